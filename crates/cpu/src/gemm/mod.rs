@@ -1,0 +1,1 @@
+//! Packed matrix products.

@@ -1,0 +1,1 @@
+//! Blocked attention, forward and backward.
