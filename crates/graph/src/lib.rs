@@ -1,1 +1,26 @@
-//! placeholder
+//! The graph language: what a computation is, before anyone decides how to run it.
+//!
+//! A [`Graph`] is a list of [`Node`]s in an order in which they can run; each node is an [`Op`] with
+//! its inputs and the types of its outputs. [`Builder`] makes graphs, [`grad`] differentiates them by
+//! adding ordinary nodes, [`passes`] rewrite them, and [`plan`] gives every value a place in memory.
+//! [`reference`] is the meaning: slow, plain, in f64, and what every kernel is tested against.
+
+pub mod array;
+mod builder;
+pub mod cost;
+pub mod grad;
+mod graph;
+pub mod losses;
+pub mod ops;
+pub mod passes;
+pub mod plan;
+mod print;
+pub mod reference;
+pub mod train;
+mod verify;
+
+pub use array::Array;
+pub use builder::{BuildError, Builder};
+pub use graph::{Graph, Node, Output, StateInit, Type, Update, Value};
+pub use ops::{Op, OpError};
+pub use verify::VerifyError;

@@ -1,1 +1,15 @@
-//! placeholder
+//! Tensors on the host: element types, shapes, values, counter-based noise, and safetensors files.
+//!
+//! Nothing here computes a network; this crate is what all the others agree on when they speak of
+//! data. A [`Tensor`] owns its values in row-major order. Images are channels-last everywhere in
+//! this project: `N, [Z,] Y, X, C`.
+
+mod dtype;
+pub mod noise;
+mod shape;
+pub mod store;
+mod tensor;
+
+pub use dtype::DType;
+pub use shape::{MAX_RANK, Shape};
+pub use tensor::{Data, Tensor, TensorError};

@@ -1,0 +1,456 @@
+//! Convolution and its two gradients, in 2-D and 3-D, channels last.
+//!
+//! x is `[N, (Z,) Y, X, C]`, the weight `[K, (kz,) ky, kx, C / groups]`, y `[N, (Z,) Y, X, K]`. The
+//! three ops are closed under differentiation: each is bilinear, and its gradients are the two others.
+//! `ConvInputGrad` is also what networks call transposed convolution.
+//!
+//! The fuse pass gives them more to do while the data passes by: read x as parts concatenated along
+//! channels, normalise and activate it ([`Prologue`]), add a bias, activate, add a residual.
+
+use super::norm::Prologue;
+use super::{GradNode, Grads, OpError, floats, operands, want};
+use crate::array::{Array, for_each_index};
+use crate::builder::Builder;
+use crate::graph::Type;
+use crate::ops::Unary;
+use clearshot_tensor::Shape;
+
+/// Steps and padding along Z, Y, X. In 2-D the first entry is neutral: stride 1, padding 0, dilation 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Geometry {
+    pub stride: [usize; 3],
+    /// Zeros before the first and behind the last pixel of each axis.
+    pub pad: [[usize; 2]; 3],
+    pub dilation: [usize; 3],
+    pub groups: usize,
+}
+
+impl Geometry {
+    /// The same stride and padding along all of `dims` (2 or 3) axes.
+    pub fn new(dims: usize, stride: usize, pad: usize) -> Geometry {
+        let axis = |neutral: usize, x: usize| if dims == 2 { [neutral, x, x] } else { [x; 3] };
+        Geometry { stride: axis(1, stride), pad: axis(0, pad).map(|p| [p, p]), dilation: [1; 3], groups: 1 }
+    }
+
+    pub fn with_groups(self, groups: usize) -> Geometry {
+        Geometry { groups, ..self }
+    }
+
+    /// Dilates every axis that is there (those of a 2-D convolution: the last two).
+    pub fn with_dilation(self, dilation: [usize; 3]) -> Geometry {
+        Geometry { dilation, ..self }
+    }
+
+    pub fn with_padding(self, pad: [[usize; 2]; 3]) -> Geometry {
+        Geometry { pad, ..self }
+    }
+
+    /// The output's spatial sizes.
+    ///
+    /// # Errors
+    /// If the padded input is smaller than the dilated kernel, or a stride or dilation is 0.
+    pub fn output(&self, input: [usize; 3], kernel: [usize; 3]) -> Result<[usize; 3], OpError> {
+        let mut out = [0; 3];
+        for a in 0..3 {
+            if self.stride[a] == 0 || self.dilation[a] == 0 || kernel[a] == 0 {
+                return Err(OpError::Attribute(format!("stride, dilation or kernel is 0: {self:?}")));
+            }
+            let padded = input[a] + self.pad[a][0] + self.pad[a][1];
+            let reach = self.dilation[a] * (kernel[a] - 1) + 1;
+            if padded < reach {
+                return Err(OpError::Attribute(format!(
+                    "a kernel that reaches over {reach} pixels does not fit {padded} (input {input:?}, kernel {kernel:?})"
+                )));
+            }
+            out[a] = (padded - reach) / self.stride[a] + 1;
+        }
+        Ok(out)
+    }
+
+    /// The smallest input size that gives `output`: what a transposed convolution makes.
+    pub fn smallest_input(&self, output: [usize; 3], kernel: [usize; 3]) -> [usize; 3] {
+        std::array::from_fn(|a| {
+            let reach = self.dilation[a] * (kernel[a] - 1) + 1;
+            ((output[a] - 1) * self.stride[a] + reach).saturating_sub(self.pad[a][0] + self.pad[a][1])
+        })
+    }
+
+    fn channels(&self, c_per_group: usize, k: usize) -> Result<usize, OpError> {
+        if self.groups == 0 || !k.is_multiple_of(self.groups) {
+            return Err(OpError::Attribute(format!(
+                "{k} output channels do not split into {} groups",
+                self.groups
+            )));
+        }
+        Ok(c_per_group * self.groups)
+    }
+
+    /// Calls `f(input pixel, output pixel, tap)` for every product of one sample.
+    fn for_each_tap(
+        &self,
+        input: [usize; 3],
+        output: [usize; 3],
+        kernel: [usize; 3],
+        mut f: impl FnMut(usize, usize, usize),
+    ) {
+        for_each_index(Shape::from(output), |o| {
+            for_each_index(Shape::from(kernel), |t| {
+                let mut at = [0; 3];
+                for a in 0..3 {
+                    let p = o[a] * self.stride[a] + t[a] * self.dilation[a];
+                    if p < self.pad[a][0] || p - self.pad[a][0] >= input[a] {
+                        return;
+                    }
+                    at[a] = p - self.pad[a][0];
+                }
+                let flat = |i: &[usize], n: [usize; 3]| (i[0] * n[1] + i[1]) * n[2] + i[2];
+                f(flat(&at, input), flat(o, output), flat(t, kernel));
+            });
+        });
+    }
+}
+
+/// The spatial sizes of a channels-last tensor as Z, Y, X; the axis that a plane lacks is 1.
+///
+/// # Errors
+/// If the tensor has neither 4 nor 5 axes.
+pub fn spatial(what: &'static str, shape: Shape) -> Result<[usize; 3], OpError> {
+    match shape.rank() {
+        4 => Ok([1, shape[1], shape[2]]),
+        5 => Ok([shape[1], shape[2], shape[3]]),
+        _ => Err(OpError::Rank { what, expected: "4 (N,Y,X,C) or 5 (N,Z,Y,X,C)", got: shape }),
+    }
+}
+
+/// A channels-last shape of `rank` axes.
+pub fn image(rank: usize, n: usize, at: [usize; 3], c: usize) -> Shape {
+    if rank == 4 { Shape::from([n, at[1], at[2], c]) } else { Shape::from([n, at[0], at[1], at[2], c]) }
+}
+
+/// Where a bias comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bias {
+    None,
+    /// `[K]`.
+    Channel,
+    /// `[N, K]`: a bias with the time embedding added.
+    Sample,
+}
+
+/// y = act(conv(z) + bias) + residual, where z is x, or the parts of x side by side, normalised and
+/// activated if there is a prologue. Operands: x parts, prologue's, weight, bias, residual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conv {
+    pub geometry: Geometry,
+    pub parts: usize,
+    pub prologue: Option<Prologue>,
+    pub bias: Bias,
+    pub act: Option<Unary>,
+    pub residual: bool,
+}
+
+/// Where the operands of a convolution lie among the node's inputs.
+pub struct ConvOperands {
+    pub prologue: usize,
+    pub weight: usize,
+    pub bias: Option<usize>,
+    pub residual: Option<usize>,
+    pub count: usize,
+}
+
+impl Conv {
+    pub fn plain(geometry: Geometry, bias: bool) -> Conv {
+        let bias = if bias { Bias::Channel } else { Bias::None };
+        Conv { geometry, parts: 1, prologue: None, bias, act: None, residual: false }
+    }
+
+    pub fn operands(&self) -> ConvOperands {
+        let weight = self.parts + self.prologue.map_or(0, |p| p.operands());
+        let bias = (self.bias != Bias::None).then_some(weight + 1);
+        let next = weight + 1 + usize::from(bias.is_some());
+        let residual = self.residual.then_some(next);
+        ConvOperands {
+            prologue: self.parts,
+            weight,
+            bias,
+            residual,
+            count: next + usize::from(self.residual),
+        }
+    }
+
+    pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
+        let at = self.operands();
+        operands(x, at.count)?;
+        let dtype = floats(x)?;
+        let source = source_type(&x[..self.parts])?;
+        let w = x[at.weight].shape;
+        if w.rank() != source.shape.rank() {
+            return Err(OpError::Mismatch { what: "input and weight", left: source.shape, right: w });
+        }
+        let c = self.geometry.channels(w.channels(), w[0])?;
+        if c != source.shape.channels() {
+            return Err(OpError::Mismatch {
+                what: "channels of input and weight",
+                left: source.shape,
+                right: w,
+            });
+        }
+        if let Some(p) = self.prologue {
+            p.check(source, &x[at.prologue..at.weight])?;
+        }
+        let out = self.geometry.output(spatial("input", source.shape)?, spatial("weight", w)?)?;
+        let y = Type { dtype, shape: image(w.rank(), source.shape[0], out, w[0]) };
+        match (self.bias, at.bias) {
+            (Bias::Channel, Some(i)) => want("bias", x[i], [w[0]])?,
+            (Bias::Sample, Some(i)) => want("bias of each sample", x[i], [source.shape[0], w[0]])?,
+            _ => {}
+        }
+        if let Some(i) = at.residual {
+            want("residual", x[i], y.shape)?;
+        }
+        Ok(vec![y])
+    }
+
+    pub(super) fn grad(&self, b: &mut Builder, n: &GradNode<'_>) -> Grads {
+        if self.parts != 1
+            || self.prologue.is_some()
+            || self.act.is_some()
+            || self.residual
+            || self.bias == Bias::Sample
+        {
+            return None;
+        }
+        let (x, w, dy) = (n.inputs[0], n.inputs[1], n.dy());
+        let like_x = b.shape(x);
+        let like_w = b.shape(w);
+        let mut grads = vec![
+            n.wanted[0].then(|| b.conv_input_grad(dy, w, self.geometry, like_x)),
+            n.wanted[1].then(|| b.conv_weight_grad(x, dy, self.geometry, like_w)),
+        ];
+        if self.bias == Bias::Channel {
+            let k = like_w[0];
+            grads.push(n.wanted[2].then(|| b.sum_to(dy, Shape::from([k]))));
+        }
+        Some(grads)
+    }
+
+    pub(super) fn eval(&self, x: &[&Array]) -> Vec<Array> {
+        let at = self.operands();
+        let z = read_source(&x[..self.parts], self.prologue, &x[at.prologue..at.weight]);
+        let w = x[at.weight];
+        let (input, kernel) = (spatial("x", z.shape).unwrap(), spatial("w", w.shape).unwrap());
+        let output = self.geometry.output(input, kernel).unwrap();
+        let k = w.shape[0];
+        let mut y = Array::zeros(image(z.shape.rank(), z.shape[0], output, k));
+        for_each_product(&self.geometry, z.shape, w.shape, |from, to, weight| {
+            y.data[to] += z.data[from] * w.data[weight];
+        });
+        let pixels: usize = output.iter().product();
+        for (i, v) in y.data.iter_mut().enumerate() {
+            let sample = i / (pixels * k);
+            *v += match (self.bias, at.bias) {
+                (Bias::Channel, Some(b)) => x[b].data[i % k],
+                (Bias::Sample, Some(b)) => x[b].data[sample * k + i % k],
+                _ => 0.0,
+            };
+            if let Some(act) = self.act {
+                *v = act.value(*v);
+            }
+            if let Some(r) = at.residual {
+                *v += x[r].data[i];
+            }
+        }
+        vec![y]
+    }
+}
+
+/// Calls `f(input index, output index, weight index)` for every product of a convolution.
+fn for_each_product(g: &Geometry, x: Shape, w: Shape, mut f: impl FnMut(usize, usize, usize)) {
+    let (input, kernel) = (spatial("x", x).unwrap(), spatial("w", w).unwrap());
+    let output = g.output(input, kernel).unwrap();
+    let (c, k, cg) = (x.channels(), w[0], w.channels());
+    let taps: usize = kernel.iter().product();
+    let (pixels, outs) = (input.iter().product::<usize>(), output.iter().product::<usize>());
+    let kg = k / g.groups;
+    for n in 0..x[0] {
+        g.for_each_tap(input, output, kernel, |i, o, t| {
+            for ko in 0..k {
+                let first = ko / kg * cg;
+                for ci in 0..cg {
+                    f((n * pixels + i) * c + first + ci, (n * outs + o) * k + ko, (ko * taps + t) * cg + ci);
+                }
+            }
+        });
+    }
+}
+
+/// The type of parts put side by side along channels.
+pub(crate) fn source_type(parts: &[Type]) -> Result<Type, OpError> {
+    let first = parts[0];
+    let rank = first.shape.rank();
+    let mut c = 0;
+    for p in parts {
+        if p.shape.rank() != rank || p.shape[..rank - 1] != first.shape[..rank - 1] {
+            return Err(OpError::Mismatch { what: "parts of the input", left: first.shape, right: p.shape });
+        }
+        c += p.shape.channels();
+    }
+    Ok(Type { dtype: first.dtype, shape: first.shape.with(rank - 1, c) })
+}
+
+/// The parts of x side by side, normalised and activated where there is a prologue.
+pub(crate) fn read_source(parts: &[&Array], prologue: Option<Prologue>, operands: &[&Array]) -> Array {
+    let x = super::movement::concat_channels(parts);
+    match prologue {
+        None => x,
+        Some(p) => p.eval(&x, operands),
+    }
+}
+
+/// dx = act(convᵀ(dy) + bias) + residual. Operands: dy, weight, bias `[C]`, residual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConvInputGrad {
+    pub geometry: Geometry,
+    /// Spatial sizes of the result, which the output's sizes alone do not fix.
+    pub input: [usize; 3],
+    /// First channel and number of channels of the result: a part of a concatenation.
+    pub channels: [usize; 2],
+    pub bias: bool,
+    pub act: Option<Unary>,
+    pub residual: bool,
+}
+
+impl ConvInputGrad {
+    /// Positions of bias and residual among the operands, and the number of operands.
+    pub fn operands(&self) -> (Option<usize>, Option<usize>, usize) {
+        let bias = self.bias.then_some(2);
+        let next = 2 + usize::from(self.bias);
+        (bias, self.residual.then_some(next), next + usize::from(self.residual))
+    }
+
+    /// Whether the result has all the channels of the convolution's input.
+    pub fn is_whole(&self, weight: Shape) -> bool {
+        self.channels == [0, weight.channels() * self.geometry.groups]
+    }
+
+    pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
+        let (bias, residual, count) = self.operands();
+        operands(x, count)?;
+        let dtype = floats(x)?;
+        let (dy, w) = (x[0].shape, x[1].shape);
+        if dy.rank() != w.rank() {
+            return Err(OpError::Mismatch { what: "gradient and weight", left: dy, right: w });
+        }
+        let c = self.geometry.channels(w.channels(), w[0])?;
+        let out = self.geometry.output(self.input, spatial("weight", w)?)?;
+        want("gradient of the output", x[0], image(w.rank(), dy[0], out, w[0]))?;
+        let [first, len] = self.channels;
+        if first + len > c || len == 0 || (len != c && self.geometry.groups != 1) {
+            return Err(OpError::Attribute(format!("channels {first}..{} of {c}", first + len)));
+        }
+        let dx = Type { dtype, shape: image(w.rank(), dy[0], self.input, len) };
+        if let Some(i) = bias {
+            want("bias", x[i], [len])?;
+        }
+        if let Some(i) = residual {
+            want("residual", x[i], dx.shape)?;
+        }
+        Ok(vec![dx])
+    }
+
+    pub(super) fn grad(&self, b: &mut Builder, n: &GradNode<'_>) -> Grads {
+        let (dy, w, g) = (n.inputs[0], n.inputs[1], n.dy());
+        if self.act.is_some() || self.residual || !self.is_whole(b.shape(w)) {
+            return None;
+        }
+        let like_w = b.shape(w);
+        let mut grads = vec![
+            n.wanted[0].then(|| b.conv(g, w, None, self.geometry)),
+            n.wanted[1].then(|| b.conv_weight_grad(g, dy, self.geometry, like_w)),
+        ];
+        if self.bias {
+            let c = self.channels[1];
+            grads.push(n.wanted[2].then(|| b.sum_to(g, Shape::from([c]))));
+        }
+        Some(grads)
+    }
+
+    pub(super) fn eval(&self, x: &[&Array]) -> Vec<Array> {
+        let (bias, residual, _) = self.operands();
+        let (dy, w) = (x[0], x[1]);
+        let c = w.shape.channels() * self.geometry.groups;
+        let mut whole = Array::zeros(image(w.shape.rank(), dy.shape[0], self.input, c));
+        let shape = whole.shape;
+        for_each_product(&self.geometry, shape, w.shape, |from, to, weight| {
+            whole.data[from] += dy.data[to] * w.data[weight];
+        });
+        let [first, len] = self.channels;
+        let dx_shape = shape.with(shape.rank() - 1, len);
+        let data = (0..dx_shape.len())
+            .map(|i| {
+                let v = whole.data[i / len * c + first + i % len] + bias.map_or(0.0, |b| x[b].data[i % len]);
+                self.act.map_or(v, |a| a.value(v)) + residual.map_or(0.0, |r| x[r].data[i])
+            })
+            .collect();
+        vec![Array::new(dx_shape, data)]
+    }
+}
+
+/// dweight = sum over samples and pixels. Operands: x parts, prologue's, dy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConvWeightGrad {
+    pub geometry: Geometry,
+    pub kernel: [usize; 3],
+    pub parts: usize,
+    pub prologue: Option<Prologue>,
+}
+
+impl ConvWeightGrad {
+    /// The position of dy, the last operand.
+    pub fn dy(&self) -> usize {
+        self.parts + self.prologue.map_or(0, |p| p.operands())
+    }
+
+    pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
+        operands(x, self.dy() + 1)?;
+        let dtype = floats(x)?;
+        let source = source_type(&x[..self.parts])?;
+        let dy = x[self.dy()];
+        if let Some(p) = self.prologue {
+            p.check(source, &x[self.parts..self.dy()])?;
+        }
+        let out = self.geometry.output(spatial("input", source.shape)?, self.kernel)?;
+        let k = dy.shape.channels();
+        want("gradient of the output", dy, image(source.shape.rank(), source.shape[0], out, k))?;
+        let c = source.shape.channels();
+        let g = self.geometry.groups;
+        if g == 0 || c % g != 0 || k % g != 0 {
+            return Err(OpError::Attribute(format!("{c} and {k} channels do not split into {g} groups")));
+        }
+        Ok(vec![Type { dtype, shape: image(source.shape.rank(), k, self.kernel, c / g) }])
+    }
+
+    pub(super) fn grad(&self, b: &mut Builder, n: &GradNode<'_>) -> Grads {
+        if self.parts != 1 || self.prologue.is_some() {
+            return None;
+        }
+        let (x, dy, g) = (n.inputs[0], n.inputs[1], n.dy());
+        let like_x = b.shape(x);
+        Some(vec![
+            n.wanted[0].then(|| b.conv_input_grad(dy, g, self.geometry, like_x)),
+            n.wanted[1].then(|| b.conv(x, g, None, self.geometry)),
+        ])
+    }
+
+    pub(super) fn eval(&self, x: &[&Array]) -> Vec<Array> {
+        let z = read_source(&x[..self.parts], self.prologue, &x[self.parts..self.dy()]);
+        let dy = x[self.dy()];
+        let (k, cg) = (dy.shape.channels(), z.shape.channels() / self.geometry.groups);
+        let mut dw = Array::zeros(image(z.shape.rank(), k, self.kernel, cg));
+        let shape = dw.shape;
+        for_each_product(&self.geometry, z.shape, shape, |from, to, weight| {
+            dw.data[weight] += z.data[from] * dy.data[to];
+        });
+        vec![dw]
+    }
+}

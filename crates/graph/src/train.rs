@@ -1,0 +1,114 @@
+//! A whole training iteration as one graph: loss, gradients, clipping, optimiser, average.
+//!
+//! States are named after the parameter: `NAME` itself, `adam.m.NAME`, `adam.v.NAME`,
+//! `sgd.momentum.NAME`, `ema.NAME`, and the scalars `train.step`, `train.loss_scale`,
+//! `train.good_steps`. The learning rate is the input `rate`, so that it changes without a new graph.
+
+use crate::builder::Builder;
+use crate::grad::{GradError, grad};
+use crate::graph::{StateInit, Type, Value};
+use crate::ops::{Adam, Clip, LossScale, Op, ReduceKind, Sgd};
+use clearshot_tensor::Shape;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Optimizer {
+    Adam(Adam),
+    Sgd(Sgd),
+}
+
+impl Optimizer {
+    /// PyTorch's defaults for AdamW.
+    pub const ADAMW: Optimizer =
+        Optimizer::Adam(Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 1e-2, decoupled: true });
+}
+
+/// How an iteration ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Training {
+    pub optimizer: Optimizer,
+    /// The largest norm of all gradients together; infinite for none.
+    pub clip_norm: f64,
+    /// The share of the old average that is kept each step; none for no average.
+    pub ema_decay: Option<f64>,
+    /// Dynamic loss scaling, for 16-bit floats without bfloat's range.
+    pub loss_scale: Option<(f32, LossScale)>,
+}
+
+impl Default for Training {
+    fn default() -> Training {
+        Training { optimizer: Optimizer::ADAMW, clip_norm: f64::INFINITY, ema_decay: None, loss_scale: None }
+    }
+}
+
+/// Adds gradients of `loss`, and the updates of all `params`, to the graph. Gives the outputs `loss`
+/// and `grad_norm`, and takes the input `rate`.
+///
+/// # Errors
+/// If an op on the way from the parameters to the loss cannot be differentiated.
+pub fn finish_iteration(
+    b: &mut Builder,
+    loss: Value,
+    params: &[Value],
+    t: &Training,
+) -> Result<(), GradError> {
+    let scalar = Type::f32(Shape::SCALAR);
+    let names: Vec<String> = params
+        .iter()
+        .map(|&v| match b.graph().nodes.get(v.at()).map(|n| &n.op) {
+            Some(Op::State(s)) => s.name.to_string(),
+            _ => String::new(),
+        })
+        .collect();
+    let scale = match t.loss_scale {
+        Some((initial, _)) => b.state("train.loss_scale", scalar, StateInit::Constant(initial)),
+        None => b.scalar(1.0),
+    };
+    let grads = grad(b, loss, Some(scale), params)?;
+    b.set_scope("update");
+    let rate = b.input("rate", scalar);
+    let step = b.state("train.step", scalar, StateInit::Constant(0.0));
+    let mut operands = vec![scale];
+    for &g in &grads {
+        operands.push(b.reduce_all(ReduceKind::SumSquares, g));
+    }
+    let clipped = b.push(Op::Clip(Clip { max_norm: t.clip_norm }), operands);
+    let (norm, factor) = (clipped[0], clipped[1]);
+    let decay = t.ema_decay.map(|d| b.scalar(d as f32));
+    for ((&p, &g), name) in params.iter().zip(&grads).zip(&names) {
+        let ty = b.ty(p);
+        let moment =
+            |b: &mut Builder, kind: &str| b.state(&format!("{kind}.{name}"), ty, StateInit::Constant(0.0));
+        let updated = match t.optimizer {
+            Optimizer::Adam(adam) => {
+                let (m, v) = (moment(b, "adam.m"), moment(b, "adam.v"));
+                let outs = b.push(Op::Adam(adam), vec![p, g, m, v, rate, step, factor]);
+                b.update(m, outs[1]);
+                b.update(v, outs[2]);
+                outs[0]
+            }
+            Optimizer::Sgd(sgd) => {
+                let buffer = moment(b, "sgd.momentum");
+                let outs = b.push(Op::Sgd(sgd), vec![p, g, buffer, rate, factor]);
+                b.update(buffer, outs[1]);
+                outs[0]
+            }
+        };
+        b.update(p, updated);
+        if let Some(decay) = decay {
+            let average = b.state(&format!("ema.{name}"), ty, StateInit::Given);
+            let next = b.push_one(Op::Ema, vec![average, updated, decay, factor]);
+            b.update(average, next);
+        }
+    }
+    let counted = b.push_one(Op::CountStep, vec![step, factor]);
+    b.update(step, counted);
+    if let Some((_, rule)) = t.loss_scale {
+        let good = b.state("train.good_steps", scalar, StateInit::Constant(0.0));
+        let outs = b.push(Op::LossScale(rule), vec![scale, good, norm]);
+        b.update(scale, outs[0]);
+        b.update(good, outs[1]);
+    }
+    b.output("loss", loss);
+    b.output("grad_norm", norm);
+    Ok(())
+}

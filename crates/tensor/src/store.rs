@@ -1,0 +1,213 @@
+//! Safetensors files: named tensors with a string table, read and written whole.
+//!
+//! Reading never trusts the file: the header's lengths and offsets are checked against the bytes
+//! that are there before anything is allocated by them. Writing goes to a file beside the target that
+//! is renamed when it is complete, so that a name holds a whole file or none.
+
+use crate::{DType, Data, Shape, Tensor};
+use half::{bf16, f16};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What can go wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: not a safetensors file, or a damaged one: {reason}", path.display())]
+    Format { path: PathBuf, reason: String },
+    #[error("{}: tensor `{name}`: {reason}", path.display())]
+    Tensor { path: PathBuf, name: String, reason: String },
+}
+
+/// Tensors by name, and strings by name.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    pub tensors: BTreeMap<String, Tensor>,
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Store {
+    /// # Errors
+    /// If the file cannot be read, is not safetensors, or holds a tensor that this project has no
+    /// type or rank for.
+    pub fn read(path: &Path) -> Result<Store, StoreError> {
+        let io = |source| StoreError::Io { path: path.into(), source };
+        let bytes = std::fs::read(path).map_err(io)?;
+        Store::parse(&bytes, path)
+    }
+
+    /// Reads from bytes; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Store, StoreError> {
+        let format = |reason: String| StoreError::Format { path: path.into(), reason };
+        check_header(bytes).map_err(format)?;
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| format(e.to_string()))?;
+        let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+        let file = SafeTensors::deserialize(bytes).map_err(|e| format(e.to_string()))?;
+        let mut tensors = BTreeMap::new();
+        for (name, view) in file.tensors() {
+            let tensor = from_view(&view).map_err(|reason| StoreError::Tensor {
+                path: path.into(),
+                name: name.clone(),
+                reason,
+            })?;
+            tensors.insert(name, tensor);
+        }
+        Ok(Store { tensors, metadata })
+    }
+
+    /// Writes the file whole or not at all.
+    ///
+    /// # Errors
+    /// If the folder cannot be written to or the disk is full; an existing file is then untouched.
+    pub fn write(&self, path: &Path) -> Result<(), StoreError> {
+        let io = |source| StoreError::Io { path: path.into(), source };
+        let bytes: Vec<(&String, Vec<u8>)> = self.tensors.iter().map(|(k, t)| (k, to_bytes(t))).collect();
+        let views: Vec<(&String, TensorView<'_>)> = bytes
+            .iter()
+            .map(|(name, bytes)| {
+                let t = &self.tensors[*name];
+                let view = TensorView::new(to_dtype(t.dtype()), t.shape().to_vec(), bytes);
+                (*name, view.expect("a tensor's bytes fit its shape"))
+            })
+            .collect();
+        let metadata = (!self.metadata.is_empty()).then(|| self.metadata.clone().into_iter().collect());
+        let whole = safetensors::serialize(views, metadata)
+            .map_err(|e| StoreError::Format { path: path.into(), reason: e.to_string() })?;
+        write_whole(path, &whole).map_err(io)
+    }
+}
+
+/// Writes `bytes` beside `path` and renames.
+///
+/// # Errors
+/// As the file system says; the file beside it is removed then.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.part", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let attempt = (|| {
+        let mut file = std::fs::File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    })();
+    if attempt.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    attempt
+}
+
+/// The first eight bytes claim the header's length: nothing is allocated on a claim that the file
+/// does not bear out.
+fn check_header(bytes: &[u8]) -> Result<(), String> {
+    let Some(claim) = bytes.first_chunk::<8>() else {
+        return Err(format!("{} bytes, shorter than the length of a header", bytes.len()));
+    };
+    let claim = u64::from_le_bytes(*claim);
+    if claim > bytes.len() as u64 - 8 {
+        return Err(format!("its header claims {claim} bytes of a file of {}", bytes.len()));
+    }
+    Ok(())
+}
+
+fn to_dtype(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F64 => Dtype::F64,
+        DType::F32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::I64 => Dtype::I64,
+        DType::I32 => Dtype::I32,
+        DType::I8 => Dtype::I8,
+        DType::U8 => Dtype::U8,
+    }
+}
+
+fn from_view(view: &TensorView<'_>) -> Result<Tensor, String> {
+    if view.shape().len() > crate::MAX_RANK {
+        return Err(format!("{} axes, {} at most", view.shape().len(), crate::MAX_RANK));
+    }
+    let b = view.data();
+    macro_rules! read {
+        ($t:ty) => {
+            b.as_chunks::<{ size_of::<$t>() }>().0.iter().map(|c| <$t>::from_le_bytes(*c)).collect()
+        };
+    }
+    let data = match view.dtype() {
+        Dtype::F64 => Data::F64(read!(f64)),
+        Dtype::F32 => Data::F32(read!(f32)),
+        Dtype::F16 => Data::F16(read!(f16)),
+        Dtype::BF16 => Data::BF16(read!(bf16)),
+        Dtype::I64 => Data::I64(read!(i64)),
+        Dtype::I32 => Data::I32(read!(i32)),
+        Dtype::I8 => Data::I8(read!(i8)),
+        Dtype::U8 => Data::U8(b.to_vec()),
+        other => return Err(format!("elements of type {other:?} are not supported")),
+    };
+    Tensor::new(Shape::new(view.shape()), data).map_err(|e| e.to_string())
+}
+
+fn to_bytes(tensor: &Tensor) -> Vec<u8> {
+    macro_rules! write {
+        ($v:expr) => {
+            $v.iter().flat_map(|x| x.to_le_bytes()).collect()
+        };
+    }
+    match tensor.data() {
+        Data::F64(v) => write!(v),
+        Data::F32(v) => write!(v),
+        Data::F16(v) => write!(v),
+        Data::BF16(v) => write!(v),
+        Data::I64(v) => write!(v),
+        Data::I32(v) => write!(v),
+        Data::I8(v) => write!(v),
+        Data::U8(v) => v.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Store {
+        let mut store = Store::default();
+        store.tensors.insert("a.weight".into(), Tensor::f32([2, 3], vec![1.0, -2.5, 3.0, 0.0, 5.0, 6.0]));
+        store.tensors.insert("t".into(), Tensor::i32(Shape::SCALAR, vec![-7]));
+        store.metadata.insert("config".into(), "{\"x\": 1}".into());
+        store
+    }
+
+    #[test]
+    fn a_file_comes_back_as_it_was() {
+        let dir = std::env::temp_dir().join(format!("clearshot-store-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("x.safetensors");
+        sample().write(&path).unwrap();
+        let back = Store::read(&path).unwrap();
+        assert_eq!((back.tensors, back.metadata), (sample().tensors, sample().metadata));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside the file");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn damaged_files_are_refused_by_name() {
+        let path = Path::new("weights.safetensors");
+        let text = |bytes: &[u8]| Store::parse(bytes, path).unwrap_err().to_string();
+        assert!(text(&[1, 2]).contains("weights.safetensors"));
+        assert!(text(&[0xff; 64]).contains("claims"));
+        let mut huge = (1u64 << 40).to_le_bytes().to_vec();
+        huge.extend([b'{'; 100]);
+        assert!(text(&huge).contains("1099511627776"));
+        let header = br#"{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]}}"#;
+        let mut overflow = (header.len() as u64).to_le_bytes().to_vec();
+        overflow.extend(header);
+        overflow.extend([0; 8]);
+        assert!(text(&overflow).contains("damaged"));
+    }
+}
