@@ -8,6 +8,7 @@
 
 pub mod micro;
 pub mod pack;
+pub mod small;
 
 use crate::simd::Level;
 
