@@ -61,8 +61,19 @@ fn convolution(cpu: &Cpu, name: &str, dims: &ConvDims) {
         let rate = |t: f64| dims.flops() / t / 1e9;
         println!(
             "{name} n{} {:4}->{:4} {:4}: fwd {:7.1} (silu {:7.1})  dx {:7.1}  dw {:7.1} GF/s   ({:.3} {:.3} {:.3} ms, pack {:.3} {:.3} ms)",
-            dims.n, dims.c, dims.k, dims.input[2], rate(f), rate(fs), rate(b), rate(g),
-            f * 1e3, b * 1e3, g * 1e3, pack_forward * 1e3, pack_backward * 1e3,
+            dims.n,
+            dims.c,
+            dims.k,
+            dims.input[2],
+            rate(f),
+            rate(fs),
+            rate(b),
+            rate(g),
+            f * 1e3,
+            b * 1e3,
+            g * 1e3,
+            pack_forward * 1e3,
+            pack_backward * 1e3,
         );
     }
 }
@@ -76,7 +87,17 @@ fn product(cpu: &Cpu, m: usize, k: usize, n: usize) {
     let (pack, run) = unsafe {
         (
             best(|| plan.pack(cpu, b.as_ptr(), &mut packed)),
-            best(|| plan.run(cpu, a.as_ptr(), b.as_ptr(), &packed, &Epilogue::NONE, c.as_mut_ptr(), &mut workspace)),
+            best(|| {
+                plan.run(
+                    cpu,
+                    a.as_ptr(),
+                    b.as_ptr(),
+                    &packed,
+                    &Epilogue::NONE,
+                    c.as_mut_ptr(),
+                    &mut workspace,
+                )
+            }),
         )
     };
     let rate = 2.0 * (m * n * k) as f64 / run / 1e9;
@@ -89,14 +110,32 @@ fn main() {
     let only = args.next().unwrap_or_default();
     let cpu = Cpu::new(threads);
     let three = [
-        (64, 64, 128), (128, 64, 128), (192, 64, 128), (128, 128, 64), (256, 128, 64), (384, 128, 64), (256, 256, 32),
-        (512, 256, 32), (2, 64, 128), (64, 1, 128), (32, 32, 128), (64, 32, 128), (128, 128, 32), (512, 512, 16),
+        (64, 64, 128),
+        (128, 64, 128),
+        (192, 64, 128),
+        (128, 128, 64),
+        (256, 128, 64),
+        (384, 128, 64),
+        (256, 256, 32),
+        (512, 256, 32),
+        (2, 64, 128),
+        (64, 1, 128),
+        (32, 32, 128),
+        (64, 32, 128),
+        (128, 128, 32),
+        (512, 512, 16),
     ];
     let mut cases: Vec<(&str, ConvDims)> =
         three.iter().map(|&(c, k, h)| ("conv3s1", ConvDims::square(1, h, c, k, 3, 1, 1))).collect();
-    cases.extend([(32, 32, 128), (64, 32, 128)].map(|(c, k, h)| ("conv3s1", ConvDims::square(4, h, c, k, 3, 1, 1))));
-    cases.extend([(192, 64, 128), (512, 256, 32)].map(|(c, k, h)| ("conv1s1", ConvDims::square(1, h, c, k, 1, 1, 0))));
-    cases.extend([(64, 64, 128), (128, 128, 64)].map(|(c, k, h)| ("conv3s2", ConvDims::square(1, h, c, k, 3, 2, 1))));
+    cases.extend(
+        [(32, 32, 128), (64, 32, 128)].map(|(c, k, h)| ("conv3s1", ConvDims::square(4, h, c, k, 3, 1, 1))),
+    );
+    cases.extend(
+        [(192, 64, 128), (512, 256, 32)].map(|(c, k, h)| ("conv1s1", ConvDims::square(1, h, c, k, 1, 1, 0))),
+    );
+    cases.extend(
+        [(64, 64, 128), (128, 128, 64)].map(|(c, k, h)| ("conv3s2", ConvDims::square(1, h, c, k, 3, 2, 1))),
+    );
     for (name, dims) in cases {
         if format!("{name} {}->{} {}", dims.c, dims.k, dims.input[2]).contains(&only) {
             convolution(&cpu, name, &dims);

@@ -16,6 +16,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod weight_grad;
+mod winograd;
 
 pub use act::Act;
 pub use epilogue::Epilogue;
@@ -26,6 +27,8 @@ use crate::Cpu;
 use crate::simd::Level;
 use implicit::Implicit;
 use weight_grad::Pixels;
+use winograd::Winograd;
+use winograd::scheme::{F2, F4};
 
 /// The shapes of a convolution. Axes are Z, Y, X.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +105,35 @@ pub struct ConvPlan {
 
 enum Algo {
     Implicit(Implicit),
+    Winograd2(Winograd<F2>),
+    Winograd4(Winograd<F4>),
+}
+
+/// Calls a method of whichever algorithm it is.
+macro_rules! each {
+    ($algo:expr, $a:ident => $call:expr) => {
+        match $algo {
+            Algo::Implicit($a) => $call,
+            Algo::Winograd2($a) => $call,
+            Algo::Winograd4($a) => $call,
+        }
+    };
+}
+
+impl Algo {
+    fn choose(dims: &ConvDims, direction: Direction, pre: bool, level: Level) -> Algo {
+        let wide = dims.c.min(dims.k) >= 8;
+        if wide
+            && std::env::var("F2").is_ok()
+            && let Some(a) = Winograd::new(dims, direction, level)
+        {
+            return Algo::Winograd2(a);
+        }
+        if wide && let Some(a) = Winograd::new(dims, direction, level) {
+            return Algo::Winograd4(a);
+        }
+        Algo::Implicit(Implicit::new(dims, direction, pre, level))
+    }
 }
 
 impl ConvPlan {
@@ -124,9 +156,8 @@ impl ConvPlan {
 
     fn new(dims: &ConvDims, direction: Direction, pre: bool, level: Level, threads: usize) -> ConvPlan {
         dims.check();
-        let algo = Algo::Implicit(Implicit::new(dims, direction, pre, level));
-        let Algo::Implicit(a) = &algo;
-        let (workspace_len, packed_len) = (a.workspace_len(threads), a.packed_len());
+        let algo = Algo::choose(dims, direction, pre, level);
+        let (workspace_len, packed_len) = each!(&algo, a => (a.workspace_len(threads), a.packed_len()));
         ConvPlan { algo, threads, workspace_len, packed_len }
     }
 
@@ -140,11 +171,7 @@ impl ConvPlan {
     pub unsafe fn pack(&self, cpu: &Cpu, weights: *const f32, packed: &mut [f32]) {
         assert!(packed.len() >= self.packed_len, "packed weights need {} values", self.packed_len);
         // SAFETY: the caller's promise and the check above.
-        unsafe {
-            match &self.algo {
-                Algo::Implicit(a) => a.pack(cpu, weights, packed.as_mut_ptr()),
-            }
-        }
+        unsafe { each!(&self.algo, a => a.pack(cpu, weights, packed.as_mut_ptr())) }
     }
 
     /// Reads `source`, writes pixels of `out` that are `out_stride` values apart.
@@ -170,11 +197,7 @@ impl ConvPlan {
         assert!(workspace.len() >= self.workspace_len, "the workspace needs {} values", self.workspace_len);
         let (packed, workspace) = (packed.as_ptr(), workspace.as_mut_ptr());
         // SAFETY: the caller's promise and the checks above.
-        unsafe {
-            match &self.algo {
-                Algo::Implicit(a) => a.run(cpu, source, packed, epilogue, out, out_stride, workspace),
-            }
-        }
+        unsafe { each!(&self.algo, a => a.run(cpu, source, packed, epilogue, out, out_stride, workspace)) }
     }
 }
 
