@@ -64,7 +64,8 @@ impl Case {
             store.metadata.remove(key).ok_or_else(missing)
         };
         let (kind, name, attrs) = (text("kind")?, text("name")?, text("attrs")?);
-        let attrs = serde_json::from_str(&attrs).map_err(|e| format!("{}: attrs: {e}", path.display()))?;
+        let attrs = serde_json::from_str(&quote_infinities(&attrs))
+            .map_err(|e| format!("{}: attrs: {e}", path.display()))?;
         Ok(Case { kind, name, attrs: Attrs(attrs), tensors: store.tensors })
     }
 
@@ -78,6 +79,17 @@ impl Case {
     pub fn tensors_of<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a Tensor)> {
         self.tensors.iter().filter_map(move |(k, t)| k.strip_prefix(prefix).map(|rest| (rest, t)))
     }
+}
+
+/// Python writes numbers that JSON has not, bare; here they become strings.
+fn quote_infinities(json: &str) -> String {
+    let quote = |text: &str| {
+        let text = text.replace("NaN", "\"NaN\"").replace("Infinity", "\"Infinity\"");
+        text.replace("-\"Infinity\"", "\"-Infinity\"")
+    };
+    // Every second piece between quotes is inside a string; no attribute has an escaped quote.
+    let pieces = json.split('"').enumerate();
+    pieces.map(|(i, p)| if i % 2 == 0 { quote(p) } else { p.into() }).collect::<Vec<_>>().join("\"")
 }
 
 /// A case's attributes.

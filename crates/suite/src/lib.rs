@@ -9,6 +9,8 @@ pub mod case;
 pub mod engine;
 pub mod op;
 pub mod report;
+pub mod train;
+pub mod unet2d;
 
 /// Anything that stops a case; it is printed with the case's name.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -7,7 +7,7 @@
 use clearshot_suite::case::{self, Case};
 use clearshot_suite::engine::{ENGINES, Engine};
 use clearshot_suite::report::{Checks, Report};
-use clearshot_suite::{Result, op};
+use clearshot_suite::{Result, op, train, unet2d};
 
 /// Kinds that the suite has no runner for yet.
 const LATER: &[&str] = &["schedule", "sampler", "network", "metric"];
@@ -15,6 +15,8 @@ const LATER: &[&str] = &["schedule", "sampler", "network", "metric"];
 fn run(case: &Case, engine: Engine) -> Result<Checks> {
     match case.kind.as_str() {
         "op" => op::run(case, engine),
+        "unet2d" => unet2d::run(case, engine),
+        "train" => train::run(case, engine),
         other => Err(format!("unknown kind `{other}`").into()),
     }
 }
@@ -40,4 +42,14 @@ fn every_case_matches_its_peer() {
     }
     let failed = report.finish();
     assert_eq!(failed, 0, "cases failed; each is named above");
+}
+
+#[test]
+fn folders_of_diffusers_come_back_as_they_were() {
+    let found = case::find(&case::folder()).unwrap();
+    for folder in &found.folders {
+        if let Err(e) = unet2d::run_folder(folder, &found.cases) {
+            panic!("{}: {e}", folder.display());
+        }
+    }
 }
