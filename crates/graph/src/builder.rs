@@ -270,6 +270,20 @@ impl Builder {
         self.push_one(Op::Norm(op), vec![x, gamma, beta])
     }
 
+    /// Group norm followed by `y (1 + scale) + shift`, both `[N, C]`: feature-wise modulation.
+    #[track_caller]
+    pub fn modulated_norm(
+        &mut self,
+        x: Value,
+        [gamma, beta]: [Value; 2],
+        [scale, shift]: [Value; 2],
+        groups: usize,
+        eps: f64,
+    ) -> Value {
+        let op = Norm { groups, eps, parts: 1, film: true, act: None };
+        self.push_one(Op::Norm(op), vec![x, gamma, beta, scale, shift])
+    }
+
     #[track_caller]
     pub fn instance_norm(&mut self, x: Value, gamma: Value, beta: Value, eps: f64) -> Value {
         let groups = self.channels(x);

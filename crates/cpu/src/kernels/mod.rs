@@ -2,4 +2,5 @@
 
 pub mod attention;
 pub mod conv;
+pub mod matmul;
 pub mod norm;

@@ -1,1 +1,88 @@
-//! passes
+//! Passes: functions from graph to graph, in one visible list.
+//!
+//! Nothing else changes a graph. After each pass the verifier runs (in debug builds and wherever
+//! [`optimise_checked`] is used). A [`Target`] says what a backend's kernels can do, so that fusing
+//! makes only what can be run.
+
+mod cse;
+mod fold;
+pub mod fuse;
+pub mod recompute;
+mod simplify;
+
+use crate::graph::Graph;
+use crate::verify::VerifyError;
+
+/// What a backend's kernels take on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The largest number of tensors that a norm or convolution reads as one, side by side.
+    pub parts: usize,
+    /// Convolutions and their weight gradients normalise and activate what they read.
+    pub conv_prologue: bool,
+    /// Convolutions and products add residuals, and activate what they write.
+    pub epilogue: bool,
+    /// Norm gradients add another gradient to what they write.
+    pub norm_addend: bool,
+}
+
+impl Target {
+    /// Nothing but what every backend must do.
+    pub const PLAIN: Target = Target { parts: 1, conv_prologue: false, epilogue: false, norm_addend: false };
+    /// Everything that a fused op can express.
+    pub const ALL: Target = Target { parts: 4, conv_prologue: true, epilogue: true, norm_addend: true };
+}
+
+/// A pass and its name.
+#[derive(Clone, Copy)]
+pub struct Pass {
+    pub name: &'static str,
+    pub run: fn(Graph, &Target) -> Graph,
+}
+
+const fn pass(name: &'static str, run: fn(Graph, &Target) -> Graph) -> Pass {
+    Pass { name, run }
+}
+
+/// The passes in their order.
+pub const PASSES: &[Pass] = &[
+    pass("dead", |g, _| g.tidy()),
+    pass("fold", fold::fold),
+    pass("simplify", simplify::simplify),
+    pass("cse", cse::cse),
+    pass("share reductions", fuse::reduce::share),
+    pass("norm + activation", fuse::norm::activate),
+    pass("concat in parts", fuse::concat::split),
+    pass("norm gradient + addend", fuse::norm::add_into_gradient),
+    pass("norm into convolution", fuse::norm::into_convolution),
+    pass("epilogues", fuse::epilogue::absorb),
+    pass("elementwise chains", fuse::chain::fuse),
+    pass("dead again", |g, _| g.tidy()),
+];
+
+/// Runs every pass.
+///
+/// # Panics
+/// In debug builds, if a pass breaks the graph: that is a bug of the pass.
+pub fn optimise(graph: Graph, target: &Target) -> Graph {
+    PASSES.iter().fold(graph, |g, p| {
+        let g = (p.run)(g, target);
+        if cfg!(debug_assertions) {
+            g.verify(p.name).unwrap_or_else(|e| panic!("{e}"));
+        }
+        g
+    })
+}
+
+/// Runs every pass with the verifier after each.
+///
+/// # Errors
+/// What the verifier found, and after which pass.
+pub fn optimise_checked(graph: Graph, target: &Target) -> Result<Graph, VerifyError> {
+    graph.verify("as built")?;
+    PASSES.iter().try_fold(graph, |g, p| {
+        let g = (p.run)(g, target);
+        g.verify(p.name)?;
+        Ok(g)
+    })
+}

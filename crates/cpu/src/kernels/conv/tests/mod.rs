@@ -1,0 +1,124 @@
+//! Every algorithm against plain sums in f64, on dimensions drawn at random, for every level and
+//! 1 to 3 threads, whose results must be the same bits.
+
+mod reference;
+
+use super::*;
+use crate::pool::Pool;
+use reference::{Case, error};
+
+/// A small generator of our own: tests must draw the same cases everywhere.
+pub(super) struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+    fn within(&mut self, low: usize, high: usize) -> usize {
+        low + self.next() as usize % (high - low + 1)
+    }
+    fn one_in(&mut self, n: usize) -> bool {
+        self.within(1, n) == 1
+    }
+    fn values(&mut self, len: usize) -> Vec<f32> {
+        (0..len).map(|_| (self.next() as f64 / (1u64 << 30) as f64 - 1.0) as f32).collect()
+    }
+}
+
+fn random_dims(draw: &mut Draw) -> ConvDims {
+    let groups = if draw.one_in(4) { draw.within(2, 4) } else { 1 };
+    let volume = draw.one_in(4);
+    let (most_c, most_k) = (if draw.one_in(2) { 6 } else { 40 }, if draw.one_in(2) { 6 } else { 80 });
+    let mut dims = ConvDims {
+        n: draw.within(1, 3),
+        input: [1; 3],
+        c: groups * draw.within(1, most_c),
+        output: [1; 3],
+        k: groups * draw.within(1, most_k),
+        kernel: [1; 3],
+        stride: [1; 3],
+        pad: [0; 3],
+        dilation: [1; 3],
+        groups,
+    };
+    for d in if volume { 0..3 } else { 1..3 } {
+        dims.kernel[d] = draw.within(1, if volume { 3 } else { 5 });
+        dims.stride[d] = if draw.one_in(2) { 1 } else { draw.within(1, 3) };
+        dims.dilation[d] = if draw.one_in(3) { 2 } else { 1 };
+        let reach = (dims.kernel[d] - 1) * dims.dilation[d] + 1;
+        dims.pad[d] = draw.within(0, reach.min(3));
+        dims.input[d] =
+            draw.within(reach.saturating_sub(2 * dims.pad[d]).max(1), if volume { 7 } else { 15 });
+        let high = draw.within(0, dims.pad[d]);
+        let span = (dims.input[d] + dims.pad[d] + high).max(reach);
+        dims.output[d] = (span - reach) / dims.stride[d] + 1;
+    }
+    dims
+}
+
+/// Stride 1, 3x3 in the plane: the dimensions that the transforms take.
+fn random_three(draw: &mut Draw) -> ConvDims {
+    let mut dims = random_dims(draw);
+    let depth = if draw.one_in(3) { 3 } else { 1 };
+    (dims.kernel, dims.stride, dims.dilation, dims.groups) = ([depth, 3, 3], [1; 3], [1; 3], 1);
+    dims.c = draw.within(8, 70);
+    dims.k = draw.within(8, 140);
+    for d in 0..3 {
+        dims.input[d] = if d == 0 { draw.within(1, depth) } else { draw.within(3, 19) };
+        dims.pad[d] = if dims.kernel[d] == 1 { 0 } else { draw.within(0, 2) };
+        let high = draw.within(if dims.pad[d] == 0 && d == 0 { 2 } else { 0 }, 2);
+        dims.output[d] = (dims.input[d] + dims.pad[d] + if dims.kernel[d] == 1 { 0 } else { high } + 1)
+            .saturating_sub(dims.kernel[d])
+            .max(1);
+    }
+    dims
+}
+
+fn contexts(level: Level) -> Vec<Cpu> {
+    (1..=3).map(|threads| Cpu { pool: Pool::new(threads), level }).collect()
+}
+
+fn check(dims: &ConvDims, draw: &mut Draw, tolerance: f64) {
+    let case = Case::new(dims, draw);
+    let wanted = [case.forward(), case.input_grad(), case.weight_grad()];
+    for level in Level::available() {
+        let runs: Vec<_> = contexts(level)
+            .iter()
+            .map(|cpu| [case.run_forward(cpu), case.run_input_grad(cpu), case.run_weight_grad(cpu)])
+            .collect();
+        for (i, what) in ["forward", "input_grad", "weight_grad"].into_iter().enumerate() {
+            let e = error(&runs[0][i], &wanted[i]);
+            assert!(e <= tolerance, "{what} {level:?} {dims:?} {case:?}: error {e:.2e}");
+            assert!(runs.iter().all(|r| r[i] == runs[0][i]), "{what} {level:?} {dims:?} depends on threads");
+        }
+    }
+}
+
+#[test]
+fn any_convolution() {
+    let mut draw = Draw(7);
+    for _ in 0..150 {
+        let dims = random_dims(&mut draw);
+        check(&dims, &mut draw, 1e-5);
+    }
+}
+
+#[test]
+fn three_by_three() {
+    let mut draw = Draw(11);
+    for _ in 0..60 {
+        let dims = random_three(&mut draw);
+        check(&dims, &mut draw, 1e-5);
+    }
+}
+
+#[test]
+fn depthwise_and_pointwise() {
+    let mut draw = Draw(13);
+    for (c, groups, kernel) in [(24, 24, 3), (40, 1, 1), (64, 1, 1)] {
+        let mut dims = ConvDims::square(2, 11, c, c, kernel, 1, kernel / 2);
+        dims.groups = groups;
+        check(&dims, &mut draw, 1e-5);
+    }
+}
