@@ -1,1 +1,15 @@
-//! placeholder
+//! Networks as graph builders: layers, models, and the weights that other people's files hold.
+//!
+//! A model is a configuration (what the user's `config.json` says), which resolves to a checked
+//! description, which adds its nodes to a [`clearshot_graph::Builder`]. Parameters are graph states
+//! whose names are the contract with those files. Nothing here computes: a backend runs the graph.
+
+mod error;
+pub mod init;
+pub mod layers;
+pub mod models;
+pub mod weights;
+
+pub use error::{Error, Misfit};
+pub use init::{Init, Param};
+pub use weights::Weights;

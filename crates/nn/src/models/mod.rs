@@ -1,0 +1,3 @@
+//! Networks, one file each.
+
+pub mod unet2d;

@@ -1,0 +1,106 @@
+//! Weights by name, and the folders that diffusers keeps them in: `config.json` beside
+//! `diffusion_pytorch_model.safetensors`.
+//!
+//! Files have PyTorch's layout and graphs have ours; only convolution weights differ (`[K, C, ky, kx]`
+//! against `[K, ky, kx, C]`), and they change here, on the way in and out. Reading checks every name
+//! and shape and reports all that is wrong at once.
+
+use crate::error::{Error, Misfit};
+use crate::init::Param;
+use crate::models::unet2d::UNet2DConfig;
+use clearshot_tensor::store::{Store, write_whole};
+use clearshot_tensor::{Shape, Tensor};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Tensors by parameter name, in our layout.
+pub type Weights = BTreeMap<String, Tensor>;
+
+pub const CONFIG_FILE: &str = "config.json";
+pub const WEIGHTS_FILE: &str = "diffusion_pytorch_model.safetensors";
+
+/// What attention's layers were called by early versions of diffusers, and are now.
+const RENAMED: &[(&str, &str)] =
+    &[("query", "to_q"), ("key", "to_k"), ("value", "to_v"), ("proj_attn", "to_out.0")];
+
+/// Reads a network's folder.
+///
+/// # Errors
+/// If a file is missing, damaged, of another network, or its weights are not those of its configuration.
+pub fn load(folder: &Path) -> Result<(UNet2DConfig, Weights), Error> {
+    let path = folder.join(CONFIG_FILE);
+    let text = std::fs::read_to_string(&path).map_err(|source| Error::Io { path, source })?;
+    let config = UNet2DConfig::from_json(&text)?;
+    let params = config.resolve()?.parameters()?;
+    let store = Store::read(&folder.join(WEIGHTS_FILE))?;
+    Ok((config, from_torch(store.tensors, &params)?))
+}
+
+/// Writes a network's folder, which diffusers can load.
+///
+/// # Errors
+/// If the weights are not those of the configuration, or the folder cannot be written.
+pub fn save(folder: &Path, config: &UNet2DConfig, weights: &Weights) -> Result<(), Error> {
+    let params = config.resolve()?.parameters()?;
+    let tensors: Weights = weights.iter().map(|(name, t)| (name.clone(), t.channels_second())).collect();
+    check(&tensors, &params)?;
+    let metadata = BTreeMap::from([("format".into(), "pt".into())]);
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        |source| Error::Io { path, source }
+    };
+    std::fs::create_dir_all(folder).map_err(io(folder))?;
+    Store { tensors, metadata }.write(&folder.join(WEIGHTS_FILE))?;
+    let path = folder.join(CONFIG_FILE);
+    write_whole(&path, config.to_json().as_bytes()).map_err(io(&path))
+}
+
+/// A network's weights from tensors in PyTorch's layout, of any float type.
+///
+/// # Errors
+/// Names every tensor that is missing, not the network's, or of another shape.
+pub fn from_torch(tensors: BTreeMap<String, Tensor>, params: &[Param]) -> Result<Weights, Error> {
+    let tensors: BTreeMap<String, Tensor> =
+        tensors.into_iter().map(|(name, t)| (present_name(name), t)).collect();
+    check(&tensors, params)?;
+    Ok(tensors.into_iter().map(|(name, t)| (name, t.to_f32().channels_last())).collect())
+}
+
+/// Fresh weights under a seed.
+pub fn initial(params: &[Param], seed: u64) -> Weights {
+    params.iter().map(|p| (p.name.clone(), p.initial(seed))).collect()
+}
+
+fn present_name(name: String) -> String {
+    let Some((path, last)) = name.rsplit_once('.') else { return name };
+    let Some((block, layer)) = path.rsplit_once('.') else { return name };
+    let attention = block.rsplit('.').nth(1) == Some("attentions");
+    match RENAMED.iter().find(|(old, _)| attention && layer == *old) {
+        Some((_, new)) => format!("{block}.{new}.{last}"),
+        None => name,
+    }
+}
+
+/// A parameter's shape in PyTorch's layout.
+fn torch_shape(ours: Shape) -> Shape {
+    match *ours {
+        [k, y, x, c] => Shape::from([k, c, y, x]),
+        _ => ours,
+    }
+}
+
+fn check(tensors: &BTreeMap<String, Tensor>, params: &[Param]) -> Result<(), Error> {
+    let mut misfit = Misfit::default();
+    let expected: BTreeMap<&str, Shape> =
+        params.iter().map(|p| (p.name.as_str(), torch_shape(p.shape))).collect();
+    for (name, shape) in &expected {
+        match tensors.get(*name) {
+            None => misfit.missing.push((name.to_string(), *shape)),
+            Some(t) if t.shape() != *shape => misfit.misshapen.push((name.to_string(), *shape, t.shape())),
+            Some(_) => {}
+        }
+    }
+    let extra = tensors.iter().filter(|(name, _)| !expected.contains_key(name.as_str()));
+    misfit.extra.extend(extra.map(|(name, t)| (name.clone(), t.shape())));
+    if misfit.is_empty() { Ok(()) } else { Err(Error::Weights(Box::new(misfit))) }
+}

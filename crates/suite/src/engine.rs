@@ -1,0 +1,79 @@
+//! Who runs a case's graph. The suite knows engines only through [`Session`].
+
+use crate::Result;
+use clearshot_graph::reference::{self, Precision};
+use clearshot_graph::{Array, Graph};
+use clearshot_tensor::{DType, Tensor};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// The interpreter that is the meaning of the ops.
+    Reference,
+}
+
+/// Every engine, in the order in which they run.
+pub const ENGINES: &[Engine] = &[Engine::Reference];
+
+impl Engine {
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Reference => "reference",
+        }
+    }
+
+    /// Whether cases of this kind are worth its time.
+    pub fn takes(self, kind: &str) -> bool {
+        match self {
+            Engine::Reference => matches!(kind, "op" | "unet2d" | "train"),
+        }
+    }
+
+    /// # Errors
+    /// If the engine cannot run such a graph.
+    pub fn open(self, graph: Graph) -> Result<Box<dyn Session>> {
+        match self {
+            Engine::Reference => Ok(Box::new(Interpreted { graph, ..Interpreted::default() })),
+        }
+    }
+}
+
+/// A graph that can be run again and again, with inputs, states and outputs by name.
+pub trait Session {
+    /// # Errors
+    /// If the graph has no such input or state, or it has another shape.
+    fn set(&mut self, name: &str, value: &Tensor) -> Result<()>;
+
+    /// # Errors
+    /// If an input is missing, or as the engine says.
+    fn run(&mut self) -> Result<()>;
+
+    /// # Errors
+    /// If the graph has no such output or state.
+    fn get(&self, name: &str) -> Result<Tensor>;
+}
+
+#[derive(Default)]
+struct Interpreted {
+    graph: Graph,
+    values: BTreeMap<String, Array>,
+    outputs: BTreeMap<String, Array>,
+}
+
+impl Session for Interpreted {
+    fn set(&mut self, name: &str, value: &Tensor) -> Result<()> {
+        self.values.insert(name.into(), Array::from_tensor(value));
+        Ok(())
+    }
+
+    fn run(&mut self) -> Result<()> {
+        self.outputs = reference::run(&self.graph, &mut self.values, Precision::F32)?;
+        Ok(())
+    }
+
+    fn get(&self, name: &str) -> Result<Tensor> {
+        let value = self.outputs.get(name).or_else(|| self.values.get(name));
+        let value = value.ok_or_else(|| format!("no output or state is called `{name}`"))?;
+        Ok(value.to_tensor(DType::F32))
+    }
+}
