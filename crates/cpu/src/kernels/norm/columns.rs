@@ -3,7 +3,7 @@
 //! All take a [`Span`] and walk it in the order of memory. Vectors at the end of a row are cut;
 //! cut lanes load zeros, so that they add nothing to sums.
 
-use super::act::Act;
+use crate::act::Activation;
 use super::grid::Span;
 use crate::simd::Simd;
 
@@ -163,7 +163,7 @@ unsafe fn store<S: Simd, const FULL: bool>(s: S, p: *mut f32, v: S::V, n: usize)
 /// # Safety
 /// The span lies in x and y; the vectors have its width.
 #[inline(always)]
-pub unsafe fn apply<S: Simd, A: Act>(
+pub unsafe fn apply<S: Simd, A: Activation>(
     s: S,
     act: A,
     span: Span,
@@ -184,7 +184,7 @@ struct Apply<A> {
     y: Rows,
 }
 
-impl<S: Simd, A: Act> Step<S> for Apply<A> {
+impl<S: Simd, A: Activation> Step<S> for Apply<A> {
     #[inline(always)]
     unsafe fn at<const FULL: bool>(&self, s: S, row: usize, c: usize, n: usize) {
         // SAFETY: the caller's promise.
@@ -209,7 +209,7 @@ pub struct Sums<A> {
     pub dux_sum: *mut f32,
 }
 
-impl<A: Act> Sums<A> {
+impl<A: Activation> Sums<A> {
     /// # Safety
     /// The span lies in x and dy; the vectors have its width.
     #[inline(always)]
@@ -219,7 +219,7 @@ impl<A: Act> Sums<A> {
     }
 }
 
-impl<S: Simd, A: Act> Step<S> for Sums<A> {
+impl<S: Simd, A: Activation> Step<S> for Sums<A> {
     #[inline(always)]
     unsafe fn at<const FULL: bool>(&self, s: S, row: usize, c: usize, n: usize) {
         // SAFETY: the caller's promise.
@@ -249,7 +249,7 @@ pub struct Input<A> {
     pub dx: Rows,
 }
 
-impl<A: Act> Input<A> {
+impl<A: Activation> Input<A> {
     /// # Safety
     /// The span lies in x, dy, the addend and dx; the vectors have its width.
     #[inline(always)]
@@ -259,7 +259,7 @@ impl<A: Act> Input<A> {
     }
 }
 
-impl<S: Simd, A: Act> Step<S> for Input<A> {
+impl<S: Simd, A: Activation> Step<S> for Input<A> {
     #[inline(always)]
     unsafe fn at<const FULL: bool>(&self, s: S, row: usize, c: usize, n: usize) {
         // SAFETY: the caller's promise.

@@ -1,9 +1,9 @@
 //! Coefficients out of statistics, and the pass that applies them.
 
-use super::act::with_act;
+use crate::act::{Act, with_act};
 use super::columns::{self, Rows};
 use super::grid::{Grid, longest_row};
-use super::{Affine, NormAct, NormDims, Part, image, stats, stats_workspace};
+use super::{Affine, NormDims, Part, image, stats, stats_workspace};
 use crate::Cpu;
 use crate::pool::Shares;
 use crate::simd::{Kernel, Simd};
@@ -51,7 +51,7 @@ impl Kernel for Coefficients<'_> {
 ///
 /// # Panics
 /// If a buffer is shorter than the dimensions ask.
-pub fn apply(cpu: &Cpu, dims: &NormDims, parts: &[Part], coef: &[f32], act: NormAct, y: &mut [f32]) {
+pub fn apply(cpu: &Cpu, dims: &NormDims, parts: &[Part], coef: &[f32], act: Act, y: &mut [f32]) {
     dims.check(parts);
     assert_eq!(coef.len(), dims.n * 2 * dims.c);
     assert_eq!(y.len(), dims.len());
@@ -64,7 +64,7 @@ struct Apply<'a> {
     grid: &'a Grid,
     parts: &'a [Part<'a>],
     coef: &'a [f32],
-    act: NormAct,
+    act: Act,
     task: usize,
     y: Shares<f32>,
 }
@@ -103,7 +103,7 @@ unsafe fn apply_unit<S: Simd>(
     grid: &Grid,
     parts: &[Part],
     index: usize,
-    act: NormAct,
+    act: Act,
     a: *const f32,
     b: *const f32,
     y: Shares<f32>,
@@ -143,7 +143,7 @@ pub fn forward(
     parts: &[Part],
     affine: &Affine,
     eps: f32,
-    act: NormAct,
+    act: Act,
     stats_out: &mut [f32],
     y: &mut [f32],
     workspace: &mut [f32],
@@ -176,7 +176,7 @@ struct Whole<'a> {
     parts: &'a [Part<'a>],
     affine: &'a Affine<'a>,
     eps: f32,
-    act: NormAct,
+    act: Act,
     task: usize,
     stats: Shares<f32>,
     y: Shares<f32>,

@@ -4,10 +4,10 @@
 //! channel, of du and of du (x - mean). The activation's slope is computed again in the second pass:
 //! that is cheaper than writing du and reading it back.
 
-use super::act::with_act;
+use crate::act::{Act, with_act};
 use super::columns::{Input, Rows, Sums};
 use super::grid::{Grid, longest_row};
-use super::{Affine, MAX_PARTS, NormAct, NormDims, Part, image};
+use super::{Affine, MAX_PARTS, NormDims, Part, image};
 use crate::Cpu;
 use crate::pool::Shares;
 use crate::simd::{Kernel, Simd};
@@ -19,11 +19,11 @@ pub struct GradInputs<'a> {
     /// As [`stats`](super::stats) left them.
     pub stats: &'a [f32],
     pub affine: Affine<'a>,
-    pub act: NormAct,
+    pub act: Act,
     /// [N, S, C], the gradient of y.
     pub dy: &'a [f32],
-    /// [N, S, C], added to dx.
-    pub addend: Option<&'a [f32]>,
+    /// For each part [N, S, channels], added to its dx.
+    pub addends: [Option<&'a [f32]>; MAX_PARTS],
 }
 
 /// Where dx goes: one tensor [N, S, C], or one [N, S, channels] for each part of x.
@@ -119,7 +119,9 @@ fn check(dims: &NormDims, inputs: &GradInputs, gradients: &NormGradients) {
     inputs.affine.check(dims);
     assert_eq!(inputs.stats.len(), dims.n * dims.groups * 2);
     assert_eq!(inputs.dy.len(), dims.len());
-    assert!(inputs.addend.is_none_or(|a| a.len() == dims.len()));
+    for (part, addend) in inputs.parts.iter().zip(inputs.addends) {
+        assert!(addend.is_none_or(|a| a.len() == dims.n * dims.s * part.channels));
+    }
     assert!(gradients.dgamma.as_ref().is_none_or(|d| d.len() == dims.c));
     assert!(gradients.dbeta.as_ref().is_none_or(|d| d.len() == dims.c));
     assert!(gradients.dscale.as_ref().is_none_or(|d| d.len() == dims.n * dims.c));
@@ -302,10 +304,7 @@ impl Job<'_> {
             unsafe {
                 let x = rows(part.data, pixel, part.stride, 0, grid);
                 let dy = rows(self.inputs.dy, pixel, dims.c, first, grid);
-                let addend = match self.inputs.addend {
-                    Some(addend) => Some(rows(addend, pixel, dims.c, first, grid)),
-                    None => None,
-                };
+                let addend = self.inputs.addends[i].map(|a| rows(a, pixel, part.channels, 0, grid));
                 let dx = Rows { p: to[i].0.at(pixel * to[i].1), stride: grid.stride(to[i].1) };
                 let span = grid.span(unit.pixels, part.channels);
                 let (a, b) = (v.a.add(first), v.b.add(first));

@@ -10,7 +10,6 @@
 //! steps of one image find it in the cache. Which road is taken, and how it is cut, depends on the
 //! dimensions only, and so do the bits of the results.
 
-mod act;
 mod columns;
 mod forward;
 mod grad;
@@ -90,20 +89,4 @@ impl Affine<'_> {
         let all = dims.n * dims.c;
         assert!(self.film.is_none_or(|(scale, shift)| scale.len() == all && shift.len() == all));
     }
-}
-
-/// The activation after the norm.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum NormAct {
-    Identity,
-    Silu,
-    Relu,
-    /// The slope below zero.
-    LeakyRelu(f32),
-    /// With the error function.
-    Gelu,
-    GeluTanh,
-    Sigmoid,
-    Tanh,
-    Softplus,
 }

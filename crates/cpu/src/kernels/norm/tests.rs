@@ -1,6 +1,7 @@
 //! Against a plain f64 norm, at every level; the same bits for any number of threads.
 
 use super::*;
+use crate::act::Act;
 use crate::Cpu;
 use crate::pool::Pool;
 use crate::simd::Level;
@@ -24,9 +25,9 @@ struct Problem {
     gamma: Option<Vec<f32>>,
     beta: Option<Vec<f32>>,
     film: Option<(Vec<f32>, Vec<f32>)>,
-    act: NormAct,
+    act: Act,
     dy: Vec<f32>,
-    addend: Option<Vec<f32>>,
+    addends: Option<Vec<Vec<f32>>>,
 }
 
 #[derive(PartialEq)]
@@ -48,7 +49,7 @@ impl Problem {
         s: usize,
         groups: usize,
         parts: &[(usize, usize)],
-        act: NormAct,
+        act: Act,
         options: u32,
     ) -> Problem {
         let c = parts.iter().map(|p| p.0).sum();
@@ -65,8 +66,24 @@ impl Problem {
             film: on(2, n * c, 3).map(|scale| (scale, noise(n * c, 4))),
             act,
             dy: noise(n * s * c, 5),
-            addend: on(3, n * s * c, 6),
+            addends: (options >> 3 & 1 == 1)
+                .then(|| parts.iter().map(|p| noise(n * s * p.0, 6 + p.0 as u64)).collect()),
         }
+    }
+
+    fn addends(&self) -> [Option<&[f32]>; MAX_PARTS] {
+        std::array::from_fn(|i| self.addends.as_ref().and_then(|a| a.get(i)).map(|a| &a[..]))
+    }
+
+    /// What is added to dx at a pixel and a channel of all.
+    fn addend(&self, pixel: usize, mut channel: usize) -> f64 {
+        for (i, &(channels, _)) in self.parts.iter().enumerate() {
+            if channel < channels {
+                return self.addends.as_ref().map_or(0.0, |a| f64::from(a[i][pixel * channels + channel]));
+            }
+            channel -= channels;
+        }
+        unreachable!("a channel of no part")
     }
 
     fn inputs(&self) -> (Vec<Part<'_>>, Affine<'_>) {
@@ -102,7 +119,7 @@ impl Problem {
             affine,
             act: self.act,
             dy: &self.dy,
-            addend: self.addend.as_deref(),
+            addends: self.addends(),
         };
         let gradients = NormGradients {
             dx: Some(PartGradients::Whole(&mut r.dx)),
@@ -176,7 +193,7 @@ impl Problem {
                     slopes.push((p, ch, hat, dhat));
                 }
                 for (p, ch, hat, dhat) in slopes {
-                    let addend = self.addend.as_ref().map_or(0.0, |a| a[p * c + ch] as f64);
+                    let addend = self.addend(p, ch);
                     dx[p * c + ch] = rstd * (dhat - one - hat * two) + addend;
                 }
             }
@@ -198,41 +215,41 @@ fn normal_below(u: f64) -> f64 {
     0.5 + h * (0..steps).map(step).sum::<f64>()
 }
 
-fn exact_value(act: NormAct, u: f64) -> f64 {
+fn exact_value(act: Act, u: f64) -> f64 {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     match act {
-        NormAct::Identity => u,
-        NormAct::Silu => u * sigmoid(u),
-        NormAct::Relu => u.max(0.0),
-        NormAct::LeakyRelu(slope) => {
+        Act::Identity => u,
+        Act::Silu => u * sigmoid(u),
+        Act::Relu => u.max(0.0),
+        Act::LeakyRelu(slope) => {
             if u > 0.0 {
                 u
             } else {
                 u * slope as f64
             }
         }
-        NormAct::Gelu => u * normal_below(u),
-        NormAct::GeluTanh => {
+        Act::Gelu => u * normal_below(u),
+        Act::GeluTanh => {
             0.5 * u * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (u + 0.044715 * u * u * u)).tanh())
         }
-        NormAct::Sigmoid => sigmoid(u),
-        NormAct::Tanh => u.tanh(),
-        NormAct::Softplus => u.exp().ln_1p(),
+        Act::Sigmoid => sigmoid(u),
+        Act::Tanh => u.tanh(),
+        Act::Softplus => u.exp().ln_1p(),
     }
 }
 
 /// The value, and the slope by differences (rectifiers: by sign).
-fn exact_act(act: NormAct, u: f64) -> (f64, f64) {
+fn exact_act(act: Act, u: f64) -> (f64, f64) {
     let h = 1e-4;
     let slope = match act {
-        NormAct::Relu => {
+        Act::Relu => {
             if u > 0.0 {
                 1.0
             } else {
                 0.0
             }
         }
-        NormAct::LeakyRelu(slope) => {
+        Act::LeakyRelu(slope) => {
             if u > 0.0 {
                 1.0
             } else {
@@ -270,16 +287,16 @@ fn check(problem: &Problem, level: Level) {
     }
 }
 
-const ACTS: [NormAct; 9] = [
-    NormAct::Identity,
-    NormAct::Silu,
-    NormAct::Relu,
-    NormAct::LeakyRelu(0.2),
-    NormAct::Gelu,
-    NormAct::GeluTanh,
-    NormAct::Sigmoid,
-    NormAct::Tanh,
-    NormAct::Softplus,
+const ACTS: [Act; 9] = [
+    Act::Identity,
+    Act::Silu,
+    Act::Relu,
+    Act::LeakyRelu(0.2),
+    Act::Gelu,
+    Act::GeluTanh,
+    Act::Sigmoid,
+    Act::Tanh,
+    Act::Softplus,
 ];
 
 #[test]
@@ -296,8 +313,8 @@ fn every_activation() {
 fn every_option() {
     for level in Level::available() {
         for options in 0..16 {
-            check(&Problem::new(2, 50, 2, &[(6, 0)], NormAct::Silu, options), level);
-            check(&Problem::new(3, 5, 2, &[(34, 1)], NormAct::Silu, options), level);
+            check(&Problem::new(2, 50, 2, &[(6, 0)], Act::Silu, options), level);
+            check(&Problem::new(3, 5, 2, &[(34, 1)], Act::Silu, options), level);
         }
     }
 }
@@ -323,7 +340,7 @@ fn shapes() {
     ];
     for level in Level::available() {
         for &(n, s, groups, parts) in list {
-            check(&Problem::new(n, s, groups, parts, NormAct::Silu, 15), level);
+            check(&Problem::new(n, s, groups, parts, Act::Silu, 15), level);
         }
     }
 }
@@ -333,7 +350,7 @@ fn parts_and_groups_that_straddle_them() {
     for level in Level::available() {
         for s in [1, 5, 300] {
             for parts in [&[(10, 0), (14, 2)][..], &[(3, 1), (1, 0), (7, 0), (13, 5)], &[(64, 0), (32, 0)]] {
-                check(&Problem::new(3, s, 4, parts, NormAct::Gelu, 15), level);
+                check(&Problem::new(3, s, 4, parts, Act::Gelu, 15), level);
             }
         }
     }
@@ -341,7 +358,7 @@ fn parts_and_groups_that_straddle_them() {
 
 #[test]
 fn gradients_of_parts_apart() {
-    let problem = Problem::new(2, 40, 4, &[(10, 0), (14, 2)], NormAct::Silu, 15);
+    let problem = Problem::new(2, 40, 4, &[(10, 0), (14, 2)], Act::Silu, 15);
     let cpu = Cpu::new(2);
     let whole = problem.run(cpu.level, 2);
     let (parts, affine) = problem.inputs();
@@ -352,7 +369,7 @@ fn gradients_of_parts_apart() {
         affine,
         act: problem.act,
         dy: &problem.dy,
-        addend: problem.addend.as_deref(),
+        addends: problem.addends(),
     };
     let mut workspace = vec![0.0; grad_workspace(&problem.dims, 2)];
     let list = &mut [&mut one[..], &mut two[..]];
@@ -368,7 +385,7 @@ fn gradients_of_parts_apart() {
 fn a_mean_far_above_the_deviation() {
     for level in Level::available() {
         for (n, s, groups, c) in [(2, 5000, 4, 16), (1, 9000, 1, 1), (20, 1, 1, 256), (1, 400, 8, 128)] {
-            let mut problem = Problem::new(n, s, groups, &[(c, 0)], NormAct::Identity, 0);
+            let mut problem = Problem::new(n, s, groups, &[(c, 0)], Act::Identity, 0);
             problem.data[0].iter_mut().for_each(|x| *x = (*x - 5.0) / 3.0 + 1000.0);
             let (r, want) = (problem.run(level, 2), &problem.exact()[0]);
             for (got, want) in r.stats.iter().zip(want) {
@@ -388,7 +405,7 @@ fn the_same_bits_for_any_number_of_threads() {
     ];
     for level in Level::available() {
         for (n, s, groups, parts) in list {
-            let problem = Problem::new(n, s, groups, parts, NormAct::Silu, 15);
+            let problem = Problem::new(n, s, groups, parts, Act::Silu, 15);
             let one = problem.run(level, 1);
             assert!((2..=3).all(|t| problem.run(level, t) == one), "{level:?} {:?}", problem.dims);
         }
