@@ -47,7 +47,8 @@ impl Bench {
         let flops = total_flops(&network.graph);
         let start = Instant::now();
         let device = self.network.device();
-        let mut session = clearshot_runtime::compile(network.graph.clone(), &device, &self.network.options())?;
+        let mut session =
+            clearshot_runtime::compile(network.graph.clone(), &device, &self.network.options())?;
         network.fill(&mut session)?;
         session.run()?;
         let setup = start.elapsed().as_secs_f64();
@@ -95,9 +96,18 @@ impl Bench {
                 network.size
             )?;
             writeln!(out, "  median {median:.2} ms, slowest {worst:.2} ms, of {} runs", self.runs)?;
-            writeln!(out, "  {:.1} GFLOP/s of the plain algorithm's operations", flops as f64 / median * 1e-6)?;
+            writeln!(
+                out,
+                "  {:.1} GFLOP/s of the plain algorithm's operations",
+                flops as f64 / median * 1e-6
+            )?;
             writeln!(out, "  ready after {setup:.2} s")?;
-            writeln!(out, "  memory: {} planned, {} at the peak of the process", human(planned), human(peak))?;
+            writeln!(
+                out,
+                "  memory: {} planned, {} at the peak of the process",
+                human(planned),
+                human(peak)
+            )?;
         }
         Ok(())
     }

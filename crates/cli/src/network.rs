@@ -5,8 +5,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_graph::train::{Training, finish_iteration};
 use clearshot_graph::{Builder, Graph, Op, StateInit, Type, losses};
-use clearshot_nn::models::unet2d::{Extras, NETWORKS, UNet2D, UNet2DConfig, network};
 use clearshot_nn::Param;
+use clearshot_nn::models::unet2d::{Extras, NETWORKS, UNet2D, UNet2DConfig, network};
 use clearshot_runtime::{Device, Options, Session};
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{Shape, Tensor};
@@ -100,8 +100,11 @@ fn graph(model: &UNet2D, params: &[Param], batch: usize, size: usize, train: boo
     let shape = b.shape(y);
     let target = b.input("target", Type::f32(shape));
     let loss = losses::mse(&mut b, y, target);
-    let trained: Vec<_> =
-        params.iter().filter(|p| p.trainable).map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given)).collect();
+    let trained: Vec<_> = params
+        .iter()
+        .filter(|p| p.trainable)
+        .map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given))
+        .collect();
     finish_iteration(&mut b, loss, &trained, &Training::default())?;
     Ok(b.finish()?)
 }

@@ -25,7 +25,8 @@ impl PlanArgs {
         let network = self.network.build()?;
         let start = Instant::now();
         let flops = total_flops(&network.graph);
-        let plan = clearshot_runtime::plan(network.graph.clone(), &self.network.device(), &self.network.options())?;
+        let plan =
+            clearshot_runtime::plan(network.graph.clone(), &self.network.device(), &self.network.options())?;
         let seconds = start.elapsed().as_secs_f64();
         let recomputed = total_flops(&plan.graph).saturating_sub(flops);
         let mut out = std::io::stdout().lock();

@@ -31,7 +31,8 @@ impl Profile {
     pub fn run(self) -> Result<()> {
         let network = self.network.build()?;
         let device = self.network.device();
-        let mut session = clearshot_runtime::compile(network.graph.clone(), &device, &self.network.options())?;
+        let mut session =
+            clearshot_runtime::compile(network.graph.clone(), &device, &self.network.options())?;
         network.fill(&mut session)?;
         session.run()?;
         let times = session.profile(self.runs as usize)?;
@@ -51,7 +52,11 @@ impl Profile {
         let mut out = std::io::stdout().lock();
         let milliseconds = |ns: u64| ns as f64 * 1e-6;
         writeln!(out, "{} {}: {:.2} ms in nodes", network.name, network.work(), milliseconds(all / runs))?;
-        writeln!(out, "  {:<18} {:>5} {:>10} {:>6} {:>9} {:>8}", "op", "nodes", "ms", "%", "GFLOP/s", "GB/s")?;
+        writeln!(
+            out,
+            "  {:<18} {:>5} {:>10} {:>6} {:>9} {:>8}",
+            "op", "nodes", "ms", "%", "GFLOP/s", "GB/s"
+        )?;
         for (name, t) in kinds {
             let ns = t.nanoseconds.max(1) as f64;
             writeln!(

@@ -140,7 +140,8 @@ impl Executor {
         };
         let instr = |node: usize, kernel: Box<dyn Prepared>| {
             let n = &plan.graph.nodes[node];
-            let mut inputs: Vec<*const f32> = n.inputs.iter().map(|v| at(plan.place(*v)).cast_const().cast()).collect();
+            let mut inputs: Vec<*const f32> =
+                n.inputs.iter().map(|v| at(plan.place(*v)).cast_const().cast()).collect();
             if kernel.packed_len() > 0 {
                 inputs.push(at(plan.prepared[node]).cast_const().cast());
             }
@@ -201,7 +202,9 @@ impl Executor {
             Data::F32(v) => self.floats(place).copy_from_slice(v),
             Data::I32(v) => {
                 // SAFETY: as `floats`, for a type of the same size and alignment.
-                let to = unsafe { std::slice::from_raw_parts_mut(self.bytes(place).cast::<i32>(), place.bytes / 4) };
+                let to = unsafe {
+                    std::slice::from_raw_parts_mut(self.bytes(place).cast::<i32>(), place.bytes / 4)
+                };
                 to.copy_from_slice(v);
             }
             other => unreachable!("graphs hold f32 and i32 on this device, not {}", other.dtype()),
@@ -252,7 +255,8 @@ impl Executor {
         Ok(match ty.dtype {
             DType::I32 => {
                 // SAFETY: as in `store`.
-                let from = unsafe { std::slice::from_raw_parts(self.bytes(place).cast::<i32>(), place.bytes / 4) };
+                let from =
+                    unsafe { std::slice::from_raw_parts(self.bytes(place).cast::<i32>(), place.bytes / 4) };
                 Tensor::i32(ty.shape, from.to_vec())
             }
             _ => Tensor::f32(ty.shape, self.floats(place).to_vec()),

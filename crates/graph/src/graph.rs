@@ -206,6 +206,11 @@ impl Graph {
 
     /// As [`Graph::tidy`], nodes of smaller priority first where the edges allow it.
     pub fn tidy_by(self, priority: &[f64]) -> Graph {
+        self.tidied(priority).0
+    }
+
+    /// As [`Graph::tidy_by`]; also gives, for each node of the result, its former index.
+    pub(crate) fn tidied(self, priority: &[f64]) -> (Graph, Vec<usize>) {
         let needed = self.needed();
         let mut waiting: Vec<usize> = vec![0; self.nodes.len()];
         let mut readers: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
@@ -233,7 +238,7 @@ impl Graph {
         assert_eq!(order.len(), needed.iter().filter(|n| **n).count(), "the graph has a cycle");
         let moved = |v: Value| Value { node: place[v.at()], port: v.port };
         let mut nodes: Vec<Option<Node>> = self.nodes.into_iter().map(Some).collect();
-        Graph {
+        let graph = Graph {
             nodes: order
                 .iter()
                 .map(|&i| {
@@ -248,7 +253,8 @@ impl Graph {
                 .into_iter()
                 .map(|u| Update { state: place[u.state as usize], value: moved(u.value) })
                 .collect(),
-        }
+        };
+        (graph, order)
     }
 
     fn needed(&self) -> Vec<bool> {

@@ -88,12 +88,12 @@ pub struct Plan {
 }
 
 /// When each node's outputs are last read. Views count as reading what they view.
-pub struct Lifetimes {
+struct Lifetimes {
     last: Vec<usize>,
 }
 
 impl Lifetimes {
-    pub fn of(graph: &Graph) -> Lifetimes {
+    fn of(graph: &Graph) -> Lifetimes {
         let n = graph.nodes.len();
         let mut last: Vec<usize> = (0..n).collect();
         graph.roots().for_each(|v| last[v.at()] = n);
@@ -108,30 +108,31 @@ impl Lifetimes {
     }
 
     /// The last node that reads this node's outputs; the number of nodes for what must outlive the run.
-    pub fn last_use(&self, node: usize) -> usize {
+    fn last_use(&self, node: usize) -> usize {
         self.last[node]
     }
+}
 
-    /// The node during which the most bytes of computed values are alive.
-    pub fn peak(&self, graph: &Graph) -> usize {
-        let n = graph.nodes.len();
-        let mut change = vec![0i64; n + 2];
-        for (i, node) in graph.nodes.iter().enumerate() {
-            if !matches!(node.op, Op::Input(_) | Op::State(_) | Op::Const(_)) && !node.op.is_view() {
-                let bytes: usize = node.outs.iter().map(|t| t.bytes()).sum();
-                change[i] += bytes as i64;
-                change[self.last[i] + 1] -= bytes as i64;
-            }
+/// What a graph needs at the least, without packed weights: no arrangement of the arena needs less, and
+/// arrangements are nearly always as good.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    pub bytes: usize,
+    /// The node during which the most is alive.
+    pub peak: usize,
+}
+
+impl Need {
+    /// `scratch` is each node's workspace in bytes.
+    pub fn of(graph: &Graph, scratch: &[usize]) -> Need {
+        let mut maker = Maker::new(graph);
+        maker.sources();
+        maker.values();
+        for (i, &bytes) in scratch.iter().enumerate() {
+            maker.workspace(i, bytes);
         }
-        let mut alive = 0;
-        let mut best = (0, 0);
-        for (i, c) in change.iter().enumerate().take(n) {
-            alive += c;
-            if alive > best.0 {
-                best = (alive, i);
-            }
-        }
-        best.1
+        let (alive, peak) = largest_live(&maker.buffers);
+        Need { bytes: alive + maker.states + maker.inputs + maker.constants, peak }
     }
 }
 
@@ -203,7 +204,7 @@ impl Plan {
 
     /// The largest sum of buffers alive at one time: no arrangement needs less.
     pub fn largest_live(&self) -> usize {
-        largest_live(&self.buffers)
+        largest_live(&self.buffers).0
     }
 
     /// Buffers by size, largest first.
@@ -228,35 +229,22 @@ impl Plan {
     }
 }
 
-fn largest_live(buffers: &[Buffer]) -> usize {
+/// The largest sum of buffers alive at one time, and the node at which it is first reached.
+fn largest_live(buffers: &[Buffer]) -> (usize, usize) {
     let end = buffers.iter().map(|b| b.last).max().unwrap_or(0);
     let mut change = vec![0i64; end + 2];
     for b in buffers {
         change[b.first] += b.bytes as i64;
         change[b.last + 1] -= b.bytes as i64;
     }
-    let mut alive = 0i64;
-    change
-        .iter()
-        .map(|c| {
-            alive += c;
-            alive
-        })
-        .max()
-        .unwrap_or(0) as usize
-}
-
-/// The need of a graph without making offsets: states and the rest, plus the largest live sum.
-pub fn estimate(graph: &Graph, backend: &dyn Backend) -> usize {
-    let mut maker = Maker::new(graph);
-    maker.sources();
-    maker.values();
-    let mut prepared = 0;
-    for i in 0..graph.nodes.len() {
-        maker.workspace(i, backend.workspace(graph, i));
-        prepared += aligned(backend.prepared(graph, i));
+    let (mut alive, mut most) = (0, (0, 0));
+    for (i, c) in change.iter().enumerate() {
+        alive += c;
+        if alive > most.0 {
+            most = (alive, i);
+        }
     }
-    largest_live(&maker.buffers) + maker.states + maker.inputs + maker.constants + prepared
+    (most.0 as usize, most.1)
 }
 
 struct Maker<'a> {

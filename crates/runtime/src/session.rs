@@ -5,7 +5,7 @@ use clearshot_cpu::exec::{CpuBackend, Executor, ValueError};
 use clearshot_cpu::{Cpu, TARGET};
 use clearshot_graph::passes::recompute::{BudgetError, recompute};
 use clearshot_graph::passes::{Target, optimise};
-use clearshot_graph::plan::{Plan, estimate};
+use clearshot_graph::plan::Plan;
 use clearshot_graph::{Graph, VerifyError};
 use clearshot_tensor::Tensor;
 
@@ -54,7 +54,7 @@ pub fn plan(graph: Graph, device: &Device, options: &Options) -> Result<Plan, Co
 fn fit(graph: Graph, budget: usize, backend: &CpuBackend) -> Result<Graph, BudgetError> {
     let mut goal = budget;
     loop {
-        let fitted = recompute(graph.clone(), goal, &|g| estimate(g, backend))?;
+        let fitted = recompute(graph.clone(), goal, backend)?;
         let bytes = Plan::new(fitted.clone(), backend).bytes();
         if bytes <= budget {
             return Ok(fitted);

@@ -127,7 +127,8 @@ fn compare(y: &[Vec<f32>], outs: &[Type], truth: &[Array], tolerance: f64, what:
         // NaN and infinity must be where the truth has them, and are left out of the norm.
         let finite = |v: f64| if v.is_finite() { v } else { 0.0 };
         let got = Array::new(truth.shape, y.iter().map(|&v| f64::from(v)).collect());
-        let alike = |(a, b): (&f64, &f64)| a.is_nan() == b.is_nan() && (a.is_finite() || a.is_nan() || a == b);
+        let alike =
+            |(a, b): (&f64, &f64)| a.is_nan() == b.is_nan() && (a.is_finite() || a.is_nan() || a == b);
         assert!(got.data.iter().zip(&truth.data).all(alike), "infinite or not a number: {what}");
         let error = got.map(finite).relative_error(&truth.map(finite));
         assert!(error <= tolerance, "error {error:e}: {what}");

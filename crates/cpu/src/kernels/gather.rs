@@ -34,7 +34,13 @@ fn clamped(index: i32, rows: usize) -> usize {
 impl Prepared for Gather {
     unsafe fn run(&self, cpu: &Cpu, inputs: &[*const f32], outputs: &[*mut f32], _workspace: *mut f32) {
         let (table, indices, y) = (span::shared(inputs[0]), span::shared(inputs[1]), Shares(outputs[0]));
-        span::split_with(cpu, self.count, self.width, |range| Copies { shape: self, table, indices, y, range });
+        span::split_with(cpu, self.count, self.width, |range| Copies {
+            shape: self,
+            table,
+            indices,
+            y,
+            range,
+        });
     }
 }
 

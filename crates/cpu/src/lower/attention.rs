@@ -94,8 +94,7 @@ impl Prepared for Backward {
         // SAFETY: the caller's promise.
         unsafe {
             let lse = read(x[4], d.batch * d.heads * d.sq);
-            let gradients =
-                Gradients { dq: rows_mut(y[0], q), dk: rows_mut(y[1], k), dv: rows_mut(y[2], v) };
+            let gradients = Gradients { dq: rows_mut(y[0], q), dk: rows_mut(y[1], k), dv: rows_mut(y[2], v) };
             let workspace = write(workspace, self.workspace_len(cpu.pool.threads()));
             attention::backward(
                 cpu,

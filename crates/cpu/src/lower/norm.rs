@@ -4,7 +4,9 @@ use super::{act, read, write};
 use crate::Cpu;
 use crate::act::Act;
 use crate::kernels::Prepared;
-use crate::kernels::norm::{self, Affine, GradInputs, MAX_PARTS, NormDims, NormGradients, Part, PartGradients};
+use crate::kernels::norm::{
+    self, Affine, GradInputs, MAX_PARTS, NormDims, NormGradients, Part, PartGradients,
+};
 use clearshot_graph::Type;
 use clearshot_graph::ops::{Norm, NormGrad};
 
@@ -121,7 +123,14 @@ impl Prepared for Stats {
             let parts = self.image.parts(x);
             let workspace = write(workspace, self.workspace_len(cpu.pool.threads()));
             let stats = write(y[0], self.image.stats_len());
-            norm::stats(cpu, &self.image.dims, &parts[..self.image.channels.len()], self.eps, stats, workspace);
+            norm::stats(
+                cpu,
+                &self.image.dims,
+                &parts[..self.image.channels.len()],
+                self.eps,
+                stats,
+                workspace,
+            );
         }
     }
 }

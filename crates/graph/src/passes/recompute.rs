@@ -1,22 +1,22 @@
 //! Recomputation under a memory budget: gradient checkpointing as a pass.
 //!
-//! At the moment of the largest memory, most of what is alive was made by the forward part and waits
-//! for its gradient. Such a value can be dropped and made again just before it is needed, from values
-//! that are kept: its node is cloned, and the late readers read the clone. Values are dropped in the
-//! order of operations per byte, cheapest first; first only those whose operands are all kept, then, if
-//! that does not suffice, chains too. Clones run the same kernels on the same values, so gradients are
-//! equal to the last bit.
+//! At the moment of the largest memory, much of what is alive lies idle: the forward part made it and
+//! its gradient comes later. Such a value can be dropped and made again just before it is next needed,
+//! from values that are alive: its node is cloned, with whatever else it takes that is gone by then, and
+//! the late readers read the clone. The pass does this at the present peak, cheapest operations per byte
+//! first, and goes on at the next peak until the budget is met. Clones run the same kernels on the same
+//! values, so results are equal to the last bit.
 
 use crate::cost;
 use crate::graph::{Graph, Value};
 use crate::ops::Op;
-use crate::plan::Lifetimes;
+use crate::plan::{Backend, Need};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why no graph fits.
+/// No graph that fits was found.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "a budget of {budget} bytes cannot be met: with everything recomputed the graph needs {least}, without {most}"
+    "a budget of {budget} bytes cannot be met: {most} bytes are needed without recomputing, {least} with all that helps"
 )]
 pub struct BudgetError {
     pub budget: usize,
@@ -24,143 +24,177 @@ pub struct BudgetError {
     pub most: usize,
 }
 
-/// The graph with as little recomputation as makes `bytes(graph) <= budget`. `bytes` is asked for the
-/// need of a whole graph, states and workspaces included.
+/// Operations that moving a byte is taken to cost.
+const OPERATIONS_PER_BYTE: u64 = 8;
+/// Values that need more nodes than this to be made again are kept.
+const LONGEST_CHAIN: usize = 24;
+/// Values dropped before the peak is looked for again.
+const AT_ONCE: usize = 4;
+
+/// The graph with as little recomputation as makes it fit `budget` bytes on the backend: states, inputs,
+/// workspaces and all.
 ///
 /// # Errors
-/// If recomputing everything does not suffice.
-pub fn recompute(graph: Graph, budget: usize, bytes: &dyn Fn(&Graph) -> usize) -> Result<Graph, BudgetError> {
-    let most = bytes(&graph);
-    if most <= budget {
-        return Ok(graph);
-    }
-    let mut least = most;
-    for chains in [false, true] {
-        let candidates = candidates(&graph, chains);
-        // Dropping more does not always need less, but nearly; the search needs no more than that.
-        let (mut low, mut high) = (0, candidates.len());
-        let mut best = None;
-        let attempt = |count: usize| {
-            let rewritten = drop_values(&graph, &candidates[..count]);
-            let need = bytes(&rewritten);
-            (rewritten, need)
+/// If no amount of recomputation that was tried suffices.
+pub fn recompute(graph: Graph, budget: usize, backend: &dyn Backend) -> Result<Graph, BudgetError> {
+    let scratch: Vec<usize> = (0..graph.nodes.len()).map(|i| backend.workspace(&graph, i)).collect();
+    let packed: usize = (0..graph.nodes.len()).map(|i| backend.prepared(&graph, i)).sum();
+    let mut work = Work { graph, scratch };
+    let mut need = Need::of(&work.graph, &work.scratch);
+    let most = need.bytes + packed;
+    let (mut least, mut stuck) = (most, 0);
+    while need.bytes + packed > budget {
+        let Some(next) = work.drop_at(need.peak, need.bytes + packed - budget) else {
+            return Err(BudgetError { budget, least, most });
         };
-        let (whole, need) = attempt(high);
-        least = least.min(need);
-        if need <= budget {
-            best = Some(whole);
+        work = next;
+        need = Need::of(&work.graph, &work.scratch);
+        stuck = if need.bytes + packed < least { 0 } else { stuck + 1 };
+        least = least.min(need.bytes + packed);
+        // Dropping at one peak may raise another a little; for long it may not.
+        if stuck > 32 {
+            return Err(BudgetError { budget, least, most });
         }
-        while low < high && best.is_some() {
-            let middle = (low + high) / 2;
-            let (rewritten, need) = attempt(middle);
-            if need <= budget {
-                best = Some(rewritten);
-                high = middle;
-            } else {
-                low = middle + 1;
+    }
+    Ok(work.graph)
+}
+
+/// A graph on its way, with each node's workspace.
+struct Work {
+    graph: Graph,
+    scratch: Vec<usize>,
+}
+
+impl Work {
+    /// Drops values that lie idle at `peak`, about `excess` bytes of them.
+    fn drop_at(&self, peak: usize, excess: usize) -> Option<Work> {
+        let uses = self.uses();
+        let mut candidates: Vec<(f64, usize, usize)> = (0..peak)
+            .filter(|&i| can_run_again(&self.graph.nodes[i].op))
+            .filter_map(|i| {
+                let late = *uses[i].iter().find(|&&u| u > peak)?;
+                let idle = !uses[i].contains(&peak) && late < self.graph.nodes.len();
+                let gain: usize = self.graph.nodes[i].outs.iter().map(|t| t.bytes()).sum();
+                let cost = if idle { self.chain_cost(i, peak, &uses)? } else { return None };
+                Some((cost / gain.max(1) as f64, i, gain))
+            })
+            .collect();
+        candidates.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut dropped = BTreeSet::new();
+        let mut gained = 0;
+        for (_, i, gain) in candidates {
+            if gained >= excess || dropped.len() == AT_ONCE {
+                break;
+            }
+            dropped.insert(i);
+            gained += gain;
+        }
+        (!dropped.is_empty()).then(|| self.without(&dropped, peak, &uses))
+    }
+
+    /// The readers of each node, views followed, in order; outputs and updates read behind the last node.
+    fn uses(&self) -> Vec<Vec<usize>> {
+        let n = self.graph.nodes.len();
+        let mut uses = vec![vec![]; n];
+        for (i, node) in self.graph.nodes.iter().enumerate().filter(|(_, node)| !node.op.is_view()) {
+            for v in &node.inputs {
+                uses[self.graph.behind_views(*v).at()].push(i);
             }
         }
-        if let Some(best) = best {
-            return Ok(best);
-        }
+        self.graph.roots().for_each(|v| uses[self.graph.behind_views(v).at()].push(n));
+        uses
     }
-    Err(BudgetError { budget, least, most })
-}
 
-/// Values alive at the peak and made by nodes that can run again, in the order in which to drop them.
-fn candidates(graph: &Graph, chains: bool) -> Vec<usize> {
-    let lifetimes = Lifetimes::of(graph);
-    let peak = lifetimes.peak(graph);
-    let mut found: Vec<(f64, usize)> = (0..peak)
-        .filter(|&i| can_run_again(&graph.nodes[i].op) && lifetimes.last_use(i) > peak)
-        .map(|i| {
-            let held: usize = graph.nodes[i].outs.iter().map(|t| t.bytes()).sum();
-            ((cost::flops(graph, i) + cost::traffic(graph, i) * 8) as f64 / held.max(1) as f64, i)
-        })
-        .collect();
-    found.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let order = found.into_iter().map(|(_, i)| i);
-    if chains { order.collect() } else { independent(graph, order, &lifetimes, peak) }
-}
+    /// The operations of making node `i` again behind the peak; nothing where that is impossible.
+    fn chain_cost(&self, i: usize, peak: usize, uses: &[Vec<usize>]) -> Option<f64> {
+        let mut chain = BTreeSet::from([i]);
+        let mut open = vec![i];
+        let mut cost = 0;
+        while let Some(at) = open.pop() {
+            cost += cost::flops(&self.graph, at) + OPERATIONS_PER_BYTE * cost::traffic(&self.graph, at);
+            for v in &self.graph.nodes[at].inputs {
+                let root = self.graph.behind_views(*v).at();
+                if self.is_there(root, peak, uses) || !chain.insert(root) {
+                    continue;
+                }
+                if chain.len() > LONGEST_CHAIN || !can_run_again(&self.graph.nodes[root].op) {
+                    return None;
+                }
+                open.push(root);
+            }
+        }
+        Some(cost as f64)
+    }
 
-/// Keeps of `order` what can be made again from values that are neither dropped nor dead by then.
-fn independent(
-    graph: &Graph,
-    order: impl Iterator<Item = usize>,
-    lifetimes: &Lifetimes,
-    peak: usize,
-) -> Vec<usize> {
-    let mut dropped = BTreeSet::new();
-    let mut pinned = BTreeSet::new();
-    let mut kept = vec![];
-    for i in order {
-        let roots: Vec<usize> = graph.nodes[i].inputs.iter().map(|v| graph.behind_views(*v).at()).collect();
-        let available = |&r: &usize| {
-            let source = graph.nodes[r].inputs.is_empty();
-            !dropped.contains(&r) && (source || lifetimes.last_use(r) > peak)
+    /// Whether a node's outputs are alive behind the peak anyway.
+    fn is_there(&self, node: usize, peak: usize, uses: &[Vec<usize>]) -> bool {
+        self.graph.nodes[node].inputs.is_empty() || uses[node].last().is_some_and(|&u| u > peak)
+    }
+
+    /// The graph in which readers behind the peak read clones of what is dropped.
+    fn without(&self, dropped: &BTreeSet<usize>, peak: usize, uses: &[Vec<usize>]) -> Work {
+        let priority = (0..self.graph.nodes.len()).map(|i| i as f64).collect();
+        let mut cloning = Cloning {
+            work: self,
+            uses,
+            dropped,
+            peak,
+            next: Work { graph: self.graph.clone(), scratch: self.scratch.clone() },
+            priority,
+            clones: BTreeMap::new(),
         };
-        if !pinned.contains(&i) && roots.iter().all(available) {
-            dropped.insert(i);
-            pinned.extend(roots);
-            kept.push(i);
+        // Readers in order, so that a clone stands before the first of them.
+        for reader in peak + 1..self.graph.nodes.len() {
+            for slot in 0..self.graph.nodes[reader].inputs.len() {
+                let v = self.graph.nodes[reader].inputs[slot];
+                if dropped.contains(&self.graph.behind_views(v).at()) {
+                    cloning.next.graph.nodes[reader].inputs[slot] = cloning.again(v, reader as f64 - 0.5);
+                }
+            }
         }
+        let Cloning { next, priority, .. } = cloning;
+        let (graph, order) = next.graph.tidied(&priority);
+        Work { scratch: order.iter().map(|&i| next.scratch[i]).collect(), graph }
     }
-    kept
 }
 
 fn can_run_again(op: &Op) -> bool {
     !matches!(op, Op::Input(_) | Op::State(_) | Op::Const(_)) && !op.is_update() && !op.is_view()
 }
 
-/// Clones the nodes of `dropped` for their readers behind the peak.
-fn drop_values(graph: &Graph, dropped: &[usize]) -> Graph {
-    let lifetimes = Lifetimes::of(graph);
-    let peak = lifetimes.peak(graph);
-    let dropped: BTreeSet<usize> = dropped.iter().copied().collect();
-    let mut next = graph.clone();
-    let mut priority: Vec<f64> = (0..graph.nodes.len()).map(|i| i as f64).collect();
-    let mut clones: BTreeMap<usize, usize> = BTreeMap::new();
-    // Late readers in order, so that a clone stands before the first of them.
-    for reader in peak + 1..graph.nodes.len() {
-        for slot in 0..graph.nodes[reader].inputs.len() {
-            let v = graph.nodes[reader].inputs[slot];
-            let mut make = Cloning { graph, next: &mut next, priority: &mut priority, clones: &mut clones };
-            let v = make.value(v, &dropped, reader as f64 - 0.5);
-            next.nodes[reader].inputs[slot] = v;
-        }
-    }
-    next.tidy_by(&priority)
-}
-
 struct Cloning<'a> {
-    graph: &'a Graph,
-    next: &'a mut Graph,
-    priority: &'a mut Vec<f64>,
-    clones: &'a mut BTreeMap<usize, usize>,
+    work: &'a Work,
+    uses: &'a [Vec<usize>],
+    dropped: &'a BTreeSet<usize>,
+    peak: usize,
+    next: Work,
+    priority: Vec<f64>,
+    clones: BTreeMap<usize, usize>,
 }
 
 impl Cloning<'_> {
-    /// The value that a late reader reads in place of `v`.
-    fn value(&mut self, v: Value, dropped: &BTreeSet<usize>, before: f64) -> Value {
-        if !self.is_remade(v.at(), dropped) {
-            return v;
-        }
-        if let Some(&clone) = self.clones.get(&v.at()) {
-            return Value { node: clone as u32, port: v.port };
-        }
-        let mut node = self.graph.nodes[v.at()].clone();
-        node.inputs = node.inputs.iter().map(|i| self.value(*i, dropped, before)).collect();
-        self.next.nodes.push(node);
-        self.priority.push(before);
-        let clone = self.next.nodes.len() - 1;
-        self.clones.insert(v.at(), clone);
+    /// The clone of a value, made with all that it takes.
+    fn again(&mut self, v: Value, before: f64) -> Value {
+        let clone = match self.clones.get(&v.at()) {
+            Some(&clone) => clone,
+            None => {
+                let mut node = self.work.graph.nodes[v.at()].clone();
+                node.inputs = node.inputs.iter().map(|i| self.input(*i, before)).collect();
+                self.next.graph.nodes.push(node);
+                self.next.scratch.push(self.work.scratch[v.at()]);
+                self.priority.push(before);
+                let clone = self.next.graph.nodes.len() - 1;
+                self.clones.insert(v.at(), clone);
+                clone
+            }
+        };
         Value { node: clone as u32, port: v.port }
     }
 
-    /// Dropped values, and views of them.
-    fn is_remade(&self, at: usize, dropped: &BTreeSet<usize>) -> bool {
-        dropped.contains(&at)
-            || (self.graph.nodes[at].op.is_view()
-                && self.is_remade(self.graph.nodes[at].inputs[0].at(), dropped))
+    /// What a clone reads in place of `v`.
+    fn input(&mut self, v: Value, before: f64) -> Value {
+        let root = self.work.graph.behind_views(v).at();
+        let there = self.work.is_there(root, self.peak, self.uses) && !self.dropped.contains(&root);
+        if there { v } else { self.again(v, before) }
     }
 }

@@ -53,13 +53,8 @@ impl Slice {
         let shape = x[0].shape;
         let inner: usize = shape[a.axis + 1..].iter().product();
         let len = a.len * inner;
-        let part = Part {
-            operand: 0,
-            start: 0,
-            len,
-            from_step: shape[a.axis] * inner,
-            from_start: a.start * inner,
-        };
+        let part =
+            Part { operand: 0, start: 0, len, from_step: shape[a.axis] * inner, from_start: a.start * inner };
         Slice(Joined { outer: shape[..a.axis].iter().product(), row: len, parts: vec![part] })
     }
 }

@@ -3,8 +3,8 @@
 //! All take a [`Span`] and walk it in the order of memory. Vectors at the end of a row are cut;
 //! cut lanes load zeros, so that they add nothing to sums.
 
-use crate::act::Activation;
 use super::grid::Span;
+use crate::act::Activation;
 use crate::simd::Simd;
 
 /// A matrix of rows `stride` values apart.

@@ -1,10 +1,10 @@
 //! Coefficients out of statistics, and the pass that applies them.
 
-use crate::act::{Act, with_act};
 use super::columns::{self, Rows};
 use super::grid::{Grid, longest_row};
 use super::{Affine, NormDims, Part, image, stats, stats_workspace};
 use crate::Cpu;
+use crate::act::{Act, with_act};
 use crate::pool::Shares;
 use crate::simd::{Kernel, Simd};
 

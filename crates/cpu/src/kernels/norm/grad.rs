@@ -4,11 +4,11 @@
 //! channel, of du and of du (x - mean). The activation's slope is computed again in the second pass:
 //! that is cheaper than writing du and reading it back.
 
-use crate::act::{Act, with_act};
 use super::columns::{Input, Rows, Sums};
 use super::grid::{Grid, longest_row};
 use super::{Affine, MAX_PARTS, NormDims, Part, image};
 use crate::Cpu;
+use crate::act::{Act, with_act};
 use crate::pool::Shares;
 use crate::simd::{Kernel, Simd};
 

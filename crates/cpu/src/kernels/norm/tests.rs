@@ -1,8 +1,8 @@
 //! Against a plain f64 norm, at every level; the same bits for any number of threads.
 
 use super::*;
-use crate::act::Act;
 use crate::Cpu;
+use crate::act::Act;
 use crate::pool::Pool;
 use crate::simd::Level;
 
@@ -44,14 +44,7 @@ struct Results {
 impl Problem {
     /// `parts` are (channels, gap at the end of a pixel); `options` turns on gamma, beta, the
     /// modulation and the addend, one bit each.
-    fn new(
-        n: usize,
-        s: usize,
-        groups: usize,
-        parts: &[(usize, usize)],
-        act: Act,
-        options: u32,
-    ) -> Problem {
+    fn new(n: usize, s: usize, groups: usize, parts: &[(usize, usize)], act: Act, options: u32) -> Problem {
         let c = parts.iter().map(|p| p.0).sum();
         let on = |bit: u32, len: usize, seed: u64| (options >> bit & 1 == 1).then(|| noise(len, seed));
         let data = parts.iter().enumerate().map(|(i, &(channels, gap))| {

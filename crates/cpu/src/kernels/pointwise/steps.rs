@@ -89,7 +89,8 @@ unsafe fn value<S: Simd>(s: S, u: Unary, a: *const f32, to: *mut f32, n: usize) 
             })
         }
         Unary::SmoothL1(b) => {
-            let (beta, tail, near) = (s.splat(b as f32), s.splat((0.5 * b) as f32), s.splat((0.5 / b) as f32));
+            let (beta, tail, near) =
+                (s.splat(b as f32), s.splat((0.5 * b) as f32), s.splat((0.5 / b) as f32));
             each!(|x| {
                 let size = abs(s, x);
                 s.select_gt(beta, size, s.mul(near, s.mul(x, x)), s.sub(size, tail))
