@@ -6,27 +6,33 @@
 
 use crate::simd::{Kernel, Level, Simd};
 
+/// Values of the reduction that lie side by side on the left, `offset` from where a row starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub offset: usize,
+    pub len: usize,
+}
+
 /// `c = a b`, or `c += a b`, for `m` rows and one panel of columns.
 ///
-/// Row `i` of the left side starts at `a + i * a_row`; every `LANES` values along the reduction the
-/// pointer moves by `a_block` (`LANES` for plain rows, more for channel-blocked memory).
+/// Row `i` of the left side starts at `a + i * a_row` and is read segment by segment: one for a plain
+/// matrix, a run of taps for a convolution, a block of channels where these are blocked.
 ///
 /// The rows are rounded up to whole tiles, both where `a` is read and where `c` is written.
 #[derive(Clone, Copy)]
-pub struct BlockProduct {
+pub struct BlockProduct<'a> {
     pub m: usize,
-    pub k: usize,
+    pub segments: &'a [Segment],
     /// Vectors in the panel, 1 to 4 (1 or 2 below AVX-512).
     pub vectors: usize,
     pub a: *const f32,
     pub a_row: usize,
-    pub a_block: usize,
     pub b: *const f32,
     pub b_row: usize,
     pub c: *mut f32,
     pub c_row: usize,
     pub accumulate: bool,
-    /// Memory that will be read next, `k * vectors` vectors of it: brought nearer meanwhile.
+    /// Memory that will be read next, as many values as of `b`, is brought nearer meanwhile; or null.
     pub next: *const f32,
 }
 
@@ -41,7 +47,7 @@ pub fn tile_rows(level: Level, vectors: usize) -> usize {
     }
 }
 
-impl BlockProduct {
+impl BlockProduct<'_> {
     /// # Safety
     /// All pointers are valid for the shapes above, rounded up to whole tiles, and `c` is nobody
     /// else's meanwhile.
@@ -50,9 +56,9 @@ impl BlockProduct {
     }
 }
 
-struct Rows(BlockProduct);
+struct Rows<'a>(BlockProduct<'a>);
 
-impl Kernel for Rows {
+impl Kernel for Rows<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -72,9 +78,17 @@ impl Kernel for Rows {
 }
 
 #[inline(always)]
-unsafe fn row_tiles<S: Simd, const MR: usize, const TAIL: usize, const NV: usize>(s: S, p: &BlockProduct) {
+unsafe fn row_tiles<S: Simd, const MR: usize, const TAIL: usize, const NV: usize>(
+    s: S,
+    p: &BlockProduct<'_>,
+) {
     // Each tile brings its share of what comes next.
-    let lines = if p.next.is_null() { 0 } else { (p.k * NV * S::LANES).div_ceil(16 * p.m.div_ceil(MR)) };
+    let lines = if p.next.is_null() {
+        0
+    } else {
+        let depth: usize = p.segments.iter().map(|g| g.len).sum();
+        (depth * NV * S::LANES).div_ceil(16 * p.m.div_ceil(MR))
+    };
     for (t, row) in (0..p.m).step_by(MR).enumerate() {
         for line in t * lines..(t + 1) * lines {
             prefetch(p.next.wrapping_add(16 * line));
@@ -106,8 +120,8 @@ fn prefetch(p: *const f32) {
 #[inline(always)]
 unsafe fn row_tile<S: Simd, const MR: usize, const NV: usize>(
     s: S,
-    p: &BlockProduct,
-    mut a: *const f32,
+    p: &BlockProduct<'_>,
+    a: *const f32,
     c: *mut f32,
 ) {
     // SAFETY: the caller's promise.
@@ -117,16 +131,13 @@ unsafe fn row_tile<S: Simd, const MR: usize, const NV: usize>(
             load_tile(s, &mut acc, c, p.c_row);
         }
         let mut b = p.b;
-        for _ in 0..p.k / S::LANES {
-            for j in 0..S::LANES {
-                step(s, &mut acc, a.add(j), p.a_row, b);
+        for segment in p.segments {
+            let mut a = a.add(segment.offset);
+            for _ in 0..segment.len {
+                step(s, &mut acc, a, p.a_row, b);
+                a = a.add(1);
                 b = b.add(p.b_row);
             }
-            a = a.add(p.a_block);
-        }
-        for j in 0..p.k % S::LANES {
-            step(s, &mut acc, a.add(j), p.a_row, b);
-            b = b.add(p.b_row);
         }
         store_tile(s, &acc, c, p.c_row);
     }
@@ -187,15 +198,16 @@ unsafe fn store_tile<S: Simd, const MR: usize, const NV: usize>(
 
 /// `c = a^T b`, or `c += a^T b`: the reduction is the rows of both sides.
 ///
-/// The left side is in blocks of `LANES` columns, `[m / LANES][k][LANES]` with `a_block` values from
-/// block to block; the right side has rows of `n` columns, `b_row` apart. `m` and `n` are multiples
-/// of the lanes.
+/// The left side is in blocks of `LANES` columns, `a_block` values from block to block and `a_step` from row
+/// to row; the right side has rows of `n` columns, `b_row` apart. `n` is a multiple of the lanes, and the
+/// rows of `c` are rounded up to one.
 #[derive(Clone, Copy)]
 pub struct OuterProduct {
     pub m: usize,
     pub n: usize,
     pub k: usize,
     pub a: *const f32,
+    pub a_step: usize,
     pub a_block: usize,
     pub b: *const f32,
     pub b_row: usize,
@@ -208,7 +220,7 @@ impl OuterProduct {
     /// # Safety
     /// All pointers are valid for the shapes above, and `c` is nobody else's meanwhile.
     pub unsafe fn run(self, level: Level) {
-        debug_assert!(self.m.is_multiple_of(level.lanes()) && self.n.is_multiple_of(level.lanes()));
+        debug_assert!(self.n.is_multiple_of(level.lanes()));
         level.dispatch(Columns(self));
     }
 }
@@ -222,22 +234,50 @@ impl Kernel for Columns {
         let p = &self.0;
         let mut column = 0;
         while column < p.n {
+            // Strips of 3 vectors, or of 2 where those leave no single one; 2 below AVX-512.
             let left = (p.n - column) / S::LANES;
-            // SAFETY: the promise of `OuterProduct::run`; tiles have 8 (AVX-512) or 4 rows.
+            let vectors = match (S::LANES, left) {
+                (_, 1) => 1,
+                (16, 2 | 4) => 2,
+                (16, _) => 3,
+                _ => 2,
+            };
+            // SAFETY: the promise of `OuterProduct::run`.
             unsafe {
-                if S::LANES == 16 {
-                    match left {
-                        1 => outer_tiles::<S, 8, 1>(s, p, column),
-                        2 | 4 => outer_tiles::<S, 8, 2>(s, p, column),
-                        _ => outer_tiles::<S, 8, 3>(s, p, column),
-                    }
-                    column += if left == 4 { 32 } else { left.min(3) * 16 };
-                } else {
-                    match left {
-                        1 => outer_tiles::<S, 8, 1>(s, p, column),
-                        _ => outer_tiles::<S, 4, 2>(s, p, column),
-                    }
-                    column += left.min(2) * S::LANES;
+                match vectors {
+                    1 => strip::<S, 1>(s, p, column),
+                    2 => strip::<S, 2>(s, p, column),
+                    _ => strip::<S, 3>(s, p, column),
+                }
+            }
+            column += vectors * S::LANES;
+        }
+    }
+}
+
+/// One strip of columns, all rows: tiles of 8 (4 where registers are fewer), then what is left.
+#[inline(always)]
+unsafe fn strip<S: Simd, const NV: usize>(s: S, p: &OuterProduct, column: usize) {
+    let mut row = 0;
+    while row < p.m {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match p.m - row {
+                1 => {
+                    outer_tile::<S, 1, NV>(s, p, row, column);
+                    row += 1;
+                }
+                2 => {
+                    outer_tile::<S, 2, NV>(s, p, row, column);
+                    row += 2;
+                }
+                left if left <= 4 || (S::LANES == 8 && NV > 1) => {
+                    outer_tile::<S, 4, NV>(s, p, row, column);
+                    row += 4;
+                }
+                _ => {
+                    outer_tile::<S, 8, NV>(s, p, row, column);
+                    row += 8;
                 }
             }
         }
@@ -245,23 +285,26 @@ impl Kernel for Columns {
 }
 
 #[inline(always)]
-unsafe fn outer_tiles<S: Simd, const MR: usize, const NV: usize>(s: S, p: &OuterProduct, column: usize) {
-    for row in (0..p.m).step_by(MR) {
-        // SAFETY: the caller's promise; MR divides the lanes.
-        unsafe {
-            let mut a = p.a.add(row / S::LANES * p.a_block + row % S::LANES);
-            let mut b = p.b.add(column);
-            let c = p.c.add(row * p.c_row + column);
-            let mut acc = [[s.splat(0.0); NV]; MR];
-            if p.accumulate {
-                load_tile(s, &mut acc, c, p.c_row);
-            }
-            for _ in 0..p.k {
-                step(s, &mut acc, a, 1, b);
-                a = a.add(S::LANES);
-                b = b.add(p.b_row);
-            }
-            store_tile(s, &acc, c, p.c_row);
+unsafe fn outer_tile<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    p: &OuterProduct,
+    row: usize,
+    column: usize,
+) {
+    // SAFETY: the caller's promise; the rows of a tile lie in one block, as tiles divide the lanes.
+    unsafe {
+        let mut a = p.a.add(row / S::LANES * p.a_block + row % S::LANES);
+        let mut b = p.b.add(column);
+        let c = p.c.add(row * p.c_row + column);
+        let mut acc = [[s.splat(0.0); NV]; MR];
+        if p.accumulate {
+            load_tile(s, &mut acc, c, p.c_row);
         }
+        for _ in 0..p.k {
+            step(s, &mut acc, a, 1, b);
+            a = a.add(p.a_step);
+            b = b.add(p.b_row);
+        }
+        store_tile(s, &acc, c, p.c_row);
     }
 }

@@ -17,7 +17,7 @@ use super::epilogue::Epilogue;
 use super::source::Source;
 use super::{ConvDims, Direction};
 use crate::Cpu;
-use crate::gemm::{BlockProduct, MAX_TILE_ROWS, Panels};
+use crate::gemm::{BlockProduct, MAX_TILE_ROWS, Panels, Segment};
 use crate::pool::Shares;
 use crate::simd::Level;
 use scheme::Scheme;
@@ -36,6 +36,8 @@ pub(super) struct Winograd<W> {
     panels: Panels,
     /// Channels of the reduction, over all taps along z, each padded to whole vectors.
     depth: usize,
+    /// The reduction of a tile: one block of channels after the other.
+    segments: Vec<Segment>,
     scheme: PhantomData<W>,
 }
 
@@ -77,7 +79,11 @@ impl<W: Scheme> Winograd<W> {
         let depth = planes.taps * planes.c.next_multiple_of(level.lanes());
         let most = BLOCK_VALUES / (W::POINTS * (depth + panels.width(0)));
         let grid = Grid::new::<W>(planes, most.max(8));
-        Some(Winograd { direction, level, grid, panels, depth, scheme: PhantomData })
+        let mut plan =
+            Winograd { direction, level, grid, panels, depth, segments: Vec::new(), scheme: PhantomData };
+        let (len, step) = (level.lanes(), plan.rows() * level.lanes());
+        plan.segments = (0..depth / len).map(|i| Segment { offset: i * step, len }).collect();
+        Some(plan)
     }
 
     pub fn packed_len(&self) -> usize {
@@ -202,11 +208,10 @@ impl<W: Scheme> Winograd<W> {
                 let b = packed.add(point * self.depth * width);
                 BlockProduct {
                     m: tiles,
-                    k: self.depth,
+                    segments: &self.segments,
                     vectors: self.panels.vectors(panel),
                     a: input.add(point * self.input_step()),
                     a_row: self.level.lanes(),
-                    a_block: self.rows() * self.level.lanes(),
                     b,
                     b_row: width,
                     c: sums.add(point * self.sums_step()),

@@ -4,6 +4,7 @@ use super::super::epilogue::{Epilogue, Place};
 use super::super::source::{Patch, Source};
 use super::scheme::{Scheme, both_axes};
 use super::tiles::{Grid, Run};
+use crate::gemm::store_len;
 use crate::simd::{Kernel, Level, Simd};
 use std::marker::PhantomData;
 
@@ -141,7 +142,7 @@ impl<W: Scheme> Output<'_, W> {
                     let at = Place { sample: n, pixel, channels: self.grid.planes.k };
                     let out = self.out.add(pixel * self.out_stride + self.channel + j);
                     let v = self.epilogue.end(s, tile[dy][dx], &at, self.channel + j, len);
-                    s.store_first(out, v, len);
+                    store_len(s, out, v, len);
                 }
             }
         }

@@ -159,6 +159,7 @@ impl<W: Scheme> WinogradGrad<W> {
                     n: self.depth,
                     k: STRIP.min(tiles - first),
                     a: gradient.add(point * self.gradient_step() + first * lanes),
+                    a_step: lanes,
                     a_block: self.chunk_rows * self.grid.across * lanes,
                     b: input.add(point * self.input_step() + first * self.depth),
                     b_row: self.depth,
