@@ -18,7 +18,7 @@ pub struct Segment {
 /// Row `i` of the left side starts at `a + i * a_row` and is read segment by segment: one for a plain
 /// matrix, a run of taps for a convolution, a block of channels where these are blocked.
 ///
-/// The rows are rounded up to whole tiles, both where `a` is read and where `c` is written.
+/// The rows of `a` are rounded up to whole tiles; those of `c` are not.
 #[derive(Clone, Copy)]
 pub struct BlockProduct<'a> {
     pub m: usize,
@@ -31,9 +31,19 @@ pub struct BlockProduct<'a> {
     pub b_row: usize,
     pub c: *mut f32,
     pub c_row: usize,
-    pub accumulate: bool,
+    pub start: Start,
     /// Memory that will be read next, as many values as of `b`, is brought nearer meanwhile; or null.
     pub next: *const f32,
+}
+
+/// What the sums of a product start from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    Zero,
+    /// What `c` holds.
+    Sums,
+    /// The same row for all: a bias for each column of the panel, the padded ones too.
+    Row(*const f32),
 }
 
 /// The rows of the register tile for a panel of so many vectors.
@@ -65,12 +75,12 @@ impl Kernel for Rows<'_> {
         // SAFETY: the promise of `BlockProduct::run`.
         unsafe {
             match (S::LANES, self.0.vectors) {
-                (16, 4) => row_tiles::<S, 6, 2, 4>(s, &self.0),
-                (16, 3) => row_tiles::<S, 8, 4, 3>(s, &self.0),
-                (16, 2) => row_tiles::<S, 14, 4, 2>(s, &self.0),
-                (16, 1) => row_tiles::<S, 14, 8, 1>(s, &self.0),
-                (8, 2) => row_tiles::<S, 6, 2, 2>(s, &self.0),
-                (8, 1) => row_tiles::<S, 12, 6, 1>(s, &self.0),
+                (16, 4) => row_tiles::<S, 6, 4, 2, 4>(s, &self.0),
+                (16, 3) => row_tiles::<S, 8, 3, 2, 4>(s, &self.0),
+                (16, 2) => row_tiles::<S, 14, 2, 4, 8>(s, &self.0),
+                (16, 1) => row_tiles::<S, 14, 1, 4, 8>(s, &self.0),
+                (8, 2) => row_tiles::<S, 6, 2, 2, 4>(s, &self.0),
+                (8, 1) => row_tiles::<S, 12, 1, 4, 8>(s, &self.0),
                 (lanes, vectors) => unreachable!("no tile of {vectors} vectors of {lanes}"),
             }
         }
@@ -78,7 +88,7 @@ impl Kernel for Rows<'_> {
 }
 
 #[inline(always)]
-unsafe fn row_tiles<S: Simd, const MR: usize, const TAIL: usize, const NV: usize>(
+unsafe fn row_tiles<S: Simd, const MR: usize, const NV: usize, const TAIL: usize, const HALF: usize>(
     s: S,
     p: &BlockProduct<'_>,
 ) {
@@ -93,13 +103,16 @@ unsafe fn row_tiles<S: Simd, const MR: usize, const TAIL: usize, const NV: usize
         for line in t * lines..(t + 1) * lines {
             prefetch(p.next.wrapping_add(16 * line));
         }
+        let rows = p.m - row;
         // SAFETY: the caller's promise.
         unsafe {
             let (a, c) = (p.a.add(row * p.a_row), p.c.add(row * p.c_row));
-            if p.m - row <= TAIL {
-                row_tile::<S, TAIL, NV>(s, p, a, c);
+            if rows <= TAIL {
+                row_tile::<S, TAIL, NV>(s, p, a, c, rows);
+            } else if rows <= HALF {
+                row_tile::<S, HALF, NV>(s, p, a, c, rows);
             } else {
-                row_tile::<S, MR, NV>(s, p, a, c);
+                row_tile::<S, MR, NV>(s, p, a, c, rows);
             }
         }
     }
@@ -123,12 +136,15 @@ unsafe fn row_tile<S: Simd, const MR: usize, const NV: usize>(
     p: &BlockProduct<'_>,
     a: *const f32,
     c: *mut f32,
+    rows: usize,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut acc = [[s.splat(0.0); NV]; MR];
-        if p.accumulate {
-            load_tile(s, &mut acc, c, p.c_row);
+        match p.start {
+            Start::Zero => {}
+            Start::Sums => load_tile(s, &mut acc, c, p.c_row, rows),
+            Start::Row(bias) => load_tile(s, &mut acc, bias, 0, MR),
         }
         let mut b = p.b;
         for segment in p.segments {
@@ -139,7 +155,7 @@ unsafe fn row_tile<S: Simd, const MR: usize, const NV: usize>(
                 b = b.add(p.b_row);
             }
         }
-        store_tile(s, &acc, c, p.c_row);
+        store_tile(s, &acc, c, p.c_row, rows);
     }
 }
 
@@ -172,11 +188,14 @@ unsafe fn load_tile<S: Simd, const MR: usize, const NV: usize>(
     acc: &mut [[S::V; NV]; MR],
     c: *const f32,
     c_row: usize,
+    rows: usize,
 ) {
     for i in 0..MR {
-        for v in 0..NV {
-            // SAFETY: the caller's promise.
-            acc[i][v] = unsafe { s.load(c.add(i * c_row + v * S::LANES)) };
+        if i < rows {
+            for v in 0..NV {
+                // SAFETY: the caller's promise.
+                acc[i][v] = unsafe { s.load(c.add(i * c_row + v * S::LANES)) };
+            }
         }
     }
 }
@@ -187,11 +206,14 @@ unsafe fn store_tile<S: Simd, const MR: usize, const NV: usize>(
     acc: &[[S::V; NV]; MR],
     c: *mut f32,
     c_row: usize,
+    rows: usize,
 ) {
     for i in 0..MR {
-        for v in 0..NV {
-            // SAFETY: the caller's promise.
-            unsafe { s.store(c.add(i * c_row + v * S::LANES), acc[i][v]) };
+        if i < rows {
+            for v in 0..NV {
+                // SAFETY: the caller's promise.
+                unsafe { s.store(c.add(i * c_row + v * S::LANES), acc[i][v]) };
+            }
         }
     }
 }
@@ -298,13 +320,13 @@ unsafe fn outer_tile<S: Simd, const MR: usize, const NV: usize>(
         let c = p.c.add(row * p.c_row + column);
         let mut acc = [[s.splat(0.0); NV]; MR];
         if p.accumulate {
-            load_tile(s, &mut acc, c, p.c_row);
+            load_tile(s, &mut acc, c, p.c_row, MR);
         }
         for _ in 0..p.k {
             step(s, &mut acc, a, 1, b);
             a = a.add(p.a_step);
             b = b.add(p.b_row);
         }
-        store_tile(s, &acc, c, p.c_row);
+        store_tile(s, &acc, c, p.c_row, MR);
     }
 }

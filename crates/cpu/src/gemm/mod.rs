@@ -13,7 +13,7 @@ pub mod small;
 
 use crate::simd::{Level, Simd};
 
-pub use micro::{BlockProduct, OuterProduct, Segment};
+pub use micro::{BlockProduct, OuterProduct, Segment, Start};
 
 /// No register tile has more rows; scratch for a left side is padded by as many.
 pub const MAX_TILE_ROWS: usize = 14;

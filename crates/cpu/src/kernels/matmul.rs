@@ -7,7 +7,7 @@
 use super::conv::{Epilogue, Finish};
 use crate::Cpu;
 use crate::gemm::small::{self, FewRows};
-use crate::gemm::{BlockProduct, MAX_TILE_ROWS, OuterProduct, Panels, Segment, micro, pack};
+use crate::gemm::{BlockProduct, MAX_TILE_ROWS, OuterProduct, Panels, Segment, Start, micro, pack};
 use crate::pool::Shares;
 use crate::simd::Level;
 
@@ -326,7 +326,8 @@ impl MatmulPlan {
             } else {
                 let (vectors, next) = (self.panels.vectors(panel), std::ptr::null());
                 let (b_row, c_row, segments) = (width, width, &[Segment { offset: 0, len: k }]);
-                BlockProduct { m, segments, vectors, a, a_row, b, b_row, c, c_row, accumulate, next }
+                let start = if accumulate { Start::Sums } else { Start::Zero };
+                BlockProduct { m, segments, vectors, a, a_row, b, b_row, c, c_row, start, next }
                     .run(self.level);
             }
         }

@@ -1,7 +1,7 @@
 //! What happens to a result on its way to memory: `y = act(x + bias) + residual`.
 
 use super::act::Act;
-use crate::gemm::{load_len, store_len};
+use crate::gemm::{Start, load_len, store_len};
 use crate::simd::{Kernel, Level, Simd};
 
 /// The end of a convolution or product, applied while the result is still in the cache.
@@ -22,6 +22,14 @@ impl Epilogue {
     /// The result as it is.
     pub const NONE: Epilogue =
         Epilogue { bias: None, bias_per_sample: false, residual: None, act: Act::Identity };
+
+    /// What sums can start from so that nothing is left to do at their end, for the channels from
+    /// `channel` of a sample; `None` if something is.
+    pub(crate) fn as_start(&self, sample: usize, channels: usize, channel: usize) -> Option<Start> {
+        let row = if self.bias_per_sample { sample * channels } else { 0 };
+        let start = self.bias.map_or(Start::Zero, |bias| Start::Row(bias.wrapping_add(row + channel)));
+        (self.act == Act::Identity && self.residual.is_none()).then_some(start)
+    }
 
     /// The end of one vector of `len` channels from `channel`, at an output pixel.
     #[inline(always)]

@@ -12,7 +12,7 @@ use super::source::Source;
 use super::{ConvDims, Direction};
 use crate::Cpu;
 use crate::gemm::dots::{self, DotProduct};
-use crate::gemm::{BlockProduct, MAX_TILE_ROWS, Panels, micro, pack};
+use crate::gemm::{BlockProduct, Panels, Start, micro, pack};
 use crate::pool::Shares;
 use crate::simd::Level;
 use std::ops::Range;
@@ -80,7 +80,7 @@ impl Implicit {
         let phases: Vec<Cut> = phases
             .into_iter()
             .map(|phase| {
-                let cut = Cut::new(Region::new(phase, depth, tile), packed_at);
+                let cut = Cut::new(Region::new(phase, depth, panels.padded(), tile), packed_at);
                 packed_at += dims.groups * cut.region.reduction() * panels.padded();
                 cut
             })
@@ -105,9 +105,9 @@ impl Implicit {
         plan
     }
 
-    /// The sums of one panel: rows of pixels, each with room for a tile over its end.
+    /// The sums of one panel.
     fn panel_len(&self, region: &Region) -> usize {
-        region.rows * (region.columns + MAX_TILE_ROWS) * self.panels.full()
+        region.rows * region.columns * self.panels.full()
     }
 
     fn sums_len(&self, region: &Region) -> usize {
@@ -240,10 +240,20 @@ impl Implicit {
                 .add(task.cut.packed_at + task.group * region.reduction() * self.panels.padded());
             if self.narrow {
                 self.dots(task, left, step, packed, scratch);
-            } else {
-                self.panels(task, left, step, packed, scratch);
+                return self.finish(task, 0..1, tensors, scratch);
             }
-            self.finish(task, tensors, scratch);
+            for (i, panel) in task.panels.clone().enumerate() {
+                let sums = scratch.add(i * self.panel_len(region));
+                if !self.panel_to_output(task, panel, left, step, packed, tensors) {
+                    self.panel(task, panel, left, step, packed, Start::Zero, |row| {
+                        (
+                            sums.wrapping_add(row * region.columns * self.panels.width(panel)),
+                            self.panels.width(panel),
+                        )
+                    });
+                    self.finish(task, panel..panel + 1, tensors, sums);
+                }
+            }
         }
     }
 
@@ -255,63 +265,91 @@ impl Implicit {
             // SAFETY: the promise of `run`.
             unsafe {
                 let a = left.add(row * region.row_step());
-                let c = sums.add(row * (region.columns + MAX_TILE_ROWS) * c_row);
+                let c = sums.add(row * region.columns * c_row);
                 DotProduct { m, n, segments, a, a_row, b, b_row, c, c_row }.run(self.level);
             }
         }
     }
 
-    unsafe fn panels(
+    /// Where the epilogue leaves nothing to do but a bias, sums go straight to the output. False if not.
+    unsafe fn panel_to_output(
         &self,
         task: &Task<'_>,
+        panel: usize,
         left: *const f32,
         a_row: usize,
         packed: *const f32,
-        sums: *mut f32,
+        tensors: &Tensors<'_>,
+    ) -> bool {
+        let region = &task.cut.region;
+        let channels = self.width * self.dims.groups;
+        let channel = task.group * self.width + self.panels.start(panel);
+        let whole = self.panels.columns(panel) == self.panels.width(panel) && region.reduction() > 0;
+        let Some(start) = tensors.epilogue.as_start(task.block.n, channels, channel).filter(|_| whole) else {
+            return false;
+        };
+        // SAFETY: the promise of `run`.
+        unsafe {
+            self.panel(task, panel, left, a_row, packed, start, |row| {
+                let (pixel, step) = region.output(&task.block, row);
+                let at = pixel * tensors.out_stride + channel;
+                (tensors.out.wrapping_add(at), step * tensors.out_stride)
+            });
+        }
+        true
+    }
+
+    /// The sums of one panel; `to` says where those of a row of pixels go, and from pixel to pixel.
+    unsafe fn panel(
+        &self,
+        task: &Task<'_>,
+        panel: usize,
+        left: *const f32,
+        a_row: usize,
+        packed: *const f32,
+        start: Start,
+        to: impl Fn(usize) -> (*mut f32, usize),
     ) {
         let region = &task.cut.region;
-        for (segments, start) in &task.cut.chunks {
-            for (i, panel) in task.panels.clone().enumerate() {
-                let width = self.panels.width(panel);
-                for row in 0..task.block.rows {
-                    // SAFETY: the promise of `run`.
-                    unsafe {
-                        let c = sums.add(i * self.panel_len(region));
-                        BlockProduct {
-                            m: task.block.columns,
-                            segments: &region.segments[segments.clone()],
-                            vectors: self.panels.vectors(panel),
-                            a: left.add(row * region.row_step()),
-                            a_row,
-                            b: packed.add(self.panels.offset(panel, region.reduction()) + start * width),
-                            b_row: width,
-                            c: c.add(row * (region.columns + MAX_TILE_ROWS) * width),
-                            c_row: width,
-                            accumulate: *start > 0,
-                            next: std::ptr::null(),
-                        }
-                        .run(self.level);
+        let width = self.panels.width(panel);
+        for (segments, at) in &task.cut.chunks {
+            for row in 0..task.block.rows {
+                let (c, c_row) = to(row);
+                // SAFETY: the promise of `run`.
+                unsafe {
+                    BlockProduct {
+                        m: task.block.columns,
+                        segments: &region.segments[segments.clone()],
+                        vectors: self.panels.vectors(panel),
+                        a: left.add(row * region.row_step()),
+                        a_row,
+                        b: packed.add(self.panels.offset(panel, region.reduction()) + at * width),
+                        b_row: width,
+                        c,
+                        c_row,
+                        start: if *at > 0 { Start::Sums } else { start },
+                        next: std::ptr::null(),
                     }
+                    .run(self.level);
                 }
             }
         }
     }
 
-    unsafe fn finish(&self, task: &Task<'_>, tensors: &Tensors<'_>, sums: *const f32) {
+    unsafe fn finish(&self, task: &Task<'_>, panels: Range<usize>, tensors: &Tensors<'_>, sums: *const f32) {
         let region = &task.cut.region;
-        for (i, panel) in task.panels.clone().enumerate() {
+        for panel in panels {
             let width = self.panels.width(panel);
             for row in 0..task.block.rows {
                 let (pixel, pixel_step) = region.output(&task.block, row);
                 // SAFETY: the promise of `run`.
                 unsafe {
-                    let sums = sums.add(i * self.panel_len(region));
                     Finish {
                         rows: task.block.columns,
                         sample: task.block.n,
                         pixel,
                         pixel_step,
-                        sums: sums.add(row * (region.columns + MAX_TILE_ROWS) * width),
+                        sums: sums.add(row * region.columns * width),
                         sums_row: width,
                         channel: task.group * self.width + self.panels.start(panel),
                         columns: self.panels.columns(panel),

@@ -9,10 +9,10 @@ use super::source::{Source, copy};
 use crate::gemm::{MAX_TILE_ROWS, Segment, store_len};
 use crate::simd::{Kernel, Level, Simd};
 
-/// Output pixels of a block at most, and values of its patch.
-const MAX_PIXELS: usize = 144;
+/// Values that a block writes at most, pixels along x, and values of its patch.
+const SUMS: usize = 32 * 1024;
 const MAX_COLUMNS: usize = 128;
-const PATCH_VALUES: usize = 48 * 1024;
+const PATCH_VALUES: usize = 64 * 1024;
 /// Blocks that there should be, so that threads finish together.
 const FEW_BLOCKS: usize = 12;
 /// A segment is not longer, so that the reduction can be cut between segments.
@@ -47,8 +47,9 @@ pub(super) struct Block {
 }
 
 impl Region {
-    /// `depth` channels are read at a time; columns of a block are whole tiles of `tile` if it matters.
-    pub fn new(phase: Phase, depth: usize, tile: usize) -> Region {
+    /// A block reads `depth` channels a pixel and writes `width`; where a row is cut, it is into whole
+    /// tiles of `tile` pixels.
+    pub fn new(phase: Phase, depth: usize, width: usize, tile: usize) -> Region {
         let [z, y, x] = phase.axes.each_ref();
         let (planes, high) = (z.taps.len(), y.span());
         let wide = |columns: usize| (columns - 1) * x.pace + x.span();
@@ -63,7 +64,7 @@ impl Region {
         let tall = |rows: usize| (rows - 1) * y.pace + high;
         let fits = |rows: usize| {
             let blocks = phase.n * z.count * across * y.count.div_ceil(rows);
-            rows * columns <= MAX_PIXELS
+            rows * columns * width <= SUMS
                 && planes * tall(rows) * wide(columns) * depth <= PATCH_VALUES
                 && blocks >= FEW_BLOCKS
         };

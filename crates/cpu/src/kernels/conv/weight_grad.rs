@@ -51,7 +51,7 @@ struct Strip {
 impl Pixels {
     pub fn new(dims: &ConvDims, level: Level) -> Pixels {
         let (depth, width) = (dims.c / dims.groups, dims.k / dims.groups);
-        let region = Region::new(Phase::forward(dims), depth, 1);
+        let region = Region::new(Phase::forward(dims), depth, width.max(64), 1);
         let exchanged = region.reduction() <= FEW_COLUMNS && width >= level.lanes();
         let lanes = if exchanged { 1 } else { level.lanes() };
         let most = if exchanged { usize::MAX } else { SUMS / width.next_multiple_of(lanes) };
@@ -190,7 +190,11 @@ impl Pixels {
             let turned = gradient.add(self.pixels() * width);
             for row in 0..block.rows {
                 let dy = dy.add(self.region.output(block, row).0 * self.dims.k);
-                pack::copy_rows(self.level, dy, self.dims.k, block.columns, self.width, gradient, width);
+                let (mut b, mut b_row) = (dy, self.dims.k);
+                if width > self.width {
+                    pack::copy_rows(self.level, dy, self.dims.k, block.columns, self.width, gradient, width);
+                    (b, b_row) = (gradient.cast_const(), width);
+                }
                 let patch = patch.add(row * self.region.row_step());
                 self.level.dispatch(Lines { plan: self, columns, pixels: block.columns, patch, dst: turned });
                 OuterProduct {
@@ -200,8 +204,8 @@ impl Pixels {
                     a: turned,
                     a_step: self.turned_row(),
                     a_block: lanes,
-                    b: gradient,
-                    b_row: width,
+                    b,
+                    b_row,
                     c: sums,
                     c_row: width,
                     accumulate: accumulate || row > 0,

@@ -17,7 +17,7 @@ use super::epilogue::Epilogue;
 use super::source::Source;
 use super::{ConvDims, Direction};
 use crate::Cpu;
-use crate::gemm::{BlockProduct, MAX_TILE_ROWS, Panels, Segment};
+use crate::gemm::{BlockProduct, MAX_TILE_ROWS, Panels, Segment, Start};
 use crate::pool::Shares;
 use crate::simd::Level;
 use scheme::Scheme;
@@ -216,7 +216,7 @@ impl<W: Scheme> Winograd<W> {
                     b_row: width,
                     c: sums.add(point * self.sums_step()),
                     c_row: width,
-                    accumulate: false,
+                    start: Start::Zero,
                     next: b.wrapping_add(self.depth * width),
                 }
                 .run(self.level);
