@@ -122,6 +122,7 @@ impl<W: Scheme> WinogradGrad<W> {
                 grid: &self.grid,
                 block,
                 source,
+                channels: 0..self.grid.planes.c.div_ceil(self.level.lanes()),
                 dst: input.add(self.first_tile(block, start) * self.depth),
                 point_step: self.input_step(),
                 channel_step: self.level.lanes(),
