@@ -35,18 +35,16 @@ fn convolution(cpu: &Cpu, name: &str, dims: &ConvDims) {
     let w = values(dims.k * dims.kernel.iter().product::<usize>() * dims.c);
     let coef = vec![0.5; 2 * dims.n * dims.c];
     let (mut y, mut dx, mut dw) = (dy.clone(), x.clone(), w.clone());
-    let forward = ConvPlan::forward(dims, true, cpu.level, threads);
+    let forward = ConvPlan::forward(dims, cpu.level, threads);
     let backward = ConvPlan::input_grad(dims, cpu.level, threads);
-    let weights = WeightGradPlan::new(dims, true, cpu.level, threads);
+    let weights = WeightGradPlan::new(dims, cpu.level, threads);
     let mut workspace =
         vec![0.0; forward.workspace_len.max(backward.workspace_len).max(weights.workspace_len)];
     let mut packed = [vec![0.0; forward.packed_len], vec![0.0; backward.packed_len]];
     let plain = Source::plain(x.as_ptr(), dims.c);
     let part = Part { data: x.as_ptr(), channels: dims.c, stride: dims.c };
     let silu = Source::new(&[part], Some(Pre { coef: coef.as_ptr(), act: Act::Silu }));
-    let unnormalised = ConvPlan::forward(dims, false, cpu.level, threads);
     let gradient = Source::plain(dy.as_ptr(), dims.k);
-    let weights_plain = WeightGradPlan::new(dims, false, cpu.level, threads);
     // SAFETY: all tensors have the sizes of the dimensions.
     unsafe {
         let pack_forward = best(|| forward.pack(cpu, w.as_ptr(), &mut packed[0]));
@@ -54,10 +52,10 @@ fn convolution(cpu: &Cpu, name: &str, dims: &ConvDims) {
         let mut run = |plan: &ConvPlan, source: &Source, packed: &[f32], out: &mut [f32], stride: usize| {
             best(|| plan.run(cpu, source, packed, &Epilogue::NONE, out.as_mut_ptr(), stride, &mut workspace))
         };
-        let f = run(&unnormalised, &plain, &packed[0], &mut y, dims.k);
+        let f = run(&forward, &plain, &packed[0], &mut y, dims.k);
         let fs = run(&forward, &silu, &packed[0], &mut y, dims.k);
         let b = run(&backward, &gradient, &packed[1], &mut dx, dims.c);
-        let g = best(|| weights_plain.run(cpu, &plain, dy.as_ptr(), dw.as_mut_ptr(), &mut workspace));
+        let g = best(|| weights.run(cpu, &plain, dy.as_ptr(), dw.as_mut_ptr(), &mut workspace));
         let rate = |t: f64| dims.flops() / t / 1e9;
         println!(
             "{name} n{} {:4}->{:4} {:4}: fwd {:7.1} (silu {:7.1})  dx {:7.1}  dw {:7.1} GF/s   ({:.3} {:.3} {:.3} ms, pack {:.3} {:.3} ms)",

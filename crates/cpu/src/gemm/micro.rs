@@ -6,28 +6,44 @@
 
 use crate::simd::{Kernel, Level, Simd};
 
+/// Values of the reduction that lie side by side on the left, `offset` from where a row starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub offset: usize,
+    pub len: usize,
+}
+
 /// `c = a b`, or `c += a b`, for `m` rows and one panel of columns.
 ///
-/// Row `i` of the left side starts at `a + i * a_row`; every `LANES` values along the reduction the
-/// pointer moves by `a_block` (`LANES` for plain rows, more for channel-blocked memory).
+/// Row `i` of the left side starts at `a + i * a_row` and is read segment by segment: one for a plain
+/// matrix, a run of taps for a convolution, a block of channels where these are blocked.
 ///
-/// The rows are rounded up to whole tiles, both where `a` is read and where `c` is written.
+/// The rows of `a` are rounded up to whole tiles; those of `c` are not.
 #[derive(Clone, Copy)]
-pub struct BlockProduct {
+pub struct BlockProduct<'a> {
     pub m: usize,
-    pub k: usize,
+    pub segments: &'a [Segment],
     /// Vectors in the panel, 1 to 4 (1 or 2 below AVX-512).
     pub vectors: usize,
     pub a: *const f32,
     pub a_row: usize,
-    pub a_block: usize,
     pub b: *const f32,
     pub b_row: usize,
     pub c: *mut f32,
     pub c_row: usize,
-    pub accumulate: bool,
-    /// Memory that will be read next, `k * vectors` vectors of it: brought nearer meanwhile.
+    pub start: Start,
+    /// Memory that will be read next, as many values as of `b`, is brought nearer meanwhile; or null.
     pub next: *const f32,
+}
+
+/// What the sums of a product start from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    Zero,
+    /// What `c` holds.
+    Sums,
+    /// The same row for all: a bias for each column of the panel, the padded ones too.
+    Row(*const f32),
 }
 
 /// The rows of the register tile for a panel of so many vectors.
@@ -41,7 +57,7 @@ pub fn tile_rows(level: Level, vectors: usize) -> usize {
     }
 }
 
-impl BlockProduct {
+impl BlockProduct<'_> {
     /// # Safety
     /// All pointers are valid for the shapes above, rounded up to whole tiles, and `c` is nobody
     /// else's meanwhile.
@@ -50,21 +66,21 @@ impl BlockProduct {
     }
 }
 
-struct Rows(BlockProduct);
+struct Rows<'a>(BlockProduct<'a>);
 
-impl Kernel for Rows {
+impl Kernel for Rows<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         // SAFETY: the promise of `BlockProduct::run`.
         unsafe {
             match (S::LANES, self.0.vectors) {
-                (16, 4) => row_tiles::<S, 6, 2, 4>(s, &self.0),
-                (16, 3) => row_tiles::<S, 8, 4, 3>(s, &self.0),
-                (16, 2) => row_tiles::<S, 14, 4, 2>(s, &self.0),
-                (16, 1) => row_tiles::<S, 14, 8, 1>(s, &self.0),
-                (8, 2) => row_tiles::<S, 6, 2, 2>(s, &self.0),
-                (8, 1) => row_tiles::<S, 12, 6, 1>(s, &self.0),
+                (16, 4) => row_tiles::<S, 6, 4, 2, 4>(s, &self.0),
+                (16, 3) => row_tiles::<S, 8, 3, 2, 4>(s, &self.0),
+                (16, 2) => row_tiles::<S, 14, 2, 4, 8>(s, &self.0),
+                (16, 1) => row_tiles::<S, 14, 1, 4, 8>(s, &self.0),
+                (8, 2) => row_tiles::<S, 6, 2, 2, 4>(s, &self.0),
+                (8, 1) => row_tiles::<S, 12, 1, 4, 8>(s, &self.0),
                 (lanes, vectors) => unreachable!("no tile of {vectors} vectors of {lanes}"),
             }
         }
@@ -72,20 +88,31 @@ impl Kernel for Rows {
 }
 
 #[inline(always)]
-unsafe fn row_tiles<S: Simd, const MR: usize, const TAIL: usize, const NV: usize>(s: S, p: &BlockProduct) {
+unsafe fn row_tiles<S: Simd, const MR: usize, const NV: usize, const TAIL: usize, const HALF: usize>(
+    s: S,
+    p: &BlockProduct<'_>,
+) {
     // Each tile brings its share of what comes next.
-    let lines = if p.next.is_null() { 0 } else { (p.k * NV * S::LANES).div_ceil(16 * p.m.div_ceil(MR)) };
+    let lines = if p.next.is_null() {
+        0
+    } else {
+        let depth: usize = p.segments.iter().map(|g| g.len).sum();
+        (depth * NV * S::LANES).div_ceil(16 * p.m.div_ceil(MR))
+    };
     for (t, row) in (0..p.m).step_by(MR).enumerate() {
         for line in t * lines..(t + 1) * lines {
             prefetch(p.next.wrapping_add(16 * line));
         }
+        let rows = p.m - row;
         // SAFETY: the caller's promise.
         unsafe {
             let (a, c) = (p.a.add(row * p.a_row), p.c.add(row * p.c_row));
-            if p.m - row <= TAIL {
-                row_tile::<S, TAIL, NV>(s, p, a, c);
+            if rows <= TAIL {
+                row_tile::<S, TAIL, NV>(s, p, a, c, rows);
+            } else if rows <= HALF {
+                row_tile::<S, HALF, NV>(s, p, a, c, rows);
             } else {
-                row_tile::<S, MR, NV>(s, p, a, c);
+                row_tile::<S, MR, NV>(s, p, a, c, rows);
             }
         }
     }
@@ -106,29 +133,29 @@ fn prefetch(p: *const f32) {
 #[inline(always)]
 unsafe fn row_tile<S: Simd, const MR: usize, const NV: usize>(
     s: S,
-    p: &BlockProduct,
-    mut a: *const f32,
+    p: &BlockProduct<'_>,
+    a: *const f32,
     c: *mut f32,
+    rows: usize,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut acc = [[s.splat(0.0); NV]; MR];
-        if p.accumulate {
-            load_tile(s, &mut acc, c, p.c_row);
+        match p.start {
+            Start::Zero => {}
+            Start::Sums => load_tile(s, &mut acc, c, p.c_row, rows),
+            Start::Row(bias) => load_tile(s, &mut acc, bias, 0, MR),
         }
         let mut b = p.b;
-        for _ in 0..p.k / S::LANES {
-            for j in 0..S::LANES {
-                step(s, &mut acc, a.add(j), p.a_row, b);
+        for segment in p.segments {
+            let mut a = a.add(segment.offset);
+            for _ in 0..segment.len {
+                step(s, &mut acc, a, p.a_row, b);
+                a = a.add(1);
                 b = b.add(p.b_row);
             }
-            a = a.add(p.a_block);
         }
-        for j in 0..p.k % S::LANES {
-            step(s, &mut acc, a.add(j), p.a_row, b);
-            b = b.add(p.b_row);
-        }
-        store_tile(s, &acc, c, p.c_row);
+        store_tile(s, &acc, c, p.c_row, rows);
     }
 }
 
@@ -161,11 +188,14 @@ unsafe fn load_tile<S: Simd, const MR: usize, const NV: usize>(
     acc: &mut [[S::V; NV]; MR],
     c: *const f32,
     c_row: usize,
+    rows: usize,
 ) {
     for i in 0..MR {
-        for v in 0..NV {
-            // SAFETY: the caller's promise.
-            acc[i][v] = unsafe { s.load(c.add(i * c_row + v * S::LANES)) };
+        if i < rows {
+            for v in 0..NV {
+                // SAFETY: the caller's promise.
+                acc[i][v] = unsafe { s.load(c.add(i * c_row + v * S::LANES)) };
+            }
         }
     }
 }
@@ -176,26 +206,30 @@ unsafe fn store_tile<S: Simd, const MR: usize, const NV: usize>(
     acc: &[[S::V; NV]; MR],
     c: *mut f32,
     c_row: usize,
+    rows: usize,
 ) {
     for i in 0..MR {
-        for v in 0..NV {
-            // SAFETY: the caller's promise.
-            unsafe { s.store(c.add(i * c_row + v * S::LANES), acc[i][v]) };
+        if i < rows {
+            for v in 0..NV {
+                // SAFETY: the caller's promise.
+                unsafe { s.store(c.add(i * c_row + v * S::LANES), acc[i][v]) };
+            }
         }
     }
 }
 
 /// `c = a^T b`, or `c += a^T b`: the reduction is the rows of both sides.
 ///
-/// The left side is in blocks of `LANES` columns, `[m / LANES][k][LANES]` with `a_block` values from
-/// block to block; the right side has rows of `n` columns, `b_row` apart. `m` and `n` are multiples
-/// of the lanes.
+/// The left side is in blocks of `LANES` columns, `a_block` values from block to block and `a_step` from row
+/// to row; the right side has rows of `n` columns, `b_row` apart. `n` is a multiple of the lanes, and the
+/// rows of `c` are rounded up to one.
 #[derive(Clone, Copy)]
 pub struct OuterProduct {
     pub m: usize,
     pub n: usize,
     pub k: usize,
     pub a: *const f32,
+    pub a_step: usize,
     pub a_block: usize,
     pub b: *const f32,
     pub b_row: usize,
@@ -208,7 +242,7 @@ impl OuterProduct {
     /// # Safety
     /// All pointers are valid for the shapes above, and `c` is nobody else's meanwhile.
     pub unsafe fn run(self, level: Level) {
-        debug_assert!(self.m.is_multiple_of(level.lanes()) && self.n.is_multiple_of(level.lanes()));
+        debug_assert!(self.n.is_multiple_of(level.lanes()));
         level.dispatch(Columns(self));
     }
 }
@@ -222,22 +256,50 @@ impl Kernel for Columns {
         let p = &self.0;
         let mut column = 0;
         while column < p.n {
+            // Strips of 3 vectors, or of 2 where those leave no single one; 2 below AVX-512.
             let left = (p.n - column) / S::LANES;
-            // SAFETY: the promise of `OuterProduct::run`; tiles have 8 (AVX-512) or 4 rows.
+            let vectors = match (S::LANES, left) {
+                (_, 1) => 1,
+                (16, 2 | 4) => 2,
+                (16, _) => 3,
+                _ => 2,
+            };
+            // SAFETY: the promise of `OuterProduct::run`.
             unsafe {
-                if S::LANES == 16 {
-                    match left {
-                        1 => outer_tiles::<S, 8, 1>(s, p, column),
-                        2 | 4 => outer_tiles::<S, 8, 2>(s, p, column),
-                        _ => outer_tiles::<S, 8, 3>(s, p, column),
-                    }
-                    column += if left == 4 { 32 } else { left.min(3) * 16 };
-                } else {
-                    match left {
-                        1 => outer_tiles::<S, 8, 1>(s, p, column),
-                        _ => outer_tiles::<S, 4, 2>(s, p, column),
-                    }
-                    column += left.min(2) * S::LANES;
+                match vectors {
+                    1 => strip::<S, 1>(s, p, column),
+                    2 => strip::<S, 2>(s, p, column),
+                    _ => strip::<S, 3>(s, p, column),
+                }
+            }
+            column += vectors * S::LANES;
+        }
+    }
+}
+
+/// One strip of columns, all rows: tiles of 8 (4 where registers are fewer), then what is left.
+#[inline(always)]
+unsafe fn strip<S: Simd, const NV: usize>(s: S, p: &OuterProduct, column: usize) {
+    let mut row = 0;
+    while row < p.m {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match p.m - row {
+                1 => {
+                    outer_tile::<S, 1, NV>(s, p, row, column);
+                    row += 1;
+                }
+                2 => {
+                    outer_tile::<S, 2, NV>(s, p, row, column);
+                    row += 2;
+                }
+                left if left <= 4 || (S::LANES == 8 && NV > 1) => {
+                    outer_tile::<S, 4, NV>(s, p, row, column);
+                    row += 4;
+                }
+                _ => {
+                    outer_tile::<S, 8, NV>(s, p, row, column);
+                    row += 8;
                 }
             }
         }
@@ -245,23 +307,26 @@ impl Kernel for Columns {
 }
 
 #[inline(always)]
-unsafe fn outer_tiles<S: Simd, const MR: usize, const NV: usize>(s: S, p: &OuterProduct, column: usize) {
-    for row in (0..p.m).step_by(MR) {
-        // SAFETY: the caller's promise; MR divides the lanes.
-        unsafe {
-            let mut a = p.a.add(row / S::LANES * p.a_block + row % S::LANES);
-            let mut b = p.b.add(column);
-            let c = p.c.add(row * p.c_row + column);
-            let mut acc = [[s.splat(0.0); NV]; MR];
-            if p.accumulate {
-                load_tile(s, &mut acc, c, p.c_row);
-            }
-            for _ in 0..p.k {
-                step(s, &mut acc, a, 1, b);
-                a = a.add(S::LANES);
-                b = b.add(p.b_row);
-            }
-            store_tile(s, &acc, c, p.c_row);
+unsafe fn outer_tile<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    p: &OuterProduct,
+    row: usize,
+    column: usize,
+) {
+    // SAFETY: the caller's promise; the rows of a tile lie in one block, as tiles divide the lanes.
+    unsafe {
+        let mut a = p.a.add(row / S::LANES * p.a_block + row % S::LANES);
+        let mut b = p.b.add(column);
+        let c = p.c.add(row * p.c_row + column);
+        let mut acc = [[s.splat(0.0); NV]; MR];
+        if p.accumulate {
+            load_tile(s, &mut acc, c, p.c_row, MR);
         }
+        for _ in 0..p.k {
+            step(s, &mut acc, a, 1, b);
+            a = a.add(p.a_step);
+            b = b.add(p.b_row);
+        }
+        store_tile(s, &acc, c, p.c_row, MR);
     }
 }

@@ -6,13 +6,14 @@
 //! product is for (a convolution, a linear layer, one position of a Winograd transform) is decided
 //! by the callers; nothing here knows about images.
 
+pub mod dots;
 pub mod micro;
 pub mod pack;
 pub mod small;
 
-use crate::simd::Level;
+use crate::simd::{Level, Simd};
 
-pub use micro::{BlockProduct, OuterProduct};
+pub use micro::{BlockProduct, OuterProduct, Segment, Start};
 
 /// No register tile has more rows; scratch for a left side is padded by as many.
 pub const MAX_TILE_ROWS: usize = 14;
@@ -74,4 +75,24 @@ impl Panels {
     pub fn offset(&self, i: usize, rows: usize) -> usize {
         self.start(i) * rows
     }
+}
+
+/// The first `len` lanes from `p`, without a mask where all are wanted.
+///
+/// # Safety
+/// `len <= LANES` values can be read at `p`.
+#[inline(always)]
+pub unsafe fn load_len<S: Simd>(s: S, p: *const f32, len: usize) -> S::V {
+    // SAFETY: the caller's promise.
+    unsafe { if len == S::LANES { s.load(p) } else { s.load_first(p, len) } }
+}
+
+/// The first `len` lanes to `p`; masked stores are slow on some machines, so whole vectors go without.
+///
+/// # Safety
+/// `len <= LANES` values can be written at `p`.
+#[inline(always)]
+pub unsafe fn store_len<S: Simd>(s: S, p: *mut f32, v: S::V, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { if len == S::LANES { s.store(p, v) } else { s.store_first(p, v, len) } }
 }

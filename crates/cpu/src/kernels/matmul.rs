@@ -4,10 +4,10 @@
 //! constant, and the left side is read where it lies; with up to eight rows on the left nothing is
 //! packed at all. As for convolutions, a plan fixes the cut into tasks and the order of the sums.
 
-use super::conv::{Epilogue, Finish, Row};
+use super::conv::{Epilogue, Finish};
 use crate::Cpu;
 use crate::gemm::small::{self, FewRows};
-use crate::gemm::{BlockProduct, MAX_TILE_ROWS, OuterProduct, Panels, micro, pack};
+use crate::gemm::{BlockProduct, MAX_TILE_ROWS, OuterProduct, Panels, Segment, Start, micro, pack};
 use crate::pool::Shares;
 use crate::simd::Level;
 
@@ -222,8 +222,6 @@ impl MatmulPlan {
     ) {
         let d = &self.dims;
         let last = d.n.min(first + step);
-        let mut rows = [Row::default(); small::MAX_ROWS];
-        let rows = locate(batch * d.m, &mut rows[..d.m]);
         let side = if d.b_transposed { d.n } else { d.k };
         let matrix = if d.b_shared { 0 } else { batch };
         // SAFETY: the promise of `run`.
@@ -243,7 +241,7 @@ impl MatmulPlan {
                 c_row: d.n,
             }
             .run(self.level);
-            self.finish(rows, sums.add(first), d.n, first, last - first, c, epilogue);
+            self.finish(batch * d.m, d.m, sums.add(first), d.n, first, last - first, c, epilogue);
         }
     }
 
@@ -263,8 +261,6 @@ impl MatmulPlan {
         let panels = split * self.together..((split + 1) * self.together).min(self.panels.count());
         let start = block * self.rows_per_block;
         let count = self.rows_per_block.min(d.m - start);
-        let mut rows = [Row::default(); MAX_ROWS];
-        let rows = locate(batch * d.m + start, &mut rows[..count]);
         let stride = (self.rows_per_block + MAX_TILE_ROWS) * self.panels.full();
         let matrix = if d.b_shared { 0 } else { batch };
         // SAFETY: the promise of `run`; the scratch holds the sums of all panels, then the left side.
@@ -282,7 +278,16 @@ impl MatmulPlan {
             for (i, panel) in panels.enumerate() {
                 let (first, columns) = (self.panels.start(panel), self.panels.columns(panel));
                 let sums = scratch.add(i * stride);
-                self.finish(rows, sums, self.panels.width(panel), first, columns, c, epilogue);
+                self.finish(
+                    batch * d.m + start,
+                    count,
+                    sums,
+                    self.panels.width(panel),
+                    first,
+                    columns,
+                    c,
+                    epilogue,
+                );
             }
         }
     }
@@ -303,14 +308,26 @@ impl MatmulPlan {
         // SAFETY: the promise of `run`.
         unsafe {
             if self.dims.a_transposed {
-                let m = m.next_multiple_of(lanes);
-                let a_block = k * lanes;
-                OuterProduct { m, n: width, k, a, a_block, b, b_row: width, c, c_row: width, accumulate }
-                    .run(self.level);
+                let (a_step, a_block) = (lanes, k * lanes);
+                OuterProduct {
+                    m,
+                    n: width,
+                    k,
+                    a,
+                    a_step,
+                    a_block,
+                    b,
+                    b_row: width,
+                    c,
+                    c_row: width,
+                    accumulate,
+                }
+                .run(self.level);
             } else {
                 let (vectors, next) = (self.panels.vectors(panel), std::ptr::null());
-                let (b_row, c_row, a_block) = (width, width, lanes);
-                BlockProduct { m, k, vectors, a, a_row, a_block, b, b_row, c, c_row, accumulate, next }
+                let (b_row, c_row, segments) = (width, width, &[Segment { offset: 0, len: k }]);
+                let start = if accumulate { Start::Sums } else { Start::Zero };
+                BlockProduct { m, segments, vectors, a, a_row, b, b_row, c, c_row, start, next }
                     .run(self.level);
             }
         }
@@ -353,7 +370,8 @@ impl MatmulPlan {
 
     unsafe fn finish(
         &self,
-        rows: &[Row],
+        pixel: usize,
+        rows: usize,
         sums: *const f32,
         sums_row: usize,
         channel: usize,
@@ -361,21 +379,26 @@ impl MatmulPlan {
         out: *mut f32,
         epilogue: &Epilogue,
     ) {
-        let (channels, out_stride) = (self.dims.n, self.dims.ldc);
+        let (channels, out_stride, sample, pixel_step) = (self.dims.n, self.dims.ldc, 0, 1);
         // SAFETY: the promise of `run`.
         unsafe {
-            Finish { rows, sums, sums_row, channel, columns, channels, out, out_stride, epilogue }
-                .run(self.level)
+            Finish {
+                rows,
+                sample,
+                pixel,
+                pixel_step,
+                sums,
+                sums_row,
+                channel,
+                columns,
+                channels,
+                out,
+                out_stride,
+                epilogue,
+            }
+            .run(self.level)
         }
     }
-}
-
-/// Rows of a product are the pixels of its output.
-fn locate(start: usize, rows: &mut [Row]) -> &[Row] {
-    for (i, row) in rows.iter_mut().enumerate() {
-        row.pixel = (start + i) as u32;
-    }
-    rows
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What happens to a result on its way to memory: `y = act(x + bias) + residual`.
 
 use super::act::Act;
+use crate::gemm::{Start, load_len, store_len};
 use crate::simd::{Kernel, Level, Simd};
 
 /// The end of a convolution or product, applied while the result is still in the cache.
@@ -22,6 +23,14 @@ impl Epilogue {
     pub const NONE: Epilogue =
         Epilogue { bias: None, bias_per_sample: false, residual: None, act: Act::Identity };
 
+    /// What sums can start from so that nothing is left to do at their end, for the channels from
+    /// `channel` of a sample; `None` if something is.
+    pub(crate) fn as_start(&self, sample: usize, channels: usize, channel: usize) -> Option<Start> {
+        let row = if self.bias_per_sample { sample * channels } else { 0 };
+        let start = self.bias.map_or(Start::Zero, |bias| Start::Row(bias.wrapping_add(row + channel)));
+        (self.act == Act::Identity && self.residual.is_none()).then_some(start)
+    }
+
     /// The end of one vector of `len` channels from `channel`, at an output pixel.
     #[inline(always)]
     pub(crate) unsafe fn end<S: Simd>(&self, s: S, x: S::V, at: &Place, channel: usize, len: usize) -> S::V {
@@ -30,13 +39,13 @@ impl Epilogue {
         unsafe {
             if let Some(bias) = self.bias {
                 let row = if self.bias_per_sample { at.sample * at.channels } else { 0 };
-                x = s.add(x, s.load_first(bias.add(row + channel), len));
+                x = s.add(x, load_len(s, bias.add(row + channel), len));
             }
             if self.act != Act::Identity {
                 x = self.act.apply(s, x);
             }
             if let Some(residual) = self.residual {
-                x = s.add(x, s.load_first(residual.add(at.pixel * at.channels + channel), len));
+                x = s.add(x, load_len(s, residual.add(at.pixel * at.channels + channel), len));
             }
         }
         x
@@ -53,18 +62,13 @@ pub(crate) struct Place {
     pub channels: usize,
 }
 
-/// One row of a product: its output pixel and the input pixel that its first tap would read.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Row {
-    pub sample: u32,
-    pub pixel: u32,
-    /// Z, Y, X of the input before a tap's offset is added.
-    pub at: [i32; 3],
-}
-
 /// Finishes rows of sums: a block of scratch goes through the epilogue to its output pixels.
 pub(crate) struct Finish<'a> {
-    pub rows: &'a [Row],
+    /// Rows go to output pixels `pixel`, `pixel + pixel_step`, ... of one sample.
+    pub rows: usize,
+    pub sample: usize,
+    pub pixel: usize,
+    pub pixel_step: usize,
     pub sums: *const f32,
     pub sums_row: usize,
     /// The output channels `channel .. channel + columns` are finished.
@@ -90,17 +94,17 @@ impl Kernel for Finish<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        for (i, row) in self.rows.iter().enumerate() {
-            let at =
-                Place { sample: row.sample as usize, pixel: row.pixel as usize, channels: self.channels };
+        for i in 0..self.rows {
+            let pixel = self.pixel + i * self.pixel_step;
+            let at = Place { sample: self.sample, pixel, channels: self.channels };
             // SAFETY: the promise of `Finish::run`.
             unsafe {
                 let sums = self.sums.add(i * self.sums_row);
                 let out = self.out.add(at.pixel * self.out_stride + self.channel);
                 for j in (0..self.columns).step_by(S::LANES) {
                     let len = S::LANES.min(self.columns - j);
-                    let x = s.load_first(sums.add(j), len);
-                    s.store_first(out.add(j), self.epilogue.end(s, x, &at, self.channel + j, len), len);
+                    let x = load_len(s, sums.add(j), len);
+                    store_len(s, out.add(j), self.epilogue.end(s, x, &at, self.channel + j, len), len);
                 }
             }
         }

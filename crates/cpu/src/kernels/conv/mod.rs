@@ -12,6 +12,7 @@ pub mod act;
 mod epilogue;
 mod geometry;
 mod implicit;
+mod region;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ mod winograd;
 
 pub use act::Act;
 pub use epilogue::Epilogue;
-pub(crate) use epilogue::{Finish, Row};
+pub(crate) use epilogue::Finish;
 pub use source::{MAX_PARTS, Part, Pre, Source};
 
 use crate::Cpu;
@@ -121,7 +122,7 @@ macro_rules! each {
 }
 
 impl Algo {
-    fn choose(dims: &ConvDims, direction: Direction, pre: bool, level: Level) -> Algo {
+    fn choose(dims: &ConvDims, direction: Direction, level: Level) -> Algo {
         let wide = dims.c.min(dims.k) >= 8;
         if wide
             && std::env::var("F2").is_ok()
@@ -132,17 +133,17 @@ impl Algo {
         if wide && let Some(a) = Winograd::new(dims, direction, level) {
             return Algo::Winograd4(a);
         }
-        Algo::Implicit(Implicit::new(dims, direction, pre, level))
+        Algo::Implicit(Implicit::new(dims, direction, level))
     }
 }
 
 impl ConvPlan {
-    /// The convolution. `pre` says whether its source will be normalised while it is read.
+    /// The convolution.
     ///
     /// # Panics
     /// If a dimension is 0 or the groups do not divide the channels.
-    pub fn forward(dims: &ConvDims, pre: bool, level: Level, threads: usize) -> ConvPlan {
-        ConvPlan::new(dims, Direction::Forward, pre, level, threads)
+    pub fn forward(dims: &ConvDims, level: Level, threads: usize) -> ConvPlan {
+        ConvPlan::new(dims, Direction::Forward, level, threads)
     }
 
     /// The gradient with respect to the input, which is also the transposed convolution: it reads
@@ -151,12 +152,12 @@ impl ConvPlan {
     /// # Panics
     /// As [`ConvPlan::forward`].
     pub fn input_grad(dims: &ConvDims, level: Level, threads: usize) -> ConvPlan {
-        ConvPlan::new(dims, Direction::InputGrad, false, level, threads)
+        ConvPlan::new(dims, Direction::InputGrad, level, threads)
     }
 
-    fn new(dims: &ConvDims, direction: Direction, pre: bool, level: Level, threads: usize) -> ConvPlan {
+    fn new(dims: &ConvDims, direction: Direction, level: Level, threads: usize) -> ConvPlan {
         dims.check();
-        let algo = Algo::choose(dims, direction, pre, level);
+        let algo = Algo::choose(dims, direction, level);
         let (workspace_len, packed_len) = each!(&algo, a => (a.workspace_len(threads), a.packed_len()));
         ConvPlan { algo, threads, workspace_len, packed_len }
     }
@@ -215,24 +216,22 @@ enum WeightAlgo {
 }
 
 impl WeightAlgo {
-    fn choose(dims: &ConvDims, pre: bool, level: Level) -> WeightAlgo {
+    fn choose(dims: &ConvDims, level: Level) -> WeightAlgo {
         if dims.c.min(dims.k) >= 8
             && let Some(a) = WinogradGrad::new(dims, level)
         {
             return WeightAlgo::Winograd(a);
         }
-        WeightAlgo::Pixels(Pixels::new(dims, pre, level))
+        WeightAlgo::Pixels(Pixels::new(dims, level))
     }
 }
 
 impl WeightGradPlan {
-    /// `pre` says whether the convolution's source is normalised while it is read.
-    ///
     /// # Panics
     /// If a dimension is 0 or the groups do not divide the channels.
-    pub fn new(dims: &ConvDims, pre: bool, level: Level, threads: usize) -> WeightGradPlan {
+    pub fn new(dims: &ConvDims, level: Level, threads: usize) -> WeightGradPlan {
         dims.check();
-        let algo = WeightAlgo::choose(dims, pre, level);
+        let algo = WeightAlgo::choose(dims, level);
         let workspace_len = match &algo {
             WeightAlgo::Pixels(a) => a.workspace_len(threads),
             WeightAlgo::Winograd(a) => a.workspace_len(threads),

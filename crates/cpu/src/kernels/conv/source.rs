@@ -6,7 +6,7 @@
 //! Padding is of the result, so it is zero whatever the normalisation does to a zero.
 
 use super::act::Act;
-use crate::simd::{Kernel, Level, Simd};
+use crate::simd::Simd;
 
 /// Channels of one tensor `[N, Z, Y, X, channels]`.
 #[derive(Clone, Copy, Debug)]
@@ -264,37 +264,5 @@ unsafe fn clear<S: Simd>(s: S, line: *mut f32, low: usize, high: usize) {
     for c in low..high {
         // SAFETY: the caller's promise that the line has them.
         unsafe { s.store(line.add(c * S::LANES), s.splat(0.0)) }
-    }
-}
-
-/// Writes the whole source, normalised, as one contiguous tensor: pixels `start .. end` of all.
-pub(super) struct Materialise<'a> {
-    pub source: &'a Source,
-    /// Pixels of one sample.
-    pub pixels: usize,
-    pub start: usize,
-    pub end: usize,
-    pub dst: *mut f32,
-}
-
-impl Materialise<'_> {
-    /// # Safety
-    /// The source holds the pixels, `dst` all of the tensor, and no one else writes this part.
-    pub unsafe fn run(self, level: Level) {
-        level.dispatch(self);
-    }
-}
-
-impl Kernel for Materialise<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let channels = self.source.channels();
-        for pixel in self.start..self.end {
-            // SAFETY: the promise of `Materialise::run`.
-            unsafe {
-                self.source.read(s, pixel / self.pixels, pixel, 0, channels, self.dst.add(pixel * channels))
-            }
-        }
     }
 }

@@ -98,7 +98,7 @@ fn check(dims: &ConvDims, draw: &mut Draw, tolerance: f64) {
 #[test]
 fn any_convolution() {
     let mut draw = Draw(7);
-    for _ in 0..150 {
+    for _ in 0..100 {
         let dims = random_dims(&mut draw);
         check(&dims, &mut draw, 1e-5);
     }
@@ -107,7 +107,7 @@ fn any_convolution() {
 #[test]
 fn three_by_three() {
     let mut draw = Draw(11);
-    for _ in 0..60 {
+    for _ in 0..40 {
         let dims = random_three(&mut draw);
         check(&dims, &mut draw, 1e-5);
     }
@@ -120,5 +120,24 @@ fn depthwise_and_pointwise() {
         let mut dims = ConvDims::square(2, 11, c, c, kernel, 1, kernel / 2);
         dims.groups = groups;
         check(&dims, &mut draw, 1e-5);
+    }
+}
+
+/// The shapes of deep layers, which take their own ways through the transforms: relative errors as
+/// promised, at the widest level.
+#[test]
+fn deep_layers() {
+    let mut draw = Draw(17);
+    for (c, k, size) in [(256, 192, 8), (48, 512, 6), (512, 256, 4)] {
+        let dims = ConvDims::square(1, size, c, k, 3, 1, 1);
+        let case = Case::new(&dims, &mut draw);
+        let runs: Vec<_> = contexts(Level::detect())
+            .iter()
+            .map(|cpu| [case.run_forward(cpu), case.run_input_grad(cpu), case.run_weight_grad(cpu)])
+            .collect();
+        assert!(runs.iter().all(|r| *r == runs[0]), "{dims:?} depends on threads");
+        assert!(error(&runs[0][0], &case.forward()) <= 1e-5, "forward {dims:?}");
+        assert!(error(&runs[0][1], &case.input_grad()) <= 1e-5, "input_grad {dims:?}");
+        assert!(error(&runs[0][2], &case.weight_grad()) <= 2e-5, "weight_grad {dims:?}");
     }
 }

@@ -235,7 +235,7 @@ impl Case {
     }
 
     pub fn run_forward(&self, cpu: &Cpu) -> Vec<f32> {
-        let plan = ConvPlan::forward(&self.dims, self.coef.is_some(), cpu.level, cpu.pool.threads());
+        let plan = ConvPlan::forward(&self.dims, cpu.level, cpu.pool.threads());
         self.run(cpu, &plan, &self.source(), 0, self.dims.k, self.dims.output)
     }
 
@@ -246,7 +246,7 @@ impl Case {
     }
 
     pub fn run_weight_grad(&self, cpu: &Cpu) -> Vec<f32> {
-        let plan = WeightGradPlan::new(&self.dims, self.coef.is_some(), cpu.level, cpu.pool.threads());
+        let plan = WeightGradPlan::new(&self.dims, cpu.level, cpu.pool.threads());
         let mut workspace = vec![f32::NAN; plan.workspace_len];
         let mut dw = vec![f32::NAN; self.weights.len()];
         // SAFETY: the tensors of a case have the shapes of its dimensions.

@@ -4,8 +4,10 @@ use super::super::epilogue::{Epilogue, Place};
 use super::super::source::{Patch, Source};
 use super::scheme::{Scheme, both_axes};
 use super::tiles::{Grid, Run};
+use crate::gemm::store_len;
 use crate::simd::{Kernel, Level, Simd};
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// Transforms the input of one block of tiles.
 ///
@@ -16,6 +18,8 @@ pub(super) struct Input<'a, W> {
     pub grid: &'a Grid,
     pub block: usize,
     pub source: &'a Source,
+    /// The blocks of `LANES` channels to transform.
+    pub channels: Range<usize>,
     pub dst: *mut f32,
     pub point_step: usize,
     pub channel_step: usize,
@@ -77,7 +81,7 @@ impl<W: Scheme> Kernel for Input<'_, W> {
                     columns: run.columns * W::OUT + 2,
                 };
                 let blocks = p.c.div_ceil(S::LANES);
-                for block in 0..blocks {
+                for block in self.channels.clone() {
                     // SAFETY: the promise of `Input::run`.
                     unsafe {
                         patch.fill(s, block * S::LANES, self.patch);
@@ -141,7 +145,7 @@ impl<W: Scheme> Output<'_, W> {
                     let at = Place { sample: n, pixel, channels: self.grid.planes.k };
                     let out = self.out.add(pixel * self.out_stride + self.channel + j);
                     let v = self.epilogue.end(s, tile[dy][dx], &at, self.channel + j, len);
-                    s.store_first(out, v, len);
+                    store_len(s, out, v, len);
                 }
             }
         }

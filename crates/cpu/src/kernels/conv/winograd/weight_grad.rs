@@ -2,7 +2,9 @@
 //!
 //! The reduction runs over tiles. Some rows of tiles are transformed at a time, input and gradient, into
 //! shared memory that the last-level cache holds; then each point is a product of its own, so there
-//! are as many tasks as points and no partial sums to add.
+//! are as many tasks as points and no partial sums to add. Where the gradient is large and all tiles fit
+//! at once, a task is some output channels instead, all points of them: its sums stay in its cache until
+//! they are taps.
 
 use super::super::source::Source;
 use super::super::{ConvDims, Direction};
@@ -17,6 +19,10 @@ use std::marker::PhantomData;
 
 /// Values of transformed input and gradient at a time.
 const CHUNK_VALUES: usize = 3 << 19;
+/// A gradient of more points than this is made some output channels at a time.
+const LARGE_SUMS: usize = 1 << 20;
+/// Output channels at a time if so.
+const ROWS: usize = 32;
 /// Tiles that one transform task takes.
 const BLOCK_TILES: usize = 24;
 /// Tiles that are multiplied at once: a strip of the right side then stays in the first-level cache.
@@ -30,6 +36,8 @@ pub(in super::super) struct WinogradGrad<W> {
     width: usize,
     /// Tile rows that are transformed at a time.
     chunk_rows: usize,
+    /// Output channels whose points are summed together: all, or `ROWS`.
+    rows: usize,
     scheme: PhantomData<W>,
 }
 
@@ -44,7 +52,9 @@ impl<W: Scheme> WinogradGrad<W> {
         let tiles = CHUNK_VALUES / (W::POINTS * (depth + width));
         let chunks = grid.rows().div_ceil((tiles / grid.across).max(1));
         let chunk_rows = grid.rows().div_ceil(chunks).next_multiple_of(grid.block_rows);
-        Some(WinogradGrad { level, grid, depth, width, chunk_rows, scheme: PhantomData })
+        let large = chunk_rows >= grid.rows() && W::POINTS * depth * width > LARGE_SUMS;
+        let rows = if large { ROWS.min(width) } else { width };
+        Some(WinogradGrad { level, grid, depth, width, chunk_rows, rows, scheme: PhantomData })
     }
 
     /// From point to point of the transformed input and gradient, and of the sums.
@@ -57,12 +67,17 @@ impl<W: Scheme> WinogradGrad<W> {
     }
 
     fn sums_step(&self) -> usize {
-        self.depth * self.width + 16
+        self.depth * self.rows + 16
+    }
+
+    fn by_rows(&self) -> bool {
+        self.rows < self.width
     }
 
     pub fn workspace_len(&self, threads: usize) -> usize {
-        let shared = W::POINTS * (self.input_step() + self.gradient_step() + self.sums_step());
-        shared + threads * patch_len::<W>(&self.grid, self.level)
+        let shared = W::POINTS * (self.input_step() + self.gradient_step());
+        let sums = W::POINTS * self.sums_step() * if self.by_rows() { threads } else { 1 };
+        shared + sums + threads * patch_len::<W>(&self.grid, self.level)
     }
 
     /// # Safety
@@ -77,7 +92,8 @@ impl<W: Scheme> WinogradGrad<W> {
             let input = Shares(workspace);
             let gradient = Shares(input.at(W::POINTS * self.input_step()));
             let sums = Shares(gradient.at(W::POINTS * self.gradient_step()));
-            let patches = Shares(sums.at(W::POINTS * self.sums_step()));
+            let sums_len = W::POINTS * self.sums_step();
+            let patches = Shares(sums.at(sums_len * if self.by_rows() { cpu.pool.threads() } else { 1 }));
             for (chunk, first) in (0..self.grid.blocks()).step_by(per_chunk).enumerate() {
                 let blocks = per_chunk.min(self.grid.blocks() - first);
                 let start = chunk * self.chunk_rows;
@@ -90,13 +106,29 @@ impl<W: Scheme> WinogradGrad<W> {
                         self.transform_gradient(block, start, dy.at(0), gradient.at(0));
                     }
                 });
+                if self.by_rows() {
+                    break;
+                }
                 let tiles = self.chunk_rows.min(self.grid.rows() - start) * self.grid.across;
                 cpu.pool.run(W::POINTS, |_, point| {
-                    self.multiply(point, tiles, chunk > 0, input.at(0), gradient.at(0), sums.at(0));
+                    self.multiply(point, 0, tiles, chunk > 0, input.at(0), gradient.at(0), sums.at(0));
                 });
             }
-            cpu.pool.run(self.grid.planes.k, |_, k| {
-                self.level.dispatch(ToTaps { plan: self, k, sums: sums.at(0), dst: dw.at(0) });
+            if !self.by_rows() {
+                cpu.pool.run(self.grid.planes.k, |_, k| {
+                    self.level.dispatch(ToTaps { plan: self, k, row: k, sums: sums.at(0), dst: dw.at(0) });
+                });
+                return;
+            }
+            let tiles = self.grid.rows() * self.grid.across;
+            cpu.pool.run(self.width.div_ceil(self.rows), |worker, task| {
+                let (sums, first) = (sums.at(worker * sums_len), task * self.rows);
+                for point in 0..W::POINTS {
+                    self.multiply(point, first, tiles, false, input.at(0), gradient.at(0), sums);
+                }
+                for k in first..self.grid.planes.k.min(first + self.rows) {
+                    self.level.dispatch(ToTaps { plan: self, k, row: k - first, sums, dst: dw.at(0) });
+                }
             });
         }
     }
@@ -122,6 +154,7 @@ impl<W: Scheme> WinogradGrad<W> {
                 grid: &self.grid,
                 block,
                 source,
+                channels: 0..self.grid.planes.c.div_ceil(self.level.lanes()),
                 dst: input.add(self.first_tile(block, start) * self.depth),
                 point_step: self.input_step(),
                 channel_step: self.level.lanes(),
@@ -141,9 +174,11 @@ impl<W: Scheme> WinogradGrad<W> {
         }
     }
 
+    /// One point, for `self.rows` output channels from `row`.
     unsafe fn multiply(
         &self,
         point: usize,
+        row: usize,
         tiles: usize,
         accumulate: bool,
         input: *const f32,
@@ -151,15 +186,17 @@ impl<W: Scheme> WinogradGrad<W> {
         sums: *mut f32,
     ) {
         let lanes = self.level.lanes();
+        let a_block = self.chunk_rows * self.grid.across * lanes;
         for first in (0..tiles).step_by(STRIP) {
             // SAFETY: the promise of `run`.
             unsafe {
                 OuterProduct {
-                    m: self.width,
+                    m: self.rows.min(self.width - row),
                     n: self.depth,
                     k: STRIP.min(tiles - first),
-                    a: gradient.add(point * self.gradient_step() + first * lanes),
-                    a_block: self.chunk_rows * self.grid.across * lanes,
+                    a: gradient.add(point * self.gradient_step() + row / lanes * a_block + first * lanes),
+                    a_step: lanes,
+                    a_block,
                     b: input.add(point * self.input_step() + first * self.depth),
                     b_row: self.depth,
                     c: sums.add(point * self.sums_step()),
@@ -237,10 +274,11 @@ impl<W: Scheme> Kernel for Gradient<'_, W> {
     }
 }
 
-/// The gradient's points to taps, for one output channel.
+/// The gradient's points to taps, for output channel `k`, which is row `row` of the sums.
 struct ToTaps<'a, W> {
     plan: &'a WinogradGrad<W>,
     k: usize,
+    row: usize,
     sums: *const f32,
     dst: *mut f32,
 }
@@ -256,7 +294,7 @@ impl<W: Scheme> Kernel for ToTaps<'_, W> {
                 let len = S::LANES.min(p.c - c);
                 // SAFETY: the promise of `WinogradGrad::run`.
                 unsafe {
-                    let src = self.sums.add(self.k * self.plan.depth + tap * padded + c);
+                    let src = self.sums.add(self.row * self.plan.depth + tap * padded + c);
                     let dst = self.dst.add((self.k * p.taps + tap) * 9 * p.c + c);
                     both_axes!(
                         s, 6 to 3, W::IN, 3, W::kernel_grad,
