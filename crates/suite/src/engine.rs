@@ -1,6 +1,7 @@
 //! Who runs a case's graph. The suite knows engines only through [`Session`].
 
 use crate::Result;
+use clearshot_graph::passes::{Target, optimise_checked};
 use clearshot_graph::reference::{self, Precision};
 use clearshot_graph::{Array, Graph};
 use clearshot_tensor::{DType, Tensor};
@@ -10,22 +11,27 @@ use std::collections::BTreeMap;
 pub enum Engine {
     /// The interpreter that is the meaning of the ops.
     Reference,
+    /// The same on what the passes make of the graph, fusing all that can be expressed.
+    Fused,
 }
 
 /// Every engine, in the order in which they run.
-pub const ENGINES: &[Engine] = &[Engine::Reference];
+pub const ENGINES: &[Engine] = &[Engine::Reference, Engine::Fused];
 
 impl Engine {
     pub fn name(self) -> &'static str {
         match self {
             Engine::Reference => "reference",
+            Engine::Fused => "fused",
         }
     }
 
     /// Whether cases of this kind are worth its time.
     pub fn takes(self, kind: &str) -> bool {
         match self {
-            Engine::Reference => matches!(kind, "op" | "unet2d" | "train"),
+            // Networks take it seconds, so it runs each once.
+            Engine::Reference => kind == "op",
+            Engine::Fused => matches!(kind, "op" | "unet2d" | "train"),
         }
     }
 
@@ -34,6 +40,10 @@ impl Engine {
     pub fn open(self, graph: Graph) -> Result<Box<dyn Session>> {
         match self {
             Engine::Reference => Ok(Box::new(Interpreted { graph, ..Interpreted::default() })),
+            Engine::Fused => {
+                let graph = optimise_checked(graph, &Target::ALL)?;
+                Ok(Box::new(Interpreted { graph, ..Interpreted::default() }))
+            }
         }
     }
 }
