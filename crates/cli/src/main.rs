@@ -1,1 +1,60 @@
-fn main() {}
+//! The program. One file a verb; each verb is a struct of its arguments and a `run`.
+
+mod bench;
+mod devices;
+mod dump;
+mod network;
+mod plan;
+mod profile;
+mod size;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Restores scientific images with diffusion models and the physics of the camera, and trains those
+/// models.
+#[derive(Parser)]
+#[command(name = "clearshot", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// List what this machine can compute on.
+    Devices(devices::Devices),
+    /// Say what running or training a network takes, before running it.
+    Plan(plan::PlanArgs),
+    /// Time a network, as inference or as training iterations.
+    Bench(bench::Bench),
+    /// Say where a network's time goes, node by node.
+    Profile(profile::Profile),
+    /// Print a network's graph or plan.
+    Dump(dump::Dump),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().verb {
+        Verb::Devices(v) => v.run(),
+        Verb::Plan(v) => v.run(),
+        Verb::Bench(v) => v.run(),
+        Verb::Profile(v) => v.run(),
+        Verb::Dump(v) => v.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        // A reader that has seen enough (`clearshot dump | head`) is no failure.
+        Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("clearshot: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(e: &anyhow::Error) -> bool {
+    e.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

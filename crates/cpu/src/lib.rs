@@ -1,13 +1,24 @@
 //! Fast kernels for the CPU, and the executor that runs a plan with them.
+//!
+//! [`kernels`] compute on plain memory and know nothing of graphs, [`lower`] joins a graph's nodes with
+//! them, [`exec`] owns a plan's memory and runs it. Nothing here knows what a network is.
 
+pub mod act;
+pub mod exec;
 pub mod gemm;
 pub mod kernels;
+pub mod lower;
 pub mod pool;
 pub mod simd;
 pub mod vmath;
 
+use clearshot_graph::passes::Target;
+use lower::Machine;
 use pool::Pool;
 use simd::Level;
+
+/// What these kernels take on when graphs are fused.
+pub const TARGET: Target = Target { parts: 4, conv_prologue: true, epilogue: true, norm_addend: true };
 
 /// What a kernel needs to run: threads and an instruction set.
 pub struct Cpu {
@@ -18,6 +29,18 @@ pub struct Cpu {
 impl Cpu {
     /// A context with `threads` threads and the widest instruction set of this machine.
     pub fn new(threads: usize) -> Cpu {
-        Cpu { pool: Pool::new(threads), level: Level::detect() }
+        Cpu::with_level(threads, Level::detect())
+    }
+
+    /// # Panics
+    /// If the machine does not have the level.
+    pub fn with_level(threads: usize, level: Level) -> Cpu {
+        assert!(level <= Level::detect(), "this machine does not run {level:?}");
+        Cpu { pool: Pool::new(threads), level }
+    }
+
+    /// What kernels for this context are prepared for.
+    pub fn machine(&self) -> Machine {
+        Machine { level: self.level, threads: self.pool.threads() }
     }
 }

@@ -126,6 +126,14 @@ impl Graph {
         &self.nodes[v.at()].op
     }
 
+    /// What a view, or a view of a view, shows; other values are themselves.
+    pub fn behind_views(&self, mut v: Value) -> Value {
+        while self.op(v).is_view() {
+            v = self.nodes[v.at()].inputs[0];
+        }
+        v
+    }
+
     /// Inputs by name.
     pub fn inputs(&self) -> impl Iterator<Item = (&str, Value)> {
         self.nodes.iter().enumerate().filter_map(|(i, n)| match &n.op {

@@ -4,7 +4,9 @@
 //! 2. every value that is read exists;
 //! 3. outputs' types are what the op's shape rule says;
 //! 4. updates write values of a state's type into a state, each state once;
-//! 5. names of inputs, states and outputs are unique.
+//! 5. the old value of an updated state is neither an output nor another state's new value: it is gone
+//!    by the time that these are read;
+//! 6. names of inputs, states and outputs are unique.
 
 use crate::graph::{Graph, Value};
 use crate::ops::Op;
@@ -68,6 +70,13 @@ impl Graph {
         }
         if let Some(o) = self.outputs.iter().find(|o| !exists(o.value)) {
             return Err(fail(o.value.at(), format!("output `{}` does not exist", o.name)));
+        }
+        let lost = |v: Value| {
+            let root = self.behind_views(v);
+            matches!(self.op(root), Op::State(_)) && written.contains(&root.node)
+        };
+        if let Some(v) = self.roots().find(|v| lost(*v)) {
+            return Err(fail(v.at(), "an output or update by a state that is itself updated".into()));
         }
         let names = self.inputs().map(|(n, v)| (n, v.at())).chain(self.states().map(|(n, _, v)| (n, v.at())));
         let mut seen = BTreeSet::new();

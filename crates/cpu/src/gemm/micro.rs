@@ -59,12 +59,12 @@ impl Kernel for Rows {
         // SAFETY: the promise of `BlockProduct::run`.
         unsafe {
             match (S::LANES, self.0.vectors) {
-                (16, 4) => row_tiles::<S, 6, 4>(s, &self.0),
-                (16, 3) => row_tiles::<S, 8, 3>(s, &self.0),
-                (16, 2) => row_tiles::<S, 14, 2>(s, &self.0),
-                (16, 1) => row_tiles::<S, 14, 1>(s, &self.0),
-                (8, 2) => row_tiles::<S, 6, 2>(s, &self.0),
-                (8, 1) => row_tiles::<S, 12, 1>(s, &self.0),
+                (16, 4) => row_tiles::<S, 6, 2, 4>(s, &self.0),
+                (16, 3) => row_tiles::<S, 8, 4, 3>(s, &self.0),
+                (16, 2) => row_tiles::<S, 14, 4, 2>(s, &self.0),
+                (16, 1) => row_tiles::<S, 14, 8, 1>(s, &self.0),
+                (8, 2) => row_tiles::<S, 6, 2, 2>(s, &self.0),
+                (8, 1) => row_tiles::<S, 12, 6, 1>(s, &self.0),
                 (lanes, vectors) => unreachable!("no tile of {vectors} vectors of {lanes}"),
             }
         }
@@ -72,16 +72,22 @@ impl Kernel for Rows {
 }
 
 #[inline(always)]
-unsafe fn row_tiles<S: Simd, const MR: usize, const NV: usize>(s: S, p: &BlockProduct) {
-    let tiles = p.m.div_ceil(MR);
+unsafe fn row_tiles<S: Simd, const MR: usize, const TAIL: usize, const NV: usize>(s: S, p: &BlockProduct) {
     // Each tile brings its share of what comes next.
-    let lines = if p.next.is_null() { 0 } else { (p.k * NV * S::LANES).div_ceil(16 * tiles) };
-    for t in 0..tiles {
+    let lines = if p.next.is_null() { 0 } else { (p.k * NV * S::LANES).div_ceil(16 * p.m.div_ceil(MR)) };
+    for (t, row) in (0..p.m).step_by(MR).enumerate() {
         for line in t * lines..(t + 1) * lines {
             prefetch(p.next.wrapping_add(16 * line));
         }
         // SAFETY: the caller's promise.
-        unsafe { row_tile::<S, MR, NV>(s, p, p.a.add(t * MR * p.a_row), p.c.add(t * MR * p.c_row)) }
+        unsafe {
+            let (a, c) = (p.a.add(row * p.a_row), p.c.add(row * p.c_row));
+            if p.m - row <= TAIL {
+                row_tile::<S, TAIL, NV>(s, p, a, c);
+            } else {
+                row_tile::<S, MR, NV>(s, p, a, c);
+            }
+        }
     }
 }
 
@@ -222,10 +228,10 @@ impl Kernel for Columns {
                 if S::LANES == 16 {
                     match left {
                         1 => outer_tiles::<S, 8, 1>(s, p, column),
-                        2 => outer_tiles::<S, 8, 2>(s, p, column),
+                        2 | 4 => outer_tiles::<S, 8, 2>(s, p, column),
                         _ => outer_tiles::<S, 8, 3>(s, p, column),
                     }
-                    column += left.min(3) * 16;
+                    column += if left == 4 { 32 } else { left.min(3) * 16 };
                 } else {
                     match left {
                         1 => outer_tiles::<S, 8, 1>(s, p, column),

@@ -94,7 +94,7 @@ fn independent(
     let mut pinned = BTreeSet::new();
     let mut kept = vec![];
     for i in order {
-        let roots: Vec<usize> = graph.nodes[i].inputs.iter().map(|v| through_views(graph, *v)).collect();
+        let roots: Vec<usize> = graph.nodes[i].inputs.iter().map(|v| graph.behind_views(*v).at()).collect();
         let available = |&r: &usize| {
             let source = graph.nodes[r].inputs.is_empty();
             !dropped.contains(&r) && (source || lifetimes.last_use(r) > peak)
@@ -106,14 +106,6 @@ fn independent(
         }
     }
     kept
-}
-
-fn through_views(graph: &Graph, v: Value) -> usize {
-    let mut at = v.at();
-    while graph.nodes[at].op.is_view() {
-        at = graph.nodes[at].inputs[0].at();
-    }
-    at
 }
 
 fn can_run_again(op: &Op) -> bool {

@@ -27,8 +27,8 @@ use crate::Cpu;
 use crate::simd::Level;
 use implicit::Implicit;
 use weight_grad::Pixels;
-use winograd::Winograd;
 use winograd::scheme::{F2, F4};
+use winograd::{Winograd, WinogradGrad};
 
 /// The shapes of a convolution. Axes are Z, Y, X.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -211,6 +211,18 @@ pub struct WeightGradPlan {
 
 enum WeightAlgo {
     Pixels(Pixels),
+    Winograd(WinogradGrad<F4>),
+}
+
+impl WeightAlgo {
+    fn choose(dims: &ConvDims, pre: bool, level: Level) -> WeightAlgo {
+        if dims.c.min(dims.k) >= 8
+            && let Some(a) = WinogradGrad::new(dims, level)
+        {
+            return WeightAlgo::Winograd(a);
+        }
+        WeightAlgo::Pixels(Pixels::new(dims, pre, level))
+    }
 }
 
 impl WeightGradPlan {
@@ -220,9 +232,11 @@ impl WeightGradPlan {
     /// If a dimension is 0 or the groups do not divide the channels.
     pub fn new(dims: &ConvDims, pre: bool, level: Level, threads: usize) -> WeightGradPlan {
         dims.check();
-        let algo = WeightAlgo::Pixels(Pixels::new(dims, pre, level));
-        let WeightAlgo::Pixels(a) = &algo;
-        let workspace_len = a.workspace_len(threads);
+        let algo = WeightAlgo::choose(dims, pre, level);
+        let workspace_len = match &algo {
+            WeightAlgo::Pixels(a) => a.workspace_len(threads),
+            WeightAlgo::Winograd(a) => a.workspace_len(threads),
+        };
         WeightGradPlan { algo, threads, workspace_len }
     }
 
@@ -248,6 +262,7 @@ impl WeightGradPlan {
         unsafe {
             match &self.algo {
                 WeightAlgo::Pixels(a) => a.run(cpu, source, dy, dw, workspace.as_mut_ptr()),
+                WeightAlgo::Winograd(a) => a.run(cpu, source, dy, dw, workspace.as_mut_ptr()),
             }
         }
     }

@@ -197,71 +197,73 @@ impl Patch<'_> {
     /// Writes the patch for the channels from `first`.
     #[inline(always)]
     pub unsafe fn fill<S: Simd>(&self, s: S, first: usize, dst: *mut f32) {
+        let [height, width] = self.size;
         let len = S::LANES.min(self.channels - first);
-        // SAFETY: the caller's promise that `dst` holds the patch and the source the image.
-        unsafe {
-            let zero = s.splat(0.0);
-            match self.source.pre {
-                None => self.fill_with(s, first, len, dst, |x| x),
-                Some(pre) => {
-                    let (a, b) = pre.coefficients(s, self.channels, self.n, first, len);
-                    match pre.act {
-                        Act::Identity => self.fill_with(s, first, len, dst, |x| s.fma(x, a, b)),
-                        Act::Relu => self.fill_with(s, first, len, dst, |x| s.max(s.fma(x, a, b), zero)),
-                        Act::Silu => {
-                            self.fill_with(s, first, len, dst, |x| Act::Silu.apply(s, s.fma(x, a, b)))
-                        }
-                        act => self.fill_with(s, first, len, dst, |x| act.apply(s, s.fma(x, a, b))),
+        // The columns of the patch that lie in the image.
+        let low = (-self.x).clamp(0, self.columns as isize) as usize;
+        let high = (width as isize - self.x).clamp(low as isize, self.columns as isize) as usize;
+        for row in 0..self.rows {
+            let y = self.y + row as isize;
+            // SAFETY: the caller's promise that `dst` holds the patch and the source the image; pixels
+            // are read between `low` and `high` of rows that exist.
+            unsafe {
+                let line = dst.add(row * self.columns * S::LANES);
+                match self.plane.filter(|_| (0..height as isize).contains(&y)) {
+                    None => clear(s, line, 0, self.columns),
+                    Some(plane) => {
+                        clear(s, line, 0, low);
+                        clear(s, line, high, self.columns);
+                        let pixel = plane + y as usize * width + (self.x + low as isize) as usize;
+                        self.fill_line(s, first, len, pixel, high - low, line.add(low * S::LANES));
                     }
                 }
             }
         }
     }
 
+    /// `count` pixels of one image row.
     #[inline(always)]
-    unsafe fn fill_with<S: Simd>(
+    unsafe fn fill_line<S: Simd>(
         &self,
         s: S,
         first: usize,
         len: usize,
-        dst: *mut f32,
-        f: impl Fn(S::V) -> S::V,
+        pixel: usize,
+        count: usize,
+        line: *mut f32,
     ) {
-        let [height, width] = self.size;
-        let zero = s.splat(0.0);
-        // The columns of the patch that lie in the image.
-        let low = (-self.x).clamp(0, self.columns as isize) as usize;
-        let high = (width as isize - self.x).clamp(low as isize, self.columns as isize) as usize;
-        for row in 0..self.rows {
-            let y = self.y + row as isize;
-            // SAFETY: as `fill`; pixels are read between `low` and `high` of rows that exist.
-            unsafe {
-                let line = dst.add(row * self.columns * S::LANES);
-                let inside = self.plane.filter(|_| (0..height as isize).contains(&y));
-                let Some(plane) = inside else {
-                    (0..self.columns).for_each(|c| s.store(line.add(c * S::LANES), zero));
-                    continue;
-                };
-                (0..low).for_each(|c| s.store(line.add(c * S::LANES), zero));
-                (high..self.columns).for_each(|c| s.store(line.add(c * S::LANES), zero));
-                let pixel = (plane + y as usize * width).wrapping_add_signed(self.x);
-                match self.source.part_of(first, len) {
-                    Some((part, channel)) if len == S::LANES => {
-                        let from =
-                            part.data.wrapping_add(pixel.wrapping_mul(part.stride).wrapping_add(channel));
-                        for c in low..high {
-                            s.store(line.add(c * S::LANES), f(s.load(from.wrapping_add(c * part.stride))));
-                        }
+        // SAFETY: the promise of `fill`.
+        unsafe {
+            match self.source.part_of(first, len) {
+                Some((part, channel)) if len == S::LANES => {
+                    let from = part.data.add(pixel * part.stride + channel);
+                    for c in 0..count {
+                        s.store(line.add(c * S::LANES), s.load(from.add(c * part.stride)));
                     }
-                    _ => {
-                        for c in low..high {
-                            let x = self.source.load(s, pixel.wrapping_add(c), first, len);
-                            s.store(line.add(c * S::LANES), f(x));
-                        }
+                }
+                _ => {
+                    for c in 0..count {
+                        s.store(line.add(c * S::LANES), self.source.load(s, pixel + c, first, len));
                     }
                 }
             }
+            if let Some(pre) = self.source.pre {
+                let (a, b) = pre.coefficients(s, self.channels, self.n, first, len);
+                for c in 0..count {
+                    let at = line.add(c * S::LANES);
+                    s.store(at, pre.act.apply(s, s.fma(s.load(at), a, b)));
+                }
+            }
         }
+    }
+}
+
+/// Zeroes the vectors `low .. high` of a line.
+#[inline(always)]
+unsafe fn clear<S: Simd>(s: S, line: *mut f32, low: usize, high: usize) {
+    for c in low..high {
+        // SAFETY: the caller's promise that the line has them.
+        unsafe { s.store(line.add(c * S::LANES), s.splat(0.0)) }
     }
 }
 

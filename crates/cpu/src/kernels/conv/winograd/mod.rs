@@ -9,6 +9,9 @@ mod pack;
 pub(super) mod scheme;
 mod tiles;
 mod transform;
+mod weight_grad;
+
+pub(super) use weight_grad::WinogradGrad;
 
 use super::epilogue::Epilogue;
 use super::source::Source;

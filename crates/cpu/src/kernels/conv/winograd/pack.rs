@@ -118,13 +118,10 @@ impl<W: Scheme> Kernel for ToPoints<W> {
                 // SAFETY: the promise of `weights`; a masked load of nothing touches nothing.
                 unsafe {
                     let dst = self.dst.add(row * self.width + j);
-                    both_axes::<S, 3, 6>(
-                        s,
-                        3,
-                        W::IN,
-                        |g| W::kernel(s, g),
-                        |y, x| s.load_first(src.wrapping_offset((3 * y + x) as isize * self.tap_step), len),
-                        |y, x, v| s.store(dst.add((y * W::IN + x) * self.point_step), v),
+                    both_axes!(
+                        s, 3 to 6, 3, W::IN, W::kernel,
+                        load |y, x| s.load_first(src.wrapping_offset((3 * y + x) as isize * self.tap_step), len),
+                        store |y, x, v| s.store(dst.add((y * W::IN + x) * self.point_step), v)
                     );
                 }
             }

@@ -132,33 +132,33 @@ impl Scheme for F4 {
     }
 }
 
-/// A transform along both axes: `f` on each of `C` columns of `R` values, then on each row.
-/// `load(row, column)` gives the values, `store(row, column, v)` takes the `RO x RO` results.
-#[inline(always)]
-pub(super) fn both_axes<S: Simd, const A: usize, const B: usize>(
-    s: S,
-    from: usize,
-    to: usize,
-    f: impl Fn([S::V; A]) -> [S::V; B],
-    load: impl Fn(usize, usize) -> S::V,
-    mut store: impl FnMut(usize, usize, S::V),
-) {
-    let zero = s.splat(0.0);
-    let mut half = [[zero; A]; B];
-    for column in 0..from {
-        let mut line = [zero; A];
-        for row in 0..from {
-            line[row] = load(row, column);
+/// A transform along both axes: `f` on each of `from` columns, then on each of the `to` rows that
+/// these give; `load` makes the value of a row and column, `store` takes one. `A` and `B` are the lengths of
+/// the arrays that `f` maps. A macro, because a closure is not always inlined, and one that is not was
+/// compiled without the vector instructions.
+macro_rules! both_axes {
+    ($s:ident, $a:literal to $b:literal, $from:expr, $to:expr, $f:path,
+     load |$ly:ident, $lx:ident| $load:expr, store |$sy:ident, $sx:ident, $v:ident| $store:expr) => {{
+        let zero = $s.splat(0.0);
+        let mut half = [[zero; $a]; $b];
+        for $lx in 0..$from {
+            let mut line = [zero; $a];
+            for $ly in 0..$from {
+                line[$ly] = $load;
+            }
+            let line = $f($s, line);
+            for row in 0..$to {
+                half[row][$lx] = line[row];
+            }
         }
-        let line = f(line);
-        for row in 0..to {
-            half[row][column] = line[row];
+        for $sy in 0..$to {
+            let line = $f($s, half[$sy]);
+            for $sx in 0..$to {
+                let $v = line[$sx];
+                $store;
+            }
         }
-    }
-    for row in 0..to {
-        let line = f(half[row]);
-        for column in 0..to {
-            store(row, column, line[column]);
-        }
-    }
+    }};
 }
+
+pub(super) use both_axes;

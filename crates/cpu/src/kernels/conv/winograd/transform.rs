@@ -45,13 +45,10 @@ impl<W: Scheme> Input<'_, W> {
                 unsafe {
                     let src = self.patch.add((row * W::OUT * columns + column * W::OUT) * S::LANES);
                     let dst = dst.add((run.first + row * run.columns + column) * self.tile_step);
-                    both_axes::<S, 6, 6>(
-                        s,
-                        W::IN,
-                        W::IN,
-                        |d| W::input(s, d),
-                        |y, x| s.load(src.add((y * columns + x) * S::LANES)),
-                        |y, x, v| s.store(dst.add((y * W::IN + x) * self.point_step), v),
+                    both_axes!(
+                        s, 6 to 6, W::IN, W::IN, W::input,
+                        load |y, x| s.load(src.add((y * columns + x) * S::LANES)),
+                        store |y, x, v| s.store(dst.add((y * W::IN + x) * self.point_step), v)
                     );
                 }
             }
@@ -133,13 +130,10 @@ impl<W: Scheme> Output<'_, W> {
         let mut tile = [[s.splat(0.0); 4]; 4];
         // SAFETY: the promise of `run`.
         unsafe {
-            both_axes::<S, 6, 4>(
-                s,
-                W::IN,
-                W::OUT,
-                |m| W::output(s, m),
-                |y, x| s.load(sums.add((y * W::IN + x) * self.point_step + j)),
-                |y, x, v| tile[y][x] = v,
+            both_axes!(
+                s, 6 to 4, W::IN, W::OUT, W::output,
+                load |row, column| s.load(sums.add((row * W::IN + column) * self.point_step + j)),
+                store |row, column, v| tile[row][column] = v
             );
             for dy in 0..W::OUT.min(height - y) {
                 for dx in 0..W::OUT.min(width - x) {

@@ -1,0 +1,117 @@
+//! `clearshot bench`: the time of a network, measured as `peers` measure theirs: the median of some
+//! runs after a few that do not count.
+
+use crate::network::NetworkArgs;
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use clearshot_graph::cost::total_flops;
+use clearshot_graph::plan::human;
+use std::io::Write;
+use std::time::Instant;
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DeviceName {
+    Cpu,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Precision {
+    Fp32,
+}
+
+#[derive(Args)]
+pub struct Bench {
+    #[command(flatten)]
+    network: NetworkArgs,
+    /// What to run on.
+    #[arg(long, value_enum, default_value = "cpu")]
+    device: DeviceName,
+    /// What to compute in.
+    #[arg(long, value_enum, default_value = "fp32")]
+    precision: Precision,
+    /// Runs that count.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Runs before them.
+    #[arg(long, default_value_t = 3)]
+    warm_up: u32,
+    /// One JSON line.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Bench {
+    pub fn run(self) -> Result<()> {
+        let network = self.network.build()?;
+        let (DeviceName::Cpu, Precision::Fp32) = (self.device, self.precision);
+        let flops = total_flops(&network.graph);
+        let start = Instant::now();
+        let device = self.network.device();
+        let mut session = clearshot_runtime::compile(network.graph.clone(), &device, &self.network.options())?;
+        network.fill(&mut session)?;
+        session.run()?;
+        let setup = start.elapsed().as_secs_f64();
+        for _ in 1..self.warm_up {
+            session.run()?;
+        }
+        let mut times = Vec::with_capacity(self.runs as usize);
+        for _ in 0..self.runs {
+            let start = Instant::now();
+            session.run()?;
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+        times.sort_by(f64::total_cmp);
+        let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+        let peak = peak_bytes().context("the peak of memory cannot be read on this system")?;
+        let planned = session.plan().bytes();
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            let line = serde_json::json!({
+                "engine": concat!("clearshot ", env!("CARGO_PKG_VERSION")),
+                "mode": "compiled",
+                "net": network.name,
+                "device": "cpu",
+                "precision": "fp32",
+                "batch": network.batch,
+                "size": network.size,
+                "work": network.work(),
+                "median_ms": round(median, 3),
+                "max_ms": round(worst, 3),
+                "setup_s": round(setup, 3),
+                "peak_gib": round(peak as f64 / (1u64 << 30) as f64, 3),
+                "planned_bytes": planned,
+                "peak_bytes": peak,
+                "flops": flops,
+            });
+            writeln!(out, "{line}")?;
+        } else {
+            writeln!(
+                out,
+                "{} {}, batch {}, {} x {} pixels, on {device}",
+                network.name,
+                network.work(),
+                network.batch,
+                network.size,
+                network.size
+            )?;
+            writeln!(out, "  median {median:.2} ms, slowest {worst:.2} ms, of {} runs", self.runs)?;
+            writeln!(out, "  {:.1} GFLOP/s of the plain algorithm's operations", flops as f64 / median * 1e-6)?;
+            writeln!(out, "  ready after {setup:.2} s")?;
+            writeln!(out, "  memory: {} planned, {} at the peak of the process", human(planned), human(peak))?;
+        }
+        Ok(())
+    }
+}
+
+fn round(x: f64, digits: i32) -> f64 {
+    let scale = 10f64.powi(digits);
+    (x * scale).round() / scale
+}
+
+/// The most memory that the process has had, as the system counts it.
+fn peak_bytes() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}

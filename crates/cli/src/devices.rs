@@ -1,0 +1,53 @@
+//! `clearshot devices`.
+
+use anyhow::Result;
+use clap::Args;
+use clearshot_graph::plan::human;
+use clearshot_runtime::Device;
+use std::io::Write;
+
+#[derive(Args)]
+pub struct Devices {
+    /// One JSON line a device.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Devices {
+    pub fn run(self) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        for device in Device::all() {
+            let memory = memory();
+            if self.json {
+                let Device::Cpu { threads, level } = device;
+                let line = serde_json::json!({
+                    "device": "cpu",
+                    "model": model(),
+                    "threads": threads,
+                    "instructions": format!("{level:?}").to_lowercase(),
+                    "memory_bytes": memory,
+                });
+                writeln!(out, "{line}")?;
+            } else {
+                let model = model().map_or(String::new(), |m| format!(" ({m})"));
+                let memory = memory.map_or(String::new(), |m| format!(", {} of memory", human(m)));
+                writeln!(out, "{device}{model}{memory}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The processor's name, where the system tells it.
+pub fn model() -> Option<String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|l| l.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_string())
+}
+
+fn memory() -> Option<usize> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find(|l| l.starts_with("MemTotal:"))?;
+    let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}

@@ -1,0 +1,146 @@
+//! The network that a verb is about: a benchmark network by name or a configuration file, as
+//! inference or as a whole training iteration.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use clearshot_graph::train::{Training, finish_iteration};
+use clearshot_graph::{Builder, Graph, Op, StateInit, Type, losses};
+use clearshot_nn::models::unet2d::{Extras, NETWORKS, UNet2D, UNet2DConfig, network};
+use clearshot_nn::Param;
+use clearshot_runtime::{Device, Options, Session};
+use clearshot_tensor::noise::Key;
+use clearshot_tensor::{Shape, Tensor};
+use std::path::PathBuf;
+
+/// The seed of the bench's weights and data.
+const SEED: u64 = 0;
+
+#[derive(Args, Clone)]
+pub struct NetworkArgs {
+    /// A benchmark network: heads8, base, small or tiny.
+    #[arg(long, default_value = "small", conflicts_with = "config")]
+    net: String,
+    /// A diffusers config.json of a UNet2DModel instead.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Images at once.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Pixels along each side.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    size: u32,
+    /// A whole training iteration: forward, loss, backward, AdamW.
+    #[arg(long)]
+    pub train: bool,
+    /// The most memory that may be used, for example 4GiB; what does not fit is recomputed.
+    #[arg(long, value_parser = crate::size::parse, value_name = "BYTES")]
+    pub budget: Option<usize>,
+    /// Run every operation by itself, as the graph was built.
+    #[arg(long)]
+    no_passes: bool,
+    /// Threads; by default as many as the machine runs at once.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+/// A network with its graph.
+pub struct Network {
+    pub name: String,
+    pub batch: usize,
+    pub size: usize,
+    pub train: bool,
+    pub graph: Graph,
+    params: Vec<Param>,
+}
+
+impl NetworkArgs {
+    /// # Errors
+    /// If there is no such network, the configuration is refused, or the size does not suit it.
+    pub fn build(&self) -> Result<Network> {
+        let (name, config) = self.configuration()?;
+        let model = config.resolve().with_context(|| name.clone())?;
+        let (batch, size) = (self.batch as usize, self.size as usize);
+        let params = model.parameters().with_context(|| name.clone())?;
+        let graph = graph(&model, &params, batch, size, self.train).with_context(|| name.clone())?;
+        Ok(Network { name, batch, size, train: self.train, graph, params })
+    }
+
+    fn configuration(&self) -> Result<(String, UNet2DConfig)> {
+        let Some(path) = &self.config else {
+            let Some(config) = network(&self.net) else {
+                let known: Vec<&str> = NETWORKS.iter().map(|n| n.name).collect();
+                bail!("there is no network `{}`; there are {}, or give --config", self.net, known.join(", "));
+            };
+            return Ok((self.net.clone(), config));
+        };
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let config = UNet2DConfig::from_json(&text).with_context(|| path.display().to_string())?;
+        Ok((path.display().to_string(), config))
+    }
+
+    pub fn device(&self) -> Device {
+        Device::cpu(self.threads.map(usize::from))
+    }
+
+    pub fn options(&self) -> Options {
+        Options { optimise: !self.no_passes, budget: self.budget }
+    }
+}
+
+/// Inputs x and t, output y; for training also target and rate, and outputs loss and grad_norm.
+fn graph(model: &UNet2D, params: &[Param], batch: usize, size: usize, train: bool) -> Result<Graph> {
+    let mut b = Builder::new();
+    let x = b.input("x", Type::f32([batch, size, size, model.in_channels()]));
+    let t = b.input("t", Type::f32([batch]));
+    let y = model.build(&mut b, x, t, Extras::default());
+    if !train {
+        b.output("y", y);
+        return Ok(b.finish()?);
+    }
+    let shape = b.shape(y);
+    let target = b.input("target", Type::f32(shape));
+    let loss = losses::mse(&mut b, y, target);
+    let trained: Vec<_> =
+        params.iter().filter(|p| p.trainable).map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given)).collect();
+    finish_iteration(&mut b, loss, &trained, &Training::default())?;
+    Ok(b.finish()?)
+}
+
+impl Network {
+    pub fn work(&self) -> &'static str {
+        if self.train { "train" } else { "infer" }
+    }
+
+    /// Gives a session random weights and random data, one tensor at a time.
+    ///
+    /// # Errors
+    /// If the session is not of this network.
+    pub fn fill(&self, session: &mut Session) -> Result<()> {
+        for p in &self.params {
+            session.set(&p.name, &p.initial(SEED))?;
+        }
+        let inputs: Vec<(String, Shape)> = self
+            .graph
+            .nodes
+            .iter()
+            .filter_map(|n| match &n.op {
+                Op::Input(name) => Some((name.to_string(), n.outs[0].shape)),
+                _ => None,
+            })
+            .collect();
+        for (stream, (name, shape)) in inputs.into_iter().enumerate() {
+            let mut values = vec![0.0; shape.len()];
+            let key = Key { seed: SEED, step: 0, stream: stream as u32 };
+            match name.as_str() {
+                "rate" => values.fill(1e-4),
+                "t" => {
+                    key.fill_uniform(0, &mut values);
+                    values.iter_mut().for_each(|v| *v = (*v * 1000.0).floor());
+                }
+                _ => key.fill_normal(0, &mut values),
+            }
+            session.set(&name, &Tensor::f32(shape, values))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,340 @@
+//! The executor: memory as the plan lays it out, and the plan's nodes run one after another.
+//!
+//! Everything is resolved when the executor is made: kernels, pointers, packed weights' places. A run
+//! only calls kernels; it allocates nothing.
+
+use crate::Cpu;
+use crate::kernels::Prepared;
+use crate::lower::{Machine, is_constant, lower};
+use clearshot_graph::plan::{Backend, Place, Plan, Region};
+use clearshot_graph::{Graph, Op, StateInit, Value};
+use clearshot_tensor::{DType, Data, Tensor};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// What plans ask of the CPU. Remembers the answers: recomputation asks for the same nodes many times.
+pub struct CpuBackend {
+    machine: Machine,
+    known: RefCell<HashMap<String, (usize, usize)>>,
+}
+
+impl CpuBackend {
+    pub fn new(machine: Machine) -> CpuBackend {
+        CpuBackend { machine, known: RefCell::default() }
+    }
+
+    fn sizes(&self, graph: &Graph, node: usize) -> (usize, usize) {
+        let n = &graph.nodes[node];
+        if matches!(n.op, Op::Input(_) | Op::State(_) | Op::Const(_)) || n.op.is_view() {
+            return (0, 0);
+        }
+        let types: Vec<_> = n.inputs.iter().map(|v| graph.ty(*v)).collect();
+        let fixed = n.inputs.iter().map(|v| is_constant(graph, *v)).collect::<Vec<_>>();
+        let key = format!("{:?} {types:?} {fixed:?}", n.op);
+        *self.known.borrow_mut().entry(key).or_insert_with(|| {
+            let bytes = |len: usize| len * size_of::<f32>();
+            lower(graph, node, self.machine)
+                .map_or((0, 0), |k| (bytes(k.workspace_len(self.machine.threads)), bytes(k.packed_len())))
+        })
+    }
+}
+
+impl Backend for CpuBackend {
+    fn workspace(&self, graph: &Graph, node: usize) -> usize {
+        self.sizes(graph, node).0
+    }
+
+    fn prepared(&self, graph: &Graph, node: usize) -> usize {
+        self.sizes(graph, node).1
+    }
+}
+
+/// Zeroed memory on page boundaries. Pages that nobody touches cost nothing.
+struct Memory {
+    start: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: it owns its bytes.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn new(bytes: usize) -> Memory {
+        let layout = Layout::from_size_align(bytes.max(1), 4096).expect("a plan's size is a valid size");
+        // SAFETY: the layout is not empty.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            handle_alloc_error(layout);
+        }
+        Memory { start, layout }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.start, self.layout) }
+    }
+}
+
+struct Instr {
+    node: usize,
+    kernel: Box<dyn Prepared>,
+    inputs: Vec<*const f32>,
+    outputs: Vec<*mut f32>,
+    workspace: *mut f32,
+}
+
+// SAFETY: the pointers go into the executor's own memory.
+unsafe impl Send for Instr {}
+
+/// A copy of a computed value into a state, for updates that are not in place.
+struct WriteBack {
+    from: *const u8,
+    to: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: as for `Instr`.
+unsafe impl Send for WriteBack {}
+
+/// What is wrong with a value that is set or asked for.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum ValueError {
+    #[error("there is no {kind} called `{name}`; there are: {known}")]
+    Unknown { kind: &'static str, name: String, known: String },
+    #[error("`{name}` is {expected}, it was given {got}")]
+    Type { name: String, expected: String, got: String },
+    #[error("`{0}` has not been set")]
+    NotSet(String),
+}
+
+/// Memory and kernels of one plan.
+pub struct Executor {
+    cpu: Cpu,
+    plan: Plan,
+    regions: [Memory; 5],
+    instrs: Vec<Instr>,
+    write_backs: Vec<WriteBack>,
+    /// Inputs and states by name: where they are, and whether they have been set.
+    settable: HashMap<String, (Value, bool)>,
+    /// Weights changed since they were last packed.
+    stale: bool,
+    ready: bool,
+}
+
+impl Executor {
+    /// Takes the memory that the plan counts. `plan` must have been made with a [`CpuBackend`] for the
+    /// same machine.
+    pub fn new(plan: Plan, cpu: Cpu) -> Executor {
+        let sizes = [plan.arena, plan.states, plan.inputs, plan.constants, plan.packed];
+        let regions = sizes.map(Memory::new);
+        let machine = cpu.machine();
+        let at = |place: Place| {
+            let region = &regions[region_index(place.region)];
+            debug_assert!(place.offset + place.bytes <= region.layout.size());
+            // SAFETY: places lie in their regions.
+            unsafe { region.start.add(place.offset) }
+        };
+        let instr = |node: usize, kernel: Box<dyn Prepared>| {
+            let n = &plan.graph.nodes[node];
+            let mut inputs: Vec<*const f32> = n.inputs.iter().map(|v| at(plan.place(*v)).cast_const().cast()).collect();
+            if kernel.packed_len() > 0 {
+                inputs.push(at(plan.prepared[node]).cast_const().cast());
+            }
+            let outputs = (0..n.outs.len()).map(|p| at(plan.places[node][p]).cast()).collect();
+            Instr { node, kernel, inputs, outputs, workspace: at(plan.workspaces[node]).cast() }
+        };
+        let instrs = (0..plan.graph.nodes.len())
+            .filter_map(|i| Some(instr(i, lower(&plan.graph, i, machine)?)))
+            .collect();
+        let write_backs = plan
+            .copies
+            .iter()
+            .map(|(v, to)| WriteBack { from: at(plan.place(*v)), to: at(*to), bytes: to.bytes })
+            .collect();
+        let inputs = plan.graph.inputs().map(|(name, v)| (name.to_string(), (v, false)));
+        let states = plan
+            .graph
+            .states()
+            .map(|(name, init, v)| (name.to_string(), (v, matches!(init, StateInit::Constant(_)))));
+        let settable = inputs.chain(states).collect();
+        let mut made =
+            Executor { instrs, write_backs, settable, regions, cpu, plan, stale: true, ready: false };
+        made.fill_constants();
+        made
+    }
+
+    fn fill_constants(&mut self) {
+        for (i, node) in self.plan.graph.nodes.iter().enumerate() {
+            let place = self.plan.places[i][0];
+            match &node.op {
+                Op::Const(c) => self.store(place, c.0.data()),
+                Op::State(s) => {
+                    if let StateInit::Constant(x) = s.init
+                        && x != 0.0
+                    {
+                        self.floats(place).fill(x);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn bytes(&self, place: Place) -> *mut u8 {
+        // SAFETY: places lie in their regions.
+        unsafe { self.regions[region_index(place.region)].start.add(place.offset) }
+    }
+
+    #[allow(clippy::mut_from_ref)]
+    fn floats(&self, place: Place) -> &mut [f32] {
+        // SAFETY: regions are page-aligned and offsets multiples of 64; only `&mut self` methods and
+        // constructors write.
+        unsafe { std::slice::from_raw_parts_mut(self.bytes(place).cast(), place.bytes / 4) }
+    }
+
+    fn store(&self, place: Place, data: &Data) {
+        match data {
+            Data::F32(v) => self.floats(place).copy_from_slice(v),
+            Data::I32(v) => {
+                // SAFETY: as `floats`, for a type of the same size and alignment.
+                let to = unsafe { std::slice::from_raw_parts_mut(self.bytes(place).cast::<i32>(), place.bytes / 4) };
+                to.copy_from_slice(v);
+            }
+            other => unreachable!("graphs hold f32 and i32 on this device, not {}", other.dtype()),
+        }
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub fn cpu(&self) -> &Cpu {
+        &self.cpu
+    }
+
+    /// Sets an input or a state.
+    ///
+    /// # Errors
+    /// If there is none of that name, or its type or shape is another.
+    pub fn set(&mut self, name: &str, tensor: &Tensor) -> Result<(), ValueError> {
+        let Some(&(v, _)) = self.settable.get(name) else {
+            return Err(unknown("input or state", name, self.settable.keys()));
+        };
+        let ty = self.plan.graph.ty(v);
+        if tensor.dtype() != ty.dtype || tensor.shape() != ty.shape {
+            let got = format!("{}{}", tensor.dtype(), tensor.shape());
+            return Err(ValueError::Type { name: name.into(), expected: ty.to_string(), got });
+        }
+        self.store(self.plan.place(v), tensor.data());
+        self.settable.insert(name.into(), (v, true));
+        if matches!(self.plan.graph.op(v), Op::State(_)) {
+            self.stale = true;
+        }
+        self.ready = false;
+        Ok(())
+    }
+
+    /// A copy of an output, state or input.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn get(&self, name: &str) -> Result<Tensor, ValueError> {
+        let v = self.plan.graph.output(name).or_else(|| self.settable.get(name).map(|s| s.0));
+        let Some(v) = v else {
+            let outputs = self.plan.graph.outputs.iter().map(|o| &o.name);
+            return Err(unknown("output or state", name, outputs.chain(self.settable.keys())));
+        };
+        let (ty, place) = (self.plan.graph.ty(v), self.plan.place(v));
+        Ok(match ty.dtype {
+            DType::I32 => {
+                // SAFETY: as in `store`.
+                let from = unsafe { std::slice::from_raw_parts(self.bytes(place).cast::<i32>(), place.bytes / 4) };
+                Tensor::i32(ty.shape, from.to_vec())
+            }
+            _ => Tensor::f32(ty.shape, self.floats(place).to_vec()),
+        })
+    }
+
+    /// Checks that everything is set and packs weights that changed; [`Executor::run`] does it when need
+    /// be, and callers who time runs do it before.
+    ///
+    /// # Errors
+    /// If an input or parameter has not been set.
+    pub fn prepare(&mut self) -> Result<(), ValueError> {
+        if !self.ready {
+            let missing = self.settable.iter().filter(|(_, (_, set))| !set).map(|(name, _)| name).min();
+            if let Some(name) = missing {
+                return Err(ValueError::NotSet(name.clone()));
+            }
+            self.ready = true;
+        }
+        if std::mem::replace(&mut self.stale, false) {
+            for i in self.instrs.iter().filter(|i| i.kernel.packed_len() > 0) {
+                let place = self.plan.prepared[i.node];
+                // SAFETY: the node's own part of the prepared region.
+                unsafe { i.kernel.pack(&self.cpu, &i.inputs, self.floats(place)) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs every node once.
+    ///
+    /// # Errors
+    /// If an input or parameter has not been set.
+    pub fn run(&mut self) -> Result<(), ValueError> {
+        self.prepare()?;
+        for i in &self.instrs {
+            // SAFETY: the pointers are the node's operands as the plan placed them.
+            unsafe { i.kernel.run(&self.cpu, &i.inputs, &i.outputs, i.workspace) };
+        }
+        self.write_back();
+        Ok(())
+    }
+
+    /// As [`Executor::run`], adding each node's nanoseconds to its entry of `clock`, by node index.
+    ///
+    /// # Errors
+    /// As [`Executor::run`].
+    pub fn run_timed(&mut self, clock: &mut [u64]) -> Result<(), ValueError> {
+        self.prepare()?;
+        for i in &self.instrs {
+            let start = Instant::now();
+            // SAFETY: as in `run`.
+            unsafe { i.kernel.run(&self.cpu, &i.inputs, &i.outputs, i.workspace) };
+            clock[i.node] += start.elapsed().as_nanos() as u64;
+        }
+        self.write_back();
+        Ok(())
+    }
+
+    fn write_back(&self) {
+        for w in &self.write_backs {
+            // SAFETY: a value and a state of the same size, which do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(w.from, w.to, w.bytes) }
+        }
+    }
+}
+
+fn region_index(region: Region) -> usize {
+    match region {
+        Region::Arena => 0,
+        Region::States => 1,
+        Region::Inputs => 2,
+        Region::Constants => 3,
+        Region::Prepared => 4,
+    }
+}
+
+fn unknown<'a>(kind: &'static str, name: &str, known: impl Iterator<Item = &'a String>) -> ValueError {
+    let mut known: Vec<&str> = known.map(String::as_str).collect();
+    known.sort_unstable();
+    let shown = known.iter().take(12).copied().collect::<Vec<_>>().join(", ");
+    let more = known.len().saturating_sub(12);
+    let known = if more > 0 { format!("{shown} and {more} more") } else { shown };
+    ValueError::Unknown { kind, name: name.into(), known }
+}

@@ -1,0 +1,270 @@
+//! The gradient of 3x3 weights among points: `dU = (A dy A^T)^T (B^T x B)` for each point, `dw = G^T dU G`.
+//!
+//! The reduction runs over tiles. Some rows of tiles are transformed at a time, input and gradient, into
+//! shared memory that the last-level cache holds; then each point is a product of its own, so there
+//! are as many tasks as points and no partial sums to add.
+
+use super::super::source::Source;
+use super::super::{ConvDims, Direction};
+use super::scheme::{Scheme, both_axes};
+use super::tiles::Grid;
+use super::transform::{Input, patch_len};
+use crate::Cpu;
+use crate::gemm::OuterProduct;
+use crate::pool::Shares;
+use crate::simd::{Kernel, Level, Simd};
+use std::marker::PhantomData;
+
+/// Values of transformed input and gradient at a time.
+const CHUNK_VALUES: usize = 3 << 19;
+/// Tiles that one transform task takes.
+const BLOCK_TILES: usize = 24;
+/// Tiles that are multiplied at once: a strip of the right side then stays in the first-level cache.
+const STRIP: usize = 128;
+
+pub(in super::super) struct WinogradGrad<W> {
+    level: Level,
+    grid: Grid,
+    /// Columns and rows of the gradient: channels padded to whole vectors, over all taps along z.
+    depth: usize,
+    width: usize,
+    /// Tile rows that are transformed at a time.
+    chunk_rows: usize,
+    scheme: PhantomData<W>,
+}
+
+impl<W: Scheme> WinogradGrad<W> {
+    /// `None` where the transforms do not apply.
+    pub fn new(dims: &ConvDims, level: Level) -> Option<WinogradGrad<W>> {
+        let planes = super::planes(dims, Direction::Forward)?;
+        let lanes = level.lanes();
+        let depth = planes.taps * planes.c.next_multiple_of(lanes);
+        let width = planes.k.next_multiple_of(lanes);
+        let grid = Grid::new::<W>(planes, BLOCK_TILES);
+        let tiles = CHUNK_VALUES / (W::POINTS * (depth + width));
+        let chunks = grid.rows().div_ceil((tiles / grid.across).max(1));
+        let chunk_rows = grid.rows().div_ceil(chunks).next_multiple_of(grid.block_rows);
+        Some(WinogradGrad { level, grid, depth, width, chunk_rows, scheme: PhantomData })
+    }
+
+    /// From point to point of the transformed input and gradient, and of the sums.
+    fn input_step(&self) -> usize {
+        self.chunk_rows * self.grid.across * self.depth + 16
+    }
+
+    fn gradient_step(&self) -> usize {
+        self.chunk_rows * self.grid.across * self.width + 16
+    }
+
+    fn sums_step(&self) -> usize {
+        self.depth * self.width + 16
+    }
+
+    pub fn workspace_len(&self, threads: usize) -> usize {
+        let shared = W::POINTS * (self.input_step() + self.gradient_step() + self.sums_step());
+        shared + threads * patch_len::<W>(&self.grid, self.level)
+    }
+
+    /// # Safety
+    /// All tensors have the shapes of the plan, `workspace` has `workspace_len` values.
+    pub unsafe fn run(&self, cpu: &Cpu, source: &Source, dy: *const f32, dw: *mut f32, workspace: *mut f32) {
+        let (dy, dw) = (Shares(dy.cast_mut()), Shares(dw));
+        let pieces = self.grid.across.div_ceil(self.grid.block_columns);
+        let per_chunk = self.chunk_rows / self.grid.block_rows * pieces;
+        // SAFETY: the workspace is cut as `workspace_len` counts. Transforms write the tiles of their
+        // block, products their point, and each output channel of the gradient is written once.
+        unsafe {
+            let input = Shares(workspace);
+            let gradient = Shares(input.at(W::POINTS * self.input_step()));
+            let sums = Shares(gradient.at(W::POINTS * self.gradient_step()));
+            let patches = Shares(sums.at(W::POINTS * self.sums_step()));
+            for (chunk, first) in (0..self.grid.blocks()).step_by(per_chunk).enumerate() {
+                let blocks = per_chunk.min(self.grid.blocks() - first);
+                let start = chunk * self.chunk_rows;
+                cpu.pool.run(2 * blocks, |worker, task| {
+                    let block = first + task / 2;
+                    if task % 2 == 0 {
+                        let patch = patches.at(worker * patch_len::<W>(&self.grid, self.level));
+                        self.transform_input(block, start, source, input.at(0), patch);
+                    } else {
+                        self.transform_gradient(block, start, dy.at(0), gradient.at(0));
+                    }
+                });
+                let tiles = self.chunk_rows.min(self.grid.rows() - start) * self.grid.across;
+                cpu.pool.run(W::POINTS, |_, point| {
+                    self.multiply(point, tiles, chunk > 0, input.at(0), gradient.at(0), sums.at(0));
+                });
+            }
+            cpu.pool.run(self.grid.planes.k, |_, k| {
+                self.level.dispatch(ToTaps { plan: self, k, sums: sums.at(0), dst: dw.at(0) });
+            });
+        }
+    }
+
+    /// The number of a block's first tile among those of its chunk.
+    fn first_tile(&self, block: usize, start: usize) -> usize {
+        let pieces = self.grid.across.div_ceil(self.grid.block_columns);
+        let row = block / pieces * self.grid.block_rows - start;
+        row * self.grid.across + block % pieces * self.grid.block_columns
+    }
+
+    unsafe fn transform_input(
+        &self,
+        block: usize,
+        start: usize,
+        source: &Source,
+        input: *mut f32,
+        patch: *mut f32,
+    ) {
+        // SAFETY: the promise of `run`.
+        unsafe {
+            Input {
+                grid: &self.grid,
+                block,
+                source,
+                dst: input.add(self.first_tile(block, start) * self.depth),
+                point_step: self.input_step(),
+                channel_step: self.level.lanes(),
+                tile_step: self.depth,
+                patch,
+                scheme: PhantomData::<W>,
+            }
+            .run(self.level);
+        }
+    }
+
+    unsafe fn transform_gradient(&self, block: usize, start: usize, dy: *const f32, gradient: *mut f32) {
+        // SAFETY: the promise of `run`.
+        unsafe {
+            let dst = gradient.add(self.first_tile(block, start) * self.level.lanes());
+            self.level.dispatch(Gradient { plan: self, block, dy, dst });
+        }
+    }
+
+    unsafe fn multiply(
+        &self,
+        point: usize,
+        tiles: usize,
+        accumulate: bool,
+        input: *const f32,
+        gradient: *const f32,
+        sums: *mut f32,
+    ) {
+        let lanes = self.level.lanes();
+        for first in (0..tiles).step_by(STRIP) {
+            // SAFETY: the promise of `run`.
+            unsafe {
+                OuterProduct {
+                    m: self.width,
+                    n: self.depth,
+                    k: STRIP.min(tiles - first),
+                    a: gradient.add(point * self.gradient_step() + first * lanes),
+                    a_block: self.chunk_rows * self.grid.across * lanes,
+                    b: input.add(point * self.input_step() + first * self.depth),
+                    b_row: self.depth,
+                    c: sums.add(point * self.sums_step()),
+                    c_row: self.depth,
+                    accumulate: accumulate || first > 0,
+                }
+                .run(self.level);
+            }
+        }
+    }
+}
+
+/// Transforms the gradient of one block of tiles to points, `[point][channel block][tile][LANES]`.
+struct Gradient<'a, W> {
+    plan: &'a WinogradGrad<W>,
+    block: usize,
+    dy: *const f32,
+    dst: *mut f32,
+}
+
+impl<W: Scheme> Gradient<'_, W> {
+    /// One vector of channels of the tile at output row `y`, column `x` of a plane.
+    #[inline(always)]
+    unsafe fn vector<S: Simd>(&self, s: S, plane: usize, y: usize, x: usize, channel: usize, dst: *mut f32) {
+        let p = &self.plan.grid.planes;
+        let [_, height, width] = p.output;
+        let (rows, columns) = (W::OUT.min(height - y), W::OUT.min(width - x));
+        let len = S::LANES.min(p.k - channel);
+        // SAFETY: pixels outside of the plane are not read: a masked load of nothing.
+        unsafe {
+            let src = self.dy.add((plane + y * width + x) * p.k + channel);
+            if rows == W::OUT && columns == W::OUT && len == S::LANES {
+                both_axes!(
+                    s, 4 to 6, W::OUT, W::IN, W::output_grad,
+                    load |row, column| s.load(src.add((row * width + column) * p.k)),
+                    store |row, column, v| s.store(dst.add((row * W::IN + column) * self.plan.gradient_step()), v)
+                );
+            } else {
+                both_axes!(
+                    s, 4 to 6, W::OUT, W::IN, W::output_grad,
+                    load |row, column| {
+                        let len = if row < rows && column < columns { len } else { 0 };
+                        s.load_first(src.wrapping_add((row * width + column) * p.k), len)
+                    },
+                    store |row, column, v| s.store(dst.add((row * W::IN + column) * self.plan.gradient_step()), v)
+                );
+            }
+        }
+    }
+}
+
+impl<W: Scheme> Kernel for Gradient<'_, W> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let grid = &self.plan.grid;
+        let [depth, height, width] = grid.planes.output;
+        let channel_step = self.plan.chunk_rows * grid.across;
+        for run in grid.runs(self.block) {
+            let plane = (run.n * depth + run.z) * height * width;
+            for row in 0..run.rows {
+                for column in 0..run.columns {
+                    let tile = run.first + row * run.columns + column;
+                    let (y, x) = ((run.row + row) * W::OUT, (run.column + column) * W::OUT);
+                    for channel in (0..grid.planes.k).step_by(S::LANES) {
+                        // SAFETY: the promise of `WinogradGrad::run`.
+                        unsafe {
+                            let dst = self.dst.add(channel * channel_step + tile * S::LANES);
+                            self.vector(s, plane, y, x, channel, dst);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The gradient's points to taps, for one output channel.
+struct ToTaps<'a, W> {
+    plan: &'a WinogradGrad<W>,
+    k: usize,
+    sums: *const f32,
+    dst: *mut f32,
+}
+
+impl<W: Scheme> Kernel for ToTaps<'_, W> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let p = &self.plan.grid.planes;
+        let padded = p.c.next_multiple_of(S::LANES);
+        for tap in 0..p.taps {
+            for c in (0..p.c).step_by(S::LANES) {
+                let len = S::LANES.min(p.c - c);
+                // SAFETY: the promise of `WinogradGrad::run`.
+                unsafe {
+                    let src = self.sums.add(self.k * self.plan.depth + tap * padded + c);
+                    let dst = self.dst.add((self.k * p.taps + tap) * 9 * p.c + c);
+                    both_axes!(
+                        s, 6 to 3, W::IN, 3, W::kernel_grad,
+                        load |y, x| s.load(src.add((y * W::IN + x) * self.plan.sums_step())),
+                        store |y, x, v| s.store_first(dst.add((3 * y + x) * p.c), v, len)
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Convolutions of the graph on the convolution kernels.
+//!
+//! A prologue becomes coefficients a, b of each sample and channel, computed into the workspace just
+//! before the kernel that applies them. Weights that never change are packed once, into memory that
+//! the plan calls prepared and that is handed over as one more input; others are packed on every run,
+//! into the workspace.
+
+use super::norm::{NormOperands, affine};
+use super::{Machine, Pieces, act, padded, read};
+use crate::Cpu;
+use crate::act::Act;
+use crate::kernels::Prepared;
+use crate::kernels::conv::{ConvDims, ConvPlan, Epilogue, Part, Pre, Source, WeightGradPlan};
+use crate::kernels::norm::{self, NormDims};
+use clearshot_graph::Type;
+use clearshot_graph::ops::conv::spatial;
+use clearshot_graph::ops::{self, Bias, Geometry, Prologue};
+use clearshot_tensor::Shape;
+
+fn dims(g: &Geometry, n: usize, input: [usize; 3], c: usize, output: [usize; 3], weight: Shape) -> ConvDims {
+    ConvDims {
+        n,
+        input,
+        c,
+        output,
+        k: weight[0],
+        kernel: spatial("weight", weight).expect("checked when the node was built"),
+        stride: g.stride,
+        pad: g.pad.map(|p| p[0]),
+        dilation: g.dilation,
+        groups: g.groups,
+    }
+}
+
+fn sizes(shape: Shape) -> [usize; 3] {
+    spatial("image", shape).expect("checked when the node was built")
+}
+
+/// What a convolution reads: parts and, with a prologue, a norm.
+struct Reader {
+    /// Channels of each part.
+    parts: Vec<usize>,
+    norm: Option<(NormDims, Prologue)>,
+}
+
+impl Reader {
+    fn new(parts: &[Type], prologue: Option<Prologue>) -> Reader {
+        let channels: Vec<usize> = parts.iter().map(|t| t.shape.channels()).collect();
+        let [n, s, _] = clearshot_graph::array::rows(parts[0].shape);
+        let c = channels.iter().sum();
+        let norm = prologue.map(|p| (NormDims { n, s, c, groups: p.groups }, p));
+        Reader { parts: channels, norm }
+    }
+
+    fn channels(&self) -> usize {
+        self.parts.iter().sum()
+    }
+
+    fn workspace_len(&self) -> usize {
+        self.norm.map_or(0, |(d, _)| padded(d.n * 2 * d.c))
+    }
+
+    /// # Safety
+    /// `inputs` are the node's, the first of them the parts; `pieces` has this reader's workspace.
+    unsafe fn source(&self, cpu: &Cpu, inputs: &[*const f32], pieces: &mut Pieces) -> Source {
+        let empty = Part { data: std::ptr::null(), channels: 0, stride: 0 };
+        let mut parts = [empty; crate::kernels::conv::MAX_PARTS];
+        for (i, &channels) in self.parts.iter().enumerate() {
+            parts[i] = Part { data: inputs[i], channels, stride: channels };
+        }
+        let pre = self.norm.map(|(dims, prologue)| {
+            let operands = &inputs[self.parts.len()..];
+            // SAFETY: the prologue's operands have the shapes that the graph checked.
+            unsafe {
+                let coef = pieces.take(dims.n * 2 * dims.c);
+                let stats = read(operands[0], dims.n * dims.groups * 2);
+                let operands = NormOperands { pointers: &operands[1..], film: prologue.film };
+                norm::coefficients(cpu, &dims, stats, &affine(&dims, operands), coef);
+                Pre { coef: coef.as_ptr(), act: act(prologue.act) }
+            }
+        });
+        Source::new(&parts[..self.parts.len()], pre)
+    }
+}
+
+pub(super) struct Forward {
+    plan: ConvPlan,
+    reader: Reader,
+    at: ops::conv::ConvOperands,
+    bias: Bias,
+    act: Act,
+    k: usize,
+    constant: bool,
+}
+
+impl Forward {
+    pub(super) fn new(op: &ops::Conv, x: &[Type], constant: bool, m: Machine) -> Forward {
+        let at = op.operands();
+        let reader = Reader::new(&x[..op.parts], op.prologue);
+        let weight = x[at.weight].shape;
+        let input = sizes(x[0].shape);
+        let output = op.geometry.output(input, sizes(weight)).expect("checked when the node was built");
+        let dims = dims(&op.geometry, x[0].shape[0], input, reader.channels(), output, weight);
+        let plan = ConvPlan::forward(&dims, op.prologue.is_some(), m.level, m.threads);
+        Forward { plan, reader, at, bias: op.bias, act: act(op.act), k: dims.k, constant }
+    }
+}
+
+impl Prepared for Forward {
+    fn workspace_len(&self, _: usize) -> usize {
+        let packed = if self.constant { 0 } else { padded(self.plan.packed_len) };
+        self.reader.workspace_len() + packed + self.plan.workspace_len
+    }
+
+    fn packed_len(&self) -> usize {
+        if self.constant { self.plan.packed_len } else { 0 }
+    }
+
+    unsafe fn pack(&self, cpu: &Cpu, inputs: &[*const f32], packed: &mut [f32]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.plan.pack(cpu, inputs[self.at.weight], packed) }
+    }
+
+    unsafe fn run(&self, cpu: &Cpu, inputs: &[*const f32], outputs: &[*mut f32], workspace: *mut f32) {
+        let mut pieces = Pieces(workspace);
+        // SAFETY: the caller's promise; the pieces are those that `workspace_len` counts.
+        unsafe {
+            let source = self.reader.source(cpu, inputs, &mut pieces);
+            let packed: &[f32] = if self.constant {
+                read(inputs[self.at.count], self.plan.packed_len)
+            } else {
+                let packed = pieces.take(self.plan.packed_len);
+                self.plan.pack(cpu, inputs[self.at.weight], packed);
+                packed
+            };
+            let epilogue = Epilogue {
+                bias: self.at.bias.map(|i| inputs[i]),
+                bias_per_sample: self.bias == Bias::Sample,
+                residual: self.at.residual.map(|i| inputs[i]),
+                act: self.act,
+            };
+            let scratch = pieces.take(self.plan.workspace_len);
+            self.plan.run(cpu, &source, packed, &epilogue, outputs[0], self.k, scratch);
+        }
+    }
+}
+
+pub(super) struct InputGrad {
+    plan: ConvPlan,
+    k: usize,
+    /// First channel, channels, and channels of the whole weight.
+    channels: [usize; 3],
+    /// Rows of the weight: outputs times taps.
+    rows: usize,
+    bias: Option<usize>,
+    residual: Option<usize>,
+    act: Act,
+    constant: bool,
+    operands: usize,
+}
+
+impl InputGrad {
+    pub(super) fn new(op: &ops::ConvInputGrad, x: &[Type], constant: bool, m: Machine) -> InputGrad {
+        let (bias, residual, operands) = op.operands();
+        let weight = x[1].shape;
+        let [first, len] = op.channels;
+        let dims = dims(&op.geometry, x[0].shape[0], op.input, len, sizes(x[0].shape), weight);
+        InputGrad {
+            plan: ConvPlan::input_grad(&dims, m.level, m.threads),
+            k: dims.k,
+            channels: [first, len, weight.channels()],
+            rows: weight.len() / weight.channels().max(1),
+            bias,
+            residual,
+            act: act(op.act),
+            constant,
+            operands,
+        }
+    }
+
+    /// Values of the weight's own channels where only some are used: those are copied together first.
+    /// With groups the result has more channels than the weight, and all are used.
+    fn slice_len(&self) -> usize {
+        let [_, len, whole] = self.channels;
+        if len < whole { self.rows * len } else { 0 }
+    }
+
+    /// # Safety
+    /// `weight` is the node's; the pieces have `slice_len` values.
+    unsafe fn weight(&self, weight: *const f32, pieces: &mut Pieces) -> *const f32 {
+        if self.slice_len() == 0 {
+            return weight;
+        }
+        let [first, len, whole] = self.channels;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let slice = pieces.take(self.slice_len());
+            for (row, to) in slice.chunks_exact_mut(len).enumerate() {
+                to.copy_from_slice(read(weight.add(row * whole + first), len));
+            }
+            slice.as_ptr()
+        }
+    }
+}
+
+impl Prepared for InputGrad {
+    fn workspace_len(&self, _: usize) -> usize {
+        let packed = if self.packed_len() > 0 { 0 } else { padded(self.plan.packed_len) };
+        padded(self.slice_len()) + packed + self.plan.workspace_len
+    }
+
+    fn packed_len(&self) -> usize {
+        if self.constant && self.slice_len() == 0 { self.plan.packed_len } else { 0 }
+    }
+
+    unsafe fn pack(&self, cpu: &Cpu, inputs: &[*const f32], packed: &mut [f32]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.plan.pack(cpu, inputs[1], packed) }
+    }
+
+    unsafe fn run(&self, cpu: &Cpu, inputs: &[*const f32], outputs: &[*mut f32], workspace: *mut f32) {
+        let mut pieces = Pieces(workspace);
+        // SAFETY: the caller's promise; the pieces are those that `workspace_len` counts.
+        unsafe {
+            let packed: &[f32] = if self.packed_len() > 0 {
+                read(inputs[self.operands], self.plan.packed_len)
+            } else {
+                let weight = self.weight(inputs[1], &mut pieces);
+                let packed = pieces.take(self.plan.packed_len);
+                self.plan.pack(cpu, weight, packed);
+                packed
+            };
+            let epilogue = Epilogue {
+                bias: self.bias.map(|i| inputs[i]),
+                bias_per_sample: false,
+                residual: self.residual.map(|i| inputs[i]),
+                act: self.act,
+            };
+            let source = Source::plain(inputs[0], self.k);
+            let scratch = pieces.take(self.plan.workspace_len);
+            self.plan.run(cpu, &source, packed, &epilogue, outputs[0], self.channels[1], scratch);
+        }
+    }
+}
+
+pub(super) struct WeightGrad {
+    plan: WeightGradPlan,
+    reader: Reader,
+    dy: usize,
+}
+
+impl WeightGrad {
+    pub(super) fn new(op: &ops::ConvWeightGrad, x: &[Type], m: Machine) -> WeightGrad {
+        let reader = Reader::new(&x[..op.parts], op.prologue);
+        let dy = x[op.dy()].shape;
+        let g = &op.geometry;
+        let dims = ConvDims {
+            n: dy[0],
+            input: sizes(x[0].shape),
+            c: reader.channels(),
+            output: sizes(dy),
+            k: dy.channels(),
+            kernel: op.kernel,
+            stride: g.stride,
+            pad: g.pad.map(|p| p[0]),
+            dilation: g.dilation,
+            groups: g.groups,
+        };
+        let plan = WeightGradPlan::new(&dims, op.prologue.is_some(), m.level, m.threads);
+        WeightGrad { plan, reader, dy: op.dy() }
+    }
+}
+
+impl Prepared for WeightGrad {
+    fn workspace_len(&self, _: usize) -> usize {
+        self.reader.workspace_len() + self.plan.workspace_len
+    }
+
+    unsafe fn run(&self, cpu: &Cpu, inputs: &[*const f32], outputs: &[*mut f32], workspace: *mut f32) {
+        let mut pieces = Pieces(workspace);
+        // SAFETY: the caller's promise; the pieces are those that `workspace_len` counts.
+        unsafe {
+            let source = self.reader.source(cpu, inputs, &mut pieces);
+            let scratch = pieces.take(self.plan.workspace_len);
+            self.plan.run(cpu, &source, inputs[self.dy], outputs[0], scratch);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! From a graph to something that runs.
+
+use crate::device::Device;
+use clearshot_cpu::exec::{CpuBackend, Executor, ValueError};
+use clearshot_cpu::{Cpu, TARGET};
+use clearshot_graph::passes::recompute::{BudgetError, recompute};
+use clearshot_graph::passes::{Target, optimise};
+use clearshot_graph::plan::{Plan, estimate};
+use clearshot_graph::{Graph, VerifyError};
+use clearshot_tensor::Tensor;
+
+/// How to compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Run the passes; without them every node is a kernel of its own.
+    pub optimise: bool,
+    /// The most bytes that a run may take; what does not fit is recomputed.
+    pub budget: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { optimise: true, budget: None }
+    }
+}
+
+/// Why a graph cannot be compiled.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    #[error(transparent)]
+    Graph(#[from] VerifyError),
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+}
+
+/// A plan for a device, without taking any memory.
+///
+/// # Errors
+/// If the graph is not sound, or the budget cannot be met.
+pub fn plan(graph: Graph, device: &Device, options: &Options) -> Result<Plan, CompileError> {
+    graph.verify("as given")?;
+    let backend = CpuBackend::new(device.machine());
+    let target = if options.optimise { TARGET } else { Target::PLAIN };
+    let graph = if options.optimise { optimise(graph, &target) } else { graph.tidy() };
+    let graph = match options.budget {
+        Some(budget) => fit(graph, budget, &backend)?,
+        None => graph,
+    };
+    Ok(Plan::new(graph, &backend))
+}
+
+/// Recomputes until the arranged plan fits, not only the sum of what is alive: a first goal that the
+/// arrangement exceeds is lowered by as much.
+fn fit(graph: Graph, budget: usize, backend: &CpuBackend) -> Result<Graph, BudgetError> {
+    let mut goal = budget;
+    loop {
+        let fitted = recompute(graph.clone(), goal, &|g| estimate(g, backend))?;
+        let bytes = Plan::new(fitted.clone(), backend).bytes();
+        if bytes <= budget {
+            return Ok(fitted);
+        }
+        goal = goal.saturating_sub((bytes - budget).max(budget / 1000));
+    }
+}
+
+/// Compiles a graph for a device.
+///
+/// # Errors
+/// If the graph is not sound, or the budget cannot be met.
+pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Session, CompileError> {
+    let plan = plan(graph, device, options)?;
+    let machine = device.machine();
+    let cpu = Cpu::with_level(machine.threads, machine.level);
+    Ok(Session { device: *device, executor: Executor::new(plan, cpu) })
+}
+
+/// The time that one node took, summed over runs.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeTime {
+    pub node: usize,
+    pub nanoseconds: u64,
+}
+
+/// A compiled graph with its memory.
+pub struct Session {
+    device: Device,
+    executor: Executor,
+}
+
+impl Session {
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub fn plan(&self) -> &Plan {
+        self.executor.plan()
+    }
+
+    /// Sets an input or state by name.
+    ///
+    /// # Errors
+    /// If there is none of that name, or its type or shape is another.
+    pub fn set(&mut self, name: &str, value: &Tensor) -> Result<(), ValueError> {
+        self.executor.set(name, value)
+    }
+
+    /// A copy of an output or state by name.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn get(&self, name: &str) -> Result<Tensor, ValueError> {
+        self.executor.get(name)
+    }
+
+    /// Does what a first run does besides running: checks that all is set, packs weights.
+    ///
+    /// # Errors
+    /// If an input or parameter has not been set.
+    pub fn prepare(&mut self) -> Result<(), ValueError> {
+        self.executor.prepare()
+    }
+
+    /// Runs the graph once. Allocates nothing, unless weights were set since the last run.
+    ///
+    /// # Errors
+    /// If an input or parameter has not been set.
+    pub fn run(&mut self) -> Result<(), ValueError> {
+        self.executor.run()
+    }
+
+    /// Runs the graph `runs` times with a clock on every node; slowest first.
+    ///
+    /// # Errors
+    /// If an input or parameter has not been set.
+    pub fn profile(&mut self, runs: usize) -> Result<Vec<NodeTime>, ValueError> {
+        let mut clock = vec![0; self.plan().graph.nodes.len()];
+        for _ in 0..runs {
+            self.executor.run_timed(&mut clock)?;
+        }
+        let mut times: Vec<NodeTime> =
+            clock.into_iter().enumerate().map(|(node, nanoseconds)| NodeTime { node, nanoseconds }).collect();
+        times.sort_by_key(|t| std::cmp::Reverse(t.nanoseconds));
+        times.retain(|t| t.nanoseconds > 0);
+        Ok(times)
+    }
+}
