@@ -1,8 +1,10 @@
 //! Who runs a case's graph. The suite knows engines only through [`Session`].
 
 use crate::Result;
+use clearshot_graph::passes::{Target, optimise_checked};
 use clearshot_graph::reference::{self, Precision};
 use clearshot_graph::{Array, Graph};
+use clearshot_runtime::{Device, Options, compile};
 use clearshot_tensor::{DType, Tensor};
 use std::collections::BTreeMap;
 
@@ -10,22 +12,33 @@ use std::collections::BTreeMap;
 pub enum Engine {
     /// The interpreter that is the meaning of the ops.
     Reference,
+    /// The same on what the passes make of the graph, fusing all that can be expressed.
+    Fused,
+    /// The CPU's kernels, on the graph as it was built.
+    CpuPlain,
+    /// The CPU's kernels as the product uses them.
+    Cpu,
 }
 
 /// Every engine, in the order in which they run.
-pub const ENGINES: &[Engine] = &[Engine::Reference];
+pub const ENGINES: &[Engine] = &[Engine::Reference, Engine::Fused, Engine::CpuPlain, Engine::Cpu];
 
 impl Engine {
     pub fn name(self) -> &'static str {
         match self {
             Engine::Reference => "reference",
+            Engine::Fused => "fused",
+            Engine::CpuPlain => "cpu plain",
+            Engine::Cpu => "cpu",
         }
     }
 
     /// Whether cases of this kind are worth its time.
     pub fn takes(self, kind: &str) -> bool {
         match self {
-            Engine::Reference => matches!(kind, "op" | "unet2d" | "train"),
+            // Networks take it seconds, so it runs each once.
+            Engine::Reference => kind == "op",
+            Engine::Fused | Engine::CpuPlain | Engine::Cpu => matches!(kind, "op" | "unet2d" | "train"),
         }
     }
 
@@ -34,6 +47,14 @@ impl Engine {
     pub fn open(self, graph: Graph) -> Result<Box<dyn Session>> {
         match self {
             Engine::Reference => Ok(Box::new(Interpreted { graph, ..Interpreted::default() })),
+            Engine::Fused => {
+                let graph = optimise_checked(graph, &Target::ALL)?;
+                Ok(Box::new(Interpreted { graph, ..Interpreted::default() }))
+            }
+            Engine::CpuPlain | Engine::Cpu => {
+                let options = Options { optimise: self == Engine::Cpu, ..Options::default() };
+                Ok(Box::new(compile(graph, &Device::cpu(None), &options)?))
+            }
         }
     }
 }
@@ -51,6 +72,20 @@ pub trait Session {
     /// # Errors
     /// If the graph has no such output or state.
     fn get(&self, name: &str) -> Result<Tensor>;
+}
+
+impl Session for clearshot_runtime::Session {
+    fn set(&mut self, name: &str, value: &Tensor) -> Result<()> {
+        Ok(self.set(name, value)?)
+    }
+
+    fn run(&mut self) -> Result<()> {
+        Ok(self.run()?)
+    }
+
+    fn get(&self, name: &str) -> Result<Tensor> {
+        Ok(self.get(name)?)
+    }
 }
 
 #[derive(Default)]

@@ -5,7 +5,7 @@ use crate::Result;
 use crate::case::{Attrs, Case};
 use crate::engine::Engine;
 use crate::report::{Checks, Class};
-use crate::unet2d::{config, parameters};
+use crate::unet2d::{config, parameters, trained_states};
 use clearshot_graph::losses::mse;
 use clearshot_graph::ops::Adam;
 use clearshot_graph::train::{Optimizer, Training, finish_iteration};
@@ -52,10 +52,7 @@ fn iteration(network: &UNet2D, input: Shape, noise: Shape, training: &Training) 
     let noise = b.input("noise", Type::f32(noise));
     let y = network.build(&mut b, x, t, Extras::default());
     let loss = mse(&mut b, y, noise);
-    let fixed: Vec<String> =
-        network.parameters()?.into_iter().filter(|p| !p.trainable).map(|p| p.name).collect();
-    let states = b.graph().states().filter(|(n, ..)| !fixed.iter().any(|f| f == n));
-    let params: Vec<Value> = states.map(|(_, _, v)| v).collect();
+    let params: Vec<Value> = trained_states(network, &b)?.into_iter().map(|(_, v)| v).collect();
     finish_iteration(&mut b, loss, &params, training)?;
     Ok(b.finish()?)
 }
