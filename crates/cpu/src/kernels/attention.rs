@@ -1,1 +1,0 @@
-//! Blocked attention, forward and backward.
