@@ -80,7 +80,7 @@ fn run(
     let pointers: Vec<*const f32> = pointers.into_iter().map(<*mut f32>::cast_const).collect();
     // SAFETY: buffers of the operands' and results' sizes.
     unsafe { kernel.run(cpu, &pointers, &outputs, workspace.as_mut_ptr()) };
-    let result = |(o, buffer)| match in_place.get(o).copied().flatten() {
+    let result = |(o, buffer): (usize, Vec<f32>)| match in_place.get(o).copied().flatten() {
         Some(i) => inputs[i].clone(),
         None => buffer,
     };

@@ -3,6 +3,9 @@
 //! The gradient is made in parallel over parts of the table, each of which reads all indices: no two
 //! tasks add to one row and the order of the sums is that of the indices.
 
+#[cfg(test)]
+mod tests;
+
 use super::Prepared;
 use super::span;
 use crate::Cpu;
