@@ -16,6 +16,7 @@ mod forward;
 mod grad;
 mod grid;
 mod image;
+mod layer;
 mod stats;
 
 #[cfg(test)]
