@@ -3,13 +3,13 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use clearshot_graph::train::{Training, finish_iteration};
-use clearshot_graph::{Builder, Graph, Op, StateInit, Type, losses};
+use clearshot_graph::Graph;
+use clearshot_graph::train::Training;
 use clearshot_nn::Param;
-use clearshot_nn::models::unet2d::{Extras, NETWORKS, UNet2D, UNet2DConfig, network};
+use clearshot_nn::models::unet2d::{NETWORKS, UNet2DConfig, network};
 use clearshot_runtime::{Device, Options, Session};
+use clearshot_tensor::Tensor;
 use clearshot_tensor::noise::Key;
-use clearshot_tensor::{Shape, Tensor};
 use std::path::PathBuf;
 
 /// The seed of the bench's weights and data.
@@ -61,7 +61,12 @@ impl NetworkArgs {
         let model = config.resolve().with_context(|| name.clone())?;
         let (batch, size) = (self.batch as usize, self.size as usize);
         let params = model.parameters().with_context(|| name.clone())?;
-        let graph = graph(&model, &params, batch, size, self.train).with_context(|| name.clone())?;
+        let graph = if self.train {
+            model.training(batch, [size; 2], &Training::default())
+        } else {
+            model.inference(batch, [size; 2])
+        };
+        let graph = graph.with_context(|| name.clone())?;
         Ok(Network { name, batch, size, train: self.train, graph, params })
     }
 
@@ -87,28 +92,6 @@ impl NetworkArgs {
     }
 }
 
-/// Inputs x and t, output y; for training also target and rate, and outputs loss and grad_norm.
-fn graph(model: &UNet2D, params: &[Param], batch: usize, size: usize, train: bool) -> Result<Graph> {
-    let mut b = Builder::new();
-    let x = b.input("x", Type::f32([batch, size, size, model.in_channels()]));
-    let t = b.input("t", Type::f32([batch]));
-    let y = model.build(&mut b, x, t, Extras::default());
-    if !train {
-        b.output("y", y);
-        return Ok(b.finish()?);
-    }
-    let shape = b.shape(y);
-    let target = b.input("target", Type::f32(shape));
-    let loss = losses::mse(&mut b, y, target);
-    let trained: Vec<_> = params
-        .iter()
-        .filter(|p| p.trainable)
-        .map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given))
-        .collect();
-    finish_iteration(&mut b, loss, &trained, &Training::default())?;
-    Ok(b.finish()?)
-}
-
 impl Network {
     pub fn work(&self) -> &'static str {
         if self.train { "train" } else { "infer" }
@@ -122,19 +105,11 @@ impl Network {
         for p in &self.params {
             session.set(&p.name, &p.initial(SEED))?;
         }
-        let inputs: Vec<(String, Shape)> = self
-            .graph
-            .nodes
-            .iter()
-            .filter_map(|n| match &n.op {
-                Op::Input(name) => Some((name.to_string(), n.outs[0].shape)),
-                _ => None,
-            })
-            .collect();
-        for (stream, (name, shape)) in inputs.into_iter().enumerate() {
+        for (stream, (name, v)) in self.graph.inputs().enumerate() {
+            let shape = self.graph.shape(v);
             let mut values = vec![0.0; shape.len()];
             let key = Key { seed: SEED, step: 0, stream: stream as u32 };
-            match name.as_str() {
+            match name {
                 "rate" => values.fill(1e-4),
                 "t" => {
                     key.fill_uniform(0, &mut values);
@@ -142,7 +117,7 @@ impl Network {
                 }
                 _ => key.fill_normal(0, &mut values),
             }
-            session.set(&name, &Tensor::f32(shape, values))?;
+            session.set(name, &Tensor::f32(shape, values))?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What can be wrong with a configuration or with a file of weights.
 
 use clearshot_graph::BuildError;
+use clearshot_graph::grad::GradError;
 use clearshot_tensor::Shape;
 use clearshot_tensor::store::StoreError;
 use std::fmt;
@@ -24,6 +25,14 @@ pub enum Error {
     Weights(Box<Misfit>),
     #[error(transparent)]
     Build(Box<BuildError>),
+    #[error(transparent)]
+    Grad(Box<GradError>),
+}
+
+impl From<GradError> for Error {
+    fn from(e: GradError) -> Error {
+        Error::Grad(Box::new(e))
+    }
 }
 
 impl From<BuildError> for Error {

@@ -5,6 +5,7 @@
 //! [`report::Report`]. Engines multiply cases: a new backend is one more engine and no new case.
 //! Nothing here is used by the product.
 
+pub mod bench_data;
 pub mod case;
 pub mod engine;
 pub mod op;

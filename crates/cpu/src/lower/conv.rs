@@ -101,7 +101,7 @@ impl Forward {
         let input = sizes(x[0].shape);
         let output = op.geometry.output(input, sizes(weight)).expect("checked when the node was built");
         let dims = dims(&op.geometry, x[0].shape[0], input, reader.channels(), output, weight);
-        let plan = ConvPlan::forward(&dims, op.prologue.is_some(), m.level, m.threads);
+        let plan = ConvPlan::forward(&dims, m.level, m.threads);
         Forward { plan, reader, at, bias: op.bias, act: act(op.act), k: dims.k, constant }
     }
 }
@@ -266,7 +266,7 @@ impl WeightGrad {
             dilation: g.dilation,
             groups: g.groups,
         };
-        let plan = WeightGradPlan::new(&dims, op.prologue.is_some(), m.level, m.threads);
+        let plan = WeightGradPlan::new(&dims, m.level, m.threads);
         WeightGrad { plan, reader, dy: op.dy() }
     }
 }

@@ -6,6 +6,7 @@
 //! up takes them again in reverse.
 
 mod config;
+mod graphs;
 mod networks;
 mod resolve;
 

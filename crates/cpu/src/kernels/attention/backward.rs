@@ -7,7 +7,7 @@
 //! gradient are summed in order afterwards: the cut depends on the dimensions only.
 
 use super::tile::{Add, Left, Right, Sink, WIDEST, load, multiply, width};
-use super::{AttentionDims, Rows, RowsMut, pack};
+use super::{ALIGN, AttentionDims, Rows, RowsMut, aligned, pack};
 use crate::Cpu;
 use crate::pool::Shares;
 use crate::simd::{Kernel, Simd};
@@ -16,7 +16,7 @@ use std::f32::consts::LOG2_E;
 
 /// Keys of a block: a multiple of the rows of a register tile; a block's probabilities and their
 /// gradients lie in the first cache together.
-const KEYS: usize = 48;
+const KEYS: usize = 96;
 /// Tasks that are enough for any machine.
 const TASKS: usize = 16;
 /// Padding of rows in the scratch.
@@ -68,7 +68,7 @@ impl Layout {
 /// The length of the workspace of [`backward`].
 pub fn backward_workspace(dims: &AttentionDims, threads: usize) -> usize {
     let l = Layout::new(dims);
-    l.packed + l.slopes + l.rows + l.partial + threads * l.scratch
+    ALIGN + l.packed + l.slopes + l.rows + l.partial + threads * l.scratch
 }
 
 /// The gradients of q, k and v, given what [`forward`](super::forward) left and the gradient of o.
@@ -102,7 +102,7 @@ pub fn backward(
     assert!(workspace.len() >= backward_workspace(dims, cpu.pool.threads()));
 
     let layout = Layout::new(dims);
-    let (packed, rest) = workspace.split_at_mut(layout.packed);
+    let (packed, rest) = aligned(workspace).split_at_mut(layout.packed);
     let (slopes, rest) = rest.split_at_mut(layout.slopes);
     let (rows, rest) = rest.split_at_mut(layout.rows);
     let (partial, scratch) = rest.split_at_mut(layout.partial);

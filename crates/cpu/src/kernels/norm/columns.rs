@@ -107,81 +107,63 @@ unsafe fn add_cut<S: Simd>(
 }
 
 /// One step of a kernel at a column: `n` of the lanes count.
-trait Step<S: Simd> {
+pub trait Step<S: Simd> {
     /// # Safety
     /// Row and columns `c..c + n` lie in what the step points to; `n` is LANES where `FULL`.
     unsafe fn at<const FULL: bool>(&self, s: S, row: usize, c: usize, n: usize);
 }
 
 /// Runs a step over a span, row by row.
+///
+/// # Safety
+/// The span lies in every matrix of the step, and its vectors have the width of the span.
 #[inline(always)]
-unsafe fn walk<S: Simd>(s: S, span: Span, step: impl Step<S>) {
-    // SAFETY: rows and columns of the span.
-    unsafe {
-        for row in 0..span.rows {
-            walk_row(s, row, span.width, &step);
-        }
-        walk_row(s, span.rows, span.tail, &step);
-    }
-}
-
-#[inline(always)]
-unsafe fn walk_row<S: Simd>(s: S, row: usize, width: usize, step: &impl Step<S>) {
-    let mut c = 0;
-    // SAFETY: columns below width.
-    unsafe {
-        while c + 4 * S::LANES <= width {
-            for j in 0..4 {
-                step.at::<true>(s, row, c + j * S::LANES, S::LANES);
+pub unsafe fn walk<S: Simd>(s: S, span: Span, step: &impl Step<S>) {
+    // The body of a step is large: one place for whole vectors and one for cut ones, and no
+    // unrolling, keep what is compiled small. The processor overlaps the turns by itself.
+    for row in 0..=span.rows {
+        let width = if row < span.rows { span.width } else { span.tail };
+        let mut c = 0;
+        // SAFETY: rows and columns of the span.
+        unsafe {
+            while c + S::LANES <= width {
+                step.at::<true>(s, row, c, S::LANES);
+                c += S::LANES;
             }
-            c += 4 * S::LANES;
-        }
-        while c + S::LANES <= width {
-            step.at::<true>(s, row, c, S::LANES);
-            c += S::LANES;
-        }
-        if c < width {
-            step.at::<false>(s, row, c, width - c);
+            if c < width {
+                step.at::<false>(s, row, c, width - c);
+            }
         }
     }
 }
 
+/// The `n` lanes at p that count; all of them where `FULL`.
+///
+/// # Safety
+/// They can be read.
 #[inline(always)]
-unsafe fn load<S: Simd, const FULL: bool>(s: S, p: *const f32, n: usize) -> S::V {
+pub unsafe fn load<S: Simd, const FULL: bool>(s: S, p: *const f32, n: usize) -> S::V {
     // SAFETY: the caller's promise.
     unsafe { if FULL { s.load(p) } else { s.load_first(p, n) } }
 }
 
+/// Stores as [`load`] loads.
+///
+/// # Safety
+/// The lanes can be written.
 #[inline(always)]
-unsafe fn store<S: Simd, const FULL: bool>(s: S, p: *mut f32, v: S::V, n: usize) {
+pub unsafe fn store<S: Simd, const FULL: bool>(s: S, p: *mut f32, v: S::V, n: usize) {
     // SAFETY: the caller's promise.
     unsafe { if FULL { s.store(p, v) } else { s.store_first(p, v, n) } }
 }
 
 /// y = act(x a + b).
-///
-/// # Safety
-/// The span lies in x and y; the vectors have its width.
-#[inline(always)]
-pub unsafe fn apply<S: Simd, A: Activation>(
-    s: S,
-    act: A,
-    span: Span,
-    x: Rows,
-    a: *const f32,
-    b: *const f32,
-    y: Rows,
-) {
-    // SAFETY: the caller's promise.
-    unsafe { walk(s, span, Apply { act, x, a, b, y }) }
-}
-
-struct Apply<A> {
-    act: A,
-    x: Rows,
-    a: *const f32,
-    b: *const f32,
-    y: Rows,
+pub struct Apply<A> {
+    pub act: A,
+    pub x: Rows,
+    pub a: *const f32,
+    pub b: *const f32,
+    pub y: Rows,
 }
 
 impl<S: Simd, A: Activation> Step<S> for Apply<A> {
@@ -197,7 +179,8 @@ impl<S: Simd, A: Activation> Step<S> for Apply<A> {
     }
 }
 
-/// With du = dy act'(x a + b): adds to `du_sum[c]` the du, and to `dux_sum[c]` the du (x - mean[c]).
+/// With du = dy act'(x a + b): adds to `du_sum[c]` the du, and to `dux_sum[c]` the du (x - mean[c]),
+/// and keeps du where asked.
 pub struct Sums<A> {
     pub act: A,
     pub x: Rows,
@@ -207,16 +190,7 @@ pub struct Sums<A> {
     pub mean: *const f32,
     pub du_sum: *mut f32,
     pub dux_sum: *mut f32,
-}
-
-impl<A: Activation> Sums<A> {
-    /// # Safety
-    /// The span lies in x and dy; the vectors have its width.
-    #[inline(always)]
-    pub unsafe fn run<S: Simd>(self, s: S, span: Span) {
-        // SAFETY: the caller's promise.
-        unsafe { walk(s, span, self) }
-    }
+    pub keep: Option<Rows>,
 }
 
 impl<S: Simd, A: Activation> Step<S> for Sums<A> {
@@ -232,47 +206,37 @@ impl<S: Simd, A: Activation> Step<S> for Sums<A> {
             let (p, q) = (self.du_sum.add(c), self.dux_sum.add(c));
             store::<S, FULL>(s, p, s.add(load::<S, FULL>(s, p, n), du), n);
             store::<S, FULL>(s, q, s.fma(du, away, load::<S, FULL>(s, q, n)), n);
+            if let Some(keep) = self.keep {
+                store::<S, FULL>(s, keep.row(row).add(c), du, n);
+            }
         }
     }
 }
 
-/// dx = du a + x q + r, plus what is to be added; du as in [`Sums`].
-pub struct Input<A> {
-    pub act: A,
+/// dx = du a + x q + r, plus what is to be added. `du` may be where dx goes.
+pub struct Input {
     pub x: Rows,
-    pub dy: Rows,
+    pub du: Rows,
     pub addend: Option<Rows>,
     pub a: *const f32,
-    pub b: *const f32,
     pub q: *const f32,
     pub r: *const f32,
     pub dx: Rows,
 }
 
-impl<A: Activation> Input<A> {
-    /// # Safety
-    /// The span lies in x, dy, the addend and dx; the vectors have its width.
-    #[inline(always)]
-    pub unsafe fn run<S: Simd>(self, s: S, span: Span) {
-        // SAFETY: the caller's promise.
-        unsafe { walk(s, span, self) }
-    }
-}
-
-impl<S: Simd, A: Activation> Step<S> for Input<A> {
+impl<S: Simd> Step<S> for Input {
     #[inline(always)]
     unsafe fn at<const FULL: bool>(&self, s: S, row: usize, c: usize, n: usize) {
         // SAFETY: the caller's promise.
         unsafe {
             let x = load::<S, FULL>(s, self.x.row(row).add(c), n);
-            let a = load::<S, FULL>(s, self.a.add(c), n);
-            let u = s.fma(x, a, load::<S, FULL>(s, self.b.add(c), n));
-            let du = s.mul(load::<S, FULL>(s, self.dy.row(row).add(c), n), self.act.slope(s, u));
             let q = load::<S, FULL>(s, self.q.add(c), n);
             let mut dx = s.fma(x, q, load::<S, FULL>(s, self.r.add(c), n));
             if let Some(addend) = self.addend {
                 dx = s.add(dx, load::<S, FULL>(s, addend.row(row).add(c), n));
             }
+            let du = load::<S, FULL>(s, self.du.row(row).add(c), n);
+            let a = load::<S, FULL>(s, self.a.add(c), n);
             store::<S, FULL>(s, self.dx.row(row).add(c), s.fma(du, a, dx), n);
         }
     }

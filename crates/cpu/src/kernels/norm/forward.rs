@@ -1,10 +1,11 @@
 //! Coefficients out of statistics, and the pass that applies them.
 
-use super::columns::{self, Rows};
+use super::columns::{Apply, Rows, walk};
 use super::grid::{Grid, longest_row};
-use super::{Affine, NormDims, Part, image, stats, stats_workspace};
+use super::{Affine, NormDims, Part, image, layer, stats, stats_workspace};
 use crate::Cpu;
 use crate::act::{Act, with_act};
+use crate::kernels::attention::{ALIGN, aligned};
 use crate::pool::Shares;
 use crate::simd::{Kernel, Simd};
 
@@ -57,10 +58,10 @@ pub fn apply(cpu: &Cpu, dims: &NormDims, parts: &[Part], coef: &[f32], act: Act,
     assert_eq!(y.len(), dims.len());
     let grid = &Grid::new(dims, parts);
     let y = Shares(y.as_mut_ptr());
-    cpu.pool.run(grid.tasks(), |_, task| cpu.level.dispatch(Apply { grid, parts, coef, act, task, y }));
+    cpu.pool.run(grid.tasks(), |_, task| cpu.level.dispatch(Blocks { grid, parts, coef, act, task, y }));
 }
 
-struct Apply<'a> {
+struct Blocks<'a> {
     grid: &'a Grid,
     parts: &'a [Part<'a>],
     coef: &'a [f32],
@@ -69,7 +70,7 @@ struct Apply<'a> {
     y: Shares<f32>,
 }
 
-impl Kernel for Apply<'_> {
+impl Kernel for Blocks<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -118,7 +119,8 @@ unsafe fn apply_unit<S: Simd>(
             let x = Rows { p, stride: grid.stride(part.stride) };
             let y = Rows { p: y.at(pixel * dims.c + first), stride: grid.stride(dims.c) };
             let span = grid.span(unit.pixels, part.channels);
-            with_act!(act, act => columns::apply(s, act, span, x, a.add(first), b.add(first), y));
+            let (a, b) = (a.add(first), b.add(first));
+            with_act!(act, act => walk(s, span, &Apply { act, x, a, b, y }));
         }
         first += part.channels;
     }
@@ -127,7 +129,7 @@ unsafe fn apply_unit<S: Simd>(
 /// The length of the workspace of [`forward`].
 pub fn forward_workspace(dims: &NormDims, threads: usize) -> usize {
     if Grid::of(dims).whole_images() {
-        threads * 2 * longest_row(dims)
+        ALIGN + threads * 2 * longest_row(dims)
     } else {
         stats_workspace(dims, threads).max(dims.n * 2 * dims.c)
     }
@@ -162,7 +164,7 @@ pub fn forward(
     assert_eq!(y.len(), dims.len());
     assert!(workspace.len() >= forward_workspace(dims, cpu.pool.threads()));
     let (stats, y) = (Shares(stats_out.as_mut_ptr()), Shares(y.as_mut_ptr()));
-    let rest = Shares(workspace.as_mut_ptr());
+    let rest = Shares(aligned(workspace).as_mut_ptr());
     cpu.pool.run(grid.tasks(), |worker, task| {
         // SAFETY: this worker's scratch.
         let scratch = unsafe { rest.at(worker * 2 * longest_row(dims)) };
@@ -188,6 +190,11 @@ impl Kernel for Whole<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (grid, dims) = (self.grid, &self.grid.dims);
+        if grid.layers() {
+            // SAFETY: `forward` checked the buffers; the images are this task's.
+            unsafe { self.layers(s) };
+            return;
+        }
         for image in grid.task(self.task) {
             // SAFETY: `forward` checked the buffers; the image is this task's.
             unsafe {
@@ -199,6 +206,32 @@ impl Kernel for Whole<'_> {
                 image::repeat(a, dims.c, grid.width());
                 image::repeat(b, dims.c, grid.width());
                 apply_unit(s, grid, self.parts, image, self.act, a, b, self.y);
+            }
+        }
+    }
+}
+
+impl Whole<'_> {
+    /// Layer norm: the statistics of all images of the task, and then their values.
+    #[inline(always)]
+    unsafe fn layers<S: Simd>(&self, s: S) {
+        let dims = &self.grid.dims;
+        // SAFETY: the caller's promise.
+        unsafe {
+            for image in self.grid.task(self.task) {
+                image::moments(s, dims, self.parts, image, self.eps, self.stats.at(image * 2));
+            }
+            for image in self.grid.task(self.task) {
+                let stats = self.stats.at(image * 2);
+                let mut first = 0;
+                for part in self.parts {
+                    let terms = layer::Terms::new(s, self.affine, stats, image * dims.c, first);
+                    let x = part.data.as_ptr().add(image * part.stride);
+                    let y = self.y.at(image * dims.c + first);
+                    let span = self.grid.span(1, part.channels);
+                    with_act!(self.act, act => walk(s, span, &layer::Apply { act, terms, x, y }));
+                    first += part.channels;
+                }
             }
         }
     }

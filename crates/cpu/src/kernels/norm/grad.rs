@@ -1,14 +1,15 @@
 //! The gradient of a norm with all that follows it.
 //!
 //! With u = x a + b and du = dy act'(u), all gradients come out of two sums for each image and
-//! channel, of du and of du (x - mean). The activation's slope is computed again in the second pass:
-//! that is cheaper than writing du and reading it back.
+//! channel, of du and of du (x - mean). The first pass leaves du where dx goes, and the second turns
+//! it into dx: that costs less than the slope of an activation a second time.
 
-use super::columns::{Input, Rows, Sums};
+use super::columns::{Input, Rows, Sums, walk};
 use super::grid::{Grid, longest_row};
-use super::{Affine, MAX_PARTS, NormDims, Part, image};
+use super::{Affine, MAX_PARTS, NormDims, Part, image, layer};
 use crate::Cpu;
 use crate::act::{Act, with_act};
+use crate::kernels::attention::{ALIGN, aligned};
 use crate::pool::Shares;
 use crate::simd::{Kernel, Simd};
 
@@ -52,13 +53,14 @@ const VECTORS: usize = 6;
 /// The length of the workspace of [`grad`].
 pub fn grad_workspace(dims: &NormDims, threads: usize) -> usize {
     let (sums, coef) = shared(&Grid::of(dims));
-    sums + coef + threads * VECTORS * longest_row(dims)
+    ALIGN + sums + coef + threads * VECTORS * longest_row(dims)
 }
 
 /// Values of the sums and of the images' coefficients (a, b, q, r).
 fn shared(grid: &Grid) -> (usize, usize) {
     let c = grid.dims.c;
-    if grid.whole_images() { (grid.tasks() * 2 * c, 0) } else { (grid.units() * 2 * c, grid.dims.n * 4 * c) }
+    let (sums, coef) = if grid.whole_images() { (grid.tasks(), 0) } else { (grid.units(), grid.dims.n) };
+    ((sums * 2 * c).next_multiple_of(16), (coef * 4 * c).next_multiple_of(16))
 }
 
 /// The gradients of everything that went into a norm.
@@ -76,7 +78,7 @@ pub fn grad(
     assert!(workspace.len() >= grad_workspace(dims, cpu.pool.threads()));
     let grid = &Grid::new(dims, inputs.parts);
     let (sums, coef) = shared(grid);
-    let (sums, rest) = workspace.split_at_mut(sums);
+    let (sums, rest) = aligned(workspace).split_at_mut(sums);
     let (coef, rest) = rest.split_at_mut(coef);
     let wants = gradients.dgamma.is_some() || gradients.dbeta.is_some();
     let job = &Job {
@@ -237,13 +239,16 @@ impl Job<'_> {
                 *v.dux.add(i) = 0.0;
             }
             let mut first = 0;
-            for part in self.inputs.parts {
+            for (i, part) in self.inputs.parts.iter().enumerate() {
                 let x = rows(part.data, pixel, part.stride, 0, grid);
                 let dy = rows(self.inputs.dy, pixel, dims.c, first, grid);
                 let span = grid.span(unit.pixels, part.channels);
                 let (a, b, mean) = (v.a.add(first), v.b.add(first), v.q.add(first));
                 let (du_sum, dux_sum) = (v.du.add(first), v.dux.add(first));
-                with_act!(self.inputs.act, act => Sums { act, x, dy, a, b, mean, du_sum, dux_sum }.run(s, span));
+                let keep = if self.inputs.act == Act::Identity { None } else { self.dx(i, pixel) };
+                with_act!(self.inputs.act, act => {
+                    walk(s, span, &Sums { act, x, dy, a, b, mean, du_sum, dux_sum, keep })
+                });
                 first += part.channels;
             }
             image::fold(v.du, dims.c, grid.width());
@@ -294,7 +299,6 @@ impl Job<'_> {
     /// dx of a block.
     #[inline(always)]
     unsafe fn inputs<S: Simd>(&self, s: S, index: usize, v: Vectors) {
-        let Some(to) = &self.dx else { return };
         let (grid, dims) = (self.grid, &self.grid.dims);
         let unit = grid.unit(index);
         let pixel = unit.image * dims.s + unit.first;
@@ -302,17 +306,25 @@ impl Job<'_> {
         for (i, part) in self.inputs.parts.iter().enumerate() {
             // SAFETY: the block's pixels, the parts' channels.
             unsafe {
+                let Some(dx) = self.dx(i, pixel) else { return };
                 let x = rows(part.data, pixel, part.stride, 0, grid);
                 let dy = rows(self.inputs.dy, pixel, dims.c, first, grid);
+                let du = if self.inputs.act == Act::Identity { dy } else { dx };
                 let addend = self.inputs.addends[i].map(|a| rows(a, pixel, part.channels, 0, grid));
-                let dx = Rows { p: to[i].0.at(pixel * to[i].1), stride: grid.stride(to[i].1) };
                 let span = grid.span(unit.pixels, part.channels);
-                let (a, b) = (v.a.add(first), v.b.add(first));
-                let (q, r) = (v.q.add(first), v.r.add(first));
-                with_act!(self.inputs.act, act => Input { act, x, dy, addend, a, b, q, r, dx }.run(s, span));
+                let (a, q, r) = (v.a.add(first), v.q.add(first), v.r.add(first));
+                walk(s, span, &Input { x, du, addend, a, q, r, dx });
             }
             first += part.channels;
         }
+    }
+
+    /// Where dx of a part goes, from a pixel on.
+    #[inline(always)]
+    unsafe fn dx(&self, part: usize, pixel: usize) -> Option<Rows> {
+        let (to, stride) = self.dx.as_ref()?[part];
+        // SAFETY: the caller's pixel is of the tensor.
+        Some(Rows { p: unsafe { to.at(pixel * stride) }, stride: self.grid.stride(stride) })
     }
 
     /// The coefficients of an image in the workspace: a, b, q, r.
@@ -464,6 +476,10 @@ impl Kernel for WholeImages<'_> {
                 *gathered.add(i) = 0.0;
             }
             for image in job.grid.task(self.task) {
+                if job.grid.layers() {
+                    layer_image(s, job, image, v, gathered);
+                    continue;
+                }
                 job.open(s, image, v);
                 for p in [v.a, v.b, v.q] {
                     image::repeat(p, dims.c, width);
@@ -495,6 +511,47 @@ unsafe fn gather<S: Simd>(s: S, job: &Job, image: usize, v: Vectors, to: *mut f3
                 let old = s.load_first(to.add(c), n);
                 s.store_first(to.add(c), s.fma(factor, s.load_first(sum.add(c), n), old), n);
             }
+        }
+    }
+}
+
+/// Layer norm: all gradients of one image.
+#[inline(always)]
+unsafe fn layer_image<S: Simd>(s: S, job: &Job, image: usize, v: Vectors, to: *mut f32) {
+    let (dims, inputs) = (&job.grid.dims, job.inputs);
+    // SAFETY: the image is this task's, and the vectors are over its channels.
+    unsafe {
+        let stats = inputs.stats.as_ptr().add(image * 2);
+        let mut sums = layer::Sums::new(s);
+        let mut first = 0;
+        for part in inputs.parts {
+            let terms = layer::Terms::new(s, &inputs.affine, stats, image * dims.c, first);
+            let x = part.data.as_ptr().add(image * part.stride);
+            let at = image * dims.c + first;
+            let slopes = layer::Slopes {
+                terms,
+                x,
+                dy: inputs.dy.as_ptr().add(at),
+                scaled: v.du.add(first),
+                dbeta: to.add(first),
+                dgamma: to.add(dims.c + first),
+                dshift: job.dshift.map_or(std::ptr::null_mut(), |d| d.0.add(at)),
+                dscale: job.dscale.map_or(std::ptr::null_mut(), |d| d.0.add(at)),
+            };
+            with_act!(inputs.act, act => slopes.run(s, act, part.channels, &mut sums));
+            first += part.channels;
+        }
+        let (q, r) = sums.finish(s, stats, dims.c);
+        first = 0;
+        for (i, part) in inputs.parts.iter().enumerate() {
+            let Some(dx) = job.dx(i, image) else { return };
+            let x = part.data.as_ptr().add(image * part.stride);
+            let addend =
+                inputs.addends[i].map_or(std::ptr::null(), |a| a.as_ptr().add(image * part.channels));
+            let (scaled, dx, rstd) = (v.du.add(first), dx.p, *stats.add(1));
+            let step = layer::Input { x, scaled, addend, rstd, q, r, dx };
+            walk(s, job.grid.span(1, part.channels), &step);
+            first += part.channels;
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct Span {
 
 impl Grid {
     pub fn new(dims: &NormDims, parts: &[Part]) -> Grid {
-        let single = parts.len() == 1 && parts[0].stride == dims.c;
+        let single = parts.len() == 1 && parts[0].stride == dims.c && dims.s > 1;
         Grid { fold: if single { folding(dims.c) } else { 1 }, ..Grid::of(dims) }
     }
 
@@ -64,6 +64,11 @@ impl Grid {
     /// Whether images are taken whole.
     pub fn whole_images(&self) -> bool {
         self.dims.s < FEW_PIXELS
+    }
+
+    /// Whether each image is one pixel and one group, as in a layer norm.
+    pub fn layers(&self) -> bool {
+        self.dims.s == 1 && self.dims.groups == 1
     }
 
     pub fn units(&self) -> usize {
@@ -101,9 +106,9 @@ impl Grid {
     }
 }
 
-/// Values of the longest row that a norm of these dimensions may have.
+/// Values of the longest row that a norm of these dimensions may have, in whole cache lines.
 pub fn longest_row(dims: &NormDims) -> usize {
-    dims.c * folding(dims.c)
+    (dims.c * folding(dims.c)).next_multiple_of(16)
 }
 
 /// The power of two that makes rows of `c` channels whole vectors and wide enough.

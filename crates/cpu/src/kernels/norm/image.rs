@@ -9,16 +9,16 @@ use crate::simd::Simd;
 /// The parts were checked; `to` has 2 values for each group.
 #[inline(always)]
 pub unsafe fn moments<S: Simd>(s: S, dims: &NormDims, parts: &[Part], image: usize, eps: f32, to: *mut f32) {
-    let count = (dims.s * dims.width()) as f64;
+    let share = 1.0 / (dims.s * dims.width()) as f64;
     for g in 0..dims.groups {
         // SAFETY: the caller's promise.
         unsafe {
-            let mean = (over_group(s, dims, parts, image, g, 0.0).0 / count) as f32;
+            let mean = (over_group(s, dims, parts, image, g, 0.0).0 * share) as f32;
             // The first sum corrects for the rounding of the mean.
             let (rest, squares) = over_group(s, dims, parts, image, g, mean);
-            let variance = (squares - rest * rest / count).max(0.0) / count;
-            *to.add(2 * g) = (mean as f64 + rest / count) as f32;
-            *to.add(2 * g + 1) = (1.0 / (variance + eps as f64).sqrt()) as f32;
+            let variance = (squares - rest * rest * share).max(0.0) * share;
+            *to.add(2 * g) = (mean as f64 + rest * share) as f32;
+            *to.add(2 * g + 1) = 1.0 / (variance as f32 + eps).sqrt();
         }
     }
 }

@@ -15,6 +15,7 @@ mod forward;
 mod grad;
 mod grid;
 mod image;
+mod layer;
 mod stats;
 
 #[cfg(test)]

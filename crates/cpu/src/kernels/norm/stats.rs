@@ -7,6 +7,7 @@ use super::columns::{self, Rows};
 use super::grid::{Grid, longest_row};
 use super::{NormDims, Part, image};
 use crate::Cpu;
+use crate::kernels::attention::{ALIGN, aligned};
 use crate::pool::Shares;
 use crate::simd::{Kernel, Simd};
 
@@ -15,10 +16,15 @@ fn scratch(dims: &NormDims) -> usize {
     3 * longest_row(dims)
 }
 
+/// Values of the blocks' sums, in whole cache lines.
+fn partial(grid: &Grid) -> usize {
+    (grid.units() * grid.dims.groups * 3).next_multiple_of(16)
+}
+
 /// The length of the workspace of [`stats`].
 pub fn stats_workspace(dims: &NormDims, threads: usize) -> usize {
     let grid = Grid::of(dims);
-    if grid.whole_images() { 0 } else { grid.units() * dims.groups * 3 + threads * scratch(dims) }
+    if grid.whole_images() { 0 } else { ALIGN + partial(&grid) + threads * scratch(dims) }
 }
 
 /// `stats` [N, groups, 2] becomes the mean and 1 / sqrt(variance + eps) of each group.
@@ -35,7 +41,7 @@ pub fn stats(cpu: &Cpu, dims: &NormDims, parts: &[Part], eps: f32, stats: &mut [
         cpu.pool.run(grid.tasks(), |_, task| cpu.level.dispatch(Whole { grid, parts, eps, task, to }));
         return;
     }
-    let (partial, rest) = workspace.split_at_mut(grid.units() * dims.groups * 3);
+    let (partial, rest) = aligned(workspace).split_at_mut(partial(grid));
     let (sums, rest) = (Shares(partial.as_mut_ptr()), Shares(rest.as_mut_ptr()));
     cpu.pool.run(grid.tasks(), |worker, task| {
         // SAFETY: this worker's scratch.
@@ -104,7 +110,8 @@ impl Blocks<'_> {
         // SAFETY: the scratch has three rows; blocks and parts as checked.
         unsafe {
             let shift = self.scratch;
-            let (sum, squares) = (shift.add(width), shift.add(2 * width));
+            let row = longest_row(dims);
+            let (sum, squares) = (shift.add(row), shift.add(2 * row));
             let pixel = unit.image * dims.s + unit.first;
             self.shifts(pixel, shift);
             image::repeat(shift, c, width);
