@@ -5,10 +5,11 @@
 //! it allocates nothing. The cut into tasks and the order of every sum depend on the dimensions and
 //! the instruction set only, so results are the same bits for any number of threads.
 //!
-//! Kernels of 3x3 with stride 1 go through Winograd's transforms ([`winograd`]), everything else
-//! through packed products ([`implicit`]).
+//! Kernels of 3x3 with stride 1 go through Winograd's transforms, everything else through packed
+//! products that read patches of the input where they lie.
 
 pub mod act;
+mod choice;
 mod epilogue;
 mod geometry;
 mod implicit;
@@ -26,6 +27,7 @@ pub use source::{MAX_PARTS, Part, Pre, Source};
 
 use crate::Cpu;
 use crate::simd::Level;
+use choice::Choice;
 use implicit::Implicit;
 use weight_grad::Pixels;
 use winograd::scheme::{F2, F4};
@@ -123,17 +125,16 @@ macro_rules! each {
 
 impl Algo {
     fn choose(dims: &ConvDims, direction: Direction, level: Level) -> Algo {
-        let wide = dims.c.min(dims.k) >= 8;
-        if wide
-            && std::env::var("F2").is_ok()
-            && let Some(a) = Winograd::new(dims, direction, level)
-        {
-            return Algo::Winograd2(a);
-        }
-        if wide && let Some(a) = Winograd::new(dims, direction, level) {
-            return Algo::Winograd4(a);
-        }
-        Algo::Implicit(Implicit::new(dims, direction, level))
+        let (output, c, k) = match direction {
+            Direction::Forward => (dims.output, dims.c, dims.k),
+            Direction::InputGrad => (dims.input, dims.k, dims.c),
+        };
+        let algo = match choice::choose(dims, output, c, k, level) {
+            Choice::Winograd4 => Winograd::new(dims, direction, level).map(Algo::Winograd4),
+            Choice::Winograd2 => Winograd::new(dims, direction, level).map(Algo::Winograd2),
+            Choice::Implicit => None,
+        };
+        algo.unwrap_or_else(|| Algo::Implicit(Implicit::new(dims, direction, level)))
     }
 }
 
@@ -211,18 +212,30 @@ pub struct WeightGradPlan {
 }
 
 enum WeightAlgo {
-    Pixels(Pixels),
-    Winograd(WinogradGrad<F4>),
+    Pixels(Box<Pixels>),
+    Winograd2(WinogradGrad<F2>),
+    Winograd4(WinogradGrad<F4>),
+}
+
+/// Calls a method of whichever algorithm it is.
+macro_rules! each_weight {
+    ($algo:expr, $a:ident => $call:expr) => {
+        match $algo {
+            WeightAlgo::Pixels($a) => $call,
+            WeightAlgo::Winograd2($a) => $call,
+            WeightAlgo::Winograd4($a) => $call,
+        }
+    };
 }
 
 impl WeightAlgo {
     fn choose(dims: &ConvDims, level: Level) -> WeightAlgo {
-        if dims.c.min(dims.k) >= 8
-            && let Some(a) = WinogradGrad::new(dims, level)
-        {
-            return WeightAlgo::Winograd(a);
-        }
-        WeightAlgo::Pixels(Pixels::new(dims, level))
+        let algo = match choice::choose(dims, dims.output, dims.c, dims.k, level) {
+            Choice::Winograd4 => WinogradGrad::new(dims, level).map(WeightAlgo::Winograd4),
+            Choice::Winograd2 => WinogradGrad::new(dims, level).map(WeightAlgo::Winograd2),
+            Choice::Implicit => None,
+        };
+        algo.unwrap_or_else(|| WeightAlgo::Pixels(Box::new(Pixels::new(dims, level))))
     }
 }
 
@@ -232,10 +245,7 @@ impl WeightGradPlan {
     pub fn new(dims: &ConvDims, level: Level, threads: usize) -> WeightGradPlan {
         dims.check();
         let algo = WeightAlgo::choose(dims, level);
-        let workspace_len = match &algo {
-            WeightAlgo::Pixels(a) => a.workspace_len(threads),
-            WeightAlgo::Winograd(a) => a.workspace_len(threads),
-        };
+        let workspace_len = each_weight!(&algo, a => a.workspace_len(threads));
         WeightGradPlan { algo, threads, workspace_len }
     }
 
@@ -258,11 +268,6 @@ impl WeightGradPlan {
         assert!(cpu.pool.threads() <= self.threads, "planned for {} threads", self.threads);
         assert!(workspace.len() >= self.workspace_len, "the workspace needs {} values", self.workspace_len);
         // SAFETY: the caller's promise and the checks above.
-        unsafe {
-            match &self.algo {
-                WeightAlgo::Pixels(a) => a.run(cpu, source, dy, dw, workspace.as_mut_ptr()),
-                WeightAlgo::Winograd(a) => a.run(cpu, source, dy, dw, workspace.as_mut_ptr()),
-            }
-        }
+        unsafe { each_weight!(&self.algo, a => a.run(cpu, source, dy, dw, workspace.as_mut_ptr())) }
     }
 }
