@@ -124,12 +124,16 @@ macro_rules! each {
 }
 
 impl Algo {
-    fn choose(dims: &ConvDims, direction: Direction, level: Level) -> Algo {
-        let (output, c, k) = match direction {
-            Direction::Forward => (dims.output, dims.c, dims.k),
-            Direction::InputGrad => (dims.input, dims.k, dims.c),
-        };
-        let algo = match choice::choose(dims, output, c, k, level) {
+    fn choose(dims: &ConvDims, direction: Direction, level: Level) -> Choice {
+        match direction {
+            Direction::Forward => choice::choose(dims, dims.output, dims.c, dims.k, level),
+            Direction::InputGrad => choice::choose(dims, dims.input, dims.k, dims.c, level),
+        }
+    }
+
+    /// What was chosen, or packed products where the transforms do not apply.
+    fn new(choice: Choice, dims: &ConvDims, direction: Direction, level: Level) -> Algo {
+        let algo = match choice {
             Choice::Winograd4 => Winograd::new(dims, direction, level).map(Algo::Winograd4),
             Choice::Winograd2 => Winograd::new(dims, direction, level).map(Algo::Winograd2),
             Choice::Implicit => None,
@@ -144,7 +148,8 @@ impl ConvPlan {
     /// # Panics
     /// If a dimension is 0 or the groups do not divide the channels.
     pub fn forward(dims: &ConvDims, level: Level, threads: usize) -> ConvPlan {
-        ConvPlan::new(dims, Direction::Forward, level, threads)
+        let choice = Algo::choose(dims, Direction::Forward, level);
+        ConvPlan::new(choice, dims, Direction::Forward, level, threads)
     }
 
     /// The gradient with respect to the input, which is also the transposed convolution: it reads
@@ -153,12 +158,13 @@ impl ConvPlan {
     /// # Panics
     /// As [`ConvPlan::forward`].
     pub fn input_grad(dims: &ConvDims, level: Level, threads: usize) -> ConvPlan {
-        ConvPlan::new(dims, Direction::InputGrad, level, threads)
+        let choice = Algo::choose(dims, Direction::InputGrad, level);
+        ConvPlan::new(choice, dims, Direction::InputGrad, level, threads)
     }
 
-    fn new(dims: &ConvDims, direction: Direction, level: Level, threads: usize) -> ConvPlan {
+    fn new(choice: Choice, dims: &ConvDims, direction: Direction, level: Level, threads: usize) -> ConvPlan {
         dims.check();
-        let algo = Algo::choose(dims, direction, level);
+        let algo = Algo::new(choice, dims, direction, level);
         let (workspace_len, packed_len) = each!(&algo, a => (a.workspace_len(threads), a.packed_len()));
         ConvPlan { algo, threads, workspace_len, packed_len }
     }
@@ -229,8 +235,9 @@ macro_rules! each_weight {
 }
 
 impl WeightAlgo {
-    fn choose(dims: &ConvDims, level: Level) -> WeightAlgo {
-        let algo = match choice::choose(dims, dims.output, dims.c, dims.k, level) {
+    /// What was chosen, or packed products where the transforms do not apply.
+    fn new(choice: Choice, dims: &ConvDims, level: Level) -> WeightAlgo {
+        let algo = match choice {
             Choice::Winograd4 => WinogradGrad::new(dims, level).map(WeightAlgo::Winograd4),
             Choice::Winograd2 => WinogradGrad::new(dims, level).map(WeightAlgo::Winograd2),
             Choice::Implicit => None,
@@ -243,8 +250,13 @@ impl WeightGradPlan {
     /// # Panics
     /// If a dimension is 0 or the groups do not divide the channels.
     pub fn new(dims: &ConvDims, level: Level, threads: usize) -> WeightGradPlan {
+        let choice = choice::choose(dims, dims.output, dims.c, dims.k, level);
+        WeightGradPlan::with(choice, dims, level, threads)
+    }
+
+    fn with(choice: Choice, dims: &ConvDims, level: Level, threads: usize) -> WeightGradPlan {
         dims.check();
-        let algo = WeightAlgo::choose(dims, level);
+        let algo = WeightAlgo::new(choice, dims, level);
         let workspace_len = each_weight!(&algo, a => a.workspace_len(threads));
         WeightGradPlan { algo, threads, workspace_len }
     }
