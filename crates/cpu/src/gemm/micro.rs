@@ -1,8 +1,8 @@
 //! The register kernels: a tile of sums held in vector registers while the reduction runs.
 //!
 //! [`BlockProduct`] broadcasts the left side along its rows: forward products. [`OuterProduct`] has
-//! the reduction as the slow axis of both sides: weight gradients. Both work on whole tiles: their
-//! callers pad scratch so that a tile over the edge reads and writes memory that exists.
+//! the reduction as the slow axis of both sides: weight gradients. Both work on whole tiles: a tile over
+//! the edge reads rows behind the last one, so their callers see to it that these exist.
 
 use crate::simd::{Kernel, Level, Simd};
 

@@ -5,10 +5,11 @@
 //! it allocates nothing. The cut into tasks and the order of every sum depend on the dimensions and
 //! the instruction set only, so results are the same bits for any number of threads.
 //!
-//! Kernels of 3x3 with stride 1 go through Winograd's transforms ([`winograd`]), everything else
-//! through packed products ([`implicit`]).
+//! Kernels of 3x3 with stride 1 go through Winograd's transforms, everything else through packed
+//! products that read patches of the input where they lie.
 
 pub mod act;
+mod choice;
 mod epilogue;
 mod geometry;
 mod implicit;
@@ -26,6 +27,7 @@ pub use source::{MAX_PARTS, Part, Pre, Source};
 
 use crate::Cpu;
 use crate::simd::Level;
+use choice::Choice;
 use implicit::Implicit;
 use weight_grad::Pixels;
 use winograd::scheme::{F2, F4};
@@ -122,18 +124,21 @@ macro_rules! each {
 }
 
 impl Algo {
-    fn choose(dims: &ConvDims, direction: Direction, level: Level) -> Algo {
-        let wide = dims.c.min(dims.k) >= 8;
-        if wide
-            && std::env::var("F2").is_ok()
-            && let Some(a) = Winograd::new(dims, direction, level)
-        {
-            return Algo::Winograd2(a);
+    fn choose(dims: &ConvDims, direction: Direction, level: Level) -> Choice {
+        match direction {
+            Direction::Forward => choice::choose(dims, dims.output, dims.c, dims.k, level),
+            Direction::InputGrad => choice::choose(dims, dims.input, dims.k, dims.c, level),
         }
-        if wide && let Some(a) = Winograd::new(dims, direction, level) {
-            return Algo::Winograd4(a);
-        }
-        Algo::Implicit(Implicit::new(dims, direction, level))
+    }
+
+    /// What was chosen, or packed products where the transforms do not apply.
+    fn new(choice: Choice, dims: &ConvDims, direction: Direction, level: Level) -> Algo {
+        let algo = match choice {
+            Choice::Winograd4 => Winograd::new(dims, direction, level).map(Algo::Winograd4),
+            Choice::Winograd2 => Winograd::new(dims, direction, level).map(Algo::Winograd2),
+            Choice::Implicit => None,
+        };
+        algo.unwrap_or_else(|| Algo::Implicit(Implicit::new(dims, direction, level)))
     }
 }
 
@@ -143,7 +148,8 @@ impl ConvPlan {
     /// # Panics
     /// If a dimension is 0 or the groups do not divide the channels.
     pub fn forward(dims: &ConvDims, level: Level, threads: usize) -> ConvPlan {
-        ConvPlan::new(dims, Direction::Forward, level, threads)
+        let choice = Algo::choose(dims, Direction::Forward, level);
+        ConvPlan::new(choice, dims, Direction::Forward, level, threads)
     }
 
     /// The gradient with respect to the input, which is also the transposed convolution: it reads
@@ -152,12 +158,13 @@ impl ConvPlan {
     /// # Panics
     /// As [`ConvPlan::forward`].
     pub fn input_grad(dims: &ConvDims, level: Level, threads: usize) -> ConvPlan {
-        ConvPlan::new(dims, Direction::InputGrad, level, threads)
+        let choice = Algo::choose(dims, Direction::InputGrad, level);
+        ConvPlan::new(choice, dims, Direction::InputGrad, level, threads)
     }
 
-    fn new(dims: &ConvDims, direction: Direction, level: Level, threads: usize) -> ConvPlan {
+    fn new(choice: Choice, dims: &ConvDims, direction: Direction, level: Level, threads: usize) -> ConvPlan {
         dims.check();
-        let algo = Algo::choose(dims, direction, level);
+        let algo = Algo::new(choice, dims, direction, level);
         let (workspace_len, packed_len) = each!(&algo, a => (a.workspace_len(threads), a.packed_len()));
         ConvPlan { algo, threads, workspace_len, packed_len }
     }
@@ -211,18 +218,31 @@ pub struct WeightGradPlan {
 }
 
 enum WeightAlgo {
-    Pixels(Pixels),
-    Winograd(WinogradGrad<F4>),
+    Pixels(Box<Pixels>),
+    Winograd2(WinogradGrad<F2>),
+    Winograd4(WinogradGrad<F4>),
+}
+
+/// Calls a method of whichever algorithm it is.
+macro_rules! each_weight {
+    ($algo:expr, $a:ident => $call:expr) => {
+        match $algo {
+            WeightAlgo::Pixels($a) => $call,
+            WeightAlgo::Winograd2($a) => $call,
+            WeightAlgo::Winograd4($a) => $call,
+        }
+    };
 }
 
 impl WeightAlgo {
-    fn choose(dims: &ConvDims, level: Level) -> WeightAlgo {
-        if dims.c.min(dims.k) >= 8
-            && let Some(a) = WinogradGrad::new(dims, level)
-        {
-            return WeightAlgo::Winograd(a);
-        }
-        WeightAlgo::Pixels(Pixels::new(dims, level))
+    /// What was chosen, or packed products where the transforms do not apply.
+    fn new(choice: Choice, dims: &ConvDims, level: Level) -> WeightAlgo {
+        let algo = match choice {
+            Choice::Winograd4 => WinogradGrad::new(dims, level).map(WeightAlgo::Winograd4),
+            Choice::Winograd2 => WinogradGrad::new(dims, level).map(WeightAlgo::Winograd2),
+            Choice::Implicit => None,
+        };
+        algo.unwrap_or_else(|| WeightAlgo::Pixels(Box::new(Pixels::new(dims, level))))
     }
 }
 
@@ -230,12 +250,14 @@ impl WeightGradPlan {
     /// # Panics
     /// If a dimension is 0 or the groups do not divide the channels.
     pub fn new(dims: &ConvDims, level: Level, threads: usize) -> WeightGradPlan {
+        let choice = choice::choose(dims, dims.output, dims.c, dims.k, level);
+        WeightGradPlan::with(choice, dims, level, threads)
+    }
+
+    fn with(choice: Choice, dims: &ConvDims, level: Level, threads: usize) -> WeightGradPlan {
         dims.check();
-        let algo = WeightAlgo::choose(dims, level);
-        let workspace_len = match &algo {
-            WeightAlgo::Pixels(a) => a.workspace_len(threads),
-            WeightAlgo::Winograd(a) => a.workspace_len(threads),
-        };
+        let algo = WeightAlgo::new(choice, dims, level);
+        let workspace_len = each_weight!(&algo, a => a.workspace_len(threads));
         WeightGradPlan { algo, threads, workspace_len }
     }
 
@@ -258,11 +280,6 @@ impl WeightGradPlan {
         assert!(cpu.pool.threads() <= self.threads, "planned for {} threads", self.threads);
         assert!(workspace.len() >= self.workspace_len, "the workspace needs {} values", self.workspace_len);
         // SAFETY: the caller's promise and the checks above.
-        unsafe {
-            match &self.algo {
-                WeightAlgo::Pixels(a) => a.run(cpu, source, dy, dw, workspace.as_mut_ptr()),
-                WeightAlgo::Winograd(a) => a.run(cpu, source, dy, dw, workspace.as_mut_ptr()),
-            }
-        }
+        unsafe { each_weight!(&self.algo, a => a.run(cpu, source, dy, dw, workspace.as_mut_ptr())) }
     }
 }

@@ -75,22 +75,24 @@ fn random_three(draw: &mut Draw) -> ConvDims {
     dims
 }
 
-fn contexts(level: Level) -> Vec<Cpu> {
-    (1..=3).map(|threads| Cpu { pool: Pool::new(threads), level }).collect()
-}
+/// Relative errors of the forward convolution, and of the gradients of input and weights.
+const TOLERANCE: [f64; 3] = [1e-5, 1e-5, 2e-5];
 
-fn check(dims: &ConvDims, draw: &mut Draw, tolerance: f64) {
+fn check(dims: &ConvDims, draw: &mut Draw, levels: impl Iterator<Item = Level>, choices: &[Option<Choice>]) {
     let case = Case::new(dims, draw);
     let wanted = [case.forward(), case.input_grad(), case.weight_grad()];
-    for level in Level::available() {
-        let runs: Vec<_> = contexts(level)
-            .iter()
-            .map(|cpu| [case.run_forward(cpu), case.run_input_grad(cpu), case.run_weight_grad(cpu)])
-            .collect();
-        for (i, what) in ["forward", "input_grad", "weight_grad"].into_iter().enumerate() {
-            let e = error(&runs[0][i], &wanted[i]);
-            assert!(e <= tolerance, "{what} {level:?} {dims:?} {case:?}: error {e:.2e}");
-            assert!(runs.iter().all(|r| r[i] == runs[0][i]), "{what} {level:?} {dims:?} depends on threads");
+    for level in levels {
+        let contexts: Vec<_> = (1..=3).map(|threads| Cpu { pool: Pool::new(threads), level }).collect();
+        for choice in choices {
+            let runs: Vec<_> = contexts.iter().map(|cpu| case.run_all(cpu, *choice)).collect();
+            for (i, what) in ["forward", "input_grad", "weight_grad"].into_iter().enumerate() {
+                let e = error(&runs[0][i], &wanted[i]);
+                assert!(e <= TOLERANCE[i], "{what} {level:?} {choice:?} {dims:?} {case:?}: error {e:.2e}");
+                assert!(
+                    runs.iter().all(|r| r[i] == runs[0][i]),
+                    "{what} {level:?} {choice:?} {dims:?} depends on threads"
+                );
+            }
         }
     }
 }
@@ -100,16 +102,17 @@ fn any_convolution() {
     let mut draw = Draw(7);
     for _ in 0..100 {
         let dims = random_dims(&mut draw);
-        check(&dims, &mut draw, 1e-5);
+        check(&dims, &mut draw, Level::available(), &[None]);
     }
 }
 
 #[test]
-fn three_by_three() {
+fn three_by_three_by_each_algorithm() {
     let mut draw = Draw(11);
-    for _ in 0..40 {
+    for _ in 0..20 {
         let dims = random_three(&mut draw);
-        check(&dims, &mut draw, 1e-5);
+        let choices = [Choice::Implicit, Choice::Winograd2, Choice::Winograd4].map(Some);
+        check(&dims, &mut draw, Level::available(), &choices);
     }
 }
 
@@ -119,25 +122,24 @@ fn depthwise_and_pointwise() {
     for (c, groups, kernel) in [(24, 24, 3), (40, 1, 1), (64, 1, 1)] {
         let mut dims = ConvDims::square(2, 11, c, c, kernel, 1, kernel / 2);
         dims.groups = groups;
-        check(&dims, &mut draw, 1e-5);
+        check(&dims, &mut draw, Level::available(), &[None]);
     }
 }
 
-/// The shapes of deep layers, which take their own ways through the transforms: relative errors as
-/// promised, at the widest level.
+/// Deep and wide layers, which take their own ways: many channels, few outputs, long rows.
 #[test]
-fn deep_layers() {
+fn shapes_of_networks() {
     let mut draw = Draw(17);
-    for (c, k, size) in [(256, 192, 8), (48, 512, 6), (512, 256, 4)] {
-        let dims = ConvDims::square(1, size, c, k, 3, 1, 1);
-        let case = Case::new(&dims, &mut draw);
-        let runs: Vec<_> = contexts(Level::detect())
-            .iter()
-            .map(|cpu| [case.run_forward(cpu), case.run_input_grad(cpu), case.run_weight_grad(cpu)])
-            .collect();
-        assert!(runs.iter().all(|r| *r == runs[0]), "{dims:?} depends on threads");
-        assert!(error(&runs[0][0], &case.forward()) <= 1e-5, "forward {dims:?}");
-        assert!(error(&runs[0][1], &case.input_grad()) <= 1e-5, "input_grad {dims:?}");
-        assert!(error(&runs[0][2], &case.weight_grad()) <= 2e-5, "weight_grad {dims:?}");
+    for (n, c, k, size) in [
+        (1, 256, 192, 8),
+        (2, 48, 512, 6),
+        (1, 512, 256, 4),
+        (1, 2, 64, 40),
+        (1, 64, 1, 40),
+        (1, 16, 16, 150),
+    ] {
+        let dims = ConvDims::square(n, size, c, k, 3, 1, 1);
+        let choices = if size > 8 { vec![None] } else { vec![Some(Choice::Winograd4)] };
+        check(&dims, &mut draw, std::iter::once(Level::detect()), &choices);
     }
 }

@@ -234,23 +234,25 @@ impl Case {
         out.chunks(stride).flat_map(|p| &p[..channels]).copied().collect()
     }
 
-    pub fn run_forward(&self, cpu: &Cpu) -> Vec<f32> {
-        let plan = ConvPlan::forward(&self.dims, cpu.level, cpu.pool.threads());
-        self.run(cpu, &plan, &self.source(), 0, self.dims.k, self.dims.output)
-    }
-
-    pub fn run_input_grad(&self, cpu: &Cpu) -> Vec<f32> {
-        let plan = ConvPlan::input_grad(&self.dims, cpu.level, cpu.pool.threads());
-        let dy = Source::plain(self.dy.as_ptr(), self.dims.k);
-        self.run(cpu, &plan, &dy, 1, self.dims.c, self.dims.input)
-    }
-
-    pub fn run_weight_grad(&self, cpu: &Cpu) -> Vec<f32> {
-        let plan = WeightGradPlan::new(&self.dims, cpu.level, cpu.pool.threads());
-        let mut workspace = vec![f32::NAN; plan.workspace_len];
+    /// The forward convolution and both gradients, by what is chosen or by `choice`.
+    pub fn run_all(&self, cpu: &Cpu, choice: Option<Choice>) -> [Vec<f32>; 3] {
+        let (dims, level, threads) = (&self.dims, cpu.level, cpu.pool.threads());
+        let plan = |direction: Direction| match choice {
+            Some(choice) => ConvPlan::new(choice, dims, direction, level, threads),
+            None if direction == Direction::Forward => ConvPlan::forward(dims, level, threads),
+            None => ConvPlan::input_grad(dims, level, threads),
+        };
+        let weights = match choice {
+            Some(choice) => WeightGradPlan::with(choice, dims, level, threads),
+            None => WeightGradPlan::new(dims, level, threads),
+        };
+        let y = self.run(cpu, &plan(Direction::Forward), &self.source(), 0, dims.k, dims.output);
+        let dy = Source::plain(self.dy.as_ptr(), dims.k);
+        let dx = self.run(cpu, &plan(Direction::InputGrad), &dy, 1, dims.c, dims.input);
+        let mut workspace = vec![f32::NAN; weights.workspace_len];
         let mut dw = vec![f32::NAN; self.weights.len()];
         // SAFETY: the tensors of a case have the shapes of its dimensions.
-        unsafe { plan.run(cpu, &self.source(), self.dy.as_ptr(), dw.as_mut_ptr(), &mut workspace) };
-        dw
+        unsafe { weights.run(cpu, &self.source(), self.dy.as_ptr(), dw.as_mut_ptr(), &mut workspace) };
+        [y, dx, dw]
     }
 }

@@ -18,7 +18,7 @@ use crate::simd::{Kernel, Level, Simd};
 use std::marker::PhantomData;
 
 /// Values of transformed input and gradient at a time.
-const CHUNK_VALUES: usize = 3 << 19;
+const CHUNK_VALUES: usize = 2 << 20;
 /// A gradient of more points than this is made some output channels at a time.
 const LARGE_SUMS: usize = 1 << 20;
 /// Output channels at a time if so.

@@ -1,0 +1,42 @@
+//! Which algorithm a convolution takes, from an estimate of its work.
+//!
+//! The unit is one multiplication of one lane. Transforms and reading weights are counted in it
+//! with factors that were measured; they need not be exact, since the costs of the algorithms
+//! differ by much more wherever it matters.
+
+use super::ConvDims;
+use crate::gemm::dots;
+use crate::simd::Level;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Implicit,
+    Winograd2,
+    Winograd4,
+}
+
+/// What it takes to read one weight that is not in a near cache.
+const WEIGHT: usize = 8;
+
+/// The cheapest for dimensions that Winograd's transforms apply to, reading `c` channels and writing `k`.
+pub(super) fn choose(dims: &ConvDims, output: [usize; 3], c: usize, k: usize, level: Level) -> Choice {
+    let lanes = level.lanes();
+    let [z, y, x] = output;
+    let planes = dims.n * z;
+    let (wide_c, wide_k) = (c.next_multiple_of(lanes), k.next_multiple_of(lanes));
+    let taps = dims.kernel[0];
+    let winograd = |out: usize, points: usize, transform: usize| {
+        let tiles = planes * y.div_ceil(out) * x.div_ceil(out);
+        let multiply = points * taps * wide_c * wide_k;
+        tiles * (multiply + transform * (taps * wide_c + wide_k)) + WEIGHT * multiply
+    };
+    // A dot product loads both of its sides.
+    let columns = if k <= dots::MAX_COLUMNS { 2 * k } else { wide_k };
+    let implicit = (planes * y * x + WEIGHT) * 9 * taps * c * columns;
+    let costs = [
+        (winograd(4, 36, 230), Choice::Winograd4),
+        (winograd(2, 16, 75), Choice::Winograd2),
+        (implicit, Choice::Implicit),
+    ];
+    costs.into_iter().min_by_key(|(cost, _)| *cost).map_or(Choice::Implicit, |(_, choice)| choice)
+}
