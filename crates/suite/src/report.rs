@@ -68,8 +68,11 @@ impl Checks {
 }
 
 /// L2 norm of the difference over the L2 norm of `truth`, or over `floor` where that is larger. Values
-/// that are not numbers are an infinite error.
+/// that are not numbers, or not as many, are an infinite error.
 pub fn relative_error(got: &[f64], truth: &[f64], floor: f64) -> f64 {
+    if got.len() != truth.len() {
+        return f64::INFINITY;
+    }
     let square = |it: &mut dyn Iterator<Item = f64>| it.map(|x| x * x).sum::<f64>();
     let difference = square(&mut got.iter().zip(truth).map(|(a, b)| a - b)).sqrt();
     let size = square(&mut truth.iter().copied()).sqrt().max(floor);

@@ -12,12 +12,27 @@ use clearshot_suite::{Result, op, train, unet2d};
 /// Kinds that the suite has no runner for yet.
 const LATER: &[&str] = &["schedule", "sampler", "network", "metric"];
 
-fn run(case: &Case, engine: Engine) -> Result<Checks> {
-    match case.kind.as_str() {
-        "op" => op::run(case, engine),
-        "unet2d" => unet2d::run(case, engine),
-        "train" => train::run(case, engine),
-        other => Err(format!("unknown kind `{other}`").into()),
+/// What runs a case of each kind.
+const RUNNERS: &[(&str, Runner)] = &[("op", op::run), ("unet2d", unet2d::run), ("train", train::run)];
+
+type Runner = fn(&Case, Engine) -> Result<Checks>;
+
+fn run(case: &Case, report: &mut Report) {
+    let kind = case.kind.as_str();
+    let Some((_, runner)) = RUNNERS.iter().find(|(k, _)| *k == kind) else {
+        if LATER.contains(&kind) {
+            report.not_covered(kind);
+        } else {
+            report.case("none", kind, &case.name, Err(format!("unknown kind `{kind}`").into()));
+        }
+        return;
+    };
+    for &engine in ENGINES {
+        if engine.takes(kind) {
+            report.case(engine.name(), kind, &case.name, runner(case, engine));
+        } else {
+            report.skip(engine.name(), kind);
+        }
     }
 }
 
@@ -27,19 +42,7 @@ fn every_case_matches_its_peer() {
     let found = case::find(&root).unwrap();
     assert!(!found.cases.is_empty(), "no cases below {}", root.display());
     let mut report = Report::default();
-    for case in &found.cases {
-        if LATER.contains(&case.kind.as_str()) {
-            report.not_covered(&case.kind);
-            continue;
-        }
-        for &engine in ENGINES {
-            if engine.takes(&case.kind) {
-                report.case(engine.name(), &case.kind, &case.name, run(case, engine));
-            } else {
-                report.skip(engine.name(), &case.kind);
-            }
-        }
-    }
+    found.cases.iter().for_each(|case| run(case, &mut report));
     let failed = report.finish();
     assert_eq!(failed, 0, "cases failed; each is named above");
 }

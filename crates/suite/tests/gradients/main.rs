@@ -5,6 +5,8 @@
 //! order in two step sizes, combined to fourth. Where the two disagree the loss has a kink between the
 //! points (a maximum that changes sides, an absolute value near zero) and the direction is left out;
 //! that may happen rarely, which is checked, as is that every operation occurred.
+//!
+//! The same graphs, with their gradients, are also given to every other engine.
 
 mod draw;
 mod moves;
@@ -13,7 +15,9 @@ use clearshot_graph::grad::{GradError, grad};
 use clearshot_graph::ops::{Binary, Op, PadMode, Pool, Reduce, Unary};
 use clearshot_graph::reference::{Precision, run};
 use clearshot_graph::{Array, Builder, Graph, Type, Value};
-use clearshot_suite::report::say;
+use clearshot_suite::engine::Engine;
+use clearshot_suite::report::{relative_error, say};
+use clearshot_tensor::DType;
 use draw::{Draw, Drawing};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -168,6 +172,42 @@ fn expected_labels() -> BTreeSet<String> {
     ];
     all.extend(plain.map(String::from));
     all.into_iter().collect()
+}
+
+/// Norms below this are as good as zero: what f32 leaves of sums that cancel.
+const SMALL: f64 = 1e-2;
+/// The relative error that kernels in f32 may have beside f64, on graphs this small.
+const KERNELS: f64 = 2e-4;
+
+#[test]
+fn engines_agree_on_random_graphs() {
+    for seed in 0..GRAPHS {
+        let Case { graph, values, .. } = case(seed);
+        // Kernels have no f64.
+        if graph.nodes.iter().any(|n| n.outs.iter().any(|t| t.dtype == DType::F64)) {
+            continue;
+        }
+        // What kernels are given is f32, so that is what the truth starts from.
+        let values: BTreeMap<String, Array> =
+            values.into_iter().map(|(k, v)| (k, v.map(|x| f64::from(x as f32)))).collect();
+        let truth = run(&graph, &mut values.clone(), Precision::F64).unwrap();
+        for engine in [Engine::Fused, Engine::CpuPlain, Engine::Cpu] {
+            let mut session = engine.open(graph.clone()).unwrap();
+            for (name, value) in &values {
+                session.set(name, &value.to_tensor(DType::F32)).unwrap();
+            }
+            session.run().unwrap();
+            for (name, truth) in &truth {
+                let got = session.get(name).unwrap().to_f64();
+                let error = relative_error(&got, &truth.data, SMALL);
+                assert!(
+                    error < KERNELS,
+                    "seed {seed}, {name} by {}: error {error:e}\n{graph}",
+                    engine.name()
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -36,6 +36,9 @@ pub(in super::super) fn absorb(mut graph: Graph, target: &Target) -> Graph {
 fn embedding(graph: &mut Graph, uses: &Uses, i: usize, priority: &mut Vec<f64>) -> bool {
     let [a, b] = [graph.nodes[i].inputs[0], graph.nodes[i].inputs[1]];
     let y = graph.nodes[i].outs[0].shape;
+    if y.rank() < 2 {
+        return false;
+    }
     let (n, k) = (y[0], y.channels());
     let fits = |conv: Value, e: Value| {
         let Op::Conv(c) = graph.op(conv) else { return false };
