@@ -1,12 +1,36 @@
 //! The activations as types, so that a kernel is compiled for each.
 
-use crate::simd::Simd;
+use crate::simd::{Portable, Simd};
 use crate::vmath;
+use std::any::TypeId;
 
 /// A function and its derivative, both of u.
 pub trait Act: Copy {
     fn value<S: Simd>(self, s: S, u: S::V) -> S::V;
     fn slope<S: Simd>(self, s: S, u: S::V) -> S::V;
+}
+
+/// The value of an activation. Portable code calls it instead of containing it: its arrays compile
+/// slowly, and nothing is lost that such a machine would notice.
+#[inline(always)]
+pub fn value<S: Simd, A: Act>(s: S, act: A, u: S::V) -> S::V {
+    if TypeId::of::<S>() == TypeId::of::<Portable>() { value_apart(s, act, u) } else { act.value(s, u) }
+}
+
+/// The slope of an activation, as [`value`].
+#[inline(always)]
+pub fn slope<S: Simd, A: Act>(s: S, act: A, u: S::V) -> S::V {
+    if TypeId::of::<S>() == TypeId::of::<Portable>() { slope_apart(s, act, u) } else { act.slope(s, u) }
+}
+
+#[inline(never)]
+fn value_apart<S: Simd, A: Act>(s: S, act: A, u: S::V) -> S::V {
+    act.value(s, u)
+}
+
+#[inline(never)]
+fn slope_apart<S: Simd, A: Act>(s: S, act: A, u: S::V) -> S::V {
+    act.slope(s, u)
 }
 
 /// Defines a type for an activation out of expressions in `s` and `u`.
