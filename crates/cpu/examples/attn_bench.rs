@@ -1,8 +1,12 @@
 //! Times attention and the norms at the sizes of our networks: best of many, in milliseconds.
-//! `attn_bench [threads] [filter]`.
+//! `attn_bench [threads] [part of a case's name]`.
 
 use clearshot_cpu::Cpu;
 use clearshot_cpu::kernels::attention::*;
+use clearshot_cpu::kernels::norm;
+use clearshot_cpu::kernels::norm::{
+    Affine, GradInputs, NormAct, NormDims, NormGradients, Part, PartGradients,
+};
 use std::time::Instant;
 
 fn noise(n: usize, seed: u32) -> Vec<f32> {
@@ -27,7 +31,11 @@ fn best(mut f: impl FnMut()) -> f64 {
     best
 }
 
-fn attention(cpu: &Cpu, batch: usize, s: usize, heads: usize, d: usize) {
+fn attention(cpu: &Cpu, filter: &str, batch: usize, s: usize, heads: usize, d: usize) {
+    let name = format!("attn B{batch} S{s} H{heads} D{d}");
+    if !name.contains(filter) {
+        return;
+    }
     let dims = AttentionDims { batch, heads, sq: s, sk: s, d, dv: d, scale: (d as f32).powf(-0.5) };
     let c = heads * d;
     let n = batch * s * c;
@@ -60,11 +68,39 @@ fn attention(cpu: &Cpu, batch: usize, s: usize, heads: usize, d: usize) {
         )
     });
     let work = (batch * heads * s * s * d) as f64 / 1e6;
-    println!(
-        "attn B{batch} S{s} H{heads} D{d}: fwd {f:.3} ms {:.0} GF/s  bwd {b:.3} ms {:.0} GF/s",
-        4.0 * work / f,
-        10.0 * work / b
-    );
+    println!("{name}: fwd {f:.3} ms {:.0} GF/s  bwd {b:.3} ms {:.0} GF/s", 4.0 * work / f, 10.0 * work / b);
+}
+
+fn group_norm(cpu: &Cpu, filter: &str, n: usize, s: usize, c: usize, groups: usize, act: NormAct) {
+    let name = format!("norm N{n} S{s} C{c} G{groups} {act:?}");
+    if !name.contains(filter) {
+        return;
+    }
+    let dims = NormDims { n, s, c, groups };
+    let len = n * s * c;
+    let (x, dy, gamma, beta) = (noise(len, 1), noise(len, 2), noise(c, 3), noise(c, 4));
+    let (mut y, mut dx) = (vec![0.0; len], vec![0.0; len]);
+    let (mut stats, mut dgamma, mut dbeta) = (vec![0.0; n * groups * 2], vec![0.0; c], vec![0.0; c]);
+    let threads = cpu.pool.threads();
+    let words = norm::forward_workspace(&dims, threads).max(norm::grad_workspace(&dims, threads));
+    let mut workspace = vec![0.0; words];
+    let parts = [Part { data: &x, channels: c, stride: c }];
+    let affine = Affine { gamma: Some(&gamma), beta: Some(&beta), film: None };
+    let f = best(|| {
+        norm::forward(cpu, &dims, &parts, &affine, 1e-5, act, &mut stats, &mut y, &mut workspace);
+    });
+    let b = best(|| {
+        let inputs = GradInputs { parts: &parts, stats: &stats, affine, act, dy: &dy, addend: None };
+        let gradients = NormGradients {
+            dx: Some(PartGradients::Whole(&mut dx)),
+            dgamma: Some(&mut dgamma),
+            dbeta: Some(&mut dbeta),
+            ..Default::default()
+        };
+        norm::grad(cpu, &dims, &inputs, gradients, &mut workspace);
+    });
+    let mb = len as f64 * 4e-6;
+    println!("{name}: fwd {f:.3} ms {:.0} GB/s  bwd {b:.3} ms {:.0} GB/s", 3.0 * mb / f, 5.0 * mb / b);
 }
 
 fn main() {
@@ -72,18 +108,25 @@ fn main() {
     let threads = args.next().and_then(|a| a.parse().ok()).unwrap_or(2);
     let filter = args.next().unwrap_or_default();
     let cpu = Cpu::new(threads);
-    if "attn".contains(&filter) {
-        for (b, s, h, d) in [
-            (1, 1024, 4, 64),
-            (1, 4096, 4, 64),
-            (8, 256, 8, 8),
-            (1, 1024, 32, 8),
-            (1, 256, 4, 64),
-            (1, 1024, 4, 32),
-            (1, 1024, 4, 128),
-            (1, 1024, 8, 16),
-        ] {
-            attention(&cpu, b, s, h, d);
-        }
+    for (b, s, h, d) in [
+        (1, 1024, 4, 64),
+        (1, 4096, 4, 64),
+        (8, 256, 8, 8),
+        (1, 1024, 32, 8),
+        (1, 256, 4, 64),
+        (1, 1024, 4, 32),
+        (1, 1024, 4, 128),
+        (1, 1024, 8, 16),
+    ] {
+        attention(&cpu, &filter, b, s, h, d);
+    }
+    for (n, s, c, groups) in
+        [(1, 16384, 64, 32), (1, 4096, 128, 32), (1, 1024, 512, 32), (8, 4096, 128, 32), (8, 4096, 64, 64)]
+    {
+        group_norm(&cpu, &filter, n, s, c, groups, NormAct::Silu);
+    }
+    group_norm(&cpu, &filter, 16384, 1, 256, 1, NormAct::Identity);
+    for (c, groups) in [(1, 1), (3, 1), (8, 4)] {
+        group_norm(&cpu, &filter, 1, 262144 / c, c, groups, NormAct::Silu);
     }
 }

@@ -1,7 +1,7 @@
 //! The forward pass: an online softmax over blocks of keys, for a few tiles of queries at a time.
 
 use super::tile::{Left, Right, Sink, WIDEST, load, multiply, width};
-use super::{AttentionDims, Rows, RowsMut, pack};
+use super::{ALIGN, AttentionDims, Rows, RowsMut, aligned, pack};
 use crate::Cpu;
 use crate::pool::Shares;
 use crate::simd::{Kernel, Simd};
@@ -29,7 +29,7 @@ fn scratch(dims: &AttentionDims) -> usize {
 
 /// The length of the workspace of [`forward`].
 pub fn forward_workspace(dims: &AttentionDims, threads: usize) -> usize {
-    threads * scratch(dims)
+    ALIGN + threads * scratch(dims)
 }
 
 /// `o = softmax(scale q k^T) v` for each image and head, and `lse` [batch, heads, sq], the natural
@@ -55,7 +55,7 @@ pub fn forward(
     assert_eq!(lse.len(), dims.planes() * dims.sq);
     assert!(workspace.len() >= forward_workspace(dims, cpu.pool.threads()));
 
-    let (lse, workspace) = (Shares(lse.as_mut_ptr()), Shares(workspace.as_mut_ptr()));
+    let (lse, workspace) = (Shares(lse.as_mut_ptr()), Shares(aligned(workspace).as_mut_ptr()));
     let size = chunk(dims);
     let chunks = dims.sq.div_ceil(size);
     cpu.pool.run(dims.planes() * chunks, |worker, task| {
