@@ -3,8 +3,9 @@
 //! [`Act`] is the choice as a value. Kernels whose inner loop should not branch on it use the types
 //! below through `with_act!`, so that they are compiled for each.
 
-use crate::simd::Simd;
+use crate::simd::{Portable, Simd};
 use crate::vmath;
+use std::any::TypeId;
 
 /// Calls `$body` with `$a` bound to the type of the activation `$act`.
 macro_rules! with_act {
@@ -80,6 +81,29 @@ impl Act {
 pub trait Activation: Copy {
     fn value<S: Simd>(self, s: S, u: S::V) -> S::V;
     fn slope<S: Simd>(self, s: S, u: S::V) -> S::V;
+}
+
+/// The value of an activation. Portable code calls it instead of containing it: its arrays compile
+/// slowly, and nothing is lost that such a machine would notice.
+#[inline(always)]
+pub fn value<S: Simd, A: Activation>(s: S, act: A, u: S::V) -> S::V {
+    if TypeId::of::<S>() == TypeId::of::<Portable>() { value_apart(s, act, u) } else { act.value(s, u) }
+}
+
+/// The slope of an activation, as [`value`].
+#[inline(always)]
+pub fn slope<S: Simd, A: Activation>(s: S, act: A, u: S::V) -> S::V {
+    if TypeId::of::<S>() == TypeId::of::<Portable>() { slope_apart(s, act, u) } else { act.slope(s, u) }
+}
+
+#[inline(never)]
+fn value_apart<S: Simd, A: Activation>(s: S, act: A, u: S::V) -> S::V {
+    act.value(s, u)
+}
+
+#[inline(never)]
+fn slope_apart<S: Simd, A: Activation>(s: S, act: A, u: S::V) -> S::V {
+    act.slope(s, u)
 }
 
 /// Defines a type for an activation out of expressions in `s` and `u`.

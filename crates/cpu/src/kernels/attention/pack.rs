@@ -72,18 +72,34 @@ pub unsafe fn transpose_out(
     }
 }
 
-/// A 4 x 4 block, transposed and multiplied.
+/// A 4 x 4 block, transposed and multiplied. Left to itself the compiler moves value by value.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn quad(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize, factor: f32) {
-    // SAFETY: the caller's promise; arrays have the alignment of f32.
+    use std::arch::x86_64::*;
+    // SAFETY: the caller's promise; SSE is part of every x86-64.
     unsafe {
-        let mut r = [[0.0; 4]; 4];
+        let f = _mm_set1_ps(factor);
+        let mut r = [f; 4];
         for i in 0..4 {
-            r[i] = from.add(i * from_stride).cast::<[f32; 4]>().read();
+            r[i] = _mm_mul_ps(_mm_loadu_ps(from.add(i * from_stride)), f);
         }
+        let [mut a, mut b, mut c, mut d] = r;
+        _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
+        for (i, column) in [a, b, c, d].into_iter().enumerate() {
+            _mm_storeu_ps(to.add(i * to_stride), column);
+        }
+    }
+}
+
+/// A 4 x 4 block, transposed and multiplied.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+unsafe fn quad(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize, factor: f32) {
+    for i in 0..4 {
         for c in 0..4 {
-            let column = [r[0][c] * factor, r[1][c] * factor, r[2][c] * factor, r[3][c] * factor];
-            to.add(c * to_stride).cast::<[f32; 4]>().write(column);
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(c * to_stride + i) = *from.add(i * from_stride + c) * factor };
         }
     }
 }

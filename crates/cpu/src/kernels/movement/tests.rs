@@ -84,3 +84,11 @@ fn pads_and_their_gradients() {
         check(&Op::Pad(pad(&[], mode)), &[Operand::scalar(2.0)], &[], 0.0);
     }
 }
+
+#[test]
+fn nothing_to_move() {
+    let none = Operand::normal([3, 0, 4], 1);
+    check(&Op::Transpose(Transpose::new(&[2, 0, 1])), std::slice::from_ref(&none), &[], 0.0);
+    check(&Op::Broadcast(Shape::from([2, 3, 0, 4])), std::slice::from_ref(&none), &[], 0.0);
+    check(&Op::Concat(Concat { axis: 1 }), &[none.clone(), none], &[], 0.0);
+}

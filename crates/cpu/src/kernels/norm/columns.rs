@@ -4,7 +4,7 @@
 //! cut lanes load zeros, so that they add nothing to sums.
 
 use super::grid::Span;
-use crate::act::Activation;
+use crate::act::{self, Activation};
 use crate::simd::Simd;
 
 /// A matrix of rows `stride` values apart.
@@ -174,7 +174,7 @@ impl<S: Simd, A: Activation> Step<S> for Apply<A> {
             let x = load::<S, FULL>(s, self.x.row(row).add(c), n);
             let a = load::<S, FULL>(s, self.a.add(c), n);
             let u = s.fma(x, a, load::<S, FULL>(s, self.b.add(c), n));
-            store::<S, FULL>(s, self.y.row(row).add(c), self.act.value(s, u), n);
+            store::<S, FULL>(s, self.y.row(row).add(c), act::value(s, self.act, u), n);
         }
     }
 }
@@ -201,7 +201,7 @@ impl<S: Simd, A: Activation> Step<S> for Sums<A> {
             let x = load::<S, FULL>(s, self.x.row(row).add(c), n);
             let a = load::<S, FULL>(s, self.a.add(c), n);
             let u = s.fma(x, a, load::<S, FULL>(s, self.b.add(c), n));
-            let du = s.mul(load::<S, FULL>(s, self.dy.row(row).add(c), n), self.act.slope(s, u));
+            let du = s.mul(load::<S, FULL>(s, self.dy.row(row).add(c), n), act::slope(s, self.act, u));
             let away = s.sub(x, load::<S, FULL>(s, self.mean.add(c), n));
             let (p, q) = (self.du_sum.add(c), self.dux_sum.add(c));
             store::<S, FULL>(s, p, s.add(load::<S, FULL>(s, p, n), du), n);

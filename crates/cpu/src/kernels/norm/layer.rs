@@ -3,7 +3,7 @@
 
 use super::Affine;
 use super::columns::{Step, load, store};
-use crate::act::Activation;
+use crate::act::{self, Activation};
 use crate::simd::Simd;
 
 /// How x becomes u: the statistics, and what is multiplied and added for each channel. Null
@@ -97,7 +97,7 @@ impl<S: Simd, A: Activation> Step<S> for Apply<S, A> {
         unsafe {
             let at = self.terms.at::<FULL>(s, load::<S, FULL>(s, self.x.add(c), n), c, n);
             let u = self.terms.value::<FULL>(s, &at, c, n);
-            store::<S, FULL>(s, self.y.add(c), self.act.value(s, u), n);
+            store::<S, FULL>(s, self.y.add(c), act::value(s, self.act, u), n);
         }
     }
 }
@@ -172,7 +172,7 @@ impl<S: Simd> Slopes<S> {
         unsafe {
             let at = self.terms.at::<FULL>(s, load::<S, FULL>(s, self.x.add(c), n), c, n);
             let u = self.terms.value::<FULL>(s, &at, c, n);
-            let du = s.mul(load::<S, FULL>(s, self.dy.add(c), n), act.slope(s, u));
+            let du = s.mul(load::<S, FULL>(s, self.dy.add(c), n), act::slope(s, act, u));
             let inner = s.mul(du, at.factor);
             let dhat = s.mul(inner, at.gamma);
             sums.one = s.add(sums.one, dhat);

@@ -280,6 +280,9 @@ fn check(problem: &Problem, level: Level) {
     }
 }
 
+/// Images, pixels, groups, and the parts' channels and gaps.
+type Shape = (usize, usize, usize, &'static [(usize, usize)]);
+
 const ACTS: [Act; 9] = [
     Act::Identity,
     Act::Silu,
@@ -314,7 +317,7 @@ fn every_option() {
 
 #[test]
 fn shapes() {
-    let list: &[(usize, usize, usize, &[(usize, usize)])] = &[
+    let list: &[Shape] = &[
         (1, 1000, 1, &[(1, 0)]),
         (2, 77, 2, &[(2, 0)]),
         (3, 33, 1, &[(3, 0)]),
@@ -390,7 +393,7 @@ fn a_mean_far_above_the_deviation() {
 
 #[test]
 fn the_same_bits_for_any_number_of_threads() {
-    let list: [(usize, usize, usize, &[(usize, usize)]); 4] = [
+    let list: [Shape; 4] = [
         (2, 5000, 4, &[(16, 0)]),
         (1, 3000, 8, &[(24, 0), (40, 0)]),
         (2000, 1, 1, &[(64, 0)]),

@@ -171,3 +171,9 @@ fn casts() {
     check(&Op::Cast(DType::F32), &[x], &[Some(0)], 0.0);
     check(&Op::Cast(DType::F32), &[Operand::whole([33], |i| i as i32 - 16)], &[Some(0)], 0.0);
 }
+
+#[test]
+fn no_elements() {
+    let (x, row) = (Operand::normal([3, 0, 4], 1), Operand::normal([4], 2));
+    check(&Op::Binary(Binary::Add), &[x, row], &[Some(0)], CLOSE);
+}

@@ -1,8 +1,8 @@
 //! `[A, R, K] -> [A, K]`: sums of columns.
 //!
+//! Rows stream through in the order of memory, four at a time, into sums that stay in the L1 cache.
 //! Where K is small, several rows are seen as one long row, so that vectors are full; the long row's
-//! sums are folded at the end. A sum over the last axis is the case K = 1. Rows stream through in the
-//! order of memory, four at a time, into sums that stay in the L1 cache.
+//! sums are folded at the end. Where K is 1, a column is one run and is summed as such.
 
 use crate::Cpu;
 use crate::kernels::span::{self, vectors};
@@ -122,7 +122,9 @@ impl Kernel for Blocks<'_> {
             unsafe {
                 let x = self.x.at((outer * c.rows + row) * c.columns + column);
                 let to = self.to.at(block * c.columns + column);
-                if c.fold > 1 {
+                if c.columns == 1 {
+                    *to = (line(s, self.squares, x, rows) * self.scale) as f32;
+                } else if c.fold > 1 {
                     folded(s, self.squares, self.scale, c, x, rows, to);
                 } else if self.squares {
                     tall::<S, true>(s, self.scale, x, c.columns, rows, width, to);
@@ -178,6 +180,29 @@ unsafe fn tall<S: Simd, const SQUARES: bool>(
             vectors!(S, width, at => at.store(s, to, s.mul(k, at.load(s, to))));
         }
     }
+}
+
+/// The sum of a run.
+#[inline(always)]
+unsafe fn line<S: Simd>(s: S, squares: bool, x: *const f32, n: usize) -> f64 {
+    let zero = s.splat(0.0);
+    let mut sums = [zero; 4];
+    let mut i = 0;
+    // SAFETY: the caller's run of n values.
+    unsafe {
+        while i + 4 * S::LANES <= n {
+            for (k, sum) in sums.iter_mut().enumerate() {
+                let v = s.load(x.add(i + k * S::LANES));
+                *sum = if squares { s.fma(v, v, *sum) } else { s.add(*sum, v) };
+            }
+            i += 4 * S::LANES;
+        }
+        vectors!(S, n - i, at => {
+            let v = at.load(s, x.add(i));
+            sums[0] = if squares { s.fma(v, v, sums[0]) } else { s.add(sums[0], v) }
+        });
+    }
+    f64::from(s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))))
 }
 
 /// As [`tall`] for few columns without gaps: `fold` rows at a time.

@@ -52,3 +52,10 @@ fn softmax() {
     let masked = Operand::new([2, 40], |i| if i % 3 == 0 { f64::NEG_INFINITY } else { 0.1 * i as f64 });
     check(&Op::Softmax, &[masked], &[Some(0)], CLOSE);
 }
+
+#[test]
+fn no_rows_sum_to_zero() {
+    for axes in [&[0][..], &[0, 1], &[1]] {
+        check(&Op::Reduce(Reduce::new(ReduceKind::Sum, axes)), &[Operand::normal([0, 4], 1)], &[], CLOSE);
+    }
+}
