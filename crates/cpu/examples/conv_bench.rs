@@ -4,7 +4,8 @@
 //! `conv_bench [threads] [only lines that contain this]`
 
 use clearshot_cpu::Cpu;
-use clearshot_cpu::kernels::conv::{Act, ConvDims, ConvPlan, Epilogue, Part, Pre, Source, WeightGradPlan};
+use clearshot_cpu::act::Act;
+use clearshot_cpu::kernels::conv::{ConvDims, ConvPlan, Epilogue, Part, Pre, Source, WeightGradPlan};
 use clearshot_cpu::kernels::matmul::{MatmulDims, MatmulPlan};
 use std::time::{Duration, Instant};
 

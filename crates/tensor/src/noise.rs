@@ -95,16 +95,19 @@ pub fn unit(word: u32) -> f32 {
     ((word >> 9) as f32 + 0.5) * (1.0 / 8_388_608.0)
 }
 
-/// Box-Muller on two pairs of words.
+/// Box-Muller: two normal values from two words.
+#[inline(always)]
+pub fn normal_pair(a: u32, b: u32) -> (f32, f32) {
+    let radius = (-2.0 * ln_unit(unit(a))).sqrt();
+    let (sin, cos) = sin_cos_turn(unit(b));
+    (radius * cos, radius * sin)
+}
+
+/// The four normal values of a block.
 #[inline(always)]
 pub fn normals(words: [u32; 4]) -> [f32; 4] {
-    let pair = |a: u32, b: u32| {
-        let radius = (-2.0 * ln_unit(unit(a))).sqrt();
-        let (sin, cos) = sin_cos_turn(unit(b));
-        (radius * cos, radius * sin)
-    };
-    let (a, b) = pair(words[0], words[1]);
-    let (c, d) = pair(words[2], words[3]);
+    let (a, b) = normal_pair(words[0], words[1]);
+    let (c, d) = normal_pair(words[2], words[3]);
     [a, b, c, d]
 }
 
@@ -139,12 +142,17 @@ fn sin_cos_turn(u: f32) -> (f32, f32) {
     let c = c.mul_add(z, 4.166_664_6e-2);
     let c = c.mul_add(z, -0.5);
     let c = c.mul_add(z, 1.0);
-    match quarter as i32 & 3 {
-        0 => (s, c),
-        1 => (c, -s),
-        2 => (-s, -c),
-        _ => (-c, s),
-    }
+    // SAFETY: a whole number from 0 to 4. (The checked conversion keeps loops from becoming vectors.)
+    let turns: i32 = unsafe { quarter.to_int_unchecked() };
+    // Quarter turns exchange the two and change signs; without branches, for the same reason.
+    let (sin, cos) = if turns & 1 == 0 { (s, c) } else { (c, s) };
+    (flip(sin, turns), flip(cos, turns + 1))
+}
+
+/// x, with the other sign where bit 1 of `turns` is set.
+#[inline(always)]
+fn flip(x: f32, turns: i32) -> f32 {
+    f32::from_bits(x.to_bits() ^ (turns as u32 & 2) << 30)
 }
 
 #[cfg(test)]

@@ -403,8 +403,8 @@ impl MatmulPlan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conv::Act;
     use super::*;
+    use crate::act::Act;
     use crate::pool::Pool;
 
     fn values(seed: u64, len: usize) -> Vec<f32> {

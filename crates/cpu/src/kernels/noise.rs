@@ -4,8 +4,6 @@
 //! vectors of the level. Fused multiply-adds are part of the definition: levels that have the
 //! instruction use it, portable code computes it.
 
-mod normal;
-
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +14,7 @@ use crate::pool::Shares;
 use crate::simd::{Kernel, Simd};
 use clearshot_graph::Type;
 use clearshot_graph::ops::{self, NoiseKind};
-use clearshot_tensor::noise::{Key, unit};
+use clearshot_tensor::noise::{Key, normal_pair, unit};
 use std::ops::Range;
 
 /// Philox blocks that are computed together; four values each.
@@ -130,7 +128,7 @@ fn draw_group<const NORMAL: bool>(key: Key, block: u64, to: &mut [f32; VALUES]) 
     for j in 0..GROUP {
         let w = [words[0][j], words[1][j], words[2][j], words[3][j]];
         let v = if NORMAL {
-            let [(a, b), (c, d)] = [normal::pair(w[0], w[1]), normal::pair(w[2], w[3])];
+            let [(a, b), (c, d)] = [normal_pair(w[0], w[1]), normal_pair(w[2], w[3])];
             [a, b, c, d]
         } else {
             [unit(w[0]), unit(w[1]), unit(w[2]), unit(w[3])]

@@ -1,6 +1,6 @@
 //! What happens to a result on its way to memory: `y = act(x + bias) + residual`.
 
-use super::act::Act;
+use crate::act::Act;
 use crate::gemm::{Start, load_len, store_len};
 use crate::simd::{Kernel, Level, Simd};
 

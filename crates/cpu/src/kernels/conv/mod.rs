@@ -8,7 +8,6 @@
 //! Kernels of 3x3 with stride 1 go through Winograd's transforms, everything else through packed
 //! products that read patches of the input where they lie.
 
-pub mod act;
 mod choice;
 mod epilogue;
 mod geometry;
@@ -20,7 +19,6 @@ mod tests;
 mod weight_grad;
 mod winograd;
 
-pub use act::Act;
 pub use epilogue::Epilogue;
 pub(crate) use epilogue::Finish;
 pub use source::{MAX_PARTS, Part, Pre, Source};

@@ -5,7 +5,7 @@
 //! scratch anyway reads each channel from the tensor that has it and applies `act(x a + b)` once.
 //! Padding is of the result, so it is zero whatever the normalisation does to a zero.
 
-use super::act::Act;
+use crate::act::Act;
 use crate::simd::Simd;
 
 /// Channels of one tensor `[N, Z, Y, X, channels]`.

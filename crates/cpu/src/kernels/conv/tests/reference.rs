@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::Draw;
+use crate::act::Act;
 
 /// Tensors for one convolution: parts, normalisation and epilogue included.
 pub(super) struct Case {

@@ -1,3 +1,0 @@
-//! The activations, where convolutions look for them.
-
-pub use crate::act::Act;
