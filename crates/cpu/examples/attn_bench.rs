@@ -124,7 +124,9 @@ fn main() {
     {
         group_norm(&cpu, &filter, n, s, c, groups, Act::Silu);
     }
-    group_norm(&cpu, &filter, 16384, 1, 256, 1, Act::Identity);
+    for n in [1024, 16384] {
+        group_norm(&cpu, &filter, n, 1, 256, 1, Act::Identity);
+    }
     for (c, groups) in [(1, 1), (3, 1), (8, 4)] {
         group_norm(&cpu, &filter, 1, 262144 / c, c, groups, Act::Silu);
     }

@@ -212,17 +212,15 @@ impl Kernel for Whole<'_> {
 }
 
 impl Whole<'_> {
-    /// Layer norm: the statistics of all images of the task, and then their values.
+    /// Layer norm, one image after the other: each is read from memory once.
     #[inline(always)]
     unsafe fn layers<S: Simd>(&self, s: S) {
         let dims = &self.grid.dims;
         // SAFETY: the caller's promise.
         unsafe {
             for image in self.grid.task(self.task) {
-                image::moments(s, dims, self.parts, image, self.eps, self.stats.at(image * 2));
-            }
-            for image in self.grid.task(self.task) {
                 let stats = self.stats.at(image * 2);
+                image::moments(s, dims, self.parts, image, self.eps, stats);
                 let mut first = 0;
                 for part in self.parts {
                     let terms = layer::Terms::new(s, self.affine, stats, image * dims.c, first);
