@@ -3,13 +3,15 @@
 //! Everything is resolved when the executor is made: kernels, pointers, packed weights' places. A run
 //! only calls kernels; it allocates nothing.
 
+mod memory;
+
 use crate::Cpu;
 use crate::kernels::Prepared;
 use crate::lower::{Machine, is_constant, lower};
 use clearshot_graph::plan::{Backend, Place, Plan, Region};
 use clearshot_graph::{Graph, Op, StateInit, Value};
 use clearshot_tensor::{DType, Data, Tensor};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use memory::Memory;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Instant;
@@ -48,34 +50,6 @@ impl Backend for CpuBackend {
 
     fn prepared(&self, graph: &Graph, node: usize) -> usize {
         self.sizes(graph, node).1
-    }
-}
-
-/// Zeroed memory on page boundaries. Pages that nobody touches cost nothing.
-struct Memory {
-    start: *mut u8,
-    layout: Layout,
-}
-
-// SAFETY: it owns its bytes.
-unsafe impl Send for Memory {}
-
-impl Memory {
-    fn new(bytes: usize) -> Memory {
-        let layout = Layout::from_size_align(bytes.max(1), 4096).expect("a plan's size is a valid size");
-        // SAFETY: the layout is not empty.
-        let start = unsafe { alloc_zeroed(layout) };
-        if start.is_null() {
-            handle_alloc_error(layout);
-        }
-        Memory { start, layout }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.start, self.layout) }
     }
 }
 
@@ -132,12 +106,7 @@ impl Executor {
         let sizes = [plan.arena, plan.states, plan.inputs, plan.constants, plan.packed];
         let regions = sizes.map(Memory::new);
         let machine = cpu.machine();
-        let at = |place: Place| {
-            let region = &regions[region_index(place.region)];
-            debug_assert!(place.offset + place.bytes <= region.layout.size());
-            // SAFETY: places lie in their regions.
-            unsafe { region.start.add(place.offset) }
-        };
+        let at = |place: Place| regions[region_index(place.region)].at(place.offset, place.bytes);
         let instr = |node: usize, kernel: Box<dyn Prepared>| {
             let n = &plan.graph.nodes[node];
             let mut inputs: Vec<*const f32> =
@@ -186,8 +155,7 @@ impl Executor {
     }
 
     fn bytes(&self, place: Place) -> *mut u8 {
-        // SAFETY: places lie in their regions.
-        unsafe { self.regions[region_index(place.region)].start.add(place.offset) }
+        self.regions[region_index(place.region)].at(place.offset, place.bytes)
     }
 
     #[allow(clippy::mut_from_ref)]
