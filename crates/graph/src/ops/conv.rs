@@ -424,7 +424,7 @@ impl ConvWeightGrad {
         want("gradient of the output", dy, image(source.shape.rank(), source.shape[0], out, k))?;
         let c = source.shape.channels();
         let g = self.geometry.groups;
-        if g == 0 || c % g != 0 || k % g != 0 {
+        if g == 0 || !c.is_multiple_of(g) || !k.is_multiple_of(g) {
             return Err(OpError::Attribute(format!("{c} and {k} channels do not split into {g} groups")));
         }
         Ok(vec![Type { dtype, shape: image(source.shape.rank(), k, self.kernel, c / g) }])
