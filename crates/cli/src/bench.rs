@@ -2,7 +2,7 @@
 //! runs after a few that do not count.
 
 use crate::network::NetworkArgs;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use clearshot_graph::cost::total_flops;
 use clearshot_graph::plan::human;
@@ -63,7 +63,7 @@ impl Bench {
         }
         times.sort_by(f64::total_cmp);
         let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
-        let peak = peak_bytes().context("the peak of memory cannot be read on this system")?;
+        let peak = clearshot_runtime::peak_bytes();
         let planned = session.plan().bytes();
         let mut out = std::io::stdout().lock();
         if self.json {
@@ -79,7 +79,7 @@ impl Bench {
                 "median_ms": round(median, 3),
                 "max_ms": round(worst, 3),
                 "setup_s": round(setup, 3),
-                "peak_gib": round(peak as f64 / (1u64 << 30) as f64, 3),
+                "peak_gib": peak.map(|p| round(p as f64 / (1u64 << 30) as f64, 3)),
                 "planned_bytes": planned,
                 "peak_bytes": peak,
                 "flops": flops,
@@ -102,12 +102,8 @@ impl Bench {
                 flops as f64 / median * 1e-6
             )?;
             writeln!(out, "  ready after {setup:.2} s")?;
-            writeln!(
-                out,
-                "  memory: {} planned, {} at the peak of the process",
-                human(planned),
-                human(peak)
-            )?;
+            let peak = peak.map_or("not told by this system".into(), human);
+            writeln!(out, "  memory: {} planned, the process's peak {peak}", human(planned))?;
         }
         Ok(())
     }
@@ -116,12 +112,4 @@ impl Bench {
 fn round(x: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     (x * scale).round() / scale
-}
-
-/// The most memory that the process has had, as the system counts it.
-fn peak_bytes() -> Option<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
-    let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
 }

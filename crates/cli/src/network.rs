@@ -6,10 +6,9 @@ use clap::Args;
 use clearshot_graph::Graph;
 use clearshot_graph::train::Training;
 use clearshot_nn::Param;
+use clearshot_nn::init::example;
 use clearshot_nn::models::unet2d::{NETWORKS, UNet2DConfig, network};
 use clearshot_runtime::{Device, Options, Session};
-use clearshot_tensor::Tensor;
-use clearshot_tensor::noise::Key;
 use std::path::PathBuf;
 
 /// The seed of the bench's weights and data.
@@ -105,19 +104,8 @@ impl Network {
         for p in &self.params {
             session.set(&p.name, &p.initial(SEED))?;
         }
-        for (stream, (name, v)) in self.graph.inputs().enumerate() {
-            let shape = self.graph.shape(v);
-            let mut values = vec![0.0; shape.len()];
-            let key = Key { seed: SEED, step: 0, stream: stream as u32 };
-            match name {
-                "rate" => values.fill(1e-4),
-                "t" => {
-                    key.fill_uniform(0, &mut values);
-                    values.iter_mut().for_each(|v| *v = (*v * 1000.0).floor());
-                }
-                _ => key.fill_normal(0, &mut values),
-            }
-            session.set(name, &Tensor::f32(shape, values))?;
+        for (name, v) in self.graph.inputs() {
+            session.set(name, &example(name, self.graph.ty(v), SEED))?;
         }
         Ok(())
     }

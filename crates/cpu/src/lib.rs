@@ -18,7 +18,8 @@ use pool::Pool;
 use simd::Level;
 
 /// What these kernels take on when graphs are fused.
-pub const TARGET: Target = Target { parts: 4, conv_prologue: true, epilogue: true, norm_addend: true };
+pub const TARGET: Target =
+    Target { parts: kernels::conv::MAX_PARTS, conv_prologue: true, epilogue: true, norm_addend: true };
 
 /// What a kernel needs to run: threads and an instruction set.
 pub struct Cpu {

@@ -3,7 +3,8 @@
 //! A kernel is written once, generic over [`Simd`], as an implementation of [`Kernel`];
 //! [`Level::dispatch`] compiles it for AVX-512, AVX2 + FMA and portable code and picks one when it
 //! is called. Everything between the dispatch and the intrinsics must be `#[inline(always)]`, or
-//! the vector types cross a function that was compiled without the feature.
+//! the vector types cross a function that was compiled without the feature. That includes closures:
+//! one that touches vectors is compiled by itself, without the feature, and costs fifty times as much.
 
 /// The instruction sets that kernels are compiled for, from the plainest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -93,7 +93,7 @@ impl Builder {
             return vec![Value::POISON; MAX_OUTS];
         }
         let types: Vec<Type> = inputs.iter().map(|&v| self.ty(v)).collect();
-        match op.infer(&types) {
+        match op.infer(&types).and_then(|outs| outs.iter().try_for_each(possible).map(|()| outs)) {
             Ok(outs) => self.place(op, inputs, outs),
             Err(reason) => {
                 let operands = types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ");
@@ -124,6 +124,9 @@ impl Builder {
         if self.graph.inputs().any(|(n, _)| n == name) {
             return self.refuse("input", format!("two inputs are called `{name}`"));
         }
+        if let Err(e) = possible(&ty) {
+            return self.refuse("input", e.to_string());
+        }
         self.place(Op::Input(name.into()), vec![], vec![ty])[0]
     }
 
@@ -137,6 +140,7 @@ impl Builder {
                 let first = self.ty(v);
                 self.refuse("state", format!("`{name}` is {first} and {ty}"))
             }
+            None if possible(&ty).is_err() => self.refuse("state", format!("`{name}` is {ty}: {LARGEST}")),
             None => self.place(Op::State(State { name: name.into(), init }), vec![], vec![ty])[0],
         }
     }
@@ -411,6 +415,9 @@ impl Builder {
 
     #[track_caller]
     pub fn transpose(&mut self, x: Value, order: &[usize]) -> Value {
+        if order.len() > MAX_RANK {
+            return self.refuse("transpose", format!("an order of {} axes", order.len()));
+        }
         self.push_one(Op::Transpose(Transpose::new(order)), vec![x])
     }
 
@@ -513,6 +520,18 @@ impl Builder {
             parts.push(self.constant(Tensor::zeros([n, 1])));
         }
         self.concat(&parts, 1)
+    }
+}
+
+/// What [`possible`] says of what is not.
+const LARGEST: &str = "more than 256 TiB, or a number of elements that does not fit 64 bits";
+
+/// Refuses types whose bytes no machine has, so that sums of sizes never overflow.
+fn possible(ty: &Type) -> Result<(), OpError> {
+    let bytes = ty.shape.checked_len().and_then(|n| n.checked_mul(ty.dtype.bytes()));
+    match bytes {
+        Some(bytes) if bytes <= 1 << 48 => Ok(()),
+        _ => Err(OpError::Attribute(format!("{ty}: {LARGEST}"))),
     }
 }
 

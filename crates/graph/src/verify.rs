@@ -1,4 +1,4 @@
-//! What every graph satisfies, checked after each pass in tests and debug builds:
+//! What every graph satisfies, checked after each pass:
 //!
 //! 1. a node reads only nodes before it;
 //! 2. every value that is read exists;
@@ -6,7 +6,7 @@
 //! 4. updates write values of a state's type into a state, each state once;
 //! 5. the old value of an updated state is neither an output nor another state's new value: it is gone
 //!    by the time that these are read;
-//! 6. names of inputs, states and outputs are unique.
+//! 6. no two inputs or states share a name, and no two outputs.
 
 use crate::graph::{Graph, Value};
 use crate::ops::Op;
@@ -77,6 +77,11 @@ impl Graph {
         };
         if let Some(v) = self.roots().find(|v| lost(*v)) {
             return Err(fail(v.at(), "an output or update by a state that is itself updated".into()));
+        }
+        for (i, o) in self.outputs.iter().enumerate() {
+            if self.outputs[..i].iter().any(|other| other.name == o.name) {
+                return Err(fail(o.value.at(), format!("two outputs are called `{}`", o.name)));
+            }
         }
         let names = self.inputs().map(|(n, v)| (n, v.at())).chain(self.states().map(|(n, _, v)| (n, v.at())));
         let mut seen = BTreeSet::new();

@@ -4,8 +4,9 @@
 //! parameter's name: they depend neither on the order of the layers nor on each other, so one
 //! parameter can be made at a time.
 
+use clearshot_graph::Type;
 use clearshot_tensor::noise::Key;
-use clearshot_tensor::{Shape, Tensor};
+use clearshot_tensor::{DType, Shape, Tensor};
 
 /// The law of a parameter's first values.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +41,26 @@ impl Param {
     pub fn initial(&self, seed: u64) -> Tensor {
         initial(&self.name, self.shape, self.init, seed)
     }
+}
+
+/// Random data for a graph's input by its name, for benchmarks and tests: times up to 1000, a small rate,
+/// class 0, and normal noise for everything else.
+pub fn example(name: &str, ty: Type, seed: u64) -> Tensor {
+    if ty.dtype == DType::I32 {
+        return Tensor::i32(ty.shape, vec![0; ty.shape.len()]);
+    }
+    let hash = name_hash(name);
+    let key = Key { seed, step: hash as u32, stream: (hash >> 32) as u32 };
+    let mut values = vec![0.0; ty.shape.len()];
+    match name {
+        "rate" => values.fill(1e-4),
+        "t" => {
+            key.fill_uniform(0, &mut values);
+            values.iter_mut().for_each(|v| *v = (*v * 1000.0).floor());
+        }
+        _ => key.fill_normal(0, &mut values),
+    }
+    Tensor::f32(ty.shape, values)
 }
 
 /// The first values of a parameter under a seed.

@@ -95,10 +95,20 @@ pub fn linear(s: &mut Scope<'_>, x: Value, out: usize) -> Value {
 }
 
 pub fn group_norm(s: &mut Scope<'_>, x: Value, groups: usize, eps: f64) -> Value {
-    let c = s.b.channels(x);
-    let gamma = s.param("weight", [c], Init::Constant(1.0));
-    let beta = s.param("bias", [c], Init::Constant(0.0));
+    let [gamma, beta] = affine(s, x);
     s.b.group_norm(x, gamma, beta, groups, eps)
+}
+
+/// Group norm whose result is scaled by 1 + the first and shifted by the second of `film`, each `[N, C]`.
+pub fn modulated_norm(s: &mut Scope<'_>, x: Value, film: [Value; 2], groups: usize, eps: f64) -> Value {
+    let affine = affine(s, x);
+    s.b.modulated_norm(x, affine, film, groups, eps)
+}
+
+/// The parameters of a norm: gamma and beta.
+fn affine(s: &mut Scope<'_>, x: Value) -> [Value; 2] {
+    let c = s.b.channels(x);
+    [s.param("weight", [c], Init::Constant(1.0)), s.param("bias", [c], Init::Constant(0.0))]
 }
 
 /// Rows of a table by whole numbers.
@@ -160,15 +170,12 @@ pub fn resnet(
     let h = conv3(&mut s.at("conv1"), h, out);
     let width = if style.scale_shift { 2 * out } else { out };
     let emb = linear(&mut s.at("time_emb_proj"), with.emb, width);
-    let n = s.b.shape(emb)[0];
-    let emb = s.b.reshape(emb, [n, 1, 1, width]);
     let h = if style.scale_shift {
-        let (gain, shift) = (s.b.slice(emb, 3, 0, out), s.b.slice(emb, 3, out, out));
-        let h = group_norm(&mut s.at("norm2"), h, style.groups, style.eps);
-        let gain = s.b.add_scalar(gain, 1.0);
-        let h = s.b.mul(h, gain);
-        s.b.add(h, shift)
+        let film = [s.b.slice(emb, 1, 0, out), s.b.slice(emb, 1, out, out)];
+        modulated_norm(&mut s.at("norm2"), h, film, style.groups, style.eps)
     } else {
+        let n = s.b.shape(emb)[0];
+        let emb = s.b.reshape(emb, [n, 1, 1, out]);
         let h = s.b.add(h, emb);
         group_norm(&mut s.at("norm2"), h, style.groups, style.eps)
     };

@@ -19,7 +19,7 @@ impl Device {
 
     pub(crate) fn machine(&self) -> Machine {
         let Device::Cpu { threads, level } = *self;
-        Machine { level, threads }
+        Machine { level, threads: threads.max(1) }
     }
 
     /// Every device of this machine.
@@ -38,4 +38,12 @@ impl fmt::Display for Device {
         };
         write!(f, "cpu: {threads} threads, {level}")
     }
+}
+
+/// The most memory that this process has had, where the system tells it.
+pub fn peak_bytes() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
 }

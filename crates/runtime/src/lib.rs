@@ -22,6 +22,6 @@
 mod device;
 mod session;
 
-pub use clearshot_cpu::exec::ValueError;
-pub use device::Device;
+pub use clearshot_cpu::exec::{MemoryError, ValueError};
+pub use device::{Device, peak_bytes};
 pub use session::{CompileError, NodeTime, Options, Session, compile, plan};

@@ -1,13 +1,13 @@
 //! From a graph to something that runs.
 
 use crate::device::Device;
-use clearshot_cpu::exec::{CpuBackend, Executor, ValueError};
+use clearshot_cpu::exec::{CpuBackend, Executor, MemoryError, ValueError};
 use clearshot_cpu::{Cpu, TARGET};
 use clearshot_graph::passes::recompute::{BudgetError, recompute};
-use clearshot_graph::passes::{Target, optimise};
+use clearshot_graph::passes::optimise;
 use clearshot_graph::plan::Plan;
 use clearshot_graph::{Graph, VerifyError};
-use clearshot_tensor::Tensor;
+use clearshot_tensor::{DType, Tensor};
 
 /// How to compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,47 +31,62 @@ pub enum CompileError {
     Graph(#[from] VerifyError),
     #[error(transparent)]
     Budget(#[from] BudgetError),
+    #[error("the CPU computes on f32 and i32, not on {dtype}: {node}")]
+    Type { dtype: DType, node: String },
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
 }
 
 /// A plan for a device, without taking any memory.
 ///
 /// # Errors
-/// If the graph is not sound, or the budget cannot be met.
+/// If the graph is not sound or not for this device, or the budget cannot be met.
 pub fn plan(graph: Graph, device: &Device, options: &Options) -> Result<Plan, CompileError> {
     graph.verify("as given")?;
+    check_types(&graph)?;
     let backend = CpuBackend::new(device.machine());
-    let target = if options.optimise { TARGET } else { Target::PLAIN };
-    let graph = if options.optimise { optimise(graph, &target) } else { graph.tidy() };
-    let graph = match options.budget {
-        Some(budget) => fit(graph, budget, &backend)?,
-        None => graph,
-    };
-    Ok(Plan::new(graph, &backend))
+    let graph = if options.optimise { optimise(graph, &TARGET)? } else { graph.tidy() };
+    match options.budget {
+        Some(budget) => fit(graph, budget, &backend),
+        None => Ok(Plan::new(graph, &backend)),
+    }
 }
 
-/// Recomputes until the arranged plan fits, not only the sum of what is alive: a first goal that the
-/// arrangement exceeds is lowered by as much.
-fn fit(graph: Graph, budget: usize, backend: &CpuBackend) -> Result<Graph, BudgetError> {
-    let mut goal = budget;
-    loop {
-        let fitted = recompute(graph.clone(), goal, backend)?;
-        let bytes = Plan::new(fitted.clone(), backend).bytes();
-        if bytes <= budget {
-            return Ok(fitted);
+/// What the CPU's kernels compute on.
+fn check_types(graph: &Graph) -> Result<(), CompileError> {
+    for (i, node) in graph.nodes.iter().enumerate() {
+        if let Some(t) = node.outs.iter().find(|t| !matches!(t.dtype, DType::F32 | DType::I32)) {
+            return Err(CompileError::Type { dtype: t.dtype, node: graph.line(i) });
         }
-        goal = goal.saturating_sub((bytes - budget).max(budget / 1000));
+    }
+    Ok(())
+}
+
+/// Recomputes until the arranged plan fits, not only the sum of what is alive: a goal that the
+/// arrangement exceeds is lowered by as much.
+fn fit(graph: Graph, budget: usize, backend: &CpuBackend) -> Result<Plan, CompileError> {
+    let (mut graph, mut goal) = (graph, budget);
+    loop {
+        graph = recompute(graph, goal, backend).map_err(|e| BudgetError { budget, ..e })?;
+        let plan = Plan::new(graph, backend);
+        if plan.bytes() <= budget {
+            plan.graph.verify("recompute")?;
+            return Ok(plan);
+        }
+        goal = goal.saturating_sub((plan.bytes() - budget).max(budget / 100));
+        graph = plan.graph;
     }
 }
 
 /// Compiles a graph for a device.
 ///
 /// # Errors
-/// If the graph is not sound, or the budget cannot be met.
+/// As [`plan`], or if the machine has not the memory.
 pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Session, CompileError> {
     let plan = plan(graph, device, options)?;
     let machine = device.machine();
     let cpu = Cpu::with_level(machine.threads, machine.level);
-    Ok(Session { device: *device, executor: Executor::new(plan, cpu) })
+    Ok(Session { device: *device, executor: Executor::new(plan, cpu)? })
 }
 
 /// The time that one node took, summed over runs.

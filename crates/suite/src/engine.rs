@@ -1,7 +1,7 @@
 //! Who runs a case's graph. The suite knows engines only through [`Session`].
 
 use crate::Result;
-use clearshot_graph::passes::{Target, optimise_checked};
+use clearshot_graph::passes::{Target, optimise};
 use clearshot_graph::reference::{self, Precision};
 use clearshot_graph::{Array, Graph};
 use clearshot_runtime::{Device, Options, compile};
@@ -48,7 +48,7 @@ impl Engine {
         match self {
             Engine::Reference => Ok(Box::new(Interpreted { graph, ..Interpreted::default() })),
             Engine::Fused => {
-                let graph = optimise_checked(graph, &Target::ALL)?;
+                let graph = optimise(graph, &Target::ALL)?;
                 Ok(Box::new(Interpreted { graph, ..Interpreted::default() }))
             }
             Engine::CpuPlain | Engine::Cpu => {

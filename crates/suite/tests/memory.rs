@@ -4,17 +4,10 @@
 
 use clearshot_graph::train::Training;
 use clearshot_nn::models::unet2d::network;
-use clearshot_runtime::{Device, Options, compile};
+use clearshot_runtime::{Device, Options, compile, peak_bytes};
 use clearshot_suite::bench_data::fill;
 
 const MIB: usize = 1 << 20;
-
-/// The most memory that the process has had, as Linux counts it.
-fn peak_bytes() -> Option<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse::<usize>().ok().map(|kib| kib * 1024)
-}
 
 #[test]
 fn planned_bytes_are_the_real_ones() {

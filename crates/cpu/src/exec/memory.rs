@@ -4,6 +4,13 @@
 //! must be asked for before a page is first touched, so on Linux the memory comes straight from the
 //! system; elsewhere from the allocator. Pages that nobody touches cost nothing.
 
+/// The system refused memory.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("the system gives no {bytes} bytes of memory; a smaller batch, or a budget, needs less")]
+pub struct MemoryError {
+    pub bytes: usize,
+}
+
 /// A stretch of zeroed memory.
 pub(super) struct Memory {
     start: *mut u8,
@@ -14,13 +21,12 @@ pub(super) struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// # Panics
+    /// # Errors
     /// If the system has not that much.
-    pub(super) fn new(bytes: usize) -> Memory {
+    pub(super) fn new(bytes: usize) -> Result<Memory, MemoryError> {
         let bytes = bytes.max(1);
-        let start =
-            system::take(bytes).unwrap_or_else(|| panic!("the system gives no {bytes} bytes of memory"));
-        Memory { start, bytes }
+        let start = system::take(bytes).ok_or(MemoryError { bytes })?;
+        Ok(Memory { start, bytes })
     }
 
     /// The address of `bytes` bytes at an offset.

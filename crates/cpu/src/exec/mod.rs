@@ -12,6 +12,7 @@ use clearshot_graph::plan::{Backend, Place, Plan, Region};
 use clearshot_graph::{Graph, Op, StateInit, Value};
 use clearshot_tensor::{DType, Data, Tensor};
 use memory::Memory;
+pub use memory::MemoryError;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Instant;
@@ -83,6 +84,8 @@ pub enum ValueError {
     Type { name: String, expected: String, got: String },
     #[error("`{0}` has not been set")]
     NotSet(String),
+    #[error("`{0}` is computed by a run, and there was none yet")]
+    NotRun(String),
 }
 
 /// Memory and kernels of one plan.
@@ -97,18 +100,33 @@ pub struct Executor {
     /// Weights changed since they were last packed.
     stale: bool,
     ready: bool,
+    /// Outputs hold what a run computed.
+    ran: bool,
 }
 
 impl Executor {
-    /// Takes the memory that the plan counts. `plan` must have been made with a [`CpuBackend`] for the
-    /// same machine.
-    pub fn new(plan: Plan, cpu: Cpu) -> Executor {
-        let sizes = [plan.arena, plan.states, plan.inputs, plan.constants, plan.packed];
-        let regions = sizes.map(Memory::new);
+    /// Takes the memory that the plan counts.
+    ///
+    /// # Errors
+    /// If the system has not that much.
+    ///
+    /// # Panics
+    /// If the plan was not made with a [`CpuBackend`] for the same machine.
+    pub fn new(plan: Plan, cpu: Cpu) -> Result<Executor, MemoryError> {
+        let [arena, states, inputs, constants, packed] =
+            [plan.arena, plan.states, plan.inputs, plan.constants, plan.packed].map(Memory::new);
+        let regions = [arena?, states?, inputs?, constants?, packed?];
         let machine = cpu.machine();
         let at = |place: Place| regions[region_index(place.region)].at(place.offset, place.bytes);
         let instr = |node: usize, kernel: Box<dyn Prepared>| {
             let n = &plan.graph.nodes[node];
+            let bytes = |len: usize| len * size_of::<f32>();
+            assert!(
+                plan.workspaces[node].bytes >= bytes(kernel.workspace_len(machine.threads))
+                    && plan.prepared[node].bytes >= bytes(kernel.packed_len()),
+                "the plan was made for another machine: {}",
+                plan.graph.line(node)
+            );
             let mut inputs: Vec<*const f32> =
                 n.inputs.iter().map(|v| at(plan.place(*v)).cast_const().cast()).collect();
             if kernel.packed_len() > 0 {
@@ -132,9 +150,9 @@ impl Executor {
             .map(|(name, init, v)| (name.to_string(), (v, matches!(init, StateInit::Constant(_)))));
         let settable = inputs.chain(states).collect();
         let mut made =
-            Executor { instrs, write_backs, settable, regions, cpu, plan, stale: true, ready: false };
+            Executor { instrs, write_backs, settable, regions, cpu, plan, stale: true, ready: false, ran: false };
         made.fill_constants();
-        made
+        Ok(made)
     }
 
     fn fill_constants(&mut self) {
@@ -143,10 +161,12 @@ impl Executor {
             match &node.op {
                 Op::Const(c) => self.store(place, c.0.data()),
                 Op::State(s) => {
-                    if let StateInit::Constant(x) = s.init
-                        && x != 0.0
-                    {
-                        self.floats(place).fill(x);
+                    if let StateInit::Constant(x) = s.init {
+                        match node.outs[0].dtype {
+                            DType::I32 => self.store(place, &Data::I32(vec![x as i32; place.bytes / 4])),
+                            _ if x == 0.0 => {}
+                            _ => self.floats(place).fill(x),
+                        }
                     }
                 }
                 _ => {}
@@ -212,9 +232,13 @@ impl Executor {
     /// A copy of an output, state or input.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If there is none of that name, or it is an output and nothing has run yet.
     pub fn get(&self, name: &str) -> Result<Tensor, ValueError> {
-        let v = self.plan.graph.output(name).or_else(|| self.settable.get(name).map(|s| s.0));
+        let computed = self.plan.graph.output(name);
+        if computed.is_some() && !self.ran {
+            return Err(ValueError::NotRun(name.into()));
+        }
+        let v = computed.or_else(|| self.settable.get(name).map(|s| s.0));
         let Some(v) = v else {
             let outputs = self.plan.graph.outputs.iter().map(|o| &o.name);
             return Err(unknown("output or state", name, outputs.chain(self.settable.keys())));
@@ -284,7 +308,8 @@ impl Executor {
         Ok(())
     }
 
-    fn write_back(&self) {
+    fn write_back(&mut self) {
+        self.ran = true;
         for w in &self.write_backs {
             // SAFETY: a value and a state of the same size, which do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(w.from, w.to, w.bytes) }

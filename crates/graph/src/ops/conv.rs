@@ -48,15 +48,19 @@ impl Geometry {
     /// The output's spatial sizes.
     ///
     /// # Errors
-    /// If the padded input is smaller than the dilated kernel, or a stride or dilation is 0.
+    /// If the padded input is smaller than the dilated kernel, or a stride, dilation or size is 0.
     pub fn output(&self, input: [usize; 3], kernel: [usize; 3]) -> Result<[usize; 3], OpError> {
         let mut out = [0; 3];
         for a in 0..3 {
-            if self.stride[a] == 0 || self.dilation[a] == 0 || kernel[a] == 0 {
-                return Err(OpError::Attribute(format!("stride, dilation or kernel is 0: {self:?}")));
+            if self.stride[a] == 0 || self.dilation[a] == 0 || kernel[a] == 0 || input[a] == 0 {
+                return Err(OpError::Attribute(format!(
+                    "a stride, dilation or size is 0: {self:?}, input {input:?}, kernel {kernel:?}"
+                )));
             }
-            let padded = input[a] + self.pad[a][0] + self.pad[a][1];
-            let reach = self.dilation[a] * (kernel[a] - 1) + 1;
+            let too_large = || OpError::Attribute(format!("sizes beyond any memory: {self:?}, input {input:?}"));
+            let [low, high] = self.pad[a];
+            let padded = input[a].checked_add(low).and_then(|x| x.checked_add(high)).ok_or_else(too_large)?;
+            let reach = self.dilation[a].checked_mul(kernel[a] - 1).ok_or_else(too_large)? + 1;
             if padded < reach {
                 return Err(OpError::Attribute(format!(
                     "a kernel that reaches over {reach} pixels does not fit {padded} (input {input:?}, kernel {kernel:?})"
@@ -67,15 +71,27 @@ impl Geometry {
         Ok(out)
     }
 
+    /// A plane has no Z: there the geometry must be neutral along it.
+    fn check_planar(&self, rank: usize) -> Result<(), OpError> {
+        let neutral = self.stride[0] == 1 && self.pad[0] == [0, 0] && self.dilation[0] == 1;
+        if rank == 4 && !neutral {
+            return Err(OpError::Attribute(format!("{self:?} moves along Z, and the image is a plane")));
+        }
+        Ok(())
+    }
+
     /// The smallest input size that gives `output`: what a transposed convolution makes.
     pub fn smallest_input(&self, output: [usize; 3], kernel: [usize; 3]) -> [usize; 3] {
         std::array::from_fn(|a| {
             let reach = self.dilation[a] * (kernel[a] - 1) + 1;
-            ((output[a] - 1) * self.stride[a] + reach).saturating_sub(self.pad[a][0] + self.pad[a][1])
+            (output[a].saturating_sub(1) * self.stride[a] + reach).saturating_sub(self.pad[a][0] + self.pad[a][1])
         })
     }
 
     fn channels(&self, c_per_group: usize, k: usize) -> Result<usize, OpError> {
+        if k == 0 || c_per_group == 0 {
+            return Err(OpError::Attribute("a weight without channels".into()));
+        }
         if self.groups == 0 || !k.is_multiple_of(self.groups) {
             return Err(OpError::Attribute(format!(
                 "{k} output channels do not split into {} groups",
@@ -198,6 +214,7 @@ impl Conv {
         if let Some(p) = self.prologue {
             p.check(source, &x[at.prologue..at.weight])?;
         }
+        self.geometry.check_planar(w.rank())?;
         let out = self.geometry.output(spatial("input", source.shape)?, spatial("weight", w)?)?;
         let y = Type { dtype, shape: image(w.rank(), source.shape[0], out, w[0]) };
         match (self.bias, at.bias) {
@@ -288,6 +305,9 @@ fn for_each_product(g: &Geometry, x: Shape, w: Shape, mut f: impl FnMut(usize, u
 pub(crate) fn source_type(parts: &[Type]) -> Result<Type, OpError> {
     let first = parts[0];
     let rank = first.shape.rank();
+    if rank == 0 || first.shape.is_empty() {
+        return Err(OpError::Rank { what: "input", expected: "1 or more, none empty,", got: first.shape });
+    }
     let mut c = 0;
     for p in parts {
         if p.shape.rank() != rank || p.shape[..rank - 1] != first.shape[..rank - 1] {
@@ -338,15 +358,20 @@ impl ConvInputGrad {
         operands(x, count)?;
         let dtype = floats(x)?;
         let (dy, w) = (x[0].shape, x[1].shape);
-        if dy.rank() != w.rank() {
+        if dy.rank() != w.rank() || dy.is_empty() {
             return Err(OpError::Mismatch { what: "gradient and weight", left: dy, right: w });
         }
+        let kernel = spatial("weight", w)?;
         let c = self.geometry.channels(w.channels(), w[0])?;
-        let out = self.geometry.output(self.input, spatial("weight", w)?)?;
+        self.geometry.check_planar(w.rank())?;
+        if w.rank() == 4 && self.input[0] != 1 {
+            return Err(OpError::Attribute(format!("a plane of {} planes", self.input[0])));
+        }
+        let out = self.geometry.output(self.input, kernel)?;
         want("gradient of the output", x[0], image(w.rank(), dy[0], out, w[0]))?;
         let [first, len] = self.channels;
-        if first + len > c || len == 0 || (len != c && self.geometry.groups != 1) {
-            return Err(OpError::Attribute(format!("channels {first}..{} of {c}", first + len)));
+        if len > c || first > c - len || len == 0 || (len != c && self.geometry.groups != 1) {
+            return Err(OpError::Attribute(format!("{len} channels from {first} of {c}")));
         }
         let dx = Type { dtype, shape: image(w.rank(), dy[0], self.input, len) };
         if let Some(i) = bias {
@@ -418,6 +443,10 @@ impl ConvWeightGrad {
         let dy = x[self.dy()];
         if let Some(p) = self.prologue {
             p.check(source, &x[self.parts..self.dy()])?;
+        }
+        self.geometry.check_planar(source.shape.rank())?;
+        if source.shape.rank() == 4 && self.kernel[0] != 1 {
+            return Err(OpError::Attribute(format!("a kernel of {} planes on planes", self.kernel[0])));
         }
         let out = self.geometry.output(spatial("input", source.shape)?, self.kernel)?;
         let k = dy.shape.channels();

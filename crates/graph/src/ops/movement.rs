@@ -34,7 +34,8 @@ impl Transpose {
     /// If there are more than `MAX_RANK` axes.
     pub fn new(order: &[usize]) -> Transpose {
         let mut t = Transpose { order: [0; MAX_RANK], rank: order.len() as u8 };
-        order.iter().enumerate().for_each(|(i, &a)| t.order[i] = a as u8);
+        // An axis that there cannot be stays one that there is not.
+        order.iter().enumerate().for_each(|(i, &a)| t.order[i] = a.min(u8::MAX as usize) as u8);
         t
     }
 
@@ -146,12 +147,11 @@ impl Slice {
     pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
         operands(x, 1)?;
         let shape = x[0].shape;
-        if self.axis >= shape.rank() || self.start + self.len > shape[self.axis] || self.len == 0 {
+        let fits = |size: usize| self.len > 0 && self.len <= size && self.start <= size - self.len;
+        if self.axis >= shape.rank() || !fits(shape[self.axis]) {
             return Err(OpError::Attribute(format!(
-                "elements {}..{} of axis {} of shape {shape}",
-                self.start,
-                self.start + self.len,
-                self.axis
+                "{} elements from {} of axis {} of shape {shape}",
+                self.len, self.start, self.axis
             )));
         }
         Ok(vec![Type { dtype: x[0].dtype, shape: shape.with(self.axis, self.len) }])
@@ -173,6 +173,9 @@ impl Slice {
         })]
     }
 }
+
+/// More padding than any image has; sums of sizes cannot overflow below it.
+const LARGEST_PAD: usize = 1 << 40;
 
 /// What lies outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +223,7 @@ impl Pad {
     pub fn unpadded(&self, y: Shape) -> Option<Shape> {
         let mut x = y;
         for a in 0..y.rank() {
-            x = x.with(a, y[a].checked_sub(self.pad[a][0] + self.pad[a][1])?);
+            x = x.with(a, y[a].checked_sub(self.pad[a][0])?.checked_sub(self.pad[a][1])?);
         }
         Some(x)
     }
@@ -232,11 +235,11 @@ impl Pad {
             let most = self.pad[a].into_iter().max().unwrap_or(0);
             let limit = match self.mode {
                 _ if a >= shape.rank() => 0,
-                PadMode::Zero => usize::MAX,
+                PadMode::Zero => LARGEST_PAD,
                 PadMode::Reflect => shape[a].saturating_sub(1),
                 PadMode::Edge => {
                     if shape[a] > 0 {
-                        usize::MAX
+                        LARGEST_PAD
                     } else {
                         0
                     }

@@ -74,7 +74,9 @@ impl Unary {
             Unary::Log => x.ln(),
             Unary::Sin => x.sin(),
             Unary::Cos => x.cos(),
-            Unary::Relu => x.max(0.0),
+            Unary::Relu => {
+                if x < 0.0 { 0.0 } else { x }
+            }
             Unary::LeakyRelu(slope) => {
                 if x > 0.0 {
                     x
@@ -105,7 +107,9 @@ impl Unary {
             Unary::AddScalar(c) => x + c,
             Unary::MulScalar(c) => x * c,
             Unary::PowScalar(p) => x.powf(p),
-            Unary::Clamp(lo, hi) => x.max(lo).min(hi),
+            Unary::Clamp(lo, hi) => {
+                if x.is_nan() { x } else { x.max(lo).min(hi) }
+            }
         }
     }
 

@@ -41,6 +41,9 @@ impl Pool {
                 "{self:?}: no groups, no dilation, less padding than kernel"
             )));
         }
+        if x.rank() == 4 && (self.kernel[0] != 1 || g.stride[0] != 1 || g.pad[0] != [0, 0]) {
+            return Err(OpError::Attribute(format!("{self:?} moves along Z, and the image is a plane")));
+        }
         let out = g.output(spatial("input of pool", x)?, self.kernel)?;
         Ok(image(x.rank(), x[0], out, x.channels()))
     }

@@ -1,7 +1,7 @@
 //! Passes: functions from graph to graph, in one visible list.
 //!
-//! Nothing else changes a graph. After each pass the verifier runs (in debug builds and wherever
-//! [`optimise_checked`] is used). A [`Target`] says what a backend's kernels can do, so that fusing
+//! Besides these only [`recompute`] changes a graph, when there is a budget. The verifier runs after each
+//! pass: it costs milliseconds, and a wrong graph would cost more. A [`Target`] says what a backend's kernels can do, so that fusing
 //! makes only what can be run.
 
 mod cse;
@@ -60,25 +60,11 @@ pub const PASSES: &[Pass] = &[
     pass("dead again", |g, _| g.tidy()),
 ];
 
-/// Runs every pass.
-///
-/// # Panics
-/// In debug builds, if a pass breaks the graph: that is a bug of the pass.
-pub fn optimise(graph: Graph, target: &Target) -> Graph {
-    PASSES.iter().fold(graph, |g, p| {
-        let g = (p.run)(g, target);
-        if cfg!(debug_assertions) {
-            g.verify(p.name).unwrap_or_else(|e| panic!("{e}"));
-        }
-        g
-    })
-}
-
 /// Runs every pass with the verifier after each.
 ///
 /// # Errors
 /// What the verifier found, and after which pass.
-pub fn optimise_checked(graph: Graph, target: &Target) -> Result<Graph, VerifyError> {
+pub fn optimise(graph: Graph, target: &Target) -> Result<Graph, VerifyError> {
     graph.verify("as built")?;
     PASSES.iter().try_fold(graph, |g, p| {
         let g = (p.run)(g, target);

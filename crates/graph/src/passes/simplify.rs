@@ -3,17 +3,21 @@
 use super::Target;
 use crate::graph::{Graph, Type, Value};
 use crate::ops::{Op, Unary};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn simplify(mut graph: Graph, _: &Target) -> Graph {
     let mut map: BTreeMap<Value, Value> = BTreeMap::new();
+    // A copy of a state that is given out stays: the state itself may be overwritten before it is read.
+    let roots: BTreeSet<Value> = graph.roots().map(|v| graph.behind_views(v)).collect();
     for i in 0..graph.nodes.len() {
         let mut inputs = std::mem::take(&mut graph.nodes[i].inputs);
         for v in &mut inputs {
             *v = map.get(v).copied().unwrap_or(*v);
         }
         graph.nodes[i].inputs = inputs;
-        if let Some(same) = same_as(&graph, i) {
+        if let Some(same) = same_as(&graph, i)
+            && !(roots.contains(&Value::new(i, 0)) && is_state(&graph, same))
+        {
             map.insert(Value::new(i, 0), same);
             continue;
         }
@@ -25,6 +29,10 @@ pub(super) fn simplify(mut graph: Graph, _: &Target) -> Graph {
     }
     graph.redirect(&map);
     graph.tidy()
+}
+
+fn is_state(graph: &Graph, v: Value) -> bool {
+    matches!(graph.op(graph.behind_views(v)), Op::State(_))
 }
 
 /// The value that node `i` merely repeats.

@@ -138,12 +138,7 @@ impl UNet2D {
         let side = self.multiple();
         let x = b.input("x", Type::f32([1, side, side, self.in_channels]));
         let t = b.input("t", Type::f32([1]));
-        let class = match self.class {
-            ClassEmbedding::None => None,
-            ClassEmbedding::Table { .. } => Some(b.input("class", Type::i32([1]))),
-            ClassEmbedding::Timestep => Some(b.input("class", Type::f32([1]))),
-            ClassEmbedding::Identity => Some(b.input("class", Type::f32([1, self.embedding]))),
-        };
+        let class = self.class_input(&mut b, 1);
         let mut params = vec![];
         self.add(&mut Scope::new(&mut b, &mut params), x, t, Extras { class, dropout_key: None });
         b.finish()?;

@@ -6,6 +6,9 @@
 //! points (a maximum that changes sides, an absolute value near zero) and the direction is left out;
 //! that may happen rarely, which is checked, as is that every operation occurred.
 //!
+//! The same graphs then show that passes and recomputation keep the meaning, that plans never have two
+//! live buffers overlap, and that the CPU's kernels agree with the interpreter.
+//!
 //! The same graphs, with their gradients, are also given to every other engine.
 
 mod draw;
@@ -13,6 +16,9 @@ mod moves;
 
 use clearshot_graph::grad::{GradError, grad};
 use clearshot_graph::ops::{Binary, Op, PadMode, Pool, Reduce, Unary};
+use clearshot_graph::passes::recompute::recompute;
+use clearshot_graph::passes::{Target, optimise};
+use clearshot_graph::plan::{NoBackend, Plan};
 use clearshot_graph::reference::{Precision, run};
 use clearshot_graph::{Array, Builder, Graph, Type, Value};
 use clearshot_suite::engine::Engine;
@@ -220,4 +226,35 @@ fn what_has_no_gradient_says_so() {
     assert!(matches!(error, GradError::NoRule { op: "unary_grad", .. }), "{error}");
     let error = grad(&mut b, slope, None, &[x]).unwrap_err();
     assert!(matches!(error, GradError::Seed { .. }), "{error}");
+}
+
+/// Passes only rewrite: what they change of a result is the order of a few f64 sums.
+const REWRITTEN: f64 = 1e-9;
+
+#[test]
+fn passes_and_recomputation_keep_the_meaning() {
+    let mut recomputed = 0;
+    for seed in 0..GRAPHS {
+        let Case { graph, values, .. } = case(seed);
+        let truth = run(&graph, &mut values.clone(), Precision::F64).unwrap();
+        let fused = optimise(graph.clone(), &Target::ALL).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let plan = Plan::new(fused.clone(), &NoBackend);
+        assert_eq!(plan.overlap(), None, "seed {seed}: two live buffers overlap");
+        let goal = plan.bytes() - plan.arena / 8;
+        let small = recompute(fused.clone(), goal, &NoBackend);
+        for (what, graph) in [("passes", Some(fused)), ("recomputation", small.ok())] {
+            let Some(graph) = graph else { continue };
+            recomputed += usize::from(what == "recomputation");
+            graph.verify(what).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            assert_eq!(Plan::new(graph.clone(), &NoBackend).overlap(), None, "seed {seed}: {what}");
+            let results = run(&graph, &mut values.clone(), Precision::F64).unwrap();
+            for (name, truth) in &truth {
+                let size = truth.data.iter().map(|x| x * x).sum::<f64>().sqrt();
+                let error = results[name].relative_error(truth);
+                assert!(error <= REWRITTEN || size < 1e-9, "seed {seed}, {what}: {name} differs by {error:e}");
+            }
+        }
+    }
+    say(&format!("{recomputed} of {GRAPHS} random graphs could be made smaller by recomputing"));
+    assert!(recomputed * 20 > GRAPHS as usize, "{recomputed} graphs");
 }

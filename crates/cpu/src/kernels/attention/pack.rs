@@ -107,7 +107,7 @@ unsafe fn quad(from: *const f32, from_stride: usize, to: *mut f32, to_stride: us
 /// Rows of `channels` values, copied to rows of `padded` values with zeros at their ends.
 ///
 /// # Safety
-/// Both blocks lie in their buffers and do not overlap; `padded - channels < LANES`.
+/// Both blocks lie in their buffers and do not overlap.
 #[inline(always)]
 pub unsafe fn copy_rows<S: Simd>(
     s: S,
@@ -124,7 +124,8 @@ pub unsafe fn copy_rows<S: Simd>(
             let (from, to) = (from.add(i * stride), to.add(i * padded));
             let mut c = 0;
             while c < padded {
-                let v = s.load_first(from.add(c), (channels - c).min(S::LANES));
+                let left = channels.saturating_sub(c).min(S::LANES);
+                let v = s.load_first(from.add(c.min(channels)), left);
                 s.store_first(to.add(c), v, (padded - c).min(S::LANES));
                 c += S::LANES;
             }

@@ -1,0 +1,200 @@
+//! The executor against the reference interpreter where memory is shared: residuals over their own input,
+//! states updated in place, skipped iterations, and what a session refuses.
+
+use clearshot_graph::grad::grad;
+use clearshot_graph::ops::{Geometry, LossScale, ReduceKind, Sgd};
+use clearshot_graph::reference::{Precision, run};
+use clearshot_graph::train::{Optimizer, Training, finish_iteration};
+use clearshot_graph::{Array, Builder, Graph, StateInit, Type, losses};
+use clearshot_runtime::{CompileError, Device, Options, Session, ValueError, compile};
+use clearshot_tensor::noise::Key;
+use clearshot_tensor::{DType, Shape, Tensor};
+use std::collections::BTreeMap;
+
+fn noise(shape: impl Into<Shape>, stream: u32) -> Tensor {
+    let shape = shape.into();
+    let mut values = vec![0.0; shape.len()];
+    Key { seed: 3, step: 0, stream }.fill_normal(0, &mut values);
+    Tensor::f32(shape, values)
+}
+
+fn session(graph: &Graph, threads: usize, optimise: bool) -> Session {
+    let options = Options { optimise, ..Options::default() };
+    compile(graph.clone(), &Device::cpu(Some(threads)), &options).unwrap()
+}
+
+/// Runs the graph by kernels, with passes and without, and by the interpreter; all outputs must agree.
+fn agree(graph: &Graph, values: &[(&str, Tensor)]) {
+    let mut given: BTreeMap<String, Array> =
+        values.iter().map(|(name, t)| (name.to_string(), Array::from_tensor(t))).collect();
+    let truth = run(graph, &mut given, Precision::F64).unwrap();
+    for (threads, optimise) in [(1, true), (2, true), (3, true), (2, false)] {
+        let mut session = session(graph, threads, optimise);
+        values.iter().for_each(|(name, t)| session.set(name, t).unwrap());
+        session.run().unwrap();
+        for (name, truth) in &truth {
+            let error = Array::from_tensor(&session.get(name).unwrap()).relative_error(truth);
+            assert!(error < 2e-5, "{name}, {threads} threads, passes {optimise}: {error:e}\n{graph}");
+        }
+    }
+}
+
+#[test]
+fn a_residual_may_be_the_very_image_that_is_convolved() {
+    let mut b = Builder::new();
+    let input = b.input("x", Type::f32([2, 24, 24, 32]));
+    let w = b.param("w", [32, 3, 3, 32]);
+    let v = b.param("v", [32, 32]);
+    // Values of the arena, each read for the last time by the sum that also convolves it.
+    let x = b.mul_scalar(input, 0.5);
+    let conv = b.conv(x, w, None, Geometry::new(2, 1, 1));
+    let y = b.add(x, conv);
+    let rows = b.reshape(y, [2 * 24 * 24, 32]);
+    let product = b.linear(rows, v, None);
+    let z = b.add(product, rows);
+    let loss = b.reduce_all(ReduceKind::SumSquares, z);
+    let gradients = grad(&mut b, loss, None, &[input, w, v]).unwrap();
+    b.output("z", z);
+    for (name, g) in ["dx", "dw", "dv"].iter().zip(gradients) {
+        b.output(name, g);
+    }
+    let graph = b.finish().unwrap();
+    let w = Tensor::f32([32, 3, 3, 32], noise([32, 3, 3, 32], 1).as_f32().unwrap().iter().map(|x| x * 0.05).collect());
+    agree(&graph, &[("x", noise([2, 24, 24, 32], 0)), ("w", w), ("v", noise([32, 32], 2))]);
+}
+
+/// A small regression with every kind of update.
+fn iteration(training: &Training) -> Graph {
+    let mut b = Builder::new();
+    let x = b.input("x", Type::f32([4, 6, 6, 3]));
+    let target = b.input("target", Type::f32([4, 6, 6, 5]));
+    let (w, bias) = (b.param("w", [5, 3, 3, 3]), b.param("bias", [5]));
+    let y = b.conv(x, w, Some(bias), Geometry::new(2, 1, 1));
+    let y = b.silu(y);
+    let loss = losses::huber(&mut b, y, target, 0.7);
+    finish_iteration(&mut b, loss, &[w, bias], training).unwrap();
+    b.finish().unwrap()
+}
+
+#[test]
+fn updates_are_those_of_the_reference_and_bad_gradients_skip_them() {
+    let scaling = LossScale { growth: 2.0, backoff: 0.5, interval: 2.0 };
+    let sgd = Optimizer::Sgd(Sgd { momentum: 0.9, nesterov: true, weight_decay: 1e-3 });
+    let plain = Training::default();
+    let cases = [
+        Training { clip_norm: 0.1, ema_decay: Some(0.9), ..plain },
+        Training { optimizer: sgd, ema_decay: Some(0.5), ..plain },
+        Training { loss_scale: Some((1024.0, scaling)), ema_decay: Some(0.99), ..plain },
+    ];
+    for training in cases {
+        let graph = iteration(&training);
+        let (w, bias) = (noise([5, 3, 3, 3], 1), noise([5], 2));
+        let mut first = vec![("w", w.clone()), ("bias", bias.clone()), ("rate", Tensor::scalar(0.05))];
+        first.extend([("target", noise([4, 6, 6, 5], 3)), ("ema.w", w), ("ema.bias", bias)]);
+        let mut truth: BTreeMap<String, Array> =
+            first.iter().map(|(name, t)| (name.to_string(), Array::from_tensor(t))).collect();
+        let mut session = session(&graph, 2, true);
+        first.iter().for_each(|(name, t)| session.set(name, t).unwrap());
+        for step in 0..6 {
+            let mut x = noise([4, 6, 6, 3], 10 + step).as_f32().unwrap().to_vec();
+            if step == 3 {
+                x[17] = f32::INFINITY;
+            }
+            let before = session.get("w").unwrap();
+            let x = Tensor::f32([4, 6, 6, 3], x);
+            truth.insert("x".into(), Array::from_tensor(&x));
+            session.set("x", &x).unwrap();
+            session.run().unwrap();
+            run(&graph, &mut truth, Precision::F32).unwrap();
+            assert_eq!(session.get("w").unwrap() == before, step == 3, "step {step} of {training:?}");
+            for (name, ..) in graph.states() {
+                let got = Array::from_tensor(&session.get(name).unwrap());
+                let error = got.relative_error(&truth[name]);
+                assert!(error < 1e-4, "{name} after step {step} of {training:?}: {error:e}");
+            }
+        }
+        assert_eq!(session.get("train.step").unwrap().as_f32().unwrap(), [5.0], "one of six steps was skipped");
+        if training.loss_scale.is_some() {
+            // Doubled after two good steps, halved by the bad one, doubled after two more.
+            assert_eq!(session.get("train.loss_scale").unwrap().as_f32().unwrap(), [2048.0]);
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_an_updated_state_keeps_its_old_value() {
+    let mut b = Builder::new();
+    let p = b.state("p", Type::f32([4]), StateInit::Constant(1.0));
+    let before = b.mul_scalar(p, 1.0);
+    let next = b.add_scalar(p, 1.0);
+    b.output("before", before);
+    b.update(p, next);
+    let mut session = session(&b.finish().unwrap(), 1, true);
+    for i in 1..4 {
+        session.run().unwrap();
+        assert_eq!(session.get("before").unwrap().as_f32().unwrap(), [i as f32; 4]);
+        assert_eq!(session.get("p").unwrap().as_f32().unwrap(), [i as f32 + 1.0; 4]);
+    }
+}
+
+#[test]
+fn mistakes_are_errors_with_names() {
+    let mut b = Builder::new();
+    let x = b.input("x", Type::f32([2, 3]));
+    let y = b.silu(x);
+    b.output("y", y);
+    let mut session = session(&b.finish().unwrap(), 1, true);
+    assert!(matches!(session.get("y"), Err(ValueError::NotRun(_))));
+    assert_eq!(session.run(), Err(ValueError::NotSet("x".into())));
+    let error = session.set("x", &Tensor::zeros([3, 2])).unwrap_err().to_string();
+    assert!(error.contains("f32[2,3]") && error.contains("f32[3,2]"), "{error}");
+    assert!(session.set("z", &Tensor::zeros([2])).unwrap_err().to_string().contains("`z`"));
+
+    let mut b = Builder::new();
+    let x = b.input("x", Type { dtype: DType::F16, shape: Shape::from([3]) });
+    let y = b.silu(x);
+    b.output("y", y);
+    let refused = compile(b.finish().unwrap(), &Device::cpu(None), &Options::default());
+    assert!(matches!(refused, Err(CompileError::Type { dtype: DType::F16, .. })));
+}
+
+#[test]
+fn impossible_operations_are_refused_when_built() {
+    let refused = |what: &str, build: &dyn Fn(&mut Builder)| {
+        let mut b = Builder::new();
+        build(&mut b);
+        let error = b.finish().map(|_| ()).expect_err(what).to_string();
+        assert!(error.contains("tests/execution.rs") || error.contains("execution.rs"), "{what}: {error}");
+    };
+    let plane = |b: &mut Builder| b.input("x", Type::f32([1, 8, 8, 4]));
+    refused("a volume's geometry on a plane", &|b| {
+        let x = plane(b);
+        let w = b.param("w", [4, 3, 3, 4]);
+        b.conv(x, w, None, Geometry::new(3, 1, 1));
+    });
+    refused("channels that do not fit", &|b| {
+        let x = plane(b);
+        let w = b.param("w", [4, 3, 3, 5]);
+        b.conv(x, w, None, Geometry::new(2, 1, 1));
+    });
+    refused("a slice behind the end", &|b| {
+        let x = plane(b);
+        b.slice(x, 1, usize::MAX, 2);
+    });
+    refused("an axis that is not there", &|b| {
+        let x = plane(b);
+        b.sum(x, &[8]);
+    });
+    refused("no images", &|b| {
+        let x = b.input("x", Type::f32([0, 8, 8, 4]));
+        let w = b.param("w", [4, 3, 3, 4]);
+        b.conv(x, w, None, Geometry::new(2, 1, 1));
+    });
+    refused("a norm of a scalar", &|b| {
+        let x = b.input("x", Type::f32(Shape::SCALAR));
+        b.group_norm(x, x, x, 1, 1e-5);
+    });
+    refused("more elements than there are addresses", &|b| {
+        b.input("x", Type::f32([1 << 31, 1 << 16, 1 << 16, 2]));
+    });
+}
