@@ -103,7 +103,8 @@ fn mistakes_are_named() {
 
 #[test]
 fn a_configuration_file_is_a_network() {
-    let refs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../refs/unet2d/diffusers_folder/config.json");
+    let refs =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../refs/unet2d/diffusers_folder/config.json");
     let row = json(&["plan", "--config", refs.to_str().unwrap(), "--size", "32", "--json"]);
     assert!(row["planned_bytes"].as_u64().unwrap() > 0);
 }

@@ -3,8 +3,8 @@
 use crate::device::Device;
 use clearshot_cpu::exec::{CpuBackend, Executor, MemoryError, ValueError};
 use clearshot_cpu::{Cpu, TARGET};
-use clearshot_graph::passes::recompute::{BudgetError, recompute};
 use clearshot_graph::passes::optimise;
+use clearshot_graph::passes::recompute::{BudgetError, recompute};
 use clearshot_graph::plan::Plan;
 use clearshot_graph::{Graph, VerifyError};
 use clearshot_tensor::{DType, Tensor};

@@ -59,7 +59,10 @@ fn a_residual_may_be_the_very_image_that_is_convolved() {
         b.output(name, g);
     }
     let graph = b.finish().unwrap();
-    let w = Tensor::f32([32, 3, 3, 32], noise([32, 3, 3, 32], 1).as_f32().unwrap().iter().map(|x| x * 0.05).collect());
+    let w = Tensor::f32(
+        [32, 3, 3, 32],
+        noise([32, 3, 3, 32], 1).as_f32().unwrap().iter().map(|x| x * 0.05).collect(),
+    );
     agree(&graph, &[("x", noise([2, 24, 24, 32], 0)), ("w", w), ("v", noise([32, 32], 2))]);
 }
 
@@ -113,7 +116,11 @@ fn updates_are_those_of_the_reference_and_bad_gradients_skip_them() {
                 assert!(error < 1e-4, "{name} after step {step} of {training:?}: {error:e}");
             }
         }
-        assert_eq!(session.get("train.step").unwrap().as_f32().unwrap(), [5.0], "one of six steps was skipped");
+        assert_eq!(
+            session.get("train.step").unwrap().as_f32().unwrap(),
+            [5.0],
+            "one of six steps was skipped"
+        );
         if training.loss_scale.is_some() {
             // Doubled after two good steps, halved by the bad one, doubled after two more.
             assert_eq!(session.get("train.loss_scale").unwrap().as_f32().unwrap(), [2048.0]);

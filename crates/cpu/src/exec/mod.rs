@@ -149,8 +149,17 @@ impl Executor {
             .states()
             .map(|(name, init, v)| (name.to_string(), (v, matches!(init, StateInit::Constant(_)))));
         let settable = inputs.chain(states).collect();
-        let mut made =
-            Executor { instrs, write_backs, settable, regions, cpu, plan, stale: true, ready: false, ran: false };
+        let mut made = Executor {
+            instrs,
+            write_backs,
+            settable,
+            regions,
+            cpu,
+            plan,
+            stale: true,
+            ready: false,
+            ran: false,
+        };
         made.fill_constants();
         Ok(made)
     }

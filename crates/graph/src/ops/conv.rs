@@ -57,7 +57,8 @@ impl Geometry {
                     "a stride, dilation or size is 0: {self:?}, input {input:?}, kernel {kernel:?}"
                 )));
             }
-            let too_large = || OpError::Attribute(format!("sizes beyond any memory: {self:?}, input {input:?}"));
+            let too_large =
+                || OpError::Attribute(format!("sizes beyond any memory: {self:?}, input {input:?}"));
             let [low, high] = self.pad[a];
             let padded = input[a].checked_add(low).and_then(|x| x.checked_add(high)).ok_or_else(too_large)?;
             let reach = self.dilation[a].checked_mul(kernel[a] - 1).ok_or_else(too_large)? + 1;
@@ -84,7 +85,8 @@ impl Geometry {
     pub fn smallest_input(&self, output: [usize; 3], kernel: [usize; 3]) -> [usize; 3] {
         std::array::from_fn(|a| {
             let reach = self.dilation[a] * (kernel[a] - 1) + 1;
-            (output[a].saturating_sub(1) * self.stride[a] + reach).saturating_sub(self.pad[a][0] + self.pad[a][1])
+            (output[a].saturating_sub(1) * self.stride[a] + reach)
+                .saturating_sub(self.pad[a][0] + self.pad[a][1])
         })
     }
 

@@ -75,7 +75,11 @@ impl Unary {
             Unary::Sin => x.sin(),
             Unary::Cos => x.cos(),
             Unary::Relu => {
-                if x < 0.0 { 0.0 } else { x }
+                if x < 0.0 {
+                    0.0
+                } else {
+                    x
+                }
             }
             Unary::LeakyRelu(slope) => {
                 if x > 0.0 {
@@ -108,7 +112,11 @@ impl Unary {
             Unary::MulScalar(c) => x * c,
             Unary::PowScalar(p) => x.powf(p),
             Unary::Clamp(lo, hi) => {
-                if x.is_nan() { x } else { x.max(lo).min(hi) }
+                if x.is_nan() {
+                    x
+                } else {
+                    x.max(lo).min(hi)
+                }
             }
         }
     }

@@ -97,4 +97,3 @@ fn first_fit(buffers: &[Buffer], order: &[usize]) -> (usize, Vec<usize>) {
     }
     (total, offsets)
 }
-

@@ -214,4 +214,3 @@ fn take_overs(op: &Op) -> Vec<(usize, usize)> {
         _ => vec![],
     }
 }
-

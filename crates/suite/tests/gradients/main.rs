@@ -228,8 +228,8 @@ fn what_has_no_gradient_says_so() {
     assert!(matches!(error, GradError::Seed { .. }), "{error}");
 }
 
-/// Passes only rewrite: what they change of a result is the order of a few f64 sums.
-const REWRITTEN: f64 = 1e-9;
+/// Passes only rewrite: what they change of a result is the rounding of folded constants, which are f32.
+const REWRITTEN: f64 = 1e-5;
 
 #[test]
 fn passes_and_recomputation_keep_the_meaning() {
@@ -251,7 +251,10 @@ fn passes_and_recomputation_keep_the_meaning() {
             for (name, truth) in &truth {
                 let size = truth.data.iter().map(|x| x * x).sum::<f64>().sqrt();
                 let error = results[name].relative_error(truth);
-                assert!(error <= REWRITTEN || size < 1e-9, "seed {seed}, {what}: {name} differs by {error:e}");
+                assert!(
+                    error <= REWRITTEN || size < 1e-9,
+                    "seed {seed}, {what}: {name} differs by {error:e}"
+                );
             }
         }
     }

@@ -69,7 +69,7 @@ unsafe fn value<S: Simd>(s: S, u: Unary, a: *const f32, to: *mut f32, n: usize) 
         Unary::Log => each!(|x| v::ln(s, x)),
         Unary::Sin => each!(|x| v::sin(s, x)),
         Unary::Cos => each!(|x| v::cos(s, x)),
-        Unary::Relu => each!(|x| s.max(x, zero)),
+        Unary::Relu => each!(|x| s.select_gt(zero, x, zero, x)),
         Unary::LeakyRelu(slope) => {
             let slope = s.splat(slope as f32);
             each!(|x| s.select_gt(x, zero, x, s.mul(slope, x)))
@@ -108,7 +108,11 @@ unsafe fn value<S: Simd>(s: S, u: Unary, a: *const f32, to: *mut f32, n: usize) 
         Unary::PowScalar(p) => unsafe { power(s, p, a, to, n) },
         Unary::Clamp(lo, hi) => {
             let (lo, hi) = (s.splat(lo as f32), s.splat(hi as f32));
-            each!(|x| s.min(s.max(x, lo), hi))
+            // Comparisons with NaN are false, so it passes through both.
+            each!(|x| {
+                let x = s.select_gt(lo, x, lo, x);
+                s.select_gt(x, hi, hi, x)
+            })
         }
     }
 }

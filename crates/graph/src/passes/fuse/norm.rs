@@ -69,7 +69,9 @@ fn activation_of(graph: &Graph, uses: &Uses, i: usize, norm: &Norm) -> Option<Ac
     for r in readers {
         match graph.nodes[r].op {
             Op::Unary(f) if f == act => found.values.push(Value::new(r, 0)),
-            Op::UnaryGrad(f) if f == act && graph.nodes[r].inputs[0] == y && graph.nodes[r].inputs[1] != y => {
+            Op::UnaryGrad(f)
+                if f == act && graph.nodes[r].inputs[0] == y && graph.nodes[r].inputs[1] != y =>
+            {
                 let gradient = single_norm_grad(graph, uses, Value::new(r, 0), i)?;
                 // A norm gradient reads one dy: the gradient must not have been summed from several.
                 found.gradients.push((gradient, graph.nodes[r].inputs[1]));

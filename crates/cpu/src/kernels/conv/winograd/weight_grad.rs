@@ -1,10 +1,15 @@
 //! The gradient of 3x3 weights among points: `dU = (A dy A^T)^T (B^T x B)` for each point, `dw = G^T dU G`.
 //!
-//! The reduction runs over tiles. Some rows of tiles are transformed at a time, input and gradient, into
-//! shared memory that the last-level cache holds; then each point is a product of its own, so there
-//! are as many tasks as points and no partial sums to add. Where the gradient is large and all tiles fit
-//! at once, a task is some output channels instead, all points of them: its sums stay in its cache until
-//! they are taps.
+//! The reduction runs over tiles, in one of three ways.
+//!
+//! - Few channels: a task takes some blocks of tiles and keeps sums of its own; the sums of all tasks are
+//!   added when they become taps. Nothing passes from one core to another on the way, which with few
+//!   channels would cost more than the products.
+//! - Otherwise some rows of tiles are transformed at a time, input and gradient, into shared memory that
+//!   the last-level cache holds; then each point is a product of its own, so there are as many tasks as
+//!   points and no partial sums to add.
+//! - Where the gradient is large and all tiles fit at once, a task is some output channels instead, all
+//!   points of them: its sums stay in its cache until they are taps.
 
 use super::super::source::Source;
 use super::super::{ConvDims, Direction};
@@ -23,6 +28,11 @@ const CHUNK_VALUES: usize = 2 << 20;
 const LARGE_SUMS: usize = 1 << 20;
 /// Output channels at a time if so.
 const ROWS: usize = 32;
+/// A gradient of fewer points than this is summed by tasks of their own tiles.
+const SMALL_SUMS: usize = 160 << 10;
+/// Such tasks at the most, and blocks of tiles that are worth one.
+const SLOTS: usize = 16;
+const SLOT_BLOCKS: usize = 8;
 /// Tiles that one transform task takes.
 const BLOCK_TILES: usize = 24;
 /// Tiles that are multiplied at once: a strip of the right side then stays in the first-level cache.
@@ -34,8 +44,10 @@ pub(in super::super) struct WinogradGrad<W> {
     /// Columns and rows of the gradient: channels padded to whole vectors, over all taps along z.
     depth: usize,
     width: usize,
-    /// Tile rows that are transformed at a time.
+    /// Tile rows that are transformed at a time, where they are shared.
     chunk_rows: usize,
+    /// Tasks with tiles and sums of their own; 0 where tiles are shared.
+    slots: usize,
     /// Output channels whose points are summed together: all, or `ROWS`.
     rows: usize,
     scheme: PhantomData<W>,
@@ -54,16 +66,23 @@ impl<W: Scheme> WinogradGrad<W> {
         let chunk_rows = grid.rows().div_ceil(chunks).next_multiple_of(grid.block_rows);
         let large = chunk_rows >= grid.rows() && W::POINTS * depth * width > LARGE_SUMS;
         let rows = if large { ROWS.min(width) } else { width };
-        Some(WinogradGrad { level, grid, depth, width, chunk_rows, rows, scheme: PhantomData })
+        let small = W::POINTS * depth * width <= SMALL_SUMS;
+        let slots = if small { (grid.blocks() / SLOT_BLOCKS).min(SLOTS) } else { 0 };
+        Some(WinogradGrad { level, grid, depth, width, chunk_rows, slots, rows, scheme: PhantomData })
+    }
+
+    /// Transformed tiles that are held at a time, by all tasks or by each.
+    fn held(&self) -> usize {
+        if self.slots > 0 { self.grid.block_tiles() } else { self.chunk_rows * self.grid.across }
     }
 
     /// From point to point of the transformed input and gradient, and of the sums.
     fn input_step(&self) -> usize {
-        self.chunk_rows * self.grid.across * self.depth + 16
+        self.held() * self.depth + 16
     }
 
     fn gradient_step(&self) -> usize {
-        self.chunk_rows * self.grid.across * self.width + 16
+        self.held() * self.width + 16
     }
 
     fn sums_step(&self) -> usize {
@@ -75,14 +94,67 @@ impl<W: Scheme> WinogradGrad<W> {
     }
 
     pub fn workspace_len(&self, threads: usize) -> usize {
-        let shared = W::POINTS * (self.input_step() + self.gradient_step());
-        let sums = W::POINTS * self.sums_step() * if self.by_rows() { threads } else { 1 };
-        shared + sums + threads * patch_len::<W>(&self.grid, self.level)
+        let patches = threads * patch_len::<W>(&self.grid, self.level);
+        let sums = W::POINTS * self.sums_step();
+        if self.slots > 0 {
+            return threads * self.tiles_len() + self.slots * sums + patches;
+        }
+        self.tiles_len() + sums * if self.by_rows() { threads } else { 1 } + patches
+    }
+
+    /// Values of the transformed tiles that are held at a time.
+    fn tiles_len(&self) -> usize {
+        W::POINTS * (self.input_step() + self.gradient_step())
+    }
+
+    /// Each task sums its own blocks of tiles, which no other core sees.
+    ///
+    /// # Safety
+    /// As for [`WinogradGrad::run`].
+    unsafe fn run_apart(
+        &self,
+        cpu: &Cpu,
+        source: &Source,
+        dy: *const f32,
+        dw: *mut f32,
+        workspace: *mut f32,
+    ) {
+        let (dy, dw) = (Shares(dy.cast_mut()), Shares(dw));
+        let (patch_len, sums_len) = (patch_len::<W>(&self.grid, self.level), W::POINTS * self.sums_step());
+        let blocks = self.grid.blocks();
+        // SAFETY: the workspace is cut as `workspace_len` counts; tiles and patches are the worker's own,
+        // sums the task's own, and each output channel of the gradient is written once.
+        unsafe {
+            let tiles = Shares(workspace);
+            let sums = Shares(tiles.at(cpu.pool.threads() * self.tiles_len()));
+            let patches = Shares(sums.at(self.slots * sums_len));
+            cpu.pool.run(self.slots, |worker, slot| {
+                let input = tiles.at(worker * self.tiles_len());
+                let gradient = input.add(W::POINTS * self.input_step());
+                let (first, end) = (slot * blocks / self.slots, (slot + 1) * blocks / self.slots);
+                for block in first..end {
+                    self.transform_input(block, 0, source, input, patches.at(worker * patch_len));
+                    self.transform_gradient(block, 0, dy.at(0), gradient);
+                    for point in 0..W::POINTS {
+                        let (held, later) = (self.grid.tiles(block), block > first);
+                        self.multiply(point, 0, held, later, input, gradient, sums.at(slot * sums_len));
+                    }
+                }
+            });
+            cpu.pool.run(self.grid.planes.k, |_, k| {
+                let sums = sums.at(0);
+                self.level.dispatch(ToTaps { plan: self, k, row: k, parts: self.slots, sums, dst: dw.at(0) });
+            });
+        }
     }
 
     /// # Safety
     /// All tensors have the shapes of the plan, `workspace` has `workspace_len` values.
     pub unsafe fn run(&self, cpu: &Cpu, source: &Source, dy: *const f32, dw: *mut f32, workspace: *mut f32) {
+        if self.slots > 0 {
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_apart(cpu, source, dy, dw, workspace) };
+        }
         let (dy, dw) = (Shares(dy.cast_mut()), Shares(dw));
         let pieces = self.grid.across.div_ceil(self.grid.block_columns);
         let per_chunk = self.chunk_rows / self.grid.block_rows * pieces;
@@ -116,7 +188,8 @@ impl<W: Scheme> WinogradGrad<W> {
             }
             if !self.by_rows() {
                 cpu.pool.run(self.grid.planes.k, |_, k| {
-                    self.level.dispatch(ToTaps { plan: self, k, row: k, sums: sums.at(0), dst: dw.at(0) });
+                    let sums = sums.at(0);
+                    self.level.dispatch(ToTaps { plan: self, k, row: k, parts: 1, sums, dst: dw.at(0) });
                 });
                 return;
             }
@@ -127,14 +200,18 @@ impl<W: Scheme> WinogradGrad<W> {
                     self.multiply(point, first, tiles, false, input.at(0), gradient.at(0), sums);
                 }
                 for k in first..self.grid.planes.k.min(first + self.rows) {
-                    self.level.dispatch(ToTaps { plan: self, k, row: k - first, sums, dst: dw.at(0) });
+                    let row = k - first;
+                    self.level.dispatch(ToTaps { plan: self, k, row, parts: 1, sums, dst: dw.at(0) });
                 }
             });
         }
     }
 
-    /// The number of a block's first tile among those of its chunk.
+    /// The number of a block's first tile among those that are held; `start` is the chunk's first row.
     fn first_tile(&self, block: usize, start: usize) -> usize {
+        if self.slots > 0 {
+            return 0;
+        }
         let pieces = self.grid.across.div_ceil(self.grid.block_columns);
         let row = block / pieces * self.grid.block_rows - start;
         row * self.grid.across + block % pieces * self.grid.block_columns
@@ -186,7 +263,7 @@ impl<W: Scheme> WinogradGrad<W> {
         sums: *mut f32,
     ) {
         let lanes = self.level.lanes();
-        let a_block = self.chunk_rows * self.grid.across * lanes;
+        let a_block = self.held() * lanes;
         for first in (0..tiles).step_by(STRIP) {
             // SAFETY: the promise of `run`.
             unsafe {
@@ -254,7 +331,7 @@ impl<W: Scheme> Kernel for Gradient<'_, W> {
     fn run<S: Simd>(self, s: S) {
         let grid = &self.plan.grid;
         let [depth, height, width] = grid.planes.output;
-        let channel_step = self.plan.chunk_rows * grid.across;
+        let channel_step = self.plan.held();
         for run in grid.runs(self.block) {
             let plane = (run.n * depth + run.z) * height * width;
             for row in 0..run.rows {
@@ -279,6 +356,8 @@ struct ToTaps<'a, W> {
     plan: &'a WinogradGrad<W>,
     k: usize,
     row: usize,
+    /// Sums that follow each other and are added.
+    parts: usize,
     sums: *const f32,
     dst: *mut f32,
 }
@@ -298,7 +377,15 @@ impl<W: Scheme> Kernel for ToTaps<'_, W> {
                     let dst = self.dst.add((self.k * p.taps + tap) * 9 * p.c + c);
                     both_axes!(
                         s, 6 to 3, W::IN, 3, W::kernel_grad,
-                        load |y, x| s.load(src.add((y * W::IN + x) * self.plan.sums_step())),
+                        load |y, x| {
+                            let step = self.plan.sums_step();
+                            let src = src.add((y * W::IN + x) * step);
+                            let mut sum = s.load(src);
+                            for part in 1..self.parts {
+                                sum = s.add(sum, s.load(src.add(part * W::POINTS * step)));
+                            }
+                            sum
+                        },
                         store |y, x, v| s.store_first(dst.add((3 * y + x) * p.c), v, len)
                     );
                 }
