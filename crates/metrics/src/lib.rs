@@ -11,7 +11,9 @@ mod fourier;
 pub mod frc;
 pub mod image;
 pub mod intensity;
+pub mod law;
 pub mod ms_ssim;
+pub mod residual;
 pub mod ssim;
 
 pub use error::MetricError;
