@@ -9,11 +9,14 @@ mod error;
 mod filter;
 mod fourier;
 pub mod frc;
+pub mod hausdorff;
 pub mod image;
 pub mod intensity;
 pub mod law;
 pub mod ms_ssim;
+pub mod overlap;
 pub mod residual;
+pub mod segment;
 pub mod ssim;
 
 pub use error::MetricError;
