@@ -18,6 +18,8 @@ pub mod overlap;
 pub mod residual;
 pub mod segment;
 pub mod ssim;
+pub mod statistics;
+pub mod stratify;
 
 pub use error::MetricError;
 pub use image::{Crop, ImageRef, Pair, Rounding};
