@@ -88,6 +88,8 @@ pub enum Crop {
     Nothing,
     /// The same number on every axis.
     Border(usize),
+    /// Of a plane: along y and x.
+    Plane([usize; 2]),
     /// Of a volume: along z, y and x.
     Volume([usize; 3]),
 }
@@ -97,6 +99,7 @@ impl Crop {
         let crop = match self {
             Crop::Nothing => vec![0; shape.len()],
             Crop::Border(n) => vec![n; shape.len()],
+            Crop::Plane(c) => c.to_vec(),
             Crop::Volume(c) => c.to_vec(),
         };
         let fits = crop.len() == shape.len()
@@ -237,6 +240,18 @@ mod tests {
         for crop in [Crop::Border(1), Crop::Border(usize::MAX), Crop::Volume([0; 3])] {
             assert!(matches!(pair(a, None, crop), MetricError::Crop { .. }));
         }
+    }
+
+    #[test]
+    fn the_mask_is_cropped_too() {
+        let at = |places: &[usize]| (0..20).map(|i| places.contains(&i)).collect::<Vec<bool>>();
+        let (x, both, corner) = (ramp(20), at(&[0, 8]), at(&[0]));
+        let a = ImageRef::new(&x, &[4, 5]).unwrap();
+        let pair = |mask, crop| Pair::new(a, a, Some(mask), Rounding::Keep, crop);
+        let inner = pair(&both, Crop::Plane([1, 0])).unwrap();
+        assert_eq!(inner.shape(), [2, 5]);
+        assert_eq!(inner.values().collect::<Vec<_>>(), [(8.0, 8.0)]);
+        assert!(matches!(pair(&corner, Crop::Border(1)), Err(MetricError::NothingCounts { .. })));
     }
 
     #[test]

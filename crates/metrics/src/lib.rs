@@ -5,6 +5,7 @@
 //! parameters without defaults, because scores that differ in one of them cannot be compared. Odd
 //! input gives an error that names it, or NaN where a NaN pixel counts; never a panic.
 
+pub mod artefacts;
 mod error;
 mod filter;
 mod fourier;
@@ -15,6 +16,7 @@ pub mod intensity;
 pub mod law;
 pub mod ms_ssim;
 pub mod overlap;
+pub mod photometry;
 pub mod residual;
 pub mod segment;
 pub mod ssim;
