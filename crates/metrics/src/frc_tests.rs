@@ -1,0 +1,165 @@
+//! Scenes with a known band, and noise of a known power.
+
+use super::*;
+use clearshot_tensor::noise::Key;
+
+fn noise(n: usize, stream: u32) -> Vec<f64> {
+    let mut values = vec![0.0f32; n];
+    Key { seed: 11, step: 0, stream }.fill_normal(0, &mut values);
+    values.iter().map(|&x| f64::from(x)).collect()
+}
+
+/// White noise with everything above `cut` cycles per pixel removed.
+fn band_limited(shape: &[usize], cut: f64, stream: u32) -> Vec<f64> {
+    let n: usize = shape.iter().product();
+    let spectrum = forward(&noise(n, stream), shape);
+    let mut at = vec![0; shape.len()];
+    let kept: Vec<Complex<f64>> = spectrum
+        .iter()
+        .enumerate()
+        .map(|(i, &s)| {
+            unravel(i, shape, &mut at);
+            let f =
+                at.iter().zip(shape).map(|(&k, &n)| (signed(k, n) / n as f64).powi(2)).sum::<f64>().sqrt();
+            if f <= cut { s } else { Complex::default() }
+        })
+        .collect();
+    // The inverse by two forward transforms of real arrays; the result is real.
+    let part = |f: fn(&Complex<f64>) -> f64| forward(&kept.iter().map(f).collect::<Vec<_>>(), shape);
+    let (re, im) = (part(|s| s.re), part(|s| s.im));
+    re.iter().zip(&im).map(|(re, im)| (re.re + im.im) / n as f64).collect()
+}
+
+fn plus(a: &[f64], b: &[f64], scale: f64) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a + scale * b).collect()
+}
+
+fn curve_of(shape: &[usize], cut: f64, pixel: &[f64]) -> Curve {
+    let scene = band_limited(shape, cut, 1);
+    let (a, b) = (plus(&scene, &noise(scene.len(), 2), 0.1), plus(&scene, &noise(scene.len(), 3), 0.1));
+    two_images(ImageRef::new(&a, shape).unwrap(), ImageRef::new(&b, shape).unwrap(), pixel, Taper::None)
+        .unwrap()
+}
+
+fn frequency(curve: &Curve, threshold: Threshold) -> f64 {
+    match curve.resolution(threshold) {
+        Resolution::At { frequency, length } => {
+            assert!((frequency * length - 1.0).abs() < 1e-12);
+            frequency
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+const THRESHOLDS: [Threshold; 3] = [Threshold::OneSeventh, Threshold::Half, Threshold::HalfBit];
+
+#[test]
+fn the_cut_off_is_found_within_a_ring() {
+    for cut in [8.0, 20.0, 41.0, 55.0] {
+        // 65 nm pixels: a ring is 1 / (128 * 65) per nm wide.
+        let curve = curve_of(&[128, 128], cut / 128.0, &[65.0, 65.0]);
+        assert_eq!(curve.rings.len(), 64);
+        for threshold in THRESHOLDS {
+            let ring = frequency(&curve, threshold) * 128.0 * 65.0;
+            assert!((ring - cut).abs() <= 1.0, "{threshold:?}: {ring} against {cut}");
+        }
+    }
+}
+
+/// A slope does not fit its opposite border: the step's spectrum agrees in both images up to the last
+/// ring, until a taper takes it away.
+#[test]
+fn a_taper_removes_the_border() {
+    let shape = [128, 128];
+    let scene = band_limited(&shape, 30.0 / 128.0, 1);
+    let slope: Vec<f64> = (0..scene.len()).map(|i| (i % 128) as f64 + (i / 128) as f64).collect();
+    let scene = plus(&scene, &slope, 1.0);
+    let (a, b) = (plus(&scene, &noise(scene.len(), 2), 0.1), plus(&scene, &noise(scene.len(), 3), 0.1));
+    let view = |x| ImageRef::new(x, &shape).unwrap();
+    let curve = |taper| two_images(view(&a), view(&b), &[1.0; 2], taper).unwrap();
+    assert_eq!(curve(Taper::None).resolution(Threshold::OneSeventh), Resolution::BeyondSampling);
+    let ring = frequency(&curve(Taper::Hann), Threshold::OneSeventh) * 128.0;
+    assert!((ring - 30.0).abs() <= 2.0, "{ring}");
+    assert_eq!(weights(8, Taper::Hann).unwrap(), weights(8, Taper::Tukey(1.0)).unwrap());
+    assert_eq!(weights(8, Taper::Tukey(0.0)).unwrap(), weights(8, Taper::None).unwrap());
+    let tukey = weights(8, Taper::Tukey(0.5)).unwrap();
+    assert!(tukey[2..6] == [1.0; 4] && (tukey[1] - 0.853_553_390_593_273_8).abs() < 1e-15);
+}
+
+/// Long axes and coarse steps: rings are of physical frequency.
+#[test]
+fn oblong_images_and_volumes_work_too() {
+    let curve = curve_of(&[96, 160], 0.25, &[2.0, 2.0]);
+    let found = frequency(&curve, Threshold::OneSeventh);
+    assert!((found - 0.125).abs() <= 1.0 / 192.0, "{found}");
+    let curve = curve_of(&[32, 36, 40], 10.0 / 32.0, &[1.0; 3]);
+    let found = frequency(&curve, Threshold::OneSeventh);
+    assert!((found - 10.0 / 32.0).abs() <= 1.0 / 32.0, "{found}");
+}
+
+/// With scene and noise both white the correlation is S / (S + N) in every ring.
+#[test]
+fn white_scenes_correlate_by_their_share_of_power() {
+    let n = 256 * 256;
+    let scene = noise(n, 1);
+    let (a, b) = (plus(&scene, &noise(n, 2), 0.5), plus(&scene, &noise(n, 3), 0.5));
+    let view = |x| ImageRef::new(x, &[256, 256]).unwrap();
+    let curve = two_images(view(&a), view(&b), &[1.0; 2], Taper::None).unwrap();
+    for ring in &curve.rings {
+        // Four standard errors of a correlation estimated from so many bins.
+        let tolerance = 4.0 * (1.0 - 0.64) / (ring.bins as f64).sqrt();
+        assert!((ring.correlation - 0.8).abs() < tolerance, "{ring:?}");
+    }
+    assert_eq!(curve.resolution(Threshold::Half), Resolution::BeyondSampling);
+    let other = two_images(view(&scene), view(&noise(n, 4)), &[1.0; 2], Taper::None).unwrap();
+    assert!(!matches!(other.resolution(Threshold::Half), Resolution::BeyondSampling));
+}
+
+#[test]
+fn one_image_gives_what_two_give() {
+    let shape = [256, 256];
+    for cut in [20.0, 50.0] {
+        let scene = band_limited(&shape, cut / 256.0, 5);
+        let image = plus(&scene, &noise(scene.len(), 6), 0.05);
+        let curve = one_image(ImageRef::new(&image, &shape).unwrap(), &[0.1, 0.1], Taper::None).unwrap();
+        assert_eq!(curve.rings.len(), 64);
+        let ring = frequency(&curve, Threshold::OneSeventh) * 25.6;
+        assert!((ring - cut).abs() <= 1.0, "{ring} against {cut}");
+        let inside: Vec<_> = curve.rings.iter().filter(|r| r.frequency * 25.6 < cut - 2.0).collect();
+        assert!(inside.iter().all(|r| r.correlation > 0.95), "the half-pixel phase is undone");
+    }
+}
+
+#[test]
+fn crossings_are_interpolated() {
+    let ring = |frequency, correlation| Ring { frequency, correlation, bins: 50 };
+    let curve = Curve { rings: vec![ring(1.0, 0.9), ring(2.0, 0.7), ring(3.0, 0.3), ring(4.0, 0.6)] };
+    assert!((frequency(&curve, Threshold::Half) - 2.5).abs() < 1e-12);
+    assert_eq!(curve.resolution(Threshold::OneSeventh), Resolution::BeyondSampling);
+    let none = Curve { rings: vec![ring(1.0, 0.1)] };
+    assert_eq!(none.resolution(Threshold::Half), Resolution::Unresolved);
+    // (0.2071 + 1.9102 / 10) / (1.2071 + 0.9102 / 10)
+    let at = Threshold::HalfBit.at(&Ring { frequency: 1.0, correlation: 0.0, bins: 100 });
+    assert!((at - 0.39812 / 1.29812).abs() < 1e-12);
+}
+
+#[test]
+fn odd_input_is_refused() {
+    let x = [1.0; 16];
+    let flat = ImageRef::new(&x, &[4, 4]).unwrap();
+    let curve = two_images(flat, flat, &[1.0; 2], Taper::None).unwrap();
+    assert!(curve.rings.iter().all(|r| r.correlation == 0.0));
+    assert!(two_images(flat, flat, &[1.0], Taper::None).is_err());
+    assert!(two_images(flat, flat, &[1.0, 0.0], Taper::None).is_err());
+    assert!(two_images(flat, flat, &[1.0; 2], Taper::Tukey(1.5)).is_err());
+    let one = ImageRef::new(&x[..1], &[1, 1]).unwrap();
+    assert!(
+        two_images(one, one, &[1.0; 2], Taper::None).is_err()
+            && one_image(one, &[1.0; 2], Taper::None).is_err()
+    );
+    let mut y = x;
+    y[5] = f64::NAN;
+    let nan = ImageRef::new(&y, &[4, 4]).unwrap();
+    let said = two_images(flat, nan, &[1.0; 2], Taper::None).unwrap_err().to_string();
+    assert_eq!(said, "the image is NaN at pixel 5, and a finite value is needed");
+}

@@ -1,0 +1,137 @@
+//! Distribution functions that the tests of this crate need: normal, Student's t, Kolmogorov.
+
+use libm::{erfc, lgamma};
+use std::f64::consts::{PI, SQRT_2};
+
+/// The share of a standard normal law below `x`.
+pub fn normal_below(x: f64) -> f64 {
+    0.5 * erfc(-x / SQRT_2)
+}
+
+/// The share of Student's law with `freedom` degrees that is at least as far from zero as `t`.
+pub fn student_beyond(t: f64, freedom: f64) -> f64 {
+    if t.is_nan() {
+        return f64::NAN;
+    }
+    if t.is_infinite() {
+        return 0.0;
+    }
+    let square = t * t;
+    // Both shares are passed, because 1 - x has no digits where x is near 1.
+    beta_below(freedom / (freedom + square), square / (freedom + square), 0.5 * freedom, 0.5)
+}
+
+/// The `t` that a share `beyond` of Student's law is at least as far from zero as; `beyond` is above
+/// 0 and below 1.
+pub fn student_quantile(beyond: f64, freedom: f64) -> f64 {
+    let mut high = 1.0;
+    while student_beyond(high, freedom) > beyond && high < 1e300 {
+        high *= 2.0;
+    }
+    let mut low = 0.0;
+    // Each turn halves the interval; 200 exhaust f64 from any start.
+    for _ in 0..200 {
+        let middle = 0.5 * (low + high);
+        if student_beyond(middle, freedom) > beyond { low = middle } else { high = middle }
+    }
+    0.5 * (low + high)
+}
+
+/// The share of Kolmogorov's limit law above `x`.
+pub fn kolmogorov_above(x: f64) -> f64 {
+    if x <= 0.0 {
+        return 1.0;
+    }
+    // Two series of one function; each converges in a few terms where it is used.
+    if x < 1.0 {
+        let term = |k: u32| (-(f64::from(2 * k - 1) * PI).powi(2) / (8.0 * x * x)).exp();
+        return 1.0 - (2.0 * PI).sqrt() / x * (1..=6).map(term).sum::<f64>();
+    }
+    let term = |k: i32| (if k % 2 == 1 { 2.0 } else { -2.0 }) * (-2.0 * f64::from(k * k) * x * x).exp();
+    (1..=6).map(term).sum()
+}
+
+/// The regularised incomplete beta function I_x(a, b), with y = 1 - x.
+fn beta_below(x: f64, y: f64, a: f64, b: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    if y <= 0.0 {
+        return 1.0;
+    }
+    let front = (lgamma(a + b) - lgamma(a) - lgamma(b) + a * x.ln() + b * y.ln()).exp();
+    if x < (a + 1.0) / (a + b + 2.0) {
+        front * beta_fraction(x, a, b) / a
+    } else {
+        1.0 - front * beta_fraction(y, b, a) / b
+    }
+}
+
+/// The continued fraction of the incomplete beta function, by Lentz's method.
+fn beta_fraction(x: f64, a: f64, b: f64) -> f64 {
+    let away = |v: f64| if v.abs() < 1e-300 { 1e-300 } else { v };
+    let mut c = 1.0;
+    let mut d = 1.0 / away(1.0 - (a + b) * x / (a + 1.0));
+    let mut h = d;
+    // About the square root of the larger parameter is enough.
+    let terms = 200.0 + 10.0 * a.max(b).sqrt();
+    let mut m = 1.0;
+    while m < terms {
+        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
+        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
+        let mut change = 1.0;
+        for step in [even, odd] {
+            d = 1.0 / away(1.0 + step * d);
+            c = away(1.0 + step / c);
+            change = c * d;
+            h *= change;
+        }
+        if (change - 1.0).abs() < 1e-16 {
+            break;
+        }
+        m += 1.0;
+    }
+    h
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f64, b: f64, tolerance: f64) {
+        assert!((a - b).abs() <= tolerance * b.abs(), "{a} {b}");
+    }
+
+    /// Closed forms: 1 degree is Cauchy's law, 2 degrees are algebraic.
+    #[test]
+    fn student_has_closed_forms() {
+        for t in [0.1, 0.7, 1.0, 3.0, 40.0f64] {
+            close(student_beyond(t, 1.0), 1.0 - 2.0 / PI * t.atan(), 1e-12);
+            close(student_beyond(-t, 2.0), 1.0 - t / (2.0 + t * t).sqrt(), 1e-11);
+        }
+        assert_eq!(student_beyond(0.0, 5.0), 1.0);
+        assert!(student_beyond(f64::NAN, 5.0).is_nan());
+    }
+
+    #[test]
+    fn many_degrees_are_normal() {
+        close(student_beyond(1.96, 1e7), 2.0 * normal_below(-1.96), 1e-6);
+        close(normal_below(1.0), 0.841_344_746_068_542_9, 1e-14);
+    }
+
+    #[test]
+    fn quantiles_invert() {
+        for freedom in [1.0, 4.0, 99.0, 1e6] {
+            for beyond in [0.5, 0.05, 1e-4] {
+                close(student_beyond(student_quantile(beyond, freedom), freedom), beyond, 1e-8);
+            }
+        }
+    }
+
+    #[test]
+    fn the_two_series_meet() {
+        close(kolmogorov_above(1.0 - 1e-12), kolmogorov_above(1.0), 1e-10);
+        assert_eq!((kolmogorov_above(0.0), kolmogorov_above(0.01)), (1.0, 1.0));
+        assert!(kolmogorov_above(5.0) < 1e-20);
+    }
+}

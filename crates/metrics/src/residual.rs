@@ -1,0 +1,187 @@
+//! Does what a restoration left over look like noise? chi2, whiteness, bias, normality.
+//!
+//! None of these needs the truth: a faithful restoration leaves a residual whose variance is the
+//! camera's, without structure, without bias. Each result says what it expects and how far the value
+//! may stray by chance.
+//!
+//! Whiteness is judged from the raw periodogram. Its flatness (geometric over arithmetic mean) is
+//! exp(-0.5772) = 0.5615 for white noise and never near 1, because each bin of a periodogram follows
+//! an exponential law; thresholds such as 0.8 refuse everything.
+
+use crate::error::require;
+use crate::fourier::{forward, signed, unravel};
+use crate::law::{kolmogorov_above, normal_below, student_beyond, student_quantile};
+use crate::{ImageRef, MetricError};
+use std::f64::consts::PI;
+
+const EULER: f64 = 0.577_215_664_901_532_9;
+
+/// The mean of squared residuals in units of their variance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chi2 {
+    pub value: f64,
+    pub pixels: usize,
+}
+
+impl Chi2 {
+    /// Three standard errors of the value for normal noise, 3 sqrt(2/N). Poisson noise of mean m
+    /// adds its excess kurtosis: 3 sqrt((2 + 1/m) / N).
+    pub fn tolerance(&self) -> f64 {
+        3.0 * (2.0 / self.pixels as f64).sqrt()
+    }
+
+    /// Whether 1 is within the tolerance.
+    pub fn is_consistent(&self) -> bool {
+        (self.value - 1.0).abs() <= self.tolerance()
+    }
+}
+
+/// (observed - predicted) / sqrt(variance) of the pixels that count.
+///
+/// # Errors
+/// If shapes differ, no pixel counts, or a variance that counts is not a finite number above zero.
+pub fn standardised(
+    observed: ImageRef<'_>,
+    predicted: ImageRef<'_>,
+    variance: ImageRef<'_>,
+    mask: Option<&[bool]>,
+) -> Result<Vec<f64>, MetricError> {
+    observed.same_shape("predicted image", predicted)?;
+    observed.same_shape("variance", variance)?;
+    observed.check_mask(mask)?;
+    let z = |index: usize| {
+        let got = variance.data()[index];
+        if !(got.is_finite() && got > 0.0) {
+            let needed = "a finite number above zero";
+            return Err(MetricError::Pixel { what: "variance", index, got, needed });
+        }
+        Ok((observed.data()[index] - predicted.data()[index]) / got.sqrt())
+    };
+    let counts = |&i: &usize| mask.is_none_or(|m| m[i]);
+    (0..observed.data().len()).filter(counts).map(z).collect()
+}
+
+/// chi2 a pixel; NaN if a pixel that counts is.
+///
+/// # Errors
+/// As [`standardised`].
+pub fn chi2(
+    observed: ImageRef<'_>,
+    predicted: ImageRef<'_>,
+    variance: ImageRef<'_>,
+    mask: Option<&[bool]>,
+) -> Result<Chi2, MetricError> {
+    let z = standardised(observed, predicted, variance, mask)?;
+    Ok(Chi2 { value: z.iter().map(|z| z * z).sum::<f64>() / z.len() as f64, pixels: z.len() })
+}
+
+/// How flat a residual's spectrum is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Whiteness {
+    /// Geometric over arithmetic mean of the periodogram: 0.5615 for white noise, less for colour.
+    pub flatness: f64,
+    /// How often white normal noise is at most as flat.
+    pub p: f64,
+}
+
+/// The flatness of the spectrum of a whole image of residuals of equal variance. Zero frequency is
+/// left out (that is the bias), as are the few bins that are their own conjugates.
+///
+/// # Errors
+/// If a pixel is not finite or the image has fewer than 8 pairs of conjugate bins.
+pub fn whiteness(residual: ImageRef<'_>) -> Result<Whiteness, MetricError> {
+    let data = residual.data();
+    if let Some(index) = data.iter().position(|x| !x.is_finite()) {
+        let got = data[index];
+        return Err(MetricError::Pixel { what: "residual", index, got, needed: "a finite value" });
+    }
+    let spectrum = forward(data, residual.shape());
+    let power: Vec<f64> = independent(residual.shape()).map(|i| spectrum[i].norm_sqr()).collect();
+    if power.len() < 8 {
+        let got = power.len();
+        return Err(MetricError::Count { what: "the spectrum's bins", got, needed: "8 or more" });
+    }
+    let m = power.len() as f64;
+    let log_flatness = power.iter().map(|p| p.ln()).sum::<f64>() / m - (power.iter().sum::<f64>() / m).ln();
+    // For exponential E: the mean of ln E is -gamma, its variance pi^2/6, its covariance with E is 1;
+    // the logarithm of a mean of m has mean -1/2m.
+    let expected = -EULER + 0.5 / m;
+    let error = ((PI * PI / 6.0 - 1.0) / m).sqrt();
+    Ok(Whiteness { flatness: log_flatness.exp(), p: normal_below((log_flatness - expected) / error) })
+}
+
+/// One bin of each pair of conjugates.
+fn independent(shape: &[usize]) -> impl Iterator<Item = usize> + '_ {
+    let mut at = vec![0; shape.len()];
+    (0..shape.iter().product()).filter(move |&i| {
+        unravel(i, shape, &mut at);
+        let own = |k: usize, n: usize| k == 0 || 2 * k == n;
+        let first = at.iter().zip(shape).find(|&(&k, &n)| !own(k, n));
+        first.is_some_and(|(&k, &n)| signed(k, n) > 0.0)
+    })
+}
+
+/// A mean with its interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bias {
+    pub mean: f64,
+    /// The confidence interval, by Student's law.
+    pub low: f64,
+    pub high: f64,
+    /// How often unbiased residuals have a mean at least as far from zero.
+    pub p: f64,
+}
+
+/// The mean residual; `confidence` is the interval's, as 0.95. NaN in, NaN out.
+///
+/// # Errors
+/// If there are fewer than two values or the confidence is not between 0 and 1.
+pub fn bias(residuals: &[f64], confidence: f64) -> Result<Bias, MetricError> {
+    require(confidence > 0.0 && confidence < 1.0, "the confidence", confidence, "a share between 0 and 1")?;
+    if residuals.len() < 2 {
+        let got = residuals.len();
+        return Err(MetricError::Count { what: "the residuals", got, needed: "two or more" });
+    }
+    let n = residuals.len() as f64;
+    let mean = residuals.iter().sum::<f64>() / n;
+    let squares = residuals.iter().map(|r| (r - mean).powi(2)).sum::<f64>();
+    let error = (squares / (n - 1.0) / n).sqrt();
+    let reach = student_quantile(1.0 - confidence, n - 1.0) * error;
+    // Residuals that are all equal have no error: certain if not zero.
+    let t = if mean == 0.0 { 0.0 } else { mean / error };
+    Ok(Bias { mean, low: mean - reach, high: mean + reach, p: student_beyond(t, n - 1.0) })
+}
+
+/// A test's statistic and its p-value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Test {
+    pub statistic: f64,
+    pub p: f64,
+}
+
+/// Kolmogorov's and Smirnov's test of standardised residuals against the standard normal law, with
+/// the p-value of many values (within 0.01 from about 40 values on).
+///
+/// # Errors
+/// If there are no values or one is NaN.
+pub fn kolmogorov_smirnov(residuals: &[f64]) -> Result<Test, MetricError> {
+    if residuals.is_empty() {
+        return Err(MetricError::Count { what: "the residuals", got: 0, needed: "one or more" });
+    }
+    if let Some(index) = residuals.iter().position(|r| r.is_nan()) {
+        return Err(MetricError::Pixel { what: "residual", index, got: f64::NAN, needed: "a number" });
+    }
+    let mut sorted = residuals.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len() as f64;
+    let distance = |(i, &z): (usize, &f64)| {
+        let below = normal_below(z);
+        (below - i as f64 / n).max((i as f64 + 1.0) / n - below)
+    };
+    let statistic = sorted.iter().enumerate().map(distance).fold(0.0, f64::max);
+    Ok(Test { statistic, p: kolmogorov_above(statistic * n.sqrt()) })
+}
+
+#[cfg(test)]
+#[path = "residual_tests.rs"]
+mod tests;

@@ -1,0 +1,108 @@
+//! Noise of a known law, and the numbers that scipy gives for a fixed list.
+
+use super::*;
+use clearshot_tensor::noise::Key;
+
+// mean, interval and p of scipy.stats.ttest_1samp; statistic and p of kstest(mode="asymp").
+const BIAS: [f64; 4] = [0.19760145244146077, -0.05817967217410752, 0.45338257705702906, 0.12748794137869865];
+const KS: [f64; 2] = [0.16416545579476893, 0.07879154372785503];
+
+fn noise(n: usize, seed: u64) -> Vec<f64> {
+    let mut values = vec![0.0f32; n];
+    Key { seed, step: 0, stream: 0 }.fill_normal(0, &mut values);
+    values.iter().map(|&x| f64::from(x)).collect()
+}
+
+fn list() -> Vec<f64> {
+    (0..60).map(|i| 1.4 * (f64::from(i) * 1.7).sin() + 0.2).collect()
+}
+
+fn close(a: f64, b: f64) {
+    assert!((a - b).abs() <= 1e-10 * b.abs(), "{a} {b}");
+}
+
+/// The truth under its own noise is consistent; a wrong variance and a shifted scene are not.
+#[test]
+fn chi2_of_the_truth_is_one() {
+    let shape = [64, 64];
+    let view = |x| ImageRef::new(x, &shape).unwrap();
+    let truth: Vec<f64> = (0..4096).map(|i| 50.0 + 40.0 * (f64::from(i % 64) * 0.5).sin()).collect();
+    let variance: Vec<f64> = truth.iter().map(|t| t + 4.0).collect();
+    let observed: Vec<f64> =
+        truth.iter().zip(&variance).zip(noise(4096, 1)).map(|((t, v), z)| t + v.sqrt() * z).collect();
+    let good = chi2(view(&observed), view(&truth), view(&variance), None).unwrap();
+    assert!(good.is_consistent(), "{good:?}");
+    let double: Vec<f64> = variance.iter().map(|v| 1.2 * v).collect();
+    assert!(!chi2(view(&observed), view(&truth), view(&double), None).unwrap().is_consistent());
+    let mut shifted = truth.clone();
+    shifted.rotate_right(1);
+    assert!(!chi2(view(&observed), view(&shifted), view(&variance), None).unwrap().is_consistent());
+}
+
+#[test]
+fn chi2_by_hand() {
+    let view = |x| ImageRef::new(x, &[2, 2]).unwrap();
+    let (y, m, v) = ([3.0, 5.0, 1.0, 9.0], [1.0, 5.0, 2.0, 0.0], [4.0, 1.0, 0.5, 0.0]);
+    let mask = [true, true, true, false];
+    let got = chi2(view(&y), view(&m), view(&v), Some(&mask)).unwrap();
+    close(got.value, 1.0);
+    assert_eq!(got.pixels, 3);
+    close(got.tolerance(), 6f64.sqrt());
+    let refused = chi2(view(&y), view(&m), view(&v), None).unwrap_err().to_string();
+    assert_eq!(refused, "the variance is 0 at pixel 3, and a finite number above zero is needed");
+}
+
+/// Under white noise the p-value is uniform; colour of any strength that matters is seen.
+#[test]
+fn whiteness_is_calibrated() {
+    let shape = [48, 50];
+    let test = |x: &[f64]| whiteness(ImageRef::new(x, &shape).unwrap()).unwrap();
+    let mut ps: Vec<f64> = (0..200).map(|seed| test(&noise(2400, seed + 10)).p).collect();
+    ps.sort_by(f64::total_cmp);
+    let far = ps.iter().enumerate().map(|(i, p)| (p - (i as f64 + 0.5) / 200.0).abs()).fold(0.0, f64::max);
+    assert!(kolmogorov_above(far * 200f64.sqrt()) > 0.01, "distance from uniform {far}");
+    let white = noise(2400, 3);
+    assert!((test(&white).flatness - 0.5615).abs() < 0.05);
+    let coloured: Vec<f64> = (0..2400).map(|i| white[i] + 0.5 * white[(i + 1) % 2400]).collect();
+    assert!(test(&coloured).p < 1e-4, "{:?}", test(&coloured));
+}
+
+#[test]
+fn one_bin_of_each_pair_is_taken() {
+    // 5 x 4: of 20 bins, (0, 0) and (0, 2) are their own conjugates.
+    assert_eq!(independent(&[5, 4]).count(), 9);
+    assert_eq!(independent(&[3, 3, 3]).count(), 13);
+    assert_eq!(independent(&[1, 1]).count(), 0);
+}
+
+#[test]
+fn bias_equals_scipy() {
+    let got = bias(&list(), 0.95).unwrap();
+    close(got.mean, BIAS[0]);
+    close(got.low, BIAS[1]);
+    close(got.high, BIAS[2]);
+    close(got.p, BIAS[3]);
+    let none = bias(&[0.0; 5], 0.9).unwrap();
+    assert_eq!((none.mean, none.low, none.high, none.p), (0.0, 0.0, 0.0, 1.0));
+    assert_eq!(bias(&[2.0; 5], 0.9).unwrap().p, 0.0);
+    assert!(bias(&[1.0], 0.9).is_err() && bias(&list(), 1.0).is_err() && bias(&list(), f64::NAN).is_err());
+    assert!(bias(&[1.0, f64::NAN], 0.9).unwrap().mean.is_nan());
+}
+
+#[test]
+fn kolmogorov_smirnov_equals_scipy() {
+    let got = kolmogorov_smirnov(&list()).unwrap();
+    close(got.statistic, KS[0]);
+    close(got.p, KS[1]);
+    assert!(kolmogorov_smirnov(&noise(5000, 8)).unwrap().p > 0.01);
+    let wide: Vec<f64> = noise(5000, 8).iter().map(|z| 1.2 * z).collect();
+    assert!(kolmogorov_smirnov(&wide).unwrap().p < 0.01);
+    assert!(kolmogorov_smirnov(&[]).is_err() && kolmogorov_smirnov(&[f64::NAN]).is_err());
+}
+
+#[test]
+fn odd_images_are_refused() {
+    assert!(whiteness(ImageRef::new(&[1.0], &[1, 1]).unwrap()).is_err());
+    assert!(whiteness(ImageRef::new(&[f64::INFINITY; 100], &[10, 10]).unwrap()).is_err());
+    assert!(whiteness(ImageRef::new(&[0.0; 100], &[10, 10]).unwrap()).unwrap().p.is_nan());
+}
