@@ -152,7 +152,7 @@ impl Report {
                 c.run,
                 c.passed,
                 c.skipped,
-                if engine == NO_ENGINE { "  not yet covered" } else { "" }
+                if engine == NO_ENGINE { "  not run here" } else { "" }
             ));
         }
         lines.push(String::new());
