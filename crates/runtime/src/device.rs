@@ -42,8 +42,18 @@ impl fmt::Display for Device {
 
 /// The most memory that this process has had, where the system tells it.
 pub fn peak_bytes() -> Option<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    kibibytes("/proc/self/status", "VmHWM:")
+}
+
+/// The memory that can be had without driving others out, where the system tells it.
+pub fn available_bytes() -> Option<usize> {
+    kibibytes("/proc/meminfo", "MemAvailable:")
+}
+
+/// The number of a line of one of Linux's tables, in bytes.
+fn kibibytes(table: &str, key: &str) -> Option<usize> {
+    let text = std::fs::read_to_string(table).ok()?;
+    let line = text.lines().find(|l| l.starts_with(key))?;
     let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
 }

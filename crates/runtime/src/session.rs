@@ -1,11 +1,11 @@
 //! From a graph to something that runs.
 
-use crate::device::Device;
+use crate::device::{Device, available_bytes};
 use clearshot_cpu::exec::{CpuBackend, Executor, MemoryError, ValueError};
 use clearshot_cpu::{Cpu, TARGET};
 use clearshot_graph::passes::optimise;
 use clearshot_graph::passes::recompute::{BudgetError, recompute};
-use clearshot_graph::plan::Plan;
+use clearshot_graph::plan::{Plan, human};
 use clearshot_graph::{Graph, VerifyError};
 use clearshot_tensor::{DType, Tensor};
 
@@ -33,6 +33,8 @@ pub enum CompileError {
     Budget(#[from] BudgetError),
     #[error("the CPU computes on f32 and i32, not on {dtype}: {node}")]
     Type { dtype: DType, node: String },
+    #[error("running takes {} and {} are free; take a smaller batch or size, or set a budget", human(*needed), human(*free))]
+    NoRoom { needed: usize, free: usize },
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
@@ -84,6 +86,11 @@ fn fit(graph: Graph, budget: usize, backend: &CpuBackend) -> Result<Plan, Compil
 /// As [`plan`], or if the machine has not the memory.
 pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Session, CompileError> {
     let plan = plan(graph, device, options)?;
+    // The system promises more than it has and ends who takes it at its word; the plan knows better.
+    let (needed, free) = (plan.bytes(), available_bytes().unwrap_or(usize::MAX));
+    if needed > free {
+        return Err(CompileError::NoRoom { needed, free });
+    }
     let machine = device.machine();
     let cpu = Cpu::with_level(machine.threads, machine.level);
     Ok(Session { device: *device, executor: Executor::new(plan, cpu)? })

@@ -61,7 +61,7 @@ fn threads_and_runs_do_not_change_a_bit() {
 }
 
 #[test]
-fn inference_does_not_depend_on_threads_or_batch() {
+fn inference_does_not_depend_on_threads() {
     let net = config().resolve().unwrap();
     let params = net.parameters().unwrap();
     let graph = net.inference(1, [32, 48]).unwrap();

@@ -163,6 +163,13 @@ fn mistakes_are_errors_with_names() {
     b.output("y", y);
     let refused = compile(b.finish().unwrap(), &Device::cpu(None), &Options::default());
     assert!(matches!(refused, Err(CompileError::Type { dtype: DType::F16, .. })));
+
+    let mut b = Builder::new();
+    let x = b.input("x", Type::f32([1 << 40]));
+    let y = b.silu(x);
+    b.output("y", y);
+    let refused = compile(b.finish().unwrap(), &Device::cpu(None), &Options::default());
+    assert!(matches!(refused, Err(CompileError::NoRoom { .. } | CompileError::Memory(_))));
 }
 
 #[test]
