@@ -204,6 +204,15 @@ fn impossible_operations_are_refused_when_built() {
         let w = b.param("w", [4, 3, 3, 4]);
         b.conv(x, w, None, Geometry::new(2, 1, 1));
     });
+    refused("a product of nothing", &|b| {
+        let x = b.input("x", Type::f32([0, 4]));
+        b.matmul(x, x, false, true);
+    });
+    refused("attention over no keys", &|b| {
+        let q = b.input("q", Type::f32([1, 3, 8]));
+        let k = b.input("k", Type::f32([1, 0, 8]));
+        b.attention(q, k, k, 2, None);
+    });
     refused("a norm of a scalar", &|b| {
         let x = b.input("x", Type::f32(Shape::SCALAR));
         b.group_norm(x, x, x, 1, 1e-5);

@@ -33,8 +33,12 @@ impl Attention {
     /// If q, k and v do not fit each other.
     pub fn sizes(&self, q: Shape, k: Shape, v: Shape) -> Result<AttentionSizes, OpError> {
         for s in [q, k, v] {
-            if s.rank() != 3 {
-                return Err(OpError::Rank { what: "operand of attention", expected: "3 (B,S,C)", got: s });
+            if s.rank() != 3 || s.is_empty() {
+                return Err(OpError::Rank {
+                    what: "operand of attention",
+                    expected: "3 (B,S,C), none empty,",
+                    got: s,
+                });
             }
             if self.heads == 0 || s[2] % self.heads != 0 {
                 return Err(OpError::Attribute(format!(

@@ -49,7 +49,7 @@ impl MatMul {
     pub fn sizes(&self, a: Shape, b: Shape) -> Result<Sizes, OpError> {
         let (ra, rb) = (a.rank(), b.rank());
         let misfit = Err(OpError::Mismatch { what: "factors of a matrix product", left: a, right: b });
-        if ra < 2 || rb < 2 {
+        if ra < 2 || rb < 2 || a.is_empty() || b.is_empty() {
             return misfit;
         }
         let shared = rb == 2 && ra > 2;
