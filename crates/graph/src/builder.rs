@@ -12,14 +12,19 @@ use std::sync::Arc;
 
 /// The first thing that went wrong while a graph was built.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{op}{scope} at {place}: {reason} (operands: {operands})", scope = if scope.is_empty() { String::new() } else { format!(" in {scope}") })]
+#[error("{op}{} at {place}: {reason}{}", part(" in ", scope, ""), part(" (operands: ", operands, ")"))]
 pub struct BuildError {
     pub op: String,
     pub scope: String,
-    /// Shapes of the operands, in order.
+    /// Types of the operands, in order; empty where they are not what is wrong.
     pub operands: String,
     pub reason: OpError,
     pub place: &'static Location<'static>,
+}
+
+/// A text between two others, or nothing where it is empty.
+fn part(before: &str, text: &str, behind: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("{before}{text}{behind}") }
 }
 
 /// See the module.
@@ -77,7 +82,7 @@ impl Builder {
     /// Records that something cannot be built, for a reason that no operation would give.
     #[track_caller]
     pub fn refuse(&mut self, what: &str, reason: String) -> Value {
-        self.fail(what, "none".into(), OpError::Attribute(reason), Location::caller());
+        self.fail(what, String::new(), OpError::Attribute(reason), Location::caller());
         Value::POISON
     }
 
