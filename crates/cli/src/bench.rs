@@ -3,32 +3,17 @@
 
 use crate::network::NetworkArgs;
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use clearshot_graph::cost::total_flops;
 use clearshot_graph::plan::human;
+use clearshot_runtime::Device;
 use std::io::Write;
 use std::time::Instant;
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum DeviceName {
-    Cpu,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Precision {
-    Fp32,
-}
 
 #[derive(Args)]
 pub struct Bench {
     #[command(flatten)]
     network: NetworkArgs,
-    /// What to run on.
-    #[arg(long, value_enum, default_value = "cpu")]
-    device: DeviceName,
-    /// What to compute in.
-    #[arg(long, value_enum, default_value = "fp32")]
-    precision: Precision,
     /// Runs that count.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -43,27 +28,29 @@ pub struct Bench {
 impl Bench {
     pub fn run(self) -> Result<()> {
         let network = self.network.build()?;
-        let (DeviceName::Cpu, Precision::Fp32) = (self.device, self.precision);
         let flops = total_flops(&network.graph);
         let start = Instant::now();
-        let device = self.network.device();
+        let device = self.network.device()?;
         let mut session =
             clearshot_runtime::compile(network.graph.clone(), &device, &self.network.options())?;
         network.fill(&mut session)?;
         session.run()?;
+        session.wait()?;
         let setup = start.elapsed().as_secs_f64();
         for _ in 1..self.warm_up {
             session.run()?;
         }
+        session.wait()?;
         let mut times = Vec::with_capacity(self.runs as usize);
         for _ in 0..self.runs {
             let start = Instant::now();
             session.run()?;
+            session.wait()?;
             times.push(start.elapsed().as_secs_f64() * 1e3);
         }
         times.sort_by(f64::total_cmp);
         let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
-        let peak = clearshot_runtime::peak_bytes();
+        let peak = session.peak_bytes();
         let planned = session.plan().bytes();
         let mut out = std::io::stdout().lock();
         if self.json {
@@ -71,8 +58,8 @@ impl Bench {
                 "engine": concat!("clearshot ", env!("CARGO_PKG_VERSION")),
                 "mode": "compiled",
                 "net": network.name,
-                "device": "cpu",
-                "precision": "fp32",
+                "device": kind(&device),
+                "precision": session.arithmetic().name(),
                 "batch": network.batch,
                 "size": network.size,
                 "work": network.work(),
@@ -88,12 +75,13 @@ impl Bench {
         } else {
             writeln!(
                 out,
-                "{} {}, batch {}, {} x {} pixels, on {device}",
+                "{} {}, batch {}, {} x {} pixels, on {device}, in {}",
                 network.name,
                 network.work(),
                 network.batch,
                 network.size,
-                network.size
+                network.size,
+                session.arithmetic()
             )?;
             writeln!(out, "  median {median:.2} ms, slowest {worst:.2} ms, of {} runs", self.runs)?;
             writeln!(
@@ -103,9 +91,16 @@ impl Bench {
             )?;
             writeln!(out, "  ready after {setup:.2} s")?;
             let peak = peak.map_or("not told by this system".into(), human);
-            writeln!(out, "  memory: {} planned, the process's peak {peak}", human(planned))?;
+            writeln!(out, "  memory: {} planned, {peak} taken at the most", human(planned))?;
         }
         Ok(())
+    }
+}
+
+fn kind(device: &Device) -> &'static str {
+    match device {
+        Device::Cpu { .. } => "cpu",
+        Device::Cuda { .. } => "cuda",
     }
 }
 

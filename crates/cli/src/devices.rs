@@ -16,10 +16,9 @@ pub struct Devices {
 impl Devices {
     pub fn run(self) -> Result<()> {
         let mut out = std::io::stdout().lock();
-        for device in Device::all() {
+        if let Device::Cpu { threads, level } = Device::cpu(None) {
             let memory = memory();
             if self.json {
-                let Device::Cpu { threads, level } = device;
                 let line = serde_json::json!({
                     "device": "cpu",
                     "model": model(),
@@ -31,8 +30,33 @@ impl Devices {
             } else {
                 let model = model().map_or(String::new(), |m| format!(" ({m})"));
                 let memory = memory.map_or(String::new(), |m| format!(", {} of memory", human(m)));
-                writeln!(out, "{device}{model}{memory}")?;
+                writeln!(out, "{}{model}{memory}", Device::cpu(None))?;
             }
+        }
+        match (clearshot_runtime::gpus(), self.json) {
+            (Ok(gpus), true) => {
+                for gpu in gpus {
+                    let line = serde_json::json!({
+                        "device": format!("cuda:{}", gpu.ordinal),
+                        "model": gpu.name,
+                        "compute_capability": format!("{}.{}", gpu.capability.0, gpu.capability.1),
+                        "multiprocessors": gpu.multiprocessors,
+                        "cuda": format!("{}.{}", gpu.driver / 1000, gpu.driver % 1000 / 10),
+                        "memory_bytes": gpu.memory,
+                    });
+                    writeln!(out, "{line}")?;
+                }
+            }
+            (Ok(gpus), false) => {
+                for gpu in gpus {
+                    writeln!(out, "cuda:{}: {gpu}", gpu.ordinal)?;
+                }
+            }
+            (Err(why), true) => {
+                let line = serde_json::json!({ "device": "cuda", "unavailable": why.to_string() });
+                writeln!(out, "{line}")?;
+            }
+            (Err(why), false) => writeln!(out, "no cuda: {why}")?,
         }
         Ok(())
     }

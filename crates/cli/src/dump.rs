@@ -33,7 +33,7 @@ impl Dump {
             out.flush()?;
             return Ok(());
         }
-        let plan = clearshot_runtime::plan(network.graph, &self.network.device(), &self.network.options())?;
+        let plan = clearshot_runtime::plan(network.graph, &self.network.device()?, &self.network.options())?;
         match self.stage {
             Stage::Plan => write!(out, "{plan}")?,
             _ => write!(out, "{}", plan.graph)?,

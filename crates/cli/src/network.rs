@@ -8,8 +8,9 @@ use clearshot_graph::train::Training;
 use clearshot_nn::Param;
 use clearshot_nn::init::example;
 use clearshot_nn::models::unet2d::{NETWORKS, UNet2DConfig, network};
-use clearshot_runtime::{Device, Options, Session};
+use clearshot_runtime::{Device, Options, Precision, Session};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// The seed of the bench's weights and data.
 const SEED: u64 = 0;
@@ -37,9 +38,40 @@ pub struct NetworkArgs {
     /// Run every operation by itself, as the graph was built.
     #[arg(long)]
     no_passes: bool,
-    /// Threads; by default as many as the machine runs at once.
+    /// What to run on: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
+    #[arg(long, default_value = "cpu")]
+    device: DeviceName,
+    /// What to compute in: fp32, tf32, bf16, fp16, or auto, which is the fastest that is safe on the device.
+    #[arg(long, default_value = "auto")]
+    precision: Precision,
+    /// Threads of the CPU; by default as many as the machine runs at once.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+}
+
+/// A device as it is asked for.
+#[derive(Clone, Copy)]
+enum DeviceName {
+    Auto,
+    Cpu,
+    Cuda(usize),
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<DeviceName, String> {
+        match s {
+            "auto" => Ok(DeviceName::Auto),
+            "cpu" => Ok(DeviceName::Cpu),
+            "cuda" => Ok(DeviceName::Cuda(0)),
+            _ => s
+                .strip_prefix("cuda:")
+                .and_then(|n| n.parse().ok())
+                .map(DeviceName::Cuda)
+                .ok_or_else(|| format!("no device `{s}`; there are cpu, cuda, cuda:N and auto")),
+        }
+    }
 }
 
 /// A network with its graph.
@@ -82,12 +114,22 @@ impl NetworkArgs {
         Ok((path.display().to_string(), config))
     }
 
-    pub fn device(&self) -> Device {
-        Device::cpu(self.threads.map(usize::from))
+    /// # Errors
+    /// If a GPU is asked for and there is none: why.
+    pub fn device(&self) -> Result<Device> {
+        let cpu = || Device::cpu(self.threads.map(usize::from));
+        Ok(match self.device {
+            DeviceName::Cpu => cpu(),
+            DeviceName::Cuda(ordinal) => Device::cuda(ordinal)?,
+            DeviceName::Auto => match Device::best() {
+                Device::Cpu { .. } => cpu(),
+                gpu => gpu,
+            },
+        })
     }
 
     pub fn options(&self) -> Options {
-        Options { optimise: !self.no_passes, budget: self.budget }
+        Options { optimise: !self.no_passes, budget: self.budget, precision: self.precision }
     }
 }
 

@@ -23,10 +23,10 @@ pub struct PlanArgs {
 impl PlanArgs {
     pub fn run(self) -> Result<()> {
         let network = self.network.build()?;
+        let device = self.network.device()?;
         let start = Instant::now();
         let flops = total_flops(&network.graph);
-        let plan =
-            clearshot_runtime::plan(network.graph.clone(), &self.network.device(), &self.network.options())?;
+        let plan = clearshot_runtime::plan(network.graph.clone(), &device, &self.network.options())?;
         let seconds = start.elapsed().as_secs_f64();
         let recomputed = total_flops(&plan.graph).saturating_sub(flops);
         let mut out = std::io::stdout().lock();
@@ -42,6 +42,7 @@ impl PlanArgs {
                 "input_bytes": plan.inputs,
                 "constant_bytes": plan.constants,
                 "packed_weight_bytes": plan.packed,
+                "state_copy_bytes": plan.state_copies,
                 "largest_live_bytes": plan.largest_live(),
                 "flops": flops,
                 "recomputed_flops": recomputed,
@@ -59,13 +60,14 @@ impl PlanArgs {
             network.batch,
             network.size,
             network.size,
-            self.network.device()
+            device
         )?;
         for (what, bytes) in [
             ("total", plan.bytes()),
             ("activations and workspaces", plan.arena),
             ("states", plan.states),
             ("packed weights", plan.packed),
+            ("16-bit copies of states", plan.state_copies),
             ("inputs", plan.inputs),
             ("constants", plan.constants),
         ] {

@@ -30,7 +30,7 @@ struct Total {
 impl Profile {
     pub fn run(self) -> Result<()> {
         let network = self.network.build()?;
-        let device = self.network.device();
+        let device = self.network.device()?;
         let mut session =
             clearshot_runtime::compile(network.graph.clone(), &device, &self.network.options())?;
         network.fill(&mut session)?;

@@ -18,8 +18,14 @@ use pool::Pool;
 use simd::Level;
 
 /// What these kernels take on when graphs are fused.
-pub const TARGET: Target =
-    Target { parts: kernels::conv::MAX_PARTS, conv_prologue: true, epilogue: true, norm_addend: true };
+pub const TARGET: Target = Target {
+    parts: kernels::conv::MAX_PARTS,
+    conv_prologue: true,
+    epilogue: true,
+    norm_addend: true,
+    norm_bias: false,
+    upsample: false,
+};
 
 /// What a kernel needs to run: threads and an instruction set.
 pub struct Cpu {

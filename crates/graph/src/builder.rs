@@ -204,7 +204,15 @@ impl Builder {
             return self.refuse("conv_input_grad", format!("{like} is no image"));
         };
         let channels = [0, like.channels()];
-        let op = ConvInputGrad { geometry, input, channels, bias: false, act: None, residual: false };
+        let op = ConvInputGrad {
+            geometry,
+            upsample: false,
+            input,
+            channels,
+            bias: false,
+            act: None,
+            residual: false,
+        };
         self.push_one(Op::ConvInputGrad(op), vec![dy, weight])
     }
 
@@ -214,7 +222,7 @@ impl Builder {
         let Ok(kernel) = ops::conv::spatial("weight", like) else {
             return self.refuse("conv_weight_grad", format!("{like} is no weight"));
         };
-        let op = ConvWeightGrad { geometry, kernel, parts: 1, prologue: None };
+        let op = ConvWeightGrad { geometry, upsample: false, kernel, parts: 1, prologue: None };
         self.push_one(Op::ConvWeightGrad(op), vec![x, dy])
     }
 
@@ -236,6 +244,7 @@ impl Builder {
         let smallest = geometry.smallest_input(at, kernel);
         let op = ConvInputGrad {
             geometry,
+            upsample: false,
             input: std::array::from_fn(|a| smallest[a] + extra[a]),
             channels: [0, sw.channels() * geometry.groups],
             bias: bias.is_some(),
@@ -275,7 +284,7 @@ impl Builder {
 
     #[track_caller]
     pub fn group_norm(&mut self, x: Value, gamma: Value, beta: Value, groups: usize, eps: f64) -> Value {
-        let op = Norm { groups, eps, parts: 1, film: false, act: None };
+        let op = Norm { groups, eps, parts: 1, film: false, act: None, bias: false };
         self.push_one(Op::Norm(op), vec![x, gamma, beta])
     }
 
@@ -289,7 +298,7 @@ impl Builder {
         groups: usize,
         eps: f64,
     ) -> Value {
-        let op = Norm { groups, eps, parts: 1, film: true, act: None };
+        let op = Norm { groups, eps, parts: 1, film: true, act: None, bias: false };
         self.push_one(Op::Norm(op), vec![x, gamma, beta, scale, shift])
     }
 

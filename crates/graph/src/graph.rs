@@ -56,6 +56,12 @@ impl Type {
     pub fn bytes(&self) -> usize {
         self.shape.len() * self.dtype.bytes()
     }
+
+    /// Whether the two differ in nothing but the width of a float.
+    pub fn stands_for(&self, other: &Type) -> bool {
+        self.shape == other.shape
+            && (self.dtype == other.dtype || self.dtype.is_float() && other.dtype.is_float())
+    }
 }
 
 impl fmt::Display for Type {
@@ -132,6 +138,13 @@ impl Graph {
             v = self.nodes[v.at()].inputs[0];
         }
         v
+    }
+
+    /// Whether a node is a narrower copy of a state: it changes only when the state does, so it is kept
+    /// from run to run beside it.
+    pub fn is_state_copy(&self, node: usize) -> bool {
+        let n = &self.nodes[node];
+        matches!(n.op, Op::Cast(_)) && matches!(self.op(n.inputs[0]), Op::State(_))
     }
 
     /// Inputs by name.

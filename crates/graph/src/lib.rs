@@ -17,10 +17,12 @@ pub mod plan;
 mod print;
 pub mod reference;
 pub mod train;
+mod value_error;
 mod verify;
 
 pub use array::Array;
 pub use builder::{BuildError, Builder};
 pub use graph::{Graph, Node, Output, StateInit, Type, Update, Value};
 pub use ops::{Op, OpError};
+pub use value_error::ValueError;
 pub use verify::VerifyError;

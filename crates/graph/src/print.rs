@@ -24,6 +24,9 @@ pub(crate) fn describe(op: &Op) -> String {
             if g.groups != 1 {
                 s += &format!(" groups {}", g.groups);
             }
+            if c.upsample {
+                s += " upsampled";
+            }
             if c.parts > 1 {
                 s += &format!(" parts {}", c.parts);
             }
@@ -38,17 +41,19 @@ pub(crate) fn describe(op: &Op) -> String {
             s + &act(c.act) + if c.residual { " residual" } else { "" }
         }
         Op::ConvInputGrad(c) => format!(
-            "conv_input_grad stride {:?} channels {:?}{}{}{}",
+            "conv_input_grad stride {:?} channels {:?}{}{}{}{}",
             c.geometry.stride,
             c.channels,
+            if c.upsample { " upsampled" } else { "" },
             if c.bias { " bias" } else { "" },
             act(c.act),
             if c.residual { " residual" } else { "" }
         ),
         Op::ConvWeightGrad(c) => format!(
-            "conv_weight_grad stride {:?} kernel {:?}{}{}",
+            "conv_weight_grad stride {:?} kernel {:?}{}{}{}",
             c.geometry.stride,
             c.kernel,
+            if c.upsample { " upsampled" } else { "" },
             if c.parts > 1 { format!(" parts {}", c.parts) } else { String::new() },
             c.prologue.map_or(String::new(), |p| format!(" norm {}{}", p.groups, act(p.act)))
         ),
@@ -61,16 +66,18 @@ pub(crate) fn describe(op: &Op) -> String {
             if m.residual { " residual" } else { "" }
         ),
         Op::Norm(n) | Op::NormStats(n) => format!(
-            "{} {} groups{}{}{}",
+            "{} {} groups{}{}{}{}",
             op.name(),
             n.groups,
+            if n.bias { " bias" } else { "" },
             if n.parts > 1 { format!(" parts {}", n.parts) } else { String::new() },
             if n.film { " film" } else { "" },
             act(n.act)
         ),
         Op::NormGrad(n) => format!(
-            "norm_grad {} groups{}{}{}",
+            "norm_grad {} groups{}{}{}{}",
             n.norm.groups,
+            if n.norm.bias { " bias" } else { "" },
             if n.norm.parts > 1 { format!(" parts {}", n.norm.parts) } else { String::new() },
             act(n.norm.act),
             if n.addends != 0 { format!(" addends {:b}", n.addends) } else { String::new() }

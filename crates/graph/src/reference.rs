@@ -1,17 +1,19 @@
 //! The reference interpreter: runs a graph node by node as the ops' plain meanings say.
 //!
-//! Slow and obvious. In [`Precision::F32`] each node's result is rounded to f32, so that what is
-//! stored is what a f32 backend stores, computed better; in [`Precision::F64`] nothing is rounded, for
-//! finite differences.
+//! Slow and obvious. In [`Precision::Stored`] each node's result is rounded to the type that it is stored
+//! in, so that what is stored is what a backend stores, computed better; in [`Precision::F64`] nothing is
+//! rounded, for finite differences.
 
 use crate::array::Array;
 use crate::graph::{Graph, StateInit};
 use crate::ops::Op;
+use clearshot_tensor::DType;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
-    F32,
+    /// As the nodes' types say.
+    Stored,
     F64,
 }
 
@@ -45,7 +47,7 @@ pub fn run(
             }
         };
         debug_assert!(outs.iter().zip(&node.outs).all(|(a, t)| a.shape == t.shape), "{}", node.op.name());
-        results.push(outs.into_iter().map(|a| round(a, precision)).collect());
+        results.push(outs.into_iter().zip(&node.outs).map(|(a, t)| round(a, t.dtype, precision)).collect());
     }
     for update in &graph.updates {
         if let Op::State(s) = &graph.nodes[update.state as usize].op {
@@ -60,10 +62,12 @@ pub fn run(
         .collect())
 }
 
-fn round(a: Array, precision: Precision) -> Array {
-    match precision {
-        Precision::F64 => a,
-        Precision::F32 => a.map(|x| if x.fract() == 0.0 { x } else { f64::from(x as f32) }),
+fn round(a: Array, dtype: DType, precision: Precision) -> Array {
+    match (precision, dtype) {
+        (Precision::F64, _) => a,
+        (Precision::Stored, DType::BF16) => a.map(|x| half::bf16::from_f32(x as f32).to_f64()),
+        (Precision::Stored, DType::F16) => a.map(|x| half::f16::from_f32(x as f32).to_f64()),
+        (Precision::Stored, _) => a.map(|x| if x.fract() == 0.0 { x } else { f64::from(x as f32) }),
     }
 }
 

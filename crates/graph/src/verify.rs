@@ -2,7 +2,7 @@
 //!
 //! 1. a node reads only nodes before it;
 //! 2. every value that is read exists;
-//! 3. outputs' types are what the op's shape rule says;
+//! 3. outputs' types are what the op's shape rule says, but for the width of floats, which a node chooses;
 //! 4. updates write values of a state's type into a state, each state once;
 //! 5. the old value of an updated state is neither an output nor another state's new value: it is gone
 //!    by the time that these are read;
@@ -48,7 +48,7 @@ impl Graph {
             }
             let types: Vec<_> = node.inputs.iter().map(|v| self.ty(*v)).collect();
             let outs = node.op.infer(&types).map_err(|e| fail(i, e.to_string()))?;
-            if outs != node.outs {
+            if outs.len() != node.outs.len() || !outs.iter().zip(&node.outs).all(|(a, b)| a.stands_for(b)) {
                 return Err(fail(i, format!("makes {outs:?} and claims {:?}", node.outs)));
             }
         }

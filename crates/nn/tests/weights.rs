@@ -161,7 +161,7 @@ fn output(config: &UNet2DConfig, key: Option<Key>) -> Vec<f64> {
     if let Some(key) = key {
         values.insert("key".into(), Array::new([4], key.words().map(f64::from).to_vec()));
     }
-    run(&b.finish().unwrap(), &mut values, Precision::F32).unwrap().remove("y").unwrap().data
+    run(&b.finish().unwrap(), &mut values, Precision::Stored).unwrap().remove("y").unwrap().data
 }
 
 #[test]

@@ -1,13 +1,20 @@
 //! What graphs run on.
 
-use clearshot_cpu::lower::Machine;
 use clearshot_cpu::simd::Level;
+use clearshot_cuda::{Unavailable, gpus};
 use std::fmt;
 
 /// A device that graphs can be compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    Cpu { threads: usize, level: Level },
+    Cpu {
+        threads: usize,
+        level: Level,
+    },
+    /// An NVIDIA GPU by its number.
+    Cuda {
+        ordinal: usize,
+    },
 }
 
 impl Device {
@@ -17,26 +24,53 @@ impl Device {
         Device::Cpu { threads: threads.max(1), level: Level::detect() }
     }
 
-    pub(crate) fn machine(&self) -> Machine {
-        let Device::Cpu { threads, level } = *self;
-        Machine { level, threads: threads.max(1) }
+    /// A GPU by its number.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn cuda(ordinal: usize) -> Result<Device, Unavailable> {
+        let gpus = gpus()?;
+        if gpus.iter().any(|g| g.ordinal == ordinal) {
+            Ok(Device::Cuda { ordinal })
+        } else {
+            Err(Unavailable::NoSuchDevice { asked: ordinal, count: gpus.len() })
+        }
+    }
+
+    /// The first GPU that can be used, else the CPU.
+    pub fn best() -> Device {
+        match gpus() {
+            Ok(gpus) => Device::Cuda { ordinal: gpus[0].ordinal },
+            Err(_) => Device::cpu(None),
+        }
     }
 
     /// Every device of this machine.
     pub fn all() -> Vec<Device> {
-        vec![Device::cpu(None)]
+        let gpus = gpus().unwrap_or_default().into_iter().map(|g| Device::Cuda { ordinal: g.ordinal });
+        std::iter::once(Device::cpu(None)).chain(gpus).collect()
     }
 }
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Device::Cpu { threads, level } = self;
-        let level = match level {
-            Level::Portable => "portable code",
-            Level::Avx2 => "AVX2 + FMA",
-            Level::Avx512 => "AVX-512",
-        };
-        write!(f, "cpu: {threads} threads, {level}")
+        match self {
+            Device::Cpu { threads, level } => {
+                let level = match level {
+                    Level::Portable => "portable code",
+                    Level::Avx2 => "AVX2 + FMA",
+                    Level::Avx512 => "AVX-512",
+                };
+                write!(f, "cpu: {threads} threads, {level}")
+            }
+            Device::Cuda { ordinal } => {
+                write!(f, "cuda:{ordinal}")?;
+                match gpus().ok().and_then(|all| all.into_iter().find(|g| g.ordinal == *ordinal)) {
+                    Some(gpu) => write!(f, ": {gpu}"),
+                    None => Ok(()),
+                }
+            }
+        }
     }
 }
 

@@ -20,8 +20,11 @@
 //! ```
 
 mod device;
+mod precision;
 mod session;
 
 pub use clearshot_cpu::exec::{MemoryError, ValueError};
+pub use clearshot_cuda::{Gpu, Unavailable, cache_folder, gpus};
 pub use device::{Device, peak_bytes};
+pub use precision::{Arithmetic, Precision};
 pub use session::{CompileError, NodeTime, Options, Session, compile, plan};

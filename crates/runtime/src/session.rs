@@ -1,11 +1,14 @@
 //! From a graph to something that runs.
 
-use crate::device::{Device, available_bytes};
-use clearshot_cpu::exec::{CpuBackend, Executor, MemoryError, ValueError};
-use clearshot_cpu::{Cpu, TARGET};
-use clearshot_graph::passes::optimise;
+use crate::device::{Device, available_bytes, peak_bytes};
+use crate::precision::{Arithmetic, Precision};
+use clearshot_cpu::exec::{CpuBackend, Executor as CpuExecutor, MemoryError, ValueError};
+use clearshot_cpu::lower::Machine;
+use clearshot_cpu::{Cpu, TARGET as CPU_TARGET};
+use clearshot_cuda::{CudaBackend, CudaError, Executor as CudaExecutor, TARGET as CUDA_TARGET};
 use clearshot_graph::passes::recompute::{BudgetError, recompute};
-use clearshot_graph::plan::{Plan, human};
+use clearshot_graph::passes::{optimise, precision};
+use clearshot_graph::plan::{Backend, Plan, human};
 use clearshot_graph::{Graph, VerifyError};
 use clearshot_tensor::{DType, Tensor};
 
@@ -16,11 +19,13 @@ pub struct Options {
     pub optimise: bool,
     /// The most bytes that a run may take; what does not fit is recomputed.
     pub budget: Option<usize>,
+    /// What images are stored in and products computed with.
+    pub precision: Precision,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { optimise: true, budget: None }
+        Options { optimise: true, budget: None, precision: Precision::Auto }
     }
 }
 
@@ -31,69 +36,145 @@ pub enum CompileError {
     Graph(#[from] VerifyError),
     #[error(transparent)]
     Budget(#[from] BudgetError),
-    #[error("the CPU computes on f32 and i32, not on {dtype}: {node}")]
-    Type { dtype: DType, node: String },
+    #[error("{device} computes on f32 and i32, not on {dtype}: {node}")]
+    Type { device: &'static str, dtype: DType, node: String },
+    #[error("the CPU computes in f32; {0} needs a GPU")]
+    Precision(Precision),
     #[error("running takes {} and {} are free; take a smaller batch or size, or set a budget", human(*needed), human(*free))]
     NoRoom { needed: usize, free: usize },
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    #[error(transparent)]
+    Cuda(CudaError),
 }
 
-/// A plan for a device, without taking any memory.
+impl From<CudaError> for CompileError {
+    fn from(e: CudaError) -> CompileError {
+        match e {
+            CudaError::NoRoom { needed, free } => CompileError::NoRoom { needed, free },
+            other => CompileError::Cuda(other),
+        }
+    }
+}
+
+/// What a device's plans are made with.
+enum Compiler {
+    Cpu(CpuBackend, Machine),
+    Cuda(CudaBackend, Arithmetic),
+}
+
+impl Compiler {
+    fn new(graph: &Graph, device: &Device, options: &Options) -> Result<Compiler, CompileError> {
+        match *device {
+            Device::Cpu { threads, level } => {
+                if !options.precision.is_f32() {
+                    return Err(CompileError::Precision(options.precision));
+                }
+                let machine = Machine { level, threads: threads.max(1) };
+                Ok(Compiler::Cpu(CpuBackend::new(machine), machine))
+            }
+            Device::Cuda { ordinal } => {
+                let gpus = clearshot_cuda::gpus().map_err(CudaError::from)?;
+                let count = gpus.len();
+                let gpu = gpus.into_iter().find(|g| g.ordinal == ordinal);
+                let missing = clearshot_cuda::Unavailable::NoSuchDevice { asked: ordinal, count };
+                let gpu = gpu.ok_or(CudaError::from(missing))?;
+                let arithmetic = options.precision.choose(graph, &gpu);
+                Ok(Compiler::Cuda(CudaBackend::new(ordinal, arithmetic.math)?, arithmetic))
+            }
+        }
+    }
+
+    fn backend(&self) -> &dyn Backend {
+        match self {
+            Compiler::Cpu(b, _) => b,
+            Compiler::Cuda(b, _) => b,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Compiler::Cpu(..) => "the CPU",
+            Compiler::Cuda(..) => "the GPU",
+        }
+    }
+
+    fn plan(&self, graph: Graph, options: &Options) -> Result<Plan, CompileError> {
+        graph.verify("as given")?;
+        self.check_types(&graph)?;
+        let target = match self {
+            Compiler::Cpu(..) => &CPU_TARGET,
+            Compiler::Cuda(..) => &CUDA_TARGET,
+        };
+        let mut graph = if options.optimise { optimise(graph, target)? } else { graph.tidy() };
+        if let Compiler::Cuda(_, Arithmetic { narrow: Some(dtype), .. }) = self {
+            graph = precision::narrow(graph, *dtype);
+            graph.verify("precision")?;
+        }
+        let plan = match options.budget {
+            Some(budget) => self.fit(graph, budget),
+            None => Ok(Plan::new(graph, self.backend())),
+        };
+        if let Compiler::Cuda(backend, _) = self {
+            backend.check()?;
+        }
+        plan
+    }
+
+    /// What graphs hold before precision is chosen.
+    fn check_types(&self, graph: &Graph) -> Result<(), CompileError> {
+        for (i, node) in graph.nodes.iter().enumerate() {
+            if let Some(t) = node.outs.iter().find(|t| !matches!(t.dtype, DType::F32 | DType::I32)) {
+                return Err(CompileError::Type { device: self.name(), dtype: t.dtype, node: graph.line(i) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Recomputes until the arranged plan fits, not only the sum of what is alive: a goal that the
+    /// arrangement exceeds is lowered by as much.
+    fn fit(&self, graph: Graph, budget: usize) -> Result<Plan, CompileError> {
+        let (mut graph, mut goal) = (graph, budget);
+        loop {
+            graph = recompute(graph, goal, self.backend()).map_err(|e| BudgetError { budget, ..e })?;
+            let plan = Plan::new(graph, self.backend());
+            if plan.bytes() <= budget {
+                plan.graph.verify("recompute")?;
+                return Ok(plan);
+            }
+            goal = goal.saturating_sub((plan.bytes() - budget).max(budget / 100));
+            graph = plan.graph;
+        }
+    }
+}
+
+/// A plan for a device, without taking the memory that it counts.
 ///
 /// # Errors
 /// If the graph is not sound or not for this device, or the budget cannot be met.
 pub fn plan(graph: Graph, device: &Device, options: &Options) -> Result<Plan, CompileError> {
-    graph.verify("as given")?;
-    check_types(&graph)?;
-    let backend = CpuBackend::new(device.machine());
-    let graph = if options.optimise { optimise(graph, &TARGET)? } else { graph.tidy() };
-    match options.budget {
-        Some(budget) => fit(graph, budget, &backend),
-        None => Ok(Plan::new(graph, &backend)),
-    }
-}
-
-/// What the CPU's kernels compute on.
-fn check_types(graph: &Graph) -> Result<(), CompileError> {
-    for (i, node) in graph.nodes.iter().enumerate() {
-        if let Some(t) = node.outs.iter().find(|t| !matches!(t.dtype, DType::F32 | DType::I32)) {
-            return Err(CompileError::Type { dtype: t.dtype, node: graph.line(i) });
-        }
-    }
-    Ok(())
-}
-
-/// Recomputes until the arranged plan fits, not only the sum of what is alive: a goal that the
-/// arrangement exceeds is lowered by as much.
-fn fit(graph: Graph, budget: usize, backend: &CpuBackend) -> Result<Plan, CompileError> {
-    let (mut graph, mut goal) = (graph, budget);
-    loop {
-        graph = recompute(graph, goal, backend).map_err(|e| BudgetError { budget, ..e })?;
-        let plan = Plan::new(graph, backend);
-        if plan.bytes() <= budget {
-            plan.graph.verify("recompute")?;
-            return Ok(plan);
-        }
-        goal = goal.saturating_sub((plan.bytes() - budget).max(budget / 100));
-        graph = plan.graph;
-    }
+    Compiler::new(&graph, device, options)?.plan(graph, options)
 }
 
 /// Compiles a graph for a device.
 ///
 /// # Errors
-/// As [`plan`], or if the machine has not the memory.
+/// As [`plan`], or if the device has not the memory.
 pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Session, CompileError> {
-    let plan = plan(graph, device, options)?;
-    // The system promises more than it has and ends who takes it at its word; the plan knows better.
-    let (needed, free) = (plan.bytes(), available_bytes().unwrap_or(usize::MAX));
-    if needed > free {
-        return Err(CompileError::NoRoom { needed, free });
-    }
-    let machine = device.machine();
-    let cpu = Cpu::with_level(machine.threads, machine.level);
-    Ok(Session { device: *device, executor: Executor::new(plan, cpu)? })
+    let compiler = Compiler::new(&graph, device, options)?;
+    let plan = compiler.plan(graph, options)?;
+    let engine = match compiler {
+        Compiler::Cpu(_, machine) => {
+            // The system promises more than it has and ends who takes it at its word; the plan knows better.
+            let (needed, free) = (plan.bytes(), available_bytes().unwrap_or(usize::MAX));
+            if needed > free {
+                return Err(CompileError::NoRoom { needed, free });
+            }
+            Engine::Cpu(CpuExecutor::new(plan, Cpu::with_level(machine.threads, machine.level))?)
+        }
+        Compiler::Cuda(backend, arithmetic) => Engine::Cuda(CudaExecutor::new(plan, &backend)?, arithmetic),
+    };
+    Ok(Session { device: *device, engine })
 }
 
 /// The time that one node took, summed over runs.
@@ -103,10 +184,31 @@ pub struct NodeTime {
     pub nanoseconds: u64,
 }
 
+enum Engine {
+    Cpu(CpuExecutor),
+    Cuda(CudaExecutor, Arithmetic),
+}
+
 /// A compiled graph with its memory.
 pub struct Session {
     device: Device,
-    executor: Executor,
+    engine: Engine,
+}
+
+/// Calls a method that the executors of all devices have.
+macro_rules! either {
+    ($session:ident, $e:ident => $call:expr) => {
+        match &$session.engine {
+            Engine::Cpu($e) => $call,
+            Engine::Cuda($e, _) => $call,
+        }
+    };
+    (mut $session:ident, $e:ident => $call:expr) => {
+        match &mut $session.engine {
+            Engine::Cpu($e) => $call,
+            Engine::Cuda($e, _) => $call,
+        }
+    };
 }
 
 impl Session {
@@ -115,7 +217,15 @@ impl Session {
     }
 
     pub fn plan(&self) -> &Plan {
-        self.executor.plan()
+        either!(self, e => e.plan())
+    }
+
+    /// How it computes: the precision that was asked for, or chosen.
+    pub fn arithmetic(&self) -> Arithmetic {
+        match &self.engine {
+            Engine::Cpu(_) => Arithmetic::F32,
+            Engine::Cuda(_, arithmetic) => *arithmetic,
+        }
     }
 
     /// Sets an input or state by name.
@@ -123,15 +233,15 @@ impl Session {
     /// # Errors
     /// If there is none of that name, or its type or shape is another.
     pub fn set(&mut self, name: &str, value: &Tensor) -> Result<(), ValueError> {
-        self.executor.set(name, value)
+        either!(mut self, e => e.set(name, value))
     }
 
-    /// A copy of an output or state by name.
+    /// A copy of an output or state by name. Waits for a run that is under way.
     ///
     /// # Errors
     /// If there is none of that name.
     pub fn get(&self, name: &str) -> Result<Tensor, ValueError> {
-        self.executor.get(name)
+        either!(self, e => e.get(name))
     }
 
     /// Does what a first run does besides running: checks that all is set, packs weights.
@@ -139,15 +249,43 @@ impl Session {
     /// # Errors
     /// If an input or parameter has not been set.
     pub fn prepare(&mut self) -> Result<(), ValueError> {
-        self.executor.prepare()
+        either!(mut self, e => e.prepare())
     }
 
-    /// Runs the graph once. Allocates nothing, unless weights were set since the last run.
+    /// Runs the graph once; on a GPU it starts the run, and [`Session::wait`] or [`Session::get`] wait for
+    /// it. Allocates nothing, unless weights were set since the last run.
     ///
     /// # Errors
     /// If an input or parameter has not been set.
     pub fn run(&mut self) -> Result<(), ValueError> {
-        self.executor.run()
+        either!(mut self, e => e.run())
+    }
+
+    /// Waits until every run is done.
+    ///
+    /// # Errors
+    /// What went wrong on the device.
+    pub fn wait(&self) -> Result<(), ValueError> {
+        match &self.engine {
+            Engine::Cpu(_) => Ok(()),
+            Engine::Cuda(e, _) => e.wait(),
+        }
+    }
+
+    /// The most memory taken: by the process on the CPU, where the system tells it; by this session, with
+    /// what the libraries took when it was made, on a GPU.
+    pub fn peak_bytes(&self) -> Option<usize> {
+        match &self.engine {
+            Engine::Cpu(_) => peak_bytes(),
+            Engine::Cuda(e, _) => Some(e.taken_bytes()),
+        }
+    }
+
+    /// Whether runs on a GPU are replayed as one launch, as they are by default; results are the same.
+    pub fn set_replay(&mut self, replay: bool) {
+        if let Engine::Cuda(e, _) = &mut self.engine {
+            e.set_replay(replay);
+        }
     }
 
     /// Runs the graph `runs` times with a clock on every node; slowest first.
@@ -157,7 +295,7 @@ impl Session {
     pub fn profile(&mut self, runs: usize) -> Result<Vec<NodeTime>, ValueError> {
         let mut clock = vec![0; self.plan().graph.nodes.len()];
         for _ in 0..runs {
-            self.executor.run_timed(&mut clock)?;
+            either!(mut self, e => e.run_timed(&mut clock))?;
         }
         let mut times: Vec<NodeTime> =
             clock.into_iter().enumerate().map(|(node, nanoseconds)| NodeTime { node, nanoseconds }).collect();

@@ -13,6 +13,8 @@ pub struct Case {
     pub name: String,
     pub attrs: Attrs,
     pub tensors: BTreeMap<String, Tensor>,
+    /// PyTorch's own errors in bfloat16, where they are known.
+    bf16: serde_json::Value,
 }
 
 /// Everything below a folder of references.
@@ -35,6 +37,11 @@ pub fn folder() -> PathBuf {
 pub fn find(root: &Path) -> Result<Found> {
     let mut found = Found { cases: vec![], folders: vec![] };
     visit(root, &mut found)?;
+    // The project's own figures serve other folders of cases of the same networks too.
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../refs");
+    let text = [root, &own].iter().find_map(|f| std::fs::read_to_string(f.join("bf16.json")).ok());
+    let bf16: serde_json::Value = text.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
+    found.cases.iter_mut().for_each(|c| c.bf16 = bf16.clone());
     Ok(found)
 }
 
@@ -57,6 +64,13 @@ fn visit(folder: &Path, found: &mut Found) -> Result<()> {
 }
 
 impl Case {
+    /// PyTorch's error in bfloat16 of one result of this case; the largest of all cases where it has none.
+    pub fn bf16_error(&self, what: &str) -> Option<f64> {
+        let own = self.bf16.get(&self.name).and_then(|c| c.get(what)?.as_f64());
+        let all = || self.bf16.as_object()?.values().filter_map(|c| c.get(what)?.as_f64()).reduce(f64::max);
+        own.or_else(all)
+    }
+
     fn read(path: &Path) -> Result<Case> {
         let mut store = Store::read(path)?;
         let mut text = |key: &str| {
@@ -66,7 +80,7 @@ impl Case {
         let (kind, name, attrs) = (text("kind")?, text("name")?, text("attrs")?);
         let attrs = serde_json::from_str(&quote_infinities(&attrs))
             .map_err(|e| format!("{}: attrs: {e}", path.display()))?;
-        Ok(Case { kind, name, attrs: Attrs(attrs), tensors: store.tensors })
+        Ok(Case { kind, name, attrs: Attrs(attrs), tensors: store.tensors, bf16: serde_json::Value::Null })
     }
 
     /// # Errors

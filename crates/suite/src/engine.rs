@@ -1,6 +1,7 @@
 //! Who runs a case's graph. The suite knows engines only through [`Session`].
 
 use crate::Result;
+use clearshot_graph::passes::precision::narrow;
 use clearshot_graph::passes::{Target, optimise};
 use clearshot_graph::reference::{self, Precision};
 use clearshot_graph::{Array, Graph};
@@ -14,23 +15,70 @@ pub enum Engine {
     Reference,
     /// The same on what the passes make of the graph, fusing all that can be expressed.
     Fused,
+    /// The same on what the passes make of the graph for a GPU.
+    FusedForGpu,
+    /// The same, fused and stored in bfloat16 as for a GPU.
+    Narrowed,
     /// The CPU's kernels, on the graph as it was built.
     CpuPlain,
     /// The CPU's kernels as the product uses them.
     Cpu,
+    /// The GPU's kernels in fp32, on the graph as it was built.
+    CudaPlain,
+    /// The GPU's kernels in fp32 as the product uses them.
+    Cuda,
+    /// The GPU's kernels in bfloat16 as the product uses them.
+    CudaBf16,
 }
 
-/// Every engine, in the order in which they run.
-pub const ENGINES: &[Engine] = &[Engine::Reference, Engine::Fused, Engine::CpuPlain, Engine::Cpu];
+/// Every engine that this machine has, in the order in which they run.
+pub fn engines() -> Vec<Engine> {
+    let mut all = vec![
+        Engine::Reference,
+        Engine::Fused,
+        Engine::FusedForGpu,
+        Engine::Narrowed,
+        Engine::CpuPlain,
+        Engine::Cpu,
+    ];
+    match clearshot_runtime::gpus() {
+        Ok(_) => all.extend([Engine::CudaPlain, Engine::Cuda, Engine::CudaBf16]),
+        Err(why) => eprintln!("skipped: engines on a GPU: {why}"),
+    }
+    // A machine lent for its GPU need not repeat what every machine can do.
+    if std::env::var_os("CLEARSHOT_GPU_ONLY").is_some() {
+        all.retain(|e| e.is_gpu());
+    }
+    all
+}
 
 impl Engine {
     pub fn name(self) -> &'static str {
         match self {
             Engine::Reference => "reference",
             Engine::Fused => "fused",
+            Engine::FusedForGpu => "for gpu",
+            Engine::Narrowed => "narrowed",
             Engine::CpuPlain => "cpu plain",
             Engine::Cpu => "cpu",
+            Engine::CudaPlain => "cuda plain",
+            Engine::Cuda => "cuda",
+            Engine::CudaBf16 => "cuda bf16",
         }
+    }
+
+    pub fn is_gpu(self) -> bool {
+        matches!(self, Engine::CudaPlain | Engine::Cuda | Engine::CudaBf16)
+    }
+
+    /// Whether images are stored in bfloat16.
+    pub fn is_narrow(self) -> bool {
+        matches!(self, Engine::CudaBf16 | Engine::Narrowed)
+    }
+
+    /// The largest error that is let pass where it is more than a class's own.
+    pub fn tolerance(self) -> Option<f64> {
+        self.is_narrow().then_some(2e-2)
     }
 
     /// Whether cases of this kind are worth its time.
@@ -38,7 +86,7 @@ impl Engine {
         match self {
             // Networks take it seconds, so it runs each once.
             Engine::Reference => kind == "op",
-            Engine::Fused | Engine::CpuPlain | Engine::Cpu => matches!(kind, "op" | "unet2d" | "train"),
+            _ => matches!(kind, "op" | "unet2d" | "train"),
         }
     }
 
@@ -47,13 +95,28 @@ impl Engine {
     pub fn open(self, graph: Graph) -> Result<Box<dyn Session>> {
         match self {
             Engine::Reference => Ok(Box::new(Interpreted { graph, ..Interpreted::default() })),
-            Engine::Fused => {
-                let graph = optimise(graph, &Target::ALL)?;
+            Engine::Fused | Engine::FusedForGpu | Engine::Narrowed => {
+                let target = if self == Engine::Fused { &Target::ALL } else { &clearshot_cuda::TARGET };
+                let mut graph = optimise(graph, target)?;
+                if self == Engine::Narrowed {
+                    graph = narrow(graph, DType::BF16);
+                    graph.verify("precision")?;
+                }
                 Ok(Box::new(Interpreted { graph, ..Interpreted::default() }))
             }
             Engine::CpuPlain | Engine::Cpu => {
                 let options = Options { optimise: self == Engine::Cpu, ..Options::default() };
                 Ok(Box::new(compile(graph, &Device::cpu(None), &options)?))
+            }
+            Engine::CudaPlain | Engine::Cuda | Engine::CudaBf16 => {
+                let precision = if self == Engine::CudaBf16 {
+                    clearshot_runtime::Precision::Bf16
+                } else {
+                    clearshot_runtime::Precision::F32
+                };
+                let options =
+                    Options { optimise: self != Engine::CudaPlain, precision, ..Options::default() };
+                Ok(Box::new(compile(graph, &Device::cuda(0)?, &options)?))
             }
         }
     }
@@ -102,7 +165,7 @@ impl Session for Interpreted {
     }
 
     fn run(&mut self) -> Result<()> {
-        self.outputs = reference::run(&self.graph, &mut self.values, Precision::F32)?;
+        self.outputs = reference::run(&self.graph, &mut self.values, Precision::Stored)?;
         Ok(())
     }
 

@@ -48,13 +48,25 @@ impl Class {
 /// The comparisons of one case.
 #[derive(Default)]
 pub struct Checks {
-    done: Vec<(Class, String, f64)>,
+    /// Class, what, error, limit.
+    done: Vec<(Class, String, f64, f64)>,
 }
 
 impl Checks {
+    /// No limit is less than this.
+    pub fn with_tolerance(mut self, tolerance: Option<f64>) -> Checks {
+        self.done.iter_mut().for_each(|c| c.3 = c.3.max(tolerance.unwrap_or(0.0)));
+        self
+    }
+
+    /// Records an error with a limit of its own.
+    pub fn limited(&mut self, class: Class, what: impl Into<String>, error: f64, limit: f64) {
+        self.done.push((class, what.into(), error, limit));
+    }
+
     /// Records a relative error that was computed elsewhere.
     pub fn error(&mut self, class: Class, what: impl Into<String>, error: f64) {
-        self.done.push((class, what.into(), error));
+        self.limited(class, what, error, class.limit());
     }
 
     /// Compares whole tensors; another shape is an infinite error.
@@ -113,9 +125,9 @@ impl Report {
             Err(e) => fail(&e.to_string()),
             Ok(checks) if checks.done.is_empty() => fail("nothing was compared"),
             Ok(checks) => {
-                for (class, what, error) in checks.done {
-                    if error.is_nan() || error > class.limit() {
-                        fail(&format!("{what}: error {error:.2e}, limit {:.0e}", class.limit()));
+                for (class, what, error, limit) in checks.done {
+                    if error.is_nan() || error > limit {
+                        fail(&format!("{what}: error {error:.2e}, limit {limit:.0e}"));
                     }
                     let worst = self.worst.entry((class, engine.into())).or_default();
                     if error >= worst.0 {

@@ -5,7 +5,7 @@
 //! skipped, in the table that ends the run.
 
 use clearshot_suite::case::{self, Case};
-use clearshot_suite::engine::{ENGINES, Engine};
+use clearshot_suite::engine::{Engine, engines};
 use clearshot_suite::report::{Checks, Report};
 use clearshot_suite::{Result, op, train, unet2d};
 
@@ -17,7 +17,7 @@ const RUNNERS: &[(&str, Runner)] = &[("op", op::run), ("unet2d", unet2d::run), (
 
 type Runner = fn(&Case, Engine) -> Result<Checks>;
 
-fn run(case: &Case, report: &mut Report) {
+fn run(case: &Case, engines: &[Engine], report: &mut Report) {
     let kind = case.kind.as_str();
     let Some((_, runner)) = RUNNERS.iter().find(|(k, _)| *k == kind) else {
         if LATER.contains(&kind) {
@@ -27,9 +27,10 @@ fn run(case: &Case, report: &mut Report) {
         }
         return;
     };
-    for &engine in ENGINES {
+    for &engine in engines {
         if engine.takes(kind) {
-            report.case(engine.name(), kind, &case.name, runner(case, engine));
+            let checks = runner(case, engine).map(|c| c.with_tolerance(engine.tolerance()));
+            report.case(engine.name(), kind, &case.name, checks);
         } else {
             report.skip(engine.name(), kind);
         }
@@ -42,7 +43,8 @@ fn every_case_matches_its_peer() {
     let found = case::find(&root).unwrap();
     assert!(!found.cases.is_empty(), "no cases below {}", root.display());
     let mut report = Report::default();
-    found.cases.iter().for_each(|case| run(case, &mut report));
+    let engines = engines();
+    found.cases.iter().for_each(|case| run(case, &engines, &mut report));
     let failed = report.finish();
     assert_eq!(failed, 0, "cases failed; each is named above");
 }

@@ -8,6 +8,7 @@ mod memory;
 use crate::Cpu;
 use crate::kernels::Prepared;
 use crate::lower::{Machine, is_constant, lower};
+pub use clearshot_graph::ValueError;
 use clearshot_graph::plan::{Backend, Place, Plan, Region};
 use clearshot_graph::{Graph, Op, StateInit, Value};
 use clearshot_tensor::{DType, Data, Tensor};
@@ -75,24 +76,11 @@ struct WriteBack {
 // SAFETY: as for `Instr`.
 unsafe impl Send for WriteBack {}
 
-/// What is wrong with a value that is set or asked for.
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum ValueError {
-    #[error("there is no {kind} called `{name}`; there are: {known}")]
-    Unknown { kind: &'static str, name: String, known: String },
-    #[error("`{name}` is {expected}, it was given {got}")]
-    Type { name: String, expected: String, got: String },
-    #[error("`{0}` has not been set")]
-    NotSet(String),
-    #[error("`{0}` is computed by a run, and there was none yet")]
-    NotRun(String),
-}
-
 /// Memory and kernels of one plan.
 pub struct Executor {
     cpu: Cpu,
     plan: Plan,
-    regions: [Memory; 5],
+    regions: [Memory; 6],
     instrs: Vec<Instr>,
     write_backs: Vec<WriteBack>,
     /// Inputs and states by name: where they are, and whether they have been set.
@@ -113,9 +101,9 @@ impl Executor {
     /// # Panics
     /// If the plan was not made with a [`CpuBackend`] for the same machine.
     pub fn new(plan: Plan, cpu: Cpu) -> Result<Executor, MemoryError> {
-        let [arena, states, inputs, constants, packed] =
-            [plan.arena, plan.states, plan.inputs, plan.constants, plan.packed].map(Memory::new);
-        let regions = [arena?, states?, inputs?, constants?, packed?];
+        let sizes = [plan.arena, plan.states, plan.inputs, plan.constants, plan.packed, plan.state_copies];
+        let [arena, states, inputs, constants, packed, copies] = sizes.map(Memory::new);
+        let regions = [arena?, states?, inputs?, constants?, packed?, copies?];
         let machine = cpu.machine();
         let at = |place: Place| regions[region_index(place.region)].at(place.offset, place.bytes);
         let instr = |node: usize, kernel: Box<dyn Prepared>| {
@@ -222,7 +210,7 @@ impl Executor {
     /// If there is none of that name, or its type or shape is another.
     pub fn set(&mut self, name: &str, tensor: &Tensor) -> Result<(), ValueError> {
         let Some(&(v, _)) = self.settable.get(name) else {
-            return Err(unknown("input or state", name, self.settable.keys()));
+            return Err(ValueError::unknown("input or state", name, self.settable.keys()));
         };
         let ty = self.plan.graph.ty(v);
         if tensor.dtype() != ty.dtype || tensor.shape() != ty.shape {
@@ -250,7 +238,7 @@ impl Executor {
         let v = computed.or_else(|| self.settable.get(name).map(|s| s.0));
         let Some(v) = v else {
             let outputs = self.plan.graph.outputs.iter().map(|o| &o.name);
-            return Err(unknown("output or state", name, outputs.chain(self.settable.keys())));
+            return Err(ValueError::unknown("output or state", name, outputs.chain(self.settable.keys())));
         };
         let (ty, place) = (self.plan.graph.ty(v), self.plan.place(v));
         Ok(match ty.dtype {
@@ -333,14 +321,6 @@ fn region_index(region: Region) -> usize {
         Region::Inputs => 2,
         Region::Constants => 3,
         Region::Prepared => 4,
+        Region::Copies => 5,
     }
-}
-
-fn unknown<'a>(kind: &'static str, name: &str, known: impl Iterator<Item = &'a String>) -> ValueError {
-    let mut known: Vec<&str> = known.map(String::as_str).collect();
-    known.sort_unstable();
-    let shown = known.iter().take(12).copied().collect::<Vec<_>>().join(", ");
-    let more = known.len().saturating_sub(12);
-    let known = if more > 0 { format!("{shown} and {more} more") } else { shown };
-    ValueError::Unknown { kind, name: name.into(), known }
 }

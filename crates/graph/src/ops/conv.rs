@@ -5,7 +5,8 @@
 //! `ConvInputGrad` is also what networks call transposed convolution.
 //!
 //! The fuse pass gives them more to do while the data passes by: read x as parts concatenated along
-//! channels, normalise and activate it ([`Prologue`]), add a bias, activate, add a residual.
+//! channels, double it along every spatial axis (nearest upsampling), normalise and activate it
+//! ([`Prologue`]), add a bias, activate, add a residual.
 
 use super::norm::Prologue;
 use super::{GradNode, Grads, OpError, floats, operands, want};
@@ -156,10 +157,12 @@ pub enum Bias {
 }
 
 /// y = act(conv(z) + bias) + residual, where z is x, or the parts of x side by side, normalised and
-/// activated if there is a prologue. Operands: x parts, prologue's, weight, bias, residual.
+/// activated if there is a prologue, every pixel repeated if it is upsampled. Operands: x parts, prologue's, weight, bias, residual.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
     pub geometry: Geometry,
+    /// z has each pixel of x twice along every spatial axis.
+    pub upsample: bool,
     pub parts: usize,
     pub prologue: Option<Prologue>,
     pub bias: Bias,
@@ -179,7 +182,7 @@ pub struct ConvOperands {
 impl Conv {
     pub fn plain(geometry: Geometry, bias: bool) -> Conv {
         let bias = if bias { Bias::Channel } else { Bias::None };
-        Conv { geometry, parts: 1, prologue: None, bias, act: None, residual: false }
+        Conv { geometry, upsample: false, parts: 1, prologue: None, bias, act: None, residual: false }
     }
 
     pub fn operands(&self) -> ConvOperands {
@@ -217,7 +220,8 @@ impl Conv {
             p.check(source, &x[at.prologue..at.weight])?;
         }
         self.geometry.check_planar(w.rank())?;
-        let out = self.geometry.output(spatial("input", source.shape)?, spatial("weight", w)?)?;
+        let seen = seen_size(spatial("input", source.shape)?, w.rank(), self.upsample);
+        let out = self.geometry.output(seen, spatial("weight", w)?)?;
         let y = Type { dtype, shape: image(w.rank(), source.shape[0], out, w[0]) };
         match (self.bias, at.bias) {
             (Bias::Channel, Some(i)) => want("bias", x[i], [w[0]])?,
@@ -232,6 +236,7 @@ impl Conv {
 
     pub(super) fn grad(&self, b: &mut Builder, n: &GradNode<'_>) -> Grads {
         if self.parts != 1
+            || self.upsample
             || self.prologue.is_some()
             || self.act.is_some()
             || self.residual
@@ -256,6 +261,7 @@ impl Conv {
     pub(super) fn eval(&self, x: &[&Array]) -> Vec<Array> {
         let at = self.operands();
         let z = read_source(&x[..self.parts], self.prologue, &x[at.prologue..at.weight]);
+        let z = if self.upsample { doubled(&z) } else { z };
         let w = x[at.weight];
         let (input, kernel) = (spatial("x", z.shape).unwrap(), spatial("w", w.shape).unwrap());
         let output = self.geometry.output(input, kernel).unwrap();
@@ -329,11 +335,48 @@ pub(crate) fn read_source(parts: &[&Array], prologue: Option<Prologue>, operands
     }
 }
 
+/// The spatial sizes that a convolution sees: twice those of x along every axis that there is if it is
+/// upsampled.
+pub fn seen_size(input: [usize; 3], rank: usize, upsample: bool) -> [usize; 3] {
+    let times = |axis: usize| if upsample && axis + rank >= 5 { 2 } else { 1 };
+    std::array::from_fn(|a| input[a] * times(a))
+}
+
+/// Every pixel twice along each spatial axis.
+fn doubled(x: &Array) -> Array {
+    let rank = x.shape.rank();
+    let shape = (1..rank - 1).fold(x.shape, |s, a| s.with(a, 2 * s[a]));
+    let mut at = [0; clearshot_tensor::MAX_RANK];
+    Array::from_fn(shape, |i| {
+        at[..rank].copy_from_slice(i);
+        at[1..rank - 1].iter_mut().for_each(|p| *p /= 2);
+        x.get(&at[..rank])
+    })
+}
+
+/// The adjoint of [`doubled`]: sums over the pixels that one was repeated to.
+fn halved(x: &Array) -> Array {
+    let rank = x.shape.rank();
+    let shape = (1..rank - 1).fold(x.shape, |s, a| s.with(a, s[a] / 2));
+    let mut sums = Array::zeros(shape);
+    let strides = shape.strides();
+    let mut from = 0;
+    for_each_index(x.shape, |i| {
+        let place = |a: usize| if a == 0 || a == rank - 1 { i[a] } else { i[a] / 2 };
+        let to: usize = (0..rank).map(|a| place(a) * strides[a]).sum();
+        sums.data[to] += x.data[from];
+        from += 1;
+    });
+    sums
+}
+
 /// dx = act(convᵀ(dy) + bias) + residual. Operands: dy, weight, bias `[C]`, residual.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConvInputGrad {
     pub geometry: Geometry,
-    /// Spatial sizes of the result, which the output's sizes alone do not fix.
+    /// The gradient of an image that the convolution upsampled: half the size along every axis.
+    pub upsample: bool,
+    /// Spatial sizes that the convolution saw, which the output's sizes alone do not fix.
     pub input: [usize; 3],
     /// First channel and number of channels of the result: a part of a concatenation.
     pub channels: [usize; 2],
@@ -375,7 +418,12 @@ impl ConvInputGrad {
         if len > c || first > c - len || len == 0 || (len != c && self.geometry.groups != 1) {
             return Err(OpError::Attribute(format!("{len} channels from {first} of {c}")));
         }
-        let dx = Type { dtype, shape: image(w.rank(), dy[0], self.input, len) };
+        let halves = |axis: usize| if self.upsample && axis + w.rank() >= 5 { 2 } else { 1 };
+        if (0..3).any(|a| !self.input[a].is_multiple_of(halves(a))) {
+            return Err(OpError::Attribute(format!("{:?} pixels were not upsampled", self.input)));
+        }
+        let size = std::array::from_fn(|a| self.input[a] / halves(a));
+        let dx = Type { dtype, shape: image(w.rank(), dy[0], size, len) };
         if let Some(i) = bias {
             want("bias", x[i], [len])?;
         }
@@ -387,7 +435,7 @@ impl ConvInputGrad {
 
     pub(super) fn grad(&self, b: &mut Builder, n: &GradNode<'_>) -> Grads {
         let (dy, w, g) = (n.inputs[0], n.inputs[1], n.dy());
-        if self.act.is_some() || self.residual || !self.is_whole(b.shape(w)) {
+        if self.act.is_some() || self.residual || self.upsample || !self.is_whole(b.shape(w)) {
             return None;
         }
         let like_w = b.shape(w);
@@ -411,8 +459,9 @@ impl ConvInputGrad {
         for_each_product(&self.geometry, shape, w.shape, |from, to, weight| {
             whole.data[from] += dy.data[to] * w.data[weight];
         });
+        let whole = if self.upsample { halved(&whole) } else { whole };
         let [first, len] = self.channels;
-        let dx_shape = shape.with(shape.rank() - 1, len);
+        let dx_shape = whole.shape.with(shape.rank() - 1, len);
         let data = (0..dx_shape.len())
             .map(|i| {
                 let v = whole.data[i / len * c + first + i % len] + bias.map_or(0.0, |b| x[b].data[i % len]);
@@ -427,6 +476,7 @@ impl ConvInputGrad {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConvWeightGrad {
     pub geometry: Geometry,
+    pub upsample: bool,
     pub kernel: [usize; 3],
     pub parts: usize,
     pub prologue: Option<Prologue>,
@@ -450,7 +500,8 @@ impl ConvWeightGrad {
         if source.shape.rank() == 4 && self.kernel[0] != 1 {
             return Err(OpError::Attribute(format!("a kernel of {} planes on planes", self.kernel[0])));
         }
-        let out = self.geometry.output(spatial("input", source.shape)?, self.kernel)?;
+        let seen = seen_size(spatial("input", source.shape)?, source.shape.rank(), self.upsample);
+        let out = self.geometry.output(seen, self.kernel)?;
         let k = dy.shape.channels();
         want("gradient of the output", dy, image(source.shape.rank(), source.shape[0], out, k))?;
         let c = source.shape.channels();
@@ -462,7 +513,7 @@ impl ConvWeightGrad {
     }
 
     pub(super) fn grad(&self, b: &mut Builder, n: &GradNode<'_>) -> Grads {
-        if self.parts != 1 || self.prologue.is_some() {
+        if self.parts != 1 || self.prologue.is_some() || self.upsample {
             return None;
         }
         let (x, dy, g) = (n.inputs[0], n.inputs[1], n.dy());
@@ -475,6 +526,7 @@ impl ConvWeightGrad {
 
     pub(super) fn eval(&self, x: &[&Array]) -> Vec<Array> {
         let z = read_source(&x[..self.parts], self.prologue, &x[self.parts..self.dy()]);
+        let z = if self.upsample { doubled(&z) } else { z };
         let dy = x[self.dy()];
         let (k, cg) = (dy.shape.channels(), z.shape.channels() / self.geometry.groups);
         let mut dw = Array::zeros(image(z.shape.rank(), k, self.kernel, cg));

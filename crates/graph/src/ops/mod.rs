@@ -419,7 +419,10 @@ pub(crate) fn want(what: &'static str, got: Type, expected: impl Into<Shape>) ->
     if got.shape == expected { Ok(()) } else { Err(OpError::Shape { what, expected, got: got.shape }) }
 }
 
-/// Checks that operands are floats of one type, and says which.
+/// Checks that operands are floats, and gives the first one's type.
+///
+/// Operands may be floats of several types: every op computes in f32 at least and rounds once, to the
+/// type that its node declares for the output. [`crate::passes::precision`] makes use of it.
 pub(crate) fn floats(x: &[Type]) -> Result<DType, OpError> {
     let Some(first) = x.first() else {
         return Err(OpError::Count { expected: "one or more".into(), got: 0 });
@@ -427,9 +430,6 @@ pub(crate) fn floats(x: &[Type]) -> Result<DType, OpError> {
     for t in x {
         if !t.dtype.is_float() {
             return Err(OpError::Kind { what: "operand", expected: DType::F32, got: t.dtype });
-        }
-        if t.dtype != first.dtype {
-            return Err(OpError::Kind { what: "operand", expected: first.dtype, got: t.dtype });
         }
     }
     Ok(first.dtype)

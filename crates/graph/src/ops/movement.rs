@@ -93,7 +93,7 @@ impl Concat {
             if t.shape.rank() != rank || t.shape.with(self.axis, 0) != first.shape.with(self.axis, 0) {
                 return Err(OpError::Mismatch { what: "concat", left: first.shape, right: t.shape });
             }
-            if t.dtype != first.dtype {
+            if t.dtype != first.dtype && !(t.dtype.is_float() && first.dtype.is_float()) {
                 return Err(OpError::Kind { what: "concat", expected: first.dtype, got: t.dtype });
             }
             size += t.shape[self.axis];

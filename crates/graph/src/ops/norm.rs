@@ -9,6 +9,9 @@
 //! y = act((xhat gamma + beta) (1 + scale) + shift)
 //! ```
 //!
+//! A bias of each sample and channel `[N, C]`, the last operand where there is one, is added to x before
+//! everything else: what a convolution would have had to add.
+//!
 //! Statistics are a second output, `[N, G, 2]` = (mean, rstd), so that the gradient need not compute
 //! them again and a convolution can normalise while it reads ([`Prologue`]).
 
@@ -21,7 +24,7 @@ use crate::graph::Type;
 use crate::ops::Unary;
 use clearshot_tensor::Shape;
 
-/// Operands of `Norm`: x parts, gamma, beta, (scale, shift). Of `NormStats`: x parts.
+/// Operands of `Norm`: x parts, gamma, beta, (scale, shift), (bias). Of `NormStats`: x parts, (bias).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
     pub groups: usize,
@@ -29,6 +32,7 @@ pub struct Norm {
     pub parts: usize,
     pub film: bool,
     pub act: Option<Unary>,
+    pub bias: bool,
 }
 
 /// A norm done by whoever reads x. Operands: statistics, gamma, beta, (scale, shift).
@@ -131,18 +135,36 @@ impl Norm {
     }
 
     pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
-        operands(x, self.parts + self.affine())?;
+        operands(x, self.parts + self.affine() + usize::from(self.bias))?;
         let source = self.source(&x[..self.parts])?;
         let [n, _, c] = rows(source.shape);
         floats(x)?;
-        check_affine(&x[self.parts..], n, c)?;
+        check_affine(&x[self.parts..self.parts + self.affine()], n, c)?;
+        self.check_bias(x, n, c)?;
         Ok(vec![source, Type { dtype: source.dtype, shape: Shape::from([n, self.groups, 2]) }])
     }
 
     pub(super) fn infer_stats(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
-        operands(x, self.parts)?;
-        let source = self.source(x)?;
+        operands(x, self.parts + usize::from(self.bias))?;
+        let source = self.source(&x[..self.parts])?;
+        let [n, _, c] = rows(source.shape);
+        self.check_bias(x, n, c)?;
         Ok(vec![Type { dtype: source.dtype, shape: Shape::from([source.shape[0], self.groups, 2]) }])
+    }
+
+    fn check_bias(&self, x: &[Type], n: usize, c: usize) -> Result<(), OpError> {
+        if self.bias { want("bias of each sample", x[x.len() - 1], [n, c]) } else { Ok(()) }
+    }
+
+    /// The parts side by side, with the bias, which is the last operand.
+    fn read(&self, x: &[&Array]) -> Array {
+        let mut whole = concat_channels(&x[..self.parts]);
+        if self.bias {
+            let bias = x[x.len() - 1];
+            let [_, s, c] = whole.rows();
+            whole.data.iter_mut().enumerate().for_each(|(i, v)| *v += bias.data[i / (s * c) * c + i % c]);
+        }
+        whole
     }
 
     fn source(&self, parts: &[Type]) -> Result<Type, OpError> {
@@ -153,7 +175,7 @@ impl Norm {
     }
 
     pub(super) fn grad(&self, b: &mut Builder, n: &GradNode<'_>) -> Grads {
-        if n.douts[1].is_some() || self.parts != 1 {
+        if n.douts[1].is_some() || self.parts != 1 || self.bias {
             return None;
         }
         let mut operands = vec![n.inputs[0], n.outs[1]];
@@ -165,7 +187,7 @@ impl Norm {
     }
 
     pub(super) fn eval_stats(&self, x: &[&Array]) -> Vec<Array> {
-        let x = concat_channels(&x[..self.parts]);
+        let x = self.read(x);
         let [n, s, c] = x.rows();
         let width = c / self.groups;
         let mut stats = Array::zeros([n, self.groups, 2]);
@@ -188,15 +210,15 @@ impl Norm {
     pub(super) fn eval(&self, x: &[&Array]) -> Vec<Array> {
         let stats = self.eval_stats(x).remove(0);
         let mut operands = vec![&stats];
-        operands.extend(&x[self.parts..]);
-        let y = self.prologue().eval(&concat_channels(&x[..self.parts]), &operands);
+        operands.extend(&x[self.parts..self.parts + self.affine()]);
+        let y = self.prologue().eval(&self.read(x), &operands);
         vec![y, stats]
     }
 }
 
 /// The gradient of [`Norm`]. Operands: x parts, statistics, gamma, beta, (scale, shift), dy, then one
-/// addend for each part whose bit in `addends` is set. Outputs: dx of each part (with its addend
-/// added), dgamma, dbeta, (dscale, dshift).
+/// addend for each part whose bit in `addends` is set, then the norm's bias. Outputs: dx of each part (with
+/// its addend added), dgamma, dbeta, (dscale, dshift), and the bias's gradient `[N, C]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormGrad {
     pub norm: Norm,
@@ -217,7 +239,7 @@ impl NormGrad {
 
     pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
         let parts = self.norm.parts;
-        operands(x, self.dy() + 1 + self.addends.count_ones() as usize)?;
+        operands(x, self.dy() + 1 + self.addends.count_ones() as usize + usize::from(self.norm.bias))?;
         floats(x)?;
         let source = self.norm.source(&x[..parts])?;
         let [n, _, c] = rows(source.shape);
@@ -234,12 +256,16 @@ impl NormGrad {
         if self.norm.film {
             outs.extend([like(Shape::from([n, c])); 2]);
         }
+        if self.norm.bias {
+            self.norm.check_bias(x, n, c)?;
+            outs.push(like(Shape::from([n, c])));
+        }
         Ok(outs)
     }
 
     pub(super) fn eval(&self, x: &[&Array]) -> Vec<Array> {
         let norm = &self.norm;
-        let whole = concat_channels(&x[..norm.parts]);
+        let whole = norm.read(x);
         let [n, s, c] = whole.rows();
         let width = c / norm.groups;
         let affine = Affine::new(whole.shape, norm.groups, x[norm.parts], &x[norm.parts + 1..self.dy()]);
@@ -275,6 +301,11 @@ impl NormGrad {
         outs.extend([dgamma, dbeta]);
         if norm.film {
             outs.extend([dscale, dshift]);
+        }
+        if norm.bias {
+            let mut dbias = Array::zeros([n, c]);
+            dxhat.data.iter().enumerate().for_each(|(i, v)| dbias.data[i / (s * c) * c + i % c] += v);
+            outs.push(dbias);
         }
         outs
     }

@@ -1,12 +1,14 @@
 //! Passes: functions from graph to graph, in one visible list.
 //!
-//! Besides these only [`recompute`] changes a graph, when there is a budget. The verifier runs after each
+//! Besides these only [`precision`] and [`recompute`] change a graph, when 16-bit floats or a budget are
+//! asked for. The verifier runs after each
 //! pass: it costs milliseconds, and a wrong graph would cost more. A [`Target`] says what a backend's kernels can do, so that fusing
 //! makes only what can be run.
 
 mod cse;
 mod fold;
 pub mod fuse;
+pub mod precision;
 pub mod recompute;
 mod simplify;
 
@@ -24,13 +26,31 @@ pub struct Target {
     pub epilogue: bool,
     /// Norm gradients add another gradient to what they write.
     pub norm_addend: bool,
+    /// Norms add a bias of each sample to what they read.
+    pub norm_bias: bool,
+    /// Convolutions of 3 x 3 pixels upsample what they read.
+    pub upsample: bool,
 }
 
 impl Target {
     /// Nothing but what every backend must do.
-    pub const PLAIN: Target = Target { parts: 1, conv_prologue: false, epilogue: false, norm_addend: false };
+    pub const PLAIN: Target = Target {
+        parts: 1,
+        conv_prologue: false,
+        epilogue: false,
+        norm_addend: false,
+        norm_bias: false,
+        upsample: false,
+    };
     /// Everything that a fused op can express.
-    pub const ALL: Target = Target { parts: 4, conv_prologue: true, epilogue: true, norm_addend: true };
+    pub const ALL: Target = Target {
+        parts: 4,
+        conv_prologue: true,
+        epilogue: true,
+        norm_addend: true,
+        norm_bias: true,
+        upsample: true,
+    };
 }
 
 /// A pass and its name.
@@ -52,10 +72,12 @@ pub const PASSES: &[Pass] = &[
     pass("cse", cse::cse),
     pass("share reductions", fuse::reduce::share),
     pass("norm + activation", fuse::norm::activate),
+    pass("upsampling into convolution", fuse::upsample::into_convolution),
     pass("concat in parts", fuse::concat::split),
     pass("norm gradient + addend", fuse::norm::add_into_gradient),
     pass("norm into convolution", fuse::norm::into_convolution),
     pass("epilogues", fuse::epilogue::absorb),
+    pass("bias into norm", fuse::norm::take_bias),
     pass("elementwise chains", fuse::chain::fuse),
     pass("dead again", |g, _| g.tidy()),
 ];

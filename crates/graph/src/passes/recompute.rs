@@ -70,7 +70,7 @@ impl Work {
     fn drop_at(&self, peak: usize, excess: usize) -> Option<Work> {
         let uses = self.uses();
         let mut candidates: Vec<(f64, usize, usize)> = (0..peak)
-            .filter(|&i| can_run_again(&self.graph.nodes[i].op))
+            .filter(|&i| can_run_again(&self.graph.nodes[i].op) && !self.graph.is_state_copy(i))
             .filter_map(|i| {
                 let late = *uses[i].iter().find(|&&u| u > peak)?;
                 let idle = !uses[i].contains(&peak) && late < self.graph.nodes.len();
@@ -128,7 +128,9 @@ impl Work {
 
     /// Whether a node's outputs are alive behind the peak anyway.
     fn is_there(&self, node: usize, peak: usize, uses: &[Vec<usize>]) -> bool {
-        self.graph.nodes[node].inputs.is_empty() || uses[node].last().is_some_and(|&u| u > peak)
+        self.graph.nodes[node].inputs.is_empty()
+            || self.graph.is_state_copy(node)
+            || uses[node].last().is_some_and(|&u| u > peak)
     }
 
     /// The graph in which readers behind the peak read clones of what is dropped.

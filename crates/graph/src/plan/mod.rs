@@ -13,8 +13,8 @@ use arena::{largest_live, place_buffers};
 use std::fmt;
 use storage::{Maker, Storage};
 
-/// Offsets and sizes are multiples of this, a cache line.
-pub const ALIGN: usize = 64;
+/// Offsets and sizes are multiples of this: whole cache lines, and what the libraries of GPUs ask for.
+pub const ALIGN: usize = 256;
 
 fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGN)
@@ -49,6 +49,8 @@ pub enum Region {
     Constants,
     /// Weights as kernels want them.
     Prepared,
+    /// Narrower copies of states.
+    Copies,
 }
 
 /// Where something lies: `bytes` at `offset` of a region.
@@ -89,6 +91,7 @@ pub struct Plan {
     pub inputs: usize,
     pub constants: usize,
     pub packed: usize,
+    pub state_copies: usize,
 }
 
 /// What a graph needs at the least, without packed weights: no arrangement of the arena needs less, and
@@ -110,7 +113,8 @@ impl Need {
             maker.workspace(i, bytes);
         }
         let (alive, peak) = largest_live(&maker.buffers);
-        Need { bytes: alive + maker.states + maker.inputs + maker.constants, peak }
+        let fixed = maker.states + maker.inputs + maker.constants + maker.state_copies;
+        Need { bytes: alive + fixed, peak }
     }
 }
 
@@ -122,7 +126,7 @@ impl Plan {
         maker.values();
         let workspace_ids: Vec<Option<usize>> =
             (0..graph.nodes.len()).map(|i| maker.workspace(i, backend.workspace(&graph, i))).collect();
-        let Maker { storage, mut buffers, copies, states, inputs, constants, .. } = maker;
+        let Maker { storage, mut buffers, copies, states, inputs, constants, state_copies, .. } = maker;
         let arena = place_buffers(&mut buffers);
         let at = |s: Storage, bytes: usize| match s {
             Storage::Fixed(place) => Place { bytes, ..place },
@@ -160,6 +164,7 @@ impl Plan {
             inputs,
             constants,
             packed,
+            state_copies,
             graph,
         }
     }
@@ -170,7 +175,7 @@ impl Plan {
 
     /// All the memory that running takes.
     pub fn bytes(&self) -> usize {
-        self.arena + self.states + self.inputs + self.constants + self.packed
+        self.arena + self.states + self.inputs + self.constants + self.packed + self.state_copies
     }
 
     /// The largest sum of buffers alive at one time: no arrangement needs less.
@@ -223,6 +228,7 @@ impl fmt::Display for Plan {
                     Region::Inputs => "inputs",
                     Region::Constants => "constants",
                     Region::Prepared => "prepared",
+                    Region::Copies => "copies",
                 };
                 write!(f, "  @{region}+{} {}", place.offset, human(place.bytes))?;
             }
@@ -234,13 +240,14 @@ impl fmt::Display for Plan {
         }
         writeln!(
             f,
-            "arena {} (largest live {}), states {}, inputs {}, constants {}, packed weights {}, total {}",
+            "arena {} (largest live {}), states {}, inputs {}, constants {}, packed weights {}, copies of states {}, total {}",
             human(self.arena),
             human(self.largest_live()),
             human(self.states),
             human(self.inputs),
             human(self.constants),
             human(self.packed),
+            human(self.state_copies),
             human(self.bytes())
         )
     }

@@ -49,6 +49,7 @@ pub(super) struct Maker<'a> {
     pub(super) states: usize,
     pub(super) inputs: usize,
     pub(super) constants: usize,
+    pub(super) state_copies: usize,
 }
 
 impl<'a> Maker<'a> {
@@ -62,6 +63,7 @@ impl<'a> Maker<'a> {
             states: 0,
             inputs: 0,
             constants: 0,
+            state_copies: 0,
         }
     }
 
@@ -71,6 +73,7 @@ impl<'a> Maker<'a> {
                 Op::Input(_) => (Region::Inputs, &mut self.inputs),
                 Op::State(_) => (Region::States, &mut self.states),
                 Op::Const(_) => (Region::Constants, &mut self.constants),
+                _ if self.graph.is_state_copy(i) => (Region::Copies, &mut self.state_copies),
                 _ => continue,
             };
             let bytes = node.outs[0].bytes();

@@ -8,6 +8,7 @@ pub(super) mod concat;
 pub(super) mod epilogue;
 pub(super) mod norm;
 pub(super) mod reduce;
+pub(super) mod upsample;
 
 use crate::graph::{Graph, Value};
 

@@ -4,7 +4,7 @@
 use super::super::Target;
 use super::Uses;
 use crate::graph::{Graph, Value};
-use crate::ops::{Binary, Norm, Op, Unary};
+use crate::ops::{Bias, Binary, Norm, Op, ReduceKind, Unary};
 use std::collections::BTreeMap;
 
 /// Activations that norms know.
@@ -180,4 +180,77 @@ fn accepts(graph: &Graph, uses: &Uses, gradient: Value, other: Value) -> bool {
         && uses.once(gradient)
         && graph.shape(gradient) == graph.shape(other)
         && other.at() < gradient.at()
+}
+
+/// A bias of each sample that a convolution would add is added by the norm that alone reads it, and the
+/// bias's gradient is what the norm's gradient sums up on its way.
+pub(in super::super) fn take_bias(mut graph: Graph, target: &Target) -> Graph {
+    if !target.norm_bias {
+        return graph;
+    }
+    let uses = Uses::of(&graph);
+    for i in 0..graph.nodes.len() {
+        let Op::Conv(mut conv) = graph.nodes[i].op else { continue };
+        let at = conv.operands();
+        let (Bias::Sample, Some(bias_at), None, false) = (conv.bias, at.bias, conv.act, conv.residual) else {
+            continue;
+        };
+        let y = Value::new(i, 0);
+        let Some(readers) = uses.readers(&graph, y) else { continue };
+        if readers.is_empty() || !readers.iter().all(|&r| normalises(&graph, r, y)) {
+            continue;
+        }
+        let bias = graph.nodes[i].inputs.remove(bias_at);
+        conv.bias = Bias::None;
+        graph.nodes[i].op = Op::Conv(conv);
+        for r in readers {
+            graph.nodes[r].inputs.push(bias);
+            match &mut graph.nodes[r].op {
+                Op::Norm(n) | Op::NormStats(n) => n.bias = true,
+                Op::NormGrad(n) => n.norm.bias = true,
+                _ => {}
+            }
+            if matches!(graph.nodes[r].op, Op::NormGrad(_)) {
+                let ty = graph.ty(bias);
+                graph.nodes[r].outs.push(ty);
+                let port = graph.nodes[r].outs.len() - 1;
+                sums_of_gradient(&mut graph, &uses, r, Value::new(r, port));
+            }
+        }
+    }
+    graph.tidy()
+}
+
+/// Whether a node reads `y` as the one image that it normalises.
+fn normalises(graph: &Graph, r: usize, y: Value) -> bool {
+    let node = &graph.nodes[r];
+    let norm = match &node.op {
+        Op::Norm(n) | Op::NormStats(n) => n,
+        Op::NormGrad(n) => &n.norm,
+        _ => return false,
+    };
+    norm.parts == 1 && !norm.bias && node.inputs[0] == y && !node.inputs[1..].contains(&y)
+}
+
+/// Sums over the pixels of a norm's dx are its bias's gradient.
+fn sums_of_gradient(graph: &mut Graph, uses: &Uses, r: usize, dbias: Value) {
+    let Op::NormGrad(op) = graph.nodes[r].op else { return };
+    if op.addends != 0 {
+        return;
+    }
+    let x = graph.nodes[r].outs[0].shape;
+    let pixels = ((1u16 << (x.rank() - 1)) - 2) as u8;
+    let sums: Vec<usize> = uses.users[r]
+        .iter()
+        .copied()
+        .filter(|&u| graph.nodes[u].inputs.first() == Some(&Value::new(r, 0)))
+        .filter(
+            |&u| matches!(graph.nodes[u].op, Op::Reduce(a) if a.kind == ReduceKind::Sum && a.axes == pixels),
+        )
+        .collect();
+    for u in sums {
+        // The sum becomes a view of the gradient.
+        graph.nodes[u].op = Op::Reshape(graph.nodes[u].outs[0].shape);
+        graph.nodes[u].inputs = vec![dbias];
+    }
 }

@@ -1,0 +1,79 @@
+//! The folder in which compiled kernels and measured choices are kept from run to run.
+//!
+//! Entries are files named by a hash of everything that they depend on. They are written aside and
+//! renamed, so processes that share the folder see whole entries; one that is damaged is made again.
+
+use std::hash::{Hash, Hasher};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const MAGIC: &[u8; 8] = b"clrshot1";
+
+/// A key's 128 bits.
+fn digest(text: &str) -> [u64; 2] {
+    [0u64, 0x9E37_79B9_7F4A_7C15].map(|salt| {
+        let mut h = std::hash::DefaultHasher::new();
+        salt.hash(&mut h);
+        text.hash(&mut h);
+        h.finish()
+    })
+}
+
+fn checksum(payload: &[u8]) -> u64 {
+    // FNV-1a, which does not change between versions of the standard library.
+    payload.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// `CLEARSHOT_CACHE`, or `clearshot` in the user's cache folder; nothing where there is neither.
+pub fn folder() -> Option<PathBuf> {
+    let own = std::env::var_os("CLEARSHOT_CACHE").map(PathBuf::from);
+    let user = || {
+        let xdg = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let base = xdg.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache")))?;
+        Some(base.join("clearshot"))
+    };
+    own.or_else(user).filter(|p| !p.as_os_str().is_empty())
+}
+
+fn path(kind: &str, key: &str) -> Option<PathBuf> {
+    let [a, b] = digest(key);
+    Some(folder()?.join(format!("{kind}-{a:016x}{b:016x}")))
+}
+
+/// An entry, if it is there and whole.
+pub(crate) fn read(kind: &str, key: &str) -> Option<Vec<u8>> {
+    let bytes = std::fs::read(path(kind, key)?).ok()?;
+    let rest = bytes.strip_prefix(MAGIC)?;
+    let (sum, rest) = rest.split_first_chunk::<8>()?;
+    let (len, rest) = rest.split_first_chunk::<8>()?;
+    let key_len = u64::from_le_bytes(*len) as usize;
+    if key_len > rest.len() || u64::from_le_bytes(*sum) != checksum(rest) {
+        return None;
+    }
+    let (stored, payload) = rest.split_at(key_len);
+    (stored == key.as_bytes()).then(|| payload.to_vec())
+}
+
+/// Keeps an entry. A folder that cannot be written to costs time, not correctness.
+pub(crate) fn write(kind: &str, key: &str, payload: &[u8]) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let Some(path) = path(kind, key) else { return };
+    let Some(folder) = path.parent() else { return };
+    let aside = folder.join(format!(".{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
+    let mut body = key.as_bytes().to_vec();
+    body.extend(payload);
+    let whole = || -> std::io::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        let mut file = std::fs::File::create(&aside)?;
+        file.write_all(MAGIC)?;
+        file.write_all(&checksum(&body).to_le_bytes())?;
+        file.write_all(&(key.len() as u64).to_le_bytes())?;
+        file.write_all(&body)?;
+        drop(file);
+        std::fs::rename(&aside, &path)
+    };
+    if whole().is_err() {
+        let _ = std::fs::remove_file(&aside);
+    }
+}

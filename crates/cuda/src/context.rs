@@ -1,0 +1,293 @@
+//! A GPU in use: its context, streams, library handles, compiled kernels.
+//!
+//! There is one context a GPU and process, shared by all sessions on it; everything of a session is
+//! launched on one stream, in order.
+
+use crate::cache;
+use crate::device::{Gpu, gpus};
+use crate::error::{CudaError, Unavailable, refused};
+use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum, CUstream};
+use cudarc::driver::{result, sys};
+use cudarc::{cublaslt, cudnn, nvrtc};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// The text that every kernel file is compiled behind.
+const PRELUDE: &str = include_str!("kernels/prelude.cu");
+
+/// Kernels in CUDA C++ with the options that make one program of them.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub file: &'static str,
+    pub text: Cow<'static, str>,
+    /// Whether [`PRELUDE`] stands before it.
+    pub prelude: bool,
+    pub options: Vec<String>,
+}
+
+impl Source {
+    pub fn new(file: &'static str, text: &'static str) -> Source {
+        Source { file, text: Cow::Borrowed(text), prelude: true, options: vec![] }
+    }
+
+    pub fn define(mut self, name: &str, value: impl std::fmt::Display) -> Source {
+        self.options.push(format!("-D{name}={value}"));
+        self
+    }
+
+    pub fn option(mut self, option: &str) -> Source {
+        self.options.push(option.into());
+        self
+    }
+}
+
+/// A kernel that can be launched.
+#[derive(Clone, Copy)]
+pub(crate) struct Function(CUfunction);
+
+// SAFETY: functions belong to the process's context and may be launched from any thread.
+unsafe impl Send for Function {}
+unsafe impl Sync for Function {}
+
+/// Arguments of a launch, by value.
+#[derive(Default)]
+pub(crate) struct Params(Vec<Box<[u64]>>);
+
+impl Params {
+    pub fn new() -> Params {
+        Params::default()
+    }
+
+    /// Any plain value: numbers, pointers, `repr(C)` structs.
+    pub fn with<T: Copy>(mut self, value: T) -> Params {
+        let mut words = vec![0u64; size_of::<T>().div_ceil(8).max(1)].into_boxed_slice();
+        assert!(align_of::<T>() <= 8);
+        // SAFETY: the words are as large and at least as aligned as T.
+        unsafe { std::ptr::write(words.as_mut_ptr().cast::<T>(), value) };
+        self.0.push(words);
+        self
+    }
+
+    /// A struct of 64-bit words.
+    pub fn words(mut self, words: Vec<u64>) -> Params {
+        self.0.push(words.into_boxed_slice());
+        self
+    }
+}
+
+pub(crate) struct Context {
+    pub gpu: Gpu,
+    raw: sys::CUcontext,
+    pub stream: CUstream,
+    /// For copies that overlap computing.
+    pub copies: CUstream,
+    pub cudnn: cudnn::sys::cudnnHandle_t,
+    pub cublas: cublaslt::sys::cublasLtHandle_t,
+    modules: Mutex<HashMap<String, usize>>,
+    /// What measured choices depend on: the card, the driver and the libraries.
+    pub machine: String,
+}
+
+// SAFETY: handles are used by one thread at a time, which `&mut` executors and the tuning lock see to;
+// the rest is immutable or locked.
+unsafe impl Send for Context {}
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// The context of a GPU, made when first asked for.
+    pub fn get(ordinal: usize) -> Result<Arc<Context>, CudaError> {
+        static ALL: OnceLock<Mutex<HashMap<usize, Arc<Context>>>> = OnceLock::new();
+        let mut all = ALL.get_or_init(Mutex::default).lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(known) = all.get(&ordinal) {
+            known.bind()?;
+            return Ok(known.clone());
+        }
+        let gpus = gpus()?;
+        let count = gpus.len();
+        let gpu = gpus
+            .into_iter()
+            .find(|g| g.ordinal == ordinal)
+            .ok_or(Unavailable::NoSuchDevice { asked: ordinal, count })?;
+        let made = Arc::new(Context::new(gpu)?);
+        all.insert(ordinal, made.clone());
+        Ok(made)
+    }
+
+    fn new(gpu: Gpu) -> Result<Context, CudaError> {
+        // SAFETY: the device exists; the primary context lives as long as the process.
+        unsafe {
+            let device = result::device::get(gpu.ordinal as i32)?;
+            let raw = result::primary_ctx::retain(device)?;
+            result::ctx::set_current(raw)?;
+            let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+            let copies = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+            let mut cudnn = std::ptr::null_mut();
+            cudnn_call("cudnnCreate", cudnn::sys::cudnnCreate(&mut cudnn))?;
+            cudnn_call("cudnnSetStream", cudnn::sys::cudnnSetStream(cudnn, stream.cast()))?;
+            let cublas = cublaslt::result::create_handle().map_err(|e| refused("cublasLtCreate", e))?;
+            let (mut major, mut minor) = (0, 0);
+            let _ = nvrtc::sys::nvrtcVersion(&mut major, &mut minor);
+            let machine = format!(
+                "{} sm_{} driver {} nvrtc {major}.{minor} cudnn {} cublasLt {} clearshot {}",
+                gpu.name,
+                gpu.arch(),
+                gpu.driver,
+                cudnn::sys::cudnnGetVersion(),
+                cublaslt::sys::cublasLtGetVersion(),
+                env!("CARGO_PKG_VERSION"),
+            );
+            Ok(Context { gpu, raw, stream, copies, cudnn, cublas, modules: Mutex::default(), machine })
+        }
+    }
+
+    /// Makes the context this thread's.
+    pub fn bind(&self) -> Result<(), CudaError> {
+        // SAFETY: the primary context is never released.
+        Ok(unsafe { result::ctx::set_current(self.raw) }?)
+    }
+
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        // SAFETY: our own streams.
+        unsafe {
+            result::stream::synchronize(self.copies)?;
+            result::stream::synchronize(self.stream)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that are free on the GPU.
+    pub fn free_bytes(&self) -> Result<usize, CudaError> {
+        Ok(result::mem_get_info()?.0)
+    }
+
+    /// A kernel of a program, which is compiled unless it is known or lies in the cache.
+    pub fn function(&self, source: &Source, name: &str) -> Result<Function, CudaError> {
+        let text =
+            if source.prelude { format!("{PRELUDE}\n{}", source.text) } else { source.text.to_string() };
+        let key = format!("{}\n{:?}\n{text}", self.machine, source.options);
+        let mut modules = self.modules.lock().unwrap_or_else(|e| e.into_inner());
+        let module = match modules.get(&key) {
+            Some(&m) => m,
+            None => {
+                let loaded = self.load(source, &key, &text)? as usize;
+                modules.insert(key, loaded);
+                loaded
+            }
+        };
+        let name = CString::new(name).expect("kernel names have no zeros");
+        // SAFETY: modules stay loaded.
+        Ok(Function(unsafe { result::module::get_function(module as sys::CUmodule, name)? }))
+    }
+
+    fn load(&self, source: &Source, key: &str, text: &str) -> Result<sys::CUmodule, CudaError> {
+        // SAFETY: an image that the compiler made for this card; a damaged one is refused by the driver.
+        let load = |image: &[u8]| unsafe { result::module::load_data(image.as_ptr().cast()) };
+        if let Some(module) = cache::read("kernel", key).and_then(|image| load(&image).ok()) {
+            return Ok(module);
+        }
+        let image = self.compile(source, text)?;
+        let module = load(&image)?;
+        cache::write("kernel", key, &image);
+        Ok(module)
+    }
+
+    fn compile(&self, source: &Source, text: &str) -> Result<Vec<u8>, CudaError> {
+        let arch = format!("sm_{}", self.gpu.arch());
+        let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".to_string()];
+        options.extend(source.options.iter().cloned());
+        let text = CString::new(text).expect("kernel files have no zeros");
+        let program =
+            nvrtc::result::create_program(&text, None).map_err(|e| refused("nvrtcCreateProgram", e))?;
+        // SAFETY: the program lives until it is destroyed below.
+        unsafe {
+            let compiled = nvrtc::result::compile_program(program, &options);
+            if compiled.is_err() {
+                let log = nvrtc::result::get_program_log(program).unwrap_or_default();
+                let log: String = log.iter().map(|&c| c as u8 as char).filter(|c| *c != '\0').collect();
+                let _ = nvrtc::result::destroy_program(program);
+                return Err(CudaError::Compile { file: source.file.into(), arch, log });
+            }
+            let mut size = 0;
+            nvrtc_call("nvrtcGetCUBINSize", nvrtc::sys::nvrtcGetCUBINSize(program, &mut size))?;
+            let mut image = vec![0u8; size];
+            nvrtc_call("nvrtcGetCUBIN", nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()))?;
+            let _ = nvrtc::result::destroy_program(program);
+            Ok(image)
+        }
+    }
+
+    /// Launches a kernel on the context's stream.
+    pub fn launch(
+        &self,
+        f: Function,
+        grid: [usize; 2],
+        block: usize,
+        shared: usize,
+        params: &Params,
+    ) -> Result<(), CudaError> {
+        if grid[0] == 0 || grid[1] == 0 {
+            return Ok(());
+        }
+        if grid[0] > i32::MAX as usize || grid[1] > 65_535 {
+            return Err(CudaError::Call { what: "launch".into(), detail: format!("a grid of {grid:?}") });
+        }
+        let mut pointers: Vec<*mut c_void> =
+            params.0.iter().map(|w| w.as_ptr().cast_mut().cast::<c_void>()).collect();
+        // SAFETY: the parameters are those of the kernel, which each caller's tests check.
+        unsafe {
+            if shared > 48 << 10 {
+                result::function::set_function_attribute(
+                    f.0,
+                    CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    shared as i32,
+                )?;
+            }
+            result::launch_kernel(
+                f.0,
+                (grid[0] as u32, grid[1] as u32, 1),
+                (block as u32, 1, 1),
+                shared as u32,
+                self.stream,
+                &mut pointers,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The milliseconds that a launch takes: the shortest of a few, after one that is not counted.
+    pub fn time(&self, launch: &mut dyn FnMut() -> Result<(), CudaError>) -> Result<f32, CudaError> {
+        // SAFETY: events of our own on our own stream.
+        unsafe {
+            let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
+            let (start, end) = (result::event::create(flags)?, result::event::create(flags)?);
+            let mut run = || {
+                result::event::record(start, self.stream)?;
+                launch()?;
+                result::event::record(end, self.stream)?;
+                result::event::synchronize(end)?;
+                Ok::<f32, CudaError>(result::event::elapsed(start, end)?)
+            };
+            let mut times = run().map(|_| f32::INFINITY);
+            for _ in 0..4 {
+                times = times.and_then(|best| Ok(run()?.min(best)));
+            }
+            let _ = result::event::destroy(start);
+            let _ = result::event::destroy(end);
+            times
+        }
+    }
+}
+
+pub(crate) fn cudnn_call(what: &str, status: cudnn::sys::cudnnStatus_t) -> Result<(), CudaError> {
+    if status == cudnn::sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+        Ok(())
+    } else {
+        Err(refused(what, status))
+    }
+}
+
+fn nvrtc_call(what: &str, status: nvrtc::sys::nvrtcResult) -> Result<(), CudaError> {
+    status.result().map_err(|e| refused(what, e))
+}

@@ -1,0 +1,406 @@
+// Group norm, its statistics and its gradient, on x seen as [N, S, C] in up to four parts along C.
+//
+// T is the type of x (and dx), Y of y and dy, F of FiLM's scale and shift, B of the bias; V channels are moved
+// together. With DBIAS the gradient also sums dx over each sample's pixels.
+// Everything is done per (sample, channel): a norm is then y = act(a x + b) with two coefficients for each,
+// and its gradient dx = p du + q x + r. Blocks take a stretch of pixels and all channels of one part;
+// stretches' sums go through memory and are added in a fixed order.
+
+struct Part {
+    const T* x;
+    const T* addend;
+    T* dx;
+    int c;
+    int first;
+};
+
+struct Norm {
+    Part part[4];
+    const B* bias;           // [N, C], added to x before everything else; or null
+    const float* gamma;
+    const float* beta;
+    const F* scale;          // [N, C] or null
+    const F* shift;
+    float* stats;            // [N, G, 2]
+    Y* y;
+    const Y* dy;
+    float* partial;          // [N, chunks, C, SUMS], of statistics [N, chunks, C, 2]
+    float* sums;             // [N, C, SUMS]
+    float* groups_sums;      // [N, G, 2]
+    float* dgamma;
+    float* dbeta;
+    float* dscale;
+    float* dshift;
+    float* dbias;            // [N, C]: sums of dx
+    i64 s;
+    int n;
+    int c;
+    int groups;
+    int chunks;
+    i64 rows;                // pixels of a chunk
+    float eps;
+    int film_row;
+};
+
+#define THREADS 256
+#ifdef DBIAS
+#define SUMS 3    // of du, du xhat and xhat
+#else
+#define SUMS 2
+#endif
+
+// How a block's threads cover pixels and channels of a part.
+struct Cover {
+    int across, rows, lane, row;
+    __device__ __forceinline__ Cover(int c) {
+        int vectors = c / V;
+        across = vectors < THREADS ? vectors : THREADS;
+        rows = THREADS / across;
+        lane = threadIdx.x % across;
+        row = threadIdx.x / across;
+    }
+};
+
+// The coefficients of V channels.
+struct Coefficients {
+    float a[V], b[V];
+    __device__ __forceinline__ Coefficients(const Norm& p, int n, int c) {
+        int width = p.c / p.groups;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int k = c + i;
+            const float* st = p.stats + 2 * ((i64)n * p.groups + k / width);
+            float mean = st[0], rstd = st[1];
+            float g = p.gamma[k], h = p.beta[k];
+            if (p.scale) {
+                i64 at = (i64)n * p.film_row + k;
+                float gain = 1.0f + to_float(p.scale[at]);
+                g *= gain;
+                h = h * gain + to_float(p.shift[at]);
+            }
+            if (p.bias) mean -= to_float(p.bias[(i64)n * p.c + k]);
+            a[i] = rstd * g;
+            b[i] = h - mean * a[i];
+        }
+    }
+};
+
+// Sums of x - x[first pixel] and of its square, for each channel of a stretch of pixels.
+extern "C" __global__ void __launch_bounds__(THREADS) norm_partial(const __grid_constant__ Norm p) {
+    __shared__ float shared[THREADS * V * 2];
+    int chunk = blockIdx.x % p.chunks, n = blockIdx.x / p.chunks;
+    Part part = p.part[blockIdx.y];
+    Cover cover(part.c);
+    i64 from = chunk * p.rows, to = from + p.rows < p.s ? from + p.rows : p.s;
+    for (int lane0 = 0; lane0 < part.c / V; lane0 += cover.across) {
+        int lane = lane0 + cover.lane;
+        bool active = cover.row < cover.rows && lane < part.c / V;
+        float sum[V] = {}, squares[V] = {};
+        if (active) {
+            const T* x = part.x + (i64)n * p.s * part.c + lane * V;
+            Vec<T, V> pivot = load<T, V>(x);
+#pragma unroll 8
+            for (i64 r = from + cover.row; r < to; r += cover.rows) {
+                Vec<T, V> v = load<T, V>(x + r * part.c);
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    float d = v.at(i) - pivot.at(i);
+                    sum[i] += d;
+                    squares[i] += d * d;
+                }
+            }
+        }
+        __syncthreads();
+        if (cover.row < cover.rows) {
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                int at = (cover.row * cover.across + cover.lane) * V + i;
+                shared[2 * at] = sum[i];
+                shared[2 * at + 1] = squares[i];
+            }
+        }
+        __syncthreads();
+        int width = cover.across * V;
+        for (int k = threadIdx.x; k < width; k += THREADS) {
+            if (lane0 * V + k >= part.c) break;
+            float s0 = 0, s1 = 0;
+            for (int r = 0; r < cover.rows; r++) {
+                s0 += shared[2 * (r * width + k)];
+                s1 += shared[2 * (r * width + k) + 1];
+            }
+            float* out = p.partial + 2 * (((i64)n * p.chunks + chunk) * p.c + part.first + lane0 * V + k);
+            out[0] = s0;
+            out[1] = s1;
+        }
+    }
+}
+
+// The first pixel's value of a channel of any part.
+__device__ __forceinline__ float pivot_of(const Norm& p, int n, int k) {
+    int i = 0;
+    while (i < 3 && p.part[i + 1].x && k >= p.part[i + 1].first) i++;
+    const Part& part = p.part[i];
+    return to_float(part.x[(i64)n * p.s * part.c + k - part.first]);
+}
+
+// Mean and reciprocal deviation of each (sample, group): one block each. With d = x - pivot, sums of
+// d, d^2 and pivot d over all chunks, and of the pivots, give both; in f64 nothing is lost.
+extern "C" __global__ void __launch_bounds__(THREADS) norm_stats(const __grid_constant__ Norm p) {
+    __shared__ double scratch[33];
+    int n = blockIdx.x / p.groups, g = blockIdx.x % p.groups, width = p.c / p.groups;
+    int lanes = width < THREADS ? width : THREADS, rows = THREADS / lanes;
+    int lane = threadIdx.x % lanes, row = threadIdx.x / lanes;
+    double d = 0, dd = 0, pd = 0, start = 0, start2 = 0;
+    for (int k0 = lane; row < rows && k0 < width; k0 += lanes) {
+        int k = g * width + k0;
+        double pivot = pivot_of(p, n, k);
+        if (p.bias) pivot += to_float(p.bias[(i64)n * p.c + k]);
+        const float2* part = (const float2*)p.partial + (i64)n * p.chunks * p.c + k;
+        double s0 = 0, s1 = 0;
+#pragma unroll 8
+        for (int chunk = row; chunk < p.chunks; chunk += rows) {
+            float2 v = part[(i64)chunk * p.c];
+            s0 += v.x;
+            s1 += v.y;
+        }
+        d += s0;
+        dd += s1;
+        pd += pivot * s0;
+        if (row == 0) {
+            start += pivot;
+            start2 += pivot * pivot;
+        }
+    }
+    d = block_sum(d, scratch);
+    dd = block_sum(dd, scratch);
+    pd = block_sum(pd, scratch);
+    start = block_sum(start, scratch);
+    start2 = block_sum(start2, scratch);
+    if (threadIdx.x == 0) {
+        double pixels = (double)p.s, size = pixels * width;
+        double mean = (d + pixels * start) / size;
+        double squares = dd + 2.0 * pd + pixels * start2 - size * mean * mean;
+        double variance = squares > 0.0 ? squares / size : 0.0;
+        p.stats[2 * blockIdx.x] = (float)mean;
+        p.stats[2 * blockIdx.x + 1] = (float)(1.0 / sqrt(variance + (double)p.eps));
+    }
+}
+
+// y = act(a x + b).
+extern "C" __global__ void __launch_bounds__(THREADS) norm_apply(const __grid_constant__ Norm p) {
+    int chunk = blockIdx.x % p.chunks, n = blockIdx.x / p.chunks;
+    Part part = p.part[blockIdx.y];
+    Cover cover(part.c);
+    if (cover.row >= cover.rows) return;
+    i64 from = chunk * p.rows, to = from + p.rows < p.s ? from + p.rows : p.s;
+    for (int lane = cover.lane; lane < part.c / V; lane += cover.across) {
+        Coefficients k(p, n, part.first + lane * V);
+        const T* x = part.x + (i64)n * p.s * part.c + lane * V;
+        Y* y = p.y + (i64)n * p.s * p.c + part.first + lane * V;
+#pragma unroll 8
+        for (i64 r = from + cover.row; r < to; r += cover.rows) {
+            Vec<T, V> v = load<T, V>(x + r * part.c);
+            Vec<Y, V> out;
+#pragma unroll
+            for (int i = 0; i < V; i++) out.set(i, ACT(k.a[i] * v.at(i) + k.b[i]));
+            store<Y, V>(y + r * p.c, out);
+        }
+    }
+}
+
+// Sums of du and du xhat, for each channel of a stretch of pixels; du = dy act'(u).
+extern "C" __global__ void __launch_bounds__(THREADS) norm_grad_partial(const __grid_constant__ Norm p) {
+    __shared__ float shared[THREADS * V * SUMS];
+    int chunk = blockIdx.x % p.chunks, n = blockIdx.x / p.chunks;
+    Part part = p.part[blockIdx.y];
+    Cover cover(part.c);
+    i64 from = chunk * p.rows, to = from + p.rows < p.s ? from + p.rows : p.s;
+    int group = p.c / p.groups;
+    for (int lane0 = 0; lane0 < part.c / V; lane0 += cover.across) {
+        int lane = lane0 + cover.lane;
+        bool active = cover.row < cover.rows && lane < part.c / V;
+        float s[SUMS][V] = {};
+        if (active) {
+            int first = part.first + lane * V;
+            Coefficients k(p, n, first);
+            float mean[V], rstd[V];
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                const float* st = p.stats + 2 * ((i64)n * p.groups + (first + i) / group);
+                mean[i] = st[0];
+                if (p.bias) mean[i] -= to_float(p.bias[(i64)n * p.c + first + i]);
+                rstd[i] = st[1];
+            }
+            const T* x = part.x + (i64)n * p.s * part.c + lane * V;
+            const Y* dy = p.dy + (i64)n * p.s * p.c + first;
+#pragma unroll 2
+            for (i64 r = from + cover.row; r < to; r += cover.rows) {
+                Vec<T, V> v = load<T, V>(x + r * part.c);
+                Vec<Y, V> d = load<Y, V>(dy + r * p.c);
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    float du = d.at(i) * DACT(k.a[i] * v.at(i) + k.b[i]);
+                    float xhat = (v.at(i) - mean[i]) * rstd[i];
+                    s[0][i] += du;
+                    s[1][i] += du * xhat;
+                    if (SUMS > 2) s[SUMS - 1][i] += xhat;
+                }
+            }
+        }
+        __syncthreads();
+        if (cover.row < cover.rows) {
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                int at = (cover.row * cover.across + cover.lane) * V + i;
+#pragma unroll
+                for (int q = 0; q < SUMS; q++) shared[SUMS * at + q] = s[q][i];
+            }
+        }
+        __syncthreads();
+        int width = cover.across * V;
+        for (int k = threadIdx.x; k < width; k += THREADS) {
+            if (lane0 * V + k >= part.c) break;
+            float total[SUMS] = {};
+            for (int r = 0; r < cover.rows; r++) {
+#pragma unroll
+                for (int q = 0; q < SUMS; q++) total[q] += shared[SUMS * (r * width + k) + q];
+            }
+            float* out = p.partial + SUMS * (((i64)n * p.chunks + chunk) * p.c + part.first + lane0 * V + k);
+#pragma unroll
+            for (int q = 0; q < SUMS; q++) out[q] = total[q];
+        }
+    }
+}
+
+// Those sums over all stretches, FiLM's gradients, each group's two means, and the bias's gradient: one block
+// a (sample, group).
+extern "C" __global__ void __launch_bounds__(THREADS) norm_grad_sums(const __grid_constant__ Norm p) {
+    __shared__ float scratch[33];
+    __shared__ float reduced[THREADS * SUMS];
+    int n = blockIdx.x / p.groups, g = blockIdx.x % p.groups, width = p.c / p.groups;
+    int lanes = width < THREADS ? width : THREADS, rows = THREADS / lanes;
+    int lane = threadIdx.x % lanes, row = threadIdx.x / lanes;
+    float a = 0, b = 0;
+    for (int k0 = 0; k0 < width; k0 += lanes) {
+        int k = g * width + k0 + lane;
+        bool active = row < rows && k0 + lane < width;
+        float s[SUMS] = {};
+        if (active) {
+            const float* part = p.partial + SUMS * ((i64)n * p.chunks * p.c + k);
+#pragma unroll 8
+            for (int chunk = row; chunk < p.chunks; chunk += rows) {
+#pragma unroll
+                for (int q = 0; q < SUMS; q++) s[q] += part[(i64)chunk * p.c * SUMS + q];
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int q = 0; q < SUMS; q++) reduced[threadIdx.x * SUMS + q] = s[q];
+        __syncthreads();
+        if (active && row == 0) {
+            i64 at = (i64)n * p.c + k;
+#pragma unroll
+            for (int q = 0; q < SUMS; q++) {
+                s[q] = 0;
+                for (int r = 0; r < rows; r++) s[q] += reduced[(r * lanes + lane) * SUMS + q];
+                p.sums[SUMS * at + q] = s[q];
+            }
+            float weight = p.gamma[k];
+            if (p.scale) {
+                weight *= 1.0f + to_float(p.scale[(i64)n * p.film_row + k]);
+                p.dscale[at] = p.gamma[k] * s[1] + p.beta[k] * s[0];
+                p.dshift[at] = s[0];
+            }
+            a += weight * s[0];
+            b += weight * s[1];
+        }
+    }
+    float count = (float)((double)p.s * width);
+    a = block_sum(a, scratch) / count;
+    b = block_sum(b, scratch) / count;
+    if (threadIdx.x == 0) {
+        p.groups_sums[2 * blockIdx.x] = a;
+        p.groups_sums[2 * blockIdx.x + 1] = b;
+    }
+#ifdef DBIAS
+    float rstd = p.stats[2 * blockIdx.x + 1];
+    for (int i = threadIdx.x; i < width; i += blockDim.x) {
+        int k = g * width + i;
+        i64 at = (i64)n * p.c + k;
+        float weight = p.gamma[k];
+        if (p.scale) weight *= 1.0f + to_float(p.scale[(i64)n * p.film_row + k]);
+        p.dbias[at] = rstd * (weight * p.sums[SUMS * at] - (float)p.s * a - b * p.sums[SUMS * at + 2]);
+    }
+#endif
+}
+
+// dgamma and dbeta: sums over samples, 32 channels a block of 32 x 8 threads.
+extern "C" __global__ void norm_grad_affine(const __grid_constant__ Norm p) {
+    __shared__ float reduced[8][33][2];
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32, k = blockIdx.x * 32 + lane;
+    float s0 = 0, s1 = 0;
+    if (k < p.c) {
+        for (int n = row; n < p.n; n += 8) {
+            i64 at = (i64)n * p.c + k;
+            float gain = p.scale ? 1.0f + to_float(p.scale[(i64)n * p.film_row + k]) : 1.0f;
+            s0 += gain * p.sums[SUMS * at];
+            s1 += gain * p.sums[SUMS * at + 1];
+        }
+    }
+    reduced[row][lane][0] = s0;
+    reduced[row][lane][1] = s1;
+    __syncthreads();
+    if (row == 0 && k < p.c) {
+        s0 = s1 = 0;
+        for (int r = 0; r < 8; r++) {
+            s0 += reduced[r][lane][0];
+            s1 += reduced[r][lane][1];
+        }
+        p.dbeta[k] = s0;
+        p.dgamma[k] = s1;
+    }
+}
+
+// dx = rstd (w du - A - xhat B) + addend, w = gamma (1 + scale).
+extern "C" __global__ void __launch_bounds__(THREADS) norm_grad_apply(const __grid_constant__ Norm p) {
+    int chunk = blockIdx.x % p.chunks, n = blockIdx.x / p.chunks;
+    Part part = p.part[blockIdx.y];
+    if (!part.dx) return;
+    Cover cover(part.c);
+    if (cover.row >= cover.rows) return;
+    i64 from = chunk * p.rows, to = from + p.rows < p.s ? from + p.rows : p.s;
+    int group = p.c / p.groups;
+    for (int lane = cover.lane; lane < part.c / V; lane += cover.across) {
+        int first = part.first + lane * V;
+        Coefficients k(p, n, first);
+        float q[V], r0[V];
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            i64 at = 2 * ((i64)n * p.groups + (first + i) / group);
+            float mean = p.stats[at], rstd = p.stats[at + 1];
+            if (p.bias) mean -= to_float(p.bias[(i64)n * p.c + first + i]);
+            float a = p.groups_sums[at], b = p.groups_sums[at + 1];
+            q[i] = -rstd * rstd * b;
+            r0[i] = rstd * (mean * rstd * b - a);
+        }
+        i64 at = (i64)n * p.s * part.c + lane * V;
+        const T* x = part.x + at;
+        const T* addend = part.addend ? part.addend + at : 0;
+        T* dx = part.dx + at;
+        const Y* dy = p.dy + (i64)n * p.s * p.c + first;
+#pragma unroll 2
+        for (i64 r = from + cover.row; r < to; r += cover.rows) {
+            Vec<T, V> v = load<T, V>(x + r * part.c), extra, out;
+            Vec<Y, V> d = load<Y, V>(dy + r * p.c);
+            if (addend) extra = load<T, V>(addend + r * part.c);
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                float du = d.at(i) * DACT(k.a[i] * v.at(i) + k.b[i]);
+                float g = k.a[i] * du + q[i] * v.at(i) + r0[i];
+                if (addend) g += extra.at(i);
+                out.set(i, g);
+            }
+            store<T, V>(dx + r * part.c, out);
+        }
+    }
+}

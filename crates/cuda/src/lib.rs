@@ -1,0 +1,36 @@
+//! Kernels for NVIDIA GPUs, and the executor that runs a plan with them.
+//!
+//! Everything of CUDA is found when it is asked for: [`gpus`] says what there is, or why there is nothing.
+//! Convolutions are cuDNN's and matrix products cuBLASLt's, by the algorithm that measured fastest; what
+//! lies between them are kernels of our own (`kernels/*.cu`), compiled for the card when first needed and
+//! kept on disk. `lower` joins a graph's nodes with them, [`Executor`] owns a plan's memory and replays it as
+//! one CUDA graph.
+
+mod backend;
+mod cache;
+mod context;
+mod device;
+mod error;
+mod exec;
+mod lower;
+mod memory;
+mod tune;
+
+pub use backend::CudaBackend;
+pub use cache::folder as cache_folder;
+pub use device::{Gpu, gpus};
+pub use error::{CudaError, Unavailable};
+pub use exec::Executor;
+pub use lower::Math;
+
+use clearshot_graph::passes::Target;
+
+/// What these kernels take on when graphs are fused.
+pub const TARGET: Target = Target {
+    parts: 4,
+    conv_prologue: false,
+    epilogue: true,
+    norm_addend: true,
+    norm_bias: true,
+    upsample: true,
+};

@@ -1,0 +1,319 @@
+//! Attention by tiles of queries and keys, never holding all of their products.
+//!
+//! In 16 bits the products are the tensor cores'; in fp32 they are plain multiply-adds. Several tile sizes
+//! are compiled and the fastest for the shape is kept.
+
+use crate::context::{Context, Function, Params, Source};
+use crate::error::CudaError;
+use crate::lower::{Kernel, Node, vector};
+use crate::memory::Buffer;
+use crate::tune;
+use clearshot_graph::ops::Attention;
+use clearshot_graph::ops::attention::AttentionSizes;
+use clearshot_tensor::DType;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+const PRELUDE: &str = include_str!("../../kernels/attention/prelude.cu");
+const FORWARD: &str = include_str!("../../kernels/attention/forward.cu");
+const BACKWARD: &str = include_str!("../../kernels/attention/backward.cu");
+const SINGLE: &str = include_str!("../../kernels/attention/single.cu");
+
+/// Whether the kernels take such heads.
+pub(super) fn takes(s: &AttentionSizes) -> bool {
+    s.d == s.dv && s.d <= 128
+}
+
+/// Rows of a block: 16 for each warp and tile of it; columns: what it holds of the other side at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tile {
+    warps: usize,
+    tiles: usize,
+    columns: usize,
+}
+
+fn tile(warps: usize, tiles: usize, columns: usize) -> Tile {
+    Tile { warps, tiles, columns }
+}
+
+impl Tile {
+    fn rows(&self) -> usize {
+        16 * self.warps * self.tiles
+    }
+
+    fn define(&self, source: Source, name: &str, columns: &str) -> Source {
+        source
+            .define(&format!("{name}_WARPS"), self.warps)
+            .define(&format!("{name}_MT"), self.tiles)
+            .define(&format!("{name}_{columns}"), self.columns)
+    }
+}
+
+fn forward_tiles(head: usize) -> Vec<Tile> {
+    match head {
+        8 => vec![tile(4, 2, 256), tile(4, 1, 256)],
+        16 | 32 => vec![tile(4, 2, 64), tile(4, 1, 64)],
+        64 => vec![tile(8, 2, 64), tile(4, 2, 64), tile(4, 1, 64)],
+        _ => vec![tile(8, 1, 64), tile(4, 1, 64)],
+    }
+}
+
+/// For keys and values, and for queries.
+fn backward_tiles(head: usize) -> Vec<(Tile, Tile)> {
+    match head {
+        8 => vec![(tile(4, 2, 128), tile(4, 2, 128)), (tile(4, 3, 128), tile(4, 2, 128))],
+        16 | 32 => vec![(tile(4, 2, 64), tile(4, 2, 64)), (tile(4, 1, 64), tile(4, 1, 64))],
+        64 => vec![(tile(4, 2, 64), tile(4, 2, 64)), (tile(4, 1, 64), tile(4, 1, 64))],
+        _ => vec![(tile(8, 1, 64), tile(4, 1, 64)), (tile(4, 1, 64), tile(4, 1, 64))],
+    }
+}
+
+/// One attention's sizes and types.
+#[derive(Clone, Copy, Debug)]
+struct Problem {
+    s: AttentionSizes,
+    heads: usize,
+    scale: f32,
+    dtype: DType,
+    head: usize,
+}
+
+impl Problem {
+    fn new(n: &Node<'_>, a: &Attention, s: AttentionSizes) -> Problem {
+        let head = [8, 16, 32, 64, 128].into_iter().find(|h| *h >= s.d).unwrap_or(128);
+        Problem { s, heads: a.heads, scale: a.scale as f32, dtype: n.x[0].dtype, head }
+    }
+
+    fn single(&self) -> bool {
+        self.dtype == DType::F32
+    }
+
+    fn pairs(&self) -> usize {
+        self.s.batch * self.heads
+    }
+
+    fn row(&self) -> i32 {
+        (self.heads * self.s.d) as i32
+    }
+
+    /// Rows and columns of a tile of the fp32 kernels.
+    fn single_tile(&self) -> usize {
+        if self.head > 64 { 32 } else { 64 }
+    }
+
+    fn pitch(&self) -> usize {
+        if self.head == 8 { 8 } else { self.head + 8 }
+    }
+
+    fn source(&self, backward: bool) -> Source {
+        let text = match (self.single(), backward) {
+            (true, _) => SINGLE.into(),
+            (false, false) => format!("{PRELUDE}\n{FORWARD}"),
+            (false, true) => format!("{PRELUDE}\n{BACKWARD}"),
+        };
+        let source = Source { file: "attention", text: Cow::Owned(text), prelude: false, options: vec![] };
+        let source = source
+            .define("HEAD_DIM", self.head)
+            .define("D", self.s.d)
+            .define("VEC", vector(self.dtype, &[self.s.d]))
+            .option("-default-device");
+        match self.dtype {
+            DType::F32 => source.define("TILE", self.single_tile()),
+            DType::F16 => source.option("-DELEM_FP16"),
+            _ => source.option("-DELEM_BF16"),
+        }
+    }
+
+    fn forward_work(&self) -> usize {
+        let keys = self.s.keys.next_multiple_of(256);
+        if self.head == 8 && !self.single() { self.pairs() * (keys * 32 + 256) } else { 0 }
+    }
+
+    fn delta_bytes(&self) -> usize {
+        (2 * self.pairs() * self.s.queries * size_of::<f32>()).next_multiple_of(256)
+    }
+
+    fn backward_work(&self) -> usize {
+        let (queries, keys) = (self.s.queries.next_multiple_of(256), self.s.keys.next_multiple_of(256));
+        if self.head == 8 && !self.single() { self.pairs() * (256 + 32 * keys + 48 * queries) } else { 0 }
+    }
+}
+
+struct Forward {
+    p: Problem,
+    prepare: Option<Function>,
+    main: Function,
+    rows: usize,
+    threads: usize,
+    shared: usize,
+}
+
+impl Forward {
+    fn new(cx: &Arc<Context>, p: Problem, t: Tile) -> Result<Forward, CudaError> {
+        let source = if p.single() { p.source(false) } else { t.define(p.source(false), "FWD", "KEYS") };
+        let special = p.head == 8 && !p.single();
+        let prepare = if special { Some(cx.function(&source, "attention_prepare")?) } else { None };
+        let main = cx.function(&source, "attention_forward")?;
+        let (rows, threads, shared) = if p.single() {
+            let t = p.single_tile();
+            (t, 128, (3 * t * (p.head + 4) + t * (t + 4)) * 4)
+        } else {
+            (t.rows(), 32 * t.warps, 8 * t.columns * p.pitch())
+        };
+        Ok(Forward { p, prepare, main, rows, threads, shared })
+    }
+
+    fn launch(&self, cx: &Context, x: &[u64], o: u64, lse: u64, work: u64) -> Result<(), CudaError> {
+        let p = &self.p;
+        let (heads, sq, sk, row) = (p.heads as i32, p.s.queries as i32, p.s.keys as i32, p.row());
+        if let Some(prepare) = self.prepare {
+            let a = Params::new().with(x[1]).with(x[2]).with(work).with(heads).with(sk).with(row).with(row);
+            cx.launch(prepare, [p.pairs(), 1], 256, 0, &a)?;
+        }
+        let a = Params::new().with(x[0]).with(x[1]).with(x[2]).with(o).with(lse).with(work);
+        let a = a.with(heads).with(sq).with(sk).with(row).with(row).with(row).with(row).with(p.scale);
+        let blocks = p.s.queries.div_ceil(self.rows) * p.pairs();
+        cx.launch(self.main, [blocks, 1], self.threads, self.shared, &a)
+    }
+}
+
+struct Backward {
+    p: Problem,
+    delta: Function,
+    prepare: Option<Function>,
+    keys: Function,
+    queries: Function,
+    rows: [usize; 2],
+    threads: [usize; 2],
+    shared: [usize; 2],
+}
+
+impl Backward {
+    fn new(cx: &Arc<Context>, p: Problem, (kv, q): (Tile, Tile)) -> Result<Backward, CudaError> {
+        let source = if p.single() {
+            p.source(true)
+        } else {
+            q.define(kv.define(p.source(true), "KV", "QUERIES"), "DQ", "KEYS")
+        };
+        let special = p.head == 8 && !p.single();
+        let prepare = if special { Some(cx.function(&source, "attention_backward_prepare")?) } else { None };
+        let (rows, threads, shared) = if p.single() {
+            let t = p.single_tile();
+            ([t; 2], [128; 2], [(4 * t * (p.head + 4) + 2 * t * (t + 4)) * 4; 2])
+        } else {
+            let shared = [8 * kv.columns * p.pitch() + 32 * kv.columns, 8 * q.columns * p.pitch()];
+            ([kv.rows(), q.rows()], [32 * kv.warps, 32 * q.warps], shared)
+        };
+        Ok(Backward {
+            p,
+            delta: cx.function(&source, "attention_delta")?,
+            prepare,
+            keys: cx.function(&source, "attention_backward_kv")?,
+            queries: cx.function(&source, "attention_backward_q")?,
+            rows,
+            threads,
+            shared,
+        })
+    }
+
+    /// `x`: q, k, v, o, lse, do; `y`: dq, dk, dv.
+    fn launch(&self, cx: &Context, x: &[u64], y: &[u64], workspace: u64) -> Result<(), CudaError> {
+        let p = &self.p;
+        let (heads, sq, sk, row) = (p.heads as i32, p.s.queries as i32, p.s.keys as i32, p.row());
+        let rows = p.pairs() * p.s.queries;
+        let (delta, work) = (workspace, workspace + p.delta_bytes() as u64);
+        let a = Params::new().with(x[3]).with(x[5]).with(x[4]).with(delta);
+        let a = a.with(heads).with(sq).with(row).with(row).with(rows as i64);
+        cx.launch(self.delta, [rows.div_ceil(256), 1], 256, 0, &a)?;
+        let operands = || Params::new().with(x[0]).with(x[1]).with(x[2]).with(x[5]).with(delta);
+        let sizes = |a: Params| a.with(heads).with(sq).with(sk).with(row).with(row).with(row).with(row);
+        if let Some(prepare) = self.prepare {
+            let a = sizes(operands().with(work)).with(p.scale).with(rows as i64);
+            cx.launch(prepare, [p.pairs(), 1], 512, 0, &a)?;
+        }
+        let a = sizes(operands().with(y[1]).with(y[2]).with(work)).with(row).with(row);
+        let blocks = p.s.keys.div_ceil(self.rows[0]) * p.pairs();
+        let a = a.with(p.scale).with(rows as i64);
+        cx.launch(self.keys, [blocks, 1], self.threads[0], self.shared[0], &a)?;
+        let a = sizes(operands().with(y[0]).with(work)).with(row).with(p.scale).with(rows as i64);
+        let blocks = p.s.queries.div_ceil(self.rows[1]) * p.pairs();
+        cx.launch(self.queries, [blocks, 1], self.threads[1], self.shared[1], &a)
+    }
+}
+
+/// Tensors of an attention to measure on.
+struct Bench {
+    images: Vec<Buffer>,
+    lse: Buffer,
+    work: Buffer,
+}
+
+impl Bench {
+    fn new(cx: &Arc<Context>, p: &Problem, images: usize, work: usize) -> Result<Bench, CudaError> {
+        let rows = p.s.batch * p.s.queries.max(p.s.keys);
+        let bytes = rows * p.heads * p.s.d * p.dtype.bytes();
+        Ok(Bench {
+            images: (0..images).map(|_| tune::sample(cx, bytes)).collect::<Result<_, _>>()?,
+            lse: Buffer::new(cx, p.pairs() * p.s.queries * size_of::<f32>())?,
+            work: Buffer::new(cx, work)?,
+        })
+    }
+
+    fn addresses(&self) -> Vec<u64> {
+        self.images.iter().map(Buffer::start).collect()
+    }
+}
+
+/// The index of the fastest of `count` candidates, measured once for the problem.
+fn fastest(
+    cx: &Arc<Context>,
+    key: &str,
+    count: usize,
+    mut time: impl FnMut(usize) -> Result<f32, CudaError>,
+) -> Result<usize, CudaError> {
+    if count == 1 {
+        return Ok(0);
+    }
+    let text = tune::choice(cx, key, || {
+        let mut best = (f32::INFINITY, 0);
+        for i in 0..count {
+            // A tile that needs more shared memory than the card has is no candidate.
+            if let Ok(t) = time(i)
+                && t < best.0
+            {
+                best = (t, i);
+            }
+        }
+        Ok(best.1.to_string())
+    })?;
+    Ok(text.parse().ok().filter(|i| *i < count).unwrap_or(0))
+}
+
+pub(super) fn forward(n: &Node<'_>, a: &Attention, s: AttentionSizes) -> Result<Kernel, CudaError> {
+    let p = Problem::new(n, a, s);
+    let tiles = if p.single() { vec![tile(4, 1, 64)] } else { forward_tiles(p.head) };
+    let work = p.forward_work();
+    let chosen = fastest(n.cx, &format!("attention forward {p:?} {tiles:?}"), tiles.len(), |i| {
+        let f = Forward::new(n.cx, p, tiles[i])?;
+        let b = Bench::new(n.cx, &p, 4, work)?;
+        let x = b.addresses();
+        n.cx.time(&mut || f.launch(n.cx, &x, x[3], b.lse.start(), b.work.start()))
+    })?;
+    let f = Forward::new(n.cx, p, tiles[chosen])?;
+    Ok(Kernel::new(work, move |cx, io| f.launch(cx, io.inputs, io.outputs[0], io.outputs[1], io.workspace)))
+}
+
+pub(super) fn backward(n: &Node<'_>, a: &Attention, s: AttentionSizes) -> Result<Kernel, CudaError> {
+    let p = Problem::new(n, a, s);
+    let tiles = if p.single() { vec![(tile(4, 1, 64), tile(4, 1, 64))] } else { backward_tiles(p.head) };
+    let work = p.delta_bytes() + p.backward_work();
+    let chosen = fastest(n.cx, &format!("attention backward {p:?} {tiles:?}"), tiles.len(), |i| {
+        let f = Backward::new(n.cx, p, tiles[i])?;
+        let b = Bench::new(n.cx, &p, 8, work)?;
+        let x = b.addresses();
+        let inputs = [x[0], x[1], x[2], x[3], b.lse.start(), x[4]];
+        n.cx.time(&mut || f.launch(n.cx, &inputs, &x[5..], b.work.start()))
+    })?;
+    let f = Backward::new(n.cx, p, tiles[chosen])?;
+    Ok(Kernel::new(work, move |cx, io| f.launch(cx, io.inputs, io.outputs, io.workspace)))
+}

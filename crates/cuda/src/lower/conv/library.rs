@@ -1,0 +1,437 @@
+//! Convolutions by cuDNN.
+//!
+//! For each shape the library's algorithms that give the same bits every time are timed once; a fused
+//! convolution (bias and residual added by the library) is timed against a plain one with a kernel behind it.
+
+use super::super::Math;
+use super::super::matmul::Extras;
+use super::Sizes;
+use crate::context::{Context, cudnn_call};
+use crate::error::CudaError;
+use crate::memory::Buffer;
+use crate::tune;
+use clearshot_tensor::DType;
+use cudarc::cudnn::sys;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// What is asked of the library.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    Forward,
+    /// With a bias and, perhaps, a residual.
+    Fused {
+        residual: bool,
+    },
+    InputGrad,
+    WeightGrad,
+}
+
+/// The library's scratch for an algorithm is at most this.
+const LARGEST_SCRATCH: usize = 512 << 20;
+
+struct Descriptors {
+    x: sys::cudnnTensorDescriptor_t,
+    w: sys::cudnnFilterDescriptor_t,
+    y: sys::cudnnTensorDescriptor_t,
+    bias: sys::cudnnTensorDescriptor_t,
+    conv: sys::cudnnConvolutionDescriptor_t,
+    act: sys::cudnnActivationDescriptor_t,
+}
+
+/// A convolution with the algorithm chosen for it.
+pub(super) struct Library {
+    descriptors: Descriptors,
+    kind: Kind,
+    fused: bool,
+    algorithm: u32,
+    pub scratch: usize,
+}
+
+// SAFETY: descriptors are not changed after they are made.
+unsafe impl Send for Library {}
+unsafe impl Sync for Library {}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, used nowhere else.
+        unsafe {
+            let _ = sys::cudnnDestroyTensorDescriptor(self.x);
+            let _ = sys::cudnnDestroyTensorDescriptor(self.y);
+            let _ = sys::cudnnDestroyTensorDescriptor(self.bias);
+            let _ = sys::cudnnDestroyFilterDescriptor(self.w);
+            let _ = sys::cudnnDestroyConvolutionDescriptor(self.conv);
+            let _ = sys::cudnnDestroyActivationDescriptor(self.act);
+        }
+    }
+}
+
+fn data_type(dtype: DType) -> sys::cudnnDataType_t {
+    match dtype {
+        DType::BF16 => sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16,
+        DType::F16 => sys::cudnnDataType_t::CUDNN_DATA_HALF,
+        _ => sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
+    }
+}
+
+impl Descriptors {
+    fn new(s: &Sizes, math: Math) -> Result<Descriptors, CudaError> {
+        let dtype = data_type(s.dtype);
+        let space = |sizes: [usize; 3]| sizes[3 - s.dims..].iter().map(|v| *v as i32).collect::<Vec<i32>>();
+        // Sizes are listed N, C, then space; steps say that channels lie innermost.
+        let tensor = |n: usize, c: usize, at: [usize; 3]| -> Result<_, CudaError> {
+            let mut sizes = vec![n as i32, c as i32];
+            sizes.extend(space(at));
+            let mut steps = vec![0; sizes.len()];
+            steps[1] = 1;
+            let mut step = c as i32;
+            for a in (2..sizes.len()).rev() {
+                steps[a] = step;
+                step *= sizes[a];
+            }
+            steps[0] = step;
+            let mut d = std::ptr::null_mut();
+            // SAFETY: a new descriptor and arrays of its rank.
+            unsafe {
+                cudnn_call("cudnnCreateTensorDescriptor", sys::cudnnCreateTensorDescriptor(&mut d))?;
+                let rank = sizes.len() as i32;
+                let set = sys::cudnnSetTensorNdDescriptor(d, dtype, rank, sizes.as_ptr(), steps.as_ptr());
+                cudnn_call("cudnnSetTensorNdDescriptor", set)?;
+            }
+            Ok(d)
+        };
+        // SAFETY: new descriptors, arrays of their rank.
+        unsafe {
+            let (mut w, mut conv, mut act) =
+                (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+            cudnn_call("cudnnCreateFilterDescriptor", sys::cudnnCreateFilterDescriptor(&mut w))?;
+            let mut sizes = vec![s.k as i32, (s.c / s.geometry.groups) as i32];
+            sizes.extend(space(s.kernel));
+            let nhwc = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC;
+            let set = sys::cudnnSetFilterNdDescriptor(w, dtype, nhwc, sizes.len() as i32, sizes.as_ptr());
+            cudnn_call("cudnnSetFilterNdDescriptor", set)?;
+            cudnn_call("cudnnCreateConvolutionDescriptor", sys::cudnnCreateConvolutionDescriptor(&mut conv))?;
+            let g = &s.geometry;
+            let (pad, stride, dilation) = (space(g.pad.map(|p| p[0])), space(g.stride), space(g.dilation));
+            let set = sys::cudnnSetConvolutionNdDescriptor(
+                conv,
+                s.dims as i32,
+                pad.as_ptr(),
+                stride.as_ptr(),
+                dilation.as_ptr(),
+                sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION,
+                sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
+            );
+            cudnn_call("cudnnSetConvolutionNdDescriptor", set)?;
+            let groups = sys::cudnnSetConvolutionGroupCount(conv, g.groups as i32);
+            cudnn_call("cudnnSetConvolutionGroupCount", groups)?;
+            let kind = match s.dtype {
+                DType::F32 if math.tf32 => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
+                DType::F32 => sys::cudnnMathType_t::CUDNN_FMA_MATH,
+                _ => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+            };
+            cudnn_call("cudnnSetConvolutionMathType", sys::cudnnSetConvolutionMathType(conv, kind))?;
+            cudnn_call("cudnnCreateActivationDescriptor", sys::cudnnCreateActivationDescriptor(&mut act))?;
+            let set = sys::cudnnSetActivationDescriptor(
+                act,
+                sys::cudnnActivationMode_t::CUDNN_ACTIVATION_IDENTITY,
+                sys::cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN,
+                0.0,
+            );
+            cudnn_call("cudnnSetActivationDescriptor", set)?;
+            let x = tensor(s.n, s.c, s.input)?;
+            let y = tensor(s.n, s.k, s.output)?;
+            let bias = tensor(1, s.k, [1; 3])?;
+            Ok(Descriptors { x, w, y, bias, conv, act })
+        }
+    }
+}
+
+impl Library {
+    /// Nothing where the library does not take the shape.
+    pub fn new(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Option<Library>, CudaError> {
+        // The library pads both sides alike.
+        if s.geometry.pad.iter().any(|[low, high]| low != high) {
+            return Ok(None);
+        }
+        let key = format!("convolution {kind:?} {s:?} {math:?}");
+        let chosen = tune::choice(cx, &key, || measure(cx, s, kind, math))?;
+        let mut words = chosen.split(' ');
+        let parsed = (|| {
+            let fused = match words.next()? {
+                "fused" => true,
+                "plain" => false,
+                _ => return None,
+            };
+            Some((fused, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+        })();
+        let Some((fused, algorithm, scratch)) = parsed else { return Ok(None) };
+        let descriptors = Descriptors::new(s, math)?;
+        Ok(Some(Library { descriptors, kind, fused, algorithm, scratch }))
+    }
+
+    pub fn is_fused(&self) -> bool {
+        self.fused
+    }
+
+    /// Forward: x, w -> y. Input's gradient: dy, w -> dx. Weight's: x, dy -> dw.
+    pub fn launch(&self, cx: &Context, a: u64, b: u64, out: u64, scratch: u64) -> Result<(), CudaError> {
+        let (one, zero) = (1.0f32, 0.0f32);
+        let (one, zero) = ((&raw const one).cast::<c_void>(), (&raw const zero).cast::<c_void>());
+        let (a, b, out, scratch) =
+            (a as *const c_void, b as *const c_void, out as *mut c_void, scratch as *mut c_void);
+        let (d, size) = (&self.descriptors, self.scratch);
+        // SAFETY: addresses of tensors as the descriptors say; algorithms are the library's own numbers.
+        let status = unsafe {
+            match self.kind {
+                Kind::Forward | Kind::Fused { .. } => {
+                    let algo = std::mem::transmute::<u32, sys::cudnnConvolutionFwdAlgo_t>(self.algorithm);
+                    sys::cudnnConvolutionForward(
+                        cx.cudnn, one, d.x, a, d.w, b, d.conv, algo, scratch, size, zero, d.y, out,
+                    )
+                }
+                Kind::InputGrad => {
+                    let algo = std::mem::transmute::<u32, sys::cudnnConvolutionBwdDataAlgo_t>(self.algorithm);
+                    sys::cudnnConvolutionBackwardData(
+                        cx.cudnn, one, d.w, b, d.y, a, d.conv, algo, scratch, size, zero, d.x, out,
+                    )
+                }
+                Kind::WeightGrad => {
+                    let algo =
+                        std::mem::transmute::<u32, sys::cudnnConvolutionBwdFilterAlgo_t>(self.algorithm);
+                    sys::cudnnConvolutionBackwardFilter(
+                        cx.cudnn, one, d.x, a, d.y, b, d.conv, algo, scratch, size, zero, d.w, out,
+                    )
+                }
+            }
+        };
+        cudnn_call("cudnnConvolution", status)
+    }
+
+    /// y = conv(x) + bias + residual.
+    pub fn launch_fused(
+        &self,
+        cx: &Context,
+        x: u64,
+        w: u64,
+        extras: Extras,
+        y: u64,
+        scratch: u64,
+    ) -> Result<(), CudaError> {
+        let one = 1.0f32;
+        let second = if extras.residual.is_some() { 1.0f32 } else { 0.0 };
+        let d = &self.descriptors;
+        // SAFETY: as in `launch`.
+        let status = unsafe {
+            let algo = std::mem::transmute::<u32, sys::cudnnConvolutionFwdAlgo_t>(self.algorithm);
+            sys::cudnnConvolutionBiasActivationForward(
+                cx.cudnn,
+                (&raw const one).cast(),
+                d.x,
+                x as *const c_void,
+                d.w,
+                w as *const c_void,
+                d.conv,
+                algo,
+                scratch as *mut c_void,
+                self.scratch,
+                (&raw const second).cast(),
+                d.y,
+                extras.residual.unwrap_or(y) as *const c_void,
+                d.bias,
+                extras.bias.unwrap_or(0) as *const c_void,
+                d.act,
+                d.y,
+                y as *mut c_void,
+            )
+        };
+        cudnn_call("cudnnConvolutionBiasActivationForward", status)
+    }
+}
+
+/// Memory for one measurement.
+struct Bench {
+    x: Buffer,
+    w: Buffer,
+    y: Buffer,
+    z: Buffer,
+    bias: Buffer,
+    scratch: Buffer,
+}
+
+/// `fused|plain ALGORITHM SCRATCH`, or `none`.
+fn measure(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<String, CudaError> {
+    let descriptors = Descriptors::new(s, math)?;
+    let b = s.dtype.bytes();
+    let scratch_bytes = LARGEST_SCRATCH.min(cx.free_bytes()? / 4);
+    let bench = Bench {
+        x: tune::sample(cx, s.in_rows() * s.c * b)?,
+        w: tune::sample(cx, s.weight_len() * b)?,
+        y: tune::sample(cx, s.rows() * s.k * b)?,
+        z: tune::sample(cx, if kind == (Kind::Fused { residual: true }) { s.rows() * s.k * b } else { 0 })?,
+        bias: tune::sample(cx, s.k * b)?,
+        scratch: Buffer::new(cx, scratch_bytes)?,
+    };
+    let mut library = Library { descriptors, kind, fused: false, algorithm: 0, scratch: 0 };
+    let mut best: Option<(f32, String)> = None;
+    for (algorithm, scratch) in algorithms(cx, &library.descriptors, kind, &bench, scratch_bytes)? {
+        (library.algorithm, library.scratch, library.fused) = (algorithm, scratch, false);
+        let (x, w, y, own) = (bench.x.start(), bench.w.start(), bench.y.start(), bench.scratch.start());
+        let mut run = || match kind {
+            Kind::Forward | Kind::Fused { .. } => library.launch(cx, x, w, y, own),
+            Kind::InputGrad => library.launch(cx, y, w, x, own),
+            Kind::WeightGrad => library.launch(cx, x, y, w, own),
+        };
+        let Ok(time) = cx.time(&mut run) else { continue };
+        // What a kernel behind it would add: at the least a read and a write of y.
+        let after = if matches!(kind, Kind::Fused { .. }) { bytes_time(cx, &bench, s)? } else { 0.0 };
+        if best.as_ref().is_none_or(|b| time + after < b.0) {
+            best = Some((time + after, format!("plain {algorithm} {scratch}")));
+        }
+    }
+    if let Kind::Fused { residual } = kind {
+        // The identity as an activation is taken by this algorithm alone.
+        let algo = sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+        let mut scratch = 0;
+        let d = &library.descriptors;
+        // SAFETY: descriptors of this convolution.
+        let status = unsafe {
+            sys::cudnnGetConvolutionForwardWorkspaceSize(cx.cudnn, d.x, d.w, d.conv, d.y, algo, &mut scratch)
+        };
+        if cudnn_call("cudnnGetConvolutionForwardWorkspaceSize", status).is_ok() && scratch <= scratch_bytes {
+            (library.algorithm, library.scratch, library.fused) = (algo as u32, scratch, true);
+            let extras =
+                Extras { bias: Some(bench.bias.start()), residual: residual.then(|| bench.z.start()) };
+            let mut run = || {
+                let (x, w, y, own) =
+                    (bench.x.start(), bench.w.start(), bench.y.start(), bench.scratch.start());
+                library.launch_fused(cx, x, w, extras, y, own)
+            };
+            if let Ok(time) = cx.time(&mut run)
+                && best.as_ref().is_none_or(|b| time < b.0)
+            {
+                best = Some((time, format!("fused {} {scratch}", algo as u32)));
+            }
+        }
+    }
+    Ok(best.map_or("none".into(), |b| b.1))
+}
+
+/// The time of a pass over y: reading it and writing it.
+fn bytes_time(cx: &Arc<Context>, bench: &Bench, s: &Sizes) -> Result<f32, CudaError> {
+    let bytes = s.rows() * s.k * s.dtype.bytes();
+    let half = bytes / 2;
+    cx.time(&mut || {
+        // SAFETY: both halves lie inside y.
+        unsafe {
+            let y = bench.y.start();
+            cudarc::driver::result::memcpy_dtod_async(y, y + half as u64, half, cx.stream)?;
+        }
+        Ok(())
+    })
+    .map(|t| 2.0 * t)
+}
+
+/// The library's deterministic algorithms that work for the shape, fastest first as it says, and their scratch.
+fn algorithms(
+    cx: &Context,
+    d: &Descriptors,
+    kind: Kind,
+    bench: &Bench,
+    scratch_bytes: usize,
+) -> Result<Vec<(u32, usize)>, CudaError> {
+    const MOST: usize = 10;
+    let (x, w, y) = (bench.x.start(), bench.w.start(), bench.y.start());
+    let own = bench.scratch.start() as *mut c_void;
+    let mut count = 0;
+    macro_rules! found {
+        ($perfs:ident) => {
+            $perfs[..count as usize]
+                .iter()
+                .filter(|p| p.status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS)
+                .filter(|p| p.determinism == sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC)
+                .map(|p| (p.algo as u32, p.memory))
+                .collect()
+        };
+    }
+    // SAFETY: tensors as the descriptors say, room for the answers.
+    let mut all: Vec<(u32, usize)> = unsafe {
+        match kind {
+            Kind::Forward | Kind::Fused { .. } => {
+                let mut perfs: [sys::cudnnConvolutionFwdAlgoPerf_t; MOST] = std::mem::zeroed();
+                let status = sys::cudnnFindConvolutionForwardAlgorithmEx(
+                    cx.cudnn,
+                    d.x,
+                    x as *const c_void,
+                    d.w,
+                    w as *const c_void,
+                    d.conv,
+                    d.y,
+                    y as *mut c_void,
+                    MOST as i32,
+                    &mut count,
+                    perfs.as_mut_ptr(),
+                    own,
+                    scratch_bytes,
+                );
+                if cudnn_call("cudnnFindConvolutionForwardAlgorithmEx", status).is_err() {
+                    return Ok(vec![]);
+                }
+                found!(perfs)
+            }
+            Kind::InputGrad => {
+                let mut perfs: [sys::cudnnConvolutionBwdDataAlgoPerf_t; MOST] = std::mem::zeroed();
+                let status = sys::cudnnFindConvolutionBackwardDataAlgorithmEx(
+                    cx.cudnn,
+                    d.w,
+                    w as *const c_void,
+                    d.y,
+                    y as *const c_void,
+                    d.conv,
+                    d.x,
+                    x as *mut c_void,
+                    MOST as i32,
+                    &mut count,
+                    perfs.as_mut_ptr(),
+                    own,
+                    scratch_bytes,
+                );
+                if cudnn_call("cudnnFindConvolutionBackwardDataAlgorithmEx", status).is_err() {
+                    return Ok(vec![]);
+                }
+                found!(perfs)
+            }
+            Kind::WeightGrad => {
+                let mut perfs: [sys::cudnnConvolutionBwdFilterAlgoPerf_t; MOST] = std::mem::zeroed();
+                let status = sys::cudnnFindConvolutionBackwardFilterAlgorithmEx(
+                    cx.cudnn,
+                    d.x,
+                    x as *const c_void,
+                    d.y,
+                    y as *const c_void,
+                    d.conv,
+                    d.w,
+                    w as *mut c_void,
+                    MOST as i32,
+                    &mut count,
+                    perfs.as_mut_ptr(),
+                    own,
+                    scratch_bytes,
+                );
+                if cudnn_call("cudnnFindConvolutionBackwardFilterAlgorithmEx", status).is_err() {
+                    return Ok(vec![]);
+                }
+                found!(perfs)
+            }
+        }
+    };
+    // One algorithm may be listed once for each kind of arithmetic; the descriptor fixes the kind.
+    let mut seen = vec![];
+    all.retain(|a| {
+        let new = !seen.contains(&a.0);
+        seen.push(a.0);
+        new
+    });
+    all.truncate(3);
+    Ok(all)
+}

@@ -1,0 +1,120 @@
+//! Convolutions of upsampled images, by phases: see `phases.cu`.
+
+use super::Sizes;
+use super::library::{Kind, Library};
+use crate::context::{Context, Function, Params, Source};
+use crate::error::CudaError;
+use crate::lower::{Kernel, Node, blocks, fast, type_name, vector};
+use clearshot_graph::ops::Geometry;
+use std::sync::Arc;
+
+/// The small convolution and the kernels around it.
+struct Phases {
+    small: Sizes,
+    library: Library,
+    v: usize,
+    k: usize,
+    source: Source,
+}
+
+impl Phases {
+    /// Of a convolution that sees `s`, whose input is half as large. Nothing where the library refuses it.
+    fn new(n: &Node<'_>, s: &Sizes, kind: Kind, bias: &str) -> Result<Option<Phases>, CudaError> {
+        let [_, h, w] = s.input;
+        let two = Geometry::new(2, 1, 1);
+        let small = Sizes {
+            input: [1, h / 2, w / 2],
+            output: [1, h / 2 + 1, w / 2 + 1],
+            kernel: [1, 2, 2],
+            k: 4 * s.k,
+            geometry: two,
+            ..*s
+        };
+        let Some(library) = Library::new(n.cx, &small, kind, n.math)? else { return Ok(None) };
+        let v = vector(s.dtype, &[s.k]);
+        let source = Source::new("phases", include_str!("../../kernels/phases.cu"))
+            .define("T", type_name(s.dtype)?)
+            .define("B", bias)
+            .define("V", v);
+        Ok(Some(Phases { small, library, v, k: s.k, source: fast(source, s.dtype) }))
+    }
+
+    fn function(&self, cx: &Arc<Context>, name: &str) -> Result<Function, CudaError> {
+        cx.function(&self.source, name)
+    }
+
+    fn weight_bytes(&self) -> usize {
+        self.small.bytes(self.small.weight_len())
+    }
+
+    fn image_bytes(&self) -> usize {
+        self.small.bytes(self.image_len())
+    }
+
+    fn image_len(&self) -> usize {
+        self.small.rows() * self.small.k
+    }
+
+    fn weights(&self, cx: &Context, f: Function, from: u64, to: u64, count: usize) -> Result<(), CudaError> {
+        let p = Params::new().with(from).with(to).with(self.k as i32).with(self.small.c as i32);
+        cx.launch(f, blocks(cx, count), 256, 0, &p)
+    }
+
+    fn scatter(&self, cx: &Context, f: Function, dy: u64, to: u64) -> Result<(), CudaError> {
+        let [_, h, w] = self.small.input;
+        let count = self.image_len() / self.v;
+        let p = Params::new().with(dy).with(to).with(h as i32).with(w as i32);
+        cx.launch(f, blocks(cx, count), 256, 0, &p.with(self.k as i32).with(count as i64))
+    }
+}
+
+/// `bias_type` is the kernels' name of the bias's type; the kernel takes x, w and the bias's address.
+pub(super) fn forward(
+    n: &Node<'_>,
+    s: &Sizes,
+    weight_at: usize,
+    bias_at: Option<usize>,
+) -> Result<Option<Kernel>, CudaError> {
+    let bias = type_name(bias_at.map_or(s.dtype, |i| n.x[i].dtype))?;
+    let Some(p) = Phases::new(n, s, Kind::Forward, bias)? else { return Ok(None) };
+    let (weights, gather) = (p.function(n.cx, "phase_weights")?, p.function(n.cx, "phase_gather")?);
+    let (w_bytes, u_bytes) = (p.weight_bytes(), p.image_bytes());
+    let count = n.y[0].shape.len() / p.v;
+    Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch, move |cx, io| {
+        let w2 = io.workspace;
+        let u = w2 + w_bytes as u64;
+        p.weights(cx, weights, io.inputs[weight_at], w2, p.small.weight_len())?;
+        p.library.launch(cx, io.inputs[0], w2, u, u + u_bytes as u64)?;
+        let [_, h, w] = p.small.input;
+        let bias = bias_at.map_or(0, |i| io.inputs[i]);
+        let a = Params::new().with(u).with(io.outputs[0]).with(bias).with(h as i32).with(w as i32);
+        cx.launch(gather, blocks(cx, count), 256, 0, &a.with(p.k as i32).with(count as i64))
+    })))
+}
+
+pub(super) fn input_grad(n: &Node<'_>, s: &Sizes) -> Result<Option<Kernel>, CudaError> {
+    let Some(p) = Phases::new(n, s, Kind::InputGrad, type_name(s.dtype)?)? else { return Ok(None) };
+    let (weights, scatter) = (p.function(n.cx, "phase_weights")?, p.function(n.cx, "phase_scatter")?);
+    let (w_bytes, u_bytes) = (p.weight_bytes(), p.image_bytes());
+    Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch, move |cx, io| {
+        let w2 = io.workspace;
+        let u = w2 + w_bytes as u64;
+        p.weights(cx, weights, io.inputs[1], w2, p.small.weight_len())?;
+        p.scatter(cx, scatter, io.inputs[0], u)?;
+        p.library.launch(cx, u, w2, io.outputs[0], u + u_bytes as u64)
+    })))
+}
+
+pub(super) fn weight_grad(n: &Node<'_>, s: &Sizes, dy_at: usize) -> Result<Option<Kernel>, CudaError> {
+    let Some(p) = Phases::new(n, s, Kind::WeightGrad, type_name(s.dtype)?)? else { return Ok(None) };
+    let (fold, scatter) = (p.function(n.cx, "phase_weights_grad")?, p.function(n.cx, "phase_scatter")?);
+    let (w_bytes, u_bytes) = (p.weight_bytes(), p.image_bytes());
+    let count = n.y[0].shape.len();
+    Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch, move |cx, io| {
+        let w2 = io.workspace;
+        let u = w2 + w_bytes as u64;
+        p.scatter(cx, scatter, io.inputs[dy_at], u)?;
+        p.library.launch(cx, io.inputs[0], u, w2, u + u_bytes as u64)?;
+        p.weights(cx, fold, w2, io.outputs[0], count)
+    })))
+}

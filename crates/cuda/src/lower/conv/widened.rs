@@ -1,0 +1,117 @@
+//! Convolutions of few channels, widened to what tensor cores take at once.
+//!
+//! The library is slow on 16-bit images of two channels or one. Zeros make them eight: reading and writing
+//! those costs far less than the slow way.
+
+use super::library::{Kind, Library};
+use super::{Channels, Sizes};
+use crate::context::{Context, Function, Params, Source};
+use crate::error::CudaError;
+use crate::lower::{Math, blocks, type_name};
+use clearshot_tensor::DType;
+use std::sync::Arc;
+
+/// Channels that are worth widening to, for 16-bit types.
+const WIDTH: usize = 8;
+
+/// A convolution by the library whose channels were widened; takes and gives the narrow tensors.
+pub(super) struct Widened {
+    narrow: Sizes,
+    wide: Sizes,
+    kind: Kind,
+    library: Library,
+    widen: Function,
+    cut: Channels,
+    pub scratch: usize,
+}
+
+/// Whether a convolution has channels to widen.
+pub(super) fn suits(s: &Sizes) -> bool {
+    let narrow = |c: usize| !c.is_multiple_of(WIDTH);
+    s.dtype != DType::F32 && s.geometry.groups == 1 && (narrow(s.c) || narrow(s.k))
+}
+
+impl Widened {
+    pub fn new(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Option<Widened>, CudaError> {
+        let wide = Sizes { c: s.c.next_multiple_of(WIDTH), k: s.k.next_multiple_of(WIDTH), ..*s };
+        let Some(library) = Library::new(cx, &wide, kind, math)? else { return Ok(None) };
+        let name = type_name(s.dtype)?;
+        let source = Source::new("conv", include_str!("../../kernels/conv.cu"))
+            .define("T", name)
+            .define("B", name)
+            .define("V", 1)
+            .define("ACT(x)", "(x)");
+        let widen = cx.function(&source, "widen_channels")?;
+        let cut = Channels::new(cx, s.dtype, &[1])?;
+        let images = [wide.in_rows() * wide.c, wide.weight_len(), wide.rows() * wide.k];
+        let scratch = images.iter().map(|i| wide.bytes(*i)).sum::<usize>() + library.scratch;
+        Ok(Some(Widened { narrow: *s, wide, kind, library, widen, cut, scratch }))
+    }
+
+    /// Widens `[rows, c]` to `[all_rows, wide]`, or gives the tensor itself where nothing is to be done.
+    fn widened(
+        &self,
+        cx: &Context,
+        x: u64,
+        [rows, all_rows]: [usize; 2],
+        [c, wide]: [usize; 2],
+        to: u64,
+    ) -> Result<u64, CudaError> {
+        if c == wide && rows == all_rows {
+            return Ok(x);
+        }
+        let count = all_rows * wide;
+        let p = Params::new().with(x).with(to).with(rows as i64).with(c as i32).with(wide as i32);
+        cx.launch(self.widen, blocks(cx, count), 256, 0, &p.with(count as i64))?;
+        Ok(to)
+    }
+
+    /// As [`Library::launch`].
+    pub fn launch(&self, cx: &Context, a: u64, b: u64, out: u64, scratch: u64) -> Result<(), CudaError> {
+        let (s, w) = (&self.narrow, &self.wide);
+        let x_at = scratch;
+        let w_at = x_at + w.bytes(w.in_rows() * w.c) as u64;
+        let y_at = w_at + w.bytes(w.weight_len()) as u64;
+        let own = y_at + w.bytes(w.rows() * w.k) as u64;
+        let taps: usize = s.kernel.iter().product();
+        let x = |from| self.widened(cx, from, [s.in_rows(); 2], [s.c, w.c], x_at);
+        let y = |from| self.widened(cx, from, [s.rows(); 2], [s.k, w.k], y_at);
+        let weight = |from| self.widened(cx, from, [s.k * taps, w.k * taps], [s.c, w.c], w_at);
+        // What the library writes, and the narrow part of it.
+        let place = |same: bool, at: u64| if same { out } else { at };
+        match self.kind {
+            Kind::Forward | Kind::Fused { .. } => {
+                let (from, by, to) = (x(a)?, weight(b)?, place(s.k == w.k, y_at));
+                self.library.launch(cx, from, by, to, own)?;
+                self.cut(cx, to, out, s.rows(), s.k, w.k)
+            }
+            Kind::InputGrad => {
+                let (from, by, to) = (y(a)?, weight(b)?, place(s.c == w.c, x_at));
+                self.library.launch(cx, from, by, to, own)?;
+                self.cut(cx, to, out, s.in_rows(), s.c, w.c)
+            }
+            Kind::WeightGrad => {
+                let (from, by) = (x(a)?, y(b)?);
+                let to = place(s.c == w.c && s.k == w.k, w_at);
+                self.library.launch(cx, from, by, to, own)?;
+                self.cut(cx, to, out, s.k * taps, s.c, w.c)
+            }
+        }
+    }
+
+    /// The first `c` of `wide` channels of the first rows.
+    fn cut(
+        &self,
+        cx: &Context,
+        from: u64,
+        to: u64,
+        rows: usize,
+        c: usize,
+        wide: usize,
+    ) -> Result<(), CudaError> {
+        if from == to {
+            return Ok(());
+        }
+        self.cut.launch(cx, (from, to), rows, c, (wide, 0), (c, 0))
+    }
+}

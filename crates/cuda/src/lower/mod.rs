@@ -1,0 +1,151 @@
+//! From a node to launches on the GPU.
+//!
+//! Everything that depends on shapes and types is worked out here, once; what is left is a closure that
+//! takes addresses and launches. Ops that run over many tensors at once (optimisers, sums of squares)
+//! are joined by the executor and are lowered in [`update`].
+
+mod attention;
+mod conv;
+mod gather;
+mod matmul;
+mod movement;
+mod noise;
+mod norm;
+mod pointwise;
+mod pool;
+mod reduce;
+mod resize;
+pub(crate) mod update;
+
+use crate::context::{Context, Source};
+use crate::error::CudaError;
+use clearshot_graph::{Graph, Op, Type};
+use clearshot_tensor::DType;
+use std::sync::Arc;
+
+/// What arithmetic to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Math {
+    /// Products and convolutions of f32 may round their operands to TF32.
+    pub tf32: bool,
+}
+
+/// Addresses of a node's operands, results and scratch.
+pub(crate) struct Io<'a> {
+    pub inputs: &'a [u64],
+    pub outputs: &'a [u64],
+    pub workspace: u64,
+}
+
+type Run = dyn Fn(&Context, &Io<'_>) -> Result<(), CudaError> + Send + Sync;
+
+/// A node made ready to launch.
+pub(crate) struct Kernel {
+    pub workspace: usize,
+    run: Box<Run>,
+}
+
+impl Kernel {
+    pub fn new(
+        workspace: usize,
+        run: impl Fn(&Context, &Io<'_>) -> Result<(), CudaError> + Send + Sync + 'static,
+    ) -> Kernel {
+        Kernel { workspace, run: Box::new(run) }
+    }
+
+    pub fn launch(&self, cx: &Context, io: &Io<'_>) -> Result<(), CudaError> {
+        (self.run)(cx, io)
+    }
+}
+
+/// What a lowering sees of its node.
+pub(crate) struct Node<'a> {
+    pub cx: &'a Arc<Context>,
+    pub math: Math,
+    pub x: Vec<Type>,
+    pub y: &'a [Type],
+}
+
+/// Makes a node ready. Sources, views, copies of states and the ops that [`update`] joins are not asked for.
+pub(crate) fn lower(cx: &Arc<Context>, graph: &Graph, node: usize, math: Math) -> Result<Kernel, CudaError> {
+    let n = &graph.nodes[node];
+    let at = Node { cx, math, x: n.inputs.iter().map(|v| graph.ty(*v)).collect(), y: &n.outs };
+    let lowered = match &n.op {
+        Op::Conv(a) => conv::forward(&at, a),
+        Op::ConvInputGrad(a) => conv::input_grad(&at, a),
+        Op::ConvWeightGrad(a) => conv::weight_grad(&at, a),
+        Op::MatMul(a) => matmul::matmul(&at, a),
+        Op::Attention(a) => attention::forward(&at, a),
+        Op::AttentionGrad(a) => attention::backward(&at, a),
+        Op::CyclicConv(a) => movement::cyclic(&at, a),
+        Op::Norm(a) => norm::norm(&at, a),
+        Op::NormStats(a) => norm::stats(&at, a),
+        Op::NormGrad(a) => norm::grad(&at, a),
+        Op::Softmax => reduce::softmax(&at),
+        Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_) | Op::Pointwise(_) => {
+            pointwise::elementwise(&at, &n.op)
+        }
+        Op::Cast(_) => pointwise::copy(&at),
+        Op::Reduce(a) => reduce::reduce(&at, a),
+        Op::Transpose(a) => movement::transpose(&at, a),
+        Op::Broadcast(_) => pointwise::copy(&at),
+        Op::Concat(a) => movement::concat(&at, a),
+        Op::Slice(a) => movement::slice(&at, a),
+        Op::Pad(a) => movement::pad(&at, a),
+        Op::PadGrad(a) => movement::pad_grad(&at, a),
+        Op::Resize(a) => resize::resize(&at, a),
+        Op::ResizeGrad(a) => resize::resize_grad(&at, a),
+        Op::Pool(a) => pool::pool(&at, a),
+        Op::PoolGrad(a) => pool::pool_grad(&at, a),
+        Op::Gather => gather::gather(&at),
+        Op::GatherGrad(a) => gather::gather_grad(&at, a),
+        Op::Noise(a) => noise::noise(&at, a),
+        Op::Dropout(a) => noise::dropout(&at, a),
+        Op::LossScale(a) => update::loss_scale(&at, a),
+        Op::CountStep => update::count_step(&at),
+        Op::Clip(_)
+        | Op::Adam(_)
+        | Op::Sgd(_)
+        | Op::Ema
+        | Op::Input(_)
+        | Op::State(_)
+        | Op::Const(_)
+        | Op::Reshape(_) => unreachable!("{} is not lowered by itself", n.op.name()),
+    };
+    lowered.map_err(|e| match e {
+        CudaError::Call { what, detail } => {
+            CudaError::Call { what, detail: format!("{detail}, for {}", graph.line(node)) }
+        }
+        other => other,
+    })
+}
+
+/// The name of a type in kernel files.
+pub(crate) fn type_name(dtype: DType) -> Result<&'static str, CudaError> {
+    match dtype {
+        DType::F32 => Ok("f32"),
+        DType::BF16 => Ok("bf16"),
+        DType::F16 => Ok("f16"),
+        DType::I32 => Ok("i32"),
+        other => Err(CudaError::Unsupported {
+            op: format!("{other}"),
+            reason: "f32, f16, bf16 and i32 are".into(),
+        }),
+    }
+}
+
+/// The most elements, up to 16 bytes of `dtype`, that divide all of `counts`.
+pub(crate) fn vector(dtype: DType, counts: &[usize]) -> usize {
+    let most = 16 / dtype.bytes();
+    [8, 4, 2].into_iter().find(|v| *v <= most && counts.iter().all(|c| c % v == 0)).unwrap_or(1)
+}
+
+/// Blocks of 256 threads for `count` threads' work, not more than keep the GPU busy.
+pub(crate) fn blocks(cx: &Context, count: usize) -> [usize; 2] {
+    [count.div_ceil(256).clamp(1, cx.gpu.multiprocessors * 16), 1]
+}
+
+/// Approximate functions where results are 16 bits wide.
+pub(crate) fn fast(source: Source, dtype: DType) -> Source {
+    if dtype == DType::F32 { source } else { source.option("-DFAST") }
+}

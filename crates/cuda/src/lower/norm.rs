@@ -1,0 +1,250 @@
+//! Group norm, its statistics and its gradient.
+
+use super::pointwise::with_act;
+use super::{Kernel, Node, fast, type_name, vector};
+use crate::context::{Function, Params, Source};
+use crate::error::CudaError;
+use clearshot_graph::Type;
+use clearshot_graph::ops::{Norm, NormGrad};
+use clearshot_tensor::DType;
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct PartParams {
+    x: u64,
+    addend: u64,
+    dx: u64,
+    c: i32,
+    first: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct NormParams {
+    part: [PartParams; 4],
+    bias: u64,
+    gamma: u64,
+    beta: u64,
+    scale: u64,
+    shift: u64,
+    stats: u64,
+    y: u64,
+    dy: u64,
+    partial: u64,
+    sums: u64,
+    group_sums: u64,
+    dgamma: u64,
+    dbeta: u64,
+    dscale: u64,
+    dshift: u64,
+    dbias: u64,
+    s: i64,
+    n: i32,
+    c: i32,
+    groups: i32,
+    chunks: i32,
+    rows: i64,
+    eps: f32,
+    film_row: i32,
+}
+
+/// A norm's sizes and how its pixels are cut into stretches.
+#[derive(Clone, Copy)]
+struct Shape3 {
+    n: usize,
+    s: usize,
+    c: usize,
+    parts: usize,
+    chunks: usize,
+    rows: usize,
+    v: usize,
+}
+
+impl Shape3 {
+    /// `busy` is how many blocks each multiprocessor is given.
+    fn new(n: &Node<'_>, parts: &[Type], busy: usize) -> Shape3 {
+        let shape = parts[0].shape;
+        let channels: Vec<usize> = parts.iter().map(|t| t.shape.channels()).collect();
+        let (samples, c) = (shape[0], channels.iter().sum());
+        let s: usize = shape[1..shape.rank() - 1].iter().product();
+        let v = vector(parts[0].dtype, &channels);
+        let across = channels.iter().map(|c| (c / v).min(256)).max().unwrap_or(1);
+        let least = (256 / across).max(1) * 8;
+        let busy = n.cx.gpu.multiprocessors * busy;
+        let chunks = busy.div_ceil(samples * parts.len()).clamp(1, usize::max(s / least, 1));
+        let rows = s.div_ceil(chunks).max(1);
+        Shape3 { n: samples, s, c, parts: parts.len(), chunks: s.div_ceil(rows).max(1), rows, v }
+    }
+
+    fn params(&self, parts: &[Type], norm: &Norm) -> NormParams {
+        let mut p = NormParams {
+            s: self.s as i64,
+            n: self.n as i32,
+            c: self.c as i32,
+            groups: norm.groups as i32,
+            chunks: self.chunks as i32,
+            rows: self.rows as i64,
+            eps: norm.eps as f32,
+            film_row: self.c as i32,
+            ..NormParams::default()
+        };
+        let mut first = 0;
+        for (part, t) in p.part.iter_mut().zip(parts) {
+            (part.c, part.first) = (t.shape.channels() as i32, first);
+            first += part.c;
+        }
+        p
+    }
+
+    fn partial_bytes(&self) -> usize {
+        self.n * self.chunks * self.c * 2 * size_of::<f32>()
+    }
+
+    fn grid(&self) -> [usize; 2] {
+        [self.n * self.chunks, self.parts]
+    }
+}
+
+/// `extras` are FiLM's scale and the bias, where there are.
+fn source(
+    x: DType,
+    y: DType,
+    extras: [Option<&Type>; 2],
+    norm: &Norm,
+    v: usize,
+) -> Result<Source, CudaError> {
+    let [film, bias] = extras.map(|t| type_name(t.map_or(DType::F32, |t| t.dtype)));
+    let source = Source::new("norm", include_str!("../kernels/norm.cu"))
+        .define("T", type_name(x)?)
+        .define("Y", type_name(y)?)
+        .define("F", film?)
+        .define("B", bias?)
+        .define("V", v);
+    Ok(with_act(fast(source, y), norm.act))
+}
+
+/// The launches that make statistics.
+struct Statistics {
+    partial: Function,
+    finish: Function,
+}
+
+impl Statistics {
+    fn new(n: &Node<'_>, source: &Source) -> Result<Statistics, CudaError> {
+        Ok(Statistics {
+            partial: n.cx.function(source, "norm_partial")?,
+            finish: n.cx.function(source, "norm_stats")?,
+        })
+    }
+
+    fn launch(
+        &self,
+        cx: &crate::context::Context,
+        at: &Shape3,
+        groups: usize,
+        p: &Params,
+    ) -> Result<(), CudaError> {
+        cx.launch(self.partial, at.grid(), 256, 0, p)?;
+        cx.launch(self.finish, [at.n * groups, 1], 256, 0, p)
+    }
+}
+
+/// The last operand, where it is a bias.
+fn bias<'a, T>(a: &Norm, operands: &'a [T]) -> Option<&'a T> {
+    operands.last().filter(|_| a.bias)
+}
+
+pub(super) fn stats(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
+    let (a, parts) = (*a, a.parts);
+    let at = Shape3::new(n, &n.x[..parts], 4);
+    let source = source(n.x[0].dtype, n.x[0].dtype, [None, bias(&a, &n.x)], &a, at.v)?;
+    let statistics = Statistics::new(n, &source)?;
+    let (fixed, groups) = (at.params(&n.x[..parts], &a), a.groups);
+    Ok(Kernel::new(at.partial_bytes(), move |cx, io| {
+        let mut p = NormParams { stats: io.outputs[0], partial: io.workspace, ..fixed };
+        p.bias = bias(&a, io.inputs).copied().unwrap_or(0);
+        p.part.iter_mut().zip(&io.inputs[..parts]).for_each(|(part, x)| part.x = *x);
+        statistics.launch(cx, &at, groups, &Params::new().with(p))
+    }))
+}
+
+pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
+    let (a, parts) = (*a, a.parts);
+    let at = Shape3::new(n, &n.x[..parts], 4);
+    let film = a.film.then(|| &n.x[parts + 2]);
+    let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
+    let statistics = Statistics::new(n, &source)?;
+    let apply = n.cx.function(&source, "norm_apply")?;
+    let (fixed, groups, film) = (at.params(&n.x[..parts], &a), a.groups, a.film);
+    Ok(Kernel::new(at.partial_bytes(), move |cx, io| {
+        let affine = &io.inputs[parts..];
+        let mut p = NormParams {
+            y: io.outputs[0],
+            stats: io.outputs[1],
+            partial: io.workspace,
+            gamma: affine[0],
+            beta: affine[1],
+            bias: bias(&a, io.inputs).copied().unwrap_or(0),
+            ..fixed
+        };
+        if film {
+            (p.scale, p.shift) = (affine[2], affine[3]);
+        }
+        p.part.iter_mut().zip(&io.inputs[..parts]).for_each(|(part, x)| part.x = *x);
+        let p = Params::new().with(p);
+        statistics.launch(cx, &at, groups, &p)?;
+        cx.launch(apply, at.grid(), 256, 0, &p)
+    }))
+}
+
+pub(super) fn grad(n: &Node<'_>, a: &NormGrad) -> Result<Kernel, CudaError> {
+    let (op, parts) = (*a, a.norm.parts);
+    let at = Shape3::new(n, &n.x[..parts], 8);
+    let film = a.norm.film.then(|| &n.x[parts + 3]);
+    let extras = [film, bias(&a.norm, &n.x)];
+    let source = source(n.x[0].dtype, n.x[a.dy()].dtype, extras, &a.norm, at.v)?;
+    let source = if a.norm.bias { source.option("-DDBIAS") } else { source };
+    let f = |name| n.cx.function(&source, name);
+    let (partial, sums, affine, apply) =
+        (f("norm_grad_partial")?, f("norm_grad_sums")?, f("norm_grad_affine")?, f("norm_grad_apply")?);
+    let fixed = at.params(&n.x[..parts], &a.norm);
+    // Three sums for each channel, at the most.
+    let bytes = |count: usize| (count * 3 * size_of::<f32>()).next_multiple_of(256);
+    let (sums_at, groups) = (bytes(at.n * at.chunks * at.c), a.norm.groups);
+    let group_sums_at = sums_at + bytes(at.n * at.c);
+    let workspace = group_sums_at + bytes(at.n * groups);
+    Ok(Kernel::new(workspace, move |cx, io| {
+        let inputs = &io.inputs[parts..];
+        let outputs = &io.outputs[parts..];
+        let mut p = NormParams {
+            stats: inputs[0],
+            gamma: inputs[1],
+            beta: inputs[2],
+            dy: io.inputs[op.dy()],
+            dgamma: outputs[0],
+            dbeta: outputs[1],
+            partial: io.workspace,
+            sums: io.workspace + sums_at as u64,
+            group_sums: io.workspace + group_sums_at as u64,
+            ..fixed
+        };
+        if op.norm.film {
+            (p.scale, p.shift) = (inputs[3], inputs[4]);
+            (p.dscale, p.dshift) = (outputs[2], outputs[3]);
+        }
+        if op.norm.bias {
+            p.bias = bias(&op.norm, io.inputs).copied().unwrap_or(0);
+            p.dbias = outputs.last().copied().unwrap_or(0);
+        }
+        for i in 0..parts {
+            p.part[i].x = io.inputs[i];
+            p.part[i].dx = io.outputs[i];
+            p.part[i].addend = op.addend(i).map_or(0, |a| io.inputs[a]);
+        }
+        let p = Params::new().with(p);
+        cx.launch(partial, at.grid(), 256, 0, &p)?;
+        cx.launch(sums, [at.n * groups, 1], 256, 0, &p)?;
+        cx.launch(affine, [at.c.div_ceil(32), 1], 256, 0, &p)?;
+        cx.launch(apply, at.grid(), 256, 0, &p)
+    }))
+}

@@ -1,0 +1,100 @@
+//! Memory on the GPU, and memory of the host that the GPU copies from by itself.
+
+use crate::context::Context;
+use crate::error::CudaError;
+use cudarc::driver::result;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// Bytes on the GPU, zeroed when taken.
+pub(crate) struct Buffer {
+    context: Arc<Context>,
+    start: u64,
+    bytes: usize,
+}
+
+impl Buffer {
+    pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Buffer, CudaError> {
+        let bytes = bytes.max(256);
+        // SAFETY: new memory, freed when dropped.
+        unsafe {
+            let start = result::malloc_sync(bytes)
+                .map_err(|_| CudaError::NoRoom { needed: bytes, free: context.free_bytes().unwrap_or(0) })?;
+            result::memset_d8_async(start, 0, bytes, context.stream)?;
+            Ok(Buffer { context: context.clone(), start, bytes })
+        }
+    }
+
+    /// The address of `bytes` bytes at an offset.
+    ///
+    /// # Panics
+    /// If they are not all inside.
+    pub fn at(&self, offset: usize, bytes: usize) -> u64 {
+        assert!(offset + bytes <= self.bytes, "{bytes} bytes at {offset} of {}", self.bytes);
+        self.start + offset as u64
+    }
+
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Fills the first bytes from the host, and waits until they are there.
+    pub fn fill(&self, bytes: &[u8]) -> Result<(), CudaError> {
+        write(self.at(0, bytes.len()), bytes)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: taken in `new`; nothing runs on it any more when the streams are idle.
+        unsafe {
+            let _ = self.context.bind();
+            let _ = self.context.synchronize();
+            let _ = result::free_sync(self.start);
+        }
+    }
+}
+
+/// Copies to the GPU, and waits.
+pub(crate) fn write(to: u64, bytes: &[u8]) -> Result<(), CudaError> {
+    // SAFETY: callers give addresses inside buffers.
+    Ok(unsafe { result::memcpy_htod_sync(to, bytes) }?)
+}
+
+/// Copies from the GPU, and waits.
+pub(crate) fn read(from: u64, bytes: &mut [u8]) -> Result<(), CudaError> {
+    // SAFETY: callers give addresses inside buffers.
+    Ok(unsafe { result::memcpy_dtoh_sync(bytes, from) }?)
+}
+
+/// Host memory that stays in place, from which copies run beside computing.
+pub(crate) struct Pinned {
+    start: *mut c_void,
+    bytes: usize,
+}
+
+// SAFETY: it owns its bytes.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    pub fn new(bytes: usize) -> Result<Pinned, CudaError> {
+        let bytes = bytes.max(64);
+        // SAFETY: new memory, freed when dropped.
+        Ok(Pinned { start: unsafe { result::malloc_host(bytes, 0) }?, bytes })
+    }
+
+    #[allow(clippy::mut_from_ref)]
+    pub fn slice(&self) -> &mut [u8] {
+        // SAFETY: as long as this lives; the executor alone uses it, one call at a time.
+        unsafe { std::slice::from_raw_parts_mut(self.start.cast(), self.bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: taken in `new`.
+        unsafe {
+            let _ = result::free_host(self.start);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What to compute in.
+
+use clearshot_cuda::{Gpu, Math};
+use clearshot_graph::{Graph, Op};
+use clearshot_tensor::DType;
+use std::fmt;
+use std::str::FromStr;
+
+/// What a user asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// The fastest that is safe on the device: bf16 where the GPU has it; fp16 where it has not and the
+    /// graph, if it trains, scales its loss; else fp32.
+    #[default]
+    Auto,
+    F32,
+    /// fp32, whose products round their operands to TF32 where the GPU has it.
+    Tf32,
+    Bf16,
+    F16,
+}
+
+/// What is computed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// The type of images and of what products read; none for fp32 throughout.
+    pub narrow: Option<DType>,
+    pub math: Math,
+}
+
+impl Arithmetic {
+    pub const F32: Arithmetic = Arithmetic { narrow: None, math: Math { tf32: false } };
+
+    /// As users name it.
+    pub fn name(&self) -> &'static str {
+        match (self.narrow, self.math.tf32) {
+            (Some(DType::F16), _) => "fp16",
+            (Some(_), _) => "bf16",
+            (None, true) => "tf32",
+            (None, false) => "fp32",
+        }
+    }
+}
+
+impl fmt::Display for Arithmetic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.narrow, self.math.tf32) {
+            (Some(dtype), _) => write!(f, "{dtype} with fp32 weights, sums and statistics"),
+            (None, true) => f.write_str("fp32 with TF32 products"),
+            (None, false) => f.write_str("fp32"),
+        }
+    }
+}
+
+impl Precision {
+    /// Whether a device that computes in fp32 alone does what is asked.
+    pub fn is_f32(self) -> bool {
+        matches!(self, Precision::Auto | Precision::F32)
+    }
+
+    pub(crate) fn choose(self, graph: &Graph, gpu: &Gpu) -> Arithmetic {
+        let narrow = |dtype| Arithmetic { narrow: Some(dtype), math: Math { tf32: gpu.has_tf32() } };
+        let trains = graph.nodes.iter().any(|n| matches!(n.op, Op::Adam(_) | Op::Sgd(_)));
+        let scaled = graph.nodes.iter().any(|n| matches!(n.op, Op::LossScale(_)));
+        match self {
+            Precision::F32 => Arithmetic::F32,
+            Precision::Tf32 => Arithmetic { narrow: None, math: Math { tf32: gpu.has_tf32() } },
+            Precision::Bf16 => narrow(DType::BF16),
+            Precision::F16 => narrow(DType::F16),
+            Precision::Auto if gpu.has_bf16() => narrow(DType::BF16),
+            Precision::Auto if !trains || scaled => narrow(DType::F16),
+            Precision::Auto => Arithmetic::F32,
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Precision::Auto => "auto",
+            Precision::F32 => "fp32",
+            Precision::Tf32 => "tf32",
+            Precision::Bf16 => "bf16",
+            Precision::F16 => "fp16",
+        })
+    }
+}
+
+impl FromStr for Precision {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Precision, String> {
+        let all = [Precision::Auto, Precision::F32, Precision::Tf32, Precision::Bf16, Precision::F16];
+        all.into_iter()
+            .find(|p| p.to_string() == s)
+            .ok_or_else(|| format!("no precision `{s}`; there are auto, fp32, tf32, bf16 and fp16"))
+    }
+}
