@@ -172,7 +172,9 @@ pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Sessi
             }
             Engine::Cpu(CpuExecutor::new(plan, Cpu::with_level(machine.threads, machine.level))?)
         }
-        Compiler::Cuda(backend, arithmetic) => Engine::Cuda(CudaExecutor::new(plan, &backend)?, arithmetic),
+        Compiler::Cuda(backend, arithmetic) => {
+            Engine::Cuda(Box::new(CudaExecutor::new(plan, &backend)?), arithmetic)
+        }
     };
     Ok(Session { device: *device, engine })
 }
@@ -186,7 +188,7 @@ pub struct NodeTime {
 
 enum Engine {
     Cpu(CpuExecutor),
-    Cuda(CudaExecutor, Arithmetic),
+    Cuda(Box<CudaExecutor>, Arithmetic),
 }
 
 /// A compiled graph with its memory.
