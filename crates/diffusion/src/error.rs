@@ -27,6 +27,9 @@ pub enum Error {
     Build(Box<BuildError>),
     #[error(transparent)]
     Compile(Box<CompileError>),
+    /// From sessions that are not the runtime's.
+    #[error("{0}")]
+    Session(String),
     #[error(transparent)]
     Value(#[from] ValueError),
 }

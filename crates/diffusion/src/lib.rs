@@ -5,10 +5,23 @@
 //! network becomes one by preconditioning, and guidance maps one to another, always before anything is
 //! compiled.
 
+mod classifier_free;
 mod denoiser;
 mod error;
+pub mod host;
 mod level;
+pub mod noise;
+pub mod precondition;
+mod run;
+pub mod sampler;
+pub mod schedule;
+mod spacing;
+pub mod step_graph;
+mod trace;
 
+pub use classifier_free::ClassifierFree;
 pub use denoiser::{Condition, Denoiser, Estimate, LevelInputs};
 pub use error::Error;
 pub use level::{Clock, Level, Levels, Step};
+pub use run::{Sampler, Start};
+pub use spacing::Spacing;
