@@ -51,7 +51,7 @@ impl DpmSolver {
         let left = steps - 1 - i;
         let most = match left {
             0 if self.euler_at_final || few || to.sigma == 0.0 => 1,
-            1 if few => 2,
+            1 if few => self.order.min(2),
             _ => self.order,
         };
         most.min(i + 1)
