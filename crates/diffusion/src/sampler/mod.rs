@@ -18,6 +18,8 @@ pub use dpm_solver::{DpmSolver, Second, dpm_solver_pp};
 pub use euler::{Churn, euler};
 pub use heun::heun;
 
+pub(crate) use ddpm::variances;
+
 use crate::Error;
 use crate::level::Level;
 
