@@ -25,7 +25,7 @@ pub struct Anchored<D> {
 /// The shape of an image shrunk by a factor; nothing where it does not divide.
 fn shrunk(shape: Shape, factor: usize) -> Option<Shape> {
     let rank = shape.rank();
-    let whole = |axis: usize| factor > 0 && shape[axis] % factor == 0;
+    let whole = |axis: usize| factor > 0 && shape[axis].is_multiple_of(factor);
     if rank < 4 || !(1..rank - 1).all(whole) {
         return None;
     }
