@@ -11,6 +11,7 @@ mod denoiser;
 mod error;
 pub mod host;
 mod level;
+mod networks;
 pub mod noise;
 pub mod objective;
 pub mod precondition;

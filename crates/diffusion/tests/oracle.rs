@@ -3,8 +3,8 @@
 
 use clearshot_diffusion::host::{self, HostEstimate};
 use clearshot_diffusion::sampler::{
-    Call, Churn, Ddim, Ddpm, DpmSolver, Program, Second, Third, Variance, ddim, ddpm, dpm_solver_pp, euler,
-    heun,
+    Call, Churn, Ddim, Ddpm, DpmSolver, Program, SAMPLERS, Second, Third, Variance, ddim, ddpm,
+    dpm_solver_pp, euler, heun, named,
 };
 use clearshot_diffusion::schedule::{BetaLaw, End, Rounding, Schedule};
 use clearshot_diffusion::{Clock, Error, Level, Levels, Spacing};
@@ -205,6 +205,23 @@ fn samplers_that_are_the_same_make_the_same_program() {
     let sde = DpmSolver { stochastic: true, ..first };
     let exact = ddpm(&levels, &Ddpm::default()).unwrap();
     same(dpm_solver_pp(&levels, &sde).unwrap(), exact, "SDE-DPM-Solver++ 1 is DDPM");
+}
+
+#[test]
+fn samplers_are_found_by_name() {
+    let levels = Levels::karras([0.01, 10.0], 7.0, 40).unwrap();
+    for sampler in SAMPLERS {
+        let program = named(sampler.name).unwrap().program(&levels).unwrap();
+        assert_eq!(program.steps(), 40, "{}", sampler.name);
+        assert_eq!(
+            program.stochastic(),
+            ["ddpm", "dpmpp-2m-sde"].contains(&sampler.name),
+            "{}",
+            sampler.name
+        );
+    }
+    assert_eq!(named("heun").unwrap().program(&levels).unwrap().calls().len(), 79);
+    assert!(named("lms").err().unwrap().to_string().contains("dpmpp-2m"));
 }
 
 #[test]
