@@ -151,7 +151,8 @@ impl StepGraph {
     /// holds: the inputs that `given` is made of.
     ///
     /// # Errors
-    /// If the denoiser cannot be built, or has no learned variance where the program needs it.
+    /// If the denoiser cannot be built, or has no learned variance where the program needs it, or x would
+    /// have no elements.
     pub fn new(
         mut b: Builder,
         denoiser: &dyn Denoiser,
@@ -160,6 +161,10 @@ impl StepGraph {
         program: &Program,
         setup: Setup,
     ) -> Result<StepGraph, Error> {
+        if shape.is_empty() || shape.rank() == 0 {
+            let must = "of a batch with at least one element".into();
+            return Err(Error::Setting { what: "the shape of x", got: shape.to_string(), must });
+        }
         let pattern = pattern(program);
         let raises = program.calls().iter().any(|c| c.raise != 0.0);
         let draws = program.stochastic();

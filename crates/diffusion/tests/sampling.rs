@@ -9,7 +9,7 @@ use clearshot_diffusion::sampler::{
     Churn, Ddim, Ddpm, DpmSolver, Program, Variance, ddim, ddpm, dpm_solver_pp, euler, heun,
 };
 use clearshot_diffusion::schedule::{BetaLaw, End, Schedule};
-use clearshot_diffusion::step_graph::{NoiseFrom, Setup, X};
+use clearshot_diffusion::step_graph::{Noise, NoiseFrom, Replay, Setup, StepGraph, X};
 use clearshot_diffusion::{
     ClassifierFree, Condition, Denoiser, Error, Estimate, Level, LevelInputs, Levels, Sampler, Spacing, Start,
 };
@@ -17,8 +17,9 @@ use clearshot_graph::ops::{ResizeMode, Unary};
 use clearshot_graph::{Builder, Type, Value};
 use clearshot_nn::models::unet2d::{UNet2D, UNet2DConfig, network};
 use clearshot_nn::weights;
-use clearshot_runtime::Device;
+use clearshot_runtime::{Device, Options, Session, compile};
 use clearshot_tensor::{Shape, Tensor};
+use std::cell::RefCell;
 
 /// E[x0 | x] where values have mean 0.2 and standard deviation 0.5, bent a little.
 fn smooth(x: f64, l: &Level) -> f64 {
@@ -76,7 +77,9 @@ fn to_f64(t: &Tensor) -> Vec<f64> {
 #[test]
 fn a_device_walks_as_the_host_does() {
     // Odd sizes: rows of noise are cut, and 3-D has planes.
-    for shape in [Shape::from([2, 3, 19, 2]), Shape::from([1, 2, 3, 17, 1]), Shape::from([3, 4])] {
+    for shape in
+        [Shape::from([2, 3, 19, 2]), Shape::from([1, 2, 3, 17, 1]), Shape::from([3, 4]), Shape::from([5])]
+    {
         let tiles: Vec<Tile> = (0..shape[0] as u64).map(|i| Tile::whole(40 + i)).collect();
         let keys = Keys::new(shape, &tiles).unwrap();
         for (name, program) in programs() {
@@ -101,6 +104,53 @@ fn a_device_walks_as_the_host_does() {
             });
             assert_eq!((end.unwrap().len(), call), (got.shape().len(), seen.len()), "{name}");
         }
+    }
+}
+
+/// A session that notes what goes in and out.
+struct Watched {
+    session: Session,
+    /// For each run, the values that were set before it.
+    set: Vec<usize>,
+    largest: RefCell<usize>,
+}
+
+impl Replay for Watched {
+    fn set(&mut self, name: &str, value: &Tensor) -> Result<(), Error> {
+        *self.set.last_mut().unwrap() += value.shape().len();
+        Replay::set(&mut self.session, name, value)
+    }
+
+    fn run(&mut self) -> Result<(), Error> {
+        self.set.push(0);
+        Replay::run(&mut self.session)
+    }
+
+    fn get(&self, name: &str) -> Result<Tensor, Error> {
+        let value = Replay::get(&self.session, name)?;
+        let mut largest = self.largest.borrow_mut();
+        *largest = value.shape().len().max(*largest);
+        Ok(value)
+    }
+}
+
+#[test]
+fn x_stays_on_the_device_and_a_call_is_one_run() {
+    let shape = Shape::from([2, 32, 32, 3]);
+    let keys = Keys::new(shape, &[Tile::whole(1), Tile::whole(2)]).unwrap();
+    for (name, program) in programs() {
+        let none = Condition::default();
+        let steps = StepGraph::new(Builder::new(), &smooth_nodes, &none, shape, &program, Setup::default());
+        let steps = steps.unwrap();
+        let session = compile(steps.graph().clone(), &Device::cpu(Some(1)), &Options::default()).unwrap();
+        let mut watched = Watched { session, set: vec![0], largest: RefCell::new(0) };
+        let x = keys.draw(0, Stream::Start);
+        steps.replay(&mut watched, &program, &x, &Noise::Keys(&keys), |_, _| Ok(())).unwrap();
+        assert_eq!(watched.set.len(), program.calls().len() + 1, "{name}");
+        // After the first, a call is given its numbers and the keys of its noise: four for a row of 48.
+        let most = 2 * 32 * 2 * 4 + 32;
+        assert!(watched.set[1..].iter().all(|&n| n <= most), "{name}: {:?}", watched.set);
+        assert_eq!(*watched.largest.borrow(), 2, "{name}: one number for each image comes back");
     }
 }
 
@@ -378,6 +428,16 @@ fn what_does_not_fit_is_refused_by_name() {
         assert!(e.contains(text), "{e}");
     };
     refused(compile(&smooth_nodes, &learned, Setup::default()), "learned variance");
+    let empty = Sampler::compile(
+        Builder::new(),
+        &smooth_nodes,
+        &Condition::default(),
+        [0, 4, 4, 1],
+        learned.clone(),
+        Setup::default(),
+        &device,
+    );
+    refused(empty, "the shape of x is [0,4,4,1]");
     let program = ddpm(&levels, &Ddpm::default()).unwrap();
     let given = Setup { noise: NoiseFrom::Caller, inpaint: true };
     refused(compile(&smooth_nodes, &program, given), "inpainting draws its noise by keys");
