@@ -1,14 +1,15 @@
 //! Cases of samplers: x after every call of a scheduler of diffusers, or at the end of EDM's own sampler,
 //! with a function in place of a network.
 //!
-//! The first engine runs the program in f64 on the host, the others as a graph that is replayed.
+//! The first engine runs the program in f64 on the host, the others as a graph that is replayed. A few
+//! cases have a real network, whose runs are graphs for all of them.
 
 use crate::case::{Attrs, Case};
 use crate::engine::{Engine, Session};
 use crate::report::{Checks, Class, relative_error};
-use crate::{Result, schedule};
+use crate::{Result, schedule, unet2d};
 use clearshot_diffusion::host::{self, HostEstimate};
-use clearshot_diffusion::precondition::{Clipped, Preconditioned, Prediction};
+use clearshot_diffusion::precondition::{Clipped, Network, Preconditioned, Prediction};
 use clearshot_diffusion::sampler::{
     Churn, Ddim, Ddpm, DpmSolver, Program, Second, Third, Variance, ddim, ddpm, dpm_solver_pp, euler, heun,
 };
@@ -16,7 +17,9 @@ use clearshot_diffusion::schedule::{BetaLaw, End, Rounding, Schedule};
 use clearshot_diffusion::step_graph::{Noise, NoiseFrom, Replay, Setup, StepGraph, X};
 use clearshot_diffusion::{Condition, Denoiser, Error, Estimate, Level, LevelInputs, Levels, Spacing};
 use clearshot_graph::ops::Unary;
-use clearshot_graph::{Builder, Value};
+use clearshot_graph::{Builder, Type, Value};
+use clearshot_nn::Weights;
+use clearshot_nn::models::unet2d::{UNet2D, UNet2DConfig};
 use clearshot_tensor::{Shape, Tensor};
 
 /// What stands in place of a network.
@@ -108,6 +111,36 @@ fn wave(b: &mut Builder, x: Value, y: Value) -> Value {
     let wave = b.unary(Unary::Sin, wave);
     let wave = b.mul_scalar(wave, 0.1);
     b.add(y, wave)
+}
+
+/// A real network, conditioned on an image.
+struct Real {
+    network: UNet2D,
+    model: Model,
+}
+
+impl Denoiser for Real {
+    fn denoise(&self, b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition) -> Estimate {
+        let Model::Network { prediction, clip, .. } = self.model else {
+            return self.model.denoise(b, x, level, given);
+        };
+        let network = |b: &mut Builder, x: Value, t: Value, given: &Condition| {
+            Network::build(&self.network, b, x, t, given)
+        };
+        let denoiser = Preconditioned { network, prediction, learned_variance: false };
+        match clip {
+            Some(limit) => Clipped { denoiser, range: [-limit, limit] }.denoise(b, x, level, given),
+            None => denoiser.denoise(b, x, level, given),
+        }
+    }
+}
+
+/// The network of a case that has one, and its parameters.
+fn real(case: &Case, model: Model) -> Result<Option<(Real, Weights)>> {
+    let Some(config) = case.attrs.get("network").and_then(|c| c.as_object()) else { return Ok(None) };
+    let network = UNet2DConfig::from_map(config.clone())?.resolve()?;
+    let weights = unet2d::parameters(case, "param.", &network)?;
+    Ok(Some((Real { network, model }, weights)))
 }
 
 /// What a case asks for.
@@ -271,7 +304,8 @@ pub fn run(case: &Case, engine: Engine) -> Result<Checks> {
     let each = x.shape().len();
     let of_step = |step: usize| noise.get(step * each..(step + 1) * each).unwrap_or(&[]).to_vec();
     let mut trajectory: Vec<Vec<f64>> = vec![];
-    if engine == Engine::Reference {
+    let real = real(case, model)?;
+    if engine == Engine::Reference && real.is_none() {
         let watch = |x: &[f64]| trajectory.push(x.to_vec());
         host::run(&program, scaled, |x, level| model.on_host(x, level), of_step, watch)?;
     } else {
@@ -281,9 +315,20 @@ pub fn run(case: &Case, engine: Engine) -> Result<Checks> {
         };
         let start = last(scaled);
         let setup = Setup { noise: NoiseFrom::Caller, inpaint: false };
-        let steps =
-            StepGraph::new(Builder::new(), &model, &Condition::default(), start.shape(), &program, setup)?;
+        let (mut b, mut given) = (Builder::new(), Condition::default());
+        let image = case.tensors.get("in.image").map(Tensor::channels_last);
+        if let Some(image) = &image {
+            given.image = Some(b.input("image", Type::f32(image.shape())));
+        }
+        let denoiser: &dyn Denoiser = real.as_ref().map_or(&model, |(real, _)| real);
+        let steps = StepGraph::new(b, denoiser, &given, start.shape(), &program, setup)?;
         let mut session = Engined(engine.open(steps.graph().clone())?);
+        for (name, value) in real.iter().flat_map(|(_, weights)| weights) {
+            session.set(name, value)?;
+        }
+        if let Some(image) = &image {
+            session.set("image", image)?;
+        }
         let given = |step: usize| last(of_step(step));
         steps.replay(&mut session, &program, &start, &Noise::Given(&given), |_, session| {
             trajectory.push(session.get(X)?.channels_second().to_f64());
