@@ -38,6 +38,7 @@ mod level;
 mod networks;
 pub mod noise;
 pub mod objective;
+mod pattern;
 pub mod precondition;
 mod run;
 pub mod sampler;
