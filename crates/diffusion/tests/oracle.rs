@@ -212,7 +212,7 @@ fn samplers_are_found_by_name() {
     let levels = Levels::karras([0.01, 10.0], 7.0, 40).unwrap();
     for sampler in SAMPLERS {
         let program = named(sampler.name).unwrap().program(&levels).unwrap();
-        assert_eq!(program.steps(), 40, "{}", sampler.name);
+        assert_eq!((program.steps(), program.start()), (40, levels.start()), "{}", sampler.name);
         assert_eq!(
             program.stochastic(),
             ["ddpm", "dpmpp-2m-sde"].contains(&sampler.name),
@@ -220,6 +220,10 @@ fn samplers_are_found_by_name() {
             sampler.name
         );
     }
+    let churn = Churn { amount: 8.0, noise: 1.1, ..Churn::NONE };
+    let churned = heun(&levels, &churn).unwrap();
+    assert_eq!(churned.start(), levels.start(), "noise added before the first call belongs to the call");
+    assert!(churned.calls()[0].level.sigma > levels.start().sigma);
     assert_eq!(named("heun").unwrap().program(&levels).unwrap().calls().len(), 79);
     assert!(named("lms").err().unwrap().to_string().contains("dpmpp-2m"));
 }

@@ -330,6 +330,20 @@ fn a_cascade_keeps_what_the_coarse_stage_found() {
         detail = detail.max((block[0] - mean).abs());
     }
     assert!(detail > 0.05, "the fine image has detail of its own: {detail}");
+    // In 3-D, straight from a coarse image.
+    let volume = Shape::from([1, 4, 6, 8, 1]);
+    let program = heun(&levels.starting_below(2.0).unwrap(), &Churn::NONE).unwrap();
+    let mut sampler = compiled(&anchored, volume, program, Setup::default());
+    let small = Tensor::f32([1, 2, 3, 4, 1], (0..24).map(|i| (i as f32).cos()).collect());
+    let large = cascade::enlarged(&small, 2, ResizeMode::Nearest, &Device::cpu(Some(1))).unwrap();
+    sampler.set(cascade::COARSE, &small).unwrap();
+    let got = to_f64(&sampler.run(Start::Image(&large), &[Tile::whole(5)]).unwrap());
+    let mut means = vec![0.0; 24];
+    for i in 0..192 {
+        let (z, y, x) = (i / 48, i / 8 % 6, i % 8);
+        means[(z / 2 * 3 + y / 2) * 4 + x / 2] += got[i] / 8.0;
+    }
+    assert!(means.iter().zip(to_f64(&small)).all(|(a, b)| (a - b).abs() < 1e-5), "{means:?}");
     let odd = Sampler::compile(
         Builder::new(),
         &anchored,
@@ -409,6 +423,12 @@ fn values_that_are_not_finite_name_their_step_and_op() {
     let e = sampler.run(Start::Noise, &[Tile::whole(1), Tile::whole(2)]).unwrap_err();
     assert!(matches!(&e, Error::NonFinite { step: 0, image: 1, .. }), "{e}");
     assert!(e.to_string().contains("the state `weight` holds them"), "{e}");
+    // An image that was not finite to begin with.
+    let x = Tensor::f32([2, 1, 1, 1], vec![0.0, f32::NAN]);
+    let mut plain =
+        compiled(&smooth_nodes, [2, 1, 1, 1], euler(&levels, &Churn::NONE).unwrap(), Setup::default());
+    let e = plain.run(Start::Given(&x), &[Tile::whole(1), Tile::whole(2)]).unwrap_err();
+    assert!(e.to_string().contains("step 0 of 8") && e.to_string().contains("`sample.x` holds them"), "{e}");
     // The session is as good as before.
     sampler.set("weight", &Tensor::full([2, 1, 1, 1], 0.5)).unwrap();
     assert!(sampler.run(Start::Noise, &[Tile::whole(1), Tile::whole(2)]).is_ok());

@@ -145,14 +145,14 @@ impl Call {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     calls: Vec<Call>,
+    start: Level,
     steps: usize,
     learned_variance: bool,
 }
 
 impl Program {
-    pub(crate) fn new(calls: Vec<Call>) -> Program {
-        let steps = calls.last().map_or(0, |c| c.step + 1);
-        Program { calls, steps, learned_variance: false }
+    pub(crate) fn new(levels: &Levels, calls: Vec<Call>) -> Program {
+        Program { calls, start: levels.start(), steps: levels.len(), learned_variance: false }
     }
 
     pub fn calls(&self) -> &[Call] {
@@ -165,10 +165,7 @@ impl Program {
 
     /// The level that x must be at when the program begins.
     pub fn start(&self) -> Level {
-        // Noise that is added before asking belongs to the call.
-        let first = &self.calls[0];
-        let sigma = (first.level.sigma.powi(2) - first.raise.powi(2)).max(0.0).sqrt();
-        if first.raise == 0.0 { first.level } else { Level { sigma, ..first.level } }
+        self.start
     }
 
     /// Whether the noise is scaled by the denoiser's learned variance.
