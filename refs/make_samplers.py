@@ -24,7 +24,7 @@ G = torch.Generator().manual_seed(A.seed)
 KEPT = {
     "ddpm_learned_range", "ddpm_sigmoid_clip_trailing", "ddim_eta1_clipped_direction", "ddim_offset_first",
     "dpmpp_3_few", "dpmpp_3_few_full_order", "dpmpp_2_heun_sigma_min", "dpmpp_2_leading_sample",
-    "dpmpp_sde_1_heun_trailing", "dpmpp_2_trained_betas", "euler_leading_v", "euler_trailing_sigma_min",
+    "dpmpp_sde_1_heun_trailing", "ddim_threshold_0.9_1.7", "dpmpp_threshold_0.995_40.0", "dpmpp_2_trained_betas", "euler_leading_v", "euler_trailing_sigma_min",
     "heun_trailing_v_clip", "heun_linspace", "edm_dpmpp_3", "edm_dpmpp_sde", "network_dpmpp_2", "network_ddpm", "network_heun",
 }
 
@@ -130,6 +130,13 @@ run("dpmpp_2_euler_final", DPM(euler_at_final=True, final_sigmas_type="sigma_min
 run("dpmpp_2_leading_sample", DPM(timestep_spacing="leading", steps_offset=1, prediction_type="sample"), 9, "dpmpp")
 run("dpmpp_sde_1_heun_trailing", DPM(timestep_spacing="trailing", solver_order=1, algorithm_type="sde-dpmsolver++", solver_type="heun"), 9, "dpmpp_sde", True)
 run("dpmpp_2_trained_betas", DPM(trained_betas=[1e-4 + 2e-4 * i for i in range(90)], num_train_timesteps=90), 10, "dpmpp")
+
+# Dynamic thresholding; with a largest value of 1 it is clipping.
+for ratio, most in itertools.product((0.9, 0.995, 0.5), (1.0, 1.7, 40.0)):
+    kw = dict(thresholding=True, dynamic_thresholding_ratio=ratio, sample_max_value=most)
+    run(f"ddim_threshold_{ratio}_{most}", DDIMScheduler(clip_sample=False, **kw), 9, "ddim", eta=0.0)
+    run(f"ddpm_threshold_{ratio}_{most}", DDPMScheduler(clip_sample=False, **kw), 9, "ddpm", True)
+    run(f"dpmpp_threshold_{ratio}_{most}", DPM(beta_schedule="squaredcos_cap_v2", **kw), 9, "dpmpp")
 
 # Euler and Heun.
 for law, spacing, prediction, karras, steps in itertools.product(LAWS, SPACINGS, PREDICTIONS, (False, True), (2, 9, 25)):

@@ -45,6 +45,7 @@ pub mod sampler;
 pub mod schedule;
 mod spacing;
 pub mod step_graph;
+mod threshold;
 mod trace;
 
 pub use classifier_free::ClassifierFree;
@@ -53,3 +54,4 @@ pub use error::Error;
 pub use level::{Clock, Level, Levels, Step};
 pub use run::{Sampler, Start};
 pub use spacing::Spacing;
+pub use threshold::Thresholded;

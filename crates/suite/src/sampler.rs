@@ -15,7 +15,9 @@ use clearshot_diffusion::sampler::{
 };
 use clearshot_diffusion::schedule::{BetaLaw, End, Rounding, Schedule};
 use clearshot_diffusion::step_graph::{Noise, NoiseFrom, Replay, Setup, StepGraph, X};
-use clearshot_diffusion::{Condition, Denoiser, Error, Estimate, Level, LevelInputs, Levels, Spacing};
+use clearshot_diffusion::{
+    Condition, Denoiser, Error, Estimate, Level, LevelInputs, Levels, Spacing, Thresholded,
+};
 use clearshot_graph::ops::Unary;
 use clearshot_graph::{Builder, Type, Value};
 use clearshot_nn::Weights;
@@ -27,9 +29,62 @@ use clearshot_tensor::{Shape, Tensor};
 enum Model {
     /// 0.3 x cos(t / 300) + 0.1 sin(3 x) + 0.05 of the scaled x, predicting something; with twice the
     /// channels, the second half is the variance cos(x) / 2.
-    Network { prediction: Prediction, clip: Option<f64>, variance: bool },
+    Network { prediction: Prediction, clip: Clip, variance: bool },
     /// v x + (1 - v) 0.2 + 0.05 v sin(3 x), v = 0.25 / (0.25 + sigma^2): a denoiser.
     Analytic,
+}
+
+/// What happens to an estimate.
+#[derive(Clone, Copy)]
+enum Clip {
+    None,
+    Fixed(f64),
+    /// By a quantile of each image, up to a largest bound.
+    Dynamic {
+        ratio: f64,
+        most: f64,
+    },
+}
+
+/// The images of a case's batch.
+const IMAGES: usize = 2;
+
+impl Clip {
+    /// In f64, on plain numbers; nothing where nothing happens.
+    fn on_host(self, raw: &[f64]) -> Option<Vec<f64>> {
+        match self {
+            Clip::None => None,
+            Clip::Fixed(limit) => Some(raw.iter().map(|v| v.clamp(-limit, limit)).collect()),
+            Clip::Dynamic { ratio, most } => {
+                let image = |values: &[f64]| -> Vec<f64> {
+                    let mut sizes: Vec<f64> = values.iter().map(|v| v.abs()).collect();
+                    sizes.sort_by(f64::total_cmp);
+                    let place = ratio * (sizes.len() - 1) as f64;
+                    let (low, high) = (sizes[place as usize], sizes[place.ceil() as usize]);
+                    let bound = (low + place.fract() * (high - low)).max(1.0).min(most);
+                    values.iter().map(|v| v.clamp(-bound, bound) / bound).collect()
+                };
+                Some(raw.chunks(raw.len() / IMAGES).flat_map(image).collect())
+            }
+        }
+    }
+
+    fn denoise(
+        self,
+        denoiser: impl Denoiser,
+        b: &mut Builder,
+        x: Value,
+        level: &mut LevelInputs,
+        given: &Condition,
+    ) -> Estimate {
+        match self {
+            Clip::None => denoiser.denoise(b, x, level, given),
+            Clip::Fixed(limit) => Clipped { denoiser, range: [-limit, limit] }.denoise(b, x, level, given),
+            Clip::Dynamic { ratio, most } => {
+                Thresholded { denoiser, ratio, most }.denoise(b, x, level, given)
+            }
+        }
+    }
 }
 
 impl Model {
@@ -40,12 +95,11 @@ impl Model {
                 let c = prediction.coefficients(level);
                 let network = |x: f64| 0.3 * x * (level.time / 300.0).cos() + 0.1 * (3.0 * x).sin() + 0.05;
                 let raw: Vec<f64> = x.iter().map(|&x| c.skip * x + c.output * network(c.input * x)).collect();
-                let clipped = |limit: f64| raw.iter().map(|v| v.clamp(-limit, limit)).collect();
                 let fraction = |&x: &f64| 0.5 + 0.25 * (c.input * x).cos();
                 let variance = variance.then(|| x.iter().map(fraction).collect());
-                match clip {
+                match clip.on_host(&raw) {
                     None => HostEstimate { variance, ..HostEstimate::of(raw) },
-                    Some(limit) => HostEstimate { x0: clipped(limit), unclipped: Some(raw), variance },
+                    Some(x0) => HostEstimate { x0, unclipped: Some(raw), variance },
                 }
             }
             Model::Analytic => {
@@ -83,10 +137,7 @@ impl Denoiser for Model {
                     b.concat_channels(&[y, v])
                 };
                 let denoiser = Preconditioned { network, prediction, learned_variance: variance };
-                match clip {
-                    Some(limit) => Clipped { denoiser, range: [-limit, limit] }.denoise(b, x, level, given),
-                    None => denoiser.denoise(b, x, level, given),
-                }
+                clip.denoise(denoiser, b, x, level, given)
             }
             Model::Analytic => {
                 let v = level.factor(b, x, "v", analytic_weight);
@@ -128,10 +179,7 @@ impl Denoiser for Real {
             Network::build(&self.network, b, x, t, given)
         };
         let denoiser = Preconditioned { network, prediction, learned_variance: false };
-        match clip {
-            Some(limit) => Clipped { denoiser, range: [-limit, limit] }.denoise(b, x, level, given),
-            None => denoiser.denoise(b, x, level, given),
-        }
+        clip.denoise(denoiser, b, x, level, given)
     }
 }
 
@@ -167,9 +215,18 @@ fn prediction(config: &Attrs) -> Result<Prediction> {
 }
 
 fn model(config: &Attrs, clips: bool) -> Result<Model> {
-    let clip = (clips && config.flag("clip_sample")).then(|| config.number_or("clip_sample_range", 1.0));
+    let clip = if config.flag("thresholding") {
+        Clip::Dynamic {
+            ratio: config.number("dynamic_thresholding_ratio")?,
+            most: config.number("sample_max_value")?,
+        }
+    } else if clips && config.flag("clip_sample") {
+        Clip::Fixed(config.number_or("clip_sample_range", 1.0)?)
+    } else {
+        Clip::None
+    };
     let variance = config.text("variance_type") == Some("learned_range");
-    Ok(Model::Network { prediction: prediction(config)?, clip: clip.transpose()?, variance })
+    Ok(Model::Network { prediction: prediction(config)?, clip, variance })
 }
 
 /// Timesteps as diffusers' DDPM and DDIM have them.
@@ -258,7 +315,7 @@ fn task(case: &Case) -> Result<Task> {
             other => return Err(format!("unknown sampler `{other}`").into()),
         };
         let prediction = Prediction::Edm { sigma_data: config.number("sigma_data")? };
-        let model = Model::Network { prediction, clip: None, variance: false };
+        let model = Model::Network { prediction, clip: Clip::None, variance: false };
         return Ok(Task { program, model, scale: 1.0 });
     }
     let schedule = schedule::of_diffusers(&config)?;
