@@ -47,7 +47,7 @@ impl Pattern {
             terms,
             raises: program.calls().iter().any(|c| c.raise != 0.0),
             draws: program.stochastic(),
-            learned: program.learned_variance(),
+            learned: program.learned_variance() && program.stochastic(),
         };
         // What nobody reads is not kept; the later slot first, because it may be all that reads the other.
         for slot in (0..KEPT).rev() {

@@ -77,7 +77,9 @@ const NOISE: &str = "sample.noise";
 const NOISE_KEY: &str = "sample.key";
 const RAISE: &str = "sample.raise";
 const SPREAD: [&str; 2] = ["sample.spread_low", "sample.spread_high"];
+/// The input that holds the image that is known in part.
 pub const KNOWN: &str = "known";
+/// The input that is 1 where it is known and 0 elsewhere, of the same shape.
 pub const MASK: &str = "mask";
 const KNOWN_KEY: &str = "sample.known_key";
 const KNOWN_ALPHA: &str = "sample.known_alpha";

@@ -11,7 +11,8 @@ use clearshot_diffusion::sampler::{
 use clearshot_diffusion::schedule::{BetaLaw, End, Schedule};
 use clearshot_diffusion::step_graph::{Noise, NoiseFrom, Replay, Setup, StepGraph, X};
 use clearshot_diffusion::{
-    ClassifierFree, Condition, Denoiser, Error, Estimate, Level, LevelInputs, Levels, Sampler, Spacing, Start,
+    ClassifierFree, Condition, Denoiser, Error, Estimate, Level, LevelInputs, Levels, Sampler, Spacing,
+    Start, Thresholded,
 };
 use clearshot_graph::ops::{ResizeMode, Unary};
 use clearshot_graph::{Builder, Type, Value};
@@ -435,6 +436,46 @@ fn values_that_are_not_finite_name_their_step_and_op() {
 }
 
 #[test]
+fn a_threshold_is_a_quantile_of_each_image() {
+    // One step from almost no noise gives the estimate, which is x itself, thresholded.
+    let same = |_: &mut Builder, x: Value, _: &mut LevelInputs, _: &Condition| Estimate::of(x);
+    let levels = Levels::karras([0.1, 0.1], 7.0, 1).unwrap();
+    for (count, ratio, most) in
+        [(1, 0.995, 9.0), (2, 0.25, 9.0), (35, 0.9, 9.0), (4096, 0.995, 1.2), (700, 1.0, 9.0)]
+    {
+        let shape = Shape::from([2, count, 1]);
+        let keys = Keys::new(shape, &[Tile::whole(1), Tile::whole(2)]).unwrap();
+        let x = to_f64(&keys.draw(0, Stream::Start)).into_iter().enumerate().map(|(i, v)| {
+            let size = if i < count { 2.0 } else { 0.3 };
+            (v * size) as f32
+        });
+        let x = Tensor::f32(shape, x.collect());
+        let denoiser = Thresholded { denoiser: same, ratio, most };
+        let program = euler(&levels, &Churn::NONE).unwrap();
+        let mut sampler = compiled(&denoiser, shape, program, Setup::default());
+        let got = to_f64(&sampler.run(Start::Given(&x), &[Tile::whole(1), Tile::whole(2)]).unwrap());
+        for (got, x) in got.chunks(count).zip(to_f64(&x).chunks(count)) {
+            let mut sizes: Vec<f64> = x.iter().map(|v| v.abs()).collect();
+            sizes.sort_by(f64::total_cmp);
+            let place = ratio * (count - 1) as f64;
+            let (low, high) = (sizes[place as usize], sizes[place.ceil() as usize]);
+            let bound = (low + place.fract() * (high - low)).max(1.0).min(most);
+            for (got, x) in got.iter().zip(x) {
+                assert!(
+                    (got - (x / bound).clamp(-1.0, 1.0)).abs() < 1e-6,
+                    "{count} {ratio}: {got} {x} {bound}"
+                );
+            }
+        }
+    }
+    let bad = Thresholded { denoiser: same, ratio: 1.5, most: 2.0 };
+    let (b, none, device) = (Builder::new(), Condition::default(), Device::cpu(Some(1)));
+    let program = euler(&levels, &Churn::NONE).unwrap();
+    let e = Sampler::compile(b, &bad, &none, [1, 2, 1], program, Setup::default(), &device).err().unwrap();
+    assert!(e.to_string().contains("quantile 1.5"), "{e}");
+}
+
+#[test]
 fn what_does_not_fit_is_refused_by_name() {
     let levels = schedule().levels(Spacing::Trailing, 4, End::Clean).unwrap();
     let learned = ddpm(&levels, &Ddpm { variance: Variance::Learned, temperature: 1.0 }).unwrap();
@@ -448,6 +489,10 @@ fn what_does_not_fit_is_refused_by_name() {
         assert!(e.contains(text), "{e}");
     };
     refused(compile(&smooth_nodes, &learned, Setup::default()), "learned variance");
+    // Without noise there is nothing that a variance would change.
+    let cold = ddpm(&levels, &Ddpm { variance: Variance::Learned, temperature: 0.0 }).unwrap();
+    let mut sampler = compile(&smooth_nodes, &cold, Setup::default()).unwrap();
+    sampler.run(Start::Noise, &[Tile::whole(1)]).unwrap();
     let empty = Sampler::compile(
         Builder::new(),
         &smooth_nodes,

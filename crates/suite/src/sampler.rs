@@ -127,7 +127,7 @@ impl Denoiser for Model {
                     let cos = b.reshape(cos, shape);
                     let linear = b.mul(x, cos);
                     let linear = b.mul_scalar(linear, 0.3);
-                    let y = wave(b, x, linear);
+                    let y = wave(b, x, linear, 0.1);
                     let y = b.add_scalar(y, 0.05);
                     if !variance {
                         return y;
@@ -142,13 +142,7 @@ impl Denoiser for Model {
             Model::Analytic => {
                 let v = level.factor(b, x, "v", analytic_weight);
                 let mean = level.factor(b, x, "mean", |l| 0.2 * (1.0 - analytic_weight(l)));
-                let half = b.mul_scalar(x, 1.0);
-                let signal = {
-                    let wave = b.mul_scalar(x, 3.0);
-                    let wave = b.unary(Unary::Sin, wave);
-                    let wave = b.mul_scalar(wave, 0.05);
-                    b.add(half, wave)
-                };
+                let signal = wave(b, x, x, 0.05);
                 let signal = b.mul(signal, v);
                 Estimate::of(b.add(signal, mean))
             }
@@ -156,11 +150,11 @@ impl Denoiser for Model {
     }
 }
 
-/// `y + 0.1 sin(3 x)`.
-fn wave(b: &mut Builder, x: Value, y: Value) -> Value {
+/// `y + size sin(3 x)`.
+fn wave(b: &mut Builder, x: Value, y: Value, size: f64) -> Value {
     let wave = b.mul_scalar(x, 3.0);
     let wave = b.unary(Unary::Sin, wave);
-    let wave = b.mul_scalar(wave, 0.1);
+    let wave = b.mul_scalar(wave, size);
     b.add(y, wave)
 }
 
