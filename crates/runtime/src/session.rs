@@ -170,7 +170,7 @@ pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Sessi
             if needed > free {
                 return Err(CompileError::NoRoom { needed, free });
             }
-            Engine::Cpu(CpuExecutor::new(plan, Cpu::with_level(machine.threads, machine.level))?)
+            Engine::Cpu(Box::new(CpuExecutor::new(plan, Cpu::with_level(machine.threads, machine.level))?))
         }
         Compiler::Cuda(backend, arithmetic) => {
             Engine::Cuda(Box::new(CudaExecutor::new(plan, &backend)?), arithmetic)
@@ -187,7 +187,7 @@ pub struct NodeTime {
 }
 
 enum Engine {
-    Cpu(CpuExecutor),
+    Cpu(Box<CpuExecutor>),
     Cuda(Box<CudaExecutor>, Arithmetic),
 }
 

@@ -8,8 +8,11 @@
 pub mod bench_data;
 pub mod case;
 pub mod engine;
+pub mod objective;
 pub mod op;
 pub mod report;
+pub mod sampler;
+pub mod schedule;
 pub mod train;
 pub mod unet2d;
 

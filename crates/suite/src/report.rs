@@ -17,6 +17,11 @@ pub enum Class {
     Loss,
     GradientNorm,
     TrainedParameters,
+    Schedule,
+    Trajectory,
+    /// The end of a trajectory that was computed in f64 on both sides.
+    ExactEnd,
+    Objective,
 }
 
 impl Class {
@@ -29,6 +34,10 @@ impl Class {
             Class::Loss => 1e-4,
             Class::GradientNorm => 1e-3,
             Class::TrainedParameters => 1e-3,
+            Class::Schedule => 1e-6,
+            Class::Trajectory => 2e-5,
+            Class::ExactEnd => 1e-6,
+            Class::Objective => 1e-6,
         }
     }
 
@@ -41,6 +50,10 @@ impl Class {
             Class::Loss => "training loss",
             Class::GradientNorm => "gradient norm",
             Class::TrainedParameters => "trained parameters",
+            Class::Schedule => "schedule",
+            Class::Trajectory => "trajectory",
+            Class::ExactEnd => "exact end",
+            Class::Objective => "objective",
         }
     }
 }
