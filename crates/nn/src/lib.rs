@@ -8,8 +8,10 @@ mod error;
 pub mod init;
 pub mod layers;
 pub mod models;
+pub mod precondition;
 pub mod weights;
 
 pub use error::{Error, Misfit};
-pub use init::{Init, Param};
+pub use init::{Init, Law, Param};
+pub use precondition::Precondition;
 pub use weights::Weights;

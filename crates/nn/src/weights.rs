@@ -2,7 +2,7 @@
 //! `diffusion_pytorch_model.safetensors`.
 //!
 //! Files have PyTorch's layout and graphs have ours; only convolution weights differ (`[K, C, ky, kx]`
-//! against `[K, ky, kx, C]`), and they change here, on the way in and out. Reading checks every name
+//! against `[K, ky, kx, C]`, and so in 3-D), and they change here, on the way in and out. Reading checks every name
 //! and shape and reports all that is wrong at once.
 
 use crate::error::{Error, Misfit};
@@ -85,6 +85,7 @@ fn present_name(name: String) -> String {
 fn torch_shape(ours: Shape) -> Shape {
     match *ours {
         [k, y, x, c] => Shape::from([k, c, y, x]),
+        [k, z, y, x, c] => Shape::from([k, c, z, y, x]),
         _ => ours,
     }
 }

@@ -38,7 +38,9 @@ impl Engine {
         match self {
             // Networks take it seconds, so it runs each once.
             Engine::Reference => kind == "op",
-            Engine::Fused | Engine::CpuPlain | Engine::Cpu => matches!(kind, "op" | "unet2d" | "train"),
+            Engine::Fused | Engine::CpuPlain | Engine::Cpu => {
+                matches!(kind, "op" | "unet2d" | "network" | "train")
+            }
         }
     }
 

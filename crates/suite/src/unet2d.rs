@@ -7,7 +7,8 @@ use crate::engine::{Engine, Session};
 use crate::report::{Checks, Class, relative_error};
 use clearshot_graph::grad::grad;
 use clearshot_graph::{Builder, Type, Value};
-use clearshot_nn::models::unet2d::{Extras, UNet2D, UNet2DConfig};
+use clearshot_nn::models::Network;
+use clearshot_nn::models::unet2d::{Extras, UNet2DConfig};
 use clearshot_nn::{Weights, weights};
 use clearshot_tensor::{DType, Tensor};
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ pub(crate) fn config(case: &Case) -> Result<UNet2DConfig> {
 }
 
 /// The case's parameters under `prefix`, checked against the network's.
-pub(crate) fn parameters(case: &Case, prefix: &str, network: &UNet2D) -> Result<Weights> {
+pub(crate) fn parameters(case: &Case, prefix: &str, network: &dyn Network) -> Result<Weights> {
     let tensors = case.tensors_of(prefix).map(|(name, t)| (name.to_string(), t.clone())).collect();
     Ok(weights::from_torch(tensors, &network.parameters()?)?)
 }
@@ -87,14 +88,14 @@ fn class_input(class: &Tensor) -> Tensor {
 }
 
 /// The states that an optimiser would change, by name.
-pub(crate) fn trained_states(network: &UNet2D, b: &Builder) -> Result<Vec<(String, Value)>> {
+pub(crate) fn trained_states(network: &dyn Network, b: &Builder) -> Result<Vec<(String, Value)>> {
     let fixed: Vec<String> =
         network.parameters()?.into_iter().filter(|p| !p.trainable).map(|p| p.name).collect();
     let states = b.graph().states().filter(|(n, ..)| !fixed.iter().any(|f| f == n));
     Ok(states.map(|(n, _, v)| (n.to_string(), v)).collect())
 }
 
-fn compare_gradients<'a>(
+pub(crate) fn compare_gradients<'a>(
     case: &Case,
     session: &dyn Session,
     trained: impl Iterator<Item = &'a str>,
