@@ -331,7 +331,7 @@ pub fn attention(s: &mut Scope<'_>, x: Value, style: &AttentionStyle) -> Value {
         Some(groups) => group_norm(&mut s.at("group_norm"), x, groups, style.eps),
         None => x,
     };
-    let h = s.b.reshape(h, [n, shape[1] * shape[2], c]);
+    let h = s.b.reshape(h, [n, shape.len() / (n * c).max(1), c]);
     let q = linear(&mut s.at("to_q"), h, inner);
     let k = linear(&mut s.at("to_k"), h, inner);
     let v = linear(&mut s.at("to_v"), h, inner);

@@ -4,6 +4,7 @@
 //! description, which adds its nodes to a [`clearshot_graph::Builder`]. Parameters are graph states
 //! whose names are the contract with those files. Nothing here computes: a backend runs the graph.
 
+pub mod acquisition;
 mod error;
 pub mod init;
 pub mod layers;

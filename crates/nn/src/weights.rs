@@ -7,6 +7,7 @@
 
 use crate::error::{Error, Misfit};
 use crate::init::Param;
+use crate::models::dynunet;
 use crate::models::unet2d::UNet2DConfig;
 use clearshot_tensor::store::{Store, write_whole};
 use clearshot_tensor::{Shape, Tensor};
@@ -60,8 +61,11 @@ pub fn save(folder: &Path, config: &UNet2DConfig, weights: &Weights) -> Result<(
 /// # Errors
 /// Names every tensor that is missing, not the network's, or of another shape.
 pub fn from_torch(tensors: BTreeMap<String, Tensor>, params: &[Param]) -> Result<Weights, Error> {
-    let tensors: BTreeMap<String, Tensor> =
-        tensors.into_iter().map(|(name, t)| (present_name(name), t)).collect();
+    let tensors: BTreeMap<String, Tensor> = tensors
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with(dynunet::ALIASES))
+        .map(|(name, t)| (present_name(name), t))
+        .collect();
     check(&tensors, params)?;
     Ok(tensors.into_iter().map(|(name, t)| (name, t.to_f32().channels_last())).collect())
 }

@@ -73,10 +73,9 @@ impl Embedding {
             // The last frequency of DDPM++ is the smallest; ADM stops one short of it.
             s.b.sinusoidal_embedding(noise, self.noise, !song, if song { 1.0 } else { 0.0 }, PERIOD)
         };
-        if song {
-            if let Some(labels) = self.labels(s, given, layer) {
-                h = s.b.add(h, labels);
-            }
+        if let (true, Some(labels)) = (song, given.get("labels")) {
+            let labels = self.labels(s, labels, layer);
+            h = s.b.add(h, labels);
         }
         if self.augment > 0 {
             let layer = Layer { bias: false, law: if song { law } else { Law::Zero } };
@@ -92,29 +91,23 @@ impl Embedding {
         let h = layers::linear_by(&mut s.at("map_layer0"), h, self.width, layer);
         let h = s.b.silu(h);
         let mut h = layers::linear_by(&mut s.at("map_layer1"), h, self.width, layer);
-        if !song {
-            let layer = Layer { bias: false, law: Law::Normal(1.0) };
-            if let Some(labels) = self.labels(s, given, layer) {
-                h = s.b.add(h, labels);
-            }
+        if let (false, Some(labels)) = (song, given.get("labels")) {
+            let labels = self.labels(s, labels, Layer { bias: false, law: Law::Normal(1.0) });
+            h = s.b.add(h, labels);
         }
         s.b.silu(h)
     }
 
     /// What labels add: in DDPM++ to the level's code, in ADM to the embedding.
-    fn labels(&self, s: &mut Scope<'_>, given: &Given, layer: Layer) -> Option<Value> {
-        if self.labels == 0 {
-            return None;
-        }
-        let labels = given.need("labels");
+    fn labels(&self, s: &mut Scope<'_>, labels: Value, layer: Layer) -> Value {
         let mut s = s.at("map_label");
-        Some(match self.kind {
+        match self.kind {
             Family::Song => {
                 let scaled = s.b.mul_scalar(labels, (self.labels as f64).sqrt());
                 layers::linear_by(&mut s, scaled, self.noise, layer)
             }
             Family::Dhariwal => layers::linear_by(&mut s, labels, self.width, layer),
-        })
+        }
     }
 }
 

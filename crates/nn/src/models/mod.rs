@@ -7,28 +7,38 @@
 pub mod config;
 pub mod dynunet;
 pub mod edm;
+pub mod growing;
+pub mod multiscale;
+pub mod named;
 pub mod network;
+pub mod preconditioned;
 pub mod rosinality;
+mod told;
 pub mod unet2d;
 pub mod unet2d_condition;
 
 pub use network::{Given, Network, Port};
+pub use preconditioned::Preconditioned;
 
 use crate::Error;
 use dynunet::DynUNetConfig;
 use edm::EdmConfig;
+use growing::GrowingConfig;
+use multiscale::MultiScaleConfig;
 use rosinality::RosinalityConfig;
 use serde_json::{Map, Value as Json};
 use unet2d::UNet2DConfig;
 use unet2d_condition::UNet2DConditionConfig;
+
+/// The network that a configuration means, or what is wrong with it.
+pub type Read = fn(Map<String, Json>) -> Result<Box<dyn Network>, Error>;
 
 /// A kind of network.
 pub struct Architecture {
     /// What `_class_name` in a configuration says.
     pub name: &'static str,
     pub about: &'static str,
-    /// The network that a configuration means.
-    pub read: fn(Map<String, Json>) -> Result<Box<dyn Network>, Error>,
+    pub read: Read,
 }
 
 /// Every kind of network.
@@ -57,6 +67,16 @@ pub const ARCHITECTURES: &[Architecture] = &[
         name: "DynUNet",
         about: "MONAI's DynUNet in 2-D and 3-D",
         read: |map| Ok(Box::new(DynUNetConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "MultiScale",
+        about: "one set of weights over a pyramid, in 2-D and 3-D, with vector conditioning",
+        read: |map| Ok(Box::new(MultiScaleConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "Growing",
+        about: "a network that grows from resolution to resolution, blended in, with vector conditioning",
+        read: |map| Ok(Box::new(GrowingConfig::from_map(map)?.resolve()?)),
     },
 ];
 

@@ -128,13 +128,22 @@ pub trait Network: fmt::Debug {
         vec![(1.0, self.add(s, given))]
     }
 
-    /// Adds the network to `b`. What does not fit the network becomes the builder's error.
+    /// Adds the network to `b`, and its parameters to the states, those included that only training reads.
+    /// What does not fit the network becomes the builder's error.
     #[track_caller]
     fn build_on(&self, b: &mut Builder, given: &Given) -> Value {
-        if let Err(reason) = check(self, b, given) {
-            return b.refuse("network", reason);
+        let params = match check(self, b, given) {
+            Ok(()) => self.parameters().map_err(|e| e.to_string()),
+            Err(reason) => Err(reason),
+        };
+        match params {
+            Ok(params) => {
+                let y = self.add(&mut Scope::new(b, &mut vec![]), given);
+                params.iter().for_each(|p| _ = b.param(&p.name, p.shape));
+                y
+            }
+            Err(reason) => b.refuse("network", reason),
         }
-        self.add(&mut Scope::new(b, &mut vec![]), given)
     }
 
     /// Every parameter, in the order in which the network uses them.
@@ -158,10 +167,6 @@ pub trait Network: fmt::Debug {
         let mut b = Builder::new();
         let given = declare(self, &mut b, batch, size, false);
         let y = self.build_on(&mut b, &given);
-        // Parameters of training alone, so that a network's weights are those of all its graphs.
-        for p in self.parameters()? {
-            b.state(&p.name, Type::f32(p.shape), StateInit::Given);
-        }
         b.output("y", y);
         Ok(b.finish()?)
     }

@@ -42,6 +42,7 @@ pub struct DynUNetConfig {
     pub upsample_kernel_size: Vec<OneOrEach<usize>>,
     pub filters: Option<Vec<usize>>,
     pub dropout: Option<f64>,
+    /// Instance norm has parameters unless `affine` is false.
     pub norm_name: Named,
     pub act_name: Named,
     pub deep_supervision: bool,
