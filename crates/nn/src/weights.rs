@@ -7,8 +7,8 @@
 
 use crate::error::{Error, Misfit};
 use crate::init::Param;
-use crate::models::dynunet;
 use crate::models::unet2d::UNet2DConfig;
+use crate::models::{self, Network, dynunet};
 use clearshot_tensor::store::{Store, write_whole};
 use clearshot_tensor::{Shape, Tensor};
 use std::collections::BTreeMap;
@@ -37,14 +37,38 @@ pub fn load(folder: &Path) -> Result<(UNet2DConfig, Weights), Error> {
     Ok((config, from_torch(store.tensors, &params)?))
 }
 
+/// As [`load`] for any architecture: the one that `_class_name` in the configuration says.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_network(folder: &Path) -> Result<(Box<dyn Network>, Weights), Error> {
+    let path = folder.join(CONFIG_FILE);
+    let text = std::fs::read_to_string(&path).map_err(|source| Error::Io { path, source })?;
+    let network = models::read(&text)?;
+    let store = Store::read(&folder.join(WEIGHTS_FILE))?;
+    let weights = from_torch(store.tensors, &network.parameters()?)?;
+    Ok((network, weights))
+}
+
+/// Writes the folder of a network of any architecture; the configuration is the text of a `config.json`.
+///
+/// # Errors
+/// If there is no such network, the weights are not its, or the folder cannot be written.
+pub fn save_network(folder: &Path, config: &str, weights: &Weights) -> Result<(), Error> {
+    write(folder, config, weights, &models::read(config)?.parameters()?)
+}
+
 /// Writes a network's folder, which diffusers can load.
 ///
 /// # Errors
 /// If the weights are not those of the configuration, or the folder cannot be written.
 pub fn save(folder: &Path, config: &UNet2DConfig, weights: &Weights) -> Result<(), Error> {
-    let params = config.resolve()?.parameters()?;
+    write(folder, &config.to_json(), weights, &config.resolve()?.parameters()?)
+}
+
+fn write(folder: &Path, config: &str, weights: &Weights, params: &[Param]) -> Result<(), Error> {
     let tensors: Weights = weights.iter().map(|(name, t)| (name.clone(), t.channels_second())).collect();
-    check(&tensors, &params)?;
+    check(&tensors, params)?;
     let metadata = BTreeMap::from([("format".into(), "pt".into())]);
     let io = |path: &Path| {
         let path = path.to_owned();
@@ -53,7 +77,7 @@ pub fn save(folder: &Path, config: &UNet2DConfig, weights: &Weights) -> Result<(
     std::fs::create_dir_all(folder).map_err(io(folder))?;
     Store { tensors, metadata }.write(&folder.join(WEIGHTS_FILE))?;
     let path = folder.join(CONFIG_FILE);
-    write_whole(&path, config.to_json().as_bytes()).map_err(io(&path))
+    write_whole(&path, config.as_bytes()).map_err(io(&path))
 }
 
 /// A network's weights from tensors in PyTorch's layout, of any float type.

@@ -487,3 +487,22 @@ fn a_fresh_adm_leaves_only_the_skip() {
     let y = output(&graph, &values);
     assert!(y.data.iter().zip(&values["x"].data).all(|(y, x)| (y - 0.5 * x).abs() < 1e-12));
 }
+
+#[test]
+fn folders_of_every_architecture_come_back_as_they_were() {
+    let folder = std::env::temp_dir().join(format!("clearshot-nn-networks-{}", std::process::id()));
+    for (name, config, _) in all() {
+        let params = network(name, config.clone()).parameters().unwrap();
+        let held = random_weights(&params);
+        let mut config = config;
+        config["_class_name"] = json!(name);
+        weights::save_network(&folder, &config.to_string(), &held).unwrap();
+        let (read, again) = weights::load_network(&folder).unwrap();
+        assert_eq!((read.parameters().unwrap().len(), again == held), (params.len(), true), "{name}");
+        let mut few = held;
+        few.pop_first();
+        let refused = weights::save_network(&folder, &config.to_string(), &few);
+        assert!(matches!(refused, Err(Error::Weights(_))), "{name}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
