@@ -114,28 +114,18 @@ fn attention(s: &mut Scope<'_>, x: Value, heads: usize, style: &Style) -> Value 
     let (n, c) = (shape[0], shape.channels());
     let pixels = shape.len() / (n * c).max(1);
     let h = norm(&mut s.at("norm2"), x, style.eps);
-    let parts = queries_keys_values(&mut s.at("qkv"), h, style.attention());
-    let [q, k, v] = parts.map(|part| s.b.reshape(part, [n, pixels, c]));
+    let h = conv(&mut s.at("qkv"), h, 3 * c, 1, style.attention());
+    // Query, key and value of a channel lie side by side.
+    let h = s.b.reshape(h, [n, pixels, c, 3]);
+    let [q, k, v] = [0, 1, 2].map(|i| {
+        let part = s.b.slice(h, 3, i, 1);
+        s.b.reshape(part, [n, pixels, c])
+    });
     let h = s.b.attention(q, k, v, heads, None);
     let h = s.b.reshape(h, shape);
     let h = conv(&mut s.at("proj"), h, c, 1, style.quiet());
     let h = s.b.add(h, x);
     s.b.mul_scalar(h, style.skip_scale)
-}
-
-/// One layer whose results for query, key and value of a channel lie side by side. It is the layer's weights
-/// that are taken apart here, which are few, and not its results.
-fn queries_keys_values(s: &mut Scope<'_>, x: Value, layer: Layer) -> [Value; 3] {
-    let c = s.b.channels(x);
-    let [weight, bias] = layer.law.init(c, 3 * c);
-    let weight = s.param("weight", [3 * c, 1, 1, c], weight);
-    let bias = s.param("bias", [3 * c], bias);
-    let (weight, bias) = (s.b.reshape(weight, [c, 3, c]), s.b.reshape(bias, [c, 3]));
-    [0, 1, 2].map(|i| {
-        let (weight, bias) = (s.b.slice(weight, 1, i, 1), s.b.slice(bias, 1, i, 1));
-        let (weight, bias) = (s.b.reshape(weight, [c, 1, 1, c]), s.b.reshape(bias, [c]));
-        s.b.conv(x, weight, Some(bias), Geometry::new(2, 1, 0))
-    })
 }
 
 /// The low-pass filter in front of halving and behind doubling, of an even number of taps. It is part of the
