@@ -6,7 +6,7 @@
 //! and shape and reports all that is wrong at once.
 
 use crate::error::{Error, Misfit};
-use crate::init::Param;
+use crate::init::{Init, Param};
 use crate::models::unet2d::UNet2DConfig;
 use crate::models::{self, Network, dynunet};
 use clearshot_tensor::store::{Store, write_whole};
@@ -129,7 +129,22 @@ fn check(tensors: &BTreeMap<String, Tensor>, params: &[Param]) -> Result<(), Err
             Some(_) => {}
         }
     }
+    for p in params {
+        let held = tensors.get(&p.name).filter(|t| t.shape() == torch_shape(p.shape));
+        if held.is_some_and(|t| contradicts(t, p)) {
+            misfit.contradicting.push(p.name.clone());
+        }
+    }
     let extra = tensors.iter().filter(|(name, _)| !expected.contains_key(name.as_str()));
     misfit.extra.extend(extra.map(|(name, t)| (name.clone(), t.shape())));
     if misfit.is_empty() { Ok(()) } else { Err(Error::Weights(Box::new(misfit))) }
+}
+
+/// Whether a file's filter is another than the configuration's, which is the one that is computed with. Both are
+/// symmetric, so the layouts are one.
+fn contradicts(held: &Tensor, param: &Param) -> bool {
+    let Init::Filter(_) = param.init else { return false };
+    let (held, own) = (held.to_f64(), param.initial(0).to_f64());
+    // NaN is no agreement.
+    !held.iter().zip(own).all(|(a, b)| (a - b).abs() < 1e-3)
 }

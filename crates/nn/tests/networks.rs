@@ -5,7 +5,12 @@ use clearshot_graph::reference::{Precision, run};
 use clearshot_graph::train::Training;
 use clearshot_graph::{Array, Builder, Graph, Type};
 use clearshot_nn::init::example;
-use clearshot_nn::models::growing::grow;
+use clearshot_nn::models::dynunet::DynUNetConfig;
+use clearshot_nn::models::edm::EdmConfig;
+use clearshot_nn::models::growing::{GrowingConfig, grow};
+use clearshot_nn::models::multiscale::MultiScaleConfig;
+use clearshot_nn::models::rosinality::RosinalityConfig;
+use clearshot_nn::models::unet2d_condition::UNet2DConditionConfig;
 use clearshot_nn::models::{ARCHITECTURES, Given, Network, Preconditioned, architecture, read};
 use clearshot_nn::{Error, Param, Precondition, Weights, acquisition, weights};
 use clearshot_tensor::noise::Key;
@@ -473,6 +478,107 @@ fn second_names_of_parameters_are_dropped() {
     assert_eq!(first.shape(), Shape::from([4, 1, 3, 3, 3]), "PyTorch's layout");
     tensors.insert("skip_layers.downsample.conv1.conv.weight".into(), first);
     assert_eq!(weights::from_torch(tensors, &params).unwrap(), held);
+}
+
+/// A file whose filter is not the configuration's would be computed with another one.
+#[test]
+fn filters_that_contradict_the_configuration_are_refused() {
+    let (name, config, _) = all().into_iter().find(|(n, ..)| *n == EDM).unwrap();
+    let params = network(name, config).parameters().unwrap();
+    let mut tensors: BTreeMap<String, Tensor> =
+        random_weights(&params).into_iter().map(|(n, t)| (n, t.channels_second())).collect();
+    assert!(weights::from_torch(tensors.clone(), &params).is_ok());
+    let filter = "model.enc.4x4_down.conv0.resample_filter";
+    tensors.insert(filter.into(), Tensor::full([1, 1, 4, 4], 1.0 / 16.0));
+    let text = weights::from_torch(tensors, &params).unwrap_err().to_string();
+    assert!(text.contains(filter) && text.contains("not what the configuration says"), "{text}");
+}
+
+/// With dropout, training takes a key and follows it; inference drops nothing.
+#[test]
+fn dropout_follows_its_key() {
+    for (name, config, size) in all() {
+        if [MULTI_SCALE, GROWING].contains(&name) {
+            continue;
+        }
+        let mut dropping = config.clone();
+        dropping["dropout"] = json!(0.3);
+        let (plain, dropping) = (network(name, config), network(name, dropping));
+        assert!(dropping.drops() && !plain.drops(), "{name}");
+        let weights = arrays(&random_weights(&plain.parameters().unwrap()));
+        let loss = |network: &dyn Network, step: f64| {
+            let graph = network.training(2, &size, &Training::default()).unwrap();
+            assert_eq!(graph.inputs().any(|(n, _)| n == "key"), network.drops(), "{name}");
+            let mut values = inputs(&graph, 5);
+            values.extend(weights.clone());
+            values.insert("key".into(), Array::new([4], vec![1.0, 2.0, step, 0.0]));
+            run(&graph, &mut values, Precision::F64).unwrap()["loss"].data[0]
+        };
+        assert_eq!(loss(&*dropping, 1.0), loss(&*dropping, 1.0), "{name}");
+        assert_ne!(loss(&*dropping, 1.0), loss(&*dropping, 2.0), "{name}");
+        assert_ne!(loss(&*dropping, 1.0), loss(&*plain, 1.0), "{name}");
+        let [a, b] = [&plain, &dropping].map(|network| {
+            let graph = network.inference(2, &size).unwrap();
+            let mut values = inputs(&graph, 5);
+            values.extend(weights.clone());
+            output(&graph, &values).data
+        });
+        assert!(a == b, "{name}: inference drops nothing");
+    }
+}
+
+/// Whatever stands in a configuration, reading it ends in a network or in an error.
+#[test]
+fn configurations_of_nonsense_never_panic() {
+    let strange = [
+        json!(0),
+        json!(-1),
+        json!(1),
+        json!(3),
+        json!(65_536),
+        json!(u64::MAX),
+        json!(1e300),
+        json!(0.5),
+        json!(true),
+        json!(null),
+        json!("skip"),
+        json!("projection"),
+        json!([]),
+        json!([0]),
+        json!([1, 65_536]),
+        json!([[2, 2], 1, 3]),
+        json!({"a": 1}),
+    ];
+    let defaults = [
+        (CONDITION, serde_json::to_value(UNet2DConditionConfig::default())),
+        (ROSINALITY, serde_json::to_value(RosinalityConfig::default())),
+        (EDM, serde_json::to_value(EdmConfig::default())),
+        (EDM, serde_json::to_value(EdmConfig::ncsnpp())),
+        (DYNUNET, serde_json::to_value(DynUNetConfig::default())),
+        (MULTI_SCALE, serde_json::to_value(MultiScaleConfig::default())),
+        (GROWING, serde_json::to_value(GrowingConfig::default())),
+    ];
+    let (mut taken, mut refused) = (0, 0);
+    for (name, default) in defaults {
+        let default = default.unwrap();
+        for key in default.as_object().unwrap().keys() {
+            for value in &strange {
+                let mut config = default.clone();
+                config[key] = value.clone();
+                match resolved(name, config).and_then(|network| network.parameters()) {
+                    Ok(params) => {
+                        assert!(!params.is_empty());
+                        taken += 1;
+                    }
+                    Err(e) => {
+                        assert!(!e.to_string().is_empty());
+                        refused += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(taken > 200 && refused > 800, "{taken} taken, {refused} refused");
 }
 
 /// What the authors' networks give before anything is trained: ADM's last layers are zero.

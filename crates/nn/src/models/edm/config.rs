@@ -123,6 +123,9 @@ impl EdmConfig {
         let model_channels = count("model_channels", or(self.model_channels, 128, 192), MOST_CHANNELS)?;
         let channel_mult = lists(&self.channel_mult, &[1, 2, 2, 2], &[1, 2, 3, 4]);
         counts("channel_mult", &channel_mult, MOST_LEVELS, MOST_CHANNELS)?;
+        for mult in &channel_mult {
+            count("channel_mult", model_channels * mult, MOST_CHANNELS)?;
+        }
         let attn_resolutions = lists(&self.attn_resolutions, &[16], &[32, 16, 8]);
         let levels = channel_mult.len();
         let resolution = count("img_resolution", self.img_resolution, 1 << 20)?;
