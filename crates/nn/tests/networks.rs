@@ -463,7 +463,11 @@ fn any_network_with_a_time_becomes_a_denoiser() {
         assert!((y.data[i] - want).abs() < 1e-9, "{} {want}", y.data[i]);
     }
     let no_time = network(DYNUNET, json!({}));
-    assert!(Preconditioned::new(no_time, edm).is_none());
+    let text = Preconditioned::new(no_time, edm).unwrap_err().to_string();
+    assert!(text.contains("told a time"), "{text}");
+    let wider = network(MULTI_SCALE, json!({"in_channels": 1, "out_channels": 2}));
+    let text = Preconditioned::new(wider, edm).unwrap_err().to_string();
+    assert!(text.contains("from 1 to 2 channels"), "{text}");
 }
 
 /// MONAI's files have a second name for everything.
@@ -478,6 +482,31 @@ fn second_names_of_parameters_are_dropped() {
     assert_eq!(first.shape(), Shape::from([4, 1, 3, 3, 3]), "PyTorch's layout");
     tensors.insert("skip_layers.downsample.conv1.conv.weight".into(), first);
     assert_eq!(weights::from_torch(tensors, &params).unwrap(), held);
+}
+
+/// Channels beside the image: zeros there leave the network that has no such channels.
+#[test]
+fn a_condition_of_zeros_is_no_condition() {
+    let edm = |channels: usize| {
+        let config = json!({"model_type": "SongUNet", "model_channels": 8, "channel_mult": [1, 1],
+            "num_blocks": 1, "img_resolution": 8, "dropout": 0.0, "img_channels": 2,
+            "condition_channels": channels});
+        network(EDM, config)
+    };
+    let (with, without) = (edm(1), edm(0));
+    let weights = random_weights(&with.parameters().unwrap());
+    let graph = with.inference(1, &[4, 6]).unwrap();
+    let mut values = inputs(&graph, 5);
+    values.extend(arrays(&weights));
+    let shown = output(&graph, &values);
+    values.insert("condition".into(), Array::zeros([1, 4, 6, 1]));
+    let hidden = output(&graph, &values);
+    assert!(shown.data.iter().zip(&hidden.data).any(|(a, b)| (a - b).abs() > 1e-4), "the condition acts");
+    let first = values["model.enc.8x8_conv.weight"].clone();
+    let cut = Array::from_fn([8, 3, 3, 2], |i| first.get(i));
+    values.insert("model.enc.8x8_conv.weight".into(), cut);
+    let plain = output(&without.inference(1, &[4, 6]).unwrap(), &values);
+    assert!(plain.data.iter().zip(&hidden.data).all(|(a, b)| (a - b).abs() < 1e-12));
 }
 
 /// A file whose filter is not the configuration's would be computed with another one.

@@ -2,7 +2,9 @@
 //! for any number of threads.
 
 use clearshot_graph::grad::grad;
+use clearshot_graph::train::Training;
 use clearshot_graph::{Builder, Graph, Type};
+use clearshot_nn::acquisition::{self, Acquisition, DOMAINS};
 use clearshot_nn::init::example;
 use clearshot_nn::models::{Network, read};
 use clearshot_nn::weights;
@@ -10,6 +12,7 @@ use clearshot_runtime::{Device, Options, compile};
 use clearshot_suite::engine::{Engine, Session};
 use clearshot_suite::report::{Class, relative_error};
 use clearshot_tensor::Tensor;
+use clearshot_tensor::noise::Key;
 use std::collections::BTreeMap;
 
 /// Configurations and sizes.
@@ -142,4 +145,49 @@ fn threads_change_nothing_and_a_batch_only_rounding() {
             }
         }
     }
+}
+
+/// Trained where the answer depends on how an image was taken, a network uses the vector that says so: given
+/// another image's, it is worse.
+#[test]
+fn a_shuffled_vector_raises_the_loss() {
+    const BATCH: usize = 8;
+    let config = r#"{"_class_name": "MultiScale", "in_channels": 1, "scales": 2, "channels": 16, "blocks": 1,
+        "vector_dim": 7}"#;
+    let network = read(config).unwrap();
+    let graph = network.training(BATCH, &[8, 8], &Training::default()).unwrap();
+    let mut session = compile(graph, &Device::cpu(Some(2)), &Options::default()).unwrap();
+    for (name, value) in &weights::initial(&network.parameters().unwrap(), 4) {
+        session.set(name, value).unwrap();
+    }
+    session.set("t", &Tensor::zeros([BATCH])).unwrap();
+    // The image times 1, -1, 2 or -2, as the domain has it.
+    let gains = [1.0f32, -1.0, 2.0, -2.0];
+    let taken = |i: usize| Acquisition {
+        domain: DOMAINS[i % DOMAINS.len()],
+        scale: 300.0,
+        read_noise: 2.0,
+        background: 1.0,
+    };
+    let vectors: Vec<f32> = (0..BATCH).flat_map(|i| taken(i).encode().unwrap().map(|v| v as f32)).collect();
+    let give = |session: &mut clearshot_runtime::Session, step: u32, shift: usize, rate: f32| -> f64 {
+        let mut x = vec![0.0; BATCH * 64];
+        Key { seed: 1, step, stream: 0 }.fill_normal(0, &mut x);
+        let target = x.iter().enumerate().map(|(i, v)| v * gains[i / 64 % gains.len()]).collect();
+        let mut shuffled = vectors.clone();
+        shuffled.rotate_left(shift * acquisition::WIDTH);
+        session.set("x", &Tensor::f32([BATCH, 8, 8, 1], x)).unwrap();
+        session.set("target", &Tensor::f32([BATCH, 8, 8, 1], target)).unwrap();
+        session.set("vector", &Tensor::f32([BATCH, acquisition::WIDTH], shuffled)).unwrap();
+        session.set("rate", &Tensor::scalar(rate)).unwrap();
+        session.run().unwrap();
+        session.get("loss").unwrap().to_f64()[0]
+    };
+    let first = give(&mut session, 0, 0, 3e-3);
+    for step in 1..150 {
+        give(&mut session, step, 0, 3e-3);
+    }
+    let (right, wrong) = (give(&mut session, 1000, 0, 0.0), give(&mut session, 1000, 1, 0.0));
+    assert!(right < 0.3 * first, "trained: {first} to {right}");
+    assert!(wrong > 3.0 * right, "with its own vector {right}, with another's {wrong}");
 }

@@ -3,7 +3,9 @@
 //! A network with more channels in than out is conditioned by concatenation: the noisy image has as many
 //! channels as the output, and the others come by the input `condition`, clean and not scaled.
 
+use crate::Error;
 use crate::layers::Scope;
+use crate::models::config::unsupported;
 use crate::models::network::{Given, Network, Port};
 use crate::precondition::Precondition;
 use clearshot_graph::{Type, Value};
@@ -16,13 +18,22 @@ pub struct Preconditioned {
 }
 
 impl Preconditioned {
-    /// None where the network is not told a time, or gives more channels than it takes.
-    pub fn new(network: Box<dyn Network>, precondition: Precondition) -> Option<Preconditioned> {
-        let sizes: Vec<usize> =
-            [1].into_iter().chain(network.example_size()).chain([network.in_channels()]).collect();
-        let timed = network.ports(Shape::new(&sizes)).iter().any(|p| p.name == "t");
-        let fits = network.out_channels() <= network.in_channels();
-        (timed && fits).then_some(Preconditioned { network, precondition })
+    /// # Errors
+    /// If the network is not told a time, or gives more channels than it takes.
+    pub fn new(network: Box<dyn Network>, precondition: Precondition) -> Result<Preconditioned, Error> {
+        let (from, to) = (network.in_channels(), network.out_channels());
+        let sizes: Vec<usize> = [1].into_iter().chain(network.example_size()).chain([from]).collect();
+        let ports = network.ports(Shape::new(&sizes));
+        if !ports.iter().any(|p| p.name == "t") {
+            let names: Vec<&str> = ports.iter().map(|p| p.name).collect();
+            let got = format!("one that is told [{}]", names.join(", "));
+            return Err(unsupported("network", got, "networks that are told a time, `t`"));
+        }
+        if to > from {
+            let got = format!("one from {from} to {to} channels");
+            return Err(unsupported("network", got, "networks that give no more channels than they take"));
+        }
+        Ok(Preconditioned { network, precondition })
     }
 
     /// Channels of the clean image beside the noisy one.
