@@ -2,7 +2,7 @@
 //! (`SongUNet`) and ADM of Dhariwal and Nichol (`DhariwalUNet`).
 //!
 //! All three are one list of layers: [`EdmConfig::resolve`] writes it down, the builder walks it. Their
-//! differences are a handful of choices that the blocks share ([`Style`]). Parameters have the names of the
+//! differences are a handful of choices that the blocks share (`Style`). Parameters have the names of the
 //! authors' files, which hold the nominal size of each level (`model.enc.16x16_block0`); images of other sizes
 //! are taken too. The output is the denoised image. `condition_channels` is ours: channels that stand beside
 //! the noisy image and are not noisy themselves, the input `condition`.
