@@ -1,13 +1,15 @@
-"""More cases: operations that the others leave out, and small networks that between them use every option of UNet2DModel.
+"""More cases: operations that the others leave out, small networks that between them use every option of UNet2DModel,
+and some options of UNet2DConditionModel and of MONAI's DynUNet that the others leave out.
 
     python make_more.py OUT_DIR
 
-Needs torch, diffusers and safetensors. The format is that of the other cases; `in.class` are classes.
+Needs torch, diffusers, monai and safetensors. The format is that of the other cases; `in.class` are classes.
 """
 import json, os, sys
 import torch
 import torch.nn.functional as F
-from diffusers import UNet2DModel
+from diffusers import UNet2DConditionModel, UNet2DModel
+from monai.networks.nets import DynUNet
 from safetensors.torch import save_file
 
 OUT = sys.argv[1]
@@ -64,6 +66,41 @@ def case(name, attention, channels=(8, 16), size=(8, 12), classes=None, **option
     save("unet2d", name, dict(config=config), out)
 
 
+def network(name, family, m, config, ins, call):
+    """A network by its authors' code; inputs by their names here."""
+    for p in m.parameters():
+        if p.dim() == 1 and p.requires_grad:
+            p.data.add_(0.1 * rn(*p.shape))
+    ins["x"].requires_grad_(True)
+    y = call(**ins)
+    g = rn(*y.shape)
+    y.backward(g)
+    out = {"in." + k: v.float() for k, v in ins.items()} | {"out.y": y, "gout.y": g, "gin.x": ins["x"].grad}
+    for k, p in m.named_parameters():
+        out["param." + k] = p
+        if p.requires_grad:
+            out["gparam." + k] = torch.zeros_like(p) if p.grad is None else p.grad
+    save("network", name, dict(family=family, config=json.loads(json.dumps(config))), out)
+
+
+def condition(name, ins, **options):
+    torch.manual_seed(6)
+    m = UNet2DConditionModel(in_channels=2, out_channels=1, norm_num_groups=4, **options)
+    config = {k: v for k, v in dict(m.config).items() if not k.startswith("_")}
+
+    def call(x, t, context, text_embeds=None, time_ids=None, time_cond=None, **more):
+        added = None if text_embeds is None else dict(text_embeds=text_embeds, time_ids=time_ids)
+        return m(x, t, context, class_labels=more.get("class"), timestep_cond=time_cond, added_cond_kwargs=added).sample
+
+    network(name, "diffusers.UNet2DConditionModel", m, config, ins, call)
+
+
+def dynunet(name, x, **config):
+    torch.manual_seed(6)
+    m = DynUNet(**config)
+    network(name, "monai.DynUNet", m, config, dict(x=x), lambda x: m(x))
+
+
 # Operations.
 for name, f, x in [
     ("relu", F.relu, rn(2, 3, 5, 6)), ("exp", torch.exp, rn(40)), ("log", torch.log, rn(40).abs() + 0.1),
@@ -107,3 +144,29 @@ case("option_class_table", (False, False), num_class_embeds=5, classes=torch.ten
 case("option_class_timestep", (False, False), class_embed_type="timestep", classes=torch.tensor([7.0, 250.0]))
 case("option_class_identity", (False, False), class_embed_type="identity", classes=rn(2, 32))
 case("option_one_level", (True,), (12,), (5, 7), attention_head_dim=3)
+
+# Networks that take more than a time, and volumes.
+condition(
+    "more_condition_vector", {"x": rn(2, 2, 9, 7), "t": torch.tensor([3.0, 411.0]), "context": rn(2, 3, 5), "class": rn(2, 6)},
+    block_out_channels=(8, 12), down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+    layers_per_block=(1, 2), cross_attention_dim=5, attention_head_dim=(2, 5), transformer_layers_per_block=(1, 2), only_cross_attention=(False, True),
+    use_linear_projection=True, class_embed_type="projection", projection_class_embeddings_input_dim=6, class_embeddings_concat=True,
+    resnet_time_scale_shift="scale_shift", mid_block_type="UNetMidBlock2D", downsample_padding=0, act_fn="gelu", conv_in_kernel=5, flip_sin_to_cos=False, freq_shift=1,
+)
+condition(
+    "more_condition_added",
+    {"x": rn(2, 2, 6, 8), "t": torch.tensor([0.4, 1.7]), "context": rn(2, 1, 9), "text_embeds": rn(2, 5), "time_ids": torch.randint(0, 64, (2, 6), generator=G).float(), "time_cond": rn(2, 7)},
+    block_out_channels=(8, 8), down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+    layers_per_block=1, cross_attention_dim=4, encoder_hid_dim=9, attention_head_dim=3, addition_embed_type="text_time", addition_time_embed_dim=4,
+    projection_class_embeddings_input_dim=29, time_cond_proj_dim=7, time_embedding_type="fourier", timestep_post_act="silu", time_embedding_act_fn="relu",
+    mid_block_scale_factor=1.4142135, center_input_sample=True, conv_out_kernel=1,
+)
+dynunet(
+    "more_dynunet_supervised", rn(2, 2, 24, 16), spatial_dims=2, in_channels=2, out_channels=2, kernel_size=[3, [5, 3], 3, 1], strides=[1, [3, 1], 2, [1, 2]],
+    upsample_kernel_size=[[3, 1], 2, [1, 2]], filters=[4, 6, 6, 8], norm_name=["GROUP", {"num_groups": 2}], act_name="swish", deep_supervision=True, deep_supr_num=2,
+)
+dynunet(
+    "more_dynunet_flat", rn(2, 2, 4, 12, 12), spatial_dims=3, in_channels=2, out_channels=1, kernel_size=[[1, 3, 3], [1, 3, 3], 3], strides=[1, [1, 2, 2], [1, 2, 2]],
+    upsample_kernel_size=[[1, 2, 2], [1, 2, 2]], filters=[4, 8, 8], norm_name=["INSTANCE", {"affine": False}], act_name=["leakyrelu", {"negative_slope": 0.2}],
+    res_block=True, trans_bias=True,
+)

@@ -7,7 +7,7 @@ use clearshot_graph::Graph;
 use clearshot_graph::train::Training;
 use clearshot_nn::Param;
 use clearshot_nn::init::example;
-use clearshot_nn::models::unet2d::{NETWORKS, UNet2DConfig, network};
+use clearshot_nn::models::{self, named};
 use clearshot_runtime::{Device, Options, Precision, Session};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -17,10 +17,11 @@ const SEED: u64 = 0;
 
 #[derive(Args, Clone)]
 pub struct NetworkArgs {
-    /// A benchmark network: heads8, base, small or tiny.
+    /// A network by name: heads8, base, small or tiny of the benchmarks, or condition, rosinality, ddpmpp,
+    /// ncsnpp, adm, dynunet2d, dynunet3d, multiscale, growing.
     #[arg(long, default_value = "small", conflicts_with = "config")]
     net: String,
-    /// A diffusers config.json of a UNet2DModel instead.
+    /// A config.json instead, of the architecture that its _class_name says (none: UNet2DModel).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Images at once.
@@ -88,30 +89,30 @@ impl NetworkArgs {
     /// # Errors
     /// If there is no such network, the configuration is refused, or the size does not suit it.
     pub fn build(&self) -> Result<Network> {
-        let (name, config) = self.configuration()?;
-        let model = config.resolve().with_context(|| name.clone())?;
+        let (name, model) = self.model()?;
         let (batch, size) = (self.batch as usize, self.size as usize);
         let params = model.parameters().with_context(|| name.clone())?;
+        let sizes = vec![size; model.dims()];
         let graph = if self.train {
-            model.training(batch, [size; 2], &Training::default())
+            model.training(batch, &sizes, &Training::default())
         } else {
-            model.inference(batch, [size; 2])
+            model.inference(batch, &sizes)
         };
         let graph = graph.with_context(|| name.clone())?;
         Ok(Network { name, batch, size, train: self.train, graph, params })
     }
 
-    fn configuration(&self) -> Result<(String, UNet2DConfig)> {
+    fn model(&self) -> Result<(String, Box<dyn models::Network>)> {
         let Some(path) = &self.config else {
-            let Some(config) = network(&self.net) else {
-                let known: Vec<&str> = NETWORKS.iter().map(|n| n.name).collect();
+            let Some(model) = named::named(&self.net) else {
+                let known: Vec<&str> = named::names().collect();
                 bail!("there is no network `{}`; there are {}, or give --config", self.net, known.join(", "));
             };
-            return Ok((self.net.clone(), config));
+            return Ok((self.net.clone(), model));
         };
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let config = UNet2DConfig::from_json(&text).with_context(|| path.display().to_string())?;
-        Ok((path.display().to_string(), config))
+        let model = models::read(&text).with_context(|| path.display().to_string())?;
+        Ok((path.display().to_string(), model))
     }
 
     /// # Errors

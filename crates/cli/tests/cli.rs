@@ -79,6 +79,24 @@ fn plans_and_budgets() {
 }
 
 #[test]
+fn every_architecture_has_a_name() {
+    for (net, layer) in [
+        ("condition", "transformer_blocks.0.attn2"),
+        ("rosinality", "down.7.attention"),
+        ("ncsnpp", "enc.32x32_aux_residual"),
+        ("adm", "map_layer0"),
+        ("dynunet3d", "bottleneck.conv1"),
+        ("multiscale", "scale_embedding"),
+        ("growing", "stages.3.down"),
+    ] {
+        let text = stdout(&["dump", "--net", net, "--size", "32", "--stage", "built"]);
+        assert!(text.contains(layer), "{net} has no {layer}");
+    }
+    let row = json(&["plan", "--net", "ddpmpp", "--size", "32", "--train", "--json"]);
+    assert!(row["planned_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
 fn graphs_and_plans_are_printed() {
     let built = stdout(&["dump", "--net", "tiny", "--size", "16", "--stage", "built"]);
     let fused = stdout(&["dump", "--net", "tiny", "--size", "16"]);
@@ -97,6 +115,9 @@ fn mistakes_are_named() {
     let typo = file("typo.json", r#"{"in_chanels": 1}"#);
     let text = complaint(&["plan", "--config", typo.to_str().unwrap()]);
     assert!(text.contains("in_chanels") && text.contains("in_channels"), "{text}");
+    let foreign = file("foreign.json", r#"{"_class_name": "Transformer2DModel"}"#);
+    let text = complaint(&["plan", "--config", foreign.to_str().unwrap()]);
+    assert!(text.contains("_class_name") && text.contains("DynUNet"), "{text}");
     let broken = file("broken.json", "{");
     assert!(complaint(&["plan", "--config", broken.to_str().unwrap()]).contains("broken.json"));
 }

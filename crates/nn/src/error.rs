@@ -50,6 +50,8 @@ pub struct Misfit {
     pub extra: Vec<(String, Shape)>,
     /// Name, expected shape and the shape that is there.
     pub misshapen: Vec<(String, Shape, Shape)>,
+    /// Names of constants that the configuration gives, and whose values are others.
+    pub contradicting: Vec<String>,
 }
 
 /// How many names of each kind are printed in full.
@@ -57,7 +59,8 @@ const SHOWN: usize = 5;
 
 impl Misfit {
     pub fn is_empty(&self) -> bool {
-        self.missing.is_empty() && self.extra.is_empty() && self.misshapen.is_empty()
+        let Misfit { missing, extra, misshapen, contradicting } = self;
+        missing.is_empty() && extra.is_empty() && misshapen.is_empty() && contradicting.is_empty()
     }
 }
 
@@ -75,6 +78,7 @@ impl fmt::Display for Misfit {
             ("missing", named(&self.missing)),
             ("not in the network", named(&self.extra)),
             ("misshapen", misshapen),
+            ("not what the configuration says", self.contradicting.clone()),
         ];
         let parts = kinds.iter().filter(|(_, list)| !list.is_empty()).map(|(what, list)| {
             let shown = list.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");

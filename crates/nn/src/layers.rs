@@ -2,9 +2,9 @@
 //!
 //! A scope is a builder with a path in front of every parameter's name, the names being PyTorch's:
 //! `down_blocks.0.resnets.1.conv1.weight`. Nodes carry the path of the layer that they belong to. Images
-//! are channels-last, `[N, Y, X, C]`.
+//! are channels-last, `[N, (Z,) Y, X, C]`.
 
-use crate::init::{Init, Param, name_hash};
+use crate::init::{Init, Law, Param, name_hash};
 use clearshot_graph::ops::{Geometry, PoolKind, ResizeMode, Unary};
 use clearshot_graph::{Builder, Value};
 use clearshot_tensor::{Shape, Tensor};
@@ -55,7 +55,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Drops elements with probability `rate`; the network's key with this layer's own stream.
-    fn dropout(&mut self, x: Value, key: Value, rate: f64) -> Value {
+    pub fn dropout(&mut self, x: Value, key: Value, rate: f64) -> Value {
         let axis = self.b.shape(key).rank().saturating_sub(1);
         let rows = self.b.shape(key).len() / 4;
         let stream = Tensor::i32(self.b.shape(key).with(axis, 1), vec![name_hash(&self.path) as i32; rows]);
@@ -72,26 +72,111 @@ impl Drop for Scope<'_> {
     }
 }
 
-/// A convolution with a square kernel and a bias.
+/// A convolution with a kernel of one size along every axis and a bias.
 pub fn conv(s: &mut Scope<'_>, x: Value, out: usize, kernel: usize, geometry: Geometry) -> Value {
-    let c = s.b.channels(x);
-    let init = Init::fan_in(kernel * kernel * c);
-    let weight = s.param("weight", [out, kernel, kernel, c], init);
-    let bias = s.param("bias", [out], init);
-    s.b.conv(x, weight, Some(bias), geometry)
+    conv_by(s, x, out, [kernel; 3], geometry, Layer::TORCH)
 }
 
-/// A 3x3 convolution that keeps the size.
+/// What layers differ in besides their sizes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Layer {
+    pub bias: bool,
+    pub law: Law,
+}
+
+impl Layer {
+    /// With a bias, drawn as PyTorch does.
+    pub const TORCH: Layer = Layer { bias: true, law: Law::Torch };
+}
+
+/// A convolution with a kernel of sizes Z, Y, X (Z is of no effect on planes).
+pub fn conv_by(
+    s: &mut Scope<'_>,
+    x: Value,
+    out: usize,
+    kernel: [usize; 3],
+    geometry: Geometry,
+    layer: Layer,
+) -> Value {
+    let c = s.b.channels(x);
+    let kernel = spatial(s.b, x, kernel);
+    let taps: usize = kernel.iter().product();
+    let [weight, bias] = layer.law.init(taps * c, taps * out);
+    let weight = s.param("weight", weight_shape(out, &kernel, c), weight);
+    let bias = layer.bias.then(|| s.param("bias", [out], bias));
+    s.b.conv(x, weight, bias, geometry)
+}
+
+/// Transposed convolution whose steps are as long as its kernel: every pixel becomes a block of its own.
+pub fn conv_up(s: &mut Scope<'_>, x: Value, out: usize, factor: [usize; 3], layer: Layer) -> Value {
+    let c = s.b.channels(x);
+    let kernel = spatial(s.b, x, factor);
+    let stride = if kernel.len() == 2 { [1, factor[1], factor[2]] } else { factor };
+    let taps: usize = kernel.iter().product();
+    // PyTorch takes the second axis of any weight for its fan in: here, the results.
+    let [weight, bias] = layer.law.init(taps * out, taps * c);
+    let weight = s.param("weight", weight_shape(c, &kernel, out), weight);
+    let bias = layer.bias.then(|| s.param("bias", [out], bias));
+    let geometry = Geometry { stride, ..Geometry::new(2, 1, 0) };
+    s.b.conv_transpose(x, weight, bias, geometry, [0; 3])
+}
+
+/// The entries of Z, Y, X for the axes that an image has.
+fn spatial(b: &Builder, x: Value, each: [usize; 3]) -> Vec<usize> {
+    if b.shape(x).rank() == 4 { each[1..].to_vec() } else { each.to_vec() }
+}
+
+fn weight_shape(first: usize, kernel: &[usize], last: usize) -> Shape {
+    let sizes: Vec<usize> = [first].into_iter().chain(kernel.iter().copied()).chain([last]).collect();
+    Shape::new(&sizes)
+}
+
+/// Spatial axes of an image: 2 or 3.
+pub fn dims(b: &Builder, x: Value) -> usize {
+    b.shape(x).rank().saturating_sub(2).clamp(2, 3)
+}
+
+/// A convolution 3 pixels wide along every axis that keeps the size.
 pub fn conv3(s: &mut Scope<'_>, x: Value, out: usize) -> Value {
-    conv(s, x, out, 3, Geometry::new(2, 1, 1))
+    let geometry = Geometry::new(dims(s.b, x), 1, 1);
+    conv(s, x, out, 3, geometry)
+}
+
+/// A convolution of each pixel by itself.
+pub fn conv1(s: &mut Scope<'_>, x: Value, out: usize) -> Value {
+    conv(s, x, out, 1, Geometry::new(2, 1, 0))
+}
+
+/// Values `[N]` or `[N, C]` with the axes of an image between, to be added to all its pixels.
+pub fn per_sample(b: &mut Builder, v: Value, image: Value) -> Value {
+    let (shape, rank) = (b.shape(v), b.shape(image).rank());
+    let c = if shape.rank() == 2 { shape.channels() } else { 1 };
+    let ones = vec![1; rank.saturating_sub(2)];
+    let sizes: Vec<usize> = [shape[0]].into_iter().chain(ones).chain([c]).collect();
+    b.reshape(v, Shape::new(&sizes))
 }
 
 /// A linear layer over the last axis, with a bias.
 pub fn linear(s: &mut Scope<'_>, x: Value, out: usize) -> Value {
+    linear_by(s, x, out, Layer::TORCH)
+}
+
+/// A linear layer over the last axis.
+pub fn linear_by(s: &mut Scope<'_>, x: Value, out: usize, layer: Layer) -> Value {
     let c = s.b.channels(x);
-    let weight = s.param("weight", [out, c], Init::fan_in(c));
-    let bias = s.param("bias", [out], Init::fan_in(c));
-    s.b.linear(x, weight, Some(bias))
+    let [weight, bias] = layer.law.init(c, out);
+    let weight = s.param("weight", [out, c], weight);
+    let bias = layer.bias.then(|| s.param("bias", [out], bias));
+    s.b.linear(x, weight, bias)
+}
+
+/// The parameters of a linear layer that is not used this time, so that files have them all the same.
+pub fn declare_linear(s: &mut Scope<'_>, from: usize, out: usize, layer: Layer) {
+    let [weight, bias] = layer.law.init(from, out);
+    s.param("weight", [out, from], weight);
+    if layer.bias {
+        s.param("bias", [out], bias);
+    }
 }
 
 pub fn group_norm(s: &mut Scope<'_>, x: Value, groups: usize, eps: f64) -> Value {
@@ -103,6 +188,18 @@ pub fn group_norm(s: &mut Scope<'_>, x: Value, groups: usize, eps: f64) -> Value
 pub fn modulated_norm(s: &mut Scope<'_>, x: Value, film: [Value; 2], groups: usize, eps: f64) -> Value {
     let affine = affine(s, x);
     s.b.modulated_norm(x, affine, film, groups, eps)
+}
+
+/// Norm over the last axis.
+pub fn layer_norm(s: &mut Scope<'_>, x: Value, eps: f64) -> Value {
+    let [gamma, beta] = affine(s, x);
+    s.b.layer_norm(x, gamma, beta, eps)
+}
+
+/// Gamma and beta of a norm that has no parameters.
+pub fn no_affine(b: &mut Builder, x: Value) -> [Value; 2] {
+    let c = b.channels(x);
+    [b.constant(Tensor::full([c], 1.0)), b.constant(Tensor::zeros([c]))]
 }
 
 /// The parameters of a norm: gamma and beta.
@@ -119,8 +216,13 @@ pub fn embedding(s: &mut Scope<'_>, indices: Value, rows: usize, width: usize) -
 
 /// Two linear layers with SiLU between: what diffusers makes of a time's code.
 pub fn time_mlp(s: &mut Scope<'_>, code: Value, width: usize) -> Value {
+    time_mlp_by(s, code, width, Unary::Silu)
+}
+
+/// As [`time_mlp`] with another activation.
+pub fn time_mlp_by(s: &mut Scope<'_>, code: Value, width: usize, act: Unary) -> Value {
     let hidden = linear(&mut s.at("linear_1"), code, width);
-    let hidden = s.b.silu(hidden);
+    let hidden = s.b.unary(act, hidden);
     linear(&mut s.at("linear_2"), hidden, width)
 }
 
@@ -174,8 +276,7 @@ pub fn resnet(
         let film = [s.b.slice(emb, 1, 0, out), s.b.slice(emb, 1, out, out)];
         modulated_norm(&mut s.at("norm2"), h, film, style.groups, style.eps)
     } else {
-        let n = s.b.shape(emb)[0];
-        let emb = s.b.reshape(emb, [n, 1, 1, out]);
+        let emb = per_sample(s.b, emb, h);
         let h = s.b.add(h, emb);
         group_norm(&mut s.at("norm2"), h, style.groups, style.eps)
     };
@@ -184,11 +285,7 @@ pub fn resnet(
         h = s.at("dropout").dropout(h, key, style.dropout);
     }
     let h = conv3(&mut s.at("conv2"), h, out);
-    let x = if s.b.channels(x) == out {
-        x
-    } else {
-        conv(&mut s.at("conv_shortcut"), x, out, 1, Geometry::new(2, 1, 0))
-    };
+    let x = if s.b.channels(x) == out { x } else { conv1(&mut s.at("conv_shortcut"), x, out) };
     let y = s.b.add(x, h);
     divided(s.b, y, scale)
 }
@@ -197,8 +294,15 @@ fn resampled(b: &mut Builder, x: Value, resample: Resample) -> Value {
     match resample {
         Resample::None => x,
         Resample::Up => b.upsample(x, ResizeMode::Nearest, 2),
-        Resample::Down => b.pool(x, PoolKind::Average, [1, 2, 2], Geometry::new(2, 2, 0)),
+        Resample::Down => halved(b, x),
     }
+}
+
+/// Half the size along every axis: the mean of each block of pixels.
+pub fn halved(b: &mut Builder, x: Value) -> Value {
+    let dims = dims(b, x);
+    let kernel = if dims == 2 { [1, 2, 2] } else { [2; 3] };
+    b.pool(x, PoolKind::Average, kernel, Geometry::new(dims, 2, 0))
 }
 
 fn divided(b: &mut Builder, x: Value, by: f64) -> Value {
@@ -227,7 +331,7 @@ pub fn attention(s: &mut Scope<'_>, x: Value, style: &AttentionStyle) -> Value {
         Some(groups) => group_norm(&mut s.at("group_norm"), x, groups, style.eps),
         None => x,
     };
-    let h = s.b.reshape(h, [n, shape[1] * shape[2], c]);
+    let h = s.b.reshape(h, [n, shape.len() / (n * c).max(1), c]);
     let q = linear(&mut s.at("to_q"), h, inner);
     let k = linear(&mut s.at("to_k"), h, inner);
     let v = linear(&mut s.at("to_v"), h, inner);

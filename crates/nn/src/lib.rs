@@ -4,12 +4,15 @@
 //! description, which adds its nodes to a [`clearshot_graph::Builder`]. Parameters are graph states
 //! whose names are the contract with those files. Nothing here computes: a backend runs the graph.
 
+pub mod acquisition;
 mod error;
 pub mod init;
 pub mod layers;
 pub mod models;
+pub mod precondition;
 pub mod weights;
 
 pub use error::{Error, Misfit};
-pub use init::{Init, Param};
+pub use init::{Init, Law, Param};
+pub use precondition::Precondition;
 pub use weights::Weights;

@@ -2,12 +2,13 @@
 //! `diffusion_pytorch_model.safetensors`.
 //!
 //! Files have PyTorch's layout and graphs have ours; only convolution weights differ (`[K, C, ky, kx]`
-//! against `[K, ky, kx, C]`), and they change here, on the way in and out. Reading checks every name
+//! against `[K, ky, kx, C]`, and so in 3-D), and they change here, on the way in and out. Reading checks every name
 //! and shape and reports all that is wrong at once.
 
 use crate::error::{Error, Misfit};
-use crate::init::Param;
+use crate::init::{Init, Param};
 use crate::models::unet2d::UNet2DConfig;
+use crate::models::{self, Network, dynunet};
 use clearshot_tensor::store::{Store, write_whole};
 use clearshot_tensor::{Shape, Tensor};
 use std::collections::BTreeMap;
@@ -36,14 +37,38 @@ pub fn load(folder: &Path) -> Result<(UNet2DConfig, Weights), Error> {
     Ok((config, from_torch(store.tensors, &params)?))
 }
 
+/// As [`load`] for any architecture: the one that `_class_name` in the configuration says.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_network(folder: &Path) -> Result<(Box<dyn Network>, Weights), Error> {
+    let path = folder.join(CONFIG_FILE);
+    let text = std::fs::read_to_string(&path).map_err(|source| Error::Io { path, source })?;
+    let network = models::read(&text)?;
+    let store = Store::read(&folder.join(WEIGHTS_FILE))?;
+    let weights = from_torch(store.tensors, &network.parameters()?)?;
+    Ok((network, weights))
+}
+
+/// Writes the folder of a network of any architecture; the configuration is the text of a `config.json`.
+///
+/// # Errors
+/// If there is no such network, the weights are not its, or the folder cannot be written.
+pub fn save_network(folder: &Path, config: &str, weights: &Weights) -> Result<(), Error> {
+    write(folder, config, weights, &models::read(config)?.parameters()?)
+}
+
 /// Writes a network's folder, which diffusers can load.
 ///
 /// # Errors
 /// If the weights are not those of the configuration, or the folder cannot be written.
 pub fn save(folder: &Path, config: &UNet2DConfig, weights: &Weights) -> Result<(), Error> {
-    let params = config.resolve()?.parameters()?;
+    write(folder, &config.to_json(), weights, &config.resolve()?.parameters()?)
+}
+
+fn write(folder: &Path, config: &str, weights: &Weights, params: &[Param]) -> Result<(), Error> {
     let tensors: Weights = weights.iter().map(|(name, t)| (name.clone(), t.channels_second())).collect();
-    check(&tensors, &params)?;
+    check(&tensors, params)?;
     let metadata = BTreeMap::from([("format".into(), "pt".into())]);
     let io = |path: &Path| {
         let path = path.to_owned();
@@ -52,7 +77,7 @@ pub fn save(folder: &Path, config: &UNet2DConfig, weights: &Weights) -> Result<(
     std::fs::create_dir_all(folder).map_err(io(folder))?;
     Store { tensors, metadata }.write(&folder.join(WEIGHTS_FILE))?;
     let path = folder.join(CONFIG_FILE);
-    write_whole(&path, config.to_json().as_bytes()).map_err(io(&path))
+    write_whole(&path, config.as_bytes()).map_err(io(&path))
 }
 
 /// A network's weights from tensors in PyTorch's layout, of any float type.
@@ -60,8 +85,11 @@ pub fn save(folder: &Path, config: &UNet2DConfig, weights: &Weights) -> Result<(
 /// # Errors
 /// Names every tensor that is missing, not the network's, or of another shape.
 pub fn from_torch(tensors: BTreeMap<String, Tensor>, params: &[Param]) -> Result<Weights, Error> {
-    let tensors: BTreeMap<String, Tensor> =
-        tensors.into_iter().map(|(name, t)| (present_name(name), t)).collect();
+    let tensors: BTreeMap<String, Tensor> = tensors
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with(dynunet::ALIASES))
+        .map(|(name, t)| (present_name(name), t))
+        .collect();
     check(&tensors, params)?;
     Ok(tensors.into_iter().map(|(name, t)| (name, t.to_f32().channels_last())).collect())
 }
@@ -85,6 +113,7 @@ fn present_name(name: String) -> String {
 fn torch_shape(ours: Shape) -> Shape {
     match *ours {
         [k, y, x, c] => Shape::from([k, c, y, x]),
+        [k, z, y, x, c] => Shape::from([k, c, z, y, x]),
         _ => ours,
     }
 }
@@ -100,7 +129,22 @@ fn check(tensors: &BTreeMap<String, Tensor>, params: &[Param]) -> Result<(), Err
             Some(_) => {}
         }
     }
+    for p in params {
+        let held = tensors.get(&p.name).filter(|t| t.shape() == torch_shape(p.shape));
+        if held.is_some_and(|t| contradicts(t, p)) {
+            misfit.contradicting.push(p.name.clone());
+        }
+    }
     let extra = tensors.iter().filter(|(name, _)| !expected.contains_key(name.as_str()));
     misfit.extra.extend(extra.map(|(name, t)| (name.clone(), t.shape())));
     if misfit.is_empty() { Ok(()) } else { Err(Error::Weights(Box::new(misfit))) }
+}
+
+/// Whether a file's filter is another than the configuration's, which is the one that is computed with. Both are
+/// symmetric, so the layouts are one.
+fn contradicts(held: &Tensor, param: &Param) -> bool {
+    let Init::Filter(_) = param.init else { return false };
+    let (held, own) = (held.to_f64(), param.initial(0).to_f64());
+    // NaN is no agreement.
+    !held.iter().zip(own).all(|(a, b)| (a - b).abs() < 1e-3)
 }

@@ -88,7 +88,7 @@ impl Engine {
             Engine::Reference => matches!(kind, "op" | "schedule" | "sampler" | "objective"),
             // Trajectories in bfloat16 are compared with nothing.
             Engine::Narrowed | Engine::CudaBf16 => matches!(kind, "op" | "unet2d" | "train"),
-            _ => matches!(kind, "op" | "unet2d" | "train" | "sampler" | "objective"),
+            _ => matches!(kind, "op" | "unet2d" | "network" | "train" | "sampler" | "objective"),
         }
     }
 

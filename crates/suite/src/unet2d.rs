@@ -7,7 +7,8 @@ use crate::engine::{Engine, Session};
 use crate::report::{Checks, Class, relative_error};
 use clearshot_graph::grad::grad;
 use clearshot_graph::{Builder, Type, Value};
-use clearshot_nn::models::unet2d::{Extras, UNet2D, UNet2DConfig};
+use clearshot_nn::models::Network;
+use clearshot_nn::models::unet2d::{Extras, UNet2DConfig};
 use clearshot_nn::{Weights, weights};
 use clearshot_tensor::{DType, Tensor};
 use std::collections::BTreeMap;
@@ -16,11 +17,16 @@ use std::path::Path;
 /// Every how many values a large gradient was sampled.
 const STRIDE: usize = 97;
 
-/// Some gradients are zero but for rounding: the bias of attention's keys, which softmax does not see.
-/// They are told by being this small beside the root mean square of all gradients...
-const ZERO: f64 = 1e-5;
-/// ...and have to stay as small: a difference is measured against this part of that mean.
-const BESIDE: f64 = 1e-2;
+/// When a gradient counts as zero but for rounding. Both are parts of the root mean square of all gradients.
+pub(crate) struct Vanishing {
+    /// A gradient smaller than this does...
+    pub below: f64,
+    /// ...and has to stay small: a difference is measured against this.
+    pub beside: f64,
+}
+
+/// The bias of attention's keys, which softmax does not see.
+const VANISHING: Vanishing = Vanishing { below: 1e-5, beside: 1e-2 };
 
 /// The network that a case's attributes describe.
 pub(crate) fn config(case: &Case) -> Result<UNet2DConfig> {
@@ -29,7 +35,7 @@ pub(crate) fn config(case: &Case) -> Result<UNet2DConfig> {
 }
 
 /// The case's parameters under `prefix`, checked against the network's.
-pub(crate) fn parameters(case: &Case, prefix: &str, network: &UNet2D) -> Result<Weights> {
+pub(crate) fn parameters(case: &Case, prefix: &str, network: &dyn Network) -> Result<Weights> {
     let tensors = case.tensors_of(prefix).map(|(name, t)| (name.to_string(), t.clone())).collect();
     Ok(weights::from_torch(tensors, &network.parameters()?)?)
 }
@@ -77,7 +83,7 @@ pub fn run(case: &Case, engine: Engine) -> Result<Checks> {
         let got = session.get("gradient")?;
         checks.tensor(Class::UNetGradient, "gradient of x", &got, &truth.channels_last());
     }
-    compare_gradients(case, &*session, trained.iter().map(|(n, _)| n.as_str()), &mut checks)?;
+    compare_gradients(case, &*session, trained.iter().map(|(n, _)| n.as_str()), &VANISHING, &mut checks)?;
     Ok(checks)
 }
 
@@ -90,17 +96,18 @@ fn class_input(class: &Tensor) -> Tensor {
 }
 
 /// The states that an optimiser would change, by name.
-pub(crate) fn trained_states(network: &UNet2D, b: &Builder) -> Result<Vec<(String, Value)>> {
+pub(crate) fn trained_states(network: &dyn Network, b: &Builder) -> Result<Vec<(String, Value)>> {
     let fixed: Vec<String> =
         network.parameters()?.into_iter().filter(|p| !p.trainable).map(|p| p.name).collect();
     let states = b.graph().states().filter(|(n, ..)| !fixed.iter().any(|f| f == n));
     Ok(states.map(|(n, _, v)| (n.to_string(), v)).collect())
 }
 
-fn compare_gradients<'a>(
+pub(crate) fn compare_gradients<'a>(
     case: &Case,
     session: &dyn Session,
     trained: impl Iterator<Item = &'a str>,
+    vanishing: &Vanishing,
     checks: &mut Checks,
 ) -> Result<()> {
     let mut gradients: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -114,8 +121,8 @@ fn compare_gradients<'a>(
     let typical = |values: usize| (squares / count as f64 * values as f64).sqrt();
     let compare = |got: &[f64], truth: &[f64], of: usize| {
         let norm = truth.iter().map(|v| v * v).sum::<f64>().sqrt();
-        let zero = norm < ZERO * typical(of);
-        relative_error(got, truth, if zero { BESIDE * typical(of) } else { 0.0 })
+        let vanishes = norm < vanishing.below * typical(of);
+        relative_error(got, truth, if vanishes { vanishing.beside * typical(of) } else { 0.0 })
     };
     for (name, got) in &gradients {
         if let Some(truth) = case.tensors.get(&format!("gparam.{name}")) {

@@ -1,3 +1,109 @@
-//! Networks, one file each.
+//! Networks, one file each, and the table of them.
+//!
+//! A network is a configuration, which resolves to a checked description, which is a [`Network`]: parameters,
+//! inference and training follow from that. [`ARCHITECTURES`] is the list that help texts, the command line and
+//! tests go by; adding a network is a file and a row.
 
+pub mod config;
+pub mod dynunet;
+pub mod edm;
+pub mod growing;
+pub mod multiscale;
+pub mod named;
+pub mod network;
+pub mod preconditioned;
+pub mod rosinality;
+mod told;
 pub mod unet2d;
+pub mod unet2d_condition;
+
+pub use network::{Given, Network, Port};
+pub use preconditioned::Preconditioned;
+
+use crate::Error;
+use dynunet::DynUNetConfig;
+use edm::EdmConfig;
+use growing::GrowingConfig;
+use multiscale::MultiScaleConfig;
+use rosinality::RosinalityConfig;
+use serde_json::{Map, Value as Json};
+use unet2d::UNet2DConfig;
+use unet2d_condition::UNet2DConditionConfig;
+
+/// The network that a configuration means, or what is wrong with it.
+pub type Read = fn(Map<String, Json>) -> Result<Box<dyn Network>, Error>;
+
+/// A kind of network.
+pub struct Architecture {
+    /// What `_class_name` in a configuration says.
+    pub name: &'static str,
+    pub about: &'static str,
+    pub read: Read,
+}
+
+/// Every kind of network.
+pub const ARCHITECTURES: &[Architecture] = &[
+    Architecture {
+        name: unet2d::CLASS_NAME,
+        about: "diffusers' UNet with self-attention",
+        read: |map| Ok(Box::new(UNet2DConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: unet2d_condition::CLASS_NAME,
+        about: "diffusers' UNet with attention to a context, and vector conditioning",
+        read: |map| Ok(Box::new(UNet2DConditionConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "RosinalityUNet",
+        about: "Rosinality's UNet, with affine time and folding",
+        read: |map| Ok(Box::new(RosinalityConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "EDM",
+        about: "EDM's denoisers: DDPM++, NCSN++ and ADM under VP, VE and EDM preconditioning",
+        read: |map| Ok(Box::new(EdmConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "DynUNet",
+        about: "MONAI's DynUNet in 2-D and 3-D",
+        read: |map| Ok(Box::new(DynUNetConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "MultiScale",
+        about: "one set of weights over a pyramid, in 2-D and 3-D, with vector conditioning",
+        read: |map| Ok(Box::new(MultiScaleConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "Growing",
+        about: "a network that grows from resolution to resolution, blended in, with vector conditioning",
+        read: |map| Ok(Box::new(GrowingConfig::from_map(map)?.resolve()?)),
+    },
+];
+
+/// The architecture of this name.
+pub fn architecture(name: &str) -> Option<&'static Architecture> {
+    ARCHITECTURES.iter().find(|a| a.name == name)
+}
+
+/// The network that a `config.json` means: of the architecture that its `_class_name` says, a UNet2DModel
+/// where it says none.
+///
+/// # Errors
+/// If there is no such architecture, or the configuration is not one of its.
+pub fn read(text: &str) -> Result<Box<dyn Network>, Error> {
+    let map = config::object(text)?;
+    let name = match map.get("_class_name") {
+        None => unet2d::CLASS_NAME,
+        Some(Json::String(name)) => name,
+        Some(other) => {
+            return Err(Error::Kind { key: "_class_name".into(), reason: format!("{other} is no text") });
+        }
+    };
+    match architecture(name) {
+        Some(architecture) => (architecture.read)(map),
+        None => {
+            let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).collect();
+            Err(config::unsupported("_class_name", format!("`{name}`"), &known.join(", ")))
+        }
+    }
+}

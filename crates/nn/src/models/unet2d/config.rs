@@ -4,6 +4,7 @@
 //! they are. Whether the values make a network is another question: [`UNet2DConfig::resolve`].
 
 use crate::Error;
+use crate::models::config;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
@@ -101,9 +102,7 @@ impl UNet2DConfig {
     /// # Errors
     /// If it is not a JSON object, has a key that is not known, or a value of another kind than the key's.
     pub fn from_json(text: &str) -> Result<UNet2DConfig, Error> {
-        let map: Map<String, Json> =
-            serde_json::from_str(text).map_err(|e| Error::NotJson { reason: e.to_string() })?;
-        UNet2DConfig::from_map(map)
+        UNet2DConfig::from_map(config::object(text)?)
     }
 
     /// As [`UNet2DConfig::from_json`], from an object that was read already.
@@ -111,20 +110,7 @@ impl UNet2DConfig {
     /// # Errors
     /// As there.
     pub fn from_map(map: Map<String, Json>) -> Result<UNet2DConfig, Error> {
-        let known = known_keys();
-        let foreign = |key: &&String| !key.starts_with('_') && !known.contains(key);
-        if let Some(key) = map.keys().find(foreign) {
-            return Err(Error::UnknownKey { key: key.clone(), nearest: nearest(key, &known) });
-        }
-        serde_json::from_value(Json::Object(map.clone())).map_err(|whole| {
-            // serde does not say which key it was: the one that alone fails too.
-            let alone = |(key, value): (&String, &Json)| {
-                let one = Map::from_iter([(key.clone(), value.clone())]);
-                let error = serde_json::from_value::<UNet2DConfig>(Json::Object(one)).err()?;
-                Some(Error::Kind { key: key.clone(), reason: format!("{value}: {error}") })
-            };
-            map.iter().find_map(alone).unwrap_or(Error::NotJson { reason: whole.to_string() })
-        })
+        config::from_map(map)
     }
 
     /// The text of a `config.json` that diffusers reads.
@@ -133,32 +119,4 @@ impl UNet2DConfig {
         whole.bookkeeping.entry("_class_name".into()).or_insert_with(|| super::CLASS_NAME.into());
         serde_json::to_string_pretty(&whole).expect("numbers and strings are always JSON") + "\n"
     }
-}
-
-fn known_keys() -> Vec<String> {
-    match serde_json::to_value(UNet2DConfig::default()) {
-        Ok(Json::Object(map)) => map.into_iter().map(|(key, _)| key).collect(),
-        _ => vec![],
-    }
-}
-
-/// The known key that is nearest to `word`, if one is near enough to be what was meant.
-fn nearest(word: &str, known: &[String]) -> Option<String> {
-    let near = known.iter().map(|k| (edits(word, k), k)).min()?;
-    (near.0 <= word.len().max(near.1.len()) / 2).then(|| near.1.clone())
-}
-
-/// Insertions, deletions and replacements between two words (Levenshtein).
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, &y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

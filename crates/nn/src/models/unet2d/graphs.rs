@@ -4,8 +4,11 @@
 
 use super::{ClassEmbedding, Extras, UNet2D};
 use crate::Error;
+use crate::layers::Scope;
+use crate::models::network::{Given, Network, Port, multiples};
 use clearshot_graph::train::{Training, finish_iteration};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value, losses};
+use clearshot_tensor::Shape;
 
 impl UNet2D {
     /// Gives the output `y`.
@@ -51,12 +54,47 @@ impl UNet2D {
 
     /// The input that the network's classes come by.
     pub(super) fn class_input(&self, b: &mut Builder, batch: usize) -> Option<Value> {
-        let ty = match self.class {
-            ClassEmbedding::None => return None,
-            ClassEmbedding::Table { .. } => Type::i32([batch]),
-            ClassEmbedding::Timestep => Type::f32([batch]),
-            ClassEmbedding::Identity => Type::f32([batch, self.embedding]),
-        };
-        Some(b.input("class", ty))
+        self.class_type(batch).map(|ty| b.input("class", ty))
+    }
+
+    fn class_type(&self, batch: usize) -> Option<Type> {
+        match self.class {
+            ClassEmbedding::None => None,
+            ClassEmbedding::Table { .. } => Some(Type::i32([batch])),
+            ClassEmbedding::Timestep => Some(Type::f32([batch])),
+            ClassEmbedding::Identity => Some(Type::f32([batch, self.embedding])),
+        }
+    }
+}
+
+impl Network for UNet2D {
+    fn in_channels(&self) -> usize {
+        self.in_channels
+    }
+
+    fn out_channels(&self) -> usize {
+        self.out_channels
+    }
+
+    fn ports(&self, image: Shape) -> Vec<Port> {
+        let class = self.class_type(image[0]).map(|ty| Port::new("class", ty));
+        [Port::scalar("t", image)].into_iter().chain(class).collect()
+    }
+
+    fn check_size(&self, size: &[usize]) -> Result<(), String> {
+        multiples(size, &[self.multiple(); 2])
+    }
+
+    fn example_size(&self) -> Vec<usize> {
+        vec![self.multiple(); 2]
+    }
+
+    fn drops(&self) -> bool {
+        self.style.dropout > 0.0
+    }
+
+    fn add(&self, s: &mut Scope<'_>, given: &Given) -> Value {
+        let extras = Extras { class: given.get("class"), dropout_key: given.get("key") };
+        self.add(s, given.x(), given.need("t"), extras)
     }
 }

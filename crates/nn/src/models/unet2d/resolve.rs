@@ -3,13 +3,10 @@
 use super::{ClassEmbedding, Level, Mid, TimeEmbedding, UNet2D, UNet2DConfig};
 use crate::Error;
 use crate::layers::{Resample, ResnetStyle};
-use clearshot_graph::ops::Unary;
-
-/// Bounds on what is plausible, so that a damaged file is refused and not built.
-const MOST_CHANNELS: usize = 1 << 16;
-const MOST_LEVELS: usize = 12;
-const MOST_LAYERS: usize = 64;
-const MOST_ROWS: usize = 1 << 24;
+use crate::models::config::{
+    MOST_CHANNELS, MOST_LAYERS, MOST_LEVELS, MOST_ROWS, activation, choice, count, dropout_rate, positive,
+    unsupported,
+};
 
 const DOWN_BLOCKS: &[&str] = &["DownBlock2D", "AttnDownBlock2D"];
 const UP_BLOCKS: &[&str] = &["UpBlock2D", "AttnUpBlock2D"];
@@ -25,15 +22,15 @@ impl UNet2DConfig {
         let first = levels[0].channels;
         let style = ResnetStyle {
             groups: self.norm_num_groups,
-            eps: self.eps()?,
-            act: self.activation()?,
+            eps: positive("norm_eps", self.norm_eps)?,
+            act: activation("act_fn", &self.act_fn)?,
             scale_shift: 1
                 == choice(
                     "resnet_time_scale_shift",
                     &self.resnet_time_scale_shift,
                     &["default", "scale_shift"],
                 )?,
-            dropout: self.dropout_rate()?,
+            dropout: dropout_rate("dropout", self.dropout)?,
         };
         let conv_or_resnet = |key, value| choice(key, value, &["conv", "resnet"]).map(|i| i == 1);
         let down_by_resnet = conv_or_resnet("downsample_type", &self.downsample_type)?;
@@ -173,46 +170,6 @@ impl UNet2DConfig {
             },
         })
     }
-
-    fn activation(&self) -> Result<Unary, Error> {
-        let known = ["silu", "swish", "relu", "gelu"];
-        Ok(match choice("act_fn", &self.act_fn.to_lowercase(), &known)? {
-            0 | 1 => Unary::Silu,
-            2 => Unary::Relu,
-            _ => Unary::Gelu,
-        })
-    }
-
-    fn eps(&self) -> Result<f64, Error> {
-        if self.norm_eps > 0.0 && self.norm_eps.is_finite() {
-            return Ok(self.norm_eps);
-        }
-        Err(unsupported("norm_eps", self.norm_eps.to_string(), "positive numbers"))
-    }
-
-    fn dropout_rate(&self) -> Result<f64, Error> {
-        if (0.0..1.0).contains(&self.dropout) {
-            return Ok(self.dropout);
-        }
-        Err(unsupported("dropout", self.dropout.to_string(), "from 0 up to, but not, 1"))
-    }
-}
-
-fn unsupported(key: &'static str, got: String, supported: &str) -> Error {
-    Error::Unsupported { key, got, supported: supported.into() }
-}
-
-fn count(key: &'static str, got: usize, most: usize) -> Result<usize, Error> {
-    if (1..=most).contains(&got) {
-        return Ok(got);
-    }
-    Err(unsupported(key, got.to_string(), &format!("1 to {most}")))
-}
-
-/// Which of `known` a word is.
-fn choice(key: &'static str, got: &str, known: &[&str]) -> Result<usize, Error> {
-    let at = known.iter().position(|k| *k == got);
-    at.ok_or_else(|| unsupported(key, format!("`{got}`"), &known.join(", ")))
 }
 
 /// As [`choice`]; early versions of diffusers wrote `UNetRes` in front of a block's name.
