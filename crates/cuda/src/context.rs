@@ -258,6 +258,15 @@ impl Context {
 
     /// The milliseconds that a launch takes: the shortest of a few, after one that is not counted.
     pub fn time(&self, launch: &mut dyn FnMut() -> Result<(), CudaError>) -> Result<f32, CudaError> {
+        self.time_below(f32::INFINITY, launch)
+    }
+
+    /// As [`Context::time`]; a launch that takes several times `limit` at first is not tried again.
+    pub fn time_below(
+        &self,
+        limit: f32,
+        launch: &mut dyn FnMut() -> Result<(), CudaError>,
+    ) -> Result<f32, CudaError> {
         // SAFETY: events of our own on our own stream.
         unsafe {
             let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
@@ -269,13 +278,13 @@ impl Context {
                 result::event::synchronize(end)?;
                 Ok::<f32, CudaError>(result::event::elapsed(start, end)?)
             };
-            let mut times = run().map(|_| f32::INFINITY);
-            for _ in 0..4 {
-                times = times.and_then(|best| Ok(run()?.min(best)));
+            let mut best = run();
+            if best.as_ref().is_ok_and(|first| *first < 4.0 * limit) {
+                best = (0..4).try_fold(f32::INFINITY, |best, _| Ok(run()?.min(best)));
             }
             let _ = result::event::destroy(start);
             let _ = result::event::destroy(end);
-            times
+            best
         }
     }
 }

@@ -122,11 +122,28 @@ impl Way {
         }
     }
 
-    /// The library, where it adds bias and residual itself.
-    fn fused(&self) -> Option<&Library> {
+    /// Whether it adds bias and residual itself.
+    fn is_fused(&self) -> bool {
         match self {
-            Way::Library(l) if l.is_fused() => Some(l),
-            _ => None,
+            Way::Library(l) => l.is_fused(),
+            Way::Thin(t) => t.adds_bias(),
+            _ => false,
+        }
+    }
+
+    /// x, w, bias, residual -> y.
+    fn launch_fused(
+        &self,
+        cx: &Context,
+        (x, w): (u64, u64),
+        extras: Extras,
+        y: u64,
+        scratch: u64,
+    ) -> Result<(), CudaError> {
+        match self {
+            Way::Library(l) => l.launch_fused(cx, x, w, extras, y, scratch),
+            Way::Thin(t) => t.launch(cx, x, w, extras.bias.unwrap_or(0), y, scratch),
+            _ => unreachable!("only where it is fused"),
         }
     }
 
@@ -134,7 +151,7 @@ impl Way {
     fn launch(&self, cx: &Context, a: u64, b: u64, out: u64, scratch: u64) -> Result<(), CudaError> {
         match self {
             Way::Library(l) => l.launch(cx, a, b, out, scratch),
-            Way::Thin(t) => t.launch(cx, a, b, out, scratch),
+            Way::Thin(t) => t.launch(cx, a, b, 0, out, scratch),
             Way::Widened(w) => w.launch(cx, a, b, out, scratch),
             Way::Plain(p) => p.launch(cx, a, b, out),
         }
@@ -282,14 +299,14 @@ pub(super) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaError> {
     let gathered_bytes = gathered.bytes;
     let way = Way::new(n, &sizes, wanted)?;
     // A residual may lie where the result goes.
-    let aside = if way.fused().is_none() && a.residual { sizes.bytes(count) } else { 0 };
+    let aside = if !way.is_fused() && a.residual { sizes.bytes(count) } else { 0 };
     let scratch = gathered_bytes + aside;
     Ok(Kernel::new(scratch + way.scratch(), move |cx, io| {
         let x = gathered.launch(cx, &io.inputs[..parts], io.workspace)?;
         let (w, y, own) = (io.inputs[at.weight], io.outputs[0], io.workspace + scratch as u64);
         let extras = extras(io);
-        if let Some(library) = way.fused() {
-            return library.launch_fused(cx, x, w, extras, y, own);
+        if way.is_fused() {
+            return way.launch_fused(cx, (x, w), extras, y, own);
         }
         let to = if aside > 0 { io.workspace + gathered_bytes as u64 } else { y };
         way.launch(cx, x, w, to, own)?;

@@ -1,6 +1,7 @@
 //! Convolutions by cuDNN.
 //!
-//! For each shape the library's algorithms that give the same bits every time are timed once; a fused
+//! For each shape the library's best estimates among the algorithms that give the same bits every time are
+//! timed once; a fused
 //! convolution (bias and residual added by the library) is timed against a plain one with a kernel behind it.
 
 use super::super::Math;
@@ -29,6 +30,8 @@ pub(super) enum Kind {
 
 /// The library's scratch for an algorithm is at most this.
 const LARGEST_SCRATCH: usize = 512 << 20;
+/// Algorithms that are timed.
+const CANDIDATES: usize = 4;
 
 struct Descriptors {
     x: sys::cudnnTensorDescriptor_t,
@@ -274,7 +277,7 @@ fn measure(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Strin
     };
     let mut library = Library { descriptors, kind, fused: false, algorithm: 0, scratch: 0 };
     let mut best: Option<(f32, String)> = None;
-    for (algorithm, scratch) in algorithms(cx, &library.descriptors, kind, &bench, scratch_bytes)? {
+    for (algorithm, scratch) in algorithms(cx, &library.descriptors, kind, scratch_bytes)? {
         (library.algorithm, library.scratch, library.fused) = (algorithm, scratch, false);
         let (x, w, y, own) = (bench.x.start(), bench.w.start(), bench.y.start(), bench.scratch.start());
         let mut run = || match kind {
@@ -282,7 +285,8 @@ fn measure(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Strin
             Kind::InputGrad => library.launch(cx, y, w, x, own),
             Kind::WeightGrad => library.launch(cx, x, y, w, own),
         };
-        let Ok(time) = cx.time(&mut run) else { continue };
+        let limit = best.as_ref().map_or(f32::INFINITY, |b| b.0);
+        let Ok(time) = cx.time_below(limit, &mut run) else { continue };
         // What a kernel behind it would add: at the least a read and a write of y.
         let after = if matches!(kind, Kind::Fused { .. }) { bytes_time(cx, &bench, s)? } else { 0.0 };
         if best.as_ref().is_none_or(|b| time + after < b.0) {
@@ -332,106 +336,63 @@ fn bytes_time(cx: &Arc<Context>, bench: &Bench, s: &Sizes) -> Result<f32, CudaEr
     .map(|t| 2.0 * t)
 }
 
-/// The library's deterministic algorithms that work for the shape, fastest first as it says, and their scratch.
+/// The library's deterministic algorithms for the shape, fastest first by its own estimate, and their scratch.
 fn algorithms(
     cx: &Context,
     d: &Descriptors,
     kind: Kind,
-    bench: &Bench,
     scratch_bytes: usize,
 ) -> Result<Vec<(u32, usize)>, CudaError> {
     const MOST: usize = 10;
-    let (x, w, y) = (bench.x.start(), bench.w.start(), bench.y.start());
-    let own = bench.scratch.start() as *mut c_void;
     let mut count = 0;
-    macro_rules! found {
-        ($perfs:ident) => {
-            $perfs[..count as usize]
+    macro_rules! estimated {
+        ($get:ident, $perf:ty, $a:expr, $b:expr, $c:expr) => {{
+            let mut perfs: [$perf; MOST] = std::mem::zeroed();
+            let status = sys::$get(cx.cudnn, $a, $b, d.conv, $c, MOST as i32, &mut count, perfs.as_mut_ptr());
+            if cudnn_call(stringify!($get), status).is_err() {
+                return Ok(vec![]);
+            }
+            perfs[..count as usize]
                 .iter()
                 .filter(|p| p.status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS)
                 .filter(|p| p.determinism == sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC)
                 .map(|p| (p.algo as u32, p.memory))
                 .collect()
-        };
+        }};
     }
-    // SAFETY: tensors as the descriptors say, room for the answers.
+    // SAFETY: descriptors of this convolution, room for the answers.
     let mut all: Vec<(u32, usize)> = unsafe {
         match kind {
-            Kind::Forward | Kind::Fused { .. } => {
-                let mut perfs: [sys::cudnnConvolutionFwdAlgoPerf_t; MOST] = std::mem::zeroed();
-                let status = sys::cudnnFindConvolutionForwardAlgorithmEx(
-                    cx.cudnn,
-                    d.x,
-                    x as *const c_void,
-                    d.w,
-                    w as *const c_void,
-                    d.conv,
-                    d.y,
-                    y as *mut c_void,
-                    MOST as i32,
-                    &mut count,
-                    perfs.as_mut_ptr(),
-                    own,
-                    scratch_bytes,
-                );
-                if cudnn_call("cudnnFindConvolutionForwardAlgorithmEx", status).is_err() {
-                    return Ok(vec![]);
-                }
-                found!(perfs)
-            }
-            Kind::InputGrad => {
-                let mut perfs: [sys::cudnnConvolutionBwdDataAlgoPerf_t; MOST] = std::mem::zeroed();
-                let status = sys::cudnnFindConvolutionBackwardDataAlgorithmEx(
-                    cx.cudnn,
-                    d.w,
-                    w as *const c_void,
-                    d.y,
-                    y as *const c_void,
-                    d.conv,
-                    d.x,
-                    x as *mut c_void,
-                    MOST as i32,
-                    &mut count,
-                    perfs.as_mut_ptr(),
-                    own,
-                    scratch_bytes,
-                );
-                if cudnn_call("cudnnFindConvolutionBackwardDataAlgorithmEx", status).is_err() {
-                    return Ok(vec![]);
-                }
-                found!(perfs)
-            }
-            Kind::WeightGrad => {
-                let mut perfs: [sys::cudnnConvolutionBwdFilterAlgoPerf_t; MOST] = std::mem::zeroed();
-                let status = sys::cudnnFindConvolutionBackwardFilterAlgorithmEx(
-                    cx.cudnn,
-                    d.x,
-                    x as *const c_void,
-                    d.y,
-                    y as *const c_void,
-                    d.conv,
-                    d.w,
-                    w as *mut c_void,
-                    MOST as i32,
-                    &mut count,
-                    perfs.as_mut_ptr(),
-                    own,
-                    scratch_bytes,
-                );
-                if cudnn_call("cudnnFindConvolutionBackwardFilterAlgorithmEx", status).is_err() {
-                    return Ok(vec![]);
-                }
-                found!(perfs)
-            }
+            Kind::Forward | Kind::Fused { .. } => estimated!(
+                cudnnGetConvolutionForwardAlgorithm_v7,
+                sys::cudnnConvolutionFwdAlgoPerf_t,
+                d.x,
+                d.w,
+                d.y
+            ),
+            Kind::InputGrad => estimated!(
+                cudnnGetConvolutionBackwardDataAlgorithm_v7,
+                sys::cudnnConvolutionBwdDataAlgoPerf_t,
+                d.w,
+                d.y,
+                d.x
+            ),
+            Kind::WeightGrad => estimated!(
+                cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+                sys::cudnnConvolutionBwdFilterAlgoPerf_t,
+                d.x,
+                d.y,
+                d.w
+            ),
         }
     };
     // One algorithm may be listed once for each kind of arithmetic; the descriptor fixes the kind.
     let mut seen = vec![];
-    all.retain(|a| {
-        let new = !seen.contains(&a.0);
-        seen.push(a.0);
-        new
+    all.retain(|(algorithm, scratch)| {
+        let fits = *scratch <= scratch_bytes && !seen.contains(algorithm);
+        seen.push(*algorithm);
+        fits
     });
-    all.truncate(3);
+    all.truncate(CANDIDATES);
     Ok(all)
 }

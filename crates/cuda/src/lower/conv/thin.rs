@@ -101,6 +101,7 @@ impl Thin {
                 row_a: wide,
                 row_b: wide,
                 row_d: many,
+                bias: kind == (Kind::Fused { residual: false }),
                 ..product
             },
             // Image [rows, many] by weights [wide, many] -> taps [rows, wide].
@@ -254,12 +255,25 @@ impl Thin {
         cx.launch(self.turn, blocks(cx, self.wide * s.c), 256, 0, &p)
     }
 
+    /// Whether the product adds the bias.
+    pub fn adds_bias(&self) -> bool {
+        self.side == Side::Input && self.kind == (Kind::Fused { residual: false })
+    }
+
     /// As a library's convolution: x, w -> y; dy, w -> dx; x, dy -> dw.
-    pub fn launch(&self, cx: &Context, a: u64, b: u64, out: u64, scratch: u64) -> Result<(), CudaError> {
+    pub fn launch(
+        &self,
+        cx: &Context,
+        a: u64,
+        b: u64,
+        bias: u64,
+        out: u64,
+        scratch: u64,
+    ) -> Result<(), CudaError> {
         let taps_at = scratch;
         let w_at = taps_at + self.taps_bytes() as u64;
         let own = w_at + self.weight_bytes() as u64;
-        let product = |x, y, to| self.product.launch(cx, x, y, 0, to, to, own);
+        let product = |x, y, to| self.product.launch(cx, x, y, bias, to, to, own);
         match (self.kind, self.side) {
             (Kind::Forward | Kind::Fused { .. }, Side::Input) => {
                 let (x, w) = (self.gathered(cx, a, false, taps_at)?, self.weights(cx, b, w_at)?);

@@ -1,0 +1,226 @@
+//! What a GPU promises beyond parity: the same bits from run to run, replayed or launched one by one; noise
+//! that is the CPU's; 16-bit training that learns as fp32 does; volumes; and words for what it refuses.
+//! Every test says so and passes where there is no GPU.
+
+use clearshot_graph::losses::mse;
+use clearshot_graph::ops::{Geometry, LossScale, NoiseKind};
+use clearshot_graph::train::{Training, finish_iteration};
+use clearshot_graph::{Builder, Graph, Type, Value};
+use clearshot_nn::Param;
+use clearshot_nn::models::unet2d::{Extras, UNet2D, network};
+use clearshot_runtime::{CompileError, Device, Options, Precision, Session, compile};
+use clearshot_tensor::noise::Key;
+use clearshot_tensor::{Shape, Tensor};
+
+/// The GPU, or nothing with a line that says why.
+fn gpu() -> Option<Device> {
+    match Device::cuda(0) {
+        Ok(device) => Some(device),
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+fn normal(shape: impl Into<Shape>, stream: u32) -> Tensor {
+    let shape = shape.into();
+    let mut values = vec![0.0; shape.len()];
+    Key { seed: 11, step: 0, stream }.fill_normal(0, &mut values);
+    Tensor::f32(shape, values)
+}
+
+/// A small network that predicts noise: an iteration with AdamW, clipping and an average.
+fn iteration(model: &UNet2D, batch: usize, size: usize, training: &Training) -> Graph {
+    let mut b = Builder::new();
+    let x = b.input("x", Type::f32([batch, size, size, 2]));
+    let t = b.input("t", Type::f32([batch]));
+    let truth = b.input("truth", Type::f32([batch, size, size, 1]));
+    let y = model.build(&mut b, x, t, Extras::default());
+    let loss = mse(&mut b, y, truth);
+    let params: Vec<Value> = b.graph().states().map(|(_, _, v)| v).collect();
+    finish_iteration(&mut b, loss, &params, training).unwrap();
+    b.finish().unwrap()
+}
+
+fn tiny() -> (UNet2D, Vec<Param>) {
+    let model = network("tiny").unwrap().resolve().unwrap();
+    let params = model.parameters().unwrap();
+    (model, params)
+}
+
+fn start(session: &mut Session, params: &[Param], average: bool) {
+    for p in params {
+        let value = p.initial(3);
+        session.set(&p.name, &value).unwrap();
+        if average {
+            session.set(&format!("ema.{}", p.name), &value).unwrap();
+        }
+    }
+    session.set("rate", &Tensor::scalar(1e-3)).unwrap();
+}
+
+/// Gives batch `i` and trains on it.
+fn train(session: &mut Session, batch: usize, size: usize, i: u32) {
+    // A picture that can be learnt: the target is a smooth function of the input.
+    let x = normal([batch, size, size, 2], 100 + i % 8);
+    let values = x.as_f32().unwrap();
+    let truth = values.chunks(2).map(|p| (p[0] - 0.5 * p[1]).tanh()).collect();
+    session.set("x", &x).unwrap();
+    session.set("t", &Tensor::f32([batch], (0..batch).map(|n| (n * 37 % 1000) as f32).collect())).unwrap();
+    session.set("truth", &Tensor::f32([batch, size, size, 1], truth)).unwrap();
+    session.run().unwrap();
+}
+
+#[test]
+fn runs_repeat_to_the_bit_replayed_or_not() {
+    let Some(device) = gpu() else { return };
+    let (model, params) = tiny();
+    let training = Training { clip_norm: 1.0, ema_decay: Some(0.99), ..Training::default() };
+    for precision in [Precision::F32, Precision::Bf16] {
+        let mut outcomes: Vec<Vec<u32>> = vec![];
+        for replay in [true, true, false] {
+            let graph = iteration(&model, 2, 32, &training);
+            let options = Options { precision, ..Options::default() };
+            let mut session = compile(graph, &device, &options).unwrap();
+            session.set_replay(replay);
+            start(&mut session, &params, true);
+            (0..5).for_each(|i| train(&mut session, 2, 32, i));
+            let mut bits = vec![session.get("loss").unwrap().as_f32().unwrap()[0].to_bits()];
+            for p in &params {
+                for name in [p.name.clone(), format!("ema.{}", p.name), format!("adam.v.{}", p.name)] {
+                    let value = session.get(&name).unwrap();
+                    bits.extend(value.as_f32().unwrap().iter().map(|v| v.to_bits()));
+                }
+            }
+            outcomes.push(bits);
+        }
+        assert!(outcomes[0] == outcomes[1], "{precision}: two sessions differ");
+        assert!(outcomes[0] == outcomes[2], "{precision}: replay differs from launches");
+    }
+}
+
+#[test]
+fn noise_is_the_cpus_to_the_bit() {
+    let Some(device) = gpu() else { return };
+    for kind in [NoiseKind::Normal, NoiseKind::Uniform] {
+        for keys in [Shape::from([4]), Shape::from([3, 4])] {
+            let mut b = Builder::new();
+            let key = b.input("key", Type::i32(keys));
+            let y = b.noise(kind, key, Shape::from([3, 17, 5]));
+            b.output("y", y);
+            let graph = b.finish().unwrap();
+            let mut bits = vec![];
+            for device in [Device::cpu(Some(1)), device] {
+                let mut session = compile(graph.clone(), &device, &Options::default()).unwrap();
+                let words = (0..keys.len() as i32).map(|i| i * 77_777 - 5).collect();
+                session.set("key", &Tensor::i32(keys, words)).unwrap();
+                session.run().unwrap();
+                let y = session.get("y").unwrap();
+                bits.push(y.as_f32().unwrap().iter().map(|v| v.to_bits()).collect::<Vec<_>>());
+            }
+            assert_eq!(bits[0], bits[1]);
+        }
+    }
+}
+
+#[test]
+fn sixteen_bits_learn_as_fp32_does() {
+    let Some(device) = gpu() else { return };
+    let (model, params) = tiny();
+    let mut last = vec![];
+    for precision in [Precision::F32, Precision::Bf16, Precision::F16] {
+        let scale = LossScale { growth: 2.0, backoff: 0.5, interval: 50.0 };
+        let loss_scale = (precision == Precision::F16).then_some((65_536.0, scale));
+        let training = Training { clip_norm: 1.0, loss_scale, ..Training::default() };
+        let graph = iteration(&model, 4, 32, &training);
+        let options = Options { precision, ..Options::default() };
+        let mut session = compile(graph, &device, &options).unwrap();
+        start(&mut session, &params, false);
+        let mut losses = vec![];
+        for i in 0..200 {
+            train(&mut session, 4, 32, i);
+            losses.push(f64::from(session.get("loss").unwrap().as_f32().unwrap()[0]));
+        }
+        assert!(losses.iter().all(|l| l.is_finite()), "{precision}: {losses:?}");
+        let mean = losses[190..].iter().sum::<f64>() / 10.0;
+        eprintln!("{precision}: loss {:.5} at first, {mean:.5} over the last ten of 200", losses[0]);
+        assert!(mean < 0.5 * losses[0], "{precision} does not learn");
+        let total: f64 = losses.iter().sum();
+        last.push(total);
+    }
+    for (narrow, name) in last[1..].iter().zip(["bf16", "fp16"]) {
+        let off = (narrow - last[0]).abs() / last[0];
+        eprintln!("{name}: losses of 200 iterations are off fp32's by {:.2} % in all", 100.0 * off);
+        assert!(off < 0.02, "{name}: {narrow} for {}", last[0]);
+    }
+}
+
+/// Convolution, norm and attention on a volume, by the CPU and the GPU.
+#[test]
+fn volumes_match_the_cpu() {
+    let Some(device) = gpu() else { return };
+    let (side, c) = (16, 24);
+    let mut b = Builder::new();
+    let x = b.input("x", Type::f32([1, side, side, side, c]));
+    let w = b.input("w", Type::f32([c, 3, 3, 3, c]));
+    let gamma = b.input("gamma", Type::f32([c]));
+    let beta = b.input("beta", Type::f32([c]));
+    let y = b.conv(x, w, None, Geometry::new(3, 1, 1));
+    let y = b.group_norm(y, gamma, beta, 4, 1e-5);
+    let y = b.silu(y);
+    let down = b.conv(y, w, None, Geometry::new(3, 2, 1));
+    let tokens = b.reshape(down, Shape::from([1, side * side * side / 8, c]));
+    let o = b.attention(tokens, tokens, tokens, 3, None);
+    let loss = b.reduce_all(clearshot_graph::ops::ReduceKind::SumSquares, o);
+    let grads = clearshot_graph::grad::grad(&mut b, loss, None, &[x, w, gamma]).unwrap();
+    b.output("o", o);
+    for (name, g) in ["dx", "dw", "dgamma"].into_iter().zip(grads) {
+        b.output(name, g);
+    }
+    let graph = b.finish().unwrap();
+    let run = |device: &Device, precision| {
+        let options = Options { precision, ..Options::default() };
+        let mut session = compile(graph.clone(), device, &options).unwrap();
+        for (i, (name, v)) in graph.inputs().enumerate() {
+            let mut value = normal(graph.shape(v), i as u32);
+            if name == "w" {
+                let scaled = value.as_f32().unwrap().iter().map(|v| v * 0.05).collect();
+                value = Tensor::f32(graph.shape(v), scaled);
+            }
+            session.set(name, &value).unwrap();
+        }
+        session.run().unwrap();
+        ["o", "dx", "dw", "dgamma"].map(|n| session.get(n).unwrap().to_f64())
+    };
+    let truth = run(&Device::cpu(None), Precision::F32);
+    for (precision, limit) in [(Precision::F32, 2e-5), (Precision::Bf16, 2e-2)] {
+        for (i, (got, truth)) in run(&device, precision).iter().zip(&truth).enumerate() {
+            let off: f64 = got.iter().zip(truth).map(|(a, b)| (a - b) * (a - b)).sum();
+            let size: f64 = truth.iter().map(|v| v * v).sum();
+            let error = (off / size).sqrt();
+            eprintln!("volume, {precision}, result {i}: {error:.1e}");
+            assert!(error < limit, "{precision}, result {i}: {error}");
+        }
+    }
+}
+
+#[test]
+fn too_much_is_refused_with_both_numbers() {
+    let Some(device) = gpu() else { return };
+    let mut b = Builder::new();
+    let x = b.input("x", Type::f32([1 << 20, 1 << 10]));
+    // A quarter of a tebibyte, and nothing of it can be shared.
+    let mut sum = x;
+    for i in 0..64 {
+        let part = b.mul_scalar(x, f64::from(i) + 2.0);
+        b.output(&format!("part {i}"), part);
+        sum = part;
+    }
+    b.output("y", sum);
+    match compile(b.finish().unwrap(), &device, &Options::default()) {
+        Err(CompileError::NoRoom { needed, free }) => assert!(needed > free && free > 0),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it was taken"),
+    }
+}
