@@ -1,0 +1,184 @@
+//! PSFs from formulas, integrated over pixels.
+
+use super::Psf;
+use crate::error::{PhysicsError, require, require_positive};
+use crate::grid::for_each;
+use clearshot_tensor::Shape;
+use libm::{erf, j0, j1};
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+/// How far a Gaussian reaches, in standard deviations: 6e-7 of the light lies beyond.
+const GAUSSIAN_REACH: f64 = 5.0;
+/// Samples along each axis of a pixel.
+const WITHIN_PIXEL: usize = 5;
+/// Gauss-Legendre nodes on (-1, 1) and their weights; five integrate polynomials of degree nine.
+const NODES: [f64; 5] =
+    [-0.906_179_845_938_664, -0.538_469_310_105_683, 0.0, 0.538_469_310_105_683, 0.906_179_845_938_664];
+const WEIGHTS: [f64; 5] = [
+    0.236_926_885_056_189,
+    0.478_628_670_499_366,
+    0.568_888_888_888_889,
+    0.478_628_670_499_366,
+    0.236_926_885_056_189,
+];
+/// Panels of the pupil's radius in the axial model.
+const PUPIL_PANELS: usize = 24;
+
+/// An objective and its light, in the unit of the pixel size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Optics {
+    pub wavelength: f64,
+    pub numerical_aperture: f64,
+    pub refractive_index: f64,
+}
+
+impl Optics {
+    fn check(&self) -> Result<(), PhysicsError> {
+        require_positive("the wavelength", self.wavelength)?;
+        require_positive("the numerical aperture", self.numerical_aperture)?;
+        let na = self.numerical_aperture;
+        require(
+            self.refractive_index.is_finite() && self.refractive_index >= na,
+            "the refractive index",
+            self.refractive_index,
+            "a finite number not below the numerical aperture",
+        )
+    }
+}
+
+impl Psf {
+    /// A Gaussian with the given standard deviations along (Z,) Y, X, in pixels; 0 leaves an axis sharp.
+    ///
+    /// # Errors
+    /// If there are not 2 or 3 of them, or one is negative or not finite.
+    pub fn gaussian(sigmas: &[f64]) -> Result<Psf, PhysicsError> {
+        let reach: Vec<usize> =
+            sigmas.iter().map(|s| (GAUSSIAN_REACH * s.clamp(0.0, 1e6)).ceil() as usize).collect();
+        Psf::gaussian_within(sigmas, &reach.iter().map(|r| 2 * r + 1).collect::<Vec<_>>())
+    }
+
+    /// As [`Psf::gaussian`], of `size` pixels.
+    ///
+    /// # Errors
+    /// As [`Psf::gaussian`]; also if the sizes are not as many.
+    pub fn gaussian_within(sigmas: &[f64], size: &[usize]) -> Result<Psf, PhysicsError> {
+        let axes = sigmas.len();
+        require(
+            matches!(axes, 2 | 3) && size.len() == axes,
+            "the number of axes of a Gaussian PSF",
+            axes as f64,
+            "2 or 3, with a size for each",
+        )?;
+        for &s in sigmas {
+            require(
+                s.is_finite() && s >= 0.0,
+                "the sigma of a Gaussian PSF",
+                s,
+                "a finite number not below zero",
+            )?;
+        }
+        let lines: Vec<Vec<f64>> = sigmas.iter().zip(size).map(|(&s, &n)| gaussian_line(s, n)).collect();
+        let shape = Shape::new(size);
+        let mut values = Vec::with_capacity(shape.len());
+        for_each(shape, |i| values.push(lines.iter().zip(i).map(|(line, &p)| line[p]).product()));
+        Psf::new(shape, values)
+    }
+
+    /// The Airy pattern of a plane in focus; `size` pixels of `pixel` each along Y and X.
+    ///
+    /// # Errors
+    /// If a number is not above zero, or the refractive index is below the aperture.
+    pub fn airy(optics: &Optics, pixel: [f64; 2], size: [usize; 2]) -> Result<Psf, PhysicsError> {
+        optics.check()?;
+        pixel.iter().try_for_each(|&p| require_positive("the pixel size", p))?;
+        let k = 2.0 * PI * optics.numerical_aperture / optics.wavelength;
+        let intensity = |r: f64| {
+            let v = k * r;
+            if v < 1e-6 { 1.0 } else { (2.0 * j1(v) / v).powi(2) }
+        };
+        let shape = Shape::from(size);
+        let mut values = Vec::with_capacity(shape.len());
+        for_each(shape, |i| {
+            let centre = |a: usize| i[a] as f64 - (size[a] / 2) as f64;
+            let mut sum = 0.0;
+            for (ny, wy) in NODES.iter().zip(WEIGHTS) {
+                for (nx, wx) in NODES.iter().zip(WEIGHTS) {
+                    let (y, x) = (pixel[0] * (centre(0) + 0.5 * ny), pixel[1] * (centre(1) + 0.5 * nx));
+                    sum += wy * wx * intensity(y.hypot(x));
+                }
+            }
+            values.push(sum);
+        });
+        Psf::new(shape, values)
+    }
+
+    /// The paraxial focus in three dimensions (Born and Wolf): the Airy pattern in the focal plane, and
+    /// defocus along Z. `voxel` and `size` are along Z, Y, X.
+    ///
+    /// # Errors
+    /// As [`Psf::airy`].
+    pub fn born_wolf(optics: &Optics, voxel: [f64; 3], size: [usize; 3]) -> Result<Psf, PhysicsError> {
+        optics.check()?;
+        voxel.iter().try_for_each(|&p| require_positive("the voxel size", p))?;
+        let k = 2.0 * PI / optics.wavelength;
+        let lateral = k * optics.numerical_aperture;
+        let axial = 0.5 * k * optics.numerical_aperture.powi(2) / optics.refractive_index;
+        // |integral over the pupil's radius p of J0(lateral r p) exp(i axial z p^2) 2 p dp|^2.
+        let intensity = |z: f64, r: f64| {
+            let (mut re, mut im) = (0.0, 0.0);
+            for panel in 0..PUPIL_PANELS {
+                for (node, weight) in NODES.iter().zip(WEIGHTS) {
+                    let p = (panel as f64 + 0.5 * (node + 1.0)) / PUPIL_PANELS as f64;
+                    let amplitude = weight * p * j0(lateral * r * p);
+                    let (sin, cos) = (axial * z * p * p).sin_cos();
+                    re += amplitude * cos;
+                    im += amplitude * sin;
+                }
+            }
+            (re * re + im * im) / (PUPIL_PANELS * PUPIL_PANELS) as f64
+        };
+        // Radial symmetry: one table of radii for each plane, then pixels by linear interpolation.
+        let centre = |a: usize, i: usize| i as f64 - (size[a] / 2) as f64;
+        let reach = (0.5 * size[1] as f64 + 1.0).hypot(0.5 * size[2] as f64 + 1.0) * voxel[1].max(voxel[2]);
+        let step = voxel[1].min(voxel[2]).min(0.25 * optics.wavelength / optics.numerical_aperture) / 12.0;
+        let mut values = Vec::with_capacity(size.iter().product());
+        for z in 0..size[0] {
+            let table: Vec<f64> = (0..(reach / step) as usize + 3)
+                .map(|j| intensity(voxel[0] * centre(0, z), step * j as f64))
+                .collect();
+            let at = |r: f64| {
+                let (j, t) = ((r / step) as usize, r / step % 1.0);
+                table[j] + t * (table[j + 1] - table[j])
+            };
+            for y in 0..size[1] {
+                for x in 0..size[2] {
+                    let mut sum = 0.0;
+                    for sub in 0..WITHIN_PIXEL * WITHIN_PIXEL {
+                        let (j, i) = (sub / WITHIN_PIXEL, sub % WITHIN_PIXEL);
+                        let dy = voxel[1] * (centre(1, y) + 0.5 * NODES[j]);
+                        let dx = voxel[2] * (centre(2, x) + 0.5 * NODES[i]);
+                        sum += WEIGHTS[j] * WEIGHTS[i] * at(dy.hypot(dx));
+                    }
+                    values.push(sum);
+                }
+            }
+        }
+        Psf::new(size, values)
+    }
+}
+
+/// A Gaussian about the middle pixel, integrated over each of `n` pixels.
+fn gaussian_line(sigma: f64, n: usize) -> Vec<f64> {
+    let below = |x: f64| 0.5 * erf(x * FRAC_1_SQRT_2 / sigma);
+    let pixel = |i: usize| {
+        let x = i as f64 - (n / 2) as f64;
+        if sigma > 0.0 {
+            below(x + 0.5) - below(x - 0.5)
+        } else if x == 0.0 {
+            1.0
+        } else {
+            0.0
+        }
+    };
+    (0..n).map(pixel).collect()
+}
