@@ -37,8 +37,10 @@ impl Engine {
     pub fn takes(self, kind: &str) -> bool {
         match self {
             // Networks take it seconds, so it runs each once.
-            Engine::Reference => kind == "op",
-            Engine::Fused | Engine::CpuPlain | Engine::Cpu => matches!(kind, "op" | "unet2d" | "train"),
+            Engine::Reference => matches!(kind, "op" | "schedule" | "sampler"),
+            Engine::Fused | Engine::CpuPlain | Engine::Cpu => {
+                matches!(kind, "op" | "unet2d" | "train" | "sampler")
+            }
         }
     }
 

@@ -10,6 +10,8 @@ pub mod case;
 pub mod engine;
 pub mod op;
 pub mod report;
+pub mod sampler;
+pub mod schedule;
 pub mod train;
 pub mod unet2d;
 

@@ -17,6 +17,10 @@ pub enum Class {
     Loss,
     GradientNorm,
     TrainedParameters,
+    Schedule,
+    Trajectory,
+    /// The end of a trajectory that was computed in f64 on both sides.
+    ExactEnd,
 }
 
 impl Class {
@@ -29,6 +33,9 @@ impl Class {
             Class::Loss => 1e-4,
             Class::GradientNorm => 1e-3,
             Class::TrainedParameters => 1e-3,
+            Class::Schedule => 1e-6,
+            Class::Trajectory => 2e-5,
+            Class::ExactEnd => 1e-6,
         }
     }
 
@@ -41,6 +48,9 @@ impl Class {
             Class::Loss => "training loss",
             Class::GradientNorm => "gradient norm",
             Class::TrainedParameters => "trained parameters",
+            Class::Schedule => "schedule",
+            Class::Trajectory => "trajectory",
+            Class::ExactEnd => "exact end",
         }
     }
 }

@@ -7,13 +7,19 @@
 use clearshot_suite::case::{self, Case};
 use clearshot_suite::engine::{ENGINES, Engine};
 use clearshot_suite::report::{Checks, Report};
-use clearshot_suite::{Result, op, train, unet2d};
+use clearshot_suite::{Result, op, sampler, schedule, train, unet2d};
 
 /// Kinds that the suite has no runner for yet.
-const LATER: &[&str] = &["schedule", "sampler", "network", "metric"];
+const LATER: &[&str] = &["network", "metric"];
 
 /// What runs a case of each kind.
-const RUNNERS: &[(&str, Runner)] = &[("op", op::run), ("unet2d", unet2d::run), ("train", train::run)];
+const RUNNERS: &[(&str, Runner)] = &[
+    ("op", op::run),
+    ("unet2d", unet2d::run),
+    ("train", train::run),
+    ("schedule", schedule::run),
+    ("sampler", sampler::run),
+];
 
 type Runner = fn(&Case, Engine) -> Result<Checks>;
 

@@ -1,0 +1,133 @@
+//! Samplers: walks from noise to an image.
+//!
+//! A sampler is a function from levels to a [`Program`]: a list of calls, each asking a denoiser once and
+//! saying how x follows as a mix of what there is. All numbers follow from the levels, so a program is known
+//! before anything runs, in f64. Two interpreters run it: [`crate::host`] on f64 numbers with any
+//! function as the denoiser, and [`crate::Sampler`], which compiles one call into one graph and
+//! replays it.
+
+mod ddim;
+mod ddpm;
+mod dpm_solver;
+mod euler;
+mod heun;
+
+pub use ddim::{Ddim, ddim};
+pub use ddpm::{Ddpm, Variance, ddpm};
+pub use dpm_solver::{DpmSolver, Second, dpm_solver_pp};
+pub use euler::{Churn, euler};
+pub use heun::heun;
+
+use crate::Error;
+use crate::level::Level;
+
+/// A sum of what there is after a denoiser was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mix {
+    /// What the denoiser was asked about.
+    pub x: f64,
+    /// What it answered.
+    pub x0: f64,
+    /// What it would have answered without clipping.
+    pub unclipped: f64,
+    /// The call's noise.
+    pub noise: f64,
+    /// What earlier calls kept.
+    pub kept: [f64; KEPT],
+}
+
+/// How many images a program can keep from call to call.
+pub const KEPT: usize = 2;
+
+/// The number of terms of a [`Mix`].
+pub(crate) const TERMS: usize = 4 + KEPT;
+
+impl Mix {
+    /// The factors in the order of their names in [`TERM_NAMES`].
+    pub(crate) fn terms(&self) -> [f64; TERMS] {
+        [self.x, self.x0, self.unclipped, self.noise, self.kept[0], self.kept[1]]
+    }
+}
+
+pub(crate) const TERM_NAMES: [&str; TERMS] = ["x", "x0", "unclipped", "noise", "kept0", "kept1"];
+
+/// One question to a denoiser and what becomes of the answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Call {
+    /// The number of the step that it belongs to; a step may take several calls.
+    pub step: usize,
+    /// The level that the denoiser is asked at.
+    pub level: Level,
+    /// Before asking, so much of the call's noise is added to x.
+    pub raise: f64,
+    pub x: Mix,
+    pub kept: [Mix; KEPT],
+    /// The level of x afterwards.
+    pub arrives: Level,
+    /// The noise of `x` is multiplied by exp of something between these two, where the denoiser's learned
+    /// variance says.
+    pub spread: [f64; 2],
+}
+
+impl Call {
+    /// Asks at `level` and makes `x`.
+    pub(crate) fn new(step: usize, level: Level, arrives: Level, x: Mix) -> Call {
+        Call { step, level, raise: 0.0, x, kept: [Mix::default(); KEPT], arrives, spread: [0.0; 2] }
+    }
+}
+
+/// A sampler's calls in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    calls: Vec<Call>,
+    steps: usize,
+    learned_variance: bool,
+}
+
+impl Program {
+    pub(crate) fn new(calls: Vec<Call>) -> Program {
+        let steps = calls.last().map_or(0, |c| c.step + 1);
+        Program { calls, steps, learned_variance: false }
+    }
+
+    pub fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// The level that x must be at when the program begins.
+    pub fn start(&self) -> Level {
+        // Noise that is added before asking belongs to the call.
+        let first = &self.calls[0];
+        let sigma = (first.level.sigma.powi(2) - first.raise.powi(2)).max(0.0).sqrt();
+        if first.raise == 0.0 { first.level } else { Level { sigma, ..first.level } }
+    }
+
+    /// Whether the noise is scaled by the denoiser's learned variance.
+    pub fn learned_variance(&self) -> bool {
+        self.learned_variance
+    }
+
+    /// Whether any call adds noise.
+    pub fn stochastic(&self) -> bool {
+        self.calls.iter().any(|c| c.raise != 0.0 || c.x.noise != 0.0)
+    }
+}
+
+fn within(what: &'static str, got: f64, low: f64, high: f64) -> Result<(), Error> {
+    if (low..=high).contains(&got) {
+        return Ok(());
+    }
+    let must = if high.is_finite() { format!("from {low} to {high}") } else { format!("at least {low}") };
+    Err(Error::Setting { what, got: got.to_string(), must })
+}
+
+/// The deterministic step that DDIM, Euler and the first order of DPM-Solver++ share: x and x0 that give x
+/// at the level `to` with the same noise in it.
+fn deterministic(from: &Level, to: &Level) -> Mix {
+    let ratio = to.sigma / from.sigma;
+    Mix { x: ratio, x0: to.alpha - from.alpha * ratio, ..Mix::default() }
+}

@@ -1,0 +1,372 @@
+//! One call of a program as one graph, and the loop that replays it.
+//!
+//! x and what a program keeps are states of the graph, so they stay on the device from the first call to
+//! the last. A call's numbers are scalar inputs. Only the terms that some call of the program uses are built.
+
+use crate::Error;
+use crate::denoiser::{Condition, Denoiser, LevelInputs};
+use crate::noise::{self, Keys, Stream};
+use crate::sampler::{Call, KEPT, Program, TERM_NAMES, TERMS};
+use clearshot_graph::ops::Unary;
+use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
+use clearshot_tensor::{Shape, Tensor};
+
+/// Where a call's noise comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoiseFrom {
+    /// Drawn on the device, by keys.
+    Keys,
+    /// Given by the caller for each step.
+    Caller,
+}
+
+/// What a sampler's graph is made for beside its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    pub noise: NoiseFrom,
+    /// Some pixels are known: the graph takes `known`, an image, and `mask`, 1 where it holds.
+    pub inpaint: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup { noise: NoiseFrom::Keys, inpaint: false }
+    }
+}
+
+/// The noise of a run.
+pub enum Noise<'a> {
+    Keys(&'a Keys),
+    /// By step.
+    Given(&'a dyn Fn(usize) -> Tensor),
+}
+
+/// A graph that can be replayed, with inputs, states and outputs by name.
+pub trait Replay {
+    /// # Errors
+    /// If there is no such input or state, or it has another shape.
+    fn set(&mut self, name: &str, value: &Tensor) -> Result<(), Error>;
+
+    /// # Errors
+    /// If an input is missing.
+    fn run(&mut self) -> Result<(), Error>;
+
+    /// # Errors
+    /// If there is no such output or state.
+    fn get(&self, name: &str) -> Result<Tensor, Error>;
+}
+
+impl Replay for clearshot_runtime::Session {
+    fn set(&mut self, name: &str, value: &Tensor) -> Result<(), Error> {
+        Ok(clearshot_runtime::Session::set(self, name, value)?)
+    }
+
+    fn run(&mut self) -> Result<(), Error> {
+        Ok(clearshot_runtime::Session::run(self)?)
+    }
+
+    fn get(&self, name: &str) -> Result<Tensor, Error> {
+        Ok(clearshot_runtime::Session::get(self, name)?)
+    }
+}
+
+/// The state that holds x.
+pub const X: &str = "sample.x";
+const NOISE: &str = "sample.noise";
+const NOISE_KEY: &str = "sample.key";
+const RAISE: &str = "sample.raise";
+const SPREAD: [&str; 2] = ["sample.spread_low", "sample.spread_high"];
+pub const KNOWN: &str = "known";
+pub const MASK: &str = "mask";
+const KNOWN_KEY: &str = "sample.known_key";
+const KNOWN_ALPHA: &str = "sample.known_alpha";
+const KNOWN_SIGMA: &str = "sample.known_sigma";
+/// The mean size of x's values, for each image: not finite where one of them is not.
+const SIZE: &str = "sample.size";
+
+fn kept_name(slot: usize) -> String {
+    format!("sample.kept{slot}")
+}
+
+/// What the rows of a program make: x, then what is kept.
+const ROWS: usize = 1 + KEPT;
+
+fn rows(call: &Call) -> [[f64; TERMS]; ROWS] {
+    [call.x.terms(), call.kept[0].terms(), call.kept[1].terms()]
+}
+
+/// How a term stands in the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Term {
+    Absent,
+    /// With a factor that is always 1.
+    Plain,
+    /// With a factor that the call sets.
+    Scaled,
+}
+
+type Pattern = [[Term; TERMS]; ROWS];
+
+fn pattern(program: &Program) -> Pattern {
+    let mut pattern: Pattern = std::array::from_fn(|row| {
+        std::array::from_fn(|term| {
+            let factors = || program.calls().iter().map(|c| rows(c)[row][term]);
+            if factors().all(|f| f == 0.0) {
+                Term::Absent
+            } else if factors().all(|f| f == 1.0) {
+                Term::Plain
+            } else {
+                Term::Scaled
+            }
+        })
+    });
+    // What nobody reads is not kept; the later slot first, because it may be all that reads the other.
+    for slot in (0..KEPT).rev() {
+        let term = TERMS - KEPT + slot;
+        if pattern.iter().all(|row| row[term] == Term::Absent) {
+            pattern[1 + slot] = [Term::Absent; TERMS];
+        }
+    }
+    pattern
+}
+
+fn factor_name(row: usize, term: usize) -> String {
+    let to = ["x", TERM_NAMES[TERMS - KEPT], TERM_NAMES[TERMS - KEPT + 1]][row];
+    format!("sample.{to}_from_{}", TERM_NAMES[term])
+}
+
+/// See the module.
+pub struct StepGraph {
+    graph: Graph,
+    shape: Shape,
+    levels: LevelInputs,
+    pattern: Pattern,
+    setup: Setup,
+    raises: bool,
+    draws: bool,
+}
+
+impl StepGraph {
+    /// Builds one call of `program` for batches of `shape`, `[N, [Z,] Y, X, C]`, behind what `b` already
+    /// holds: the inputs that `given` is made of.
+    ///
+    /// # Errors
+    /// If the denoiser cannot be built, or has no learned variance where the program needs it.
+    pub fn new(
+        mut b: Builder,
+        denoiser: &dyn Denoiser,
+        given: &Condition,
+        shape: Shape,
+        program: &Program,
+        setup: Setup,
+    ) -> Result<StepGraph, Error> {
+        let pattern = pattern(program);
+        let raises = program.calls().iter().any(|c| c.raise != 0.0);
+        let draws = program.stochastic();
+        let mut levels = LevelInputs::new(shape.first().copied().unwrap_or(1));
+        let outer = b.set_scope("sampler");
+        let state = b.state(X, Type::f32(shape), StateInit::Given);
+        let kept: [Option<Value>; KEPT] = std::array::from_fn(|slot| {
+            let used = pattern.iter().any(|row| row[TERMS - KEPT + slot] != Term::Absent);
+            used.then(|| b.state(&kept_name(slot), Type::f32(shape), StateInit::Constant(0.0)))
+        });
+        let noise = draws.then(|| match setup.noise {
+            NoiseFrom::Caller => b.input(NOISE, Type::f32(shape)),
+            NoiseFrom::Keys => {
+                let key = noise::key_input(&mut b, NOISE_KEY, shape);
+                noise::normal(&mut b, key, shape)
+            }
+        });
+        let scalar = Type::f32(Shape::SCALAR);
+        let x = match (raises, noise) {
+            (true, Some(noise)) => {
+                let factor = b.input(RAISE, scalar);
+                let added = b.mul(noise, factor);
+                b.add(state, added)
+            }
+            _ => state,
+        };
+        b.set_scope(&outer);
+        let estimate = denoiser.denoise(&mut b, x, &mut levels, given);
+        b.set_scope("sampler");
+        let noise = match (noise, program.learned_variance(), estimate.variance) {
+            (Some(noise), true, Some(variance)) => {
+                let [low, high] = SPREAD.map(|name| b.input(name, scalar));
+                let way = b.sub(high, low);
+                let way = b.mul(variance, way);
+                let log = b.add(way, low);
+                let size = b.unary(Unary::Exp, log);
+                Some(b.mul(noise, size))
+            }
+            (_, true, None) => Some(
+                b.refuse("sampler", "the program needs a learned variance, the denoiser has none".into()),
+            ),
+            (noise, ..) => noise,
+        };
+        let there = [Some(x), Some(estimate.x0), Some(estimate.unclipped), noise, kept[0], kept[1]];
+        let mut made = [None; ROWS];
+        for row in 0..ROWS {
+            for term in 0..TERMS {
+                let Some(value) = there[term] else { continue };
+                let scaled = match pattern[row][term] {
+                    Term::Absent => continue,
+                    Term::Plain if term < TERMS - KEPT => value,
+                    // A copy: the state itself is overwritten.
+                    Term::Plain => b.mul_scalar(value, 1.0),
+                    Term::Scaled => {
+                        let factor = b.input(&factor_name(row, term), scalar);
+                        b.mul(value, factor)
+                    }
+                };
+                made[row] = Some(made[row].map_or(scaled, |sum| b.add(sum, scaled)));
+            }
+        }
+        let mut next = made[0].unwrap_or_else(|| b.refuse("sampler", "the program makes no x".into()));
+        if setup.inpaint {
+            next = with_known(&mut b, next, shape, setup.noise);
+        }
+        for slot in (0..KEPT).rev() {
+            if let (Some(state), Some(value)) = (kept[slot], made[1 + slot]) {
+                b.update(state, value);
+            }
+        }
+        b.update(state, next);
+        let size = b.unary(Unary::Abs, next);
+        let axes: Vec<usize> = (1..shape.rank()).collect();
+        let size = b.mean(size, &axes);
+        b.output(SIZE, size);
+        Ok(StepGraph { graph: b.finish()?, shape, levels, pattern, setup, raises, draws })
+    }
+
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub fn setup(&self) -> Setup {
+        self.setup
+    }
+
+    /// Sets x and forgets what was kept.
+    ///
+    /// # Errors
+    /// If x has another shape.
+    pub fn begin(&self, session: &mut dyn Replay, x: &Tensor) -> Result<(), Error> {
+        if x.shape() != self.shape {
+            return Err(Error::Shape { name: "x", expected: self.shape, got: x.shape() });
+        }
+        session.set(X, x)?;
+        for slot in (0..KEPT).filter(|slot| self.graph.states().any(|(n, ..)| n == kept_name(*slot))) {
+            session.set(&kept_name(slot), &Tensor::zeros(self.shape))?;
+        }
+        Ok(())
+    }
+
+    /// Sets everything that a call needs.
+    ///
+    /// # Errors
+    /// If noise of another kind is given than the graph was built for.
+    pub fn set_call(
+        &self,
+        session: &mut dyn Replay,
+        call: &Call,
+        noise: &Noise<'_>,
+        stochastic: bool,
+    ) -> Result<(), Error> {
+        for (name, value) in self.levels.at(&call.level) {
+            session.set(name, &value)?;
+        }
+        let mut scalar = |name: &str, value: f64| session.set(name, &Tensor::scalar(value as f32));
+        for (row, factors) in rows(call).iter().enumerate() {
+            for (term, factor) in factors.iter().enumerate() {
+                if self.pattern[row][term] == Term::Scaled {
+                    scalar(&factor_name(row, term), *factor)?;
+                }
+            }
+        }
+        if self.raises {
+            scalar(RAISE, call.raise)?;
+        }
+        if self.graph.inputs().any(|(n, _)| n == SPREAD[0]) {
+            scalar(SPREAD[0], call.spread[0])?;
+            scalar(SPREAD[1], call.spread[1])?;
+        }
+        if self.setup.inpaint {
+            scalar(KNOWN_ALPHA, call.arrives.alpha)?;
+            scalar(KNOWN_SIGMA, call.arrives.sigma)?;
+        }
+        let step = call.step as u32;
+        match (self.setup.noise, noise) {
+            (NoiseFrom::Keys, Noise::Keys(keys)) => {
+                if self.draws {
+                    session.set(NOISE_KEY, &keys.tensor(step, Stream::Steps))?;
+                }
+                if self.setup.inpaint {
+                    session.set(KNOWN_KEY, &keys.tensor(known_step(step, stochastic), Stream::Known))?;
+                }
+            }
+            (NoiseFrom::Caller, Noise::Given(of)) if self.draws => session.set(NOISE, &of(call.step))?,
+            (NoiseFrom::Caller, _) if !self.draws => {}
+            (expected, _) => {
+                let must = format!("given as the graph was built for: {expected:?}");
+                return Err(Error::Setting { what: "noise", got: "of another kind".into(), must });
+            }
+        }
+        Ok(())
+    }
+
+    /// Replays the program from `x`, which is at [`Program::start`]; `watch` may look at the session after
+    /// each call. The result is then the state [`X`].
+    ///
+    /// # Errors
+    /// If a call makes values that are not finite, or the session refuses a value.
+    pub fn replay(
+        &self,
+        session: &mut dyn Replay,
+        program: &Program,
+        x: &Tensor,
+        noise: &Noise<'_>,
+        mut watch: impl FnMut(usize, &dyn Replay) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.begin(session, x)?;
+        for (i, call) in program.calls().iter().enumerate() {
+            self.set_call(session, call, noise, program.stochastic())?;
+            session.run()?;
+            let sizes = session.get(SIZE)?.to_f64();
+            if let Some(image) = sizes.iter().position(|s| !s.is_finite()) {
+                let (step, steps) = (call.step, program.steps());
+                return Err(Error::NonFinite { step, steps, image, origin: "the step's graph".into() });
+            }
+            watch(i, session)?;
+        }
+        Ok(())
+    }
+}
+
+/// The step that the noise of known pixels is drawn for after a step. A deterministic sampler keeps the
+/// noise that it began with, so its known pixels do too.
+pub(crate) fn known_step(step: u32, stochastic: bool) -> u32 {
+    if stochastic { step + 1 } else { 0 }
+}
+
+/// Puts the known image, with the noise of x's new level, where the mask is 1.
+fn with_known(b: &mut Builder, x: Value, shape: Shape, from: NoiseFrom) -> Value {
+    if from == NoiseFrom::Caller {
+        return b.refuse("sampler", "inpainting draws its noise by keys".into());
+    }
+    let scalar = Type::f32(Shape::SCALAR);
+    let known = b.input(KNOWN, Type::f32(shape));
+    let mask = b.input(MASK, Type::f32(shape));
+    let (alpha, sigma) = (b.input(KNOWN_ALPHA, scalar), b.input(KNOWN_SIGMA, scalar));
+    let key = noise::key_input(b, KNOWN_KEY, shape);
+    let noise = noise::normal(b, key, shape);
+    let (signal, noise) = (b.mul(known, alpha), b.mul(noise, sigma));
+    let known = b.add(signal, noise);
+    let opposite = b.mul_scalar(mask, -1.0);
+    let opposite = b.add_scalar(opposite, 1.0);
+    let (known, free) = (b.mul(known, mask), b.mul(x, opposite));
+    b.add(known, free)
+}

@@ -1,0 +1,83 @@
+//! Which op made the first value that is not finite.
+//!
+//! The run is repeated up to the call that failed: it is deterministic, and nothing has to be kept while
+//! all goes well. Then the call's graph runs once more with the mean size of every value as an output.
+
+use crate::Error;
+use crate::sampler::Program;
+use crate::step_graph::{Noise, Replay, StepGraph};
+use clearshot_graph::ops::{ReduceKind, Unary};
+use clearshot_graph::{Builder, Op, Value};
+use clearshot_runtime::{Options, Session, compile};
+use clearshot_tensor::Tensor;
+
+/// What made values that are not finite in the calls of `step`, in words.
+pub(crate) fn origin(
+    steps: &StepGraph,
+    program: &Program,
+    session: &mut Session,
+    x: &Tensor,
+    noise: &Noise<'_>,
+    step: usize,
+) -> Result<String, Error> {
+    let mut inspected = inspection(steps, session)?;
+    steps.begin(session, x)?;
+    for call in program.calls() {
+        if call.step == step {
+            for (name, _, _) in steps.graph().states() {
+                inspected.set(name, &Replay::get(session, name)?)?;
+            }
+            for (name, _) in steps.graph().inputs() {
+                // What the call sets itself may not have been set before; it is overwritten below.
+                if let Ok(value) = Replay::get(session, name) {
+                    inspected.set(name, &value)?;
+                }
+            }
+            steps.set_call(&mut inspected, call, noise, program.stochastic())?;
+            inspected.run()?;
+            if let Some(found) = first(steps, &inspected)? {
+                return Ok(found);
+            }
+        }
+        steps.set_call(session, call, noise, program.stochastic())?;
+        session.run()?;
+    }
+    Ok("it did not happen again when the run was repeated".into())
+}
+
+fn output_name(node: usize) -> String {
+    format!("size of %{node}")
+}
+
+/// The call's graph with the size of every value as an output.
+fn inspection(steps: &StepGraph, session: &Session) -> Result<Session, Error> {
+    let mut b = Builder::extend(steps.graph().clone());
+    for node in 0..steps.graph().nodes.len() {
+        let value = Value::new(node, 0);
+        if b.ty(value).dtype.is_float() {
+            let size = b.unary(Unary::Abs, value);
+            let size = b.reduce_all(ReduceKind::Mean, size);
+            b.output(&output_name(node), size);
+        }
+    }
+    Ok(compile(b.finish()?, session.device(), &Options { optimise: false, budget: None })?)
+}
+
+fn first(steps: &StepGraph, inspected: &Session) -> Result<Option<String>, Error> {
+    let graph = steps.graph();
+    for (i, node) in graph.nodes.iter().enumerate() {
+        if !node.outs[0].dtype.is_float() {
+            continue;
+        }
+        let size = inspected.get(&output_name(i))?.to_f64()[0];
+        if size.is_finite() {
+            continue;
+        }
+        return Ok(Some(match &node.op {
+            Op::Input(name) => format!("the input `{name}` holds them"),
+            Op::State(s) => format!("the state `{}` holds them", s.name),
+            _ => format!("first in {}", graph.line(i)),
+        }));
+    }
+    Ok(None)
+}
