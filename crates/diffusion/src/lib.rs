@@ -8,6 +8,7 @@
 mod classifier_free;
 mod denoiser;
 mod error;
+pub mod guide;
 pub mod host;
 mod level;
 pub mod noise;
@@ -22,6 +23,7 @@ mod trace;
 pub use classifier_free::ClassifierFree;
 pub use denoiser::{Condition, Denoiser, Estimate, LevelInputs};
 pub use error::Error;
+pub use guide::{Guide, Guided, Law};
 pub use level::{Clock, Level, Levels, Step};
 pub use run::{Sampler, Start};
 pub use spacing::Spacing;

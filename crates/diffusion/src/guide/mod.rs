@@ -1,0 +1,344 @@
+//! Guidance by a measurement: a denoiser becomes one that knows y and its physics.
+//!
+//! A denoiser estimates E[x0 | x]. What a sampler needs to draw from the posterior is E[x0 | x, y], and a
+//! guide corrects the one towards the other before the sampler's step: graph -> graph, so the
+//! correction is compiled with the network. What each law does with g, the gradient in x0 of
+//! -ln p(y | x0) in normalised units, where r is the noise per signal of x (its sigma where alpha is 1):
+//!
+//! | law | x0 becomes |
+//! |---|---|
+//! | [`Law::Proximal`] | the minimum of `\|z - x0\|^2 / 2 v + strength * -ln p(y \| z)` over z, `v = r^2 sd^2 / (r^2 + sd^2)` |
+//! | [`Law::SigmaSquared`] | `x0 - kappa r^2 g` |
+//! | [`Law::Sigma`] | `x0 - kappa r g` |
+//! | [`Law::Constant`] | `x0 - kappa g` |
+//! | [`Law::NormAdaptive`] | `x0 - lambda ramp(time) g / (rms(g) + eps)`, the root mean square over the image |
+//! | [`Law::Discrepancy`] | down g until chi2, the mean squared residual over its variance, is the target |
+//! | [`Law::Through`] | `x0 - kappa (sigma^2 / alpha) dx0/dx' g`: through the network (DPS) |
+//!
+//! # Which are exact
+//!
+//! *At every level:* the proximal law with strength 1, where images are Gaussian around their mean with
+//! standard deviation `sd` and no correlation, and the likelihood is quadratic: x0 given x is then Gaussian
+//! with variance v, and its mean given y is the minimum. Any operator will do; under a blur the minimum is
+//! approached by [`Proximal::iterations`] of conjugate gradients. Every sampler that is right for the prior is
+//! then right for the posterior.
+//!
+//! *As noise vanishes:* the proximal law with strength 1, `SigmaSquared` and `Through` with kappa 1, for any
+//! prior and likelihood. For r below the posterior's own width the corrected estimate differs from
+//! E[x0 | x, y] by less than r^2 times anything, so x moves by the posterior's own score. A sampler that adds
+//! noise at low levels (churn) forgets what went wrong before and draws from the posterior, as far as its
+//! modes are not apart; one that does not keeps the errors of high levels, where these laws are
+//! approximations. There the proximal law is the one that cannot overshoot: the others multiply a
+//! residual by up to `r^2 sensitivity^2 information`, which is unbounded in r.
+//!
+//! *Never:* `Sigma`, `Constant`, `NormAdaptive` weigh the measurement ever more against the prior as noise
+//! vanishes; they end near the best fit. `Discrepancy` ends where the residual is as large as its noise. They
+//! are heuristics, for comparison and for models whose noise is not known well.
+//!
+//! A weight of zero adds nothing to the graph, so it is no guidance to the bit. All sums are over one image,
+//! so an image's result does not depend on those beside it.
+
+mod correct;
+pub mod host;
+pub mod posterior;
+mod proximal;
+
+use crate::Error;
+use crate::denoiser::{Condition, Denoiser, Estimate, LevelInputs};
+use crate::level::Level;
+use clearshot_graph::{Builder, Type, Value};
+use clearshot_physics::{Electrons, Forward, MeasuredValues, PhysicsError};
+use clearshot_tensor::{Shape, Tensor};
+
+/// The measurement, in electrons; an input of every guided graph.
+pub const Y: &str = "guide.y";
+/// 1 where the measurement is valid, 0 elsewhere; an input of every guided graph.
+pub const VALID: &str = "guide.valid";
+/// For each image, chi2 of the estimate before it is corrected; an output where [`Guide::diagnostics`] is set.
+pub const CHI2: &str = "guide.chi2";
+/// For each image, the root mean square of the correction; an output where [`Guide::diagnostics`] is set.
+pub const MOVED: &str = "guide.moved";
+
+/// A measurement of one image and channel, in electrons. Pixels that are not valid may hold anything.
+#[derive(Clone, Copy, Debug)]
+pub struct Measurement<'a> {
+    pub y: Electrons<&'a [f64]>,
+    pub valid: Option<&'a [bool]>,
+}
+
+/// How the measurement and the prior are weighed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Law {
+    Proximal(Proximal),
+    SigmaSquared { kappa: f64 },
+    Sigma { kappa: f64 },
+    Constant { kappa: f64 },
+    NormAdaptive(NormAdaptive),
+    Discrepancy(Discrepancy),
+    Through { kappa: f64 },
+}
+
+/// Precision-weighted: see the module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Proximal {
+    /// The measurement's logarithm is multiplied by this; 1 is what it says.
+    pub strength: f64,
+    /// Standard deviation of the images that the prior was trained on, normalised.
+    pub sd: f64,
+    /// How often a likelihood that is not quadratic is made so again; one pass is enough for one that is.
+    pub passes: usize,
+    /// Conjugate gradients in each pass; pixels that do not depend on each other need none.
+    pub iterations: usize,
+}
+
+impl Proximal {
+    pub fn new(sd: f64) -> Proximal {
+        Proximal { strength: 1.0, sd, passes: 2, iterations: 8 }
+    }
+
+    /// The variance of x0 given x, for a level.
+    pub fn variance(&self, level: &Level) -> f64 {
+        let (noise, signal) = (level.ratio().powi(2), self.sd * self.sd);
+        noise * signal / (noise + signal)
+    }
+}
+
+/// A step of given size along the gradient's direction: see the module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormAdaptive {
+    /// Root mean square of the step, normalised.
+    pub lambda: f64,
+    /// Added to the gradient's root mean square.
+    pub eps: f64,
+    /// No guidance at the first of these times, all of it from the second on, linear in between.
+    pub warm_up: [f64; 2],
+}
+
+impl NormAdaptive {
+    /// The step's size at a level.
+    pub fn weight(&self, level: &Level) -> f64 {
+        let [none, all] = self.warm_up;
+        self.lambda * ((none - level.time) / (none - all)).clamp(0.0, 1.0)
+    }
+}
+
+/// Driven by chi2: see the module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Discrepancy {
+    pub target: f64,
+    /// Steps down the gradient, each as far as the target or the lowest chi2 along it.
+    pub steps: usize,
+}
+
+impl Default for Discrepancy {
+    fn default() -> Discrepancy {
+        Discrepancy { target: 1.0, steps: 3 }
+    }
+}
+
+/// A measurement's physics and how it is weighed.
+#[derive(Clone, Debug)]
+pub struct Guide {
+    forward: Forward,
+    law: Law,
+    gate: [f64; 2],
+    diagnostics: bool,
+}
+
+impl Guide {
+    /// # Errors
+    /// If the model or a number of the law is impossible.
+    pub fn new(forward: Forward, law: Law) -> Result<Guide, Error> {
+        forward.check()?;
+        law.check()?;
+        Ok(Guide { forward, law, gate: [0.0, f64::INFINITY], diagnostics: false })
+    }
+
+    /// Guides only where the noise per signal lies between these.
+    ///
+    /// # Errors
+    /// If the range is negative or falls.
+    pub fn gated(self, gate: [f64; 2]) -> Result<Guide, Error> {
+        if !(gate[0] >= 0.0 && gate[1] >= gate[0]) {
+            let got = format!("{} to {}", gate[0], gate[1]);
+            return Err(Error::Setting {
+                what: "the guide's gate",
+                got,
+                must: "not negative and rising".into(),
+            });
+        }
+        Ok(Guide { gate, ..self })
+    }
+
+    /// Adds the outputs [`CHI2`] and [`MOVED`], for a sampler's watch to read.
+    pub fn with_diagnostics(self) -> Guide {
+        Guide { diagnostics: true, ..self }
+    }
+
+    pub fn forward(&self) -> &Forward {
+        &self.forward
+    }
+
+    pub fn law(&self) -> Law {
+        self.law
+    }
+
+    /// A denoiser that knows the measurement.
+    pub fn guides<D: Denoiser>(self, denoiser: D) -> Guided<D> {
+        Guided { denoiser, guide: self }
+    }
+
+    /// A function of the level as it is inside the gate, zero outside.
+    fn gate_at(&self, level: &Level) -> f64 {
+        f64::from(u8::from((self.gate[0]..=self.gate[1]).contains(&level.ratio())))
+    }
+
+    /// The shape of y for batches of this shape.
+    pub fn measured_shape(&self, batch: Shape) -> Shape {
+        let mut sizes = vec![batch.first().copied().unwrap_or(1)];
+        sizes.extend(self.forward.operator.range().iter());
+        sizes.push(batch.channels());
+        Shape::new(&sizes)
+    }
+
+    /// What the inputs [`Y`] and [`VALID`] are set to for a batch of this shape: one measurement for each
+    /// image and channel, in that order. Invalid pixels may hold anything.
+    ///
+    /// # Errors
+    /// If there are not that many, sizes differ, or a valid pixel is not finite.
+    pub fn inputs(
+        &self,
+        batch: Shape,
+        planes: &[Measurement<'_>],
+    ) -> Result<[(&'static str, Tensor); 2], Error> {
+        let shape = self.measured_shape(batch);
+        let (n, c) = (shape[0], shape.channels());
+        let pixels = shape.len() / (n * c).max(1);
+        if planes.len() != n * c {
+            let (got, must) =
+                (planes.len().to_string(), format!("{}, one for each image and channel", n * c));
+            return Err(Error::Setting { what: "the number of measurements", got, must });
+        }
+        let (mut y, mut valid) = (vec![0.0; shape.len()], vec![0.0; shape.len()]);
+        for (plane, Measurement { y: values, valid: mask }) in planes.iter().enumerate() {
+            if values.0.len() != pixels {
+                return Err(PhysicsError::Length {
+                    what: "a measurement",
+                    got: values.0.len(),
+                    needed: pixels,
+                }
+                .into());
+            }
+            clearshot_physics::Measured { y: *values, read_noise: &self.forward.read_noise, valid: *mask }
+                .check()?;
+            for i in (0..pixels).filter(|&i| mask.is_none_or(|m| m[i])) {
+                let at = (plane / c * pixels + i) * c + plane % c;
+                (y[at], valid[at]) = (values.0[i] as f32, 1.0);
+            }
+        }
+        Ok([(Y, Tensor::f32(shape, y)), (VALID, Tensor::f32(shape, valid))])
+    }
+
+    /// The inputs of a graph, which several estimates of it share.
+    fn measured(&self, b: &mut Builder, batch: Shape) -> MeasuredValues {
+        let shape = self.measured_shape(batch);
+        let mut input = |name: &str| {
+            let known = b.graph().inputs().find(|(n, _)| *n == name).map(|(_, v)| v);
+            known.unwrap_or_else(|| b.input(name, Type::f32(shape)))
+        };
+        let (y, valid) = (input(Y), input(VALID));
+        MeasuredValues { y, valid: Some(valid) }
+    }
+}
+
+impl Law {
+    fn check(&self) -> Result<(), Error> {
+        let not_negative = |what: &'static str, x: f64| match x.is_finite() && x >= 0.0 {
+            true => Ok(()),
+            false => Err(Error::Setting { what, got: x.to_string(), must: "finite and not negative".into() }),
+        };
+        let positive = |what: &'static str, x: f64| match x.is_finite() && x > 0.0 {
+            true => Ok(()),
+            false => Err(Error::Setting { what, got: x.to_string(), must: "finite and positive".into() }),
+        };
+        match *self {
+            Law::Proximal(p) => {
+                not_negative("the guide's strength", p.strength)?;
+                positive("the images' standard deviation", p.sd)?;
+                positive("the guide's passes", p.passes as f64)?;
+                positive("the guide's iterations", p.iterations as f64)
+            }
+            Law::SigmaSquared { kappa }
+            | Law::Sigma { kappa }
+            | Law::Constant { kappa }
+            | Law::Through { kappa } => not_negative("the guide's kappa", kappa),
+            Law::NormAdaptive(n) => {
+                not_negative("the guide's lambda", n.lambda)?;
+                positive("the guide's eps", n.eps)?;
+                let [none, all] = n.warm_up;
+                match none.is_finite() && all.is_finite() && none > all {
+                    true => Ok(()),
+                    false => {
+                        let got = format!("{none} to {all}");
+                        Err(Error::Setting { what: "the guide's warm-up", got, must: "falling times".into() })
+                    }
+                }
+            }
+            Law::Discrepancy(d) => {
+                not_negative("the target of chi2", d.target)?;
+                positive("the guide's steps", d.steps as f64)
+            }
+        }
+    }
+
+    /// Whether it never changes anything.
+    pub fn is_off(&self) -> bool {
+        match *self {
+            Law::Proximal(p) => p.strength == 0.0,
+            Law::SigmaSquared { kappa }
+            | Law::Sigma { kappa }
+            | Law::Constant { kappa }
+            | Law::Through { kappa } => kappa == 0.0,
+            Law::NormAdaptive(n) => n.lambda == 0.0,
+            Law::Discrepancy(_) => false,
+        }
+    }
+
+    /// What the gradient is multiplied by at a level, for the laws that are a weight times the gradient.
+    pub fn weight(&self, level: &Level) -> Option<f64> {
+        match *self {
+            Law::SigmaSquared { kappa } => Some(kappa * level.ratio().powi(2)),
+            Law::Sigma { kappa } => Some(kappa * level.ratio()),
+            Law::Constant { kappa } => Some(kappa),
+            Law::Through { kappa } => Some(kappa * level.sigma * level.ratio()),
+            Law::Proximal(_) | Law::NormAdaptive(_) | Law::Discrepancy(_) => None,
+        }
+    }
+}
+
+/// A denoiser with a guide.
+pub struct Guided<D> {
+    denoiser: D,
+    guide: Guide,
+}
+
+impl<D> Guided<D> {
+    pub fn guide(&self) -> &Guide {
+        &self.guide
+    }
+}
+
+impl<D: Denoiser> Denoiser for Guided<D> {
+    fn denoise(&self, b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition) -> Estimate {
+        let inner = self.denoiser.denoise(b, x, level, given);
+        if self.guide.law.is_off() {
+            return inner;
+        }
+        let outer = b.set_scope("guide");
+        let change = self.guide.correction(b, x, inner.x0, level);
+        let x0 = b.add(inner.x0, change);
+        let unclipped = if inner.unclipped == inner.x0 { x0 } else { b.add(inner.unclipped, change) };
+        b.set_scope(&outer);
+        Estimate { x0, unclipped, ..inner }
+    }
+}
