@@ -5,6 +5,7 @@
 //! network becomes one by preconditioning, and guidance maps one to another, always before anything is
 //! compiled.
 
+pub mod cascade;
 mod classifier_free;
 mod denoiser;
 mod error;
@@ -12,6 +13,7 @@ pub mod guide;
 pub mod host;
 mod level;
 pub mod noise;
+pub mod objective;
 pub mod precondition;
 mod run;
 pub mod sampler;

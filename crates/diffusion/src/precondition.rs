@@ -85,38 +85,58 @@ pub struct Preconditioned<N> {
     pub learned_variance: bool,
 }
 
-impl<N: Network> Denoiser for Preconditioned<N> {
-    fn denoise(&self, b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition) -> Estimate {
-        let (prediction, tag) = (self.prediction, self.prediction.tag());
+impl<N: Network> Preconditioned<N> {
+    /// Adds the network: its prediction for x, and its learned variance as an [`Estimate`] has it.
+    pub fn predict(
+        &self,
+        b: &mut Builder,
+        x: Value,
+        level: &mut LevelInputs,
+        given: &Condition,
+    ) -> (Value, Option<Value>) {
+        let prediction = self.prediction;
+        let name = format!("{}.input", prediction.tag());
         let time = level.number(b, "time", |l| l.time);
-        let input = level.factor(b, x, &format!("{tag}.input"), move |l| prediction.coefficients(l).input);
+        let input = level.factor(b, x, &name, move |l| prediction.coefficients(l).input);
         let scaled = b.mul(x, input);
         let parts: Vec<Value> = [scaled].into_iter().chain(given.image).collect();
         let seen = b.concat_channels(&parts);
         let rest = Condition { image: None, ..*given };
-        let mut y = self.network.build(b, seen, time, &rest);
-        let mut variance = None;
-        if self.learned_variance {
-            let (c, axis) = (b.channels(x), b.shape(x).rank().saturating_sub(1));
-            let v = b.slice(y, axis, c, c);
-            y = b.slice(y, axis, 0, c);
-            let half = b.mul_scalar(v, 0.5);
-            variance = Some(b.add_scalar(half, 0.5));
+        let y = self.network.build(b, seen, time, &rest);
+        let (got, want) = (b.shape(y), b.shape(x));
+        let c = want.channels();
+        let channels = if self.learned_variance { 2 * c } else { c };
+        let axis = want.rank().saturating_sub(1);
+        if got != want.with(axis, channels) {
+            let want = want.with(axis, channels);
+            return (b.refuse("denoiser", format!("the network gives {got} where {want} is needed")), None);
         }
-        let x0 = if prediction == Prediction::Sample {
-            y
-        } else {
-            let skip = level.factor(b, x, &format!("{tag}.skip"), move |l| prediction.coefficients(l).skip);
-            let output =
-                level.factor(b, x, &format!("{tag}.output"), move |l| prediction.coefficients(l).output);
-            let (kept, made) = (b.mul(x, skip), b.mul(y, output));
-            b.add(kept, made)
-        };
-        if b.shape(x0) != b.shape(x) {
-            let (got, want) = (b.shape(x0), b.shape(x));
-            b.refuse("denoiser", format!("the network's output gives {got}, x is {want}"));
+        if !self.learned_variance {
+            return (y, None);
         }
-        Estimate { variance, ..Estimate::of(x0) }
+        let v = b.slice(y, axis, c, c);
+        let half = b.mul_scalar(v, 0.5);
+        (b.slice(y, axis, 0, c), Some(b.add_scalar(half, 0.5)))
+    }
+
+    /// The clean image that a prediction for x means.
+    pub fn clean(&self, b: &mut Builder, x: Value, predicted: Value, level: &mut LevelInputs) -> Value {
+        let prediction = self.prediction;
+        if prediction == Prediction::Sample {
+            return predicted;
+        }
+        let [skip, output] = ["skip", "output"].map(|what| format!("{}.{what}", prediction.tag()));
+        let skip = level.factor(b, x, &skip, move |l| prediction.coefficients(l).skip);
+        let output = level.factor(b, x, &output, move |l| prediction.coefficients(l).output);
+        let (kept, made) = (b.mul(x, skip), b.mul(predicted, output));
+        b.add(kept, made)
+    }
+}
+
+impl<N: Network> Denoiser for Preconditioned<N> {
+    fn denoise(&self, b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition) -> Estimate {
+        let (predicted, variance) = self.predict(b, x, level, given);
+        Estimate { variance, ..Estimate::of(self.clean(b, x, predicted, level)) }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{Result, schedule};
 use clearshot_diffusion::host::{self, HostEstimate};
 use clearshot_diffusion::precondition::{Clipped, Preconditioned, Prediction};
 use clearshot_diffusion::sampler::{
-    Churn, Ddim, Ddpm, DpmSolver, Program, Second, Variance, ddim, ddpm, dpm_solver_pp, euler, heun,
+    Churn, Ddim, Ddpm, DpmSolver, Program, Second, Third, Variance, ddim, ddpm, dpm_solver_pp, euler, heun,
 };
 use clearshot_diffusion::schedule::{BetaLaw, End, Rounding, Schedule};
 use clearshot_diffusion::step_graph::{Noise, NoiseFrom, Replay, Setup, StepGraph, X};
@@ -193,6 +193,7 @@ fn dpm_solver(config: &Attrs) -> Result<DpmSolver> {
     Ok(DpmSolver {
         order: config.count_or("solver_order", 2)?,
         second: if config.text("solver_type") == Some("heun") { Second::Heun } else { Second::Midpoint },
+        third: Third::Published,
         stochastic: config.text("algorithm_type") == Some("sde-dpmsolver++"),
         lower_order_final: config.flag("lower_order_final"),
         euler_at_final: config.flag("euler_at_final"),

@@ -93,7 +93,7 @@ pub struct Proximal {
 
 impl Proximal {
     pub fn new(sd: f64) -> Proximal {
-        Proximal { strength: 1.0, sd, passes: 2, iterations: 8 }
+        Proximal { strength: 1.0, sd, passes: 2, iterations: 12 }
     }
 
     /// The variance of x0 given x, for a level.

@@ -29,7 +29,7 @@ impl Default for Ddpm {
 }
 
 /// The variance of q(x_to | x_from, x0), and that of q(x_from | x_to).
-pub(super) fn variances(step: &Step) -> (f64, f64) {
+pub(crate) fn variances(step: &Step) -> (f64, f64) {
     let Step { from, to } = step;
     let forward = from.sigma.powi(2) - (from.alpha / to.alpha * to.sigma).powi(2);
     (forward * (to.sigma / from.sigma).powi(2), forward)

@@ -14,9 +14,11 @@ mod heun;
 
 pub use ddim::{Ddim, ddim};
 pub use ddpm::{Ddpm, Variance, ddpm};
-pub use dpm_solver::{DpmSolver, Second, dpm_solver_pp};
+pub use dpm_solver::{DpmSolver, Second, Third, dpm_solver_pp};
 pub use euler::{Churn, euler};
 pub use heun::heun;
+
+pub(crate) use ddpm::variances;
 
 use crate::Error;
 use crate::level::Level;
