@@ -358,6 +358,56 @@ fn invalid_pixels_say_nothing() {
     }
 }
 
+/// One graph for two tiles of different maps, each as if its maps were the model's.
+#[test]
+fn maps_may_be_inputs() {
+    let shape = Shape::from([2, SIDE, SIDE, 1]);
+    let at = Level::new(1.0, 0.5, 600.0);
+    let x = Array::new(shape, normals(shape.len(), 3));
+    let map = |stream: u32, from: f64| {
+        Map::Pixels(normals(SIDE * SIDE, stream).iter().map(|v| from + 0.2 * v.abs()).collect())
+    };
+    let maps = [(map(70, 1.0), map(71, 2.0)), (Map::Uniform(3.0), map(72, 1.0))];
+    for law in laws() {
+        let shared = guide(law);
+        let (y, valid) = measurement(shared.forward(), 1);
+        let plane = Measurement { y: Electrons(&y), valid: Some(&valid) };
+        let inputs = shared.inputs(shape, &[plane, plane]).unwrap();
+        let given = shared.map_inputs(shape, &maps.each_ref().map(|(a, b)| (a, b))).unwrap();
+        let (graph, level) = estimate(&shared.clone().with_maps().guides(affine), shape);
+        let both = [inputs, given].concat();
+        let got = evaluate(&graph, &level, &at, &x, &both)["x0"].data.clone();
+        for (i, (background, read_noise)) in maps.iter().enumerate() {
+            let own = Forward {
+                background: background.clone(),
+                read_noise: read_noise.clone(),
+                ..shared.forward().clone()
+            };
+            let x0: Vec<f64> =
+                x.data[i * SIDE * SIDE..(i + 1) * SIDE * SIDE].iter().map(|v| 0.8 * v + 0.1).collect();
+            let back = |g: &[f64]| g.iter().map(|v| 0.8 * v).collect();
+            let change = Guide::new(own, law).unwrap().correction_on_host(&x0, &at, &plane, back).unwrap();
+            for (j, c) in change.iter().enumerate() {
+                let guided = got[i * SIDE * SIDE + j];
+                assert!(
+                    (guided - x0[j] - c).abs() < 1e-4 * (1.0 + guided.abs()),
+                    "{law:?}: {guided} {}",
+                    x0[j] + c
+                );
+            }
+        }
+    }
+    let few = guide(Law::Constant { kappa: 1.0 });
+    assert!(few.map_inputs(shape, &[(&maps[0].0, &maps[0].1)]).is_err());
+    let wrong = Map::Uniform(-1.0);
+    assert!(
+        few.map_inputs(shape, &[(&wrong, &wrong), (&wrong, &wrong)])
+            .unwrap_err()
+            .to_string()
+            .contains("background")
+    );
+}
+
 #[test]
 fn discrepancy_ends_at_its_target() {
     let at = Level::new(1.0, 0.5, 0.0);

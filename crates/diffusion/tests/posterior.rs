@@ -7,6 +7,7 @@ use clearshot_diffusion::sampler::{
     Churn, Ddim, Ddpm, DpmSolver, Program, Variance, ddim, ddpm, dpm_solver_pp, euler, heun,
 };
 use clearshot_diffusion::{Guide, Law, Level, Levels};
+use clearshot_physics::noise::Window;
 use clearshot_physics::poisson;
 use clearshot_physics::{Boundary, Electrons, Forward, Likelihood, Map, Normalised, Operator, Psf, Scale};
 use clearshot_tensor::noise::Key;
@@ -129,6 +130,31 @@ fn gaussian_images_every_sampler() {
         assert!(bias.abs() < 4.0 * error, "{name}: {bias}");
         assert!((spread - 1.0).abs() < 4.0 * error * 2f64.sqrt() + 0.02, "{name}: {spread}");
         assert!((0.85..=0.95).contains(&covered), "{name}: {covered}");
+    }
+}
+
+/// Driven by chi2, samples of a calibrated measurement end with a chi2 of 1.
+#[test]
+fn chi2_ends_at_one() {
+    let n = 64 * 64;
+    let blur = Operator::blur([64, 64], &Psf::gaussian(&[0.8, 0.8]).unwrap(), Boundary::Reflect).unwrap();
+    for (name, operator) in [("identity", Operator::identity([64, 64]).unwrap()), ("blur", blur)] {
+        let model = forward(operator, 40.0, 5.0, 1.5, Likelihood::ShiftedPoisson);
+        let truth: Vec<f64> = normals(n, 1, 0).iter().map(|v| 1.5 + 0.3 * v).collect();
+        let key = Key { seed: 12, step: 0, stream: 0 };
+        let y = model.measure(Normalised(&truth), &Window::all([1, 64, 64]), key).unwrap().0;
+        let prior = |x: &[f64], level: &Level| {
+            let gain = level.alpha * 0.09 / (level.alpha.powi(2) * 0.09 + level.sigma.powi(2));
+            x.iter().map(|v| 1.5 + gain * (v - 1.5 * level.alpha)).collect::<Vec<_>>()
+        };
+        let levels = Levels::karras([0.002, 20.0], 7.0, 30).unwrap();
+        let guide = Guide::new(model.clone(), Law::Discrepancy(Discrepancy::default())).unwrap();
+        for program in [heun(&levels, &FULL_CHURN).unwrap(), heun(&levels, &Churn::NONE).unwrap()] {
+            let x = sample(&program, n, 3, guided(&guide, &y, prior, no_way_back));
+            let chi2 = model.chi2(Normalised(&x), Electrons(&y), None).unwrap().unwrap();
+            println!("{name}: chi2 {chi2:.4}");
+            assert!((0.95..=1.05).contains(&chi2), "{name}: {chi2}");
+        }
     }
 }
 

@@ -21,7 +21,7 @@ pub mod units;
 pub use error::PhysicsError;
 pub use likelihood::{Likelihood, Measured};
 pub use map::Map;
-pub use model::{Evidence, Forward, MeasuredValues};
+pub use model::{Evidence, Forward, MapValues, MeasuredValues};
 pub use operator::{Boundary, Operator, Pooling};
 pub use psf::Psf;
 pub use units::{Adu, Electrons, Normalised, Scale};

@@ -36,6 +36,24 @@ pub struct MeasuredValues {
     pub y: Value,
     /// 1 where a pixel is valid and 0 elsewhere; broadcasts to y.
     pub valid: Option<Value>,
+    /// In place of the model's own maps, which are constants of the graph: for tiles of a larger image.
+    pub maps: Option<MapValues>,
+}
+
+/// Maps that a graph is given.
+#[derive(Clone, Copy, Debug)]
+pub struct MapValues {
+    /// Electrons; broadcasts to y.
+    pub background: Value,
+    /// Electrons squared; broadcasts to y.
+    pub read_variance: Value,
+}
+
+impl MeasuredValues {
+    /// A measurement with the model's own maps.
+    pub fn new(y: Value, valid: Option<Value>) -> MeasuredValues {
+        MeasuredValues { y, valid, maps: None }
+    }
 }
 
 /// What the measurement says at a point of a graph.
@@ -147,9 +165,17 @@ impl Forward {
     /// Adds the mean of a normalised image `[N, (Z,) Y, X, C]` to a graph.
     #[track_caller]
     pub fn build_mean(&self, b: &mut Builder, x: Value) -> Value {
+        self.build_mean_over(b, x, None)
+    }
+
+    #[track_caller]
+    fn build_mean_over(&self, b: &mut Builder, x: Value, background: Option<Value>) -> Value {
         let scaled = b.mul_scalar(x, self.sensitivity());
         let light = b.add_scalar(scaled, self.exposure * self.scale.at_zero);
         let mean = self.operator.build(b, light);
+        if let Some(background) = background {
+            return b.add(mean, background);
+        }
         match &self.background {
             Map::Uniform(0.0) => mean,
             Map::Uniform(level) => b.add_scalar(mean, *level),
@@ -163,9 +189,11 @@ impl Forward {
     /// Adds what the measurement says of x, in electrons.
     #[track_caller]
     pub fn build_evidence(&self, b: &mut Builder, x: Value, measured: MeasuredValues) -> Evidence {
-        let mean = self.build_mean(b, x);
-        let variance = self.read_noise.map(|s| s * s);
-        let variance = self.constant(b, &variance);
+        let mean = self.build_mean_over(b, x, measured.maps.map(|m| m.background));
+        let variance = match measured.maps {
+            Some(maps) => maps.read_variance,
+            None => self.constant(b, &self.read_noise.map(|s| s * s)),
+        };
         let slope = self.likelihood.build_slope(b, measured.y, mean, variance);
         let information = self.likelihood.build_information(b, measured.y, mean, variance);
         let masked = |b: &mut Builder, v: Value| match measured.valid {

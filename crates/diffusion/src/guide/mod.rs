@@ -47,13 +47,17 @@ use crate::Error;
 use crate::denoiser::{Condition, Denoiser, Estimate, LevelInputs};
 use crate::level::Level;
 use clearshot_graph::{Builder, Type, Value};
-use clearshot_physics::{Electrons, Forward, MeasuredValues, PhysicsError};
+use clearshot_physics::{Electrons, Forward, Map, MapValues, MeasuredValues, PhysicsError};
 use clearshot_tensor::{Shape, Tensor};
 
 /// The measurement, in electrons; an input of every guided graph.
 pub const Y: &str = "guide.y";
 /// 1 where the measurement is valid, 0 elsewhere; an input of every guided graph.
 pub const VALID: &str = "guide.valid";
+/// Background in electrons; an input where [`Guide::with_maps`] says so.
+pub const BACKGROUND: &str = "guide.background";
+/// Variance of the read noise in electrons squared; an input where [`Guide::with_maps`] says so.
+pub const READ_VARIANCE: &str = "guide.read_variance";
 /// For each image, chi2 of the estimate before it is corrected; an output where [`Guide::diagnostics`] is set.
 pub const CHI2: &str = "guide.chi2";
 /// For each image, the root mean square of the correction; an output where [`Guide::diagnostics`] is set.
@@ -143,6 +147,7 @@ pub struct Guide {
     law: Law,
     gate: [f64; 2],
     diagnostics: bool,
+    maps: bool,
 }
 
 impl Guide {
@@ -151,7 +156,7 @@ impl Guide {
     pub fn new(forward: Forward, law: Law) -> Result<Guide, Error> {
         forward.check()?;
         law.check()?;
-        Ok(Guide { forward, law, gate: [0.0, f64::INFINITY], diagnostics: false })
+        Ok(Guide { forward, law, gate: [0.0, f64::INFINITY], diagnostics: false, maps: false })
     }
 
     /// Guides only where the noise per signal lies between these.
@@ -173,6 +178,12 @@ impl Guide {
     /// Adds the outputs [`CHI2`] and [`MOVED`], for a sampler's watch to read.
     pub fn with_diagnostics(self) -> Guide {
         Guide { diagnostics: true, ..self }
+    }
+
+    /// Takes background and read noise as inputs, [`BACKGROUND`] and [`READ_VARIANCE`], so that one graph serves
+    /// tiles whose maps differ. Otherwise the model's maps are constants of the graph.
+    pub fn with_maps(self) -> Guide {
+        Guide { maps: true, ..self }
     }
 
     pub fn forward(&self) -> &Forward {
@@ -239,15 +250,51 @@ impl Guide {
         Ok([(Y, Tensor::f32(shape, y)), (VALID, Tensor::f32(shape, valid))])
     }
 
+    /// What the inputs [`BACKGROUND`] and [`READ_VARIANCE`] are set to for a batch of this shape: background and
+    /// read noise of each image, in electrons, the same for its channels.
+    ///
+    /// # Errors
+    /// If there are not as many as images, a map has another size, or a value is negative or not finite.
+    pub fn map_inputs(
+        &self,
+        batch: Shape,
+        images: &[(&Map, &Map)],
+    ) -> Result<[(&'static str, Tensor); 2], Error> {
+        let shape = self.map_shape(batch);
+        let pixels = shape.len() / shape[0].max(1);
+        if images.len() != shape[0] {
+            let (got, must) = (images.len().to_string(), format!("{}, one for each image", shape[0]));
+            return Err(Error::Setting { what: "the number of maps", got, must });
+        }
+        let (mut background, mut variance) = (Vec::new(), Vec::new());
+        for (light, noise) in images {
+            let needed = "a finite number not below zero";
+            light.check("background", pixels, |x| x >= 0.0, needed)?;
+            noise.check("read noise", pixels, |x| x >= 0.0, needed)?;
+            background.extend((0..pixels).map(|i| light.at(i) as f32));
+            variance.extend((0..pixels).map(|i| noise.at(i).powi(2) as f32));
+        }
+        Ok([(BACKGROUND, Tensor::f32(shape, background)), (READ_VARIANCE, Tensor::f32(shape, variance))])
+    }
+
+    fn map_shape(&self, batch: Shape) -> Shape {
+        let shape = self.measured_shape(batch);
+        shape.with(shape.rank() - 1, 1)
+    }
+
     /// The inputs of a graph, which several estimates of it share.
     fn measured(&self, b: &mut Builder, batch: Shape) -> MeasuredValues {
-        let shape = self.measured_shape(batch);
-        let mut input = |name: &str| {
+        let mut input = |name: &str, shape: Shape| {
             let known = b.graph().inputs().find(|(n, _)| *n == name).map(|(_, v)| v);
             known.unwrap_or_else(|| b.input(name, Type::f32(shape)))
         };
-        let (y, valid) = (input(Y), input(VALID));
-        MeasuredValues { y, valid: Some(valid) }
+        let shape = self.measured_shape(batch);
+        let (y, valid) = (input(Y, shape), input(VALID, shape));
+        let maps = self.maps.then(|| {
+            let shape = self.map_shape(batch);
+            MapValues { background: input(BACKGROUND, shape), read_variance: input(READ_VARIANCE, shape) }
+        });
+        MeasuredValues { y, valid: Some(valid), maps }
     }
 }
 

@@ -185,7 +185,7 @@ fn fit(samples: &[Option<Sample>], known: &Frames, law: &Law) -> Result<NoiseFit
     // A first guess: all variance is shot noise.
     let mut a = (average(&|u| u.0.variance) / (law.shot * average(&|u| u.0.level.max(0.0)))).max(1e-12);
     let mut b = 0.1 * average(&|u| u.0.variance) / law.read;
-    let mut errors = [0.0; 2];
+    let mut covariance = Covariance::default();
     // Reweighting settles in a handful of turns; each is one pass over the pixels.
     for _ in 0..30 {
         // Sums of w, w L, w L^2, w V, w L V with the noise's own share removed.
@@ -217,21 +217,37 @@ fn fit(samples: &[Option<Sample>], known: &Frames, law: &Law) -> Result<NoiseFit
         (a, b) = (slope, intercept.max(0.0));
         // Var(variance estimate) = 2 V^2 / freedom, so the weighted covariance is 2 / freedom of this.
         let scale = 2.0 / law.freedom / determinant;
-        errors = [(scale * s0).sqrt() / law.shot, (scale * s2).sqrt() / law.read];
+        covariance = Covariance {
+            slope: scale * s0 / (law.shot * law.shot),
+            intercept: scale * s2 / (law.read * law.read),
+            both: -scale * s1 / (law.shot * law.read),
+        };
         if moved < 1e-10 {
             break;
         }
     }
     let rounding = if known.rounded { ROUNDING_VARIANCE } else { 0.0 };
     let gain = 1.0 / a;
-    let read = (b - rounding).max(0.0).sqrt();
+    let read_noise = gain * (b - rounding).max(0.0).sqrt();
+    // The read noise is sqrt(b) / a. Where b is no larger than its error, so is the read noise's square.
+    let level = (b - rounding).max(covariance.intercept.sqrt());
+    let relative = 0.25 * covariance.intercept / (level * level) + covariance.slope / (a * a)
+        - covariance.both / (a * level);
     Ok(NoiseFit {
         gain,
-        gain_error: gain * errors[0] / a,
-        read_noise: read * gain,
-        read_noise_error: gain * errors[1] / (2.0 * read.max(errors[1].sqrt())),
+        gain_error: gain * covariance.slope.sqrt() / a,
+        read_noise,
+        read_noise_error: gain * level.sqrt() * relative.max(0.0).sqrt(),
         pixels: used.len(),
     })
+}
+
+/// Of the fitted line's slope and intercept.
+#[derive(Clone, Copy, Default)]
+struct Covariance {
+    slope: f64,
+    intercept: f64,
+    both: f64,
 }
 
 /// The mean level of a pixel's usable neighbours.
