@@ -2,7 +2,7 @@
 //! compiled into samplers.
 
 use clearshot_diffusion::guide::posterior::{self, Posterior, tile_of_sample};
-use clearshot_diffusion::guide::{CHI2, Discrepancy, MOVED, Measurement, NormAdaptive, Proximal, VALID, Y};
+use clearshot_diffusion::guide::{Discrepancy, Measurement, NormAdaptive, Proximal};
 use clearshot_diffusion::noise::Tile;
 use clearshot_diffusion::precondition::Clipped;
 use clearshot_diffusion::sampler::{Churn, Program, heun};
@@ -113,11 +113,11 @@ fn evaluate(
     level: &LevelInputs,
     at: &Level,
     x: &Array,
-    more: &[(&str, Tensor)],
+    more: &[(String, Tensor)],
 ) -> BTreeMap<String, Array> {
     let mut values = BTreeMap::from([("x".to_string(), x.clone())]);
     values.extend(level.at(at).map(|(n, t)| (n.to_string(), Array::from_tensor(&t))));
-    values.extend(more.iter().map(|(n, t)| (n.to_string(), Array::from_tensor(t))));
+    values.extend(more.iter().map(|(n, t)| (n.clone(), Array::from_tensor(t))));
     run(graph, &mut values, Precision::F64).unwrap()
 }
 
@@ -280,7 +280,7 @@ fn sampled(
         let planes: Vec<_> =
             seen.iter().map(|(y, v)| Measurement { y: Electrons(y), valid: Some(v) }).collect();
         for (name, value) in guide.inputs(shape, &planes).unwrap() {
-            sampler.set(name, &value).unwrap();
+            sampler.set(&name, &value).unwrap();
         }
     }
     let tiles: Vec<Tile> = seeds.iter().map(|s| Tile::whole(*s)).collect();
@@ -408,6 +408,62 @@ fn maps_may_be_inputs() {
     );
 }
 
+/// Volumes and several channels: each channel of each image as if it were alone.
+#[test]
+fn volumes_and_channels() {
+    let (space, at) = (Shape::from([3, 4, 5]), Level::new(1.0, 0.4, 0.0));
+    let shape = Shape::from([2, 3, 4, 5, 2]);
+    let psf = Psf::gaussian_within(&[0.7, 0.9, 1.1], &[3, 3, 4]).unwrap();
+    let blur = Operator::blur(space, &psf, Boundary::Mirror).unwrap();
+    let x = Array::new(shape, normals(shape.len(), 3));
+    let planes: Vec<Vec<f64>> =
+        (0..4).map(|p| normals(60, 80 + p).iter().map(|v| 15.0 + 6.0 * v).collect()).collect();
+    let planes: Vec<_> = planes.iter().map(|y| Measurement { y: Electrons(y), valid: None }).collect();
+    let cases = [
+        (Operator::identity(space).unwrap(), Law::Proximal(Proximal::new(0.5))),
+        (blur.clone(), Law::SigmaSquared { kappa: 0.3 }),
+        (blur, Law::Proximal(Proximal { iterations: 30, ..Proximal::new(0.5) })),
+    ];
+    for (operator, law) in cases {
+        let guide = Guide::new(model(operator, Likelihood::WeightedLeastSquares), law).unwrap();
+        let (graph, level) = estimate(&guide.clone().guides(affine), shape);
+        let got = &evaluate(&graph, &level, &at, &x, &guide.inputs(shape, &planes).unwrap())["x0"];
+        for (p, plane) in planes.iter().enumerate() {
+            let index = |i: usize| (p / 2 * 60 + i) * 2 + p % 2;
+            let x0: Vec<f64> = (0..60).map(|i| 0.8 * x.data[index(i)] + 0.1).collect();
+            let change = guide.correction_on_host(&x0, &at, plane, |g| g.to_vec()).unwrap();
+            for i in 0..60 {
+                let (a, b) = (got.data[index(i)], x0[i] + change[i]);
+                assert!((a - b).abs() < 1e-5 * (1.0 + b.abs()), "{law:?} {p} {i}: {a} {b}");
+            }
+        }
+    }
+}
+
+/// Two measurements of one image, each with a guide of its own: the second corrects what the first gave.
+#[test]
+fn two_guides_have_two_names() {
+    let shape = Shape::from([1, SIDE, SIDE, 1]);
+    let at = Level::new(1.0, 0.4, 0.0);
+    let law = Law::Proximal(Proximal::new(0.5));
+    let guides = operators().map(|(_, o)| Guide::new(model(o, Likelihood::Gaussian), law).unwrap());
+    let [first, _, second] = guides;
+    let second = second.named("binned");
+    let seen = [measurement(first.forward(), 1), measurement(second.forward(), 2)];
+    let planes = seen.each_ref().map(|(y, v)| Measurement { y: Electrons(y), valid: Some(v) });
+    let inputs =
+        [first.inputs(shape, &planes[..1]).unwrap(), second.inputs(shape, &planes[1..]).unwrap()].concat();
+    let (graph, level) = estimate(&second.clone().guides(first.clone().guides(affine)), shape);
+    let x = Array::new(shape, normals(shape.len(), 3));
+    let got = evaluate(&graph, &level, &at, &x, &inputs)["x0"].clone();
+    let mut x0: Vec<f64> = x.data.iter().map(|v| 0.8 * v + 0.1).collect();
+    for (guide, plane) in [&first, &second].into_iter().zip(&planes) {
+        let change = guide.correction_on_host(&x0, &at, plane, |g| g.to_vec()).unwrap();
+        x0.iter_mut().zip(change).for_each(|(x, c)| *x += c);
+    }
+    assert!(got.relative_error(&Array::new(shape, x0)) < 1e-5);
+}
+
 #[test]
 fn discrepancy_ends_at_its_target() {
     let at = Level::new(1.0, 0.5, 0.0);
@@ -504,7 +560,7 @@ fn compiled_guidance_draws_from_the_posterior() {
     let planes: Vec<_> =
         y.chunks(side * side).map(|y| Measurement { y: Electrons(y), valid: None }).collect();
     for (name, value) in guide.inputs(shape, &planes).unwrap() {
-        sampler.set(name, &value).unwrap();
+        sampler.set(&name, &value).unwrap();
     }
     let tiles = [Tile::whole(1), Tile::whole(2)];
     let posterior = posterior::draw(&mut sampler, Start::Noise, &tiles, samples).unwrap();
@@ -530,8 +586,8 @@ fn compiled_guidance_draws_from_the_posterior() {
     let first = sampler.run(Start::Noise, &again).unwrap();
     let second = sampler
         .run_watched(Start::Noise, &again, |_, session| {
-            last = session.get(CHI2)?.to_f64();
-            assert!(session.get(MOVED)?.to_f64().iter().all(|v| v.is_finite()));
+            last = session.get("guide.chi2")?.to_f64();
+            assert!(session.get("guide.moved")?.to_f64().iter().all(|v| v.is_finite()));
             Ok(())
         })
         .unwrap();
@@ -605,7 +661,6 @@ fn impossible_settings_are_refused_by_name() {
     let broken = vec![f64::NAN; SIDE * SIDE];
     let broken = Measurement { y: Electrons(&broken), valid: None };
     assert!(guide.inputs(shape, &[plane, broken]).unwrap_err().to_string().contains("at pixel 0"));
-    assert_eq!((Y, VALID), ("guide.y", "guide.valid"));
     // An image of another size than the physics: the builder's error says so.
     let mut b = Builder::new();
     let x = b.input("x", Type::f32([1, 8, 8, 1]));

@@ -1,6 +1,6 @@
 //! The correction as nodes.
 
-use super::{CHI2, Discrepancy, Guide, Law, MOVED, NormAdaptive, proximal};
+use super::{Discrepancy, Guide, Law, NormAdaptive, proximal};
 use crate::denoiser::LevelInputs;
 use clearshot_graph::grad::grad;
 use clearshot_graph::ops::Unary;
@@ -29,13 +29,14 @@ impl Guide {
             Law::NormAdaptive(law) => self.norm_adaptive(&law, b, x0, evidence, level),
             Law::Discrepancy(law) => self.discrepancy(&law, b, x0, measured, evidence, level),
         };
-        if self.diagnostics && !b.graph().outputs.iter().any(|o| o.name == CHI2) {
+        let [chi2_name, moved_name] = ["chi2", "moved"].map(|part| self.called(part));
+        if self.diagnostics && !b.graph().outputs.iter().any(|o| o.name == chi2_name) {
             let chi2 = chi2(b, evidence, measured);
-            b.output(CHI2, chi2);
+            b.output(&chi2_name, chi2);
             let square = b.unary(Unary::Square, change);
             let mean = per_image(b, square, true);
             let size = b.unary(Unary::Sqrt, mean);
-            b.output(MOVED, size);
+            b.output(&moved_name, size);
         }
         change
     }
@@ -51,7 +52,7 @@ impl Guide {
     /// Minus the law's weight times the gradient.
     fn weighted(&self, b: &mut Builder, gradient: Value, level: &mut LevelInputs) -> Value {
         let guide = self.clone();
-        let weight = level.factor(b, gradient, "guide.weight", move |l| {
+        let weight = level.factor(b, gradient, &self.called("weight"), move |l| {
             -guide.gate_at(l) * guide.law.weight(l).unwrap_or(0.0)
         });
         b.mul(gradient, weight)
@@ -72,7 +73,8 @@ impl Guide {
         let size = b.add_scalar(size, law.eps);
         let direction = b.div(gradient, size);
         let (guide, law) = (self.clone(), *law);
-        let weight = level.factor(b, gradient, "guide.step", move |l| -guide.gate_at(l) * law.weight(l));
+        let weight =
+            level.factor(b, gradient, &self.called("step"), move |l| -guide.gate_at(l) * law.weight(l));
         b.mul(direction, weight)
     }
 
@@ -88,7 +90,7 @@ impl Guide {
         level: &mut LevelInputs,
     ) -> Value {
         let guide = self.clone();
-        let gate = level.factor(b, x0, "guide.gate", move |l| guide.gate_at(l));
+        let gate = level.factor(b, x0, &self.called("gate"), move |l| guide.gate_at(l));
         let (mut z, mut evidence) = (x0, first);
         for step in 0..law.steps {
             if step > 0 {

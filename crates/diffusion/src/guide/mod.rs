@@ -35,8 +35,41 @@
 //! vanishes; they end near the best fit. `Discrepancy` ends where the residual is as large as its noise. They
 //! are heuristics, for comparison and for models whose noise is not known well.
 //!
+//! What they reach on pixels of two levels (0.2 and 1, eight electrons a unit, half an electron of background,
+//! Poisson noise; 40 samples of 60 Heun steps with churn), as the root mean square distance of the samples'
+//! mean from the posterior's, of which 0.030 is the samples' own: `Through` 0.033, `SigmaSquared` 0.038, `Sigma`
+//! 0.10, `Discrepancy` 0.11, `Proximal` 0.12, `Constant` 0.19, `NormAdaptive` 0.26. Two levels are as far from
+//! Gaussian as a prior gets; the proximal law's bound holds back there what should not be. Under the blur of
+//! the tests' Gaussian images `SigmaSquared` and `Through` diverge unless they are gated to low noise. They
+//! also need some background or read noise: the slope of Poisson's likelihood is unbounded in the dark.
+//!
 //! A weight of zero adds nothing to the graph, so it is no guidance to the bit. All sums are over one image,
 //! so an image's result does not depend on those beside it.
+//!
+//! ```
+//! use clearshot_diffusion::guide::{Measurement, Proximal};
+//! use clearshot_diffusion::{Guide, Law};
+//! use clearshot_physics::{Boundary, Electrons, Forward, Likelihood, Map, Operator, Psf, Scale};
+//! use clearshot_tensor::Shape;
+//!
+//! let psf = Psf::gaussian(&[1.5, 1.5])?;
+//! let forward = Forward {
+//!     operator: Operator::blur([32, 32], &psf, Boundary::Reflect)?,
+//!     scale: Scale::symmetric(Electrons(0.0), Electrons(200.0))?,
+//!     exposure: 1.0,
+//!     background: Map::Uniform(4.0),
+//!     read_noise: Map::Uniform(1.6),
+//!     likelihood: Likelihood::ShiftedPoisson,
+//! };
+//! let guide = Guide::new(forward, Law::Proximal(Proximal::new(0.5)))?;
+//! // `guide.clone().guides(denoiser)` goes to the sampler, which is then given the measurement:
+//! let y = vec![10.0; 32 * 32];
+//! let measurement = Measurement { y: Electrons(&y), valid: None };
+//! for (name, value) in guide.inputs(Shape::from([1, 32, 32, 1]), &[measurement])? {
+//!     println!("{name} {}", value.shape());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod correct;
 pub mod host;
@@ -49,19 +82,10 @@ use crate::level::Level;
 use clearshot_graph::{Builder, Type, Value};
 use clearshot_physics::{Electrons, Forward, Map, MapValues, MeasuredValues, PhysicsError};
 use clearshot_tensor::{Shape, Tensor};
+use std::sync::Arc;
 
-/// The measurement, in electrons; an input of every guided graph.
-pub const Y: &str = "guide.y";
-/// 1 where the measurement is valid, 0 elsewhere; an input of every guided graph.
-pub const VALID: &str = "guide.valid";
-/// Background in electrons; an input where [`Guide::with_maps`] says so.
-pub const BACKGROUND: &str = "guide.background";
-/// Variance of the read noise in electrons squared; an input where [`Guide::with_maps`] says so.
-pub const READ_VARIANCE: &str = "guide.read_variance";
-/// For each image, chi2 of the estimate before it is corrected; an output where [`Guide::diagnostics`] is set.
-pub const CHI2: &str = "guide.chi2";
-/// For each image, the root mean square of the correction; an output where [`Guide::diagnostics`] is set.
-pub const MOVED: &str = "guide.moved";
+/// The first part of the names of a guide's inputs and outputs, unless [`Guide::named`] gives it another.
+pub const NAME: &str = "guide";
 
 /// A measurement of one image and channel, in electrons. Pixels that are not valid may hold anything.
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +172,7 @@ pub struct Guide {
     gate: [f64; 2],
     diagnostics: bool,
     maps: bool,
+    name: Arc<str>,
 }
 
 impl Guide {
@@ -156,7 +181,8 @@ impl Guide {
     pub fn new(forward: Forward, law: Law) -> Result<Guide, Error> {
         forward.check()?;
         law.check()?;
-        Ok(Guide { forward, law, gate: [0.0, f64::INFINITY], diagnostics: false, maps: false })
+        let (gate, name) = ([0.0, f64::INFINITY], NAME.into());
+        Ok(Guide { forward, law, gate, diagnostics: false, maps: false, name })
     }
 
     /// Guides only where the noise per signal lies between these.
@@ -175,13 +201,25 @@ impl Guide {
         Ok(Guide { gate, ..self })
     }
 
-    /// Adds the outputs [`CHI2`] and [`MOVED`], for a sampler's watch to read.
+    /// Calls its inputs and outputs by another name. Two guides of one denoiser, for two measurements of one
+    /// image, need two.
+    pub fn named(self, name: &str) -> Guide {
+        Guide { name: name.into(), ..self }
+    }
+
+    /// The name of one of its inputs, outputs or numbers.
+    fn called(&self, part: &str) -> String {
+        format!("{}.{part}", self.name)
+    }
+
+    /// Adds two outputs for a sampler's watch to read, a number for each image: `guide.chi2`, the mean squared
+    /// residual over its variance before the correction, and `guide.moved`, the correction's root mean square.
     pub fn with_diagnostics(self) -> Guide {
         Guide { diagnostics: true, ..self }
     }
 
-    /// Takes background and read noise as inputs, [`BACKGROUND`] and [`READ_VARIANCE`], so that one graph serves
-    /// tiles whose maps differ. Otherwise the model's maps are constants of the graph.
+    /// Takes background and read noise as inputs ([`Guide::map_inputs`]), so that one graph serves tiles whose
+    /// maps differ. Otherwise the model's maps are constants of the graph.
     pub fn with_maps(self) -> Guide {
         Guide { maps: true, ..self }
     }
@@ -212,16 +250,12 @@ impl Guide {
         Shape::new(&sizes)
     }
 
-    /// What the inputs [`Y`] and [`VALID`] are set to for a batch of this shape: one measurement for each
-    /// image and channel, in that order. Invalid pixels may hold anything.
+    /// What the inputs of the measurement are set to for a batch of this shape: `guide.y` in electrons and
+    /// `guide.valid`, 1 where it holds. One measurement for each image and channel, in that order.
     ///
     /// # Errors
     /// If there are not that many, sizes differ, or a valid pixel is not finite.
-    pub fn inputs(
-        &self,
-        batch: Shape,
-        planes: &[Measurement<'_>],
-    ) -> Result<[(&'static str, Tensor); 2], Error> {
+    pub fn inputs(&self, batch: Shape, planes: &[Measurement<'_>]) -> Result<[(String, Tensor); 2], Error> {
         let shape = self.measured_shape(batch);
         let (n, c) = (shape[0], shape.channels());
         let pixels = shape.len() / (n * c).max(1);
@@ -247,19 +281,17 @@ impl Guide {
                 (y[at], valid[at]) = (values.0[i] as f32, 1.0);
             }
         }
-        Ok([(Y, Tensor::f32(shape, y)), (VALID, Tensor::f32(shape, valid))])
+        let measured = [("y", y), ("valid", valid)];
+        Ok(measured.map(|(part, values)| (self.called(part), Tensor::f32(shape, values))))
     }
 
-    /// What the inputs [`BACKGROUND`] and [`READ_VARIANCE`] are set to for a batch of this shape: background and
-    /// read noise of each image, in electrons, the same for its channels.
+    /// What the inputs of [`Guide::with_maps`] are set to for a batch of this shape, `guide.background` and
+    /// `guide.read_variance`, from background and read noise of each image in electrons, the same for its
+    /// channels.
     ///
     /// # Errors
     /// If there are not as many as images, a map has another size, or a value is negative or not finite.
-    pub fn map_inputs(
-        &self,
-        batch: Shape,
-        images: &[(&Map, &Map)],
-    ) -> Result<[(&'static str, Tensor); 2], Error> {
+    pub fn map_inputs(&self, batch: Shape, images: &[(&Map, &Map)]) -> Result<[(String, Tensor); 2], Error> {
         let shape = self.map_shape(batch);
         let pixels = shape.len() / shape[0].max(1);
         if images.len() != shape[0] {
@@ -274,7 +306,8 @@ impl Guide {
             background.extend((0..pixels).map(|i| light.at(i) as f32));
             variance.extend((0..pixels).map(|i| noise.at(i).powi(2) as f32));
         }
-        Ok([(BACKGROUND, Tensor::f32(shape, background)), (READ_VARIANCE, Tensor::f32(shape, variance))])
+        let maps = [("background", background), ("read_variance", variance)];
+        Ok(maps.map(|(part, values)| (self.called(part), Tensor::f32(shape, values))))
     }
 
     fn map_shape(&self, batch: Shape) -> Shape {
@@ -284,15 +317,17 @@ impl Guide {
 
     /// The inputs of a graph, which several estimates of it share.
     fn measured(&self, b: &mut Builder, batch: Shape) -> MeasuredValues {
-        let mut input = |name: &str, shape: Shape| {
+        let mut input = |part: &str, shape: Shape| {
+            let name = self.called(part);
             let known = b.graph().inputs().find(|(n, _)| *n == name).map(|(_, v)| v);
-            known.unwrap_or_else(|| b.input(name, Type::f32(shape)))
+            known.unwrap_or_else(|| b.input(&name, Type::f32(shape)))
         };
         let shape = self.measured_shape(batch);
-        let (y, valid) = (input(Y, shape), input(VALID, shape));
+        let (y, valid) = (input("y", shape), input("valid", shape));
         let maps = self.maps.then(|| {
             let shape = self.map_shape(batch);
-            MapValues { background: input(BACKGROUND, shape), read_variance: input(READ_VARIANCE, shape) }
+            let [background, read_variance] = ["background", "read_variance"].map(|part| input(part, shape));
+            MapValues { background, read_variance }
         });
         MeasuredValues { y, valid: Some(valid), maps }
     }
@@ -381,7 +416,7 @@ impl<D: Denoiser> Denoiser for Guided<D> {
         if self.guide.law.is_off() {
             return inner;
         }
-        let outer = b.set_scope("guide");
+        let outer = b.set_scope(&self.guide.name);
         let change = self.guide.correction(b, x, inner.x0, level);
         let x0 = b.add(inner.x0, change);
         let unclipped = if inner.unclipped == inner.x0 { x0 } else { b.add(inner.unclipped, change) };

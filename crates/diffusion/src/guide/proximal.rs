@@ -22,8 +22,9 @@ pub(super) fn build(
 ) -> Value {
     let forward = &guide.forward;
     let (copy, weigh) = (guide.clone(), *law);
-    let weight =
-        level.factor(b, x0, "guide.variance", move |l| copy.gate_at(l) * weigh.strength * weigh.variance(l));
+    let weight = level.factor(b, x0, &guide.called("variance"), move |l| {
+        copy.gate_at(l) * weigh.strength * weigh.variance(l)
+    });
     let passes = if forward.likelihood.is_quadratic() { 1 } else { law.passes };
     let (mut change, mut evidence) = (None, first);
     for pass in 0..passes {
