@@ -246,6 +246,51 @@ fn corrections_lower_what_they_minimise() {
     }
 }
 
+/// Stars on a dark sky: information differs by three orders of magnitude between pixels, and the default number
+/// of conjugate gradients is still enough.
+#[test]
+fn dark_skies_are_solved() {
+    let side = 24;
+    let psf = Psf::gaussian_within(&[1.2, 1.2], &[7, 7]).unwrap();
+    let forward = Forward {
+        operator: Operator::blur([side, side], &psf, Boundary::Zero).unwrap(),
+        scale: Scale::symmetric(Electrons(0.0), Electrons(400.0)).unwrap(),
+        exposure: 1.0,
+        background: Map::Uniform(0.2),
+        read_noise: Map::Uniform(0.5),
+        likelihood: Likelihood::ShiftedPoisson,
+    };
+    let star = |i: usize| i % 97 == 40;
+    let sky: Vec<f64> = (0..side * side).map(|i| if star(i) { 0.8 } else { -1.0 }).collect();
+    let mean = forward.mean(Normalised(&sky)).unwrap().0;
+    let y: Vec<f64> = mean.iter().map(|m| m.round()).collect();
+    let plane = Measurement { y: Electrons(&y), valid: None };
+    // An estimate that misses the stars' heights and is somewhat off in the dark.
+    let x0: Vec<f64> =
+        normals(side * side, 6).iter().zip(&sky).map(|(n, s)| 0.7 * (s + 1.0) - 1.0 + 0.002 * n).collect();
+    for sigma in [0.05, 1.0] {
+        let at = Level::new(1.0, sigma, 0.0);
+        let solved = |iterations: usize| {
+            let law = Proximal { iterations, passes: 3, ..Proximal::new(0.5) };
+            let guide = Guide::new(forward.clone(), Law::Proximal(law)).unwrap();
+            guide.correction_on_host(&x0, &at, &plane, |g| g.to_vec()).unwrap()
+        };
+        let objective = |change: &[f64]| {
+            let z: Vec<f64> = x0.iter().zip(change).map(|(x, c)| x + c).collect();
+            let far: f64 = change.iter().map(|c| c * c).sum();
+            let fit = forward.value(Normalised(&z), plane.y, None).unwrap();
+            far / (2.0 * Proximal::new(0.5).variance(&at)) + fit
+        };
+        let (usual, converged) =
+            (objective(&solved(Proximal::new(0.5).iterations)), objective(&solved(2000)));
+        let before = objective(&vec![0.0; x0.len()]);
+        assert!(
+            usual - converged < 0.02 * (before - converged),
+            "sigma {sigma}: {before} {usual} {converged}"
+        );
+    }
+}
+
 fn guide(law: Law) -> Guide {
     Guide::new(model(operators()[1].1.clone(), Likelihood::ShiftedPoisson), law).unwrap()
 }

@@ -7,13 +7,14 @@
 //! asymptotic form.
 
 use crate::error::{PhysicsError, require};
+use crate::likelihood::not_below;
 use crate::poisson::log_pmf;
 use crate::units::Electrons;
 use std::f64::consts::TAU;
 
 /// `2 sqrt(y + 3/8 + v)`, zero where the root has no value.
 pub fn forward(y: f64, variance: f64) -> f64 {
-    2.0 * (y + 0.375 + variance).max(0.0).sqrt()
+    2.0 * not_below(y + 0.375 + variance, 0.0).sqrt()
 }
 
 /// The asymptotic form of the inverse in closed form (Mäkitalo and Foi): within some thousandths of the

@@ -5,7 +5,7 @@
 //! [`Scale`] was chosen for; `exposure` is how many times its light the measurement has.
 
 use crate::error::{NOT_BELOW_ZERO, PhysicsError, require_length, require_positive};
-use crate::likelihood::{Likelihood, Measured};
+use crate::likelihood::{Likelihood, Measured, not_below};
 use crate::map::Map;
 use crate::noise::{Window, poisson_gaussian};
 use crate::operator::Operator;
@@ -110,7 +110,7 @@ impl Forward {
         key: Key,
     ) -> Result<Electrons<Vec<f64>>, PhysicsError> {
         let Electrons(mut mean) = self.mean(x)?;
-        mean.iter_mut().for_each(|m| *m = m.max(0.0));
+        mean.iter_mut().for_each(|m| *m = not_below(*m, 0.0));
         poisson_gaussian(Electrons(&mean), &self.read_noise, window, key)
     }
 

@@ -163,6 +163,16 @@ fn the_exact_likelihood_has_its_limits() {
             }
         }
     }
+    // No number gives no number, and infinity an answer at all.
+    for likelihood in Likelihood::ALL {
+        assert!(
+            likelihood.value(f64::NAN, 3.0, 1.0).is_nan() && likelihood.slope(f64::NAN, 3.0, 1.0).is_nan()
+        );
+        assert!(
+            likelihood.value(3.0, f64::NAN, 1.0).is_nan() && likelihood.slope(3.0, f64::NAN, 1.0).is_nan()
+        );
+        assert!(!likelihood.value(f64::INFINITY, 3.0, 1.0).is_finite(), "{likelihood:?}");
+    }
 }
 
 /// Slopes and informations of one likelihood at all points, by the interpreter or by kernels.

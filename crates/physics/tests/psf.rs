@@ -171,6 +171,13 @@ fn impossible_psfs_are_refused_by_name() {
             && Psf::gaussian(&[1.0, -1.0]).is_err()
             && Psf::gaussian(&[1.0, f64::NAN]).is_err()
     );
+    // Slips in a unit: nanometres for pixels, or the other way round.
+    assert!(Psf::gaussian(&[1e5, 1e5]).unwrap_err().to_string().contains("pixels"));
+    assert!(Psf::gaussian(&[1.0, f64::MAX]).is_err());
+    assert!(Psf::gaussian(&[2.0, 2.0]).unwrap().rescaled(&[1e6, 1e6], &[1.0, 1.0]).is_err());
+    let far = Optics { wavelength: 0.5, numerical_aperture: 0.9, refractive_index: 1.0 };
+    assert!(Psf::born_wolf(&far, [1.0, 1e9, 1e9], [3, 9, 9]).unwrap_err().to_string().contains("voxel size"));
+    assert!(Psf::airy(&far, [0.1, 0.1], [usize::MAX, 2]).is_err());
     let optics = Optics { wavelength: 500.0, numerical_aperture: 1.4, refractive_index: 1.0 };
     assert!(Psf::airy(&optics, [50.0, 50.0], [9, 9]).unwrap_err().to_string().contains("refractive index"));
     let psf = Psf::gaussian(&[1.0, 1.0]).unwrap();

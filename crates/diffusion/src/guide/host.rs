@@ -86,7 +86,9 @@ impl Guide {
                 let ones = apply(&vec![1.0; x0.len()])?;
                 target.iter().zip(ones).map(|(t, d)| t / d).collect()
             } else {
-                conjugate_gradients(&target, law.iterations, apply)?
+                let smeared = operator.adjoint(&evidence.information)?;
+                let divisor: Vec<f64> = smeared.iter().map(|f| 1.0 + weight * s * s * f).collect();
+                conjugate_gradients(&target, &divisor, law.iterations, apply)?
             };
             change = sum(&change, &step, 1.0);
         }
@@ -131,14 +133,18 @@ fn sum(a: &[f64], b: &[f64], c: f64) -> Vec<f64> {
     a.iter().zip(b).map(|(x, y)| x + c * y).collect()
 }
 
+/// Solves `apply(d) = target`, which `divisor` resembles.
 fn conjugate_gradients(
     target: &[f64],
+    divisor: &[f64],
     iterations: usize,
     apply: impl Fn(&[f64]) -> Result<Vec<f64>, PhysicsError>,
 ) -> Result<Vec<f64>, PhysicsError> {
-    let (mut residual, mut direction) = (target.to_vec(), target.to_vec());
+    let divided = |r: &[f64]| -> Vec<f64> { r.iter().zip(divisor).map(|(r, d)| r / d).collect() };
+    let mut residual = target.to_vec();
+    let mut direction = divided(&residual);
     let mut solution = vec![0.0; target.len()];
-    let mut size = dot(&residual, &residual);
+    let mut size = dot(&residual, &direction);
     for _ in 0..iterations {
         if size == 0.0 {
             break;
@@ -147,8 +153,9 @@ fn conjugate_gradients(
         let length = size / dot(&direction, &image);
         solution = sum(&solution, &direction, length);
         residual = sum(&residual, &image, -length);
-        let next = dot(&residual, &residual);
-        direction = sum(&residual, &direction, next / size);
+        let near = divided(&residual);
+        let next = dot(&residual, &near);
+        direction = sum(&near, &direction, next / size);
         size = next;
     }
     Ok(solution)

@@ -3,7 +3,9 @@
 //! The likelihood is replaced by the parabola with its slope and Fisher's information at the present z, which
 //! for Poisson noise is minimal at y from any z. The minimum then solves
 //! `(1 + v strength s^2 A' F A) d = -v strength s A' slope - (z - x0)`. Where A is diagonal that is a
-//! division; otherwise conjugate gradients, all images of a batch side by side.
+//! division; otherwise conjugate gradients, all images of a batch side by side. Information differs from
+//! pixel to pixel by as much as the light does, without limit in the dark, so the equations are first divided
+//! by `1 + v strength s^2 A' F`, which A smears but does not change.
 
 use super::correct::{TINY, per_image};
 use super::{Guide, Proximal};
@@ -71,24 +73,30 @@ fn solve(
         let divisor = b.add_scalar(scaled, 1.0);
         return b.div(target, divisor);
     }
-    let apply = |b: &mut Builder, p: Value| {
-        let seen = forward.operator.build(b, p);
-        let known = b.mul(seen, information);
-        let back = match forward.operator.build_adjoint(b, known) {
+    let adjoint = |b: &mut Builder, y: Value| {
+        let back = match forward.operator.build_adjoint(b, y) {
             Ok(back) => back,
             Err(e) => b.refuse("guide", e.to_string()),
         };
         let weighted = b.mul(back, weight);
-        let scaled = b.mul_scalar(weighted, square);
-        b.add(p, scaled)
+        b.mul_scalar(weighted, square)
+    };
+    let apply = |b: &mut Builder, p: Value| {
+        let seen = forward.operator.build(b, p);
+        let known = b.mul(seen, information);
+        let back = adjoint(b, known);
+        b.add(p, back)
     };
     let dot = |b: &mut Builder, p: Value, q: Value| {
         let product = b.mul(p, q);
         let sum = per_image(b, product, false);
         b.add_scalar(sum, TINY)
     };
-    let (mut residual, mut direction) = (target, target);
-    let mut size = dot(b, residual, residual);
+    let divisor = adjoint(b, information);
+    let divisor = b.add_scalar(divisor, 1.0);
+    let mut residual = target;
+    let mut direction = b.div(residual, divisor);
+    let mut size = dot(b, residual, direction);
     let mut solution: Option<Value> = None;
     for i in 0..law.iterations {
         let image = apply(b, direction);
@@ -104,10 +112,11 @@ fn solve(
         }
         let less = b.mul(image, length);
         residual = b.sub(residual, less);
-        let next = dot(b, residual, residual);
+        let divided = b.div(residual, divisor);
+        let next = dot(b, residual, divided);
         let ratio = b.div(next, size);
         let kept = b.mul(direction, ratio);
-        direction = b.add(residual, kept);
+        direction = b.add(divided, kept);
         size = next;
     }
     solution.unwrap_or(target)

@@ -112,7 +112,7 @@ impl Calibration {
     pub fn digitise(&self, electrons: Electrons<&[f64]>) -> Result<Adu<Vec<f64>>, PhysicsError> {
         let full = self.saturation.unwrap_or(f64::INFINITY);
         let Adu(mut counts) = self.to_adu(electrons)?;
-        counts.iter_mut().for_each(|x| *x = x.round().max(0.0).min(full));
+        counts.iter_mut().for_each(|x| *x = x.round().clamp(0.0, full));
         Ok(Adu(counts))
     }
 

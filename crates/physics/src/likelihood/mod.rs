@@ -80,8 +80,8 @@ impl Likelihood {
                 Likelihood::Gaussian => normal(y - m, v),
                 Likelihood::WeightedLeastSquares => normal(y - m, neyman(y, v)),
                 Likelihood::Heteroscedastic => normal(y - m, m + v),
-                Likelihood::Poisson => poisson(y.max(0.0), m),
-                Likelihood::ShiftedPoisson => poisson((y + v).max(0.0), m + v),
+                Likelihood::Poisson => poisson(not_below(y, 0.0), m),
+                Likelihood::ShiftedPoisson => poisson(not_below(y + v, 0.0), m + v),
                 Likelihood::PoissonGaussian => poisson_gaussian::value(y, m, v),
                 Likelihood::Anscombe => 0.5 * (anscombe::forward(y, v) - anscombe::forward(m, v)).powi(2),
             }
@@ -101,8 +101,8 @@ impl Likelihood {
                     let (total, r) = (m + v, m - y);
                     r / total + 0.5 * (1.0 - r * r / total) / total
                 }
-                Likelihood::Poisson => 1.0 - y.max(0.0) / m,
-                Likelihood::ShiftedPoisson => 1.0 - (y + v).max(0.0) / (m + v),
+                Likelihood::Poisson => 1.0 - not_below(y, 0.0) / m,
+                Likelihood::ShiftedPoisson => 1.0 - not_below(y + v, 0.0) / (m + v),
                 Likelihood::PoissonGaussian => poisson_gaussian::slope(y, m, v),
                 Likelihood::Anscombe => {
                     (anscombe::forward(m, v) - anscombe::forward(y, v)) / (m + 0.375 + v).sqrt()
@@ -127,8 +127,13 @@ impl Likelihood {
     }
 
     fn above_floor(self, mean: f64) -> f64 {
-        if self.is_quadratic() { mean } else { mean.max(FLOOR) }
+        if self.is_quadratic() { mean } else { not_below(mean, FLOOR) }
     }
+}
+
+/// The larger of the two; NaN stays NaN, so that what went wrong is seen.
+pub(crate) fn not_below(x: f64, least: f64) -> f64 {
+    if x < least { least } else { x }
 }
 
 fn normal(r: f64, variance: f64) -> f64 {
@@ -141,7 +146,7 @@ fn poisson(y: f64, mean: f64) -> f64 {
 
 /// Neyman's variance: the count itself, at least one electron.
 fn neyman(y: f64, variance: f64) -> f64 {
-    y.max(1.0) + variance
+    not_below(y, 1.0) + variance
 }
 
 /// A measured image in electrons, with what is known of its noise. Invalid pixels say nothing,
@@ -217,7 +222,7 @@ impl Measured<'_> {
         let (mut sum, mut count) = (0.0, 0usize);
         for i in (0..mean.0.len()).filter(|&i| self.is_valid(i)) {
             let m = mean.0[i];
-            sum += (self.y.0[i] - m).powi(2) / (m.max(FLOOR) + self.variance(i));
+            sum += (self.y.0[i] - m).powi(2) / (not_below(m, FLOOR) + self.variance(i));
             count += 1;
         }
         Ok((count > 0).then(|| sum / count as f64))

@@ -16,7 +16,7 @@ const NEGLIGIBLE: f64 = 46.0;
 /// -ln p(y; m), for a mean above zero.
 pub fn value(y: f64, mean: f64, variance: f64) -> f64 {
     if variance == 0.0 {
-        return super::poisson(y.max(0.0), mean);
+        return super::poisson(super::not_below(y, 0.0), mean);
     }
     0.5 * (TAU * variance).ln() - sums(y, mean, variance).log_sum
 }
@@ -24,7 +24,7 @@ pub fn value(y: f64, mean: f64, variance: f64) -> f64 {
 /// d/dm of [`value`]: 1 - E[k | y] / m.
 pub fn slope(y: f64, mean: f64, variance: f64) -> f64 {
     if variance == 0.0 {
-        return 1.0 - y.max(0.0) / mean;
+        return 1.0 - super::not_below(y, 0.0) / mean;
     }
     -sums(y, mean, variance).excess / mean
 }
@@ -44,12 +44,16 @@ fn sums(y: f64, mean: f64, variance: f64) -> Sums {
     let term = |k: f64| log_pmf(k, mean) - 0.5 * (y - k) * (y - k) / variance;
     let first = mode.round();
     let top = term(first);
+    if top.is_nan() {
+        return Sums { log_sum: top, excess: top };
+    }
     let (mut sum, mut excess) = (1.0, first - mean);
     for direction in [step, -step] {
         let mut k = first + direction;
         while k >= 0.0 {
             let relative = term(k) - top;
-            if relative < -NEGLIGIBLE {
+            // Also where it is no number, infinitely far away.
+            if relative.is_nan() || relative < -NEGLIGIBLE {
                 break;
             }
             let weight = relative.exp();

@@ -162,6 +162,21 @@ impl Psf {
     }
 }
 
+/// The most pixels that a PSF may have: more than any image that is processed at once.
+const MOST_PIXELS: usize = 1 << 27;
+
+/// Refuses sizes that come of a slip in a unit before memory is asked for.
+fn check_size(shape: Shape) -> Result<(), PhysicsError> {
+    match shape.checked_len() {
+        Some(n) if n <= MOST_PIXELS => Ok(()),
+        _ => Err(PhysicsError::Shape {
+            what: "a PSF",
+            got: shape,
+            needed: format!("at most {MOST_PIXELS} pixels; check its width and the pixel size"),
+        }),
+    }
+}
+
 /// Takes a background off.
 ///
 /// # Errors

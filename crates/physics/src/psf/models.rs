@@ -53,7 +53,7 @@ impl Psf {
     /// If there are not 2 or 3 of them, or one is negative or not finite.
     pub fn gaussian(sigmas: &[f64]) -> Result<Psf, PhysicsError> {
         let reach: Vec<usize> =
-            sigmas.iter().map(|s| (GAUSSIAN_REACH * s.clamp(0.0, 1e6)).ceil() as usize).collect();
+            sigmas.iter().map(|s| (GAUSSIAN_REACH * s.clamp(0.0, 1e12)).ceil() as usize).collect();
         Psf::gaussian_within(sigmas, &reach.iter().map(|r| 2 * r + 1).collect::<Vec<_>>())
     }
 
@@ -77,6 +77,7 @@ impl Psf {
                 "a finite number not below zero",
             )?;
         }
+        super::check_size(Shape::new(size))?;
         let lines: Vec<Vec<f64>> = sigmas.iter().zip(size).map(|(&s, &n)| gaussian_line(s, n)).collect();
         let shape = Shape::new(size);
         let mut values = Vec::with_capacity(shape.len());
@@ -90,6 +91,7 @@ impl Psf {
     /// If a number is not above zero, or the refractive index is below the aperture.
     pub fn airy(optics: &Optics, pixel: [f64; 2], size: [usize; 2]) -> Result<Psf, PhysicsError> {
         optics.check()?;
+        super::check_size(Shape::from(size))?;
         pixel.iter().try_for_each(|&p| require_positive("the pixel size", p))?;
         let k = 2.0 * PI * optics.numerical_aperture / optics.wavelength;
         let intensity = |r: f64| {
@@ -119,6 +121,7 @@ impl Psf {
     /// As [`Psf::airy`].
     pub fn born_wolf(optics: &Optics, voxel: [f64; 3], size: [usize; 3]) -> Result<Psf, PhysicsError> {
         optics.check()?;
+        super::check_size(Shape::from(size))?;
         voxel.iter().try_for_each(|&p| require_positive("the voxel size", p))?;
         let k = 2.0 * PI / optics.wavelength;
         let lateral = k * optics.numerical_aperture;
@@ -141,9 +144,12 @@ impl Psf {
         let centre = |a: usize, i: usize| i as f64 - (size[a] / 2) as f64;
         let reach = (0.5 * size[1] as f64 + 1.0).hypot(0.5 * size[2] as f64 + 1.0) * voxel[1].max(voxel[2]);
         let step = voxel[1].min(voxel[2]).min(0.25 * optics.wavelength / optics.numerical_aperture) / 12.0;
+        let radii = reach / step;
+        let needed = "a size that light of this wavelength can fill";
+        require(radii < (1u64 << 22) as f64, "the voxel size", voxel[1].max(voxel[2]), needed)?;
         let mut values = Vec::with_capacity(size.iter().product());
         for z in 0..size[0] {
-            let table: Vec<f64> = (0..(reach / step) as usize + 3)
+            let table: Vec<f64> = (0..radii as usize + 3)
                 .map(|j| intensity(voxel[0] * centre(0, z), step * j as f64))
                 .collect();
             let at = |r: f64| {

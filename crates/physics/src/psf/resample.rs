@@ -93,6 +93,7 @@ impl Psf {
         // Origins are at half the size; the sum of two is at half of the whole size where the second is odd.
         let shape =
             (0..self.shape.rank()).fold(self.shape, |s, a| s.with(a, self.shape[a] + other.shape[a] - 1));
+        super::check_size(shape)?;
         let strides = shape.strides();
         let mut values = vec![0.0; shape.len()];
         let mut mine = self.values.iter();
@@ -114,6 +115,7 @@ impl Psf {
         size: usize,
         positions: impl Fn(usize) -> Vec<f64>,
     ) -> Result<Psf, PhysicsError> {
+        super::check_size(self.shape.with(axis, size))?;
         let (n, stride) = (self.shape[axis], self.shape.strides()[axis]);
         let taps: Vec<Vec<(usize, f64)>> = (0..size).map(|i| cubic_taps(&positions(i), n)).collect();
         let shape: Shape = self.shape.with(axis, size);
