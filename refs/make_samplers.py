@@ -10,7 +10,7 @@ import numpy as np, torch
 from safetensors.torch import save_file
 from diffusers import (
     DDPMScheduler, DDIMScheduler, DPMSolverMultistepScheduler, HeunDiscreteScheduler, EulerDiscreteScheduler,
-    EDMEulerScheduler, EDMDPMSolverMultistepScheduler,
+    EDMEulerScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel,
 )
 
 warnings.filterwarnings("ignore")
@@ -24,22 +24,46 @@ G = torch.Generator().manual_seed(A.seed)
 KEPT = {
     "ddpm_learned_range", "ddpm_sigmoid_clip_trailing", "ddim_eta1_clipped_direction", "ddim_offset_first",
     "dpmpp_3_few", "dpmpp_3_few_full_order", "dpmpp_2_heun_sigma_min", "dpmpp_2_leading_sample",
-    "dpmpp_sde_1_heun_trailing", "dpmpp_2_trained_betas", "euler_leading_v", "euler_trailing_sigma_min",
-    "heun_trailing_v_clip", "heun_linspace", "edm_dpmpp_3", "edm_dpmpp_sde",
+    "dpmpp_sde_1_heun_trailing", "ddim_threshold_0.9_1.7", "dpmpp_threshold_0.995_40.0", "dpmpp_2_trained_betas", "euler_leading_v", "euler_trailing_sigma_min",
+    "heun_trailing_v_clip", "heun_linspace", "edm_dpmpp_3", "edm_dpmpp_sde", "network_dpmpp_2", "network_ddpm", "network_heun",
 }
 
 
-def network(x, t):
-    return 0.3 * x * math.cos(t / 300.0) + 0.1 * torch.sin(3 * x) + 0.05
+class Function:
+    """What stands in place of a network."""
+    tensors, attrs = {}, {}
+
+    def __call__(self, x, t):
+        return 0.3 * x * math.cos(t / 300.0) + 0.1 * torch.sin(3 * x) + 0.05
 
 
-def run(name, sch, steps, sampler, stochastic=False, **kw):
+class Network:
+    """A real one, conditioned on an image beside x."""
+
+    def __init__(self):
+        torch.manual_seed(A.seed)
+        config = dict(sample_size=8, in_channels=2, out_channels=1, layers_per_block=1, block_out_channels=(8, 16), norm_num_groups=4,
+                      down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"), attention_head_dim=8)
+        self.net = UNet2DModel(**config)
+        self.image = torch.randn(2, 1, 8, 8, generator=G)
+        for p in self.net.parameters():
+            p.data.add_(0.1 * torch.randn(p.shape, generator=G))
+        self.attrs = dict(network={k: v for k, v in json.loads(json.dumps(dict(self.net.config))).items() if not k.startswith("_")})
+        self.tensors = {"in.image": self.image} | {"param." + k: v.detach() for k, v in self.net.named_parameters()}
+
+    @torch.no_grad()
+    def __call__(self, x, t):
+        # As a tensor: numbers are cut to whole ones.
+        return self.net(torch.cat([x, self.image], 1), torch.tensor(t)).sample
+
+
+def run(name, sch, steps, sampler, stochastic=False, network=Function(), **kw):
     if not (A.all or name in KEPT):
         return
     sch.set_timesteps(steps)
     getattr(sch, "set_begin_index", lambda i: None)(0)
-    x = torch.randn(2, 1, 5, 7, generator=G) * sch.init_noise_sigma
-    tensors, trajectory, noises = {"in.x": x.clone()}, [], []
+    x = torch.randn(network.tensors["in.image"].shape if network.tensors else (2, 1, 5, 7), generator=G) * sch.init_noise_sigma
+    tensors, trajectory, noises = {"in.x": x.clone()} | network.tensors, [], []
     for i, t in enumerate(sch.timesteps):
         scaled = sch.scale_model_input(x, t)
         y = network(scaled, float(t))
@@ -62,7 +86,7 @@ def run(name, sch, steps, sampler, stochastic=False, **kw):
         print("not finite:", name)
         return
     os.makedirs(os.path.join(A.out, "sampler"), exist_ok=True)
-    attrs = json.dumps(dict(kw, sampler=sampler, steps=steps, config=config))
+    attrs = json.dumps(dict(kw, **network.attrs, sampler=sampler, steps=steps, config=config))
     save_file({k: v.contiguous() for k, v in tensors.items()}, os.path.join(A.out, "sampler", f"more_{name}.safetensors"),
               {"kind": "sampler", "name": f"more_{name}", "attrs": attrs})
 
@@ -107,6 +131,13 @@ run("dpmpp_2_leading_sample", DPM(timestep_spacing="leading", steps_offset=1, pr
 run("dpmpp_sde_1_heun_trailing", DPM(timestep_spacing="trailing", solver_order=1, algorithm_type="sde-dpmsolver++", solver_type="heun"), 9, "dpmpp_sde", True)
 run("dpmpp_2_trained_betas", DPM(trained_betas=[1e-4 + 2e-4 * i for i in range(90)], num_train_timesteps=90), 10, "dpmpp")
 
+# Dynamic thresholding; with a largest value of 1 it is clipping.
+for ratio, most in itertools.product((0.9, 0.995, 0.5), (1.0, 1.7, 40.0)):
+    kw = dict(thresholding=True, dynamic_thresholding_ratio=ratio, sample_max_value=most)
+    run(f"ddim_threshold_{ratio}_{most}", DDIMScheduler(clip_sample=False, **kw), 9, "ddim", eta=0.0)
+    run(f"ddpm_threshold_{ratio}_{most}", DDPMScheduler(clip_sample=False, **kw), 9, "ddpm", True)
+    run(f"dpmpp_threshold_{ratio}_{most}", DPM(beta_schedule="squaredcos_cap_v2", **kw), 9, "dpmpp")
+
 # Euler and Heun.
 for law, spacing, prediction, karras, steps in itertools.product(LAWS, SPACINGS, PREDICTIONS, (False, True), (2, 9, 25)):
     kw = dict(beta_schedule=law, timestep_spacing=spacing, prediction_type=prediction, use_karras_sigmas=karras)
@@ -124,3 +155,9 @@ for order, steps, kind, lower in itertools.product((1, 2, 3), (2, 8, 20), ("midp
 run("edm_dpmpp_3", EDMDPMSolverMultistepScheduler(solver_order=3, sigma_data=1.0, sigma_max=20.0), 10, "edm_dpmpp")
 run("edm_dpmpp_sde", EDMDPMSolverMultistepScheduler(algorithm_type="sde-dpmsolver++", rho=5.0), 12, "edm_dpmpp", True)
 run("edm_euler_other", EDMEulerScheduler(sigma_min=0.01, sigma_max=10.0, sigma_data=0.3, rho=3.0), 12, "edm_euler")
+
+# Whole runs of a network.
+net = Network()
+run("network_dpmpp_2", DPM(use_karras_sigmas=True, beta_schedule="scaled_linear"), 12, "dpmpp", network=net)
+run("network_ddpm", DDPMScheduler(clip_sample=True, prediction_type="v_prediction"), 12, "ddpm", True, network=net)
+run("network_heun", HeunDiscreteScheduler(use_karras_sigmas=True), 8, "heun", network=net)

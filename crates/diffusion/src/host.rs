@@ -38,16 +38,20 @@ pub fn run(
         x.iter_mut().zip(&drawn).for_each(|(x, n)| *x += call.raise * n);
         let answer = denoiser(&x, &call.level);
         let unclipped = answer.unclipped.as_ref().unwrap_or(&answer.x0);
-        let spread = |i: usize| match (&answer.variance, program.learned_variance()) {
-            (Some(v), true) => (call.spread[0] + v[i] * (call.spread[1] - call.spread[0])).exp(),
-            _ => 1.0,
+        let spread: Option<Vec<f64>> = match (&answer.variance, program.learned_variance()) {
+            (Some(v), true) => {
+                let [low, high] = call.spread;
+                Some(drawn.iter().zip(v).map(|(n, v)| n * (low + v * (high - low)).exp()).collect())
+            }
+            _ => None,
         };
+        let there = [&x, &answer.x0, unclipped, spread.as_ref().unwrap_or(&drawn), &kept[0], &kept[1]];
         let mix = |m: &Mix| -> Vec<f64> {
-            let value = |i: usize| {
-                let there = [x[i], answer.x0[i], unclipped[i], drawn[i] * spread(i), kept[0][i], kept[1][i]];
-                m.terms().iter().zip(there).filter(|(f, _)| **f != 0.0).map(|(f, v)| f * v).sum()
-            };
-            (0..x.len()).map(value).collect()
+            let mut sum = vec![0.0; x.len()];
+            for (factor, values) in m.terms().into_iter().zip(there).filter(|(f, _)| *f != 0.0) {
+                sum.iter_mut().zip(values).for_each(|(s, v)| *s += factor * v);
+            }
+            sum
         };
         let next = mix(&call.x);
         kept = [mix(&call.kept[0]), mix(&call.kept[1])];

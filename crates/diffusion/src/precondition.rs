@@ -54,7 +54,7 @@ impl Prediction {
     }
 
     /// In front of the names of this prediction's inputs, so that two networks in one graph do not mix.
-    fn tag(self) -> String {
+    pub(crate) fn tag(self) -> String {
         match self {
             Prediction::Noise => "noise".into(),
             Prediction::Sample => "sample".into(),

@@ -44,10 +44,10 @@ impl Spacing {
         // Ascending; the most noise is last.
         let ascending: Vec<f64> = match self {
             Spacing::Leading { offset } => {
-                (0..steps).map(|i| (i * (total / steps) + offset) as f64).collect()
+                (0..steps).map(|i| (i * (total / steps)) as f64 + offset as f64).collect()
             }
             Spacing::LeadingOpen { offset } => {
-                (1..=steps).map(|i| (i * (total / (steps + 1)) + offset) as f64).collect()
+                (1..=steps).map(|i| (i * (total / (steps + 1))) as f64 + offset as f64).collect()
             }
             Spacing::Linspace => (0..steps).map(|i| parts(steps)(i).round_ties_even()).collect(),
             Spacing::LinspaceOpen => (1..=steps).map(|i| parts(steps + 1)(i).round_ties_even()).collect(),

@@ -4,12 +4,13 @@
 //! the last. A call's numbers are scalar inputs. Only the terms that some call of the program uses are built.
 
 use crate::Error;
-use crate::denoiser::{Condition, Denoiser, LevelInputs};
+use crate::denoiser::{Condition, Denoiser, Estimate, LevelInputs};
 use crate::noise::{self, Keys, Stream};
-use crate::sampler::{Call, KEPT, Program, TERM_NAMES, TERMS};
+use crate::pattern::{Pattern, Term, factor_name};
+use crate::sampler::{Call, KEPT, Program};
 use clearshot_graph::ops::Unary;
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
-use clearshot_tensor::{Shape, Tensor};
+use clearshot_tensor::{DType, Shape, Tensor};
 
 /// Where a call's noise comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +77,9 @@ const NOISE: &str = "sample.noise";
 const NOISE_KEY: &str = "sample.key";
 const RAISE: &str = "sample.raise";
 const SPREAD: [&str; 2] = ["sample.spread_low", "sample.spread_high"];
+/// The input that holds the image that is known in part.
 pub const KNOWN: &str = "known";
+/// The input that is 1 where it is known and 0 elsewhere, of the same shape.
 pub const MASK: &str = "mask";
 const KNOWN_KEY: &str = "sample.known_key";
 const KNOWN_ALPHA: &str = "sample.known_alpha";
@@ -84,55 +87,12 @@ const KNOWN_SIGMA: &str = "sample.known_sigma";
 /// The mean size of x's values, for each image: not finite where one of them is not.
 const SIZE: &str = "sample.size";
 
+/// The part of a graph that is the sampler's own.
+const SCOPE: &str = "sampler";
+const SCALAR: Type = Type { dtype: DType::F32, shape: Shape::SCALAR };
+
 fn kept_name(slot: usize) -> String {
     format!("sample.kept{slot}")
-}
-
-/// What the rows of a program make: x, then what is kept.
-const ROWS: usize = 1 + KEPT;
-
-fn rows(call: &Call) -> [[f64; TERMS]; ROWS] {
-    [call.x.terms(), call.kept[0].terms(), call.kept[1].terms()]
-}
-
-/// How a term stands in the graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Term {
-    Absent,
-    /// With a factor that is always 1.
-    Plain,
-    /// With a factor that the call sets.
-    Scaled,
-}
-
-type Pattern = [[Term; TERMS]; ROWS];
-
-fn pattern(program: &Program) -> Pattern {
-    let mut pattern: Pattern = std::array::from_fn(|row| {
-        std::array::from_fn(|term| {
-            let factors = || program.calls().iter().map(|c| rows(c)[row][term]);
-            if factors().all(|f| f == 0.0) {
-                Term::Absent
-            } else if factors().all(|f| f == 1.0) {
-                Term::Plain
-            } else {
-                Term::Scaled
-            }
-        })
-    });
-    // What nobody reads is not kept; the later slot first, because it may be all that reads the other.
-    for slot in (0..KEPT).rev() {
-        let term = TERMS - KEPT + slot;
-        if pattern.iter().all(|row| row[term] == Term::Absent) {
-            pattern[1 + slot] = [Term::Absent; TERMS];
-        }
-    }
-    pattern
-}
-
-fn factor_name(row: usize, term: usize) -> String {
-    let to = ["x", TERM_NAMES[TERMS - KEPT], TERM_NAMES[TERMS - KEPT + 1]][row];
-    format!("sample.{to}_from_{}", TERM_NAMES[term])
 }
 
 /// See the module.
@@ -142,8 +102,6 @@ pub struct StepGraph {
     levels: LevelInputs,
     pattern: Pattern,
     setup: Setup,
-    raises: bool,
-    draws: bool,
 }
 
 impl StepGraph {
@@ -151,7 +109,8 @@ impl StepGraph {
     /// holds: the inputs that `given` is made of.
     ///
     /// # Errors
-    /// If the denoiser cannot be built, or has no learned variance where the program needs it.
+    /// If the denoiser cannot be built, or has no learned variance where the program needs it, or x would
+    /// have no elements.
     pub fn new(
         mut b: Builder,
         denoiser: &dyn Denoiser,
@@ -160,82 +119,47 @@ impl StepGraph {
         program: &Program,
         setup: Setup,
     ) -> Result<StepGraph, Error> {
-        let pattern = pattern(program);
-        let raises = program.calls().iter().any(|c| c.raise != 0.0);
-        let draws = program.stochastic();
-        let mut levels = LevelInputs::new(shape.first().copied().unwrap_or(1));
-        let outer = b.set_scope("sampler");
+        if shape.is_empty() || shape.rank() == 0 {
+            let must = "of a batch with at least one element".into();
+            return Err(Error::Setting { what: "the shape of x", got: shape.to_string(), must });
+        }
+        let pattern = Pattern::of(program);
+        let mut levels = LevelInputs::new(shape[0]);
+        let outer = b.set_scope(SCOPE);
         let state = b.state(X, Type::f32(shape), StateInit::Given);
-        let kept: [Option<Value>; KEPT] = std::array::from_fn(|slot| {
-            let used = pattern.iter().any(|row| row[TERMS - KEPT + slot] != Term::Absent);
-            used.then(|| b.state(&kept_name(slot), Type::f32(shape), StateInit::Constant(0.0)))
+        let kept = std::array::from_fn(|slot| {
+            let name = kept_name(slot);
+            pattern.keeps(slot).then(|| b.state(&name, Type::f32(shape), StateInit::Constant(0.0)))
         });
-        let noise = draws.then(|| match setup.noise {
-            NoiseFrom::Caller => b.input(NOISE, Type::f32(shape)),
-            NoiseFrom::Keys => {
-                let key = noise::key_input(&mut b, NOISE_KEY, shape);
-                noise::normal(&mut b, key, shape)
-            }
-        });
-        let scalar = Type::f32(Shape::SCALAR);
-        let x = match (raises, noise) {
-            (true, Some(noise)) => {
-                let factor = b.input(RAISE, scalar);
+        let noise = pattern.draws.then(|| drawn(&mut b, shape, setup.noise));
+        let x = match noise.filter(|_| pattern.raises) {
+            Some(noise) => {
+                let factor = b.input(RAISE, SCALAR);
                 let added = b.mul(noise, factor);
                 b.add(state, added)
             }
-            _ => state,
+            None => state,
         };
         b.set_scope(&outer);
         let estimate = denoiser.denoise(&mut b, x, &mut levels, given);
-        b.set_scope("sampler");
-        let noise = match (noise, program.learned_variance(), estimate.variance) {
-            (Some(noise), true, Some(variance)) => {
-                let [low, high] = SPREAD.map(|name| b.input(name, scalar));
-                let way = b.sub(high, low);
-                let way = b.mul(variance, way);
-                let log = b.add(way, low);
-                let size = b.unary(Unary::Exp, log);
-                Some(b.mul(noise, size))
-            }
-            (_, true, None) => Some(
-                b.refuse("sampler", "the program needs a learned variance, the denoiser has none".into()),
-            ),
-            (noise, ..) => noise,
-        };
-        let there = [Some(x), Some(estimate.x0), Some(estimate.unclipped), noise, kept[0], kept[1]];
-        let mut made = [None; ROWS];
-        for row in 0..ROWS {
-            for term in 0..TERMS {
-                let Some(value) = there[term] else { continue };
-                let scaled = match pattern[row][term] {
-                    Term::Absent => continue,
-                    Term::Plain if term < TERMS - KEPT => value,
-                    // A copy: the state itself is overwritten.
-                    Term::Plain => b.mul_scalar(value, 1.0),
-                    Term::Scaled => {
-                        let factor = b.input(&factor_name(row, term), scalar);
-                        b.mul(value, factor)
-                    }
-                };
-                made[row] = Some(made[row].map_or(scaled, |sum| b.add(sum, scaled)));
-            }
-        }
-        let mut next = made[0].unwrap_or_else(|| b.refuse("sampler", "the program makes no x".into()));
+        b.set_scope(SCOPE);
+        let noise = noise.map(|n| if pattern.learned { spread(&mut b, n, &estimate) } else { n });
+        let there = There { x, estimate, noise, kept };
+        let mut next = there.mixed(&mut b, &pattern, 0).unwrap_or(state);
         if setup.inpaint {
             next = with_known(&mut b, next, shape, setup.noise);
         }
-        for slot in (0..KEPT).rev() {
-            if let (Some(state), Some(value)) = (kept[slot], made[1 + slot]) {
+        for slot in 0..KEPT {
+            if let (Some(state), Some(value)) = (kept[slot], there.mixed(&mut b, &pattern, 1 + slot)) {
                 b.update(state, value);
             }
         }
         b.update(state, next);
         let size = b.unary(Unary::Abs, next);
-        let axes: Vec<usize> = (1..shape.rank()).collect();
-        let size = b.mean(size, &axes);
+        let size = b.mean(size, &(1..shape.rank()).collect::<Vec<_>>());
         b.output(SIZE, size);
-        Ok(StepGraph { graph: b.finish()?, shape, levels, pattern, setup, raises, draws })
+        b.set_scope(&outer);
+        Ok(StepGraph { graph: b.finish()?, shape, levels, pattern, setup })
     }
 
     pub fn graph(&self) -> &Graph {
@@ -259,7 +183,7 @@ impl StepGraph {
             return Err(Error::Shape { name: "x", expected: self.shape, got: x.shape() });
         }
         session.set(X, x)?;
-        for slot in (0..KEPT).filter(|slot| self.graph.states().any(|(n, ..)| n == kept_name(*slot))) {
+        for slot in (0..KEPT).filter(|slot| self.pattern.keeps(*slot)) {
             session.set(&kept_name(slot), &Tensor::zeros(self.shape))?;
         }
         Ok(())
@@ -280,17 +204,13 @@ impl StepGraph {
             session.set(name, &value)?;
         }
         let mut scalar = |name: &str, value: f64| session.set(name, &Tensor::scalar(value as f32));
-        for (row, factors) in rows(call).iter().enumerate() {
-            for (term, factor) in factors.iter().enumerate() {
-                if self.pattern[row][term] == Term::Scaled {
-                    scalar(&factor_name(row, term), *factor)?;
-                }
-            }
+        for (name, factor) in self.pattern.factors(call) {
+            scalar(&name, factor)?;
         }
-        if self.raises {
+        if self.pattern.raises {
             scalar(RAISE, call.raise)?;
         }
-        if self.graph.inputs().any(|(n, _)| n == SPREAD[0]) {
+        if self.pattern.learned {
             scalar(SPREAD[0], call.spread[0])?;
             scalar(SPREAD[1], call.spread[1])?;
         }
@@ -301,15 +221,17 @@ impl StepGraph {
         let step = call.step as u32;
         match (self.setup.noise, noise) {
             (NoiseFrom::Keys, Noise::Keys(keys)) => {
-                if self.draws {
+                if self.pattern.draws {
                     session.set(NOISE_KEY, &keys.tensor(step, Stream::Steps))?;
                 }
                 if self.setup.inpaint {
                     session.set(KNOWN_KEY, &keys.tensor(known_step(step, stochastic), Stream::Known))?;
                 }
             }
-            (NoiseFrom::Caller, Noise::Given(of)) if self.draws => session.set(NOISE, &of(call.step))?,
-            (NoiseFrom::Caller, _) if !self.draws => {}
+            (NoiseFrom::Caller, Noise::Given(of)) if self.pattern.draws => {
+                session.set(NOISE, &of(call.step))?
+            }
+            (NoiseFrom::Caller, _) if !self.pattern.draws => {}
             (expected, _) => {
                 let must = format!("given as the graph was built for: {expected:?}");
                 return Err(Error::Setting { what: "noise", got: "of another kind".into(), must });
@@ -352,15 +274,70 @@ pub(crate) fn known_step(step: u32, stochastic: bool) -> u32 {
     if stochastic { step + 1 } else { 0 }
 }
 
+/// What a call can mix, as nodes.
+struct There {
+    x: Value,
+    estimate: Estimate,
+    noise: Option<Value>,
+    kept: [Option<Value>; KEPT],
+}
+
+impl There {
+    /// What a row of the pattern makes; nothing where it has no terms.
+    fn mixed(&self, b: &mut Builder, pattern: &Pattern, row: usize) -> Option<Value> {
+        let Estimate { x0, unclipped, .. } = self.estimate;
+        let there = [Some(self.x), Some(x0), Some(unclipped), self.noise, self.kept[0], self.kept[1]];
+        let mut sum = None;
+        for (term, value) in there.into_iter().enumerate() {
+            let Some(value) = value else { continue };
+            let scaled = match pattern.term(row, term) {
+                Term::Absent => continue,
+                // A copy where it is a state, which is overwritten.
+                Term::Plain if self.kept.contains(&Some(value)) => b.mul_scalar(value, 1.0),
+                Term::Plain => value,
+                Term::Scaled => {
+                    let factor = b.input(&factor_name(row, term), SCALAR);
+                    b.mul(value, factor)
+                }
+            };
+            sum = Some(sum.map_or(scaled, |sum| b.add(sum, scaled)));
+        }
+        sum
+    }
+}
+
+/// The noise of a call.
+fn drawn(b: &mut Builder, shape: Shape, from: NoiseFrom) -> Value {
+    match from {
+        NoiseFrom::Caller => b.input(NOISE, Type::f32(shape)),
+        NoiseFrom::Keys => {
+            let key = noise::key_input(b, NOISE_KEY, shape);
+            noise::normal(b, key, shape)
+        }
+    }
+}
+
+/// Noise with the standard deviation that the denoiser learned.
+fn spread(b: &mut Builder, noise: Value, estimate: &Estimate) -> Value {
+    let Some(variance) = estimate.variance else {
+        return b.refuse("sampler", "the program needs a learned variance, the denoiser has none".into());
+    };
+    let [low, high] = SPREAD.map(|name| b.input(name, SCALAR));
+    let way = b.sub(high, low);
+    let way = b.mul(variance, way);
+    let log = b.add(way, low);
+    let size = b.unary(Unary::Exp, log);
+    b.mul(noise, size)
+}
+
 /// Puts the known image, with the noise of x's new level, where the mask is 1.
 fn with_known(b: &mut Builder, x: Value, shape: Shape, from: NoiseFrom) -> Value {
     if from == NoiseFrom::Caller {
         return b.refuse("sampler", "inpainting draws its noise by keys".into());
     }
-    let scalar = Type::f32(Shape::SCALAR);
     let known = b.input(KNOWN, Type::f32(shape));
     let mask = b.input(MASK, Type::f32(shape));
-    let (alpha, sigma) = (b.input(KNOWN_ALPHA, scalar), b.input(KNOWN_SIGMA, scalar));
+    let (alpha, sigma) = (b.input(KNOWN_ALPHA, SCALAR), b.input(KNOWN_SIGMA, SCALAR));
     let key = noise::key_input(b, KNOWN_KEY, shape);
     let noise = noise::normal(b, key, shape);
     let (signal, noise) = (b.mul(known, alpha), b.mul(noise, sigma));

@@ -3,8 +3,8 @@
 
 use clearshot_diffusion::host::{self, HostEstimate};
 use clearshot_diffusion::sampler::{
-    Call, Churn, Ddim, Ddpm, DpmSolver, Program, Second, Third, Variance, ddim, ddpm, dpm_solver_pp, euler,
-    heun,
+    Call, Churn, Ddim, Ddpm, DpmSolver, Program, SAMPLERS, Second, Third, Variance, ddim, ddpm,
+    dpm_solver_pp, euler, heun, named,
 };
 use clearshot_diffusion::schedule::{BetaLaw, End, Rounding, Schedule};
 use clearshot_diffusion::{Clock, Error, Level, Levels, Spacing};
@@ -161,6 +161,58 @@ fn every_sampler_reaches_the_distribution() {
     }
 }
 
+/// A prior of two normal laws: share, mean and deviation of each.
+const MODES: [[f64; 3]; 2] = [[0.3, -0.8, 0.1], [0.7, 0.6, 0.2]];
+
+/// E[x0 | x] under the two.
+fn of_modes(x: f64, l: &Level) -> f64 {
+    let parts = MODES.map(|[share, mean, deviation]| {
+        let (spread, off) = ((l.alpha * deviation).hypot(l.sigma), x - l.alpha * mean);
+        let log = share.ln() - spread.ln() - 0.5 * (off / spread).powi(2);
+        (log, mean + l.alpha * deviation * deviation / (spread * spread) * off)
+    });
+    let second = 1.0 / (1.0 + (parts[0].0 - parts[1].0).exp());
+    (1.0 - second) * parts[0].1 + second * parts[1].1
+}
+
+#[test]
+fn two_modes_are_reached_in_their_shares() {
+    let s = Schedule::new(BetaLaw::SquaredCosine, [0.0; 2], 1000).unwrap();
+    let whole = s.levels(Spacing::Linspace, 1000, End::Clean).unwrap();
+    let some = s.levels(Spacing::Trailing, 250, End::Clean).unwrap();
+    let edm = Levels::karras([0.002, 80.0], 7.0, 80).unwrap();
+    let solver = |stochastic| DpmSolver { stochastic, ..DpmSolver::default() };
+    let churn = Churn { amount: 20.0, range: [0.01, 50.0], noise: 1.0 };
+    let programs = [
+        ("DDPM", ddpm(&whole, &Ddpm::default())),
+        ("DDIM", ddim(&some, &Ddim::default())),
+        ("DPM-Solver++ 2M", dpm_solver_pp(&edm, &solver(false))),
+        ("SDE-DPM-Solver++ 2M", dpm_solver_pp(&some, &solver(true))),
+        ("Heun", heun(&edm, &Churn::NONE)),
+        ("Heun, churn", heun(&edm, &churn)),
+    ];
+    let n = 20_000;
+    for (what, program) in programs {
+        let program = program.unwrap();
+        let first = program.start();
+        // At the first level next to nothing is left of the image but its mean.
+        let mean = MODES.iter().map(|m| m[0] * m[1]).sum::<f64>();
+        let x = normals(n, 0, 9).iter().map(|z| first.alpha * mean + first.norm() * z).collect();
+        let denoiser = |x: &[f64], l: &Level| HostEstimate::of(x.iter().map(|&x| of_modes(x, l)).collect());
+        let got = host::run(&program, x, denoiser, |step| normals(n, step as u32 + 1, 1), |_| ()).unwrap();
+        for (upper, [share, mean, deviation]) in [false, true].into_iter().zip(MODES) {
+            let mode: Vec<f64> = got.iter().copied().filter(|v| (*v > -0.25) == upper).collect();
+            let count = mode.len() as f64;
+            let (total, centre) = (n as f64, mode.iter().sum::<f64>() / count);
+            let spread = (mode.iter().map(|v| (v - centre).powi(2)).sum::<f64>() / count).sqrt();
+            let limit = 4.0 * (share * (1.0 - share) / total).sqrt() + 0.01;
+            assert!((count / total - share).abs() < limit, "{what}: share {}", count / total);
+            assert!((centre - mean).abs() < 4.0 * deviation / count.sqrt() + 0.01, "{what}: mean {centre}");
+            assert!((spread / deviation - 1.0).abs() < 4.0 / (2.0 * count).sqrt() + 0.04, "{what}: {spread}");
+        }
+    }
+}
+
 #[test]
 fn the_exact_variance_makes_few_steps_exact() {
     // The reverse step of a normal law is normal: with its true mean and variance no step is too large.
@@ -205,6 +257,27 @@ fn samplers_that_are_the_same_make_the_same_program() {
     let sde = DpmSolver { stochastic: true, ..first };
     let exact = ddpm(&levels, &Ddpm::default()).unwrap();
     same(dpm_solver_pp(&levels, &sde).unwrap(), exact, "SDE-DPM-Solver++ 1 is DDPM");
+}
+
+#[test]
+fn samplers_are_found_by_name() {
+    let levels = Levels::karras([0.01, 10.0], 7.0, 40).unwrap();
+    for sampler in SAMPLERS {
+        let program = named(sampler.name).unwrap().program(&levels).unwrap();
+        assert_eq!((program.steps(), program.start()), (40, levels.start()), "{}", sampler.name);
+        assert_eq!(
+            program.stochastic(),
+            ["ddpm", "dpmpp-2m-sde"].contains(&sampler.name),
+            "{}",
+            sampler.name
+        );
+    }
+    let churn = Churn { amount: 8.0, noise: 1.1, ..Churn::NONE };
+    let churned = heun(&levels, &churn).unwrap();
+    assert_eq!(churned.start(), levels.start(), "noise added before the first call belongs to the call");
+    assert!(churned.calls()[0].level.sigma > levels.start().sigma);
+    assert_eq!(named("heun").unwrap().program(&levels).unwrap().calls().len(), 79);
+    assert!(named("lms").err().unwrap().to_string().contains("dpmpp-2m"));
 }
 
 #[test]

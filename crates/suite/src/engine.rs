@@ -37,9 +37,9 @@ impl Engine {
     pub fn takes(self, kind: &str) -> bool {
         match self {
             // Networks take it seconds, so it runs each once.
-            Engine::Reference => matches!(kind, "op" | "schedule" | "sampler"),
+            Engine::Reference => matches!(kind, "op" | "schedule" | "sampler" | "objective"),
             Engine::Fused | Engine::CpuPlain | Engine::Cpu => {
-                matches!(kind, "op" | "unet2d" | "train" | "sampler")
+                matches!(kind, "op" | "unet2d" | "train" | "sampler" | "objective")
             }
         }
     }

@@ -8,6 +8,7 @@
 pub mod bench_data;
 pub mod case;
 pub mod engine;
+pub mod objective;
 pub mod op;
 pub mod report;
 pub mod sampler;

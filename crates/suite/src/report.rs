@@ -21,6 +21,7 @@ pub enum Class {
     Trajectory,
     /// The end of a trajectory that was computed in f64 on both sides.
     ExactEnd,
+    Objective,
 }
 
 impl Class {
@@ -36,6 +37,7 @@ impl Class {
             Class::Schedule => 1e-6,
             Class::Trajectory => 2e-5,
             Class::ExactEnd => 1e-6,
+            Class::Objective => 1e-6,
         }
     }
 
@@ -51,6 +53,7 @@ impl Class {
             Class::Schedule => "schedule",
             Class::Trajectory => "trajectory",
             Class::ExactEnd => "exact end",
+            Class::Objective => "objective",
         }
     }
 }

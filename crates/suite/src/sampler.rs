@@ -1,22 +1,27 @@
 //! Cases of samplers: x after every call of a scheduler of diffusers, or at the end of EDM's own sampler,
 //! with a function in place of a network.
 //!
-//! The first engine runs the program in f64 on the host, the others as a graph that is replayed.
+//! The first engine runs the program in f64 on the host, the others as a graph that is replayed. A few
+//! cases have a real network, whose runs are graphs for all of them.
 
 use crate::case::{Attrs, Case};
 use crate::engine::{Engine, Session};
 use crate::report::{Checks, Class, relative_error};
-use crate::{Result, schedule};
+use crate::{Result, schedule, unet2d};
 use clearshot_diffusion::host::{self, HostEstimate};
-use clearshot_diffusion::precondition::{Clipped, Preconditioned, Prediction};
+use clearshot_diffusion::precondition::{Clipped, Network, Preconditioned, Prediction};
 use clearshot_diffusion::sampler::{
     Churn, Ddim, Ddpm, DpmSolver, Program, Second, Third, Variance, ddim, ddpm, dpm_solver_pp, euler, heun,
 };
 use clearshot_diffusion::schedule::{BetaLaw, End, Rounding, Schedule};
 use clearshot_diffusion::step_graph::{Noise, NoiseFrom, Replay, Setup, StepGraph, X};
-use clearshot_diffusion::{Condition, Denoiser, Error, Estimate, Level, LevelInputs, Levels, Spacing};
+use clearshot_diffusion::{
+    Condition, Denoiser, Error, Estimate, Level, LevelInputs, Levels, Spacing, Thresholded,
+};
 use clearshot_graph::ops::Unary;
-use clearshot_graph::{Builder, Value};
+use clearshot_graph::{Builder, Type, Value};
+use clearshot_nn::Weights;
+use clearshot_nn::models::unet2d::{UNet2D, UNet2DConfig};
 use clearshot_tensor::{Shape, Tensor};
 
 /// What stands in place of a network.
@@ -24,9 +29,62 @@ use clearshot_tensor::{Shape, Tensor};
 enum Model {
     /// 0.3 x cos(t / 300) + 0.1 sin(3 x) + 0.05 of the scaled x, predicting something; with twice the
     /// channels, the second half is the variance cos(x) / 2.
-    Network { prediction: Prediction, clip: Option<f64>, variance: bool },
+    Network { prediction: Prediction, clip: Clip, variance: bool },
     /// v x + (1 - v) 0.2 + 0.05 v sin(3 x), v = 0.25 / (0.25 + sigma^2): a denoiser.
     Analytic,
+}
+
+/// What happens to an estimate.
+#[derive(Clone, Copy)]
+enum Clip {
+    None,
+    Fixed(f64),
+    /// By a quantile of each image, up to a largest bound.
+    Dynamic {
+        ratio: f64,
+        most: f64,
+    },
+}
+
+/// The images of a case's batch.
+const IMAGES: usize = 2;
+
+impl Clip {
+    /// In f64, on plain numbers; nothing where nothing happens.
+    fn on_host(self, raw: &[f64]) -> Option<Vec<f64>> {
+        match self {
+            Clip::None => None,
+            Clip::Fixed(limit) => Some(raw.iter().map(|v| v.clamp(-limit, limit)).collect()),
+            Clip::Dynamic { ratio, most } => {
+                let image = |values: &[f64]| -> Vec<f64> {
+                    let mut sizes: Vec<f64> = values.iter().map(|v| v.abs()).collect();
+                    sizes.sort_by(f64::total_cmp);
+                    let place = ratio * (sizes.len() - 1) as f64;
+                    let (low, high) = (sizes[place as usize], sizes[place.ceil() as usize]);
+                    let bound = (low + place.fract() * (high - low)).max(1.0).min(most);
+                    values.iter().map(|v| v.clamp(-bound, bound) / bound).collect()
+                };
+                Some(raw.chunks(raw.len() / IMAGES).flat_map(image).collect())
+            }
+        }
+    }
+
+    fn denoise(
+        self,
+        denoiser: impl Denoiser,
+        b: &mut Builder,
+        x: Value,
+        level: &mut LevelInputs,
+        given: &Condition,
+    ) -> Estimate {
+        match self {
+            Clip::None => denoiser.denoise(b, x, level, given),
+            Clip::Fixed(limit) => Clipped { denoiser, range: [-limit, limit] }.denoise(b, x, level, given),
+            Clip::Dynamic { ratio, most } => {
+                Thresholded { denoiser, ratio, most }.denoise(b, x, level, given)
+            }
+        }
+    }
 }
 
 impl Model {
@@ -37,12 +95,11 @@ impl Model {
                 let c = prediction.coefficients(level);
                 let network = |x: f64| 0.3 * x * (level.time / 300.0).cos() + 0.1 * (3.0 * x).sin() + 0.05;
                 let raw: Vec<f64> = x.iter().map(|&x| c.skip * x + c.output * network(c.input * x)).collect();
-                let clipped = |limit: f64| raw.iter().map(|v| v.clamp(-limit, limit)).collect();
                 let fraction = |&x: &f64| 0.5 + 0.25 * (c.input * x).cos();
                 let variance = variance.then(|| x.iter().map(fraction).collect());
-                match clip {
+                match clip.on_host(&raw) {
                     None => HostEstimate { variance, ..HostEstimate::of(raw) },
-                    Some(limit) => HostEstimate { x0: clipped(limit), unclipped: Some(raw), variance },
+                    Some(x0) => HostEstimate { x0, unclipped: Some(raw), variance },
                 }
             }
             Model::Analytic => {
@@ -70,7 +127,7 @@ impl Denoiser for Model {
                     let cos = b.reshape(cos, shape);
                     let linear = b.mul(x, cos);
                     let linear = b.mul_scalar(linear, 0.3);
-                    let y = wave(b, x, linear);
+                    let y = wave(b, x, linear, 0.1);
                     let y = b.add_scalar(y, 0.05);
                     if !variance {
                         return y;
@@ -80,21 +137,12 @@ impl Denoiser for Model {
                     b.concat_channels(&[y, v])
                 };
                 let denoiser = Preconditioned { network, prediction, learned_variance: variance };
-                match clip {
-                    Some(limit) => Clipped { denoiser, range: [-limit, limit] }.denoise(b, x, level, given),
-                    None => denoiser.denoise(b, x, level, given),
-                }
+                clip.denoise(denoiser, b, x, level, given)
             }
             Model::Analytic => {
                 let v = level.factor(b, x, "v", analytic_weight);
                 let mean = level.factor(b, x, "mean", |l| 0.2 * (1.0 - analytic_weight(l)));
-                let half = b.mul_scalar(x, 1.0);
-                let signal = {
-                    let wave = b.mul_scalar(x, 3.0);
-                    let wave = b.unary(Unary::Sin, wave);
-                    let wave = b.mul_scalar(wave, 0.05);
-                    b.add(half, wave)
-                };
+                let signal = wave(b, x, x, 0.05);
                 let signal = b.mul(signal, v);
                 Estimate::of(b.add(signal, mean))
             }
@@ -102,12 +150,39 @@ impl Denoiser for Model {
     }
 }
 
-/// `y + 0.1 sin(3 x)`.
-fn wave(b: &mut Builder, x: Value, y: Value) -> Value {
+/// `y + size sin(3 x)`.
+fn wave(b: &mut Builder, x: Value, y: Value, size: f64) -> Value {
     let wave = b.mul_scalar(x, 3.0);
     let wave = b.unary(Unary::Sin, wave);
-    let wave = b.mul_scalar(wave, 0.1);
+    let wave = b.mul_scalar(wave, size);
     b.add(y, wave)
+}
+
+/// A real network, conditioned on an image.
+struct Real {
+    network: UNet2D,
+    model: Model,
+}
+
+impl Denoiser for Real {
+    fn denoise(&self, b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition) -> Estimate {
+        let Model::Network { prediction, clip, .. } = self.model else {
+            return self.model.denoise(b, x, level, given);
+        };
+        let network = |b: &mut Builder, x: Value, t: Value, given: &Condition| {
+            Network::build(&self.network, b, x, t, given)
+        };
+        let denoiser = Preconditioned { network, prediction, learned_variance: false };
+        clip.denoise(denoiser, b, x, level, given)
+    }
+}
+
+/// The network of a case that has one, and its parameters.
+fn real(case: &Case, model: Model) -> Result<Option<(Real, Weights)>> {
+    let Some(config) = case.attrs.get("network").and_then(|c| c.as_object()) else { return Ok(None) };
+    let network = UNet2DConfig::from_map(config.clone())?.resolve()?;
+    let weights = unet2d::parameters(case, "param.", &network)?;
+    Ok(Some((Real { network, model }, weights)))
 }
 
 /// What a case asks for.
@@ -134,9 +209,18 @@ fn prediction(config: &Attrs) -> Result<Prediction> {
 }
 
 fn model(config: &Attrs, clips: bool) -> Result<Model> {
-    let clip = (clips && config.flag("clip_sample")).then(|| config.number_or("clip_sample_range", 1.0));
+    let clip = if config.flag("thresholding") {
+        Clip::Dynamic {
+            ratio: config.number("dynamic_thresholding_ratio")?,
+            most: config.number("sample_max_value")?,
+        }
+    } else if clips && config.flag("clip_sample") {
+        Clip::Fixed(config.number_or("clip_sample_range", 1.0)?)
+    } else {
+        Clip::None
+    };
     let variance = config.text("variance_type") == Some("learned_range");
-    Ok(Model::Network { prediction: prediction(config)?, clip: clip.transpose()?, variance })
+    Ok(Model::Network { prediction: prediction(config)?, clip, variance })
 }
 
 /// Timesteps as diffusers' DDPM and DDIM have them.
@@ -225,7 +309,7 @@ fn task(case: &Case) -> Result<Task> {
             other => return Err(format!("unknown sampler `{other}`").into()),
         };
         let prediction = Prediction::Edm { sigma_data: config.number("sigma_data")? };
-        let model = Model::Network { prediction, clip: None, variance: false };
+        let model = Model::Network { prediction, clip: Clip::None, variance: false };
         return Ok(Task { program, model, scale: 1.0 });
     }
     let schedule = schedule::of_diffusers(&config)?;
@@ -271,7 +355,8 @@ pub fn run(case: &Case, engine: Engine) -> Result<Checks> {
     let each = x.shape().len();
     let of_step = |step: usize| noise.get(step * each..(step + 1) * each).unwrap_or(&[]).to_vec();
     let mut trajectory: Vec<Vec<f64>> = vec![];
-    if engine == Engine::Reference {
+    let real = real(case, model)?;
+    if engine == Engine::Reference && real.is_none() {
         let watch = |x: &[f64]| trajectory.push(x.to_vec());
         host::run(&program, scaled, |x, level| model.on_host(x, level), of_step, watch)?;
     } else {
@@ -281,9 +366,20 @@ pub fn run(case: &Case, engine: Engine) -> Result<Checks> {
         };
         let start = last(scaled);
         let setup = Setup { noise: NoiseFrom::Caller, inpaint: false };
-        let steps =
-            StepGraph::new(Builder::new(), &model, &Condition::default(), start.shape(), &program, setup)?;
+        let (mut b, mut given) = (Builder::new(), Condition::default());
+        let image = case.tensors.get("in.image").map(Tensor::channels_last);
+        if let Some(image) = &image {
+            given.image = Some(b.input("image", Type::f32(image.shape())));
+        }
+        let denoiser: &dyn Denoiser = real.as_ref().map_or(&model, |(real, _)| real);
+        let steps = StepGraph::new(b, denoiser, &given, start.shape(), &program, setup)?;
         let mut session = Engined(engine.open(steps.graph().clone())?);
+        for (name, value) in real.iter().flat_map(|(_, weights)| weights) {
+            session.set(name, value)?;
+        }
+        if let Some(image) = &image {
+            session.set("image", image)?;
+        }
         let given = |step: usize| last(of_step(step));
         steps.replay(&mut session, &program, &start, &Noise::Given(&given), |_, session| {
             trajectory.push(session.get(X)?.channels_second().to_f64());

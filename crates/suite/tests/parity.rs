@@ -7,7 +7,7 @@
 use clearshot_suite::case::{self, Case};
 use clearshot_suite::engine::{ENGINES, Engine};
 use clearshot_suite::report::{Checks, Report};
-use clearshot_suite::{Result, op, sampler, schedule, train, unet2d};
+use clearshot_suite::{Result, objective, op, sampler, schedule, train, unet2d};
 
 /// Kinds that the suite has no runner for yet.
 const LATER: &[&str] = &["network", "metric"];
@@ -19,6 +19,7 @@ const RUNNERS: &[(&str, Runner)] = &[
     ("train", train::run),
     ("schedule", schedule::run),
     ("sampler", sampler::run),
+    ("objective", objective::run),
 ];
 
 type Runner = fn(&Case, Engine) -> Result<Checks>;

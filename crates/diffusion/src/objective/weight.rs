@@ -60,13 +60,14 @@ impl Weight {
     /// As an input of the graph, `[N]`.
     #[track_caller]
     pub fn input(&self, b: &mut Builder, prediction: Prediction, level: &mut LevelInputs) -> Value {
-        let name = match self {
-            Weight::Uniform => "weight.uniform".into(),
-            Weight::Snr => "weight.snr".into(),
-            Weight::MinSnr(most) => format!("weight.min_snr{most}"),
-            Weight::Edm { sigma_data } => format!("weight.edm{sigma_data}"),
-            Weight::Bound(_) => "weight.bound".into(),
+        let kind = match self {
+            Weight::Uniform => "uniform".into(),
+            Weight::Snr => "snr".into(),
+            Weight::MinSnr(most) => format!("min_snr{most}"),
+            Weight::Edm { sigma_data } => format!("edm{sigma_data}"),
+            Weight::Bound(_) => "bound".into(),
         };
+        let name = format!("{}.weight_{kind}", prediction.tag());
         let weight = self.clone();
         level.number(b, &name, move |l| weight.of(prediction, l))
     }

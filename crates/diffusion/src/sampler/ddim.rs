@@ -29,5 +29,5 @@ pub fn ddim(levels: &Levels, options: &Ddim) -> Result<Program, Error> {
         };
         Call::new(i, step.from, step.to, x)
     });
-    Ok(Program::new(calls.collect()))
+    Ok(Program::new(levels, calls.collect()))
 }

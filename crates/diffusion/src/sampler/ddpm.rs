@@ -60,6 +60,6 @@ pub fn ddpm(levels: &Levels, options: &Ddpm) -> Result<Program, Error> {
         let spread = [small, large].map(|v| 0.5 * v.max(SMALLEST).ln());
         Call { spread, ..Call::new(i, *from, *to, x) }
     });
-    let program = Program::new(calls.collect());
+    let program = Program::new(levels, calls.collect());
     Ok(Program { learned_variance: options.variance == Variance::Learned, ..program })
 }

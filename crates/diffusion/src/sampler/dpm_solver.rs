@@ -131,5 +131,5 @@ pub fn dpm_solver_pp(levels: &Levels, options: &DpmSolver) -> Result<Program, Er
         kept[1].kept[0] = 1.0;
         Call { kept, ..Call::new(i, *from, *to, x) }
     });
-    Ok(Program::new(calls.collect()))
+    Ok(Program::new(levels, calls.collect()))
 }

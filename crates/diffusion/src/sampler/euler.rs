@@ -47,5 +47,5 @@ pub fn euler(levels: &Levels, churn: &Churn) -> Result<Program, Error> {
         let (at, raise) = churn.raised(from, levels);
         Call { raise, ..Call::new(i, at, *to, deterministic(&at, to)) }
     });
-    Ok(Program::new(calls.collect()))
+    Ok(Program::new(levels, calls.collect()))
 }

@@ -33,5 +33,5 @@ pub fn heun(levels: &Levels, churn: &Churn) -> Result<Program, Error> {
         let second = Mix { x: slope, x0: -slope * to.alpha, kept: [1.0, 0.0], ..Mix::default() };
         calls.push(Call::new(i, *to, *to, second));
     }
-    Ok(Program::new(calls))
+    Ok(Program::new(levels, calls))
 }

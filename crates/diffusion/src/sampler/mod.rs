@@ -21,7 +21,70 @@ pub use heun::heun;
 pub(crate) use ddpm::variances;
 
 use crate::Error;
-use crate::level::Level;
+use crate::level::{Level, Levels};
+
+/// A sampler with its usual settings, by name.
+pub struct Named {
+    pub name: &'static str,
+    pub about: &'static str,
+    make: fn(&Levels) -> Result<Program, Error>,
+}
+
+/// Every sampler.
+pub const SAMPLERS: &[Named] = &[
+    Named {
+        name: "ddpm",
+        about: "Ho et al. 2020; stochastic, for all timesteps of a schedule",
+        make: |l| ddpm(l, &Ddpm::default()),
+    },
+    Named { name: "ddim", about: "Song et al. 2021; deterministic", make: |l| ddim(l, &Ddim::default()) },
+    Named {
+        name: "dpmpp",
+        about: "Lu et al. 2022, DPM-Solver++ of order 1",
+        make: |l| dpm_solver_pp(l, &DpmSolver { order: 1, ..DpmSolver::default() }),
+    },
+    Named {
+        name: "dpmpp-2m",
+        about: "Lu et al. 2022, DPM-Solver++ of order 2; good images in 20 to 30 steps",
+        make: |l| dpm_solver_pp(l, &DpmSolver::default()),
+    },
+    Named {
+        name: "dpmpp-3m",
+        about: "Lu et al. 2022, DPM-Solver++ of order 3",
+        make: |l| dpm_solver_pp(l, &DpmSolver { order: 3, ..DpmSolver::default() }),
+    },
+    Named {
+        name: "dpmpp-2m-sde",
+        about: "Lu et al. 2022, stochastic DPM-Solver++ of order 2",
+        make: |l| dpm_solver_pp(l, &DpmSolver { stochastic: true, ..DpmSolver::default() }),
+    },
+    Named { name: "euler", about: "Karras et al. 2022, first order", make: |l| euler(l, &Churn::NONE) },
+    Named {
+        name: "heun",
+        about: "Karras et al. 2022, algorithm 2; two questions a step",
+        make: |l| heun(l, &Churn::NONE),
+    },
+];
+
+impl Named {
+    /// # Errors
+    /// As the sampler's own function.
+    pub fn program(&self, levels: &Levels) -> Result<Program, Error> {
+        (self.make)(levels)
+    }
+}
+
+/// The sampler of that name.
+///
+/// # Errors
+/// If there is none.
+pub fn named(name: &str) -> Result<&'static Named, Error> {
+    SAMPLERS.iter().find(|s| s.name == name).ok_or_else(|| Error::Unknown {
+        kind: "sampler",
+        name: name.into(),
+        known: SAMPLERS.iter().map(|s| s.name).collect::<Vec<_>>().join(", "),
+    })
+}
 
 /// A sum of what there is after a denoiser was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -82,14 +145,14 @@ impl Call {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     calls: Vec<Call>,
+    start: Level,
     steps: usize,
     learned_variance: bool,
 }
 
 impl Program {
-    pub(crate) fn new(calls: Vec<Call>) -> Program {
-        let steps = calls.last().map_or(0, |c| c.step + 1);
-        Program { calls, steps, learned_variance: false }
+    pub(crate) fn new(levels: &Levels, calls: Vec<Call>) -> Program {
+        Program { calls, start: levels.start(), steps: levels.len(), learned_variance: false }
     }
 
     pub fn calls(&self) -> &[Call] {
@@ -102,10 +165,7 @@ impl Program {
 
     /// The level that x must be at when the program begins.
     pub fn start(&self) -> Level {
-        // Noise that is added before asking belongs to the call.
-        let first = &self.calls[0];
-        let sigma = (first.level.sigma.powi(2) - first.raise.powi(2)).max(0.0).sqrt();
-        if first.raise == 0.0 { first.level } else { Level { sigma, ..first.level } }
+        self.start
     }
 
     /// Whether the noise is scaled by the denoiser's learned variance.
