@@ -6,7 +6,7 @@ use clearshot_physics::operator::Real;
 use clearshot_physics::{Boundary, Operator, PhysicsError, Pooling, Psf};
 use clearshot_runtime::{Device, Options, compile};
 use clearshot_tensor::noise::Key;
-use clearshot_tensor::{DType, Shape};
+use clearshot_tensor::{DType, Shape, Tensor};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -271,4 +271,35 @@ fn impossible_operators_are_refused_by_name() {
     let x = b.input("x", Type::f32([1, 8, 7, 1]));
     first.build(&mut b, x);
     assert!(b.finish().unwrap_err().to_string().contains("[8,8]"));
+}
+
+/// To the bit: FFTs that share work between images must not share rounding.
+#[test]
+fn an_image_is_blurred_alike_alone_and_in_a_batch() {
+    for boundary in Boundary::ALL {
+        let operator = Operator::blur([11, 14], &lopsided_psf(&[5, 4], 1), boundary).unwrap();
+        let images: Vec<f32> = normals_f32(5 * 11 * 14 * 2);
+        let blurred = |from: usize, count: usize, threads: usize| {
+            let shape = Shape::from([count, 11, 14, 2]);
+            let mut b = Builder::new();
+            let x = b.input("x", Type::f32(shape));
+            let y = operator.build(&mut b, x);
+            let back = operator.build_adjoint(&mut b, y).unwrap();
+            b.output("y", back);
+            let mut session =
+                compile(b.finish().unwrap(), &Device::cpu(Some(threads)), &Options::default()).unwrap();
+            let part = images[from * 308..(from + count) * 308].to_vec();
+            session.set("x", &Tensor::f32(shape, part)).unwrap();
+            session.run().unwrap();
+            session.get("y").unwrap().as_f32().unwrap().iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+        };
+        let all = blurred(0, 5, 2);
+        for i in 0..5 {
+            assert_eq!(blurred(i, 1, 1), all[i * 308..(i + 1) * 308], "{boundary:?}, image {i}");
+        }
+    }
+}
+
+fn normals_f32(n: usize) -> Vec<f32> {
+    normal(n, 12).iter().map(|&v| v as f32).collect()
 }

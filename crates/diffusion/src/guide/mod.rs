@@ -121,7 +121,7 @@ pub struct Proximal {
 
 impl Proximal {
     pub fn new(sd: f64) -> Proximal {
-        Proximal { strength: 1.0, sd, passes: 2, iterations: 12 }
+        Proximal { strength: 1.0, sd, passes: 2, iterations: 8 }
     }
 
     /// The variance of x0 given x, for a level.
