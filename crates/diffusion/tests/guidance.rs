@@ -191,10 +191,8 @@ fn through_the_network_is_the_gradient_of_the_scalar() {
             };
             let h = 1e-3;
             let numeric = (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
-            // The graph's constants are f32; the exact likelihood's slope is a sum of a fixed length.
-            let tolerance = if likelihood == Likelihood::PoissonGaussian { 2e-5 } else { 1e-6 };
             assert!(
-                (numeric - gradient[i]).abs() < tolerance * scale,
+                (numeric - gradient[i]).abs() < 1e-6 * scale,
                 "{likelihood:?} {i}: {numeric} {}",
                 gradient[i]
             );

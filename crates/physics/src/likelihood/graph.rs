@@ -246,7 +246,7 @@ fn log_ratio(b: &mut Builder, k: Value, k0: Value, d: Value, m: Value) -> Value 
     b.add(main, rests)
 }
 
-/// ln((k+1)(k+2)(k+3)) + 1/(24 z) - 7/(2880 z^3) + 31/(40320 z^5).
+/// ln((k+1)(k+2)(k+3)) + 1/(24 z) - 7/(2880 z^3) + 31/(40320 z^5) - 127/(430080 z^7).
 #[track_caller]
 fn small_part(b: &mut Builder, k: Value, z: Value) -> Value {
     let [one, two, three] = [1.0, 2.0, 3.0].map(|c| b.add_scalar(k, c));
@@ -255,7 +255,9 @@ fn small_part(b: &mut Builder, k: Value, z: Value) -> Value {
     let sum = b.add(sum, logs[2]);
     let inverse = b.unary(Unary::Recip, z);
     let square = b.unary(Unary::Square, inverse);
-    let series = affine(b, square, 31.0 / 40_320.0, -7.0 / 2880.0);
+    let series = affine(b, square, -127.0 / 430_080.0, 31.0 / 40_320.0);
+    let series = b.mul(series, square);
+    let series = b.add_scalar(series, -7.0 / 2880.0);
     let series = b.mul(series, square);
     let series = b.add_scalar(series, 1.0 / 24.0);
     let series = b.mul(series, inverse);
