@@ -82,8 +82,7 @@ impl Inverse {
         let sigma = read_noise.0;
         require(sigma.is_finite() && sigma >= 0.0, "read noise", sigma, "a finite number not below zero")?;
         let step = LARGEST_MEAN.sqrt() / STEPS as f64;
-        // Above some electrons of read noise the expectation hardly differs from count to count; what is
-        // tabulated for each count serves all means.
+        // What is expected of each count is computed once and serves all means.
         let variance = sigma * sigma;
         let last = (LARGEST_MEAN + 9.0 * LARGEST_MEAN.sqrt() + 13.0).ceil() as usize;
         let counts: Vec<f64> = (0..=last).map(|k| of_count(k as f64, variance)).collect();

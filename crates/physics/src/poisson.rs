@@ -2,7 +2,7 @@
 //!
 //! The logarithm is Loader's saddle-point form (2000): the deviance and the remainder of Stirling's
 //! series are computed each on its own, so nothing large cancels at a mean of 10^9. Draws are by
-//! inversion below [`INVERSION`] and by Hörmann's transformed rejection (PTRS, 1993) above; both take
+//! inversion below a mean of ten and by Hörmann's transformed rejection (PTRS, 1993) above; both take
 //! their uniform numbers from a key and the voxel's absolute index, with as many attempts as they need,
 //! so that a draw depends on neither tiles, order nor threads.
 

@@ -2,7 +2,7 @@
 //!
 //! The terms are a log-concave function of k, so they have one mode between the counts that m and y
 //! call for, and fall off on both sides of it with a width w, `1 / w^2 = 1 / (k + 1) + 1 / v`. The sum is
-//! taken in logarithms from the mode outwards until a term is [`NEGLIGIBLE`], however far mode, mean and
+//! taken in logarithms from the mode outwards until a term is negligible, however far mode, mean and
 //! measurement lie apart. Where w is large the terms are smooth, and every n-th with n = w/2 gives the
 //! same sum: the error of the trapezium rule on a bell of width w is exp(-2 (pi w / n)^2). So no sum takes
 //! more than some hundred terms.
