@@ -1,8 +1,9 @@
 //! Point-spread functions: where the light of one point goes.
 //!
 //! A [`Psf`] is a small image of 2 or 3 axes with values not below zero and unit sum. Its origin is the
-//! pixel at half the size (rounded down) of each axis. Models are integrated over pixels, as a camera
-//! does; measured ones are taken from an array or averaged over beads ([`beads`]).
+//! pixel at half the size (rounded down) of each axis. Models are sampled at pixels' centres: the pixels of an
+//! image are integrals already, and integrating the PSF as well would count a pixel's width twice. Measured
+//! ones are taken from an array or averaged over beads ([`beads`]).
 
 pub mod beads;
 mod models;
@@ -111,8 +112,8 @@ impl Psf {
         squares.into_iter().map(f64::sqrt).collect()
     }
 
-    /// The full width at half of the largest value along each axis through it, in pixels, between the
-    /// first and last linear crossing.
+    /// The full width at half of the largest value along each axis through it, in pixels. Between samples the
+    /// logarithm is taken as linear in the squared distance from the peak, as a Gaussian's is.
     pub fn fwhm(&self) -> Vec<f64> {
         let peak = (0..self.values.len())
             .max_by(|&a, &b| self.values[a].total_cmp(&self.values[b]))
@@ -131,7 +132,12 @@ impl Psf {
                         let outside = !(0..n as isize).contains(&next);
                         let v = if outside { 0.0 } else { value(next as usize) };
                         if v < half {
-                            return i.abs_diff(at) as f64 + (value(i) - half) / (value(i) - v);
+                            let near = i.abs_diff(at) as f64;
+                            if v == 0.0 {
+                                return near + 1.0 - half / value(i);
+                            }
+                            let part = (value(i) / half).ln() / (value(i) / v).ln();
+                            return (near * near + part * (2.0 * near + 1.0)).sqrt();
                         }
                         i = next as usize;
                     }

@@ -1,16 +1,14 @@
-//! PSFs from formulas, integrated over pixels.
+//! PSFs from formulas, sampled at pixels' centres.
 
 use super::Psf;
 use crate::error::{PhysicsError, require, require_positive};
 use crate::grid::for_each;
 use clearshot_tensor::Shape;
-use libm::{erf, j0, j1};
-use std::f64::consts::{FRAC_1_SQRT_2, PI};
+use libm::{j0, j1};
+use std::f64::consts::PI;
 
 /// How far a Gaussian reaches, in standard deviations: 6e-7 of the light lies beyond.
 const GAUSSIAN_REACH: f64 = 5.0;
-/// Samples along each axis of a pixel.
-const WITHIN_PIXEL: usize = 5;
 /// Gauss-Legendre nodes on (-1, 1) and their weights; five integrate polynomials of degree nine.
 const NODES: [f64; 5] =
     [-0.906_179_845_938_664, -0.538_469_310_105_683, 0.0, 0.538_469_310_105_683, 0.906_179_845_938_664];
@@ -101,15 +99,8 @@ impl Psf {
         let shape = Shape::from(size);
         let mut values = Vec::with_capacity(shape.len());
         for_each(shape, |i| {
-            let centre = |a: usize| i[a] as f64 - (size[a] / 2) as f64;
-            let mut sum = 0.0;
-            for (ny, wy) in NODES.iter().zip(WEIGHTS) {
-                for (nx, wx) in NODES.iter().zip(WEIGHTS) {
-                    let (y, x) = (pixel[0] * (centre(0) + 0.5 * ny), pixel[1] * (centre(1) + 0.5 * nx));
-                    sum += wy * wx * intensity(y.hypot(x));
-                }
-            }
-            values.push(sum);
+            let from_centre = |a: usize| pixel[a] * (i[a] as f64 - (size[a] / 2) as f64);
+            values.push(intensity(from_centre(0).hypot(from_centre(1))));
         });
         Psf::new(shape, values)
     }
@@ -141,31 +132,22 @@ impl Psf {
             (re * re + im * im) / (PUPIL_PANELS * PUPIL_PANELS) as f64
         };
         // Radial symmetry: one table of radii for each plane, then pixels by linear interpolation.
-        let centre = |a: usize, i: usize| i as f64 - (size[a] / 2) as f64;
-        let reach = (0.5 * size[1] as f64 + 1.0).hypot(0.5 * size[2] as f64 + 1.0) * voxel[1].max(voxel[2]);
+        let centre = |a: usize, i: usize| voxel[a] * (i as f64 - (size[a] / 2) as f64);
+        let reach =
+            centre(1, size[1]).max(centre(1, 0).abs()).hypot(centre(2, size[2]).max(centre(2, 0).abs()));
         let step = voxel[1].min(voxel[2]).min(0.25 * optics.wavelength / optics.numerical_aperture) / 12.0;
         let radii = reach / step;
         let needed = "a size that light of this wavelength can fill";
         require(radii < (1u64 << 22) as f64, "the voxel size", voxel[1].max(voxel[2]), needed)?;
         let mut values = Vec::with_capacity(size.iter().product());
         for z in 0..size[0] {
-            let table: Vec<f64> = (0..radii as usize + 3)
-                .map(|j| intensity(voxel[0] * centre(0, z), step * j as f64))
-                .collect();
-            let at = |r: f64| {
-                let (j, t) = ((r / step) as usize, r / step % 1.0);
-                table[j] + t * (table[j + 1] - table[j])
-            };
+            let table: Vec<f64> =
+                (0..radii as usize + 3).map(|j| intensity(centre(0, z), step * j as f64)).collect();
             for y in 0..size[1] {
                 for x in 0..size[2] {
-                    let mut sum = 0.0;
-                    for sub in 0..WITHIN_PIXEL * WITHIN_PIXEL {
-                        let (j, i) = (sub / WITHIN_PIXEL, sub % WITHIN_PIXEL);
-                        let dy = voxel[1] * (centre(1, y) + 0.5 * NODES[j]);
-                        let dx = voxel[2] * (centre(2, x) + 0.5 * NODES[i]);
-                        sum += WEIGHTS[j] * WEIGHTS[i] * at(dy.hypot(dx));
-                    }
-                    values.push(sum);
+                    let r = centre(1, y).hypot(centre(2, x)) / step;
+                    let (j, t) = (r as usize, r.fract());
+                    values.push(table[j] + t * (table[j + 1] - table[j]));
                 }
             }
         }
@@ -173,18 +155,11 @@ impl Psf {
     }
 }
 
-/// A Gaussian about the middle pixel, integrated over each of `n` pixels.
+/// A Gaussian about the middle of `n` pixels.
 fn gaussian_line(sigma: f64, n: usize) -> Vec<f64> {
-    let below = |x: f64| 0.5 * erf(x * FRAC_1_SQRT_2 / sigma);
     let pixel = |i: usize| {
         let x = i as f64 - (n / 2) as f64;
-        if sigma > 0.0 {
-            below(x + 0.5) - below(x - 0.5)
-        } else if x == 0.0 {
-            1.0
-        } else {
-            0.0
-        }
+        if x == 0.0 { 1.0 } else { (-0.5 * (x / sigma).powi(2)).exp() }
     };
     (0..n).map(pixel).collect()
 }

@@ -1,16 +1,16 @@
 //! PSFs on other pixels: rescaled, shifted, broadened.
 //!
-//! Between samples a PSF is Catmull and Rom's cubic, which keeps second moments. Coarser pixels also
-//! integrate: a source pixel of width p already has, so what is missing to a width q is a box of
-//! width sqrt(q^2 - p^2).
+//! Between samples a PSF is Catmull and Rom's cubic, which keeps second moments: the PSF becomes neither wider
+//! nor narrower. Where it would be narrower than pixels can show, the cubic is stretched to the pixels, so that
+//! no light falls between them.
 
 use super::Psf;
 use crate::error::{PhysicsError, require, require_positive};
 use crate::grid::for_each;
 use clearshot_tensor::Shape;
 
-/// Samples of the missing box.
-const BOX_SAMPLES: usize = 16;
+/// Pixels of standard deviation below which samples miss light.
+const NARROW: f64 = 0.5;
 
 impl Psf {
     /// The PSF for pixels of size `to`, given that it was sampled with pixels of size `from`, along every
@@ -27,17 +27,15 @@ impl Psf {
             "one for each axis of the PSF",
         )?;
         from.iter().chain(to).try_for_each(|&p| require_positive("the pixel size of a PSF", p))?;
-        let mut it = self.clone();
+        let (mut it, spread) = (self.clone(), self.spread());
         for axis in 0..axes {
             let ratio = to[axis] / from[axis];
             let n = self.shape[axis];
-            // As far to both sides as the farther end, plus what the cubic and the box add.
+            // As far to both sides as the farther end, plus what the cubic adds.
             let reach = (((n / 2).max(n - 1 - n / 2) as f64 + 1.0) / ratio).ceil() as usize;
-            let missing = (ratio * ratio - 1.0).max(0.0).sqrt();
-            it = it.along(axis, 2 * reach + 1, |i| {
-                let centre = (n / 2) as f64 + (i as f64 - reach as f64) * ratio;
-                box_points(centre, missing)
-            })?;
+            let place = |i: usize| (n / 2) as f64 + (i as f64 - reach as f64) * ratio;
+            let narrow = spread[axis] < NARROW * ratio;
+            it = it.along(axis, 2 * reach + 1, if narrow { ratio.max(1.0) } else { 1.0 }, place)?;
         }
         Ok(it)
     }
@@ -55,7 +53,7 @@ impl Psf {
         )?;
         let mut it = self.clone();
         for (axis, &s) in by.iter().enumerate() {
-            it = it.along(axis, self.shape[axis], |i| vec![i as f64 - s])?;
+            it = it.along(axis, self.shape[axis], 1.0, |i| i as f64 - s)?;
         }
         Ok(it)
     }
@@ -107,17 +105,18 @@ impl Psf {
         Psf::new(shape, values)
     }
 
-    /// Resampled along one axis: the mean of the PSF at the positions that each new pixel names. What the
-    /// cubic makes negative becomes zero.
+    /// Resampled along one axis: the value at the place of each new pixel, by a cubic stretched by `stretch`. What
+    /// the cubic makes negative becomes zero.
     fn along(
         &self,
         axis: usize,
         size: usize,
-        positions: impl Fn(usize) -> Vec<f64>,
+        stretch: f64,
+        place: impl Fn(usize) -> f64,
     ) -> Result<Psf, PhysicsError> {
         super::check_size(self.shape.with(axis, size))?;
         let (n, stride) = (self.shape[axis], self.shape.strides()[axis]);
-        let taps: Vec<Vec<(usize, f64)>> = (0..size).map(|i| cubic_taps(&positions(i), n)).collect();
+        let taps: Vec<Vec<(usize, f64)>> = (0..size).map(|i| cubic_taps(place(i), stretch, n)).collect();
         let shape: Shape = self.shape.with(axis, size);
         let mut values = Vec::with_capacity(shape.len());
         for_each(shape, |i| {
@@ -130,31 +129,24 @@ impl Psf {
     }
 }
 
-/// Points whose mean is a box of this width about `centre`.
-fn box_points(centre: f64, width: f64) -> Vec<f64> {
-    if width == 0.0 {
-        return vec![centre];
-    }
-    (0..BOX_SAMPLES).map(|j| centre + width * ((j as f64 + 0.5) / BOX_SAMPLES as f64 - 0.5)).collect()
+/// The pixels and weights whose sum is the stretched cubic's value at `place`; outside is dark.
+fn cubic_taps(place: f64, stretch: f64, n: usize) -> Vec<(usize, f64)> {
+    let first = (place - 2.0 * stretch).floor();
+    let count = (4.0 * stretch).ceil() as usize + 2;
+    let weights: Vec<f64> = (0..count).map(|j| catmull_rom((first + j as f64 - place) / stretch)).collect();
+    let sum: f64 = weights.iter().sum();
+    let inside = |j: usize| Some(first + j as f64).filter(|at| *at >= 0.0 && *at < n as f64);
+    (0..count).filter_map(|j| inside(j).map(|at| (at as usize, weights[j] / sum))).collect()
 }
 
-/// The pixels and weights whose sum is the mean of the cubic at `positions`; outside is dark.
-fn cubic_taps(positions: &[f64], n: usize) -> Vec<(usize, f64)> {
-    let mut taps: Vec<(usize, f64)> = Vec::new();
-    for &position in positions {
-        let (base, t) = (position.floor(), position - position.floor());
-        let weights = [
-            0.5 * t * (-1.0 + t * (2.0 - t)),
-            1.0 + t * t * (-2.5 + 1.5 * t),
-            0.5 * t * (1.0 + t * (4.0 - 3.0 * t)),
-            0.5 * t * t * (t - 1.0),
-        ];
-        for (j, w) in weights.into_iter().enumerate() {
-            let at = base + j as f64 - 1.0;
-            if at >= 0.0 && at < n as f64 {
-                taps.push((at as usize, w / positions.len() as f64));
-            }
-        }
+/// The interpolating cubic that reproduces parabolas.
+fn catmull_rom(t: f64) -> f64 {
+    let t = t.abs();
+    if t < 1.0 {
+        1.0 + t * t * (-2.5 + 1.5 * t)
+    } else if t < 2.0 {
+        2.0 + t * (-4.0 + t * (2.5 - 0.5 * t))
+    } else {
+        0.0
     }
-    taps
 }
