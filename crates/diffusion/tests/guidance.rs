@@ -16,9 +16,9 @@ use clearshot_graph::{Array, Builder, Graph, Type, Value};
 use clearshot_physics::{
     Boundary, Electrons, Forward, Likelihood, Map, Normalised, Operator, Pooling, Psf, Scale,
 };
-use clearshot_runtime::Device;
+use clearshot_runtime::{Device, Options, compile};
 use clearshot_tensor::noise::Key;
-use clearshot_tensor::{Shape, Tensor};
+use clearshot_tensor::{DType, Shape, Tensor};
 use std::collections::BTreeMap;
 
 const SIDE: usize = 12;
@@ -470,7 +470,15 @@ fn volumes_and_channels() {
     for (operator, law) in cases {
         let guide = Guide::new(model(operator, Likelihood::WeightedLeastSquares), law).unwrap();
         let (graph, level) = estimate(&guide.clone().guides(affine), shape);
-        let got = &evaluate(&graph, &level, &at, &x, &guide.inputs(shape, &planes).unwrap())["x0"];
+        let inputs = guide.inputs(shape, &planes).unwrap();
+        let got = &evaluate(&graph, &level, &at, &x, &inputs)["x0"];
+        let mut session = compile(graph, &Device::cpu(Some(2)), &Options::default()).unwrap();
+        session.set("x", &x.to_tensor(DType::F32)).unwrap();
+        inputs.iter().for_each(|(name, value)| session.set(name, value).unwrap());
+        level.at(&at).for_each(|(name, value)| session.set(name, &value).unwrap());
+        session.run().unwrap();
+        let error = Array::from_tensor(&session.get("x0").unwrap()).relative_error(got);
+        assert!(error < 2e-5, "{law:?} by kernels: {error:e}");
         for (p, plane) in planes.iter().enumerate() {
             let index = |i: usize| (p / 2 * 60 + i) * 2 + p % 2;
             let x0: Vec<f64> = (0..60).map(|i| 0.8 * x.data[index(i)] + 0.1).collect();

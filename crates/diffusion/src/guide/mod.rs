@@ -24,12 +24,12 @@
 //! then right for the posterior.
 //!
 //! *As noise vanishes:* the proximal law with strength 1, `SigmaSquared` and `Through` with kappa 1, for any
-//! prior and likelihood. For r below the posterior's own width the corrected estimate differs from
-//! E[x0 | x, y] by less than r^2 times anything, so x moves by the posterior's own score. A sampler that adds
+//! prior and likelihood. As r falls below the posterior's own width, the corrected estimate differs from
+//! E[x0 | x, y] by ever smaller parts of r^2, so x moves by the posterior's own score. A sampler that adds
 //! noise at low levels (churn) forgets what went wrong before and draws from the posterior, as far as its
 //! modes are not apart; one that does not keeps the errors of high levels, where these laws are
 //! approximations. There the proximal law is the one that cannot overshoot: the others multiply a
-//! residual by up to `r^2 sensitivity^2 information`, which is unbounded in r.
+//! residual by up to `r^2 sensitivity^2 information`, which has no bound in r.
 //!
 //! *Never:* `Sigma`, `Constant`, `NormAdaptive` weigh the measurement ever more against the prior as noise
 //! vanishes; they end near the best fit. `Discrepancy` ends where the residual is as large as its noise. They
