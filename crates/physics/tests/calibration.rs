@@ -1,7 +1,9 @@
 //! Cameras: round trips, what frames tell of them, and what is refused.
 
 use clearshot_physics::anscombe::{Inverse, expectation, forward, inverse_closed_form};
-use clearshot_physics::calibration::estimate::{Frames, NoiseFit, from_darks, from_pair, from_repeats};
+use clearshot_physics::calibration::estimate::{
+    Frames, NoiseFit, from_darks, from_flats, from_pair, from_repeats,
+};
 use clearshot_physics::calibration::{Calibration, check_exposure, exposure_ratio};
 use clearshot_physics::noise::{Window, poisson_gaussian};
 use clearshot_physics::{Adu, Electrons, Map, PhysicsError};
@@ -74,6 +76,24 @@ fn pairs_tell_gain_and_read_noise() {
         let fit = from_pair(Adu(&short), Adu(&long), ratio, &known()).unwrap();
         check(&fit, gain, read_noise, "pair");
     }
+}
+
+#[test]
+fn flat_fields_tell_gain_and_read_noise() {
+    let camera = camera(0.7, 2.5);
+    // Pixels differ in sensitivity by 2 %.
+    let key = Key { seed: 6, step: 0, stream: 3 };
+    let flat: Vec<f64> = (0..(SIDE * SIDE) as u64).map(|i| 1.0 + 0.02 * f64::from(key.normal(i))).collect();
+    let frames: Vec<[Vec<f64>; 2]> = [2.0, 30.0, 300.0, 3000.0]
+        .iter()
+        .zip(0..)
+        .map(|(&light, i)| [10 + i, 20 + i].map(|seed| frame(&camera, &flat, light, seed)))
+        .collect();
+    let pairs: Vec<[Adu<&[f64]>; 2]> = frames.iter().map(|p| p.each_ref().map(|f| Adu(&f[..]))).collect();
+    check(&from_flats(&pairs, &known()).unwrap(), 0.7, 2.5, "flat fields");
+    let e = from_flats(&pairs[..1], &known()).unwrap_err();
+    assert!(e.to_string().contains("levels that differ"), "{e}");
+    assert!(from_flats(&[], &known()).is_err());
 }
 
 #[test]

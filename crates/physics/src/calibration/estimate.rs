@@ -52,6 +52,8 @@ const FEWEST_PIXELS: usize = 256;
 const NEIGHBOURS: usize = 3;
 /// Standard deviations of its level by which a pixel is brighter than its neighbours to be no part of them.
 const STANDS_OUT: f64 = 5.0;
+/// Standard errors by which the levels' variance must exceed what their noise makes of equal ones.
+const SIGNIFICANT: f64 = 6.0;
 const ROUNDING_VARIANCE: f64 = 1.0 / 12.0;
 
 /// From two or more frames of one scene under one exposure.
@@ -78,6 +80,21 @@ pub fn from_repeats(frames: &[Adu<&[f64]>], known: &Frames) -> Result<NoiseFit, 
     // sample variance by 1/n of the third moment.
     let law = Law { shot: 1.0, read: 1.0, level: [1.0 / count; 2], third: 1.0 / count, freedom: count - 1.0 };
     fit(&samples, known, &law)
+}
+
+/// From pairs of flat fields, one pair at each level of light: the photon-transfer curve. A pixel's own
+/// sensitivity cancels within a pair.
+///
+/// # Errors
+/// As [`from_repeats`]; one level alone tells no gain.
+pub fn from_flats(pairs: &[[Adu<&[f64]>; 2]], known: &Frames) -> Result<NoiseFit, PhysicsError> {
+    for frame in pairs.iter().flatten() {
+        known.check(&[*frame])?;
+    }
+    // One below the other they are two frames of one scene whose levels differ.
+    let stacked = [0, 1].map(|i| pairs.iter().flat_map(|pair| pair[i].0).copied().collect::<Vec<f64>>());
+    let shape = [known.shape[0] * pairs.len(), known.shape[1]];
+    from_repeats(&stacked.each_ref().map(|f| Adu(&f[..])), &Frames { shape, ..*known })
 }
 
 /// From a short exposure and one that is `ratio` times as long, of one scene.
@@ -189,7 +206,7 @@ fn fit(samples: &[Option<Sample>], known: &Frames, law: &Law) -> Result<NoiseFit
     // Reweighting settles in a handful of turns; each is one pass over the pixels.
     for _ in 0..30 {
         // Sums of w, w L, w L^2, w V, w L V with the noise's own share removed.
-        let (mut s0, mut s1, mut s2, mut t0, mut t1) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let (mut s0, mut s1, mut s2, mut t0, mut t1, mut noise) = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
         for (sample, neighbours) in &used {
             let of_own = law.level[0] * a * sample.level.max(0.0) + law.level[1] * b;
             let stands_out = sample.level - neighbours > STANDS_OUT * of_own.sqrt();
@@ -198,6 +215,7 @@ fn fit(samples: &[Option<Sample>], known: &Frames, law: &Law) -> Result<NoiseFit
             let w = 1.0 / (expected * expected);
             let of_level = law.level[0] * a * sample.level + law.level[1] * b;
             s0 += w;
+            noise += w * of_level;
             s1 += w * sample.level;
             s2 += w * (sample.level * sample.level - of_level);
             t0 += w * sample.variance;
@@ -206,8 +224,10 @@ fn fit(samples: &[Option<Sample>], known: &Frames, law: &Law) -> Result<NoiseFit
         let determinant = s0 * s2 - s1 * s1;
         let slope = (s0 * t1 - s1 * t0) / determinant / law.shot;
         let needed = "levels that differ from pixel to pixel by more than their noise, with light in them";
+        // The levels' true variance, and by how much its estimate varies where there is none.
+        let (variance, error) = (determinant / (s0 * s0), noise.abs() / s0 * (2.0 / n).sqrt());
         require(
-            determinant > 1e-9 * s0 * s2.abs() && slope.is_finite() && slope > 0.0,
+            variance > SIGNIFICANT * error && slope.is_finite() && slope > 0.0,
             "the fitted ADU per electron",
             slope,
             needed,
