@@ -40,8 +40,28 @@ fn file(name: &str, text: &str) -> PathBuf {
 
 #[test]
 fn devices_are_listed() {
-    assert!(stdout(&["devices"]).starts_with("cpu: "));
-    assert!(json(&["devices", "--json"])["threads"].as_u64().unwrap() >= 1);
+    let text = stdout(&["devices"]);
+    assert!(text.starts_with("cpu: "));
+    // A GPU, or why there is none.
+    assert!(text.lines().skip(1).all(|l| l.starts_with("cuda:") || l.starts_with("no cuda: ")), "{text}");
+    let lines = stdout(&["devices", "--json"]);
+    let rows: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    assert!(rows[0]["threads"].as_u64().unwrap() >= 1);
+    assert!(rows.len() > 1);
+    assert!(rows[1..].iter().all(|r| r["device"].as_str().unwrap().starts_with("cuda")));
+    assert!(rows[1..].iter().all(|r| r["unavailable"].is_string() || r["memory_bytes"].is_u64()));
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_refused_with_the_reason() {
+    let text = complaint(&["bench", "--net", "tiny", "--size", "16", "--device", "cuda:99"]);
+    assert!(text.contains("NVIDIA") || text.contains("number 99"), "{text}");
+    let text = complaint(&["bench", "--net", "tiny", "--device", "gpu"]);
+    assert!(text.contains("cpu, cuda, cuda:N and auto"), "{text}");
+    let text = complaint(&["bench", "--net", "tiny", "--precision", "half"]);
+    assert!(text.contains("bf16"), "{text}");
+    let text = complaint(&["bench", "--net", "tiny", "--size", "16", "--precision", "bf16"]);
+    assert!(text.contains("bf16 needs a GPU"), "{text}");
 }
 
 #[test]

@@ -126,8 +126,15 @@ fn libraries() -> Result<(), Unavailable> {
     }
 }
 
+/// The names that a library is looked for under, those of versions and other systems left out.
 fn names(libraries: &[&str]) -> Vec<String> {
-    let mut all: Vec<String> = libraries.iter().flat_map(|l| cudarc::get_lib_name_candidates(l)).collect();
-    all.dedup();
-    all
+    let all = libraries.iter().flat_map(|l| cudarc::get_lib_name_candidates(l));
+    let plain = |n: &String| !n.split('.').next().unwrap_or("").ends_with(|c: char| c.is_ascii_digit());
+    let mut kept: Vec<String> = vec![];
+    for name in all.filter(plain) {
+        if !kept.contains(&name) {
+            kept.push(name);
+        }
+    }
+    kept
 }

@@ -7,7 +7,7 @@ use cudarc::driver::DriverError;
 /// Why there is no GPU to run on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    #[error("no NVIDIA driver: none of {} could be loaded", looked.join(", "))]
+    #[error("no NVIDIA driver: none of {} is in the system's library folders or LD_LIBRARY_PATH", looked.join(", "))]
     NoDriver { looked: Vec<String> },
     #[error("the NVIDIA driver supports CUDA {}.{}, and {}.{} is the oldest that is used here: update the driver", have / 1000, have % 1000 / 10, want / 1000, want % 1000 / 10)]
     OldDriver { have: i32, want: i32 },
@@ -17,7 +17,7 @@ pub enum Unavailable {
     NoSuchDevice { asked: usize, count: usize },
     #[error("{name} has compute capability {}.{}, and {}.{} is the least that is used here", have.0, have.1, want.0, want.1)]
     OldCard { name: String, have: (i32, i32), want: (i32, i32) },
-    #[error("the library {library} ({what}) could not be loaded; looked for {}", looked.join(", "))]
+    #[error("the library {library} ({what}) could not be loaded; looked for {} in the system's library folders and LD_LIBRARY_PATH", looked.join(", "))]
     NoLibrary { library: &'static str, what: &'static str, looked: Vec<String> },
 }
 
