@@ -31,8 +31,7 @@ impl Bench {
         let flops = total_flops(&network.graph);
         let start = Instant::now();
         let device = self.network.device()?;
-        let mut session =
-            clearshot_runtime::compile(network.graph.clone(), &device, &self.network.options())?;
+        let mut session = self.network.compile(&network, &device)?;
         network.fill(&mut session)?;
         session.run()?;
         session.wait()?;

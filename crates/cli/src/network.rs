@@ -8,7 +8,7 @@ use clearshot_graph::train::Training;
 use clearshot_nn::Param;
 use clearshot_nn::init::example;
 use clearshot_nn::models::{self, named};
-use clearshot_runtime::{Device, Options, Precision, Session};
+use clearshot_runtime::{CompileError, Device, Options, Precision, Session};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -131,6 +131,30 @@ impl NetworkArgs {
 
     pub fn options(&self) -> Options {
         Options { optimise: !self.no_passes, budget: self.budget, precision: self.precision }
+    }
+}
+
+impl NetworkArgs {
+    /// The network compiled for the device.
+    ///
+    /// # Errors
+    /// If it cannot be; where there is no room for it, with the batch that there is room for.
+    pub fn compile(&self, network: &Network, device: &Device) -> Result<Session> {
+        let options = self.options();
+        match clearshot_runtime::compile(network.graph.clone(), device, &options) {
+            Err(e @ CompileError::NoRoom { needed, free }) => {
+                // What does not grow with the batch, as far as the plan tells.
+                let plan = clearshot_runtime::plan(network.graph.clone(), device, &options)?;
+                let fixed = plan.states + plan.state_copies + plan.constants + plan.packed;
+                let each = needed.saturating_sub(fixed).max(1) as f64 / network.batch as f64;
+                let fits = (free.saturating_sub(fixed) as f64 / each) as usize;
+                Err(match fits {
+                    0 => anyhow::Error::from(e).context("not even a batch of 1 fits"),
+                    n => anyhow::Error::from(e).context(format!("a batch of about {n} fits")),
+                })
+            }
+            other => Ok(other?),
+        }
     }
 }
 

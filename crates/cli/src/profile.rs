@@ -1,11 +1,14 @@
 //! `clearshot profile`: the plan with a clock on each node.
 
 use crate::network::NetworkArgs;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
+use clearshot_graph::Graph;
 use clearshot_graph::cost::{flops, traffic};
+use clearshot_runtime::NodeTime;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Profile {
@@ -17,6 +20,40 @@ pub struct Profile {
     /// How many of the slowest nodes to list.
     #[arg(long, default_value_t = 20)]
     top: usize,
+    /// Also write the nodes one behind the other as a trace that chrome://tracing and Perfetto show.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+/// The nodes in running order, each behind the one before, as Chrome's trace events. A device's nodes are
+/// timed by themselves, so the gaps between them are not there.
+fn write_trace(path: &Path, graph: &Graph, times: &[NodeTime], runs: u64) -> Result<()> {
+    let mut ordered: Vec<&NodeTime> = times.iter().collect();
+    ordered.sort_by_key(|t| t.node);
+    let mut start = 0.0;
+    let mut events = vec![];
+    for t in ordered {
+        let microseconds = t.nanoseconds as f64 / runs as f64 * 1e-3;
+        events.push(serde_json::json!({
+            "name": graph.nodes[t.node].op.name(),
+            "cat": &*graph.nodes[t.node].scope,
+            "ph": "X",
+            "ts": start,
+            "dur": microseconds,
+            "pid": 1,
+            "tid": 1,
+            "args": {
+                "node": graph.line(t.node),
+                "gflop_s": flops(graph, t.node) as f64 / microseconds * 1e-3,
+                "gb_s": traffic(graph, t.node) as f64 / microseconds * 1e-3,
+            },
+        }));
+        start += microseconds;
+    }
+    let text = serde_json::json!({ "displayTimeUnit": "ms", "traceEvents": events }).to_string();
+    let aside = path.with_extension("partial");
+    std::fs::write(&aside, text)?;
+    Ok(std::fs::rename(&aside, path)?)
 }
 
 #[derive(Default)]
@@ -31,8 +68,7 @@ impl Profile {
     pub fn run(self) -> Result<()> {
         let network = self.network.build()?;
         let device = self.network.device()?;
-        let mut session =
-            clearshot_runtime::compile(network.graph.clone(), &device, &self.network.options())?;
+        let mut session = self.network.compile(&network, &device)?;
         network.fill(&mut session)?;
         session.run()?;
         let times = session.profile(self.runs as usize)?;
@@ -49,9 +85,22 @@ impl Profile {
         }
         let mut kinds: Vec<_> = kinds.into_iter().collect();
         kinds.sort_by_key(|(_, t)| std::cmp::Reverse(t.nanoseconds));
+        if let Some(path) = &self.trace {
+            write_trace(path, graph, &times, runs).with_context(|| path.display().to_string())?;
+        }
+        let ceilings = session.ceilings()?;
         let mut out = std::io::stdout().lock();
         let milliseconds = |ns: u64| ns as f64 * 1e-6;
         writeln!(out, "{} {}: {:.2} ms in nodes", network.name, network.work(), milliseconds(all / runs))?;
+        if let Some(c) = ceilings {
+            writeln!(
+                out,
+                "  the card's own pace: {:.0} GFLOP/s in a product of {}, {:.0} GB/s in a copy",
+                c.flops * 1e-9,
+                session.arithmetic().name(),
+                c.bytes * 1e-9
+            )?;
+        }
         writeln!(
             out,
             "  {:<18} {:>5} {:>10} {:>6} {:>9} {:>8}",

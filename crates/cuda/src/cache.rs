@@ -77,3 +77,60 @@ pub(crate) fn write(kind: &str, key: &str, payload: &[u8]) {
         let _ = std::fs::remove_file(&aside);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The folder is taken from the environment, which tests share: one test does it all.
+    #[test]
+    fn entries_come_back_whole_or_not_at_all() {
+        let folder = std::env::temp_dir().join(format!("clearshot-cache-{}", std::process::id()));
+        // SAFETY: no other test of this crate reads the environment.
+        unsafe { std::env::set_var("CLEARSHOT_CACHE", &folder) };
+        assert_eq!(read("kernel", "a"), None);
+        write("kernel", "a", b"payload");
+        assert_eq!(read("kernel", "a").as_deref(), Some(&b"payload"[..]));
+        assert_eq!(read("choice", "a"), None);
+        write("kernel", "a", b"");
+        assert_eq!(read("kernel", "a").as_deref(), Some(&b""[..]));
+        // Every damage is noticed.
+        write("kernel", "b", b"some longer payload");
+        let path = path("kernel", "b").unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            assert_eq!(read("kernel", "b"), None, "cut at {cut}");
+        }
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x10;
+            std::fs::write(&path, &damaged).unwrap();
+            assert_eq!(read("kernel", "b"), None, "damaged at {at}");
+        }
+        // Many writers at once leave one whole entry and nothing beside it.
+        std::thread::scope(|s| {
+            for t in 0..8u8 {
+                s.spawn(move || (0..50).for_each(|_| write("kernel", "c", &[t; 1000])));
+            }
+            s.spawn(|| {
+                for _ in 0..200 {
+                    if let Some(entry) = read("kernel", "c") {
+                        assert!(entry.len() == 1000 && entry.iter().all(|b| *b == entry[0]));
+                    }
+                }
+            });
+        });
+        let names: Vec<String> = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        assert!(names.iter().all(|n| !n.starts_with('.')), "{names:?}");
+        // A folder that cannot be written to is no error.
+        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::write(&folder, b"a file").unwrap();
+        write("kernel", "d", b"x");
+        assert_eq!(read("kernel", "d"), None);
+        std::fs::remove_file(&folder).unwrap();
+    }
+}

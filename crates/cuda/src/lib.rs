@@ -8,6 +8,7 @@
 
 mod backend;
 mod cache;
+mod ceilings;
 mod context;
 mod device;
 mod error;
@@ -18,6 +19,7 @@ mod tune;
 
 pub use backend::CudaBackend;
 pub use cache::folder as cache_folder;
+pub use ceilings::{Ceilings, ceilings};
 pub use device::{Gpu, gpus};
 pub use error::{CudaError, Unavailable};
 pub use exec::Executor;

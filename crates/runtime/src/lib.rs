@@ -24,7 +24,7 @@ mod precision;
 mod session;
 
 pub use clearshot_cpu::exec::{MemoryError, ValueError};
-pub use clearshot_cuda::{Gpu, Unavailable, cache_folder, gpus};
+pub use clearshot_cuda::{Ceilings, Gpu, Unavailable, cache_folder, gpus};
 pub use device::{Device, peak_bytes};
 pub use precision::{Arithmetic, Precision};
 pub use session::{CompileError, NodeTime, Options, Session, compile, plan};

@@ -5,7 +5,7 @@ use crate::precision::{Arithmetic, Precision};
 use clearshot_cpu::exec::{CpuBackend, Executor as CpuExecutor, MemoryError, ValueError};
 use clearshot_cpu::lower::Machine;
 use clearshot_cpu::{Cpu, TARGET as CPU_TARGET};
-use clearshot_cuda::{CudaBackend, CudaError, Executor as CudaExecutor, TARGET as CUDA_TARGET};
+use clearshot_cuda::{Ceilings, CudaBackend, CudaError, Executor as CudaExecutor, TARGET as CUDA_TARGET};
 use clearshot_graph::passes::recompute::{BudgetError, recompute};
 use clearshot_graph::passes::{optimise, precision};
 use clearshot_graph::plan::{Backend, Plan, human};
@@ -280,6 +280,20 @@ impl Session {
         match &self.engine {
             Engine::Cpu(_) => peak_bytes(),
             Engine::Cuda(e, _) => Some(e.taken_bytes()),
+        }
+    }
+
+    /// What the device can do at the most, measured now; nothing on the CPU.
+    ///
+    /// # Errors
+    /// If a GPU has not the memory to measure.
+    pub fn ceilings(&self) -> Result<Option<Ceilings>, CompileError> {
+        match (&self.engine, self.device) {
+            (Engine::Cuda(_, a), Device::Cuda { ordinal }) => {
+                let dtype = a.narrow.unwrap_or(DType::F32);
+                Ok(Some(clearshot_cuda::ceilings(ordinal, dtype, a.math)?))
+            }
+            _ => Ok(None),
         }
     }
 

@@ -269,6 +269,36 @@ impl Ready {
     }
 }
 
+/// A product large enough to show the card's rate: its operations, and its milliseconds.
+pub(crate) fn largest_product(cx: &Arc<Context>, dtype: DType, math: Math) -> Result<(f64, f32), CudaError> {
+    let n = 8192;
+    let product = Product {
+        batch: 1,
+        m: n,
+        n,
+        k: n,
+        transpose_a: false,
+        transpose_b: true,
+        row_a: n,
+        row_b: n,
+        row_d: n,
+        step_a: 0,
+        step_b: 0,
+        step_d: 0,
+        input: dtype,
+        output: dtype,
+        bias: false,
+        add: false,
+    };
+    let ready = Ready::new(cx, &product, math)?;
+    let bytes = n * n * dtype.bytes();
+    let [a, b, d] = [tune::sample(cx, bytes)?, tune::sample(cx, bytes)?, tune::sample(cx, bytes)?];
+    let scratch = crate::memory::Buffer::new(cx, ready.scratch)?;
+    let (a, b, d, scratch) = (a.start(), b.start(), d.start(), scratch.start());
+    let time = cx.time(&mut || ready.launch(cx, a, b, 0, d, d, scratch))?;
+    Ok((2.0 * (n as f64).powi(3), time))
+}
+
 /// `y = act(x + bias) + residual` on rows of c channels, of which `pixels` make a sample.
 pub(super) struct Epilogue {
     f: Function,

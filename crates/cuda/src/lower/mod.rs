@@ -21,6 +21,7 @@ use crate::context::{Context, Source};
 use crate::error::CudaError;
 use clearshot_graph::{Graph, Op, Type};
 use clearshot_tensor::DType;
+pub(crate) use matmul::largest_product;
 use std::sync::Arc;
 
 /// What arithmetic to use.
