@@ -404,3 +404,137 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_grad_apply(const __gr
         }
     }
 }
+
+#ifdef SLAB
+// The whole norm in one launch, for images that fit the multiprocessors' shared memory: a cluster of CLUSTER
+// blocks holds SLAB channels (whole groups) of one sample, each block a stretch of its pixels. x is read once,
+// the blocks exchange their sums, and y is written from shared memory.
+
+#define LANES (SLAB / V)                                            // vectors of a pixel
+#define PADDED (LANES <= 1 ? 1 : LANES <= 2 ? 2 : LANES <= 4 ? 4 : LANES <= 8 ? 8 : LANES <= 16 ? 16 : 32)
+
+__device__ __forceinline__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ float of_block(const float* mine, u32 rank) {
+    u32 here = (u32)__cvta_generic_to_shared(mine), there;
+    float x;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there));
+    return x;
+}
+
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) norm_slab(const __grid_constant__ Norm p) {
+    extern __shared__ __align__(16) u8 memory[];
+    T* kept = (T*)memory;
+    __shared__ float warp_sums[THREADS / 32][PADDED * V][2];
+    __shared__ float sums[SLAB][2];
+    __shared__ float pivots[SLAB], a[SLAB], b[SLAB];
+    u32 rank = blockIdx.x % CLUSTER;
+    int tile = blockIdx.x / CLUSTER % (p.c / SLAB), n = blockIdx.x / CLUSTER / (p.c / SLAB), first = tile * SLAB;
+    i64 from = rank * p.rows, to = from + p.rows < p.s ? from + p.rows : p.s;
+    int pixels = to > from ? (int)(to - from) : 0;
+    int lane = threadIdx.x % PADDED, row = threadIdx.x / PADDED, rows = THREADS / PADDED;
+    for (int k = threadIdx.x; k < SLAB; k += THREADS) pivots[k] = pivot_of(p, n, first + k);
+    __syncthreads();
+    float s0[V] = {}, s1[V] = {};
+    if (lane < LANES) {
+        int c = first + lane * V, i = 0;
+        while (i < 3 && p.part[i + 1].x && c >= p.part[i + 1].first) i++;
+        const Part& part = p.part[i];
+        const T* x = part.x + ((i64)n * p.s + from) * part.c + c - part.first;
+        float pivot[V];
+#pragma unroll
+        for (int e = 0; e < V; e++) pivot[e] = pivots[lane * V + e];
+#pragma unroll 8
+        for (int r = row; r < pixels; r += rows) {
+            Vec<T, V> v = load<T, V>(x + (i64)r * part.c);
+            store<T, V>(kept + (i64)(r * LANES + lane) * V, v);
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                float d = v.at(e) - pivot[e];
+                s0[e] += d;
+                s1[e] += d * d;
+            }
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+#pragma unroll
+        for (int o = 16; o >= PADDED; o >>= 1) {
+            s0[e] += __shfl_xor_sync(0xffffffffu, s0[e], o);
+            s1[e] += __shfl_xor_sync(0xffffffffu, s1[e], o);
+        }
+        if ((threadIdx.x & 31) < PADDED) {
+            warp_sums[threadIdx.x / 32][lane * V + e][0] = s0[e];
+            warp_sums[threadIdx.x / 32][lane * V + e][1] = s1[e];
+        }
+    }
+    __syncthreads();
+    for (int k = threadIdx.x; k < 2 * SLAB; k += THREADS) {
+        float sum = 0;
+        for (int w = 0; w < THREADS / 32; w++) sum += warp_sums[w][k / 2][k & 1];
+        sums[k / 2][k & 1] = sum;
+    }
+    cluster_sync();
+    // Every block adds all blocks' sums, in the same order; a thread a group.
+    int width = p.c / p.groups;
+    for (int g = threadIdx.x; g < SLAB / width; g += THREADS) {
+        double d = 0, dd = 0, pd = 0, start = 0, start2 = 0;
+        for (int k = g * width; k < (g + 1) * width; k++) {
+            double pivot = pivots[k];
+            if (p.bias) pivot += to_float(p.bias[(i64)n * p.c + first + k]);
+            float t0 = 0, t1 = 0;
+#pragma unroll
+            for (u32 r = 0; r < CLUSTER; r++) {
+                t0 += of_block(&sums[k][0], r);
+                t1 += of_block(&sums[k][1], r);
+            }
+            d += t0;
+            dd += t1;
+            pd += pivot * t0;
+            start += pivot;
+            start2 += pivot * pivot;
+        }
+        double count = (double)p.s, size = count * width, mean = (d + count * start) / size;
+        double squares = dd + 2.0 * pd + count * start2 - size * mean * mean;
+        double variance = squares > 0.0 ? squares / size : 0.0;
+        float m = (float)mean, rstd = (float)(1.0 / sqrt(variance + (double)p.eps));
+        a[g] = m;
+        b[g] = rstd;
+        if (rank == 0) {
+            float* stats = p.stats + 2 * ((i64)n * p.groups + first / width + g);
+            stats[0] = m;
+            stats[1] = rstd;
+        }
+    }
+    // No block leaves while another reads its sums.
+    cluster_sync();
+    if (lane >= LANES) return;
+    float ka[V], kb[V];
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+        int k = lane * V + e;
+        float mean = a[k / width], rstd = b[k / width], g = p.gamma[first + k], h = p.beta[first + k];
+        if (p.scale) {
+            i64 at = (i64)n * p.film_row + first + k;
+            float gain = 1.0f + to_float(p.scale[at]);
+            g *= gain;
+            h = h * gain + to_float(p.shift[at]);
+        }
+        if (p.bias) mean -= to_float(p.bias[(i64)n * p.c + first + k]);
+        ka[e] = rstd * g;
+        kb[e] = h - mean * ka[e];
+    }
+    Y* y = p.y + ((i64)n * p.s + from) * p.c + first + lane * V;
+#pragma unroll 4
+    for (int r = row; r < pixels; r += rows) {
+        Vec<T, V> v = load<T, V>(kept + (i64)(r * LANES + lane) * V);
+        Vec<Y, V> out;
+#pragma unroll
+        for (int e = 0; e < V; e++) out.set(e, ACT(ka[e] * v.at(e) + kb[e]));
+        store<Y, V>(y + (i64)r * p.c, out);
+    }
+}
+#endif

@@ -19,6 +19,8 @@ pub(crate) mod update;
 
 use crate::context::{Context, Source};
 use crate::error::CudaError;
+use crate::memory::Buffer;
+use crate::tune;
 use clearshot_graph::{Graph, Op, Type};
 use clearshot_tensor::DType;
 pub(crate) use matmul::largest_product;
@@ -119,6 +121,19 @@ pub(crate) fn lower(cx: &Arc<Context>, graph: &Graph, node: usize, math: Math) -
         }
         other => other,
     })
+}
+
+/// The milliseconds that a node takes when it is done this way, on memory of its own.
+pub(crate) fn time(n: &Node<'_>, kernel: &Kernel) -> Result<f32, CudaError> {
+    let buffers = |types: &[Type]| {
+        types.iter().map(|t| tune::sample(n.cx, t.bytes())).collect::<Result<Vec<_>, CudaError>>()
+    };
+    let (x, y) = (buffers(&n.x)?, buffers(n.y)?);
+    let workspace = Buffer::new(n.cx, kernel.workspace)?;
+    let addresses = |buffers: &[Buffer]| buffers.iter().map(Buffer::start).collect::<Vec<u64>>();
+    let (inputs, outputs) = (addresses(&x), addresses(&y));
+    let io = Io { inputs: &inputs, outputs: &outputs, workspace: workspace.start() };
+    n.cx.time(&mut || kernel.launch(n.cx, &io))
 }
 
 /// The name of a type in kernel files.

@@ -1,9 +1,10 @@
 //! Group norm, its statistics and its gradient.
 
 use super::pointwise::with_act;
-use super::{Kernel, Node, fast, type_name, vector};
+use super::{Io, Kernel, Node, fast, type_name, vector};
 use crate::context::{Function, Params, Source};
 use crate::error::CudaError;
+use crate::tune;
 use clearshot_graph::Type;
 use clearshot_graph::ops::{Norm, NormGrad};
 use clearshot_tensor::DType;
@@ -168,32 +169,100 @@ pub(super) fn stats(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
     }))
 }
 
+/// Parameters of a norm on its operands and results.
+fn forward_params(a: &Norm, fixed: &NormParams, io: &Io<'_>) -> NormParams {
+    let affine = &io.inputs[a.parts..];
+    let mut p = NormParams {
+        y: io.outputs[0],
+        stats: io.outputs[1],
+        partial: io.workspace,
+        gamma: affine[0],
+        beta: affine[1],
+        bias: bias(a, io.inputs).copied().unwrap_or(0),
+        ..*fixed
+    };
+    if a.film {
+        (p.scale, p.shift) = (affine[2], affine[3]);
+    }
+    p.part.iter_mut().zip(&io.inputs[..a.parts]).for_each(|(part, x)| part.x = *x);
+    p
+}
+
+/// The fastest way for the shape: statistics and application by launches of their own, or all by clusters.
 pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
+    let slabs = slabs(n, a);
+    if slabs.is_empty() {
+        return in_chunks(n, a);
+    }
+    let ways = |i: usize| if i == 0 { in_chunks(n, a) } else { in_slabs(n, a, slabs[i - 1]) };
+    let key = format!("norm {a:?} {:?} {:?} {slabs:?}", n.x, n.y);
+    let chosen = tune::choice(n.cx, &key, || {
+        let mut best = (f32::INFINITY, 0);
+        for i in 0..=slabs.len() {
+            if let Ok(t) = ways(i).and_then(|k| super::time(n, &k))
+                && t < best.0
+            {
+                best = (t, i);
+            }
+        }
+        Ok(best.1.to_string())
+    })?;
+    ways(chosen.parse().ok().filter(|i| *i <= slabs.len()).unwrap_or(0))
+}
+
+fn in_chunks(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
     let (a, parts) = (*a, a.parts);
     let at = Shape3::new(n, &n.x[..parts], 4);
     let film = a.film.then(|| &n.x[parts + 2]);
     let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
     let statistics = Statistics::new(n, &source)?;
     let apply = n.cx.function(&source, "norm_apply")?;
-    let (fixed, groups, film) = (at.params(&n.x[..parts], &a), a.groups, a.film);
+    let fixed = at.params(&n.x[..parts], &a);
     Ok(Kernel::new(at.partial_bytes(), move |cx, io| {
-        let affine = &io.inputs[parts..];
-        let mut p = NormParams {
-            y: io.outputs[0],
-            stats: io.outputs[1],
-            partial: io.workspace,
-            gamma: affine[0],
-            beta: affine[1],
-            bias: bias(&a, io.inputs).copied().unwrap_or(0),
-            ..fixed
-        };
-        if film {
-            (p.scale, p.shift) = (affine[2], affine[3]);
-        }
-        p.part.iter_mut().zip(&io.inputs[..parts]).for_each(|(part, x)| part.x = *x);
-        let p = Params::new().with(p);
-        statistics.launch(cx, &at, groups, &p)?;
+        let p = Params::new().with(forward_params(&a, &fixed, io));
+        statistics.launch(cx, &at, a.groups, &p)?;
         cx.launch(apply, at.grid(), 256, 0, &p)
+    }))
+}
+
+/// Blocks of a cluster; more are not portable.
+const CLUSTER: usize = 8;
+/// Shared memory that a block may ask for besides what the kernel has of its own.
+const LARGEST_SLAB: usize = 208 << 10;
+
+/// Numbers of channels that clusters could hold, whole groups each.
+fn slabs(n: &Node<'_>, a: &Norm) -> Vec<usize> {
+    let at = Shape3::new(n, &n.x[..a.parts], 4);
+    let dtype = n.x[0].dtype;
+    if n.cx.gpu.capability < (9, 0) || at.v * dtype.bytes() != 16 || at.s < 64 {
+        return vec![];
+    }
+    let width = at.c / a.groups;
+    let least = (1..=at.v).map(|i| i * width).find(|c| c % at.v == 0).unwrap_or(at.c);
+    let fits = |c: &usize| {
+        at.c % c == 0 && *c <= 32 * at.v && at.s.div_ceil(CLUSTER) * c * dtype.bytes() <= LARGEST_SLAB
+    };
+    // One that reads whole sectors of memory, and the smallest.
+    let all: Vec<usize> = [1, 2, 4].iter().map(|i| i * least).filter(fits).collect();
+    let whole = all.iter().copied().find(|c| c * dtype.bytes() >= 32);
+    let mut kept: Vec<usize> = whole.into_iter().collect();
+    kept.extend(all.first().filter(|c| Some(**c) != whole));
+    kept
+}
+
+fn in_slabs(n: &Node<'_>, a: &Norm, slab: usize) -> Result<Kernel, CudaError> {
+    let (a, parts) = (*a, a.parts);
+    let at = Shape3::new(n, &n.x[..parts], 4);
+    let film = a.film.then(|| &n.x[parts + 2]);
+    let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
+    let f = n.cx.function(&source.define("SLAB", slab).define("CLUSTER", CLUSTER), "norm_slab")?;
+    let rows = at.s.div_ceil(CLUSTER);
+    let fixed = NormParams { rows: rows as i64, ..at.params(&n.x[..parts], &a) };
+    let shared = rows * slab * n.x[0].dtype.bytes();
+    let blocks = at.n * (at.c / slab) * CLUSTER;
+    Ok(Kernel::new(0, move |cx, io| {
+        let p = Params::new().with(forward_params(&a, &fixed, io));
+        cx.launch(f, [blocks, 1], 256, shared, &p)
     }))
 }
 
