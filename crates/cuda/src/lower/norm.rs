@@ -240,7 +240,9 @@ fn slabs(n: &Node<'_>, a: &Norm) -> Vec<usize> {
     let width = at.c / a.groups;
     let least = (1..=at.v).map(|i| i * width).find(|c| c % at.v == 0).unwrap_or(at.c);
     let fits = |c: &usize| {
-        at.c % c == 0 && *c <= 32 * at.v && at.s.div_ceil(CLUSTER) * c * dtype.bytes() <= LARGEST_SLAB
+        at.c.is_multiple_of(*c)
+            && *c <= 32 * at.v
+            && at.s.div_ceil(CLUSTER) * c * dtype.bytes() <= LARGEST_SLAB
     };
     // One that reads whole sectors of memory, and the smallest.
     let all: Vec<usize> = [1, 2, 4].iter().map(|i| i * least).filter(fits).collect();
