@@ -3,6 +3,8 @@
 
 pub(crate) mod jpeg;
 pub mod tiff;
+pub mod zarr;
+pub(crate) mod zip;
 
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
@@ -24,13 +26,22 @@ pub struct Format {
 type Create = fn(&Path, &Description, &WriteOptions) -> Result<Box<dyn Target>>;
 
 /// Every format, in the order in which files are tried.
-pub const FORMATS: &[Format] = &[Format {
+pub const FORMATS: &[Format] = &[
+    Format {
     name: tiff::NAME,
     extensions: &["ome.tiff", "ome.tif", "ome.tf2", "ome.tf8", "ome.btf", "tiff", "tif", "svs", "btf", "tf8"],
     recognise: tiff::recognise,
     open: tiff::open,
     create: tiff::create,
-}];
+    },
+    Format {
+        name: zarr::NAME,
+        extensions: &["ome.zarr.zip", "zarr.zip", "ome.zarr", "zarr", "ozx"],
+        recognise: zarr::recognise,
+        open: zarr::open,
+        create: zarr::create,
+    },
+];
 
 fn known() -> String {
     FORMATS.iter().map(|f| f.name).collect::<Vec<_>>().join(", ")

@@ -174,7 +174,12 @@ pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
         Page::new(&node.ifd, node.ifd.order.unwrap_or(order), files[node.file].len())
     };
     let first = page(&nodes[0], &files, parts.order);
+    let companion = if ome::is_ome(&text) { ome::companion(&text) } else { None };
     let (kind, series) = match &first {
+        Ok(_) if companion.is_some() => {
+            let name = companion.unwrap_or_default();
+            (Kind::Plain, companion_series(path, &name, &mut nodes, &mut files, parts.order))
+        }
         _ if ome::is_ome(&text) => {
             (Kind::Ome, ome_series(path, &text, &mut nodes, &mut files).map_err(fail)?)
         }
@@ -544,6 +549,29 @@ fn ome_series(
         return damaged("the OME-XML lists no image that is in the file");
     }
     Ok(out)
+}
+
+/// A file whose metadata are in a file of their own: the whole set where that is there, otherwise the planes
+/// of this file, with a warning.
+fn companion_series(
+    path: &Path,
+    name: &str,
+    nodes: &mut Vec<Node>,
+    files: &mut Vec<Arc<Bytes>>,
+    order: Order,
+) -> Vec<Series> {
+    let beside = Path::new(name).file_name().map(|n| path.with_file_name(n));
+    let text = beside.and_then(|p| std::fs::read_to_string(p).ok());
+    let mut series = match text.and_then(|text| ome_series(path, &text, nodes, files).ok()) {
+        Some(series) => return series,
+        None => plain_series(nodes, files, order),
+    };
+    if let Some(first) = series.first_mut() {
+        first.warnings.push(format!(
+            "this is one file of a set whose metadata file {name} is missing; only its own planes are read"
+        ));
+    }
+    series
 }
 
 /// Adds another file of the set; its directories follow those that are there already.

@@ -38,6 +38,13 @@ pub fn is_ome(description: &str) -> bool {
     head.contains("<OME") || head.contains(":OME ")
 }
 
+/// The companion file that holds the metadata, where the text only points to it.
+pub fn companion(xml: &str) -> Option<String> {
+    let doc = parse_document(xml).ok()?;
+    let node = children(doc.root_element(), "BinaryOnly").next()?;
+    node.attribute("MetadataFile").map(str::to_string)
+}
+
 fn children<'a>(node: Node<'a, 'a>, name: &'static str) -> impl Iterator<Item = Node<'a, 'a>> {
     node.children().filter(move |n| n.is_element() && n.tag_name().name() == name)
 }
@@ -50,6 +57,7 @@ fn real(node: Node, name: &str) -> Option<f64> {
     node.attribute(name)?.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0)
 }
 
+/// The images of the text; planes without a file name, or of the file `own`, are in this file.
 pub fn parse(xml: &str, directories: usize) -> Parsed<Vec<OmeImage>> {
     let doc = parse_document(xml)?;
     let root = doc.root_element();

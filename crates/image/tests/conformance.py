@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+"""Compares what clearshot-image reads and writes with what tifffile, zarr, nibabel, pydicom and astropy read.
+
+    python conformance.py --tool target/release/examples/dump_image [--data DIR] [--venv DIR] [--only NAME]
+
+Runs in an environment of its own: where the readers are missing it makes one in --venv and installs them.
+Every file of DIR (and files generated here) is dumped by the tool and compared, then copied by the tool, and
+the copy is read by the Python reader and compared with the original, with the metadata that must survive.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+PACKAGES = ["numpy", "tifffile", "imagecodecs", "zarr>=3", "nibabel", "pydicom", "astropy", "pillow",
+            "pylibjpeg", "pylibjpeg-openjpeg"]
+
+
+def environment(venv):
+    """Re-runs this script in an environment that has the readers."""
+    try:
+        import astropy, imagecodecs, nibabel, numpy, pydicom, tifffile, zarr  # noqa: F401
+        return
+    except ImportError:
+        pass
+    if os.environ.get("CLEARSHOT_CONFORMANCE_VENV"):
+        sys.exit("the readers cannot be imported in " + sys.prefix)
+    python = pathlib.Path(venv) / "bin" / "python"
+    if not python.exists():
+        subprocess.check_call([sys.executable, "-m", "venv", venv])
+        subprocess.check_call([str(python), "-m", "pip", "install", "-q", *PACKAGES])
+    os.environ["CLEARSHOT_CONFORMANCE_VENV"] = "1"
+    os.execv(str(python), [str(python), *sys.argv])
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--tool", required=True)
+parser.add_argument("--data", default=os.environ.get("CLEARSHOT_DATA", "../shared/data"))
+parser.add_argument("--venv", default="target/conformance-venv")
+parser.add_argument("--only", default="")
+args = parser.parse_args()
+environment(args.venv)
+
+import warnings  # noqa: E402
+
+import astropy.io.fits as fits  # noqa: E402
+import nibabel  # noqa: E402
+import numpy as np  # noqa: E402
+import pydicom  # noqa: E402
+import tifffile  # noqa: E402
+import zarr  # noqa: E402
+
+warnings.filterwarnings("ignore")
+DATA = pathlib.Path(args.data)
+WORK = pathlib.Path(tempfile.mkdtemp(prefix="conformance"))
+failures = []
+checked = 0
+
+
+def tool(*arguments):
+    return subprocess.run([args.tool, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+def dump(path, item=None):
+    out = WORK / "pixels.raw"
+    done = tool(path, out, *([item] if item is not None else []))
+    if done.returncode != 0:
+        raise AssertionError("tool: " + done.stderr.strip()[-300:])
+    info = json.loads(done.stdout)
+    info["levels"] = [np.fromfile(l["file"], info["dtype"]).reshape(l["shape"]) for l in info["levels"]]
+    info["pixels"] = info["levels"][0]
+    return info
+
+
+def copied(path, name=None):
+    out = WORK / "copies" / (name or path.name)
+    out.parent.mkdir(exist_ok=True)
+    done = tool("--copy", path, out)
+    if done.returncode != 0:
+        raise AssertionError("copy: " + done.stderr.strip()[-300:])
+    return out
+
+
+def same(ours, theirs, what="pixels", exact_dtype=True, within=None):
+    theirs = np.asarray(theirs)
+    squeezed = lambda a: a.reshape([n for n in a.shape if n != 1])
+    ours, theirs = squeezed(ours), squeezed(theirs)
+    assert ours.shape == theirs.shape, f"{what}: shape {ours.shape}, reader has {theirs.shape}"
+    if exact_dtype:
+        theirs_type = theirs.dtype.newbyteorder("=")
+        if theirs_type == bool:
+            theirs_type = np.dtype("uint8")
+        assert ours.dtype == theirs_type, f"{what}: dtype {ours.dtype}, reader has {theirs_type}"
+    if within is not None:
+        worst = np.abs(ours.astype("f8") - theirs.astype("f8")).max()
+        assert worst <= within, f"{what}: differ by {worst}"
+        return
+    assert np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f"), f"{what}: values differ"
+
+
+def check(name, function, *arguments):
+    global checked
+    if args.only and args.only not in name:
+        return
+    checked += 1
+    try:
+        note = function(*arguments)
+        print(f"ok    {name}" + (f"  ({note})" if note else ""))
+    except Exception as e:  # noqa: BLE001
+        failures.append(name)
+        print(f"FAIL  {name}: {type(e).__name__}: {e}")
+
+
+# ---- TIFF ------------------------------------------------------------------------------------------------
+
+SKIPPED_TAGS = {"StripOffsets", "StripByteCounts", "TileOffsets", "TileByteCounts", "SubIFDs", "FreeOffsets",
+                "FreeByteCounts", "JPEGTables", "YCbCrSubSampling", "ReferenceBlackWhite", "FillOrder",
+                "Compression", "PhotometricInterpretation", "BitsPerSample", "Predictor", "65123", "ExifTag",
+                "GPSTag", "InteroperabilityTag"}
+
+
+def tiff_page_tags(page):
+    return {t.name: t.value for t in page.tags.values() if t.name not in SKIPPED_TAGS}
+
+
+def tiff_values(path):
+    with tifffile.TiffFile(path, _multifile=False) as t:
+        series = t.series[0]
+        pages = [p for p in series.pages if p is not None]
+        return [np.asarray(l.asarray()) for l in series.levels], series.axes, pages[0].is_ome, t.ome_metadata
+
+
+def check_tiff(path, single=False):
+    ours = dump(path)
+    levels, axes, _, _ = tiff_values(path)
+    if single:
+        levels = [levels[0][:1]] if len(ours["shape"]) > 2 else levels
+    if path.name == "it_subsubifds.tif":
+        with tifffile.TiffFile(path) as t:
+            levels = [np.stack([p.asarray() for p in t.pages])]
+    for n, level in enumerate(levels):
+        same(ours["levels"][n], level, f"level {n}")
+    for letter in ours["axes"]:
+        if letter in "TCZ":
+            assert letter in axes, f"axes {ours['axes']}, reader has {axes}"
+    return f"{ours['axes']} {ours['shape']} {ours['dtype']}"
+
+
+def check_tiff_copy(path):
+    out = copied(path)
+    before, axes, _, xml = tiff_values(path)
+    after, axes2, _, xml2 = tiff_values(out)
+    assert axes == axes2, f"axes {axes} became {axes2}"
+    assert len(before) == len(after), "levels"
+    for n, (a, b) in enumerate(zip(after, before)):
+        same(a, b, f"level {n}")
+    with tifffile.TiffFile(path) as a, tifffile.TiffFile(out) as b:
+        assert len(a.pages) == len(b.pages) or a.is_imagej or a.is_shaped, "pages"
+        assert a.byteorder == b.byteorder and a.is_bigtiff == b.is_bigtiff, "byte order or layout"
+        for p, q in zip(a.pages, b.pages):
+            x, y = tiff_page_tags(p), tiff_page_tags(q)
+            if p.is_ome:
+                x.pop("ImageDescription", None), y.pop("ImageDescription", None)
+            for key, value in x.items():
+                assert key in y, f"tag {key} is lost"
+                assert repr(value) == repr(y[key]), f"tag {key}: {value!r} became {y[key]!r}"
+        assert len(a.series) == len(b.series), "series"
+        for s, t in zip(a.series[1:], b.series[1:]):
+            same(t.asarray(), s.asarray(), "other series")
+        if a.is_imagej:
+            keep = {k: v for k, v in a.imagej_metadata.items()}
+            assert repr(keep) == repr(b.imagej_metadata), "ImageJ metadata"
+        record = json.loads(b.pages[0].tags[65123].value)
+        assert record["program"] == "clearshot" and record["source"] == path.name, "provenance"
+    if xml:
+        import xml.etree.ElementTree as ET
+        x, y = ET.fromstring(xml), ET.fromstring(xml2)
+        for tag in ["Pixels", "Channel", "Image", "Plane"]:
+            a = [e.attrib for e in x.iter() if e.tag.endswith("}" + tag)]
+            b = [e.attrib for e in y.iter() if e.tag.endswith("}" + tag)]
+            assert a == b, f"OME {tag}"
+
+
+def generated_tiffs():
+    rng = np.random.default_rng(3)
+    folder = WORK / "tiff"
+    folder.mkdir()
+    for dtype in ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"]:
+        a = (rng.normal(size=(3, 45, 67)) * 50 + 60).astype(dtype)
+        for order in "<>":
+            path = folder / f"plain_{dtype}_{'le' if order == '<' else 'be'}.tif"
+            tifffile.imwrite(path, a, byteorder=order, photometric="minisblack")
+            yield path
+        path = folder / f"tiles_{dtype}.tif"
+        tifffile.imwrite(path, a[0], tile=(32, 16), compression="zlib", photometric="minisblack",
+                         predictor=3 if dtype[0] == "f" else 2, byteorder=">")
+        yield path
+    a = rng.integers(0, 4000, (70, 101, 3)).astype("u2")
+    for compression in ["lzw", "zlib", "zstd", "packbits", None]:
+        for predictor in [False, True]:
+            if predictor and compression in ("packbits", None):
+                continue
+            for tile in [None, (16, 32)]:
+                for planar in [False, True]:
+                    path = folder / f"{compression}_{predictor}_{'tile' if tile else 'strip'}_{planar}.tif"
+                    data = np.moveaxis(a, -1, 0) if planar else a
+                    tifffile.imwrite(path, data, compression=compression, predictor=predictor, tile=tile,
+                                     rowsperstrip=None if tile else 9, photometric="rgb",
+                                     planarconfig="separate" if planar else "contig")
+                    yield path
+    path = folder / "big.tif"
+    tifffile.imwrite(path, a, bigtiff=True, photometric="rgb", byteorder=">")
+    yield path
+    path = folder / "bilevel.tif"
+    tifffile.imwrite(path, rng.integers(0, 2, (33, 41)).astype(bool), photometric="minisblack")
+    yield path
+    for dtype in ["u1", "u2", "f4"]:
+        path = folder / f"hyperstack_{dtype}.tif"
+        h = rng.integers(0, 200, (2, 3, 4, 21, 33)).astype(dtype)
+        tifffile.imwrite(path, h, imagej=True, resolution=(1 / 0.2, 1 / 0.3),
+                         metadata={"spacing": 0.7, "unit": "um", "finterval": 2.5, "axes": "TZCYX",
+                                   "Labels": [f"p{i}" for i in range(24)]})
+        yield path
+    for axes, shape in [("TCZYX", (2, 2, 3, 40, 50)), ("ZCYX", (3, 2, 40, 50)), ("CYX", (3, 40, 50)), ("YXS", (40, 50, 3))]:
+        for compression in [None, "zlib"]:
+            path = folder / f"{axes}_{compression}.ome.tif"
+            data = rng.integers(0, 255, shape).astype("u1" if "S" in axes else "u2")
+            meta = {"axes": axes, "PhysicalSizeX": 0.11, "PhysicalSizeXUnit": "µm", "PhysicalSizeY": 0.12,
+                    "PhysicalSizeYUnit": "µm", "PhysicalSizeZ": 0.5, "PhysicalSizeZUnit": "µm"}
+            if "C" in axes:
+                meta["Channel"] = {"Name": [f"dye {i}" for i in range(shape[axes.index("C")])]}
+            tifffile.imwrite(path, data, compression=compression, metadata=meta,
+                             photometric="rgb" if "S" in axes else "minisblack")
+            yield path
+    path = folder / "pyramid.ome.tif"
+    data = rng.integers(0, 60000, (2, 256, 320)).astype("u2")
+    with tifffile.TiffWriter(path, bigtiff=True) as t:
+        options = dict(tile=(64, 64), compression="zlib", photometric="minisblack")
+        t.write(data, subifds=2, metadata={"axes": "CYX", "PhysicalSizeX": 0.25}, **options)
+        t.write(data[:, ::2, ::2], subfiletype=1, **options)
+        t.write(data[:, ::4, ::4], subfiletype=1, **options)
+    yield path
+
+
+def check_ome_metadata():
+    path = WORK / "tiff" / "TCZYX_None.ome.tif"
+    d = dump(path)
+    assert d["axes"] == "TCZYX" and d["channels"] == ["dye 0", "dye 1"], d["channels"]
+    assert d["steps"][4] == [0.11, "µm"] and d["steps"][2] == [0.5, "µm"], d["steps"]
+    d = dump(WORK / "tiff" / "hyperstack_u2.tif")
+    assert d["axes"] == "TZCYX" and abs(d["steps"][4][0] - 0.2) < 1e-6 and d["steps"][1] == [0.7, "um"], d["steps"]
+
+
+def run_tiff():
+    for path in sorted((DATA / "tiff").iterdir()) + sorted((DATA / "pairs").glob("*.tif")):
+        if path.suffix in (".tif", ".tiff", ".svs"):
+            check("tiff " + path.name, check_tiff, path)
+            check("tiff copy " + path.name, check_tiff_copy, path)
+    for path in generated_tiffs():
+        check("tiff generated " + path.name, check_tiff, path)
+        check("tiff generated copy " + path.name, check_tiff_copy, path)
+    check("tiff metadata", check_ome_metadata)
+
+
+# ---- Zarr ------------------------------------------------------------------------------------------------
+
+def zarr_levels(path):
+    root = zarr.open(zarr.storage.ZipStore(path, mode="r") if path.is_file() else str(path), mode="r")
+    if isinstance(root, zarr.Array):
+        return [root[...]], None
+    attributes = dict(root.attrs)
+    ome = attributes.get("ome", attributes)
+    if "multiscales" in ome:
+        return [root[d["path"]][...] for d in ome["multiscales"][0]["datasets"]], ome
+    arrays = [v for _, v in root.arrays()]
+    return [arrays[0][...]], None
+
+
+def check_zarr(path, reference=None):
+    d = dump(path)
+    levels, ome = zarr_levels(reference or path)
+    assert len(levels) == len(d["levels"]), "levels"
+    for n, level in enumerate(levels):
+        same(d["levels"][n], level, f"level {n}")
+    if ome:
+        assert d["axes"].lower() == "".join(a["name"] for a in ome["multiscales"][0]["axes"]), d["axes"]
+    return f"{d['axes']} {d['shape']} {d['dtype']}"
+
+
+def check_zarr_copy(path, name, reference=None):
+    out = copied(path, name)
+    before, ome = zarr_levels(reference or path)
+    after, ome2 = zarr_levels(out)
+    assert len(before) == len(after), "levels"
+    for n, (a, b) in enumerate(zip(after, before)):
+        same(a, b, f"level {n}")
+    if ome:
+        assert ome2["version"] == "0.5"
+        strip = lambda m: {k: v for k, v in m.items() if k != "version"}
+        assert strip(ome["multiscales"][0]) == strip(ome2["multiscales"][0]), "multiscales"
+        assert ome.get("omero") == ome2.get("omero"), "omero"
+
+
+def generated_zarrs():
+    import numcodecs
+    rng = np.random.default_rng(5)
+    folder = WORK / "zarr"
+    folder.mkdir()
+    a = rng.integers(0, 500, (3, 70, 90)).astype("u2")
+    for cname in ["zstd", "lz4", "blosclz", "zlib", "lz4hc"]:
+        for shuffle in [0, 1, 2]:
+            path = folder / f"v2_{cname}_{shuffle}.zarr"
+            z = zarr.create_array(str(path), shape=a.shape, chunks=(2, 64, 33), dtype="u2", zarr_format=2,
+                                  compressors=numcodecs.Blosc(cname=cname, shuffle=shuffle))
+            z[...] = a
+            yield path
+    for name, codec in [("gzip", numcodecs.GZip()), ("zlib", numcodecs.Zlib()), ("zstd", numcodecs.Zstd()),
+                        ("lz4", numcodecs.LZ4()), ("none", None)]:
+        for order in "CF":
+            path = folder / f"v2_{name}_{order}.zarr"
+            z = zarr.create_array(str(path), shape=a.shape, chunks=(1, 64, 33), dtype=">f4", zarr_format=2,
+                                  compressors=codec, order=order, fill_value=7)
+            z[:2] = a[:2]
+            yield path
+    from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
+    variants = {
+        "blosc": dict(compressors=[BloscCodec(cname="lz4", shuffle="bitshuffle")]),
+        "gzip": dict(compressors=[GzipCodec()]),
+        "crc": dict(compressors=[ZstdCodec(), Crc32cCodec()]),
+        "transpose": dict(filters=[TransposeCodec(order=(2, 0, 1))], serializer=BytesCodec(endian="big")),
+        "shard": dict(shards=(2, 64, 60)),
+        "shard_blosc": dict(shards=(4, 128, 90), compressors=[BloscCodec(cname="zstd", shuffle="shuffle")]),
+    }
+    for name, options in variants.items():
+        for dtype in ["u1", "i2", "f8"]:
+            path = folder / f"v3_{name}_{dtype}.zarr"
+            z = zarr.create_array(str(path), shape=a.shape, chunks=(2, 32, 30), dtype=dtype, fill_value=3, **options)
+            z[:, :60] = a[:, :60].astype(dtype)
+            yield path
+
+
+def check_to_zarr(source):
+    """A TIFF hyperstack into OME-Zarr: axes in the format's order, sizes kept."""
+    out = copied(source, source.stem + ".ome.zarr")
+    levels, ome = zarr_levels(out)
+    names = [a["name"] for a in ome["multiscales"][0]["axes"]]
+    assert names == sorted(names, key="tczyx".index), names
+    with tifffile.TiffFile(source) as t:
+        series = t.series[0]
+        theirs = np.transpose(series.asarray(), [series.axes.index(n.upper().replace("C", "C")) for n in names])
+    same(levels[0], theirs)
+
+
+def run_zarr():
+    for path in sorted((DATA / "zarr").iterdir()):
+        if path.suffix in (".zarr", ".zip"):
+            reference = path / "group" if path.name == "zarrs_sharded_v3.zarr" else None
+            check("zarr " + path.name, check_zarr, path, reference)
+            for ending in [".zarr", ".zarr.zip"]:
+                check(f"zarr copy {path.name} to {ending}", check_zarr_copy, path, path.stem + "_copy" + ending, reference)
+    for path in generated_zarrs():
+        check("zarr generated " + path.name, check_zarr, path)
+        check("zarr generated copy " + path.name, check_zarr_copy, path, path.stem + "_copy.zarr")
+    for source in [WORK / "tiff" / "ZCYX_zlib.ome.tif", WORK / "tiff" / "hyperstack_u2.tif"]:
+        if source.exists():
+            check("tiff to zarr " + source.name, check_to_zarr, source)
+
+
+if __name__ == "__main__":
+    run_tiff()
+    run_zarr()
+    print(f"{checked - len(failures)} of {checked} hold")
+    sys.exit(1 if failures or checked == 0 else 0)
