@@ -181,6 +181,29 @@ pub fn copy_common(
     );
 }
 
+/// A row-major buffer with its axes in another order: axis `i` of the result is axis `order[i]`.
+pub fn permute(data: &[u8], shape: &[usize], order: &[usize], width: usize) -> Vec<u8> {
+    let from = strides(shape);
+    let target: Vec<usize> = order.iter().map(|&a| shape[a]).collect();
+    let steps: Vec<usize> = order.iter().map(|&a| from[a]).collect();
+    let mut out = Vec::with_capacity(data.len());
+    let mut index = vec![0; target.len()];
+    let mut at = 0;
+    if target.contains(&0) {
+        return out;
+    }
+    loop {
+        out.extend_from_slice(&data[at * width..(at + 1) * width]);
+        let Some(axis) = (0..target.len()).rev().find(|&a| index[a] + 1 < target[a]) else { return out };
+        index[axis] += 1;
+        at += steps[axis];
+        for a in axis + 1..target.len() {
+            at -= index[a] * steps[a];
+            index[a] = 0;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

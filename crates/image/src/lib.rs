@@ -14,6 +14,7 @@ pub mod format;
 pub mod grid;
 mod image;
 mod provenance;
+pub(crate) mod raw;
 mod writer;
 
 pub use copy::{Progress, copy, copy_with};

@@ -1,7 +1,11 @@
 //! The table of formats. A format is one file (or folder) here and one row below: how to recognise it,
 //! how to open it, and how to write it.
 
+pub mod fits;
 pub(crate) mod jpeg;
+pub mod nifti;
+pub mod npy;
+pub mod png;
 pub mod tiff;
 pub mod zarr;
 pub(crate) mod zip;
@@ -40,6 +44,34 @@ pub const FORMATS: &[Format] = &[
         recognise: zarr::recognise,
         open: zarr::open,
         create: zarr::create,
+    },
+    Format {
+        name: npy::NAME,
+        extensions: &["npy", "npz"],
+        recognise: npy::recognise,
+        open: npy::open,
+        create: npy::create,
+    },
+    Format {
+        name: png::NAME,
+        extensions: &["png"],
+        recognise: png::recognise,
+        open: png::open,
+        create: png::create,
+    },
+    Format {
+        name: fits::NAME,
+        extensions: &["fits", "fit", "fts"],
+        recognise: fits::recognise,
+        open: fits::open,
+        create: fits::create,
+    },
+    Format {
+        name: nifti::NAME,
+        extensions: &["nii.gz", "nii", "hdr", "img"],
+        recognise: nifti::recognise,
+        open: nifti::open,
+        create: nifti::create,
     },
 ];
 

@@ -42,7 +42,7 @@ pub(in crate::format) fn create(
         description.format == NAME
             && n.shape == description.shape()
             && n.dtype == description.dtype
-            && (ome_name(path) == (n.kind == Kind::Ome))
+            && ome_name(path) == ome_name(&description.path)
     });
     let provenance = options.provenance.as_ref().map(|v| v.to_string());
     let plan = match native {

@@ -5,7 +5,7 @@ use super::store::Store;
 use crate::bytes::check_expansion;
 use crate::dtype::{DType, Order, swap_bytes};
 use crate::error::{Fault, Parsed, damaged, unsupported};
-use crate::grid::{Grid, strides, volume};
+use crate::grid::{Grid, permute, volume};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::Read;
@@ -429,29 +429,6 @@ impl Chain {
             data = permute(&data, &shapes[number + 1], &inverse, dtype.bytes());
         }
         Ok(data)
-    }
-}
-
-/// A row-major buffer with its axes in another order: axis `i` of the result is axis `order[i]`.
-pub fn permute(data: &[u8], shape: &[usize], order: &[usize], width: usize) -> Vec<u8> {
-    let from = strides(shape);
-    let target: Vec<usize> = order.iter().map(|&a| shape[a]).collect();
-    let steps: Vec<usize> = order.iter().map(|&a| from[a]).collect();
-    let mut out = Vec::with_capacity(data.len());
-    let mut index = vec![0; target.len()];
-    let mut at = 0;
-    if target.contains(&0) {
-        return out;
-    }
-    loop {
-        out.extend_from_slice(&data[at * width..(at + 1) * width]);
-        let Some(axis) = (0..target.len()).rev().find(|&a| index[a] + 1 < target[a]) else { return out };
-        index[axis] += 1;
-        at += steps[axis];
-        for a in axis + 1..target.len() {
-            at -= index[a] * steps[a];
-            index[a] = 0;
-        }
     }
 }
 

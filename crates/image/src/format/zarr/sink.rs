@@ -2,14 +2,14 @@
 //! chunks and whole shards only. What came from Zarr keeps its levels, chunks, shards and attributes; what
 //! came from elsewhere gets its axes in the order that the format asks for, and a pyramid where it is large.
 
-use super::array::{Array, IndexCache, permute};
+use super::array::{Array, IndexCache};
 use super::store::Store;
 use super::{NAME, Native};
 use crate::aside::{AsideFile, AsideFolder};
 use crate::dtype::{DType, Order, swap_bytes};
 use crate::error::{Error, Parsed, Result, damaged, request};
 use crate::format::zip::{ZipWriter, checksum};
-use crate::grid::{Grid, Place, copy_box, indices};
+use crate::grid::{Grid, Place, copy_box, indices, permute};
 use crate::image::{Axis, Description};
 use crate::writer::{Target, WriteOptions};
 use serde_json::{Map, Value, json};
