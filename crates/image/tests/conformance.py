@@ -88,6 +88,7 @@ def same(ours, theirs, what="pixels", exact_dtype=True, within=None):
     theirs = np.asarray(theirs)
     squeezed = lambda a: a.reshape([n for n in a.shape if n != 1])
     ours, theirs = squeezed(ours), squeezed(theirs)
+    ours = ours.astype(ours.dtype.newbyteorder("="))
     assert ours.shape == theirs.shape, f"{what}: shape {ours.shape}, reader has {theirs.shape}"
     if exact_dtype:
         theirs_type = theirs.dtype.newbyteorder("=")
@@ -369,8 +370,226 @@ def run_zarr():
             check("tiff to zarr " + source.name, check_to_zarr, source)
 
 
+# ---- NPY, PNG --------------------------------------------------------------------------------------------
+
+def run_npy_png():
+    from PIL import Image
+    rng = np.random.default_rng(7)
+    folder = WORK / "npy"
+    folder.mkdir()
+
+    def npy(path, theirs):
+        same(dump(path)["pixels"], theirs)
+        same(np.load(copied(path)), theirs, "copy")
+
+    for dtype in ["u1", "i1", ">u2", "<i2", ">f4", "f8", "u8", "f2"]:
+        for shape in [(31, 17), (5, 20, 30), (3, 1200, 700), (40, 50, 3), (9,)]:
+            for order in "CF":
+                a = np.asarray((rng.normal(size=shape) * 40 + 50).astype(dtype), order=order)
+                path = folder / f"{dtype.strip('<>')}_{len(shape)}_{shape[0]}_{order}.npy"
+                np.save(path, a)
+                check("npy " + path.name, npy, path, a)
+
+    def npz(path, arrays):
+        for name, theirs in arrays.items():
+            same(dump(path, name)["pixels"], theirs, name)
+        with np.load(copied(path)) as z:
+            for name, theirs in arrays.items():
+                same(z[name], theirs, "copy of " + name)
+
+    arrays = {"noisy": rng.normal(size=(20, 30)).astype("f4"), "clean": rng.integers(0, 99, (20, 30)).astype("u2")}
+    for save in [np.savez, np.savez_compressed]:
+        path = folder / f"{save.__name__}.npz"
+        save(path, **arrays)
+        check("npz " + path.name, npz, path, arrays)
+
+    def png(path):
+        theirs = np.asarray(Image.open(path))
+        same(dump(path)["pixels"], theirs)
+        out = copied(path)
+        same(np.asarray(Image.open(out)), theirs, "copy")
+        before, after = Image.open(path).info, Image.open(out).info
+        for key in ["Title", "dpi", "gamma"]:
+            assert before.get(key) == after.get(key), key
+        assert "clearshot provenance" in after, after.keys()
+
+    from PIL import PngImagePlugin
+    text = PngImagePlugin.PngInfo()
+    text.add_text("Title", "a title")
+    for mode, shape, dtype in [("L", (70, 51), "u1"), ("RGB", (70, 51, 3), "u1"), ("RGBA", (70, 51, 4), "u1"),
+                               ("LA", (70, 51, 2), "u1"), ("I;16", (700, 910), "u2")]:
+        a = rng.integers(0, np.iinfo(dtype).max, shape).astype(dtype)
+        path = folder / f"{mode.replace(';', '')}.png"
+        Image.fromarray(a).save(path, pnginfo=text, dpi=(300, 300))
+        check("png " + path.name, png, path)
+    for path in sorted((DATA / "pairs").glob("*.png")):
+        check("png " + path.name, png, path)
+
+
+# ---- NIfTI -----------------------------------------------------------------------------------------------
+
+def nifti_raw(path):
+    image = nibabel.load(path)
+    raw = np.asanyarray(image.dataobj.get_unscaled())
+    if raw.dtype.names:
+        raw = np.stack([raw[n] for n in raw.dtype.names])
+    return image, raw.T if raw.ndim < 4 or raw.shape[0] not in (3, 4) else np.moveaxis(raw, 0, 0).T
+
+
+def check_nifti(path, name=None):
+    d = dump(path)
+    image, raw = nifti_raw(path)
+    same(d["pixels"].reshape(-1), np.ascontiguousarray(raw).reshape(-1))
+    slope, inter = image.dataobj.slope, image.dataobj.inter
+    ours = d["rescale"] or [1, 0, None]
+    assert abs(ours[0] - slope) < 1e-6 * abs(slope) and abs(ours[1] - inter) <= 1e-6 * max(1, abs(inter)), ours
+    zooms = image.header.get_zooms()
+    space = dict(zip(d["axes"], d["steps"]))
+    for letter, zoom in zip("XYZ", zooms):
+        if zoom > 0 and letter in space:
+            assert abs(space[letter][0] - zoom) < 1e-6 * zoom, "zooms"
+    out = copied(path, name)
+    image2, raw2 = nifti_raw(out)
+    same(np.ascontiguousarray(raw2).reshape(-1), np.ascontiguousarray(raw).reshape(-1), "copy")
+    assert np.array_equal(image.affine, image2.affine), "affine"
+    for key in image.header.keys():
+        if key not in ("vox_offset", "magic"):
+            a, b = image.header[key], image2.header[key]
+            assert a.tobytes() == b.tobytes(), f"header {key}: {a} became {b}"
+    kept = [e.get_content() for e in image2.header.extensions]
+    assert any(b"clearshot provenance" in (k if isinstance(k, bytes) else k.encode()) for k in kept), "provenance"
+    for e in image.header.extensions:
+        assert e.get_content() in kept, "extension"
+    return f"{d['axes']} {d['shape']} {d['dtype']}"
+
+
+def run_nifti():
+    for path in sorted((DATA / "medical").iterdir()) + sorted((DATA / "pairs").iterdir()):
+        if ".nii" not in path.name:
+            continue
+        if "complex" in path.name:
+            def refused(path=path):
+                done = tool(path, WORK / "x")
+                assert done.returncode != 0 and "complex" in done.stderr, done.stderr
+            check("nifti refuses " + path.name, refused)
+        else:
+            check("nifti " + path.name, check_nifti, path)
+    rng = np.random.default_rng(11)
+    folder = WORK / "nifti"
+    folder.mkdir()
+    affine = np.array([[-1.5, 0.1, 0, 10], [0.1, 2, 0, -4], [0, 0, 3, 7], [0, 0, 0, 1.0]])
+    for dtype in ["u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8"]:
+        for kind, ending in [(nibabel.Nifti1Image, ".nii"), (nibabel.Nifti2Image, ".nii.gz"), (nibabel.Nifti1Pair, ".img")]:
+            a = (rng.normal(size=(7, 9, 5, 3)) * 30 + 40).astype(dtype)
+            image = kind(a, affine)
+            image.header.set_xyzt_units("mm", "sec")
+            image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"a note"))
+            if dtype == "i2":
+                image.header.set_slope_inter(0.5, 3)
+            path = folder / f"{kind.__name__}_{dtype}{ending}"
+            nibabel.save(image, path)
+            check("nifti generated " + path.name, check_nifti, path, path.stem + ".nii" if ending == ".img" else None)
+    for order in "<>":
+        header = nibabel.Nifti1Header(endianness=order)
+        image = nibabel.Nifti1Image(rng.integers(0, 99, (200, 150, 40)).astype("i2"), affine, header)
+        path = folder / f"large_{'le' if order == '<' else 'be'}.nii"
+        nibabel.save(image, path)
+        check("nifti generated " + path.name, check_nifti, path)
+
+
+# ---- FITS ------------------------------------------------------------------------------------------------
+
+def meant(d):
+    """Values after slope, intercept and blank, as astropy gives them."""
+    if d["rescale"] is None:
+        return d["pixels"]
+    slope, inter, blank = d["rescale"]
+    values = d["pixels"].astype("f8") * slope + inter
+    if blank is not None:
+        values[d["pixels"] == blank] = np.nan
+    return values
+
+
+def fits_images(path):
+    with fits.open(path) as hdus:
+        found = []
+        for h in hdus:
+            if h.is_image and h.data is not None:
+                found.append((np.array(h.data), h.header.copy()))
+        return found, len(hdus)
+
+
+def check_fits(path, name=None):
+    images, count = fits_images(path)
+    out = copied(path, name)
+    copies, count2 = fits_images(out)
+    assert count == count2, "number of units"
+    items = dump(path)["items"]
+    assert len(items) == len(images), items
+    for n, (theirs, header) in enumerate(images):
+        d = dump(path, str(n))
+        ours = meant(d)
+        exact = d["rescale"] is None
+        if exact:
+            same(ours, theirs)
+        else:
+            assert np.allclose(ours, theirs, rtol=2e-7, atol=0, equal_nan=True), "values differ"
+        same(copies[n][0], theirs, f"copy of {n}")
+        for card in header.cards:
+            if card.keyword in ("CHECKSUM", "DATASUM", "", "COMMENT", "HISTORY", "EXTEND", "XTENSION", "EXTNAME", "SIMPLE", "PCOUNT", "GCOUNT"):
+                continue
+            assert card.keyword in copies[n][1], f"card {card.keyword} is lost"
+            assert copies[n][1][card.keyword] == card.value, f"card {card.keyword}"
+        before = list(header.get("HISTORY", []))
+        assert list(copies[n][1].get("HISTORY", []))[:len(before)] == before, "history"
+    assert "clearshot provenance" in "".join(str(h) for h in copies[0][1]["HISTORY"]), "provenance"
+    assert out.stat().st_size % 2880 == 0, "blocks"
+    return f"{len(images)} images"
+
+
+def run_fits():
+    for path in sorted((DATA / "medical").glob("*.fits")) + sorted((DATA / "pairs").glob("*.fits")):
+        check("fits " + path.name, check_fits, path)
+    rng = np.random.default_rng(13)
+    folder = WORK / "fits"
+    folder.mkdir()
+    base = rng.normal(size=(3, 41, 67)) * 30 + 100
+    for dtype in ["u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]:
+        path = folder / f"plain_{dtype}.fits"
+        h = fits.PrimaryHDU(base.astype(dtype))
+        h.header["OBJECT"] = "M 13 'quoted'"
+        h.header["CTYPE1"], h.header["CDELT1"] = "RA---TAN", -0.0003
+        h.header.add_history("made for a test")
+        fits.HDUList([h, fits.ImageHDU((base * 2).astype("i4"), name="SECOND"),
+                      fits.BinTableHDU.from_columns([fits.Column("a", "J", array=np.arange(5))])]).writeto(path)
+        check("fits generated " + path.name, check_fits, path)
+    for method in ["RICE_1", "GZIP_1", "GZIP_2", "HCOMPRESS_1", "PLIO_1"]:
+        for dtype in ["u1", "i2", "i4", "f4", "f8"]:
+            plane = base[0] if method == "HCOMPRESS_1" else base
+            if method == "PLIO_1" and dtype != "i2":
+                continue
+            options = [{}]
+            if dtype[0] == "f":
+                options = [{"quantize_method": m, "quantize_level": 16, "dither_seed": 5} for m in (-1, 1, 2)]
+                if method.startswith("GZIP"):
+                    options.append({"quantize_level": 0})
+            for n, option in enumerate(options):
+                for tile in ([(1, 20, 30), None] if plane.ndim == 3 else [(21, 23), (41, 67)]):
+                    path = folder / f"{method}_{dtype}_{n}_{'x'.join(map(str, tile or ())) or 'rows'}.fits"
+                    data = plane.astype(dtype)
+                    if dtype[0] == "f":
+                        data = data.copy()
+                        data[..., 3, 5] = np.nan
+                    h = fits.CompImageHDU(data, compression_type=method, tile_shape=tile, **option)
+                    fits.HDUList([fits.PrimaryHDU(), h]).writeto(path)
+                    check("fits generated " + path.name, check_fits, path)
+
+
 if __name__ == "__main__":
     run_tiff()
     run_zarr()
+    run_npy_png()
+    run_nifti()
+    run_fits()
     print(f"{checked - len(failures)} of {checked} hold")
     sys.exit(1 if failures or checked == 0 else 0)

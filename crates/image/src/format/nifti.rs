@@ -222,7 +222,8 @@ pub(super) fn open(path: &Path, _: Option<&str>) -> Result<Image> {
     let front = if header.single() { layout.offset } else { header.length() as u64 };
     let header_bytes = match header.single() {
         true if front >= header.length() as u64 && front < 64 << 20 => bytes.read(0, front).map_err(fail)?,
-        _ => header.bytes.clone(),
+        // A pair's extensions follow the header in its own file.
+        _ => head_of(&header_path, 1 << 20)?,
     };
     let header = Header { bytes: header_bytes, ..header };
     build(path, header, layout, bytes).map_err(fail)

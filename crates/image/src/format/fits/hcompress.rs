@@ -220,7 +220,7 @@ fn inverse(a: &mut [i64], nx: usize, ny: usize) {
                 if pair_x && pair_y {
                     let hc = round(a[at + ny + 1], up0, down0, mask0);
                     let low0 = hc & bit0;
-                    let lift = |h: i64| if h >= 0 { h.wrapping_add(low0) } else { h.wrapping_sub(low0) };
+                    let lift = |h: i64| if h >= 0 { h.wrapping_sub(low0) } else { h.wrapping_add(low0) };
                     let hx = lift(round(a[at + ny], up1, down1, mask1));
                     let hy = lift(round(a[at + 1], up1, down1, mask1));
                     let low1 = (hc ^ hx ^ hy) & bit1;
