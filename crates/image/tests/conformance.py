@@ -576,7 +576,7 @@ def run_fits():
             for n, option in enumerate(options):
                 for tile in ([(1, 20, 30), None] if plane.ndim == 3 else [(21, 23), (41, 67)]):
                     path = folder / f"{method}_{dtype}_{n}_{'x'.join(map(str, tile or ())) or 'rows'}.fits"
-                    data = plane.astype(dtype)
+                    data = (np.abs(plane) if method == "PLIO_1" else plane).astype(dtype)
                     if dtype[0] == "f":
                         data = data.copy()
                         data[..., 3, 5] = np.nan
@@ -585,11 +585,99 @@ def run_fits():
                     check("fits generated " + path.name, check_fits, path)
 
 
+# ---- DICOM -----------------------------------------------------------------------------------------------
+
+def dicom_pixels(path):
+    ds = pydicom.dcmread(path)
+    return ds, ds.pixel_array
+
+
+def dicom_order(d):
+    """Our pixels with samples last, as pydicom gives them."""
+    pixels = d["pixels"]
+    if "S" in d["axes"]:
+        pixels = np.moveaxis(pixels, d["axes"].index("S"), -1)
+    return pixels
+
+
+def check_dicom(path):
+    ds, theirs = dicom_pixels(path)
+    d = dump(path)
+    same(dicom_order(d), theirs)
+    if "PixelSpacing" in ds:
+        steps = dict(zip(d["axes"], d["steps"]))
+        assert steps["Y"][0] == float(ds.PixelSpacing[0]) and steps["X"][0] == float(ds.PixelSpacing[1]), "spacing"
+    if float(ds.get("RescaleSlope", 1)) != 1 or float(ds.get("RescaleIntercept", 0)) != 0:
+        assert d["rescale"][:2] == [float(ds.RescaleSlope), float(ds.RescaleIntercept)], "rescale"
+    out = copied(path)
+    ds2, again = dicom_pixels(out)
+    same(again, theirs, "copy")
+    changed = {"ImageType", "SOPInstanceUID", "SeriesInstanceUID", "DerivationDescription", "PixelData",
+               "PlanarConfiguration", "PhotometricInterpretation"}
+    for element in ds:
+        if element.keyword in changed or element.tag.element == 0:
+            continue
+        assert element.tag in ds2, f"{element.keyword} is lost"
+        assert ds2[element.tag] == element, f"{element.keyword} changed"
+    assert list(ds2.ImageType[:2]) == ["DERIVED", "SECONDARY"], "ImageType"
+    assert ds2.SOPInstanceUID != ds.SOPInstanceUID and ds2.file_meta.MediaStorageSOPInstanceUID == ds2.SOPInstanceUID
+    assert ds2.DerivationDescription.startswith("clearshot provenance: "), "provenance"
+    return f"{d['axes']} {d['shape']} {d['dtype']}"
+
+
+def run_dicom():
+    for path in sorted((DATA / "medical").glob("*.dcm")):
+        if path.name == "pd_JPEG-lossy.dcm":
+            continue
+        check("dicom " + path.name, check_dicom, path)
+    from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless
+    rng = np.random.default_rng(17)
+    folder = WORK / "dicom"
+    folder.mkdir()
+    template = DATA / "medical" / "pd_CT_small.dcm"
+    if not template.exists():
+        return
+    for n, (dtype, shape, syntax, planar) in enumerate([
+        ("u2", (5, 31, 47), ExplicitVRLittleEndian, 0), ("i2", (31, 47), ImplicitVRLittleEndian, 0),
+        ("u1", (33, 45), ExplicitVRLittleEndian, 0), ("u1", (3, 20, 30, 3), ExplicitVRLittleEndian, 1),
+        ("u1", (20, 30, 3), RLELossless, 0), ("u2", (4, 40, 50), RLELossless, 0), ("i2", (40, 50), RLELossless, 0),
+    ]):
+        ds = pydicom.dcmread(template)
+        a = rng.integers(0, 200, shape).astype(dtype)
+        colour = shape[-1] == 3
+        frames = shape[0] if len(shape) == 3 + colour else 1
+        ds.Rows, ds.Columns = shape[-3:-1] if colour else shape[-2:]
+        ds.BitsAllocated = ds.BitsStored = a.itemsize * 8
+        ds.HighBit = ds.BitsStored - 1
+        ds.PixelRepresentation = int(dtype[0] == "i")
+        ds.SamplesPerPixel = 3 if colour else 1
+        ds.PhotometricInterpretation = "RGB" if colour else "MONOCHROME2"
+        if frames > 1:
+            ds.NumberOfFrames = frames
+        for key in ["SmallestImagePixelValue", "LargestImagePixelValue", "PixelPaddingValue"]:
+            if key in ds:
+                del ds[key]
+        data = a
+        if colour:
+            ds.PlanarConfiguration = planar
+            data = np.moveaxis(a, -1, -3) if planar else a
+        raw = np.ascontiguousarray(data).tobytes()
+        ds.PixelData = raw + b"\0" * (len(raw) % 2)
+        ds["PixelData"].VR = "OB" if a.itemsize == 1 else "OW"
+        ds.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian if syntax == RLELossless else syntax
+        if syntax == RLELossless:
+            ds.compress(RLELossless, generate_instance_uid=False)
+        path = folder / f"made_{n}.dcm"
+        ds.save_as(path, enforce_file_format=True)
+        check("dicom generated " + path.name, check_dicom, path)
+
+
 if __name__ == "__main__":
     run_tiff()
     run_zarr()
     run_npy_png()
     run_nifti()
     run_fits()
+    run_dicom()
     print(f"{checked - len(failures)} of {checked} hold")
     sys.exit(1 if failures or checked == 0 else 0)

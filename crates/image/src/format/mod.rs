@@ -1,6 +1,7 @@
 //! The table of formats. A format is one file (or folder) here and one row below: how to recognise it,
 //! how to open it, and how to write it.
 
+pub mod dicom;
 pub mod fits;
 pub(crate) mod jpeg;
 pub mod nifti;
@@ -29,8 +30,16 @@ pub struct Format {
 
 type Create = fn(&Path, &Description, &WriteOptions) -> Result<Box<dyn Target>>;
 
-/// Every format, in the order in which files are tried.
+/// Every format, in the order in which files are tried. DICOM is first: what stands before its mark may be a
+/// TIFF header.
 pub const FORMATS: &[Format] = &[
+    Format {
+        name: dicom::NAME,
+        extensions: &["dcm", "dicom"],
+        recognise: dicom::recognise,
+        open: dicom::open,
+        create: dicom::create,
+    },
     Format {
     name: tiff::NAME,
     extensions: &["ome.tiff", "ome.tif", "ome.tf2", "ome.tf8", "ome.btf", "tiff", "tif", "svs", "btf", "tf8"],
