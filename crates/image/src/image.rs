@@ -239,8 +239,10 @@ impl Image {
             return request(format!("a region of {size:?} pixels does not fit into memory"));
         }
         out.resize(bytes, 0);
-        // As many chunks at a time as there are threads to decode them.
-        for batch in wanted.chunks(rayon::current_num_threads().max(1) * 2) {
+        // As many chunks at a time as there are threads to decode them, and memory to hold them.
+        let chunk_bytes = volume(&grid.chunk).unwrap_or(usize::MAX).saturating_mul(width).max(1);
+        let together = (rayon::current_num_threads() * 2).min((64 << 20) / chunk_bytes).max(1);
+        for batch in wanted.chunks(together) {
             let fetch = |index: &Vec<usize>| self.fetch(level, index, region);
             let chunks: Vec<Result<Arc<Vec<u8>>>> = match batch {
                 [one] => vec![fetch(one)],
