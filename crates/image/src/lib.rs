@@ -15,6 +15,7 @@ pub mod grid;
 mod image;
 mod provenance;
 pub(crate) mod raw;
+pub mod tiles;
 mod writer;
 
 pub use copy::{Progress, copy, copy_with};
