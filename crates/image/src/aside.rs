@@ -4,7 +4,7 @@
 use crate::bytes::write_all_at;
 use crate::error::{Error, Result};
 use std::fs::File;
-use std::io::{Seek, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 pub(crate) struct AsideFile {
@@ -83,12 +83,6 @@ impl AsideFile {
         self.end = self.end.max(end);
     }
 
-    /// The temporary file positioned at its start, for writers that want a stream.
-    pub fn stream(&mut self) -> std::io::Result<&mut File> {
-        self.temp.as_file_mut().rewind()?;
-        Ok(self.temp.as_file_mut())
-    }
-
     pub fn commit(self) -> Result<()> {
         let AsideFile { path, mut temp, replace, .. } = self;
         temp.flush().and_then(|()| temp.as_file().sync_all()).map_err(|e| Error::io(&path, e))?;
@@ -134,10 +128,6 @@ impl AsideFolder {
         self.temp.path()
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Renames the folder into place. An old folder cannot be replaced in one step: it is moved aside
     /// first, so a kill between the two renames leaves none under the name.
     pub fn commit(self) -> Result<()> {
@@ -168,6 +158,20 @@ impl AsideFolder {
     }
 }
 
+/// Makes everything below a folder durable. There may be thousands of files, so the whole file system is asked
+/// at once where the system can.
+#[cfg(target_os = "linux")]
+fn sync_tree(folder: &Path) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let folder = File::open(folder)?;
+    // SAFETY: the descriptor is open for as long as the call lasts.
+    match unsafe { libc::syncfs(folder.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
 fn sync_tree(folder: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -37,7 +37,10 @@ impl Bytes {
     pub fn check(&self, offset: u64, count: u64) -> Parsed<()> {
         match offset.checked_add(count) {
             Some(end) if end <= self.len() => Ok(()),
-            _ => damaged(format!("{count} bytes at {offset} are needed, and the file has {} bytes", self.len())),
+            _ => damaged(format!(
+                "{count} bytes at {offset} are needed, and the file has {} bytes",
+                self.len()
+            )),
         }
     }
 
@@ -148,7 +151,9 @@ impl<'a> Cursor<'a> {
                 self.at = end;
                 Ok(part)
             }
-            _ => damaged(format!("{count} bytes are needed at {}, and there are {}", self.at, self.data.len())),
+            _ => {
+                damaged(format!("{count} bytes are needed at {}, and there are {}", self.at, self.data.len()))
+            }
         }
     }
 

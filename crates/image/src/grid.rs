@@ -158,14 +158,7 @@ pub fn intersect(a: &Region, b: &Region) -> Vec<Range<usize>> {
 
 /// Copies what a chunk-shaped buffer at `at` and a region-shaped buffer have in common, from the first to
 /// the second. `whole` is the shape of the source buffer, `at` where its first element lies in the image.
-pub fn copy_common(
-    width: usize,
-    src: &[u8],
-    whole: &[usize],
-    at: &[usize],
-    dst: &mut [u8],
-    region: &Region,
-) {
+pub fn copy_common(width: usize, src: &[u8], whole: &[usize], at: &[usize], dst: &mut [u8], region: &Region) {
     let covered: Vec<Range<usize>> = at.iter().zip(whole).map(|(&s, &n)| s..s + n).collect();
     let common = intersect(&covered, region);
     let size = extent(&common);
@@ -217,7 +210,14 @@ mod tests {
         ] {
             let src: Vec<u8> = (0..volume(&from).unwrap() * 2).map(|i| i as u8).collect();
             let mut dst = vec![0xEE; volume(&to).unwrap() * 2];
-            copy_box(2, &size, &src, Place { shape: &from, start: &s }, &mut dst, Place { shape: &to, start: &d });
+            copy_box(
+                2,
+                &size,
+                &src,
+                Place { shape: &from, start: &s },
+                &mut dst,
+                Place { shape: &to, start: &d },
+            );
             let full: Vec<Range<usize>> = size.iter().map(|&n| 0..n).collect();
             let mut expected = vec![0xEE; dst.len()];
             for i in indices(&full) {

@@ -104,6 +104,8 @@ pub struct Description {
     pub bits: u32,
     pub channels: Vec<Channel>,
     pub rescale: Option<Rescale>,
+    /// A camera's pattern of colour filters, where the file states it.
+    pub mosaic: Option<crate::Mosaic>,
     /// The shape of every resolution, the full one first.
     pub levels: Vec<Vec<usize>>,
     /// The images of the file, and which of them this is.
@@ -128,6 +130,7 @@ impl Description {
             bits: dtype.bits(),
             channels: Vec::new(),
             rescale: None,
+            mosaic: None,
             levels: vec![shape],
             items: vec![String::new()],
             item: 0,
@@ -296,17 +299,20 @@ fn lock(cache: &Mutex<Cache>) -> std::sync::MutexGuard<'_, Cache> {
     cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// A level, and a chunk's number in it.
+type ChunkKey = (usize, usize);
+
 /// The chunks that were decoded last, at most 64 MiB of them and always the last one.
 #[derive(Default)]
 struct Cache {
-    held: VecDeque<((usize, usize), Arc<Vec<u8>>)>,
+    held: VecDeque<(ChunkKey, Arc<Vec<u8>>)>,
     bytes: usize,
 }
 
 impl Cache {
     const LIMIT: usize = 64 << 20;
 
-    fn get(&mut self, key: (usize, usize)) -> Option<Arc<Vec<u8>>> {
+    fn get(&mut self, key: ChunkKey) -> Option<Arc<Vec<u8>>> {
         let at = self.held.iter().position(|(k, _)| *k == key)?;
         let entry = self.held.remove(at)?;
         let chunk = Arc::clone(&entry.1);
@@ -314,7 +320,7 @@ impl Cache {
         Some(chunk)
     }
 
-    fn put(&mut self, key: (usize, usize), chunk: Arc<Vec<u8>>) {
+    fn put(&mut self, key: ChunkKey, chunk: Arc<Vec<u8>>) {
         self.bytes += chunk.len();
         self.held.push_back((key, chunk));
         while self.bytes > Cache::LIMIT && self.held.len() > 1 {

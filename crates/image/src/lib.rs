@@ -8,13 +8,16 @@
 pub(crate) mod aside;
 pub(crate) mod bytes;
 mod copy;
+pub mod dataset;
 mod dtype;
 mod error;
 pub mod format;
 pub mod grid;
 mod image;
+mod mosaic;
 mod provenance;
 pub(crate) mod raw;
+mod statistics;
 pub mod tiles;
 mod writer;
 
@@ -22,5 +25,7 @@ pub use copy::{Progress, copy, copy_with};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use image::{Axis, Channel, Description, Dim, Image, Rescale, Source};
+pub use mosaic::Mosaic;
 pub use provenance::Provenance;
+pub use statistics::Statistics;
 pub use writer::{WriteOptions, Writer};

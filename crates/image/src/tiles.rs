@@ -114,9 +114,16 @@ impl Tiling {
         let region = self.region(tile);
         let inside: Vec<usize> = region.iter().map(|r| r.len()).collect();
         // Reflection may reach further back than the covered part.
-        let wide: Vec<Range<usize>> = (0..region.len())
-            .map(|a| if inside[a] < self.tile[a] { self.reflected(a, tile.origin[a]) } else { region[a].clone() })
-            .collect();
+        let wide: Vec<Range<usize>> =
+            (0..region.len())
+                .map(|a| {
+                    if inside[a] < self.tile[a] {
+                        self.reflected(a, tile.origin[a])
+                    } else {
+                        region[a].clone()
+                    }
+                })
+                .collect();
         let bytes = image.read(&wide)?;
         let mut values = Vec::new();
         image.dtype().decode(&bytes, &mut values);
@@ -345,14 +352,12 @@ pub struct TileReport {
     pub clipped: usize,
 }
 
+/// What is done to a tile's values.
+pub type Work<'w> = dyn FnMut(&Tile, Vec<f64>) -> Result<Vec<f64>> + 'w;
+
 /// Reads tiles, works on each, and writes the stitched result in the image's own type. `work` gets stored
 /// values and gives as many.
-pub fn process(
-    image: &Image,
-    writer: &mut Writer,
-    spec: &TileSpec,
-    work: &mut dyn FnMut(&Tile, Vec<f64>) -> Result<Vec<f64>>,
-) -> Result<TileReport> {
+pub fn process(image: &Image, writer: &mut Writer, spec: &TileSpec, work: &mut Work) -> Result<TileReport> {
     let tiling = Tiling::new(&image.shape(), spec)?;
     let mut stitcher = Stitcher::new(&tiling);
     let mut report = TileReport::default();
@@ -383,7 +388,11 @@ mod tests {
         gather(values, &tiling.shape, &maps)
     }
 
-    fn stitch(tiling: &Tiling, values: &[f64], work: impl Fn(&Tile, Vec<f64>) -> Vec<f64>) -> (Vec<f64>, Vec<u32>) {
+    fn stitch(
+        tiling: &Tiling,
+        values: &[f64],
+        work: impl Fn(&Tile, Vec<f64>) -> Vec<f64>,
+    ) -> (Vec<f64>, Vec<u32>) {
         let mut out = vec![f64::NAN; values.len()];
         let mut seen = vec![0; values.len()];
         let s = strides(&tiling.shape);
@@ -454,7 +463,13 @@ mod tests {
                 let ranges: Vec<_> = size.iter().map(|&n| 0..n).collect();
                 indices(&ranges)
                     .iter()
-                    .map(|i| i.iter().zip(origin).enumerate().map(|(a, (i, o))| (a + 1) as f64 * (i + o) as f64 / 7.0).sum())
+                    .map(|i| {
+                        i.iter()
+                            .zip(origin)
+                            .enumerate()
+                            .map(|(a, (i, o))| (a + 1) as f64 * (i + o) as f64 / 7.0)
+                            .sum()
+                    })
                     .collect()
             };
             let truth = ramp(&vec![0; shape.len()], &shape);

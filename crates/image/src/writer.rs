@@ -4,7 +4,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Parsed, Result, request};
-use crate::grid::{Grid, Region, copy_box, copy_common, Place, extent, intersect, volume};
+use crate::grid::{Grid, Place, Region, copy_box, copy_common, extent, intersect, volume};
 use crate::image::Description;
 use rayon::prelude::*;
 use serde_json::Value;

@@ -41,11 +41,13 @@ pub const FORMATS: &[Format] = &[
         create: dicom::create,
     },
     Format {
-    name: tiff::NAME,
-    extensions: &["ome.tiff", "ome.tif", "ome.tf2", "ome.tf8", "ome.btf", "tiff", "tif", "svs", "btf", "tf8"],
-    recognise: tiff::recognise,
-    open: tiff::open,
-    create: tiff::create,
+        name: tiff::NAME,
+        extensions: &[
+            "ome.tiff", "ome.tif", "ome.tf2", "ome.tf8", "ome.btf", "tiff", "tif", "svs", "btf", "tf8",
+        ],
+        recognise: tiff::recognise,
+        open: tiff::open,
+        create: tiff::create,
     },
     Format {
         name: zarr::NAME,

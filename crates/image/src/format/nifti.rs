@@ -182,18 +182,22 @@ fn partner(path: &Path, from: &str, to: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let lower = name.to_lowercase();
     let at = lower.rfind(from).unwrap_or(lower.len());
-    let candidate = path.with_file_name(format!("{}{to}{}", &name[..at], &name[(at + from.len()).min(name.len())..]));
+    let candidate =
+        path.with_file_name(format!("{}{to}{}", &name[..at], &name[(at + from.len()).min(name.len())..]));
     let packed = PathBuf::from(format!("{}.gz", candidate.display()));
     if !candidate.exists() && packed.exists() { packed } else { candidate }
 }
 
 pub(super) fn open(path: &Path, _: Option<&str>) -> Result<Image> {
     let fail = |fault: Fault| fault.at(path, NAME);
-    let header_path = if lower_name(path).contains(".img") { partner(path, ".img", ".hdr") } else { path.to_path_buf() };
+    let header_path =
+        if lower_name(path).contains(".img") { partner(path, ".img", ".hdr") } else { path.to_path_buf() };
     let mut head = head_of(&header_path, 540)?;
     let Some((version, order)) = version(&head) else {
         let what = match head.get(..4).map(|h| (Order::Little.u32(h), Order::Big.u32(h))) {
-            Some((348, _) | (_, 348)) => Fault::Unsupported("an ANALYZE header without NIfTI's mark".to_string()),
+            Some((348, _) | (_, 348)) => {
+                Fault::Unsupported("an ANALYZE header without NIfTI's mark".to_string())
+            }
             _ => Fault::Damaged("no NIfTI header".to_string()),
         };
         return Err(fail(what));
@@ -213,7 +217,9 @@ pub(super) fn open(path: &Path, _: Option<&str>) -> Result<Image> {
         // Deflate packs no more than 1032 to one.
         let file = std::fs::metadata(&data_path).map_err(|e| Error::io(&data_path, e))?.len();
         if needed > file.saturating_mul(1040) + 65_536 {
-            return Err(fail(Fault::Damaged(format!("{needed} bytes are needed, and {file} packed ones are there"))));
+            return Err(fail(Fault::Damaged(format!(
+                "{needed} bytes are needed, and {file} packed ones are there"
+            ))));
         }
         gunzip(&data_path, needed)?
     } else {
@@ -311,10 +317,10 @@ fn build(path: &Path, header: Header, layout: Layout, bytes: Bytes) -> Parsed<Im
     let sform = header.code(254, 348);
     description.tag("sform code", sform);
     if sform > 0 {
-        let at = |i: usize| if header.version == 1 { header.f32(280 + 4 * i) } else { header.f64(400 + 8 * i) };
-        let rows: Vec<String> = (0..3)
-            .map(|r| (0..4).map(|c| at(r * 4 + c).to_string()).collect::<Vec<_>>().join(" "))
-            .collect();
+        let at =
+            |i: usize| if header.version == 1 { header.f32(280 + 4 * i) } else { header.f64(400 + 8 * i) };
+        let rows: Vec<String> =
+            (0..3).map(|r| (0..4).map(|c| at(r * 4 + c).to_string()).collect::<Vec<_>>().join(" ")).collect();
         description.tag("sform", rows.join("; "));
     }
     description.provenance = extensions(&header).iter().find_map(|(code, body)| {
@@ -418,8 +424,9 @@ pub(super) fn create(
         let target = RawTarget::new(NAME, file, 0, order, description.dtype, &shape, axes, finish);
         return Ok(Box::new(target.with_scratch()?));
     }
-    let finish =
-        Box::new(move |file: &mut AsideFile, _: Option<&File>| -> Parsed<()> { Ok(file.write_at(0, &head)?) });
+    let finish = Box::new(move |file: &mut AsideFile, _: Option<&File>| -> Parsed<()> {
+        Ok(file.write_at(0, &head)?)
+    });
     Ok(Box::new(RawTarget::new(NAME, file, offset, order, description.dtype, &shape, axes, finish)))
 }
 

@@ -64,7 +64,10 @@ pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
             None => damaged(format!("member {member} is missing")),
         }
     };
-    opened().map_err(fail)
+    let mut image = opened().map_err(fail)?;
+    let record = zip.read("provenance.json").ok().flatten();
+    image.description.provenance = record.and_then(|text| serde_json::from_slice(&text).ok());
+    Ok(image)
 }
 
 fn open_array(
@@ -82,7 +85,8 @@ fn open_array(
         shape.reverse();
     }
     let offset = at + header.length;
-    let mut source = RawSource::new(path.to_path_buf(), NAME, bytes, offset, header.order, header.dtype, &shape)?;
+    let mut source =
+        RawSource::new(path.to_path_buf(), NAME, bytes, offset, header.order, header.dtype, &shape)?;
     if header.fortran {
         source = source.reversed();
     }
@@ -177,7 +181,13 @@ fn read_header(bytes: &Bytes, at: u64) -> Parsed<Header> {
 
 /// The header that numpy writes for a little-endian array.
 fn header(dtype: DType, shape: &[usize]) -> Vec<u8> {
-    let kind = if dtype.is_float() { 'f' } else if dtype.is_signed() { 'i' } else { 'u' };
+    let kind = if dtype.is_float() {
+        'f'
+    } else if dtype.is_signed() {
+        'i'
+    } else {
+        'u'
+    };
     let order = if dtype.bytes() == 1 { '|' } else { '<' };
     let lengths: Vec<String> = shape.iter().map(|n| n.to_string()).collect();
     let comma = if shape.len() == 1 { "," } else { "" };
@@ -202,7 +212,10 @@ pub(super) fn create(
 ) -> Result<Box<dyn Target>> {
     let shape = description.shape();
     if shape.contains(&0) {
-        return crate::error::request(format!("{}: an image of shape {shape:?} has no pixels", path.display()));
+        return crate::error::request(format!(
+            "{}: an image of shape {shape:?} has no pixels",
+            path.display()
+        ));
     }
     let head = header(description.dtype, &shape);
     let file = AsideFile::create(path, options.replace)?;
@@ -262,7 +275,8 @@ mod tests {
 
     #[test]
     fn headers_are_read_as_written() {
-        for (dtype, shape) in [(DType::F32, vec![3]), (DType::U16, vec![2, 300, 7]), (DType::I8, vec![1, 1])] {
+        for (dtype, shape) in [(DType::F32, vec![3]), (DType::U16, vec![2, 300, 7]), (DType::I8, vec![1, 1])]
+        {
             let bytes = Bytes::Memory(header(dtype, &shape));
             let read = read_header(&bytes, 0).unwrap();
             assert_eq!((read.dtype, &read.shape, read.length), (dtype, &shape, bytes.len()));

@@ -134,7 +134,9 @@ impl PngSource {
                             return damaged("fewer rows than the header says");
                         };
                         if *next >= first {
-                            let Some(data) = line.data().get(..row) else { return damaged("a row that is cut off") };
+                            let Some(data) = line.data().get(..row) else {
+                                return damaged("a row that is cut off");
+                            };
                             out[(*next - first) * row..][..row].copy_from_slice(data);
                         }
                         *next += 1;
@@ -235,7 +237,10 @@ pub(super) fn create(
         DType::U8 => BitDepth::Eight,
         DType::U16 => BitDepth::Sixteen,
         other => {
-            return request(format!("{}: PNG holds uint8 and uint16, not {other}; write TIFF", path.display()));
+            return request(format!(
+                "{}: PNG holds uint8 and uint16, not {other}; write TIFF",
+                path.display()
+            ));
         }
     };
     let (Ok(height), Ok(width)) = (u32::try_from(file_shape[0]), u32::try_from(file_shape[1])) else {

@@ -28,7 +28,8 @@ impl Zip {
         let tail_len = bytes.len().min(65_557);
         let base = bytes.len() - tail_len;
         let tail = bytes.read(base, tail_len)?;
-        let Some(end) = tail.windows(4).rposition(|w| w == b"PK\x05\x06").filter(|e| e + 22 <= tail.len()) else {
+        let Some(end) = tail.windows(4).rposition(|w| w == b"PK\x05\x06").filter(|e| e + 22 <= tail.len())
+        else {
             return damaged("no directory of a zip archive");
         };
         let field = &tail[end..];
@@ -70,10 +71,6 @@ impl Zip {
             zip.members.insert(name, member);
         }
         Ok(zip)
-    }
-
-    pub fn contains(&self, name: &str) -> bool {
-        self.members.contains_key(name)
     }
 
     /// Where a member's data begin.

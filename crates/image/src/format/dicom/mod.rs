@@ -185,7 +185,10 @@ fn open_file(path: &Path, file: Bytes) -> Parsed<Image> {
     }
     let needed = (layout.frame_bytes() as u64).saturating_mul(layout.frames as u64);
     if needed > pixels.end - pixels.value {
-        return damaged(format!("{needed} bytes of pixels are needed, and {} are there", pixels.end - pixels.value));
+        return damaged(format!(
+            "{needed} bytes of pixels are needed, and {} are there",
+            pixels.end - pixels.value
+        ));
     }
     let own = match transfer.deflated {
         true => Bytes::Memory(bytes.read(pixels.value, needed)?),
@@ -362,11 +365,19 @@ impl FrameSource {
         }
         let mut out = Vec::with_capacity(l.frame_bytes());
         for value in jpeg.data.chunks_exact(jpeg.bytes) {
-            let raw = if jpeg.bytes == 1 { u32::from(value[0]) } else { u32::from(u16::from_ne_bytes([value[0], value[1]])) };
+            let raw = if jpeg.bytes == 1 {
+                u32::from(value[0])
+            } else {
+                u32::from(u16::from_ne_bytes([value[0], value[1]]))
+            };
             let raw = if l.dtype.is_signed() { extend(raw, l.stored) } else { raw };
             let bytes = raw.to_ne_bytes();
             let width = l.dtype.bytes();
-            out.extend_from_slice(if Order::NATIVE == Order::Little { &bytes[..width] } else { &bytes[4 - width..] });
+            out.extend_from_slice(if Order::NATIVE == Order::Little {
+                &bytes[..width]
+            } else {
+                &bytes[4 - width..]
+            });
         }
         Ok(out)
     }
@@ -393,8 +404,11 @@ fn unpack_rle(packed: &[u8], l: &Layout) -> Parsed<Vec<u8>> {
     let mut out = vec![0; l.frame_bytes()];
     for segment in 0..count {
         let start = le.u32(&packed[4 + segment * 4..]) as usize;
-        let end = if segment + 1 < count { le.u32(&packed[8 + segment * 4..]) as usize } else { packed.len() };
-        let Some(data) = packed.get(start..end.min(packed.len())) else { return damaged("an RLE segment outside its frame") };
+        let end =
+            if segment + 1 < count { le.u32(&packed[8 + segment * 4..]) as usize } else { packed.len() };
+        let Some(data) = packed.get(start..end.min(packed.len())) else {
+            return damaged("an RLE segment outside its frame");
+        };
         let (sample, byte) = (segment / width, segment % width);
         let place = if Order::NATIVE == Order::Little { width - 1 - byte } else { byte };
         let mut plane = Vec::with_capacity(pixels);
@@ -507,7 +521,8 @@ fn compose(native: &Native, record: Option<&str>) -> Parsed<Composed> {
     ];
     if native.packed && native.layout.samples > 1 {
         changed.push(((0x28, 6), *b"US", vec![0, 0]));
-        let colour = native.layout.photometric.starts_with("YBR") && !native.layout.photometric.starts_with("YBR_PARTIAL");
+        let colour = native.layout.photometric.starts_with("YBR")
+            && !native.layout.photometric.starts_with("YBR_PARTIAL");
         if colour {
             changed.push(((0x28, 4), *b"CS", b"RGB".to_vec()));
         }

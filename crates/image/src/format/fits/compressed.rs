@@ -28,9 +28,31 @@ pub fn image_header(table: &Header) -> Parsed<Header> {
         let numbered = |stem: &str| key.strip_prefix(stem).is_some_and(|n| n.parse::<u32>().is_ok());
         matches!(
             key,
-            "XTENSION" | "BITPIX" | "NAXIS" | "PCOUNT" | "GCOUNT" | "TFIELDS" | "THEAP" | "ZIMAGE" | "ZCMPTYPE"
-                | "ZBITPIX" | "ZNAXIS" | "ZQUANTIZ" | "ZDITHER0" | "ZSIMPLE" | "ZTENSION" | "ZEXTEND" | "ZPCOUNT"
-                | "ZGCOUNT" | "ZBLANK" | "ZBLOCKED" | "ZHECKSUM" | "ZDATASUM" | "CHECKSUM" | "DATASUM" | "ZSCALE"
+            "XTENSION"
+                | "BITPIX"
+                | "NAXIS"
+                | "PCOUNT"
+                | "GCOUNT"
+                | "TFIELDS"
+                | "THEAP"
+                | "ZIMAGE"
+                | "ZCMPTYPE"
+                | "ZBITPIX"
+                | "ZNAXIS"
+                | "ZQUANTIZ"
+                | "ZDITHER0"
+                | "ZSIMPLE"
+                | "ZTENSION"
+                | "ZEXTEND"
+                | "ZPCOUNT"
+                | "ZGCOUNT"
+                | "ZBLANK"
+                | "ZBLOCKED"
+                | "ZHECKSUM"
+                | "ZDATASUM"
+                | "CHECKSUM"
+                | "DATASUM"
+                | "ZSCALE"
                 | "ZZERO"
         ) || ["NAXIS", "TTYPE", "TFORM", "TUNIT", "TDIM", "TNULL", "ZNAXIS", "ZTILE", "ZNAME", "ZVAL"]
             .iter()
@@ -248,7 +270,9 @@ impl TileSource {
         let size: Vec<usize> = self.grid.region(index).iter().map(|r| r.len()).collect();
         let count: usize = size.iter().product();
         check_expansion(0, (count * 8) as u64)?;
-        let Some(column) = self.column("COMPRESSED_DATA") else { return damaged("no column COMPRESSED_DATA") };
+        let Some(column) = self.column("COMPRESSED_DATA") else {
+            return damaged("no column COMPRESSED_DATA");
+        };
         let (packed, length) = self.heap_array(row, column)?;
         let floats = self.bits < 0;
         let values = if length == 0 {
@@ -263,8 +287,13 @@ impl TileSource {
                 let integers = self.integers(&packed, &size, count)?;
                 if floats {
                     let blank = self.number(row, "ZBLANK")?.map(|v| v as i64).or(self.blank);
-                    let values =
-                        self.dequantise(row as usize, &integers, scale.unwrap_or(1.0), zero.unwrap_or(0.0), blank);
+                    let values = self.dequantise(
+                        row as usize,
+                        &integers,
+                        scale.unwrap_or(1.0),
+                        zero.unwrap_or(0.0),
+                        blank,
+                    );
                     let mut out = Vec::new();
                     self.dtype.encode(&values, &mut out);
                     out
@@ -305,7 +334,11 @@ impl TileSource {
                 v ^= i64::from(bit) << (8 * (width - 1));
             }
             let bytes = v.to_ne_bytes();
-            out.extend_from_slice(if Order::NATIVE == Order::Little { &bytes[..width] } else { &bytes[8 - width..] });
+            out.extend_from_slice(if Order::NATIVE == Order::Little {
+                &bytes[..width]
+            } else {
+                &bytes[8 - width..]
+            });
         }
         out
     }
@@ -358,7 +391,8 @@ impl TileSource {
         match self.method {
             Method::Rice => rice(packed, count, self.byte_pix, self.block),
             Method::Gzip1 | Method::Gzip2 | Method::None => {
-                let raw = if self.method == Method::None { packed.to_vec() } else { inflate(packed, count * 8)? };
+                let raw =
+                    if self.method == Method::None { packed.to_vec() } else { inflate(packed, count * 8)? };
                 let width = raw.len() / count.max(1);
                 if ![1, 2, 4, 8].contains(&width) || raw.len() != width * count {
                     return damaged(format!("a tile of {} bytes for {count} values", raw.len()));
@@ -391,7 +425,14 @@ impl TileSource {
     }
 
     /// Quantised values back to numbers, without the noise that was added before rounding.
-    fn dequantise(&self, row: usize, integers: &[i64], scale: f64, zero: f64, blank: Option<i64>) -> Vec<f64> {
+    fn dequantise(
+        &self,
+        row: usize,
+        integers: &[i64],
+        scale: f64,
+        zero: f64,
+        blank: Option<i64>,
+    ) -> Vec<f64> {
         let blank = blank.unwrap_or(-2_147_483_648);
         let dithered = self.quantised.starts_with("SUBTRACTIVE_DITHER");
         let keeps_zero = self.quantised == "SUBTRACTIVE_DITHER_2";

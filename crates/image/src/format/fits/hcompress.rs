@@ -59,7 +59,9 @@ struct Bits<'a> {
 impl Bits<'_> {
     fn take(&mut self, n: u32) -> Parsed<u32> {
         while self.count < n {
-            let Some(&byte) = self.data.get(self.at) else { return damaged("an HCOMPRESS tile that is cut off") };
+            let Some(&byte) = self.data.get(self.at) else {
+                return damaged("an HCOMPRESS tile that is cut off");
+            };
             self.at += 1;
             self.held = self.held << 8 | u32::from(byte);
             self.count += 8;

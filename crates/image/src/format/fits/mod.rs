@@ -2,8 +2,8 @@
 //! (read only). On writing, every card and every other unit of the input comes back.
 
 mod compressed;
-mod header;
 mod hcompress;
+mod header;
 
 use crate::aside::AsideFile;
 use crate::bytes::Bytes;
@@ -21,7 +21,8 @@ pub(crate) const NAME: &str = "FITS";
 const RECORD: &str = "clearshot provenance: ";
 
 pub(super) fn recognise(path: &Path, head: &[u8]) -> bool {
-    let named = path.extension().is_some_and(|e| ["fits", "fit", "fts"].iter().any(|f| e.eq_ignore_ascii_case(f)));
+    let named =
+        path.extension().is_some_and(|e| ["fits", "fit", "fts"].iter().any(|f| e.eq_ignore_ascii_case(f)));
     head.starts_with(b"SIMPLE  =") || named
 }
 
@@ -138,11 +139,13 @@ fn dims(header: &Header, shape: &[usize]) -> Vec<Dim> {
                 n => Axis::Other((n - 3) as u8),
             };
             let column = || -> Option<f64> {
-                let parts: Vec<f64> = (1..=rank.min(2)).filter_map(|i| header.real(&format!("CD{i}_{n}"))).collect();
+                let parts: Vec<f64> =
+                    (1..=rank.min(2)).filter_map(|i| header.real(&format!("CD{i}_{n}"))).collect();
                 (!parts.is_empty()).then(|| parts.iter().map(|v| v * v).sum::<f64>().sqrt())
             };
             let step = header.real(&format!("CDELT{n}")).map(f64::abs).or_else(column);
-            let celestial = header.text(&format!("CTYPE{n}")).is_some_and(|t| t.contains("RA--") || t.contains("DEC-"));
+            let celestial =
+                header.text(&format!("CTYPE{n}")).is_some_and(|t| t.contains("RA--") || t.contains("DEC-"));
             let unit = header.text(&format!("CUNIT{n}")).filter(|u| !u.is_empty());
             let unit = unit.or(celestial.then(|| "deg".to_string()));
             let mut dim = Dim::stepped(axis, shape[a], step, unit.as_deref().unwrap_or(""));
@@ -200,8 +203,7 @@ pub(super) fn create(
         }
         Ok(())
     });
-    let mut target =
-        RawTarget::new(NAME, file, offset, Order::Big, description.dtype, &shape, axes, finish);
+    let mut target = RawTarget::new(NAME, file, offset, Order::Big, description.dtype, &shape, axes, finish);
     target.flip = flip;
     Ok(Box::new(target))
 }
@@ -256,15 +258,24 @@ fn fresh(path: &Path, description: &Description) -> Result<(Header, Vec<usize>)>
         header.push_value("BSCALE", "1", "unsigned or signed by an offset");
         header.push_value("BZERO", zero, "unsigned or signed by an offset");
     } else if let Some(r) = description.rescale {
-        header.push_value("BSCALE", &format!("{:e}", r.slope).to_uppercase(), "meant = BSCALE * stored + BZERO");
-        header.push_value("BZERO", &format!("{:e}", r.intercept).to_uppercase(), "meant = BSCALE * stored + BZERO");
+        header.push_value(
+            "BSCALE",
+            &format!("{:e}", r.slope).to_uppercase(),
+            "meant = BSCALE * stored + BZERO",
+        );
+        header.push_value(
+            "BZERO",
+            &format!("{:e}", r.intercept).to_uppercase(),
+            "meant = BSCALE * stored + BZERO",
+        );
     }
     for (n, &a) in axes.iter().rev().enumerate() {
         let dim = &description.dims[a];
         if let Some(step) = dim.step {
             header.push_value(&format!("CDELT{}", n + 1), &format!("{step:e}").to_uppercase(), "step");
             if let Some(unit) = &dim.unit {
-                let unit = if matches!(unit.as_str(), "µm" | "\u{3bc}m" | "micrometer") { "um" } else { unit };
+                let unit =
+                    if matches!(unit.as_str(), "µm" | "\u{3bc}m" | "micrometer") { "um" } else { unit };
                 header.push(&format!("CUNIT{:<3}= '{unit:<8}'", n + 1));
             }
         }

@@ -299,7 +299,8 @@ fn accumulate(row: &mut [u8], width: usize, samples: usize) {
         ($t:ty, $n:literal) => {{
             let values = row.as_chunks_mut::<$n>().0;
             for i in samples..values.len() {
-                let sum = <$t>::from_ne_bytes(values[i]).wrapping_add(<$t>::from_ne_bytes(values[i - samples]));
+                let sum =
+                    <$t>::from_ne_bytes(values[i]).wrapping_add(<$t>::from_ne_bytes(values[i - samples]));
                 values[i] = sum.to_ne_bytes();
             }
         }};

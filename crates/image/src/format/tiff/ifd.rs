@@ -65,10 +65,6 @@ pub struct Value {
 }
 
 impl Value {
-    pub fn count(&self) -> usize {
-        self.bytes.len() / type_size(self.kind).unwrap_or(1)
-    }
-
     pub fn swapped(mut self) -> Value {
         // A rational is two numbers of four bytes.
         let width = if matches!(self.kind, 5 | 10) { 4 } else { type_size(self.kind).unwrap_or(1) };

@@ -23,10 +23,16 @@ pub fn parse(description: &str, ifd: &Ifd) -> ImageJ {
     };
     let count = |key: &str| value(key).and_then(|v| v.parse::<usize>().ok()).unwrap_or(1).clamp(1, 1 << 24);
     let real = |key: &str| value(key).and_then(|v| v.parse::<f64>().ok());
-    let unit = value("unit").map_or("pixel".to_string(), |u| if u == "\\u00B5m" { "µm".to_string() } else { u });
+    let unit =
+        value("unit").map_or("pixel".to_string(), |u| if u == "\\u00B5m" { "µm".to_string() } else { u });
     let images = count("images");
     let mut lead = vec![
-        Dim::stepped(Axis::T, count("frames"), real("finterval"), &value("tunit").unwrap_or("sec".to_string())),
+        Dim::stepped(
+            Axis::T,
+            count("frames"),
+            real("finterval"),
+            &value("tunit").unwrap_or("sec".to_string()),
+        ),
         Dim::stepped(Axis::Z, count("slices"), real("spacing").map(f64::abs), &unit),
         Dim::new(Axis::C, count("channels")),
     ];
@@ -47,8 +53,12 @@ pub fn compose(description: &Description) -> Option<String> {
         return None;
     }
     let known = |d: &Dim| matches!(d.axis, Axis::T | Axis::Z | Axis::C | Axis::Y | Axis::X | Axis::S);
-    let lead: Vec<Axis> =
-        description.dims.iter().map(|d| d.axis).filter(|a| matches!(a, Axis::T | Axis::Z | Axis::C)).collect();
+    let lead: Vec<Axis> = description
+        .dims
+        .iter()
+        .map(|d| d.axis)
+        .filter(|a| matches!(a, Axis::T | Axis::Z | Axis::C))
+        .collect();
     let in_order = lead.windows(2).all(|p| rank(p[0]) < rank(p[1]));
     let samples = description.dim(Axis::S).map_or(1, |d| d.len);
     let colour = samples == 1

@@ -125,17 +125,18 @@ fn hang(reader: &mut ifd::Reader, ifd: Ifd, file: usize, depth: usize, seen: &mu
     let mut links = Vec::new();
     if depth < 4 {
         for at in ifd.numbers(tag::SUB_IFDS) {
-            if seen.insert(at) && seen.len() < 100_000 {
-                if let Ok((sub, _)) = reader.ifd(at) {
-                    subs.push(hang(reader, sub, file, depth + 1, seen));
-                }
+            if seen.insert(at)
+                && seen.len() < 100_000
+                && let Ok((sub, _)) = reader.ifd(at)
+            {
+                subs.push(hang(reader, sub, file, depth + 1, seen));
             }
         }
         for link in [tag::EXIF, tag::GPS, tag::INTEROP] {
-            if let Some(at) = ifd.number(link).filter(|at| seen.insert(*at)) {
-                if let Ok((sub, _)) = reader.ifd(at) {
-                    links.push((link, hang(reader, sub, file, depth + 1, seen)));
-                }
+            if let Some(at) = ifd.number(link).filter(|at| seen.insert(*at))
+                && let Ok((sub, _)) = reader.ifd(at)
+            {
+                links.push((link, hang(reader, sub, file, depth + 1, seen)));
             }
         }
     }
@@ -195,7 +196,9 @@ pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
     }
     let items: Vec<String> = series.iter().map(|s| s.name.clone()).collect();
     let chosen = super::choose(path, &items, item)?;
-    let Some(series) = series.into_iter().nth(chosen) else { return Err(fail(Fault::Damaged("no image".into()))) };
+    let Some(series) = series.into_iter().nth(chosen) else {
+        return Err(fail(Fault::Damaged("no image".into())));
+    };
     let provenance = nodes[0].ifd.text(tag::PROVENANCE).and_then(|t| serde_json::from_str(&t).ok());
     let (source, native) =
         assemble(path, &series, files, nodes, parts.order, parts.big, kind, &first).map_err(fail)?;
@@ -251,9 +254,23 @@ fn describe(path: &Path, series: &Series, source: &TiffSource, native: &Native) 
             description.tag(key, text.chars().take(400).collect::<String>().replace('\n', "; "));
         }
     }
+    description.mosaic = native.planes.first().and_then(|&n| mosaic(&native.nodes.get(n)?.ifd, bits));
     description.tags.extend(series.tags.iter().cloned());
     description.warnings = series.warnings.clone();
     description
+}
+
+/// The pattern of colour filters and the levels that camera files state.
+fn mosaic(ifd: &Ifd, bits: u32) -> Option<crate::Mosaic> {
+    let [rows, columns] = ifd.numbers(tag::CFA_REPEAT)[..] else { return None };
+    let pattern = ifd.numbers(tag::CFA_PATTERN).iter().map(|&c| c as u8).collect();
+    let black: Vec<f64> = match ifd.numbers(tag::BLACK_LEVEL) {
+        levels if !levels.is_empty() => levels.iter().map(|&v| v as f64).collect(),
+        _ => vec![ifd.rational(tag::BLACK_LEVEL).unwrap_or(0.0)],
+    };
+    let white = ifd.number(tag::WHITE_LEVEL).map_or(2f64.powi(bits as i32) - 1.0, |w| w as f64);
+    let mosaic = crate::Mosaic { size: [rows as usize, columns as usize], pattern, black, white };
+    mosaic.check().ok().map(|()| mosaic)
 }
 
 /// Turns a series into a source and the record for writing: pages of every plane and level.
@@ -403,7 +420,8 @@ fn plain_series(nodes: &[Node], files: &[Arc<Bytes>], order: Order) -> Vec<Serie
         .into_iter()
         .enumerate()
         .map(|(i, (_, members))| {
-            let lead = if members.len() > 1 { vec![Dim::new(Axis::Other(0), members.len())] } else { Vec::new() };
+            let lead =
+                if members.len() > 1 { vec![Dim::new(Axis::Other(0), members.len())] } else { Vec::new() };
             let ifd = &nodes[members[0]].ifd;
             let step = |t: u16| match ifd.number(tag::RESOLUTION_UNIT) {
                 Some(3) => ifd.rational(t).filter(|v| *v > 0.0).map(|v| 1e4 / v),
@@ -449,8 +467,7 @@ fn shaped_series(text: &str, nodes: &[Node], first: &Page) -> Option<Series> {
         Some(axes) if axes.chars().count() == shape.len() => axes.chars().collect(),
         _ => vec!['Q'; shape.len()],
     };
-    let long: Vec<(char, usize)> =
-        letters.into_iter().zip(shape).filter(|(_, n)| *n != 1).collect();
+    let long: Vec<(char, usize)> = letters.into_iter().zip(shape).filter(|(_, n)| *n != 1).collect();
     let page: Vec<usize> = first.shape().into_iter().filter(|&n| n != 1).collect();
     let at = long.len().checked_sub(page.len())?;
     if long[at..].iter().map(|(_, n)| *n).ne(page.iter().copied()) {
@@ -459,7 +476,11 @@ fn shaped_series(text: &str, nodes: &[Node], first: &Page) -> Option<Series> {
     let count = long[..at].iter().try_fold(1usize, |n, (_, len)| n.checked_mul(*len))?;
     let contiguous = nodes.len() == 1 && count > 1 && first.is_rows() && !first.planar;
     let wholly = (count as u64).checked_mul(first.page_bytes() as u64)?;
-    if count == 0 || count > 1 << 24 || (!contiguous && count != nodes.len()) || (contiguous && wholly > 1 << 50) {
+    if count == 0
+        || count > 1 << 24
+        || (!contiguous && count != nodes.len())
+        || (contiguous && wholly > 1 << 50)
+    {
         return None;
     }
     let mut others = 0;
@@ -510,9 +531,7 @@ fn ome_series(
                 Some(name) if Path::new(name).file_name() == path.file_name() => Some((0, own)),
                 Some(name) => {
                     relocated = true;
-                    *members
-                        .entry(name.clone())
-                        .or_insert_with(|| open_member(folder, name, nodes, files))
+                    *members.entry(name.clone()).or_insert_with(|| open_member(folder, name, nodes, files))
                 }
             };
             match base {
@@ -529,8 +548,17 @@ fn ome_series(
         if !missing.is_empty() {
             warnings.push(format!("planes are missing: {}", missing.join(", ")));
         }
-        if planes.iter().all(|p| matches!(p, SeriesPlane::Missing(_))) {
+        let Some(&SeriesPlane::Node(first)) = planes.iter().find(|p| matches!(p, SeriesPlane::Node(_)))
+        else {
             continue;
+        };
+        let ifd = &nodes[first].ifd;
+        let found = [tag::WIDTH, tag::HEIGHT].map(|t| ifd.number(t).unwrap_or(0) as usize);
+        if found != [image.width, image.height] {
+            warnings.push(format!(
+                "the OME-XML says {} x {} pixels, and the directory {} x {}",
+                image.width, image.height, found[0], found[1]
+            ));
         }
         out.push(Series {
             name: image.name,
@@ -595,4 +623,3 @@ fn open_member(
 fn at<T>(path: &Path, parsed: Parsed<T>) -> Result<T> {
     parsed.map_err(|fault| fault.at(path, NAME))
 }
-

@@ -19,7 +19,6 @@ pub struct OmeImage {
     pub lead: Vec<Dim>,
     pub width: usize,
     pub height: usize,
-    pub samples: usize,
     pub x: (Option<f64>, String),
     pub y: (Option<f64>, String),
     pub channels: Vec<Channel>,
@@ -137,7 +136,6 @@ fn parse_pixels(
         lead: all.into_iter().filter(|d| d.len > 1).collect(),
         width,
         height,
-        samples,
         x: (real(pixels, "PhysicalSizeX"), unit("PhysicalSizeXUnit", "µm")),
         y: (real(pixels, "PhysicalSizeY"), unit("PhysicalSizeYUnit", "µm")),
         channels,
@@ -289,17 +287,13 @@ fn annotation(xml: &str, root: Node, json: &str) -> Option<(std::ops::Range<usiz
     if existing.is_some() {
         return None;
     }
-    let last = root.children().filter(|n| n.tag_name().name() == "Image").last()?;
+    let last = root.children().rfind(|n| n.tag_name().name() == "Image")?;
     let at = last.range().end;
     Some((at..at, format!("<{prefix}StructuredAnnotations>{body}</{prefix}StructuredAnnotations>")))
 }
 
 /// Replaces the TiffData of one image by one element a plane.
-fn relocate(
-    xml: &str,
-    pixels: Node,
-    directories: &[usize],
-) -> Parsed<Vec<(std::ops::Range<usize>, String)>> {
+fn relocate(xml: &str, pixels: Node, directories: &[usize]) -> Parsed<Vec<(std::ops::Range<usize>, String)>> {
     let prefix = prefix_of(xml, pixels);
     let order = pixels.attribute("DimensionOrder").unwrap_or("XYCZT");
     let samples =

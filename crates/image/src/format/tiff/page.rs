@@ -88,9 +88,13 @@ impl Page {
 
     /// That the file could hold what the directory promises.
     fn check(&mut self, file: u64) -> Parsed<()> {
-        let needed = self.down() as u64 * self.across() as u64 * if self.planar { self.samples as u64 } else { 1 };
+        let needed =
+            self.down() as u64 * self.across() as u64 * if self.planar { self.samples as u64 } else { 1 };
         if (self.offsets.len() as u64) < needed {
-            return damaged(format!("{needed} strips or tiles are needed, and {} are there", self.offsets.len()));
+            return damaged(format!(
+                "{needed} strips or tiles are needed, and {} are there",
+                self.offsets.len()
+            ));
         }
         let Some(row) = self.layout.row_bytes(self.chunk[1]) else {
             return damaged(format!("{} samples in a row of {} pixels", self.samples, self.chunk[1]));
@@ -105,7 +109,8 @@ impl Page {
                 .collect();
         }
         if plain {
-            let total = row as u128 * self.height as u128 * if self.planar { self.samples as u128 } else { 1 };
+            let total =
+                row as u128 * self.height as u128 * if self.planar { self.samples as u128 } else { 1 };
             if total > u128::from(file) && !self.counts.contains(&0) {
                 return damaged(format!("{total} bytes of pixels in a file of {file} bytes"));
             }

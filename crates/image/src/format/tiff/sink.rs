@@ -106,12 +106,12 @@ fn again(native: &Native, path: &Path, provenance: Option<&str>) -> Parsed<Plan>
     let order = native.order;
     nodes.iter_mut().for_each(|n| to_order(n, order));
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if native.kind == Kind::Ome {
-        if let Some(text) = nodes[0].ifd.text(tag::DESCRIPTION) {
-            let moved = native.relocated.then_some((native.item, &planes[..]));
-            let edited = ome::edit(&text, &name, provenance, moved)?;
-            nodes[0].ifd.set_text(tag::DESCRIPTION, &edited);
-        }
+    if native.kind == Kind::Ome
+        && let Some(text) = nodes[0].ifd.text(tag::DESCRIPTION)
+    {
+        let moved = native.relocated.then_some((native.item, &planes[..]));
+        let edited = ome::edit(&text, &name, provenance, moved)?;
+        nodes[0].ifd.set_text(tag::DESCRIPTION, &edited);
     }
     if let Some(json) = provenance {
         nodes[0].ifd.set_text(tag::PROVENANCE, json);
@@ -350,12 +350,21 @@ impl TiffTarget {
         index.iter().zip(&self.lead).fold(0, |n, (&i, &len)| n * len + i)
     }
 
-    fn write_tree(&mut self, node: &Node, written: Option<&Page>, subs: &[Option<&Page>], next: u64) -> Parsed<u64> {
+    fn write_tree(
+        &mut self,
+        node: &Node,
+        written: Option<&Page>,
+        subs: &[Option<&Page>],
+        next: u64,
+    ) -> Parsed<u64> {
         let mut ifd = node.ifd.clone();
         let kind = if self.big { 16 } else { 4 };
         if let Some(page) = written {
-            let (offsets, counts) =
-                if page.tiled { (tag::TILE_OFFSETS, tag::TILE_COUNTS) } else { (tag::STRIP_OFFSETS, tag::STRIP_COUNTS) };
+            let (offsets, counts) = if page.tiled {
+                (tag::TILE_OFFSETS, tag::TILE_COUNTS)
+            } else {
+                (tag::STRIP_OFFSETS, tag::STRIP_COUNTS)
+            };
             if page.tiled {
                 ifd.entries.remove(&tag::STRIP_OFFSETS);
                 ifd.entries.remove(&tag::STRIP_COUNTS);

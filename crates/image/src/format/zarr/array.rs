@@ -182,7 +182,8 @@ impl Array {
         };
         let encoding = &meta["chunk_key_encoding"];
         let prefix = encoding.get("name").and_then(Value::as_str) != Some("v2");
-        let separator = encoding["configuration"]["separator"].as_str().unwrap_or(if prefix { "/" } else { "." });
+        let separator =
+            encoding["configuration"]["separator"].as_str().unwrap_or(if prefix { "/" } else { "." });
         if meta.get("storage_transformers").is_some_and(|t| t.as_array().is_some_and(|t| !t.is_empty())) {
             return unsupported("storage transformers");
         }

@@ -153,7 +153,7 @@ fn unshuffle(plain: &[u8], typesize: usize, out: &mut [u8]) {
 
 fn unshuffle_bits(plain: &[u8], typesize: usize, out: &mut [u8]) {
     let count = plain.len() / typesize;
-    if count % 8 != 0 {
+    if !count.is_multiple_of(8) {
         out.copy_from_slice(plain);
         return;
     }

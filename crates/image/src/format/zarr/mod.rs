@@ -48,7 +48,9 @@ impl Source for ZarrSource {
     }
 
     fn chunk(&self, level: usize, index: &[usize]) -> Result<Vec<u8>> {
-        self.levels[level].chunk(&self.store, &self.indices, index).map_err(|fault| fault.at(&self.path, NAME))
+        self.levels[level]
+            .chunk(&self.store, &self.indices, index)
+            .map_err(|fault| fault.at(&self.path, NAME))
     }
 }
 
@@ -61,7 +63,8 @@ pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
         return Err(fail(Fault::Unsupported(what)));
     }
     if multiscales(&root).is_some() {
-        return open_multiscale(path, store, String::new(), root, version, vec!["0".to_string()], 0).map_err(fail);
+        return open_multiscale(path, store, String::new(), root, version, vec!["0".to_string()], 0)
+            .map_err(fail);
     }
     if let Some(array) = Array::open(&store, "").map_err(fail)? {
         return open_plain(path, store, array, vec![String::new()], 0).map_err(fail);

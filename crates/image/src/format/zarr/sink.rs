@@ -51,7 +51,9 @@ pub(in crate::format) fn create(
         return request(format!("{}: an image of shape {shape:?} has no pixels", path.display()));
     }
     let native = description.native::<Native>().filter(|n| {
-        description.format == NAME && n.arrays[0].grid.shape == shape && n.arrays[0].dtype == description.dtype
+        description.format == NAME
+            && n.arrays[0].grid.shape == shape
+            && n.arrays[0].dtype == description.dtype
     });
     let (levels, order, group) = match native {
         Some(native) => keep(native, description, options),
@@ -249,8 +251,9 @@ fn fresh(path: &Path, description: &Description, options: &WriteOptions) -> Resu
     let mut levels = Vec::new();
     let mut datasets = Vec::new();
     for (n, shape) in shapes.iter().enumerate() {
-        let chunk: Vec<usize> =
-            (0..rank).map(|a| if matches!(dims[a].axis, Axis::Y | Axis::X) { shape[a].clamp(1, 512) } else { 1 }).collect();
+        let chunk: Vec<usize> = (0..rank)
+            .map(|a| if matches!(dims[a].axis, Axis::Y | Axis::X) { shape[a].clamp(1, 512) } else { 1 })
+            .collect();
         let grid = Grid::new(shape.clone(), chunk);
         let to_file = |v: &[usize]| -> Vec<usize> { order.iter().map(|&a| v[a]).collect() };
         let file = Grid::new(to_file(&grid.shape), to_file(&grid.chunk));
@@ -377,7 +380,8 @@ impl Target for ZarrTarget {
     fn encode(&self, level: usize, _index: &[usize], raw: Vec<u8>) -> Parsed<Vec<u8>> {
         let level = &self.levels[level];
         let sorted = self.order.iter().enumerate().all(|(i, &a)| i == a);
-        let raw = if sorted { raw } else { permute(&raw, &level.grid.chunk, &self.order, self.dtype.bytes()) };
+        let raw =
+            if sorted { raw } else { permute(&raw, &level.grid.chunk, &self.order, self.dtype.bytes()) };
         match &level.inner {
             None => self.pack(raw),
             Some(inner) => self.pack_shard(level, inner, &raw),
