@@ -215,6 +215,17 @@ def generated_tiffs():
     path = folder / "big.tif"
     tifffile.imwrite(path, a, bigtiff=True, photometric="rgb", byteorder=">")
     yield path
+    smooth = np.add.outer(np.arange(70) * 2, np.arange(101)).astype("u1")[..., None] + np.array([0, 40, 90], "u1")
+    noisy = rng.integers(0, 255, smooth.shape).astype("u1")
+    for name, data in [("smooth", smooth), ("noisy", noisy)]:
+        for sampling in [(1, 1), (2, 1), (2, 2), (1, 2)]:
+            path = folder / f"jpeg_{name}_{sampling[0]}{sampling[1]}.tif"
+            tifffile.imwrite(path, data, compression="jpeg", compressionargs={"level": 80}, tile=(32, 48),
+                             photometric="rgb", subsampling=sampling)
+            yield path
+    path = folder / "jpeg_grey.tif"
+    tifffile.imwrite(path, noisy[..., 0], compression="jpeg", rowsperstrip=16, photometric="minisblack")
+    yield path
     path = folder / "bilevel.tif"
     tifffile.imwrite(path, rng.integers(0, 2, (33, 41)).astype(bool), photometric="minisblack")
     yield path

@@ -184,7 +184,7 @@ fn damaged_files_give_errors_within_limits() {
             let key = Key { seed: number as u64, step: round as u32, stream: 7 };
             let words = key.block(0);
             // Half of the damage is done where headers usually are.
-            let span = if words[0] % 2 == 0 { bytes.len().min(600) } else { bytes.len() };
+            let span = if words[0].is_multiple_of(2) { bytes.len().min(600) } else { bytes.len() };
             for word in &words[1..=1 + words[0] as usize % 3] {
                 let bit = *word as usize % (span * 8);
                 bytes[bit / 8] ^= 1 << (bit % 8);

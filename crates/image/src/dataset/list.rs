@@ -264,7 +264,7 @@ mod tests {
             assert_eq!(part, listing.split(which, 0.2, 0.1, 5));
             let scenes: HashSet<String> = part.iter().map(|e| e.scene.clone()).collect();
             // Four standard deviations of a binomial count of 1000.
-            let spread = 4.0 * (1000.0 * fraction * (1.0 - fraction) as f64).sqrt();
+            let spread = 4.0 * (1000.0f64 * fraction * (1.0 - fraction)).sqrt();
             assert!((scenes.len() as f64 - 1000.0 * fraction).abs() < spread, "{which:?}: {}", scenes.len());
             assert!(scenes.is_disjoint(&all));
             all.extend(scenes);

@@ -1,4 +1,7 @@
-//! JPEG streams inside TIFF and DICOM files: baseline and progressive with 8 bits, lossless with up to 16.
+//! JPEG streams inside TIFF and DICOM files: sequential with 8 and 12 bits (`sequential`), progressive with 8
+//! bits and lossless with up to 16 (jpeg-decoder).
+
+mod sequential;
 
 use crate::error::{Fault, Parsed, damaged, guarded, unsupported};
 use jpeg_decoder::{ColorTransform, Decoder, PixelFormat};
@@ -24,6 +27,9 @@ pub(crate) fn decode(packed: &[u8], tables: Option<&[u8]>, ycbcr: bool) -> Parse
         _ => packed,
     };
     let (width, height) = check_frame(stream)?;
+    if let Some(jpeg) = sequential::decode(stream, ycbcr)? {
+        return Ok(jpeg);
+    }
     guarded("JPEG", || {
         let mut decoder = Decoder::new(stream);
         decoder.set_max_decoding_buffer_size(width * height * 8);
@@ -64,10 +70,10 @@ fn check_frame(stream: &[u8]) -> Parsed<(usize, usize)> {
                 let precision = stream[at + 4];
                 let height = usize::from(u16::from_be_bytes([stream[at + 5], stream[at + 6]]));
                 let width = usize::from(u16::from_be_bytes([stream[at + 7], stream[at + 8]]));
-                if marker != 0xC3 && precision != 8 {
+                if !matches!(marker, 0xC0 | 0xC1 | 0xC3) && precision != 8 {
                     return unsupported(format!("lossy JPEG with {precision} bits"));
                 }
-                if !(2..=16).contains(&precision) || (marker == 0xC3 && precision < 8) {
+                if marker == 0xC3 && !(8..=16).contains(&precision) {
                     return unsupported(format!("lossless JPEG with {precision} bits"));
                 }
                 if width * height / 64 / 8 > stream.len() {
