@@ -218,9 +218,9 @@ def generated_tiffs():
     smooth = np.add.outer(np.arange(70) * 2, np.arange(101)).astype("u1")[..., None] + np.array([0, 40, 90], "u1")
     noisy = rng.integers(0, 255, smooth.shape).astype("u1")
     for name, data in [("smooth", smooth), ("noisy", noisy)]:
-        for sampling in [(1, 1), (2, 1), (2, 2), (1, 2)]:
+        for sampling in [(1, 1), (2, 1), (2, 2), (4, 1)]:
             path = folder / f"jpeg_{name}_{sampling[0]}{sampling[1]}.tif"
-            tifffile.imwrite(path, data, compression="jpeg", compressionargs={"level": 80}, tile=(32, 48),
+            tifffile.imwrite(path, data, compression="jpeg", compressionargs={"level": 80}, tile=(32, 64),
                              photometric="rgb", subsampling=sampling)
             yield path
     path = folder / "jpeg_grey.tif"
@@ -679,6 +679,36 @@ def run_dicom():
         if syntax == RLELossless:
             ds.compress(RLELossless, generate_instance_uid=False)
         path = folder / f"made_{n}.dcm"
+        ds.save_as(path, enforce_file_format=True)
+        check("dicom generated " + path.name, check_dicom, path)
+    import imagecodecs
+    from pydicom.encaps import encapsulate
+    from pydicom.uid import JPEG2000Lossless
+    for n, (dtype, shape, options) in enumerate([
+        ("u2", (70, 93), {}), ("i2", (64, 64), {}), ("u1", (37, 51, 3), {"mct": True}), ("u1", (200, 33), {}),
+        ("u2", (1, 40), {}), ("u2", (129, 5), {"resolutions": 3}), ("u2", (90, 110), {"tile": (32, 48)}),
+    ]):
+        ds = pydicom.dcmread(template)
+        a = (rng.normal(size=shape) * 40 + 110).astype(dtype)
+        a[: shape[0] // 2] += np.arange(shape[1]).reshape((1, -1) + (1,) * (len(shape) - 2)).astype(dtype) % 50
+        data = imagecodecs.jpeg2k_encode(a, level=0, reversible=True, codecformat="j2k", **options)
+        colour = len(shape) == 3
+        ds.Rows, ds.Columns = shape[:2]
+        ds.BitsAllocated = ds.BitsStored = a.itemsize * 8
+        ds.HighBit = ds.BitsStored - 1
+        ds.PixelRepresentation = int(dtype[0] == "i")
+        ds.SamplesPerPixel = 3 if colour else 1
+        ds.PhotometricInterpretation = "YBR_RCT" if colour else "MONOCHROME2"
+        if colour:
+            ds.PlanarConfiguration = 0
+        for key in ["SmallestImagePixelValue", "LargestImagePixelValue", "PixelPaddingValue"]:
+            if key in ds:
+                del ds[key]
+        ds.file_meta.TransferSyntaxUID = JPEG2000Lossless
+        ds.PixelData = encapsulate([data])
+        ds["PixelData"].VR = "OB"
+        ds["PixelData"].is_undefined_length = True
+        path = folder / f"jpeg2000_{n}.dcm"
         ds.save_as(path, enforce_file_format=True)
         check("dicom generated " + path.name, check_dicom, path)
 

@@ -4,6 +4,7 @@
 pub mod dicom;
 pub mod fits;
 pub(crate) mod jpeg;
+pub(crate) mod jpeg2000;
 pub mod nifti;
 pub mod npy;
 pub mod png;

@@ -1,4 +1,5 @@
-//! DICOM images: plain, deflated, and packed by RLE, JPEG and JPEG lossless, one frame or many. Written only
+//! DICOM images: plain, deflated, and packed by RLE, JPEG, JPEG lossless and
+//! JPEG 2000 lossless, one frame or many. Written only
 //! from DICOM, unpacked, with every element that the input had and with the tags that mark a derived image.
 
 mod dataset;
@@ -32,6 +33,7 @@ enum Packing {
     Rle,
     Jpeg,
     JpegLossless,
+    Jpeg2000,
 }
 
 /// A transfer syntax: how elements and pixels are written.
@@ -51,10 +53,10 @@ fn transfer(uid: &str) -> Parsed<Transfer> {
         "1.2.840.10008.1.2.5" => (little, false, Packing::Rle),
         "1.2.840.10008.1.2.4.50" | "1.2.840.10008.1.2.4.51" => (little, false, Packing::Jpeg),
         "1.2.840.10008.1.2.4.57" | "1.2.840.10008.1.2.4.70" => (little, false, Packing::JpegLossless),
+        "1.2.840.10008.1.2.4.90" | "1.2.840.10008.1.2.4.91" => (little, false, Packing::Jpeg2000),
         other => {
             let name = match other {
                 "1.2.840.10008.1.2.4.80" | "1.2.840.10008.1.2.4.81" => "JPEG-LS",
-                "1.2.840.10008.1.2.4.90" | "1.2.840.10008.1.2.4.91" => "JPEG 2000",
                 "1.2.840.10008.1.2.4.201" | "1.2.840.10008.1.2.4.202" | "1.2.840.10008.1.2.4.203" => {
                     "High-Throughput JPEG 2000"
                 }
@@ -354,6 +356,9 @@ impl FrameSource {
         if self.packing == Packing::Rle {
             return unpack_rle(&packed, l);
         }
+        if self.packing == Packing::Jpeg2000 {
+            return unpack_jpeg2000(&packed, l);
+        }
         let ycbcr = l.photometric.starts_with("YBR") && l.samples == 3;
         let jpeg = crate::format::jpeg::decode(&packed, None, ycbcr)?;
         let fits = (jpeg.width, jpeg.height, jpeg.samples) == (l.columns, l.rows, l.samples);
@@ -381,6 +386,31 @@ impl FrameSource {
         }
         Ok(out)
     }
+}
+
+fn unpack_jpeg2000(packed: &[u8], l: &Layout) -> Parsed<Vec<u8>> {
+    let picture = crate::format::jpeg2000::decode(packed, l.rows * l.columns)?;
+    if (picture.width, picture.height, picture.planes.len()) != (l.columns, l.rows, l.samples) {
+        return damaged(format!(
+            "a JPEG 2000 frame of {} x {} with {} samples",
+            picture.width,
+            picture.height,
+            picture.planes.len()
+        ));
+    }
+    let width = l.dtype.bytes();
+    let mut out = Vec::with_capacity(l.frame_bytes());
+    for i in 0..l.rows * l.columns {
+        for plane in &picture.planes {
+            let bytes = plane[i].to_ne_bytes();
+            out.extend_from_slice(if Order::NATIVE == Order::Little {
+                &bytes[..width]
+            } else {
+                &bytes[4 - width..]
+            });
+        }
+    }
+    Ok(out)
 }
 
 /// The sign bit of a value of `bits` bits, carried to the top.
