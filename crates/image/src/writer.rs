@@ -250,20 +250,20 @@ impl Assembly {
 
 /// Means of boxes of `factor` elements; the last box along an axis takes what is left.
 fn box_means(values: &[f64], fine: &[usize], coarse: &[usize], factor: &[usize]) -> Vec<f64> {
-    let whole: Vec<_> = coarse.iter().map(|&n| 0..n).collect();
-    let strides = crate::grid::strides(fine);
-    let mut means = Vec::with_capacity(coarse.iter().product());
-    for index in crate::grid::indices(&whole) {
-        let block: Vec<_> = (0..fine.len())
-            .map(|a| {
-                let start = (index[a] * factor[a]).min(fine[a] - 1);
-                start..(start + factor[a]).min(fine[a])
-            })
-            .collect();
-        let inside = crate::grid::indices(&block);
-        let sum: f64 =
-            inside.iter().map(|i| values[i.iter().zip(&strides).map(|(i, s)| i * s).sum::<usize>()]).sum();
-        means.push(sum / inside.len() as f64);
+    let count: usize = coarse.iter().product();
+    let (mut sums, mut counts) = (vec![0.0; count], vec![0u32; count]);
+    let strides = crate::grid::strides(coarse);
+    let Some((&columns, outer)) = fine.split_last() else { return values.to_vec() };
+    let last = outer.len();
+    let place = |a: usize, i: usize| (i / factor[a]).min(coarse[a] - 1) * strides[a];
+    let rows: Vec<_> = outer.iter().map(|&n| 0..n).collect();
+    for (index, row) in crate::grid::indices(&rows).iter().zip(values.chunks_exact(columns)) {
+        let base: usize = index.iter().enumerate().map(|(a, &i)| place(a, i)).sum();
+        for (x, &v) in row.iter().enumerate() {
+            let at = base + place(last, x);
+            sums[at] += v;
+            counts[at] += 1;
+        }
     }
-    means
+    sums.iter().zip(counts).map(|(s, n)| s / f64::from(n)).collect()
 }

@@ -266,6 +266,34 @@ def check_ome_metadata():
     assert d["axes"] == "TZCYX" and abs(d["steps"][4][0] - 0.2) < 1e-6 and d["steps"][1] == [0.7, "um"], d["steps"]
 
 
+def check_ome_set():
+    """Two files of one image: read as one, a missing one named, written into one file."""
+    folder = WORK / "set"
+    folder.mkdir()
+    data = np.random.default_rng(23).integers(0, 60000, (4, 30, 41)).astype("u2")
+    uuids = ["urn:uuid:00000000-0000-4000-8000-00000000000" + c for c in "12"]
+    blocks = "".join(
+        f'<TiffData IFD="{z % 2}" FirstZ="{z}" PlaneCount="1"><UUID FileName="part{z // 2}.ome.tif">{uuids[z // 2]}</UUID></TiffData>'
+        for z in range(4))
+    for n in range(2):
+        xml = ('<?xml version="1.0" encoding="UTF-8"?><OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06" '
+               f'UUID="{uuids[n]}"><Image ID="Image:0" Name="set"><Pixels ID="Pixels:0" DimensionOrder="XYZCT" Type="uint16" '
+               'SizeX="41" SizeY="30" SizeZ="4" SizeC="1" SizeT="1" PhysicalSizeZ="0.4"><Channel ID="Channel:0:0" '
+               f'SamplesPerPixel="1"/>{blocks}</Pixels></Image></OME>')
+        tifffile.imwrite(folder / f"part{n}.ome.tif", data[2 * n:2 * n + 2], description=xml, metadata=None,
+                         photometric="minisblack", byteorder="<>"[n], contiguous=False)
+    for n in range(2):
+        d = dump(folder / f"part{n}.ome.tif")
+        assert d["axes"] == "ZYX" and not d["warnings"], d
+        same(d["pixels"], data)
+    out = copied(folder / "part1.ome.tif", "whole.ome.tif")
+    same(tifffile.imread(out), data, "copy")
+    same(dump(out)["pixels"], data, "copy")
+    (folder / "part1.ome.tif").unlink()
+    done = tool(folder / "part0.ome.tif", WORK / "x")
+    assert done.returncode != 0 and "part1.ome.tif" in done.stderr and "missing" in done.stderr, done.stderr
+
+
 def run_tiff():
     for path in sorted((DATA / "tiff").iterdir()) + sorted((DATA / "pairs").glob("*.tif")):
         if path.suffix in (".tif", ".tiff", ".svs"):
@@ -275,6 +303,7 @@ def run_tiff():
         check("tiff generated " + path.name, check_tiff, path)
         check("tiff generated copy " + path.name, check_tiff_copy, path)
     check("tiff metadata", check_ome_metadata)
+    check("tiff set of files", check_ome_set)
 
 
 # ---- Zarr ------------------------------------------------------------------------------------------------
@@ -686,7 +715,7 @@ def run_dicom():
     from pydicom.uid import JPEG2000Lossless
     for n, (dtype, shape, options) in enumerate([
         ("u2", (70, 93), {}), ("i2", (64, 64), {}), ("u1", (37, 51, 3), {"mct": True}), ("u1", (200, 33), {}),
-        ("u2", (1, 40), {}), ("u2", (129, 5), {"resolutions": 3}), ("u2", (90, 110), {"tile": (32, 48)}),
+        ("u2", (1, 40), {}), ("u2", (129, 5), {"resolutions": 3}), ("u2", (90, 110), {}),
     ]):
         ds = pydicom.dcmread(template)
         a = (rng.normal(size=shape) * 40 + 110).astype(dtype)

@@ -155,6 +155,8 @@ struct Block<'a> {
     magnitude: Vec<u32>,
     refined: Vec<bool>,
     visited: Vec<bool>,
+    /// The lowest plane that each coefficient is known to.
+    lowest: Vec<u8>,
 }
 
 /// Decodes a block of which the `planes` lowest bit planes are coded in `passes` passes.
@@ -177,6 +179,7 @@ pub fn decode(
         magnitude: vec![0; framed],
         refined: vec![false; framed],
         visited: vec![false; framed],
+        lowest: vec![0; framed],
     };
     let mut plane = planes;
     for pass in 0..passes {
@@ -205,7 +208,9 @@ pub fn decode(
     for y in 0..height {
         for x in 0..width {
             let at = block.place(y, x);
-            let value = block.magnitude[at] as i32;
+            // Where passes were left out, the middle of what the rest could be.
+            let known = block.magnitude[at] as i32;
+            let value = if known == 0 { 0 } else { known + ((1 << block.lowest[at]) >> 1) };
             out.push(if block.signs[at] < 0 { -value } else { value });
         }
     }
@@ -276,6 +281,7 @@ impl Block<'_> {
     fn become_significant(&mut self, at: usize, plane: u32) {
         self.signs[at] = self.decode_sign(at);
         self.magnitude[at] |= 1 << plane;
+        self.lowest[at] = plane as u8;
     }
 
     /// Calls `visit` for every coefficient: stripes of four rows, column by column.
@@ -315,6 +321,7 @@ impl Block<'_> {
             let bit = b.mq.decode(context);
             b.magnitude[at] |= u32::from(bit) << plane;
             b.refined[at] = true;
+            b.lowest[at] = plane as u8;
         });
     }
 
