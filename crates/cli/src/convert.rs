@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::dataset::list::{files, stem};
-use clearshot_image::{Image, Progress, copy_with};
+use clearshot_image::{Axis, Description, Image, Progress, copy_with, not_kept};
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,10 @@ pub struct Convert {
     /// input's own.
     #[arg(long)]
     to: Option<String>,
+    /// What the axes are, one letter each in the file's order (T C Z Y X S, I to R for others), where the file does
+    /// not say or says it wrongly.
+    #[arg(long)]
+    axes: Option<String>,
     /// Which image of a file that has several, by name or number.
     #[arg(long)]
     item: Option<String>,
@@ -83,10 +87,13 @@ impl Convert {
     }
 
     fn one(&self, input: &Path, output: &Path, number: usize, total: usize) -> Result<()> {
-        let image = match &self.item {
+        let mut image = match &self.item {
             Some(item) => Image::open_item(input, item)?,
             None => Image::open(input)?,
         };
+        if let Some(letters) = &self.axes {
+            rename_axes(&mut image.description, letters)?;
+        }
         for warning in &image.description.warnings {
             eprintln!("clearshot: {}: {warning}", input.display());
         }
@@ -95,11 +102,15 @@ impl Convert {
         copy_with(&image, output, self.force, &mut |progress| line.show(progress, start))?;
         line.end();
         let seconds = start.elapsed().as_secs_f64();
+        let lost = not_kept(&image.description, &Image::open(output)?.description);
+        for what in &lost {
+            eprintln!("clearshot: {}: the format does not keep {what}", output.display());
+        }
         let bytes = image.shape().iter().product::<usize>() * image.dtype().bytes();
         let mut out = std::io::stdout().lock();
         if self.json {
             let record = serde_json::json!({
-                "input": input, "output": output, "bytes": bytes, "seconds": seconds,
+                "input": input, "output": output, "bytes": bytes, "seconds": seconds, "not_kept": lost,
             });
             writeln!(out, "{record}")?;
         } else {
@@ -108,6 +119,23 @@ impl Convert {
         }
         Ok(())
     }
+}
+
+/// Gives the axes other names. What the file's format keeps for itself says the old ones, and is left behind.
+fn rename_axes(description: &mut Description, letters: &str) -> Result<()> {
+    let axes: Option<Vec<Axis>> = letters.chars().map(Axis::from_letter).collect();
+    let axes = axes.with_context(|| format!("--axes {letters}: letters are T C Z Y X S, and I to R"))?;
+    let twice = (0..axes.len()).any(|a| axes[..a].contains(&axes[a]));
+    if axes.len() != description.dims.len() || twice {
+        bail!("--axes {letters} for an image of axes {} {:?}", description.axes(), description.shape());
+    }
+    for (dim, axis) in description.dims.iter_mut().zip(axes) {
+        if dim.axis != axis {
+            dim.axis = axis;
+            description.native = None;
+        }
+    }
+    Ok(())
 }
 
 /// A line on a terminal that says how far things are and how long they will take.

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::grid::{Grid, indices};
-use crate::image::Image;
+use crate::image::{Description, Image};
 use crate::provenance::Provenance;
 use crate::writer::{WriteOptions, Writer};
 use serde_json::Value;
@@ -83,4 +83,59 @@ pub(crate) fn bands(from: &Grid, to: &Grid, width: usize) -> Vec<Vec<Range<usize
     let bands = Grid::new(shape.clone(), size);
     let counts: Vec<_> = bands.counts().into_iter().map(|n| 0..n).collect();
     indices(&counts).iter().map(|i| bands.region(i)).collect()
+}
+
+/// What one description says that another does not: axes, steps and their units, channel names, slope and
+/// intercept. Used to tell what a conversion's format had no place for.
+pub fn not_kept(before: &Description, after: &Description) -> Vec<String> {
+    let mut lost = Vec::new();
+    let sorted = |d: &Description| {
+        let mut letters: Vec<char> = d.dims.iter().filter(|d| d.len > 1).map(|d| d.axis.letter()).collect();
+        letters.sort_unstable();
+        letters
+    };
+    if sorted(before) != sorted(after) {
+        lost.push(format!("the names of the axes: {} became {}", before.axes(), after.axes()));
+    }
+    for dim in before.dims.iter().filter(|d| d.step.is_some() && (d.len > 1 || d.axis.is_space())) {
+        let other = after.dim(dim.axis);
+        let (a, b) = (dim.step.unwrap_or(0.0), other.and_then(|d| d.step).unwrap_or(0.0));
+        // The unit may have become another; that is seen as a power of ten between the steps.
+        let exact = (a - b).abs() <= 1e-5 * a.abs();
+        let power = (b / a).log10();
+        let rescaled =
+            b > 0.0 && (power - power.round()).abs() < 1e-5 && other.is_some_and(|d| d.unit != dim.unit);
+        if !exact && !rescaled {
+            lost.push(format!(
+                "the step {a} {} of axis {}",
+                dim.unit.as_deref().unwrap_or(""),
+                dim.axis.letter()
+            ));
+        } else if dim.unit.is_some() && other.is_none_or(|d| d.unit.is_none()) {
+            lost.push(format!(
+                "the unit {} of axis {}",
+                dim.unit.as_deref().unwrap_or(""),
+                dim.axis.letter()
+            ));
+        }
+    }
+    let names =
+        |d: &Description| -> Vec<String> { d.channels.iter().filter_map(|c| c.name.clone()).collect() };
+    if !names(before).is_empty() && names(before) != names(after) {
+        lost.push(format!("the channels' names ({})", names(before).join(", ")));
+    }
+    if let Some(r) = before.rescale {
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(b.abs());
+        let kept = after.rescale.is_some_and(|o| close(o.slope, r.slope) && close(o.intercept, r.intercept));
+        if !kept && (r.slope, r.intercept) != (1.0, 0.0) {
+            lost.push(format!(
+                "slope {} and intercept {}: the file holds stored values",
+                r.slope, r.intercept
+            ));
+        }
+        if r.blank.is_some() && after.rescale.is_none_or(|o| o.blank != r.blank) {
+            lost.push(format!("that {} means no value", r.blank.unwrap_or(0)));
+        }
+    }
+    lost
 }

@@ -21,7 +21,7 @@ mod statistics;
 pub mod tiles;
 mod writer;
 
-pub use copy::{Progress, copy, copy_with};
+pub use copy::{Progress, copy, copy_with, not_kept};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use image::{Axis, Channel, Description, Dim, Image, Rescale, Source};

@@ -6,7 +6,7 @@ use clearshot_image::dataset::{
 };
 use clearshot_image::tiles::{Edge, TileSpec, Window, process};
 use clearshot_image::{
-    Axis, Channel, DType, Description, Dim, Error, Image, Provenance, WriteOptions, Writer, copy,
+    Axis, Channel, DType, Description, Dim, Error, Image, Provenance, WriteOptions, Writer, copy, not_kept,
 };
 use clearshot_tensor::noise::Key;
 use std::path::Path;
@@ -299,6 +299,31 @@ fn provenance_remembers_what_came_before() {
     let earlier: Provenance = serde_json::from_value(record.earlier.unwrap()).unwrap();
     assert_eq!(earlier.source, "a.tif");
     assert_eq!(earlier.earlier.unwrap()["made"], "for a test");
+}
+
+#[test]
+fn what_a_format_does_not_keep_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.ome.tif");
+    let mut description = Description::new("made", &path, dims("CYX", &[2, 20, 30]), DType::U16);
+    let channel = |name: &str| Channel { name: Some(name.to_string()), ..Channel::default() };
+    description.channels = vec![channel("red"), channel("green")];
+    write(&path, &description, &bytes_of(DType::U16, &[2, 20, 30], 1));
+    let before = Image::open(&path).unwrap().description;
+    for (name, lost) in [
+        ("b.ome.zarr", vec![]),
+        ("c.ome.tif", vec![]),
+        ("d.nii", vec!["names (red, green)"]),
+        ("e.npy", vec!["CYX became IYX", "step 0.125 µm of axis Y", "step 0.125 µm of axis X", "names (red"]),
+    ] {
+        let output = folder.path().join(name);
+        copy(&path, &output, false).unwrap();
+        let told = not_kept(&before, &Image::open(&output).unwrap().description);
+        assert_eq!(told.len(), lost.len(), "{name}: {told:?}");
+        for (told, lost) in told.iter().zip(lost) {
+            assert!(told.contains(lost), "{name}: {told}");
+        }
+    }
 }
 
 #[test]
