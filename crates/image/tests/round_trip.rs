@@ -63,7 +63,7 @@ const HOLDS: &[(&str, &[&str], bool)] = &[
     ("npz", &["YX"], true),
     ("nii", &["ZYX", "TZYX"], false),
     ("nii.gz", &["ZYX"], false),
-    ("fits", &["YX"], false),
+    ("fits", &["YX", "ZYX", "TZYX"], false),
 ];
 
 #[test]
@@ -344,7 +344,7 @@ fn large_images_get_a_pyramid_of_means() {
         let four = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(dy, dx)| fine[(2 * y + dy) * 1030 + 2 * x + dx]);
         assert_eq!(coarse[y * 515 + x], (four.iter().sum::<f64>() / 4.0).round_ties_even());
     }
-    // The same levels come through TIFF.
+    // The same levels come through TIFF, and are made again where only the full resolution is written.
     let tiff = folder.path().join("b.ome.tif");
     copy(&path, &tiff, false).unwrap();
     let again = Image::open(&tiff).unwrap();
@@ -352,6 +352,13 @@ fn large_images_get_a_pyramid_of_means() {
     for (level, shape) in image.description.levels.iter().enumerate() {
         let region: Vec<_> = shape.iter().map(|&n| 0..n).collect();
         assert!(again.read_level(level, &region).unwrap() == image.read_level(level, &region).unwrap());
+    }
+    let remade = folder.path().join("c.ome.tif");
+    write(&remade, &again.description, &bytes);
+    let remade = Image::open(&remade).unwrap();
+    for (level, shape) in image.description.levels.iter().enumerate() {
+        let region: Vec<_> = shape.iter().map(|&n| 0..n).collect();
+        assert!(remade.read_level(level, &region).unwrap() == image.read_level(level, &region).unwrap());
     }
 }
 

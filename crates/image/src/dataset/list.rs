@@ -47,6 +47,8 @@ pub fn files(source: &str) -> Result<Vec<PathBuf>> {
             .collect()
     } else if path.exists() {
         vec![path.to_path_buf()]
+    } else if !source.contains(['*', '?', '[']) {
+        return Err(Error::io(path, std::io::ErrorKind::NotFound.into()));
     } else {
         let matches = glob::glob(source)
             .map_err(|e| Error::Request { what: format!("{source}: neither a file nor a pattern: {e}") })?;

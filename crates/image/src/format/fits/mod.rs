@@ -133,10 +133,14 @@ fn dims(header: &Header, shape: &[usize]) -> Vec<Dim> {
     (0..rank)
         .map(|a| {
             let n = rank - a;
-            let axis = match n {
-                1 => Axis::X,
-                2 => Axis::Y,
-                n => Axis::Other((n - 3) as u8),
+            // A name of one letter is one of ours.
+            let named = header.text(&format!("CTYPE{n}")).filter(|t| t.len() == 1);
+            let named = named.and_then(|t| Axis::from_letter(t.chars().next()?));
+            let axis = match (n, named) {
+                (1, _) => Axis::X,
+                (2, _) => Axis::Y,
+                (_, Some(axis @ (Axis::T | Axis::C | Axis::Z | Axis::S))) => axis,
+                (n, _) => Axis::Other((n - 3) as u8),
             };
             let column = || -> Option<f64> {
                 let parts: Vec<f64> =
@@ -271,6 +275,9 @@ fn fresh(path: &Path, description: &Description) -> Result<(Header, Vec<usize>)>
     }
     for (n, &a) in axes.iter().rev().enumerate() {
         let dim = &description.dims[a];
+        if !matches!(dim.axis, Axis::X | Axis::Y) {
+            header.push(&format!("CTYPE{:<3}= '{:<8}'", n + 1, dim.axis.letter()));
+        }
         if let Some(step) = dim.step {
             header.push_value(&format!("CDELT{}", n + 1), &format!("{step:e}").to_uppercase(), "step");
             if let Some(unit) = &dim.unit {

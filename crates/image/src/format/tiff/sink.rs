@@ -204,7 +204,7 @@ fn afresh(path: &Path, description: &Description, provenance: Option<&str>) -> R
     let (kind, text) = if ome_name(path) {
         if !only_tcz {
             return request(format!(
-                "{}: OME-TIFF has axes T C Z, and the image has {}",
+                "{}: OME-TIFF has axes T C Z, and the image has {}; say what they are (--axes)",
                 path.display(),
                 description.axes()
             ));

@@ -227,7 +227,7 @@ fn fresh(path: &Path, description: &Description, options: &WriteOptions) -> Resu
     order.sort_by_key(|&a| place(dims[a].axis));
     if order.iter().filter(|&&a| place(dims[a].axis) == 1).count() > 1 {
         return request(format!(
-            "{}: OME-Zarr has one axis besides time and space, and the axes are {}",
+            "{}: OME-Zarr has one axis besides time and space, and the axes are {}; say what they are (--axes)",
             path.display(),
             description.axes()
         ));
