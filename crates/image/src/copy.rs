@@ -1,8 +1,8 @@
 //! Identity conversion: an image read region by region and written to another file, the next region being
 //! read while the last one is written.
 
-use crate::error::{Error, Result};
-use crate::grid::{Grid, indices};
+use crate::error::{Error, Result, request};
+use crate::grid::{Grid, indices, volume};
 use crate::image::{Description, Image};
 use crate::provenance::Provenance;
 use crate::writer::{WriteOptions, Writer};
@@ -36,7 +36,7 @@ pub fn copy_with(image: &Image, output: &Path, replace: bool, tell: &mut dyn FnM
     let total = levels.iter().map(|&l| bytes(l)).sum();
     let mut done = 0;
     for level in levels {
-        let regions = bands(image.grid(level), writer.grid(level), width);
+        let regions = bands(image.grid(level), writer.grid(level), width)?;
         std::thread::scope(|scope| {
             let (sender, receiver) = std::sync::mpsc::sync_channel(1);
             let jobs = &regions;
@@ -65,8 +65,12 @@ pub fn copy_with(image: &Image, output: &Path, replace: bool, tell: &mut dyn FnM
 
 /// Regions that cover an image in order, each of whole chunks of both grids where these fit into memory
 /// comfortably.
-pub(crate) fn bands(from: &Grid, to: &Grid, width: usize) -> Vec<Vec<Range<usize>>> {
+///
+/// # Errors
+/// When there would be millions of regions: a header that claims so much is damaged.
+pub(crate) fn bands(from: &Grid, to: &Grid, width: usize) -> Result<Vec<Vec<Range<usize>>>> {
     const BUDGET: usize = 24 << 20;
+    const MOST: usize = 4 << 20;
     let shape = &from.shape;
     let mut size: Vec<usize> =
         (0..shape.len()).map(|a| from.chunk[a].max(to.chunk[a]).min(shape[a].max(1))).collect();
@@ -81,8 +85,12 @@ pub(crate) fn bands(from: &Grid, to: &Grid, width: usize) -> Vec<Vec<Range<usize
         break;
     }
     let bands = Grid::new(shape.clone(), size);
-    let counts: Vec<_> = bands.counts().into_iter().map(|n| 0..n).collect();
-    indices(&counts).iter().map(|i| bands.region(i)).collect()
+    let counts = bands.counts();
+    if volume(&counts).is_none_or(|n| n > MOST) {
+        return request(format!("an image of shape {shape:?} is more than can be gone through"));
+    }
+    let ranges: Vec<_> = counts.into_iter().map(|n| 0..n).collect();
+    Ok(indices(&ranges).iter().map(|i| bands.region(i)).collect())
 }
 
 /// What one description says that another does not: axes, steps and their units, channel names, slope and

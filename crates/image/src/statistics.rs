@@ -26,7 +26,7 @@ impl Statistics {
             deviation: 0.0,
         };
         let mut squares = 0.0;
-        for region in bands(image.grid(0), image.grid(0), image.dtype().bytes()) {
+        for region in bands(image.grid(0), image.grid(0), image.dtype().bytes())? {
             let values = image.read_f64(&region)?;
             let finite = || values.iter().copied().filter(|v| v.is_finite());
             let n = finite().count();

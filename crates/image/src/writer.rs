@@ -68,6 +68,13 @@ impl Writer {
     ) -> Result<Writer> {
         let path = path.as_ref();
         let (format, target) = crate::format::create(path, description, options)?;
+        let too_many = |level: usize| volume(&target.grid(level).counts()).is_none_or(|n| n > 1 << 28);
+        if (0..target.levels()).any(too_many) {
+            return request(format!(
+                "an image of shape {:?} has too many chunks to be written",
+                description.shape()
+            ));
+        }
         let levels = (0..target.levels())
             .map(|level| Assembly {
                 pending: HashMap::new(),

@@ -63,7 +63,7 @@ impl Normaliser {
         let mut kept = Vec::new();
         let mut number = 0usize;
         let (mut least, mut greatest) = (f64::INFINITY, f64::NEG_INFINITY);
-        for region in bands(image.grid(0), image.grid(0), image.dtype().bytes()) {
+        for region in bands(image.grid(0), image.grid(0), image.dtype().bytes())? {
             for v in image.read_f64(&region)? {
                 if range == Range::MinMax {
                     least = least.min(v);

@@ -184,8 +184,10 @@ pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
         _ if ome::is_ome(&text) => {
             (Kind::Ome, ome_series(path, &text, &mut nodes, &mut files).map_err(fail)?)
         }
-        Ok(first) if imagej::is_imagej(&text) => (Kind::ImageJ, vec![imagej_series(&text, &nodes, first)]),
-        Ok(first) => match shaped_series(&text, &nodes, first) {
+        Ok(first) if imagej::is_imagej(&text) => {
+            (Kind::ImageJ, vec![imagej_series(&text, &nodes, first, files[0].len())])
+        }
+        Ok(first) => match shaped_series(&text, &nodes, first, files[0].len()) {
             Some(series) => (Kind::Shaped, vec![series]),
             None => (Kind::Plain, plain_series(&nodes, &files, parts.order)),
         },
@@ -437,9 +439,10 @@ fn plain_series(nodes: &[Node], files: &[Arc<Bytes>], order: Order) -> Vec<Serie
     series
 }
 
-fn imagej_series(text: &str, nodes: &[Node], first: &Page) -> Series {
+fn imagej_series(text: &str, nodes: &[Node], first: &Page, file: u64) -> Series {
     let meta = imagej::parse(text, &nodes[0].ifd);
-    let contiguous = nodes.len() == 1 && meta.images > 1 && first.is_rows() && !first.planar;
+    let fits = (meta.images as u64).saturating_mul(first.page_bytes() as u64) <= file;
+    let contiguous = nodes.len() == 1 && meta.images > 1 && first.is_rows() && !first.planar && fits;
     let count = if contiguous { meta.images } else { nodes.len() };
     let mut lead = meta.lead;
     let mut warnings = Vec::new();
@@ -456,7 +459,7 @@ fn imagej_series(text: &str, nodes: &[Node], first: &Page) -> Series {
 }
 
 /// tifffile's own description: a JSON object with the shape, and perhaps the axes.
-fn shaped_series(text: &str, nodes: &[Node], first: &Page) -> Option<Series> {
+fn shaped_series(text: &str, nodes: &[Node], first: &Page, file: u64) -> Option<Series> {
     if !text.starts_with('{') {
         return None;
     }
@@ -476,10 +479,7 @@ fn shaped_series(text: &str, nodes: &[Node], first: &Page) -> Option<Series> {
     let count = long[..at].iter().try_fold(1usize, |n, (_, len)| n.checked_mul(*len))?;
     let contiguous = nodes.len() == 1 && count > 1 && first.is_rows() && !first.planar;
     let wholly = (count as u64).checked_mul(first.page_bytes() as u64)?;
-    if count == 0
-        || count > 1 << 24
-        || (!contiguous && count != nodes.len())
-        || (contiguous && wholly > 1 << 50)
+    if count == 0 || count > 1 << 24 || (!contiguous && count != nodes.len()) || (contiguous && wholly > file)
     {
         return None;
     }

@@ -36,6 +36,9 @@ impl Page {
         if samples == 0 || samples > 65_535 {
             return damaged(format!("{samples} samples a pixel"));
         }
+        if width as u128 * height as u128 * samples as u128 > 1 << 46 {
+            return damaged(format!("a size of {width} x {height} with {samples} samples"));
+        }
         let planar = ifd.number(tag::PLANAR) == Some(2) && samples > 1;
         let (dtype, bits) = pixel_type(ifd)?;
         let compression = Compression::from_tag(ifd.number(tag::COMPRESSION).unwrap_or(1))?;
@@ -66,7 +69,8 @@ impl Page {
         } else {
             [length(tag::ROWS_PER_STRIP).unwrap_or(height).min(height), width]
         };
-        if chunk[0] == 0 || chunk[1] == 0 || chunk[0] > 1 << 31 || chunk[1] > 1 << 31 {
+        let area = chunk[0] as u128 * chunk[1] as u128 * samples as u128;
+        if area == 0 || area > 1 << 46 {
             return damaged(format!("strips or tiles of {} x {} pixels", chunk[1], chunk[0]));
         }
         let (offsets, counts) = if tiled {
