@@ -1,8 +1,10 @@
 //! The program. One file a verb; each verb is a struct of its arguments and a `run`.
 
 mod bench;
+mod convert;
 mod devices;
 mod dump;
+mod info;
 mod network;
 mod plan;
 mod profile;
@@ -32,6 +34,10 @@ enum Verb {
     Profile(profile::Profile),
     /// Print a network's graph or plan.
     Dump(dump::Dump),
+    /// Say what image files are: axes, sizes, units, type, statistics, provenance.
+    Info(info::Info),
+    /// Convert image files, with everything they carry.
+    Convert(convert::Convert),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +47,8 @@ fn main() -> ExitCode {
         Verb::Bench(v) => v.run(),
         Verb::Profile(v) => v.run(),
         Verb::Dump(v) => v.run(),
+        Verb::Info(v) => v.run(),
+        Verb::Convert(v) => v.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
