@@ -431,6 +431,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     __shared__ float warp_sums[THREADS / 32][PADDED * V][2];
     __shared__ float sums[SLAB][2];
     __shared__ float pivots[SLAB], a[SLAB], b[SLAB];
+    __shared__ double moments[SLAB][2];    // sums of x and of its square
     u32 rank = blockIdx.x % CLUSTER;
     int tile = blockIdx.x / CLUSTER % (p.c / SLAB), n = blockIdx.x / CLUSTER / (p.c / SLAB), first = tile * SLAB;
     i64 from = rank * p.rows, to = from + p.rows < p.s ? from + p.rows : p.s;
@@ -478,28 +479,30 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         sums[k / 2][k & 1] = sum;
     }
     cluster_sync();
-    // Every block adds all blocks' sums, in the same order; a thread a group.
+    // Every block adds all blocks' sums, in the same order: a thread a channel, then a thread a group.
     int width = p.c / p.groups;
-    for (int g = threadIdx.x; g < SLAB / width; g += THREADS) {
-        double d = 0, dd = 0, pd = 0, start = 0, start2 = 0;
-        for (int k = g * width; k < (g + 1) * width; k++) {
-            double pivot = pivots[k];
-            if (p.bias) pivot += to_float(p.bias[(i64)n * p.c + first + k]);
-            float t0 = 0, t1 = 0;
+    for (int k = threadIdx.x; k < SLAB; k += THREADS) {
+        float t0 = 0, t1 = 0;
 #pragma unroll
-            for (u32 r = 0; r < CLUSTER; r++) {
-                t0 += of_block(&sums[k][0], r);
-                t1 += of_block(&sums[k][1], r);
-            }
-            d += t0;
-            dd += t1;
-            pd += pivot * t0;
-            start += pivot;
-            start2 += pivot * pivot;
+        for (u32 r = 0; r < CLUSTER; r++) {
+            t0 += of_block(&sums[k][0], r);
+            t1 += of_block(&sums[k][1], r);
         }
-        double count = (double)p.s, size = count * width, mean = (d + count * start) / size;
-        double squares = dd + 2.0 * pd + count * start2 - size * mean * mean;
-        double variance = squares > 0.0 ? squares / size : 0.0;
+        double pivot = pivots[k];
+        if (p.bias) pivot += to_float(p.bias[(i64)n * p.c + first + k]);
+        double count = (double)p.s;
+        moments[k][0] = t0 + count * pivot;
+        moments[k][1] = t1 + 2.0 * pivot * t0 + count * pivot * pivot;
+    }
+    __syncthreads();
+    for (int g = threadIdx.x; g < SLAB / width; g += THREADS) {
+        double total = 0, squares = 0, size = (double)p.s * width;
+        for (int k = g * width; k < (g + 1) * width; k++) {
+            total += moments[k][0];
+            squares += moments[k][1];
+        }
+        double mean = total / size, rest = squares - total * mean;
+        double variance = rest > 0.0 ? rest / size : 0.0;
         float m = (float)mean, rstd = (float)(1.0 / sqrt(variance + (double)p.eps));
         a[g] = m;
         b[g] = rstd;
