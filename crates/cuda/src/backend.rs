@@ -36,7 +36,7 @@ impl CudaBackend {
         })
     }
 
-    /// The node made ready; nothing for nodes that launch nothing by themselves.
+    /// The node made ready; nothing for nodes that launch nothing by themselves. The caller holds the turn.
     pub(crate) fn kernel(&self, graph: &Graph, node: usize) -> Result<Option<Arc<Kernel>>, CudaError> {
         let n = &graph.nodes[node];
         let silent = matches!(n.op, Op::Input(_) | Op::State(_) | Op::Const(_))
@@ -67,7 +67,8 @@ impl CudaBackend {
 
 impl Backend for CudaBackend {
     fn workspace(&self, graph: &Graph, node: usize) -> usize {
-        match self.kernel(graph, node) {
+        let _turn = self.cx.turn();
+        match self.cx.bind().and_then(|()| self.kernel(graph, node)) {
             Ok(kernel) => kernel.map_or(0, |k| k.workspace),
             Err(e) => {
                 self.failed.borrow_mut().get_or_insert(e);

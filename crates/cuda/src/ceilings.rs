@@ -23,6 +23,7 @@ pub struct Ceilings {
 /// If the GPU cannot be used or has not a gibibyte free.
 pub fn ceilings(ordinal: usize, dtype: DType, math: Math) -> Result<Ceilings, CudaError> {
     let cx = Context::get(ordinal)?;
+    let _turn = cx.turn();
     let size = 1usize << 28;
     let (from, to) = (tune::sample(&cx, size)?, tune::sample(&cx, size)?);
     let copy = cx.time(&mut || {

@@ -12,7 +12,7 @@ use cudarc::{cublaslt, cudnn, nvrtc};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// The text that every kernel file is compiled behind.
 const PRELUDE: &str = include_str!("kernels/prelude.cu");
@@ -86,12 +86,12 @@ pub(crate) struct Context {
     pub cudnn: cudnn::sys::cudnnHandle_t,
     pub cublas: cublaslt::sys::cublasLtHandle_t,
     modules: Mutex<HashMap<String, usize>>,
+    turn: Mutex<()>,
     /// What measured choices depend on: the card, the driver and the libraries.
     pub machine: String,
 }
 
-// SAFETY: handles are used by one thread at a time, which `&mut` executors and the tuning lock see to;
-// the rest is immutable or locked.
+// SAFETY: streams and handles are used by who holds the turn; the rest is immutable or locked.
 unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
@@ -138,8 +138,24 @@ impl Context {
                 cublaslt::sys::cublasLtGetVersion(),
                 env!("CARGO_PKG_VERSION"),
             );
-            Ok(Context { gpu, raw, stream, copies, cudnn, cublas, modules: Mutex::default(), machine })
+            Ok(Context {
+                gpu,
+                raw,
+                stream,
+                copies,
+                cudnn,
+                cublas,
+                modules: Mutex::default(),
+                turn: Mutex::default(),
+                machine,
+            })
         }
+    }
+
+    /// The right to use the context's stream and handles. Sessions in several threads take turns: a launch by
+    /// one while another records would become part of the recording.
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Makes the context this thread's.

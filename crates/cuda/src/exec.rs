@@ -160,6 +160,7 @@ pub struct Executor {
 
 impl Drop for Executor {
     fn drop(&mut self) {
+        let _turn = self.cx.turn();
         let _ = self.cx.bind();
         let _ = self.cx.synchronize();
     }
@@ -215,6 +216,8 @@ impl Executor {
     /// If the GPU has not the memory, or a kernel cannot be had.
     pub fn new(plan: Plan, backend: &CudaBackend) -> Result<Executor, CudaError> {
         let cx = backend.cx.clone();
+        let held = cx.clone();
+        let _turn = held.turn();
         cx.bind()?;
         let (needed, free) = (plan.bytes(), cx.free_bytes()?);
         if needed > free {
@@ -246,7 +249,8 @@ impl Executor {
         let states = plan.graph.states().map(|(name, init, v)| (name.to_string(), (v, given(init))));
         let settable = inputs.chain(states).collect();
         cx.synchronize()?;
-        let made = Executor {
+        fill_constants(&at)?;
+        Ok(Executor {
             refresh,
             narrow,
             steps,
@@ -261,9 +265,7 @@ impl Executor {
             regions,
             plan,
             cx,
-        };
-        made.fill_constants()?;
-        Ok(made)
+        })
     }
 
     /// Bytes that are gone from the GPU since this session began to be made.
@@ -285,30 +287,6 @@ impl Executor {
         self.regions[region_index(place.region)].at(place.offset, place.bytes)
     }
 
-    fn fill_constants(&self) -> Result<(), CudaError> {
-        for (i, node) in self.plan.graph.nodes.iter().enumerate() {
-            let place = self.plan.places[i].first().copied();
-            let Some(place) = place else { continue };
-            match &node.op {
-                Op::Const(c) => memory::write(self.address(place), &bytes_of(c.0.data()))?,
-                Op::State(s) => {
-                    if let StateInit::Constant(x) = s.init
-                        && x != 0.0
-                    {
-                        let count = place.bytes / node.outs[0].dtype.bytes();
-                        let data = match node.outs[0].dtype {
-                            DType::I32 => Data::I32(vec![x as i32; count]),
-                            _ => Data::F32(vec![x; count]),
-                        };
-                        memory::write(self.address(place), &bytes_of(&data))?;
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Sets an input or a state. An input's copy runs beside what computes.
     ///
     /// # Errors
@@ -322,7 +300,9 @@ impl Executor {
             let got = format!("{}{}", tensor.dtype(), tensor.shape());
             return Err(ValueError::Type { name: name.into(), expected: ty.to_string(), got });
         }
-        self.cx.bind()?;
+        let cx = self.cx.clone();
+        let _turn = cx.turn();
+        cx.bind()?;
         let bytes = bytes_of(tensor.data());
         if let Some(arrival) = self.arrivals.get_mut(&v.at()) {
             arrival.send(&self.cx, &bytes)?;
@@ -351,6 +331,7 @@ impl Executor {
             let outputs = self.plan.graph.outputs.iter().map(|o| &o.name);
             return Err(ValueError::unknown("output or state", name, outputs.chain(self.settable.keys())));
         };
+        let _turn = self.cx.turn();
         self.cx.bind()?;
         self.cx.synchronize()?;
         let place = self.plan.place(v);
@@ -373,6 +354,12 @@ impl Executor {
     /// # Errors
     /// If an input or parameter has not been set.
     pub fn prepare(&mut self) -> Result<(), ValueError> {
+        let cx = self.cx.clone();
+        let _turn = cx.turn();
+        self.make_ready()
+    }
+
+    fn make_ready(&mut self) -> Result<(), ValueError> {
         if !self.ready {
             let missing = self.settable.iter().filter(|(_, (_, set))| !set).map(|(name, _)| name).min();
             if let Some(name) = missing {
@@ -394,6 +381,8 @@ impl Executor {
     /// # Errors
     /// If an input or parameter has not been set, or a launch fails.
     pub fn run(&mut self) -> Result<(), ValueError> {
+        let cx = self.cx.clone();
+        let _turn = cx.turn();
         self.begin()?;
         self.runs += 1;
         if !self.use_replay || self.runs == 1 {
@@ -413,6 +402,7 @@ impl Executor {
     /// # Errors
     /// What went wrong on the GPU.
     pub fn wait(&self) -> Result<(), ValueError> {
+        let _turn = self.cx.turn();
         self.cx.bind()?;
         Ok(self.cx.synchronize()?)
     }
@@ -425,6 +415,8 @@ impl Executor {
     /// As [`Executor::run`].
     pub fn run_timed(&mut self, clock: &mut [u64]) -> Result<(), ValueError> {
         const TIMES: usize = 4;
+        let cx = self.cx.clone();
+        let _turn = cx.turn();
         self.begin()?;
         self.runs += 1;
         self.launch_all()?;
@@ -438,7 +430,7 @@ impl Executor {
 
     /// Moves what was set into place.
     fn begin(&mut self) -> Result<(), ValueError> {
-        self.prepare()?;
+        self.make_ready()?;
         self.cx.bind()?;
         for (node, arrival) in self.arrivals.iter_mut().filter(|(_, a)| a.waiting) {
             let place = self.plan.places[*node][0];
@@ -472,6 +464,30 @@ impl Executor {
     }
 }
 
+/// Puts constants and states that begin with one value into their places.
+fn fill_constants(at: &Addresses<'_>) -> Result<(), CudaError> {
+    for (i, node) in at.plan.graph.nodes.iter().enumerate() {
+        let Some(place) = at.plan.places[i].first().copied() else { continue };
+        match &node.op {
+            Op::Const(c) => memory::write(at.at(place), &bytes_of(c.0.data()))?,
+            Op::State(s) => {
+                if let StateInit::Constant(x) = s.init
+                    && x != 0.0
+                {
+                    let count = place.bytes / node.outs[0].dtype.bytes();
+                    let data = match node.outs[0].dtype {
+                        DType::I32 => Data::I32(vec![x as i32; count]),
+                        _ => Data::F32(vec![x; count]),
+                    };
+                    memory::write(at.at(place), &bytes_of(&data))?;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Little-endian bytes of a tensor.
 fn bytes_of(data: &Data) -> Vec<u8> {
     match data {
@@ -501,7 +517,13 @@ fn copies_of_states(
         };
         all.push(entry);
         let update = graph.updates.iter().find(|u| u.state == state.node);
-        if update.is_some_and(|u| !matches!(graph.op(u.value), Op::Adam(_) | Op::Sgd(_))) {
+        // An optimiser that updates this very state writes the copy too.
+        let optimised = |v: Value| {
+            matches!(graph.op(v), Op::Adam(_) | Op::Sgd(_))
+                && graph.nodes[v.at()].inputs[0] == state
+                && v.port() == 0
+        };
+        if update.is_some_and(|u| !optimised(u.value)) {
             changing.push(entry);
         }
     }
@@ -609,15 +631,18 @@ impl Builder<'_> {
             let averaged = self.graph().nodes[i].inputs.get(1).and_then(|v| by_output.get(v)).copied();
             if let (Rule::Ema, Some((group, at))) = (rule, averaged) {
                 let (_, s, entries, _) = &mut groups[group];
-                if (s.decay == 0 || s.decay == scalars.decay) && s.factor == scalars.factor {
+                let free = entries[at].average == 0;
+                if free && (s.decay == 0 || s.decay == scalars.decay) && s.factor == scalars.factor {
                     s.decay = scalars.decay;
                     entries[at].average = entry.average;
                     entries[at].average_in = entry.average_in;
                     continue;
                 }
             }
+            // An optimiser's decay is that of the averages that joined it.
             let same = |g: &(Rule, Scalars, Vec<Entry>, usize)| {
-                g.0 == rule && Scalars { decay: scalars.decay, ..g.1 } == scalars
+                let decay = if rule == Rule::Ema { g.1.decay } else { scalars.decay };
+                g.0 == rule && Scalars { decay, ..g.1 } == scalars
             };
             let group = groups.iter().position(same).unwrap_or_else(|| {
                 groups.push((rule, scalars, vec![], i));
@@ -628,6 +653,8 @@ impl Builder<'_> {
             }
             groups[group].2.push(entry);
         }
+        // Averages that joined no optimiser read what the optimisers wrote.
+        groups.sort_by_key(|g| g.0 == Rule::Ema);
         for (rule, scalars, entries, node) in groups {
             let work = Work::Joint(Joint::new(self.cx, rule, &entries, scalars)?);
             steps.push(Step { node, work });

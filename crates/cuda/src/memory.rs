@@ -46,10 +46,9 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: taken in `new`; nothing runs on it any more when the streams are idle.
+        // SAFETY: taken in `new`; owners wait for what runs on it before they let it go, and so does freeing.
         unsafe {
             let _ = self.context.bind();
-            let _ = self.context.synchronize();
             let _ = result::free_sync(self.start);
         }
     }
@@ -58,7 +57,9 @@ impl Drop for Buffer {
 /// Copies to the GPU, and waits.
 pub(crate) fn write(to: u64, bytes: &[u8]) -> Result<(), CudaError> {
     // SAFETY: callers give addresses inside buffers.
-    Ok(unsafe { result::memcpy_htod_sync(to, bytes) }?)
+    unsafe { result::memcpy_htod_sync(to, bytes) }?;
+    // The call may return before the last bytes are there, and our streams do not wait for it.
+    Ok(result::ctx::synchronize()?)
 }
 
 /// Copies from the GPU, and waits.

@@ -7,11 +7,12 @@ use crate::memory::Buffer;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The choice remembered for `key`, or the one that `choose` makes now.
+/// The choice remembered for `key`, or the one that `choose` makes now. Where it can choose nothing, as when
+/// another program holds the memory to measure in, the choice is empty, and only this process remembers it.
 pub(crate) fn choice(
     cx: &Arc<Context>,
     key: &str,
-    choose: impl FnOnce() -> Result<String, CudaError>,
+    choose: impl FnOnce() -> Result<Option<String>, CudaError>,
 ) -> Result<String, CudaError> {
     static KNOWN: OnceLock<Mutex<HashMap<String, String>>> = OnceLock::new();
     let key = format!("{}\n{key}", cx.machine);
@@ -20,17 +21,19 @@ pub(crate) fn choice(
     if let Some(found) = lock().get(&key) {
         return Ok(found.clone());
     }
-    let kept = cache::read("choice", &key).and_then(|b| String::from_utf8(b).ok());
-    let made = match kept {
+    let kept = || cache::read("choice", &key).and_then(|b| String::from_utf8(b).ok());
+    let made = match kept() {
         Some(kept) => kept,
-        None => {
-            let made = choose()?;
-            cache::write("choice", &key, made.as_bytes());
-            made
-        }
+        None => match choose()? {
+            None => String::new(),
+            // Another process may have chosen meanwhile: what lies there holds for all.
+            Some(made) => kept().unwrap_or_else(|| {
+                cache::write("choice", &key, made.as_bytes());
+                made
+            }),
+        },
     };
-    lock().insert(key, made.clone());
-    Ok(made)
+    Ok(lock().entry(key).or_insert(made).clone())
 }
 
 /// Memory to measure on: filled with a pattern of small numbers, since zeros run faster than data.

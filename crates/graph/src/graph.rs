@@ -144,7 +144,10 @@ impl Graph {
     /// from run to run beside it.
     pub fn is_state_copy(&self, node: usize) -> bool {
         let n = &self.nodes[node];
-        matches!(n.op, Op::Cast(_)) && matches!(self.op(n.inputs[0]), Op::State(_))
+        let Op::Cast(to) = n.op else { return false };
+        let from = self.ty(n.inputs[0]).dtype;
+        let narrower = from.is_float() && to.is_float() && to.bytes() < from.bytes();
+        narrower && matches!(self.op(n.inputs[0]), Op::State(_))
     }
 
     /// Inputs by name.

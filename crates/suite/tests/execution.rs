@@ -221,3 +221,59 @@ fn impossible_operations_are_refused_when_built() {
         b.input("x", Type::f32([1 << 31, 1 << 16, 1 << 16, 2]));
     });
 }
+
+/// Convolutions that upsample what they read take no parts, give no parts and add nothing: a GPU's kernels for
+/// them do nothing else. And a product adds only what has its own type.
+#[test]
+fn what_a_gpu_does_alone_stays_alone() {
+    use clearshot_graph::ops::{Op, ResizeMode};
+    let mut b = Builder::new();
+    let x = b.input("x", Type::f32([1, 8, 8, 8]));
+    let w = b.state("w", Type::f32([8, 3, 3, 16]), StateInit::Given);
+    let linear = b.state("linear", Type::f32([8, 8]), StateInit::Given);
+    let rows = b.reshape(x, Shape::from([64, 8]));
+    // One weight used twice: its gradient is a sum of products.
+    let rows = b.matmul(rows, linear, false, true);
+    let rows = b.matmul(rows, linear, false, true);
+    let y = b.reshape(rows, Shape::from([1, 8, 8, 8]));
+    let both = b.concat(&[x, y], 3);
+    let large = b.resize(both, ResizeMode::Nearest, [1, 16, 16]);
+    let z = b.conv(large, w, None, Geometry::new(2, 1, 1));
+    // The small image has a second reader.
+    let loss = b.reduce_all(ReduceKind::SumSquares, z);
+    let beside = b.reduce_all(ReduceKind::SumSquares, both);
+    let loss = b.add(loss, beside);
+    finish_iteration(&mut b, loss, &[w, linear], &Training::default()).unwrap();
+    let graph = clearshot_graph::passes::optimise(b.finish().unwrap(), &clearshot_cuda::TARGET).unwrap();
+    let mut upsampled = 0;
+    for node in &graph.nodes {
+        match &node.op {
+            Op::Conv(c) if c.upsample => {
+                upsampled += 1;
+                assert!(c.parts == 1);
+            }
+            Op::ConvWeightGrad(c) if c.upsample => {
+                upsampled += 1;
+                assert!(c.parts == 1);
+            }
+            Op::ConvInputGrad(c) if c.upsample => {
+                upsampled += 1;
+                assert!(!c.residual && !c.bias && c.act.is_none() && c.channels == [0, 16]);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(upsampled, 3, "the convolution and both of its gradients upsample");
+    let narrow = clearshot_graph::passes::precision::narrow(graph, DType::BF16);
+    narrow.verify("precision").unwrap();
+    let mut added = 0;
+    for node in &narrow.nodes {
+        if let Op::MatMul(m) = &node.op
+            && let Some(r) = m.operands().1
+        {
+            added += 1;
+            assert_eq!(narrow.ty(node.inputs[r]).dtype, node.outs[0].dtype);
+        }
+    }
+    assert!(added > 0, "a gradient is a sum of products");
+}

@@ -12,7 +12,7 @@ mod split;
 mod thin;
 mod widened;
 
-use super::matmul::{Epilogue, Extras, Product, Ready};
+use super::matmul::{Epilogue, Extras, Product, Ready, alignment};
 use super::{Io, Kernel, Node, resize, type_name, vector};
 use crate::context::{Context, Function, Params, Source};
 use crate::error::CudaError;
@@ -338,6 +338,7 @@ fn product_forward(n: &Node<'_>, a: &Conv, sizes: &Sizes) -> Result<Kernel, Cuda
             output: n.y[0].dtype,
             bias: a.bias == Bias::Channel && i == 0,
             add: a.residual || i > 0,
+            align: alignment(first * sizes.dtype.bytes()),
         };
         products.push((Ready::new(n.cx, &product, n.math)?, (first * sizes.dtype.bytes()) as u64));
         first += c;
@@ -399,6 +400,7 @@ pub(super) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Kernel, Cuda
             output: n.y[0].dtype,
             bias: false,
             add: a.residual,
+            align: alignment(first * sizes.dtype.bytes()),
         };
         let ready = Ready::new(n.cx, &product, n.math)?;
         let offset = (first * sizes.dtype.bytes()) as u64;
@@ -477,6 +479,7 @@ pub(super) fn weight_grad(n: &Node<'_>, a: &ConvWeightGrad) -> Result<Kernel, Cu
                 output: n.y[0].dtype,
                 bias: false,
                 add: false,
+                align: alignment(first * n.y[0].dtype.bytes()),
             };
             products.push((Ready::new(n.cx, &product, n.math)?, (first * n.y[0].dtype.bytes()) as u64));
             first += c;

@@ -37,6 +37,16 @@ pub(super) struct Product {
     pub bias: bool,
     /// Another matrix of d's layout is added; it may be d itself.
     pub add: bool,
+    /// Bytes that every matrix's address is a multiple of.
+    pub align: u32,
+}
+
+/// What addresses inside plans are multiples of.
+pub(super) const ALIGNED: u32 = 256;
+
+/// What `bytes` behind such an address is a multiple of.
+pub(super) fn alignment(bytes: usize) -> u32 {
+    1 << bytes.trailing_zeros().min(ALIGNED.trailing_zeros())
 }
 
 /// The library's scratch for a candidate is at most this.
@@ -142,20 +152,25 @@ impl Ready {
             add: p.add,
             bias: p.bias,
         };
-        let found = ready.candidates(cx)?;
+        let found = ready.candidates(cx, p.align)?;
         let work = 2 * p.batch * p.m * p.n * p.k;
         let chosen = if work < WORTH_TIMING || found.len() < 2 {
             0
         } else {
             let key = format!("product {p:?} {math:?}");
-            let text = tune::choice(cx, &key, || ready.fastest(cx, p, &found).map(|i| i.to_string()))?;
+            let text =
+                tune::choice(cx, &key, || ready.fastest(cx, p, &found).map(|i| i.map(|i| i.to_string())))?;
             text.parse().ok().filter(|i| *i < found.len()).unwrap_or(0)
         };
         (ready.algo, ready.scratch) = (found[chosen].algo, found[chosen].workspaceSize);
         Ok(ready)
     }
 
-    fn candidates(&self, cx: &Context) -> Result<Vec<sys::cublasLtMatmulHeuristicResult_t>, CudaError> {
+    fn candidates(
+        &self,
+        cx: &Context,
+        align: u32,
+    ) -> Result<Vec<sys::cublasLtMatmulHeuristicResult_t>, CudaError> {
         let preference = lt::create_matmul_pref().map_err(|e| refused("cuBLASLt", e))?;
         // SAFETY: descriptors of this product; room for the results.
         unsafe {
@@ -167,6 +182,16 @@ impl Ready {
                 8,
             )
             .map_err(|e| refused("cuBLASLt", e))?;
+            use sys::cublasLtMatmulPreferenceAttributes_t as P;
+            for matrix in [
+                P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                P::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+            ] {
+                lt::set_matmul_pref_attribute(preference, matrix, (&raw const align).cast(), 4)
+                    .map_err(|e| refused("cuBLASLt", e))?;
+            }
             let mut found: Vec<sys::cublasLtMatmulHeuristicResult_t> = vec![std::mem::zeroed(); CANDIDATES];
             let mut count = 0;
             let [b, a, d] = self.layouts;
@@ -198,7 +223,7 @@ impl Ready {
         cx: &Arc<Context>,
         p: &Product,
         found: &[sys::cublasLtMatmulHeuristicResult_t],
-    ) -> Result<usize, CudaError> {
+    ) -> Result<Option<usize>, CudaError> {
         let size = |rows: usize, row: usize, step: usize| rows * row + step * (p.batch - 1);
         let rows_a = if p.transpose_a { p.k } else { p.m };
         let rows_b = if p.transpose_b { p.n } else { p.k };
@@ -218,7 +243,7 @@ impl Ready {
                 best = (time, i);
             }
         }
-        Ok(best.1)
+        Ok(best.0.is_finite().then_some(best.1))
     }
 
     /// `d = a b + bias + c`.
@@ -289,6 +314,7 @@ pub(crate) fn largest_product(cx: &Arc<Context>, dtype: DType, math: Math) -> Re
         output: dtype,
         bias: false,
         add: false,
+        align: ALIGNED,
     };
     let ready = Ready::new(cx, &product, math)?;
     let bytes = n * n * dtype.bytes();
@@ -373,6 +399,7 @@ pub(super) fn matmul(n: &Node<'_>, a: &MatMul) -> Result<Kernel, CudaError> {
         output: n.y[0].dtype,
         bias: a.bias,
         add: a.residual && a.act.is_none(),
+        align: ALIGNED,
     };
     let ready = Ready::new(n.cx, &product, n.math)?;
     let count = n.y[0].shape.len();

@@ -205,7 +205,7 @@ pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
                 best = (t, i);
             }
         }
-        Ok(best.1.to_string())
+        Ok(best.0.is_finite().then(|| best.1.to_string()))
     })?;
     ways(chosen.parse().ok().filter(|i| *i <= slabs.len()).unwrap_or(0))
 }

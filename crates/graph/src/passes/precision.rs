@@ -104,9 +104,12 @@ impl Narrowing {
                 self.cast_inputs(node, narrow, |_| true);
                 outs[0] = narrow;
             }
-            Op::MatMul(_) => {
-                self.cast_inputs(node, narrow, |_| true);
+            Op::MatMul(m) => {
+                // What is added to the product has the product's type.
+                let residual = m.operands().1;
                 outs[0] = if gradient { wide } else { narrow };
+                self.cast_inputs(node, narrow, |s| Some(s) != residual);
+                self.cast_inputs(node, outs[0], |s| Some(s) == residual);
             }
             Op::Attention(_) => {
                 self.cast_inputs(node, narrow, |_| true);
@@ -118,12 +121,14 @@ impl Narrowing {
             }
             Op::Norm(n) => {
                 self.agree(node, n.parts);
+                self.affine(node, n.parts, n.film);
                 outs[0] = narrow;
             }
             Op::NormStats(n) => self.agree(node, n.parts),
             Op::NormGrad(n) => {
                 self.agree(node, n.norm.parts);
                 let x = self.graph.ty(node.inputs[0]).dtype;
+                self.affine(node, n.norm.parts + 1, n.norm.film);
                 self.cast_inputs(node, narrow, |s| s == n.dy());
                 let addends = n.dy() + 1 + n.addends.count_ones() as usize;
                 self.cast_inputs(node, x, |s| s > n.dy() && s < addends);
@@ -155,16 +160,13 @@ impl Narrowing {
                 outs[0] = self.graph.ty(node.inputs[0]).dtype;
             }
             Op::CyclicConv(_) | Op::Gather => self.cast_inputs(node, wide, |_| true),
-            // Sums, noise and updates stay wide; they read gradients of any width.
-            Op::Reduce(_)
-            | Op::GatherGrad(_)
-            | Op::Noise(_)
-            | Op::Clip(_)
-            | Op::Adam(_)
-            | Op::Sgd(_)
-            | Op::Ema
-            | Op::LossScale(_)
-            | Op::CountStep => {}
+            // Sums and noise stay wide.
+            Op::Reduce(_) | Op::GatherGrad(_) | Op::Noise(_) => {}
+            // So do updates, which read gradients of any width.
+            Op::Adam(_) | Op::Sgd(_) => self.cast_inputs(node, wide, |s| s != 1),
+            Op::Clip(_) | Op::Ema | Op::LossScale(_) | Op::CountStep => {
+                self.cast_inputs(node, wide, |_| true);
+            }
         }
         for (ty, dtype) in node.outs.iter_mut().zip(outs) {
             if ty.dtype.is_float() {
@@ -177,6 +179,14 @@ impl Narrowing {
     fn agree(&mut self, node: &mut Node, count: usize) {
         if node.inputs[..count].iter().any(|v| self.is_narrow(*v)) {
             self.cast_inputs(node, self.narrow, |s| s < count);
+        }
+    }
+
+    /// A norm's gamma and beta, at `first`, are wide; FiLM's scale and shift behind them are of one type.
+    fn affine(&mut self, node: &mut Node, first: usize, film: bool) {
+        self.cast_inputs(node, DType::F32, |s| s == first || s == first + 1);
+        if film && !self.is_narrow(node.inputs[first + 2]) | !self.is_narrow(node.inputs[first + 3]) {
+            self.cast_inputs(node, DType::F32, |s| s == first + 2 || s == first + 3);
         }
     }
 

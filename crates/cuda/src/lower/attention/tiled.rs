@@ -284,7 +284,7 @@ fn fastest(
                 best = (t, i);
             }
         }
-        Ok(best.1.to_string())
+        Ok(best.0.is_finite().then(|| best.1.to_string()))
     })?;
     Ok(text.parse().ok().filter(|i| *i < count).unwrap_or(0))
 }

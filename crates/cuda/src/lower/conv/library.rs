@@ -153,8 +153,9 @@ impl Descriptors {
 impl Library {
     /// Nothing where the library does not take the shape.
     pub fn new(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Option<Library>, CudaError> {
-        // The library pads both sides alike.
-        if s.geometry.pad.iter().any(|[low, high]| low != high) {
+        // The library pads both sides alike, and counts elements in 32 bits.
+        let most = (s.in_rows() * s.c).max(s.rows() * s.k).max(s.weight_len());
+        if s.geometry.pad.iter().any(|[low, high]| low != high) || most > i32::MAX as usize {
             return Ok(None);
         }
         let key = format!("convolution {kind:?} {s:?} {math:?}");
@@ -262,8 +263,8 @@ struct Bench {
     scratch: Buffer,
 }
 
-/// `fused|plain ALGORITHM SCRATCH`, or `none`.
-fn measure(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<String, CudaError> {
+/// `fused|plain ALGORITHM SCRATCH`, or nothing where no algorithm ran.
+fn measure(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Option<String>, CudaError> {
     let descriptors = Descriptors::new(s, math)?;
     let b = s.dtype.bytes();
     let scratch_bytes = LARGEST_SCRATCH.min(cx.free_bytes()? / 4);
@@ -318,7 +319,7 @@ fn measure(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Strin
             }
         }
     }
-    Ok(best.map_or("none".into(), |b| b.1))
+    Ok(best.map(|b| b.1))
 }
 
 /// The time of a pass over y: reading it and writing it.

@@ -38,7 +38,8 @@ impl Split {
             let (x, dy, dw, own) = (x.start(), dy.start(), dw.start(), own.start());
             let apart = n.cx.time(&mut || split.launch(n.cx, x, dy, dw, own));
             let together = n.cx.time(&mut || whole.launch(n.cx, x, dy, dw, own))?;
-            Ok(if apart.is_ok_and(|t| t < together) { "split" } else { "whole" }.into())
+            let split = apart.is_ok_and(|t| t < together);
+            Ok(Some(if split { "split" } else { "whole" }.into()))
         })?;
         Ok((chosen == "split").then_some(split))
     }

@@ -7,7 +7,7 @@ use super::Sizes;
 use super::library::Kind;
 use crate::context::{Context, Function, Params, Source};
 use crate::error::CudaError;
-use crate::lower::matmul::{Product, Ready};
+use crate::lower::matmul::{ALIGNED, Product, Ready};
 use crate::lower::{Math, blocks, type_name};
 use clearshot_tensor::DType;
 use std::sync::Arc;
@@ -90,6 +90,7 @@ impl Thin {
             output: s.dtype,
             bias: false,
             add: false,
+            align: ALIGNED,
         };
         let product = match (kind, side) {
             // Taps [rows, wide] by weights [many, wide] -> [rows, many].

@@ -70,7 +70,7 @@ fn slices_of_convolutions(mut graph: Graph) -> Graph {
     let uses = Uses::of(&graph);
     for i in 0..graph.nodes.len() {
         let Op::ConvInputGrad(c) = graph.nodes[i].op else { continue };
-        if c.geometry.groups != 1 || c.bias || c.residual || c.act.is_some() {
+        if c.geometry.groups != 1 || c.bias || c.residual || c.act.is_some() || c.upsample {
             continue;
         }
         let Some(readers) = sliced_only(&graph, &uses, Value::new(i, 0)) else { continue };
@@ -113,8 +113,8 @@ fn takes_parts(graph: &Graph, uses: &Uses, r: usize, whole: Value, parts: &[Valu
     }
     match &node.op {
         Op::Norm(n) | Op::NormStats(n) => n.parts == 1,
-        Op::Conv(c) => c.parts == 1 && c.geometry.groups == 1,
-        Op::ConvWeightGrad(c) => c.parts == 1 && c.geometry.groups == 1,
+        Op::Conv(c) => c.parts == 1 && c.geometry.groups == 1 && !c.upsample,
+        Op::ConvWeightGrad(c) => c.parts == 1 && c.geometry.groups == 1 && !c.upsample,
         Op::NormGrad(n) => {
             n.norm.parts == 1 && n.addends == 0 && slices_by_part(graph, uses, r, parts).is_some()
         }

@@ -88,7 +88,7 @@ fn append(
 fn takes_residual(graph: &Graph, v: Value) -> bool {
     match graph.op(v) {
         Op::Conv(c) => !c.residual,
-        Op::ConvInputGrad(c) => !c.residual,
+        Op::ConvInputGrad(c) => !c.residual && !c.upsample,
         Op::MatMul(m) => !m.residual,
         _ => false,
     }
@@ -153,7 +153,7 @@ fn activation(graph: &mut Graph, uses: &Uses, i: usize, f: Unary) -> bool {
     let mut op = graph.op(x).clone();
     match &mut op {
         Op::Conv(c) if c.act.is_none() && !c.residual => c.act = Some(f),
-        Op::ConvInputGrad(c) if c.act.is_none() && !c.residual => c.act = Some(f),
+        Op::ConvInputGrad(c) if c.act.is_none() && !c.residual && !c.upsample => c.act = Some(f),
         Op::MatMul(m) if m.act.is_none() && !m.residual => m.act = Some(f),
         _ => return false,
     }
