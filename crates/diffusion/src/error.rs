@@ -1,6 +1,7 @@
 //! What can be wrong with levels, schedules, settings and runs.
 
 use clearshot_graph::BuildError;
+use clearshot_physics::PhysicsError;
 use clearshot_runtime::{CompileError, ValueError};
 use clearshot_tensor::Shape;
 
@@ -32,6 +33,8 @@ pub enum Error {
     Session(String),
     #[error(transparent)]
     Value(#[from] ValueError),
+    #[error(transparent)]
+    Physics(#[from] PhysicsError),
 }
 
 impl From<BuildError> for Error {

@@ -1,7 +1,9 @@
 //! Cyclic convolution by FFTs over the spatial axes.
 //!
 //! The spectra of the distinct kernel planes are made first. Because a kernel is real, two image planes
-//! that share it go through one complex transform as its real and imaginary part and come out apart.
+//! that share it go through one complex transform as its real and imaginary part and come out apart. They
+//! are always channels of one sample: what one rounds the other sees, and a sample must not depend on
+//! those beside it.
 //! Along X the transforms lie in rows; along the other axes some columns at a time are gathered into
 //! rows. The last forward transform, the product with the kernel's spectrum and the first transform
 //! back are one pass over memory.
@@ -77,12 +79,13 @@ impl CyclicConv {
             kernels.planes.push((k / kc * pixels * kc + k % kc, None));
             let samples = if kn == 1 { 0..shape[0] } else { k / kc..k / kc + 1 };
             let channels = if kc == 1 { 0..shape.channels() } else { k % kc..k % kc + 1 };
-            let sharing: Vec<usize> = samples
-                .flat_map(|n| channels.clone().map(move |c| n * pixels * shape.channels() + c))
-                .collect();
-            for pair in sharing.chunks(2) {
-                images.planes.push((pair[0], pair.get(1).copied()));
-                kernel_of.push(k);
+            for n in samples {
+                let sharing: Vec<usize> =
+                    channels.clone().map(|c| n * pixels * shape.channels() + c).collect();
+                for pair in sharing.chunks(2) {
+                    images.planes.push((pair[0], pair.get(1).copied()));
+                    kernel_of.push(k);
+                }
             }
         }
         let mut planner = FftPlanner::new();

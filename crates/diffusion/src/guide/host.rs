@@ -1,0 +1,162 @@
+//! The same corrections on plain f64 numbers: for oracles, and to test the graph's against.
+//!
+//! One image of one channel. [`Law::Through`] needs the denoiser's derivative, which the caller gives.
+
+use super::{Discrepancy, Guide, Law, Measurement, Proximal};
+use crate::Error;
+use crate::level::Level;
+use clearshot_physics::{Electrons, Likelihood, Measured, Normalised, PhysicsError};
+
+/// What the measurement says at a point.
+struct Evidence {
+    mean: Vec<f64>,
+    slope: Vec<f64>,
+    information: Vec<f64>,
+}
+
+impl Guide {
+    /// What is added to the estimate `x0` at a level. `back` multiplies by the transposed derivative of the
+    /// denoiser, dx0/dx; only [`Law::Through`] asks for it.
+    ///
+    /// # Errors
+    /// If sizes differ, or a valid pixel is not finite.
+    pub fn correction_on_host(
+        &self,
+        x0: &[f64],
+        level: &Level,
+        measurement: &Measurement<'_>,
+        back: impl Fn(&[f64]) -> Vec<f64>,
+    ) -> Result<Vec<f64>, Error> {
+        if self.law.is_off() || self.gate_at(level) == 0.0 {
+            return Ok(vec![0.0; x0.len()]);
+        }
+        let gradient = || self.forward.gradient(Normalised(x0), measurement.y, measurement.valid);
+        let change = match self.law {
+            Law::Proximal(law) => self.proximal(&law, x0, level, measurement)?,
+            Law::Discrepancy(law) => self.down_to_target(&law, x0, measurement)?,
+            Law::NormAdaptive(law) => {
+                let g = gradient()?;
+                let size = (dot(&g, &g) / g.len() as f64).sqrt() + law.eps;
+                scaled(&g, -law.weight(level) / size)
+            }
+            Law::Through { .. } => scaled(&back(&gradient()?), -self.law.weight(level).unwrap_or(0.0)),
+            Law::SigmaSquared { .. } | Law::Sigma { .. } | Law::Constant { .. } => {
+                scaled(&gradient()?, -self.law.weight(level).unwrap_or(0.0))
+            }
+        };
+        Ok(change)
+    }
+
+    fn evidence(&self, z: &[f64], m: &Measurement<'_>) -> Result<Evidence, PhysicsError> {
+        let Electrons(mean) = self.forward.mean(Normalised(z))?;
+        let measured = Measured { y: m.y, read_noise: &self.forward.read_noise, valid: m.valid };
+        let likelihood: Likelihood = self.forward.likelihood;
+        let slope = measured.slopes(likelihood, Electrons(&mean))?;
+        let one = |i: usize| match m.valid.is_none_or(|v| v[i]) {
+            true => likelihood.information(m.y.0[i], mean[i], self.forward.read_noise.at(i).powi(2)),
+            false => 0.0,
+        };
+        let information = (0..mean.len()).map(one).collect();
+        Ok(Evidence { mean, slope, information })
+    }
+
+    fn proximal(
+        &self,
+        law: &Proximal,
+        x0: &[f64],
+        level: &Level,
+        m: &Measurement<'_>,
+    ) -> Result<Vec<f64>, Error> {
+        let weight = law.strength * law.variance(level);
+        let s = self.forward.sensitivity();
+        let operator = &self.forward.operator;
+        let passes = if self.forward.likelihood.is_quadratic() { 1 } else { law.passes };
+        let mut change = vec![0.0; x0.len()];
+        for _ in 0..passes {
+            let z = sum(x0, &change, 1.0);
+            let evidence = self.evidence(&z, m)?;
+            let back = operator.adjoint(&evidence.slope)?;
+            let target: Vec<f64> = back.iter().zip(&change).map(|(g, c)| -weight * s * g - c).collect();
+            let apply = |p: &[f64]| -> Result<Vec<f64>, PhysicsError> {
+                let seen = operator.apply(p)?;
+                let known: Vec<f64> = seen.iter().zip(&evidence.information).map(|(a, f)| a * f).collect();
+                Ok(sum(p, &operator.adjoint(&known)?, weight * s * s))
+            };
+            let step = if operator.is_diagonal() {
+                let ones = apply(&vec![1.0; x0.len()])?;
+                target.iter().zip(ones).map(|(t, d)| t / d).collect()
+            } else {
+                let smeared = operator.adjoint(&evidence.information)?;
+                let divisor: Vec<f64> = smeared.iter().map(|f| 1.0 + weight * s * s * f).collect();
+                conjugate_gradients(&target, &divisor, law.iterations, apply)?
+            };
+            change = sum(&change, &step, 1.0);
+        }
+        Ok(change)
+    }
+
+    fn down_to_target(&self, law: &Discrepancy, x0: &[f64], m: &Measurement<'_>) -> Result<Vec<f64>, Error> {
+        let s = self.forward.sensitivity();
+        let mut z = x0.to_vec();
+        for _ in 0..law.steps {
+            let evidence = self.evidence(&z, m)?;
+            let down = scaled(&self.forward.operator.adjoint(&evidence.slope)?, -s);
+            let moved = scaled(&self.forward.operator.apply(&down)?, s);
+            let valid = |i: usize| m.valid.is_none_or(|v| v[i]);
+            let residual: Vec<f64> = (0..evidence.mean.len())
+                .map(|i| if valid(i) { m.y.0[i] - evidence.mean[i] } else { 0.0 })
+                .collect();
+            let count = (0..residual.len()).filter(|&i| valid(i)).count().max(1) as f64;
+            let mean_of = |p: &[f64], q: &[f64]| {
+                (0..p.len()).map(|i| p[i] * q[i] * evidence.information[i]).sum::<f64>() / count
+            };
+            let (c0, c1, c2) =
+                (mean_of(&residual, &residual), mean_of(&residual, &moved), mean_of(&moved, &moved));
+            let above = (c0 - law.target).max(0.0);
+            let t = above / (c1 + (c1 * c1 - c2 * above).max(0.0).sqrt() + super::correct::TINY);
+            z = sum(&z, &down, t.min(c1 / (c2 + super::correct::TINY)));
+        }
+        Ok(sum(&z, x0, -1.0))
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(x, y)| x * y).sum()
+}
+
+fn scaled(a: &[f64], c: f64) -> Vec<f64> {
+    a.iter().map(|x| c * x).collect()
+}
+
+/// a + c b.
+fn sum(a: &[f64], b: &[f64], c: f64) -> Vec<f64> {
+    a.iter().zip(b).map(|(x, y)| x + c * y).collect()
+}
+
+/// Solves `apply(d) = target`, which `divisor` resembles.
+fn conjugate_gradients(
+    target: &[f64],
+    divisor: &[f64],
+    iterations: usize,
+    apply: impl Fn(&[f64]) -> Result<Vec<f64>, PhysicsError>,
+) -> Result<Vec<f64>, PhysicsError> {
+    let divided = |r: &[f64]| -> Vec<f64> { r.iter().zip(divisor).map(|(r, d)| r / d).collect() };
+    let mut residual = target.to_vec();
+    let mut direction = divided(&residual);
+    let mut solution = vec![0.0; target.len()];
+    let mut size = dot(&residual, &direction);
+    for _ in 0..iterations {
+        if size == 0.0 {
+            break;
+        }
+        let image = apply(&direction)?;
+        let length = size / dot(&direction, &image);
+        solution = sum(&solution, &direction, length);
+        residual = sum(&residual, &image, -length);
+        let near = divided(&residual);
+        let next = dot(&residual, &near);
+        direction = sum(&near, &direction, next / size);
+        size = next;
+    }
+    Ok(solution)
+}

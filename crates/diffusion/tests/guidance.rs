@@ -1,0 +1,712 @@
+//! Guides as graphs: against the host, against finite differences, to the bit where nothing may change, and
+//! compiled into samplers.
+
+use clearshot_diffusion::guide::posterior::{self, Posterior, tile_of_sample};
+use clearshot_diffusion::guide::{Discrepancy, Measurement, NormAdaptive, Proximal};
+use clearshot_diffusion::noise::Tile;
+use clearshot_diffusion::precondition::Clipped;
+use clearshot_diffusion::sampler::{Churn, Program, heun};
+use clearshot_diffusion::step_graph::Setup;
+use clearshot_diffusion::{
+    Condition, Denoiser, Estimate, Guide, Guided, Law, Level, LevelInputs, Levels, Sampler, Start,
+};
+use clearshot_graph::ops::Geometry;
+use clearshot_graph::reference::{Precision, run};
+use clearshot_graph::{Array, Builder, Graph, Type, Value};
+use clearshot_physics::{
+    Boundary, Electrons, Forward, Likelihood, Map, Normalised, Operator, Pooling, Psf, Scale,
+};
+use clearshot_runtime::Device;
+use clearshot_tensor::noise::Key;
+use clearshot_tensor::{Shape, Tensor};
+use std::collections::BTreeMap;
+
+const SIDE: usize = 12;
+
+fn normals(n: usize, stream: u32) -> Vec<f64> {
+    let key = Key { seed: 23, step: 0, stream };
+    (0..n as u64).map(|i| key.normal(i).into()).collect()
+}
+
+/// What is seen through: a flat field, or a blur and binning.
+fn operators() -> [(&'static str, Operator); 3] {
+    let image = [SIDE, SIDE];
+    let flat = (0..SIDE * SIDE).map(|i| 0.8 + 0.4 * (i % 5) as f64 / 5.0).collect();
+    let psf = Psf::gaussian_within(&[1.0, 1.5], &[5, 7]).unwrap();
+    let blur = |boundary| Operator::blur(image, &psf, boundary).unwrap();
+    let binned = blur(Boundary::Reflect).then(Operator::down(image, &[2, 3], Pooling::Sum).unwrap()).unwrap();
+    [
+        ("flat field", Operator::diagonal(image, flat).unwrap()),
+        ("periodic blur", blur(Boundary::Periodic)),
+        ("blur and binning", binned),
+    ]
+}
+
+fn model(operator: Operator, likelihood: Likelihood) -> Forward {
+    Forward {
+        operator,
+        scale: Scale::symmetric(Electrons(1.0), Electrons(41.0)).unwrap(),
+        exposure: 0.7,
+        background: Map::Uniform(2.0),
+        read_noise: Map::Uniform(1.5),
+        likelihood,
+    }
+}
+
+fn laws() -> Vec<Law> {
+    vec![
+        Law::Proximal(Proximal::new(0.5)),
+        Law::SigmaSquared { kappa: 0.4 },
+        Law::Sigma { kappa: 0.1 },
+        Law::Constant { kappa: 0.02 },
+        Law::NormAdaptive(NormAdaptive { lambda: 0.1, eps: 1e-3, warm_up: [900.0, 700.0] }),
+        Law::Discrepancy(Discrepancy::default()),
+        Law::Through { kappa: 0.5 },
+    ]
+}
+
+/// A measurement of a scene, with some pixels broken.
+fn measurement(model: &Forward, stream: u32) -> (Vec<f64>, Vec<bool>) {
+    let scene: Vec<f64> = normals(SIDE * SIDE, stream).iter().map(|v| 0.4 * v.clamp(-2.0, 2.0)).collect();
+    let mean = model.mean(Normalised(&scene)).unwrap().0;
+    let noise = normals(mean.len(), stream + 50);
+    let valid: Vec<bool> = (0..mean.len()).map(|i| i % 13 != 4).collect();
+    let y = mean.iter().zip(noise).zip(&valid);
+    let y = y.map(|((m, e), ok)| if *ok { (m + (m + 2.25).sqrt() * e).round() } else { f64::NAN });
+    (y.collect(), valid)
+}
+
+/// `0.8 x + 0.1`, a denoiser that the host can do too.
+fn affine(b: &mut Builder, x: Value, _: &mut LevelInputs, _: &Condition) -> Estimate {
+    let scaled = b.mul_scalar(x, 0.8);
+    Estimate::of(b.add_scalar(scaled, 0.1))
+}
+
+/// A small network with fixed weights.
+fn network(b: &mut Builder, x: Value, level: &mut LevelInputs, _: &Condition) -> Estimate {
+    let weight = |b: &mut Builder, shape: [usize; 4], stream: u32| {
+        let values = normals(shape.iter().product(), stream).iter().map(|v| 0.3 * *v as f32).collect();
+        b.constant(Tensor::f32(shape, values))
+    };
+    let w = weight(b, [4, 3, 3, 1], 90);
+    let v = weight(b, [1, 3, 3, 4], 91);
+    let scale = level.factor(b, x, "network.scale", |l| 1.0 / l.norm());
+    let seen = b.mul(x, scale);
+    let hidden = b.conv(seen, w, None, Geometry::new(2, 1, 1));
+    let hidden = b.silu(hidden);
+    Estimate::of(b.conv(hidden, v, None, Geometry::new(2, 1, 1)))
+}
+
+/// One estimate of a denoiser as a graph.
+fn estimate(denoiser: &dyn Denoiser, shape: Shape) -> (Graph, LevelInputs) {
+    let mut b = Builder::new();
+    let mut level = LevelInputs::new(shape[0]);
+    let x = b.input("x", Type::f32(shape));
+    let e = denoiser.denoise(&mut b, x, &mut level, &Condition::default());
+    b.output("x0", e.x0);
+    b.output("unclipped", e.unclipped);
+    (b.finish().unwrap(), level)
+}
+
+fn evaluate(
+    graph: &Graph,
+    level: &LevelInputs,
+    at: &Level,
+    x: &Array,
+    more: &[(String, Tensor)],
+) -> BTreeMap<String, Array> {
+    let mut values = BTreeMap::from([("x".to_string(), x.clone())]);
+    values.extend(level.at(at).map(|(n, t)| (n.to_string(), Array::from_tensor(&t))));
+    values.extend(more.iter().map(|(n, t)| (n.clone(), Array::from_tensor(t))));
+    run(graph, &mut values, Precision::F64).unwrap()
+}
+
+#[test]
+fn graphs_are_the_host() {
+    let shape = Shape::from([2, SIDE, SIDE, 1]);
+    let levels = [Level::new(1.0, 0.3, 750.0), Level::new(0.6, 0.8, 850.0), Level::new(1.0, 20.0, 100.0)];
+    for (name, operator) in operators() {
+        // The interpreter convolves by plain sums: under a blur a few of everything must do.
+        let (likelihoods, levels) = match operator.is_diagonal() {
+            true => (&Likelihood::ALL[..], &levels[..]),
+            false => (&[Likelihood::Gaussian, Likelihood::ShiftedPoisson][..], &levels[1..2]),
+        };
+        for &likelihood in likelihoods {
+            let model = model(operator.clone(), likelihood);
+            let seen = [measurement(&model, 1), measurement(&model, 2)];
+            let planes = seen.each_ref().map(|(y, v)| Measurement { y: Electrons(y), valid: Some(v) });
+            for law in laws() {
+                let law = match law {
+                    Law::Proximal(p) => Law::Proximal(Proximal { iterations: 4, ..p }),
+                    other => other,
+                };
+                let guide = Guide::new(model.clone(), law).unwrap();
+                let inputs = guide.inputs(shape, &planes).unwrap();
+                let (graph, level) = estimate(&guide.clone().guides(affine), shape);
+                for at in levels {
+                    let x = Array::new(shape, normals(shape.len(), 3).iter().map(|v| 0.5 * v).collect());
+                    let got = &evaluate(&graph, &level, at, &x, &inputs)["x0"];
+                    let mut expected = Vec::new();
+                    for (x, plane) in x.data.chunks(SIDE * SIDE).zip(&planes) {
+                        let x0: Vec<f64> = x.iter().map(|v| 0.8 * v + 0.1).collect();
+                        let back = |g: &[f64]| g.iter().map(|v| 0.8 * v).collect();
+                        let change = guide.correction_on_host(&x0, at, plane, back).unwrap();
+                        assert!(change.iter().any(|c| *c != 0.0));
+                        expected.extend(x0.iter().zip(change).map(|(a, c)| a + c));
+                    }
+                    let error = got.relative_error(&Array::new(shape, expected));
+                    assert!(error < 1e-4, "{name} {likelihood:?} {law:?} at {at:?}: {error:e}");
+                }
+            }
+        }
+    }
+}
+
+/// Through the network, the correction is minus the weight times the gradient in x of -ln p(y | x0(x)).
+#[test]
+fn through_the_network_is_the_gradient_of_the_scalar() {
+    let shape = Shape::from([1, SIDE, SIDE, 1]);
+    let at = Level::new(0.8, 0.6, 0.0);
+    for likelihood in Likelihood::ALL {
+        let model = model(operators()[2].1.clone(), likelihood);
+        let (y, valid) = measurement(&model, 1);
+        let plane = Measurement { y: Electrons(&y), valid: Some(&valid) };
+        let guide = Guide::new(model.clone(), Law::Through { kappa: 2.0 }).unwrap();
+        let inputs = guide.inputs(shape, &[plane]).unwrap();
+        let (graph, level) = estimate(&guide.clone().guides(network), shape);
+        let (bare, bare_level) = estimate(&network, shape);
+        let x = Array::new(shape, normals(shape.len(), 3));
+        let unguided = |x: &Array| evaluate(&bare, &bare_level, &at, x, &[])["x0"].data.clone();
+        let scalar = |x: &Array| model.value(Normalised(&unguided(x)), plane.y, plane.valid).unwrap();
+        let guided = &evaluate(&graph, &level, &at, &x, &inputs)["x0"];
+        let weight = f64::from((2.0 * 0.36 / 0.8) as f32);
+        let gradient: Vec<f64> =
+            unguided(&x).iter().zip(&guided.data).map(|(a, b)| (a - b) / weight).collect();
+        let scale = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+        for i in (0..shape.len()).step_by(29) {
+            let moved = |h: f64| {
+                let mut x = x.clone();
+                x.data[i] += h;
+                scalar(&x)
+            };
+            let h = 1e-3;
+            let numeric = (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
+            assert!(
+                (numeric - gradient[i]).abs() < 1e-6 * scale,
+                "{likelihood:?} {i}: {numeric} {}",
+                gradient[i]
+            );
+        }
+        // A small step against it lowers the scalar.
+        let down =
+            Array::new(shape, x.data.iter().zip(&gradient).map(|(x, g)| x - 1e-4 / scale * g).collect());
+        assert!(scalar(&down) < scalar(&x), "{likelihood:?}");
+    }
+}
+
+#[test]
+fn corrections_lower_what_they_minimise() {
+    let at = Level::new(1.0, 0.3, 100.0);
+    let x0: Vec<f64> = normals(SIDE * SIDE, 8).iter().map(|v| 0.3 * v).collect();
+    for (name, operator) in operators() {
+        for likelihood in Likelihood::ALL {
+            let model = model(operator.clone(), likelihood);
+            let (y, valid) = measurement(&model, 1);
+            let plane = Measurement { y: Electrons(&y), valid: Some(&valid) };
+            let value = |x: &[f64]| model.value(Normalised(x), plane.y, plane.valid).unwrap();
+            for law in laws() {
+                let law = match law {
+                    Law::Proximal(p) => Law::Proximal(Proximal { iterations: 40, ..p }),
+                    other => other,
+                };
+                let guide = Guide::new(model.clone(), law).unwrap();
+                let change = guide.correction_on_host(&x0, &at, &plane, |g| g.to_vec()).unwrap();
+                // All point downhill.
+                let small: Vec<f64> = x0.iter().zip(&change).map(|(x, c)| x + 1e-4 * c).collect();
+                assert!(value(&small) < value(&x0), "{name} {likelihood:?} {law:?}");
+                let Law::Proximal(p) = law else { continue };
+                let objective = |z: &[f64]| {
+                    let far: f64 = z.iter().zip(&x0).map(|(a, b)| (a - b).powi(2)).sum();
+                    far / (2.0 * p.variance(&at)) + value(z)
+                };
+                let z: Vec<f64> = x0.iter().zip(&change).map(|(x, c)| x + c).collect();
+                assert!(objective(&z) < objective(&x0), "{name} {likelihood:?}");
+                if likelihood.is_quadratic() {
+                    // At the minimum the gradient vanishes.
+                    let g = model.gradient(Normalised(&z), plane.y, plane.valid).unwrap();
+                    let rest = |i: usize| change[i] / p.variance(&at) + g[i];
+                    let left = (0..z.len()).map(|i| rest(i).powi(2)).sum::<f64>().sqrt();
+                    let all = change.iter().map(|c| (c / p.variance(&at)).powi(2)).sum::<f64>().sqrt();
+                    assert!(left < 1e-6 * all, "{name} {likelihood:?}: {left} of {all}");
+                }
+            }
+        }
+    }
+}
+
+/// Stars on a dark sky: information differs by three orders of magnitude between pixels, and the default number
+/// of conjugate gradients is still enough.
+#[test]
+fn dark_skies_are_solved() {
+    let side = 24;
+    let psf = Psf::gaussian_within(&[1.2, 1.2], &[7, 7]).unwrap();
+    let forward = Forward {
+        operator: Operator::blur([side, side], &psf, Boundary::Zero).unwrap(),
+        scale: Scale::symmetric(Electrons(0.0), Electrons(400.0)).unwrap(),
+        exposure: 1.0,
+        background: Map::Uniform(0.2),
+        read_noise: Map::Uniform(0.5),
+        likelihood: Likelihood::ShiftedPoisson,
+    };
+    let star = |i: usize| i % 97 == 40;
+    let sky: Vec<f64> = (0..side * side).map(|i| if star(i) { 0.8 } else { -1.0 }).collect();
+    let mean = forward.mean(Normalised(&sky)).unwrap().0;
+    let y: Vec<f64> = mean.iter().map(|m| m.round()).collect();
+    let plane = Measurement { y: Electrons(&y), valid: None };
+    // An estimate that misses the stars' heights and is somewhat off in the dark.
+    let x0: Vec<f64> =
+        normals(side * side, 6).iter().zip(&sky).map(|(n, s)| 0.7 * (s + 1.0) - 1.0 + 0.002 * n).collect();
+    for sigma in [0.05, 1.0] {
+        let at = Level::new(1.0, sigma, 0.0);
+        let solved = |iterations: usize| {
+            let law = Proximal { iterations, passes: 3, ..Proximal::new(0.5) };
+            let guide = Guide::new(forward.clone(), Law::Proximal(law)).unwrap();
+            guide.correction_on_host(&x0, &at, &plane, |g| g.to_vec()).unwrap()
+        };
+        let objective = |change: &[f64]| {
+            let z: Vec<f64> = x0.iter().zip(change).map(|(x, c)| x + c).collect();
+            let far: f64 = change.iter().map(|c| c * c).sum();
+            let fit = forward.value(Normalised(&z), plane.y, None).unwrap();
+            far / (2.0 * Proximal::new(0.5).variance(&at)) + fit
+        };
+        let (usual, converged) =
+            (objective(&solved(Proximal::new(0.5).iterations)), objective(&solved(2000)));
+        let before = objective(&vec![0.0; x0.len()]);
+        assert!(
+            usual - converged < 0.02 * (before - converged),
+            "sigma {sigma}: {before} {usual} {converged}"
+        );
+    }
+}
+
+fn guide(law: Law) -> Guide {
+    Guide::new(model(operators()[1].1.clone(), Likelihood::ShiftedPoisson), law).unwrap()
+}
+
+fn program() -> Program {
+    let levels = Levels::karras([0.02, 10.0], 7.0, 8).unwrap();
+    heun(&levels, &Churn { amount: 4.0, range: [0.0, f64::INFINITY], noise: 1.0 }).unwrap()
+}
+
+/// Samples with a denoiser on so many threads; the measurement is given where the graph takes one.
+fn sampled(
+    denoiser: &dyn Denoiser,
+    seeds: &[u64],
+    streams: &[u32],
+    inputs_of: Option<&Guide>,
+    threads: usize,
+) -> Vec<f32> {
+    let shape = Shape::from([seeds.len(), SIDE, SIDE, 1]);
+    let device = Device::cpu(Some(threads));
+    let mut sampler = Sampler::compile(
+        Builder::new(),
+        denoiser,
+        &Condition::default(),
+        shape,
+        program(),
+        Setup::default(),
+        &device,
+    )
+    .unwrap();
+    if let Some(guide) = inputs_of {
+        let seen: Vec<_> = streams.iter().map(|s| measurement(guide.forward(), *s)).collect();
+        let planes: Vec<_> =
+            seen.iter().map(|(y, v)| Measurement { y: Electrons(y), valid: Some(v) }).collect();
+        for (name, value) in guide.inputs(shape, &planes).unwrap() {
+            sampler.set(&name, &value).unwrap();
+        }
+    }
+    let tiles: Vec<Tile> = seeds.iter().map(|s| Tile::whole(*s)).collect();
+    sampler.run(Start::Noise, &tiles).unwrap().as_f32().unwrap().to_vec()
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|v| v.to_bits()).collect()
+}
+
+#[test]
+fn no_weight_is_no_guidance_to_the_bit() {
+    let free = sampled(&network, &[7], &[], None, 2);
+    let off = [
+        Law::Proximal(Proximal { strength: 0.0, ..Proximal::new(0.5) }),
+        Law::SigmaSquared { kappa: 0.0 },
+        Law::Sigma { kappa: 0.0 },
+        Law::Constant { kappa: 0.0 },
+        Law::Through { kappa: 0.0 },
+        Law::NormAdaptive(NormAdaptive { lambda: 0.0, eps: 1e-3, warm_up: [1.0, 0.0] }),
+    ];
+    for law in off {
+        assert_eq!(bits(&sampled(&guide(law).guides(network), &[7], &[], None, 2)), bits(&free), "{law:?}");
+    }
+    // A gate that is shut everywhere.
+    for law in laws() {
+        let shut = guide(law).gated([1e3, 1e4]).unwrap();
+        assert_eq!(
+            bits(&sampled(&shut.clone().guides(network), &[7], &[1], Some(&shut), 2)),
+            bits(&free),
+            "{law:?}"
+        );
+    }
+}
+
+#[test]
+fn an_image_alone_or_in_a_batch_and_any_threads() {
+    for law in laws() {
+        // Constant steps overshoot with this network; small ones do for comparing bits.
+        let law = match law {
+            Law::Constant { .. } => Law::Constant { kappa: 1e-4 },
+            Law::Sigma { .. } => Law::Sigma { kappa: 1e-3 },
+            Law::SigmaSquared { .. } => Law::SigmaSquared { kappa: 1e-5 },
+            other => other,
+        };
+        let guide = guide(law);
+        let guided = guide.clone().guides(network);
+        let alone = sampled(&guided, &[5], &[2], Some(&guide), 1);
+        let batch = sampled(&guided, &[7, 5, 6], &[1, 2, 3], Some(&guide), 2);
+        let pixels = SIDE * SIDE;
+        assert_eq!(bits(&alone), bits(&batch[pixels..2 * pixels]), "{law:?}");
+        assert_ne!(bits(&alone), bits(&sampled(&network, &[5], &[], None, 1)), "{law:?}");
+    }
+}
+
+#[test]
+fn invalid_pixels_say_nothing() {
+    let shape = Shape::from([1, SIDE, SIDE, 1]);
+    let at = Level::new(1.0, 0.5, 600.0);
+    let x = Array::new(shape, normals(shape.len(), 3));
+    for law in laws() {
+        let guide = guide(law);
+        let (y, valid) = measurement(guide.forward(), 1);
+        let other: Vec<f64> = y.iter().zip(&valid).map(|(y, ok)| if *ok { *y } else { 1e7 }).collect();
+        let (graph, level) = estimate(&guide.clone().guides(affine), shape);
+        let [a, b] = [&y, &other].map(|y| {
+            let plane = Measurement { y: Electrons(y), valid: Some(&valid) };
+            evaluate(&graph, &level, &at, &x, &guide.inputs(shape, &[plane]).unwrap())["x0"].clone()
+        });
+        assert_eq!(a, b);
+        let none = vec![false; y.len()];
+        let plane = Measurement { y: Electrons(&y), valid: Some(&none) };
+        let free = evaluate(&graph, &level, &at, &x, &guide.inputs(shape, &[plane]).unwrap())["x0"].clone();
+        assert_eq!(free.data, x.data.iter().map(|v| 0.8 * v + 0.1).collect::<Vec<_>>(), "{law:?}");
+    }
+}
+
+/// One graph for two tiles of different maps, each as if its maps were the model's.
+#[test]
+fn maps_may_be_inputs() {
+    let shape = Shape::from([2, SIDE, SIDE, 1]);
+    let at = Level::new(1.0, 0.5, 600.0);
+    let x = Array::new(shape, normals(shape.len(), 3));
+    let map = |stream: u32, from: f64| {
+        Map::Pixels(normals(SIDE * SIDE, stream).iter().map(|v| from + 0.2 * v.abs()).collect())
+    };
+    let maps = [(map(70, 1.0), map(71, 2.0)), (Map::Uniform(3.0), map(72, 1.0))];
+    for law in laws() {
+        let shared = guide(law);
+        let (y, valid) = measurement(shared.forward(), 1);
+        let plane = Measurement { y: Electrons(&y), valid: Some(&valid) };
+        let inputs = shared.inputs(shape, &[plane, plane]).unwrap();
+        let given = shared.map_inputs(shape, &maps.each_ref().map(|(a, b)| (a, b))).unwrap();
+        let (graph, level) = estimate(&shared.clone().with_maps().guides(affine), shape);
+        let both = [inputs, given].concat();
+        let got = evaluate(&graph, &level, &at, &x, &both)["x0"].data.clone();
+        for (i, (background, read_noise)) in maps.iter().enumerate() {
+            let own = Forward {
+                background: background.clone(),
+                read_noise: read_noise.clone(),
+                ..shared.forward().clone()
+            };
+            let x0: Vec<f64> =
+                x.data[i * SIDE * SIDE..(i + 1) * SIDE * SIDE].iter().map(|v| 0.8 * v + 0.1).collect();
+            let back = |g: &[f64]| g.iter().map(|v| 0.8 * v).collect();
+            let change = Guide::new(own, law).unwrap().correction_on_host(&x0, &at, &plane, back).unwrap();
+            for (j, c) in change.iter().enumerate() {
+                let guided = got[i * SIDE * SIDE + j];
+                assert!(
+                    (guided - x0[j] - c).abs() < 1e-4 * (1.0 + guided.abs()),
+                    "{law:?}: {guided} {}",
+                    x0[j] + c
+                );
+            }
+        }
+    }
+    let few = guide(Law::Constant { kappa: 1.0 });
+    assert!(few.map_inputs(shape, &[(&maps[0].0, &maps[0].1)]).is_err());
+    let wrong = Map::Uniform(-1.0);
+    assert!(
+        few.map_inputs(shape, &[(&wrong, &wrong), (&wrong, &wrong)])
+            .unwrap_err()
+            .to_string()
+            .contains("background")
+    );
+}
+
+/// Volumes and several channels: each channel of each image as if it were alone.
+#[test]
+fn volumes_and_channels() {
+    let (space, at) = (Shape::from([3, 4, 5]), Level::new(1.0, 0.4, 0.0));
+    let shape = Shape::from([2, 3, 4, 5, 2]);
+    let psf = Psf::gaussian_within(&[0.7, 0.9, 1.1], &[3, 3, 4]).unwrap();
+    let blur = Operator::blur(space, &psf, Boundary::Mirror).unwrap();
+    let x = Array::new(shape, normals(shape.len(), 3));
+    let planes: Vec<Vec<f64>> =
+        (0..4).map(|p| normals(60, 80 + p).iter().map(|v| 15.0 + 6.0 * v).collect()).collect();
+    let planes: Vec<_> = planes.iter().map(|y| Measurement { y: Electrons(y), valid: None }).collect();
+    let cases = [
+        (Operator::identity(space).unwrap(), Law::Proximal(Proximal::new(0.5))),
+        (blur.clone(), Law::SigmaSquared { kappa: 0.3 }),
+        (blur, Law::Proximal(Proximal { iterations: 30, ..Proximal::new(0.5) })),
+    ];
+    for (operator, law) in cases {
+        let guide = Guide::new(model(operator, Likelihood::WeightedLeastSquares), law).unwrap();
+        let (graph, level) = estimate(&guide.clone().guides(affine), shape);
+        let got = &evaluate(&graph, &level, &at, &x, &guide.inputs(shape, &planes).unwrap())["x0"];
+        for (p, plane) in planes.iter().enumerate() {
+            let index = |i: usize| (p / 2 * 60 + i) * 2 + p % 2;
+            let x0: Vec<f64> = (0..60).map(|i| 0.8 * x.data[index(i)] + 0.1).collect();
+            let change = guide.correction_on_host(&x0, &at, plane, |g| g.to_vec()).unwrap();
+            for i in 0..60 {
+                let (a, b) = (got.data[index(i)], x0[i] + change[i]);
+                assert!((a - b).abs() < 1e-5 * (1.0 + b.abs()), "{law:?} {p} {i}: {a} {b}");
+            }
+        }
+    }
+}
+
+/// Two measurements of one image, each with a guide of its own: the second corrects what the first gave.
+#[test]
+fn two_guides_have_two_names() {
+    let shape = Shape::from([1, SIDE, SIDE, 1]);
+    let at = Level::new(1.0, 0.4, 0.0);
+    let law = Law::Proximal(Proximal::new(0.5));
+    let guides = operators().map(|(_, o)| Guide::new(model(o, Likelihood::Gaussian), law).unwrap());
+    let [first, _, second] = guides;
+    let second = second.named("binned");
+    let seen = [measurement(first.forward(), 1), measurement(second.forward(), 2)];
+    let planes = seen.each_ref().map(|(y, v)| Measurement { y: Electrons(y), valid: Some(v) });
+    let inputs =
+        [first.inputs(shape, &planes[..1]).unwrap(), second.inputs(shape, &planes[1..]).unwrap()].concat();
+    let (graph, level) = estimate(&second.clone().guides(first.clone().guides(affine)), shape);
+    let x = Array::new(shape, normals(shape.len(), 3));
+    let got = evaluate(&graph, &level, &at, &x, &inputs)["x0"].clone();
+    let mut x0: Vec<f64> = x.data.iter().map(|v| 0.8 * v + 0.1).collect();
+    for (guide, plane) in [&first, &second].into_iter().zip(&planes) {
+        let change = guide.correction_on_host(&x0, &at, plane, |g| g.to_vec()).unwrap();
+        x0.iter_mut().zip(change).for_each(|(x, c)| *x += c);
+    }
+    assert!(got.relative_error(&Array::new(shape, x0)) < 1e-5);
+}
+
+#[test]
+fn discrepancy_ends_at_its_target() {
+    let at = Level::new(1.0, 0.5, 0.0);
+    let x0 = vec![0.0; SIDE * SIDE];
+    for likelihood in [Likelihood::Gaussian, Likelihood::ShiftedPoisson] {
+        let model = Forward { read_noise: Map::Uniform(3.0), ..model(operators()[0].1.clone(), likelihood) };
+        let (y, valid) = measurement(&model, 1);
+        let plane = Measurement { y: Electrons(&y), valid: Some(&valid) };
+        let chi2 = |x: &[f64]| match likelihood {
+            Likelihood::Gaussian => {
+                let mean = model.mean(Normalised(x)).unwrap().0;
+                let each = (0..y.len()).filter(|i| valid[*i]).map(|i| ((y[i] - mean[i]) / 3.0).powi(2));
+                each.sum::<f64>() / valid.iter().filter(|v| **v).count() as f64
+            }
+            _ => model.chi2(Normalised(x), plane.y, plane.valid).unwrap().unwrap(),
+        };
+        for target in [0.5, 1.0] {
+            let law = Law::Discrepancy(Discrepancy { target, steps: 8 });
+            let guide = Guide::new(model.clone(), law).unwrap();
+            let change = guide.correction_on_host(&x0, &at, &plane, |g| g.to_vec()).unwrap();
+            assert!(chi2(&x0) > target);
+            assert!((chi2(&change) - target).abs() < 0.05 * target, "{likelihood:?}: {}", chi2(&change));
+        }
+        // Already below: nothing moves.
+        let guide =
+            Guide::new(model.clone(), Law::Discrepancy(Discrepancy { target: 1e6, steps: 3 })).unwrap();
+        let change = guide.correction_on_host(&x0, &at, &plane, |g| g.to_vec()).unwrap();
+        assert!(change.iter().all(|c| *c == 0.0));
+    }
+}
+
+#[test]
+fn weights_have_closed_forms() {
+    let level = |alpha: f64, sigma: f64, time: f64| Level::new(alpha, sigma, time);
+    for (alpha, sigma) in [(1.0, 80.0), (1.0, 1.0), (0.6, 0.8), (0.99, 0.14), (1.0, 0.002)] {
+        let (at, r) = (level(alpha, sigma, 0.0), sigma / alpha);
+        let close = |a: Option<f64>, b: f64| assert!((a.unwrap() - b).abs() <= 1e-14 * b, "{a:?} {b}");
+        close(Law::SigmaSquared { kappa: 0.5 }.weight(&at), 0.5 * r * r);
+        close(Law::Sigma { kappa: 0.5 }.weight(&at), 0.5 * r);
+        close(Law::Constant { kappa: 0.5 }.weight(&at), 0.5);
+        close(Law::Through { kappa: 0.5 }.weight(&at), 0.5 * sigma * sigma / alpha);
+        close(Some(Proximal::new(0.5).variance(&at)), 1.0 / (1.0 / (r * r) + 4.0));
+    }
+    // Warm-up: none at 1000, half at 900, all from 800 on.
+    let law = NormAdaptive { lambda: 0.3, eps: 1e-3, warm_up: [1000.0, 800.0] };
+    for (time, weight) in [(1000.0, 0.0), (900.0, 0.15), (800.0, 0.3), (400.0, 0.3), (1100.0, 0.0)] {
+        assert!((law.weight(&level(0.5, 0.5, time)) - weight).abs() < 1e-15);
+    }
+    // The step's root mean square is lambda, whatever the gradient's size or the image's.
+    let guide = guide(Law::NormAdaptive(NormAdaptive { lambda: 0.25, eps: 1e-9, warm_up: [1.0, 0.5] }));
+    let (y, valid) = measurement(guide.forward(), 1);
+    let plane = Measurement { y: Electrons(&y), valid: Some(&valid) };
+    let change =
+        guide.correction_on_host(&[0.3; SIDE * SIDE], &level(1.0, 1.0, 0.0), &plane, |g| g.to_vec()).unwrap();
+    let size = (change.iter().map(|c| c * c).sum::<f64>() / change.len() as f64).sqrt();
+    assert!((size - 0.25).abs() < 1e-8, "{size}");
+}
+
+/// Compiled, under a PSF, eight samples: mean, spread and coverage of the exact posterior.
+#[test]
+fn compiled_guidance_draws_from_the_posterior() {
+    let (sd, peak, sigma) = (0.5, 20.0, 5.0);
+    let (n, side, samples) = (2, 32, 8);
+    let shape = Shape::from([n, side, side, 1]);
+    let forward = Forward {
+        operator: Operator::identity([side, side]).unwrap(),
+        scale: Scale::unit(Electrons(peak)).unwrap(),
+        exposure: 1.0,
+        background: Map::Uniform(0.0),
+        read_noise: Map::Uniform(sigma),
+        likelihood: Likelihood::Gaussian,
+    };
+    let truth: Vec<f64> = normals(shape.len(), 60).iter().map(|v| sd * v).collect();
+    let y: Vec<f64> = truth.iter().zip(normals(shape.len(), 61)).map(|(x, e)| peak * x + sigma * e).collect();
+    let guide = Guide::new(forward, Law::Proximal(Proximal::new(sd))).unwrap().with_diagnostics();
+    let denoiser = move |b: &mut Builder, x: Value, level: &mut LevelInputs, _: &Condition| {
+        let gain = level.factor(b, x, "prior", move |l| {
+            l.alpha * sd * sd / (l.alpha.powi(2) * sd * sd + l.sigma.powi(2))
+        });
+        Estimate::of(b.mul(x, gain))
+    };
+    let levels = Levels::karras([0.002, 20.0], 7.0, 40).unwrap();
+    let program = heun(&levels, &Churn { amount: 10.0, range: [0.0, 1e9], noise: 1.0 }).unwrap();
+    let mut sampler = Sampler::compile(
+        Builder::new(),
+        &guide.clone().guides(denoiser),
+        &Condition::default(),
+        shape,
+        program,
+        Setup::default(),
+        &Device::cpu(Some(2)),
+    )
+    .unwrap();
+    let planes: Vec<_> =
+        y.chunks(side * side).map(|y| Measurement { y: Electrons(y), valid: None }).collect();
+    for (name, value) in guide.inputs(shape, &planes).unwrap() {
+        sampler.set(&name, &value).unwrap();
+    }
+    let tiles = [Tile::whole(1), Tile::whole(2)];
+    let posterior = posterior::draw(&mut sampler, Start::Noise, &tiles, samples).unwrap();
+    let (mean, spread) = (posterior.mean().to_f64(), posterior.sd().unwrap().to_f64());
+
+    let variance = 1.0 / (1.0 / (sd * sd) + (peak / sigma).powi(2));
+    let exact: Vec<f64> = y.iter().map(|y| variance * y * peak / (sigma * sigma)).collect();
+    let count = shape.len() as f64;
+    let off = mean.iter().zip(&exact).map(|(m, e)| (m - e).powi(2)).sum::<f64>() / count;
+    assert!((off / (variance / samples as f64) - 1.0).abs() < 4.0 * (2.0 / count).sqrt() + 0.03, "{off}");
+    let width = spread.iter().map(|s| s * s).sum::<f64>() / count;
+    assert!((width / variance - 1.0).abs() < 4.0 * (2.0 / (count * 7.0)).sqrt() + 0.03, "{width} {variance}");
+    // 90 % of Student's law with 7 degrees lies within 1.8946; the truth also differs from the samples' mean
+    // by the mean's own error.
+    let reach = 1.894_6 * (1.0 + 1.0 / samples as f64).sqrt();
+    let inside = (0..truth.len()).filter(|&i| (truth[i] - mean[i]).abs() < reach * spread[i]).count();
+    let covered = inside as f64 / count;
+    assert!((0.85..=0.95).contains(&covered), "{covered}");
+
+    // A sample of the batch is the same alone, and diagnostics are there to be watched.
+    let again: Vec<Tile> = tiles.iter().map(|t| tile_of_sample(*t, 3)).collect();
+    let mut last = Vec::new();
+    let first = sampler.run(Start::Noise, &again).unwrap();
+    let second = sampler
+        .run_watched(Start::Noise, &again, |_, session| {
+            last = session.get("guide.chi2")?.to_f64();
+            assert!(session.get("guide.moved")?.to_f64().iter().all(|v| v.is_finite()));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(first, second);
+    assert!(last.len() == n && last.iter().all(|c| (0.5..1.5).contains(c)), "{last:?}");
+}
+
+#[test]
+fn running_sums_are_the_moments() {
+    let mut gathered = Posterior::new([3]);
+    let samples = [[1.0f32, 1e6, -2.0], [2.0, 1e6 + 1.0, -2.0], [6.0, 1e6 + 2.0, -2.0]];
+    assert!(gathered.sd().is_err());
+    for s in samples {
+        gathered.add(&Tensor::f32([3], s.to_vec())).unwrap();
+    }
+    assert_eq!(gathered.count(), 3);
+    assert_eq!(gathered.mean().as_f32().unwrap(), [3.0, 1e6 + 1.0, -2.0]);
+    let sd = gathered.sd().unwrap();
+    let sd = sd.as_f32().unwrap();
+    assert!((sd[0] - 7f32.sqrt()).abs() < 1e-6 && (sd[1] - 1.0).abs() < 1e-6 && sd[2] == 0.0, "{sd:?}");
+    assert!(gathered.add(&Tensor::zeros([4])).is_err());
+    let tile = Tile { seed: 5, origin: [0, 16, 32] };
+    assert_ne!(tile_of_sample(tile, 0), tile_of_sample(tile, 1));
+    assert_eq!(tile_of_sample(tile, 0).origin, tile.origin);
+}
+
+#[test]
+fn clipping_inside_keeps_both_estimates() {
+    let shape = Shape::from([1, SIDE, SIDE, 1]);
+    let guide = guide(Law::Proximal(Proximal::new(0.5)));
+    let clipped: Guided<_> = guide.clone().guides(Clipped { denoiser: affine, range: [-0.2, 0.2] });
+    assert_eq!(clipped.guide().law(), guide.law());
+    let (graph, level) = estimate(&clipped, shape);
+    let (y, valid) = measurement(guide.forward(), 1);
+    let plane = Measurement { y: Electrons(&y), valid: Some(&valid) };
+    let x = Array::new(shape, normals(shape.len(), 3));
+    let out =
+        evaluate(&graph, &level, &Level::new(1.0, 0.5, 0.0), &x, &guide.inputs(shape, &[plane]).unwrap());
+    for i in 0..shape.len() {
+        let whole = 0.8 * x.data[i] + 0.1;
+        let cut = whole - whole.clamp(-0.2, 0.2);
+        assert!((out["unclipped"].data[i] - out["x0"].data[i] - cut).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn impossible_settings_are_refused_by_name() {
+    let model = model(operators()[0].1.clone(), Likelihood::Poisson);
+    let refused = |law: Law| Guide::new(model.clone(), law).unwrap_err().to_string();
+    assert_eq!(
+        refused(Law::Sigma { kappa: -1.0 }),
+        "the guide's kappa is -1; it must be finite and not negative"
+    );
+    assert!(refused(Law::Through { kappa: f64::NAN }).contains("kappa"));
+    assert!(refused(Law::Proximal(Proximal::new(0.0))).contains("standard deviation"));
+    assert!(refused(Law::Proximal(Proximal { passes: 0, ..Proximal::new(1.0) })).contains("passes"));
+    assert!(refused(Law::Proximal(Proximal { iterations: 0, ..Proximal::new(1.0) })).contains("iterations"));
+    let warm = |warm_up| Law::NormAdaptive(NormAdaptive { lambda: 1.0, eps: 1.0, warm_up });
+    assert!(refused(warm([1.0, 2.0])).contains("warm-up") && refused(warm([1.0, 1.0])).contains("warm-up"));
+    assert!(refused(Law::Discrepancy(Discrepancy { target: -1.0, steps: 1 })).contains("chi2"));
+    let dark = Forward { exposure: -1.0, ..model.clone() };
+    assert!(Guide::new(dark, Law::Constant { kappa: 1.0 }).unwrap_err().to_string().contains("exposure"));
+    let guide = Guide::new(model, Law::Constant { kappa: 1.0 }).unwrap();
+    assert!(guide.clone().gated([2.0, 1.0]).unwrap_err().to_string().contains("gate"));
+    let shape = Shape::from([2, SIDE, SIDE, 1]);
+    let y = vec![1.0; SIDE * SIDE];
+    let plane = Measurement { y: Electrons(&y), valid: None };
+    assert!(guide.inputs(shape, &[plane]).unwrap_err().to_string().contains("2, one for each image"));
+    let short = Measurement { y: Electrons(&y[1..]), valid: None };
+    assert!(guide.inputs(shape, &[plane, short]).unwrap_err().to_string().contains("143 values"));
+    let broken = vec![f64::NAN; SIDE * SIDE];
+    let broken = Measurement { y: Electrons(&broken), valid: None };
+    assert!(guide.inputs(shape, &[plane, broken]).unwrap_err().to_string().contains("at pixel 0"));
+    // An image of another size than the physics: the builder's error says so.
+    let mut b = Builder::new();
+    let x = b.input("x", Type::f32([1, 8, 8, 1]));
+    guide.guides(affine).denoise(&mut b, x, &mut LevelInputs::new(1), &Condition::default());
+    assert!(b.finish().unwrap_err().to_string().contains("[12,12]"));
+}

@@ -1,0 +1,27 @@
+//! The physics of a measurement: units, cameras, point-spread functions, operators, noise, likelihoods.
+//!
+//! A measurement is `y = Poisson(A x + background) + N(0, read noise^2)` in electrons. [`model::Forward`] puts
+//! the parts together; each part stands alone too. Everything that guidance needs exists twice: as plain
+//! functions on the host, in f64, and as nodes of a [`clearshot_graph`] graph, and the two are tested
+//! against each other.
+
+pub mod anscombe;
+pub mod calibration;
+mod error;
+mod grid;
+pub mod likelihood;
+mod map;
+pub mod model;
+pub mod noise;
+pub mod operator;
+pub mod poisson;
+pub mod psf;
+pub mod units;
+
+pub use error::PhysicsError;
+pub use likelihood::{Likelihood, Measured};
+pub use map::Map;
+pub use model::{Evidence, Forward, MapValues, MeasuredValues};
+pub use operator::{Boundary, Operator, Pooling};
+pub use psf::Psf;
+pub use units::{Adu, Electrons, Normalised, Scale};

@@ -1,0 +1,193 @@
+//! PSFs: their sums, centres and widths, what rescaling keeps, beads, and what is refused.
+
+use clearshot_physics::psf::beads::{Search, average};
+use clearshot_physics::psf::{Background, Optics};
+use clearshot_physics::{PhysicsError, Psf};
+use clearshot_tensor::noise::Key;
+use clearshot_tensor::{Data, Tensor};
+
+fn close(a: f64, b: f64, tolerance: f64) {
+    assert!((a - b).abs() <= tolerance * b.abs(), "{a} is not {b}");
+}
+
+fn check_sum_and_centre(psf: &Psf) {
+    assert!((psf.values().iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    assert!(psf.centroid().iter().all(|c| c.abs() < 0.01), "{:?}", psf.centroid());
+}
+
+#[test]
+fn gaussians_have_their_widths() {
+    for sigmas in [vec![1.5, 1.5], vec![0.8, 3.2], vec![2.0, 1.0, 1.4]] {
+        let psf = Psf::gaussian(&sigmas).unwrap();
+        check_sum_and_centre(&psf);
+        for (spread, sigma) in psf.spread().iter().zip(&sigmas) {
+            close(*spread, *sigma, 1e-4);
+        }
+    }
+    let sharp = Psf::gaussian(&[0.0, 2.0]).unwrap();
+    assert_eq!(sharp.shape()[0], 1);
+    assert_eq!(Psf::delta(3).unwrap().values(), [1.0]);
+    // Even sizes: the origin is the pixel at half the size.
+    let even = Psf::gaussian_within(&[1.0, 1.0], &[8, 8]).unwrap();
+    assert_eq!(even.origin(), [4, 4]);
+    let peak = even.values().iter().copied().fold(0.0, f64::max);
+    assert_eq!(even.values()[4 * 8 + 4], peak);
+}
+
+#[test]
+fn airy_patterns_have_airys_width() {
+    let optics = Optics { wavelength: 520.0, numerical_aperture: 1.2, refractive_index: 1.33 };
+    let psf = Psf::airy(&optics, [20.0, 20.0], [101, 101]).unwrap();
+    check_sum_and_centre(&psf);
+    // Half the peak at 0.51456 wavelength / NA.
+    psf.fwhm().iter().for_each(|w| close(w * 20.0, 0.514_56 * 520.0 / 1.2, 0.01));
+    // The first dark ring: 0.60983 wavelength / NA from the centre.
+    let row: Vec<f64> = (50..101).map(|x| psf.values()[50 * 101 + x]).collect();
+    let dark =
+        (0..40).min_by(|&a, &b| row[a].total_cmp(&row[b])).filter(|&i| i < 20).map(|i| i as f64 * 20.0);
+    let dark = dark.unwrap_or_else(|| row.windows(2).position(|w| w[1] > w[0]).unwrap() as f64 * 20.0);
+    assert!((dark - 0.609_83 * 520.0 / 1.2).abs() <= 20.0, "{dark}");
+}
+
+#[test]
+fn the_focus_in_three_dimensions_is_airys_in_its_plane() {
+    let optics = Optics { wavelength: 0.52, numerical_aperture: 0.8, refractive_index: 1.0 };
+    let voxel = [0.25, 0.06, 0.06];
+    let psf = Psf::born_wolf(&optics, voxel, [21, 41, 41]).unwrap();
+    assert!((psf.values().iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    let airy = Psf::airy(&optics, [0.06, 0.06], [41, 41]).unwrap();
+    let plane = &psf.values()[10 * 41 * 41..11 * 41 * 41];
+    let (scale, peak) = (plane.iter().sum::<f64>(), airy.values().iter().copied().fold(0.0, f64::max));
+    for (a, b) in plane.iter().zip(airy.values()) {
+        assert!((a / scale - b).abs() < 2e-3 * peak, "{} {b}", a / scale);
+    }
+    // On the axis the intensity is sinc^2 of z NA^2 / (2 n wavelength); half at 0.88589 wavelength n / NA^2 x 2 / 2.
+    let axis: Vec<f64> = (0..21).map(|z| psf.values()[(z * 41 + 20) * 41 + 20]).collect();
+    for (z, v) in axis.iter().enumerate() {
+        let u = std::f64::consts::PI * (z as f64 - 10.0) * 0.25 * 0.64 / (2.0 * 0.52);
+        let expected = if u == 0.0 { 1.0 } else { (u.sin() / u).powi(2) };
+        assert!((v / axis[10] - expected).abs() < 0.02, "{z}: {} {expected}", v / axis[10]);
+    }
+    // Light is the same in every plane, but for what leaves the window.
+    let of_plane = |z: usize| psf.values()[z * 41 * 41..(z + 1) * 41 * 41].iter().sum::<f64>();
+    close(of_plane(9), of_plane(10), 0.02);
+}
+
+#[test]
+fn rescaling_keeps_widths_in_nanometres() {
+    for (from, to, sigma) in [
+        (781.25, 97.65, 1.6),
+        (100.0, 65.0, 2.0),
+        (65.0, 100.0, 3.5),
+        (50.0, 150.0, 7.0),
+        (80.0, 80.0, 2.0),
+        (65.0, 260.0, 4.5),
+        (100.0, 130.0, 1.3),
+    ] {
+        let psf = Psf::gaussian(&[sigma, sigma]).unwrap();
+        let other = psf.rescaled(&[from; 2], &[to; 2]).unwrap();
+        check_sum_and_centre(&other);
+        for (a, b) in psf.fwhm().iter().zip(other.fwhm()) {
+            close(b * to, a * from, 0.02);
+        }
+        for (a, b) in psf.spread().iter().zip(other.spread()) {
+            close(b * to, a * from, 0.02);
+        }
+    }
+    let volume = Psf::gaussian(&[1.5, 2.0, 2.0])
+        .unwrap()
+        .rescaled(&[300.0, 100.0, 100.0], &[200.0, 60.0, 130.0])
+        .unwrap();
+    let spread = volume.spread();
+    close(spread[0] * 200.0, 1.5 * 300.0, 0.03);
+    close(spread[1] * 60.0, 200.0, 0.03);
+    close(spread[2] * 130.0, 200.0, 0.03);
+}
+
+#[test]
+fn shifting_and_broadening_do_what_they_say() {
+    let psf = Psf::gaussian_within(&[1.5, 1.5], &[21, 21]).unwrap();
+    let moved = psf.shifted(&[0.4, -1.3]).unwrap();
+    let centre = moved.centroid();
+    assert!((centre[0] - 0.4).abs() < 1e-3 && (centre[1] + 1.3).abs() < 1e-3, "{centre:?}");
+    check_sum_and_centre(&moved.centred().unwrap());
+    let broad = psf.broadened(&[2.0, 0.0]).unwrap();
+    check_sum_and_centre(&broad);
+    let (a, b) = (psf.spread(), broad.spread());
+    close(b[0] * b[0], a[0] * a[0] + 4.0, 1e-3);
+    close(b[1], a[1], 1e-9);
+    let crop = psf.cropped([5, 30]).unwrap();
+    assert_eq!((crop.shape()[0], crop.shape()[1]), (5, 21));
+    check_sum_and_centre(&crop);
+}
+
+/// Beads off the pixel grid, of different heights, on a background, with noise; two of them too close.
+#[test]
+fn beads_average_to_their_psf() {
+    let (height, width, sigma) = (120, 150, 1.7);
+    let beads = [
+        (20.3, 25.8, 900.0),
+        (22.7, 80.1, 500.0),
+        (60.5, 40.5, 1200.0),
+        (90.2, 110.9, 700.0),
+        (95.0, 30.0, 800.0),
+        (95.0, 38.0, 800.0),
+    ];
+    let key = Key { seed: 3, step: 0, stream: 0 };
+    let mut image = vec![0.0; height * width];
+    for (i, v) in image.iter_mut().enumerate() {
+        let (y, x) = ((i / width) as f64, (i % width) as f64);
+        let light = |&(by, bx, a): &(f64, f64, f64)| {
+            a * (-((y - by).powi(2) + (x - bx).powi(2)) / (2.0 * sigma * sigma)).exp()
+        };
+        *v = 100.0 + beads.iter().map(light).sum::<f64>() + 2.0 * f64::from(key.normal(i as u64));
+    }
+    let tensor = Tensor::new([height, width], Data::F64(image)).unwrap();
+    let search = Search { radius: vec![8, 8], least: 0.2, background: Background::Median };
+    let (psf, count) = average(&tensor, &search).unwrap();
+    assert_eq!(count, 4);
+    check_sum_and_centre(&psf);
+    psf.fwhm().iter().for_each(|w| close(*w, 2.354_82 * sigma, 0.03));
+    let none = average(&tensor, &Search { radius: vec![70, 70], ..search.clone() }).unwrap_err();
+    assert_eq!(none.to_string(), "0 beads that stand alone, and at least 1 are needed");
+    assert!(average(&tensor, &Search { least: 0.0, ..search.clone() }).is_err());
+    assert!(average(&tensor, &Search { radius: vec![8], ..search }).is_err());
+}
+
+#[test]
+fn impossible_psfs_are_refused_by_name() {
+    let bytes = Tensor::new([2, 2], Data::U8(vec![1, 2, 3, 4])).unwrap();
+    let e = Psf::measured(&bytes, Background::None).unwrap_err();
+    assert!(matches!(e, PhysicsError::EightBitPsf { .. }) && e.to_string().contains("8 bits"), "{e}");
+    let search = Search { radius: vec![1, 1], least: 0.5, background: Background::None };
+    assert!(matches!(average(&bytes, &search).unwrap_err(), PhysicsError::EightBitPsf { .. }));
+    let negative = Tensor::f32([2, 2], vec![1.0, -0.5, 3.0, 4.0]);
+    let e = Psf::measured(&negative, Background::None).unwrap_err();
+    assert!(e.to_string().starts_with("the PSF is -0.5 at pixel 1"), "{e}");
+    assert_eq!(Psf::measured(&negative, Background::Value(1.0)).unwrap().values(), [0.0, 0.0, 0.4, 0.6]);
+    assert!(matches!(
+        Psf::measured(&Tensor::zeros([3, 3]), Background::None).unwrap_err(),
+        PhysicsError::DarkPsf { .. }
+    ));
+    assert!(Psf::measured(&Tensor::full([3, 3], f32::NAN), Background::Value(0.0)).is_err());
+    assert!(Psf::measured(&Tensor::zeros([3]), Background::None).is_err());
+    assert!(
+        Psf::gaussian(&[1.0]).is_err()
+            && Psf::gaussian(&[1.0, -1.0]).is_err()
+            && Psf::gaussian(&[1.0, f64::NAN]).is_err()
+    );
+    // Slips in a unit: nanometres for pixels, or the other way round.
+    assert!(Psf::gaussian(&[1e5, 1e5]).unwrap_err().to_string().contains("pixels"));
+    assert!(Psf::gaussian(&[1.0, f64::MAX]).is_err());
+    assert!(Psf::gaussian(&[2.0, 2.0]).unwrap().rescaled(&[1e6, 1e6], &[1.0, 1.0]).is_err());
+    let far = Optics { wavelength: 0.5, numerical_aperture: 0.9, refractive_index: 1.0 };
+    assert!(Psf::born_wolf(&far, [1.0, 1e9, 1e9], [3, 9, 9]).unwrap_err().to_string().contains("voxel size"));
+    assert!(Psf::airy(&far, [0.1, 0.1], [usize::MAX, 2]).is_err());
+    let optics = Optics { wavelength: 500.0, numerical_aperture: 1.4, refractive_index: 1.0 };
+    assert!(Psf::airy(&optics, [50.0, 50.0], [9, 9]).unwrap_err().to_string().contains("refractive index"));
+    let psf = Psf::gaussian(&[1.0, 1.0]).unwrap();
+    assert!(psf.rescaled(&[1.0, 0.0], &[1.0, 1.0]).is_err() && psf.rescaled(&[1.0], &[1.0]).is_err());
+    assert!(
+        psf.cropped([0, 3]).is_err() && psf.cropped([3]).is_err() && psf.shifted(&[f64::NAN, 0.0]).is_err()
+    );
+}
