@@ -11,9 +11,9 @@ const STEP: f64 = 0.5;
 const MEMORY: f64 = 0.985;
 const KICK: f64 = 6e-4;
 const WOBBLE: f64 = 0.004;
-/// Steps of a chain: from 20 to 68 pixels, less what leaves the picture.
+/// Steps of a chain: from 20 to 58 pixels, less what leaves the picture.
 const SHORTEST: usize = 80;
-const LONGEST: usize = 270;
+const LONGEST: usize = 230;
 
 pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
     let mut fine = Canvas::new(size.map(|n| if n > 1 { 2 * n } else { 1 }));

@@ -21,7 +21,7 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
         let radii = [0; 3].map(|_| dice.between(7.0, 15.0));
         let turn = dice.rotation(volume);
         let (three, five) = (dice.angle(), dice.angle());
-        let brightness = dice.between(0.2, 0.65);
+        let brightness = dice.between(0.2, 0.56);
         let largest = radii.into_iter().fold(0.0, f64::max);
         let mut painted = Vec::new();
         canvas.near(centre, 1.6 * largest, |i, p| {

@@ -30,7 +30,8 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
     let of =
         |radii: [f64; 3]| Ellipse { centre, radii: [0, 1, 2].map(|a| radii[a] * half[a]), turn: upright };
     let (outer, inner) = (of(skull), of(skull.map(|r| r - thickness)));
-    let tissue = dice.between(0.2, 0.4);
+    let bone = dice.between(0.6, 0.9);
+    let tissue = dice.between(0.25, 0.4);
     let organs: Vec<(Ellipse, f64)> = (0..dice.count(6, 14))
         .map(|_| {
             // Uniform within the part of the inside that keeps most organs clear of the bone.
@@ -39,9 +40,9 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
             let offset = [if volume { lift } else { 0.0 }, r * libm::sin(angle), r * libm::cos(angle)];
             let centre = [0, 1, 2].map(|a| centre[a] + offset[a] * skull[a] * half[a]);
             let scale = half[1].min(half[2]);
-            let radii = [0; 3].map(|_| dice.between(0.05, 0.28) * scale);
+            let radii = [0; 3].map(|_| dice.between(0.1, 0.35) * scale);
             let turn = dice.rotation(volume);
-            (Ellipse { centre, radii, turn }, dice.between(-0.25, 0.45))
+            (Ellipse { centre, radii, turn }, dice.between(-0.15, 0.25))
         })
         .collect();
     let mut i = 0;
@@ -53,7 +54,7 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
                     let added: f64 = organs.iter().filter(|(e, _)| e.contains(p)).map(|(_, v)| v).sum();
                     canvas.values[i] = (tissue + added).clamp(0.0, 1.0);
                 } else if outer.contains(p) {
-                    canvas.values[i] = 1.0;
+                    canvas.values[i] = bone;
                 }
                 i += 1;
             }

@@ -38,6 +38,6 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
         });
         light.into_iter().for_each(|(i, v)| canvas.values[i] += v);
     }
-    canvas.normalise(0.9995);
+    canvas.normalise(0.9997);
     canvas
 }

@@ -21,7 +21,7 @@ pub struct TotalVariation {
 }
 
 impl TotalVariation {
-    pub const USUAL: TotalVariation = TotalVariation { strength: 1.2, tolerance: 2e-4, most_steps: 200 };
+    pub const USUAL: TotalVariation = TotalVariation { strength: 0.9, tolerance: 2e-4, most_steps: 200 };
 
     pub(super) fn run(&self, frame: Frame<'_>, noise: f32) -> Result<Vec<f32>, RestoreError> {
         require_positive("the strength of total variation", self.strength.into())?;

@@ -40,9 +40,9 @@ pub struct Stage {
 
 impl Bm3d {
     pub const USUAL: Bm3d = Bm3d {
-        first: Stage { blocks: 16, step: 3, search_radius: 19, likeness: 30.0 },
-        second: Stage { blocks: 32, step: 3, search_radius: 19, likeness: 6.0 },
-        threshold: 2.7,
+        first: Stage { blocks: 16, step: 3, search_radius: 19, likeness: 5.0 },
+        second: Stage { blocks: 32, step: 3, search_radius: 19, likeness: 1.0 },
+        threshold: 2.8,
     };
 
     pub(super) fn run(&self, frame: Frame<'_>, noise: f32) -> Result<Vec<f32>, RestoreError> {
