@@ -42,17 +42,31 @@ pub(crate) struct Convolution {
 impl Convolution {
     /// The PSF has as many axes as the image, or the image is a single plane and the PSF has two.
     pub fn new(size: [usize; 3], psf: &Psf, edges: Edges) -> Convolution {
-        let kernel = match *psf.shape() {
-            [y, x] => [1, y, x],
-            [z, y, x] => [z, y, x],
-            _ => unreachable!("a PSF has two or three axes"),
-        };
+        let kernel = sizes(psf);
         let reach = kernel.map(|k| k / 2);
         let (grid, before) = match edges {
             Edges::Periodic => (size, [0; 3]),
             Edges::Zero => ([0, 1, 2].map(|a| fast_size(size[a] + kernel[a] - 1)), [0; 3]),
             Edges::Reflect => ([0, 1, 2].map(|a| fast_size(size[a] + 2 * reach[a])), reach),
         };
+        Convolution::on_grid(size, grid, before, psf, edges)
+    }
+
+    /// For dividing by the PSF: the image and its mirror image together are periodic, without a seam.
+    pub fn seamless(size: [usize; 3], psf: &Psf) -> Convolution {
+        let grid = size.map(|n| if n > 1 { 2 * n } else { 1 });
+        Convolution::on_grid(size, grid, [0; 3], psf, Edges::Reflect)
+    }
+
+    fn on_grid(
+        size: [usize; 3],
+        grid: [usize; 3],
+        before: [usize; 3],
+        psf: &Psf,
+        edges: Edges,
+    ) -> Convolution {
+        let kernel = sizes(psf);
+        let reach = kernel.map(|k| k / 2);
         let mut real = RealFftPlanner::new();
         let mut complex = FftPlanner::new();
         let mut it = Convolution {
@@ -95,8 +109,7 @@ impl Convolution {
         self.fold(&self.backward(field))
     }
 
-    /// Divides by the PSF as far as noise allows: the spectrum `conj(H) / (|H|^2 + balance)`, for periodic edges and
-    /// mirrored images.
+    /// Divides by the PSF as far as noise allows: the spectrum `conj(H) / (|H|^2 + balance)`.
     pub fn wiener(&self, y: &[f32], balance: f32) -> Vec<f32> {
         let n = self.grid.iter().product::<usize>() as f32;
         let mut field = self.forward(&self.spread(y));
@@ -216,6 +229,14 @@ impl Convolution {
                 *v = columns[i % ny * nz + i / ny];
             }
         }
+    }
+}
+
+fn sizes(psf: &Psf) -> [usize; 3] {
+    match *psf.shape() {
+        [y, x] => [1, y, x],
+        [z, y, x] => [z, y, x],
+        _ => unreachable!("a PSF has two or three axes"),
     }
 }
 

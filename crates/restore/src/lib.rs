@@ -8,5 +8,6 @@ pub mod classical;
 mod convolve;
 mod error;
 mod frame;
+mod widest;
 
 pub use error::RestoreError;

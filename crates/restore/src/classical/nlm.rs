@@ -8,6 +8,7 @@
 use crate::RestoreError;
 use crate::error::{require, require_positive};
 use crate::frame::Frame;
+use crate::widest::widest;
 use rayon::prelude::*;
 
 /// See the module.
@@ -25,7 +26,7 @@ pub struct NonLocalMeans {
 const STRIP: usize = 16;
 
 impl NonLocalMeans {
-    pub const USUAL: NonLocalMeans = NonLocalMeans { patch_radius: 2, search_radius: 6, strength: 0.85 };
+    pub const USUAL: NonLocalMeans = NonLocalMeans { patch_radius: 2, search_radius: 6, strength: 0.95 };
 
     pub(super) fn run(&self, frame: Frame<'_>, noise: f32) -> Result<Vec<f32>, RestoreError> {
         let (p, s) = (self.patch_radius, self.search_radius);
@@ -43,7 +44,7 @@ impl NonLocalMeans {
         let strip = Strip { padded: &padded, wide, size: frame.size, patch: p, search: s };
         let h = self.strength * noise;
         tasks.par_iter_mut().enumerate().for_each(|(task, out)| {
-            strip.run(task / strips, task % strips * STRIP, out, noise * noise, h * h);
+            widest(|| strip.run(task / strips, task % strips * STRIP, out, noise * noise, h * h));
         });
         Ok(out)
     }
@@ -58,6 +59,7 @@ struct Strip<'a> {
 }
 
 impl Strip<'_> {
+    #[inline(always)]
     /// Denoises the rows from `y` of plane `z` that `out` holds.
     fn run(&self, z: usize, y: usize, out: &mut [f32], variance: f32, h2: f32) {
         let width = self.size[2];

@@ -1,7 +1,7 @@
 //! Wiener's filter, twice: with local statistics for noise alone, and in Fourier space for a blur.
 
 use crate::RestoreError;
-use crate::convolve::{Convolution, Edges};
+use crate::convolve::Convolution;
 use crate::error::{require, require_positive};
 use crate::frame::Frame;
 use clearshot_physics::Psf;
@@ -69,5 +69,5 @@ pub fn deconvolve(image: &[f32], shape: &[usize], psf: &Psf, balance: f32) -> Re
     let frame = Frame::new(image, shape)?;
     require_positive("the balance of the Wiener filter", balance.into())?;
     super::richardson_lucy::same_axes(psf, shape)?;
-    Ok(Convolution::new(frame.size, psf, Edges::Reflect).wiener(frame.values, balance))
+    Ok(Convolution::seamless(frame.size, psf).wiener(frame.values, balance))
 }

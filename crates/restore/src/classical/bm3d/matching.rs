@@ -61,6 +61,7 @@ impl<'a> Matcher<'a> {
     }
 
     /// Finds the stacks of the reference blocks at row `y` and the given columns, which ascend.
+    #[inline(always)]
     pub fn row(&mut self, y: usize, columns: &[usize]) {
         let [height, width] = self.size;
         // A distance and a displacement as one number, so that sorting needs no second look. Displacement 0 is the
@@ -83,7 +84,7 @@ impl<'a> Matcher<'a> {
                 }
                 // Columns from which the displaced block is inside.
                 let low = self.reach.saturating_sub(dx);
-                let high = (width + self.reach - dx).min(width);
+                let high = (width + self.reach).saturating_sub(dx).min(width);
                 if low + SIDE > high {
                     continue;
                 }

@@ -12,6 +12,7 @@ mod transform;
 use crate::RestoreError;
 use crate::error::{require, require_positive};
 use crate::frame::{Frame, mirror};
+use crate::widest::widest;
 use matching::{Found, Matcher};
 use rayon::prelude::*;
 use transform::{Block, SIDE, Transform, haar, haar_back};
@@ -125,7 +126,8 @@ impl Pass<'_> {
             at
         };
         let (rows, columns) = (places(height), places(width));
-        let strips: Vec<Sums> = rows.par_chunks(STRIP).map(|rows| self.strip(rows, &columns)).collect();
+        let strips: Vec<Sums> =
+            rows.par_chunks(STRIP).map(|rows| widest(|| self.strip(rows, &columns))).collect();
         let mut values = vec![0f32; height * width];
         let mut weights = vec![0f32; height * width];
         for strip in &strips {
@@ -137,6 +139,7 @@ impl Pass<'_> {
     }
 
     /// Filters the stacks of the reference blocks at some rows.
+    #[inline(always)]
     fn strip(&self, rows: &[usize], columns: &[usize]) -> Sums {
         let [height, width] = self.size;
         let reach = self.stage.search_radius;
@@ -156,6 +159,7 @@ impl Pass<'_> {
     }
 
     /// Filters one stack and adds it to the sums.
+    #[inline(always)]
     fn stack(&self, found: Found<'_>, at: [usize; 2], stacks: &mut Stacks, sums: &mut Sums) {
         let width = self.size[1];
         let n = 1 << found.len().ilog2();
@@ -170,6 +174,8 @@ impl Pass<'_> {
             *block = transform.forward(&cut(self.noisy, width, y, x));
         }
         haar(noisy);
+        // The mean of the stack is neither cut nor shrunk, so that adding a constant to the image adds it to the result.
+        let mean = noisy[0][0];
         let weight = match self.filter.threshold {
             Some(limit) => {
                 let kept = keep_above(noisy, limit);
@@ -186,6 +192,7 @@ impl Pass<'_> {
                 1.0 / squares.max(1e-6)
             }
         };
+        noisy[0][0] = mean;
         haar_back(noisy);
         for (k, block) in noisy.iter().enumerate() {
             let [y, x] = place(k);

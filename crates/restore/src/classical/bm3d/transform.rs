@@ -18,10 +18,12 @@ pub(super) struct Transform {
 }
 
 impl Transform {
+    #[inline(always)]
     pub fn forward(&self, block: &Block) -> Block {
         product(&self.forward, &turned(&product(&self.forward, block)))
     }
 
+    #[inline(always)]
     pub fn backward(&self, block: &Block) -> Block {
         product(&self.backward, &turned(&product(&self.backward, block)))
     }
