@@ -37,7 +37,7 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
             painted.push((i, inside));
         });
         for (i, inside) in painted {
-            let texture = (1.0 + 0.15 * fine[i] + 0.25 * coarse[i]).max(0.0);
+            let texture = (1.0 + 0.12 * fine[i] + 0.25 * coarse[i]).max(0.0);
             let value = (brightness * inside * texture).min(1.0);
             canvas.values[i] = canvas.values[i].max(value);
         }
