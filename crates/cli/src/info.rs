@@ -1,0 +1,176 @@
+//! `clearshot info`: what image files are, and what they carry.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use clearshot_image::dataset::list::files;
+use clearshot_image::{Image, Statistics};
+use std::io::Write;
+use std::path::Path;
+
+#[derive(Args)]
+pub struct Info {
+    /// Files, folders or glob patterns.
+    #[arg(required = true)]
+    files: Vec<String>,
+    /// Which image of a file that has several, by name or number.
+    #[arg(long)]
+    item: Option<String>,
+    /// Do not read the pixels: no statistics.
+    #[arg(long)]
+    quick: bool,
+    /// One JSON line a file.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Info {
+    pub fn run(self) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        let (mut failed, mut total) = (0, 0);
+        for source in &self.files {
+            let paths = match files(source) {
+                Ok(paths) => paths,
+                Err(e) => {
+                    eprintln!("clearshot: {e}");
+                    (failed, total) = (failed + 1, total + 1);
+                    continue;
+                }
+            };
+            for path in paths {
+                total += 1;
+                if let Err(e) = self.one(&path, &mut out) {
+                    if e.downcast_ref::<std::io::Error>().is_some() {
+                        return Err(e);
+                    }
+                    failed += 1;
+                    eprintln!("clearshot: {e:#}");
+                }
+            }
+        }
+        if failed > 0 {
+            bail!("{failed} of {total} files could not be read");
+        }
+        Ok(())
+    }
+
+    fn one(&self, path: &Path, out: &mut impl Write) -> Result<()> {
+        let image = match &self.item {
+            Some(item) => Image::open_item(path, item)?,
+            None => Image::open(path)?,
+        };
+        let statistics = if self.quick { None } else { Some(Statistics::of(&image)?) };
+        if self.json {
+            writeln!(out, "{}", as_json(&image, statistics))?;
+        } else {
+            print(&image, statistics, out)?;
+        }
+        Ok(())
+    }
+}
+
+fn as_json(image: &Image, statistics: Option<Statistics>) -> serde_json::Value {
+    let d = &image.description;
+    let dims: Vec<_> = d
+        .dims
+        .iter()
+        .map(|dim| {
+            serde_json::json!({
+                "axis": dim.axis.letter().to_string(),
+                "length": dim.len,
+                "step": dim.step,
+                "unit": dim.unit,
+            })
+        })
+        .collect();
+    let channels: Vec<_> = d
+        .channels
+        .iter()
+        .map(|c| serde_json::json!({"name": c.name, "color": c.color, "emission_nm": c.emission_nm}))
+        .collect();
+    let tags: serde_json::Map<String, serde_json::Value> =
+        d.tags.iter().map(|(k, v)| (k.clone(), v.clone().into())).collect();
+    serde_json::json!({
+        "file": d.path,
+        "format": d.format,
+        "axes": d.axes(),
+        "shape": d.shape(),
+        "dims": dims,
+        "dtype": d.dtype.name(),
+        "bits": d.bits,
+        "channels": channels,
+        "rescale": d.rescale.map(|r| {
+            serde_json::json!({"slope": r.slope, "intercept": r.intercept, "blank": r.blank})
+        }),
+        "levels": d.levels,
+        "items": d.items,
+        "item": d.item,
+        "tags": tags,
+        "warnings": d.warnings,
+        "statistics": statistics.map(|s| {
+            serde_json::json!({
+                "count": s.count,
+                "not_finite": s.not_finite,
+                "min": (s.count > 0).then_some(s.least),
+                "max": (s.count > 0).then_some(s.greatest),
+                "mean": (s.count > 0).then_some(s.mean),
+                "std": (s.count > 0).then_some(s.deviation),
+            })
+        }),
+        "provenance": d.provenance,
+    })
+}
+
+fn print(image: &Image, statistics: Option<Statistics>, out: &mut impl Write) -> std::io::Result<()> {
+    let d = &image.description;
+    let lengths: Vec<String> =
+        d.dims.iter().map(|dim| format!("{} {}", dim.axis.letter(), dim.len)).collect();
+    writeln!(out, "{}: {}, {}", d.path.display(), d.format, lengths.join(" x "))?;
+    let mut line = |key: &str, value: String| writeln!(out, "  {key:<12} {value}");
+    let bits = if d.bits == d.dtype.bits() { String::new() } else { format!(", {} bits in use", d.bits) };
+    line("type", format!("{}{bits}", d.dtype))?;
+    let steps: Vec<String> = d
+        .dims
+        .iter()
+        .filter_map(|dim| {
+            let unit = dim.unit.as_deref().unwrap_or("(no unit)");
+            dim.step.map(|step| format!("{} {step} {unit}", dim.axis.letter()))
+        })
+        .collect();
+    line("step", if steps.is_empty() { "not given".to_string() } else { steps.join(", ") })?;
+    let names: Vec<&str> = d.channels.iter().filter_map(|c| c.name.as_deref()).collect();
+    if !names.is_empty() {
+        line("channels", names.join(", "))?;
+    }
+    if let Some(r) = d.rescale {
+        let blank = r.blank.map_or(String::new(), |b| format!(", {b} means no value"));
+        line("meant", format!("{} x stored + {}{blank}", r.slope, r.intercept))?;
+    }
+    if d.levels.len() > 1 {
+        line("levels", d.levels.iter().map(|l| format!("{l:?}")).collect::<Vec<_>>().join(" "))?;
+    }
+    if d.items.len() > 1 {
+        let names: Vec<String> = d.items.iter().enumerate().map(|(n, i)| format!("{n} {i:?}")).collect();
+        line("images", format!("{}; this is {}", names.join(", "), d.item))?;
+    }
+    if let Some(s) = statistics {
+        let odd = if s.not_finite > 0 { format!(", {} not finite", s.not_finite) } else { String::new() };
+        let values = match s.count {
+            0 => "no finite value".to_string(),
+            _ => format!(
+                "min {:.6}, max {:.6}, mean {:.6}, std {:.6}",
+                s.least, s.greatest, s.mean, s.deviation
+            ),
+        };
+        line("values", format!("{values}{odd}"))?;
+    }
+    for (key, value) in &d.tags {
+        line(key, value.clone())?;
+    }
+    for warning in &d.warnings {
+        line("warning", warning.clone())?;
+    }
+    if let Some(p) = &d.provenance {
+        line("provenance", p.to_string())?;
+    }
+    Ok(())
+}

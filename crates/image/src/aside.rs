@@ -1,0 +1,185 @@
+//! Files that come into being whole or not at all: written beside their place under another name, made
+//! durable, and renamed when complete. A program killed in between leaves the old file, or none.
+
+use crate::bytes::write_all_at;
+use crate::error::{Error, Result};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+pub(crate) struct AsideFile {
+    path: PathBuf,
+    temp: tempfile::NamedTempFile,
+    replace: bool,
+    end: u64,
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    }
+}
+
+fn refuse_existing(path: &Path, replace: bool) -> Result<()> {
+    match path.symlink_metadata() {
+        Ok(_) if !replace => Err(Error::Exists { path: path.to_path_buf() }),
+        _ => Ok(()),
+    }
+}
+
+fn prefix_of(path: &Path) -> String {
+    format!(".{}.", path.file_name().unwrap_or_default().to_string_lossy())
+}
+
+fn builder<'a>(prefix: &'a str) -> tempfile::Builder<'a, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(prefix).suffix(".part");
+    builder
+}
+
+impl AsideFile {
+    pub fn create(path: &Path, replace: bool) -> Result<AsideFile> {
+        refuse_existing(path, replace)?;
+        if replace && path.is_dir() {
+            let what = format!("{}: is a folder, and a file would replace it", path.display());
+            return Err(Error::Request { what });
+        }
+        let prefix = prefix_of(path);
+        let mut builder = builder(&prefix);
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let temp = builder.tempfile_in(folder_of(path)).map_err(|e| Error::io(path, e))?;
+        Ok(AsideFile { path: path.to_path_buf(), temp, replace, end: 0 })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Where the file would be read back before it has its name.
+    pub fn file(&self) -> &File {
+        self.temp.as_file()
+    }
+
+    pub fn append(&mut self, data: &[u8]) -> std::io::Result<u64> {
+        let at = self.end;
+        self.write_at(at, data)?;
+        Ok(at)
+    }
+
+    pub fn write_at(&mut self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        write_all_at(self.temp.as_file(), offset, data)?;
+        self.end = self.end.max(offset + data.len() as u64);
+        Ok(())
+    }
+
+    /// What is appended from now on lies behind `end`.
+    pub fn reserve(&mut self, end: u64) {
+        self.end = self.end.max(end);
+    }
+
+    pub fn commit(self) -> Result<()> {
+        let AsideFile { path, mut temp, replace, .. } = self;
+        temp.flush().and_then(|()| temp.as_file().sync_all()).map_err(|e| Error::io(&path, e))?;
+        if replace {
+            temp.persist(&path).map_err(|e| Error::io(&path, e.error))?;
+        } else {
+            temp.persist_noclobber(&path).map_err(|e| match e.error.kind() {
+                std::io::ErrorKind::AlreadyExists => Error::Exists { path: path.clone() },
+                _ => Error::io(&path, e.error),
+            })?;
+        }
+        sync_folder(folder_of(&path));
+        Ok(())
+    }
+}
+
+/// Makes a rename durable where the system lets folders be synchronised.
+fn sync_folder(folder: &Path) {
+    if let Ok(folder) = File::open(folder) {
+        // Not every file system can; the rename itself has happened.
+        let _ = folder.sync_all();
+    }
+}
+
+pub(crate) struct AsideFolder {
+    path: PathBuf,
+    temp: tempfile::TempDir,
+    replace: bool,
+}
+
+impl AsideFolder {
+    pub fn create(path: &Path, replace: bool) -> Result<AsideFolder> {
+        refuse_existing(path, replace)?;
+        let prefix = prefix_of(path);
+        let mut builder = builder(&prefix);
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+        let temp = builder.tempdir_in(folder_of(path)).map_err(|e| Error::io(path, e))?;
+        Ok(AsideFolder { path: path.to_path_buf(), temp, replace })
+    }
+
+    pub fn root(&self) -> &Path {
+        self.temp.path()
+    }
+
+    /// Renames the folder into place. An old folder cannot be replaced in one step: it is moved aside
+    /// first, so a kill between the two renames leaves none under the name.
+    pub fn commit(self) -> Result<()> {
+        let AsideFolder { path, temp, replace } = self;
+        let fail = |e| Error::io(&path, e);
+        sync_tree(temp.path()).map_err(fail)?;
+        let old = match path.symlink_metadata() {
+            Ok(_) if !replace => return Err(Error::Exists { path }),
+            Ok(_) => {
+                let prefix = prefix_of(&path);
+                let holder = builder(&prefix).tempdir_in(folder_of(&path)).map_err(fail)?;
+                std::fs::rename(&path, holder.path().join("old")).map_err(fail)?;
+                Some(holder)
+            }
+            Err(_) => None,
+        };
+        let written = temp.keep();
+        if let Err(e) = std::fs::rename(&written, &path) {
+            // The old one goes back; the new one is not left behind.
+            if let Some(holder) = &old {
+                std::fs::rename(holder.path().join("old"), &path).map_err(fail)?;
+            }
+            std::fs::remove_dir_all(&written).map_err(fail)?;
+            return Err(Error::io(&path, e));
+        }
+        sync_folder(folder_of(&path));
+        Ok(())
+    }
+}
+
+/// Makes everything below a folder durable. There may be thousands of files, so the whole file system is asked
+/// at once where the system can.
+#[cfg(target_os = "linux")]
+fn sync_tree(folder: &Path) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let folder = File::open(folder)?;
+    // SAFETY: the descriptor is open for as long as the call lasts.
+    match unsafe { libc::syncfs(folder.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sync_tree(folder: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_tree(&entry.path())?;
+        } else {
+            File::open(entry.path())?.sync_all()?;
+        }
+    }
+    Ok(())
+}

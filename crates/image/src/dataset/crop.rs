@@ -1,0 +1,287 @@
+//! Crops of a data set. Which file, where in it, and how it is turned follow from the seed and the crop's number
+//! alone; files that cannot be used are listed with the reason and left out.
+
+use super::augment::{Symmetry, intensity};
+use super::list::Entry;
+use super::normalise::Normaliser;
+use crate::error::{Result, request};
+use crate::image::{Axis, Image};
+use clearshot_tensor::noise::Key;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// How files are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// Every file as often as every other.
+    Files,
+    /// Every domain as often as every other, and within it every file.
+    Domains,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct CropSpec {
+    /// Lengths along Y X, or along Z Y X.
+    pub size: Vec<usize>,
+    pub seed: u64,
+    pub balance: Balance,
+    /// Turns and flips.
+    pub augment: bool,
+    /// Intensity is multiplied by up to this much more or less than one, input and target alike.
+    pub scale: f32,
+    /// A crop whose input has a lower mean (after normalisation) is drawn again, at most sixteen times.
+    pub least_mean: Option<f32>,
+    pub normaliser: Option<Normaliser>,
+}
+
+impl CropSpec {
+    pub fn plain(size: &[usize], seed: u64) -> CropSpec {
+        CropSpec {
+            size: size.to_vec(),
+            seed,
+            balance: Balance::Files,
+            augment: false,
+            scale: 0.0,
+            least_mean: None,
+            normaliser: None,
+        }
+    }
+}
+
+/// One crop: values of shape `[Z,] Y, X, C`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Crop {
+    pub number: u64,
+    pub entry: usize,
+    /// Where the crop begins along each axis of the file.
+    pub origin: Vec<usize>,
+    pub symmetry: Symmetry,
+    pub shape: Vec<usize>,
+    pub input: Vec<f32>,
+    pub target: Option<Vec<f32>>,
+}
+
+pub struct Dataset {
+    pub entries: Vec<Entry>,
+    /// Files that were left out, and why.
+    pub skipped: Vec<(PathBuf, String)>,
+    spec: CropSpec,
+    domains: Vec<Vec<usize>>,
+    open: Mutex<VecDeque<(PathBuf, Arc<Image>)>>,
+}
+
+/// How many files are held open.
+const OPEN: usize = 32;
+
+impl Dataset {
+    /// Looks at every file once. A file that cannot be opened, is too small for a crop, or does not fit its
+    /// target is left out.
+    ///
+    /// # Errors
+    /// When nothing is left, or the crop is neither two- nor three-dimensional.
+    pub fn new(entries: Vec<Entry>, spec: CropSpec) -> Result<Dataset> {
+        if !(2..=3).contains(&spec.size.len()) || spec.size.contains(&0) {
+            return request(format!("crops of {:?}; they have a length along Y X or Z Y X", spec.size));
+        }
+        let mut kept = Vec::new();
+        let mut skipped = Vec::new();
+        let mut channels = None;
+        for entry in entries {
+            match check(&entry, &spec) {
+                Ok(found) if channels.is_none_or(|c| c == found) => {
+                    channels = Some(found);
+                    kept.push(entry);
+                }
+                Ok(found) => {
+                    let what = format!("has {found:?} channels, and others have {channels:?}");
+                    skipped.push((entry.input, what));
+                }
+                Err(e) => skipped.push((entry.input, e.to_string())),
+            }
+        }
+        if kept.is_empty() {
+            let reasons: Vec<String> =
+                skipped.iter().map(|(p, why)| format!("{}: {why}", p.display())).collect();
+            return request(format!("no file can be used: {}", reasons.join("; ")));
+        }
+        let mut domains: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (n, entry) in kept.iter().enumerate() {
+            domains.entry(&entry.domain).or_default().push(n);
+        }
+        let domains = domains.into_values().collect();
+        Ok(Dataset { entries: kept, skipped, spec, domains, open: Mutex::new(VecDeque::new()) })
+    }
+
+    pub fn spec(&self) -> &CropSpec {
+        &self.spec
+    }
+
+    /// Crop number `number`: the same for the same seed, files and specification.
+    pub fn crop(&self, number: u64) -> Result<Crop> {
+        let mut crop = self.attempt(number, 0)?;
+        if let Some(least) = self.spec.least_mean {
+            for attempt in 1..16 {
+                let mean = crop.input.iter().sum::<f32>() / crop.input.len() as f32;
+                if mean >= least {
+                    break;
+                }
+                crop = self.attempt(number, attempt)?;
+            }
+        }
+        Ok(crop)
+    }
+
+    fn attempt(&self, number: u64, attempt: u32) -> Result<Crop> {
+        let spec = &self.spec;
+        // The number takes the place of the step and of the upper half of the stream.
+        let key = Key { seed: spec.seed ^ (number >> 32) << 32, step: number as u32, stream: 0xC0 + attempt };
+        let draw = |slot: u64, below: usize| -> usize {
+            let [a, b, ..] = key.block(slot);
+            ((u128::from(u64::from(a) | u64::from(b) << 32) * below as u128) >> 64) as usize
+        };
+        let entry = match spec.balance {
+            Balance::Files => draw(0, self.entries.len()),
+            Balance::Domains => {
+                let domain = &self.domains[draw(0, self.domains.len())];
+                domain[draw(1, domain.len())]
+            }
+        };
+        let image = self.image(&self.entries[entry].input)?;
+        let d = &image.description;
+        let lengths = crop_lengths(&image, &spec.size);
+        let origin: Vec<usize> = (0..d.dims.len())
+            .map(|a| draw(16 + a as u64, d.dims[a].len - lengths[a].min(d.dims[a].len) + 1))
+            .collect();
+        let square = spec.size[spec.size.len() - 1] == spec.size[spec.size.len() - 2];
+        let symmetry = match spec.augment {
+            true => Symmetry::from_number(draw(2, 8) as u32, square),
+            false => Symmetry::NONE,
+        };
+        let finish = |image: &Image| -> Result<(Vec<f32>, usize)> {
+            let (values, channels) = self.read(image, &origin)?;
+            let [.., y, x] = spec.size[..] else { return request("a crop without Y and X") };
+            let outer = values.len() / (y * x * channels);
+            let mut values = symmetry.apply(&values, outer, y, x, channels);
+            if spec.scale > 0.0 {
+                let key = Key { stream: 0x1C0 + attempt, ..key };
+                intensity(&mut values, key, spec.scale, 0.0);
+            }
+            Ok((values, channels))
+        };
+        let (input, channels) = finish(&image)?;
+        let target = match &self.entries[entry].target {
+            Some(path) => Some(finish(&*self.image(path)?)?.0),
+            None => None,
+        };
+        let shape = [&spec.size[..], &[channels]].concat();
+        Ok(Crop { number, entry, origin, symmetry, shape, input, target })
+    }
+
+    /// A crop's values with the channels last, normalised.
+    fn read(&self, image: &Image, origin: &[usize]) -> Result<(Vec<f32>, usize)> {
+        let dims = &image.description.dims;
+        let lengths = crop_lengths(image, &self.spec.size);
+        let region: Vec<_> = origin.iter().zip(&lengths).map(|(&o, &n)| o..o + n).collect();
+        let values = image.read_f64(&region)?;
+        let rank = |axis: Axis| match axis {
+            Axis::T | Axis::Other(_) => 0,
+            Axis::Z => 1,
+            Axis::Y => 2,
+            Axis::X => 3,
+            Axis::C => 4,
+            Axis::S => 5,
+        };
+        let mut order: Vec<usize> = (0..dims.len()).collect();
+        order.sort_by_key(|&a| rank(dims[a].axis));
+        let bytes: Vec<u8> = values
+            .iter()
+            .map(|&v| self.spec.normaliser.map_or(v, |n| n.forward(v)) as f32)
+            .flat_map(f32::to_ne_bytes)
+            .collect();
+        let turned = crate::grid::permute(&bytes, &lengths, &order, 4);
+        let values = turned.as_chunks::<4>().0.iter().map(|b| f32::from_ne_bytes(*b)).collect();
+        Ok((values, channels_of(image)))
+    }
+
+    fn image(&self, path: &Path) -> Result<Arc<Image>> {
+        let lock = || self.open.lock().unwrap_or_else(|p| p.into_inner());
+        if let Some((_, image)) = lock().iter().find(|(p, _)| p == path) {
+            return Ok(Arc::clone(image));
+        }
+        let image = Arc::new(Image::open(path)?);
+        let mut open = lock();
+        open.push_back((path.to_path_buf(), Arc::clone(&image)));
+        if open.len() > OPEN {
+            open.pop_front();
+        }
+        Ok(image)
+    }
+}
+
+fn channels_of(image: &Image) -> usize {
+    let dims = &image.description.dims;
+    dims.iter().filter(|d| matches!(d.axis, Axis::C | Axis::S)).map(|d| d.len).product()
+}
+
+/// How much of each axis of a file a crop takes: its size in space, all channels, one of everything else. An
+/// axis without a meaning counts as Z where a three-dimensional crop finds no other.
+fn crop_lengths(image: &Image, size: &[usize]) -> Vec<usize> {
+    let d = &image.description;
+    let depth = depth_axis(image, size.len());
+    (0..d.dims.len())
+        .map(|a| match d.dims[a].axis {
+            Axis::X => size[size.len() - 1],
+            Axis::Y => size[size.len() - 2],
+            Axis::C | Axis::S => d.dims[a].len,
+            _ if Some(a) == depth => size[0],
+            _ => 1,
+        })
+        .collect()
+}
+
+fn depth_axis(image: &Image, rank: usize) -> Option<usize> {
+    let d = &image.description;
+    if rank < 3 {
+        return None;
+    }
+    d.position(Axis::Z).or_else(|| d.dims.iter().position(|d| matches!(d.axis, Axis::Other(_))))
+}
+
+/// The channels of an entry's input and target, if both can be used.
+fn check(entry: &Entry, spec: &CropSpec) -> Result<(usize, Option<usize>)> {
+    let image = Image::open(&entry.input)?;
+    let d = &image.description;
+    if d.position(Axis::Y).is_none() || d.position(Axis::X).is_none() {
+        return request(format!("axes {}; Y and X are needed", d.axes()));
+    }
+    if spec.size.len() == 3 && depth_axis(&image, 3).is_none() {
+        return request(format!("axes {}; Z is needed for crops of {:?}", d.axes(), spec.size));
+    }
+    let lengths = crop_lengths(&image, &spec.size);
+    if d.dims.iter().zip(&lengths).any(|(dim, &n)| dim.len < n) {
+        return request(format!(
+            "an image of {} {:?} is smaller than a crop of {:?}",
+            d.axes(),
+            d.shape(),
+            spec.size
+        ));
+    }
+    let Some(path) = &entry.target else { return Ok((channels_of(&image), None)) };
+    let target = Image::open(path)?;
+    let t = &target.description;
+    let other = |d: &crate::Description| -> Vec<(Axis, usize)> {
+        d.dims.iter().filter(|d| !matches!(d.axis, Axis::C | Axis::S)).map(|d| (d.axis, d.len)).collect()
+    };
+    if t.dims.len() != d.dims.len() || other(t) != other(d) {
+        return request(format!(
+            "its target {} has {} {:?}, and the input {} {:?}",
+            path.display(),
+            t.axes(),
+            t.shape(),
+            d.axes(),
+            d.shape()
+        ));
+    }
+    Ok((channels_of(&image), Some(channels_of(&target))))
+}

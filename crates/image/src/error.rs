@@ -1,0 +1,96 @@
+//! What reading and writing images refuses, with the file, the format and the reason.
+//!
+//! Parsers work on bytes and do not know where these came from: they return a [`Fault`], and the border
+//! of each format adds the file's name and the format's.
+
+use std::path::{Path, PathBuf};
+
+/// Why an image could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: the disk is full; nothing was written, make room and try again", path.display())]
+    DiskFull { path: PathBuf },
+    #[error("{}: exists already; choose another name, or say that it may be replaced (--force)", path.display())]
+    Exists { path: PathBuf },
+    #[error("{}: no format that is known here ({known})", path.display())]
+    UnknownFormat { path: PathBuf, known: String },
+    #[error("{}: damaged {format} file: {what}", path.display())]
+    Damaged { path: PathBuf, format: &'static str, what: String },
+    #[error("{}: {what} is not supported in {format} files", path.display())]
+    Unsupported { path: PathBuf, format: &'static str, what: String },
+    #[error("{}: {format} file asks for more memory than is sensible: {what}", path.display())]
+    Limit { path: PathBuf, format: &'static str, what: String },
+    #[error("{}: has no image {item}; it has: {}", path.display(), items.join(", "))]
+    NoSuchItem { path: PathBuf, item: String, items: Vec<String> },
+    #[error("region {region:?} of level {level} does not lie in an image of shape {shape:?}")]
+    Region { region: Vec<std::ops::Range<usize>>, level: usize, shape: Vec<usize> },
+    #[error("{got} bytes were given for a region that has {expected}")]
+    Length { expected: usize, got: usize },
+    #[error("{}: finished with {missing} of {total} chunks of level {level} not written", path.display())]
+    Incomplete { path: PathBuf, level: usize, missing: usize, total: usize },
+    #[error("{what}")]
+    Request { what: String },
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What a parser found wrong, before the file's name is added.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    Damaged(String),
+    Unsupported(String),
+    Limit(String),
+    Io(std::io::Error),
+}
+
+pub(crate) type Parsed<T> = std::result::Result<T, Fault>;
+
+impl From<std::io::Error> for Fault {
+    fn from(e: std::io::Error) -> Fault {
+        Fault::Io(e)
+    }
+}
+
+impl Fault {
+    pub fn at(self, path: &Path, format: &'static str) -> Error {
+        let path = path.to_path_buf();
+        match self {
+            Fault::Damaged(what) => Error::Damaged { path, format, what },
+            Fault::Unsupported(what) => Error::Unsupported { path, format, what },
+            Fault::Limit(what) => Error::Limit { path, format, what },
+            Fault::Io(source) => Error::io(&path, source),
+        }
+    }
+}
+
+pub(crate) fn damaged<T>(what: impl Into<String>) -> Parsed<T> {
+    Err(Fault::Damaged(what.into()))
+}
+
+pub(crate) fn unsupported<T>(what: impl Into<String>) -> Parsed<T> {
+    Err(Fault::Unsupported(what.into()))
+}
+
+pub(crate) fn request<T>(what: impl Into<String>) -> Result<T> {
+    Err(Error::Request { what: what.into() })
+}
+
+impl Error {
+    pub(crate) fn io(path: &Path, source: std::io::Error) -> Error {
+        let path = path.to_path_buf();
+        match source.kind() {
+            std::io::ErrorKind::StorageFull => Error::DiskFull { path },
+            _ => Error::Io { path, source },
+        }
+    }
+}
+
+/// Runs a decoder of another crate; a panic inside it becomes a fault of the file.
+pub(crate) fn guarded<T>(what: &str, decode: impl FnOnce() -> Parsed<T>) -> Parsed<T> {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)) {
+        Ok(outcome) => outcome,
+        Err(_) => damaged(format!("the {what} decoder gave up on the data")),
+    }
+}

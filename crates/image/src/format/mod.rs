@@ -1,0 +1,140 @@
+//! The table of formats. A format is one file (or folder) here and one row below: how to recognise it,
+//! how to open it, and how to write it.
+
+pub mod dicom;
+pub mod fits;
+pub(crate) mod jpeg;
+pub(crate) mod jpeg2000;
+pub mod nifti;
+pub mod npy;
+pub mod png;
+pub mod tiff;
+pub mod zarr;
+pub(crate) mod zip;
+
+use crate::bytes::Bytes;
+use crate::error::{Error, Result};
+use crate::image::{Description, Image};
+use crate::writer::{Target, WriteOptions};
+use std::path::Path;
+
+/// What the table knows of a format.
+pub struct Format {
+    pub name: &'static str,
+    /// Endings of file names, without the dot, the longest first.
+    pub extensions: &'static [&'static str],
+    /// Whether the first bytes (none for a folder) and the name look like it.
+    recognise: fn(&Path, &[u8]) -> bool,
+    open: fn(&Path, Option<&str>) -> Result<Image>,
+    create: Create,
+}
+
+type Create = fn(&Path, &Description, &WriteOptions) -> Result<Box<dyn Target>>;
+
+/// Every format, in the order in which files are tried. DICOM is first: what stands before its mark may be a
+/// TIFF header.
+pub const FORMATS: &[Format] = &[
+    Format {
+        name: dicom::NAME,
+        extensions: &["dcm", "dicom"],
+        recognise: dicom::recognise,
+        open: dicom::open,
+        create: dicom::create,
+    },
+    Format {
+        name: tiff::NAME,
+        extensions: &[
+            "ome.tiff", "ome.tif", "ome.tf2", "ome.tf8", "ome.btf", "tiff", "tif", "svs", "btf", "tf8",
+        ],
+        recognise: tiff::recognise,
+        open: tiff::open,
+        create: tiff::create,
+    },
+    Format {
+        name: zarr::NAME,
+        extensions: &["ome.zarr.zip", "zarr.zip", "ome.zarr", "zarr", "ozx"],
+        recognise: zarr::recognise,
+        open: zarr::open,
+        create: zarr::create,
+    },
+    Format {
+        name: npy::NAME,
+        extensions: &["npy", "npz"],
+        recognise: npy::recognise,
+        open: npy::open,
+        create: npy::create,
+    },
+    Format {
+        name: png::NAME,
+        extensions: &["png"],
+        recognise: png::recognise,
+        open: png::open,
+        create: png::create,
+    },
+    Format {
+        name: fits::NAME,
+        extensions: &["fits", "fit", "fts"],
+        recognise: fits::recognise,
+        open: fits::open,
+        create: fits::create,
+    },
+    Format {
+        name: nifti::NAME,
+        extensions: &["nii.gz", "nii", "hdr", "img"],
+        recognise: nifti::recognise,
+        open: nifti::open,
+        create: nifti::create,
+    },
+];
+
+fn known() -> String {
+    FORMATS.iter().map(|f| f.name).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a file's name has an ending that some format uses.
+pub fn has_known_extension(path: &Path) -> bool {
+    by_name(path).is_some()
+}
+
+fn by_name(path: &Path) -> Option<&'static Format> {
+    let name = path.file_name()?.to_string_lossy().to_lowercase();
+    FORMATS.iter().find(|f| f.extensions.iter().any(|e| name.ends_with(&format!(".{e}"))))
+}
+
+pub(crate) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
+    let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
+    let head = if meta.is_dir() {
+        Vec::new()
+    } else {
+        Bytes::open(path)?.head(4096).map_err(|fault| fault.at(path, "image"))?
+    };
+    match FORMATS.iter().find(|f| (f.recognise)(path, &head)) {
+        Some(format) => (format.open)(path, item),
+        None => Err(Error::UnknownFormat { path: path.to_path_buf(), known: known() }),
+    }
+}
+
+pub(crate) fn create(
+    path: &Path,
+    description: &Description,
+    options: &WriteOptions,
+) -> Result<(&'static str, Box<dyn Target>)> {
+    let Some(format) = by_name(path) else {
+        return Err(Error::UnknownFormat { path: path.to_path_buf(), known: known() });
+    };
+    Ok((format.name, (format.create)(path, description, options)?))
+}
+
+/// Which of several images is meant: by number, by name, or the first.
+pub(crate) fn choose(path: &Path, items: &[String], item: Option<&str>) -> Result<usize> {
+    let Some(wanted) = item else { return Ok(0) };
+    items
+        .iter()
+        .position(|name| name == wanted)
+        .or_else(|| wanted.parse().ok().filter(|&n: &usize| n < items.len()))
+        .ok_or_else(|| Error::NoSuchItem {
+            path: path.to_path_buf(),
+            item: wanted.to_string(),
+            items: items.to_vec(),
+        })
+}

@@ -1,0 +1,332 @@
+//! An image in a file: its axes, pixel size, channels, type, and a source of chunks that is read only
+//! where it is asked. What the file carries besides pixels is kept to be given back on writing.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result, request};
+use crate::grid::{Grid, Region, copy_common, extent, volume};
+use rayon::prelude::*;
+use serde_json::Value;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// What an axis means. `S` are the samples of one pixel (red, green, blue); `Other` is an axis that the
+/// file gives no meaning to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Axis {
+    T,
+    C,
+    Z,
+    Y,
+    X,
+    S,
+    Other(u8),
+}
+
+impl Axis {
+    /// One letter: `T C Z Y X S`, and `I J K ...` for axes without a meaning.
+    pub fn letter(self) -> char {
+        match self {
+            Axis::T => 'T',
+            Axis::C => 'C',
+            Axis::Z => 'Z',
+            Axis::Y => 'Y',
+            Axis::X => 'X',
+            Axis::S => 'S',
+            Axis::Other(n) => (b'I' + n.min(9)) as char,
+        }
+    }
+
+    pub fn from_letter(letter: char) -> Option<Axis> {
+        Some(match letter.to_ascii_uppercase() {
+            'T' => Axis::T,
+            'C' => Axis::C,
+            'Z' => Axis::Z,
+            'Y' => Axis::Y,
+            'X' => Axis::X,
+            'S' => Axis::S,
+            l @ 'I'..='R' => Axis::Other(l as u8 - b'I'),
+            _ => return None,
+        })
+    }
+
+    pub fn is_space(self) -> bool {
+        matches!(self, Axis::Z | Axis::Y | Axis::X)
+    }
+}
+
+/// One axis of an image: its length, and how far apart its samples are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dim {
+    pub axis: Axis,
+    pub len: usize,
+    pub step: Option<f64>,
+    pub unit: Option<String>,
+}
+
+impl Dim {
+    pub fn new(axis: Axis, len: usize) -> Dim {
+        Dim { axis, len, step: None, unit: None }
+    }
+
+    pub fn stepped(axis: Axis, len: usize, step: Option<f64>, unit: &str) -> Dim {
+        let step = step.filter(|s| s.is_finite() && *s > 0.0);
+        Dim { axis, len, unit: step.map(|_| unit.to_string()), step }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Channel {
+    pub name: Option<String>,
+    /// Red, green, blue.
+    pub color: Option<[u8; 3]>,
+    pub emission_nm: Option<f64>,
+}
+
+/// From stored values to meant ones: `slope * stored + intercept`, and one stored value that means none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rescale {
+    pub slope: f64,
+    pub intercept: f64,
+    pub blank: Option<i64>,
+}
+
+/// What an image is, and what its file carries besides pixels.
+#[derive(Clone)]
+pub struct Description {
+    pub format: &'static str,
+    pub path: PathBuf,
+    /// The axes in the order in which the pixels lie.
+    pub dims: Vec<Dim>,
+    pub dtype: DType,
+    /// How many bits of the type are in use (12 of 16, say).
+    pub bits: u32,
+    pub channels: Vec<Channel>,
+    pub rescale: Option<Rescale>,
+    /// A camera's pattern of colour filters, where the file states it.
+    pub mosaic: Option<crate::Mosaic>,
+    /// The shape of every resolution, the full one first.
+    pub levels: Vec<Vec<usize>>,
+    /// The images of the file, and which of them this is.
+    pub items: Vec<String>,
+    pub item: usize,
+    /// What a person would want to read of the file's other contents.
+    pub tags: Vec<(String, String)>,
+    pub warnings: Vec<String>,
+    pub provenance: Option<Value>,
+    /// Everything else, for the same format's writer.
+    pub native: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Description {
+    pub fn new(format: &'static str, path: &Path, dims: Vec<Dim>, dtype: DType) -> Description {
+        let shape = dims.iter().map(|d| d.len).collect();
+        Description {
+            format,
+            path: path.to_path_buf(),
+            dims,
+            dtype,
+            bits: dtype.bits(),
+            channels: Vec::new(),
+            rescale: None,
+            mosaic: None,
+            levels: vec![shape],
+            items: vec![String::new()],
+            item: 0,
+            tags: Vec::new(),
+            warnings: Vec::new(),
+            provenance: None,
+            native: None,
+        }
+    }
+
+    pub fn shape(&self) -> Vec<usize> {
+        self.dims.iter().map(|d| d.len).collect()
+    }
+
+    /// The axes' letters, `TCZYX` say.
+    pub fn axes(&self) -> String {
+        self.dims.iter().map(|d| d.axis.letter()).collect()
+    }
+
+    pub fn dim(&self, axis: Axis) -> Option<&Dim> {
+        self.dims.iter().find(|d| d.axis == axis)
+    }
+
+    pub fn position(&self, axis: Axis) -> Option<usize> {
+        self.dims.iter().position(|d| d.axis == axis)
+    }
+
+    pub fn tag(&mut self, key: &str, value: impl ToString) {
+        self.tags.push((key.to_string(), value.to_string()));
+    }
+
+    /// What the writer of the same format left for itself.
+    pub(crate) fn native<T: 'static>(&self) -> Option<&T> {
+        self.native.as_deref()?.downcast_ref()
+    }
+}
+
+/// Where an image's chunks come from. Chunks are whole: where the grid hangs over the image's edge the
+/// buffer has the full chunk's shape, and what lies outside means nothing.
+pub trait Source: Send + Sync {
+    fn grid(&self, level: usize) -> &Grid;
+    fn chunk(&self, level: usize, index: &[usize]) -> Result<Vec<u8>>;
+}
+
+/// An opened image.
+pub struct Image {
+    pub description: Description,
+    source: Box<dyn Source>,
+    cache: Mutex<Cache>,
+}
+
+impl Image {
+    pub(crate) fn new(description: Description, source: Box<dyn Source>) -> Image {
+        Image { description, source, cache: Mutex::new(Cache::default()) }
+    }
+
+    /// Opens a file's first image, whatever the format.
+    pub fn open(path: impl AsRef<Path>) -> Result<Image> {
+        crate::format::open(path.as_ref(), None)
+    }
+
+    /// Opens one of several images of a file, by name or by number.
+    pub fn open_item(path: impl AsRef<Path>, item: &str) -> Result<Image> {
+        crate::format::open(path.as_ref(), Some(item))
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.description.dtype
+    }
+
+    pub fn shape(&self) -> Vec<usize> {
+        self.description.shape()
+    }
+
+    pub fn grid(&self, level: usize) -> &Grid {
+        self.source.grid(level)
+    }
+
+    /// The whole image as a region.
+    pub fn whole(&self) -> Vec<std::ops::Range<usize>> {
+        self.shape().into_iter().map(|n| 0..n).collect()
+    }
+
+    /// Reads a region of the full resolution: row-major, in the machine's byte order.
+    pub fn read(&self, region: &Region) -> Result<Vec<u8>> {
+        self.read_level(0, region)
+    }
+
+    pub fn read_level(&self, level: usize, region: &Region) -> Result<Vec<u8>> {
+        let shape = self.description.levels.get(level).cloned().unwrap_or_default();
+        let inside = level < self.description.levels.len()
+            && region.len() == shape.len()
+            && region.iter().zip(&shape).all(|(r, &n)| r.start <= r.end && r.end <= n);
+        if !inside {
+            return Err(Error::Region { region: region.to_vec(), level, shape });
+        }
+        let width = self.dtype().bytes();
+        let size = extent(region);
+        let Some(bytes) = volume(&size).and_then(|n| n.checked_mul(width)) else {
+            return request(format!("a region of {size:?} pixels is more than can be addressed"));
+        };
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let grid = self.source.grid(level);
+        let wanted = grid.touching(region);
+        let mut out = Vec::new();
+        if out.try_reserve_exact(bytes).is_err() {
+            return request(format!("a region of {size:?} pixels does not fit into memory"));
+        }
+        out.resize(bytes, 0);
+        // As many chunks at a time as there are threads to decode them, and memory to hold them.
+        let chunk_bytes = volume(&grid.chunk).unwrap_or(usize::MAX).saturating_mul(width).max(1);
+        let together = (rayon::current_num_threads() * 2).min((64 << 20) / chunk_bytes).max(1);
+        for batch in wanted.chunks(together) {
+            let fetch = |index: &Vec<usize>| self.fetch(level, index, region);
+            let chunks: Vec<Result<Arc<Vec<u8>>>> = match batch {
+                [one] => vec![fetch(one)],
+                many => many.par_iter().map(fetch).collect(),
+            };
+            for (index, chunk) in batch.iter().zip(chunks) {
+                let at: Vec<usize> = index.iter().zip(&grid.chunk).map(|(i, c)| i * c).collect();
+                copy_common(width, &chunk?, &grid.chunk, &at, &mut out, region);
+            }
+        }
+        Ok(out)
+    }
+
+    /// A chunk, from memory where it was lately decoded. A chunk that the region takes whole is not kept:
+    /// nobody is likely to ask for it again.
+    fn fetch(&self, level: usize, index: &[usize], region: &Region) -> Result<Arc<Vec<u8>>> {
+        let grid = self.source.grid(level);
+        let key = (level, grid.number(index));
+        if let Some(found) = lock(&self.cache).get(key) {
+            return Ok(found);
+        }
+        let chunk = Arc::new(self.source.chunk(level, index)?);
+        let whole = grid.region(index).iter().zip(region).all(|(c, r)| r.start <= c.start && c.end <= r.end);
+        if !whole {
+            lock(&self.cache).put(key, Arc::clone(&chunk));
+        }
+        Ok(chunk)
+    }
+
+    /// Reads a region as the values that are meant: slope and intercept applied, blanks as NaN.
+    pub fn read_f64(&self, region: &Region) -> Result<Vec<f64>> {
+        let bytes = self.read(region)?;
+        Ok(self.decode(&bytes))
+    }
+
+    /// Stored bytes of this image as the values that are meant.
+    pub fn decode(&self, bytes: &[u8]) -> Vec<f64> {
+        let mut values = Vec::with_capacity(bytes.len() / self.dtype().bytes());
+        self.dtype().decode(bytes, &mut values);
+        if let Some(r) = self.description.rescale {
+            for v in &mut values {
+                let blank = r.blank.is_some_and(|b| *v == b as f64);
+                *v = if blank { f64::NAN } else { r.slope * *v + r.intercept };
+            }
+        }
+        values
+    }
+}
+
+fn lock(cache: &Mutex<Cache>) -> std::sync::MutexGuard<'_, Cache> {
+    cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// A level, and a chunk's number in it.
+type ChunkKey = (usize, usize);
+
+/// The chunks that were decoded last, at most 64 MiB of them and always the last one.
+#[derive(Default)]
+struct Cache {
+    held: VecDeque<(ChunkKey, Arc<Vec<u8>>)>,
+    bytes: usize,
+}
+
+impl Cache {
+    const LIMIT: usize = 64 << 20;
+
+    fn get(&mut self, key: ChunkKey) -> Option<Arc<Vec<u8>>> {
+        let at = self.held.iter().position(|(k, _)| *k == key)?;
+        let entry = self.held.remove(at)?;
+        let chunk = Arc::clone(&entry.1);
+        self.held.push_back(entry);
+        Some(chunk)
+    }
+
+    fn put(&mut self, key: ChunkKey, chunk: Arc<Vec<u8>>) {
+        self.bytes += chunk.len();
+        self.held.push_back((key, chunk));
+        while self.bytes > Cache::LIMIT && self.held.len() > 1 {
+            if let Some((_, old)) = self.held.pop_front() {
+                self.bytes -= old.len();
+            }
+        }
+    }
+}

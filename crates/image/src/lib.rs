@@ -1,0 +1,31 @@
+//! Images in files: read lazily with everything they carry, written back the same way, cut into tiles
+//! and stitched, and served as data sets.
+//!
+//! [`Image::open`] recognises a file by its contents and gives a [`Description`] and regions of pixels;
+//! [`Writer`] makes a file of regions; [`copy`] is the one through the other. Formats are rows of
+//! [`format::FORMATS`].
+
+pub(crate) mod aside;
+pub(crate) mod bytes;
+mod copy;
+pub mod dataset;
+mod dtype;
+mod error;
+pub mod format;
+pub mod grid;
+mod image;
+mod mosaic;
+mod provenance;
+pub(crate) mod raw;
+mod statistics;
+pub mod tiles;
+mod writer;
+
+pub use copy::{Progress, copy, copy_with, not_kept};
+pub use dtype::DType;
+pub use error::{Error, Result};
+pub use image::{Axis, Channel, Description, Dim, Image, Rescale, Source};
+pub use mosaic::Mosaic;
+pub use provenance::Provenance;
+pub use statistics::Statistics;
+pub use writer::{WriteOptions, Writer};

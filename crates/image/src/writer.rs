@@ -1,0 +1,276 @@
+//! Writing: regions come in any order, chunks go out when they are complete, the file gets its name at the
+//! end. Memory holds only the chunks that are not complete, so writing row after row needs one row of
+//! chunks. Lower resolutions that were not written are averaged from the one above.
+
+use crate::dtype::DType;
+use crate::error::{Error, Parsed, Result, request};
+use crate::grid::{Grid, Place, Region, copy_box, copy_common, extent, intersect, volume};
+use crate::image::Description;
+use rayon::prelude::*;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// How a file is to be written.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// An existing file may be replaced.
+    pub replace: bool,
+    /// What was done, to be kept in the file.
+    pub provenance: Option<Value>,
+}
+
+/// A file being written in one format. `encode` runs on several threads, `store` on one.
+pub(crate) trait Target: Send + Sync {
+    fn grid(&self, level: usize) -> &Grid;
+    fn levels(&self) -> usize {
+        1
+    }
+    fn encode(&self, level: usize, index: &[usize], raw: Vec<u8>) -> Parsed<Vec<u8>>;
+    fn store(&mut self, level: usize, index: &[usize], encoded: Vec<u8>) -> Parsed<()>;
+    /// A chunk that was stored before, decoded; only asked of files with several levels.
+    fn read_back(&self, _level: usize, _index: &[usize]) -> Parsed<Vec<u8>> {
+        Ok(Vec::new())
+    }
+    /// Completes the file and gives it its name.
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// Accepts the regions of one image and makes a file of them.
+pub struct Writer {
+    path: PathBuf,
+    format: &'static str,
+    dtype: DType,
+    target: Box<dyn Target>,
+    levels: Vec<Assembly>,
+}
+
+/// The chunks of one level that are begun but not complete.
+struct Assembly {
+    pending: HashMap<usize, Pending>,
+    done: Vec<bool>,
+    complete: usize,
+}
+
+struct Pending {
+    index: Vec<usize>,
+    raw: Vec<u8>,
+    missing: usize,
+}
+
+impl Writer {
+    /// Begins a file; its format follows from the name, or from the description where that is of the
+    /// same kind.
+    pub fn create(
+        path: impl AsRef<Path>,
+        description: &Description,
+        options: &WriteOptions,
+    ) -> Result<Writer> {
+        let path = path.as_ref();
+        let (format, target) = crate::format::create(path, description, options)?;
+        let too_many = |level: usize| volume(&target.grid(level).counts()).is_none_or(|n| n > 1 << 28);
+        if (0..target.levels()).any(too_many) {
+            return request(format!(
+                "an image of shape {:?} has too many chunks to be written",
+                description.shape()
+            ));
+        }
+        let levels = (0..target.levels())
+            .map(|level| Assembly {
+                pending: HashMap::new(),
+                done: vec![false; target.grid(level).total()],
+                complete: 0,
+            })
+            .collect();
+        Ok(Writer { path: path.to_path_buf(), format, dtype: description.dtype, target, levels })
+    }
+
+    pub fn grid(&self, level: usize) -> &Grid {
+        self.target.grid(level)
+    }
+
+    pub fn levels(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// Writes a region of the full resolution. Regions must not overlap, and must cover the image before
+    /// `finish`.
+    pub fn write(&mut self, region: &Region, data: &[u8]) -> Result<()> {
+        self.write_level(0, region, data)
+    }
+
+    pub fn write_level(&mut self, level: usize, region: &Region, data: &[u8]) -> Result<()> {
+        if level >= self.levels.len() {
+            return request(format!("level {level} of a file with {} levels", self.levels.len()));
+        }
+        let grid = self.target.grid(level).clone();
+        let inside = region.len() == grid.shape.len()
+            && region.iter().zip(&grid.shape).all(|(r, &n)| r.start <= r.end && r.end <= n);
+        if !inside {
+            return Err(Error::Region { region: region.to_vec(), level, shape: grid.shape });
+        }
+        let size = extent(region);
+        let width = self.dtype.bytes();
+        let expected = volume(&size).map_or(usize::MAX, |n| n.saturating_mul(width));
+        if expected != data.len() {
+            return Err(Error::Length { expected, got: data.len() });
+        }
+        let touched = grid.touching(region);
+        // Not more raw chunks at a time than threads can encode.
+        for batch in touched.chunks(rayon::current_num_threads().max(1) * 4) {
+            let mut complete = Vec::new();
+            for index in batch {
+                if let Some(raw) = self.levels[level].add(&grid, index, region, &size, width, data)? {
+                    complete.push((index.clone(), raw));
+                }
+            }
+            self.put(level, complete)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, level: usize, complete: Vec<(Vec<usize>, Vec<u8>)>) -> Result<()> {
+        let target = &self.target;
+        let encode = |(index, raw): (Vec<usize>, Vec<u8>)| {
+            let encoded = target.encode(level, &index, raw);
+            (index, encoded)
+        };
+        let encoded: Vec<_> = if complete.len() > 1 {
+            complete.into_par_iter().map(encode).collect()
+        } else {
+            complete.into_iter().map(encode).collect()
+        };
+        for (index, bytes) in encoded {
+            bytes
+                .and_then(|bytes| self.target.store(level, &index, bytes))
+                .map_err(|fault| fault.at(&self.path, self.format))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the missing lower levels, checks that nothing is missing, and gives the file its name.
+    pub fn finish(mut self) -> Result<()> {
+        for level in 0..self.levels.len() {
+            let total = self.target.grid(level).total();
+            let begun = self.levels[level].complete > 0 || !self.levels[level].pending.is_empty();
+            if level > 0 && !begun {
+                self.average(level)?;
+            }
+            let missing = total - self.levels[level].complete;
+            if missing > 0 {
+                return Err(Error::Incomplete { path: self.path, level, missing, total });
+            }
+        }
+        self.target.finish()
+    }
+
+    /// Fills a level with means over boxes of the level above.
+    fn average(&mut self, level: usize) -> Result<()> {
+        let (fine, coarse) = (self.target.grid(level - 1).clone(), self.target.grid(level).clone());
+        let factor: Vec<usize> = fine
+            .shape
+            .iter()
+            .zip(&coarse.shape)
+            .map(|(&f, &c)| ((f as f64 / c.max(1) as f64).round() as usize).max(1))
+            .collect();
+        let whole: Vec<_> = coarse.shape.iter().map(|&n| 0..n).collect();
+        for index in coarse.touching(&whole) {
+            let region = coarse.region(&index);
+            let source: Vec<_> = region
+                .iter()
+                .enumerate()
+                .map(|(a, r)| {
+                    let start = (r.start * factor[a]).min(fine.shape[a].saturating_sub(1));
+                    start..(r.end * factor[a]).clamp(start + 1, fine.shape[a].max(start + 1))
+                })
+                .collect();
+            let bytes = self.read_back(level - 1, &fine, &source)?;
+            let mut values = Vec::new();
+            self.dtype.decode(&bytes, &mut values);
+            let means = box_means(&values, &extent(&source), &extent(&region), &factor);
+            let mut data = Vec::new();
+            self.dtype.encode(&means, &mut data);
+            self.write_level(level, &region, &data)?;
+        }
+        Ok(())
+    }
+
+    fn read_back(&self, level: usize, grid: &Grid, region: &Region) -> Result<Vec<u8>> {
+        let width = self.dtype.bytes();
+        let mut out = vec![0; extent(region).iter().product::<usize>() * width];
+        for index in grid.touching(region) {
+            let chunk =
+                self.target.read_back(level, &index).map_err(|fault| fault.at(&self.path, self.format))?;
+            let at: Vec<usize> = index.iter().zip(&grid.chunk).map(|(i, c)| i * c).collect();
+            copy_common(width, &chunk, &grid.chunk, &at, &mut out, region);
+        }
+        Ok(out)
+    }
+}
+
+impl Assembly {
+    /// Adds what a region has of a chunk; returns the chunk when nothing of it is missing any more.
+    fn add(
+        &mut self,
+        grid: &Grid,
+        index: &[usize],
+        region: &Region,
+        size: &[usize],
+        width: usize,
+        data: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        let number = grid.number(index);
+        let covered = grid.region(index);
+        if self.done[number] {
+            return request(format!("pixels of region {covered:?} were written twice"));
+        }
+        let common = intersect(&covered, region);
+        let count = extent(&common).iter().product::<usize>();
+        let pending = self.pending.entry(number).or_insert_with(|| Pending {
+            index: index.to_vec(),
+            raw: vec![0; grid.chunk.iter().product::<usize>() * width],
+            missing: extent(&covered).iter().product(),
+        });
+        let from: Vec<usize> = common.iter().zip(region).map(|(c, r)| c.start - r.start).collect();
+        let to: Vec<usize> =
+            (0..index.len()).map(|a| common[a].start - pending.index[a] * grid.chunk[a]).collect();
+        copy_box(
+            width,
+            &extent(&common),
+            data,
+            Place { shape: size, start: &from },
+            &mut pending.raw,
+            Place { shape: &grid.chunk, start: &to },
+        );
+        if count > pending.missing {
+            return request(format!("pixels of region {covered:?} were written twice"));
+        }
+        pending.missing -= count;
+        if pending.missing > 0 {
+            return Ok(None);
+        }
+        self.done[number] = true;
+        self.complete += 1;
+        Ok(self.pending.remove(&number).map(|p| p.raw))
+    }
+}
+
+/// Means of boxes of `factor` elements; the last box along an axis takes what is left.
+fn box_means(values: &[f64], fine: &[usize], coarse: &[usize], factor: &[usize]) -> Vec<f64> {
+    let count: usize = coarse.iter().product();
+    let (mut sums, mut counts) = (vec![0.0; count], vec![0u32; count]);
+    let strides = crate::grid::strides(coarse);
+    let Some((&columns, outer)) = fine.split_last() else { return values.to_vec() };
+    let last = outer.len();
+    let place = |a: usize, i: usize| (i / factor[a]).min(coarse[a] - 1) * strides[a];
+    let rows: Vec<_> = outer.iter().map(|&n| 0..n).collect();
+    for (index, row) in crate::grid::indices(&rows).iter().zip(values.chunks_exact(columns)) {
+        let base: usize = index.iter().enumerate().map(|(a, &i)| place(a, i)).sum();
+        for (x, &v) in row.iter().enumerate() {
+            let at = base + place(last, x);
+            sums[at] += v;
+            counts[at] += 1;
+        }
+    }
+    sums.iter().zip(counts).map(|(s, n)| s / f64::from(n)).collect()
+}
