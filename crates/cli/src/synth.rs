@@ -36,7 +36,7 @@ pub struct Synth {
     bits: Option<u32>,
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The folder; scenes go into `truth` in it, pictures into `noisy`, under the same names.
+    /// The folder; scenes go into `truth` in it and pictures into `noisy`, under the same names and in the same unit.
     #[arg(long)]
     out: PathBuf,
     /// The ending of the files.
@@ -83,6 +83,10 @@ impl Synth {
             let paths = folders.each_ref().map(|folder| folder.join(&name));
             let mut parameters = parameters.clone();
             parameters["index"] = index.into();
+            // The scene as a camera without noise and blur would see it, so that pictures can be scored beside it.
+            let offset = camera.converter.map_or(0.0, |c| c.offset);
+            let level = |&v: &f32| (self.peak * f64::from(v) + camera.background + offset) as f32;
+            let truth: Vec<f32> = truth.iter().map(level).collect();
             self.write(&paths[0], &truth, &shape, DType::F32, &parameters)?;
             let dtype = if self.bits.is_some() { DType::U16 } else { DType::F32 };
             self.write(&paths[1], &picture.values, &shape, dtype, &parameters)?;

@@ -12,19 +12,19 @@ fn hash(values: &[f32]) -> u64 {
 #[test]
 fn hashes_are_fixed() {
     let expected: [[u64; 3]; 5] = [
-        [0x02EB_C75D_38D6_2226, 0x03B1_C51E_7AFF_DBAD, 0x6336_B58C_B569_58F9],
-        [0x2FC1_5266_DDCD_5081, 0x9A97_4C8A_75AB_844B, 0x161D_357C_8DB9_9586],
+        [0x5BCE_03C6_7415_AFD2, 0x03B1_C51E_7AFF_DBAD, 0xD3AE_CB65_A02B_828A],
+        [0x3938_AE50_4586_6332, 0x8C5B_9C34_B30D_074F, 0x8319_773F_9FCD_469D],
         [0x5C9B_9C07_BDD5_AC4B, 0x58C6_2F74_E55D_0F7B, 0x9165_4023_6D9A_2360],
         [0x9127_B042_FAB2_B99F, 0x3590_C974_0107_45AC, 0x71FC_02E8_8D44_5CB7],
         [0xAE13_ED93_0DFD_BB15, 0xABB0_DEBB_9268_E17F, 0x6C21_21C7_DF78_6D85],
     ];
-    for (kind, expected) in SCENES.iter().zip(expected) {
+    let got = SCENES.each_ref().map(|kind| {
         let plane = kind.scene.generate(7, 3, &[96, 80]).unwrap();
         let volume = kind.scene.generate(7, 3, &[11, 40, 36]).unwrap();
         let picture = Camera::for_peak(20.0).take(&plane, &[96, 80], 7, 3).unwrap();
-        let got = [hash(&plane), hash(&volume), hash(&picture.values)];
-        assert_eq!(got, expected, "{}: {got:#018X?}", kind.name);
-    }
+        [hash(&plane), hash(&volume), hash(&picture.values)]
+    });
+    assert_eq!(got, expected, "{got:#018X?}");
 }
 
 #[test]
