@@ -165,12 +165,22 @@ impl Convolution {
             return self.crop(grid);
         }
         let places = self.places();
+        // Which positions of the grid show each pixel, along Z and Y.
+        let showing = |axis: usize| {
+            let mut lists = vec![Vec::new(); self.size[axis]];
+            places[axis].iter().enumerate().for_each(|(p, &i)| lists[i].push(p));
+            lists
+        };
+        let (planes, rows) = (showing(0), showing(1));
         let mut out = vec![0f32; self.size.iter().product()];
-        for (row, values) in grid.chunks(self.grid[2]).enumerate() {
-            let (z, y) = (places[0][row / self.grid[1]], places[1][row % self.grid[1]]);
-            let to = &mut out[(z * self.size[1] + y) * self.size[2]..][..self.size[2]];
-            values.iter().zip(&places[2]).for_each(|(v, &p)| to[p] += v);
-        }
+        out.par_chunks_mut(self.size[2]).enumerate().for_each(|(row, to)| {
+            for &z in &planes[row / self.size[1]] {
+                for &y in &rows[row % self.size[1]] {
+                    let values = &grid[(z * self.grid[1] + y) * self.grid[2]..][..self.grid[2]];
+                    values.iter().zip(&places[2]).for_each(|(v, &p)| to[p] += v);
+                }
+            }
+        });
         out
     }
 
