@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use realfft::num_complex::Complex;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 use rustfft::{Fft, FftPlanner};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What an image is beyond its edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,15 @@ pub(crate) struct Convolution {
     lines_back: [Arc<dyn Fft<f32>>; 2],
     /// Of the kernel over the number of pixels, turned: X, Z, Y.
     spectrum: Vec<Complex<f32>>,
+    /// Memory that every convolution uses again: fresh pages cost as much as the transforms.
+    room: Mutex<Room>,
+}
+
+struct Room {
+    grid: Vec<f32>,
+    /// The half spectrum of the rows, and the whole one turned: X, Z, Y.
+    rows: Vec<Complex<f32>>,
+    turned: Vec<Complex<f32>>,
 }
 
 impl Convolution {
@@ -79,6 +88,11 @@ impl Convolution {
             lines: [0, 1].map(|a| complex.plan_fft_forward(grid[a])),
             lines_back: [0, 1].map(|a| complex.plan_fft_inverse(grid[a])),
             spectrum: Vec::new(),
+            room: Mutex::new(Room {
+                grid: vec![0.0; grid.iter().product()],
+                rows: vec![Complex::new(0.0, 0.0); grid[0] * grid[1] * (grid[2] / 2 + 1)],
+                turned: vec![Complex::new(0.0, 0.0); grid[0] * grid[1] * (grid[2] / 2 + 1)],
+            }),
         };
         // The origin goes to the first pixel, and a kernel larger than a periodic image wraps onto itself.
         let mut values = vec![0f64; grid.iter().product()];
@@ -89,35 +103,52 @@ impl Convolution {
             values[(p[0] * grid[1] + p[1]) * grid[2] + p[2]] += v;
         }
         let scale = 1.0 / values.len() as f64;
-        it.spectrum = it.forward(&values.iter().map(|v| (v * scale) as f32).collect::<Vec<_>>());
+        let mut room = it.room();
+        room.grid.iter_mut().zip(&values).for_each(|(g, v)| *g = (v * scale) as f32);
+        it.forward(&mut room);
+        let spectrum = room.turned.clone();
+        drop(room);
+        it.spectrum = spectrum;
         it
     }
 
     /// The image convolved with the PSF.
     pub fn apply(&self, x: &[f32]) -> Vec<f32> {
-        let mut field = self.forward(&self.spread(x));
-        field.par_iter_mut().zip(&self.spectrum).for_each(|(f, k)| *f *= k);
-        self.crop(&self.backward(field))
+        let mut room = self.room();
+        self.spread(x, &mut room.grid);
+        self.forward(&mut room);
+        room.turned.par_iter_mut().zip(&self.spectrum).for_each(|(f, k)| *f *= k);
+        self.backward(&mut room);
+        self.crop(&room.grid)
     }
 
     /// The adjoint of [`Convolution::apply`].
     pub fn adjoint(&self, y: &[f32]) -> Vec<f32> {
-        let mut grid = vec![0f32; self.grid.iter().product()];
-        self.rows(|from, to| grid[to..to + self.size[2]].copy_from_slice(&y[from..from + self.size[2]]));
-        let mut field = self.forward(&grid);
-        field.par_iter_mut().zip(&self.spectrum).for_each(|(f, k)| *f *= k.conj());
-        self.fold(&self.backward(field))
+        let mut room = self.room();
+        self.place(y, &mut room.grid);
+        self.forward(&mut room);
+        room.turned.par_iter_mut().zip(&self.spectrum).for_each(|(f, k)| *f *= k.conj());
+        self.backward(&mut room);
+        self.fold(&room.grid)
     }
 
     /// Divides by the PSF as far as noise allows: the spectrum `conj(H) / (|H|^2 + balance)`.
     pub fn wiener(&self, y: &[f32], balance: f32) -> Vec<f32> {
         let n = self.grid.iter().product::<usize>() as f32;
-        let mut field = self.forward(&self.spread(y));
-        field.par_iter_mut().zip(&self.spectrum).for_each(|(f, k)| {
+        let mut room = self.room();
+        self.spread(y, &mut room.grid);
+        self.forward(&mut room);
+        room.turned.par_iter_mut().zip(&self.spectrum).for_each(|(f, k)| {
             let h = *k * n;
             *f *= h.conj() / ((h.norm_sqr() + balance) * n);
         });
-        self.crop(&self.backward(field))
+        self.backward(&mut room);
+        self.crop(&room.grid)
+    }
+
+    fn room(&self) -> MutexGuard<'_, Room> {
+        // Whatever a panic left there is overwritten.
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls with the first pixel of each row in the image and in the grid.
@@ -130,12 +161,16 @@ impl Convolution {
         }
     }
 
+    /// The image on the grid, and nothing around it.
+    fn place(&self, x: &[f32], grid: &mut [f32]) {
+        grid.fill(0.0);
+        self.rows(|from, to| grid[to..to + self.size[2]].copy_from_slice(&x[from..from + self.size[2]]));
+    }
+
     /// The image on the grid, with what its edges say around it.
-    fn spread(&self, x: &[f32]) -> Vec<f32> {
-        let mut grid = vec![0f32; self.grid.iter().product()];
+    fn spread(&self, x: &[f32], grid: &mut [f32]) {
         if self.edges != Edges::Reflect {
-            self.rows(|from, to| grid[to..to + self.size[2]].copy_from_slice(&x[from..from + self.size[2]]));
-            return grid;
+            return self.place(x, grid);
         }
         let places = self.places();
         grid.par_chunks_mut(self.grid[2]).enumerate().for_each(|(row, out)| {
@@ -143,7 +178,6 @@ impl Convolution {
             let from = &x[(z * self.size[1] + y) * self.size[2]..][..self.size[2]];
             out.iter_mut().zip(&places[2]).for_each(|(o, &p)| *o = from[p]);
         });
-        grid
     }
 
     /// For each position of the grid, which pixel it shows. The room beyond what the PSF reaches is mirrored too.
@@ -184,32 +218,27 @@ impl Convolution {
         out
     }
 
-    /// The half spectrum of a real grid, turned: X, Z, Y.
-    fn forward(&self, grid: &[f32]) -> Vec<Complex<f32>> {
+    /// From the grid, which is used up, to the turned half spectrum.
+    fn forward(&self, room: &mut Room) {
         let [nz, ny, nx] = self.grid;
         let half = nx / 2 + 1;
-        let zero = Complex::new(0f32, 0.0);
-        let mut rows = vec![zero; nz * ny * half];
-        rows.par_chunks_mut(half).zip(grid.par_chunks(nx)).for_each_init(
-            || (vec![0f32; nx], self.row.make_scratch_vec()),
-            |(line, scratch), (out, row)| {
-                line.copy_from_slice(row);
-                self.row.process_with_scratch(line, out, scratch).expect("lengths are those of the plan");
+        room.rows.par_chunks_mut(half).zip(room.grid.par_chunks_mut(nx)).for_each_init(
+            || self.row.make_scratch_vec(),
+            |scratch, (out, row)| {
+                self.row.process_with_scratch(row, out, scratch).expect("lengths are those of the plan");
             },
         );
-        let mut turned = turn(&rows, nz * ny, half);
-        turned.par_chunks_mut(nz * ny).for_each(|plane| self.plane(plane, &self.lines));
-        turned
+        turn(&room.rows, nz * ny, half, &mut room.turned);
+        self.planes(&mut room.turned, &self.lines);
     }
 
-    /// The real grid of a turned half spectrum.
-    fn backward(&self, mut turned: Vec<Complex<f32>>) -> Vec<f32> {
+    /// From the turned half spectrum to the grid.
+    fn backward(&self, room: &mut Room) {
         let [nz, ny, nx] = self.grid;
         let half = nx / 2 + 1;
-        turned.par_chunks_mut(nz * ny).for_each(|plane| self.plane(plane, &self.lines_back));
-        let mut rows = turn(&turned, half, nz * ny);
-        let mut grid = vec![0f32; nz * ny * nx];
-        grid.par_chunks_mut(nx).zip(rows.par_chunks_mut(half)).for_each_init(
+        self.planes(&mut room.turned, &self.lines_back);
+        turn(&room.turned, half, nz * ny, &mut room.rows);
+        room.grid.par_chunks_mut(nx).zip(room.rows.par_chunks_mut(half)).for_each_init(
             || self.row_back.make_scratch_vec(),
             |scratch, (out, row)| {
                 // Rounding leaves traces where a real signal's spectrum is real.
@@ -220,25 +249,30 @@ impl Convolution {
                 self.row_back.process_with_scratch(row, out, scratch).expect("lengths are those of the plan");
             },
         );
-        grid
     }
 
-    /// Transforms along Z and Y of one plane.
-    fn plane(&self, plane: &mut [Complex<f32>], lines: &[Arc<dyn Fft<f32>>; 2]) {
+    /// Transforms along Z and Y of every plane.
+    fn planes(&self, turned: &mut [Complex<f32>], lines: &[Arc<dyn Fft<f32>>; 2]) {
         let [nz, ny, _] = self.grid;
-        if ny > 1 {
-            lines[1].process(plane);
-        }
-        if nz > 1 {
-            let mut columns = vec![Complex::new(0f32, 0.0); plane.len()];
-            for (i, v) in plane.iter().enumerate() {
-                columns[i % ny * nz + i / ny] = *v;
-            }
-            lines[0].process(&mut columns);
-            for (i, v) in plane.iter_mut().enumerate() {
-                *v = columns[i % ny * nz + i / ny];
-            }
-        }
+        let zero = Complex::new(0f32, 0.0);
+        let scratch = lines[0].get_inplace_scratch_len().max(lines[1].get_inplace_scratch_len());
+        turned.par_chunks_mut(nz * ny).for_each_init(
+            || (vec![zero; scratch], vec![zero; if nz > 1 { nz * ny } else { 0 }]),
+            |(scratch, columns), plane| {
+                if ny > 1 {
+                    lines[1].process_with_scratch(plane, scratch);
+                }
+                if nz > 1 {
+                    for (i, v) in plane.iter().enumerate() {
+                        columns[i % ny * nz + i / ny] = *v;
+                    }
+                    lines[0].process_with_scratch(columns, scratch);
+                    for (i, v) in plane.iter_mut().enumerate() {
+                        *v = columns[i % ny * nz + i / ny];
+                    }
+                }
+            },
+        );
     }
 }
 
@@ -251,9 +285,8 @@ fn sizes(psf: &Psf) -> [usize; 3] {
 }
 
 /// Rows to columns, in tiles that stay in the cache.
-fn turn(x: &[Complex<f32>], rows: usize, columns: usize) -> Vec<Complex<f32>> {
+fn turn(x: &[Complex<f32>], rows: usize, columns: usize, out: &mut [Complex<f32>]) {
     const TILE: usize = 16;
-    let mut out = vec![Complex::new(0f32, 0.0); x.len()];
     out.par_chunks_mut(TILE * rows).enumerate().for_each(|(block, out)| {
         let first = block * TILE;
         let width = out.len() / rows;
@@ -265,7 +298,6 @@ fn turn(x: &[Complex<f32>], rows: usize, columns: usize) -> Vec<Complex<f32>> {
             }
         }
     });
-    out
 }
 
 /// The smallest size of at least `n` with no prime factor above 5.
