@@ -2,13 +2,18 @@
 
 mod bench;
 mod convert;
+mod deconvolve;
+mod denoise;
 mod devices;
 mod dump;
 mod info;
+mod measure;
 mod network;
 mod plan;
 mod profile;
+mod restoring;
 mod size;
+mod synth;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -38,6 +43,14 @@ enum Verb {
     Info(info::Info),
     /// Convert image files, with everything they carry.
     Convert(convert::Convert),
+    /// Generate scenes from a seed, and what a camera sees of them.
+    Synth(synth::Synth),
+    /// Take the noise off image files, without a trained model.
+    Denoise(denoise::Denoise),
+    /// Take the blur off image files by Richardson-Lucy.
+    Deconvolve(deconvolve::Deconvolve),
+    /// Score images beside the truth.
+    Measure(measure::Measure),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +62,10 @@ fn main() -> ExitCode {
         Verb::Dump(v) => v.run(),
         Verb::Info(v) => v.run(),
         Verb::Convert(v) => v.run(),
+        Verb::Synth(v) => v.run(),
+        Verb::Denoise(v) => v.run(),
+        Verb::Deconvolve(v) => v.run(),
+        Verb::Measure(v) => v.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,105 @@
+//! `clearshot measure`: how near images are to the truth.
+
+use crate::restoring::regions;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use clearshot_image::Image;
+use clearshot_image::dataset::list::{Listing, files};
+use clearshot_metrics::intensity::{self, Normalisation};
+use clearshot_metrics::ssim::Ssim;
+use clearshot_metrics::{Crop, ImageRef, Pair, Rounding};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Measure {
+    /// The true image, or a folder or glob pattern of them.
+    #[arg(long)]
+    truth: String,
+    /// The image to score, or a folder or glob pattern; files are paired by name.
+    #[arg(long)]
+    image: String,
+    /// The largest less the smallest value that an image can have: what PSNR and SSIM are relative to.
+    #[arg(long)]
+    range: f64,
+    /// Leave out this many pixels at each edge.
+    #[arg(long, default_value_t = 0)]
+    crop: usize,
+    /// Score volumes along Z, Y and X instead of plane after plane.
+    #[arg(long)]
+    volume: bool,
+    /// One JSON line a pair.
+    #[arg(long)]
+    json: bool,
+}
+
+const NAMES: [&str; 5] = ["psnr", "ssim", "nrmse", "mae", "snr"];
+
+impl Measure {
+    pub fn run(self) -> Result<()> {
+        let (truths, images) = (files(&self.truth)?, files(&self.image)?);
+        let pairs: Vec<(PathBuf, PathBuf)> = if truths.len() == 1 && images.len() == 1 {
+            vec![(truths[0].clone(), images[0].clone())]
+        } else {
+            let listing = Listing::pairs(&self.image, &self.truth)?;
+            listing.unpaired.iter().for_each(|u| eprintln!("clearshot: {u}"));
+            listing.entries.into_iter().filter_map(|e| Some((e.target?, e.input))).collect()
+        };
+        let mut out = std::io::stdout().lock();
+        let mut means = [0.0; 5];
+        for (truth, image) in &pairs {
+            let scores = self
+                .scores(truth, image)
+                .with_context(|| format!("{} beside {}", image.display(), truth.display()))?;
+            means.iter_mut().zip(scores).for_each(|(m, s)| *m += s / pairs.len() as f64);
+            self.tell(&mut out, &image.display().to_string(), &scores)?;
+        }
+        if pairs.len() > 1 && !self.json {
+            self.tell(&mut out, "mean", &means)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, out: &mut impl Write, name: &str, scores: &[f64; 5]) -> Result<()> {
+        if self.json {
+            let mut record = serde_json::json!({ "image": name, "range": self.range, "crop": self.crop });
+            for (key, score) in NAMES.iter().zip(scores) {
+                record[*key] = serde_json::json!(score);
+            }
+            writeln!(out, "{record}")?;
+        } else {
+            let parts: Vec<String> = NAMES.iter().zip(scores).map(|(n, s)| format!("{n} {s:.4}")).collect();
+            writeln!(out, "{name}: {}", parts.join(", "))?;
+        }
+        Ok(())
+    }
+
+    /// The mean over the planes or volumes of a file.
+    fn scores(&self, truth: &Path, image: &Path) -> Result<[f64; 5]> {
+        let (truth, image) = (Image::open(truth)?, Image::open(image)?);
+        if truth.shape() != image.shape() {
+            bail!("the shapes are {:?} and {:?}", truth.shape(), image.shape());
+        }
+        let parts = regions(&truth, self.volume)?;
+        let mut means = [0.0; 5];
+        for (region, shape) in &parts {
+            let (t, x) = (truth.read_f64(region)?, image.read_f64(region)?);
+            let pair = Pair::new(
+                ImageRef::new(&t, shape)?,
+                ImageRef::new(&x, shape)?,
+                None,
+                Rounding::Keep,
+                Crop::Border(self.crop),
+            )?;
+            let scores = [
+                intensity::psnr(&pair, self.range)?,
+                Ssim::uniform7(self.range).mean(&pair)?,
+                intensity::nrmse(&pair, Normalisation::Euclidean),
+                intensity::mae(&pair),
+                intensity::snr(&pair),
+            ];
+            means.iter_mut().zip(scores).for_each(|(m, s)| *m += s / parts.len() as f64);
+        }
+        Ok(means)
+    }
+}

@@ -1,0 +1,127 @@
+//! `clearshot synth`: generated scenes and what a camera sees of them, as files.
+
+use crate::restoring::Line;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use clearshot_image::{Axis, DType, Description, Dim, Provenance, WriteOptions, Writer};
+use clearshot_physics::Psf;
+use clearshot_scenes::{Camera, Converter, Scene};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Synth {
+    /// filaments, nuclei, stars, phantom or dead-leaves.
+    #[arg(long)]
+    scene: String,
+    #[arg(long, default_value_t = 1)]
+    count: u32,
+    /// Sizes as YxX or ZxYxX.
+    #[arg(long, default_value = "128x128")]
+    size: String,
+    /// Mean electrons of the brightest value.
+    #[arg(long, default_value_t = 20.0)]
+    peak: f64,
+    /// Mean electrons without light; unless told, what usually goes with the peak.
+    #[arg(long)]
+    background: Option<f64>,
+    /// The standard deviation of the read noise in electrons; unless told, what usually goes with the peak.
+    #[arg(long)]
+    read_noise: Option<f64>,
+    /// Blur by a Gaussian of this standard deviation in pixels.
+    #[arg(long)]
+    psf_sigma: Option<f64>,
+    /// Write counts of a converter of so many bits (1 electron a count, offset 100) instead of electrons.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(8..=16))]
+    bits: Option<u32>,
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// The folder; scenes go into `truth` in it and pictures into `noisy`, under the same names and in the same unit.
+    #[arg(long)]
+    out: PathBuf,
+    /// The ending of the files.
+    #[arg(long, default_value = "tif")]
+    to: String,
+    /// Replace files that are there already.
+    #[arg(long)]
+    force: bool,
+    /// One JSON line a scene.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Synth {
+    pub fn run(self) -> Result<()> {
+        let scene = Scene::by_name(&self.scene)?;
+        let shape: Option<Vec<usize>> = self.size.split('x').map(|n| n.parse().ok()).collect();
+        let Some(shape) = shape.filter(|s| matches!(s.len(), 2 | 3)) else {
+            bail!("--size {}: sizes are YxX or ZxYxX", self.size);
+        };
+        let usual = Camera::for_peak(self.peak);
+        let camera = Camera {
+            background: self.background.unwrap_or(usual.background),
+            read_noise: self.read_noise.unwrap_or(usual.read_noise),
+            psf: self.psf_sigma.map(|s| Psf::gaussian(&vec![s; shape.len()])).transpose()?,
+            converter: self.bits.map(|bits| Converter { gain: 1.0, offset: 100.0, bits }),
+            ..usual
+        };
+        let parameters = serde_json::json!({
+            "scene": self.scene, "seed": self.seed, "size": self.size, "peak": self.peak,
+            "background": camera.background, "read_noise": camera.read_noise, "psf_sigma": self.psf_sigma,
+            "bits": self.bits,
+        });
+        let folders = ["truth", "noisy"].map(|name| self.out.join(name));
+        for folder in &folders {
+            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
+        let mut line = Line::new(self.scene.clone());
+        let mut out = std::io::stdout().lock();
+        for index in 0..self.count {
+            let truth = scene.generate(self.seed, index, &shape)?;
+            let picture = camera.take(&truth, &shape, self.seed, index)?;
+            let name = format!("{}_{index:04}.{}", self.scene, self.to.trim_start_matches('.'));
+            let paths = folders.each_ref().map(|folder| folder.join(&name));
+            let mut parameters = parameters.clone();
+            parameters["index"] = index.into();
+            // The scene as a camera without noise and blur would see it, so that pictures can be scored beside it.
+            let offset = camera.converter.map_or(0.0, |c| c.offset);
+            let level = |&v: &f32| (self.peak * f64::from(v) + camera.background + offset) as f32;
+            let truth: Vec<f32> = truth.iter().map(level).collect();
+            self.write(&paths[0], &truth, &shape, DType::F32, &parameters)?;
+            let dtype = if self.bits.is_some() { DType::U16 } else { DType::F32 };
+            self.write(&paths[1], &picture.values, &shape, dtype, &parameters)?;
+            line.show(index as usize + 1, self.count as usize);
+            if self.json {
+                let record = serde_json::json!({ "truth": paths[0], "noisy": paths[1], "index": index });
+                writeln!(out, "{record}")?;
+            }
+        }
+        line.end();
+        if !self.json {
+            writeln!(out, "{} scenes in {}", self.count, self.out.display())?;
+        }
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        path: &Path,
+        values: &[f32],
+        shape: &[usize],
+        dtype: DType,
+        parameters: &serde_json::Value,
+    ) -> Result<()> {
+        let axes = [Axis::Z, Axis::Y, Axis::X];
+        let dims = axes[3 - shape.len()..].iter().zip(shape).map(|(&a, &n)| Dim::new(a, n)).collect();
+        let description = Description::new("", path, dims, dtype);
+        let mut provenance = Provenance::new("synth", &description, parameters.clone());
+        provenance.source = String::new();
+        let options = WriteOptions { replace: self.force, provenance: Some(provenance.value()) };
+        let mut writer = Writer::create(path, &description, &options)?;
+        let mut bytes = Vec::with_capacity(values.len() * dtype.bytes());
+        dtype.encode(&values.iter().map(|&v| f64::from(v)).collect::<Vec<_>>(), &mut bytes);
+        let whole: Vec<_> = shape.iter().map(|&n| 0..n).collect();
+        writer.write(&whole, &bytes)?;
+        Ok(writer.finish()?)
+    }
+}

@@ -1,0 +1,152 @@
+//! The scores of the classical restorers on generated scenes: PSNR in dB with range 1 after clipping to [0, 1.5], the
+//! mean over some images (the first argument, 4 if there is none). First noise alone, then noise and a Gaussian PSF.
+//!
+//! `cargo run --release -p clearshot-restore --example scores`
+
+use clearshot_metrics::{Crop, ImageRef, Pair, Rounding, intensity};
+use clearshot_physics::{Electrons, Psf};
+use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
+use clearshot_restore::classical::{Method, gaussian::Gaussian, stabilised, wiener};
+use clearshot_scenes::{Camera, Scene};
+
+const ROWS: [(Scene, f64); 11] = [
+    (Scene::Filaments, 5.0),
+    (Scene::Filaments, 20.0),
+    (Scene::Filaments, 100.0),
+    (Scene::Nuclei, 5.0),
+    (Scene::Nuclei, 20.0),
+    (Scene::Nuclei, 100.0),
+    (Scene::Stars, 5.0),
+    (Scene::Stars, 20.0),
+    (Scene::Stars, 100.0),
+    (Scene::Phantom, 5.0),
+    (Scene::Phantom, 20.0),
+];
+const BLURRED: [(Scene, f64, f64); 8] = [
+    (Scene::Filaments, 1.5, 20.0),
+    (Scene::Filaments, 1.5, 100.0),
+    (Scene::Filaments, 2.5, 100.0),
+    (Scene::Nuclei, 1.5, 20.0),
+    (Scene::Nuclei, 2.5, 20.0),
+    (Scene::Nuclei, 2.5, 100.0),
+    (Scene::Stars, 1.5, 100.0),
+    (Scene::Stars, 2.5, 1000.0),
+];
+const SHAPE: [usize; 2] = [128, 128];
+
+fn main() {
+    let images: u32 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(4);
+    let names = ["noisy", "Gaussian*", "GAT+median", "GAT+Wiener", "GAT+NLM", "GAT+TV", "BM3D", "GAT+BM3D"];
+    print!("{:<10} {:>5}", "scene", "peak");
+    names.iter().for_each(|n| print!(" {n:>10}"));
+    println!("\n(* the best of seven widths)");
+    for (scene, peak) in ROWS {
+        let mut means = [0.0; 8];
+        for index in 0..images {
+            let scores = scores(scene, peak, index);
+            means.iter_mut().zip(scores).for_each(|(m, s)| *m += s / f64::from(images));
+        }
+        print!("{:<10} {peak:>5}", scene.name());
+        means.iter().for_each(|m| print!(" {m:>10.1}"));
+        println!();
+    }
+    println!();
+    let names =
+        ["noisy", "RL30", "RL best", "RL stop", "steps", "best at", "RL-TV best", "RL-TV stop", "Wiener*"];
+    print!("{:<10} {:>5} {:>5}", "scene", "sigma", "peak");
+    names.iter().for_each(|n| print!(" {n:>10}"));
+    println!("\n(* the best of six balances)");
+    for (scene, sigma, peak) in BLURRED {
+        let mut means = [0.0; 9];
+        for index in 0..images {
+            let scores = deconvolved(scene, sigma, peak, index);
+            means.iter_mut().zip(scores).for_each(|(m, s)| *m += s / f64::from(images));
+        }
+        print!("{:<10} {sigma:>5} {peak:>5}", scene.name());
+        means.iter().for_each(|m| print!(" {m:>10.1}"));
+        println!();
+    }
+}
+
+fn scores(scene: Scene, peak: f64, index: u32) -> [f64; 8] {
+    let truth = scene.generate(1, index, &SHAPE).expect("a scene of this size");
+    let camera = Camera::for_peak(peak);
+    let y = camera.take(&truth, &SHAPE, 1, index).expect("a picture").values;
+    let wide: Vec<f64> = truth.iter().map(|&v| v.into()).collect();
+    let score = |electrons: &[f32]| psnr(&wide, electrons, camera.background, peak);
+    let run = |m: &Method, x: &[f32], s: f32| m.run(x, &SHAPE, s).expect("a denoised image");
+    let stable = |name: &str| {
+        let method = Method::by_name(name).expect("a method");
+        let done = stabilised(&method, Electrons(&y), &SHAPE, Electrons(camera.read_noise as f32));
+        score(&done.expect("a denoised image").0)
+    };
+    let widths = [0.5, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0];
+    let blurred = |sigma| score(&run(&Method::Gaussian(Gaussian { sigma }), &y, 1.0));
+    // One standard deviation for the whole image: that of its mean. The background goes off first: BM3D has a
+    // threshold, and zero is where it pulls.
+    let mean = y.iter().map(|&v| f64::from(v).max(0.0)).sum::<f64>() / y.len() as f64;
+    let sigma = (mean + camera.read_noise.powi(2)).sqrt() as f32;
+    let level = camera.background as f32;
+    let lifted: Vec<f32> = y.iter().map(|v| v - level).collect();
+    let plain: Vec<f32> =
+        run(&Method::by_name("bm3d").expect("a method"), &lifted, sigma).iter().map(|v| v + level).collect();
+    [
+        score(&y),
+        widths.map(blurred).into_iter().fold(0.0, f64::max),
+        stable("median"),
+        stable("wiener"),
+        stable("nlm"),
+        stable("tv"),
+        score(&plain),
+        stable("bm3d"),
+    ]
+}
+
+fn psnr(truth: &[f64], electrons: &[f32], background: f64, peak: f64) -> f64 {
+    let image: Vec<f64> =
+        electrons.iter().map(|&v| ((f64::from(v) - background) / peak).clamp(0.0, 1.5)).collect();
+    let view = |x| ImageRef::new(x, &SHAPE).expect("an image");
+    let pair = Pair::new(view(truth), view(&image), None, Rounding::Keep, Crop::Nothing).expect("a pair");
+    intensity::psnr(&pair, 1.0).expect("a range")
+}
+
+fn deconvolved(scene: Scene, sigma: f64, peak: f64, index: u32) -> [f64; 9] {
+    let truth = scene.generate(1, index, &SHAPE).expect("a scene of this size");
+    let psf = Psf::gaussian(&[sigma, sigma]).expect("a PSF");
+    let camera = Camera { psf: Some(psf.clone()), ..Camera::for_peak(peak) };
+    let y = camera.take(&truth, &SHAPE, 1, index).expect("a picture").values;
+    let wide: Vec<f64> = truth.iter().map(|&v| v.into()).collect();
+    let usual = RichardsonLucy {
+        background: camera.background as f32,
+        read_noise: camera.read_noise as f32,
+        ..RichardsonLucy::USUAL
+    };
+    let smooth = RichardsonLucy { total_variation: 0.01, ..usual };
+    let curve = |settings: RichardsonLucy| {
+        let mut curve = Vec::new();
+        let fixed = RichardsonLucy { stop: Stop::Steps(150), ..settings };
+        fixed
+            .watched(Electrons(&y), &SHAPE, &psf, |_, x| curve.push(psnr(&wide, x, 0.0, peak)))
+            .expect("a deconvolved image");
+        let steps = settings.run(Electrons(&y), &SHAPE, &psf).expect("a deconvolved image").steps;
+        (curve, steps)
+    };
+    let (plain, steps) = curve(usual);
+    let (flat, flat_steps) = curve(smooth);
+    let best = |c: &[f64]| (0..c.len()).max_by(|&a, &b| c[a].total_cmp(&c[b])).expect("steps");
+    let lifted: Vec<f32> = y.iter().map(|v| v - camera.background as f32).collect();
+    let balances = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0];
+    let filtered =
+        |b| psnr(&wide, &wiener::deconvolve(&lifted, &SHAPE, &psf, b).expect("an image"), 0.0, peak);
+    [
+        psnr(&wide, &y, camera.background, peak),
+        plain[29],
+        plain[best(&plain)],
+        plain[steps.clamp(1, 150) - 1],
+        steps as f64,
+        (best(&plain) + 1) as f64,
+        flat[best(&flat)],
+        flat[flat_steps.clamp(1, 150) - 1],
+        balances.map(filtered).into_iter().fold(0.0, f64::max),
+    ]
+}

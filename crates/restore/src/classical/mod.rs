@@ -1,0 +1,119 @@
+//! Restorers that need no training.
+//!
+//! [`METHODS`] lists the denoisers with the settings that serve most images; each takes an image with Gaussian noise of
+//! one standard deviation. Cameras have noise of another kind: [`stabilised`] brings electrons to unit noise by the
+//! generalised Anscombe transform, denoises, and goes back by the exact unbiased inverse.
+//! Deconvolution is [`richardson_lucy`] and [`wiener::deconvolve`].
+
+pub mod bm3d;
+pub mod gaussian;
+pub mod median;
+pub mod nlm;
+pub mod richardson_lucy;
+pub mod tv;
+pub mod wiener;
+
+pub use crate::convolve::Edges;
+
+use crate::RestoreError;
+use crate::error::{require_not_negative, require_positive};
+use crate::frame::Frame;
+use clearshot_physics::Electrons;
+use clearshot_physics::anscombe;
+use rayon::prelude::*;
+
+/// A denoiser with its settings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Method {
+    Gaussian(gaussian::Gaussian),
+    Median(median::Median),
+    Wiener(wiener::LocalWiener),
+    NonLocalMeans(nlm::NonLocalMeans),
+    TotalVariation(tv::TotalVariation),
+    Bm3d(bm3d::Bm3d),
+}
+
+/// A row of [`METHODS`].
+pub struct Row {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub method: Method,
+}
+
+/// Every denoiser, with its usual settings.
+pub const METHODS: [Row; 6] = [
+    Row { name: "gaussian", about: "a Gaussian blur", method: Method::Gaussian(gaussian::Gaussian::USUAL) },
+    Row { name: "median", about: "the median of a small box", method: Method::Median(median::Median::USUAL) },
+    Row {
+        name: "wiener",
+        about: "the local mean, and as much of the rest as exceeds the noise",
+        method: Method::Wiener(wiener::LocalWiener::USUAL),
+    },
+    Row {
+        name: "nlm",
+        about: "non-local means: the mean of places that look alike",
+        method: Method::NonLocalMeans(nlm::NonLocalMeans::USUAL),
+    },
+    Row {
+        name: "tv",
+        about: "the flattest image near the measured one (total variation)",
+        method: Method::TotalVariation(tv::TotalVariation::USUAL),
+    },
+    Row {
+        name: "bm3d",
+        about: "blocks that look alike, filtered together; both stages",
+        method: Method::Bm3d(bm3d::Bm3d::USUAL),
+    },
+];
+
+impl Method {
+    /// # Errors
+    /// If there is no such method.
+    pub fn by_name(name: &str) -> Result<Method, RestoreError> {
+        METHODS.iter().find(|r| r.name == name).map(|r| r.method).ok_or_else(|| RestoreError::Method {
+            name: name.into(),
+            known: METHODS.map(|r| r.name).join(", "),
+        })
+    }
+
+    /// The denoised image. `noise` is the standard deviation of its noise; the Gaussian and the median do not ask for it.
+    ///
+    /// # Errors
+    /// If the shape is not filled, a pixel is not finite, or a setting is out of its range.
+    pub fn run(&self, image: &[f32], shape: &[usize], noise: f32) -> Result<Vec<f32>, RestoreError> {
+        let frame = Frame::new(image, shape)?;
+        let needs_noise = !matches!(self, Method::Gaussian(_) | Method::Median(_));
+        if needs_noise {
+            require_positive("the standard deviation of the noise", noise.into())?;
+        }
+        match self {
+            Method::Gaussian(m) => m.run(frame),
+            Method::Median(m) => m.run(frame),
+            Method::Wiener(m) => m.run(frame, noise),
+            Method::NonLocalMeans(m) => m.run(frame, noise),
+            Method::TotalVariation(m) => m.run(frame, noise),
+            Method::Bm3d(m) => m.run(frame, noise),
+        }
+    }
+}
+
+/// Denoises electrons: Poisson noise and read noise of a known standard deviation. What comes back is the mean of the
+/// electrons, the background still in it.
+///
+/// # Errors
+/// As [`Method::run`]; also if the read noise is negative.
+pub fn stabilised(
+    method: &Method,
+    electrons: Electrons<&[f32]>,
+    shape: &[usize],
+    read_noise: Electrons<f32>,
+) -> Result<Electrons<Vec<f32>>, RestoreError> {
+    let sigma = f64::from(read_noise.0);
+    require_not_negative("the read noise", sigma)?;
+    let inverse = anscombe::Inverse::new(Electrons(sigma))?;
+    Frame::new(electrons.0, shape)?;
+    let stable: Vec<f32> =
+        electrons.0.par_iter().map(|&y| anscombe::forward(y.into(), sigma * sigma) as f32).collect();
+    let denoised = method.run(&stable, shape, 1.0)?;
+    Ok(Electrons(denoised.par_iter().map(|&d| inverse.mean(d.into()) as f32).collect()))
+}

@@ -1,0 +1,286 @@
+//! Richardson-Lucy deconvolution (1972, 1974): the likeliest image under Poisson noise, step by step, with a background,
+//! read noise, a total-variation term and a rule for stopping.
+//!
+//! With m = A x + b the step is `x <- x / A'1 * A'((y + s^2) / (m + s^2))`: read noise of variance s^2 enters as a Poisson
+//! process added to both sides (Snyder, 1993), and A'1 is what the detector sees of each pixel. The total-variation term
+//! (Dey et al., 2006) divides by `1 - strength div(grad x / |grad x|)`.
+//! Steps first restore the image and then fit the noise. With chi2 = mean((y - m)^2 / (m + s^2)), there are two rules
+//! for ending them. [`Stop::Discrepancy`] waits until chi2 falls to a target: 1 is the residual of the true image, but an
+//! estimate that comes so near has used some of the noise, so 1 is early. [`Stop::Predicted`] counts that: the
+//! error of m against the true mean is chi2 - 1 + 2 f, where f, the degrees of freedom that a pixel has been fitted
+//! with, is measured on a twin of the image that is deconvolved from slightly other data (Stein, 1981; Ramani, Blu, Unser,
+//! 2008). The step of the least predicted error is the result.
+
+use crate::RestoreError;
+use crate::convolve::{Convolution, Edges};
+use crate::error::{require, require_not_negative, require_positive};
+use crate::frame::Frame;
+use clearshot_physics::{Electrons, Psf};
+use clearshot_tensor::noise::Key;
+use rayon::prelude::*;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RichardsonLucy {
+    /// Mean electrons without light.
+    pub background: f32,
+    /// Standard deviation of the read noise in electrons.
+    pub read_noise: f32,
+    /// The strength of the total-variation term, relative to the data; 0 for none, 0.002 to 0.02 usually.
+    pub total_variation: f32,
+    pub edges: Edges,
+    /// Whether steps make up for light that falls outside the picture. Without that and with dark edges they are those
+    /// of scikit-image.
+    pub make_up_for_edges: bool,
+    pub stop: Stop,
+}
+
+/// When to stop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stop {
+    /// After so many steps.
+    Steps(usize),
+    /// When chi2 falls to the target or stops falling, after `most` steps at the latest.
+    Discrepancy { target: f32, most: usize },
+    /// At the step of the least predicted error among the first `most`. Each step costs twice as much.
+    Predicted { most: usize },
+}
+
+/// A deconvolved image and how it was come by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deconvolved {
+    /// Electrons without the background.
+    pub values: Vec<f32>,
+    pub steps: usize,
+    /// chi2 of the start and after each step.
+    pub chi2: Vec<f64>,
+    /// Under [`Stop::Predicted`]: chi2 and twice the degrees of freedom a pixel, of the start and after each step.
+    pub predicted: Vec<f64>,
+}
+
+impl RichardsonLucy {
+    /// Without background or read noise, stopped at the least predicted error.
+    pub const USUAL: RichardsonLucy = RichardsonLucy {
+        background: 0.0,
+        read_noise: 0.0,
+        total_variation: 0.0,
+        edges: Edges::Reflect,
+        make_up_for_edges: true,
+        stop: Stop::Predicted { most: 300 },
+    };
+
+    /// Deconvolves electrons with a PSF of as many axes.
+    ///
+    /// # Errors
+    /// If the shape is not filled, a pixel is not finite, the PSF has other axes, or a setting is out of its range.
+    pub fn run(&self, y: Electrons<&[f32]>, shape: &[usize], psf: &Psf) -> Result<Deconvolved, RestoreError> {
+        self.watched(y, shape, psf, |_, _| ())
+    }
+
+    /// As [`RichardsonLucy::run`], and shows each step's number and image.
+    ///
+    /// # Errors
+    /// As [`RichardsonLucy::run`].
+    pub fn watched(
+        &self,
+        y: Electrons<&[f32]>,
+        shape: &[usize],
+        psf: &Psf,
+        mut watch: impl FnMut(usize, &[f32]),
+    ) -> Result<Deconvolved, RestoreError> {
+        let frame = Frame::new(y.0, shape)?;
+        self.check()?;
+        same_axes(psf, shape)?;
+        let blur = Convolution::new(frame.size, psf, self.edges);
+        let pixels = frame.values.len();
+        let ones = vec![1.0; pixels];
+        let seen = if self.make_up_for_edges { blur.adjoint(&ones) } else { ones };
+        let run = Run { settings: self, size: frame.size, blur, seen };
+        let mean = frame.values.iter().map(|&v| f64::from(v)).sum::<f64>() / pixels as f64;
+        // Steps from any constant are the same after the first, without a background.
+        let start = (mean - f64::from(self.background)).max(1e-3 * mean.abs()).max(1e-6) as f32;
+        let mut x = vec![start; pixels];
+        let mut twin = matches!(self.stop, Stop::Predicted { .. }).then(|| run.twin(frame.values, start));
+        let mut out = Deconvolved { values: Vec::new(), steps: 0, chi2: Vec::new(), predicted: Vec::new() };
+        let most = self.stop.most();
+        let mut least = f64::INFINITY;
+        for step in 0..=most {
+            let mean = run.mean(&x);
+            out.chi2.push(residual(frame.values, &mean, self.read_noise * self.read_noise));
+            let now = out.chi2[step];
+            let mut done = step == most;
+            match (&self.stop, &mut twin) {
+                (Stop::Predicted { .. }, Some(twin)) => {
+                    let twins = run.mean(&twin.x);
+                    let predicted = now + 2.0 * twin.freedom(&mean, &twins);
+                    out.predicted.push(predicted);
+                    least = least.min(predicted);
+                    if predicted <= least + FLAT {
+                        (out.values, out.steps) = (x.clone(), step);
+                    }
+                    // The prediction falls and rises once, but for wiggles that are short beside the way to its least.
+                    done |= step > 2 * out.steps + 10;
+                    run.step(&mut twin.x, &twin.y, twins);
+                }
+                (Stop::Discrepancy { target, .. }, _) => {
+                    done |= now <= f64::from(*target) || (step > 0 && now >= out.chi2[step - 1]);
+                }
+                _ => (),
+            }
+            if done {
+                break;
+            }
+            run.step(&mut x, frame.values, mean);
+            watch(step + 1, &x);
+        }
+        if twin.is_none() {
+            (out.values, out.steps) = (x, out.chi2.len() - 1);
+        }
+        Ok(out)
+    }
+
+    fn check(&self) -> Result<(), RestoreError> {
+        require_not_negative("the background", self.background.into())?;
+        require_not_negative("the read noise", self.read_noise.into())?;
+        let tv = f64::from(self.total_variation);
+        require((0.0..=0.2).contains(&tv), "the strength of the TV term", tv, "a number from 0 to 0.2")?;
+        if let Stop::Discrepancy { target, .. } = self.stop {
+            require_positive("the target of the discrepancy", target.into())?;
+        }
+        let most = self.stop.most();
+        require((1..=1_000_000).contains(&most), "the number of steps", most as f64, "1 to a million")
+    }
+}
+
+impl Stop {
+    fn most(&self) -> usize {
+        match *self {
+            Stop::Steps(n) | Stop::Discrepancy { most: n, .. } | Stop::Predicted { most: n } => n,
+        }
+    }
+}
+
+/// What stays the same from step to step.
+struct Run<'a> {
+    settings: &'a RichardsonLucy,
+    size: [usize; 3],
+    blur: Convolution,
+    seen: Vec<f32>,
+}
+
+/// An image deconvolved from data that differ by a small random sign in each pixel.
+struct Twin {
+    x: Vec<f32>,
+    y: Vec<f32>,
+    /// By how much the data differ.
+    change: Vec<f32>,
+}
+
+impl Run<'_> {
+    /// The measurement that an image would give without noise.
+    fn mean(&self, x: &[f32]) -> Vec<f32> {
+        let mut mean = self.blur.apply(x);
+        // FFTs leave rounding below zero where it is dark.
+        mean.par_iter_mut().for_each(|m| *m = m.max(0.0) + self.settings.background);
+        mean
+    }
+
+    /// One step of x, whose mean is given.
+    fn step(&self, x: &mut [f32], y: &[f32], mut mean: Vec<f32>) {
+        let variance = self.settings.read_noise * self.settings.read_noise;
+        let strength = self.settings.total_variation;
+        mean.par_iter_mut()
+            .zip(y)
+            .for_each(|(m, y)| *m = (y + variance).max(0.0) / (*m + variance).max(TINY));
+        let ratio = self.blur.adjoint(&mean);
+        if strength > 0.0 {
+            let curvature = curvature(x, self.size);
+            x.par_iter_mut().zip(&ratio).zip(&self.seen).zip(&curvature).for_each(|(((x, r), s), c)| {
+                *x *= r.max(0.0) / (s - strength * c).max(TINY);
+            });
+        } else {
+            x.par_iter_mut()
+                .zip(&ratio)
+                .zip(&self.seen)
+                .for_each(|((x, r), s)| *x *= r.max(0.0) / s.max(TINY));
+        }
+    }
+
+    fn twin(&self, y: &[f32], start: f32) -> Twin {
+        let background = self.settings.background;
+        let variance = self.settings.read_noise * self.settings.read_noise;
+        let key = Key { seed: 0x7111, step: 0, stream: 0 };
+        let change = |(i, &y): (usize, &f32)| {
+            let sign = if key.block(i as u64)[0] & 1 == 0 { 1.0 } else { -1.0 };
+            sign * CHANGE * (y.max(background) + variance).max(TINY).sqrt()
+        };
+        let change: Vec<f32> = y.par_iter().enumerate().map(change).collect();
+        let other = y.iter().zip(&change).map(|(y, c)| y + c).collect();
+        Twin { x: vec![start; y.len()], y: other, change }
+    }
+}
+
+impl Twin {
+    /// The mean over the pixels of d m / d y.
+    fn freedom(&self, mean: &[f32], twins: &[f32]) -> f64 {
+        let one = |((m, t), c): ((&f32, &f32), &f32)| f64::from((t - m) / c);
+        mean.iter().zip(twins).zip(&self.change).map(one).sum::<f64>() / mean.len() as f64
+    }
+}
+
+/// Predictions that differ by less are taken as equal, and the later step wins: where the curve is so flat it is detail that
+/// is still coming, as its noise would have turned the curve.
+const FLAT: f64 = 2e-4;
+/// How much a twin's data differ, in standard deviations of the noise.
+const CHANGE: f32 = 0.1;
+/// Below this a denominator is darkness.
+const TINY: f32 = 1e-12;
+
+pub(super) fn same_axes(psf: &Psf, shape: &[usize]) -> Result<(), RestoreError> {
+    let (psf, image) = (psf.shape().rank(), shape.len());
+    if psf == image { Ok(()) } else { Err(RestoreError::PsfAxes { psf, image }) }
+}
+
+/// chi2, summed by pieces of a fixed size so that threads do not change it.
+fn residual(y: &[f32], mean: &[f32], variance: f32) -> f64 {
+    const PIECE: usize = 4096;
+    let parts: Vec<f64> = y
+        .par_chunks(PIECE)
+        .zip(mean.par_chunks(PIECE))
+        .map(|(y, m)| {
+            let one = |(y, m): (&f32, &f32)| f64::from((y - m) * (y - m) / (m + variance).max(TINY));
+            y.iter().zip(m).map(one).sum::<f64>()
+        })
+        .collect();
+    parts.iter().sum::<f64>() / y.len() as f64
+}
+
+/// div(grad x / |grad x|) with differences ahead for the gradient and behind for the divergence.
+fn curvature(x: &[f32], size: [usize; 3]) -> Vec<f32> {
+    let strides = [size[1] * size[2], size[2], 1];
+    // Where x is flat the direction has no meaning; the length is kept off zero by a part of the mean.
+    let mean = x.iter().map(|&v| f64::from(v)).sum::<f64>() / x.len() as f64;
+    let least = ((1e-3 * mean) as f32).powi(2).max(1e-30);
+    let unit: Vec<[f32; 3]> = (0..x.len())
+        .into_par_iter()
+        .map(|i| {
+            let slope = [0, 1, 2].map(|a| {
+                let inside = i / strides[a] % size[a] + 1 < size[a];
+                if inside { x[i + strides[a]] - x[i] } else { 0.0 }
+            });
+            let length = (slope.iter().map(|s| s * s).sum::<f32>() + least).sqrt();
+            slope.map(|s| s / length)
+        })
+        .collect();
+    (0..x.len())
+        .into_par_iter()
+        .map(|i| {
+            let along = |a: usize| {
+                let first = (i / strides[a]).is_multiple_of(size[a]);
+                let before = if first { 0.0 } else { unit[i - strides[a]][a] };
+                unit[i][a] - before
+            };
+            along(0) + along(1) + along(2)
+        })
+        .collect()
+}

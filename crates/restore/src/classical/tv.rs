@@ -1,0 +1,122 @@
+//! Total variation: the image u with the least `sum |grad u| + |u - f|^2 / (2 weight)` (Rudin, Osher, Fatemi, 1992), by
+//! Chambolle's projection (2004).
+//!
+//! The dual field p, one number an axis and pixel, moves by `p <- (p - t grad u) / (1 + t |grad u| / weight)`,
+//! and u is f less the divergence of p. Steps and the rule for stopping are those of scikit-image's
+//! `denoise_tv_chambolle`, so that the two agree.
+
+use crate::RestoreError;
+use crate::error::{require, require_positive};
+use crate::frame::Frame;
+use rayon::prelude::*;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TotalVariation {
+    /// The weight over the noise's standard deviation.
+    pub strength: f32,
+    /// Stops when the energy changes by less than this part of its first value.
+    pub tolerance: f32,
+    pub most_steps: usize,
+}
+
+impl TotalVariation {
+    pub const USUAL: TotalVariation = TotalVariation { strength: 0.9, tolerance: 2e-4, most_steps: 200 };
+
+    pub(super) fn run(&self, frame: Frame<'_>, noise: f32) -> Result<Vec<f32>, RestoreError> {
+        require_positive("the strength of total variation", self.strength.into())?;
+        require_positive("the tolerance of total variation", self.tolerance.into())?;
+        let steps = self.most_steps;
+        require(
+            (1..=1_000_000).contains(&steps),
+            "the steps of total variation",
+            steps as f64,
+            "1 to a million",
+        )?;
+        Ok(chambolle(frame, self.strength * noise, self.tolerance.into(), steps))
+    }
+}
+
+fn chambolle(frame: Frame<'_>, weight: f32, tolerance: f64, most_steps: usize) -> Vec<f32> {
+    let [_, height, width] = frame.size;
+    let pixels = frame.values.len();
+    let strides = [height * width, width, 1];
+    let axes: Vec<usize> = (0..3).filter(|&a| frame.size[a] > 1).collect();
+    // scikit-image counts the axes of the array, and a plane has two.
+    let rate = 1.0 / (2.0 * if frame.size[0] > 1 { 3.0 } else { 2.0 });
+    let mut p = vec![vec![0f32; pixels]; axes.len()];
+    let mut u = frame.values.to_vec();
+    let (mut first, mut last) = (0.0, 0.0);
+    for step in 0..most_steps {
+        // u = f - div p, row by row; the sum of squares is part of the energy.
+        let apart: f64 = if step == 0 {
+            0.0
+        } else {
+            let rows: Vec<f64> = u
+                .par_chunks_mut(width)
+                .enumerate()
+                .map(|(row, out)| {
+                    let start = row * width;
+                    let mut d = vec![0f32; width];
+                    for (field, &axis) in p.iter().zip(&axes) {
+                        d.iter_mut().zip(&field[start..]).for_each(|(d, v)| *d -= v);
+                        if axis == 2 {
+                            let line = &field[start..start + width];
+                            d[1..].iter_mut().zip(line).for_each(|(d, v)| *d += v);
+                        } else if start / strides[axis] % frame.size[axis] > 0 {
+                            d.iter_mut().zip(&field[start - strides[axis]..]).for_each(|(d, v)| *d += v);
+                        }
+                    }
+                    let given = &frame.values[start..start + width];
+                    out.iter_mut().zip(given).zip(&d).for_each(|((u, f), d)| *u = f + d);
+                    d.iter().map(|&d| f64::from(d) * f64::from(d)).sum::<f64>()
+                })
+                .collect();
+            rows.iter().sum()
+        };
+        let scale = rate / weight;
+        let mut rows: Vec<Vec<&mut [f32]>> = (0..pixels / width).map(|_| Vec::new()).collect();
+        for field in &mut p {
+            rows.iter_mut().zip(field.chunks_mut(width)).for_each(|(row, part)| row.push(part));
+        }
+        let norms: Vec<f64> = rows
+            .par_iter_mut()
+            .enumerate()
+            .map(|(row, fields)| {
+                let start = row * width;
+                let here = &u[start..start + width];
+                let mut squares = vec![0f32; width];
+                // Each axis has its line of differences, zero at the far edge.
+                let slopes: Vec<Vec<f32>> = axes
+                    .iter()
+                    .map(|&axis| {
+                        let mut g = vec![0f32; width];
+                        if axis == 2 {
+                            g.iter_mut().zip(here.windows(2)).for_each(|(g, w)| *g = w[1] - w[0]);
+                        } else if start / strides[axis] % frame.size[axis] + 1 < frame.size[axis] {
+                            let next = &u[start + strides[axis]..][..width];
+                            g.iter_mut().zip(next).zip(here).for_each(|((g, n), h)| *g = n - h);
+                        }
+                        squares.iter_mut().zip(&g).for_each(|(s, g)| *s += g * g);
+                        g
+                    })
+                    .collect();
+                squares.iter_mut().for_each(|s| *s = s.sqrt());
+                for (field, g) in fields.iter_mut().zip(&slopes) {
+                    for ((p, g), n) in field.iter_mut().zip(g).zip(&squares) {
+                        *p = (*p - rate * g) / (1.0 + scale * n);
+                    }
+                }
+                squares.iter().map(|&n| f64::from(n)).sum::<f64>()
+            })
+            .collect();
+        let energy = (apart + f64::from(weight) * norms.iter().sum::<f64>()) / pixels as f64;
+        if step == 0 {
+            first = energy;
+        } else if (last - energy).abs() < tolerance * first {
+            break;
+        }
+        last = energy;
+    }
+    u
+}

@@ -1,0 +1,13 @@
+//! Restoring images.
+//!
+//! [`classical`] holds the restorers that need no training: what a diffusion model has to beat, and what serves
+//! when there is no model. Images are plain slices of `f32`, row-major, of shape `[y, x]` or `[z, y, x]`.
+//! Everything runs on rayon's threads, and results are the same bits for any number of them.
+
+pub mod classical;
+mod convolve;
+mod error;
+mod frame;
+mod widest;
+
+pub use error::RestoreError;

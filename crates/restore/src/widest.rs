@@ -1,0 +1,20 @@
+//! Code compiled twice: for any machine, and for those with AVX2.
+//!
+//! Only the width of vectors differs. Products and sums are not contracted, so both give the same bits.
+
+/// Runs a closure with the widest vectors that the machine has. What the closure calls must be inlined into it to profit.
+#[inline(always)]
+pub(crate) fn widest<R>(f: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2")]
+        fn with_avx2<R>(f: impl FnOnce() -> R) -> R {
+            f()
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the machine has what the function is compiled for.
+            return unsafe { with_avx2(f) };
+        }
+    }
+    f()
+}

@@ -1,0 +1,20 @@
+//! What cannot be generated, with the sizes and names that were asked for.
+
+use clearshot_physics::PhysicsError;
+
+/// Why there is no scene or no picture of it.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SceneError {
+    #[error("a scene of shape {shape:?}: a plane [y, x] or a volume [z, y, x] is needed")]
+    Rank { shape: Vec<usize> },
+    #[error(
+        "a scene of shape {shape:?}: each size must be from {least} to {most}, and at most {pixels} pixels together"
+    )]
+    Size { shape: Vec<usize>, least: usize, most: usize, pixels: usize },
+    #[error("no scene is called '{name}'; there are {known}")]
+    Name { name: String, known: String },
+    #[error("{name} is {got}, and {needed} is needed")]
+    Parameter { name: &'static str, got: f64, needed: &'static str },
+    #[error(transparent)]
+    Physics(#[from] PhysicsError),
+}

@@ -1,0 +1,130 @@
+//! Scenes generated from a seed, and the camera that looks at them.
+//!
+//! A scene is a pure function of (kind, seed, index, size): no generator is carried from one to the next, and the
+//! same scene has the same bits on every machine. Values are in [0, 1]. [`SCENES`] is the list of kinds; what
+//! each is made of follows pictures of 128 x 128 pixels, and larger ones hold more objects of the same
+//! size. [`Camera`] turns a scene into electrons or counts.
+
+mod camera;
+mod canvas;
+mod dice;
+mod error;
+mod filaments;
+mod leaves;
+mod nuclei;
+mod phantom;
+mod stars;
+
+pub use camera::{Camera, Converter, Picture};
+pub use error::SceneError;
+
+use canvas::Canvas;
+use clearshot_tensor::noise::Key;
+use dice::Dice;
+
+/// A kind of scene.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scene {
+    /// Bent chains, as microtubules in fluorescence.
+    Filaments,
+    /// Textured blobs with wavy outlines, as stained nuclei.
+    Nuclei,
+    /// Points of very different brightness and a few galaxies.
+    Stars,
+    /// A ring with ellipses inside, as a section of a head.
+    Phantom,
+    /// Disks of all sizes that hide one another, as photographs do: edges at every scale.
+    DeadLeaves,
+}
+
+/// A row of [`SCENES`].
+pub struct Kind {
+    pub scene: Scene,
+    pub name: &'static str,
+    pub about: &'static str,
+}
+
+/// Every kind of scene.
+pub const SCENES: [Kind; 5] = [
+    Kind { scene: Scene::Filaments, name: "filaments", about: "bent chains, as microtubules" },
+    Kind { scene: Scene::Nuclei, name: "nuclei", about: "textured blobs, as stained nuclei" },
+    Kind { scene: Scene::Stars, name: "stars", about: "points of very different brightness, and galaxies" },
+    Kind {
+        scene: Scene::Phantom,
+        name: "phantom",
+        about: "a ring with ellipses inside, as a head's section",
+    },
+    Kind {
+        scene: Scene::DeadLeaves,
+        name: "dead-leaves",
+        about: "disks that hide one another, as photographs",
+    },
+];
+
+/// Sizes that scenes can have along an axis (the depth of a volume may be 1), and in all.
+const SIZES: std::ops::RangeInclusive<usize> = 8..=16_384;
+const MOST_PIXELS: usize = 1 << 28;
+
+impl Scene {
+    /// # Errors
+    /// If there is no such scene.
+    pub fn by_name(name: &str) -> Result<Scene, SceneError> {
+        SCENES
+            .iter()
+            .find(|k| k.name == name)
+            .map(|k| k.scene)
+            .ok_or_else(|| SceneError::Name { name: name.into(), known: SCENES.map(|k| k.name).join(", ") })
+    }
+
+    pub fn name(self) -> &'static str {
+        SCENES.iter().find(|k| k.scene == self).map_or("", |k| k.name)
+    }
+
+    /// Picture `index` of the series of a seed, of shape `[y, x]` or `[z, y, x]`, with values in [0, 1].
+    ///
+    /// # Errors
+    /// If the shape has not two or three sizes from 8 to 16384 (z: from 1), or is too large in all.
+    pub fn generate(self, seed: u64, index: u32, shape: &[usize]) -> Result<Vec<f32>, SceneError> {
+        let size = match *shape {
+            [y, x] => [1, y, x],
+            [z, y, x] => [z, y, x],
+            _ => return Err(SceneError::Rank { shape: shape.to_vec() }),
+        };
+        let pixels = size.iter().try_fold(1usize, |n, &s| n.checked_mul(s));
+        let fits =
+            SIZES.contains(&size[1]) && SIZES.contains(&size[2]) && (1..=*SIZES.end()).contains(&size[0]);
+        if !fits || pixels.is_none_or(|n| n > MOST_PIXELS) {
+            let shape = shape.to_vec();
+            return Err(SceneError::Size {
+                shape,
+                least: *SIZES.start(),
+                most: *SIZES.end(),
+                pixels: MOST_PIXELS,
+            });
+        }
+        // Streams of the scenes are apart from each other and from those of the camera.
+        let mut dice = Dice::new(Key { seed, step: index, stream: 0x5CE0 + self as u32 });
+        let canvas = match self {
+            Scene::Filaments => filaments::paint(size, &mut dice),
+            Scene::Nuclei => nuclei::paint(size, &mut dice),
+            Scene::Stars => stars::paint(size, &mut dice),
+            Scene::Phantom => phantom::paint(size, &mut dice),
+            Scene::DeadLeaves => leaves::paint(size, &mut dice),
+        };
+        Ok(canvas.values.into_iter().map(|v| v as f32).collect())
+    }
+}
+
+/// How many objects a picture of `size` holds, where one of 128 x 128, or of 128 x 128 x 32, holds from `low` to
+/// `high`.
+fn population(dice: &mut Dice, size: [usize; 3], low: usize, high: usize) -> usize {
+    let depth = if size[0] > 1 { size[0] as f64 / 32.0 } else { 1.0 };
+    let area = size[1] as f64 * size[2] as f64 / (128.0 * 128.0);
+    let n = dice.count(low, high) as f64 * area * depth;
+    (n.round() as usize).max(1)
+}
+
+/// A position inside the canvas.
+fn position(dice: &mut Dice, canvas: &Canvas) -> [f64; 3] {
+    canvas.size.map(|n| if n > 1 { dice.between(0.0, n as f64 - 1.0) } else { 0.0 })
+}

@@ -1,0 +1,125 @@
+//! Scenes and pictures are pure functions with fixed bits, and their camera has the noise that it says.
+
+use clearshot_physics::Psf;
+use clearshot_scenes::{Camera, Converter, SCENES, Scene, SceneError};
+
+/// FNV-1a over the bits.
+fn hash(values: &[f32]) -> u64 {
+    let step = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3);
+    values.iter().flat_map(|v| v.to_bits().to_le_bytes()).fold(0xCBF2_9CE4_8422_2325, step)
+}
+
+#[test]
+fn hashes_are_fixed() {
+    let expected: [[u64; 3]; 5] = [
+        [0x5BCE_03C6_7415_AFD2, 0x03B1_C51E_7AFF_DBAD, 0xD3AE_CB65_A02B_828A],
+        [0x3938_AE50_4586_6332, 0x8C5B_9C34_B30D_074F, 0x8319_773F_9FCD_469D],
+        [0x5C9B_9C07_BDD5_AC4B, 0x58C6_2F74_E55D_0F7B, 0x9165_4023_6D9A_2360],
+        [0x9127_B042_FAB2_B99F, 0x3590_C974_0107_45AC, 0x71FC_02E8_8D44_5CB7],
+        [0xAE13_ED93_0DFD_BB15, 0xABB0_DEBB_9268_E17F, 0x6C21_21C7_DF78_6D85],
+    ];
+    let got = SCENES.each_ref().map(|kind| {
+        let plane = kind.scene.generate(7, 3, &[96, 80]).unwrap();
+        let volume = kind.scene.generate(7, 3, &[11, 40, 36]).unwrap();
+        let picture = Camera::for_peak(20.0).take(&plane, &[96, 80], 7, 3).unwrap();
+        [hash(&plane), hash(&volume), hash(&picture.values)]
+    });
+    assert_eq!(got, expected, "{got:#018X?}");
+}
+
+#[test]
+fn a_scene_is_a_function_of_its_seed_index_and_size() {
+    for kind in &SCENES {
+        let make = |seed, index| kind.scene.generate(seed, index, &[64, 48]).unwrap();
+        let it = make(1, 2);
+        assert_eq!(it, make(1, 2));
+        assert_ne!(it, make(1, 3));
+        assert_ne!(it, make(2, 2));
+        assert_eq!(Scene::by_name(kind.name), Ok(kind.scene));
+        for shape in [&[8, 8][..], &[129, 33], &[1, 32, 40], &[5, 20, 24]] {
+            for index in 0..6 {
+                let x = kind.scene.generate(9, index, shape).unwrap();
+                assert_eq!(x.len(), shape.iter().product::<usize>());
+                assert!(x.iter().all(|v| (0.0..=1.0).contains(v)), "{} {shape:?}", kind.name);
+            }
+        }
+    }
+}
+
+/// How bright scenes are, on the average of twelve.
+#[test]
+fn scenes_are_as_bright_as_they_should_be() {
+    let bounds = [(0.025, 0.05), (0.055, 0.10), (0.003, 0.008), (0.17, 0.25), (0.40, 0.60)];
+    for (kind, (low, high)) in SCENES.iter().zip(bounds) {
+        let mean: f64 = (0..12)
+            .map(|i| {
+                let x = kind.scene.generate(5, i, &[128, 128]).unwrap();
+                x.iter().map(|&v| f64::from(v)).sum::<f64>() / 16384.0 / 12.0
+            })
+            .sum();
+        assert!((low..high).contains(&mean), "{}: {mean}", kind.name);
+    }
+}
+
+#[test]
+fn the_camera_has_the_noise_that_it_says() {
+    let shape = [128, 128];
+    let scene = vec![0.5f32; 128 * 128];
+    let camera = Camera::for_peak(20.0);
+    let y = camera.take(&scene, &shape, 1, 0).unwrap();
+    let mean = y.values.iter().map(|&v| f64::from(v)).sum::<f64>() / 16384.0;
+    let variance = y.values.iter().map(|&v| (f64::from(v) - 12.0).powi(2)).sum::<f64>() / 16384.0;
+    // 10 electrons of the scene, 2 of the background, and read noise of 1.5; five standard errors.
+    let truth: f64 = 12.0 + 1.5 * 1.5;
+    assert!((mean - 12.0).abs() < 5.0 * (truth / 16384.0).sqrt(), "{mean}");
+    assert!((variance - truth).abs() < 5.0 * ((2.0 * truth * truth + 12.0) / 16384.0).sqrt(), "{variance}");
+    assert!(y.mean.iter().all(|m| (m - 12.0).abs() < 1e-5) && y.hot.is_empty() && y.flat.is_none());
+    assert_ne!(y.values, camera.take(&scene, &shape, 1, 1).unwrap().values);
+}
+
+#[test]
+fn defects_and_converters_do_what_they_say() {
+    let shape = [64, 64];
+    let scene = vec![0.5f32; 64 * 64];
+    let camera = Camera {
+        converter: Some(Converter { gain: 0.5, offset: 100.0, bits: 12 }),
+        flat_field: 0.02,
+        hot_pixels: 0.01,
+        psf: Some(Psf::gaussian(&[1.5, 1.5]).unwrap()),
+        ..Camera::for_peak(1000.0)
+    };
+    let y = camera.take(&scene, &shape, 4, 9).unwrap();
+    assert!(y.values.iter().all(|v| v.fract() == 0.0 && (0.0..=4095.0).contains(v)));
+    let flat = y.flat.unwrap();
+    assert!(flat.iter().all(|f| (f - 1.0).abs() <= 0.02) && flat.iter().any(|f| (f - 1.0).abs() > 0.015));
+    assert!((15..80).contains(&y.hot.len()), "{}", y.hot.len());
+    // 520 electrons are 1140 counts; hot pixels have at least a peak more.
+    let usual = y.values.iter().enumerate().filter(|(i, _)| !y.hot.contains(i));
+    assert!(usual.clone().all(|(_, v)| (900.0..1400.0).contains(v)));
+    assert!(y.hot.iter().all(|&i| y.values[i] > 2500.0));
+}
+
+#[test]
+fn wrong_input_is_named() {
+    let shape = |s: &[usize]| Scene::Nuclei.generate(1, 0, s).unwrap_err();
+    assert!(matches!(shape(&[64]), SceneError::Rank { .. }));
+    for bad in [&[7, 64][..], &[64, 0], &[0, 64, 64], &[20_000, 64], &[16_384, 16_384, 16_384]] {
+        assert!(matches!(shape(bad), SceneError::Size { .. }), "{bad:?}");
+    }
+    assert_eq!(
+        Scene::by_name("cats").unwrap_err().to_string(),
+        "no scene is called 'cats'; there are filaments, nuclei, stars, phantom, dead-leaves"
+    );
+    let take = |camera: Camera| camera.take(&[0.5; 64], &[8, 8], 1, 0).map(|_| ());
+    assert!(take(Camera::for_peak(5.0)).is_ok());
+    for bad in [
+        Camera::for_peak(0.0),
+        Camera::for_peak(f64::NAN),
+        Camera { read_noise: -1.0, ..Camera::for_peak(5.0) },
+        Camera { hot_pixels: 2.0, ..Camera::for_peak(5.0) },
+        Camera { converter: Some(Converter { gain: 1.0, offset: 0.0, bits: 60 }), ..Camera::for_peak(5.0) },
+    ] {
+        assert!(matches!(take(bad), Err(SceneError::Parameter { .. })));
+    }
+    assert!(Camera::for_peak(5.0).take(&[0.5; 63], &[8, 8], 1, 0).is_err());
+}
