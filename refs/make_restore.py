@@ -42,5 +42,5 @@ for name, shape in (("plane", (37, 52)), ("volume", (9, 21, 18))):
             "out.richardson_lucy": richardson_lucy(blurred.astype(np.float64), psf, 15, clip=False),
         },
         f"restore/{name}.safetensors",
-        metadata={"noise": str(noise), "note": "gaussian 1.3, median 3, Wiener 5, TV weight 1.2 noise and 60 steps, RL 15"},
+        metadata={"kind": "restore", "name": name, "attrs": "{}", "noise": str(noise), "note": "gaussian 1.3, median 3, Wiener 5, TV weight 1.2 noise and 60 steps, RL 15"},
     )
