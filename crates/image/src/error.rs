@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: there is no such file or folder", path.display())]
+    Missing { path: PathBuf },
     #[error("{}: the disk is full; nothing was written, make room and try again", path.display())]
     DiskFull { path: PathBuf },
     #[error("{}: exists already; choose another name, or say that it may be replaced (--force)", path.display())]
@@ -82,6 +84,7 @@ impl Error {
         let path = path.to_path_buf();
         match source.kind() {
             std::io::ErrorKind::StorageFull => Error::DiskFull { path },
+            std::io::ErrorKind::NotFound => Error::Missing { path },
             _ => Error::Io { path, source },
         }
     }

@@ -15,7 +15,8 @@ use crate::RestoreError;
 use crate::convolve::{Convolution, Edges};
 use crate::error::{require, require_not_negative, require_positive};
 use crate::frame::Frame;
-use clearshot_physics::{Electrons, Psf};
+use clearshot_physics::{Electrons, PhysicsError, Psf};
+use clearshot_tensor::Shape;
 use clearshot_tensor::noise::Key;
 use rayon::prelude::*;
 
@@ -90,7 +91,7 @@ impl RichardsonLucy {
     ) -> Result<Deconvolved, RestoreError> {
         let frame = Frame::new(y.0, shape)?;
         self.check()?;
-        same_axes(psf, shape)?;
+        check_psf(psf, shape)?;
         let blur = Convolution::new(frame.size, psf, self.edges);
         let pixels = frame.values.len();
         let ones = vec![1.0; pixels];
@@ -236,9 +237,16 @@ const CHANGE: f32 = 0.1;
 /// Below this a denominator is darkness.
 const TINY: f32 = 1e-12;
 
-pub(super) fn same_axes(psf: &Psf, shape: &[usize]) -> Result<(), RestoreError> {
-    let (psf, image) = (psf.shape().rank(), shape.len());
-    if psf == image { Ok(()) } else { Err(RestoreError::PsfAxes { psf, image }) }
+/// A PSF has the image's axes, and no taps that reach from one edge beyond the other.
+pub(super) fn check_psf(psf: &Psf, shape: &[usize]) -> Result<(), RestoreError> {
+    let size = psf.shape();
+    if size.rank() != shape.len() {
+        return Err(RestoreError::PsfAxes { psf: size.rank(), image: shape.len() });
+    }
+    if size.iter().zip(shape).any(|(p, n)| *p > 2 * n - 1) {
+        return Err(PhysicsError::PsfTooLarge { psf: size, image: Shape::new(shape) }.into());
+    }
+    Ok(())
 }
 
 /// chi2, summed by pieces of a fixed size so that threads do not change it.

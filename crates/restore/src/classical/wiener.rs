@@ -68,6 +68,6 @@ impl LocalWiener {
 pub fn deconvolve(image: &[f32], shape: &[usize], psf: &Psf, balance: f32) -> Result<Vec<f32>, RestoreError> {
     let frame = Frame::new(image, shape)?;
     require_positive("the balance of the Wiener filter", balance.into())?;
-    super::richardson_lucy::same_axes(psf, shape)?;
+    super::richardson_lucy::check_psf(psf, shape)?;
     Ok(Convolution::seamless(frame.size, psf).wiener(frame.values, balance))
 }
