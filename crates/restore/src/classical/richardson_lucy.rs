@@ -237,13 +237,16 @@ const CHANGE: f32 = 0.1;
 /// Below this a denominator is darkness.
 const TINY: f32 = 1e-12;
 
-/// A PSF has the image's axes, and no taps that reach from one edge beyond the other.
+/// A PSF may be larger than a thin stack, whose edges continue it; beyond this many times an axis it is a slip.
+const LARGEST_PSF: usize = 8;
+
+/// A PSF has the image's axes, and a size that can be meant.
 pub(super) fn check_psf(psf: &Psf, shape: &[usize]) -> Result<(), RestoreError> {
     let size = psf.shape();
     if size.rank() != shape.len() {
         return Err(RestoreError::PsfAxes { psf: size.rank(), image: shape.len() });
     }
-    if size.iter().zip(shape).any(|(p, n)| *p > 2 * n - 1) {
+    if size.iter().zip(shape).any(|(p, n)| *p > LARGEST_PSF * n) {
         return Err(PhysicsError::PsfTooLarge { psf: size, image: Shape::new(shape) }.into());
     }
     Ok(())
