@@ -77,15 +77,17 @@ fn runs_repeat_to_the_bit_replayed_or_not() {
     let Some(device) = gpu() else { return };
     let (model, params) = tiny();
     let training = Training { clip_norm: 1.0, ema_decay: Some(0.99), ..Training::default() };
-    for precision in [Precision::F32, Precision::Bf16] {
+    // The larger one keeps the GPU busy for long enough that branches of a recording run side by side.
+    let cases = [(Precision::F32, 2, 32), (Precision::Bf16, 2, 32), (Precision::Bf16, 4, 128)];
+    for (precision, batch, size) in cases {
         let mut outcomes: Vec<Vec<u32>> = vec![];
         for replay in [true, true, false] {
-            let graph = iteration(&model, 2, 32, &training);
+            let graph = iteration(&model, batch, size, &training);
             let options = Options { precision, ..Options::default() };
             let mut session = compile(graph, &device, &options).unwrap();
             session.set_replay(replay);
             start(&mut session, &params, true);
-            (0..5).for_each(|i| train(&mut session, 2, 32, i));
+            (0..5).for_each(|i| train(&mut session, batch, size, i));
             let mut bits = vec![session.get("loss").unwrap().as_f32().unwrap()[0].to_bits()];
             for p in &params {
                 for name in [p.name.clone(), format!("ema.{}", p.name), format!("adam.v.{}", p.name)] {
@@ -95,8 +97,8 @@ fn runs_repeat_to_the_bit_replayed_or_not() {
             }
             outcomes.push(bits);
         }
-        assert!(outcomes[0] == outcomes[1], "{precision}: two sessions differ");
-        assert!(outcomes[0] == outcomes[2], "{precision}: replay differs from launches");
+        assert!(outcomes[0] == outcomes[1], "{precision}, {size} pixels: two sessions differ");
+        assert!(outcomes[0] == outcomes[2], "{precision}, {size} pixels: replay differs from launches");
     }
 }
 
