@@ -100,12 +100,11 @@ __device__ __forceinline__ void hold(float x, u32 anywhere) {
 
 #define R_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define R_32 R_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define R_48 R_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define R_64 R_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define R_64 R_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"\
+    ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define D_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define D_32 D_8(0), D_8(8), D_8(16), D_8(24)
-#define D_48 D_32, D_8(32), D_8(40)
-#define D_64 D_48, D_8(48), D_8(56)
+#define D_64 D_32, D_8(32), D_8(40), D_8(48), D_8(56)
 #define PRODUCT(n, registers, add, operands)                                                                                           \
     "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." ELEM "." ELEM " {" registers "}, " \
     operands ";\n}"
@@ -115,10 +114,6 @@ template <int N, int TRANSPOSED_A, int TRANSPOSED_B> __device__ __forceinline__ 
     if constexpr (N == 64)
         asm volatile(PRODUCT("64", R_32, "%34", "%32, %33, p, 1, 1, %35, %36")
                      : D_32
-                     : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
-    else if constexpr (N == 96)
-        asm volatile(PRODUCT("96", R_48, "%50", "%48, %49, p, 1, 1, %51, %52")
-                     : D_48
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
     else
         asm volatile(PRODUCT("128", R_64, "%66", "%64, %65, p, 1, 1, %67, %68")
@@ -131,10 +126,6 @@ template <int N, int TRANSPOSED_B> __device__ __forceinline__ void product(float
     if constexpr (N == 64)
         asm volatile(PRODUCT("64", R_32, "%37", "{%32, %33, %34, %35}, %36, p, 1, 1, %38")
                      : D_32
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
-    else if constexpr (N == 96)
-        asm volatile(PRODUCT("96", R_48, "%53", "{%48, %49, %50, %51}, %52, p, 1, 1, %54")
-                     : D_48
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
     else
         asm volatile(PRODUCT("128", R_64, "%69", "{%64, %65, %66, %67}, %68, p, 1, 1, %70")

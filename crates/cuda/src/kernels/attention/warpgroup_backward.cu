@@ -16,22 +16,6 @@
 // added to `sums` in an order that is the same in every run: blocks start at different queries, and for each tile of
 // queries they take turns in the order in which they come by.
 
-#ifndef BWD_TURNS
-#define BWD_TURNS 1
-#endif
-#ifndef BWD_CHAINS
-#define BWD_CHAINS 2
-#endif
-#ifndef BWD_A
-#define BWD_A 1
-#endif
-#ifndef BWD_DIAG
-#define BWD_DIAG 0
-#endif
-#ifndef BWD_HOLD
-#define BWD_HOLD 0
-#endif
-
 constexpr int BWD_KEYS = 64 * BWD_GROUPS;
 constexpr int QUERIES = 128;
 constexpr int PANELS = 2 / BWD_GROUPS; // of 64 queries, whose dq a warpgroup makes
@@ -41,6 +25,10 @@ constexpr int SUMS = QUERIES * 64 * 4;
 constexpr int V_AT = KEY_TILE, Q_AT = 2 * KEY_TILE, DO_AT = Q_AT + 2 * QUERY_TILE, DS_AT = DO_AT + 2 * QUERY_TILE;
 constexpr int DS_TILE = 2 * KEY_TILE; // two panels of 64 queries
 constexpr int DQ_AT = DS_AT + 2 * DS_TILE, STATISTICS_AT = DQ_AT + SUMS;
+#ifndef BWD_ADDERS
+#define BWD_ADDERS 2
+#endif
+constexpr int ADDERS = BWD_ADDERS; // warps that add dq
 constexpr int CONSUMER_WARPS = 4 * BWD_GROUPS;
 
 extern "C" __global__ void __launch_bounds__(256) attention_delta(const half_t* __restrict__ o, const half_t* __restrict__ do_,
@@ -129,9 +117,11 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
     half_t* __restrict__ dv, int heads, int sq, int sk, int dk_row, int dv_row, float scale) {
     extern __shared__ char raw[];
     __shared__ __align__(8) u64 barriers[16];
+    __shared__ int number;
+    int blocks = (sk + BWD_KEYS - 1) / BWD_KEYS, tiles = (sq + QUERIES - 1) / QUERIES;
     u32 base = (shared_address(raw) + 1023) & ~1023u;
     u32 keys_full = shared_address(barriers), q_full = keys_full + 8, do_full = q_full + 16, empty = do_full + 16, ds_full = empty + 16,
-        ds_empty = ds_full + 16, dq_full = ds_empty + 16, dq_empty = dq_full + 8;
+        ds_empty = ds_full + 16, dq_full = ds_empty + 16, dq_empty = dq_full + 8 * ADDERS;
     if (threadIdx.x == 0) {
         barrier_init(keys_full, 1);
         for (int i = 0; i < 2; i++) {
@@ -141,14 +131,15 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
             barrier_init(ds_full + 8 * i, CONSUMER_WARPS);
             barrier_init(ds_empty + 8 * i, CONSUMER_WARPS);
         }
-        barrier_init(dq_full, CONSUMER_WARPS);
+        for (int i = 0; i < ADDERS; i++) barrier_init(dq_full + 8 * i, CONSUMER_WARPS);
         barrier_init(dq_empty, 1);
         fence_barriers();
+        // Blocks of a head wait for each other: they are numbered as they start, so that those before are under way.
+        number = atomicAdd(turns + gridDim.x / blocks * (long long)tiles * BWD_CHAINS, 1);
     }
     __syncthreads();
 
-    int blocks = (sk + BWD_KEYS - 1) / BWD_KEYS, tiles = (sq + QUERIES - 1) / QUERIES;
-    int bh = blockIdx.x / blocks, block = blockIdx.x % blocks, h = bh % heads;
+    int bh = number / blocks, block = number % blocks, h = bh % heads;
     long long b = bh / heads;
     int start = (int)((long long)block * tiles / blocks);
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -171,9 +162,12 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
                 barrier_expect(full, QUERY_TILE);
                 copy_box(base + DO_AT + stage * QUERY_TILE, do_map, full, h * 64, tile * QUERIES, (int)b);
             }
-        } else if (warp == 1 && lane == 0) {
+        } else if (warp <= ADDERS && lane == 0) {
+            // Each takes its turn with every ADDERS-th tile: until an addition is known to be done takes longer than a step.
+            u32 own_full = dq_full + 8 * (warp - 1);
+            int parity = 0;
 #pragma unroll 1
-            for (int i = 0; i < tiles; i++) {
+            for (int i = warp - 1; i < tiles; i += ADDERS, parity ^= 1) {
                 int tile = start + i < tiles ? start + i : start + i - tiles;
                 // Blocks that come by tile no later than at their first step are 0..begun; they come in falling order,
                 // then the others, falling too.
@@ -183,14 +177,14 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
                 turn /= BWD_CHAINS;
                 long long at = ((long long)bh * tiles + tile) * BWD_CHAINS + chain;
                 float* to = sums + at * (SUMS / 4);
-                barrier_wait(dq_full, i & 1);
+                barrier_wait(own_full, parity);
                 if (turn == 0) {
                     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(base + DQ_AT), "n"(SUMS) : "memory");
                 } else {
                     int now;
                     do {
                         asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(turns + at) : "memory");
-                    } while (now != turn && !BWD_DIAG);
+                    } while (now != turn);
                     fence_async();
                     asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(base + DQ_AT),
                                  "n"(SUMS)
@@ -213,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
         float dka[32], dva[32];
 #pragma unroll
         for (int i = 0; i < 32; i++) dka[i] = dva[i] = 0.f;
-        u64 own_keys = describe(base + group * 64 * ROW_BYTES), own_values = describe(base + V_AT + group * 64 * ROW_BYTES);
+        u64 own_keys = describe(base + group * 64 * ROW_BYTES);
         u64 all_keys = describe(base);
         // Keys past the end must leave dq alone: 2^-lse may be infinite, and infinity times a zero key is not zero.
         bool ragged = (block + 1) * BWD_KEYS > sk;
@@ -247,28 +241,21 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
             }
             fence_async();
             __syncwarp();
-            if (lane == 0) barrier_arrive(dq_full);
+            if (lane == 0) barrier_arrive(dq_full + 8 * (i % ADDERS));
         };
 
         auto turn_wait = [&]() {
-            if (BWD_TURNS && BWD_GROUPS > 1) sync_threads<2 * GROUP>(8 + group);
+            if (BWD_GROUPS > 1) sync_threads<2 * GROUP>(8 + group);
         };
         auto turn_pass = [&]() {
-            if (BWD_TURNS && BWD_GROUPS > 1) arrive_threads<2 * GROUP>(9 - group);
+            if (BWD_GROUPS > 1) arrive_threads<2 * GROUP>(9 - group);
         };
         if (group == 1) turn_pass();
 
         barrier_wait(keys_full, 0);
-#if BWD_A >= 1
         u32 va[4][4];
 #pragma unroll
         for (int k = 0; k < 4; k++) ldmatrix(va[k], base + V_AT + ds_row * ROW_BYTES + ((2 * k + (lane >> 4)) ^ ds_row & 7) * 16);
-#endif
-#if BWD_A >= 2
-        u32 ka[4][4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) ldmatrix(ka[k], base + ds_row * ROW_BYTES + ((2 * k + (lane >> 4)) ^ ds_row & 7) * 16);
-#endif
 #pragma unroll 1
         for (int i = 0; i < tiles; i++) {
             int stage = i & 1, parity = i >> 1 & 1;
@@ -282,25 +269,15 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
             products_begin();
 #pragma unroll
             for (int k = 0; k < 4; k++)
-#if BWD_A >= 2
-                product<QUERIES, 0>(s, ka[k], describe(queries) + k * ALONG_COLUMNS, k > 0);
-#else
                 product<QUERIES, 0, 0>(s, own_keys + k * ALONG_COLUMNS, describe(queries) + k * ALONG_COLUMNS, k > 0);
-#endif
             products_commit();
             barrier_wait(do_full + 8 * stage, parity);
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-#if BWD_A >= 1
-                product<QUERIES, 0>(dp, va[k], describe(grads) + k * ALONG_COLUMNS, k > 0);
-#else
-                product<QUERIES, 0, 0>(dp, own_values + k * ALONG_COLUMNS, describe(grads) + k * ALONG_COLUMNS, k > 0);
-#endif
+            for (int k = 0; k < 4; k++) product<QUERIES, 0>(dp, va[k], describe(grads) + k * ALONG_COLUMNS, k > 0);
             products_commit();
             u32 pairs = base + STATISTICS_AT + stage * STATISTICS + t * 16;
             products_wait<1>();
             pin(s);
-            if (BWD_TURNS == 2) turn_pass();
 #pragma unroll
             for (int n = 0; n < 16; n++) {
                 float x, y;
@@ -312,15 +289,9 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
                 }
             }
             pin(s);
-            if (BWD_HOLD) {
-                float all = 0.f;
-#pragma unroll
-                for (int n = 32; n < 64; n++) all = fmaxf(all, s[n]);
-                hold(all, base);
-            }
             products_wait<0>();
             pin(dp);
-            if (BWD_TURNS == 1) turn_pass();
+            turn_pass();
 #pragma unroll
             for (int n = 0; n < 16; n++) {
                 float x, y;

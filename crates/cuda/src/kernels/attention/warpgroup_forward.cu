@@ -2,51 +2,26 @@
 //
 // attention_forward(k_map, v_map, q, o, lse, heads, sq, sk, q_row, o_row, scale, tiles)
 //   k_map, v_map: [B, sk, row] in boxes of 64 columns and FWD_KEYS rows; tiles = B heads ceil(sq / (64 FWD_GROUPS))
-//   grid at most tiles: a block goes on to the next tile; block 128 FWD_GROUPS + 32: the last warp loads,
+//   grid at most tiles: a block goes on to the next tile; block 128 FWD_GROUPS,
 //   dynamic shared memory 1024 + FWD_STAGES FWD_KEYS 256 + FWD_GROUPS 8192 bytes
-// Options besides the prelude's: -DFWD_GROUPS (warpgroups, 64 queries each), -DFWD_KEYS=64|96|128 (keys at a time),
-// -DFWD_STAGES (tiles of keys and values held), -DFWD_AHEAD=0|1 (whether the scores of a tile are asked for before the
-// last tile's values are added: more registers, fewer waits).
+// Options besides the prelude's: -DFWD_GROUPS (warpgroups, 64 queries each), -DFWD_KEYS=64|128 (keys at a time),
+// -DFWD_STAGES (tiles of keys and values held, 4 or more), -DFWD_AHEAD=0|1 (whether the scores of a tile are asked for
+// before the last tile's values are added: fewer waits, and more registers than four warpgroups have).
 //
-// Warpgroups take turns with the matrix unit: each asks for its products in one go and takes exponentials while the
-// others have theirs. Left to themselves they fall into step, and all wait for the same unit at a time.
+// Warpgroups take turns with the matrix unit: each takes exponentials while the others have their products. Left to
+// themselves they fall into step, and all wait for the same unit at a time.
 //
 // The exponentials' base is not each row's largest score but one at most 2^8 below it: it moves, and with it the sums
 // so far, only when a tile surpasses it by more. Nothing else depends on it.
 
-#ifndef FWD_POLY
-#define FWD_POLY 0
-#endif
-#ifndef FWD_HOLD
-#define FWD_HOLD 0
-#endif
-#ifndef FWD_TURNS
-#define FWD_TURNS 1
-#endif
-#ifndef FWD_PRODUCER
-#define FWD_PRODUCER 0
-#endif
-#ifndef FWD_BLOCKS
-#define FWD_BLOCKS 1
-#endif
-
-constexpr int FWD_THREADS = GROUP * (FWD_GROUPS + (FWD_PRODUCER > 0));
+constexpr int FWD_THREADS = GROUP * FWD_GROUPS;
 constexpr int LEAD = 2; // tiles of keys asked for before they are used
 constexpr int FWD_TILE = FWD_KEYS * ROW_BYTES;
 constexpr float SLACK = 8.f;
 constexpr u32 NEG_INF = 0xff800000u;
 constexpr int TURN = 8; // the first of the barriers for turns
 
-// 2^x on the multiply-add units, x <= 127.
-__device__ __forceinline__ float exp2_polynomial(float x) {
-    x = fmaxf(x, -126.f);
-    float shifted = x + 12582912.f;
-    float f = x - (shifted - 12582912.f);
-    float y = fmaf(fmaf(fmaf(5.5171672e-2f, f, 2.4027094e-1f), f, 6.9315308e-1f), f, 1.f);
-    return __int_as_float((__float_as_int(shifted) << 23) + __float_as_int(y));
-}
-
-extern "C" __global__ void __launch_bounds__(FWD_THREADS, FWD_BLOCKS) attention_forward(
+extern "C" __global__ void __launch_bounds__(FWD_THREADS, 1) attention_forward(
     const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, const half_t* __restrict__ q, half_t* __restrict__ o,
     float* __restrict__ lse, int heads, int sq, int sk, int q_row, int o_row, float scale, int tiles) {
     extern __shared__ char raw[];
@@ -69,26 +44,6 @@ extern "C" __global__ void __launch_bounds__(FWD_THREADS, FWD_BLOCKS) attention_
         if (++stage == FWD_STAGES) stage = 0, phase ^= 1;
     };
 
-#if FWD_PRODUCER
-    if (group == FWD_GROUPS) {
-        fewer_registers<24>();
-        if (warp % 4 != 0 || lane != 0) return;
-        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-            int bh = tile / query_tiles, column = bh % heads * 64, batch = bh / heads;
-            for (int row = 0; row < sk; row += FWD_KEYS) {
-                barrier_wait(empty + 8 * stage, phase ^ 1);
-                u32 to = base + stage * 2 * FWD_TILE;
-                barrier_expect(full + 8 * stage, 2 * FWD_TILE);
-                copy_box(to, k_map, full + 8 * stage, column, row, batch);
-                copy_box(to + FWD_TILE, v_map, full + 8 * stage, column, row, batch);
-                advance();
-            }
-        }
-        return;
-    }
-    more_registers<FWD_PRODUCER>();
-    auto load = [&]() {};
-#else
     // One thread loads; what it knows lies in shared memory, where it takes no registers.
     __shared__ volatile int next[6]; // stage, phase, row, tile, column, batch
     auto load = [&]() {
@@ -120,13 +75,12 @@ extern "C" __global__ void __launch_bounds__(FWD_THREADS, FWD_BLOCKS) attention_
         for (int i = 0; i < LEAD; i++) load();
     }
     __syncwarp();
-#endif
 
     auto turn_wait = [&]() {
-        if (FWD_TURNS && FWD_GROUPS > 1) sync_threads<2 * GROUP>(TURN + group);
+        if (FWD_GROUPS > 1) sync_threads<2 * GROUP>(TURN + group);
     };
     auto turn_pass = [&]() {
-        if (FWD_TURNS && FWD_GROUPS > 1) arrive_threads<2 * GROUP>(TURN + (group + 1 == FWD_GROUPS ? 0 : group + 1));
+        if (FWD_GROUPS > 1) arrive_threads<2 * GROUP>(TURN + (group + 1 == FWD_GROUPS ? 0 : group + 1));
     };
     if (group == FWD_GROUPS - 1) turn_pass();
 
@@ -199,11 +153,7 @@ extern "C" __global__ void __launch_bounds__(FWD_THREADS, FWD_BLOCKS) attention_
                 }
             }
 #pragma unroll
-            for (int i = 0; i < FWD_KEYS / 2; i++) {
-                int r = i >> 1 & 1;
-                float x = fmaf(s[i], factor, -top[r]);
-                s[i] = FWD_POLY && i % (4 * FWD_POLY) < 4 ? exp2_polynomial(x) : exp2_approx(x);
-            }
+            for (int i = 0; i < FWD_KEYS / 2; i++) s[i] = exp2_approx(fmaf(s[i], factor, -top[i >> 1 & 1]));
 #pragma unroll
             for (int i = 0; i < FWD_KEYS / 2; i += 4) {
                 sum[0] += s[i] + s[i + 1];
@@ -242,14 +192,13 @@ extern "C" __global__ void __launch_bounds__(FWD_THREADS, FWD_BLOCKS) attention_
             if (FWD_AHEAD) {
                 scores(stage);
                 add_values(last);
-                if (FWD_TURNS == 1) turn_pass();
                 load();
                 __syncwarp();
                 products_wait<1>();
                 pin(s);
-                if (FWD_TURNS == 2) turn_pass();
+                turn_pass();
                 bool moved = exponentials(left);
-                if (FWD_HOLD) hold(sum[0] + sum[1], base);
+                hold(sum[0] + sum[1], base);
                 products_wait<0>();
                 pin(acc);
                 pin(p);
@@ -257,18 +206,16 @@ extern "C" __global__ void __launch_bounds__(FWD_THREADS, FWD_BLOCKS) attention_
                 if (moved) shrink_sums();
             } else {
                 add_values(last);
-                if (FWD_TURNS == 3) turn_pass();
                 products_wait<0>();
                 pin(acc);
                 pin(p);
                 release(last);
                 scores(stage);
-                if (FWD_TURNS == 1) turn_pass();
                 load();
                 __syncwarp();
                 products_wait<0>();
                 pin(s);
-                if (FWD_TURNS == 2) turn_pass();
+                turn_pass();
                 if (exponentials(left)) shrink_sums();
             }
             round();

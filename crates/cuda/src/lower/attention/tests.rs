@@ -108,12 +108,14 @@ fn filled(cx: &Arc<Context>, bytes: &[u8]) -> Buffer {
     buffer
 }
 
-fn check(name: &str, what: &str, got: &[f64], truth: &[f64], limit: f64) {
+/// Whether all is within the limit; says so.
+fn check(name: &str, what: &str, got: &[f64], truth: &[f64], limit: f64) -> bool {
     let off: f64 = got.iter().zip(truth).map(|(a, b)| (a - b) * (a - b)).sum();
     let size: f64 = truth.iter().map(|v| v * v).sum();
     let error = (off / size).sqrt();
-    eprintln!("{name}: {what} {error:.1e}");
-    assert!(error < limit, "{name}: {what} is off by {error:.1e}, {limit:.1e} at most");
+    let fits = error < limit;
+    eprintln!("{name}: {what} {error:.1e}{}", if fits { "" } else { ", WRONG" });
+    fits
 }
 
 #[test]
@@ -123,6 +125,7 @@ fn every_way_is_right_and_repeats_itself() {
         Err(why) => return eprintln!("skipped: {why}"),
     };
     let _turn = cx.turn();
+    let mut right = true;
     // batch, heads, queries, keys, factor of the queries
     let shapes = [
         (2, 3, 77, 1000, 1.0),
@@ -151,12 +154,12 @@ fn every_way_is_right_and_repeats_itself() {
                 let kernel = forward_kernel(&cx, p, way).unwrap();
                 let inputs = [q.clone(), k.clone(), v.clone()];
                 let got = run(&cx, &kernel, &inputs, &[q.len(), lse_bytes.len()], &name);
-                check(&name, "o", &values(dtype, &got[0]), &o, limit);
+                right &= check(&name, "o", &values(dtype, &got[0]), &o, limit);
                 let got: Vec<f64> = got[1]
                     .chunks_exact(4)
                     .map(|b| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]])))
                     .collect();
-                check(&name, "lse", &got, &lse, 1e-4);
+                right &= check(&name, "lse", &got, &lse, 1e-4);
             }
             let narrow: Vec<f32> = o.iter().map(|v| *v as f32).collect();
             let o_bytes = rounded(dtype, &narrow).0;
@@ -167,9 +170,10 @@ fn every_way_is_right_and_repeats_itself() {
                     [q.clone(), k.clone(), v.clone(), o_bytes.clone(), lse_bytes.clone(), grad.clone()];
                 let got = run(&cx, &kernel, &inputs, &[q.len(), k.len(), v.len()], &name);
                 for (i, (what, truth)) in [("dq", &dq), ("dk", &dk), ("dv", &dv)].into_iter().enumerate() {
-                    check(&name, what, &values(dtype, &got[i]), truth, limit);
+                    right &= check(&name, what, &values(dtype, &got[i]), truth, limit);
                 }
             }
         }
     }
+    assert!(right, "ways that are off are named above");
 }

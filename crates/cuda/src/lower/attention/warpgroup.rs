@@ -142,10 +142,15 @@ impl Backward {
         self.p.s.queries.div_ceil(QUERIES) * self.p.pairs()
     }
 
+    /// How many counts: of turns with each sum of each tile, and of the blocks that have started.
+    fn turns(&self) -> usize {
+        self.query_tiles() * CHAINS + 1
+    }
+
     /// Bytes of each query's statistics, of the counts of turns, and of the sums.
     fn work(&self) -> [usize; 3] {
         let (tiles, word) = (self.query_tiles(), size_of::<f32>());
-        [tiles * QUERIES * 2, tiles * CHAINS, tiles * CHAINS * QUERIES * HEAD]
+        [tiles * QUERIES * 2, self.turns(), tiles * CHAINS * QUERIES * HEAD]
             .map(|n| (n * word).next_multiple_of(256))
     }
 
@@ -159,7 +164,7 @@ impl Backward {
         let sums = turns + turns_bytes as u64;
         let a =
             Params::new().with(x[3]).with(x[5]).with(x[4]).with(statistics).with(turns).with(heads).with(sq);
-        let a = a.with(row).with(row).with(rows as i64).with((self.query_tiles() * CHAINS) as i32);
+        let a = a.with(row).with(row).with(rows as i64).with(self.turns() as i32);
         cx.launch(self.delta, [(rows * 8).div_ceil(256), 1], 256, 0, &a)?;
 
         let keys = ROWS * self.t.groups;
