@@ -1,35 +1,30 @@
 // Attention backward by warpgroups, bf16 and fp16, heads of 64: dk, dv and dq in one pass over the scores.
 //
 // attention_delta(o, do_, lse, statistics, turns, heads, sq, o_row, do_row, rows, turn_count)
-//   rows = B padded heads with padded = round_up(sq, 128); grid ceil(8 rows / 256), block 256
+//   rows = B heads padded with padded = round_up(sq, 128); grid ceil(8 rows / 256), block 256
 //   statistics: 2 rows floats: for each pair of queries of a head -lse log2(e) of both, then -rowsum(o do) of both
+//   turns: turn_count = rows/128 + 1 ints, zeroed here
 // attention_backward(q_map, k_map, v_map, do_map, statistics, turns, sums, dk, dv, heads, sq, sk, dk_row, dv_row, scale)
-//   maps: [B, S, row] in boxes of 64 columns and 128 rows, of k and v BWD_KEYS = 64 BWD_GROUPS rows
-//   turns: B heads padded/128 ints, zeroed by attention_delta; sums: rows * 64 floats
-//   grid B heads ceil(sk / BWD_KEYS), of which a head's blocks must fit on the card at the same time;
-//   block 128 (1 + BWD_GROUPS), dynamic shared memory BWD_SHARED below
+//   maps: [B, S, row] in boxes of 64 columns and 128 rows; sums: rows * 64 floats
+//   grid B heads ceil(sk / 128), of which a head's blocks must fit on the card at the same time; block 384,
+//   dynamic shared memory 1024 bytes and those of the list of offsets below
 // attention_finish(sums, dq, heads, sq, dq_row, scale, rows)
 //   grid ceil(4 rows / 256), block 256
 //
-// A block owns BWD_KEYS keys of a head and goes over its queries, 128 at a time. Keys are rows of the scores, so that p
-// and ds come out as A operands of dv and dk; ds also goes through shared memory to become dq of these queries, which is
-// added to `sums` in an order that is the same in every run: blocks start at different queries, and for each tile of
-// queries they take turns in the order in which they come by.
+// A block owns 128 keys of a head, 64 a warpgroup, and goes over its queries, 128 at a time. Keys are rows of the scores,
+// so that p and ds come out as A operands of dv and dk. ds also goes through shared memory to become dq of these queries,
+// one step later, so that the two warpgroups need not be at the same place. dq is added to `sums` in an order that is
+// the same in every run: blocks start at different queries, and for each tile of queries they take turns in the
+// order in which they come by.
 
-constexpr int BWD_KEYS = 64 * BWD_GROUPS;
-constexpr int QUERIES = 128;
-constexpr int PANELS = 2 / BWD_GROUPS; // of 64 queries, whose dq a warpgroup makes
-constexpr int KEY_TILE = BWD_KEYS * ROW_BYTES, QUERY_TILE = QUERIES * ROW_BYTES, STATISTICS = 8 * QUERIES;
+constexpr int KEYS = 128, QUERIES = 128; // of a block; at a time
+constexpr int KEY_TILE = KEYS * ROW_BYTES, QUERY_TILE = QUERIES * ROW_BYTES, STATISTICS = 8 * QUERIES;
 constexpr int SUMS = QUERIES * 64 * 4;
 // Offsets in shared memory: k, v, two stages of q and do, two of ds, dq, two of statistics.
 constexpr int V_AT = KEY_TILE, Q_AT = 2 * KEY_TILE, DO_AT = Q_AT + 2 * QUERY_TILE, DS_AT = DO_AT + 2 * QUERY_TILE;
 constexpr int DS_TILE = 2 * KEY_TILE; // two panels of 64 queries
 constexpr int DQ_AT = DS_AT + 2 * DS_TILE, STATISTICS_AT = DQ_AT + SUMS;
-#ifndef BWD_ADDERS
-#define BWD_ADDERS 2
-#endif
-constexpr int ADDERS = BWD_ADDERS; // warps that add dq
-constexpr int CONSUMER_WARPS = 4 * BWD_GROUPS;
+constexpr int CONSUMER_WARPS = 8;
 
 extern "C" __global__ void __launch_bounds__(256) attention_delta(const half_t* __restrict__ o, const half_t* __restrict__ do_,
                                                                 const float* __restrict__ lse, float* __restrict__ statistics,
@@ -66,25 +61,16 @@ extern "C" __global__ void __launch_bounds__(256) attention_delta(const half_t* 
 }
 
 extern "C" __global__ void __launch_bounds__(256) attention_finish(const float4* __restrict__ sums, half_t* __restrict__ dq, int heads, int sq,
-                                                                 int dq_row, float scale, long long rows, int chains) {
+                                                                 int dq_row, float scale, long long rows) {
     long long i = (long long)blockIdx.x * 256 + threadIdx.x;
     if (i >= rows * 4) return;
     // 8 columns of rows g and g + 8 of 16.
     int n = (int)(i & 7), g = (int)(i >> 3 & 7), warp = (int)(i >> 6 & 3), panel = (int)(i >> 8 & 1);
     long long tile = i >> 9;
-    const float4* from = sums + tile * BWD_CHAINS * (SUMS / 16) + (panel * 8 + n) * GROUP + warp * 32 + g * 4;
+    const float4* from = sums + tile * (SUMS / 16) + (panel * 8 + n) * GROUP + warp * 32 + g * 4;
     float4 x[4];
 #pragma unroll
     for (int t = 0; t < 4; t++) x[t] = from[t];
-#pragma unroll
-    for (int chain = 1; chain < BWD_CHAINS; chain++) {
-        if (chain >= chains) break;
-#pragma unroll
-        for (int t = 0; t < 4; t++) {
-            float4 y = from[chain * (SUMS / 16) + t];
-            x[t].x += y.x, x[t].y += y.y, x[t].z += y.z, x[t].w += y.w;
-        }
-    }
     int tiles = (sq + QUERIES - 1) / QUERIES;
     long long bh = tile / tiles, b = bh / heads;
     int h = (int)(bh % heads), row = (int)(tile % tiles) * QUERIES + panel * 64 + warp * 16 + g;
@@ -111,17 +97,17 @@ __device__ __forceinline__ void store_sums(half_t* to, int row_stride, int row0,
             store_pair(to, row_stride, row0 + r * 8 + g, rows, n * 8 + t * 2, acc[4 * n + 2 * r] * factor, acc[4 * n + 2 * r + 1] * factor);
 }
 
-extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attention_backward(
+extern "C" __global__ void __launch_bounds__(3 * GROUP, 1) attention_backward(
     const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map,
     const __grid_constant__ TensorMap do_map, const float* __restrict__ statistics, int* turns, float* sums, half_t* __restrict__ dk,
     half_t* __restrict__ dv, int heads, int sq, int sk, int dk_row, int dv_row, float scale) {
     extern __shared__ char raw[];
     __shared__ __align__(8) u64 barriers[16];
     __shared__ int number;
-    int blocks = (sk + BWD_KEYS - 1) / BWD_KEYS, tiles = (sq + QUERIES - 1) / QUERIES;
+    int blocks = (sk + KEYS - 1) / KEYS, tiles = (sq + QUERIES - 1) / QUERIES;
     u32 base = (shared_address(raw) + 1023) & ~1023u;
     u32 keys_full = shared_address(barriers), q_full = keys_full + 8, do_full = q_full + 16, empty = do_full + 16, ds_full = empty + 16,
-        ds_empty = ds_full + 16, dq_full = ds_empty + 16, dq_empty = dq_full + 8 * ADDERS;
+        ds_empty = ds_full + 16, dq_full = ds_empty + 16, dq_empty = dq_full + 8;
     if (threadIdx.x == 0) {
         barrier_init(keys_full, 1);
         for (int i = 0; i < 2; i++) {
@@ -131,11 +117,11 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
             barrier_init(ds_full + 8 * i, CONSUMER_WARPS);
             barrier_init(ds_empty + 8 * i, CONSUMER_WARPS);
         }
-        for (int i = 0; i < ADDERS; i++) barrier_init(dq_full + 8 * i, CONSUMER_WARPS);
+        barrier_init(dq_full, CONSUMER_WARPS);
         barrier_init(dq_empty, 1);
         fence_barriers();
         // Blocks of a head wait for each other: they are numbered as they start, so that those before are under way.
-        number = atomicAdd(turns + gridDim.x / blocks * (long long)tiles * BWD_CHAINS, 1);
+        number = atomicAdd(turns + gridDim.x / blocks * (long long)tiles, 1);
     }
     __syncthreads();
 
@@ -148,8 +134,8 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
         fewer_registers<24>();
         if (warp == 0 && lane == 0) {
             barrier_expect(keys_full, 2 * KEY_TILE);
-            copy_box(base, k_map, keys_full, h * 64, block * BWD_KEYS, (int)b);
-            copy_box(base + V_AT, v_map, keys_full, h * 64, block * BWD_KEYS, (int)b);
+            copy_box(base, k_map, keys_full, h * 64, block * KEYS, (int)b);
+            copy_box(base + V_AT, v_map, keys_full, h * 64, block * KEYS, (int)b);
 #pragma unroll 1
             for (int i = 0; i < tiles; i++) {
                 int tile = start + i < tiles ? start + i : start + i - tiles, stage = i & 1;
@@ -162,22 +148,17 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
                 barrier_expect(full, QUERY_TILE);
                 copy_box(base + DO_AT + stage * QUERY_TILE, do_map, full, h * 64, tile * QUERIES, (int)b);
             }
-        } else if (warp <= ADDERS && lane == 0) {
-            // Each takes its turn with every ADDERS-th tile: until an addition is known to be done takes longer than a step.
-            u32 own_full = dq_full + 8 * (warp - 1);
-            int parity = 0;
+        } else if (warp == 1 && lane == 0) {
 #pragma unroll 1
-            for (int i = warp - 1; i < tiles; i += ADDERS, parity ^= 1) {
+            for (int i = 0; i < tiles; i++) {
                 int tile = start + i < tiles ? start + i : start + i - tiles;
                 // Blocks that come by tile no later than at their first step are 0..begun; they come in falling order,
                 // then the others, falling too.
                 int begun = (int)(((tile + 1ll) * blocks + tiles - 1) / tiles);
                 int turn = block < begun ? begun - 1 - block : begun + blocks - 1 - block;
-                int chain = turn % BWD_CHAINS;
-                turn /= BWD_CHAINS;
-                long long at = ((long long)bh * tiles + tile) * BWD_CHAINS + chain;
+                long long at = (long long)bh * tiles + tile;
                 float* to = sums + at * (SUMS / 4);
-                barrier_wait(own_full, parity);
+                barrier_wait(dq_full, i & 1);
                 if (turn == 0) {
                     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(base + DQ_AT), "n"(SUMS) : "memory");
                 } else {
@@ -202,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
         more_registers<240>();
         int group = warp / 4 - 1, t = lane & 3;
         int own_row = group * 64 + warp % 4 * 16; // of the block's keys
-        int row0 = block * BWD_KEYS + own_row;
+        int row0 = block * KEYS + own_row;
         float factor = scale * LOG2E;
         float dka[32], dva[32];
 #pragma unroll
@@ -210,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
         u64 own_keys = describe(base + group * 64 * ROW_BYTES);
         u64 all_keys = describe(base);
         // Keys past the end must leave dq alone: 2^-lse may be infinite, and infinity times a zero key is not zero.
-        bool ragged = (block + 1) * BWD_KEYS > sk;
+        bool ragged = (block + 1) * KEYS > sk;
         u32 keep[2] = {row0 + (lane >> 2) < sk ? ~0u : 0u, row0 + 8 + (lane >> 2) < sk ? ~0u : 0u};
         u32 ds_row = own_row + (lane & 15), ds_at = base + DS_AT + ds_row * ROW_BYTES;
 
@@ -219,36 +200,33 @@ extern "C" __global__ void __launch_bounds__(GROUP * (1 + BWD_GROUPS), 1) attent
             int stage = i & 1;
             barrier_wait(ds_full + 8 * stage, i >> 1 & 1);
             float dqa[32];
+            u64 ds = describe(base + DS_AT + stage * DS_TILE + group * KEY_TILE);
+            pin(dqa);
+            products_begin();
 #pragma unroll
-            for (int panel = 0; panel < PANELS; panel++) {
-                u64 ds = describe(base + DS_AT + stage * DS_TILE + (group + panel) * KEY_TILE);
-                pin(dqa);
-                products_begin();
+            for (int k = 0; k < KEYS / 16; k++) product<64, 1, 1>(dqa, ds + k * ALONG_ROWS, all_keys + k * ALONG_ROWS, k > 0);
+            products_commit();
+            after_issue();
+            products_wait<0>();
+            pin(dqa);
+            if (lane == 0) barrier_arrive(ds_empty + 8 * stage);
+            barrier_wait(dq_empty, i + 1 & 1);
+            u32 to = base + DQ_AT + group * (SUMS / 2) + (threadIdx.x % GROUP) * 16;
 #pragma unroll
-                for (int k = 0; k < BWD_KEYS / 16; k++) product<64, 1, 1>(dqa, ds + k * ALONG_ROWS, all_keys + k * ALONG_ROWS, k > 0);
-                products_commit();
-                if (panel == 0) after_issue();
-                products_wait<0>();
-                pin(dqa);
-                if (panel == PANELS - 1 && lane == 0) barrier_arrive(ds_empty + 8 * stage);
-                if (panel == 0) barrier_wait(dq_empty, i + 1 & 1);
-                u32 to = base + DQ_AT + (group + panel) * (SUMS / 2) + (threadIdx.x % GROUP) * 16;
-#pragma unroll
-                for (int n = 0; n < 8; n++)
-                    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + n * GROUP * 16), "f"(dqa[4 * n]), "f"(dqa[4 * n + 1]),
-                                 "f"(dqa[4 * n + 2]), "f"(dqa[4 * n + 3])
-                                 : "memory");
-            }
+            for (int n = 0; n < 8; n++)
+                asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + n * GROUP * 16), "f"(dqa[4 * n]), "f"(dqa[4 * n + 1]),
+                             "f"(dqa[4 * n + 2]), "f"(dqa[4 * n + 3])
+                             : "memory");
             fence_async();
             __syncwarp();
-            if (lane == 0) barrier_arrive(dq_full + 8 * (i % ADDERS));
+            if (lane == 0) barrier_arrive(dq_full);
         };
 
         auto turn_wait = [&]() {
-            if (BWD_GROUPS > 1) sync_threads<2 * GROUP>(8 + group);
+            sync_threads<2 * GROUP>(8 + group);
         };
         auto turn_pass = [&]() {
-            if (BWD_GROUPS > 1) arrive_threads<2 * GROUP>(9 - group);
+            arrive_threads<2 * GROUP>(9 - group);
         };
         if (group == 1) turn_pass();
 

@@ -1,12 +1,12 @@
 // Attention forward by warpgroups, bf16 and fp16, heads of 64, scale > 0.
 //
 // attention_forward(k_map, v_map, q, o, lse, heads, sq, sk, q_row, o_row, scale, tiles)
-//   k_map, v_map: [B, sk, row] in boxes of 64 columns and FWD_KEYS rows; tiles = B heads ceil(sq / (64 FWD_GROUPS))
+//   k_map, v_map: [B, sk, row] in boxes of 64 columns and 128 rows; tiles = B heads ceil(sq / (64 FWD_GROUPS))
 //   grid at most tiles: a block goes on to the next tile; block 128 FWD_GROUPS,
-//   dynamic shared memory 1024 + FWD_STAGES FWD_KEYS 256 + FWD_GROUPS 8192 bytes
-// Options besides the prelude's: -DFWD_GROUPS (warpgroups, 64 queries each), -DFWD_KEYS=64|128 (keys at a time),
-// -DFWD_STAGES (tiles of keys and values held, 4 or more), -DFWD_AHEAD=0|1 (whether the scores of a tile are asked for
-// before the last tile's values are added: fewer waits, and more registers than four warpgroups have).
+//   dynamic shared memory 1024 + FWD_STAGES 32768 + FWD_GROUPS 8192 bytes
+// Options besides the prelude's: -DFWD_GROUPS (warpgroups, 64 queries each), -DFWD_STAGES (tiles of keys and values held, 4
+// or more), -DFWD_AHEAD=0|1 (whether the scores of a tile are asked for before the last tile's values are added: fewer
+// waits, and more registers than four warpgroups have).
 //
 // Warpgroups take turns with the matrix unit: each takes exponentials while the others have their products. Left to
 // themselves they fall into step, and all wait for the same unit at a time.
@@ -16,7 +16,8 @@
 
 constexpr int FWD_THREADS = GROUP * FWD_GROUPS;
 constexpr int LEAD = 2; // tiles of keys asked for before they are used
-constexpr int FWD_TILE = FWD_KEYS * ROW_BYTES;
+constexpr int KEYS = 128; // at a time
+constexpr int TILE = KEYS * ROW_BYTES;
 constexpr float SLACK = 8.f;
 constexpr u32 NEG_INF = 0xff800000u;
 constexpr int TURN = 8; // the first of the barriers for turns
@@ -52,14 +53,14 @@ extern "C" __global__ void __launch_bounds__(FWD_THREADS, 1) attention_forward(
         if (tile >= tiles) return;
         int stage = next[0], phase = next[1], row = next[2], column = next[4], batch = next[5];
         barrier_wait(empty + 8 * stage, phase ^ 1);
-        u32 to = base + stage * 2 * FWD_TILE;
-        barrier_expect(full + 8 * stage, 2 * FWD_TILE);
+        u32 to = base + stage * 2 * TILE;
+        barrier_expect(full + 8 * stage, 2 * TILE);
         copy_box(to, k_map, full + 8 * stage, column, row, batch);
-        copy_box(to + FWD_TILE, v_map, full + 8 * stage, column, row, batch);
+        copy_box(to + TILE, v_map, full + 8 * stage, column, row, batch);
         bool around = stage == FWD_STAGES - 1;
         next[0] = around ? 0 : stage + 1;
         next[1] = around ? phase ^ 1 : phase;
-        row += FWD_KEYS;
+        row += KEYS;
         if (row >= sk) {
             row = 0;
             tile += gridDim.x;
@@ -86,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(FWD_THREADS, 1) attention_forward(
 
     int t = lane & 3;
     float factor = scale * LOG2E;
-    u32 own_queries = base + FWD_STAGES * 2 * FWD_TILE + group * 64 * ROW_BYTES;
+    u32 own_queries = base + FWD_STAGES * 2 * TILE + group * 64 * ROW_BYTES;
     u64 queries = describe(own_queries);
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         int bh = tile / query_tiles, row0 = tile % query_tiles * 64 * FWD_GROUPS + group * 64, h = bh % heads;
@@ -105,38 +106,38 @@ extern "C" __global__ void __launch_bounds__(FWD_THREADS, 1) attention_forward(
         sync_threads<GROUP>(1 + group);
 
         float acc[32], sum[2] = {0.f, 0.f}, top[2] = {__int_as_float(NEG_INF), __int_as_float(NEG_INF)}, shrink[2];
-        float s[FWD_KEYS / 2];
-        u32 p[FWD_KEYS / 16][4];
+        float s[KEYS / 2];
+        u32 p[KEYS / 16][4];
 #pragma unroll
         for (int i = 0; i < 32; i++) acc[i] = 0.f;
 
         auto scores = [&](int stage) {
-            u64 keys = describe(base + stage * 2 * FWD_TILE);
+            u64 keys = describe(base + stage * 2 * TILE);
             pin(s);
             products_begin();
 #pragma unroll
-            for (int i = 0; i < 4; i++) product<FWD_KEYS, 0, 0>(s, queries + i * ALONG_COLUMNS, keys + i * ALONG_COLUMNS, i > 0);
+            for (int i = 0; i < 4; i++) product<KEYS, 0, 0>(s, queries + i * ALONG_COLUMNS, keys + i * ALONG_COLUMNS, i > 0);
             products_commit();
         };
         auto add_values = [&](int stage) {
-            u64 values = describe(base + stage * 2 * FWD_TILE + FWD_TILE);
+            u64 values = describe(base + stage * 2 * TILE + TILE);
             pin(acc);
             pin(p);
             products_begin();
 #pragma unroll
-            for (int i = 0; i < FWD_KEYS / 16; i++) product<64, 1>(acc, p[i], values + i * ALONG_ROWS, 1);
+            for (int i = 0; i < KEYS / 16; i++) product<64, 1>(acc, p[i], values + i * ALONG_ROWS, 1);
             products_commit();
         };
         // s becomes exponentials; true where the base has moved and the sums so far are to be shrunk.
         auto exponentials = [&](int left) {
-            if (left < FWD_KEYS) {
+            if (left < KEYS) {
 #pragma unroll
-                for (int i = 0; i < FWD_KEYS / 2; i++)
+                for (int i = 0; i < KEYS / 2; i++)
                     if (i / 4 * 8 + t * 2 + (i & 1) >= left) s[i] = __int_as_float(NEG_INF);
             }
             float best[2] = {fmaxf(s[0], s[1]), fmaxf(s[2], s[3])};
 #pragma unroll
-            for (int i = 4; i < FWD_KEYS / 2; i += 4) {
+            for (int i = 4; i < KEYS / 2; i += 4) {
                 best[0] = fmaxf(best[0], fmaxf(s[i], s[i + 1]));
                 best[1] = fmaxf(best[1], fmaxf(s[i + 2], s[i + 3]));
             }
@@ -153,9 +154,9 @@ extern "C" __global__ void __launch_bounds__(FWD_THREADS, 1) attention_forward(
                 }
             }
 #pragma unroll
-            for (int i = 0; i < FWD_KEYS / 2; i++) s[i] = exp2_approx(fmaf(s[i], factor, -top[i >> 1 & 1]));
+            for (int i = 0; i < KEYS / 2; i++) s[i] = exp2_approx(fmaf(s[i], factor, -top[i >> 1 & 1]));
 #pragma unroll
-            for (int i = 0; i < FWD_KEYS / 2; i += 4) {
+            for (int i = 0; i < KEYS / 2; i += 4) {
                 sum[0] += s[i] + s[i + 1];
                 sum[1] += s[i + 2] + s[i + 3];
             }
@@ -167,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(FWD_THREADS, 1) attention_forward(
         };
         auto round = [&]() {
 #pragma unroll
-            for (int i = 0; i < FWD_KEYS / 16; i++)
+            for (int i = 0; i < KEYS / 16; i++)
 #pragma unroll
                 for (int j = 0; j < 4; j++) p[i][j] = pack(s[8 * i + 2 * j], s[8 * i + 2 * j + 1]);
         };
@@ -184,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(FWD_THREADS, 1) attention_forward(
         exponentials(sk);
         round();
 #pragma unroll 1
-        for (int left = sk - FWD_KEYS; left > 0; left -= FWD_KEYS) {
+        for (int left = sk - KEYS; left > 0; left -= KEYS) {
             int last = stage;
             advance();
             barrier_wait(full + 8 * stage, phase);

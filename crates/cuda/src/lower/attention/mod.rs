@@ -59,7 +59,7 @@ enum ForwardWay {
 #[derive(Clone, Copy, Debug)]
 enum BackwardWay {
     Tiles(tiled::Tile, tiled::Tile),
-    Warpgroups(warpgroup::BackwardTile),
+    Warpgroups,
 }
 
 fn forward_ways(cx: &Context, p: &Problem) -> Vec<ForwardWay> {
@@ -68,7 +68,7 @@ fn forward_ways(cx: &Context, p: &Problem) -> Vec<ForwardWay> {
 }
 
 fn backward_ways(cx: &Context, p: &Problem) -> Vec<BackwardWay> {
-    let groups = warpgroup::backward_tiles(cx, p).into_iter().map(BackwardWay::Warpgroups);
+    let groups = warpgroup::takes_backward(cx, p).then_some(BackwardWay::Warpgroups);
     tiled::backward_tiles(p).into_iter().map(|(kv, q)| BackwardWay::Tiles(kv, q)).chain(groups).collect()
 }
 
@@ -82,7 +82,7 @@ fn forward_kernel(cx: &Arc<Context>, p: Problem, way: ForwardWay) -> Result<Kern
 fn backward_kernel(cx: &Arc<Context>, p: Problem, way: BackwardWay) -> Result<Kernel, CudaError> {
     match way {
         BackwardWay::Tiles(kv, q) => tiled::backward(cx, p, (kv, q)),
-        BackwardWay::Warpgroups(t) => warpgroup::backward(cx, p, t),
+        BackwardWay::Warpgroups => warpgroup::backward(cx, p),
     }
 }
 

@@ -24,23 +24,17 @@ const ROWS: usize = 64;
 /// Bytes of a row of a tile in shared memory, and what tiles there are aligned to.
 const ROW_BYTES: usize = 128;
 const ALIGNMENT: usize = 1024;
-/// Queries that backward takes at a time, and in how many sums it adds up what belongs to dq.
+/// Keys that forward takes at a time and a block of backward owns; queries that backward takes at a time.
+const KEYS: usize = 128;
 const QUERIES: usize = 128;
-const CHAINS: usize = 2;
 
-/// Warpgroups of a block, with 64 queries each; keys at a time; how many tiles of these are held.
+/// Warpgroups of a block, with 64 queries each; how many tiles of keys and values are held; whether scores are
+/// asked for before the last tile's values are added.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ForwardTile {
     groups: usize,
-    keys: usize,
     stages: usize,
     ahead: bool,
-}
-
-/// Warpgroups of a block, with 64 keys each.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BackwardTile {
-    groups: usize,
 }
 
 /// Whether the kernels take the problem.
@@ -52,20 +46,16 @@ pub(super) fn forward_tiles(cx: &Context, p: &Problem) -> Vec<ForwardTile> {
     if !takes(cx, p) {
         return vec![];
     }
-    vec![
-        ForwardTile { groups: 4, keys: 128, stages: 5, ahead: false },
-        ForwardTile { groups: 2, keys: 128, stages: 5, ahead: true },
-        ForwardTile { groups: 1, keys: 128, stages: 4, ahead: true },
-    ]
+    // The more queries a block takes, the fewer blocks there are: few queries have narrow ones.
+    [(4, 5, false), (2, 5, false), (1, 4, true)]
+        .map(|(groups, stages, ahead)| ForwardTile { groups, stages, ahead })
+        .to_vec()
 }
 
-/// Those of which a head's blocks fit on the card at a time, one a multiprocessor: they wait for each other.
-pub(super) fn backward_tiles(cx: &Context, p: &Problem) -> Vec<BackwardTile> {
-    if !takes(cx, p) {
-        return vec![];
-    }
-    let tiles = [2, 1].map(|groups| BackwardTile { groups });
-    tiles.into_iter().filter(|t| p.s.keys.div_ceil(ROWS * t.groups) <= cx.gpu.multiprocessors).collect()
+/// Whether there is a backward for the problem: a head's blocks wait for each other, and so must fit on the card at
+/// a time, one a multiprocessor.
+pub(super) fn takes_backward(cx: &Context, p: &Problem) -> bool {
+    takes(cx, p) && p.s.keys.div_ceil(KEYS) <= cx.gpu.multiprocessors
 }
 
 fn source(p: &Problem, kernels: &str) -> Source {
@@ -112,17 +102,16 @@ fn boxes(p: &Problem, address: u64, rows: usize, box_rows: usize) -> Result<Vec<
 pub(super) fn forward(cx: &Arc<Context>, p: Problem, t: ForwardTile) -> Result<Kernel, CudaError> {
     let source = source(&p, FORWARD)
         .define("FWD_GROUPS", t.groups)
-        .define("FWD_KEYS", t.keys)
         .define("FWD_STAGES", t.stages)
         .define("FWD_AHEAD", t.ahead as usize);
     let f = cx.function(&source, "attention_forward")?;
     let tiles = p.s.queries.div_ceil(ROWS * t.groups) * p.pairs();
-    let shared = ALIGNMENT + (t.stages * 2 * t.keys + t.groups * ROWS) * ROW_BYTES;
+    let shared = ALIGNMENT + (t.stages * 2 * KEYS + t.groups * ROWS) * ROW_BYTES;
     let blocks = tiles.min(cx.gpu.multiprocessors);
     Ok(Kernel::new(0, move |cx, io| {
         let (x, y, row) = (io.inputs, io.outputs, p.row());
         let maps =
-            Params::new().words(boxes(&p, x[1], p.s.keys, t.keys)?).words(boxes(&p, x[2], p.s.keys, t.keys)?);
+            Params::new().words(boxes(&p, x[1], p.s.keys, KEYS)?).words(boxes(&p, x[2], p.s.keys, KEYS)?);
         let a = maps.with(x[0]).with(y[0]).with(y[1]).with(p.heads as i32).with(p.s.queries as i32);
         let a = a.with(p.s.keys as i32).with(row).with(row).with(p.scale).with(tiles as i32);
         cx.launch(f, [blocks, 1], t.groups * THREADS, shared, &a)
@@ -131,7 +120,6 @@ pub(super) fn forward(cx: &Arc<Context>, p: Problem, t: ForwardTile) -> Result<K
 
 struct Backward {
     p: Problem,
-    t: BackwardTile,
     delta: Function,
     main: Function,
     finish: Function,
@@ -142,16 +130,15 @@ impl Backward {
         self.p.s.queries.div_ceil(QUERIES) * self.p.pairs()
     }
 
-    /// How many counts: of turns with each sum of each tile, and of the blocks that have started.
+    /// How many counts: of turns with each tile, and of the blocks that have started.
     fn turns(&self) -> usize {
-        self.query_tiles() * CHAINS + 1
+        self.query_tiles() + 1
     }
 
     /// Bytes of each query's statistics, of the counts of turns, and of the sums.
     fn work(&self) -> [usize; 3] {
         let (tiles, word) = (self.query_tiles(), size_of::<f32>());
-        [tiles * QUERIES * 2, self.turns(), tiles * CHAINS * QUERIES * HEAD]
-            .map(|n| (n * word).next_multiple_of(256))
+        [tiles * QUERIES * 2, self.turns(), tiles * QUERIES * HEAD].map(|n| (n * word).next_multiple_of(256))
     }
 
     fn launch(&self, cx: &Context, x: &[u64], y: &[u64], workspace: u64) -> Result<(), CudaError> {
@@ -167,30 +154,29 @@ impl Backward {
         let a = a.with(row).with(row).with(rows as i64).with(self.turns() as i32);
         cx.launch(self.delta, [(rows * 8).div_ceil(256), 1], 256, 0, &a)?;
 
-        let keys = ROWS * self.t.groups;
-        let blocks = p.s.keys.div_ceil(keys);
+        let blocks = p.s.keys.div_ceil(KEYS);
         let queries = |address| boxes(p, address, p.s.queries, QUERIES);
-        let a = Params::new().words(queries(x[0])?).words(boxes(p, x[1], p.s.keys, keys)?);
-        let a = a.words(boxes(p, x[2], p.s.keys, keys)?).words(queries(x[5])?);
+        let keys = |address| boxes(p, address, p.s.keys, KEYS);
+        let a = Params::new().words(queries(x[0])?).words(keys(x[1])?);
+        let a = a.words(keys(x[2])?).words(queries(x[5])?);
         let a = a.with(statistics).with(turns).with(sums).with(y[1]).with(y[2]).with(heads).with(sq).with(sk);
         let a = a.with(row).with(row).with(p.scale);
         // k and v; two of q and do, ds twice for two halves of the queries; dq in fp32; two of statistics.
-        let shared = ALIGNMENT + (6 * keys + 4 * QUERIES) * ROW_BYTES + QUERIES * (HEAD * 4 + 2 * 8);
-        cx.launch(self.main, [blocks * p.pairs(), 1], (1 + self.t.groups) * THREADS, shared, &a)?;
+        let shared = ALIGNMENT + (6 * KEYS + 4 * QUERIES) * ROW_BYTES + QUERIES * (HEAD * 4 + 2 * 8);
+        cx.launch(self.main, [blocks * p.pairs(), 1], 3 * THREADS, shared, &a)?;
 
         let a = Params::new().with(sums).with(y[0]).with(heads).with(sq).with(row).with(p.scale);
-        let a = a.with(rows as i64).with(CHAINS.min(blocks) as i32);
+        let a = a.with(rows as i64);
         cx.launch(self.finish, [(rows * 4).div_ceil(256), 1], 256, 0, &a)
     }
 }
 
-/// The kernels of a backward tile: from q, k, v, o, lse, do to dq, dk, dv.
-pub(super) fn backward(cx: &Arc<Context>, p: Problem, t: BackwardTile) -> Result<Kernel, CudaError> {
-    let source = source(&p, BACKWARD).define("BWD_GROUPS", t.groups).define("BWD_CHAINS", CHAINS);
+/// The kernels of backward: from q, k, v, o, lse, do to dq, dk, dv.
+pub(super) fn backward(cx: &Arc<Context>, p: Problem) -> Result<Kernel, CudaError> {
+    let source = source(&p, BACKWARD);
     let function = |name| cx.function(&source, name);
     let b = Backward {
         p,
-        t,
         delta: function("attention_delta")?,
         main: function("attention_backward")?,
         finish: function("attention_finish")?,
