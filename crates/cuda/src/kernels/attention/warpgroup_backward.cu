@@ -152,8 +152,8 @@ extern "C" __global__ void __launch_bounds__(3 * GROUP, 1) attention_backward(
 #pragma unroll 1
             for (int i = 0; i < tiles; i++) {
                 int tile = start + i < tiles ? start + i : start + i - tiles;
-                // Blocks that come by tile no later than at their first step are 0..begun; they come in falling order,
-                // then the others, falling too.
+                // Blocks 0..begun start at this tile or before it, and come by in falling order, the last to start first;
+                // then the others, which start behind it and come around, in falling order too.
                 int begun = (int)(((tile + 1ll) * blocks + tiles - 1) / tiles);
                 int turn = block < begun ? begun - 1 - block : begun + blocks - 1 - block;
                 long long at = (long long)bh * tiles + tile;
@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(3 * GROUP, 1) attention_backward(
         u32 keep[2] = {row0 + (lane >> 2) < sk ? ~0u : 0u, row0 + 8 + (lane >> 2) < sk ? ~0u : 0u};
         u32 ds_row = own_row + (lane & 15), ds_at = base + DS_AT + ds_row * ROW_BYTES;
 
-        // dq of the tile before the one at hand, whose ds lies in `stage`.
+        // dq of step i, whose ds both warpgroups have written.
         auto add_queries = [&](int i, auto after_issue) {
             int stage = i & 1;
             barrier_wait(ds_full + 8 * stage, i >> 1 & 1);
@@ -222,12 +222,9 @@ extern "C" __global__ void __launch_bounds__(3 * GROUP, 1) attention_backward(
             if (lane == 0) barrier_arrive(dq_full);
         };
 
-        auto turn_wait = [&]() {
-            sync_threads<2 * GROUP>(8 + group);
-        };
-        auto turn_pass = [&]() {
-            arrive_threads<2 * GROUP>(9 - group);
-        };
+        // The warpgroups take turns with the first two products, so that one takes exponentials while the other multiplies.
+        auto turn_wait = [&]() { sync_threads<2 * GROUP>(8 + group); };
+        auto turn_pass = [&]() { arrive_threads<2 * GROUP>(9 - group); };
         if (group == 1) turn_pass();
 
         barrier_wait(keys_full, 0);
