@@ -1,11 +1,14 @@
 //! The program. One file a verb; each verb is a struct of its arguments and a `run`.
 
 mod bench;
+mod compare;
 mod convert;
 mod deconvolve;
 mod denoise;
 mod devices;
 mod dump;
+mod eval;
+mod evaluating;
 mod info;
 mod measure;
 mod network;
@@ -51,6 +54,10 @@ enum Verb {
     Deconvolve(deconvolve::Deconvolve),
     /// Score images beside the truth.
     Measure(measure::Measure),
+    /// Say how good a method is: scenes x light levels x metrics, beside the raw input and BM3D.
+    Eval(eval::Eval),
+    /// Score methods side by side, and say where the trained ones do not win.
+    Compare(compare::Compare),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +73,8 @@ fn main() -> ExitCode {
         Verb::Denoise(v) => v.run(),
         Verb::Deconvolve(v) => v.run(),
         Verb::Measure(v) => v.run(),
+        Verb::Eval(v) => v.run(),
+        Verb::Compare(v) => v.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
