@@ -113,6 +113,8 @@ pub struct CameraConfig {
     pub spread: f64,
     /// The peak that a network is told is off by up to this factor less one.
     pub peak_error: f64,
+    /// How much of what noise adds to the peak that is found in an image a network is told, at the most.
+    pub peak_noise: f64,
     /// The share of crops that are blurred before the camera, target and all.
     pub blur: f64,
     /// Of a Gaussian's standard deviation in pixels.
@@ -127,6 +129,7 @@ impl Default for CameraConfig {
             read_noise: None,
             spread: 1.0,
             peak_error: 0.0,
+            peak_noise: 0.0,
             blur: 0.0,
             blur_sigma: [0.5, 2.5],
         }
@@ -566,6 +569,7 @@ impl RunConfig {
             camera.peak_error,
             "a number from 0 on",
         )?;
+        require(share(camera.peak_noise), "data.camera.peak_noise", camera.peak_noise, "a share from 0 to 1")?;
         require(share(camera.blur), "data.camera.blur", camera.blur, "a share from 0 to 1")?;
         require(range(camera.blur_sigma), "data.camera.blur_sigma", camera.blur_sigma, "two rising numbers above zero")?;
         require((0.0..1.0).contains(&data.validation), "data.validation", data.validation, "a share from 0 to below 1")?;

@@ -19,6 +19,8 @@ pub enum TrainError {
     #[error("the worker that makes training images stopped: {0}")]
     Worker(String),
     #[error(transparent)]
+    Model(#[from] clearshot_model::ModelError),
+    #[error(transparent)]
     Network(#[from] clearshot_nn::Error),
     #[error(transparent)]
     Diffusion(#[from] clearshot_diffusion::Error),

@@ -4,7 +4,7 @@
 //! is decided (the next samples, the rate, when a stage ends, what is kept) follows from them and the configuration.
 
 use crate::checkpoint::{self, Progress};
-use crate::config::{RunConfig, TaskKind, epochs};
+use crate::config::{DataKind, RunConfig, TaskKind, epochs};
 use crate::data::feed::Feed;
 use crate::data::{Batch, Data, Part, batch};
 use crate::engine::{Engine, Judge, Numbers, digest};
@@ -15,11 +15,13 @@ use crate::records::console::{Console, Look, Show};
 use crate::records::event_file::Png;
 use crate::records::picture::Picture;
 use crate::schedule::{Place, Stage, asked_batch, batch_of, ema_decay, rate, stages};
-use crate::task::Task;
-use clearshot_nn::Weights;
+use crate::task::{self, Task};
+use clearshot_model::{About, Model, Signal};
+use clearshot_nn::{Param, Weights};
 use clearshot_nn::models::{self, Network};
 use clearshot_runtime::{Device, available_bytes, gpus, plan};
-use serde_json::Value as Json;
+use clearshot_tensor::DType;
+use serde_json::{Value as Json, json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +36,11 @@ const UNTIMED: u64 = 5;
 const TIMED: f64 = 0.05;
 /// The share of what is left that iterations may take; validations and checkpoints take the rest.
 const FOR_ITERATIONS: f64 = 0.95;
+
+/// The version of what models say of themselves.
+const FORMAT: u32 = 1;
+/// The model of the best validation so far, in a run's folder.
+pub const BEST: &str = "best.clearshot";
 
 /// How a run came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +75,9 @@ struct Working {
     network: Box<dyn Network>,
     /// The network's `config.json`.
     text: String,
+    signal: Signal,
+    size: Vec<usize>,
+    channels: usize,
     engine: Engine,
     feed: Feed<Batch>,
     /// Images of an iteration.
@@ -234,7 +244,18 @@ impl Run {
 
     /// Weights to start from.
     fn initial(&self, network: &dyn Network) -> Result<Weights> {
-        Ok(clearshot_nn::weights::initial(&network.parameters()?, self.config.seed))
+        let params = network.parameters()?;
+        let Some(path) = &self.config.model.init else {
+            return Ok(clearshot_nn::weights::initial(&params, self.config.seed));
+        };
+        let inside = path.join(checkpoint::MODEL);
+        let model = Model::load(if inside.is_dir() { &inside } else { path })?;
+        let fits = |p: &&Param| model.weights.get(&p.name).is_some_and(|w| w.shape() == p.shape);
+        if params.iter().filter(fits).count() * 2 < params.len() {
+            let needed = "a model of the network in model.network: fewer than half of its weights fit";
+            return setting("model.init", path.display(), needed);
+        }
+        Ok(models::growing::grow(&model.weights, &params, self.config.seed))
     }
 
     /// Compiles the present stage and sets its states.
@@ -242,7 +263,7 @@ impl Run {
         // The memory of the stage before is given back first.
         self.work = None;
         let (network, text) = self.network(self.progress.stage)?;
-        let states = clearshot_nn::models::growing::grow(&states, &network.parameters()?, self.config.seed)
+        let states = models::growing::grow(&states, &network.parameters()?, self.config.seed)
             .into_iter()
             .chain(states.into_iter().filter(|(name, _)| is_kept(name)))
             .collect();
@@ -257,18 +278,19 @@ impl Run {
             batch: each,
             size: &size,
             channels: source.channels(),
-            photons: self.config.data.kind != crate::config::DataKind::Pairs,
+            photons: self.config.data.kind != DataKind::Pairs,
         };
         check_channels(&*network, &self.task, &shapes)?;
         let mut engine = Engine::new(&*network, &self.task, &shapes, &self.config, &self.device)?;
         engine.load(&states)?;
         let first = self.progress.images;
+        let (signal, [_, channels], kept) = (source.signal(), source.channels(), size.clone());
         let (task, seed) = (self.task.clone(), self.config.seed);
         let [workers, ahead] = self.workers();
         let feed = Feed::new(0, workers, ahead, move |i| {
             batch(&*source, first + i * each as u64, each, &size, |n| task.drops(seed, n))
         });
-        self.work = Some(Working { network, text, engine, feed, images, judge: None });
+        self.work = Some(Working { network, text, signal, size: kept, channels, engine, feed, images, judge: None });
         Ok(())
     }
 
@@ -298,7 +320,7 @@ impl Run {
         let (network, _) = self.network(self.stages.len() - 1)?;
         let size = self.size(self.config.trainer.crop);
         let channels = self.data.source(Part::Training, &size, None)?.channels();
-        let photons = self.config.data.kind != crate::config::DataKind::Pairs;
+        let photons = self.config.data.kind != DataKind::Pairs;
         let (training, options) = (crate::engine::training_of(&self.config), self.config.options()?);
         let bytes = |batch: usize| -> Result<usize> {
             let shapes = Shapes { batch, size: &size, channels, photons };
@@ -556,7 +578,7 @@ impl Run {
         let from = self.is_growing().then_some(&whole[..]);
         let source = self.data.source(Part::Validation, &size, from)?;
         let at_once = v.images.min(JUDGED_AT_ONCE);
-        let photons = self.config.data.kind != crate::config::DataKind::Pairs;
+        let photons = self.config.data.kind != DataKind::Pairs;
         let shapes = Shapes { batch: at_once, size: &size, channels: source.channels(), photons };
         let judge = Judge::new(&*self.working().network, &self.task, &shapes, &self.config, &self.device)?;
         let batches = (0..v.images.div_ceil(at_once))
@@ -582,7 +604,7 @@ impl Run {
             _ => d.last_level(),
         });
         let (alpha, seed) = (self.alpha(), self.config.seed);
-        let photons = self.config.data.kind != crate::config::DataKind::Pairs;
+        let photons = self.config.data.kind != DataKind::Pairs;
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let weights = work.engine.weights(&*work.network)?;
         let judged = work.judge.as_mut().expect("it was made above");
@@ -597,7 +619,7 @@ impl Run {
             let each = truths.len() / judged.at_once;
             for k in 0..judged.at_once {
                 let part = k * each..(k + 1) * each;
-                scores.push((batch.domains[k], psnr(&estimates[part.clone()], &truths[part.clone()])));
+                scores.push((batch.domains[k], psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k])));
                 if full && rows.len() < self.config.records.pictures {
                     rows.push(panels(batch, k, &estimates[part.clone()], photons, height * width)?);
                 }
@@ -636,6 +658,36 @@ impl Run {
         Ok(())
     }
 
+    /// The averaged weights with all that a model says of itself.
+    ///
+    /// # Errors
+    /// What went wrong on the device.
+    pub fn model(&self) -> Result<Model> {
+        let work = self.working();
+        let p = &self.progress;
+        let mut text = work.text.clone();
+        if self.is_growing() && self.alpha() >= 1.0 {
+            // The way from and to the stage below is out of use.
+            text = text.replace("\"blend\": true", "\"blend\": false");
+        }
+        let about = About {
+            format: FORMAT,
+            name: self.config.name.clone(),
+            task: task::about(&self.config.task),
+            signal: work.signal.clone(),
+            channels: work.channels,
+            dims: work.network.dims(),
+            crop: work.size.clone(),
+            training: json!({
+                "iterations": p.iteration, "images": p.images, "seconds": p.seconds, "seed": self.config.seed,
+                "config": self.config,
+            }),
+            scores: json!({ "validation_psnr": p.score }),
+            limits: String::new(),
+        };
+        Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)
+    }
+
     /// Writes a checkpoint, if there is none of this iteration, and removes those that need not be kept.
     fn save(&mut self) -> Result<()> {
         let i = self.progress.iteration;
@@ -644,9 +696,11 @@ impl Run {
         }
         let work = self.working();
         let states = work.engine.states()?;
-        let weights = work.engine.weights(&*work.network)?;
-        let model = |folder: &Path| Ok(clearshot_nn::weights::save_network(folder, &work.text, &weights)?);
-        checkpoint::write(&self.out, &self.config, &self.progress, &states, model)?;
+        let model = self.model()?;
+        checkpoint::write(&self.out, &self.config, &self.progress, &states, |to| Ok(model.save_folder(to)?))?;
+        if self.progress.score.is_some() && self.progress.score == self.progress.best {
+            model.save_file(&self.out.join(BEST), DType::F32)?;
+        }
         checkpoint::prune(&self.out, &self.config.checkpoint)?;
         self.saved_at = Some(i);
         Ok(())
@@ -666,12 +720,11 @@ fn improve(best: &mut Option<f64>, stale: &mut usize, score: f64, by: f64) {
     }
 }
 
-/// PSNR in dB of values in [-1, 1] as images in [0, 1], after clipping the estimate to [0, 1.5].
-fn psnr(estimate: &[f32], truth: &[f32]) -> f64 {
-    let square = |(&e, &t): (&f32, &f32)| {
-        let e = ((f64::from(e) + 1.0) / 2.0).clamp(0.0, 1.5);
-        (e - (f64::from(t) + 1.0) / 2.0).powi(2)
-    };
+/// PSNR in dB for a range of 1, in the units of scenes, where the network's -1 is 0 and `scale` above it 1; the estimate is
+/// clipped to [0, 1.5].
+fn psnr(estimate: &[f32], truth: &[f32], scale: f32) -> f64 {
+    let of = |x: f32| (f64::from(x) + 1.0) / f64::from(scale);
+    let square = |(&e, &t): (&f32, &f32)| (of(e).clamp(0.0, 1.5) - of(t)).powi(2);
     let mse = estimate.iter().zip(truth).map(square).sum::<f64>() / truth.len() as f64;
     -10.0 * mse.max(1e-12).log10()
 }

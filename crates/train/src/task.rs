@@ -6,6 +6,7 @@ use clearshot_diffusion::objective::{Distance, LevelLaw, Ramp, Weight};
 use clearshot_diffusion::precondition::Prediction;
 use clearshot_diffusion::schedule::{BetaLaw, Schedule};
 use clearshot_diffusion::{Clock, Level};
+use clearshot_model as model;
 use clearshot_tensor::noise::Key;
 
 /// Levels and what is predicted at them.
@@ -61,6 +62,30 @@ impl Task {
     pub fn drops(&self, seed: u64, number: u64) -> bool {
         self.drop > 0.0 && f64::from(key(seed, number, 0xD20).uniform(0)) < self.drop
     }
+}
+
+/// What a model that was trained like this says of itself.
+pub fn about(config: &TaskConfig) -> model::Task {
+    if config.kind == TaskKind::Supervised {
+        return model::Task::Regression;
+    }
+    let [first, last] = config.betas;
+    let (sigma_min, sigma_max) = (config.sigma_min, config.sigma_max);
+    let timesteps = model::Process::Timesteps { law: config.schedule.clone(), first, last, steps: config.timesteps };
+    let (prediction, process) = match config.prediction {
+        PredictionKind::Edm => (
+            model::PredictionKind::Edm { sigma_data: config.sigma_data },
+            model::Process::Edm { sigma_min, sigma_max, rho: 7.0 },
+        ),
+        PredictionKind::Epsilon => (model::PredictionKind::Epsilon, timesteps),
+        PredictionKind::Sample => (model::PredictionKind::Sample, timesteps),
+        PredictionKind::VPrediction => (model::PredictionKind::VPrediction, timesteps),
+    };
+    let condition = match config.kind {
+        TaskKind::Prior => model::ConditionKind::None,
+        _ => model::ConditionKind::Measurement,
+    };
+    model::Task::Diffusion { prediction, process, condition }
 }
 
 impl Diffusion {

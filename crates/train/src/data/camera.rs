@@ -12,6 +12,9 @@ use clearshot_tensor::noise::Key;
 /// Of what is measured and what is clean.
 pub const CHANNELS: [usize; 2] = [1, 1];
 
+/// Standard deviations that the 99.8th percentile of noise lies above its mean.
+const NOISE_IN_PEAK: f64 = 3.0;
+
 /// Cameras by the number of the image they look at.
 pub struct Cameras {
     config: CameraConfig,
@@ -27,8 +30,12 @@ impl Cameras {
         Key { seed: self.seed, step: number as u32, stream: stream | ((number >> 32) as u32) << 12 }
     }
 
-    /// What a camera makes of an image with values in [0, 1]; the domain is left 0.
-    pub fn expose(&self, mut values: Vec<f32>, size: &[usize], number: u64) -> Sample {
+    /// What a camera makes of an image with values in [0, 1], cut from one whose bright end is `bright`; the domain
+    /// is left 0.
+    ///
+    /// A network will be told the peak that is found in a noisy image, which is that of the bright end and more,
+    /// by as much as noise moves the largest of many means over nine pixels.
+    pub fn expose(&self, mut values: Vec<f32>, size: &[usize], bright: f64, number: u64) -> Sample {
         let c = &self.config;
         let dice = self.key(number, 0xCA4);
         let unit = |i: u64| f64::from(dice.uniform(i));
@@ -40,16 +47,19 @@ impl Cameras {
         let usual = Camera::for_peak(peak);
         let background = c.background.map_or_else(|| around(1, usual.background), |r| between(1, r));
         let read_noise = c.read_noise.map_or_else(|| around(2, usual.read_noise), |r| between(2, r));
-        let mut told = peak * (1.0 + c.peak_error).powf(2.0 * unit(3) - 1.0);
+        let mut bright = bright;
         if unit(4) < c.blur {
             let before = values.iter().fold(0f32, |a, b| a.max(*b));
             blur(&mut values, size, between(5, c.blur_sigma));
             let after = values.iter().fold(0f32, |a, b| a.max(*b));
-            // A blurred image's peak is lower, and the network is told so.
             if before > 0.05 {
-                told *= f64::from((after / before).max(0.05));
+                bright *= f64::from((after / before).max(0.05));
             }
         }
+        let dark = background + read_noise * read_noise;
+        let noise_in_means = (dark + peak * bright).sqrt() / 3.0;
+        let found = peak * bright + NOISE_IN_PEAK * c.peak_noise * unit(6) * noise_in_means;
+        let told = (found * (1.0 + c.peak_error).powf(2.0 * unit(3) - 1.0)).max(dark.sqrt().max(1.0));
         let (shots, mut noise) = (self.key(number, 0xCA5), vec![0f32; values.len()]);
         self.key(number, 0xCA6).fill_normal(0, &mut noise);
         let electrons = |(i, (&v, &n)): (usize, (&f32, &f32))| {
@@ -59,7 +69,7 @@ impl Cameras {
         let measured = values.iter().zip(&noise).enumerate().map(electrons).collect();
         let scale = (2.0 * peak / told) as f32;
         let clean = values.iter().map(|v| scale * v - 1.0).collect();
-        Sample { measured, clean, numbers: numbers(told, background, read_noise), domain: 0 }
+        Sample { measured, clean, numbers: numbers(told, background, read_noise), scale, domain: 0 }
     }
 }
 
@@ -123,7 +133,7 @@ mod tests {
             ..CameraConfig::default()
         };
         let n = 400;
-        let sample = Cameras::new(&config, 1).expose(vec![0.5; n * n], &[n, n], 9);
+        let sample = Cameras::new(&config, 1).expose(vec![0.5; n * n], &[n, n], 1.0, 9);
         let count = (n * n) as f64;
         let mean = sample.measured.iter().map(|&v| f64::from(v)).sum::<f64>() / count;
         let variance = sample.measured.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / count;
@@ -139,6 +149,19 @@ mod tests {
         for (e, x) in [(3.0, -1.0), (43.0, 1.0)] {
             assert!((a * e + b - x).abs() < 1e-5);
             assert!((slope * (e + shift).sqrt() + offset - x).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn numbers_make_the_channels_that_models_are_given() {
+        let photons = clearshot_model::Photons::new(2.0, 1.5, 17.0).unwrap();
+        let n = numbers(17.0, 2.0, 1.5);
+        let electrons = [-3.0f32, 0.0, 2.0, 9.5, 40.0];
+        let mut want = [0.0; 25];
+        photons.condition(&electrons, &mut want);
+        for (e, want) in electrons.iter().zip(want.chunks(5)) {
+            let got = [n[0] * e + n[1], n[3] * (e + n[2]).max(0.0).sqrt() + n[4], n[5], n[6], n[7]];
+            assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?} {want:?}");
         }
     }
 

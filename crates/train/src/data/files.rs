@@ -4,6 +4,7 @@ use super::camera::{self, Cameras};
 use super::{NUMBERS, Part, Sample, Source, shrunk};
 use crate::config::{BalanceKind, DataKind, RunConfig};
 use crate::error::{Result, setting};
+use clearshot_model::Signal;
 use clearshot_image::dataset::{Balance, CropSpec, Dataset, Listing, Normaliser, Split};
 
 /// Crops whose values say what the limits of a data set are.
@@ -94,13 +95,13 @@ impl Source for Files {
         let input = self.finish(&crop.input, &self.input, self.channels[0]);
         if let Some(cameras) = &self.cameras {
             let scene = input.iter().map(|v| ((v + 1.0) / 2.0).max(0.0)).collect();
-            return Ok(Sample { domain, ..cameras.expose(scene, &self.size, number) });
+            return Ok(Sample { domain, ..cameras.expose(scene, &self.size, 1.0, number) });
         }
         let target = crop.target.as_deref().unwrap_or(&[]);
         let clean = self.finish(target, &self.target, self.channels[1]);
         let mut numbers = [0.0; NUMBERS];
         numbers[NUMBERS - 1] = 1.0;
-        Ok(Sample { measured: input, clean, numbers, domain })
+        Ok(Sample { measured: input, clean, numbers, scale: 2.0, domain })
     }
 
     fn domains(&self) -> Vec<String> {
@@ -109,6 +110,13 @@ impl Source for Files {
 
     fn channels(&self) -> [usize; 2] {
         self.channels
+    }
+
+    fn signal(&self) -> Signal {
+        match self.cameras {
+            Some(_) => Signal::Photons,
+            None => Signal::Fixed { input: self.input, target: Some(self.target) },
+        }
     }
 
     fn images(&self) -> Option<usize> {

@@ -10,6 +10,7 @@ pub mod scenes;
 
 use crate::config::{DataKind, RunConfig};
 use crate::error::Result;
+use clearshot_model::Signal;
 use clearshot_tensor::{Shape, Tensor};
 use files::Files;
 use scenes::{Pool, Scenes};
@@ -26,6 +27,8 @@ pub struct Sample {
     /// What it should become, in [-1, 1] or thereabouts.
     pub clean: Vec<f32>,
     pub numbers: [f32; NUMBERS],
+    /// What a scene's brightest value is in `clean`, above -1.
+    pub scale: f32,
     /// Which of [`Source::domains`] it belongs to.
     pub domain: usize,
 }
@@ -42,6 +45,11 @@ pub trait Source: Send + Sync {
     /// Channels of what is measured and of what is clean.
     fn channels(&self) -> [usize; 2];
 
+    /// How numbers of files become the network's.
+    fn signal(&self) -> Signal {
+        Signal::Photons
+    }
+
     /// How many images there are, if they end.
     fn images(&self) -> Option<usize> {
         None
@@ -53,6 +61,8 @@ pub struct Batch {
     pub measured: Tensor,
     pub clean: Tensor,
     pub numbers: Tensor,
+    /// As each [`Sample::scale`].
+    pub scales: Vec<f32>,
     pub domains: Vec<usize>,
 }
 
@@ -72,18 +82,20 @@ pub fn batch(
     let mut measured = Vec::with_capacity(count * pixels * from);
     let mut clean = Vec::with_capacity(count * pixels * to);
     let mut numbers = Vec::with_capacity(count * NUMBERS);
-    let mut domains = Vec::with_capacity(count);
+    let (mut scales, mut domains) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for number in first..first + count as u64 {
         let sample = source.sample(number)?;
         measured.extend_from_slice(&sample.measured);
         clean.extend_from_slice(&sample.clean);
         numbers.extend_from_slice(&if drops(number) { [0.0; NUMBERS] } else { sample.numbers });
+        scales.push(sample.scale);
         domains.push(sample.domain);
     }
     Ok(Batch {
         measured: Tensor::f32(image_shape(count, size, from), measured),
         clean: Tensor::f32(image_shape(count, size, to), clean),
         numbers: Tensor::f32(image_shape(count, &vec![1; size.len()], NUMBERS), numbers),
+        scales,
         domains,
     })
 }

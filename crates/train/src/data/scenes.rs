@@ -9,6 +9,7 @@ use super::{Sample, Source, shrunk};
 use crate::config::DataConfig;
 use crate::error::{Result, setting};
 use clearshot_image::dataset::Symmetry;
+use clearshot_model::signal::peak;
 use clearshot_scenes::Scene;
 use clearshot_tensor::noise::Key;
 use std::collections::HashMap;
@@ -17,7 +18,18 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// Planes of scenes that volumes are cut from, at least.
 const DEPTH: usize = 32;
 
-type Made = Arc<OnceLock<std::result::Result<Arc<Vec<f32>>, String>>>;
+/// Scenes are told apart from noise by their mean over pixels at this many electrons.
+const BRIGHT: f32 = 1e4;
+
+/// A scene that is there.
+struct Painted {
+    values: Vec<f32>,
+    shape: Vec<usize>,
+    /// Its bright end, as that of an image is found.
+    bright: f64,
+}
+
+type Made = Arc<OnceLock<std::result::Result<Arc<Painted>, String>>>;
 
 /// Scenes of several kinds, made when needed.
 pub struct Pool {
@@ -54,19 +66,20 @@ impl Pool {
         self.ends.iter().position(|end| u < *end).unwrap_or(self.ends.len() - 1)
     }
 
-    /// A scene and its sizes.
-    fn scene(&self, kind: usize, index: u32, depth: Option<usize>) -> Result<(Arc<Vec<f32>>, Vec<usize>)> {
+    fn scene(&self, kind: usize, index: u32, depth: Option<usize>) -> Result<Arc<Painted>> {
         let side = self.sizes[index as usize % self.sizes.len()];
         let planes = depth.map(|d| d.max(DEPTH));
         let shape: Vec<usize> = planes.into_iter().chain([side, side]).collect();
         let lock = || self.made.lock().unwrap_or_else(|p| p.into_inner());
         let cell = Arc::clone(lock().entry((kind, index, planes.unwrap_or(0))).or_default());
         let made = cell.get_or_init(|| {
-            let made = self.kinds[kind].generate(self.seed, index, &shape);
-            made.map(Arc::new).map_err(|e| e.to_string())
+            let values = self.kinds[kind].generate(self.seed, index, &shape).map_err(|e| e.to_string())?;
+            let electrons: Vec<f32> = values.iter().map(|v| BRIGHT * v).collect();
+            let bright = peak(&electrons, [values.len() / side, side], 0.0, 0.0) / f64::from(BRIGHT);
+            Ok(Arc::new(Painted { values, shape: shape.clone(), bright }))
         });
         match made {
-            Ok(values) => Ok((Arc::clone(values), shape)),
+            Ok(painted) => Ok(Arc::clone(painted)),
             Err(why) => setting("data.sizes", side, why),
         }
     }
@@ -113,12 +126,13 @@ impl Source for Scenes {
         let first = (number as f64 / 1000.0 * pool.refresh) as u32;
         let index = first + draw(0, pool.window) as u32;
         let depth = (self.cut.len() == 3).then(|| self.cut[0]);
-        let (scene, shape) = pool.scene(kind, index, depth)?;
+        let scene = pool.scene(kind, index, depth)?;
+        let shape = &scene.shape;
         if pool.refresh > 0.0 && number.is_multiple_of(1024) {
             pool.forget_before(first);
         }
         let origin: Vec<usize> = (0..shape.len()).map(|a| draw(1 + a, shape[a] - self.cut[a] + 1)).collect();
-        let values = cut(&scene, &shape, &origin, &self.cut);
+        let values = cut(&scene.values, shape, &origin, &self.cut);
         let [.., y, x] = self.cut[..] else { unreachable!("crops have Y and X") };
         let symmetry = match self.augment {
             true => Symmetry::from_number(draw(4, 8) as u32, y == x),
@@ -126,7 +140,7 @@ impl Source for Scenes {
         };
         let values = symmetry.apply(&values, values.len() / (y * x), y, x, 1);
         let values = shrunk(values, &self.cut, &self.size);
-        Ok(Sample { domain: kind, ..self.cameras.expose(values, &self.size, number) })
+        Ok(Sample { domain: kind, ..self.cameras.expose(values, &self.size, scene.bright, number) })
     }
 
     fn domains(&self) -> Vec<String> {
