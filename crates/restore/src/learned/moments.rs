@@ -67,7 +67,7 @@ pub fn chi2(
     let mut rows = scratch.field(y.len())?;
     let mut counts = scratch.field(y.len())?;
     let holds = |pixel: usize| valid.is_none_or(|v| v[pixel]);
-    let residual = |i: usize| normalised(y[i], mean[i], read_noise).powi(2);
+    let residual = |i: usize| f64::from(normalised(y[i], mean[i], read_noise)).powi(2);
     // Sums along X, then along Y; counts of valid pixels likewise.
     let parts = rows.par_chunks_mut(row).zip(counts.par_chunks_mut(row)).enumerate();
     let (sum, count) = parts
@@ -75,7 +75,7 @@ pub fn chi2(
             let (mut total, mut number) = (0.0f64, 0usize);
             for c in 0..channels {
                 let at = |x: usize| r * row + x * channels + c;
-                let value = |x: usize| if holds(at(x) / channels) { f64::from(residual(at(x))) } else { 0.0 };
+                let value = |x: usize| if holds(at(x) / channels) { residual(at(x)) } else { 0.0 };
                 let one = |x: usize| f64::from(u8::from(holds(at(x) / channels)));
                 let mut run = [0.0f64; 2];
                 (0..CHI2_REACH.min(width)).for_each(|x| run = [run[0] + value(x), run[1] + one(x)]);
