@@ -18,7 +18,7 @@ const SEED: u64 = 0;
 #[derive(Args, Clone)]
 pub struct NetworkArgs {
     /// A network by name: heads8, base, small or tiny of the benchmarks, or condition, rosinality, ddpmpp,
-    /// ncsnpp, adm, dynunet2d, dynunet3d, multiscale, growing.
+    /// ncsnpp, adm, dynunet2d, dynunet3d, multiscale, growing, local.
     #[arg(long, default_value = "small", conflicts_with = "config")]
     net: String,
     /// A config.json instead, of the architecture that its _class_name says (none: UNet2DModel).

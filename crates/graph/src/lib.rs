@@ -15,6 +15,7 @@ pub mod ops;
 pub mod passes;
 pub mod plan;
 mod print;
+pub mod reach;
 pub mod reference;
 pub mod train;
 mod value_error;

@@ -1,6 +1,7 @@
 //! Every architecture of the table: what it refuses, what acts on its output, and its gradients.
 
 use clearshot_graph::grad::grad;
+use clearshot_graph::reach::reach;
 use clearshot_graph::reference::{Precision, run};
 use clearshot_graph::train::Training;
 use clearshot_graph::{Array, Builder, Graph, Type};
@@ -8,6 +9,7 @@ use clearshot_nn::init::example;
 use clearshot_nn::models::dynunet::DynUNetConfig;
 use clearshot_nn::models::edm::EdmConfig;
 use clearshot_nn::models::growing::{GrowingConfig, grow};
+use clearshot_nn::models::local::LocalConfig;
 use clearshot_nn::models::multiscale::MultiScaleConfig;
 use clearshot_nn::models::rosinality::RosinalityConfig;
 use clearshot_nn::models::unet2d_condition::UNet2DConditionConfig;
@@ -34,6 +36,7 @@ const EDM: &str = "EDM";
 const DYNUNET: &str = "DynUNet";
 const MULTI_SCALE: &str = "MultiScale";
 const GROWING: &str = "Growing";
+const LOCAL: &str = "Local";
 
 /// Small networks of every kind, with image sizes for them.
 fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
@@ -64,6 +67,9 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
     let multi3 = json!({"spatial_dims": 3, "scales": 2, "channels": 4, "blocks": 1, "groups": 2});
     let growing = json!({"resolution": 96, "channels": 8, "channel_mult": [1, 1], "groups": 4,
         "attention_head_dim": 4, "vector_dim": acquisition::WIDTH});
+    let local = json!({"in_channels": 2, "channels": [4, 6, 8], "blocks": [1, 2, 1],
+        "vector_dim": acquisition::WIDTH});
+    let local3 = json!({"spatial_dims": 3, "in_channels": 1, "channels": [4, 6], "blocks": 1, "time": false});
     vec![
         (UNET, unet, vec![4, 6]),
         (CONDITION, condition, vec![5, 4]),
@@ -75,6 +81,8 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
         (MULTI_SCALE, multi, vec![4, 8]),
         (MULTI_SCALE, multi3, vec![2, 4, 2]),
         (GROWING, growing, vec![6, 12]),
+        (LOCAL, local, vec![4, 8]),
+        (LOCAL, local3, vec![2, 4, 6]),
     ]
 }
 
@@ -303,6 +311,9 @@ fn keys_and_values_that_are_wrong_are_named() {
         (GROWING, json!({"resolutions": []}), "resolutions"),
         (GROWING, json!({"attention_head_dim": 0}), "attention_head_dim"),
         (GROWING, json!({"vector_dim": 1_000_000}), "vector_dim"),
+        (LOCAL, json!({"channels": []}), "channels"),
+        (LOCAL, json!({"blocks": [1, 2]}), "blocks"),
+        (LOCAL, json!({"time": false, "vector_dim": 3}), "vector_dim"),
     ] {
         let error = resolved(name, config.clone()).err().unwrap_or_else(|| panic!("{config} was taken"));
         let named = match &error {
@@ -527,7 +538,7 @@ fn filters_that_contradict_the_configuration_are_refused() {
 #[test]
 fn dropout_follows_its_key() {
     for (name, config, size) in all() {
-        if [MULTI_SCALE, GROWING].contains(&name) {
+        if [MULTI_SCALE, GROWING, LOCAL].contains(&name) {
             continue;
         }
         let mut dropping = config.clone();
@@ -586,6 +597,7 @@ fn configurations_of_nonsense_never_panic() {
         (DYNUNET, serde_json::to_value(DynUNetConfig::default())),
         (MULTI_SCALE, serde_json::to_value(MultiScaleConfig::default())),
         (GROWING, serde_json::to_value(GrowingConfig::default())),
+        (LOCAL, serde_json::to_value(LocalConfig::default())),
     ];
     let (mut taken, mut refused) = (0, 0);
     for (name, default) in defaults {
@@ -640,4 +652,34 @@ fn folders_of_every_architecture_come_back_as_they_were() {
         assert!(matches!(refused, Err(Error::Weights(_))), "{name}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// What a local network makes of a tile with a margin is what it makes of the whole image there; other networks
+/// are not local.
+#[test]
+fn tiles_of_a_local_network_are_parts_of_the_whole() {
+    let config = json!({"in_channels": 1, "channels": [3, 4], "blocks": 1});
+    let local = network(LOCAL, config);
+    let reach_of = |graph: &Graph| reach(graph, "x", "y");
+    let reach = reach_of(&local.inference(1, &[32, 32]).unwrap()).unwrap();
+    assert_eq!(reach.stride, [1, 2, 2]);
+    let margin = reach.radius[2].next_multiple_of(2);
+    let weights = arrays(&random_weights(&local.parameters().unwrap()));
+    let image = Array::from_fn([1, 4, 64, 1], |i| ((i[1] * 5 + i[2] * 7) % 13) as f64 / 6.0 - 1.0);
+    let made = |from: usize, to: usize| {
+        let tile = Array::from_fn([1, 4, to - from, 1], |i| image.get(&[0, i[1], i[2] + from, 0]));
+        let graph = local.inference(1, &[4, to - from]).unwrap();
+        let mut values = BTreeMap::from([("x".to_string(), tile), ("t".into(), Array::new([1], vec![0.3]))]);
+        values.extend(weights.clone());
+        output(&graph, &values)
+    };
+    let (whole, from, to) = (made(0, 64), 30 - margin, 34 + margin);
+    let tile = made(from, to);
+    for x in 30..34 {
+        assert_eq!(tile.get(&[0, 1, x - from, 0]), whole.get(&[0, 1, x, 0]), "column {x}");
+    }
+    for (name, config, size) in all().into_iter().filter(|(name, ..)| *name != LOCAL) {
+        let graph = network(name, config).inference(1, &size).unwrap();
+        assert_eq!(reach_of(&graph), None, "{name}");
+    }
 }

@@ -154,6 +154,12 @@ impl Tensor {
         }
     }
 
+    /// The same with elements of 16 bits (5 of them exponent), rounded to the nearest.
+    pub fn to_f16(&self) -> Tensor {
+        let values = self.to_f64().into_iter().map(half::f16::from_f64).collect();
+        Tensor { shape: self.shape, data: Data::F16(values) }
+    }
+
     /// The same values as `f32`.
     pub fn to_f32(&self) -> Tensor {
         let values = match &self.data {

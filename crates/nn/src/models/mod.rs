@@ -8,6 +8,7 @@ pub mod config;
 pub mod dynunet;
 pub mod edm;
 pub mod growing;
+pub mod local;
 pub mod multiscale;
 pub mod named;
 pub mod network;
@@ -24,6 +25,7 @@ use crate::Error;
 use dynunet::DynUNetConfig;
 use edm::EdmConfig;
 use growing::GrowingConfig;
+use local::LocalConfig;
 use multiscale::MultiScaleConfig;
 use rosinality::RosinalityConfig;
 use serde_json::{Map, Value as Json};
@@ -77,6 +79,11 @@ pub const ARCHITECTURES: &[Architecture] = &[
         name: "Growing",
         about: "a network that grows from resolution to resolution, blended in, with vector conditioning",
         read: |map| Ok(Box::new(GrowingConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "Local",
+        about: "a UNet without norms and attention, exact on tiles, in 2-D and 3-D, with vector conditioning",
+        read: |map| Ok(Box::new(LocalConfig::from_map(map)?.resolve()?)),
     },
 ];
 

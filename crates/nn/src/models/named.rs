@@ -49,6 +49,7 @@ pub const NAMED: &[Named] = &[
     },
     Named { name: "multiscale", config: r#"{"_class_name": "MultiScale"}"# },
     Named { name: "growing", config: r#"{"_class_name": "Growing"}"# },
+    Named { name: "local", config: r#"{"_class_name": "Local"}"# },
 ];
 
 /// All names, the benchmarks' first.

@@ -1,0 +1,79 @@
+//! A model's network as a denoiser, whatever it predicts.
+
+use crate::about::{About, ConditionKind, Task};
+use crate::error::ModelError;
+use clearshot_diffusion::precondition::{Preconditioned, Prediction};
+use clearshot_diffusion::{Condition, Denoiser, Estimate, LevelInputs};
+use clearshot_graph::{Builder, Value};
+use clearshot_nn::models::{Given, Network};
+
+/// See the module. A condition that is an image stands beside x along channels; what the network has no input for is
+/// refused.
+pub struct ModelDenoiser<'a> {
+    network: &'a dyn Network,
+    /// None for a network that is itself the denoiser.
+    prediction: Option<Prediction>,
+}
+
+impl<'a> ModelDenoiser<'a> {
+    /// # Errors
+    /// If the model is none for diffusion.
+    pub fn new(about: &About, network: &'a dyn Network) -> Result<ModelDenoiser<'a>, ModelError> {
+        match &about.task {
+            Task::Diffusion { prediction, .. } => {
+                Ok(ModelDenoiser { network, prediction: prediction.prediction() })
+            }
+            other => Err(ModelError::OtherTask { is: other.name(), needed: "diffusion" }),
+        }
+    }
+
+    /// Adds the network with the inputs that it knows.
+    fn add(&self, b: &mut Builder, x: Value, told: (&str, Value), given: &Condition) -> Value {
+        let mut all = Given::image(x).with(told.0, told.1);
+        for (name, value) in [("class", given.class), ("vector", given.vector), ("context", given.context)] {
+            if let Some(value) = value {
+                all = all.with(name, value);
+            }
+        }
+        self.network.build_on(b, &all)
+    }
+}
+
+impl Denoiser for ModelDenoiser<'_> {
+    fn denoise(&self, b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition) -> Estimate {
+        if let Some(prediction) = self.prediction {
+            let network =
+                |b: &mut Builder, x: Value, t: Value, given: &Condition| self.add(b, x, ("t", t), given);
+            return Preconditioned { network, prediction, learned_variance: false }
+                .denoise(b, x, level, given);
+        }
+        let scale = level.factor(b, x, "denoiser.scale", |l| 1.0 / l.alpha);
+        let sigma = level.number(b, "denoiser.sigma", |l| l.ratio());
+        let mut seen = b.mul(x, scale);
+        if let Some(image) = given.image {
+            seen = b.concat_channels(&[seen, image]);
+        }
+        Estimate::of(self.add(b, seen, ("sigma", sigma), given))
+    }
+}
+
+/// Whether what a model says of itself fits its network.
+pub(crate) fn check(about: &About, network: &dyn Network) -> Result<(), String> {
+    let (takes, gives) = (network.in_channels(), network.out_channels());
+    let measured = about.signal.condition_channels(about.channels);
+    let beside = match &about.task {
+        Task::Regression => measured,
+        Task::Diffusion { condition: ConditionKind::None, .. } => about.channels,
+        Task::Diffusion { condition: ConditionKind::Measurement, .. } => about.channels + measured,
+    };
+    if about.dims != network.dims() {
+        return Err(format!("it is for {} spatial axes, the network for {}", about.dims, network.dims()));
+    }
+    if gives != about.channels || takes != beside {
+        let channels = about.channels;
+        return Err(format!(
+            "images of {channels} channels need a network from {beside} to {channels}, this one goes from {takes} to {gives}"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! Reading and writing models: one file, or a folder.
+//!
+//! A file `NAME.clearshot` is a safetensors file whose metadata holds `about` and `config`, both JSON; its
+//! weights may have 16 bits. A folder holds the same as `model.json`, `config.json` and
+//! `diffusion_pytorch_model.safetensors`; without a `model.json` it is taken for one of diffusers, with its
+//! `scheduler/scheduler_config.json` if there is one.
+
+use crate::about::{About, FORMAT, Task};
+use crate::denoiser::{ModelDenoiser, check};
+use crate::diffusers;
+use crate::error::ModelError;
+use clearshot_diffusion::Levels;
+use clearshot_nn::models::{self, Network};
+use clearshot_nn::weights::{self, CONFIG_FILE, WEIGHTS_FILE, Weights};
+use clearshot_tensor::store::{Store, write_whole};
+use clearshot_tensor::{DType, Tensor};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const ABOUT_FILE: &str = "model.json";
+const SCHEDULER_FILE: &str = "scheduler/scheduler_config.json";
+const BUILTIN: &[u8] = include_bytes!("../../../models/default.clearshot");
+
+/// See the crate.
+#[derive(Debug)]
+pub struct Model {
+    pub about: About,
+    pub network: Box<dyn Network>,
+    /// The network's `config.json`.
+    pub config: String,
+    pub weights: Weights,
+}
+
+impl Model {
+    /// # Errors
+    /// If the configuration is no network, what the model says does not fit it, or the weights do not.
+    pub fn new(about: About, config: String, weights: Weights) -> Result<Model, ModelError> {
+        let path = PathBuf::from(&about.name);
+        let network =
+            models::read(&config).map_err(|source| ModelError::Network { path: path.clone(), source })?;
+        Model::checked(about, network, config, weights, &path)
+    }
+
+    /// The model that comes with the program.
+    ///
+    /// # Errors
+    /// Never, as far as the tests of this crate go.
+    pub fn builtin() -> Result<Model, ModelError> {
+        let path = Path::new("the built-in model");
+        let store = Store::parse(BUILTIN, path).map_err(|e| damaged(path, e.to_string()))?;
+        Model::of_store(store, path)
+    }
+
+    /// Reads a file or a folder; see the module.
+    ///
+    /// # Errors
+    /// If there is none, it is damaged, or its parts do not fit.
+    pub fn load(path: &Path) -> Result<Model, ModelError> {
+        if path.is_dir() { Model::of_folder(path) } else { Model::of_file(path) }
+    }
+
+    fn of_file(path: &Path) -> Result<Model, ModelError> {
+        if !path.exists() {
+            return Err(ModelError::Missing { path: path.into() });
+        }
+        let store = Store::read(path).map_err(|e| damaged(path, e.to_string()))?;
+        Model::of_store(store, path)
+    }
+
+    fn of_store(store: Store, path: &Path) -> Result<Model, ModelError> {
+        let part = |name: &str| {
+            let text = store.metadata.get(name).cloned();
+            text.ok_or_else(|| damaged(path, format!("a safetensors file without `{name}` in its metadata")))
+        };
+        let (about, config) = (read_about(&part("about")?, path)?, part("config")?);
+        let network =
+            models::read(&config).map_err(|source| ModelError::Network { path: path.into(), source })?;
+        Model::with_tensors(about, network, config, store.tensors, path)
+    }
+
+    fn of_folder(folder: &Path) -> Result<Model, ModelError> {
+        if !folder.join(CONFIG_FILE).is_file() {
+            // A pipeline of diffusers has its network in a folder of its own.
+            let inner = folder.join("unet");
+            if inner.join(CONFIG_FILE).is_file() {
+                let config = folder.join(SCHEDULER_FILE);
+                return Model::of_diffusers(&inner, &config);
+            }
+            return Err(ModelError::Missing { path: folder.into() });
+        }
+        if !folder.join(ABOUT_FILE).is_file() {
+            return Model::of_diffusers(folder, &folder.join(SCHEDULER_FILE));
+        }
+        let about = read_about(&read_text(&folder.join(ABOUT_FILE))?, folder)?;
+        let (network, config, tensors) = read_network(folder)?;
+        Model::with_tensors(about, network, config, tensors, folder)
+    }
+
+    fn of_diffusers(folder: &Path, scheduler: &Path) -> Result<Model, ModelError> {
+        let (network, config, tensors) = read_network(folder)?;
+        let scheduler = match scheduler.is_file() {
+            true => {
+                serde_json::from_str(&read_text(scheduler)?).map_err(|e| damaged(scheduler, e.to_string()))?
+            }
+            false => serde_json::Map::new(),
+        };
+        let name = folder.file_name().map_or("model".into(), |n| n.to_string_lossy().into_owned());
+        let about =
+            diffusers::about(&name, &*network, &scheduler).map_err(|reason| damaged(folder, reason))?;
+        Model::with_tensors(about, network, config, tensors, folder)
+    }
+
+    fn with_tensors(
+        about: About,
+        network: Box<dyn Network>,
+        config: String,
+        tensors: BTreeMap<String, Tensor>,
+        path: &Path,
+    ) -> Result<Model, ModelError> {
+        let wrong = |source| ModelError::Network { path: path.into(), source };
+        let params = network.parameters().map_err(wrong)?;
+        let weights = weights::from_torch(tensors, &params).map_err(wrong)?;
+        Model::checked(about, network, config, weights, path)
+    }
+
+    fn checked(
+        about: About,
+        network: Box<dyn Network>,
+        config: String,
+        weights: Weights,
+        path: &Path,
+    ) -> Result<Model, ModelError> {
+        let contradiction = |reason| ModelError::Contradiction { path: path.into(), reason };
+        check(&about, &*network).map_err(contradiction)?;
+        if about.crop.len() != about.dims {
+            return Err(contradiction(format!("crops of {:?} for {} axes", about.crop, about.dims)));
+        }
+        Ok(Model { about, network, config, weights })
+    }
+
+    /// Writes one file, its weights in the given float type.
+    ///
+    /// # Errors
+    /// If the type is no float, or the file cannot be written; an existing file is then untouched.
+    pub fn save_file(&self, path: &Path, dtype: DType) -> Result<(), ModelError> {
+        let mut tensors = BTreeMap::new();
+        for (name, weight) in &self.weights {
+            let torch = weight.channels_second();
+            let narrow = match dtype {
+                DType::F32 => Some(torch),
+                DType::F16 => Some(torch.to_f16()),
+                _ => None,
+            };
+            let must = "f32 or f16";
+            let narrow = narrow.ok_or_else(|| ModelError::Setting {
+                what: "the type of a file's weights",
+                got: dtype.to_string(),
+                must,
+            })?;
+            tensors.insert(name.clone(), narrow);
+        }
+        let metadata = BTreeMap::from([
+            ("about".to_string(), self.about_text()),
+            ("config".to_string(), self.config.clone()),
+        ]);
+        Store { tensors, metadata }.write(path).map_err(|e| damaged(path, e.to_string()))
+    }
+
+    /// Writes a folder, which diffusers can load where the network is one of its.
+    ///
+    /// # Errors
+    /// If the folder cannot be written.
+    pub fn save_folder(&self, folder: &Path) -> Result<(), ModelError> {
+        weights::save_network(folder, &self.config, &self.weights)
+            .map_err(|source| ModelError::Network { path: folder.into(), source })?;
+        let write = |name: &str, text: &str| {
+            let path = folder.join(name);
+            let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+            made.and_then(|()| write_whole(&path, text.as_bytes()))
+                .map_err(|source| ModelError::Io { path, source })
+        };
+        if let Some(text) = diffusers::scheduler(&self.about.task) {
+            write(SCHEDULER_FILE, &text)?;
+        }
+        write(ABOUT_FILE, &self.about_text())
+    }
+
+    fn about_text(&self) -> String {
+        serde_json::to_string_pretty(&self.about).unwrap_or_default()
+    }
+
+    /// The network as a denoiser.
+    ///
+    /// # Errors
+    /// If the model is none for diffusion.
+    pub fn denoiser(&self) -> Result<ModelDenoiser<'_>, ModelError> {
+        ModelDenoiser::new(&self.about, &*self.network)
+    }
+
+    /// The levels of `steps` sampling steps.
+    ///
+    /// # Errors
+    /// If the model is none for diffusion, or there are no such levels.
+    pub fn levels(&self, steps: usize) -> Result<Levels, ModelError> {
+        match &self.about.task {
+            Task::Diffusion { process, .. } => process.levels(steps),
+            other => Err(ModelError::OtherTask { is: other.name(), needed: "diffusion" }),
+        }
+    }
+
+    /// A number of what is computed with: the network and its weights, in hexadecimal.
+    pub fn hash(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.config.as_bytes());
+        for (name, weight) in &self.weights {
+            hash.update(name.as_bytes());
+            for value in weight.to_f64() {
+                hash.update((value as f32).to_le_bytes());
+            }
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+fn damaged(path: &Path, reason: String) -> ModelError {
+    ModelError::Format { path: path.into(), reason }
+}
+
+fn read_text(path: &Path) -> Result<String, ModelError> {
+    std::fs::read_to_string(path).map_err(|source| ModelError::Io { path: path.into(), source })
+}
+
+fn read_about(text: &str, path: &Path) -> Result<About, ModelError> {
+    let about: About = serde_json::from_str(text).map_err(|e| damaged(path, e.to_string()))?;
+    match about.format {
+        FORMAT => Ok(about),
+        other => Err(damaged(path, format!("a model of format {other}; this program reads {FORMAT}"))),
+    }
+}
+
+type Parts = (Box<dyn Network>, String, BTreeMap<String, Tensor>);
+
+fn read_network(folder: &Path) -> Result<Parts, ModelError> {
+    let config = read_text(&folder.join(CONFIG_FILE))?;
+    let network =
+        models::read(&config).map_err(|source| ModelError::Network { path: folder.into(), source })?;
+    let path = folder.join(WEIGHTS_FILE);
+    let store = Store::read(&path).map_err(|e| damaged(&path, e.to_string()))?;
+    Ok((network, config, store.tensors))
+}

@@ -1,0 +1,18 @@
+//! What a trained model is, and the files that hold one.
+//!
+//! A [`Model`] is a network with its weights and [`About`]: what the network was trained to do ([`Task`]), and
+//! how numbers of image files become those that it takes ([`Signal`]). Training writes models and restoring
+//! reads them; neither knows the other. [`Model::builtin`] is the one that comes with the program.
+
+mod about;
+mod denoiser;
+mod diffusers;
+mod error;
+mod file;
+pub mod signal;
+
+pub use about::{About, ConditionKind, PredictionKind, Process, Task};
+pub use denoiser::ModelDenoiser;
+pub use error::ModelError;
+pub use file::Model;
+pub use signal::{Photons, Signal};

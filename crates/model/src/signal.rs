@@ -1,0 +1,172 @@
+//! How the numbers of image files become those of a network, and back.
+//!
+//! With [`Signal::Photons`] a network sees electrons on a scale of the image's own: x is -1 at the background
+//! and 1 at the image's peak, so that one network serves every exposure, and it is told beside the measurement
+//! how much noise there is. Everything is a number of the image, never of a tile.
+
+use crate::error::ModelError;
+use clearshot_image::dataset::Normaliser;
+use clearshot_physics::anscombe;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Signal {
+    /// Electrons on the image's own scale; see [`Photons`].
+    Photons,
+    /// The file's numbers between fixed limits; the target's are the input's where it has none.
+    Fixed { input: Normaliser, target: Option<Normaliser> },
+}
+
+impl Signal {
+    /// Channels that a measurement of `channels` channels becomes.
+    pub fn condition_channels(&self, channels: usize) -> usize {
+        match self {
+            Signal::Photons => CHANNELS * channels,
+            Signal::Fixed { .. } => channels,
+        }
+    }
+}
+
+/// What [`Photons::condition`] makes of each pixel.
+pub const CHANNELS: usize = 5;
+
+/// An image's own scale, in electrons.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Photons {
+    /// Mean electrons without light from the object.
+    pub background: f64,
+    /// Standard deviation of the read noise.
+    pub read_noise: f64,
+    /// Electrons above the background at the image's bright end.
+    pub peak: f64,
+}
+
+impl Photons {
+    /// # Errors
+    /// If a number is not finite, negative, or the peak is not above zero.
+    pub fn new(background: f64, read_noise: f64, peak: f64) -> Result<Photons, ModelError> {
+        let not_negative = "a finite number not below zero";
+        for (what, value, fits, must) in [
+            ("the background", background, background >= 0.0, not_negative),
+            ("the read noise", read_noise, read_noise >= 0.0, not_negative),
+            ("the peak", peak, peak > 0.0, "a finite number above zero"),
+        ] {
+            if !(value.is_finite() && fits) {
+                return Err(ModelError::Setting { what, got: value.to_string(), must });
+            }
+        }
+        Ok(Photons { background, read_noise, peak })
+    }
+
+    /// The network's number for a mean of so many electrons.
+    pub fn normalised(&self, electrons: f64) -> f64 {
+        2.0 * (electrons - self.background) / self.peak - 1.0
+    }
+
+    /// The mean of electrons that a network's number stands for, background included.
+    pub fn electrons(&self, x: f64) -> f64 {
+        0.5 * (x + 1.0) * self.peak + self.background
+    }
+
+    /// What the network is given of a measurement in electrons, channels last: the measurement itself, the same
+    /// under Anscombe's transformation scaled to its own range, and three numbers that are the same everywhere: how bright the
+    /// image is, how much of its noise is there without light, and 1 for a condition that is there.
+    ///
+    /// # Panics
+    /// If `out` has not [`CHANNELS`] places for each pixel.
+    pub fn condition(&self, electrons: &[f32], out: &mut [f32]) {
+        assert_eq!(out.len(), CHANNELS * electrons.len(), "five numbers for each pixel");
+        let variance = self.read_noise * self.read_noise;
+        let low = anscombe::forward(self.background, variance);
+        let high = anscombe::forward(self.background + self.peak, variance);
+        let brightness = (0.5 * self.peak.log10() - 0.5) as f32;
+        let dark = ((self.background + variance).sqrt() / self.peak).min(2.0) as f32;
+        for (&e, out) in electrons.iter().zip(out.as_chunks_mut::<CHANNELS>().0) {
+            let e = f64::from(e);
+            let steady = 2.0 * (anscombe::forward(e, variance) - low) / (high - low) - 1.0;
+            *out = [self.normalised(e) as f32, steady as f32, brightness, dark, 1.0];
+        }
+    }
+}
+
+/// Beyond so many pixels a plane's peak is found on every n-th.
+const MOST: usize = 1 << 22;
+/// The share of pixels that are not brighter.
+const SHARE: f64 = 0.998;
+
+/// The bright end of a plane of electrons above its background: a high percentile of the mean over 3 x 3
+/// pixels, which noise hardly moves, and never less than what noise alone would give. Pixels that are no
+/// numbers do not count.
+pub fn peak(electrons: &[f32], [height, width]: [usize; 2], background: f64, read_noise: f64) -> f64 {
+    let pixels = height * width;
+    let step = pixels.div_ceil(MOST).max(1);
+    let mean = |i: usize| {
+        let (y, x) = (i / width, i % width);
+        let rows = y.saturating_sub(1)..=(y + 1).min(height - 1);
+        let columns = x.saturating_sub(1)..=(x + 1).min(width - 1);
+        let (mut sum, mut count) = (0.0, 0.0);
+        for y in rows {
+            for value in &electrons[y * width + columns.start()..=y * width + columns.end()] {
+                if value.is_finite() {
+                    sum += f64::from(*value);
+                    count += 1.0;
+                }
+            }
+        }
+        sum / count
+    };
+    let mut means: Vec<f64> = (0..pixels).step_by(step).map(mean).filter(|m| m.is_finite()).collect();
+    let least = (background + read_noise * read_noise).sqrt().max(1.0);
+    if means.is_empty() {
+        return least;
+    }
+    let at = ((means.len() - 1) as f64 * SHARE).round() as usize;
+    let (_, high, _) = means.select_nth_unstable_by(at, f64::total_cmp);
+    (*high - background).max(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scale_and_its_inverse() {
+        let p = Photons::new(3.0, 1.5, 40.0).unwrap();
+        assert_eq!((p.normalised(3.0), p.normalised(43.0)), (-1.0, 1.0));
+        for e in [0.0, 3.0, 17.0, 900.0] {
+            assert!((p.electrons(p.normalised(e)) - e).abs() < 1e-9);
+        }
+        let mut out = [0.0; 2 * CHANNELS];
+        p.condition(&[3.0, 43.0], &mut out);
+        let dark = (3.0f64 + 2.25).sqrt() / 40.0;
+        let want = [
+            -1.0,
+            -1.0,
+            0.5 * 40f64.log10() - 0.5,
+            dark,
+            1.0,
+            1.0,
+            1.0,
+            0.5 * 40f64.log10() - 0.5,
+            dark,
+            1.0,
+        ];
+        assert!(out.iter().zip(want).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-6), "{out:?}");
+        for (b, s, p) in [(-1.0, 1.0, 1.0), (0.0, f64::NAN, 1.0), (0.0, 0.0, 0.0)] {
+            assert!(Photons::new(b, s, p).is_err());
+        }
+    }
+
+    #[test]
+    fn the_peak_is_that_of_the_object_and_survives_bad_pixels() {
+        let (height, width) = (60, 50);
+        let mut plane: Vec<f32> =
+            (0..height * width).map(|i| if i % width < 10 { 52.0 } else { 2.0 }).collect();
+        assert!((peak(&plane, [height, width], 2.0, 1.0) - 50.0).abs() < 1e-6);
+        plane[7] = f32::NAN;
+        plane[height * width - 1] = 60.0;
+        assert!((peak(&plane, [height, width], 2.0, 1.0) - 50.0).abs() < 1e-6);
+        assert_eq!(peak(&[f32::NAN; 4], [2, 2], 3.0, 1.0), 2.0);
+    }
+}

@@ -1,0 +1,150 @@
+//! Models come back from their files as they went in, and files that are no models are refused by name.
+
+use clearshot_diffusion::{Condition, Denoiser, LevelInputs};
+use clearshot_graph::{Builder, Type};
+use clearshot_model::{About, ConditionKind, Model, ModelError, PredictionKind, Process, Signal, Task};
+use clearshot_nn::{models, weights};
+use clearshot_tensor::DType;
+use std::path::PathBuf;
+
+const UNET: &str = r#"{"_class_name": "UNet2DModel", "sample_size": 8, "in_channels": 1, "out_channels": 1,
+    "block_out_channels": [8, 8], "layers_per_block": 1, "norm_num_groups": 4,
+    "down_block_types": ["DownBlock2D", "DownBlock2D"], "up_block_types": ["UpBlock2D", "UpBlock2D"]}"#;
+const LOCAL: &str = r#"{"_class_name": "Local", "channels": [8, 8], "blocks": 1}"#;
+
+fn about(task: Task) -> About {
+    About {
+        format: 1,
+        name: "test".into(),
+        task,
+        signal: Signal::Photons,
+        channels: 1,
+        dims: 2,
+        crop: vec![16, 16],
+        training: serde_json::json!({"iterations": 3}),
+        scores: serde_json::Value::Null,
+        limits: "everything".into(),
+    }
+}
+
+fn conditional() -> Task {
+    let process = Process::Edm { sigma_min: 0.01, sigma_max: 10.0, rho: 7.0 };
+    Task::Diffusion {
+        prediction: PredictionKind::Edm { sigma_data: 0.5 },
+        process,
+        condition: ConditionKind::Measurement,
+    }
+}
+
+fn prior() -> Task {
+    let process = Process::Timesteps { law: "cosine".into(), first: 1e-4, last: 0.02, steps: 100 };
+    Task::Diffusion { prediction: PredictionKind::VPrediction, process, condition: ConditionKind::None }
+}
+
+fn model(config: &str, task: Task) -> Model {
+    let params = models::read(config).unwrap().parameters().unwrap();
+    Model::new(about(task), config.into(), weights::initial(&params, 5)).unwrap()
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("clearshot-model-{name}-{}", std::process::id()));
+    // Of an earlier run that was stopped.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn the_built_in_model_is_one_for_conditional_diffusion() {
+    let model = Model::builtin().unwrap();
+    assert_eq!(model.about.task.name(), "conditional diffusion");
+    assert_eq!((&model.about.signal, model.about.channels), (&Signal::Photons, 1));
+    assert_eq!(model.levels(7).unwrap().len(), 7);
+    assert_eq!(model.hash().len(), 64);
+}
+
+#[test]
+fn files_and_folders_come_back_as_they_were() {
+    let dir = folder("back");
+    for (config, task) in [(LOCAL, conditional()), (UNET, prior())] {
+        let model = model(config, task);
+        let (file, sub) = (dir.join("x.clearshot"), dir.join("folder"));
+        model.save_file(&file, DType::F32).unwrap();
+        model.save_folder(&sub).unwrap();
+        for path in [&file, &sub] {
+            let back = Model::load(path).unwrap();
+            assert_eq!((&back.about, &back.weights), (&model.about, &model.weights), "{}", path.display());
+            assert_eq!(back.hash(), model.hash());
+        }
+        model.save_file(&file, DType::F16).unwrap();
+        let narrow = Model::load(&file).unwrap();
+        assert_ne!(narrow.hash(), model.hash());
+        for (name, weight) in &model.weights {
+            let pairs = weight.to_f64().into_iter().zip(narrow.weights[name].to_f64());
+            assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() <= 5e-4 * a.abs() + 1e-7), "{name}");
+        }
+        assert!(model.save_file(&file, DType::I32).is_err());
+        std::fs::remove_dir_all(&sub).unwrap();
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Without `model.json` the scheduler's configuration says what the network does.
+#[test]
+fn a_folder_of_diffusers_is_a_model() {
+    let dir = folder("diffusers");
+    model(UNET, prior()).save_folder(&dir).unwrap();
+    std::fs::remove_file(dir.join("model.json")).unwrap();
+    let back = Model::load(&dir).unwrap();
+    let Task::Diffusion { prediction, process, condition } = &back.about.task else { panic!() };
+    assert_eq!((prediction, condition), (&PredictionKind::VPrediction, &ConditionKind::None));
+    let same = Process::Timesteps { law: "cosine".into(), first: 1e-4, last: 0.02, steps: 100 };
+    assert_eq!(process, &same);
+    std::fs::write(dir.join("scheduler/scheduler_config.json"), r#"{"beta_schedule": "strange"}"#).unwrap();
+    let text = Model::load(&dir).unwrap_err().to_string();
+    assert!(text.contains("beta_schedule") && text.contains("scaled_linear"), "{text}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn what_is_no_model_is_refused_by_name() {
+    let dir = folder("refused");
+    let missing = Model::load(&dir.join("nothing.clearshot")).unwrap_err();
+    assert!(
+        matches!(missing, ModelError::Missing { .. }) && missing.to_string().contains("nothing.clearshot")
+    );
+    assert!(matches!(Model::load(&dir).unwrap_err(), ModelError::Missing { .. }));
+    let path = dir.join("x.clearshot");
+    std::fs::write(&path, b"no safetensors at all").unwrap();
+    assert!(Model::load(&path).unwrap_err().to_string().contains("x.clearshot"));
+    model(LOCAL, conditional()).save_file(&path, DType::F32).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    for length in [0, 7, 100, bytes.len() / 2, bytes.len() - 1] {
+        std::fs::write(&path, &bytes[..length]).unwrap();
+        assert!(Model::load(&path).is_err(), "{length} bytes");
+    }
+    // A network for one image, where image and measurement come.
+    let params = models::read(UNET).unwrap().parameters().unwrap();
+    let error = Model::new(about(conditional()), UNET.into(), weights::initial(&params, 5)).unwrap_err();
+    assert!(error.to_string().contains("from 6 to 1"), "{error}");
+    let regression = model(r#"{"_class_name": "Local", "in_channels": 5, "time": false}"#, Task::Regression);
+    assert!(matches!(regression.denoiser(), Err(ModelError::OtherTask { .. })));
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A denoiser takes the condition beside x, and is refused without it.
+#[test]
+fn a_denoiser_takes_its_condition() {
+    let model = model(LOCAL, conditional());
+    let build = |channels: Option<usize>| {
+        let mut b = Builder::new();
+        let x = b.input("x", Type::f32([2, 8, 8, 1]));
+        let image = channels.map(|c| b.input("condition", Type::f32([2, 8, 8, c])));
+        let given = Condition { image, ..Condition::default() };
+        let estimate = model.denoiser().unwrap().denoise(&mut b, x, &mut LevelInputs::new(2), &given);
+        b.output("x0", estimate.x0);
+        b.finish()
+    };
+    build(Some(5)).unwrap();
+    assert!(build(None).is_err() && build(Some(4)).is_err());
+}

@@ -1,0 +1,180 @@
+//! A UNet in which every pixel depends on a bounded neighbourhood: no norms over space and no attention.
+//!
+//! A tile with a wide enough margin is then computed exactly as the whole image would be, so a restored image
+//! does not depend on how it was cut. Without norms a residual block is two convolutions, the first with the
+//! time's embedding added and activated, the second starting at zero; skip connections are added, not
+//! concatenated. 2-D and 3-D, with or without a time, with vector conditioning.
+
+use crate::Error;
+use crate::init::Law;
+use crate::layers::{self, Layer, Scope};
+use crate::models::config::{
+    self, MOST_CHANNELS, MOST_LAYERS, MOST_LEVELS, OneOrEach, count, counts, unsupported,
+};
+use crate::models::network::{Given, Network, Port, multiples};
+use crate::models::told::Told;
+use clearshot_graph::Value;
+use clearshot_graph::ops::{Geometry, ResizeMode};
+use clearshot_tensor::Shape;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LocalConfig {
+    pub spatial_dims: usize,
+    pub in_channels: usize,
+    pub out_channels: usize,
+    /// Channels of each level, the finest first.
+    pub channels: Vec<usize>,
+    /// Residual blocks of each level, on the way down and again on the way up; the coarsest has them once.
+    pub blocks: OneOrEach<usize>,
+    /// Whether the network is told a time.
+    pub time: bool,
+    /// Values of the conditioning vector; 0 for none.
+    pub vector_dim: usize,
+}
+
+impl Default for LocalConfig {
+    fn default() -> LocalConfig {
+        LocalConfig {
+            spatial_dims: 2,
+            in_channels: 6,
+            out_channels: 1,
+            channels: vec![32, 64, 128],
+            blocks: OneOrEach::One(2),
+            time: true,
+            vector_dim: 0,
+        }
+    }
+}
+
+/// Every choice made and checked; see [`LocalConfig::resolve`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Local {
+    dims: usize,
+    in_channels: usize,
+    out_channels: usize,
+    channels: Vec<usize>,
+    blocks: Vec<usize>,
+    told: Option<Told>,
+}
+
+impl LocalConfig {
+    /// # Errors
+    /// If a key is not known, or a value is of another kind than the key's.
+    pub fn from_map(map: Map<String, Json>) -> Result<LocalConfig, Error> {
+        config::from_map(map)
+    }
+
+    /// The network that this configuration means.
+    ///
+    /// # Errors
+    /// Names the first key whose value is not supported, or contradicts another's.
+    pub fn resolve(&self) -> Result<Local, Error> {
+        if !(2..=3).contains(&self.spatial_dims) {
+            return Err(unsupported("spatial_dims", self.spatial_dims.to_string(), "2 and 3"));
+        }
+        counts("channels", &self.channels, MOST_LEVELS, MOST_CHANNELS)?;
+        let blocks = self.blocks.of("blocks", self.channels.len())?;
+        counts("blocks", &blocks, MOST_LEVELS, MOST_LAYERS)?;
+        if !self.time && self.vector_dim > 0 {
+            let got = format!("{} without a time", self.vector_dim);
+            return Err(unsupported("vector_dim", got, "0, or `time` too"));
+        }
+        // The time's code is made of pairs.
+        let told = match self.time {
+            true => Some(Told::new(self.channels[0].next_multiple_of(2), self.vector_dim)?),
+            false => None,
+        };
+        Ok(Local {
+            dims: self.spatial_dims,
+            in_channels: count("in_channels", self.in_channels, MOST_CHANNELS)?,
+            out_channels: count("out_channels", self.out_channels, MOST_CHANNELS)?,
+            channels: self.channels.clone(),
+            blocks,
+            told,
+        })
+    }
+}
+
+const ZERO: Layer = Layer { bias: true, law: Law::Zero };
+
+impl Local {
+    fn multiple(&self) -> usize {
+        1 << (self.channels.len() - 1)
+    }
+
+    /// The blocks of a level.
+    fn level(&self, s: &mut Scope<'_>, mut h: Value, emb: Option<Value>, level: usize) -> Value {
+        let width = self.channels[level];
+        let geometry = Geometry::new(self.dims, 1, 1);
+        for i in 0..self.blocks[level] {
+            let mut s = s.at(&format!("blocks.{i}"));
+            let mut inner = layers::conv3(&mut s.at("conv1"), h, width);
+            if let Some(emb) = emb {
+                let emb = layers::linear(&mut s.at("time_emb_proj"), emb, width);
+                let emb = layers::per_sample(s.b, emb, inner);
+                inner = s.b.add(inner, emb);
+            }
+            let inner = s.b.silu(inner);
+            let inner = layers::conv_by(&mut s.at("conv2"), inner, width, [3; 3], geometry, ZERO);
+            h = s.b.add(h, inner);
+        }
+        h
+    }
+}
+
+impl Network for Local {
+    fn in_channels(&self) -> usize {
+        self.in_channels
+    }
+
+    fn out_channels(&self) -> usize {
+        self.out_channels
+    }
+
+    fn dims(&self) -> usize {
+        self.dims
+    }
+
+    fn ports(&self, image: Shape) -> Vec<Port> {
+        self.told.map_or(vec![], |told| told.ports(image))
+    }
+
+    fn check_size(&self, size: &[usize]) -> Result<(), String> {
+        multiples(size, &vec![self.multiple(); self.dims])
+    }
+
+    fn example_size(&self) -> Vec<usize> {
+        vec![self.multiple(); self.dims]
+    }
+
+    fn add(&self, s: &mut Scope<'_>, given: &Given) -> Value {
+        let emb = self.told.map(|told| {
+            let emb = told.embed(s, given);
+            s.b.silu(emb)
+        });
+        let coarsest = self.channels.len() - 1;
+        let mut h = layers::conv3(&mut s.at("conv_in"), given.x(), self.channels[0]);
+        let mut skips = vec![];
+        for level in 0..coarsest {
+            let mut s = s.at(&format!("down.{level}"));
+            h = self.level(&mut s, h, emb, level);
+            skips.push(h);
+            let geometry = Geometry::new(self.dims, 2, 0);
+            h = layers::conv(&mut s.at("shrink"), h, self.channels[level + 1], 2, geometry);
+        }
+        h = self.level(&mut s.at("middle"), h, emb, coarsest);
+        for level in (0..coarsest).rev() {
+            let mut s = s.at(&format!("up.{level}"));
+            h = s.b.upsample(h, ResizeMode::Nearest, 2);
+            h = layers::conv3(&mut s.at("grow"), h, self.channels[level]);
+            h = s.b.add(h, skips[level]);
+            h = self.level(&mut s, h, emb, level);
+        }
+        let h = s.b.silu(h);
+        let geometry = Geometry::new(self.dims, 1, 1);
+        layers::conv_by(&mut s.at("conv_out"), h, self.out_channels, [3; 3], geometry, ZERO)
+    }
+}
