@@ -8,8 +8,8 @@ use clearshot_runtime::{Device, Options};
 /// How a network may be cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Every answer depends on this many pixels to each side, and on places modulo the stride.
-    Local { radius: usize, stride: usize },
+    /// Every answer depends on this many pixels to each side, and on places modulo the stride, axis by axis.
+    Local { radius: Vec<usize>, stride: Vec<usize> },
     /// Answers depend on the whole tile, which should have the size that the network was trained at.
     Whole { tile: Vec<usize> },
 }
@@ -82,11 +82,13 @@ fn layouts(cut: &Cut, size: &[usize], tile: Option<usize>) -> Vec<Layout> {
             vec![Layout::windows(size, &tile, &overlap)]
         }
         Cut::Local { radius, stride } => {
-            let align = ALIGN * stride / common_divisor(ALIGN, *stride);
             // Thin axes need no alignment beyond the stride's.
-            let aligns: Vec<usize> =
-                (0..size.len()).map(|a| if size.len() == 3 && a == 0 { *stride } else { align }).collect();
-            let halo: Vec<usize> = aligns.iter().map(|&a| radius.next_multiple_of(a)).collect();
+            let align = |a: usize| match size.len() == 3 && a == 0 {
+                true => stride[a],
+                false => ALIGN * stride[a] / common_divisor(ALIGN, stride[a]),
+            };
+            let aligns: Vec<usize> = (0..size.len()).map(align).collect();
+            let halo: Vec<usize> = aligns.iter().zip(radius).map(|(&a, r)| r.next_multiple_of(a)).collect();
             let cores = |side: usize| -> Vec<usize> {
                 let core = |a: usize| {
                     let most = size[a].next_multiple_of(aligns[a]);
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn candidates_are_aligned_wide_enough_and_sorted() {
-        let cut = Cut::Local { radius: 37, stride: 4 };
+        let cut = Cut::Local { radius: vec![37; 2], stride: vec![4; 2] };
         let all = layouts(&cut, &[300, 1000], None);
         assert!(all.windows(2).all(|w| w[0].work() <= w[1].work()));
         for layout in &all {
@@ -131,7 +133,7 @@ mod tests {
         }
         assert_eq!(all[0].counts(), [1, 1]);
         assert_eq!(layouts(&cut, &[300, 1000], Some(64))[0].counts(), [5, 16]);
-        let odd = layouts(&Cut::Local { radius: 1, stride: 12 }, &[300, 1000], Some(64));
+        let odd = layouts(&Cut::Local { radius: vec![1; 2], stride: vec![12; 2] }, &[300, 1000], Some(64));
         assert_eq!(odd[0].given()[0], 48..144);
     }
 }

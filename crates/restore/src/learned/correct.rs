@@ -1,6 +1,6 @@
-//! Corrections by a measurement that need the whole image: under a PSF, and by laws that weigh the image as a
-//! whole. They are a graph of their own, run on whole planes after the network's tiles, so they are exact and know
-//! nothing of tiles. Corrections pixel by pixel are part of the tile's graph instead.
+//! Corrections by a measurement: a graph of their own, run on whole images after the network's tiles. So they are exact
+//! under a PSF and by laws that weigh an image as a whole, and the network's graph serves every image, whatever its
+//! camera.
 
 use super::Error;
 use clearshot_diffusion::guide::Measurement;
@@ -11,12 +11,6 @@ use clearshot_tensor::{Shape, Tensor};
 
 const ESTIMATE: &str = "estimate";
 const CORRECTED: &str = "corrected";
-
-/// Whether a guide looks at one pixel at a time.
-pub fn is_pixel_wise(guide: &Guide) -> bool {
-    let alone = !matches!(guide.law(), Law::NormAdaptive(_) | Law::Discrepancy(_));
-    alone && guide.forward().operator.is_diagonal()
-}
 
 /// A guide compiled for whole images.
 pub struct WholeGuide {
@@ -40,7 +34,8 @@ impl WholeGuide {
             return Err(Error::Through);
         }
         let domain = guide.forward().operator.domain();
-        let sizes: Vec<usize> = [1].into_iter().chain(domain.iter().copied()).chain([measured.len()]).collect();
+        let sizes: Vec<usize> =
+            [1].into_iter().chain(domain.iter().copied()).chain([measured.len()]).collect();
         let shape = Shape::new(&sizes);
         let inputs = guide.inputs(shape, measured)?;
         let mut b = Builder::new();

@@ -38,7 +38,9 @@ impl Layout {
     pub fn cores(size: &[usize], core: &[usize], halo: &[usize]) -> Layout {
         let line = |a: usize| Line {
             len: size[a],
-            starts: (0..size[a].div_ceil(core[a])).map(|i| (i * core[a]) as isize - halo[a] as isize).collect(),
+            starts: (0..size[a].div_ceil(core[a]))
+                .map(|i| (i * core[a]) as isize - halo[a] as isize)
+                .collect(),
             seen: core[a] + 2 * halo[a],
             given: halo[a]..halo[a] + core[a],
             weights: None,
@@ -52,8 +54,7 @@ impl Layout {
             let (len, tile, overlap) = (size[a], tile[a], overlap[a].min(tile[a] - 1));
             let last = len.saturating_sub(tile);
             let count = last.div_ceil(tile - overlap) + 1;
-            let starts: Vec<isize> =
-                (0..count).map(|i| (i * (tile - overlap)).min(last) as isize).collect();
+            let starts: Vec<isize> = (0..count).map(|i| (i * (tile - overlap)).min(last) as isize).collect();
             let weights = Some(windows(len, tile, overlap, &starts));
             Line { len, starts, seen: tile, given: 0..tile, weights }
         };

@@ -22,11 +22,13 @@ impl Moments {
     pub fn add(&mut self, sample: &[f32]) {
         self.count += 1;
         let n = self.count as f32;
-        self.mean.par_iter_mut().zip(self.squares.par_iter_mut()).zip(sample).for_each(|((mean, squares), x)| {
-            let delta = x - *mean;
-            *mean += delta / n;
-            *squares += delta * (x - *mean);
-        });
+        self.mean.par_iter_mut().zip(self.squares.par_iter_mut()).zip(sample).for_each(
+            |((mean, squares), x)| {
+                let delta = x - *mean;
+                *mean += delta / n;
+                *squares += delta * (x - *mean);
+            },
+        );
     }
 
     pub fn count(&self) -> usize {
@@ -87,7 +89,8 @@ pub fn chi2(
                         let gone = x - CHI2_REACH - 1;
                         run = [run[0] - value(gone), run[1] - one(gone)];
                     }
-                    (sums[x * channels + c], counts[x * channels + c]) = (run[0].max(0.0) as f32, run[1] as f32);
+                    (sums[x * channels + c], counts[x * channels + c]) =
+                        (run[0].max(0.0) as f32, run[1] as f32);
                     total += value(x);
                     number += usize::from(holds(at(x) / channels));
                 }
@@ -153,7 +156,8 @@ mod tests {
                 for (yy, xx) in (0..h).flat_map(|a| (0..w).map(move |b| (a, b))) {
                     let q = (z * h + yy) * w + xx;
                     if yy.abs_diff(y0) <= 7 && xx.abs_diff(x) <= 7 && valid[q] {
-                        sum += f64::from(normalised(y[q * channels + c], mean[q * channels + c], 0.5)).powi(2);
+                        sum +=
+                            f64::from(normalised(y[q * channels + c], mean[q * channels + c], 0.5)).powi(2);
                         n += 1.0;
                     }
                 }

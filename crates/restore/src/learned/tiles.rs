@@ -13,6 +13,7 @@ use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
 use clearshot_runtime::{Device, Options, Session, compile, plan};
 use clearshot_tensor::{Shape, Tensor};
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 const X: &str = "x";
 /// The input that holds the condition's channels.
@@ -53,6 +54,9 @@ pub struct TileGraph {
 }
 
 impl TileGraph {
+    /// The output that holds the clean estimate.
+    pub const OUTPUT: &str = ESTIMATE;
+
     /// # Errors
     /// If the network does not take tiles of that size.
     pub fn new(asked: &Asked<'_>, layout: &Layout, batch: usize) -> Result<TileGraph, Error> {
@@ -67,7 +71,12 @@ impl TileGraph {
         let estimate = match asked.question {
             Question::Denoise(denoiser) => {
                 let x = b.input(X, image(asked.channels));
-                denoiser.denoise(&mut b, x, &mut levels, &Condition { image: condition, ..Condition::default() })
+                denoiser.denoise(
+                    &mut b,
+                    x,
+                    &mut levels,
+                    &Condition { image: condition, ..Condition::default() },
+                )
             }
             Question::Regress(network) => match condition {
                 Some(condition) => Estimate::of(network(&mut b, condition)),
@@ -89,14 +98,22 @@ impl TileGraph {
         }
         let graph = b.finish().map_err(clearshot_diffusion::Error::from)?;
         let own = |name: &str| name == X || name.starts_with("level.");
-        let beside =
-            graph.inputs().filter(|(n, _)| !own(n)).map(|(n, v)| (n.to_string(), graph.ty(v).shape.channels()));
+        let beside = graph
+            .inputs()
+            .filter(|(n, _)| !own(n))
+            .map(|(n, v)| (n.to_string(), graph.ty(v).shape.channels()));
         let beside = beside.collect();
         Ok(TileGraph { graph, levels, batch, channels: asked.channels, reads_x, unclipped, beside })
     }
 
     pub fn graph(&self) -> &Graph {
         &self.graph
+    }
+
+    /// The inputs that are images.
+    pub fn image_inputs(&self) -> Vec<String> {
+        let x = self.reads_x.then(|| X.to_string());
+        x.into_iter().chain(self.beside.iter().map(|(name, _)| name.clone())).collect()
     }
 
     /// What running it takes.
@@ -164,6 +181,32 @@ impl Tiles {
     /// Runs that a question about so many images takes.
     pub fn runs(&self, frames: usize) -> usize {
         (frames * self.layout.count()).div_ceil(self.graph.batch)
+    }
+
+    /// How long one run takes, on images of zeros.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn time_a_run(&mut self) -> Result<f64, Error> {
+        let zeros: Vec<(String, Tensor)> = self
+            .graph
+            .graph
+            .inputs()
+            .map(|(name, v)| (name.to_string(), Tensor::zeros(self.graph.graph.ty(v).shape)))
+            .collect();
+        let mut run = || -> Result<(), Error> {
+            for (name, value) in &zeros {
+                self.session.set(name, value).map_err(clearshot_diffusion::Error::from)?;
+            }
+            self.session.run().map_err(clearshot_diffusion::Error::from)?;
+            self.session.get(ESTIMATE).map_err(clearshot_diffusion::Error::from)?;
+            Ok(())
+        };
+        // The first run packs weights and loads what the device needs.
+        run()?;
+        let start = Instant::now();
+        run()?;
+        Ok(start.elapsed().as_secs_f64())
     }
 
     /// Asks about every image; `ran` is told of each run.

@@ -239,7 +239,8 @@ impl Part<'_> {
     fn mix(mut self, call: &Call, noise: Option<&[f32]>) {
         for i in 0..self.x.len() {
             let kept = self.kept.each_ref().map(|k| k.as_ref().map_or(0.0, |k| f64::from(k[i])));
-            let (x, x0, unclipped) = (f64::from(self.x[i]), f64::from(self.x0[i]), f64::from(self.unclipped[i]));
+            let (x, x0, unclipped) =
+                (f64::from(self.x[i]), f64::from(self.x0[i]), f64::from(self.unclipped[i]));
             let noise = noise.map_or(0.0, |n| f64::from(n[i]));
             let sum = |m: &Mix| {
                 let now = m.x * x + m.x0 * x0 + m.unclipped * unclipped + m.noise * noise;
