@@ -1,6 +1,6 @@
 //! `clearshot compare`: methods side by side, every classical one unless told.
 
-use crate::evaluating::{Settings, methods};
+use crate::evaluating::Settings;
 use anyhow::Result;
 use clap::Args;
 
@@ -13,10 +13,11 @@ pub struct Compare {
     settings: Settings,
 }
 
-const USUAL: [&str; 7] = ["raw", "gaussian", "gat+median", "gat+nlm", "gat+tv", "bm3d", "gat+bm3d"];
+const USUAL: [&str; 8] =
+    ["raw", "gaussian", "gat+median", "gat+nlm", "gat+tv", "bm3d", "gat+bm3d", "default"];
 
 impl Compare {
     pub fn run(self) -> Result<()> {
-        self.settings.evaluate("Comparison", &methods(&self.methods)?)
+        self.settings.evaluate("Comparison", &self.settings.methods(&self.methods)?)
     }
 }

@@ -4,6 +4,7 @@ use crate::devices::{memory, model};
 use anyhow::Result;
 use clap::Args;
 use clearshot_graph::plan::human;
+use clearshot_model::Model;
 use clearshot_runtime::{Device, Gpu, Unavailable, available_bytes, cache_folder, gpus};
 use serde_json::json;
 use std::io::Write;
@@ -32,7 +33,8 @@ fn finding(what: &'static str, state: &'static str, says: String, advice: Option
 impl Doctor {
     pub fn run(self) -> Result<()> {
         let gpus = gpus();
-        let findings = [program(), processor(), memory_there(), graphics(&gpus), cache(), scratch(), default_model()];
+        let findings =
+            [program(), processor(), memory_there(), graphics(&gpus), cache(), scratch(), default_model()];
         let (device, why) = choice(&gpus);
         let mut out = std::io::stdout().lock();
         if self.json {
@@ -67,7 +69,10 @@ impl Doctor {
             }
         }
         writeln!(out, "\nWhat will be used: {device}. {why}")?;
-        writeln!(out, "`--device cpu` or `--device cuda:N` chooses otherwise; `clearshot bench` measures this machine.")?;
+        writeln!(
+            out,
+            "`--device cpu` or `--device cuda:N` chooses otherwise; `clearshot bench` measures this machine."
+        )?;
         Ok(())
     }
 }
@@ -88,7 +93,12 @@ fn program() -> Finding {
     let version = env!("CARGO_PKG_VERSION");
     if cfg!(debug_assertions) {
         let says = format!("clearshot {version}, built without optimisation");
-        return finding("program", "problem", says, Some("build with `cargo build --release`; this one is many times slower"));
+        return finding(
+            "program",
+            "problem",
+            says,
+            Some("build with `cargo build --release`; this one is many times slower"),
+        );
     }
     finding("program", "ok", format!("clearshot {version}, built with optimisation"), None)
 }
@@ -116,7 +126,12 @@ fn processor() -> Finding {
         "avx2" => finding("processor", "ok", format!("{says}, AVX2 with FMA: fast kernels"), None),
         _ => {
             let advice = "a processor with AVX2 is several times faster; results are the same";
-            finding("processor", "note", format!("{says}, neither AVX2 nor AVX-512: portable kernels"), Some(advice))
+            finding(
+                "processor",
+                "note",
+                format!("{says}, neither AVX2 nor AVX-512: portable kernels"),
+                Some(advice),
+            )
         }
     }
 }
@@ -155,7 +170,9 @@ fn graphics(gpus: &Result<Vec<Gpu>, Unavailable>) -> Finding {
         }
         Err(why) => {
             let advice = match why {
-                Unavailable::NoDriver { .. } => "without an NVIDIA card nothing is to be done; with one, install its driver",
+                Unavailable::NoDriver { .. } => {
+                    "without an NVIDIA card nothing is to be done; with one, install its driver"
+                }
                 Unavailable::OldDriver { .. } => "install a newer NVIDIA driver",
                 Unavailable::NoLibrary { .. } => {
                     "install CUDA 12 or 13 and cuDNN 9, or point LD_LIBRARY_PATH to them (pip's nvidia-* packages serve)"
@@ -166,7 +183,11 @@ fn graphics(gpus: &Result<Vec<Gpu>, Unavailable>) -> Finding {
                 }
             };
             let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-            let looked = if path.is_empty() { "LD_LIBRARY_PATH is not set".into() } else { format!("LD_LIBRARY_PATH is {path}") };
+            let looked = if path.is_empty() {
+                "LD_LIBRARY_PATH is not set".into()
+            } else {
+                format!("LD_LIBRARY_PATH is {path}")
+            };
             finding("GPU", "note", format!("none can be used: {why}; {looked}"), Some(advice))
         }
     }
@@ -185,7 +206,9 @@ fn cache() -> Finding {
     match cache_folder() {
         None => finding("cache", "note", "there is no folder for it".into(), Some(advice)),
         Some(folder) => match writable(&folder) {
-            Ok(()) => finding("cache", "ok", format!("{}, {} kept", folder.display(), human(size(&folder))), None),
+            Ok(()) => {
+                finding("cache", "ok", format!("{}, {} kept", folder.display(), human(size(&folder))), None)
+            }
             Err(e) => finding("cache", "problem", format!("{}: {e}", folder.display()), Some(advice)),
         },
     }
@@ -199,11 +222,38 @@ fn size(folder: &Path) -> usize {
 fn scratch() -> Finding {
     let folder: PathBuf = std::env::temp_dir();
     match writable(&folder) {
-        Ok(()) => finding("working space", "ok", format!("{} for images larger than memory", folder.display()), None),
+        Ok(()) => finding(
+            "working space",
+            "ok",
+            format!("{} for images larger than memory", folder.display()),
+            None,
+        ),
         Err(e) => {
             let says = format!("{}: {e}", folder.display());
             finding("working space", "problem", says, Some("set TMPDIR to a folder with room"))
         }
+    }
+}
+
+fn default_model() -> Finding {
+    match Model::builtin() {
+        Ok(m) => {
+            let about = &m.about;
+            let weights: usize = m.weights.values().map(|t| t.shape().len()).sum();
+            let says = format!(
+                "{} ({}), {weights} weights, trained at {:?} pixels",
+                about.name,
+                about.task.name(),
+                about.crop
+            );
+            finding("default model", "ok", says, None)
+        }
+        Err(e) => finding(
+            "default model",
+            "problem",
+            e.to_string(),
+            Some("build the program again from a whole clone"),
+        ),
     }
 }
 
@@ -216,11 +266,13 @@ fn choice(gpus: &Result<Vec<Gpu>, Unavailable>) -> (String, String) {
             } else {
                 "16-bit (fp16) images with 32-bit weights and sums"
             };
-            let why = format!("A GPU with all libraries is there; {precision} are the default on it, `--precision fp32` is exact.");
+            let why = format!(
+                "A GPU with all libraries is there; {precision} are the default on it, `--precision fp32` is exact."
+            );
             (format!("cuda:{} ({})", gpu.ordinal, gpu.name), why)
         }
         None => {
-            let why = "There is no GPU that can be used; everything works on the CPU, in fp32, and gives the same result.";
+            let why = "There is no GPU that can be used; everything works on the CPU, in fp32, and differs from a GPU's results by rounding alone.";
             (Device::cpu(None).to_string(), why.into())
         }
     }

@@ -1,12 +1,13 @@
 //! What `eval` and `compare` share: which methods on which images, the records they make, and the reports of them.
 
+use crate::network::DeviceName;
 use crate::restoring::{Line, regions};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_evaluate::report::{self, Illustration};
 use clearshot_evaluate::{
-    Bench, Case, EvaluateError, Method, Record, Store, Summary, Told, budget, given, method, picture, run,
-    stress,
+    Bench, Case, DEFAULT, EvaluateError, Learned, Method, Record, Store, Summary, Told, budget, given,
+    method, picture, run, stress,
 };
 use clearshot_image::Image;
 use clearshot_image::dataset::list::{Listing, files};
@@ -55,6 +56,21 @@ pub struct Settings {
     /// key and factors as values. Several make every combination.
     #[arg(long, value_name = "KEY=FACTORS")]
     sweep: Vec<String>,
+    /// Samples of the posterior that a model's intervals come from; 0 for none.
+    #[arg(long, default_value_t = 0)]
+    samples: usize,
+    /// The sampler of models.
+    #[arg(long, default_value = "dpmpp-2m")]
+    sampler: String,
+    /// Its steps.
+    #[arg(long, default_value_t = 25)]
+    steps: usize,
+    /// What models run on: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
+    #[arg(long, default_value = "auto")]
+    device: DeviceName,
+    /// Threads of the CPU; by default as many as the machine runs at once.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// Also test what methods invent in empty pictures and what they miss of faint lines.
     #[arg(long)]
     stress: bool,
@@ -130,12 +146,28 @@ impl Cases {
     }
 }
 
-/// A method that needs no training by its name.
-pub fn methods(names: &[String]) -> Result<Vec<Box<dyn Method>>> {
-    Ok(names.iter().map(|n| method::by_name(n.trim())).collect::<Result<_, _>>()?)
-}
-
 impl Settings {
+    /// Methods by their names: those that need no training, `default`, and the paths of models.
+    pub fn methods(&self, names: &[String]) -> Result<Vec<Box<dyn Method>>> {
+        let one = |name: &String| -> Result<Box<dyn Method>> {
+            let name = name.trim();
+            if name != DEFAULT && !Path::new(name).exists() {
+                return Ok(method::by_name(name)?);
+            }
+            let settings = clearshot_restore::learned::Settings {
+                samples: self.samples,
+                sampler: self.sampler.clone(),
+                steps: self.steps,
+                seed: self.seed,
+                ..Default::default()
+            };
+            let device = self.device.device(self.threads)?;
+            let model = Learned::open(name, settings, device).with_context(|| format!("model {name}"))?;
+            Ok(Box::new(model))
+        };
+        names.iter().map(one).collect()
+    }
+
     /// Makes the records and the reports. `title` heads them.
     pub fn evaluate(&self, title: &str, methods: &[Box<dyn Method>]) -> Result<()> {
         self.evaluated(title, methods, &|_, _| Ok(()))

@@ -6,6 +6,7 @@ mod convert;
 mod deconvolve;
 mod denoise;
 mod devices;
+mod doctor;
 mod dump;
 mod eval;
 mod evaluating;
@@ -17,6 +18,7 @@ mod profile;
 mod restoring;
 mod size;
 mod synth;
+mod validate;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -56,6 +58,10 @@ enum Verb {
     Measure(measure::Measure),
     /// Say how good a method is: scenes x light levels x metrics, beside the raw input and BM3D.
     Eval(eval::Eval),
+    /// Say whether a new model may take the old one's place: no metric under 95 % of the old one's.
+    Validate(validate::Validate),
+    /// Say what this machine has, what will be used of it, and why.
+    Doctor(doctor::Doctor),
     /// Score methods side by side, and say where the trained ones do not win.
     Compare(compare::Compare),
 }
@@ -75,6 +81,8 @@ fn main() -> ExitCode {
         Verb::Measure(v) => v.run(),
         Verb::Eval(v) => v.run(),
         Verb::Compare(v) => v.run(),
+        Verb::Validate(v) => v.run(),
+        Verb::Doctor(v) => v.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -32,7 +32,11 @@ impl Validate {
             }
             if !failed.is_empty() {
                 let percent = 100.0 * SHARE;
-                bail!("{} of {} metrics of {new} are under {percent} % of those of {old}", failed.len(), checks.len());
+                bail!(
+                    "{} of {} metrics of {new} are under {percent} % of those of {old}",
+                    failed.len(),
+                    checks.len()
+                );
             }
             writeln!(out, "{new} may take the place of {old}: all {} metrics hold", checks.len())?;
             Ok(())

@@ -25,5 +25,9 @@ pub enum EvaluateError {
     #[error(transparent)]
     Restore(#[from] clearshot_restore::RestoreError),
     #[error(transparent)]
+    Model(#[from] clearshot_model::ModelError),
+    #[error(transparent)]
+    Learned(#[from] clearshot_restore::learned::Error),
+    #[error(transparent)]
     Scene(#[from] clearshot_scenes::SceneError),
 }

@@ -14,6 +14,7 @@ pub mod budget;
 mod case;
 mod error;
 pub mod gate;
+mod learned;
 pub mod method;
 pub mod report;
 mod run;
@@ -23,6 +24,7 @@ mod summary;
 
 pub use case::{Bench, Case, Told, given};
 pub use error::EvaluateError;
+pub use learned::{DEFAULT, Learned};
 pub use method::{Method, Restored, View};
 pub use run::{Outcome, Record, Store, picture, run};
 pub use score::Scores;

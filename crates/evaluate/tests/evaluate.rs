@@ -2,7 +2,8 @@
 
 use clearshot_evaluate::method::{Method, Raw, by_name, names};
 use clearshot_evaluate::{
-    Bench, EvaluateError, Outcome, Record, Restored, Scores, Store, Summary, Told, Verdict, View, gate, report, run, stress,
+    Bench, EvaluateError, Outcome, Record, Restored, Scores, Store, Summary, Told, Verdict, View, gate,
+    report, run, stress,
 };
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -15,7 +16,14 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn bench(count: u32) -> Bench {
-    Bench { scenes: vec!["nuclei".into(), "filaments".into()], peaks: vec![5.0, 50.0], count, size: 48, seed: 3, ..Bench::default() }
+    Bench {
+        scenes: vec!["nuclei".into(), "filaments".into()],
+        peaks: vec![5.0, 50.0],
+        count,
+        size: 48,
+        seed: 3,
+        ..Bench::default()
+    }
 }
 
 /// A method that counts how often it is asked, and knows the truth up to a shift.
@@ -74,7 +82,8 @@ fn the_number_of_records_is_the_product_and_done_ones_are_skipped() {
 
 #[test]
 fn another_setting_is_another_record() {
-    let counted = |name: &str| Counted { name: name.into(), learned: false, asked: Cell::new(0), shrink: 0.5 };
+    let counted =
+        |name: &str| Counted { name: name.into(), learned: false, asked: Cell::new(0), shrink: 0.5 };
     let mut store = Store::default();
     let one: Vec<Box<dyn Method>> = vec![Box::new(counted("a"))];
     let few = Bench { scenes: vec!["nuclei".into()], peaks: vec![5.0], ..bench(1) };
@@ -105,7 +114,8 @@ fn the_truth_scores_as_the_truth() {
         let kurtosis = 1.0 / (case.background + case.read_noise.powi(2));
         assert!((s.chi2 - 1.0).abs() < 4.0 * ((2.0 + kurtosis) / pixels).sqrt(), "{}", s.chi2);
         // The measurement is normal enough for its own intervals at a peak of 50 and a bright background.
-        let std = case.truth.iter().map(|&m| (f64::from(m) + case.read_noise.powi(2)).sqrt() as f32).collect();
+        let std =
+            case.truth.iter().map(|&m| (f64::from(m) + case.read_noise.powi(2)).sqrt() as f32).collect();
         let noisy = Restored { mean: case.view.electrons.clone(), std: Some(std) };
         let covered = Scores::of(&case, &noisy, &Told::default()).unwrap().coverage.unwrap();
         assert!((covered - 0.9).abs() < 0.02, "{covered}");
@@ -151,7 +161,14 @@ fn a_method_that_fails_is_reported_and_the_rest_goes_on() {
 }
 
 fn scored(method: &str, learned: bool, index: u32, psnr: f64) -> Record {
-    let scores = Scores { psnr, ssim: psnr / 50.0, mae: 0.0, chi2: 1.0, coverage: learned.then_some(0.9), spread: None };
+    let scores = Scores {
+        psnr,
+        ssim: psnr / 50.0,
+        mae: 0.0,
+        chi2: 1.0,
+        coverage: learned.then_some(0.9),
+        spread: None,
+    };
     Record {
         key: format!("{method}{index}"),
         method: method.into(),
@@ -217,8 +234,12 @@ fn reports_of_the_same_records_are_the_same_bytes() {
         let found = records(&bench(2), &methods(), &mut Store::default());
         let summary = Summary::of(&found).unwrap();
         let about = ["x | y".to_string()];
-        [report::markdown("t", &about, &summary), report::csv(&found), report::json(&summary),
-         report::html("t", &about, &summary, &[], &["next".into()])]
+        [
+            report::markdown("t", &about, &summary),
+            report::csv(&found),
+            report::json(&summary),
+            report::html("t", &about, &summary, &[], &["next".into()]),
+        ]
     };
     let (a, b) = (made(), made());
     assert_eq!(a, b);

@@ -121,8 +121,10 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     let shape = b.shape(clean);
     let noise = b.noise(NoiseKind::Normal, key, shape);
     let x = noised(b, clean, noise, &mut levels);
-    let built = |b: &mut Builder, x: Value, time: Value, _: &Condition| network_on(b, network, x, Some(time), train);
-    let denoiser = Preconditioned { network: built, prediction: diffusion.prediction, learned_variance: false };
+    let built =
+        |b: &mut Builder, x: Value, time: Value, _: &Condition| network_on(b, network, x, Some(time), train);
+    let denoiser =
+        Preconditioned { network: built, prediction: diffusion.prediction, learned_variance: false };
     let given = Condition { image: seen, ..Condition::default() };
     let (predicted, _) = denoiser.predict(b, x, &mut levels, &given);
     let wanted = target(b, diffusion.prediction, clean, noise, &mut levels);
@@ -138,7 +140,12 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
 ///
 /// # Errors
 /// If the network does not fit the task.
-pub fn training(network: &dyn Network, task: &Task, shapes: &Shapes<'_>, training: &Training) -> Result<Built> {
+pub fn training(
+    network: &dyn Network,
+    task: &Task,
+    shapes: &Shapes<'_>,
+    training: &Training,
+) -> Result<Built> {
     let mut b = Builder::new();
     let Forward { clean, mut loss, estimate, levels } = forward(&mut b, network, task, shapes, true);
     let scalar = Type::f32(Shape::SCALAR);

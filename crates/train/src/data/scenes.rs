@@ -106,10 +106,20 @@ pub struct Scenes {
 impl Scenes {
     /// # Errors
     /// If a crop is larger than a scene.
-    pub fn new(pool: Arc<Pool>, config: &DataConfig, seed: u64, cut: &[usize], size: &[usize]) -> Result<Scenes> {
+    pub fn new(
+        pool: Arc<Pool>,
+        config: &DataConfig,
+        seed: u64,
+        cut: &[usize],
+        size: &[usize],
+    ) -> Result<Scenes> {
         let side = cut[cut.len() - 1].max(cut[cut.len() - 2]);
         if let Some(small) = pool.sizes.iter().find(|s| **s < side) {
-            return setting("data.sizes", small, format!("crops of {side} pixels need scenes at least as large"));
+            return setting(
+                "data.sizes",
+                small,
+                format!("crops of {side} pixels need scenes at least as large"),
+            );
         }
         let cameras = Cameras::new(&config.camera, seed);
         Ok(Scenes { pool, cameras, augment: config.augment, seed, cut: cut.to_vec(), size: size.to_vec() })
