@@ -10,6 +10,7 @@ use crate::data::{Batch, Data, Part, batch};
 use crate::engine::{Engine, Judge, Numbers, digest};
 use crate::error::{Result, TrainError, io, setting};
 use crate::iteration::{self, Shapes};
+use crate::presets;
 use crate::records::Records;
 use crate::records::console::{Console, Look, Show};
 use crate::records::event_file::Png;
@@ -39,6 +40,8 @@ const FOR_ITERATIONS: f64 = 0.95;
 
 /// The version of what models say of themselves.
 const FORMAT: u32 = 1;
+/// The resolved configuration in a run's folder.
+pub const CONFIG: &str = "config.yaml";
 /// The model of the best validation so far, in a run's folder.
 pub const BEST: &str = "best.clearshot";
 
@@ -787,10 +790,8 @@ fn lock(out: &Path) -> Result<File> {
 
 /// The configuration as it was resolved.
 fn write_config(config: &RunConfig, out: &Path) -> Result<()> {
-    let path = out.join("config.json");
-    let text = serde_json::to_string_pretty(config)
-        .map_err(|e| TrainError::Checkpoint { path: path.clone(), reason: e.to_string() })?;
-    clearshot_tensor::store::write_whole(&path, text.as_bytes()).map_err(io(&path))
+    let path = out.join(CONFIG);
+    clearshot_tensor::store::write_whole(&path, presets::yaml(config).as_bytes()).map_err(io(&path))
 }
 
 /// A flag that somebody may set to end a run.
