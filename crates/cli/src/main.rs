@@ -14,6 +14,7 @@ mod profile;
 mod restoring;
 mod size;
 mod synth;
+mod train;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -51,6 +52,8 @@ enum Verb {
     Deconvolve(deconvolve::Deconvolve),
     /// Score images beside the truth.
     Measure(measure::Measure),
+    /// Train a model by a configuration, or go on with a run.
+    Train(train::Train),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +69,10 @@ fn main() -> ExitCode {
         Verb::Denoise(v) => v.run(),
         Verb::Deconvolve(v) => v.run(),
         Verb::Measure(v) => v.run(),
+        Verb::Train(v) => match v.run() {
+            Ok(code) => return code,
+            Err(e) => Err(e),
+        },
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

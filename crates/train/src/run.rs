@@ -17,6 +17,7 @@ use crate::records::event_file::Png;
 use crate::records::picture::Picture;
 use crate::schedule::{Place, Stage, asked_batch, batch_of, ema_decay, rate, stages};
 use crate::task::{self, Task};
+use clearshot_graph::plan::human;
 use clearshot_model::{About, Model, Signal};
 use clearshot_nn::{Param, Weights};
 use clearshot_nn::models::{self, Network};
@@ -182,6 +183,22 @@ impl Run {
 
     pub fn config(&self) -> &RunConfig {
         &self.config
+    }
+
+    /// What is about to run, in words.
+    pub fn plan(&self) -> String {
+        let work = self.working();
+        let session = work.engine.session();
+        let parameters: usize = work.network.parameters().map_or(0, |all| all.iter().map(|p| p.shape.len()).sum());
+        format!(
+            "{}: {parameters} parameters, {} images of {:?} an iteration, {}, {}, {} threads make samples",
+            session.device(),
+            work.images,
+            work.size,
+            session.arithmetic(),
+            human(session.plan().bytes()),
+            self.workers()[0],
+        )
     }
 
     /// Of all states: equal for equal bits.
@@ -493,6 +510,7 @@ impl Run {
         let images = self.working().images;
         let values = [("size", side), ("batch", images)].map(|(n, v)| (n.to_string(), v as f64));
         self.records.put("stage", self.progress.iteration, &values)?;
+        self.progress.records = self.records.position();
         self.records.console.say(&format!("crops of {side} pixels, {images} at once"));
         Ok(())
     }
