@@ -2,8 +2,10 @@
 
 mod bench;
 mod compare;
+mod config;
 mod convert;
 mod deconvolve;
+mod demo;
 mod denoise;
 mod devices;
 mod doctor;
@@ -15,9 +17,12 @@ mod measure;
 mod network;
 mod plan;
 mod profile;
+#[cfg(test)]
+mod reference;
 mod restoring;
 mod size;
 mod synth;
+mod train;
 mod validate;
 
 use clap::{Parser, Subcommand};
@@ -34,6 +39,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// See it work, in three minutes: noisy scenes restored by the default model and by classical methods, a short
+    /// training, pictures and a report.
+    Demo(demo::Demo),
     /// List what this machine can compute on.
     Devices(devices::Devices),
     /// Say what running or training a network takes, before running it.
@@ -64,10 +72,16 @@ enum Verb {
     Doctor(doctor::Doctor),
     /// Score methods side by side, and say where the trained ones do not win.
     Compare(compare::Compare),
+    /// Train a model by a configuration, or go on with a run.
+    Train(train::Train),
+    /// Print what a training run's configuration comes to, and where each value was written.
+    Config(config::Config),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
+        Verb::Demo(v) => v.run(),
+        Verb::Config(v) => v.run(),
         Verb::Devices(v) => v.run(),
         Verb::Plan(v) => v.run(),
         Verb::Bench(v) => v.run(),
@@ -83,6 +97,10 @@ fn main() -> ExitCode {
         Verb::Compare(v) => v.run(),
         Verb::Validate(v) => v.run(),
         Verb::Doctor(v) => v.run(),
+        Verb::Train(v) => match v.run() {
+            Ok(code) => return code,
+            Err(e) => Err(e),
+        },
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -30,7 +30,7 @@ pub use compose::compose;
 pub use error::{ConfigError, ReadError};
 pub use groups::Groups;
 pub use nearest::nearest;
-pub use reference::reference;
+pub use reference::{group_reference, reference};
 pub use structs::{struct_reference, undocumented};
 pub use sweep::sweep;
 pub use tree::{Node, Origin, Tree, Value};

@@ -11,6 +11,7 @@ pub mod data;
 pub mod engine;
 mod error;
 pub mod iteration;
+pub mod presets;
 pub mod records;
 pub mod run;
 pub mod schedule;

@@ -10,12 +10,14 @@ use crate::data::{Batch, Data, Part, batch};
 use crate::engine::{Engine, Judge, Numbers, digest};
 use crate::error::{Result, TrainError, io, setting};
 use crate::iteration::{self, Shapes};
+use crate::presets;
 use crate::records::Records;
 use crate::records::console::{Console, Look, Show};
 use crate::records::event_file::Png;
 use crate::records::picture::Picture;
 use crate::schedule::{Place, Stage, asked_batch, batch_of, ema_decay, rate, stages};
 use crate::task::{self, Task};
+use clearshot_graph::plan::human;
 use clearshot_model::{About, Model, Signal};
 use clearshot_nn::models::{self, Network};
 use clearshot_nn::{Param, Weights};
@@ -39,6 +41,8 @@ const FOR_ITERATIONS: f64 = 0.95;
 
 /// The version of what models say of themselves.
 const FORMAT: u32 = 1;
+/// The resolved configuration in a run's folder.
+pub const CONFIG: &str = "config.yaml";
 /// The model of the best validation so far, in a run's folder.
 pub const BEST: &str = "best.clearshot";
 
@@ -181,6 +185,23 @@ impl Run {
 
     pub fn config(&self) -> &RunConfig {
         &self.config
+    }
+
+    /// What is about to run, in words.
+    pub fn plan(&self) -> String {
+        let work = self.working();
+        let session = work.engine.session();
+        let parameters: usize =
+            work.network.parameters().map_or(0, |all| all.iter().map(|p| p.shape.len()).sum());
+        format!(
+            "{}: {parameters} parameters, {} images of {:?} an iteration, {}, {}, {} threads make samples",
+            session.device(),
+            work.images,
+            work.size,
+            session.arithmetic(),
+            human(session.plan().bytes()),
+            self.workers()[0],
+        )
     }
 
     /// Of all states: equal for equal bits.
@@ -496,6 +517,7 @@ impl Run {
         let images = self.working().images;
         let values = [("size", side), ("batch", images)].map(|(n, v)| (n.to_string(), v as f64));
         self.records.put("stage", self.progress.iteration, &values)?;
+        self.progress.records = self.records.position();
         self.records.console.say(&format!("crops of {side} pixels, {images} at once"));
         Ok(())
     }
@@ -799,10 +821,8 @@ fn lock(out: &Path) -> Result<File> {
 
 /// The configuration as it was resolved.
 fn write_config(config: &RunConfig, out: &Path) -> Result<()> {
-    let path = out.join("config.json");
-    let text = serde_json::to_string_pretty(config)
-        .map_err(|e| TrainError::Checkpoint { path: path.clone(), reason: e.to_string() })?;
-    clearshot_tensor::store::write_whole(&path, text.as_bytes()).map_err(io(&path))
+    let path = out.join(CONFIG);
+    clearshot_tensor::store::write_whole(&path, presets::yaml(config).as_bytes()).map_err(io(&path))
 }
 
 /// A flag that somebody may set to end a run.

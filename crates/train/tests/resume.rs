@@ -17,7 +17,8 @@ fn network(inputs: usize) -> Value {
 
 fn merge(into: &mut Value, from: Value) {
     match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
+        // One network's keys are not another's.
+        (Value::Object(into), Value::Object(from)) if !from.contains_key("_class_name") => {
             from.into_iter().for_each(|(k, v)| merge(into.entry(k).or_insert(Value::Null), v));
         }
         (into, from) => *into = from,
