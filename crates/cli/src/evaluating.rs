@@ -161,7 +161,7 @@ impl Settings {
                 seed: self.seed,
                 ..Default::default()
             };
-            let device = self.device.device(self.threads)?;
+            let device = self.device.device(self.threads.map(usize::from))?;
             let model = Learned::open(name, settings, device).with_context(|| format!("model {name}"))?;
             Ok(Box::new(model))
         };

@@ -19,6 +19,7 @@ mod plan;
 mod profile;
 #[cfg(test)]
 mod reference;
+mod restore;
 mod restoring;
 mod size;
 mod synth;
@@ -58,6 +59,8 @@ enum Verb {
     Convert(convert::Convert),
     /// Generate scenes from a seed, and what a camera sees of them.
     Synth(synth::Synth),
+    /// Restore image files with a trained model.
+    Restore(Box<restore::Restore>),
     /// Take the noise off image files, without a trained model.
     Denoise(denoise::Denoise),
     /// Take the blur off image files by Richardson-Lucy.
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         Verb::Info(v) => v.run(),
         Verb::Convert(v) => v.run(),
         Verb::Synth(v) => v.run(),
+        Verb::Restore(v) => v.run(),
         Verb::Denoise(v) => v.run(),
         Verb::Deconvolve(v) => v.run(),
         Verb::Measure(v) => v.run(),

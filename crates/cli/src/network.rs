@@ -80,13 +80,12 @@ impl DeviceName {
     ///
     /// # Errors
     /// If a GPU is asked for and there is none: why.
-    pub fn device(self, threads: Option<u16>) -> Result<Device> {
-        let cpu = || Device::cpu(threads.map(usize::from));
+    pub fn device(self, threads: Option<usize>) -> Result<Device> {
         Ok(match self {
-            DeviceName::Cpu => cpu(),
+            DeviceName::Cpu => Device::cpu(threads),
             DeviceName::Cuda(ordinal) => Device::cuda(ordinal)?,
             DeviceName::Auto => match Device::best() {
-                Device::Cpu { .. } => cpu(),
+                Device::Cpu { .. } => Device::cpu(threads),
                 gpu => gpu,
             },
         })
@@ -136,7 +135,7 @@ impl NetworkArgs {
     /// # Errors
     /// If a GPU is asked for and there is none: why.
     pub fn device(&self) -> Result<Device> {
-        self.device.device(self.threads)
+        self.device.device(self.threads.map(usize::from))
     }
 
     pub fn options(&self) -> Options {

@@ -53,6 +53,8 @@ pub enum Error {
     Unknown { what: &'static str, got: String, known: String },
     #[error("images of {first:?} and {other:?} pixels cannot be restored at once")]
     Mixed { first: Vec<usize>, other: Vec<usize> },
+    #[error("a PSF of {got} axes, where the restorer was made for another number of them or for none")]
+    Psf { got: usize },
     #[error("stopped")]
     Stopped,
     #[error(transparent)]

@@ -3,6 +3,7 @@
 
 use super::Error;
 use super::field::{Field, Scratch};
+use super::measured::{Camera, Measured};
 use rayon::prelude::*;
 
 /// Mean and squared deviations of samples, one after another (Welford).
@@ -112,6 +113,20 @@ pub fn chi2(
         }
     });
     Ok((map, (count > 0).then(|| sum / count as f64)))
+}
+
+/// The mean of squared normalised residuals of a restored image in its file's unit, without a map and without a PSF.
+pub fn mean_chi2(measured: &Measured, image: &[f32], camera: &Camera) -> Option<f64> {
+    let c = measured.channels;
+    let read_noise = camera.read_noise as f32;
+    let (mut sum, mut count) = (0.0, 0usize);
+    for (i, (&y, &mean)) in measured.values.iter().zip(image).enumerate() {
+        if measured.valid.as_ref().is_none_or(|v| v[i / c]) {
+            sum += f64::from(normalised(camera.electrons(y), camera.electrons(mean), read_noise)).powi(2);
+            count += 1;
+        }
+    }
+    (count > 0).then(|| sum / count as f64)
 }
 
 /// The residual in units of its noise's standard deviation, as the restored mean has it.

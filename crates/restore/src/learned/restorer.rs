@@ -17,7 +17,7 @@ use clearshot_graph::{Builder, Value};
 use clearshot_model::signal::CHANNELS;
 use clearshot_model::{ConditionKind, Model, Photons, Signal, Task};
 use clearshot_nn::models::Given;
-use clearshot_physics::{Boundary, Electrons, Forward, Map, Operator, Scale};
+use clearshot_physics::{Boundary, Electrons, Forward, Map, Operator, Psf, Scale};
 use clearshot_runtime::{Device, Options, gpus};
 use clearshot_tensor::noise::Key;
 
@@ -143,6 +143,19 @@ impl Restorer {
 
     pub fn output(&self) -> Output {
         self.output
+    }
+
+    /// Restores under another PSF from now on; for restorers that were made with one.
+    ///
+    /// # Errors
+    /// If it was made without, or for another number of axes.
+    pub fn set_psf(&mut self, psf: Psf) -> Result<(), Error> {
+        let axes = self.settings.psf.as_ref().map(|p| p.shape().rank());
+        if axes != Some(psf.shape().rank()) {
+            return Err(Error::Psf { got: psf.shape().rank() });
+        }
+        self.settings.psf = Some(psf);
+        Ok(())
     }
 
     pub fn guidance(&self) -> Option<Guidance> {
@@ -412,6 +425,8 @@ impl Restorer {
                 &self.scratch,
             )?;
             (map, mean_chi2) = (Some(field), all);
+        } else if let (None, Some(camera)) = (&self.settings.psf, &scale.camera) {
+            mean_chi2 = moments::mean_chi2(measured, &image, camera);
         }
         Ok(Restored { image, deviation, chi2: map, mean_chi2, samples, photons: scale.photons })
     }
