@@ -261,13 +261,9 @@ fn default_model() -> Finding {
 fn choice(gpus: &Result<Vec<Gpu>, Unavailable>) -> (String, String) {
     match gpus.as_ref().ok().and_then(|g| g.first()) {
         Some(gpu) => {
-            let precision = if gpu.has_bf16() {
-                "16-bit (bf16) images with 32-bit weights and sums"
-            } else {
-                "16-bit (fp16) images with 32-bit weights and sums"
-            };
+            let narrow = if gpu.has_bf16() { "bf16" } else { "fp16" };
             let why = format!(
-                "A GPU with all libraries is there; {precision} are the default on it, `--precision fp32` is exact."
+                "A GPU with all libraries is there. Restoring computes in fp32 unless told, so that results are those of the CPU; `--precision auto` takes {narrow}, which is faster."
             );
             (format!("cuda:{} ({})", gpu.ordinal, gpu.name), why)
         }
