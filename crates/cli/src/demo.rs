@@ -70,14 +70,14 @@ impl Demo {
 
         let mut methods: Vec<Box<dyn Method>> =
             ["raw", "gat+nlm", "gat+bm3d"].iter().map(|n| by_name(n)).collect::<Result<_, _>>()?;
-        methods.push(Box::new(Learned::open(DEFAULT, Settings::default(), device.clone())?));
+        methods.push(Box::new(Learned::open(DEFAULT, Settings::default(), device)?));
         let (records, summary) = scored(&bench, &methods)?;
         say("restored them with the default model, BM3D and non-local means, and scored them")?;
         self.tell(&summary)?;
 
         let pictures = pictures(&bench, &methods, &out)?;
         say("drew truth, measurement and restorations side by side: pictures/")?;
-        let uncertainty = uncertainty(&bench, &device, &out)?;
+        let uncertainty = uncertainty(&bench, device, &out)?;
         say(&format!("drew {SAMPLES} samples of what the truth may be: pictures/uncertainty.png"))?;
 
         let mut about = vec![
@@ -89,7 +89,7 @@ impl Demo {
                 "training for {} s, to show how: {} at peak {}",
                 self.train_seconds, TRAINED_ON.0, TRAINED_ON.1
             ))?;
-            let trained = self.train(&bench, &device, &out)?;
+            let trained = self.train(&bench, device, &out)?;
             say(&trained)?;
             about.push(trained);
         }
@@ -174,7 +174,7 @@ impl Demo {
     }
 
     /// Fine-tunes the default model, and says what it came to.
-    fn train(&self, bench: &Bench, device: &Device, out: &Path) -> Result<String> {
+    fn train(&self, bench: &Bench, device: Device, out: &Path) -> Result<String> {
         let first = out.join("default.clearshot");
         Model::builtin()?.save_file(&first, clearshot_tensor::DType::F16)?;
         let (scene, peak) = TRAINED_ON;
@@ -209,8 +209,8 @@ impl Demo {
         let model = if tuned.exists() { tuned } else { trained.checkpoint.clone() };
         let name = model.display().to_string();
         let methods: Vec<Box<dyn Method>> = vec![
-            Box::new(Learned::open(DEFAULT, Settings::default(), device.clone())?),
-            Box::new(Learned::open(&name, Settings::default(), device.clone())?),
+            Box::new(Learned::open(DEFAULT, Settings::default(), device)?),
+            Box::new(Learned::open(&name, Settings::default(), device)?),
         ];
         let (_, summary) = scored(&small, &methods)?;
         let psnr = |i: usize| summary.rows.get(i).map_or(f64::NAN, |r| r.psnr);
@@ -225,7 +225,7 @@ impl Demo {
     }
 }
 
-fn device_name(device: &Device) -> String {
+fn device_name(device: Device) -> String {
     match device {
         Device::Cpu { .. } => "cpu".into(),
         Device::Cuda { ordinal } => format!("cuda:{ordinal}"),
@@ -235,7 +235,7 @@ fn device_name(device: &Device) -> String {
 fn scored(bench: &Bench, methods: &[Box<dyn Method>]) -> Result<(Vec<Record>, Summary)> {
     let (name, case) = (|n: usize| bench.name(n), |n: usize| bench.case(n));
     let records =
-        run(methods, bench.len(), &name, &case, &Told::default(), &mut Store::default(), &mut |_, _| ())?;
+        run(methods, bench.len(), &name, &case, &Told::default(), &mut Store::default(), &mut |_| ())?;
     let summary = Summary::of(&records)?;
     Ok((records, summary))
 }
@@ -288,11 +288,11 @@ fn pictures(bench: &Bench, methods: &[Box<dyn Method>], out: &Path) -> Result<Ve
 }
 
 /// Measurement, mean and standard deviation of a few samples.
-fn uncertainty(bench: &Bench, device: &Device, out: &Path) -> Result<Illustration> {
+fn uncertainty(bench: &Bench, device: Device, out: &Path) -> Result<Illustration> {
     use clearshot_image::picture::{Colours, Panel, Stretch, side_by_side};
     let case = bench.case(example(bench, 0))?;
     let settings = Settings { samples: SAMPLES, steps: STEPS, ..Settings::default() };
-    let model = Learned::open(DEFAULT, settings, device.clone())?;
+    let model = Learned::open(DEFAULT, settings, device)?;
     let restored = model.restore(&case.view).map_err(anyhow::Error::msg)?;
     let shape = [case.view.shape[0], case.view.shape[1]];
     let stretch =

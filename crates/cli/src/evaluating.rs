@@ -6,17 +6,17 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_evaluate::report::{self, Illustration};
 use clearshot_evaluate::{
-    Bench, Case, DEFAULT, EvaluateError, Learned, Method, Record, Store, Summary, Told, budget, given,
-    method, picture, run, stress,
+    Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary, Told, budget,
+    given, method, picture, run, stress,
 };
 use clearshot_image::Image;
 use clearshot_image::dataset::list::{Listing, files};
 use clearshot_runtime::peak_bytes;
 use clearshot_tensor::store::write_whole;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 #[derive(Args)]
 pub struct Settings {
@@ -193,25 +193,22 @@ impl Settings {
         let runs = self.runs()?;
         let many = runs.len() > 1;
         for (label, cases) in &runs {
-            let start = Instant::now();
-            let known = store.len();
             budget::reset_peak();
             let mut line = Line::new("evaluating".into());
-            let mut show = |done, total| {
+            let mut times: BTreeMap<String, (f64, usize)> = BTreeMap::new();
+            let mut heard = |p: Progress<'_>| {
+                let time = times.entry(p.record.method.clone()).or_default();
+                (time.0, time.1) = (time.0 + p.seconds, time.1 + 1);
                 if !self.quiet {
-                    line.show(done, total)
+                    line.show(p.done, p.total);
                 }
             };
             let name = |n: usize| cases.name(n);
             let case = |n: usize| cases.case(n);
-            let told = cases.told();
-            let mut own = run(methods, cases.len(), &name, &case, &told, &mut store, &mut show)?;
+            let mut own = run(methods, cases.len(), &name, &case, &cases.told(), &mut store, &mut heard)?;
             line.end();
             if let (Cases::Scenes(bench), true) = (cases, many) {
-                let made = store.len() - known;
-                let pixels = made as f64 * (bench.size * bench.size) as f64;
-                let seconds = (made > 0).then(|| start.elapsed().as_secs_f64() / pixels * 1e6);
-                trials.extend(self.trials(bench, &own, seconds));
+                trials.extend(times.iter().map(|(name, time)| trial(name, bench, &own, *time)));
                 own.iter_mut().for_each(|r| r.method = format!("{}{label}", r.method));
             }
             records.extend(own);
@@ -334,31 +331,6 @@ impl Settings {
         Ok(out)
     }
 
-    fn trials(&self, bench: &Bench, records: &[Record], seconds: Option<f64>) -> Vec<budget::Trial> {
-        let Some(seconds) = seconds else { return Vec::new() };
-        let mut names: Vec<&str> = records.iter().map(|r| r.method.as_str()).collect();
-        names.dedup();
-        names.sort_unstable();
-        names.dedup();
-        let share = seconds * names.len() as f64;
-        let trial = |name: &str| {
-            let own: Vec<f64> = records
-                .iter()
-                .filter(|r| r.method == name)
-                .filter_map(|r| r.scores().map(|s| s.psnr))
-                .collect();
-            budget::Trial {
-                method: name.to_string(),
-                size: bench.size,
-                psnr: own.iter().sum::<f64>() / own.len().max(1) as f64,
-                // With several methods in one run the time is theirs together: an upper bound for each.
-                seconds: share,
-                bytes: peak_bytes(),
-            }
-        };
-        names.into_iter().map(trial).collect()
-    }
-
     fn advice(&self, trials: &[budget::Trial]) -> String {
         let asked = self.max_memory.is_some() || self.max_seconds.is_some() || self.min_psnr.is_some();
         if self.size.len() < 2 && !asked {
@@ -422,6 +394,20 @@ impl Settings {
             }
         }
         Ok(out)
+    }
+}
+
+/// What a method took and reached at one size; `time` is seconds and images.
+fn trial(name: &str, bench: &Bench, records: &[Record], time: (f64, usize)) -> budget::Trial {
+    let own: Vec<f64> =
+        records.iter().filter(|r| r.method == name).filter_map(|r| r.scores().map(|s| s.psnr)).collect();
+    let megapixels = time.1 as f64 * (bench.size * bench.size) as f64 / 1e6;
+    budget::Trial {
+        method: name.to_string(),
+        size: bench.size,
+        psnr: own.iter().sum::<f64>() / own.len().max(1) as f64,
+        seconds: time.0 / megapixels,
+        bytes: peak_bytes(),
     }
 }
 

@@ -40,7 +40,7 @@ impl Learned {
             settings.seed,
             settings.output
         );
-        let restorer = Restorer::new(model, settings.clone(), device.clone())?;
+        let restorer = Restorer::new(model, settings.clone(), device)?;
         Ok(Learned { name: name.into(), identity, path, settings, device, restorer: RefCell::new(restorer) })
     }
 }
@@ -71,7 +71,7 @@ impl Method for Learned {
         if restorer.settings().psf != view.psf {
             let model = load(self.path.as_deref()).map_err(|e| words(&e))?;
             let settings = Settings { psf: view.psf.clone(), ..self.settings.clone() };
-            *restorer = Restorer::new(model, settings, self.device.clone()).map_err(|e| words(&e))?;
+            *restorer = Restorer::new(model, settings, self.device).map_err(|e| words(&e))?;
         }
         let camera =
             Camera { gain: 1.0, offset: 0.0, read_noise: view.read_noise, background: Some(view.background) };

@@ -26,6 +26,6 @@ pub use case::{Bench, Case, Told, given};
 pub use error::EvaluateError;
 pub use learned::{DEFAULT, Learned};
 pub use method::{Method, Restored, View};
-pub use run::{Outcome, Record, Store, picture, run};
+pub use run::{Outcome, Progress, Record, Store, picture, run};
 pub use score::Scores;
 pub use summary::{Cell, Comparison, Summary, Verdict};

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// One method's result on one case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,6 +103,16 @@ impl Store {
     }
 }
 
+/// A record that was just made.
+pub struct Progress<'a> {
+    /// Records that are there, of all.
+    pub done: usize,
+    pub total: usize,
+    pub record: &'a Record,
+    /// What restoring and scoring took.
+    pub seconds: f64,
+}
+
 /// The key of a method's record on a case: what both follow from.
 pub(crate) fn key(method: &dyn Method, case: &str, told: &Told) -> String {
     let told = match *told == Told::default() {
@@ -116,8 +127,8 @@ pub(crate) fn key(method: &dyn Method, case: &str, told: &Told) -> String {
 
 /// Makes the records of every method on cases `0..count` that the store has not, and returns them all, case by case.
 ///
-/// `name` names a case without making it, by everything that it follows from; `progress` hears how many records of
-/// how many are done. A method that fails on a case gives a record that says so.
+/// `name` names a case without making it, by everything that it follows from; `progress` hears of every record that was
+/// made. A method that fails on a case gives a record that says so.
 ///
 /// # Errors
 /// If a case cannot be made or the store cannot be written.
@@ -128,7 +139,7 @@ pub fn run(
     case: &dyn Fn(usize) -> Result<Case, EvaluateError>,
     told: &Told,
     store: &mut Store,
-    progress: &mut dyn FnMut(usize, usize),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Record>, EvaluateError> {
     let total = methods.len() * count;
     let mut out = Vec::with_capacity(total);
@@ -145,13 +156,14 @@ pub fn run(
                 Some(case) => case,
                 none => none.insert(case(number)?),
             };
+            let start = Instant::now();
             let record = record(method.as_ref(), case, told, key);
+            let seconds = start.elapsed().as_secs_f64();
             store.add(record.clone())?;
+            progress(Progress { done: out.len() + 1, total, record: &record, seconds });
             out.push(record);
-            progress(out.len(), total);
         }
     }
-    progress(out.len(), total);
     Ok(out)
 }
 

@@ -97,13 +97,9 @@ pub fn faint_line(
             sum / n as f64
         };
         with.push(mean_at(row));
-        without.extend(
-            (1..n / 4)
-                .map(|k| mean_at(4 * k - 4))
-                .enumerate()
-                .filter(|(k, _)| (4 * k).abs_diff(row) > 8)
-                .map(|(_, v)| v),
-        );
+        // Rows without a line, away from it.
+        let empty = (0..n / 4 - 1).map(|k| 4 * k).filter(|y| y.abs_diff(row) > 8);
+        without.extend(empty.map(mean_at));
     }
     let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len().max(1) as f64;
     let (line, floor) = (mean(&with), mean(&without));

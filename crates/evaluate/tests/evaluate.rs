@@ -53,7 +53,7 @@ impl Method for Counted {
 
 fn records(bench: &Bench, methods: &[Box<dyn Method>], store: &mut Store) -> Vec<Record> {
     let (name, case) = (|n: usize| bench.name(n), |n: usize| bench.case(n));
-    run(methods, bench.len(), &name, &case, &bench.told, store, &mut |_, _| ()).expect("records")
+    run(methods, bench.len(), &name, &case, &bench.told, store, &mut |_| ()).expect("records")
 }
 
 #[test]
