@@ -60,7 +60,8 @@ impl Train {
         if !self.quiet && !self.json {
             eprintln!("{}\n{}", out.display(), run.plan());
         }
-        let summary = run.train(&interruption()?, self.stop_at)?;
+        let interrupted = interruption()?;
+        let summary = run.train(&interrupted, self.stop_at)?;
         self.report(&summary, &out);
         Ok(match summary.ending {
             Ending::Finished | Ending::EarlyStop => ExitCode::SUCCESS,
