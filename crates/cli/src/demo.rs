@@ -183,7 +183,7 @@ impl Demo {
             "experiment=default".to_string(),
             "name=fine-tuned".into(),
             format!("model.init={}", first.display()),
-            format!("data.scenes={{filaments: 0, nuclei: 1, stars: 0, phantom: 0, dead-leaves: 0}}"),
+            format!("data={scene}"),
             "data.pool=48".into(),
             "data.sizes=[128]".into(),
             format!("data.camera.peak=[{peak}, {peak}]"),
