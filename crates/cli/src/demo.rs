@@ -176,13 +176,13 @@ impl Demo {
     /// Fine-tunes the default model, and says what it came to.
     fn train(&self, bench: &Bench, device: Device, out: &Path) -> Result<String> {
         let first = out.join("default.clearshot");
-        Model::builtin()?.save_file(&first, clearshot_tensor::DType::F16)?;
+        let builtin = Model::builtin()?;
+        builtin.save_file(&first, clearshot_tensor::DType::F16)?;
         let (scene, peak) = TRAINED_ON;
         let folder = out.join("fine-tuned");
         let changes = [
             "experiment=default".to_string(),
             "name=fine-tuned".into(),
-            format!("model.init={}", first.display()),
             format!("data={scene}"),
             "data.pool=48".into(),
             "data.sizes=[128]".into(),
@@ -200,7 +200,10 @@ impl Demo {
             "validation.every=100000".into(),
             "checkpoint.every=100000".into(),
         ];
-        let config = presets::read(None, &changes)?;
+        let mut config = presets::read(None, &changes)?;
+        // The network that the program carries, whatever the experiment would build now.
+        config.model.network = serde_json::from_str(&builtin.config)?;
+        config.model.init = Some(first);
         let mut run = Run::open(config, &folder, false, Show::Quiet)?;
         let trained = run.train(&AtomicBool::new(false), None)?;
         drop(run);

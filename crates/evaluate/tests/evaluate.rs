@@ -2,8 +2,8 @@
 
 use clearshot_evaluate::method::{Method, Raw, by_name, names};
 use clearshot_evaluate::{
-    Bench, EvaluateError, Outcome, Record, Restored, Scores, Store, Summary, Told, Verdict, View, gate,
-    report, run, stress,
+    Bench, DEFAULT, EvaluateError, Learned, Outcome, Record, Restored, Scores, Store, Summary, Told, Verdict,
+    View, gate, report, run, stress,
 };
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -294,4 +294,40 @@ fn wrong_names_and_numbers_are_refused() {
     wrong(Bench { peaks: vec![f64::NAN], ..bench(1) });
     wrong(Bench { told: Told { psf: -1.0, ..Told::default() }, ..bench(1) });
     wrong(bench(0));
+}
+
+/// Zeros, saturation, less than a photon, one row, one column, a few pixels, NaN: a finite image or a reason, never a panic.
+#[test]
+fn extreme_pictures_are_restored_or_refused() {
+    let mut methods: Vec<Box<dyn Method>> = names().iter().map(|n| by_name(n).unwrap()).collect();
+    let device = clearshot_runtime::Device::cpu(None);
+    methods.push(Box::new(Learned::open(DEFAULT, Default::default(), device).unwrap()));
+    let faint: Vec<f32> = (0..24 * 24).map(|i| f32::from(u8::from(i % 7 == 0))).collect();
+    for (shape, electrons) in [
+        (vec![24, 24], vec![0.0; 24 * 24]),
+        (vec![24, 24], vec![65535.0; 24 * 24]),
+        (vec![24, 24], faint),
+        (vec![1, 64], (0..64).map(|i| i as f32).collect()),
+        (vec![64, 1], (0..64).map(|i| i as f32).collect()),
+        (vec![2, 3], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+        (vec![24, 24], vec![f32::NAN; 24 * 24]),
+        (vec![24, 24], vec![-5.0; 24 * 24]),
+    ] {
+        let view = View { electrons, shape, background: 0.5, read_noise: 1.0, psf: None, seed: 1 };
+        for method in &methods {
+            match method.restore(&view) {
+                Ok(r) => {
+                    assert_eq!(r.mean.len(), view.electrons.len());
+                    let is_raw = method.name() == "raw";
+                    assert!(
+                        is_raw || r.mean.iter().all(|v| v.is_finite()),
+                        "{} {:?}",
+                        method.name(),
+                        view.shape
+                    );
+                }
+                Err(why) => assert!(why.len() > 10, "{}: {why}", method.name()),
+            }
+        }
+    }
 }
