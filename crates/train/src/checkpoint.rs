@@ -239,9 +239,16 @@ mod tests {
 
     #[test]
     fn the_last_the_best_and_the_periodic_are_kept() {
-        let found: Vec<Found> = [(1, 0, Some(40.0)), (2, 1, Some(30.0)), (3, 1, None), (4, 1, Some(31.0)), (5, 1, Some(29.0)), (6, 1, None)]
-            .map(|(i, stage, score)| Found { path: PathBuf::new(), progress: progress(i, stage, score) })
-            .into();
+        let found: Vec<Found> = [
+            (1, 0, Some(40.0)),
+            (2, 1, Some(30.0)),
+            (3, 1, None),
+            (4, 1, Some(31.0)),
+            (5, 1, Some(29.0)),
+            (6, 1, None),
+        ]
+        .map(|(i, stage, score)| Found { path: PathBuf::new(), progress: progress(i, stage, score) })
+        .into();
         let config = CheckpointConfig { every: 1, top: 2, keep_every: 3 };
         assert_eq!(kept(&found, &config), [false, true, true, true, false, true]);
         assert!(is_among_best(&found, &config, 1, 30.5) && !is_among_best(&found, &config, 1, 29.5));
@@ -256,7 +263,10 @@ mod tests {
         let before = Progress { seconds: 0.1 + 0.2, best: Some(1.0 / 3.0), ..progress(7, 0, Some(2.0)) };
         let path = write(dir.path(), &config, &before, &states, model).unwrap();
         let back = read(&path).unwrap();
-        assert_eq!((back.config, back.progress, back.states), (config.clone(), before.clone(), states.clone()));
+        assert_eq!(
+            (back.config, back.progress, back.states),
+            (config.clone(), before.clone(), states.clone())
+        );
         let half = dir.path().join(FOLDER).join(".iteration-000000009.1.part");
         std::fs::create_dir(&half).unwrap();
         let failing = |p: &Path| Err(TrainError::Checkpoint { path: p.into(), reason: "no".into() });

@@ -569,10 +569,25 @@ impl RunConfig {
             camera.peak_error,
             "a number from 0 on",
         )?;
-        require(share(camera.peak_noise), "data.camera.peak_noise", camera.peak_noise, "a share from 0 to 1")?;
+        require(
+            share(camera.peak_noise),
+            "data.camera.peak_noise",
+            camera.peak_noise,
+            "a share from 0 to 1",
+        )?;
         require(share(camera.blur), "data.camera.blur", camera.blur, "a share from 0 to 1")?;
-        require(range(camera.blur_sigma), "data.camera.blur_sigma", camera.blur_sigma, "two rising numbers above zero")?;
-        require((0.0..1.0).contains(&data.validation), "data.validation", data.validation, "a share from 0 to below 1")?;
+        require(
+            range(camera.blur_sigma),
+            "data.camera.blur_sigma",
+            camera.blur_sigma,
+            "two rising numbers above zero",
+        )?;
+        require(
+            (0.0..1.0).contains(&data.validation),
+            "data.validation",
+            data.validation,
+            "a share from 0 to below 1",
+        )?;
         match data.kind {
             DataKind::Scenes => {
                 let weights: f64 = data.scenes.values().sum();
@@ -580,9 +595,18 @@ impl RunConfig {
                 require(fits, "data.scenes", &data.scenes, "kinds of scenes with weights, one above zero")?;
                 require(!data.sizes.is_empty(), "data.sizes", &data.sizes, "one side length or more")?;
                 require(data.pool > 0, "data.pool", data.pool, "one scene or more")?;
-                require(data.refresh.is_finite() && data.refresh >= 0.0, "data.refresh", data.refresh, "0 or more")?;
+                require(
+                    data.refresh.is_finite() && data.refresh >= 0.0,
+                    "data.refresh",
+                    data.refresh,
+                    "0 or more",
+                )?;
                 if trainer.epochs.is_some() {
-                    return setting("trainer.epochs", "set", "generated scenes never end: set trainer.iterations");
+                    return setting(
+                        "trainer.epochs",
+                        "set",
+                        "generated scenes never end: set trainer.iterations",
+                    );
                 }
             }
             DataKind::Clean | DataKind::Pairs if data.inputs.is_none() && data.manifest.is_none() => {
@@ -598,7 +622,12 @@ impl RunConfig {
         }
         require(positive(task.sigma_data), "task.sigma_data", task.sigma_data, "a number above zero")?;
         let sigmas = [task.sigma_min, task.sigma_max];
-        require(range(sigmas) && sigmas[1] > sigmas[0], "task.sigma_max", sigmas, "above task.sigma_min, both above zero")?;
+        require(
+            range(sigmas) && sigmas[1] > sigmas[0],
+            "task.sigma_max",
+            sigmas,
+            "above task.sigma_min, both above zero",
+        )?;
         require(positive(task.bend), "task.bend", task.bend, "a number above zero")?;
         for (key, term) in [("task.intensity", task.intensity), ("task.gradient", task.gradient)] {
             let fits = term.weight.is_finite() && term.weight >= 0.0 && share(term.from);
@@ -609,7 +638,12 @@ impl RunConfig {
         let betas = o.betas.iter().all(|b| (0.0..1.0).contains(b));
         require(betas, "optimizer.betas", o.betas, "two numbers from 0 to below 1")?;
         require(positive(o.eps), "optimizer.eps", o.eps, "a number above zero")?;
-        require(o.weight_decay >= 0.0 && o.weight_decay.is_finite(), "optimizer.weight_decay", o.weight_decay, "0 or more")?;
+        require(
+            o.weight_decay >= 0.0 && o.weight_decay.is_finite(),
+            "optimizer.weight_decay",
+            o.weight_decay,
+            "0 or more",
+        )?;
         require(o.clip >= 0.0, "optimizer.clip", o.clip, "0 or more")?;
         let s = &self.schedule;
         for (key, value) in [
@@ -622,11 +656,17 @@ impl RunConfig {
         require(s.cycles > 0, "schedule.cycles", s.cycles, "one or more")?;
         let lengths = [trainer.iterations.is_some(), trainer.seconds.is_some(), trainer.epochs.is_some()];
         if lengths.iter().filter(|given| **given).count() != 1 {
-            let needed = "one of trainer.iterations, trainer.seconds and trainer.epochs says how long to train";
+            let needed =
+                "one of trainer.iterations, trainer.seconds and trainer.epochs says how long to train";
             return setting("trainer.iterations", format!("{:?}", trainer.iterations), needed);
         }
         require(trainer.iterations != Some(0), "trainer.iterations", 0, "one or more")?;
-        require(trainer.seconds.is_none_or(positive), "trainer.seconds", trainer.seconds, "a number above zero")?;
+        require(
+            trainer.seconds.is_none_or(positive),
+            "trainer.seconds",
+            trainer.seconds,
+            "a number above zero",
+        )?;
         require(trainer.crop > 0, "trainer.crop", trainer.crop, "one pixel or more")?;
         require(trainer.accumulate > 0, "trainer.accumulate", trainer.accumulate, "one run or more")?;
         match &trainer.batch {
@@ -640,12 +680,22 @@ impl RunConfig {
         let rising = growth.stages.is_sorted_by(|a, b| a.size < b.size);
         require(rising, "trainer.growth.stages", &growth.stages, "sizes that rise")?;
         if let Some(last) = growth.stages.last() {
-            require(last.size == trainer.crop, "trainer.growth.stages", last.size, "the last size is trainer.crop")?;
+            require(
+                last.size == trainer.crop,
+                "trainer.growth.stages",
+                last.size,
+                "the last size is trainer.crop",
+            )?;
             let shares: f64 = growth.stages.iter().map(|s| s.share).sum();
             let fits = growth.stages.iter().all(|s| positive(s.share)) && (shares - 1.0).abs() < 1e-6;
             require(fits, "trainer.growth.stages", shares, "shares above zero whose sum is 1")?;
         }
-        require(growth.blend.is_finite() && share(growth.blend), "trainer.growth.blend", growth.blend, "a share from 0 to 1")?;
+        require(
+            growth.blend.is_finite() && share(growth.blend),
+            "trainer.growth.blend",
+            growth.blend,
+            "a share from 0 to 1",
+        )?;
         require(trainer.ema_half_life >= 0.0, "trainer.ema_half_life", trainer.ema_half_life, "0 or more")?;
         let v = &self.validation;
         require(v.images > 0, "validation.images", v.images, "one or more")?;
@@ -744,10 +794,16 @@ mod tests {
             (json!({"trainer": {"iterations": 5, "seconds": 3.0}}), "trainer.iterations"),
             (json!({"trainer": {"iterations": 5, "batch": "most"}}), "trainer.batch"),
             (json!({"trainer": {"iterations": 5, "batch": 6, "accumulate": 4}}), "trainer.batch"),
-            (json!({"trainer": {"iterations": 5}, "performance": {"budget": "4 giga"}}), "performance.budget"),
+            (
+                json!({"trainer": {"iterations": 5}, "performance": {"budget": "4 giga"}}),
+                "performance.budget",
+            ),
             (json!({"trainer": {"iterations": 5}, "data": {"kind": "pairs"}}), "data.inputs"),
             (json!({"trainer": {"epochs": "simple"}}), "trainer.epochs"),
-            (json!({"trainer": {"iterations": 5, "growth": {"stages": [{"size": 32, "share": 1.0}]}}}), "trainer.growth"),
+            (
+                json!({"trainer": {"iterations": 5, "growth": {"stages": [{"size": 32, "share": 1.0}]}}}),
+                "trainer.growth",
+            ),
             (json!({"trainer": {"iterations": 5}, "task": {"sigma_max": 0.001}}), "task.sigma_max"),
         ] {
             let text = read(value.clone()).unwrap_err().to_string();

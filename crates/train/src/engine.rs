@@ -43,8 +43,9 @@ pub struct Engine {
 pub fn training_of(config: &RunConfig) -> Training {
     let o: &OptimizerConfig = &config.optimizer;
     let [beta1, beta2] = o.betas;
-    let adam =
-        |decoupled| Optimizer::Adam(Adam { beta1, beta2, eps: o.eps, weight_decay: o.weight_decay, decoupled });
+    let adam = |decoupled| {
+        Optimizer::Adam(Adam { beta1, beta2, eps: o.eps, weight_decay: o.weight_decay, decoupled })
+    };
     let optimizer = match o.kind {
         OptimizerKind::Adamw => adam(true),
         OptimizerKind::Adam => adam(false),
@@ -64,7 +65,12 @@ pub fn training_of(config: &RunConfig) -> Training {
     }
 }
 
-fn open(built: Built, config: &RunConfig, device: &Device, options: &Options) -> Result<(Session, Option<LevelInputs>)> {
+fn open(
+    built: Built,
+    config: &RunConfig,
+    device: &Device,
+    options: &Options,
+) -> Result<(Session, Option<LevelInputs>)> {
     let mut session = compile(built.graph, device, options)?;
     session.set_replay(matches!(
         config.model.compile_mode,
@@ -266,7 +272,13 @@ impl Judge {
     ///
     /// # Errors
     /// If the batch is of another shape, or what went wrong on the device.
-    pub fn estimate(&mut self, batch: &Batch, level: Option<&Level>, seed: u64, first: u64) -> Result<Tensor> {
+    pub fn estimate(
+        &mut self,
+        batch: &Batch,
+        level: Option<&Level>,
+        seed: u64,
+        first: u64,
+    ) -> Result<Tensor> {
         for (name, value) in
             [("measured", &batch.measured), ("clean", &batch.clean), ("numbers", &batch.numbers)]
         {

@@ -69,11 +69,6 @@ pub(crate) fn setting<T>(key: &'static str, got: impl ToString, needed: impl ToS
 }
 
 /// Refuses unless it holds.
-pub(crate) fn require(
-    holds: bool,
-    key: &'static str,
-    got: impl std::fmt::Debug,
-    needed: &str,
-) -> Result<()> {
+pub(crate) fn require(holds: bool, key: &'static str, got: impl std::fmt::Debug, needed: &str) -> Result<()> {
     if holds { Ok(()) } else { setting(key, format!("{got:?}"), needed) }
 }

@@ -80,7 +80,8 @@ pub fn read(folder: Option<&Path>, overrides: &[String]) -> Result<RunConfig, Co
 /// # Errors
 /// As [`read`].
 pub fn read_again(file: &Path, overrides: &[String]) -> Result<RunConfig, ConfigError> {
-    let all: Vec<String> = [file.display().to_string()].into_iter().chain(overrides.iter().cloned()).collect();
+    let all: Vec<String> =
+        [file.display().to_string()].into_iter().chain(overrides.iter().cloned()).collect();
     Ok(compose(&groups(None)?, "resume", &all)?.read()?)
 }
 
@@ -137,7 +138,8 @@ mod tests {
         let groups = groups(None).unwrap();
         for group in groups.groups().into_iter().filter(|g| !g.is_empty() && !g.starts_with("experiment")) {
             for option in groups.options(&group) {
-                read_with(&[&format!("{group}={option}")]).unwrap_or_else(|e| panic!("{group}={option}: {e}"));
+                read_with(&[&format!("{group}={option}")])
+                    .unwrap_or_else(|e| panic!("{group}={option}: {e}"));
             }
         }
     }
@@ -160,7 +162,13 @@ mod tests {
 
     #[test]
     fn a_written_configuration_is_read_again() {
-        let config = read_with(&["experiment=default", "trainer.iterations=5", "~trainer.seconds", "data.scenes={nuclei: 2.5}"]).unwrap();
+        let config = read_with(&[
+            "experiment=default",
+            "trainer.iterations=5",
+            "~trainer.seconds",
+            "data.scenes={nuclei: 2.5}",
+        ])
+        .unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.yaml");
         std::fs::write(&file, yaml(&config)).unwrap();

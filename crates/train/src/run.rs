@@ -19,15 +19,15 @@ use crate::schedule::{Place, Stage, asked_batch, batch_of, ema_decay, rate, stag
 use crate::task::{self, Task};
 use clearshot_graph::plan::human;
 use clearshot_model::{About, Model, Signal};
-use clearshot_nn::{Param, Weights};
 use clearshot_nn::models::{self, Network};
+use clearshot_nn::{Param, Weights};
 use clearshot_runtime::{Device, available_bytes, gpus, plan};
 use clearshot_tensor::DType;
 use serde_json::{Value as Json, json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Images of a validation that run at once, at most.
@@ -139,7 +139,8 @@ impl Run {
                 return Err(TrainError::Checkpoint { path: out.into(), reason });
             }
             (Some(_), false) => {
-                let reason = "there is a run already; go on with it by --resume, or choose another --out".to_string();
+                let reason =
+                    "there is a run already; go on with it by --resume, or choose another --out".to_string();
                 return Err(TrainError::Checkpoint { path: out.into(), reason });
             }
             (None, false) => None,
@@ -150,7 +151,8 @@ impl Run {
             None => (Progress::default(), None),
         };
         let console = Console::new(show);
-        let records = Records::open(out, progress.records, progress.iteration, config.records.tensorboard, console)?;
+        let records =
+            Records::open(out, progress.records, progress.iteration, config.records.tensorboard, console)?;
         progress.total = config.trainer.iterations.or(progress.total);
         let saved_at = states.is_some().then_some(progress.iteration);
         let mut run = Run {
@@ -185,18 +187,24 @@ impl Run {
         &self.config
     }
 
+    /// Bytes that a run of the present stage's graph takes.
+    pub fn planned_bytes(&self) -> usize {
+        self.working().engine.session().plan().bytes()
+    }
+
     /// What is about to run, in words.
     pub fn plan(&self) -> String {
         let work = self.working();
         let session = work.engine.session();
-        let parameters: usize = work.network.parameters().map_or(0, |all| all.iter().map(|p| p.shape.len()).sum());
+        let parameters: usize =
+            work.network.parameters().map_or(0, |all| all.iter().map(|p| p.shape.len()).sum());
         format!(
             "{}: {parameters} parameters, {} images of {:?} an iteration, {}, {}, {} threads make samples",
             session.device(),
             work.images,
             work.size,
             session.arithmetic(),
-            human(session.plan().bytes()),
+            human(self.planned_bytes()),
             self.workers()[0],
         )
     }
@@ -310,7 +318,8 @@ impl Run {
         let feed = Feed::new(0, workers, ahead, move |i| {
             batch(&*source, first + i * each as u64, each, &size, |n| task.drops(seed, n))
         });
-        self.work = Some(Working { network, text, signal, size: kept, channels, engine, feed, images, judge: None });
+        self.work =
+            Some(Working { network, text, signal, size: kept, channels, engine, feed, images, judge: None });
         Ok(())
     }
 
@@ -451,14 +460,15 @@ impl Run {
         let p = &mut self.progress;
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let numbers = Numbers {
-            rate: self.config.optimizer.rate * rate(&self.config.schedule, &self.config.trainer.growth, &place),
+            rate: self.config.optimizer.rate
+                * rate(&self.config.schedule, &self.config.trainer.growth, &place),
             ema_decay: ema_decay(self.config.trainer.ema_half_life, work.images, p.iteration),
             alpha,
             iteration: p.iteration,
             first: p.images,
         };
         let feed = &mut work.feed;
-        work.engine.step(|| feed.next(), &numbers)?;
+        work.engine.step(|| feed.take(), &numbers)?;
         p.iteration += 1;
         p.images += work.images as u64;
         p.score = None;
@@ -467,7 +477,8 @@ impl Run {
 
     /// Once the first iterations were timed, says how many there will be.
     fn fix_total(&mut self, timed: Option<(u64, Instant)>, clock: &mut Instant) -> Result<()> {
-        let (None, Some(seconds), Some((from, since))) = (self.progress.total, self.config.trainer.seconds, timed)
+        let (None, Some(seconds), Some((from, since))) =
+            (self.progress.total, self.config.trainer.seconds, timed)
         else {
             return Ok(());
         };
@@ -490,7 +501,8 @@ impl Run {
         if p.stage + 1 >= self.stages.len() {
             return false;
         }
-        let ended = p.total.is_some_and(|t| p.iteration >= (t as f64 * self.stages[p.stage].end).round() as u64);
+        let ended =
+            p.total.is_some_and(|t| p.iteration >= (t as f64 * self.stages[p.stage].end).round() as u64);
         ended || (growth.adaptive && p.stage_stale >= growth.patience)
     }
 
@@ -534,7 +546,8 @@ impl Run {
             .collect();
         let skipped = (p.iteration as f64 - good).max(0.0) as u64;
         let fresh = skipped - p.skipped.min(skipped);
-        p.skipped_in_a_row = if fresh >= p.iteration - p.recorded { p.skipped_in_a_row + fresh } else { fresh };
+        p.skipped_in_a_row =
+            if fresh >= p.iteration - p.recorded { p.skipped_in_a_row + fresh } else { fresh };
         p.skipped = skipped;
         let waited = self.waited + work.feed.waited.as_secs_f64();
         let seconds = p.seconds - self.since.1;
@@ -640,7 +653,10 @@ impl Run {
             let each = truths.len() / judged.at_once;
             for k in 0..judged.at_once {
                 let part = k * each..(k + 1) * each;
-                scores.push((batch.domains[k], psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k])));
+                scores.push((
+                    batch.domains[k],
+                    psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k]),
+                ));
                 if full && rows.len() < self.config.records.pictures {
                     rows.push(panels(batch, k, &estimates[part.clone()], photons, height * width)?);
                 }
@@ -669,8 +685,10 @@ impl Run {
         self.progress.records = self.records.position();
         if !rows.is_empty() {
             let picture = Picture::of(&rows, height, width);
-            let bytes = picture.write(&self.out.join("pictures").join(format!("iteration-{iteration:09}.png")))?;
-            self.records.picture(iteration, &Png { bytes: &bytes, width: picture.width, height: picture.height })?;
+            let bytes =
+                picture.write(&self.out.join("pictures").join(format!("iteration-{iteration:09}.png")))?;
+            self.records
+                .picture(iteration, &Png { bytes: &bytes, width: picture.width, height: picture.height })?;
         }
         let found = checkpoint::list(&self.out)?;
         if checkpoint::is_among_best(&found, &self.config.checkpoint, self.progress.stage, compared) {

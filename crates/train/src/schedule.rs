@@ -105,14 +105,26 @@ mod tests {
     #[test]
     fn rates_rise_fall_and_refine() {
         let growth = GrowthConfig::default();
-        let config = ScheduleConfig { warm_up: 10, floor: 0.1, refinement: 0.2, refinement_rate: 0.05, ..ScheduleConfig::default() };
+        let config = ScheduleConfig {
+            warm_up: 10,
+            floor: 0.1,
+            refinement: 0.2,
+            refinement_rate: 0.05,
+            ..ScheduleConfig::default()
+        };
         let rate_at = |c: &ScheduleConfig, i| rate(c, &growth, &at(i, 110));
         assert!((rate_at(&config, 0) - 0.1).abs() < 1e-12);
         assert!((rate_at(&config, 10) - 1.0).abs() < 1e-12);
         // Half of the way from 10 to 88, where refinement begins.
         assert!((rate_at(&config, 49) - 0.55).abs() < 1e-12);
         assert_eq!(rate_at(&config, 88), 0.05);
-        let restarts = ScheduleConfig { shape: RateShape::Restarts, refinement: 0.0, warm_up: 0, cycles: 2, ..config.clone() };
+        let restarts = ScheduleConfig {
+            shape: RateShape::Restarts,
+            refinement: 0.0,
+            warm_up: 0,
+            cycles: 2,
+            ..config.clone()
+        };
         assert_eq!((rate_at(&restarts, 0), rate_at(&restarts, 55)), (1.0, 1.0));
         assert!(rate_at(&restarts, 54) < 0.11);
         let unknown = Place { iteration: 500, total: None, since_switch: None };
@@ -139,7 +151,8 @@ mod tests {
         let config = TrainerConfig { crop: 128, growth, accumulate: 2, ..TrainerConfig::default() };
         let of = |size| batch_of(16, &config, size);
         assert_eq!([32, 64, 96, 128].map(of), [256, 64, 28, 16]);
-        let few = TrainerConfig { growth: GrowthConfig { most: 100, ..config.growth.clone() }, ..config.clone() };
+        let few =
+            TrainerConfig { growth: GrowthConfig { most: 100, ..config.growth.clone() }, ..config.clone() };
         assert_eq!(batch_of(16, &few, 32), 100);
         let stages = stages(&config);
         assert_eq!(stages.iter().map(|s| s.end).collect::<Vec<_>>(), [0.25, 0.5, 0.75, 1.0]);

@@ -71,7 +71,8 @@ pub fn about(config: &TaskConfig) -> model::Task {
     }
     let [first, last] = config.betas;
     let (sigma_min, sigma_max) = (config.sigma_min, config.sigma_max);
-    let timesteps = model::Process::Timesteps { law: config.schedule.clone(), first, last, steps: config.timesteps };
+    let timesteps =
+        model::Process::Timesteps { law: config.schedule.clone(), first, last, steps: config.timesteps };
     let (prediction, process) = match config.prediction {
         PredictionKind::Edm => (
             model::PredictionKind::Edm { sigma_data: config.sigma_data },
@@ -189,8 +190,11 @@ mod tests {
 
     #[test]
     fn timesteps_and_contradictions() {
-        let config =
-            TaskConfig { kind: TaskKind::Prior, prediction: PredictionKind::Epsilon, ..TaskConfig::default() };
+        let config = TaskConfig {
+            kind: TaskKind::Prior,
+            prediction: PredictionKind::Epsilon,
+            ..TaskConfig::default()
+        };
         let task = Task::new(&config).unwrap();
         let level = task.diffusion.as_ref().unwrap().level_at(0.2);
         assert!((level.ratio() / 0.2 - 1.0).abs() < 0.05 && level.time.fract() == 0.0);

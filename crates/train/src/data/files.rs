@@ -4,8 +4,8 @@ use super::camera::{self, Cameras};
 use super::{NUMBERS, Part, Sample, Source, shrunk};
 use crate::config::{BalanceKind, DataKind, RunConfig};
 use crate::error::{Result, setting};
-use clearshot_model::Signal;
 use clearshot_image::dataset::{Balance, CropSpec, Dataset, Listing, Normaliser, Split};
+use clearshot_model::Signal;
 
 /// Crops whose values say what the limits of a data set are.
 const LOOKED_AT: u64 = 64;
@@ -29,9 +29,13 @@ impl Files {
         let data = &config.data;
         let listing = match (&data.manifest, &data.inputs, &data.targets) {
             (Some(manifest), ..) => Listing::manifest(manifest)?,
-            (None, Some(inputs), Some(targets)) if data.kind == DataKind::Pairs => Listing::pairs(inputs, targets)?,
+            (None, Some(inputs), Some(targets)) if data.kind == DataKind::Pairs => {
+                Listing::pairs(inputs, targets)?
+            }
             (None, Some(inputs), _) => Listing::single(inputs)?,
-            (None, None, _) => return setting("data.inputs", "nothing", "a folder, a pattern or data.manifest"),
+            (None, None, _) => {
+                return setting("data.inputs", "nothing", "a folder, a pattern or data.manifest");
+            }
         };
         let entries = |part: Part| {
             let which = if part == Part::Training { Split::Train } else { Split::Validation };
@@ -76,7 +80,16 @@ impl Files {
         let mut domains: Vec<String> = dataset.entries.iter().map(|e| e.domain.clone()).collect();
         domains.sort();
         domains.dedup();
-        Ok(Files { dataset, domains, cameras, input, target, channels, cut: cut.to_vec(), size: size.to_vec() })
+        Ok(Files {
+            dataset,
+            domains,
+            cameras,
+            input,
+            target,
+            channels,
+            cut: cut.to_vec(),
+            size: size.to_vec(),
+        })
     }
 
     /// Values normalised, and averaged down where crops are cut larger than they are used.

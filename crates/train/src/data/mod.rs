@@ -125,9 +125,19 @@ impl Data {
     pub fn new(config: &RunConfig) -> Result<Data> {
         let pools = match config.data.kind {
             DataKind::Scenes => Some([
-                Arc::new(Pool::new(&config.data, mixed(config.seed ^ 0x7EA1_5CE0), config.data.pool, config.data.refresh)?),
+                Arc::new(Pool::new(
+                    &config.data,
+                    mixed(config.seed ^ 0x7EA1_5CE0),
+                    config.data.pool,
+                    config.data.refresh,
+                )?),
                 // Scenes of other seeds, as many as are asked for.
-                Arc::new(Pool::new(&config.data, mixed(config.seed ^ 0x7A11_DA7E), config.validation.images, 0.0)?),
+                Arc::new(Pool::new(
+                    &config.data,
+                    mixed(config.seed ^ 0x7A11_DA7E),
+                    config.validation.images,
+                    0.0,
+                )?),
             ]),
             DataKind::Clean | DataKind::Pairs => None,
         };

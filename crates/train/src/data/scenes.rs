@@ -106,10 +106,20 @@ pub struct Scenes {
 impl Scenes {
     /// # Errors
     /// If a crop is larger than a scene.
-    pub fn new(pool: Arc<Pool>, config: &DataConfig, seed: u64, cut: &[usize], size: &[usize]) -> Result<Scenes> {
+    pub fn new(
+        pool: Arc<Pool>,
+        config: &DataConfig,
+        seed: u64,
+        cut: &[usize],
+        size: &[usize],
+    ) -> Result<Scenes> {
         let side = cut[cut.len() - 1].max(cut[cut.len() - 2]);
         if let Some(small) = pool.sizes.iter().find(|s| **s < side) {
-            return setting("data.sizes", small, format!("crops of {side} pixels need scenes at least as large"));
+            return setting(
+                "data.sizes",
+                small,
+                format!("crops of {side} pixels need scenes at least as large"),
+            );
         }
         let cameras = Cameras::new(&config.camera, seed);
         Ok(Scenes { pool, cameras, augment: config.augment, seed, cut: cut.to_vec(), size: size.to_vec() })
@@ -121,7 +131,7 @@ impl Source for Scenes {
         let pool = &self.pool;
         let key = Key { seed: self.seed, step: number as u32, stream: 0x5C0 | ((number >> 32) as u32) << 12 };
         let words: Vec<u32> = (0..2).flat_map(|i| key.block(i)).collect();
-        let draw = |slot: usize, below: usize| (u64::from(words[slot]) * below as u64 >> 32) as usize;
+        let draw = |slot: usize, below: usize| ((u64::from(words[slot]) * below as u64) >> 32) as usize;
         let kind = pool.kind(number);
         let first = (number as f64 / 1000.0 * pool.refresh) as u32;
         let index = first + draw(0, pool.window) as u32;

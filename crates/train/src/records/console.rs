@@ -140,7 +140,8 @@ pub fn chart(values: &[f64], width: usize, height: usize) -> String {
     let low = means.iter().copied().fold(f64::INFINITY, f64::min);
     let high = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let span = (high - low).max(1e-9);
-    let levels = ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
+    let levels =
+        ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
     let mut text = String::new();
     for row in (0..height).rev() {
         let label = low + span * (row as f64 + 0.5) / height as f64;
@@ -148,7 +149,13 @@ pub fn chart(values: &[f64], width: usize, height: usize) -> String {
         for mean in &means {
             let filled = (mean - low) / span * height as f64 - row as f64;
             text.push(match filled {
-                f if f <= 0.0 => if row == 0 { levels[0] } else { ' ' },
+                f if f <= 0.0 => {
+                    if row == 0 {
+                        levels[0]
+                    } else {
+                        ' '
+                    }
+                }
                 f => levels[((f * 8.0) as usize).min(7)],
             });
         }

@@ -30,7 +30,13 @@ impl Records {
     ///
     /// # Errors
     /// If the folder cannot be written to.
-    pub fn open(folder: &Path, position: u64, iteration: u64, events: bool, console: Console) -> Result<Records> {
+    pub fn open(
+        folder: &Path,
+        position: u64,
+        iteration: u64,
+        events: bool,
+        console: Console,
+    ) -> Result<Records> {
         let path = folder.join(RECORDS);
         let options = File::options().create(true).truncate(false).write(true).open(&path);
         let mut file = options.map_err(io(&path))?;
@@ -65,7 +71,8 @@ impl Records {
         self.position += text.len() as u64;
         self.console.json(&record);
         if let Some(events) = &mut self.events {
-            let tagged: Vec<(String, f64)> = values.iter().map(|(n, v)| (format!("{kind}/{n}"), *v)).collect();
+            let tagged: Vec<(String, f64)> =
+                values.iter().map(|(n, v)| (format!("{kind}/{n}"), *v)).collect();
             events.scalars(iteration, &tagged)?;
         }
         Ok(())
