@@ -187,3 +187,40 @@ pub fn validation(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
     b.output("estimate", estimate);
     Ok(Built { graph: b.finish()?, levels })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::camera::numbers;
+    use clearshot_model::Photons;
+    use clearshot_runtime::{Device, Options, compile};
+    use clearshot_tensor::Tensor;
+
+    #[test]
+    fn the_graph_makes_the_channels_that_restoring_makes() {
+        let size = [3, 5];
+        let shapes = Shapes { batch: 3, size: &size, channels: [1, 1], photons: true };
+        let mut b = Builder::new();
+        let channels = condition(&mut b, &shapes);
+        b.output("channels", channels);
+        let mut session = compile(b.finish().unwrap(), &Device::cpu(Some(1)), &Options::default()).unwrap();
+        let electrons: Vec<f32> = (0..45).map(|i| i as f32 * 1.7 - 6.0).collect();
+        let cameras = [(30.0, 2.0, 1.5), (400.0, 10.0, 3.0)];
+        let mut all: Vec<f32> = cameras.iter().flat_map(|&(p, b, s)| numbers(p, b, s)).collect();
+        // The third image's condition is dropped.
+        all.extend([0.0; NUMBERS]);
+        session.set("measured", &Tensor::f32([3, 3, 5, 1], electrons.clone())).unwrap();
+        session.set("numbers", &Tensor::f32([3, 1, 1, NUMBERS], all)).unwrap();
+        session.run().unwrap();
+        let got = session.get("channels").unwrap();
+        let got = got.as_f32().unwrap();
+        for (i, &(peak, background, read_noise)) in cameras.iter().enumerate() {
+            let mut want = vec![0.0; 15 * PHOTON_CHANNELS];
+            let photons = Photons::new(background, read_noise, peak).unwrap();
+            photons.condition(&electrons[15 * i..15 * (i + 1)], &mut want);
+            let part = &got[i * want.len()..(i + 1) * want.len()];
+            assert!(part.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{part:?} {want:?}");
+        }
+        assert!(got[2 * 15 * PHOTON_CHANNELS..].iter().all(|v| *v == 0.0));
+    }
+}

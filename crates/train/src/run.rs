@@ -187,6 +187,11 @@ impl Run {
         &self.config
     }
 
+    /// Bytes that a run of the present stage's graph takes.
+    pub fn planned_bytes(&self) -> usize {
+        self.working().engine.session().plan().bytes()
+    }
+
     /// What is about to run, in words.
     pub fn plan(&self) -> String {
         let work = self.working();
@@ -199,7 +204,7 @@ impl Run {
             work.images,
             work.size,
             session.arithmetic(),
-            human(session.plan().bytes()),
+            human(self.planned_bytes()),
             self.workers()[0],
         )
     }
@@ -463,7 +468,7 @@ impl Run {
             first: p.images,
         };
         let feed = &mut work.feed;
-        work.engine.step(|| feed.next(), &numbers)?;
+        work.engine.step(|| feed.take(), &numbers)?;
         p.iteration += 1;
         p.images += work.images as u64;
         p.score = None;

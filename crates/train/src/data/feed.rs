@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub struct Feed<T> {
     shared: Arc<Shared<T>>,
     workers: Vec<JoinHandle<()>>,
-    /// Time that [`Feed::next`] spent waiting.
+    /// Time that [`Feed::take`] spent waiting.
     pub waited: Duration,
 }
 
@@ -52,7 +52,7 @@ impl<T: Send + 'static> Feed<T> {
     ///
     /// # Errors
     /// Why it could not be made.
-    pub fn next(&mut self) -> Result<T> {
+    pub fn take(&mut self) -> Result<T> {
         let start = Instant::now();
         let mut state = self.shared.lock();
         loop {
@@ -125,7 +125,7 @@ mod tests {
             }
         });
         for i in 5..20 {
-            match feed.next() {
+            match feed.take() {
                 Ok(item) => assert_eq!(item, i),
                 Err(e) => assert!(i == 9 || i == 11, "{i}: {e}"),
             }

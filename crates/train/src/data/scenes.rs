@@ -131,7 +131,7 @@ impl Source for Scenes {
         let pool = &self.pool;
         let key = Key { seed: self.seed, step: number as u32, stream: 0x5C0 | ((number >> 32) as u32) << 12 };
         let words: Vec<u32> = (0..2).flat_map(|i| key.block(i)).collect();
-        let draw = |slot: usize, below: usize| (u64::from(words[slot]) * below as u64 >> 32) as usize;
+        let draw = |slot: usize, below: usize| ((u64::from(words[slot]) * below as u64) >> 32) as usize;
         let kind = pool.kind(number);
         let first = (number as f64 / 1000.0 * pool.refresh) as u32;
         let index = first + draw(0, pool.window) as u32;
