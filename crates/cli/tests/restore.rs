@@ -299,7 +299,7 @@ fn pixels_that_are_no_numbers_and_colour_pictures_are_taken_and_said() {
     // PNG holds no floats: the map is a TIFF.
     assert_eq!(read(at.join("photo_clean_chi2.tif")).0.dtype(), DType::F32);
     // Without a word about the camera it is estimated, and that is said.
-    must("synth --scene nuclei --count 1 --peak 50 --size 128 --seed 1 --out s", &at);
+    must("synth --scene nuclei --count 1 --peak 50 --size 128x128 --seed 1 --out s", &at);
     let out = clearshot("restore s/noisy -o s/clean --model m.clearshot", &at);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success() && said.contains("camera estimated from the image: gain"), "{said}");
