@@ -26,8 +26,8 @@ impl Given {
     pub fn with_file(self, path: Option<&Path>) -> Result<Given> {
         let Some(path) = path else { return Ok(self) };
         let name = || path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(name)?;
-        let camera: Camera = serde_json::from_str(&text).with_context(|| {
+        let text = std::fs::read(path).with_context(name)?;
+        let camera: Camera = serde_json::from_slice(&text).with_context(|| {
             format!(
                 "{}: not a camera; one looks like {{\"gain\": 0.46, \"offset\": 100, \"read_noise\": 1.6}}",
                 name()

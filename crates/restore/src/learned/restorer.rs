@@ -10,12 +10,13 @@ use super::settings::{Guidance, Output, Settings};
 use super::tiles::{Asked, CONDITION, Frame, Question, TileGraph, Tiles};
 use super::{Error, walk};
 use clearshot_diffusion::guide::Measurement;
+use clearshot_diffusion::precondition::Clipped;
 use clearshot_diffusion::sampler::{Program, named};
-use clearshot_diffusion::{Guide, Level};
+use clearshot_diffusion::{Denoiser, Guide, Level};
 use clearshot_graph::reach::reach;
 use clearshot_graph::{Builder, Value};
 use clearshot_model::signal::CHANNELS;
-use clearshot_model::{ConditionKind, Model, Photons, Signal, Task};
+use clearshot_model::{ConditionKind, Model, Photons, Process, Signal, Task};
 use clearshot_nn::models::Given;
 use clearshot_physics::{Boundary, Electrons, Forward, Map, Operator, Psf, Scale};
 use clearshot_runtime::{Device, Options, gpus};
@@ -551,7 +552,7 @@ struct ImageScale {
 fn asked<T>(
     model: &Model,
     unclipped: bool,
-    f: impl FnOnce(&Asked<'_>) -> Result<T, Error>,
+    mut f: impl FnMut(&Asked<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let about = &model.about;
     let measured = about.signal.condition_channels(about.channels);
@@ -561,11 +562,21 @@ fn asked<T>(
             let question = Question::Regress(&network);
             f(&Asked { question, channels: about.channels, condition: Some(measured), unclipped: false })
         }
-        Task::Diffusion { condition, .. } => {
+        Task::Diffusion { condition, process, .. } => {
             let denoiser = model.denoiser()?;
             let condition = (*condition == ConditionKind::Measurement).then_some(measured);
-            let question = Question::Denoise(&denoiser);
-            f(&Asked { question, channels: about.channels, condition, unclipped })
+            let mut f = |denoiser: &dyn Denoiser| {
+                let question = Question::Denoise(denoiser);
+                f(&Asked { question, channels: about.channels, condition, unclipped })
+            };
+            match (process, &about.signal) {
+                // Images of a fixed range: estimates are clipped to it, as diffusers' schedulers do. At the first
+                // timesteps the network's smallest error is a hundred times that range.
+                (Process::Timesteps { .. }, Signal::Fixed { .. }) => {
+                    f(&Clipped { denoiser, range: [-1.0, 1.0] })
+                }
+                _ => f(&denoiser),
+            }
         }
     }
 }
