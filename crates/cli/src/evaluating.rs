@@ -52,9 +52,9 @@ pub struct Settings {
     /// The standard deviation of the read noise in electrons.
     #[arg(long, default_value_t = 0.0)]
     read_noise: f64,
-    /// Tell methods another camera than the true one: KEY=A,B,... with gain, background, read_noise or psf as the
-    /// key and factors as values. Several make every combination.
-    #[arg(long, value_name = "KEY=FACTORS")]
+    /// Try several values: KEY=A,B,... The keys samples, steps and sampler are the models'; gain, background,
+    /// read_noise and psf tell methods another camera than the true one, by factors. Several keys make every combination.
+    #[arg(long, value_name = "KEY=VALUES")]
     sweep: Vec<String>,
     /// Samples of the posterior that a model's intervals come from; 0 for none.
     #[arg(long, default_value_t = 0)]
@@ -147,25 +147,61 @@ impl Cases {
 }
 
 impl Settings {
-    /// Methods by their names: those that need no training, `default`, and the paths of models.
+    /// Methods by their names: those that need no training, `default`, and the paths of models, with every combination of
+    /// the models' settings that are swept.
     pub fn methods(&self, names: &[String]) -> Result<Vec<Box<dyn Method>>> {
-        let one = |name: &String| -> Result<Box<dyn Method>> {
-            let name = name.trim();
-            if name != DEFAULT && !Path::new(name).exists() {
-                return Ok(method::by_name(name)?);
-            }
-            let settings = clearshot_restore::learned::Settings {
-                samples: self.samples,
-                sampler: self.sampler.clone(),
-                steps: self.steps,
-                seed: self.seed,
-                ..Default::default()
-            };
-            let device = self.device.device(self.threads.map(usize::from))?;
-            let model = Learned::open(name, settings, device).with_context(|| format!("model {name}"))?;
-            Ok(Box::new(model))
+        let usual = clearshot_restore::learned::Settings {
+            samples: self.samples,
+            sampler: self.sampler.clone(),
+            steps: self.steps,
+            seed: self.seed,
+            ..Default::default()
         };
-        names.iter().map(one).collect()
+        let mut out: Vec<Box<dyn Method>> = Vec::new();
+        for name in names.iter().map(|n| n.trim()) {
+            if name != DEFAULT && !Path::new(name).exists() {
+                out.push(method::by_name(name)?);
+                continue;
+            }
+            for combination in clearshot_config::sweep(&self.swept(true)?)? {
+                let mut settings = usual.clone();
+                for setting in &combination {
+                    let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+                    let number =
+                        || value.trim().parse().with_context(|| format!("--sweep {setting}: a number"));
+                    match key {
+                        "samples" => settings.samples = number()?,
+                        "steps" => settings.steps = number()?,
+                        _ => settings.sampler = value.trim().into(),
+                    }
+                }
+                let device = self.device.device(self.threads.map(usize::from))?;
+                let model = Learned::open(name, settings, device).with_context(|| format!("model {name}"))?;
+                out.push(Box::new(match combination.is_empty() {
+                    true => model,
+                    false => model.called(format!("{name} ({})", combination.join(", "))),
+                }));
+            }
+        }
+        Ok(out)
+    }
+
+    /// What is swept of models, or of what methods are told of the camera.
+    fn swept(&self, of_models: bool) -> Result<Vec<String>> {
+        const MODELS: [&str; 3] = ["samples", "steps", "sampler"];
+        const CAMERAS: [&str; 4] = ["gain", "background", "read_noise", "psf"];
+        let mut out = Vec::new();
+        for text in &self.sweep {
+            let key = text.split('=').next().unwrap_or("").trim();
+            let is_model = MODELS.contains(&key);
+            if !is_model && !CAMERAS.contains(&key) {
+                bail!("--sweep {key}: there are {} and {}", CAMERAS.join(", "), MODELS.join(", "));
+            }
+            if is_model == of_models {
+                out.push(text.clone());
+            }
+        }
+        Ok(out)
     }
 
     /// Makes the records and the reports. `title` heads them.
@@ -274,7 +310,7 @@ impl Settings {
             None => {}
         }
         for sweep in &self.sweep {
-            out.push(format!("methods were told factors on the camera: {sweep}"));
+            out.push(format!("every value of {sweep}"));
         }
         out.push("PSNR with range 1 in units of the peak, after clipping to [0, 1.5]".into());
         out
@@ -297,7 +333,7 @@ impl Settings {
         };
         let mut out = Vec::new();
         for &size in &self.size {
-            for combination in clearshot_config::sweep(&self.sweep)? {
+            for combination in clearshot_config::sweep(&self.swept(false)?)? {
                 let mut told = Told::default();
                 for setting in &combination {
                     let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
@@ -305,8 +341,7 @@ impl Settings {
                         "gain" => &mut told.gain,
                         "background" => &mut told.background,
                         "read_noise" => &mut told.read_noise,
-                        "psf" => &mut told.psf,
-                        other => bail!("--sweep {other}: there are gain, background, read_noise and psf"),
+                        _ => &mut told.psf,
                     };
                     *place = value.trim().parse().with_context(|| format!("--sweep {setting}: a factor"))?;
                 }

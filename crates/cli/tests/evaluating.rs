@@ -96,7 +96,10 @@ fn wrong_words_are_answered() {
         ("eval raw --scenes nucleii", "nucleii"),
         ("eval raw --peaks 0", "a finite number above zero"),
         ("eval raw --count 0", "one or more"),
-        ("eval raw --sweep gian=1", "gain, background, read_noise and psf"),
+        (
+            "eval raw --sweep gian=1",
+            "there are gain, background, read_noise, psf and samples, steps, sampler",
+        ),
         ("eval raw --sweep gain=much", "a factor"),
         ("eval raw --size 3", "8"),
         ("eval raw --truth nowhere --noisy nowhere", "nowhere"),

@@ -45,6 +45,13 @@ impl Learned {
     }
 }
 
+impl Learned {
+    /// The same under another name in tables, for a model that is there with several settings.
+    pub fn called(self, name: String) -> Learned {
+        Learned { name, ..self }
+    }
+}
+
 fn load(path: Option<&Path>) -> Result<Model, EvaluateError> {
     Ok(match path {
         None => Model::builtin()?,
