@@ -1,0 +1,74 @@
+//! What can go wrong with a run, in words that say which key, file or iteration.
+
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// A key of the configuration whose value cannot be meant.
+    #[error("{key}: {got}; {needed}")]
+    Setting { key: &'static str, got: String, needed: String },
+    #[error("{}: {source}{}", path.display(), advice(source))]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: {reason}", path.display())]
+    Checkpoint { path: PathBuf, reason: String },
+    #[error(
+        "the gradients were not finite in {count} iterations in a row, the last being {iteration}: training has \
+         diverged; lower optimizer.rate, lengthen schedule.warm_up or lower optimizer.clip"
+    )]
+    Diverged { iteration: u64, count: u64 },
+    #[error("the worker that makes training images stopped: {0}")]
+    Worker(String),
+    #[error(transparent)]
+    Model(#[from] clearshot_model::ModelError),
+    #[error(transparent)]
+    Network(#[from] clearshot_nn::Error),
+    #[error(transparent)]
+    Diffusion(#[from] clearshot_diffusion::Error),
+    #[error(transparent)]
+    Build(#[from] clearshot_graph::BuildError),
+    #[error(transparent)]
+    Grad(#[from] clearshot_graph::grad::GradError),
+    #[error(transparent)]
+    Compile(#[from] clearshot_runtime::CompileError),
+    #[error(transparent)]
+    Device(#[from] clearshot_runtime::Unavailable),
+    #[error(transparent)]
+    Value(#[from] clearshot_runtime::ValueError),
+    #[error(transparent)]
+    Scene(#[from] clearshot_scenes::SceneError),
+    #[error(transparent)]
+    Image(#[from] clearshot_image::Error),
+    #[error(transparent)]
+    Store(#[from] clearshot_tensor::store::StoreError),
+    #[error(transparent)]
+    Tensor(#[from] clearshot_tensor::TensorError),
+}
+
+pub type Result<T> = std::result::Result<T, TrainError>;
+
+/// What to do about the file system's refusals that users meet.
+fn advice(e: &std::io::Error) -> &'static str {
+    match e.kind() {
+        std::io::ErrorKind::StorageFull => {
+            " (the disk is full: the checkpoints that were complete are still there; make room and --resume)"
+        }
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+            " (choose a folder that can be written to with --out)"
+        }
+        _ => "",
+    }
+}
+
+pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> TrainError {
+    let path = path.into();
+    |source| TrainError::Io { path, source }
+}
+
+pub(crate) fn setting<T>(key: &'static str, got: impl ToString, needed: impl ToString) -> Result<T> {
+    Err(TrainError::Setting { key, got: got.to_string(), needed: needed.to_string() })
+}
+
+/// Refuses unless it holds.
+pub(crate) fn require(holds: bool, key: &'static str, got: impl std::fmt::Debug, needed: &str) -> Result<()> {
+    if holds { Ok(()) } else { setting(key, format!("{got:?}"), needed) }
+}
