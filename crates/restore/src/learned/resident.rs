@@ -128,9 +128,11 @@ impl Resident {
             self.session.set(&name, &value).map_err(Failed::from)?;
         }
         self.session.set(X, &Tensor::zeros(self.shape)).map_err(Failed::from)?;
-        // The first run packs weights and loads what the device needs.
-        self.session.run().map_err(Failed::from)?;
-        self.session.wait().map_err(Failed::from)?;
+        // On a GPU the first run loads what the libraries need.
+        if matches!(self.session.device(), Device::Cuda { .. }) {
+            self.session.run().map_err(Failed::from)?;
+            self.session.wait().map_err(Failed::from)?;
+        }
         let start = Instant::now();
         self.session.run().map_err(Failed::from)?;
         self.session.wait().map_err(Failed::from)?;

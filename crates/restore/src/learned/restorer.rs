@@ -64,16 +64,21 @@ pub struct Forecast {
     pub device_bytes: usize,
     /// What the images' states take on the host.
     pub host_bytes: usize,
-    /// Runs of the graph, and the time of one, measured.
+    /// Whether the walk stays on the device from the first call to the last.
+    pub resident: bool,
+    /// Runs of the graph, and the time of one; not measured where that would take as long as restoring.
     pub runs: usize,
-    pub seconds_a_run: f64,
+    pub seconds_a_run: Option<f64>,
 }
 
 impl Forecast {
-    pub fn seconds(&self) -> f64 {
-        self.runs as f64 * self.seconds_a_run
+    pub fn seconds(&self) -> Option<f64> {
+        self.seconds_a_run.map(|s| self.runs as f64 * s)
     }
 }
+
+/// Fewer runs than this are not worth measuring one.
+const WORTH_MEASURING: usize = 4;
 
 /// A restored image, in the unit of its file, channels last.
 pub struct Restored {
@@ -221,10 +226,6 @@ impl Restorer {
         })?;
         let mut tiles = Tiles::compile(graph, layout, &self.model.weights, &self.device, &options)?;
         let mut resident = self.resident(tiles.layout(), batch, limit, &options)?;
-        let seconds_a_run = match &mut resident {
-            Some(resident) => resident.time_a_run()?,
-            None => tiles.time_a_run()?,
-        };
         let calls = self.program.as_ref().map_or(0, |p| p.calls().len());
         let mut runs = match self.output {
             Output::Direct => tiles.runs(images),
@@ -236,6 +237,11 @@ impl Restorer {
             runs += calls * tiles.runs(images * now);
             left -= now;
         }
+        let seconds_a_run = match &mut resident {
+            _ if runs < WORTH_MEASURING => None,
+            Some(resident) => Some(resident.time_a_run()?),
+            None => Some(tiles.time_a_run()?),
+        };
         let fields = self.program.as_ref().map_or(2, walk::fields) * together
             + 1
             + if self.settings.samples > 1 { 2 } else { 0 }
@@ -249,6 +255,7 @@ impl Restorer {
             blends: layout.blends(),
             device_bytes: bytes + resident.as_ref().map_or(0, |r| r.bytes),
             host_bytes: fields * images * pixels * about.channels * size_of::<f32>(),
+            resident: resident.is_some(),
             runs,
             seconds_a_run,
         };
