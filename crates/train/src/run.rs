@@ -8,7 +8,7 @@ use crate::config::{DataKind, RunConfig, TaskKind, epochs};
 use crate::data::feed::Feed;
 use crate::data::{Batch, Data, Part, batch};
 use crate::engine::{Engine, Judge, Numbers, digest};
-use crate::error::{Result, TrainError, io, setting};
+use crate::error::{Result, TrainError, advised, io, setting};
 use crate::iteration::{self, Shapes};
 use crate::presets;
 use crate::records::Records;
@@ -145,7 +145,6 @@ impl Run {
             }
             (None, false) => None,
         };
-        write_config(&config, out)?;
         let (mut progress, states) = match saved {
             Some(saved) => (saved.progress, Some(saved.states)),
             None => (Progress::default(), None),
@@ -172,6 +171,7 @@ impl Run {
             since: (0, 0.0, 0.0),
         };
         run.begin(states)?;
+        write_config(&run.config, out)?;
         Ok(run)
     }
 
@@ -738,7 +738,8 @@ impl Run {
         let model = self.model()?;
         checkpoint::write(&self.out, &self.config, &self.progress, &states, |to| Ok(model.save_folder(to)?))?;
         if self.progress.score.is_some() && self.progress.score == self.progress.best {
-            model.save_file(&self.out.join(BEST), DType::F32)?;
+            let best = self.out.join(BEST);
+            model.save_file(&best, DType::F32).map_err(|e| advised(&best, e.into()))?;
         }
         checkpoint::prune(&self.out, &self.config.checkpoint)?;
         self.saved_at = Some(i);
@@ -820,7 +821,7 @@ fn lock(out: &Path) -> Result<File> {
             let reason = "another process is training in this folder".to_string();
             Err(TrainError::Checkpoint { path: out.into(), reason })
         }
-        Err(std::fs::TryLockError::Error(source)) => Err(TrainError::Io { path, source }),
+        Err(std::fs::TryLockError::Error(error)) => Err(TrainError::Io { path, error }),
     }
 }
 
