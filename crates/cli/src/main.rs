@@ -7,10 +7,14 @@ mod denoise;
 mod devices;
 mod dump;
 mod info;
+mod interrupt;
+mod mask;
 mod measure;
 mod network;
+mod outputs;
 mod plan;
 mod profile;
+mod progress;
 mod restoring;
 mod size;
 mod synth;
@@ -47,14 +51,16 @@ enum Verb {
     Synth(synth::Synth),
     /// Take the noise off image files, without a trained model.
     Denoise(denoise::Denoise),
-    /// Take the blur off image files by Richardson-Lucy.
+    /// Take the blur off image files by Richardson-Lucy or Wiener.
     Deconvolve(deconvolve::Deconvolve),
     /// Score images beside the truth.
     Measure(measure::Measure),
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().verb {
+    let verb = Cli::parse().verb;
+    interrupt::listen();
+    let outcome = match verb {
         Verb::Devices(v) => v.run(),
         Verb::Plan(v) => v.run(),
         Verb::Bench(v) => v.run(),
@@ -67,6 +73,7 @@ fn main() -> ExitCode {
         Verb::Deconvolve(v) => v.run(),
         Verb::Measure(v) => v.run(),
     };
+    interrupt::hold_if_ending();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         // A reader that has seen enough (`clearshot dump | head`) is no failure.
