@@ -21,7 +21,7 @@ MAKE_TIFF = """
 import numpy, tifffile
 rng = numpy.random.default_rng(1)
 n = {n}
-y = rng.poisson(200, (n, n)).astype("uint16")
+y = rng.integers(150, 260, (n, n), dtype="uint16")
 tifffile.imwrite({path!r}, y, tile=(256, 256), resolution=(1e4 / 0.065,) * 2, resolutionunit="CENTIMETER")
 """
 
@@ -35,7 +35,7 @@ scale = [dict(type="scale", scale=[0.5, 0.1, 0.1])]
 group.attrs["ome"] = dict(version="0.5", multiscales=[dict(axes=axes, datasets=[dict(path="0", coordinateTransformations=scale)])])
 array = group.create_array("0", shape=shape, chunks=(1, 512, 512), dtype="uint16", dimension_names=["z", "y", "x"])
 for z in range(shape[0]):
-    array[z] = rng.poisson(200, shape[1:])
+    array[z] = rng.integers(150, 260, shape[1:], dtype="uint16")
 """
 
 COPY_TIFF = """

@@ -74,12 +74,12 @@ fn scenes_are_made_restored_and_scored() {
 fn a_volume_is_deconvolved() {
     let at = folder("deconvolve");
     must("synth --scene filaments --peak 200 --size 16x48x40 --psf-sigma 1.1 --bits 12 --out s", &at);
-    let out = "deconvolve --volume --psf-sigma 1.1 --offset 105 --read-noise 2 --background 0 --float";
+    let out = "deconvolve --volume --psf-sigma 1.1 --gain 1 --offset 105 --read-noise 2 --background 0 --float";
     must(&format!("{out} s/noisy/filaments_0000.tif r.tif"), &at);
     let score = |image: &str| psnr("s/truth/filaments_0000.tif", image, &at);
     assert!(score("r.tif") > score("s/noisy/filaments_0000.tif") + 1.0);
     // A plane's PSF serves planes.
-    must("deconvolve --psf-sigma 1.1,1.1 --steps 3 --offset 100 s/noisy/filaments_0000.tif p.tif", &at);
+    must("deconvolve --psf-sigma 1.1,1.1 --steps 3 --gain 1 --offset 100 s/noisy/filaments_0000.tif p.tif", &at);
     let wrong = clearshot("deconvolve --psf-sigma 1,1,1 s/noisy/filaments_0000.tif q.tif", &at);
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("one or 2 are needed"));
 }
@@ -87,18 +87,18 @@ fn a_volume_is_deconvolved() {
 #[test]
 fn noise_is_estimated_and_said() {
     let at = folder("estimate");
-    must("synth --scene phantom --peak 100 --size 160x160 --psf-sigma 1.2 --bits 12 --seed 2 --out s", &at);
-    let out = clearshot("denoise s/noisy/phantom_0000.tif e.tif --png --float", &at);
+    must("synth --scene nuclei --peak 100 --size 160x160 --bits 12 --seed 2 --out s", &at);
+    let out = clearshot("denoise s/noisy/nuclei_0000.tif e.tif --png --float", &at);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success() && said.contains("noise estimated from the image: gain"), "{said}");
-    must("denoise --gain 1 --offset 100 --read-noise 2 --float s/noisy/phantom_0000.tif k.tif", &at);
-    let score = |image: &str| psnr("s/truth/phantom_0000.tif", image, &at);
-    let (noisy, blind, known) = (score("s/noisy/phantom_0000.tif"), score("e.tif"), score("k.tif"));
+    must("denoise --gain 1 --offset 100 --read-noise 2 --float s/noisy/nuclei_0000.tif k.tif", &at);
+    let score = |image: &str| psnr("s/truth/nuclei_0000.tif", image, &at);
+    let (noisy, blind, known) = (score("s/noisy/nuclei_0000.tif"), score("e.tif"), score("k.tif"));
     assert!(blind > known - 0.5 && blind > noisy + 3.0, "{noisy} {blind} {known}");
     assert!(std::fs::read(at.join("e.tif.png")).expect("a picture").starts_with(b"\x89PNG"));
     // The picture is not replaced either, and nothing is written then.
     std::fs::remove_file(at.join("e.tif")).expect("a file");
-    assert!(!clearshot("denoise s/noisy/phantom_0000.tif e.tif --png", &at).status.success());
+    assert!(!clearshot("denoise s/noisy/nuclei_0000.tif e.tif --png", &at).status.success());
     assert!(!at.join("e.tif").exists());
 }
 
