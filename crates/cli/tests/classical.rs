@@ -74,12 +74,16 @@ fn scenes_are_made_restored_and_scored() {
 fn a_volume_is_deconvolved() {
     let at = folder("deconvolve");
     must("synth --scene filaments --peak 200 --size 16x48x40 --psf-sigma 1.1 --bits 12 --out s", &at);
-    let out = "deconvolve --volume --psf-sigma 1.1 --gain 1 --offset 105 --read-noise 2 --background 0 --float";
+    let out =
+        "deconvolve --volume --psf-sigma 1.1 --gain 1 --offset 105 --read-noise 2 --background 0 --float";
     must(&format!("{out} s/noisy/filaments_0000.tif r.tif"), &at);
     let score = |image: &str| psnr("s/truth/filaments_0000.tif", image, &at);
     assert!(score("r.tif") > score("s/noisy/filaments_0000.tif") + 1.0);
     // A plane's PSF serves planes.
-    must("deconvolve --psf-sigma 1.1,1.1 --steps 3 --gain 1 --offset 100 s/noisy/filaments_0000.tif p.tif", &at);
+    must(
+        "deconvolve --psf-sigma 1.1,1.1 --steps 3 --gain 1 --offset 100 s/noisy/filaments_0000.tif p.tif",
+        &at,
+    );
     let wrong = clearshot("deconvolve --psf-sigma 1,1,1 s/noisy/filaments_0000.tif q.tif", &at);
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("one or 2 are needed"));
 }
