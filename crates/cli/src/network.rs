@@ -52,7 +52,7 @@ pub struct NetworkArgs {
 
 /// A device as it is asked for.
 #[derive(Clone, Copy)]
-enum DeviceName {
+pub enum DeviceName {
     Auto,
     Cpu,
     Cuda(usize),
@@ -72,6 +72,23 @@ impl FromStr for DeviceName {
                 .map(DeviceName::Cuda)
                 .ok_or_else(|| format!("no device `{s}`; there are cpu, cuda, cuda:N and auto")),
         }
+    }
+}
+
+impl DeviceName {
+    /// The device, with so many threads if it is the CPU.
+    ///
+    /// # Errors
+    /// If a GPU is asked for and there is none: why.
+    pub fn device(self, threads: Option<usize>) -> Result<Device> {
+        Ok(match self {
+            DeviceName::Cpu => Device::cpu(threads),
+            DeviceName::Cuda(ordinal) => Device::cuda(ordinal)?,
+            DeviceName::Auto => match Device::best() {
+                Device::Cpu { .. } => Device::cpu(threads),
+                gpu => gpu,
+            },
+        })
     }
 }
 
@@ -118,15 +135,7 @@ impl NetworkArgs {
     /// # Errors
     /// If a GPU is asked for and there is none: why.
     pub fn device(&self) -> Result<Device> {
-        let cpu = || Device::cpu(self.threads.map(usize::from));
-        Ok(match self.device {
-            DeviceName::Cpu => cpu(),
-            DeviceName::Cuda(ordinal) => Device::cuda(ordinal)?,
-            DeviceName::Auto => match Device::best() {
-                Device::Cpu { .. } => cpu(),
-                gpu => gpu,
-            },
-        })
+        self.device.device(self.threads.map(usize::from))
     }
 
     pub fn options(&self) -> Options {

@@ -22,6 +22,7 @@ mod parse;
 mod print;
 mod read;
 mod reference;
+mod structs;
 mod sweep;
 mod tree;
 
@@ -29,6 +30,7 @@ pub use compose::compose;
 pub use error::{ConfigError, ReadError};
 pub use groups::Groups;
 pub use nearest::nearest;
-pub use reference::reference;
+pub use reference::{group_reference, reference};
+pub use structs::{struct_reference, undocumented};
 pub use sweep::sweep;
 pub use tree::{Node, Origin, Tree, Value};

@@ -18,14 +18,26 @@ pub fn reference(groups: &Groups, primary: &str) -> Result<String, ConfigError> 
     let mut out = String::new();
     writeln!(out, "## Keys of `{primary}`\n").expect("writing to a string");
     table(&tree.root, &mut out);
+    out.push('\n');
+    out.push_str(&group_reference(groups)?);
+    Ok(out)
+}
+
+/// The options of every group, with what each sets.
+///
+/// # Errors
+/// If a file is not YAML.
+pub fn group_reference(groups: &Groups) -> Result<String, ConfigError> {
+    let mut out = String::new();
     for group in groups.groups() {
         let options = groups.options(&group);
-        let own: Vec<&String> = options.iter().filter(|o| !o.contains('/')).collect();
-        if own.is_empty() {
+        let nested = group.contains('/');
+        if options.is_empty() || nested {
             continue;
         }
-        writeln!(out, "\n## Group `{group}`").expect("writing to a string");
-        for option in own {
+        let head = if out.is_empty() { "" } else { "\n" };
+        writeln!(out, "{head}## Group `{group}`").expect("writing to a string");
+        for option in &options {
             let origin = Origin { file: group.as_str().into(), line: 0 };
             let file = groups.option(&group, option, &origin)?;
             writeln!(out, "\n### `{group}={option}`\n").expect("writing to a string");

@@ -136,6 +136,41 @@ impl Tree {
     }
 }
 
+impl Tree {
+    /// What a struct that was read from this tree holds in full, as JSON, with the origin of every value: this tree's, or
+    /// `default` for what it does not say.
+    pub fn resolved(&self, full: &serde_json::Value) -> Tree {
+        let default = Origin { file: "default".into(), line: 0 };
+        Tree { root: resolved(Some(&self.root), full, &default) }
+    }
+}
+
+fn resolved(given: Option<&Node>, full: &serde_json::Value, default: &Origin) -> Node {
+    use serde_json::Value as Json;
+    let quoted = |text: &str| {
+        // A word stays a word; what looks like something else is put in quotes.
+        let is_word = text.parse::<f64>().is_err() && !matches!(text, "true" | "false" | "null" | "~" | "");
+        Value::Scalar { text: text.into(), quoted: !is_word }
+    };
+    let value = match full {
+        Json::Null => Value::Null,
+        Json::Bool(b) => Value::word(&b.to_string()),
+        Json::Number(n) => Value::word(&n.to_string()),
+        Json::String(s) => quoted(s),
+        Json::Array(items) => {
+            let at = |i: usize| given.and_then(|g| g.child(&i.to_string()));
+            Value::List(items.iter().enumerate().map(|(i, v)| resolved(at(i), v, default)).collect())
+        }
+        Json::Object(entries) => Value::Map(
+            entries
+                .iter()
+                .map(|(k, v)| (k.clone(), resolved(given.and_then(|g| g.child(k)), v, default)))
+                .collect(),
+        ),
+    };
+    Node::new(value, given.map_or_else(|| default.clone(), |g| g.origin.clone()))
+}
+
 /// Every node below and with this one, keys only: the items of lists are not visited.
 pub(crate) fn walk<'a>(node: &'a Node, path: &str, visit: &mut impl FnMut(&str, &'a Node)) {
     visit(path, node);

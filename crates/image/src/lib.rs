@@ -15,6 +15,7 @@ pub mod format;
 pub mod grid;
 mod image;
 mod mosaic;
+pub mod picture;
 mod provenance;
 pub(crate) mod raw;
 mod statistics;

@@ -8,6 +8,7 @@ pub mod classical;
 mod convolve;
 mod error;
 mod frame;
+pub mod learned;
 mod widest;
 
 pub use error::RestoreError;

@@ -5,6 +5,7 @@
 //! ([`crate::model::Forward::background`]). Pixels at or above saturation, and pixels that are not finite,
 //! hold no information; [`Calibration::valid`] tells them.
 
+pub mod blind;
 pub mod estimate;
 
 use crate::error::{ABOVE_ZERO, NOT_BELOW_ZERO, PhysicsError, require, require_length};

@@ -1,0 +1,368 @@
+//! `clearshot restore`: image files without their noise, and without their blur, by a trained model.
+
+mod camera;
+mod file;
+mod parts;
+mod report;
+
+use crate::network::DeviceName;
+use anyhow::{Context, Result, bail};
+use camera::Given;
+use clap::Args;
+use clearshot_graph::plan::human;
+use clearshot_image::dataset::list::files;
+use clearshot_model::Model;
+use clearshot_physics::Psf;
+use clearshot_restore::learned::{Forecast, Guidance, Output, Restorer, Settings, law};
+use clearshot_runtime::Precision;
+use file::{Job, Outcome};
+use report::Report;
+use serde_json::json;
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Restore {
+    /// Files, folders or glob patterns.
+    #[arg(required = true, value_name = "IN")]
+    inputs: Vec<String>,
+    /// A file whose ending names the format; for several inputs a folder.
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    /// A model: a file NAME.clearshot, or a folder (of diffusers too). Unless told, the one that comes with the program.
+    #[arg(long, value_name = "MODEL")]
+    model: Option<PathBuf>,
+    /// Samples of what the object may have been; with two or more their spread is known. Unless told none, and 8
+    /// with --std: the image is then what the model says at once.
+    #[arg(long, value_name = "K")]
+    samples: Option<u32>,
+    /// What is written: `direct`, the model's estimate at once, or `samples`, the mean of the samples.
+    #[arg(long, value_name = "WHAT", value_parser = ["direct", "samples"])]
+    estimate: Option<String>,
+    /// Write the samples too, as OUT_sample1 and so on.
+    #[arg(long)]
+    save_samples: bool,
+    /// Write the standard deviation beside the image, as OUT_std.
+    #[arg(long)]
+    std: bool,
+    /// Write how well the image explains the measurement, as OUT_chi2: about 1 where only noise is left over.
+    #[arg(long)]
+    chi2: bool,
+    /// How samples are drawn: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun.
+    #[arg(long, default_value = "dpmpp-2m", value_name = "NAME")]
+    sampler: String,
+    #[arg(long, default_value_t = 25, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    steps: u32,
+    /// Electrons per count. What is not given of the camera is estimated from the image.
+    #[arg(long)]
+    gain: Option<f64>,
+    /// Counts without light.
+    #[arg(long, allow_hyphen_values = true)]
+    offset: Option<f64>,
+    /// The standard deviation of the read noise in electrons.
+    #[arg(long)]
+    read_noise: Option<f64>,
+    /// A file with the camera: {"gain": 0.46, "offset": 100, "read_noise": 1.6}.
+    #[arg(long, value_name = "FILE")]
+    camera: Option<PathBuf>,
+    /// Mean electrons where there is no object; unless told, what the darkest places have.
+    #[arg(long, value_name = "ELECTRONS")]
+    background: Option<f64>,
+    /// The blur to take off: a file, gaussian:1.5px, or airy:na=1.4,em=520nm.
+    #[arg(long, value_name = "PSF")]
+    psf: Option<String>,
+    /// Let the measurement guide the samples, by a likelihood: poisson-gaussian, shifted-poisson, gaussian, ...
+    #[arg(long, value_name = "NAME")]
+    guidance: Option<String>,
+    /// How measurement and model are weighed: proximal, sigma-squared, ..., with numbers as in proximal:strength=0.8.
+    #[arg(long, value_name = "LAW")]
+    law: Option<String>,
+    /// Pixels along a side of a tile; `auto` chooses by memory. The result does not depend on it.
+    #[arg(long, default_value = "auto", value_parser = tile)]
+    tile: Tile,
+    /// Tiles at once; unless told, as many as keep the device busy.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: Option<u32>,
+    /// The most memory that the network may take on the device, for example 2GiB.
+    #[arg(long, value_parser = crate::size::parse, value_name = "BYTES")]
+    memory: Option<usize>,
+    /// A folder for temporary files, where images are larger than memory.
+    #[arg(long, value_name = "FOLDER")]
+    scratch: Option<PathBuf>,
+    /// What to run on: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
+    #[arg(long, default_value = "auto")]
+    device: DeviceName,
+    /// What to compute in: fp32, tf32, bf16, fp16 or auto. Only fp32 gives the same on every device.
+    #[arg(long, default_value = "fp32")]
+    precision: Precision,
+    /// Threads of the CPU.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Write 32-bit numbers instead of the input's type.
+    #[arg(long)]
+    float: bool,
+    /// An HTML page with pictures and numbers of every file.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// One JSON line for the plan, for each file and for the summary.
+    #[arg(long)]
+    json: bool,
+    /// Say nothing but what failed.
+    #[arg(long, short)]
+    quiet: bool,
+    /// Replace files that are there already.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Tile(Option<usize>);
+
+fn tile(text: &str) -> Result<Tile, String> {
+    match (text, text.parse::<usize>()) {
+        ("auto", _) => Ok(Tile(None)),
+        (_, Ok(n)) if (8..=1 << 16).contains(&n) => Ok(Tile(Some(n))),
+        _ => Err("write auto, or a number of pixels from 8 to 65536".into()),
+    }
+}
+
+/// An input and why it was not restored.
+type Failure = (String, String);
+
+/// What the program says while it works, as the user wants it.
+pub struct Voice {
+    json: bool,
+    quiet: bool,
+}
+
+impl Voice {
+    /// A line for people, and the same as JSON.
+    fn say(&self, text: &str, record: serde_json::Value) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        match (self.json, self.quiet) {
+            (true, _) => writeln!(out, "{record}")?,
+            (false, false) => writeln!(out, "{text}")?,
+            (false, true) => {}
+        }
+        Ok(())
+    }
+
+    /// Something to know about a file.
+    fn note(&self, input: &Path, text: &str) {
+        if !self.quiet {
+            eprintln!("clearshot: {}: {text}", input.display());
+        }
+    }
+
+    fn plan(&self, input: &Path, forecast: &Forecast, groups: usize, device: &str) -> Result<()> {
+        let seconds = forecast.seconds().map(|s| s * groups as f64);
+        let by = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ");
+        let record = json!({
+            "event": "plan", "input": input, "device": device, "tile": forecast.tile, "halo": forecast.halo,
+            "tiles": forecast.tiles, "batch": forecast.batch, "blended": forecast.blends,
+            "device_bytes": forecast.device_bytes, "host_bytes": forecast.host_bytes,
+            "runs": forecast.runs * groups, "seconds": seconds,
+        });
+        let beside = match forecast.blends {
+            true => "overlapping by a quarter".to_string(),
+            false => format!("with {} pixels around each", by(&forecast.halo)),
+        };
+        let text = format!(
+            "plan: {} {} of {} pixels {beside}, {} at once on {device}; {} there and {} for the image{}",
+            forecast.tiles,
+            if forecast.tiles == 1 { "tile" } else { "tiles" },
+            by(&forecast.tile),
+            forecast.batch,
+            human(forecast.device_bytes),
+            human(forecast.host_bytes),
+            seconds.map_or(String::new(), |s| format!("; about {}", duration(s))),
+        );
+        self.say(&text, record)?;
+        if forecast.blends {
+            self.note(
+                input,
+                "the model's network looks at whole tiles, so the result depends on --tile; models made by `clearshot train` do not",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A time as people say it.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 10.0 => format!("{s:.1} s"),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
+impl Restore {
+    pub fn run(self) -> Result<()> {
+        let given = Given {
+            gain: self.gain,
+            offset: self.offset,
+            read_noise: self.read_noise,
+            background: self.background,
+        }
+        .with_file(self.camera.as_deref())?;
+        given.check()?;
+        let (inputs, mut failed) = self.inputs()?;
+        let named = clearshot_image::format::has_known_extension(&self.output);
+        if named && inputs.len() > 1 {
+            bail!("{} files into the one file {}: name a folder", inputs.len(), self.output.display());
+        }
+        let model = match &self.model {
+            Some(path) => Model::load(path)?,
+            None => Model::builtin()?,
+        };
+        let (name, hash) = (model.about.name.clone(), model.hash());
+        let settings = self.settings(&model)?;
+        let samples = settings.samples;
+        let device = self.device.device(self.threads.map(usize::from))?;
+        let mut restorer = Restorer::new(model, settings, device)?;
+        if self.std && restorer.settings().samples < 2 {
+            bail!("--std needs samples to tell a spread from; say --samples 8, say");
+        }
+        if !named {
+            std::fs::create_dir_all(&self.output).with_context(|| self.output.display().to_string())?;
+        }
+        let asked = json!({
+            "model": name, "model_hash": hash, "samples": samples, "estimate": match restorer.output() {
+                Output::Direct => "direct",
+                Output::Samples => "samples",
+            },
+            "sampler": self.sampler, "steps": self.steps, "seed": self.seed, "gain": given.gain, "offset": given.offset,
+            "read_noise": given.read_noise, "background": given.background, "psf": self.psf, "guidance": self.guidance,
+            "law": self.law, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
+            "std": self.std, "chi2": self.chi2, "save_samples": self.save_samples,
+        });
+        let voice = Voice { json: self.json, quiet: self.quiet };
+        let mut report = self.report.as_deref().map(|path| Report::new(path, self.force)).transpose()?;
+        let (mut done, mut skipped) = (0, 0);
+        let mut taken = HashSet::new();
+        let total = inputs.len();
+        for (number, input) in inputs.iter().enumerate() {
+            let output = match named {
+                true => self.output.clone(),
+                false => self.output.join(input.file_name().unwrap_or_default()),
+            };
+            let job = Job {
+                input,
+                output: &output,
+                label: format!("{}/{total} {}", number + 1, input.display()),
+                asked: &asked,
+                given: &given,
+                psf: self.psf.as_deref(),
+                std: self.std,
+                float: self.float,
+                force: self.force,
+                voice: &voice,
+            };
+            let outcome = match taken.insert(output.clone()) {
+                true => job.run(&mut restorer, report.as_mut()),
+                false => Err(anyhow::anyhow!("another input has become {}", output.display())),
+            };
+            match outcome {
+                Ok(Outcome::Done) => done += 1,
+                Ok(Outcome::Skipped) => skipped += 1,
+                Err(e) => {
+                    let text = format!("{e:#}");
+                    if total > 1 {
+                        eprintln!("clearshot: {}: {text}", input.display());
+                    }
+                    failed.push((input.display().to_string(), text));
+                }
+            }
+        }
+        if let Some(report) = report {
+            let path = report.finish(&asked, &failed)?;
+            voice.say(&format!("report: {}", path.display()), json!({"event": "report", "path": path}))?;
+        }
+        self.summary(&voice, done, skipped, &failed)
+    }
+
+    fn summary(&self, voice: &Voice, done: usize, skipped: usize, failed: &[Failure]) -> Result<()> {
+        let list: Vec<_> = failed.iter().map(|(input, why)| json!({"input": input, "error": why})).collect();
+        let record = json!({"event": "summary", "restored": done, "already_done": skipped, "failed": list});
+        if done + skipped + failed.len() > 1 || self.json {
+            let mut text = format!("{done} restored");
+            if skipped > 0 {
+                text += &format!(", {skipped} already done");
+            }
+            if !failed.is_empty() {
+                text += &format!(", {} failed", failed.len());
+            }
+            voice.say(&text, record)?;
+        }
+        match failed {
+            [] => Ok(()),
+            [(input, why)] => bail!("{input}: {why}"),
+            many => {
+                let lines: Vec<String> =
+                    many.iter().map(|(input, why)| format!("\n  {input}: {why}")).collect();
+                bail!("{} files could not be restored:{}", many.len(), lines.concat())
+            }
+        }
+    }
+
+    /// The files, and the inputs that are none.
+    fn inputs(&self) -> Result<(Vec<PathBuf>, Vec<Failure>)> {
+        let (mut found, mut failed) = (Vec::new(), Vec::new());
+        for source in &self.inputs {
+            match files(source) {
+                Ok(files) => found.extend(files),
+                Err(e) if self.inputs.len() == 1 => return Err(e.into()),
+                Err(e) => failed.push((source.clone(), e.to_string())),
+            }
+        }
+        if found.is_empty() {
+            let why: Vec<String> = failed.into_iter().map(|(_, why)| why).collect();
+            bail!("nothing to restore: {}", why.join("; "));
+        }
+        Ok((found, failed))
+    }
+
+    fn settings(&self, model: &Model) -> Result<Settings> {
+        let sd = 0.5;
+        let guidance = match (&self.guidance, &self.law) {
+            (None, None) => None,
+            (likelihood, law_text) => {
+                let usual = Guidance::usual(sd);
+                let likelihood = likelihood.as_deref().map(Guidance::likelihood).transpose()?;
+                let chosen = law_text.as_deref().map(|text| law(text, sd)).transpose()?;
+                Some(Guidance {
+                    likelihood: likelihood.unwrap_or(usual.likelihood),
+                    law: chosen.unwrap_or(usual.law),
+                })
+            }
+        };
+        // The PSF of each file follows from its pixel size; until then, one that blurs nothing.
+        let psf = self.psf.as_ref().map(|_| Psf::delta(model.about.dims)).transpose()?;
+        let samples = self.samples.map_or(if self.std { 8 } else { 0 }, |k| k as usize);
+        Ok(Settings {
+            output: self
+                .estimate
+                .as_deref()
+                .map(|e| if e == "direct" { Output::Direct } else { Output::Samples }),
+            samples,
+            keep_samples: self.save_samples,
+            sampler: self.sampler.clone(),
+            steps: self.steps as usize,
+            chi2: self.chi2,
+            seed: self.seed,
+            psf,
+            guidance,
+            tile: self.tile.0,
+            batch: self.batch.map(|b| b as usize),
+            device_memory: self.memory,
+            scratch: self.scratch.clone(),
+            precision: self.precision,
+            ..Settings::default()
+        })
+    }
+}

@@ -1,0 +1,286 @@
+//! The camera of a file: as given, or as the file's own noise tells it; and its PSF.
+
+use super::parts::Parts;
+use anyhow::{Context, Result, bail};
+use clearshot_image::{Axis, Description, Image};
+use clearshot_physics::calibration::blind::{Known, estimate};
+use clearshot_physics::psf::Optics;
+use clearshot_physics::{Adu, Psf};
+use clearshot_restore::learned::{Camera, Source};
+use std::path::Path;
+
+/// What the command line says of the camera.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    pub gain: Option<f64>,
+    pub offset: Option<f64>,
+    pub read_noise: Option<f64>,
+    pub background: Option<f64>,
+}
+
+impl Given {
+    /// Completed by a file that describes a camera: `{"gain": 0.46, "offset": 100, "read_noise": 1.6}`.
+    ///
+    /// # Errors
+    /// If there is no such file, or it is no such description.
+    pub fn with_file(self, path: Option<&Path>) -> Result<Given> {
+        let Some(path) = path else { return Ok(self) };
+        let name = || path.display().to_string();
+        let text = std::fs::read(path).with_context(name)?;
+        let camera: Camera = serde_json::from_slice(&text).with_context(|| {
+            format!(
+                "{}: not a camera; one looks like {{\"gain\": 0.46, \"offset\": 100, \"read_noise\": 1.6}}",
+                name()
+            )
+        })?;
+        Ok(Given {
+            gain: self.gain.or(Some(camera.gain)),
+            offset: self.offset.or(Some(camera.offset)),
+            read_noise: self.read_noise.or(Some(camera.read_noise)),
+            background: self.background.or(camera.background),
+        })
+    }
+
+    pub fn check(&self) -> Result<()> {
+        let camera = Camera {
+            gain: self.gain.unwrap_or(1.0),
+            offset: self.offset.unwrap_or(0.0),
+            read_noise: self.read_noise.unwrap_or(0.0),
+            background: self.background,
+        };
+        Ok(camera.check()?)
+    }
+
+    /// The camera where all of it is given.
+    fn whole(&self) -> Option<Camera> {
+        Some(Camera {
+            gain: self.gain?,
+            offset: self.offset?,
+            read_noise: self.read_noise?,
+            background: self.background,
+        })
+    }
+}
+
+/// Some planes of a file, cut to a size that tells enough.
+pub struct Look {
+    planes: Vec<Vec<f32>>,
+    shape: [usize; 2],
+}
+
+/// Planes that are looked at, and the most pixels of each along a side.
+const PLANES: usize = 8;
+const SIDE: usize = 1536;
+
+impl Look {
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn at(image: &Image, parts: &Parts) -> Result<Look> {
+        let count = parts.all.len();
+        let step = count.div_ceil(PLANES).max(1);
+        let (height, width) = (parts.height().min(SIDE), parts.width().min(SIDE));
+        let (top, left) = ((parts.height() - height) / 2, (parts.width() - width) / 2);
+        let z = parts.size[..parts.size.len() - 2].iter().product::<usize>() / 2;
+        let mut planes = Vec::new();
+        for part in parts.all.iter().step_by(step) {
+            let rows = parts.source(image, part).rows(z, top..top + height).map_err(anyhow::Error::msg)?;
+            for c in 0..parts.channels {
+                let of = |y: usize| {
+                    let rows = &rows;
+                    (left..left + width).map(move |x| rows[(y * parts.width() + x) * parts.channels + c])
+                };
+                planes.push((0..height).flat_map(of).collect());
+            }
+        }
+        Ok(Look { planes, shape: [height, width] })
+    }
+
+    /// A number of what was seen, to tell files apart (FNV-1a).
+    pub fn hash(&self) -> String {
+        let bytes = self.planes.iter().flatten().flat_map(|v| v.to_le_bytes());
+        let hash =
+            bytes.fold(0xCBF2_9CE4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01B3));
+        format!("{hash:016x}")
+    }
+
+    /// The share of pixels at the top of the range: of the type's, or where values pile up at the greatest.
+    pub fn saturated(&self, d: &Description) -> (f64, f64) {
+        let values = || self.planes.iter().flatten().copied().filter(|v| v.is_finite());
+        let count = values().count().max(1) as f64;
+        let (least, most) =
+            values().fold((f32::INFINITY, f32::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
+        let rescale = d.rescale.filter(|r| r.slope > 0.0);
+        let meant = |stored: f64| rescale.map_or(stored, |r| r.slope * stored + r.intercept);
+        let full = d.dtype.range().map(|(_, high)| {
+            let used = d.bits.min(d.dtype.bits());
+            let used = if d.dtype.is_signed() { used - 1 } else { used };
+            meant(high.min(2f64.powi(used as i32) - 1.0)) as f32
+        });
+        let at = |limit: f32| values().filter(|&v| v >= limit).count() as f64 / count;
+        let piled = at(most);
+        match full {
+            Some(full) if most >= full && least < full => (at(full), f64::from(full)),
+            // A value that one pixel in a hundred has, and none exceeds.
+            _ if most > least && piled > 0.01 && most > 0.0 => (piled, f64::from(most)),
+            _ => (0.0, f64::from(most)),
+        }
+    }
+
+    /// The camera, and how it was come by if it was not given.
+    ///
+    /// # Errors
+    /// If the file does not tell what was not given.
+    pub fn camera(&self, given: &Given) -> Result<(Camera, Option<String>)> {
+        if let Some(camera) = given.whole() {
+            return Ok((camera, None));
+        }
+        let known =
+            Known { gain: given.gain, offset: given.offset, read_noise: given.read_noise, saturation: None };
+        let planes: Vec<Adu<&[f32]>> = self.planes.iter().map(|p| Adu(&p[..])).collect();
+        let fit = estimate(&planes, self.shape, &known).context(
+            "the camera's noise cannot be told from this image; say --gain, --offset and --read-noise, or --camera FILE",
+        )?;
+        let camera = Camera {
+            gain: fit.gain,
+            offset: fit.offset,
+            read_noise: fit.read_noise,
+            background: given.background,
+        };
+        let doubts: Vec<&str> = fit.doubts.iter().map(|d| d.about()).collect();
+        let mut said = format!(
+            "camera estimated from the image: gain {:.3} +- {:.3} electrons per count, offset {:.1}, read noise {:.2} electrons",
+            fit.gain, fit.gain_error, fit.offset, fit.read_noise
+        );
+        if !doubts.is_empty() {
+            said += &format!(" ({})", doubts.join("; "));
+        }
+        Ok((camera, Some(said)))
+    }
+}
+
+/// The PSF that a text names: a file, `gaussian:1.5px`, or `airy:na=1.4,em=520nm[,n=1.515]`.
+///
+/// # Errors
+/// If there is no such file, the text is no PSF, or the pixel size is needed and not known.
+pub fn psf(text: &str, d: &Description, size: &[usize]) -> Result<Psf> {
+    let axes = size.len();
+    if let Some(rest) = text.strip_prefix("gaussian:") {
+        let sigmas = rest
+            .split(',')
+            .enumerate()
+            .map(|(i, part)| length(part, d, i + axes - rest.split(',').count().min(axes), axes))
+            .collect::<Result<Vec<f64>>>()?;
+        let sigmas = match sigmas[..] {
+            [one] => vec![one; axes],
+            ref many if many.len() == axes => many.to_vec(),
+            _ => bail!("--psf {text}: one number is needed, or one for each of {axes} axes"),
+        };
+        return Ok(Psf::gaussian(&sigmas)?);
+    }
+    if let Some(rest) = text.strip_prefix("airy:") {
+        return airy(text, rest, d, size);
+    }
+    let path = Path::new(text);
+    if !path.exists() {
+        bail!("--psf {text}: no such file; or write gaussian:1.5px, or airy:na=1.4,em=520nm");
+    }
+    let image = Image::open(path)?;
+    let parts = Parts::of(&image.description, axes, 1).with_context(|| text.to_string())?;
+    let [part] = &parts.all[..] else {
+        bail!("{text}: {} planes or volumes, and a PSF is one", parts.all.len());
+    };
+    let source = parts.source(&image, part);
+    let mut values = Vec::new();
+    for z in 0..parts.pixels() / (parts.height() * parts.width()) {
+        values.extend(source.rows(z, 0..parts.height()).map_err(anyhow::Error::msg)?);
+    }
+    let values = values.iter().map(|&v| f64::from(v).max(0.0)).collect();
+    Psf::new(&parts.size[..], values).with_context(|| text.to_string())
+}
+
+fn airy(text: &str, rest: &str, d: &Description, size: &[usize]) -> Result<Psf> {
+    let (mut aperture, mut wavelength, mut index) = (None, None, None);
+    for part in rest.split(',') {
+        let usage = || {
+            format!("--psf {text}: write airy:na=1.4,em=520nm, with n=1.515 for the immersion if it matters")
+        };
+        let (key, value) = part.split_once('=').with_context(usage)?;
+        match key.trim() {
+            "na" => aperture = Some(value.trim().parse::<f64>().with_context(usage)?),
+            "em" => {
+                let (number, unit) = number_and_unit(value).with_context(usage)?;
+                wavelength =
+                    Some(number * nanometres(if unit.is_empty() { "nm" } else { unit }).with_context(usage)?);
+            }
+            "n" => index = Some(value.trim().parse::<f64>().with_context(usage)?),
+            _ => bail!(usage()),
+        }
+    }
+    let (Some(numerical_aperture), Some(wavelength)) = (aperture, wavelength) else {
+        bail!("--psf {text}: the numerical aperture (na=) and the wavelength (em=) are both needed");
+    };
+    let usual = if numerical_aperture > 1.33 {
+        1.515
+    } else if numerical_aperture > 0.95 {
+        1.33
+    } else {
+        1.0
+    };
+    let optics = Optics { wavelength, numerical_aperture, refractive_index: index.unwrap_or(usual) };
+    let pixel = |axis: Axis| {
+        pixel_nanometres(d, axis).with_context(|| {
+            format!(
+                "--psf {text}: the file does not say how large its pixels are along {}; use gaussian:SIGMApx",
+                axis.letter()
+            )
+        })
+    };
+    let (y, x) = (pixel(Axis::Y)?, pixel(Axis::X)?);
+    // Eight times the radius of the first dark ring, within the image.
+    let reach = 8.0 * 0.61 * wavelength / numerical_aperture;
+    let odd = |reach: f64, step: f64, len: usize| {
+        let most = if len.is_multiple_of(2) { len.saturating_sub(1) } else { len };
+        (2 * (reach / step).ceil() as usize + 1).min(most.max(1))
+    };
+    let n = size.len();
+    let [height, width] = [odd(reach, y, size[n - 2]), odd(reach, x, size[n - 1])];
+    if n == 2 {
+        return Ok(Psf::airy(&optics, [y, x], [height, width])?);
+    }
+    let z = pixel(Axis::Z)?;
+    let depth = 4.0 * 2.0 * optics.refractive_index * wavelength / numerical_aperture.powi(2);
+    Ok(Psf::born_wolf(&optics, [z, y, x], [odd(depth, z, size[0]), height, width])?)
+}
+
+fn number_and_unit(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, text[end..].trim()))
+}
+
+fn nanometres(unit: &str) -> Option<f64> {
+    Some(match unit {
+        "nm" | "nanometer" | "nanometre" => 1.0,
+        "um" | "µm" | "μm" | "micrometer" | "micrometre" | "micron" => 1e3,
+        "mm" | "millimeter" | "millimetre" => 1e6,
+        _ => return None,
+    })
+}
+
+fn pixel_nanometres(d: &Description, axis: Axis) -> Option<f64> {
+    let dim = d.dim(axis)?;
+    Some(dim.step? * nanometres(dim.unit.as_deref()?)?)
+}
+
+/// A length in pixels along an axis, from pixels or from a unit.
+fn length(text: &str, d: &Description, place: usize, axes: usize) -> Result<f64> {
+    let usage = || format!("--psf: `{text}` is no width; write 1.5px or 0.12um");
+    let (number, unit) = number_and_unit(text).with_context(usage)?;
+    if matches!(unit, "" | "px" | "pixel" | "pixels") {
+        return Ok(number);
+    }
+    let axis = [Axis::Z, Axis::Y, Axis::X][(place + 3 - axes).min(2)];
+    let pixel = pixel_nanometres(d, axis)
+        .context("the file does not say how large its pixels are; give the PSF in px")?;
+    Ok(number * nanometres(unit).with_context(usage)? / pixel)
+}

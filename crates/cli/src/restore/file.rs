@@ -1,0 +1,415 @@
+//! One file: looked at, restored part after part, and written with a record of what was done.
+
+use super::camera::{Given, Look, psf};
+use super::parts::{Form, Parts};
+use super::report::{Report, Shown};
+use super::{Voice, duration};
+use crate::restoring::Line;
+use anyhow::{Context, Result, bail};
+use clearshot_image::dataset::list::stem;
+use clearshot_image::{
+    Axis, DType, Description, Error as ImageError, Image, Provenance, WriteOptions, Writer,
+};
+use clearshot_restore::learned::field::Field;
+use clearshot_restore::learned::{Camera, Forecast, Measured, Restored, Restorer};
+use clearshot_runtime::Device;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+pub struct Job<'a> {
+    pub input: &'a Path,
+    pub output: &'a Path,
+    /// What the progress line calls it.
+    pub label: String,
+    /// The settings as the record has them.
+    pub asked: &'a Value,
+    pub given: &'a Given,
+    pub psf: Option<&'a str>,
+    pub std: bool,
+    pub float: bool,
+    pub force: bool,
+    pub voice: &'a Voice,
+}
+
+pub enum Outcome {
+    Done,
+    /// The output is there already, made of the same input with the same settings.
+    Skipped,
+}
+
+/// Shares of saturated pixels to warn of, and to refuse.
+const WARN_SATURATED: f64 = 0.001;
+const MOST_SATURATED: f64 = 0.5;
+/// Bytes of restored values that are held until all are known, so that the file's record can count what was clipped.
+const HELD: usize = 4 << 30;
+/// Pixels of small parts that are restored at once.
+const TOGETHER_CPU: usize = 1 << 18;
+const TOGETHER_GPU: usize = 1 << 24;
+
+impl Job<'_> {
+    pub fn run(&self, restorer: &mut Restorer, report: Option<&mut Report>) -> Result<Outcome> {
+        if same_file(self.input, self.output) {
+            bail!("the output would replace its own input; choose another name or folder");
+        }
+        let image = Image::open(self.input)?;
+        let d = &image.description;
+        let about = &restorer.model().about;
+        let parts = Parts::of(d, about.dims, about.channels)?;
+        let look = Look::at(&image, &parts)?;
+        let hash = look.hash();
+        if self.is_done(&hash)? {
+            let record = json!({"event": "file", "input": self.input, "output": self.output, "status": "already done"});
+            self.voice.say(
+                &format!("{} -> {} (already done)", self.input.display(), self.output.display()),
+                record,
+            )?;
+            return Ok(Outcome::Skipped);
+        }
+        self.warn(d, &parts, &look)?;
+        let camera = match restorer.needs_camera() {
+            false => self.given.gain.map(|_| look.camera(self.given)).transpose()?,
+            true => Some(look.camera(self.given)?),
+        };
+        drop(look);
+        if let Some((_, Some(said))) = &camera {
+            self.voice.note(self.input, said);
+        }
+        let camera = camera.map(|(camera, _)| camera);
+        if let Some(text) = self.psf {
+            restorer.set_psf(psf(text, d, &parts.size)?)?;
+        }
+        self.restore(restorer, &image, &parts, camera, &hash, report)
+    }
+
+    /// Whether the output is what this run would make.
+    fn is_done(&self, hash: &str) -> Result<bool> {
+        if !self.output.exists() {
+            return Ok(false);
+        }
+        let earlier = Image::open(self.output).ok().and_then(|i| i.description.provenance);
+        let of = |key: &str| earlier.as_ref().and_then(|p| p["parameters"].get(key));
+        if of("settings") == Some(self.asked) && of("input").and_then(Value::as_str) == Some(hash) {
+            return Ok(!self.force);
+        }
+        if self.force {
+            return Ok(false);
+        }
+        bail!(
+            "{} exists already, made of something else or with other settings; choose another name, or say --force to replace it",
+            self.output.display()
+        )
+    }
+
+    fn warn(&self, d: &Description, parts: &Parts, look: &Look) -> Result<()> {
+        let (share, value) = look.saturated(d);
+        if share > MOST_SATURATED {
+            bail!(
+                "{:.0} % of the pixels are saturated (they have the greatest value, {value}): what they held is lost and cannot be restored; take the image again with a shorter exposure",
+                100.0 * share
+            );
+        }
+        if share > WARN_SATURATED {
+            let share = 100.0 * share;
+            self.voice.note(
+                self.input,
+                &format!("{share:.1} % of the pixels are saturated (value {value}); what is restored there is a guess from around them"),
+            );
+        }
+        let colour = d.dim(Axis::S).is_some_and(|s| s.len >= 3);
+        if colour && d.dtype == DType::U8 {
+            self.voice.note(
+                self.input,
+                "an 8-bit colour picture: its numbers were processed for looking at and are no photon counts, so take the result with care; colours are restored one by one",
+            );
+        }
+        if !parts.copied.is_empty() {
+            self.voice.note(self.input, "transparency is copied as it is");
+        }
+        Ok(())
+    }
+
+    fn restore(
+        &self,
+        restorer: &mut Restorer,
+        image: &Image,
+        parts: &Parts,
+        camera: Option<Camera>,
+        hash: &str,
+        report: Option<&mut Report>,
+    ) -> Result<Outcome> {
+        let start = Instant::now();
+        let d = self.described(&image.description);
+        let form = Form::of(&d);
+        let busy = if matches!(restorer.device(), Device::Cpu { .. }) { TOGETHER_CPU } else { TOGETHER_GPU };
+        let together = (busy / parts.pixels()).clamp(1, 16).min(parts.all.len());
+        let groups: Vec<&[Vec<usize>]> = parts.all.chunks(together).collect();
+        let forecast = restorer.prepare(&parts.size, together)?;
+        self.voice.plan(self.input, &forecast, groups.len(), &restorer.device().to_string())?;
+        let mut line = Line::new(self.label.clone());
+        let (mut runs, total) = (0, forecast.runs * groups.len());
+        let holds = parts.all.len() * parts.pixels() * parts.channels * size_of::<f32>() <= HELD;
+        let mut record = Record { clipped: 0, filled: 0, chi2: Vec::new() };
+        let mut outputs = match holds {
+            true => None,
+            false => {
+                Some(self.outputs(&d, restorer, self.provenance(image, hash, camera, &forecast, None))?)
+            }
+        };
+        let mut held: Vec<Restored> = Vec::new();
+        let middle = parts.all.len() / 2;
+        let mut shown = None;
+        for (g, group) in groups.iter().enumerate() {
+            let mut measured = Vec::new();
+            for part in *group {
+                measured.push(Measured::read(&parts.source(image, part), restorer.scratch())?);
+            }
+            let filled: usize = measured.iter().map(|m| m.filled).sum();
+            record.filled += filled;
+            let numbers: Vec<u64> = (0..group.len()).map(|i| (g * together + i) as u64).collect();
+            let made = restorer.restore(&measured, &numbers, camera.as_ref(), &mut || {
+                runs += 1;
+                if !self.voice.quiet {
+                    line.show(runs, total);
+                }
+                Ok(())
+            })?;
+            for (i, restored) in made.into_iter().enumerate() {
+                let number = g * together + i;
+                record.chi2.extend(restored.mean_chi2);
+                if number == middle && report.is_some() {
+                    shown = Some(Shown::of(self.input, image, parts, &measured[i], &restored, camera)?);
+                }
+                match &mut outputs {
+                    Some(outputs) => record.clipped += outputs.write(parts, number, &restored, &form)?,
+                    None => {
+                        record.clipped += parts.clipped(&parts.all[number], &restored.image, &form);
+                        held.push(restored);
+                    }
+                }
+            }
+        }
+        line.end();
+        let mut outputs = match outputs {
+            Some(outputs) => outputs,
+            None => {
+                let mut outputs = self.outputs(
+                    &d,
+                    restorer,
+                    self.provenance(image, hash, camera, &forecast, Some(&record)),
+                )?;
+                for (number, restored) in held.iter().enumerate() {
+                    outputs.write(parts, number, restored, &form)?;
+                }
+                outputs
+            }
+        };
+        drop(held);
+        outputs.copy(image, parts, &form)?;
+        let paths = outputs.finish()?;
+        self.tell(&record, &form, &paths, start.elapsed().as_secs_f64(), camera)?;
+        if let (Some(report), Some(shown)) = (report, shown) {
+            report.add(&shown, camera, record.mean_chi2(), &forecast, start.elapsed().as_secs_f64())?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn tell(
+        &self,
+        record: &Record,
+        form: &Form,
+        paths: &[PathBuf],
+        seconds: f64,
+        camera: Option<Camera>,
+    ) -> Result<()> {
+        if record.filled > 0 {
+            let n = record.filled;
+            self.voice.note(
+                self.input,
+                &format!("{n} pixels were no numbers (NaN or infinite): filled from their neighbours and left out of the measurement"),
+            );
+        }
+        if record.clipped > 0 {
+            let (n, name) = (record.clipped, form.dtype.name());
+            self.voice.note(
+                self.input,
+                &format!("{n} restored values did not fit {name} and were clipped; --float keeps them"),
+            );
+        }
+        let chi2 = record.mean_chi2();
+        let mut text =
+            format!("{} -> {} ({}", self.input.display(), self.output.display(), duration(seconds));
+        if let Some(chi2) = chi2 {
+            text += &format!(", chi2 {chi2:.2}");
+        }
+        text += ")";
+        self.voice.say(
+            &text,
+            json!({
+                "event": "file", "input": self.input, "output": self.output, "status": "restored", "written": paths,
+                "seconds": seconds, "clipped": record.clipped, "filled": record.filled, "chi2": chi2, "camera": camera,
+            }),
+        )
+    }
+
+    /// What the output is: the input, or the same in floats.
+    fn described(&self, d: &Description) -> Description {
+        if self.float { as_float(d) } else { d.clone() }
+    }
+
+    fn provenance(
+        &self,
+        image: &Image,
+        hash: &str,
+        camera: Option<Camera>,
+        forecast: &Forecast,
+        record: Option<&Record>,
+    ) -> Value {
+        let parameters = json!({
+            "settings": self.asked,
+            "input": hash,
+            "camera": camera,
+            "plan": {"tile": forecast.tile, "halo": forecast.halo, "tiles": forecast.tiles, "batch": forecast.batch},
+            "clipped": record.map(|r| r.clipped),
+            "filled": record.map(|r| r.filled),
+            "chi2": record.and_then(Record::mean_chi2),
+        });
+        Provenance::new("restore", &image.description, parameters).value()
+    }
+
+    fn outputs(&self, d: &Description, restorer: &Restorer, provenance: Value) -> Result<Outputs> {
+        let float = as_float(d);
+        let options = WriteOptions { replace: self.force, provenance: Some(provenance) };
+        let mut beside = Vec::new();
+        let mut make = |suffix: String, what: Beside| -> Result<()> {
+            let (path, writer) = writer_beside(self.output, &suffix, &float, &options)?;
+            beside.push((what, path, writer));
+            Ok(())
+        };
+        if self.std {
+            make("std".into(), Beside::Deviation)?;
+        }
+        if restorer.settings().chi2 {
+            make("chi2".into(), Beside::Chi2)?;
+        }
+        if restorer.settings().keep_samples {
+            for k in 0..restorer.settings().samples {
+                make(format!("sample{}", k + 1), Beside::Sample(k))?;
+            }
+        }
+        let main = Writer::create(self.output, d, &options)?;
+        Ok(Outputs { main, path: self.output.to_path_buf(), float: Form::of(&float), beside })
+    }
+}
+
+fn as_float(d: &Description) -> Description {
+    let mut d = d.clone();
+    if d.dtype != DType::F32 || d.rescale.is_some() {
+        d.dtype = DType::F32;
+        d.bits = 32;
+        d.rescale = None;
+        d.native = None;
+    }
+    d
+}
+
+/// What is known when all parts are restored.
+struct Record {
+    clipped: usize,
+    filled: usize,
+    chi2: Vec<f64>,
+}
+
+impl Record {
+    fn mean_chi2(&self) -> Option<f64> {
+        (!self.chi2.is_empty()).then(|| self.chi2.iter().sum::<f64>() / self.chi2.len() as f64)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Beside {
+    Deviation,
+    Chi2,
+    Sample(usize),
+}
+
+/// The files that are being written. The main one gets its name last, so that it is there only when all are.
+struct Outputs {
+    main: Writer,
+    path: PathBuf,
+    float: Form,
+    beside: Vec<(Beside, PathBuf, Writer)>,
+}
+
+impl Outputs {
+    fn write(&mut self, parts: &Parts, number: usize, restored: &Restored, form: &Form) -> Result<usize> {
+        let part = &parts.all[number];
+        for (what, _, writer) in &mut self.beside {
+            let field: Option<&Field> = match *what {
+                Beside::Deviation => restored.deviation.as_ref(),
+                Beside::Chi2 => restored.chi2.as_ref(),
+                Beside::Sample(k) => restored.samples.get(k),
+            };
+            let field = field.context("a map that was asked for was not made")?;
+            parts.write(part, field, &self.float, writer)?;
+        }
+        parts.write(part, &restored.image, form, &mut self.main)
+    }
+
+    fn copy(&mut self, image: &Image, parts: &Parts, form: &Form) -> Result<()> {
+        for (.., writer) in &mut self.beside {
+            parts.copy(image, &self.float, writer)?;
+        }
+        parts.copy(image, form, &mut self.main)
+    }
+
+    fn finish(self) -> Result<Vec<PathBuf>> {
+        let mut paths = Vec::new();
+        for (_, path, writer) in self.beside {
+            writer.finish()?;
+            paths.push(path);
+        }
+        self.main.finish()?;
+        paths.insert(0, self.path);
+        Ok(paths)
+    }
+}
+
+/// A writer for OUT_suffix, as a TIFF where the output's format holds no floats. One that an interrupted run of this
+/// verb left is replaced.
+fn writer_beside(
+    output: &Path,
+    suffix: &str,
+    d: &Description,
+    options: &WriteOptions,
+) -> Result<(PathBuf, Writer)> {
+    let name = output.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = stem(output);
+    let path = output.with_file_name(format!("{stem}_{suffix}{}", &name[stem.len()..]));
+    let ours = |path: &Path| {
+        let earlier = Image::open(path).ok().and_then(|i| i.description.provenance);
+        earlier.is_some_and(|p| p["operation"] == "restore")
+    };
+    let create = |path: &Path, d: &Description| {
+        let replace = options.replace || (path.exists() && ours(path));
+        Writer::create(path, d, &WriteOptions { replace, ..options.clone() })
+    };
+    match create(&path, d) {
+        Ok(writer) => Ok((path, writer)),
+        Err(e @ (ImageError::Exists { .. } | ImageError::Io { .. } | ImageError::DiskFull { .. })) => {
+            Err(e.into())
+        }
+        Err(_) => {
+            let path = output.with_file_name(format!("{stem}_{suffix}.tif"));
+            let writer = create(&path, d)?;
+            Ok((path, writer))
+        }
+    }
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => false,
+    }
+}

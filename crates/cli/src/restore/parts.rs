@@ -1,0 +1,245 @@
+//! The planes or volumes of a file: which there are for a model, how they are read in bands with channels last, and how
+//! restored ones go back to where they came from.
+
+use anyhow::{Result, bail};
+use clearshot_image::grid::strides;
+use clearshot_image::{Axis, DType, Description, Image, Writer};
+use clearshot_restore::learned::Source;
+use std::ops::Range;
+
+/// Where a file's axes go.
+pub struct Parts {
+    /// Positions of (Z,) Y, X among the file's axes.
+    space: Vec<usize>,
+    /// The position of the channels that the model takes together.
+    channel: Option<usize>,
+    pub size: Vec<usize>,
+    pub channels: usize,
+    /// The indices along all other axes, one entry a part.
+    pub all: Vec<Vec<usize>>,
+    /// Transparency, which is copied.
+    pub copied: Vec<Vec<usize>>,
+}
+
+impl Parts {
+    /// # Errors
+    /// If the file has not the axes or channels that the model needs.
+    pub fn of(d: &Description, dims: usize, channels: usize) -> Result<Parts> {
+        let axes = d.axes();
+        let found = |axis: Axis| d.position(axis);
+        let mut space = Vec::new();
+        if dims == 3 {
+            let Some(z) = found(Axis::Z) else {
+                bail!(
+                    "the model restores volumes, and this image has no Z axis (its axes are {axes}); use a model for planes"
+                );
+            };
+            space.push(z);
+        }
+        let (Some(y), Some(x)) = (found(Axis::Y), found(Axis::X)) else {
+            bail!(
+                "this file has the axes {axes}, and it does not say which of them are Y and X (rows and columns); save it as a picture or stack with named axes, an OME-TIFF for example"
+            );
+        };
+        space.extend([y, x]);
+        let sets = [Axis::C, Axis::S].into_iter().filter_map(found);
+        let channel = match channels {
+            1 => None,
+            n => match sets.clone().find(|&a| d.dims[a].len == n) {
+                Some(axis) => Some(axis),
+                None => {
+                    let has = sets.map(|a| d.dims[a].len).max().unwrap_or(1);
+                    bail!(
+                        "the model restores images of {n} channels together, and this one has {has} (axes {axes}); choose another model, or bring the channels together in one file"
+                    );
+                }
+            },
+        };
+        let size: Vec<usize> = space.iter().map(|&a| d.dims[a].len).collect();
+        let outer: Vec<usize> =
+            (0..d.dims.len()).filter(|a| !space.contains(a) && channel != Some(*a)).collect();
+        let count: usize = outer.iter().map(|&a| d.dims[a].len).product();
+        if count == 0 || size.contains(&0) {
+            bail!("an image of shape {:?} has no pixels", d.shape());
+        }
+        // A second or fourth sample of a pixel is its transparency.
+        let alpha = outer.iter().position(|&a| d.dims[a].axis == Axis::S && matches!(d.dims[a].len, 2 | 4));
+        let (mut all, mut copied) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            let (mut rest, mut index) = (number, vec![0; d.dims.len()]);
+            for &a in outer.iter().rev() {
+                index[a] = rest % d.dims[a].len;
+                rest /= d.dims[a].len;
+            }
+            match alpha.map(|o| outer[o]) {
+                Some(a) if index[a] + 1 == d.dims[a].len => copied.push(index),
+                _ => all.push(index),
+            }
+        }
+        Ok(Parts { space, channel, size, channels, all, copied })
+    }
+
+    fn region(
+        &self,
+        part: &[usize],
+        z: Range<usize>,
+        rows: Range<usize>,
+        whole: &[usize],
+    ) -> Vec<Range<usize>> {
+        let mut region: Vec<Range<usize>> = part.iter().map(|&i| i..i + 1).collect();
+        for (&axis, &len) in self.space.iter().zip(&self.size) {
+            region[axis] = 0..len;
+        }
+        let n = self.space.len();
+        region[self.space[n - 2]] = rows;
+        if n == 3 {
+            region[self.space[0]] = z;
+        }
+        if let Some(axis) = self.channel {
+            region[axis] = 0..whole[axis];
+        }
+        region
+    }
+
+    /// Where in a region of the file the values of rows lie, for each in order: rows, columns, channels last.
+    fn places(&self, region: &[Range<usize>]) -> Vec<usize> {
+        let extent: Vec<usize> = region.iter().map(|r| r.len()).collect();
+        let step = strides(&extent);
+        let n = self.space.len();
+        let (y, x) = (self.space[n - 2], self.space[n - 1]);
+        let channel = self.channel.map_or(0, |a| step[a]);
+        let mut places = Vec::with_capacity(extent.iter().product());
+        for row in 0..extent[y] {
+            for column in 0..extent[x] {
+                places.extend((0..self.channels).map(|c| row * step[y] + column * step[x] + c * channel));
+            }
+        }
+        places
+    }
+
+    /// Pixels of one part.
+    pub fn pixels(&self) -> usize {
+        self.size.iter().product()
+    }
+
+    fn planes(&self) -> usize {
+        self.size[..self.size.len() - 2].iter().product()
+    }
+
+    pub fn height(&self) -> usize {
+        self.size[self.size.len() - 2]
+    }
+
+    pub fn width(&self) -> usize {
+        self.size[self.size.len() - 1]
+    }
+
+    /// The bands of a part's rows, each with its plane and where its values lie in the part.
+    fn bands(&self) -> Vec<(usize, Range<usize>, Range<usize>)> {
+        let row = self.width() * self.channels;
+        let mut bands = Vec::new();
+        for z in 0..self.planes() {
+            for y in (0..self.height()).step_by(BAND) {
+                let rows = y..(y + BAND).min(self.height());
+                let start = (z * self.height() + rows.start) * row;
+                bands.push((z, rows.clone(), start..start + rows.len() * row));
+            }
+        }
+        bands
+    }
+
+    /// Writes a part in the writer's type; returns how many values were clipped or no numbers.
+    pub fn write(&self, part: &[usize], values: &[f32], form: &Form, writer: &mut Writer) -> Result<usize> {
+        let mut clipped = 0;
+        for (z, rows, at) in self.bands() {
+            let region = self.region(part, z..z + 1, rows, &form.shape);
+            let (bytes, changed) = self.encoded(&region, &values[at], form);
+            writer.write(&region, &bytes)?;
+            clipped += changed;
+        }
+        Ok(clipped)
+    }
+
+    /// How many values of a part will not fit the type.
+    pub fn clipped(&self, part: &[usize], values: &[f32], form: &Form) -> usize {
+        let each = |(z, rows, at): (usize, Range<usize>, Range<usize>)| {
+            let region = self.region(part, z..z + 1, rows, &form.shape);
+            self.encoded(&region, &values[at], form).1
+        };
+        self.bands().into_iter().map(each).sum()
+    }
+
+    fn encoded(&self, region: &[Range<usize>], values: &[f32], form: &Form) -> (Vec<u8>, usize) {
+        let mut stored = vec![0.0f64; values.len()];
+        for (&place, &v) in self.places(region).iter().zip(values) {
+            stored[place] = (f64::from(v) - form.intercept) / form.slope;
+        }
+        let mut bytes = Vec::with_capacity(stored.len() * form.dtype.bytes());
+        let changed = form.dtype.encode(&stored, &mut bytes);
+        (bytes, changed)
+    }
+
+    /// Copies the parts that are not restored.
+    pub fn copy(&self, image: &Image, form: &Form, writer: &mut Writer) -> Result<()> {
+        for part in &self.copied {
+            for (z, rows, _) in self.bands() {
+                let region = self.region(part, z..z + 1, rows, &form.shape);
+                let mut bytes = image.read(&region)?;
+                if form.dtype != image.dtype() {
+                    let mut values = Vec::new();
+                    image.dtype().decode(&bytes, &mut values);
+                    bytes.clear();
+                    form.dtype.encode(&values, &mut bytes);
+                }
+                writer.write(&region, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn source<'a>(&'a self, image: &'a Image, part: &'a [usize]) -> FilePart<'a> {
+        FilePart { parts: self, image, part }
+    }
+}
+
+/// Rows that are read and written at once.
+const BAND: usize = 256;
+
+/// How values are stored.
+pub struct Form {
+    pub dtype: DType,
+    pub slope: f64,
+    pub intercept: f64,
+    shape: Vec<usize>,
+}
+
+impl Form {
+    pub fn of(d: &Description) -> Form {
+        let rescale = d.rescale.filter(|r| r.slope != 0.0);
+        let (slope, intercept) = rescale.map_or((1.0, 0.0), |r| (r.slope, r.intercept));
+        Form { dtype: d.dtype, slope, intercept, shape: d.shape() }
+    }
+}
+
+/// One part of a file.
+pub struct FilePart<'a> {
+    parts: &'a Parts,
+    image: &'a Image,
+    part: &'a [usize],
+}
+
+impl Source for FilePart<'_> {
+    fn size(&self) -> Vec<usize> {
+        self.parts.size.clone()
+    }
+
+    fn channels(&self) -> usize {
+        self.parts.channels
+    }
+
+    fn rows(&self, z: usize, rows: Range<usize>) -> Result<Vec<f32>, String> {
+        let region = self.parts.region(self.part, z..z + 1, rows, &self.image.shape());
+        let values = self.image.read_f64(&region).map_err(|e| e.to_string())?;
+        Ok(self.parts.places(&region).iter().map(|&p| values[p] as f32).collect())
+    }
+}

@@ -1,0 +1,254 @@
+//! The HTML page of a run: one file that holds its pictures. For every restored file the middle plane before and
+//! after, how sure the model is and how well the result explains the measurement, and a histogram of residuals.
+
+use super::duration;
+use super::parts::Parts;
+use anyhow::{Result, bail};
+use clearshot_graph::plan::human;
+use clearshot_image::Image;
+use clearshot_image::picture::{Colours, Panel, PixelSize, Stretch, side_by_side};
+use clearshot_restore::learned::moments::normalised;
+use clearshot_restore::learned::{Camera, Forecast, Measured, Restored};
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Pixels along a side of a picture, from the middle of the plane.
+const SIDE: usize = 512;
+/// Bars of the histogram, and how far it goes to either side.
+const BARS: usize = 60;
+const REACH: f32 = 6.0;
+
+pub struct Report {
+    path: PathBuf,
+    force: bool,
+    sections: String,
+}
+
+/// What a report shows of a file.
+pub struct Shown {
+    input: PathBuf,
+    axes: String,
+    png: Vec<u8>,
+    residuals: Option<Vec<usize>>,
+}
+
+impl Shown {
+    pub fn of(
+        input: &Path,
+        image: &Image,
+        parts: &Parts,
+        measured: &Measured,
+        restored: &Restored,
+        camera: Option<Camera>,
+    ) -> Result<Shown> {
+        let (height, width, c) = (parts.height(), parts.width(), parts.channels);
+        let (rows, columns) = (height.min(SIDE), width.min(SIDE));
+        let (top, left) = ((height - rows) / 2, (width - columns) / 2);
+        let z = parts.pixels() / (height * width) / 2;
+        let cut = |values: &[f32]| -> Vec<f32> {
+            let row = |y: usize| (left..left + columns).map(move |x| ((z * height + y) * width + x) * c);
+            (top..top + rows).flat_map(row).map(|i| values[i]).collect()
+        };
+        let (before, after) = (cut(&measured.values), cut(&restored.image));
+        let pixel = PixelSize::of(&image.description);
+        let panel = |label: &str, values: Vec<f32>| -> Result<Panel> {
+            let mut panel = Panel::new(label, values, [rows, columns])?;
+            panel.pixel = pixel.clone();
+            Ok(panel)
+        };
+        let mut panels = vec![panel("measured", before.clone())?, panel("restored", after.clone())?];
+        // One contrast for both, the restored one's.
+        panels[0].stretch = panels[1].stretch;
+        if let Some(deviation) = &restored.deviation {
+            let mut shown = panel("standard deviation", cut(deviation))?;
+            shown.colours = Colours::Helix;
+            panels.push(shown);
+        }
+        if let Some(chi2) = &restored.chi2 {
+            let mut shown = panel("chi2 (1 is noise)", cut(chi2))?;
+            shown.stretch = Stretch::range(0.0, 2.0);
+            shown.colours = Colours::Helix;
+            panels.push(shown);
+        }
+        let residuals = camera.map(|camera| {
+            let mut bars = vec![0; BARS];
+            for (&y, &mean) in before.iter().zip(&after) {
+                let read_noise = camera.read_noise as f32;
+                let r = normalised(camera.electrons(y), camera.electrons(mean), read_noise);
+                if r.abs() < REACH {
+                    bars[(((r + REACH) / (2.0 * REACH)) * BARS as f32) as usize] += 1;
+                }
+            }
+            bars
+        });
+        let png = side_by_side(&panels, 2, 320).png()?;
+        Ok(Shown { input: input.to_path_buf(), axes: image.description.axes(), png, residuals })
+    }
+}
+
+impl Report {
+    /// # Errors
+    /// If there is a file of that name that must not be replaced.
+    pub fn new(path: &Path, force: bool) -> Result<Report> {
+        if path.exists() && !force {
+            bail!("{} exists already; choose another name, or say --force to replace it", path.display());
+        }
+        Ok(Report { path: path.to_path_buf(), force, sections: String::new() })
+    }
+
+    pub fn add(
+        &mut self,
+        shown: &Shown,
+        camera: Option<Camera>,
+        chi2: Option<f64>,
+        forecast: &Forecast,
+        seconds: f64,
+    ) -> Result<()> {
+        let out = &mut self.sections;
+        write!(out, "<h2>{}</h2>\n<table>\n", escaped(&shown.input.display().to_string()))?;
+        let mut row =
+            |name: &str, value: String| writeln!(out, "<tr><th>{name}</th><td>{}</td></tr>", escaped(&value));
+        row("axes", shown.axes.clone())?;
+        if let Some(c) = camera {
+            row(
+                "camera",
+                format!(
+                    "{:.4} electrons per count, offset {:.2} counts, read noise {:.2} electrons",
+                    c.gain, c.offset, c.read_noise
+                ),
+            )?;
+        }
+        if let Some(chi2) = chi2 {
+            row("chi2", format!("{chi2:.3} (1 where what is left over is noise)"))?;
+        }
+        row(
+            "plan",
+            format!(
+                "{} tiles of {:?} pixels, {} at once, {} on the device",
+                forecast.tiles,
+                forecast.tile,
+                forecast.batch,
+                human(forecast.device_bytes)
+            ),
+        )?;
+        row("time", duration(seconds))?;
+        write!(
+            out,
+            "</table>\n<img alt=\"measured and restored\" src=\"data:image/png;base64,{}\">\n",
+            base64(&shown.png)
+        )?;
+        if let Some(bars) = &shown.residuals {
+            out.push_str(&histogram(bars));
+        }
+        Ok(())
+    }
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn finish(self, settings: &Value, failed: &[(String, String)]) -> Result<PathBuf> {
+        let mut page = String::from(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Restored images</title>\n<style>\
+             body{font:15px/1.5 sans-serif;margin:2em auto;max-width:75em;padding:0 1em;color:#222}\
+             table{border-collapse:collapse;margin:1em 0}th{text-align:left;font-weight:600;padding:.15em 1em .15em 0;\
+             vertical-align:top}td{padding:.15em 0}img{max-width:100%;image-rendering:pixelated}</style></head><body>\n\
+             <h1>Restored images</h1>\n<table>\n",
+        );
+        if let Value::Object(all) = settings {
+            for (name, value) in all.iter().filter(|(_, v)| !v.is_null()) {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+                writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escaped(name), escaped(&text))?;
+            }
+        }
+        page.push_str("</table>\n");
+        page.push_str(&self.sections);
+        if !failed.is_empty() {
+            page.push_str("<h2>Not restored</h2>\n<ul>\n");
+            for (input, why) in failed {
+                writeln!(page, "<li>{}: {}</li>", escaped(input), escaped(why))?;
+            }
+            page.push_str("</ul>\n");
+        }
+        page.push_str("</body></html>\n");
+        if self.path.exists() && !self.force {
+            bail!("{} has appeared meanwhile and is not replaced", self.path.display());
+        }
+        let io = |source| anyhow::anyhow!("{}: {source}", self.path.display());
+        std::fs::write(&self.path, page).map_err(io)?;
+        Ok(self.path)
+    }
+}
+
+/// Bars of residuals under the curve that pure noise would have.
+fn histogram(bars: &[usize]) -> String {
+    let (width, height) = (600.0, 160.0);
+    let total: usize = bars.iter().sum();
+    let step = 2.0 * f64::from(REACH) / bars.len() as f64;
+    let expected = |r: f64| total as f64 * step * (-0.5 * r * r).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let most = bars.iter().map(|&b| b as f64).fold(expected(0.0), f64::max).max(1.0);
+    let mut svg = format!(
+        "<p>Residuals in units of their noise: bars measured, line as pure noise would be.</p>\n<svg viewBox=\"0 0 {width} {}\" width=\"{width}\" role=\"img\">\n",
+        height + 20.0
+    );
+    let bar = width / bars.len() as f64;
+    for (i, &count) in bars.iter().enumerate() {
+        let tall = height * count as f64 / most;
+        let (x, y) = (i as f64 * bar, height - tall);
+        svg += &format!(
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{tall:.1}\" fill=\"#7a9cc6\"/>\n",
+            bar - 1.0
+        );
+    }
+    let points: Vec<String> = (0..=120)
+        .map(|i| {
+            let r = (f64::from(i) / 60.0 - 1.0) * f64::from(REACH);
+            format!("{:.1},{:.1}", f64::from(i) / 120.0 * width, height - height * expected(r) / most)
+        })
+        .collect();
+    svg += &format!(
+        "<polyline fill=\"none\" stroke=\"#b33\" stroke-width=\"1.5\" points=\"{}\"/>\n",
+        points.join(" ")
+    );
+    for r in [-4, -2, 0, 2, 4] {
+        let x = (f64::from(r) / f64::from(REACH) + 1.0) / 2.0 * width;
+        svg += &format!(
+            "<text x=\"{x:.1}\" y=\"{}\" font-size=\"12\" text-anchor=\"middle\">{r}</text>\n",
+            height + 15.0
+        );
+    }
+    svg + "</svg>\n"
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let word = three.iter().fold(0u32, |w, &b| w << 8 | u32::from(b)) << (8 * (3 - three.len()));
+        for i in 0..4 {
+            let letter = LETTERS[(word >> (18 - 6 * i) & 63) as usize];
+            text.push(if i <= three.len() { char::from(letter) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::base64;
+
+    #[test]
+    fn base64_as_everyone_writes_it() {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+        assert_eq!(base64(&[0xFF, 0xFE, 0xFD]), "//79");
+    }
+}

@@ -1,0 +1,139 @@
+//! Which tiles, and how many at once: the layout with the least work whose plan fits the memory that may be used.
+
+use super::Error;
+use super::layout::Layout;
+use super::tiles::{Asked, TileGraph};
+use clearshot_runtime::{Device, Options};
+
+/// How a network may be cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Every answer depends on this many pixels to each side, and on places modulo the stride, axis by axis.
+    Local { radius: Vec<usize>, stride: Vec<usize> },
+    /// Answers depend on the whole tile, which should have the size that the network was trained at.
+    Whole { tile: Vec<usize> },
+}
+
+/// What the user decides; the rest is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Pixels along each side of a core, or of a tile of a network that is not local.
+    pub tile: Option<usize>,
+    pub batch: Option<usize>,
+    /// Bytes that the graph may take.
+    pub limit: usize,
+}
+
+/// What was chosen, before anything is compiled.
+pub struct Chosen {
+    pub layout: Layout,
+    pub graph: TileGraph,
+    pub batch: usize,
+    /// What the graph takes on the device.
+    pub bytes: usize,
+}
+
+/// Cores begin at multiples of this and of the network's stride, so that kernels that work on small squares
+/// cut them at the same places in every tile.
+const ALIGN: usize = 16;
+/// Sides of cores that are tried.
+const CORES: [usize; 12] = [32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048];
+/// Pixels of a batch beyond which a device gains nothing from more.
+const BUSY_CPU: usize = 256 * 256;
+const BUSY_GPU: usize = 2048 * 2048;
+const MOST_AT_ONCE: usize = 64;
+
+/// # Errors
+/// If nothing fits, or the network refuses the tile that was asked for.
+pub fn choose(
+    asked: &Asked<'_>,
+    cut: &Cut,
+    size: &[usize],
+    images: usize,
+    wanted: &Wanted,
+    device: &Device,
+    options: &Options,
+) -> Result<Chosen, Error> {
+    let mut least = usize::MAX;
+    for layout in layouts(cut, size, wanted.tile) {
+        let mut batch = wanted.batch.unwrap_or_else(|| usual_batch(&layout, images, device));
+        loop {
+            let graph = TileGraph::new(asked, &layout, batch)?;
+            let bytes = graph.plan(device, options)?.bytes();
+            if bytes <= wanted.limit {
+                return Ok(Chosen { layout, graph, batch, bytes });
+            }
+            least = least.min(bytes);
+            if batch == 1 || wanted.batch.is_some() {
+                break;
+            }
+            batch = batch.div_ceil(2);
+        }
+    }
+    Err(Error::NoRoom { needed: least, limit: wanted.limit })
+}
+
+/// Candidates, those with the least work first.
+fn layouts(cut: &Cut, size: &[usize], tile: Option<usize>) -> Vec<Layout> {
+    match cut {
+        Cut::Whole { tile: trained } => {
+            let tile: Vec<usize> = trained.iter().map(|&t| tile.unwrap_or(t).max(1)).collect();
+            let overlap: Vec<usize> = tile.iter().map(|t| t / 4).collect();
+            vec![Layout::windows(size, &tile, &overlap)]
+        }
+        Cut::Local { radius, stride } => {
+            // Thin axes need no alignment beyond the stride's.
+            let align = |a: usize| match size.len() == 3 && a == 0 {
+                true => stride[a],
+                false => ALIGN * stride[a] / common_divisor(ALIGN, stride[a]),
+            };
+            let aligns: Vec<usize> = (0..size.len()).map(align).collect();
+            let halo: Vec<usize> = aligns.iter().zip(radius).map(|(&a, r)| r.next_multiple_of(a)).collect();
+            let cores = |side: usize| -> Vec<usize> {
+                let core = |a: usize| {
+                    let most = size[a].next_multiple_of(aligns[a]);
+                    side.max(1).next_multiple_of(aligns[a]).min(most)
+                };
+                (0..size.len()).map(core).collect()
+            };
+            let sides = tile.map_or(CORES.to_vec(), |t| vec![t]);
+            let mut all: Vec<Layout> =
+                sides.into_iter().map(|side| Layout::cores(size, &cores(side), &halo)).collect();
+            all.dedup();
+            all.sort_by(|a, b| a.work().total_cmp(&b.work()));
+            all
+        }
+    }
+}
+
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+fn usual_batch(layout: &Layout, images: usize, device: &Device) -> usize {
+    let busy = if matches!(device, Device::Cpu { .. }) { BUSY_CPU } else { BUSY_GPU };
+    let tile: usize = layout.seen().iter().product();
+    (busy / tile).clamp(1, MOST_AT_ONCE).min((images * layout.count()).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_aligned_wide_enough_and_sorted() {
+        let cut = Cut::Local { radius: vec![37; 2], stride: vec![4; 2] };
+        let all = layouts(&cut, &[300, 1000], None);
+        assert!(all.windows(2).all(|w| w[0].work() <= w[1].work()));
+        for layout in &all {
+            for (seen, given) in layout.seen().iter().zip(layout.given()) {
+                assert!(given.start >= 37 && given.start % 16 == 0 && given.len() % 16 == 0);
+                assert!(seen - given.end >= 37);
+            }
+        }
+        assert_eq!(all[0].counts(), [1, 1]);
+        assert_eq!(layouts(&cut, &[300, 1000], Some(64))[0].counts(), [5, 16]);
+        let odd = layouts(&Cut::Local { radius: vec![1; 2], stride: vec![12; 2] }, &[300, 1000], Some(64));
+        assert_eq!(odd[0].given()[0], 48..144);
+    }
+}

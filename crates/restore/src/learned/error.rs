@@ -1,0 +1,66 @@
+//! Why there is no restored image.
+
+use clearshot_graph::plan::human;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "{} of working space in {}: {source}; make room there, or name another folder",
+        human(*bytes), folder.display()
+    )]
+    Scratch { folder: PathBuf, bytes: usize, source: std::io::Error },
+    #[error("the model has no weights called `{name}`")]
+    NoWeight { name: String },
+    #[error(
+        "the network made {value} at noise level {sigma} in tile {tile:?}; the model is damaged, or the image is nothing like what it was trained on"
+    )]
+    NonFinite { value: f32, tile: Vec<usize>, sigma: f64 },
+    #[error("the sampler needs a learned variance, which is not used when restoring; choose another sampler")]
+    LearnedVariance,
+    #[error(
+        "the smallest tile takes {} and {} may be used; allow more memory, or use a smaller model",
+        human(*needed), human(*limit)
+    )]
+    NoRoom { needed: usize, limit: usize },
+    #[error(
+        "the law `through` differentiates the network, which tiles cannot; choose another law, such as proximal"
+    )]
+    Through,
+    #[error(
+        "the correction by the measurement made {value} at noise level {sigma}; choose another law, such as proximal"
+    )]
+    Diverged { value: f32, sigma: f64 },
+    #[error("the device gave {what}")]
+    Answer { what: String },
+    #[error("an image of {size:?} pixels: a plane or a volume with pixels is needed")]
+    Size { size: Vec<usize> },
+    #[error("{what}")]
+    Read { what: String },
+    #[error("{missing} of {pixels} pixels are no numbers: too few are left to restore from")]
+    Missing { missing: usize, pixels: usize },
+    #[error("{name} is {got}, and {needed} is needed")]
+    Number { name: &'static str, got: f64, needed: &'static str },
+    #[error("the model restores images of {needed} channel{}, and this one has {got}", if *needed == 1 { "" } else { "s" })]
+    Channels { needed: usize, got: usize },
+    #[error("the model restores {needed}, and this image has {got} spatial axes")]
+    Axes { needed: &'static str, got: usize },
+    #[error("{what} needs the camera's gain, offset and read noise, which were not given")]
+    NoCamera { what: &'static str },
+    #[error("the model `{model}` is {is}: {reason}")]
+    Task { model: String, is: &'static str, reason: &'static str },
+    #[error("{what} `{got}`: {known}")]
+    Unknown { what: &'static str, got: String, known: String },
+    #[error("images of {first:?} and {other:?} pixels cannot be restored at once")]
+    Mixed { first: Vec<usize>, other: Vec<usize> },
+    #[error("a PSF of {got} axes, where the restorer was made for another number of them or for none")]
+    Psf { got: usize },
+    #[error("stopped")]
+    Stopped,
+    #[error(transparent)]
+    Diffusion(#[from] clearshot_diffusion::Error),
+    #[error(transparent)]
+    Model(#[from] clearshot_model::ModelError),
+    #[error(transparent)]
+    Physics(#[from] clearshot_physics::PhysicsError),
+}

@@ -1,0 +1,246 @@
+//! Where tiles lie, what each sees, and what of its result is taken.
+//!
+//! A network that is local answers for a pixel from a bounded neighbourhood and from the pixel's place modulo
+//! its stride. [`Layout::cores`] gives each tile a core and a halo as wide as that neighbourhood, on places that
+//! are multiples of the stride: every pixel is answered once, by the tile whose core it lies in, and the
+//! answer does not depend on how large tiles are. [`Layout::windows`] is for networks that look at the whole
+//! tile: tiles overlap, and answers are blended by windows whose weights sum to one.
+//!
+//! Beyond the image's edges a tile sees the image reflected, the edge pixel not repeated, as far as it takes.
+
+use std::ops::Range;
+
+/// Tiles along one axis.
+#[derive(Clone, Debug, PartialEq)]
+struct Line {
+    len: usize,
+    /// Where each tile's first pixel lies; before the image for halos.
+    starts: Vec<isize>,
+    /// Pixels that a tile sees.
+    seen: usize,
+    /// The part of a tile's pixels that is answered for.
+    given: Range<usize>,
+    /// The weight of each answered pixel of each tile; none where all are 1.
+    weights: Option<Vec<Vec<f32>>>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    lines: Vec<Line>,
+}
+
+/// One tile: its number along each axis.
+pub type Place = Vec<usize>;
+
+impl Layout {
+    /// Cores of `core` pixels with halos around them, for an image of `size` pixels.
+    pub fn cores(size: &[usize], core: &[usize], halo: &[usize]) -> Layout {
+        let line = |a: usize| Line {
+            len: size[a],
+            starts: (0..size[a].div_ceil(core[a]))
+                .map(|i| (i * core[a]) as isize - halo[a] as isize)
+                .collect(),
+            seen: core[a] + 2 * halo[a],
+            given: halo[a]..halo[a] + core[a],
+            weights: None,
+        };
+        Layout { lines: (0..size.len()).map(line).collect() }
+    }
+
+    /// Tiles of `tile` pixels that overlap by at least `overlap`, moved inward at the far edge.
+    pub fn windows(size: &[usize], tile: &[usize], overlap: &[usize]) -> Layout {
+        let line = |a: usize| {
+            let (len, tile, overlap) = (size[a], tile[a], overlap[a].min(tile[a] - 1));
+            let last = len.saturating_sub(tile);
+            let count = last.div_ceil(tile - overlap) + 1;
+            let starts: Vec<isize> = (0..count).map(|i| (i * (tile - overlap)).min(last) as isize).collect();
+            let weights = Some(windows(len, tile, overlap, &starts));
+            Line { len, starts, seen: tile, given: 0..tile, weights }
+        };
+        Layout { lines: (0..size.len()).map(line).collect() }
+    }
+
+    pub fn size(&self) -> Vec<usize> {
+        self.lines.iter().map(|l| l.len).collect()
+    }
+
+    /// Pixels of the image.
+    pub fn pixels(&self) -> usize {
+        self.lines.iter().map(|l| l.len).product()
+    }
+
+    /// What a tile sees along each axis.
+    pub fn seen(&self) -> Vec<usize> {
+        self.lines.iter().map(|l| l.seen).collect()
+    }
+
+    /// What of it is answered.
+    pub fn given(&self) -> Vec<Range<usize>> {
+        self.lines.iter().map(|l| l.given.clone()).collect()
+    }
+
+    pub fn counts(&self) -> Vec<usize> {
+        self.lines.iter().map(|l| l.starts.len()).collect()
+    }
+
+    pub fn count(&self) -> usize {
+        self.counts().iter().product()
+    }
+
+    /// Whether tiles overlap in what they answer.
+    pub fn blends(&self) -> bool {
+        self.lines.iter().any(|l| l.weights.is_some())
+    }
+
+    /// How many pixels networks see for each pixel of the image.
+    pub fn work(&self) -> f64 {
+        self.seen().iter().product::<usize>() as f64 * self.count() as f64 / self.pixels() as f64
+    }
+
+    /// The tile of this number, in row-major order.
+    pub fn place(&self, mut number: usize) -> Place {
+        let counts = self.counts();
+        let mut place = vec![0; counts.len()];
+        for a in (0..counts.len()).rev() {
+            place[a] = number % counts[a];
+            number /= counts[a];
+        }
+        place
+    }
+
+    /// The number in the image of each pixel that a tile sees, in row-major order.
+    pub fn sees(&self, place: &[usize], out: &mut Vec<usize>) {
+        out.clear();
+        let map = |a: usize| -> Vec<usize> {
+            let line = &self.lines[a];
+            let start = line.starts[place[a]];
+            (0..line.seen).map(|i| reflected(start + i as isize, line.len)).collect()
+        };
+        let maps: Vec<Vec<usize>> = (0..self.lines.len()).map(map).collect();
+        let (last, outer) = maps.split_last().expect("an image has axes");
+        let width = self.lines[self.lines.len() - 1].len;
+        let mut bases = vec![0];
+        for (line, map) in self.lines.iter().zip(outer) {
+            bases = bases.iter().flat_map(|b| map.iter().map(move |i| b * line.len + i)).collect();
+        }
+        for base in bases {
+            out.extend(last.iter().map(|i| base * width + i));
+        }
+    }
+
+    /// Calls `put(pixel of the image, pixel of what the tile gives, weight)` for each pixel that a tile answers
+    /// for; runs of pixels along the last axis follow each other in both.
+    pub fn answers(&self, place: &[usize], mut put: impl FnMut(usize, usize, f32)) {
+        let ranges: Vec<(usize, Range<usize>)> = self
+            .lines
+            .iter()
+            .zip(place)
+            .map(|(l, &i)| {
+                let start = (l.starts[i] + l.given.start as isize).max(0) as usize;
+                (start, 0..l.given.len().min(l.len.saturating_sub(start)))
+            })
+            .collect();
+        let weight = |a: usize, i: usize| self.lines[a].weights.as_ref().map_or(1.0, |w| w[place[a]][i]);
+        let last = ranges.len() - 1;
+        let rows: usize = ranges[..last].iter().map(|(_, r)| r.len()).product();
+        for row in 0..rows {
+            let (mut rest, mut index) = (row, vec![0; last]);
+            for a in (0..last).rev() {
+                index[a] = rest % ranges[a].1.len();
+                rest /= ranges[a].1.len();
+            }
+            let (mut to, mut from, mut w) = (0, 0, 1.0);
+            for a in 0..last {
+                to = to * self.lines[a].len + ranges[a].0 + index[a];
+                from = from * self.lines[a].given.len() + index[a];
+                w *= weight(a, index[a]);
+            }
+            let to = to * self.lines[last].len + ranges[last].0;
+            let from = from * self.lines[last].given.len();
+            for x in ranges[last].1.clone() {
+                put(to + x, from + x, w * weight(last, x));
+            }
+        }
+    }
+}
+
+/// An index reflected into `0..len`, edge pixels not repeated.
+fn reflected(i: isize, len: usize) -> usize {
+    if len == 1 {
+        return 0;
+    }
+    let period = 2 * (len as isize - 1);
+    let i = i.rem_euclid(period);
+    i.min(period - i) as usize
+}
+
+/// Weights that rise over the overlap in a straight line, divided by their sum at each pixel.
+fn windows(len: usize, tile: usize, overlap: usize, starts: &[isize]) -> Vec<Vec<f32>> {
+    let ramp = |i: usize| ((i.min(tile - 1 - i) + 1) as f64 / (overlap + 1) as f64).min(1.0);
+    let mut sums = vec![0.0; len.max(tile)];
+    for &start in starts {
+        (0..tile).for_each(|i| sums[start as usize + i] += ramp(i));
+    }
+    starts.iter().map(|&s| (0..tile).map(|i| (ramp(i) / sums[s as usize + i]) as f32).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layouts() -> Vec<Layout> {
+        let mut all = vec![];
+        for (size, core, halo) in [
+            (vec![100, 75], vec![32, 32], vec![32, 32]),
+            (vec![7, 200], vec![32, 64], vec![64, 32]),
+            (vec![1, 1], vec![32, 32], vec![32, 32]),
+            (vec![5, 40, 33], vec![4, 32, 32], vec![8, 32, 32]),
+        ] {
+            all.push(Layout::cores(&size, &core, &halo));
+            all.push(Layout::windows(&size, &core, &halo));
+            all.push(Layout::windows(&size, &core, &core.iter().map(|c| c / 4).collect::<Vec<_>>()));
+        }
+        all
+    }
+
+    #[test]
+    fn weights_of_each_pixel_sum_to_one_and_answers_are_what_was_seen() {
+        for layout in layouts() {
+            let mut sums = vec![0.0f64; layout.pixels()];
+            let (mut seen, given) = (vec![], layout.given());
+            let inner: Vec<usize> = given.iter().map(|g| g.len()).collect();
+            for number in 0..layout.count() {
+                let place = layout.place(number);
+                layout.sees(&place, &mut seen);
+                assert_eq!(seen.len(), layout.seen().iter().product::<usize>());
+                layout.answers(&place, |to, from, weight| {
+                    sums[to] += f64::from(weight);
+                    // The same pixel, counted in what the tile sees.
+                    let (mut rest, mut at, mut stride) = (from, 0, 1);
+                    for a in (0..inner.len()).rev() {
+                        at += (given[a].start + rest % inner[a]) * stride;
+                        rest /= inner[a];
+                        stride *= layout.seen()[a];
+                    }
+                    assert_eq!(seen[at], to, "{layout:?}");
+                });
+            }
+            assert!(sums.iter().all(|s| (s - 1.0).abs() < 1e-6), "{:?}", layout.size());
+        }
+    }
+
+    #[test]
+    fn cores_answer_once_and_halos_are_reflected() {
+        let layout = Layout::cores(&[3, 5], &[32, 32], &[32, 32]);
+        assert_eq!((layout.count(), layout.blends()), (1, false));
+        let mut seen = vec![];
+        layout.sees(&[0, 0], &mut seen);
+        // The row at y = 0: x from -32 on has the period 8.
+        let row: Vec<usize> = seen[32 * 96..][..96].to_vec();
+        assert_eq!(&row[32..45], [0, 1, 2, 3, 4, 3, 2, 1, 0, 1, 2, 3, 4]);
+        assert_eq!(&row[28..33], [4, 3, 2, 1, 0]);
+        assert_eq!(seen[31 * 96 + 32], 5);
+        assert_eq!(Layout::cores(&[64, 65], &[32, 32], &[0, 0]).counts(), [2, 3]);
+    }
+}

@@ -1,0 +1,293 @@
+//! A measured image on its way to the network: read in bands, pixels that are no numbers filled and marked, counts
+//! turned into electrons, its background found.
+
+use super::Error;
+use super::field::{Field, Scratch};
+use clearshot_model::signal::peak;
+use clearshot_model::{ModelError, Photons};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// An image that can be read in bands, channels last, in the file's own unit.
+pub trait Source {
+    /// (Z,) Y, X.
+    fn size(&self) -> Vec<usize>;
+    fn channels(&self) -> usize;
+    /// Rows of one plane, as many values as rows, columns and channels say.
+    ///
+    /// # Errors
+    /// What the file has.
+    fn rows(&self, z: usize, rows: Range<usize>) -> Result<Vec<f32>, String>;
+}
+
+/// An image in memory, channels last.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'a> {
+    pub values: &'a [f32],
+    pub size: &'a [usize],
+    pub channels: usize,
+}
+
+impl Source for Values<'_> {
+    fn size(&self) -> Vec<usize> {
+        self.size.to_vec()
+    }
+
+    fn channels(&self) -> usize {
+        self.channels
+    }
+
+    fn rows(&self, z: usize, rows: Range<usize>) -> Result<Vec<f32>, String> {
+        let (height, row) = match self.size {
+            [.., y, x] => (*y, x * self.channels),
+            _ => return Err(format!("an image of {:?} pixels has no Y and X", self.size)),
+        };
+        let at = |y: usize| (z * height + y) * row;
+        let part = self.values.get(at(rows.start)..at(rows.end));
+        part.map(<[f32]>::to_vec).ok_or_else(|| format!("fewer values than {:?} pixels need", self.size))
+    }
+}
+
+/// What turns counts into electrons.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Camera {
+    /// Electrons per count.
+    pub gain: f64,
+    /// Counts without light.
+    #[serde(default)]
+    pub offset: f64,
+    /// Standard deviation of the read noise in electrons.
+    #[serde(default)]
+    pub read_noise: f64,
+    /// Mean electrons without light from the object; found in the image unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<f64>,
+}
+
+impl Camera {
+    /// # Errors
+    /// Names the number that is impossible.
+    pub fn check(&self) -> Result<(), Error> {
+        let not_negative = "a finite number not below zero";
+        let background = self.background.unwrap_or(0.0);
+        for (name, got, fits, needed) in [
+            ("the gain", self.gain, self.gain > 0.0, "a finite number above zero (electrons per count)"),
+            ("the offset", self.offset, true, "a finite number"),
+            ("the read noise", self.read_noise, self.read_noise >= 0.0, not_negative),
+            ("the background", background, background >= 0.0, not_negative),
+        ] {
+            if !(got.is_finite() && fits) {
+                return Err(Error::Number { name, got, needed });
+            }
+        }
+        Ok(())
+    }
+
+    pub fn electrons(&self, counts: f32) -> f32 {
+        ((f64::from(counts) - self.offset) * self.gain) as f32
+    }
+
+    pub fn counts(&self, electrons: f32) -> f32 {
+        (f64::from(electrons) / self.gain + self.offset) as f32
+    }
+}
+
+/// See the module.
+pub struct Measured {
+    pub size: Vec<usize>,
+    pub channels: usize,
+    /// In the file's unit; where a pixel is no number, what its neighbours say.
+    pub values: Field,
+    /// False where a pixel was filled; none where all were numbers.
+    pub valid: Option<Vec<bool>>,
+    pub filled: usize,
+}
+
+/// Rows that are read at once.
+const BAND: usize = 256;
+/// The share of pixels that may be missing.
+const MOST_MISSING: f64 = 0.5;
+
+impl Measured {
+    /// # Errors
+    /// If the file cannot be read, has no pixels, or most of them are no numbers.
+    pub fn read(source: &dyn Source, scratch: &Scratch) -> Result<Measured, Error> {
+        let (size, channels) = (source.size(), source.channels());
+        let pixels: usize = size.iter().product();
+        if !(2..=3).contains(&size.len()) || pixels == 0 || channels == 0 {
+            return Err(Error::Size { size });
+        }
+        let (height, width) = (size[size.len() - 2], size[size.len() - 1]);
+        let mut values = scratch.field(pixels * channels)?;
+        let mut at = 0;
+        for z in 0..pixels / (height * width) {
+            for y in (0..height).step_by(BAND) {
+                let rows = y..(y + BAND).min(height);
+                let expected = rows.len() * width * channels;
+                let part = source.rows(z, rows).map_err(|what| Error::Read { what })?;
+                if part.len() != expected {
+                    let what = format!("{} values came where {expected} belong", part.len());
+                    return Err(Error::Read { what });
+                }
+                values[at..at + expected].copy_from_slice(&part);
+                at += expected;
+            }
+        }
+        let mut image = Measured { size, channels, values, valid: None, filled: 0 };
+        image.fill()?;
+        Ok(image)
+    }
+
+    /// Gives pixels that are no numbers the mean of the nearest that are.
+    fn fill(&mut self) -> Result<(), Error> {
+        let c = self.channels;
+        let valid: Vec<bool> = self.values.chunks_exact(c).map(|p| p.iter().all(|v| v.is_finite())).collect();
+        self.filled = valid.iter().filter(|v| !**v).count();
+        if self.filled == 0 {
+            return Ok(());
+        }
+        if self.filled as f64 > MOST_MISSING * valid.len() as f64 {
+            return Err(Error::Missing { missing: self.filled, pixels: valid.len() });
+        }
+        let (height, width) = (self.size[self.size.len() - 2], self.size[self.size.len() - 1]);
+        for pixel in (0..valid.len()).filter(|&p| !valid[p]) {
+            let (plane, y, x) = (pixel / width / height, pixel / width % height, pixel % width);
+            let mut reach = 1;
+            let found = loop {
+                let rows = y.saturating_sub(reach)..=(y + reach).min(height - 1);
+                let columns = x.saturating_sub(reach)..=(x + reach).min(width - 1);
+                let near: Vec<usize> = rows
+                    .flat_map(|y| columns.clone().map(move |x| (plane * height + y) * width + x))
+                    .filter(|&p| valid[p])
+                    .collect();
+                if !near.is_empty() || reach > height.max(width) {
+                    break near;
+                }
+                reach *= 2;
+            };
+            for ch in 0..c {
+                let sum: f64 = found.iter().map(|&p| f64::from(self.values[p * c + ch])).sum();
+                // A plane without a single number stays dark.
+                self.values[pixel * c + ch] = (sum / found.len().max(1) as f64) as f32;
+            }
+        }
+        self.valid = Some(valid);
+        Ok(())
+    }
+
+    /// The image's own scale: background and peak of all its planes and channels.
+    ///
+    /// # Errors
+    /// If a number of the camera is impossible.
+    pub fn photons(&self, camera: &Camera) -> Result<Photons, ModelError> {
+        let found = || background(self, camera);
+        let background = camera.background.unwrap_or_else(found);
+        let (height, width) = (self.size[self.size.len() - 2], self.size[self.size.len() - 1]);
+        let planes = self.values.len() / (height * width * self.channels);
+        let mut highest = 0.0f64;
+        let mut plane = vec![0.0; height * width];
+        for (z, c) in (0..planes).flat_map(|z| (0..self.channels).map(move |c| (z, c))) {
+            for (i, e) in plane.iter_mut().enumerate() {
+                let at = z * height * width + i;
+                let holds = self.valid.as_ref().is_none_or(|v| v[at]);
+                *e = if holds { camera.electrons(self.values[at * self.channels + c]) } else { f32::NAN };
+            }
+            highest = highest.max(peak(&plane, [height, width], background, camera.read_noise));
+        }
+        Photons::new(background, camera.read_noise, highest)
+    }
+}
+
+/// The side of the blocks whose means tell the background, and the share of them that is dark.
+const BLOCK: usize = 12;
+const DARK: f64 = 0.1;
+/// By how many standard deviations the middle of the lowest tenth of normal numbers lies below their mean.
+const LOWEST_TENTH: f64 = 1.645;
+
+/// Mean electrons where the image is darkest: the middle of the lowest tenth of the means of blocks, less what
+/// noise alone takes from the lowest.
+pub fn background(image: &Measured, camera: &Camera) -> f64 {
+    let (height, width) = (image.size[image.size.len() - 2], image.size[image.size.len() - 1]);
+    let c = image.channels;
+    let planes = image.values.len() / (height * width * c);
+    let side = BLOCK.min(height).min(width);
+    let mut means = Vec::new();
+    for plane in 0..planes {
+        for y in (0..=height - side).step_by(side) {
+            for x in (0..=width - side).step_by(side) {
+                let pixels = (0..side).flat_map(|j| (0..side).map(move |i| (y + j) * width + x + i));
+                let (mut sum, mut count) = (0.0, 0usize);
+                for at in pixels.map(|p| plane * height * width + p) {
+                    if image.valid.as_ref().is_none_or(|v| v[at]) {
+                        sum += (0..c).map(|ch| f64::from(image.values[at * c + ch])).sum::<f64>();
+                        count += c;
+                    }
+                }
+                if count > side * side * c / 2 {
+                    means.push((sum / count as f64 - camera.offset) * camera.gain);
+                }
+            }
+        }
+    }
+    if means.is_empty() {
+        return 0.0;
+    }
+    means.sort_by(f64::total_cmp);
+    let lowest = means[((means.len() as f64 * DARK * 0.5) as usize).min(means.len() - 1)];
+    let noise = (lowest.max(0.0) + camera.read_noise.powi(2)).sqrt() / (side as f64 * (c as f64).sqrt());
+    // A handful of blocks has no tenth.
+    let share = (means.len() as f64 * DARK).min(1.0);
+    (lowest + share * LOWEST_TENTH * noise).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearshot_tensor::noise::Key;
+
+    fn measured(values: &[f32], size: &[usize]) -> Result<Measured, Error> {
+        Measured::read(&Values { values, size, channels: 1 }, &Scratch::new(usize::MAX, None))
+    }
+
+    #[test]
+    fn pixels_that_are_no_numbers_are_filled_by_their_neighbours() {
+        let mut values: Vec<f32> = (0..600 * 7).map(|i| (i % 7) as f32).collect();
+        (values[0], values[7 * 300 + 3], values[7 * 599 + 6]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
+        let image = measured(&values, &[600, 7]).unwrap();
+        assert_eq!(image.filled, 3);
+        assert_eq!(image.valid.as_ref().unwrap().iter().filter(|v| !**v).count(), 3);
+        // The mean of 1, 0, 1; of the eight around; of 5, 5, 6.
+        assert!((image.values[0] - 2.0 / 3.0).abs() < 1e-6);
+        assert!((image.values[7 * 300 + 3] - 3.0).abs() < 1e-6);
+        assert!((image.values[7 * 599 + 6] - 16.0 / 3.0).abs() < 1e-6);
+        let most = [f32::NAN, f32::NAN, f32::NAN, 1.0];
+        assert!(matches!(measured(&most, &[2, 2]), Err(Error::Missing { missing: 3, pixels: 4 })));
+        assert!(measured(&[], &[0, 3]).is_err() && measured(&[1.0], &[1]).is_err());
+    }
+
+    #[test]
+    fn the_background_is_found_under_noise() {
+        let camera = Camera { gain: 2.0, offset: 100.0, read_noise: 1.5, background: None };
+        let mut noise = vec![0.0; 240 * 240];
+        Key { seed: 4, step: 0, stream: 0 }.fill_normal(0, &mut noise);
+        let values: Vec<f32> = noise
+            .iter()
+            .enumerate()
+            .map(|(i, n)| {
+                let light = if i % 240 < 120 { 3.0 } else { 60.0 };
+                camera.counts(light + n * (light + 2.25f32).sqrt())
+            })
+            .collect();
+        let image = measured(&values, &[240, 240]).unwrap();
+        let found = background(&image, &camera);
+        assert!((found - 3.0).abs() < 0.1, "{found}");
+        let p = image.photons(&camera).unwrap();
+        assert!((p.peak - 57.0).abs() < 12.0 && p.background == found, "{p:?}");
+        assert_eq!(image.photons(&Camera { background: Some(7.0), ..camera }).unwrap().background, 7.0);
+        assert_eq!(
+            background(&measured(&[0.0; 9], &[3, 3]).unwrap(), &Camera { offset: 5.0, ..camera }),
+            0.0
+        );
+    }
+}

@@ -1,0 +1,25 @@
+//! Restoring with trained networks, whole images at a time and independent of how they are cut.
+//!
+//! A [`Restorer`] is a model, settings and a device. For images of one size it chooses tiles and batch by the
+//! memory that they take ([`Restorer::prepare`]), and restores measurements ([`Restorer::restore`]): by one
+//! evaluation where the model knows the measurement, which estimates the posterior's mean, or by samples, whose mean
+//! and standard deviation it gives. The image's states live on the host ([`field`]); the network sees tiles
+//! ([`tiles`]) in step ([`walk`]); a measurement's physics correct whole images ([`correct`]).
+
+pub mod choose;
+pub mod correct;
+mod error;
+pub mod field;
+pub mod layout;
+pub mod measured;
+pub mod moments;
+pub mod resident;
+mod restorer;
+mod settings;
+pub mod tiles;
+pub mod walk;
+
+pub use error::Error;
+pub use measured::{Camera, Measured, Source, Values};
+pub use restorer::{Forecast, Restored, Restorer};
+pub use settings::{Guidance, Output, Settings, law};

@@ -1,0 +1,658 @@
+//! A model at work on images of one size after another.
+
+use super::choose::{Chosen, Cut, Wanted, choose};
+use super::correct::WholeGuide;
+use super::field::{Field, Scratch};
+use super::layout::Layout;
+use super::measured::{Camera, Measured};
+use super::moments::{self, Moments};
+use super::resident::Resident;
+use super::settings::{Guidance, Output, Settings};
+use super::tiles::{Asked, Frame, Question, TileGraph, Tiles};
+use super::{Error, walk};
+use clearshot_diffusion::guide::Measurement;
+use clearshot_diffusion::precondition::Clipped;
+use clearshot_diffusion::sampler::{Program, named};
+use clearshot_diffusion::{Denoiser, Guide, Level};
+use clearshot_graph::reach::reach;
+use clearshot_graph::{Builder, Value};
+use clearshot_model::signal::CHANNELS;
+use clearshot_model::{ConditionKind, Model, Photons, Process, Signal, Task};
+use clearshot_nn::models::Given;
+use clearshot_physics::{Boundary, Electrons, Forward, Map, Operator, Psf, Scale};
+use clearshot_runtime::{Device, Options, gpus};
+use clearshot_tensor::noise::Key;
+
+/// What the network's graph may take on a CPU unless told: tiles beyond this size gain nothing.
+const CPU_MEMORY: usize = 512 << 20;
+
+/// See the module.
+pub struct Restorer {
+    model: Model,
+    settings: Settings,
+    device: Device,
+    scratch: Scratch,
+    cut: Cut,
+    guidance: Option<Guidance>,
+    program: Option<Program>,
+    output: Output,
+    ready: Option<Ready>,
+}
+
+/// A compiled network, and what it was compiled for.
+struct Ready {
+    size: Vec<usize>,
+    images: usize,
+    tiles: Tiles,
+    /// The walk on the device, where it fits there.
+    resident: Option<Resident>,
+    forecast: Forecast,
+}
+
+/// What restoring will take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    /// Pixels of a tile that are kept, along each axis.
+    pub tile: Vec<usize>,
+    /// Pixels to each side that the network sees beside them; where tiles overlap instead, none.
+    pub halo: Vec<usize>,
+    pub tiles: usize,
+    pub batch: usize,
+    /// Whether the result depends on the tile, because the network looks at all of it.
+    pub blends: bool,
+    /// What the network's graph takes on the device.
+    pub device_bytes: usize,
+    /// What the images' states take on the host.
+    pub host_bytes: usize,
+    /// Whether the walk stays on the device from the first call to the last.
+    pub resident: bool,
+    /// Runs of the graph, and the time of one; not measured where that would take as long as restoring.
+    pub runs: usize,
+    pub seconds_a_run: Option<f64>,
+}
+
+impl Forecast {
+    pub fn seconds(&self) -> Option<f64> {
+        self.seconds_a_run.map(|s| self.runs as f64 * s)
+    }
+}
+
+/// Fewer runs than this are not worth measuring one.
+const WORTH_MEASURING: usize = 4;
+
+/// A restored image, in the unit of its file, channels last.
+pub struct Restored {
+    pub image: Field,
+    /// The posterior's standard deviation, from two samples on.
+    pub deviation: Option<Field>,
+    /// The local mean of squared normalised residuals.
+    pub chi2: Option<Field>,
+    /// Its mean over the image; where there is a camera.
+    pub mean_chi2: Option<f64>,
+    pub samples: Vec<Field>,
+    /// The scale that the network saw it on.
+    pub photons: Option<Photons>,
+}
+
+impl Restorer {
+    /// # Errors
+    /// If the model is not one that can do what the settings ask, or there is no such sampler.
+    pub fn new(model: Model, settings: Settings, device: Device) -> Result<Restorer, Error> {
+        let about = &model.about;
+        let conditional = matches!(about.task, Task::Diffusion { condition: ConditionKind::Measurement, .. });
+        let guided = settings.psf.is_some() || settings.guidance.is_some();
+        let refuse = |reason| Err(Error::Task { model: about.name.clone(), is: about.task.name(), reason });
+        let output = match (&about.task, settings.output) {
+            (Task::Regression, _) if guided => {
+                return refuse("a PSF or guidance needs a diffusion model");
+            }
+            (Task::Regression, _) if settings.samples > 0 || settings.output == Some(Output::Samples) => {
+                return refuse("it gives one image and no samples; a diffusion model is needed for those");
+            }
+            (Task::Regression, _) => Output::Direct,
+            (_, Some(Output::Direct)) if guided || !conditional => {
+                return refuse("only a model that knows the measurement, without guidance, answers at once");
+            }
+            (_, Some(output)) => output,
+            (_, None) if conditional && !guided && settings.samples != 1 => Output::Direct,
+            (_, None) => Output::Samples,
+        };
+        let samples = match output {
+            Output::Samples => settings.samples.max(1),
+            Output::Direct => settings.samples,
+        };
+        let settings = Settings { samples, ..settings };
+        let sd = match &about.task {
+            Task::Diffusion { prediction: clearshot_model::PredictionKind::Edm { sigma_data }, .. } => {
+                *sigma_data
+            }
+            _ => 0.5,
+        };
+        let guidance = settings.guidance.or(settings.psf.as_ref().map(|_| Guidance::usual(sd)));
+        let program = match samples {
+            0 => None,
+            _ => Some(named(&settings.sampler)?.program(&model.levels(settings.steps)?)?),
+        };
+        let cut = cut(&model)?;
+        let scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
+        Ok(Restorer { model, settings, device, scratch, cut, guidance, program, output, ready: None })
+    }
+
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub fn output(&self) -> Output {
+        self.output
+    }
+
+    /// Restores under another PSF from now on; for restorers that were made with one.
+    ///
+    /// # Errors
+    /// If it was made without, or for another number of axes.
+    pub fn set_psf(&mut self, psf: Psf) -> Result<(), Error> {
+        let axes = self.settings.psf.as_ref().map(|p| p.shape().rank());
+        if axes != Some(psf.shape().rank()) {
+            return Err(Error::Psf { got: psf.shape().rank() });
+        }
+        self.settings.psf = Some(psf);
+        Ok(())
+    }
+
+    pub fn guidance(&self) -> Option<Guidance> {
+        self.guidance
+    }
+
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    /// Whether electrons are needed: by the model, by guidance, or for chi2.
+    pub fn needs_camera(&self) -> bool {
+        self.model.about.signal == Signal::Photons || self.guidance.is_some() || self.settings.chi2
+    }
+
+    /// Samples that are on their way at once, for so many images.
+    fn together(&self, pixels: usize, images: usize) -> usize {
+        let fields = self.program.as_ref().map_or(2, walk::fields);
+        let each = images * pixels * self.model.about.channels * fields * size_of::<f32>();
+        (self.settings.host_memory / 2 / each.max(1)).clamp(1, self.settings.samples.max(1))
+    }
+
+    /// Chooses tiles and batch for `images` images of one size, compiles the network and measures one run. What was
+    /// prepared last is kept.
+    ///
+    /// # Errors
+    /// If the size is not the model's, nothing fits the device's memory, or the device fails.
+    pub fn prepare(&mut self, size: &[usize], images: usize) -> Result<Forecast, Error> {
+        if let Some(ready) = &self.ready
+            && ready.size == size
+            && ready.images == images
+        {
+            return Ok(ready.forecast.clone());
+        }
+        let about = &self.model.about;
+        if size.len() != about.dims {
+            let needed = if about.dims == 2 { "planes (Y, X)" } else { "volumes (Z, Y, X)" };
+            return Err(Error::Axes { needed, got: size.len() });
+        }
+        if size.contains(&0) {
+            return Err(Error::Size { size: size.to_vec() });
+        }
+        self.ready = None;
+        let pixels: usize = size.iter().product();
+        let together = self.together(pixels, images);
+        let options = Options { precision: self.settings.precision, ..Options::default() };
+        let limit = self.settings.device_memory.unwrap_or_else(|| match self.device {
+            Device::Cpu { .. } => CPU_MEMORY,
+            Device::Cuda { ordinal } => {
+                let all = gpus().unwrap_or_default();
+                all.iter().find(|g| g.ordinal == ordinal).map_or(CPU_MEMORY, |g| g.memory / 2)
+            }
+        });
+        let wanted = Wanted { tile: self.settings.tile, batch: self.settings.batch, limit };
+        let at_once = images * together;
+        let unclipped = self.program.as_ref().is_some_and(walk::wants_unclipped);
+        let Chosen { layout, graph, batch, bytes } = asked(&self.model, unclipped, |asked| {
+            choose(asked, &self.cut, size, at_once, &wanted, &self.device, &options)
+        })?;
+        let mut tiles = Tiles::compile(graph, layout, &self.model.weights, &self.device, &options)?;
+        let mut resident = self.resident(tiles.layout(), batch, limit, &options)?;
+        let calls = self.program.as_ref().map_or(0, |p| p.calls().len());
+        let mut runs = match self.output {
+            Output::Direct => tiles.runs(images),
+            Output::Samples => 0,
+        };
+        let mut left = self.settings.samples;
+        while left > 0 {
+            let now = left.min(together);
+            runs += calls * tiles.runs(images * now);
+            left -= now;
+        }
+        let seconds_a_run = match &mut resident {
+            _ if runs < WORTH_MEASURING => None,
+            Some(resident) => Some(resident.time_a_run()?),
+            None => Some(tiles.time_a_run()?),
+        };
+        let fields = self.program.as_ref().map_or(2, walk::fields) * together
+            + 1
+            + if self.settings.samples > 1 { 2 } else { 0 }
+            + usize::from(self.output == Output::Direct && self.settings.samples > 0);
+        let layout = tiles.layout();
+        let forecast = Forecast {
+            tile: layout.given().iter().map(|g| g.len()).collect(),
+            halo: layout.given().iter().map(|g| g.start).collect(),
+            tiles: layout.count(),
+            batch,
+            blends: layout.blends(),
+            device_bytes: bytes + resident.as_ref().map_or(0, |r| r.bytes),
+            host_bytes: fields * images * pixels * about.channels * size_of::<f32>(),
+            resident: resident.is_some(),
+            runs,
+            seconds_a_run,
+        };
+        self.ready = Some(Ready { size: size.to_vec(), images, tiles, resident, forecast: forecast.clone() });
+        Ok(forecast)
+    }
+
+    /// The walk on the device, where the image is one tile that fits and nothing on the host corrects it.
+    fn resident(
+        &self,
+        layout: &Layout,
+        batch: usize,
+        limit: usize,
+        options: &Options,
+    ) -> Result<Option<Resident>, Error> {
+        let Some(program) = self.program.as_ref().filter(|_| self.guidance.is_none()) else {
+            return Ok(None);
+        };
+        let unclipped = walk::wants_unclipped(program);
+        asked(&self.model, unclipped, |asked| match asked.question {
+            Question::Regress(_) => Ok(None),
+            Question::Denoise(denoiser) => Resident::compile(
+                denoiser,
+                program,
+                asked.channels,
+                asked.condition,
+                layout,
+                batch,
+                limit,
+                &self.model.weights,
+                &self.device,
+                options,
+            ),
+        })
+    }
+
+    /// Restores images of one size; `numbers` tells their places in a series, which noise belongs to with the seed:
+    /// an image restored alone is the same as among others. `ran` is told of every run of the graph.
+    ///
+    /// # Errors
+    /// If sizes or channels differ, a camera is needed and none is there, the device fails, or `ran` says to stop.
+    pub fn restore(
+        &mut self,
+        images: &[Measured],
+        numbers: &[u64],
+        camera: Option<&Camera>,
+        ran: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Vec<Restored>, Error> {
+        let Some(first) = images.first() else { return Ok(vec![]) };
+        for image in images {
+            if image.size != first.size {
+                return Err(Error::Mixed { first: first.size.clone(), other: image.size.clone() });
+            }
+            if image.channels != self.model.about.channels {
+                return Err(Error::Channels { needed: self.model.about.channels, got: image.channels });
+            }
+        }
+        if let Some(camera) = camera {
+            camera.check()?;
+        } else if self.needs_camera() {
+            return Err(Error::NoCamera { what: "this model, or what is asked of it," });
+        }
+        self.prepare(&first.size, images.len())?;
+        let scales = images.iter().map(|i| self.scale(i, camera)).collect::<Result<Vec<_>, _>>()?;
+        let mut ready = self.ready.take().ok_or(Error::Stopped)?;
+        let made = self.restore_ready(&mut ready, images, numbers, &scales, ran);
+        self.ready = Some(ready);
+        made
+    }
+
+    fn restore_ready(
+        &self,
+        ready: &mut Ready,
+        images: &[Measured],
+        numbers: &[u64],
+        scales: &[ImageScale],
+        ran: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Vec<Restored>, Error> {
+        let Ready { tiles, resident, .. } = ready;
+        let channels = self.model.about.channels;
+        let (signal, guided) = (&self.model.about.signal, self.guidance.is_some());
+        let (count, len) = (images.len(), images[0].values.len());
+        let seed = |image: usize, sample: usize| {
+            let number = numbers.get(image).copied().unwrap_or(image as u64);
+            let words = Key { seed: self.settings.seed, step: sample as u32, stream: 0x5A3E }.block(number);
+            u64::from(words[0]) | u64::from(words[1]) << 32
+        };
+        let mut direct = Vec::new();
+        if self.output == Output::Direct {
+            let level = self.first_level()?;
+            let mut xs = Vec::new();
+            for i in 0..count {
+                // A network that makes the image at once is asked about no x.
+                let size = &images[0].size;
+                let reads_x = self.model.about.task != Task::Regression;
+                let x = match reads_x {
+                    true => Some(walk::start(&level, size, channels, seed(i, 0), &self.scratch)?),
+                    false => None,
+                };
+                xs.push(x);
+                direct.push(self.scratch.field(len)?);
+            }
+            let mut frames: Vec<Frame<'_>> = xs
+                .iter()
+                .zip(&mut direct)
+                .map(|(x, estimate)| Frame { x: x.as_deref().unwrap_or(&[]), estimate, unclipped: None })
+                .collect();
+            let beside = |frame: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
+                condition(signal, guided, &images[frame], &scales[frame], pixels, out);
+            };
+            tiles.ask(&level, &mut frames, &beside, ran)?;
+        }
+        let mut moments: Vec<Moments> = Vec::new();
+        let mut kept: Vec<Vec<Field>> = images.iter().map(|_| Vec::new()).collect();
+        if let Some(program) = &self.program {
+            if self.settings.samples > 1 {
+                for _ in 0..count {
+                    moments.push(Moments::new(len, &self.scratch)?);
+                }
+            }
+            let mut guides = self.guides(images, scales)?;
+            let together = self.together(len / channels, count);
+            let mut done = 0;
+            while done < self.settings.samples {
+                let now = together.min(self.settings.samples - done);
+                // All samples of one image, then those of the next.
+                let of = |frame: usize| (frame / now, done + frame % now);
+                let seeds: Vec<u64> = (0..count * now).map(|f| seed(of(f).0, 1 + of(f).1)).collect();
+                let beside = |frame: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
+                    let image = of(frame).0;
+                    condition(signal, guided, &images[image], &scales[image], pixels, out);
+                };
+                let mut correct = |frame: usize, level: &Level, estimate: &mut [f32]| {
+                    guides[of(frame).0].correct(level, estimate)
+                };
+                let correct: Option<&mut walk::Correct<'_>> =
+                    if self.guidance.is_some() { Some(&mut correct) } else { None };
+                let made = match resident {
+                    Some(resident) => {
+                        resident.walk(program, tiles.layout(), &seeds, &self.scratch, &beside, ran)?
+                    }
+                    None => {
+                        walk::walk(program, tiles, channels, &seeds, &self.scratch, &beside, correct, ran)?
+                    }
+                };
+                for (frame, sample) in made.into_iter().enumerate() {
+                    let image = of(frame).0;
+                    if let Some(moments) = moments.get_mut(image) {
+                        moments.add(&sample);
+                    }
+                    if self.settings.keep_samples || self.settings.samples == 1 {
+                        kept[image].push(sample);
+                    }
+                }
+                done += now;
+            }
+        }
+        let mut direct = direct.into_iter();
+        let mut moments = moments.into_iter();
+        let mut all = Vec::new();
+        for (i, (image, scale)) in images.iter().zip(scales).enumerate() {
+            let mut samples = std::mem::take(&mut kept[i]);
+            let (mean, deviation) = match moments.next().map(Moments::finish) {
+                Some((mean, deviation)) => (Some(mean), Some(deviation)),
+                None if self.settings.keep_samples => (None, None),
+                None => (samples.pop(), None),
+            };
+            let estimate = match (direct.next(), mean) {
+                (Some(direct), _) => direct,
+                (None, Some(mean)) => mean,
+                (None, None) => {
+                    let mut copy = self.scratch.field(len)?;
+                    copy.copy_from_slice(samples.first().ok_or(Error::Stopped)?);
+                    copy
+                }
+            };
+            all.push(self.finish(image, scale, estimate, deviation, samples)?);
+        }
+        Ok(all)
+    }
+
+    /// From the network's numbers to the file's, with what the residuals say.
+    fn finish(
+        &self,
+        measured: &Measured,
+        scale: &ImageScale,
+        mut image: Field,
+        mut deviation: Option<Field>,
+        mut samples: Vec<Field>,
+    ) -> Result<Restored, Error> {
+        let [at_zero, per_unit] = scale.file;
+        for field in [&mut image].into_iter().chain(&mut samples) {
+            field.iter_mut().for_each(|v| *v = (at_zero + per_unit * f64::from(*v)) as f32);
+        }
+        if let Some(field) = &mut deviation {
+            field.iter_mut().for_each(|v| *v = (per_unit.abs() * f64::from(*v)) as f32);
+        }
+        let (mut map, mut mean_chi2) = (None, None);
+        if let (true, Some(camera)) = (self.settings.chi2, &scale.camera) {
+            let mut mean = self.scratch.field(image.len())?;
+            mean.iter_mut().zip(image.iter()).for_each(|(m, &v)| *m = camera.electrons(v));
+            if let Some(psf) = &self.settings.psf {
+                let operator = Operator::blur(&measured.size[..], psf, Boundary::Reflect)?;
+                for c in 0..measured.channels {
+                    let plane: Vec<f32> = mean.iter().skip(c).step_by(measured.channels).copied().collect();
+                    let seen = operator.apply(&plane)?;
+                    mean.iter_mut().skip(c).step_by(measured.channels).zip(seen).for_each(|(m, v)| *m = v);
+                }
+            }
+            let mut y = self.scratch.field(image.len())?;
+            y.iter_mut().zip(measured.values.iter()).for_each(|(y, &v)| *y = camera.electrons(v));
+            let (field, all) = moments::chi2(
+                &y,
+                &mean,
+                measured.valid.as_deref(),
+                camera.read_noise as f32,
+                &measured.size,
+                measured.channels,
+                &self.scratch,
+            )?;
+            (map, mean_chi2) = (Some(field), all);
+        } else if let (None, Some(camera)) = (&self.settings.psf, &scale.camera) {
+            mean_chi2 = moments::mean_chi2(measured, &image, camera);
+        }
+        Ok(Restored { image, deviation, chi2: map, mean_chi2, samples, photons: scale.photons })
+    }
+
+    fn scale(&self, image: &Measured, camera: Option<&Camera>) -> Result<ImageScale, Error> {
+        match (&self.model.about.signal, camera) {
+            (Signal::Photons, None) => Err(Error::NoCamera { what: "this model" }),
+            (Signal::Photons, Some(camera)) => {
+                let photons = image.photons(camera)?;
+                let counts = |x: f64| photons.electrons(x) / camera.gain + camera.offset;
+                let file = [counts(0.0), counts(1.0) - counts(0.0)];
+                Ok(ImageScale { camera: Some(*camera), photons: Some(photons), file })
+            }
+            (Signal::Fixed { input, target }, camera) => {
+                let of = target.as_ref().unwrap_or(input);
+                let file = [0.5 * (of.low + of.high), 0.5 * (of.high - of.low)];
+                Ok(ImageScale { camera: camera.copied(), photons: None, file })
+            }
+        }
+    }
+
+    /// The corrections by each image's measurement.
+    fn guides(&self, images: &[Measured], scales: &[ImageScale]) -> Result<Vec<WholeGuide>, Error> {
+        let Some(guidance) = self.guidance else { return Ok(vec![]) };
+        let options = Options { precision: clearshot_runtime::Precision::F32, ..Options::default() };
+        let mut all = Vec::new();
+        for (image, scale) in images.iter().zip(scales) {
+            let camera = scale.camera.ok_or(Error::NoCamera { what: "guidance" })?;
+            let operator = match &self.settings.psf {
+                Some(psf) => Operator::blur(&image.size[..], psf, Boundary::Reflect)?,
+                None => Operator::identity(&image.size[..])?,
+            };
+            let electrons = |x: f64| (scale.file[0] + scale.file[1] * x - camera.offset) * camera.gain;
+            let background = scale.photons.map_or(0.0, |p| p.background);
+            let forward = Forward {
+                operator,
+                scale: Scale::symmetric(
+                    Electrons(electrons(-1.0) - background),
+                    Electrons(electrons(1.0) - background),
+                )?,
+                exposure: 1.0,
+                background: Map::Uniform(background),
+                read_noise: Map::Uniform(camera.read_noise),
+                likelihood: guidance.likelihood,
+            };
+            let guide = Guide::new(forward, guidance.law)?;
+            let c = image.channels;
+            let planes: Vec<Vec<f64>> = (0..c)
+                .map(|ch| {
+                    let values = image.values.iter().skip(ch).step_by(c);
+                    values.map(|&v| f64::from(camera.electrons(v))).collect()
+                })
+                .collect();
+            let measured: Vec<Measurement<'_>> = planes
+                .iter()
+                .map(|y| Measurement { y: Electrons(&y[..]), valid: image.valid.as_deref() })
+                .collect();
+            all.push(WholeGuide::compile(guide, &measured, &self.device, &options)?);
+        }
+        Ok(all)
+    }
+
+    /// The level at which one evaluation is asked for.
+    fn first_level(&self) -> Result<Level, Error> {
+        match &self.model.about.task {
+            Task::Diffusion { process, .. } => Ok(process.noisiest()?),
+            Task::Regression => Ok(Level::CLEAN),
+        }
+    }
+}
+
+/// How an image's numbers and the network's belong together.
+struct ImageScale {
+    camera: Option<Camera>,
+    photons: Option<Photons>,
+    /// The file's number at the network's zero, and of its unit.
+    file: [f64; 2],
+}
+
+/// What a model is asked over tiles.
+fn asked<T>(
+    model: &Model,
+    unclipped: bool,
+    mut f: impl FnMut(&Asked<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let about = &model.about;
+    let measured = about.signal.condition_channels(about.channels);
+    match &about.task {
+        Task::Regression => {
+            let network = |b: &mut Builder, y: Value| model.network.build_on(b, &Given::image(y));
+            let question = Question::Regress(&network);
+            f(&Asked { question, channels: about.channels, condition: Some(measured), unclipped: false })
+        }
+        Task::Diffusion { condition, process, .. } => {
+            let denoiser = model.denoiser()?;
+            let condition = (*condition == ConditionKind::Measurement).then_some(measured);
+            let mut f = |denoiser: &dyn Denoiser| {
+                let question = Question::Denoise(denoiser);
+                f(&Asked { question, channels: about.channels, condition, unclipped })
+            };
+            match (process, &about.signal) {
+                // Images of a fixed range: estimates are clipped to it, as diffusers' schedulers do. At the first
+                // timesteps the network's smallest error is a hundred times that range.
+                (Process::Timesteps { .. }, Signal::Fixed { .. }) => {
+                    f(&Clipped { denoiser, range: [-1.0, 1.0] })
+                }
+                _ => f(&denoiser),
+            }
+        }
+    }
+}
+
+/// How a model may be cut: by what its graph looks at.
+fn cut(model: &Model) -> Result<Cut, Error> {
+    let size = model.network.example_size();
+    let layout = Layout::windows(&size, &size, &vec![0; size.len()]);
+    let graph = asked(model, false, |asked| TileGraph::new(asked, &layout, 1))?;
+    let inputs: Vec<String> = graph.image_inputs();
+    let mut radius = vec![0; size.len()];
+    let mut stride = vec![1; size.len()];
+    for input in inputs {
+        let Some(found) = reach(graph.graph(), &input, TileGraph::OUTPUT) else {
+            return Ok(Cut::Whole { tile: model.about.crop.clone() });
+        };
+        for a in 0..size.len() {
+            let axis = a + 3 - size.len();
+            radius[a] = radius[a].max(found.radius[axis]);
+            stride[a] = stride[a].max(found.stride[axis]);
+        }
+    }
+    Ok(Cut::Local { radius, stride })
+}
+
+/// What the network is given of a measurement at some of its pixels; nothing under guidance: the correction then says what
+/// was measured, and saying it twice would be too sure.
+fn condition(
+    signal: &Signal,
+    guided: bool,
+    image: &Measured,
+    scale: &ImageScale,
+    pixels: &[usize],
+    out: &mut [f32],
+) {
+    let c = image.channels;
+    let width = signal.condition_channels(c);
+    if guided {
+        out.fill(0.0);
+        return;
+    }
+    match (signal, &scale.photons, &scale.camera) {
+        (Signal::Photons, Some(photons), Some(camera)) => {
+            // Each channel of the image becomes five, side by side.
+            let mut electrons = vec![0.0; pixels.len()];
+            let mut five = vec![0.0; pixels.len() * CHANNELS];
+            for ch in 0..c {
+                let of = |&p: &usize| camera.electrons(image.values[p * c + ch]);
+                electrons.iter_mut().zip(pixels.iter().map(of)).for_each(|(e, v)| *e = v);
+                if c == 1 {
+                    photons.condition(&electrons, out);
+                    return;
+                }
+                photons.condition(&electrons, &mut five);
+                for (to, from) in out.chunks_exact_mut(width).zip(five.chunks_exact(CHANNELS)) {
+                    to[ch * CHANNELS..(ch + 1) * CHANNELS].copy_from_slice(from);
+                }
+            }
+        }
+        (Signal::Fixed { input, .. }, ..) => {
+            for (to, &p) in out.chunks_exact_mut(c).zip(pixels) {
+                for (to, &v) in to.iter_mut().zip(&image.values[p * c..(p + 1) * c]) {
+                    *to = input.forward(f64::from(v)) as f32;
+                }
+            }
+        }
+        (Signal::Photons, ..) => {}
+    }
+}

@@ -1,0 +1,148 @@
+//! Cameras told from one of their pictures, where the camera is known: scenes of every kind, several cameras.
+
+use clearshot_physics::calibration::blind::{BlindFit, Doubt, Known, estimate};
+use clearshot_physics::{Adu, PhysicsError, Psf};
+use clearshot_scenes::{Camera, Converter, SCENES, Scene};
+
+const SHAPE: [usize; 2] = [256, 256];
+
+/// Peak, background and read noise in electrons; electrons per count; counts without light.
+const CAMERAS: [[f64; 5]; 4] = [
+    [20.0, 2.0, 1.5, 0.5, 100.0],
+    [100.0, 5.0, 2.0, 2.0, 100.0],
+    [1000.0, 20.0, 1.6, 0.46, 100.0],
+    [5000.0, 20.0, 5.0, 4.0, 500.0],
+];
+
+/// As a lens with a PSF of 1.2 pixels sees it, unless `sharp`.
+fn picture(
+    scene: Scene,
+    [peak, background, read_noise, gain, offset]: [f64; 5],
+    sharp: bool,
+    seed: u64,
+) -> Vec<f32> {
+    let camera = Camera {
+        background,
+        read_noise,
+        converter: Some(Converter { gain, offset, bits: 16 }),
+        psf: (!sharp).then(|| Psf::gaussian(&[1.2, 1.2]).unwrap()),
+        ..Camera::for_peak(peak)
+    };
+    camera.take(&scene.generate(seed, 0, &SHAPE).unwrap(), &SHAPE, seed, 0).unwrap().values
+}
+
+/// The noise that is told over the noise that is, at so many electrons.
+fn told(fit: &BlindFit, [_, _, read_noise, gain, offset]: [f64; 5], electrons: f64) -> f64 {
+    let rounding = 1.0 / 12f64.sqrt();
+    fit.line.deviation(electrons / gain + offset)
+        / ((electrons + read_noise * read_noise).sqrt() / gain).hypot(rounding)
+}
+
+#[test]
+fn noise_and_gain_of_every_scene() {
+    let mut failures = Vec::new();
+    for kind in &SCENES {
+        for camera in CAMERAS {
+            let [peak, background, read_noise, gain, offset] = camera;
+            for seed in 0..4 {
+                let image = picture(kind.scene, camera, false, seed);
+                let fit = estimate(&[Adu(&image)], SHAPE, &Known::default()).unwrap();
+                // Where there was something to see.
+                let at = fit.levels.map(|l| told(&fit, camera, (l - offset) * gain));
+                let inside = |x: f64, [low, high]: [f64; 2]| (low..=high).contains(&x);
+                let told_gain = (fit.gain / gain - 1.0).abs() < 0.25
+                    || (fit.gain - gain).abs() < 2.0 * fit.gain_error
+                    // Faint stars say nothing of the gain, and are said to.
+                    || (kind.scene == Scene::Stars && peak < 50.0 && fit.doubts.contains(&Doubt::GainNotSeen));
+                let ranges = fit.doubts.contains(&Doubt::GainNotSeen)
+                    || (inside(offset, fit.offset_range) && inside(read_noise, fit.read_noise_range));
+                if !told_gain || !ranges || at.iter().any(|r| (r - 1.0).abs() > 0.2) {
+                    failures.push(format!("{} {peak} {seed} {background}: {at:.3?} {fit:?}", kind.name));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn what_is_known_closes_what_is_open() {
+    let camera @ [_, _, read_noise, gain, offset] = CAMERAS[1];
+    for kind in SCENES.iter().filter(|k| k.scene != Scene::DeadLeaves) {
+        let image = picture(kind.scene, camera, false, 11);
+        let told = |known| estimate(&[Adu(&image)], SHAPE, &known).unwrap();
+        let fit = told(Known { offset: Some(offset), ..Known::default() });
+        assert_eq!(fit.offset, offset);
+        assert!(!fit.doubts.contains(&Doubt::OffsetAssumed));
+        assert!((fit.read_noise / read_noise - 1.0).abs() < 0.3, "{}: {fit:?}", kind.name);
+        let fit = told(Known { gain: Some(gain), offset: Some(offset), ..Known::default() });
+        assert!((fit.read_noise / read_noise - 1.0).abs() < 0.1, "{}: {fit:?}", kind.name);
+        let fit = told(Known { gain: Some(gain), read_noise: Some(read_noise), ..Known::default() });
+        assert_eq!((fit.gain, fit.read_noise), (gain, read_noise));
+        assert!((fit.offset - offset).abs() < 0.3, "{}: {fit:?}", kind.name);
+        let calibration = fit.calibration().unwrap();
+        assert_eq!((calibration.gain.mean(), calibration.read_noise.mean()), (gain, read_noise));
+    }
+}
+
+#[test]
+fn sharp_scenes_at_low_light() {
+    for kind in &SCENES {
+        let camera = CAMERAS[0];
+        let image = picture(kind.scene, camera, true, 5);
+        let fit = estimate(&[Adu(&image)], SHAPE, &Known::default()).unwrap();
+        let at = fit.levels.map(|l| told(&fit, camera, (l - camera[4]) * camera[3]));
+        assert!(at.iter().all(|r| (r - 1.0).abs() < 0.15), "{}: {at:?} {fit:?}", kind.name);
+    }
+}
+
+#[test]
+fn doubts_are_said() {
+    let camera = CAMERAS[1];
+    let image = picture(Scene::Phantom, camera, false, 2);
+    let doubts = |image: &[f32]| estimate(&[Adu(image)], SHAPE, &Known::default()).unwrap().doubts;
+    assert_eq!(doubts(&image), [Doubt::OffsetAssumed]);
+    // Neighbours that share their noise.
+    let at = |y: usize, x: usize| image[y.min(255) * 256 + x.min(255)];
+    let smooth: Vec<f32> = (0..image.len())
+        .map(|i| {
+            let (y, x) = (i / 256, i % 256);
+            (at(y, x) + at(y, x + 1) + at(y + 1, x) + at(y + 1, x + 1)) / 4.0
+        })
+        .collect();
+    assert!(doubts(&smooth).contains(&Doubt::Correlated));
+    // Read noise alone.
+    let dark = picture(Scene::Phantom, [0.01, 0.0, 5.0, 1.0, 100.0], false, 2);
+    let fit = estimate(&[Adu(&dark)], SHAPE, &Known::default()).unwrap();
+    assert!(fit.doubts.contains(&Doubt::GainNotSeen));
+    assert!((fit.line.deviation(100.0) / 5.0 - 1.0).abs() < 0.05, "{fit:?}");
+    let noise = fit.read_noise / fit.gain;
+    assert!((noise / 5.0 - 1.0).abs() < 0.05, "{noise}");
+    // Dark values cut off.
+    let clipped: Vec<f32> = dark.iter().map(|&v| v.max(100.0)).collect();
+    assert!(doubts(&clipped).contains(&Doubt::ClippedBelow));
+}
+
+#[test]
+fn full_pixels_take_no_part() {
+    let camera = CAMERAS[1];
+    let mut image = picture(Scene::Phantom, camera, false, 4);
+    image.iter_mut().for_each(|v| *v = v.min(125.0));
+    image[77] = f32::NAN;
+    let fit = estimate(&[Adu(&image)], SHAPE, &Known::default()).unwrap();
+    assert_eq!(fit.saturation, Some(125.0));
+    assert!(fit.levels[1] < 125.0);
+    assert!((fit.gain / camera[3] - 1.0).abs() < 0.25, "{fit:?}");
+}
+
+#[test]
+fn too_little_is_refused() {
+    let known = Known::default();
+    let refused = |values: &[f32], shape| estimate(&[Adu(values)], shape, &known).unwrap_err();
+    assert!(matches!(refused(&[1.0; 12], [3, 4]), PhysicsError::TooFew { got: 0, .. }));
+    assert!(matches!(refused(&[7.0; 4096], [64, 64]), PhysicsError::TooFew { got: 0, .. }));
+    assert!(matches!(refused(&[f32::NAN; 4096], [64, 64]), PhysicsError::TooFew { got: 0, .. }));
+    assert!(matches!(refused(&[1.0; 10], [3, 4]), PhysicsError::Length { got: 10, needed: 12, .. }));
+    let known = Known { gain: Some(-1.0), ..Known::default() };
+    assert!(estimate(&[Adu(&[1.0; 64])], [8, 8], &known).is_err());
+}
