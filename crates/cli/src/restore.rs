@@ -158,7 +158,7 @@ impl Voice {
     }
 
     fn plan(&self, input: &Path, forecast: &Forecast, groups: usize, device: &str) -> Result<()> {
-        let seconds = forecast.seconds() * groups as f64;
+        let seconds = forecast.seconds().map(|s| s * groups as f64);
         let by = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ");
         let record = json!({
             "event": "plan", "input": input, "device": device, "tile": forecast.tile, "halo": forecast.halo,
@@ -171,14 +171,14 @@ impl Voice {
             false => format!("with {} pixels around each", by(&forecast.halo)),
         };
         let text = format!(
-            "plan: {} {} of {} pixels {beside}, {} at once on {device}; {} there and {} for the image; about {}",
+            "plan: {} {} of {} pixels {beside}, {} at once on {device}; {} there and {} for the image{}",
             forecast.tiles,
             if forecast.tiles == 1 { "tile" } else { "tiles" },
             by(&forecast.tile),
             forecast.batch,
             human(forecast.device_bytes),
             human(forecast.host_bytes),
-            duration(seconds),
+            seconds.map_or(String::new(), |s| format!("; about {}", duration(s))),
         );
         self.say(&text, record)?;
         if forecast.blends {

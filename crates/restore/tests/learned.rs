@@ -80,6 +80,9 @@ fn measured(values: &[f32], size: &[usize]) -> Measured {
 
 fn restore(model: Model, settings: Settings, threads: usize, image: &Measured) -> Restored {
     let mut restorer = Restorer::new(model, settings, Device::cpu(Some(threads))).unwrap();
+    let forecast = restorer.prepare(&image.size, 1).unwrap();
+    let sampled = restorer.settings().samples > 0 && restorer.guidance().is_none();
+    assert_eq!(forecast.resident, sampled && forecast.tiles == 1, "{forecast:?}");
     let images = std::slice::from_ref(image);
     restorer.restore(images, &[0], Some(&CAMERA), &mut || Ok(())).unwrap().remove(0)
 }
@@ -253,7 +256,10 @@ fn networks_that_look_at_everything_are_blended_and_say_so() {
         Restorer::new(model(config, about(task, Signal::Photons)), settings, Device::cpu(Some(2))).unwrap();
     assert_eq!(restorer.output(), Output::Samples);
     let forecast = restorer.prepare(&size, 1).unwrap();
-    assert!(forecast.blends && forecast.tile == [32, 32] && forecast.tiles == 2 * 3, "{forecast:?}");
+    assert!(
+        forecast.blends && !forecast.resident && forecast.tile == [32, 32] && forecast.tiles == 2 * 3,
+        "{forecast:?}"
+    );
     let mut runs = 0;
     let mut count = || {
         runs += 1;

@@ -5,7 +5,7 @@
 //! follows from what they say themselves, so there is no list that could be lost.
 
 use crate::config::{CheckpointConfig, RunConfig};
-use crate::error::{Result, TrainError, io};
+use crate::error::{Result, TrainError, advised, io};
 use clearshot_nn::Weights;
 use clearshot_tensor::store::{Store, write_whole};
 use serde::{Deserialize, Serialize};
@@ -119,7 +119,8 @@ pub fn write(
     if attempt.is_err() {
         let _ = std::fs::remove_dir_all(&aside);
     }
-    attempt.map(|()| path)
+    attempt.map_err(|e| advised(&path, e))?;
+    Ok(path)
 }
 
 fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {

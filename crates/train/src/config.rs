@@ -245,6 +245,9 @@ pub struct TaskConfig {
     pub bend: f64,
     /// The share of images whose condition is dropped.
     pub drop: f64,
+    /// How far images with little noise count more, because their errors are small: 0 counts squares, 1 counts
+    /// decibels.
+    pub balance: f64,
     /// Intensities of the estimate, bright ones counting more.
     pub intensity: TermConfig,
     /// Edges of the estimate.
@@ -270,6 +273,7 @@ impl Default for TaskConfig {
             distance: DistanceKind::L2,
             bend: 0.1,
             drop: 0.0,
+            balance: 0.0,
             intensity: TermConfig::default(),
             gradient: TermConfig::default(),
         }
@@ -617,7 +621,9 @@ impl RunConfig {
             }
             DataKind::Clean | DataKind::Pairs => {}
         }
-        for (key, value) in [("task.drop", task.drop), ("task.at_most", task.at_most)] {
+        for (key, value) in
+            [("task.drop", task.drop), ("task.at_most", task.at_most), ("task.balance", task.balance)]
+        {
             require(share(value), key, value, "a share from 0 to 1")?;
         }
         require(positive(task.sigma_data), "task.sigma_data", task.sigma_data, "a number above zero")?;

@@ -1,7 +1,7 @@
 //! A compiled iteration with its states, and the same for validation.
 
 use crate::config::{CompileMode, OptimizerConfig, OptimizerKind, RunConfig};
-use crate::data::Batch;
+use crate::data::{Batch, NUMBERS};
 use crate::error::Result;
 use crate::iteration::{self, Built, Shapes};
 use crate::task::{Task, key};
@@ -166,9 +166,12 @@ impl Engine {
             let count = batch.domains.len();
             let words = (0..count as u64).flat_map(|i| key(self.seed, first + i, 0x401).words()).collect();
             self.set("noise_key", &Tensor::i32([count, 4], words))?;
-            if let (Some(levels), Some(diffusion)) = (&self.levels, &self.task.diffusion) {
-                let each: Vec<Level> =
-                    (0..count as u64).map(|i| diffusion.level(self.seed, first + i)).collect();
+            let level = |i: u64| Some(self.task.diffusion.as_ref()?.level(self.seed, first + i));
+            let each: Vec<Level> = (0..count as u64).filter_map(level).collect();
+            let numbers = batch.numbers.as_f32()?.chunks(NUMBERS).enumerate();
+            let balance = numbers.map(|(i, n)| self.task.balance(n, each.get(i)) as f32).collect();
+            self.set("balance", &Tensor::f32([count], balance))?;
+            if let Some(levels) = &self.levels {
                 for (name, value) in levels.at_each(&each).filter(|(name, _)| self.inputs.contains(*name)) {
                     self.session.set(name, &value)?;
                 }

@@ -7,8 +7,8 @@ pub enum TrainError {
     /// A key of the configuration whose value cannot be meant.
     #[error("{key}: {got}; {needed}")]
     Setting { key: &'static str, got: String, needed: String },
-    #[error("{}: {source}{}", path.display(), advice(source))]
-    Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: {error}{}", path.display(), advice(error))]
+    Io { path: PathBuf, error: std::io::Error },
     #[error("{}: {reason}", path.display())]
     Checkpoint { path: PathBuf, reason: String },
     #[error(
@@ -61,7 +61,21 @@ fn advice(e: &std::io::Error) -> &'static str {
 
 pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> TrainError {
     let path = path.into();
-    |source| TrainError::Io { path, source }
+    |error| TrainError::Io { path, error }
+}
+
+/// The same error, with advice where the file system is behind it.
+pub(crate) fn advised(path: &std::path::Path, e: TrainError) -> TrainError {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&e);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            let code = io.raw_os_error();
+            let error = code.map_or_else(|| io.kind().into(), std::io::Error::from_raw_os_error);
+            return TrainError::Io { path: path.into(), error };
+        }
+        cause = error.source();
+    }
+    e
 }
 
 pub(crate) fn setting<T>(key: &'static str, got: impl ToString, needed: impl ToString) -> Result<T> {

@@ -110,10 +110,11 @@ fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Val
 fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<'_>, train: bool) -> Forward {
     let clean = b.input("clean", Type::f32(image_shape(shapes.batch, shapes.size, shapes.channels[1])));
     let seen = task.is_conditional().then(|| condition(b, shapes));
+    let balance = (train && task.balance > 0.0).then(|| b.input("balance", Type::f32([shapes.batch])));
     let Some(diffusion) = &task.diffusion else {
         let x = seen.unwrap_or(clean);
         let estimate = network_on(b, network, x, None, train);
-        let loss = distance(b, task.distance, estimate, clean, None);
+        let loss = distance(b, task.distance, estimate, clean, balance);
         return Forward { clean, loss, estimate, levels: None };
     };
     let mut levels = LevelInputs::new(shapes.batch);
@@ -128,14 +129,17 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     let given = Condition { image: seen, ..Condition::default() };
     let (predicted, _) = denoiser.predict(b, x, &mut levels, &given);
     let wanted = target(b, diffusion.prediction, clean, noise, &mut levels);
-    let weights = diffusion.weight.input(b, diffusion.prediction, &mut levels);
+    let mut weights = diffusion.weight.input(b, diffusion.prediction, &mut levels);
+    if let Some(balance) = balance {
+        weights = b.mul(weights, balance);
+    }
     let loss = distance(b, task.distance, predicted, wanted, Some(weights));
     let estimate = denoiser.clean(b, x, predicted, &mut levels);
     Forward { clean, loss, estimate, levels: Some(levels) }
 }
 
 /// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
-/// `rate`, and where they have a meaning `key`, `alpha`, `weight.intensity`, `weight.gradient`, `ema_decay`, `carry`, `gate`.
+/// `rate`, and where they have a meaning `balance`, `key`, `alpha`, `weight.intensity`, `weight.gradient`, `ema_decay`, `carry`, `gate`.
 /// The state `record.loss` sums up losses until it is set.
 ///
 /// # Errors

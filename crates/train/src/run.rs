@@ -8,7 +8,7 @@ use crate::config::{DataKind, RunConfig, TaskKind, epochs};
 use crate::data::feed::Feed;
 use crate::data::{Batch, Data, Part, batch};
 use crate::engine::{Engine, Judge, Numbers, digest};
-use crate::error::{Result, TrainError, io, setting};
+use crate::error::{Result, TrainError, advised, io, setting};
 use crate::iteration::{self, Shapes};
 use crate::presets;
 use crate::records::Records;
@@ -145,7 +145,6 @@ impl Run {
             }
             (None, false) => None,
         };
-        write_config(&config, out)?;
         let (mut progress, states) = match saved {
             Some(saved) => (saved.progress, Some(saved.states)),
             None => (Progress::default(), None),
@@ -172,6 +171,7 @@ impl Run {
             since: (0, 0.0, 0.0),
         };
         run.begin(states)?;
+        write_config(&run.config, out)?;
         Ok(run)
     }
 
@@ -400,7 +400,9 @@ impl Run {
             self.step()?;
             self.progress.seconds = before + clock.elapsed().as_secs_f64();
             let i = self.progress.iteration;
-            if i == began + UNTIMED {
+            let warm =
+                self.config.trainer.seconds.is_none_or(|s| clock.elapsed().as_secs_f64() > 0.5 * TIMED * s);
+            if timed.is_none() && warm && i >= began + UNTIMED && self.progress.total.is_none() {
                 self.working().engine.session().wait()?;
                 timed = Some((i, Instant::now()));
             }
@@ -643,7 +645,7 @@ impl Run {
         let weights = work.engine.weights(&*work.network)?;
         let judged = work.judge.as_mut().expect("it was made above");
         judged.judge.load(&weights, alpha)?;
-        let mut scores: Vec<(usize, f64)> = vec![];
+        let (mut scores, mut noisy): (Vec<(usize, f64)>, Vec<f64>) = (vec![], vec![]);
         let mut rows: Vec<Vec<Vec<f32>>> = vec![];
         let [.., height, width] = judged.size[..] else { return Ok(()) };
         for (i, batch) in judged.batches.iter().enumerate().take(count.div_ceil(judged.at_once)) {
@@ -657,8 +659,10 @@ impl Run {
                     batch.domains[k],
                     psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k]),
                 ));
+                let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
+                noisy.push(psnr(&seen, &truth, batch.scales[k]));
                 if full && rows.len() < self.config.records.pictures {
-                    rows.push(panels(batch, k, &estimates[part.clone()], photons, height * width)?);
+                    rows.push(vec![seen, made, truth]);
                 }
             }
         }
@@ -667,6 +671,10 @@ impl Run {
         // Validations are compared by the images that all of them score.
         let compared = mean(&scores[..subset]);
         let mut values = vec![("psnr".to_string(), mean(&scores)), ("images".to_string(), count as f64)];
+        if photons {
+            // What there is to gain: the first plane as it was measured.
+            values.push(("measured_psnr".to_string(), noisy[..count].iter().sum::<f64>() / count as f64));
+        }
         for (d, domain) in judged.domains.iter().enumerate().filter(|_| judged.domains.len() > 1) {
             let of: Vec<(usize, f64)> = scores.iter().copied().filter(|s| s.0 == d).collect();
             if !of.is_empty() {
@@ -738,7 +746,8 @@ impl Run {
         let model = self.model()?;
         checkpoint::write(&self.out, &self.config, &self.progress, &states, |to| Ok(model.save_folder(to)?))?;
         if self.progress.score.is_some() && self.progress.score == self.progress.best {
-            model.save_file(&self.out.join(BEST), DType::F32)?;
+            let best = self.out.join(BEST);
+            model.save_file(&best, DType::F32).map_err(|e| advised(&best, e.into()))?;
         }
         checkpoint::prune(&self.out, &self.config.checkpoint)?;
         self.saved_at = Some(i);
@@ -769,7 +778,7 @@ fn psnr(estimate: &[f32], truth: &[f32], scale: f32) -> f64 {
 }
 
 /// What was measured, what was estimated and the truth, of the first channel (and plane).
-fn panels(batch: &Batch, k: usize, estimate: &[f32], photons: bool, pixels: usize) -> Result<Vec<Vec<f32>>> {
+fn panels(batch: &Batch, k: usize, estimate: &[f32], photons: bool, pixels: usize) -> Result<[Vec<f32>; 3]> {
     let (measured, clean) = (batch.measured.as_f32()?, batch.clean.as_f32()?);
     let count = batch.domains.len();
     let each = |values: &[f32]| values.len() / count;
@@ -786,7 +795,7 @@ fn panels(batch: &Batch, k: usize, estimate: &[f32], photons: bool, pixels: usiz
         let numbers = part(batch.numbers.as_f32()?);
         seen.iter_mut().for_each(|v| *v = numbers[0] * *v + numbers[1]);
     }
-    Ok(vec![seen, first(estimate.to_vec(), to), first(part(clean), to)])
+    Ok([seen, first(estimate.to_vec(), to), first(part(clean), to)])
 }
 
 /// Refuses a network for other channels than the task's.
@@ -820,7 +829,7 @@ fn lock(out: &Path) -> Result<File> {
             let reason = "another process is training in this folder".to_string();
             Err(TrainError::Checkpoint { path: out.into(), reason })
         }
-        Err(std::fs::TryLockError::Error(source)) => Err(TrainError::Io { path, source }),
+        Err(std::fs::TryLockError::Error(error)) => Err(TrainError::Io { path, error }),
     }
 }
 

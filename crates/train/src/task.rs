@@ -20,6 +20,10 @@ pub struct Diffusion {
     range: [f64; 2],
 }
 
+/// The variance of images in the network's units, and the share of a measurement's noise that a network leaves.
+const TYPICAL: f64 = 0.25;
+const LEFT: f64 = 0.1;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Task {
@@ -27,6 +31,7 @@ pub struct Task {
     pub diffusion: Option<Diffusion>,
     pub distance: Distance,
     pub drop: f64,
+    pub balance: f64,
     pub intensity: Option<Ramp>,
     pub gradient: Option<Ramp>,
 }
@@ -50,12 +55,36 @@ impl Task {
         };
         let drop = if config.kind == TaskKind::Conditional { config.drop } else { 0.0 };
         let (intensity, gradient) = (ramp(config.intensity), ramp(config.gradient));
-        Ok(Task { kind: config.kind, diffusion, distance, drop, intensity, gradient })
+        let balance = config.balance;
+        Ok(Task { kind: config.kind, diffusion, distance, drop, balance, intensity, gradient })
     }
 
     /// Whether the network is given the measurement.
     pub fn is_conditional(&self) -> bool {
         self.kind != TaskKind::Prior
+    }
+
+    /// How much an image counts by how much its measurement tells, given the numbers that go with it.
+    ///
+    /// With noise of variance v in the measurement, a tenth of which a network leaves, and A the variance of what the
+    /// noisy image alone leaves open, the error to expect is that of both together, A B / (A + B); relative
+    /// to A, which the loss counts in, it is B / (A + B), and an image counts by a power of the inverse.
+    pub fn balance(&self, numbers: &[f32], level: Option<&Level>) -> f64 {
+        let [slope, .., dark, kept] = numbers[..] else { return 1.0 };
+        if self.balance == 0.0 || kept == 0.0 || slope == 0.0 {
+            return 1.0;
+        }
+        // In units of the network, where the peak is 2: without light, and the light of a scene of mean a tenth.
+        let variance = 4.0 * f64::from(dark).powi(2) + 0.2 * f64::from(slope);
+        let open = match (&self.diffusion, level) {
+            (Some(d), Some(level)) => match d.prediction {
+                Prediction::Edm { .. } => d.prediction.coefficients(level).output.powi(2),
+                _ => TYPICAL * level.ratio().powi(2) / (TYPICAL + level.ratio().powi(2)),
+            },
+            _ => TYPICAL,
+        };
+        let left = LEFT * variance;
+        ((open + left) / left).powf(self.balance)
     }
 
     /// Whether the condition of this sample is dropped.
@@ -186,6 +215,22 @@ mod tests {
             (0..n).map(|i| diffusion.level(3, i).sigma.ln()).filter(|s| *s < 80f64.ln()).collect();
         let mean = ln.iter().sum::<f64>() / ln.len() as f64;
         assert!((mean + 1.2).abs() < 4.0 * 1.2 / (ln.len() as f64).sqrt(), "{mean}");
+    }
+
+    #[test]
+    fn images_count_by_what_they_tell() {
+        let task = Task::new(&TaskConfig { balance: 1.0, ..TaskConfig::default() }).unwrap();
+        let numbers = |peak| crate::data::camera::numbers(peak, 2.0, 1.5);
+        let last = task.diffusion.as_ref().unwrap().last_level();
+        let of = |peak: f64| task.balance(&numbers(peak), Some(&last));
+        // (4 (2 + 2.25) + 0.4 peak) / peak^2, a tenth of it, beside 0.25.
+        let left = 0.1 * (17.0 + 8.0) / 400.0;
+        assert!((of(20.0) / ((0.25 + left) / left) - 1.0).abs() < 1e-3, "{}", of(20.0));
+        assert!(of(2000.0) > 50.0 * of(20.0) && of(2.0) > 1.0);
+        // Where little noise is left in x the measurement tells nothing, and a dropped one never does.
+        let clean = task.diffusion.as_ref().unwrap().level_at(1e-3);
+        assert!((task.balance(&numbers(20.0), Some(&clean)) - 1.0).abs() < 1e-3);
+        assert_eq!(task.balance(&[0.0; 8], Some(&last)), 1.0);
     }
 
     #[test]

@@ -132,14 +132,7 @@ impl Report {
                 human(forecast.device_bytes)
             ),
         )?;
-        row(
-            "time",
-            format!(
-                "{} (forecast {} for one group of planes)",
-                duration(seconds),
-                duration(forecast.seconds())
-            ),
-        )?;
+        row("time", duration(seconds))?;
         write!(
             out,
             "</table>\n<img alt=\"measured and restored\" src=\"data:image/png;base64,{}\">\n",

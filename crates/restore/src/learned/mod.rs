@@ -13,6 +13,7 @@ pub mod field;
 pub mod layout;
 pub mod measured;
 pub mod moments;
+pub mod resident;
 mod restorer;
 mod settings;
 pub mod tiles;

@@ -6,8 +6,9 @@ use super::field::{Field, Scratch};
 use super::layout::Layout;
 use super::measured::{Camera, Measured};
 use super::moments::{self, Moments};
+use super::resident::Resident;
 use super::settings::{Guidance, Output, Settings};
-use super::tiles::{Asked, CONDITION, Frame, Question, TileGraph, Tiles};
+use super::tiles::{Asked, Frame, Question, TileGraph, Tiles};
 use super::{Error, walk};
 use clearshot_diffusion::guide::Measurement;
 use clearshot_diffusion::precondition::Clipped;
@@ -43,6 +44,8 @@ struct Ready {
     size: Vec<usize>,
     images: usize,
     tiles: Tiles,
+    /// The walk on the device, where it fits there.
+    resident: Option<Resident>,
     forecast: Forecast,
 }
 
@@ -61,16 +64,21 @@ pub struct Forecast {
     pub device_bytes: usize,
     /// What the images' states take on the host.
     pub host_bytes: usize,
-    /// Runs of the graph, and the time of one, measured.
+    /// Whether the walk stays on the device from the first call to the last.
+    pub resident: bool,
+    /// Runs of the graph, and the time of one; not measured where that would take as long as restoring.
     pub runs: usize,
-    pub seconds_a_run: f64,
+    pub seconds_a_run: Option<f64>,
 }
 
 impl Forecast {
-    pub fn seconds(&self) -> f64 {
-        self.runs as f64 * self.seconds_a_run
+    pub fn seconds(&self) -> Option<f64> {
+        self.seconds_a_run.map(|s| self.runs as f64 * s)
     }
 }
+
+/// Fewer runs than this are not worth measuring one.
+const WORTH_MEASURING: usize = 4;
 
 /// A restored image, in the unit of its file, channels last.
 pub struct Restored {
@@ -217,7 +225,7 @@ impl Restorer {
             choose(asked, &self.cut, size, at_once, &wanted, &self.device, &options)
         })?;
         let mut tiles = Tiles::compile(graph, layout, &self.model.weights, &self.device, &options)?;
-        let seconds_a_run = tiles.time_a_run()?;
+        let mut resident = self.resident(tiles.layout(), batch, limit, &options)?;
         let calls = self.program.as_ref().map_or(0, |p| p.calls().len());
         let mut runs = match self.output {
             Output::Direct => tiles.runs(images),
@@ -229,6 +237,11 @@ impl Restorer {
             runs += calls * tiles.runs(images * now);
             left -= now;
         }
+        let seconds_a_run = match &mut resident {
+            _ if runs < WORTH_MEASURING => None,
+            Some(resident) => Some(resident.time_a_run()?),
+            None => Some(tiles.time_a_run()?),
+        };
         let fields = self.program.as_ref().map_or(2, walk::fields) * together
             + 1
             + if self.settings.samples > 1 { 2 } else { 0 }
@@ -240,13 +253,43 @@ impl Restorer {
             tiles: layout.count(),
             batch,
             blends: layout.blends(),
-            device_bytes: bytes,
+            device_bytes: bytes + resident.as_ref().map_or(0, |r| r.bytes),
             host_bytes: fields * images * pixels * about.channels * size_of::<f32>(),
+            resident: resident.is_some(),
             runs,
             seconds_a_run,
         };
-        self.ready = Some(Ready { size: size.to_vec(), images, tiles, forecast: forecast.clone() });
+        self.ready = Some(Ready { size: size.to_vec(), images, tiles, resident, forecast: forecast.clone() });
         Ok(forecast)
+    }
+
+    /// The walk on the device, where the image is one tile that fits and nothing on the host corrects it.
+    fn resident(
+        &self,
+        layout: &Layout,
+        batch: usize,
+        limit: usize,
+        options: &Options,
+    ) -> Result<Option<Resident>, Error> {
+        let Some(program) = self.program.as_ref().filter(|_| self.guidance.is_none()) else {
+            return Ok(None);
+        };
+        let unclipped = walk::wants_unclipped(program);
+        asked(&self.model, unclipped, |asked| match asked.question {
+            Question::Regress(_) => Ok(None),
+            Question::Denoise(denoiser) => Resident::compile(
+                denoiser,
+                program,
+                asked.channels,
+                asked.condition,
+                layout,
+                batch,
+                limit,
+                &self.model.weights,
+                &self.device,
+                options,
+            ),
+        })
     }
 
     /// Restores images of one size; `numbers` tells their places in a series, which noise belongs to with the seed:
@@ -291,7 +334,9 @@ impl Restorer {
         scales: &[ImageScale],
         ran: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Vec<Restored>, Error> {
-        let (tiles, channels) = (&mut ready.tiles, self.model.about.channels);
+        let Ready { tiles, resident, .. } = ready;
+        let channels = self.model.about.channels;
+        let (signal, guided) = (&self.model.about.signal, self.guidance.is_some());
         let (count, len) = (images.len(), images[0].values.len());
         let seed = |image: usize, sample: usize| {
             let number = numbers.get(image).copied().unwrap_or(image as u64);
@@ -318,8 +363,8 @@ impl Restorer {
                 .zip(&mut direct)
                 .map(|(x, estimate)| Frame { x: x.as_deref().unwrap_or(&[]), estimate, unclipped: None })
                 .collect();
-            let beside = |frame: usize, name: &str, pixels: &[usize], out: &mut Vec<f32>| {
-                self.beside(&images[frame], &scales[frame], name, pixels, out);
+            let beside = |frame: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
+                condition(signal, guided, &images[frame], &scales[frame], pixels, out);
             };
             tiles.ask(&level, &mut frames, &beside, ran)?;
         }
@@ -339,17 +384,23 @@ impl Restorer {
                 // All samples of one image, then those of the next.
                 let of = |frame: usize| (frame / now, done + frame % now);
                 let seeds: Vec<u64> = (0..count * now).map(|f| seed(of(f).0, 1 + of(f).1)).collect();
-                let beside = |frame: usize, name: &str, pixels: &[usize], out: &mut Vec<f32>| {
+                let beside = |frame: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
                     let image = of(frame).0;
-                    self.beside(&images[image], &scales[image], name, pixels, out);
+                    condition(signal, guided, &images[image], &scales[image], pixels, out);
                 };
                 let mut correct = |frame: usize, level: &Level, estimate: &mut [f32]| {
                     guides[of(frame).0].correct(level, estimate)
                 };
                 let correct: Option<&mut walk::Correct<'_>> =
                     if self.guidance.is_some() { Some(&mut correct) } else { None };
-                let made =
-                    walk::walk(program, tiles, channels, &seeds, &self.scratch, &beside, correct, ran)?;
+                let made = match resident {
+                    Some(resident) => {
+                        resident.walk(program, tiles.layout(), &seeds, &self.scratch, &beside, ran)?
+                    }
+                    None => {
+                        walk::walk(program, tiles, channels, &seeds, &self.scratch, &beside, correct, ran)?
+                    }
+                };
                 for (frame, sample) in made.into_iter().enumerate() {
                     let image = of(frame).0;
                     if let Some(moments) = moments.get_mut(image) {
@@ -430,47 +481,6 @@ impl Restorer {
             mean_chi2 = moments::mean_chi2(measured, &image, camera);
         }
         Ok(Restored { image, deviation, chi2: map, mean_chi2, samples, photons: scale.photons })
-    }
-
-    /// What the network is given of a measurement at some of its pixels. Under guidance a model that could know the
-    /// measurement is not told it: the correction says it then, and saying it twice would be too sure.
-    fn beside(&self, image: &Measured, scale: &ImageScale, name: &str, pixels: &[usize], out: &mut Vec<f32>) {
-        debug_assert_eq!(name, CONDITION);
-        let c = image.channels;
-        let width = self.model.about.signal.condition_channels(c);
-        let start = out.len();
-        out.resize(start + pixels.len() * width, 0.0);
-        if self.guidance.is_some() {
-            return;
-        }
-        let out = &mut out[start..];
-        match (&self.model.about.signal, &scale.photons, &scale.camera) {
-            (Signal::Photons, Some(photons), Some(camera)) => {
-                // Each channel of the image becomes five, side by side.
-                let mut electrons = vec![0.0; pixels.len()];
-                let mut five = vec![0.0; pixels.len() * CHANNELS];
-                for ch in 0..c {
-                    let of = |&p: &usize| camera.electrons(image.values[p * c + ch]);
-                    electrons.iter_mut().zip(pixels.iter().map(of)).for_each(|(e, v)| *e = v);
-                    if c == 1 {
-                        photons.condition(&electrons, out);
-                        return;
-                    }
-                    photons.condition(&electrons, &mut five);
-                    for (to, from) in out.chunks_exact_mut(width).zip(five.chunks_exact(CHANNELS)) {
-                        to[ch * CHANNELS..(ch + 1) * CHANNELS].copy_from_slice(from);
-                    }
-                }
-            }
-            (Signal::Fixed { input, .. }, ..) => {
-                for (to, &p) in out.chunks_exact_mut(c).zip(pixels) {
-                    for (to, &v) in to.iter_mut().zip(&image.values[p * c..(p + 1) * c]) {
-                        *to = input.forward(f64::from(v)) as f32;
-                    }
-                }
-            }
-            (Signal::Photons, ..) => {}
-        }
     }
 
     fn scale(&self, image: &Measured, camera: Option<&Camera>) -> Result<ImageScale, Error> {
@@ -600,4 +610,49 @@ fn cut(model: &Model) -> Result<Cut, Error> {
         }
     }
     Ok(Cut::Local { radius, stride })
+}
+
+/// What the network is given of a measurement at some of its pixels; nothing under guidance: the correction then says what
+/// was measured, and saying it twice would be too sure.
+fn condition(
+    signal: &Signal,
+    guided: bool,
+    image: &Measured,
+    scale: &ImageScale,
+    pixels: &[usize],
+    out: &mut [f32],
+) {
+    let c = image.channels;
+    let width = signal.condition_channels(c);
+    if guided {
+        out.fill(0.0);
+        return;
+    }
+    match (signal, &scale.photons, &scale.camera) {
+        (Signal::Photons, Some(photons), Some(camera)) => {
+            // Each channel of the image becomes five, side by side.
+            let mut electrons = vec![0.0; pixels.len()];
+            let mut five = vec![0.0; pixels.len() * CHANNELS];
+            for ch in 0..c {
+                let of = |&p: &usize| camera.electrons(image.values[p * c + ch]);
+                electrons.iter_mut().zip(pixels.iter().map(of)).for_each(|(e, v)| *e = v);
+                if c == 1 {
+                    photons.condition(&electrons, out);
+                    return;
+                }
+                photons.condition(&electrons, &mut five);
+                for (to, from) in out.chunks_exact_mut(width).zip(five.chunks_exact(CHANNELS)) {
+                    to[ch * CHANNELS..(ch + 1) * CHANNELS].copy_from_slice(from);
+                }
+            }
+        }
+        (Signal::Fixed { input, .. }, ..) => {
+            for (to, &p) in out.chunks_exact_mut(c).zip(pixels) {
+                for (to, &v) in to.iter_mut().zip(&image.values[p * c..(p + 1) * c]) {
+                    *to = input.forward(f64::from(v)) as f32;
+                }
+            }
+        }
+        (Signal::Photons, ..) => {}
+    }
 }

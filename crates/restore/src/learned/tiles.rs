@@ -12,12 +12,15 @@ use clearshot_graph::plan::Plan;
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
 use clearshot_runtime::{Device, Options, Session, compile, plan};
 use clearshot_tensor::{Shape, Tensor};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 const X: &str = "x";
 /// The input that holds the condition's channels.
 pub const CONDITION: &str = "condition";
+/// Pixels that one thread cuts at once.
+const PART: usize = 1 << 14;
 const ESTIMATE: &str = "x0";
 const UNCLIPPED: &str = "unclipped";
 
@@ -125,8 +128,8 @@ impl TileGraph {
     }
 }
 
-/// Values of an image at some of its pixels, for the inputs beside x: (image, name, pixels, values).
-pub type Beside<'a> = dyn Fn(usize, &str, &[usize], &mut Vec<f32>) + 'a;
+/// Fills in the values of an image at some of its pixels, for the inputs beside x: (image, name, pixels, values).
+pub type Beside<'a> = dyn Fn(usize, &str, &[usize], &mut [f32]) + Sync + 'a;
 
 /// An image that is asked about, and the place for the answer.
 pub struct Frame<'a> {
@@ -194,18 +197,20 @@ impl Tiles {
             .inputs()
             .map(|(name, v)| (name.to_string(), Tensor::zeros(self.graph.graph.ty(v).shape)))
             .collect();
-        let mut run = || -> Result<(), Error> {
+        let run = |session: &mut Session| -> Result<(), Error> {
             for (name, value) in &zeros {
-                self.session.set(name, value).map_err(clearshot_diffusion::Error::from)?;
+                session.set(name, value).map_err(clearshot_diffusion::Error::from)?;
             }
-            self.session.run().map_err(clearshot_diffusion::Error::from)?;
-            self.session.get(ESTIMATE).map_err(clearshot_diffusion::Error::from)?;
+            session.run().map_err(clearshot_diffusion::Error::from)?;
+            session.get(ESTIMATE).map_err(clearshot_diffusion::Error::from)?;
             Ok(())
         };
-        // The first run packs weights and loads what the device needs.
-        run()?;
+        // On a GPU the first run loads what the libraries need.
+        if matches!(self.session.device(), Device::Cuda { .. }) {
+            run(&mut self.session)?;
+        }
         let start = Instant::now();
-        run()?;
+        run(&mut self.session)?;
         Ok(start.elapsed().as_secs_f64())
     }
 
@@ -251,28 +256,35 @@ impl Tiles {
     /// The inputs of a batch of tiles; a batch that is not full is filled up with its last tile.
     fn cut(&self, batch: &[usize], frames: &[Frame<'_>], beside: &Beside<'_>) -> Vec<(String, Tensor)> {
         let (tiles, c) = (self.layout.count(), self.graph.channels);
-        let mut x = Vec::new();
-        let mut others: Vec<Vec<f32>> = self.graph.beside.iter().map(|_| Vec::new()).collect();
+        let shape = |channels: usize| {
+            let seen = self.layout.seen();
+            Shape::new(&[self.graph.batch].into_iter().chain(seen).chain([channels]).collect::<Vec<_>>())
+        };
+        let mut x = vec![0.0; if self.graph.reads_x { shape(c).len() } else { 0 }];
+        let mut others: Vec<Vec<f32>> =
+            self.graph.beside.iter().map(|(_, channels)| vec![0.0; shape(*channels).len()]).collect();
         let mut pixels = Vec::new();
         for slot in 0..self.graph.batch {
             let job = batch[slot.min(batch.len() - 1)];
             let (frame, place) = (job / tiles, self.layout.place(job % tiles));
             self.layout.sees(&place, &mut pixels);
             if self.graph.reads_x {
-                let values = frames[frame].x;
-                match c {
-                    1 => x.extend(pixels.iter().map(|&p| values[p])),
-                    _ => pixels.iter().for_each(|&p| x.extend_from_slice(&values[p * c..(p + 1) * c])),
-                }
+                let (values, each) = (frames[frame].x, pixels.len() * c);
+                let out = &mut x[slot * each..(slot + 1) * each];
+                out.par_chunks_mut(PART * c).zip(pixels.par_chunks(PART)).for_each(|(out, pixels)| {
+                    for (out, &p) in out.chunks_exact_mut(c).zip(pixels) {
+                        out.copy_from_slice(&values[p * c..(p + 1) * c]);
+                    }
+                });
             }
-            for ((name, _), values) in self.graph.beside.iter().zip(&mut others) {
-                beside(frame, name, &pixels, values);
+            for ((name, channels), values) in self.graph.beside.iter().zip(&mut others) {
+                let each = pixels.len() * channels;
+                let out = &mut values[slot * each..(slot + 1) * each];
+                out.par_chunks_mut(PART * channels)
+                    .zip(pixels.par_chunks(PART))
+                    .for_each(|(out, pixels)| beside(frame, name, pixels, out));
             }
         }
-        let shape = |channels: usize| {
-            let seen = self.layout.seen();
-            Shape::new(&[self.graph.batch].into_iter().chain(seen).chain([channels]).collect::<Vec<_>>())
-        };
         let mut inputs = Vec::new();
         if self.graph.reads_x {
             inputs.push((X.to_string(), Tensor::f32(shape(c), x)));
