@@ -136,7 +136,7 @@ fn the_doctor_speaks_and_writes_json() {
 #[test]
 fn a_configuration_tells_where_it_comes_from() {
     let at = folder("config");
-    let line = "experiment=im2im/labelfree trainer=gpu_optimized performance=gpu_optimized optimizer=adamw_fused model.compile_mode=max-autotune";
+    let line = "experiment=im2im/labelfree trainer=gpu_optimized performance=gpu_optimized optimizer=adamw_fused model.compile_mode=max-autotune data.inputs=a data.targets=b";
     let said = must(&format!("config {line}"), &at);
     let of = |key: &str| said.lines().find(|l| l.trim_start().starts_with(key)).expect(key).to_string();
     assert!(of("compile_mode:").ends_with("# command line"), "{said}");
