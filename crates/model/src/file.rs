@@ -12,7 +12,7 @@ use crate::error::ModelError;
 use clearshot_diffusion::Levels;
 use clearshot_nn::models::{self, Network};
 use clearshot_nn::weights::{self, CONFIG_FILE, WEIGHTS_FILE, Weights};
-use clearshot_tensor::store::{Store, write_whole};
+use clearshot_tensor::store::{Store, StoreError, write_whole};
 use clearshot_tensor::{DType, Tensor};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -164,7 +164,10 @@ impl Model {
             ("about".to_string(), self.about_text()),
             ("config".to_string(), self.config.clone()),
         ]);
-        Store { tensors, metadata }.write(path).map_err(|e| damaged(path, e.to_string()))
+        Store { tensors, metadata }.write(path).map_err(|e| match e {
+            StoreError::Io { path, source } => ModelError::Io { path, source },
+            other => damaged(path, other.to_string()),
+        })
     }
 
     /// Writes a folder, which diffusers can load where the network is one of its.
