@@ -13,10 +13,14 @@ mod dump;
 mod eval;
 mod evaluating;
 mod info;
+mod interrupt;
+mod mask;
 mod measure;
 mod network;
+mod outputs;
 mod plan;
 mod profile;
+mod progress;
 #[cfg(test)]
 mod reference;
 mod restore;
@@ -63,7 +67,7 @@ enum Verb {
     Restore(Box<restore::Restore>),
     /// Take the noise off image files, without a trained model.
     Denoise(denoise::Denoise),
-    /// Take the blur off image files by Richardson-Lucy.
+    /// Take the blur off image files by Richardson-Lucy or Wiener.
     Deconvolve(deconvolve::Deconvolve),
     /// Score images beside the truth.
     Measure(measure::Measure),
@@ -82,7 +86,9 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().verb {
+    let verb = Cli::parse().verb;
+    interrupt::listen();
+    let outcome = match verb {
         Verb::Demo(v) => v.run(),
         Verb::Config(v) => v.run(),
         Verb::Devices(v) => v.run(),
@@ -106,6 +112,7 @@ fn main() -> ExitCode {
             Err(e) => Err(e),
         },
     };
+    interrupt::hold_if_ending();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         // A reader that has seen enough (`clearshot dump | head`) is no failure.

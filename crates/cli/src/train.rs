@@ -1,14 +1,12 @@
 //! `clearshot train`: from a configuration to a model, stopped and gone on with at will.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use clearshot_train::records::console::{Show, duration};
 use clearshot_train::run::{BEST, CONFIG};
 use clearshot_train::{Ending, Run, Summary, presets};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What shells expect of a program that was interrupted.
 const INTERRUPTED: u8 = 130;
@@ -60,7 +58,7 @@ impl Train {
         if !self.quiet && !self.json {
             eprintln!("{}\n{}", out.display(), run.plan());
         }
-        let interrupted = interruption()?;
+        let interrupted = crate::interrupt::finishing("finishing the iteration and writing a checkpoint");
         let summary = run.train(&interrupted, self.stop_at)?;
         self.report(&summary, &out);
         Ok(match summary.ending {
@@ -108,18 +106,4 @@ impl Train {
             println!("best model {}", model.display());
         }
     }
-}
-
-/// A flag that the first Ctrl-C sets; the second ends the program at once.
-fn interruption() -> Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let set = Arc::clone(&flag);
-    ctrlc::set_handler(move || {
-        if set.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-        eprintln!("\nfinishing the iteration and writing a checkpoint; once more to stop at once");
-    })
-    .context("no way to be told of Ctrl-C")?;
-    Ok(flag)
 }

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 /// A run of a second or so.
 const TINY: &[&str] = &[
     "experiment=default",
-    "~trainer.seconds",
     "trainer.device=cpu",
     "trainer.crop=16",
     "trainer.batch=4",

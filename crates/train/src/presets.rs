@@ -162,13 +162,8 @@ mod tests {
 
     #[test]
     fn a_written_configuration_is_read_again() {
-        let config = read_with(&[
-            "experiment=default",
-            "trainer.iterations=5",
-            "~trainer.seconds",
-            "data.scenes={nuclei: 2.5}",
-        ])
-        .unwrap();
+        let config =
+            read_with(&["experiment=default", "trainer.iterations=5", "data.scenes={nuclei: 2.5}"]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.yaml");
         std::fs::write(&file, yaml(&config)).unwrap();
