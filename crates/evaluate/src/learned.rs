@@ -88,6 +88,7 @@ impl Method for Learned {
             .restore(&[measured], &[view.seed], Some(&camera), &mut || Ok(()))
             .map_err(|e| words(&e))?;
         let image = made.into_iter().next().ok_or("nothing came back")?;
-        Ok(Restored { mean: image.image.to_vec(), std: image.deviation.map(|d| d.to_vec()) })
+        let samples = image.deviation.is_some().then_some(restorer.settings().samples);
+        Ok(Restored { mean: image.image.to_vec(), std: image.deviation.map(|d| d.to_vec()), samples })
     }
 }

@@ -27,6 +27,8 @@ pub struct View {
 pub struct Restored {
     pub mean: Vec<f32>,
     pub std: Option<Vec<f32>>,
+    /// How many samples the standard deviation was found from; none if it is exact.
+    pub samples: Option<usize>,
 }
 
 /// A restorer that can be scored.
@@ -58,7 +60,7 @@ impl Method for Raw {
     }
 
     fn restore(&self, view: &View) -> Result<Restored, String> {
-        Ok(Restored { mean: view.electrons.clone(), std: None })
+        Ok(Restored { mean: view.electrons.clone(), std: None, samples: None })
     }
 }
 
@@ -82,7 +84,9 @@ impl Method for Classical {
         } else {
             self.method.run(&view.electrons, &view.shape, uniform_noise(view))
         };
-        outcome.map(|mean| Restored { mean, std: None }).map_err(|e: RestoreError| e.to_string())
+        outcome
+            .map(|mean| Restored { mean, std: None, samples: None })
+            .map_err(|e: RestoreError| e.to_string())
     }
 }
 
@@ -110,7 +114,7 @@ impl Method for Deconvolution {
         let sharp =
             settings.run(Electrons(&view.electrons), &view.shape, psf).map_err(|e| e.to_string())?.values;
         let background = view.background as f32;
-        Ok(Restored { mean: sharp.into_iter().map(|v| v + background).collect(), std: None })
+        Ok(Restored { mean: sharp.into_iter().map(|v| v + background).collect(), std: None, samples: None })
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::case::Case;
 use crate::method::Restored;
 use crate::{EvaluateError, Told};
+use clearshot_metrics::law::student_quantile;
 use clearshot_metrics::ssim::Ssim;
 use clearshot_metrics::{Crop, ImageRef, Pair, Rounding, intensity, residual};
 use clearshot_physics::{Boundary, Operator};
@@ -55,8 +56,13 @@ impl Scores {
         let whole = pair(&truth, &image)?;
         let spread =
             restored.std.as_ref().map(|s| s.iter().map(|&v| f64::from(v) / told.gain).collect::<Vec<_>>());
+        // A standard deviation of a few samples is uncertain itself: Student's law says by how much.
+        let reach = match restored.samples {
+            Some(n) if n > 1 => student_quantile(0.1, (n - 1) as f64),
+            _ => NINETY,
+        };
         let coverage = spread.as_ref().map(|s| {
-            let inside = |((t, m), s): ((&f32, &f64), &f64)| (f64::from(*t) - m).abs() <= NINETY * s;
+            let inside = |((t, m), s): ((&f32, &f64), &f64)| (f64::from(*t) - m).abs() <= reach * s;
             let hits = case.truth.iter().zip(&mean).zip(s).filter(|&v| inside(v)).count();
             hits as f64 / mean.len() as f64
         });
