@@ -1,66 +1,159 @@
-//! `clearshot deconvolve`: image files without the blur of the microscope, by Richardson-Lucy.
+//! `clearshot deconvolve`: image files without the blur of the microscope, by Richardson-Lucy or Wiener.
 
-use crate::restoring::{Files, regions};
+use crate::denoise::estimated;
+use crate::restoring::{Files, Job};
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use clearshot_image::Image;
+use clearshot_physics::calibration::blind::Doubt;
 use clearshot_physics::{Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
+use clearshot_restore::classical::{Reach, wiener};
+use clearshot_restore::invalid::Invalid;
+use clearshot_restore::stream::{Frames, pieces};
+use serde_json::json;
+use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct Deconvolve {
     #[command(flatten)]
     files: Files,
+    /// How.
+    #[arg(long, value_enum, default_value_t = Way::RichardsonLucy)]
+    method: Way,
     /// A file with the point-spread function, its peak in the middle: a plane, or with --volume a stack.
-    #[arg(long, conflicts_with = "psf_sigma", required_unless_present = "psf_sigma")]
+    #[arg(long, conflicts_with = "psf_sigma", required_unless_present_any = ["psf_sigma", "list"])]
     psf: Option<PathBuf>,
     /// A Gaussian PSF instead: its standard deviation in pixels, or one for each axis (Z,Y,X).
     #[arg(long, value_delimiter = ',')]
     psf_sigma: Vec<f64>,
-    /// Electrons per count.
-    #[arg(long, default_value_t = 1.0)]
-    gain: f32,
-    /// Counts without light.
-    #[arg(long, default_value_t = 0.0)]
-    offset: f32,
-    /// The standard deviation of the read noise in electrons.
-    #[arg(long, default_value_t = 0.0)]
-    read_noise: f32,
+    /// Electrons per count; unless told, Richardson-Lucy estimates it from the image.
+    #[arg(long)]
+    gain: Option<f32>,
+    /// Counts without light; 0 unless told or estimated.
+    #[arg(long)]
+    offset: Option<f32>,
+    /// The standard deviation of the read noise in electrons; 0 unless told or estimated.
+    #[arg(long)]
+    read_noise: Option<f32>,
     /// Mean electrons of the background, which is left out of the result.
     #[arg(long, default_value_t = 0.0)]
     background: f32,
     /// The strength of the total-variation term (0.002 to 0.02 where noise is strong).
     #[arg(long, default_value_t = 0.0)]
     tv: f32,
-    /// So many steps; unless told, until the predicted error is least.
+    /// So many steps; unless told, until the predicted error is least. Pieces of a cut image all take the steps of the
+    /// brightest of a few.
     #[arg(long)]
     steps: Option<usize>,
+    /// Wiener's filter: the power of the noise over that of the image.
+    #[arg(long, default_value_t = 0.01)]
+    balance: f32,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// The likeliest image under Poisson noise, step by step.
+    RichardsonLucy,
+    /// Division in Fourier space, in one step.
+    Wiener,
+}
+
+/// Pieces that are looked at for the brightest.
+const LOOKED_AT: usize = 9;
 
 impl Deconvolve {
     pub fn run(self) -> Result<()> {
-        let (gain, offset) = (self.gain, self.offset);
-        if !(gain.is_finite() && gain > 0.0) {
-            bail!("--gain {gain}: electrons per count are a number above zero");
+        if self.files.list {
+            return list();
+        }
+        if let Some(g) = self.gain.filter(|g| !(g.is_finite() && *g > 0.0)) {
+            bail!("--gain {g}: electrons per count are a number above zero");
         }
         let psf = self.point_spread()?;
-        let settings = RichardsonLucy {
-            background: self.background,
-            read_noise: self.read_noise,
-            total_variation: self.tv,
-            stop: self.steps.map_or(RichardsonLucy::USUAL.stop, Stop::Steps),
-            ..RichardsonLucy::USUAL
-        };
-        let parameters = serde_json::json!({
-            "method": "richardson-lucy", "psf": self.psf, "psf_sigma": self.psf_sigma, "gain": gain, "offset": offset,
-            "read_noise": self.read_noise, "background": self.background, "tv": self.tv, "steps": self.steps,
-        });
-        self.files.each("deconvolve", &parameters, &mut |values, shape| {
-            let electrons: Vec<f32> = values.iter().map(|v| gain * (v - offset)).collect();
-            let sharp = settings.run(Electrons(&electrons), shape, &psf)?;
-            Ok(sharp.values.iter().map(|v| v / gain + offset).collect())
+        // Steps carry light further than one PSF does, ever less of it.
+        let widest = psf.shape().iter().max().copied().unwrap_or(1);
+        let reach = Reach::Fading { overlap: (2 * widest).max(32) };
+        self.files.each("deconvolve", &mut |image, input| {
+            let mut parameters = json!({ "psf": self.psf, "psf_sigma": self.psf_sigma });
+            if self.method == Way::Wiener {
+                parameters["method"] = "wiener".into();
+                parameters["balance"] = self.balance.into();
+                let (psf, balance) = (psf.clone(), self.balance);
+                let restore = Box::new(move |values: &[f32], shape: &[usize]| {
+                    wiener::deconvolve(values, shape, &psf, balance)
+                });
+                return Ok(Job { parameters, reach, restore: Some(restore), saturation: None });
+            }
+            let (mut offset, mut read_noise) = (self.offset.unwrap_or(0.0), self.read_noise.unwrap_or(0.0));
+            let mut saturation = None;
+            let gain = match self.gain {
+                Some(gain) => gain,
+                None => {
+                    let fit = estimated(image, input, self.offset, self.read_noise)?;
+                    saturation = fit.saturation.map(|v| v as f32);
+                    if fit.doubts.contains(&Doubt::GainNotSeen) {
+                        bail!("the image does not tell its gain: say --gain (and --offset, --read-noise)");
+                    }
+                    (offset, read_noise) = (fit.offset as f32, fit.read_noise as f32);
+                    fit.gain as f32
+                }
+            };
+            let mut settings = RichardsonLucy {
+                background: self.background,
+                read_noise,
+                total_variation: self.tv,
+                stop: self.steps.map_or(RichardsonLucy::USUAL.stop, Stop::Steps),
+                ..RichardsonLucy::USUAL
+            };
+            let electrons =
+                move |values: &[f32]| -> Vec<f32> { values.iter().map(|v| gain * (v - offset)).collect() };
+            if let (None, Some((values, shape))) = (self.steps, self.brightest(image, reach)?) {
+                let found = settings.run(Electrons(&electrons(&values)), &shape, &psf)?.steps;
+                eprintln!("clearshot: {}: {found} steps for all pieces", input.display());
+                settings.stop = Stop::Steps(found);
+            }
+            parameters["method"] = "richardson-lucy".into();
+            parameters["gain"] = gain.into();
+            parameters["gain_estimated"] = self.gain.is_none().into();
+            parameters["offset"] = offset.into();
+            parameters["read_noise"] = read_noise.into();
+            parameters["background"] = self.background.into();
+            parameters["tv"] = self.tv.into();
+            parameters["steps"] = match settings.stop {
+                Stop::Steps(n) => n.into(),
+                _ => "least predicted error".into(),
+            };
+            let psf = psf.clone();
+            let restore = Box::new(move |values: &[f32], shape: &[usize]| {
+                let sharp = settings.run(Electrons(&electrons(values)), shape, &psf)?;
+                Ok(sharp.values.iter().map(|v| v / gain + offset).collect())
+            });
+            Ok(Job { parameters, reach, restore: Some(restore), saturation })
         })
+    }
+
+    /// Of an image that is cut, the brightest of a few pieces, without invalid pixels.
+    fn brightest(&self, image: &Image, reach: Reach) -> Result<Option<(Vec<f32>, Vec<usize>)>> {
+        let list = pieces(image, &self.files.cut(reach))?;
+        let frames = Frames::of(&image.description, self.files.is_volume())?;
+        if list.len() == frames.regions().len() {
+            return Ok(None);
+        }
+        let mut best: Option<(f64, Vec<f32>, Vec<usize>)> = None;
+        let count = list.len().min(LOOKED_AT);
+        for i in 0..count {
+            let region = &list[(2 * i + 1) * list.len() / (2 * count)];
+            let shape: Vec<usize> = frames.inner().iter().map(|&a| region[a].len()).collect();
+            let values = image.read_f32(region)?;
+            let values = Invalid::find(&values, None, None).filled(&values, &shape);
+            let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len() as f64;
+            if best.as_ref().is_none_or(|b| mean > b.0) {
+                best = Some((mean, values, shape));
+            }
+        }
+        Ok(best.map(|(_, values, shape)| (values, shape)))
     }
 
     fn point_spread(&self) -> Result<Psf> {
@@ -75,11 +168,23 @@ impl Deconvolve {
         };
         let name = || path.display().to_string();
         let image = Image::open(path)?;
-        let parts = regions(&image, axes == 3).with_context(name)?;
-        let [(region, shape)] = &parts[..] else {
-            bail!("{}: {} planes or volumes, and a PSF is one", name(), parts.len());
+        let frames = Frames::of(&image.description, axes == 3).with_context(name)?;
+        let [region] = &frames.regions()[..] else {
+            bail!("{}: {} planes or volumes, and a PSF is one", name(), frames.regions().len());
         };
         let values = image.read_f64(region)?.iter().map(|v| v.max(0.0)).collect();
-        Psf::new(&shape[..], values).with_context(name)
+        Psf::new(&frames.size()[..], values).with_context(name)
     }
+}
+
+fn list() -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "richardson-lucy  the likeliest image under Poisson noise, step by step")?;
+    writeln!(out, "    --gain, --offset, --read-noise   the camera; estimated where no gain is told")?;
+    writeln!(out, "    --background 0                   mean electrons that are left out of the result")?;
+    writeln!(out, "    --tv 0                           strength of the total-variation term")?;
+    writeln!(out, "    --steps                          unless told, until the predicted error is least")?;
+    writeln!(out, "wiener           division in Fourier space, in one step")?;
+    writeln!(out, "    --balance 0.01                   the power of the noise over that of the image")?;
+    Ok(())
 }

@@ -1,55 +1,174 @@
 //! `clearshot denoise`: image files without their noise, by a method that needs no training.
 
-use crate::restoring::Files;
-use anyhow::{Result, bail};
+use crate::restoring::{Files, Job};
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use clearshot_image::Image;
 use clearshot_physics::Electrons;
-use clearshot_restore::classical::{Method, stabilised};
+use clearshot_physics::calibration::blind::{BlindFit, Doubt, Known};
+use clearshot_restore::classical::{METHODS, Method, Reach, stabilised};
+use clearshot_restore::estimate::camera_of;
+use serde_json::json;
+use std::io::Write;
+use std::path::Path;
 
 #[derive(Args)]
 pub struct Denoise {
     #[command(flatten)]
     files: Files,
-    /// gaussian, median, wiener, nlm, tv or bm3d.
+    /// gaussian, median, wiener, nlm, tv or bm3d; none passes pixels on as they are.
     #[arg(long, default_value = "bm3d")]
     method: String,
+    /// A setting of the method, KEY=VALUE; `denoise --list` shows them all.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
     /// The standard deviation of the noise, where it is the same everywhere, in the file's unit.
     #[arg(long, conflicts_with_all = ["gain", "offset", "read_noise"])]
     noise: Option<f32>,
-    /// Electrons per count: the noise is a camera's, and the generalised Anscombe transform makes it uniform.
+    /// Electrons per count: the noise is a camera's, and the generalised Anscombe transform makes it uniform. Unless this or
+    /// --noise is told, methods that need the noise estimate it from the image.
     #[arg(long)]
     gain: Option<f32>,
-    /// Counts without light.
-    #[arg(long, default_value_t = 0.0)]
-    offset: f32,
-    /// The standard deviation of the read noise in electrons.
-    #[arg(long, default_value_t = 0.0)]
-    read_noise: f32,
+    /// Counts without light; 0 unless told or estimated.
+    #[arg(long)]
+    offset: Option<f32>,
+    /// The standard deviation of the read noise in electrons; 0 unless told or estimated.
+    #[arg(long)]
+    read_noise: Option<f32>,
+}
+
+/// What the noise of a file is.
+#[derive(Clone, Copy)]
+enum Noise {
+    /// The method does not ask.
+    Any,
+    Uniform(f32),
+    Camera {
+        gain: f32,
+        offset: f32,
+        read_noise: f32,
+    },
 }
 
 impl Denoise {
     pub fn run(self) -> Result<()> {
-        let method = Method::by_name(&self.method)?;
-        let (gain, offset, read_noise) = (self.gain, self.offset, self.read_noise);
-        if let Some(g) = gain.filter(|g| !(g.is_finite() && *g > 0.0)) {
+        if self.files.list {
+            return list();
+        }
+        if let Some(g) = self.gain.filter(|g| !(g.is_finite() && *g > 0.0)) {
             bail!("--gain {g}: electrons per count are a number above zero");
         }
-        let noise = match (self.noise, &method) {
-            (Some(sigma), _) => sigma,
-            (None, Method::Gaussian(_) | Method::Median(_)) => 0.0,
-            (None, _) if gain.is_some() => 1.0,
-            (None, _) => bail!(
-                "say how noisy the images are: --noise SIGMA in their unit, or a camera's --gain, --offset and --read-noise"
-            ),
-        };
-        let parameters = serde_json::json!({
-            "method": self.method, "noise": self.noise, "gain": gain, "offset": offset, "read_noise": read_noise,
-        });
-        self.files.each("denoise", &parameters, &mut |values, shape| {
-            let Some(gain) = gain else { return Ok(method.run(values, shape, noise)?) };
-            let electrons: Vec<f32> = values.iter().map(|v| gain * (v - offset)).collect();
-            let clean = stabilised(&method, Electrons(&electrons), shape, Electrons(read_noise))?.0;
-            Ok(clean.iter().map(|v| v / gain + offset).collect())
+        if self.method == "none" {
+            if !self.settings.is_empty() {
+                bail!("--set {}: the method none has no settings", self.settings[0]);
+            }
+            return self.files.each("denoise", &mut |_, _| {
+                let reach = Reach::Within { halo: 0, align: 1 };
+                Ok(Job { parameters: json!({ "method": "none" }), reach, restore: None, saturation: None })
+            });
+        }
+        let mut method = Method::by_name(&self.method)?;
+        for setting in &self.settings {
+            let (key, value) =
+                setting.split_once('=').with_context(|| format!("--set {setting}: KEY=VALUE is needed"))?;
+            method.set(key.trim(), value.trim())?;
+        }
+        self.files.each("denoise", &mut |image, input| {
+            let (noise, saturation) = self.noise_of(image, input, &method)?;
+            let settings: serde_json::Map<String, serde_json::Value> =
+                method.settings().iter().map(|s| (s.key.to_string(), s.value.into())).collect();
+            let mut parameters = json!({ "method": self.method, "settings": settings });
+            match noise {
+                Noise::Any => (),
+                Noise::Uniform(sigma) => parameters["noise"] = sigma.into(),
+                Noise::Camera { gain, offset, read_noise } => {
+                    parameters["gain"] = gain.into();
+                    parameters["offset"] = offset.into();
+                    parameters["read_noise"] = read_noise.into();
+                }
+            }
+            let estimated = self.noise.is_none() && self.gain.is_none() && !matches!(noise, Noise::Any);
+            parameters["noise_estimated"] = estimated.into();
+            let restore = Box::new(move |values: &[f32], shape: &[usize]| match noise {
+                Noise::Any => method.run(values, shape, 0.0),
+                Noise::Uniform(sigma) => method.run(values, shape, sigma),
+                Noise::Camera { gain, offset, read_noise } => {
+                    let electrons: Vec<f32> = values.iter().map(|v| gain * (v - offset)).collect();
+                    let clean = stabilised(&method, Electrons(&electrons), shape, Electrons(read_noise))?.0;
+                    Ok(clean.iter().map(|v| v / gain + offset).collect())
+                }
+            });
+            Ok(Job { parameters, reach: method.reach(), restore: Some(restore), saturation })
         })
     }
+
+    /// As told, or as the image says; then also where its pixels are full.
+    fn noise_of(&self, image: &Image, input: &Path, method: &Method) -> Result<(Noise, Option<f32>)> {
+        if let Some(sigma) = self.noise {
+            return Ok((Noise::Uniform(sigma), None));
+        }
+        if let Some(gain) = self.gain {
+            let (offset, read_noise) = (self.offset.unwrap_or(0.0), self.read_noise.unwrap_or(0.0));
+            return Ok((Noise::Camera { gain, offset, read_noise }, None));
+        }
+        if matches!(method, Method::Gaussian(_) | Method::Median(_)) {
+            return Ok((Noise::Any, None));
+        }
+        let fit = estimated(image, input, self.offset, self.read_noise)?;
+        let saturation = fit.saturation.map(|v| v as f32);
+        if fit.doubts.contains(&Doubt::GainNotSeen) {
+            return Ok((Noise::Uniform(fit.line.deviation(fit.line.pivot) as f32), saturation));
+        }
+        let (gain, offset, read_noise) = (fit.gain as f32, fit.offset as f32, fit.read_noise as f32);
+        Ok((Noise::Camera { gain, offset, read_noise }, saturation))
+    }
+}
+
+/// The camera as a file's own pixels tell it, said aloud.
+pub fn estimated(
+    image: &Image,
+    input: &Path,
+    offset: Option<f32>,
+    read_noise: Option<f32>,
+) -> Result<BlindFit> {
+    let known =
+        Known { offset: offset.map(f64::from), read_noise: read_noise.map(f64::from), ..Known::default() };
+    let fit = camera_of(image, &known)?;
+    let name = input.display();
+    if fit.doubts.contains(&Doubt::GainNotSeen) {
+        let sigma = fit.line.deviation(fit.line.pivot);
+        eprintln!("clearshot: {name}: noise estimated from the image: sigma {sigma:.4} everywhere");
+    } else {
+        eprintln!(
+            "clearshot: {name}: noise estimated from the image: gain {:.4} +- {:.4} electrons per count, offset {:.2} ({:.2} to {:.2}), read noise {:.2} electrons ({:.2} to {:.2})",
+            fit.gain,
+            fit.gain_error,
+            fit.offset,
+            fit.offset_range[0],
+            fit.offset_range[1],
+            fit.read_noise,
+            fit.read_noise_range[0],
+            fit.read_noise_range[1]
+        );
+    }
+    if let Some(full) = fit.saturation {
+        eprintln!("clearshot: {name}: values pile up at {full}: taken as full pixels");
+    }
+    for doubt in &fit.doubts {
+        eprintln!("clearshot: {name}: {}", doubt.about());
+    }
+    Ok(fit)
+}
+
+fn list() -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for row in &METHODS {
+        writeln!(out, "{:<9} {}", row.name, row.about)?;
+        for s in row.method.settings() {
+            // As many digits as 32 bits have.
+            writeln!(out, "    {:<16} {:<8} {}", s.key, s.value as f32, s.about)?;
+        }
+    }
+    writeln!(out, "{:<9} pixels passed on as they are", "none")?;
+    Ok(())
 }

@@ -69,7 +69,7 @@ pub fn model() -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_string())
 }
 
-fn memory() -> Option<usize> {
+pub fn memory() -> Option<usize> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = info.lines().find(|l| l.starts_with("MemTotal:"))?;
     let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;

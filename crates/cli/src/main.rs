@@ -1,20 +1,34 @@
 //! The program. One file a verb; each verb is a struct of its arguments and a `run`.
 
 mod bench;
+mod compare;
+mod config;
 mod convert;
 mod deconvolve;
+mod demo;
 mod denoise;
 mod devices;
+mod doctor;
 mod dump;
+mod eval;
+mod evaluating;
 mod info;
+mod interrupt;
+mod mask;
 mod measure;
 mod network;
+mod outputs;
 mod plan;
 mod profile;
+mod progress;
+#[cfg(test)]
+mod reference;
 mod restore;
 mod restoring;
 mod size;
 mod synth;
+mod train;
+mod validate;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -30,6 +44,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// See it work, in three minutes: noisy scenes restored by the default model and by classical methods, a short
+    /// training, pictures and a report.
+    Demo(demo::Demo),
     /// List what this machine can compute on.
     Devices(devices::Devices),
     /// Say what running or training a network takes, before running it.
@@ -50,14 +67,30 @@ enum Verb {
     Restore(Box<restore::Restore>),
     /// Take the noise off image files, without a trained model.
     Denoise(denoise::Denoise),
-    /// Take the blur off image files by Richardson-Lucy.
+    /// Take the blur off image files by Richardson-Lucy or Wiener.
     Deconvolve(deconvolve::Deconvolve),
     /// Score images beside the truth.
     Measure(measure::Measure),
+    /// Say how good a method is: scenes x light levels x metrics, beside the raw input and BM3D.
+    Eval(eval::Eval),
+    /// Say whether a new model may take the old one's place: no metric under 95 % of the old one's.
+    Validate(validate::Validate),
+    /// Say what this machine has, what will be used of it, and why.
+    Doctor(doctor::Doctor),
+    /// Score methods side by side, and say where the trained ones do not win.
+    Compare(compare::Compare),
+    /// Train a model by a configuration, or go on with a run.
+    Train(train::Train),
+    /// Print what a training run's configuration comes to, and where each value was written.
+    Config(config::Config),
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().verb {
+    let verb = Cli::parse().verb;
+    interrupt::listen();
+    let outcome = match verb {
+        Verb::Demo(v) => v.run(),
+        Verb::Config(v) => v.run(),
         Verb::Devices(v) => v.run(),
         Verb::Plan(v) => v.run(),
         Verb::Bench(v) => v.run(),
@@ -70,7 +103,16 @@ fn main() -> ExitCode {
         Verb::Denoise(v) => v.run(),
         Verb::Deconvolve(v) => v.run(),
         Verb::Measure(v) => v.run(),
+        Verb::Eval(v) => v.run(),
+        Verb::Compare(v) => v.run(),
+        Verb::Validate(v) => v.run(),
+        Verb::Doctor(v) => v.run(),
+        Verb::Train(v) => match v.run() {
+            Ok(code) => return code,
+            Err(e) => Err(e),
+        },
     };
+    interrupt::hold_if_ending();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         // A reader that has seen enough (`clearshot dump | head`) is no failure.

@@ -1,6 +1,6 @@
 //! `clearshot measure`: how near images are to the truth.
 
-use crate::restoring::regions;
+use crate::mask::Mask;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::Image;
@@ -8,6 +8,8 @@ use clearshot_image::dataset::list::{Listing, files};
 use clearshot_metrics::intensity::{self, Normalisation};
 use clearshot_metrics::ssim::Ssim;
 use clearshot_metrics::{Crop, ImageRef, Pair, Rounding};
+use clearshot_restore::invalid::Invalid;
+use clearshot_restore::stream::Frames;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +24,10 @@ pub struct Measure {
     /// The largest less the smallest value that an image can have: what PSNR and SSIM are relative to.
     #[arg(long)]
     range: f64,
+    /// An image of the same Y and X whose pixels other than zero do not count. Pixels that are not finite in either image never
+    /// do.
+    #[arg(long)]
+    mask: Option<PathBuf>,
     /// Leave out this many pixels at each edge.
     #[arg(long, default_value_t = 0)]
     crop: usize,
@@ -80,14 +86,18 @@ impl Measure {
         if truth.shape() != image.shape() {
             bail!("the shapes are {:?} and {:?}", truth.shape(), image.shape());
         }
-        let parts = regions(&truth, self.volume)?;
+        let frames = Frames::of(&truth.description, self.volume)?;
+        let mask = self.mask.as_ref().map(|path| Mask::open(path, &truth.description)).transpose()?;
+        let (parts, shape) = (frames.regions(), frames.size());
         let mut means = [0.0; 5];
-        for (region, shape) in &parts {
-            let (t, x) = (truth.read_f64(region)?, image.read_f64(region)?);
+        for region in &parts {
+            let (mut t, mut x) = (truth.read_f64(region)?, image.read_f64(region)?);
+            let marks = mask.as_ref().map(|m| m.marks(region, t.len())).transpose()?;
+            let counts = counting(&mut t, &mut x, &shape, marks.as_deref());
             let pair = Pair::new(
-                ImageRef::new(&t, shape)?,
-                ImageRef::new(&x, shape)?,
-                None,
+                ImageRef::new(&t, &shape)?,
+                ImageRef::new(&x, &shape)?,
+                counts.as_deref(),
                 Rounding::Keep,
                 Crop::Border(self.crop),
             )?;
@@ -102,4 +112,28 @@ impl Measure {
         }
         Ok(means)
     }
+}
+
+/// Which pixels count; nothing if all do. Those that do not are filled from their neighbours in both images, so that windows
+/// that reach over them see nothing odd.
+fn counting(
+    truth: &mut [f64],
+    image: &mut [f64],
+    shape: &[usize],
+    marks: Option<&[bool]>,
+) -> Option<Vec<bool>> {
+    let invalid: Vec<bool> = (0..truth.len())
+        .map(|i| !truth[i].is_finite() || !image[i].is_finite() || marks.is_some_and(|m| m[i]))
+        .collect();
+    if !invalid.contains(&true) {
+        return None;
+    }
+    for values in [truth, image] {
+        let single: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+        let filled = Invalid::find(&single, None, Some(&invalid)).filled(&single, shape);
+        for i in (0..values.len()).filter(|&i| invalid[i]) {
+            values[i] = filled[i].into();
+        }
+    }
+    Some(invalid.iter().map(|i| !i).collect())
 }

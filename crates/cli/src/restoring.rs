@@ -1,12 +1,17 @@
-//! What the verbs that restore files share: which file becomes which, the planes or volumes of a file one after
-//! another, and a line that says how long it will take.
+//! What the verbs that restore files share: the files, how they are cut, which of their pixels are invalid, and pictures.
 
+use crate::mask::Mask;
+use crate::outputs;
+use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use clearshot_image::dataset::list::files;
-use clearshot_image::{Axis, DType, Image, Provenance, WriteOptions, Writer};
-use std::io::{IsTerminal, Write};
-use std::ops::Range;
+use clearshot_image::picture::{Panel, side_by_side};
+use clearshot_image::{DType, Image, Provenance, WriteOptions, Writer};
+use clearshot_restore::RestoreError;
+use clearshot_restore::classical::Reach;
+use clearshot_restore::invalid::Invalid;
+use clearshot_restore::stream::{self, Cut, Frames, Piece, TileSide, Work};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -16,13 +21,30 @@ pub struct Files {
     #[arg(required = true)]
     inputs: Vec<String>,
     /// A file whose ending names the format; for several inputs a folder.
-    output: PathBuf,
+    #[arg(required = true)]
+    output: Option<PathBuf>,
+    /// List the methods with their settings, and do nothing else.
+    #[arg(long, exclusive = true)]
+    pub list: bool,
     /// Restore volumes along Z, Y and X instead of plane after plane.
     #[arg(long)]
     volume: bool,
+    /// The side of the pieces that large planes and volumes are cut into, in pixels, or `auto`.
+    #[arg(long, default_value = "auto", value_parser = tile_side)]
+    tile: TileSide,
+    /// Pixels at or above this value are full: they are kept out of the restoring and given back as they are.
+    #[arg(long)]
+    saturation: Option<f32>,
+    /// An image of the same Y and X whose pixels other than zero mark invalid ones (dead, hot): they are filled from their
+    /// neighbours.
+    #[arg(long)]
+    mask: Option<PathBuf>,
     /// Write 32-bit numbers instead of the input's type.
     #[arg(long)]
     float: bool,
+    /// Write a picture of the middle plane before and after, with a scale bar, beside each output (NAME.png).
+    #[arg(long)]
+    png: bool,
     /// Replace files that are there already.
     #[arg(long)]
     force: bool,
@@ -31,72 +53,67 @@ pub struct Files {
     json: bool,
 }
 
-/// One plane or volume of a file: its values in the file's unit and its shape.
-pub type Restore<'a> = dyn FnMut(&[f32], &[usize]) -> Result<Vec<f32>> + 'a;
+fn tile_side(text: &str) -> Result<TileSide, String> {
+    match text.parse() {
+        _ if text == "auto" => Ok(TileSide::Auto),
+        Ok(side) if side >= 8 => Ok(TileSide::Pixels(side)),
+        _ => Err("`auto`, or a whole number of at least 8 pixels".into()),
+    }
+}
+
+/// Restores the values of one plane or volume, in the file's unit, of a shape.
+pub type Restore<'a> = Box<dyn FnMut(&[f32], &[usize]) -> Result<Vec<f32>, RestoreError> + 'a>;
+
+/// What is to be done to one file.
+pub struct Job<'a> {
+    /// What goes into the provenance record.
+    pub parameters: serde_json::Value,
+    pub reach: Reach,
+    /// Nothing is done without one.
+    pub restore: Option<Restore<'a>>,
+    /// Where pixels are full, if the file's own values said so.
+    pub saturation: Option<f32>,
+}
 
 impl Files {
     pub fn is_volume(&self) -> bool {
         self.volume
     }
 
-    /// Restores each file; one that fails does not keep the others from being restored.
-    pub fn each(
+    pub fn cut(&self, reach: Reach) -> Cut {
+        Cut { volume: self.volume, tile: self.tile, reach }
+    }
+
+    /// Restores each file as `prepare` says for it.
+    pub fn each<'a>(
         &self,
         operation: &str,
-        parameters: &serde_json::Value,
-        restore: &mut Restore<'_>,
+        prepare: &mut dyn FnMut(&Image, &Path) -> Result<Job<'a>>,
     ) -> Result<()> {
-        let mut inputs = Vec::new();
-        for source in &self.inputs {
-            inputs.extend(files(source)?);
-        }
-        let named = clearshot_image::format::has_known_extension(&self.output);
-        if named && inputs.len() > 1 {
-            bail!("{} files into the one file {}: name a folder", inputs.len(), self.output.display());
-        }
-        if !named {
-            std::fs::create_dir_all(&self.output).with_context(|| self.output.display().to_string())?;
-        }
-        let total = inputs.len();
-        let mut failed = 0;
-        let mut taken = std::collections::HashSet::new();
-        for (number, input) in inputs.iter().enumerate() {
-            let output = if named {
-                self.output.clone()
-            } else {
-                self.output.join(input.file_name().unwrap_or_default())
-            };
-            let outcome = if taken.insert(output.clone()) {
-                let name = format!("{}/{total} {}", number + 1, output.display());
-                self.one(input, &output, name, operation, parameters, restore)
-            } else {
-                Err(anyhow::anyhow!("{}: another input has become {}", input.display(), output.display()))
-            };
-            if let Err(e) = outcome {
-                if total == 1 {
-                    return Err(e);
-                }
-                failed += 1;
-                eprintln!("clearshot: {e:#}");
-            }
-        }
-        if failed > 0 {
-            bail!("{failed} of {total} files could not be restored");
-        }
-        Ok(())
+        let output = self.output.as_deref().context("an output is needed")?;
+        let pairs = outputs::pairs(&self.inputs, output, None)?;
+        outputs::each(&pairs, "restored", |input, output, name| {
+            let image = Image::open(input)?;
+            Frames::of(&image.description, self.volume).with_context(|| input.display().to_string())?;
+            let job = prepare(&image, input).with_context(|| input.display().to_string())?;
+            self.one(&image, input, output, name, operation, job)
+        })
     }
 
     fn one(
         &self,
+        image: &Image,
         input: &Path,
         output: &Path,
         name: String,
         operation: &str,
-        parameters: &serde_json::Value,
-        restore: &mut Restore<'_>,
+        job: Job<'_>,
     ) -> Result<()> {
-        let image = Image::open(input)?;
-        let regions = regions(&image, self.volume).with_context(|| input.display().to_string())?;
+        let picture = self.png.then(|| picture_path(output));
+        if let Some(path) = picture.as_ref().filter(|p| p.exists() && !self.force) {
+            bail!("{}: exists already; --force replaces it", path.display());
+        }
+        let mask = self.mask.as_ref().map(|path| Mask::open(path, &image.description)).transpose()?;
         let mut description = image.description.clone();
         if self.float && description.dtype != DType::F32 {
             description.dtype = DType::F32;
@@ -104,109 +121,113 @@ impl Files {
             description.rescale = None;
             description.native = None;
         }
-        let provenance = Provenance::new(operation, &image.description, parameters.clone()).value();
+        let mut parameters = job.parameters;
+        if let Some(path) = &self.mask {
+            parameters["mask"] = serde_json::json!(path);
+        }
+        let saturation = self.saturation.or(job.saturation);
+        if let Some(full) = saturation {
+            parameters["saturation"] = full.into();
+        }
+        let provenance = Provenance::new(operation, &image.description, parameters).value();
         let options = WriteOptions { replace: self.force, provenance: Some(provenance) };
         let mut writer = Writer::create(output, &description, &options)?;
         let start = Instant::now();
         let mut line = Line::new(name);
-        let mut clipped = 0;
-        for (i, (region, shape)) in regions.iter().enumerate() {
-            let values: Vec<f32> = image.read_f64(region)?.iter().map(|&v| v as f32).collect();
-            let restored = restore(&values, shape)
-                .with_context(|| format!("{}, part {} of {}", input.display(), i + 1, regions.len()))?;
-            let stored: Vec<f64> = restored
-                .iter()
-                .map(|&v| match description.rescale {
-                    Some(r) if r.slope != 0.0 => (f64::from(v) - r.intercept) / r.slope,
-                    _ => f64::from(v),
+        let mut invalid_count = 0;
+        // Filled holes are a few pixels wide; what fills them must be the same in every piece.
+        let reach = match job.reach {
+            Reach::Within { halo, align } if mask.is_some() || saturation.is_some() => {
+                Reach::Within { halo: halo + FILL_REACH, align }
+            }
+            other => other,
+        };
+        let mut failure = None;
+        let report = match job.restore {
+            None => {
+                stream::run(image, &mut writer, &description, &self.cut(reach), Work::Pass, &mut |d, t| {
+                    line.show(d, t)
                 })
-                .collect();
-            let mut bytes = Vec::with_capacity(stored.len() * description.dtype.bytes());
-            clipped += description.dtype.encode(&stored, &mut bytes);
-            writer.write(region, &bytes)?;
-            line.show(i + 1, regions.len());
-        }
-        writer.finish()?;
+            }
+            Some(mut restore) => {
+                let mut each = |piece: &Piece<'_>| {
+                    let marks =
+                        match mask.as_ref().map(|m| m.marks(piece.place, piece.values.len())).transpose() {
+                            Ok(marks) => marks,
+                            Err(e) => {
+                                failure = Some(e);
+                                return Err(RestoreError::Shape { shape: piece.shape.to_vec() });
+                            }
+                        };
+                    let invalid = Invalid::find(piece.values, saturation, marks.as_deref());
+                    if invalid.is_empty() {
+                        return restore(piece.values, piece.shape);
+                    }
+                    invalid_count += invalid.count();
+                    let mut restored = restore(&invalid.filled(piece.values, piece.shape), piece.shape)?;
+                    invalid.give_back(piece.values, &mut restored);
+                    Ok(restored)
+                };
+                let work = Work::Restore(&mut each);
+                stream::run(image, &mut writer, &description, &self.cut(reach), work, &mut |d, t| {
+                    line.show(d, t)
+                })
+            }
+        };
         line.end();
-        if clipped > 0 {
-            let name = description.dtype.name();
+        if let Some(e) = failure {
+            return Err(e);
+        }
+        let report = report.with_context(|| input.display().to_string())?;
+        writer.finish()?;
+        if report.clipped > 0 {
+            let (count, name) = (report.clipped, description.dtype.name());
             eprintln!(
-                "clearshot: {}: {clipped} values did not fit {name} and were clipped; --float keeps them",
+                "clearshot: {}: {count} values did not fit {name} and were clipped; --float keeps them",
                 output.display()
             );
         }
+        if let Some(path) = &picture {
+            self.draw(image, output, path)?;
+        }
         let seconds = start.elapsed().as_secs_f64();
+        let bytes = image.shape().iter().product::<usize>() * image.dtype().bytes();
+        let rate = bytes as f64 / 1e6 / seconds.max(1e-9);
         let mut out = std::io::stdout().lock();
         if self.json {
             let record = serde_json::json!({
-                "input": input, "output": output, "parts": regions.len(), "seconds": seconds, "clipped": clipped,
+                "input": input, "output": output, "pieces": report.pieces, "seconds": seconds, "bytes": bytes,
+                "clipped": report.clipped, "invalid": invalid_count, "picture": picture,
             });
             writeln!(out, "{record}")?;
         } else {
-            writeln!(out, "{} -> {} ({seconds:.2} s)", input.display(), output.display())?;
+            writeln!(out, "{} -> {} ({seconds:.2} s, {rate:.0} MB/s)", input.display(), output.display())?;
         }
         Ok(())
     }
+
+    /// The middle plane before and after, under one contrast.
+    fn draw(&self, before: &Image, output: &Path, path: &Path) -> Result<()> {
+        let after = Image::open(output)?;
+        let planes = Frames::of(&before.description, false)?.regions();
+        let plane = &planes[planes.len() / 2];
+        let mut panels = [
+            Panel::of_image("before", before, plane, MOST_PICTURED)?,
+            Panel::of_image("after", &after, plane, MOST_PICTURED)?,
+        ];
+        panels[0].stretch = panels[1].stretch;
+        Ok(side_by_side(&panels, 2, LEAST_PICTURED).save(path, self.force)?)
+    }
 }
 
-type Part = (Vec<Range<usize>>, Vec<usize>);
+/// Pixels of a picture's panel along its longer side, and its width at least.
+const MOST_PICTURED: usize = 1024;
+const LEAST_PICTURED: usize = 320;
+/// Pixels that more halo gives the filling of holes.
+const FILL_REACH: usize = 8;
 
-/// The planes or volumes of an image, each with its shape.
-pub fn regions(image: &Image, volume: bool) -> Result<Vec<Part>> {
-    let dims = &image.description.dims;
-    let place = |axis: Axis| dims.iter().position(|d| d.axis == axis);
-    let mut inner: Vec<usize> = Vec::new();
-    if volume {
-        inner.push(place(Axis::Z).context("--volume needs an image with a Z axis")?);
-    }
-    for axis in [Axis::Y, Axis::X] {
-        let letters = image.description.axes();
-        inner.push(place(axis).with_context(|| format!("axes {letters}: Y and X are needed"))?);
-    }
-    if inner.windows(2).any(|w| w[0] > w[1]) {
-        bail!("axes {}: they must come in the order Z, Y, X", image.description.axes());
-    }
-    let shape: Vec<usize> = inner.iter().map(|&a| dims[a].len).collect();
-    let outer: Vec<usize> = (0..dims.len()).filter(|a| !inner.contains(a)).collect();
-    let count: usize = outer.iter().map(|&a| dims[a].len).product();
-    Ok((0..count)
-        .map(|number| {
-            let mut rest = number;
-            let mut region: Vec<Range<usize>> = dims.iter().map(|d| 0..d.len).collect();
-            for &a in outer.iter().rev() {
-                let i = rest % dims[a].len;
-                rest /= dims[a].len;
-                region[a] = i..i + 1;
-            }
-            (region, shape.clone())
-        })
-        .collect())
-}
-
-/// A line on a terminal that says how far things are and how long they will take.
-pub struct Line {
-    name: String,
-    start: Instant,
-    shown: bool,
-}
-
-impl Line {
-    pub fn new(name: String) -> Line {
-        Line { name, start: Instant::now(), shown: false }
-    }
-
-    pub fn show(&mut self, done: usize, total: usize) {
-        if !std::io::stderr().is_terminal() || done == 0 {
-            return;
-        }
-        self.shown = true;
-        let left = self.start.elapsed().as_secs_f64() * (total as f64 / done as f64 - 1.0);
-        eprint!("\r\x1b[K{}: {done} of {total}, {left:.0} s left", self.name);
-    }
-
-    pub fn end(&self) {
-        if self.shown {
-            eprint!("\r\x1b[K");
-        }
-    }
+fn picture_path(output: &Path) -> PathBuf {
+    let mut name = output.as_os_str().to_os_string();
+    name.push(".png");
+    PathBuf::from(name)
 }

@@ -1,6 +1,6 @@
 //! `clearshot synth`: generated scenes and what a camera sees of them, as files.
 
-use crate::restoring::Line;
+use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::{Axis, DType, Description, Dim, Provenance, WriteOptions, Writer};

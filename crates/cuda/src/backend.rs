@@ -80,4 +80,13 @@ impl Backend for CudaBackend {
     fn prepared(&self, _: &Graph, _: usize) -> usize {
         0
     }
+
+    fn norm_gradient_in_place(&self) -> bool {
+        true
+    }
+
+    /// Tensor cores' rate over that of memory.
+    fn operations_per_byte(&self) -> u64 {
+        190
+    }
 }

@@ -37,8 +37,10 @@ impl Gpu {
         self.capability >= (8, 0)
     }
 
+    /// The architecture that kernels are compiled for; for 9.0 with the instructions that no later card has.
     pub(crate) fn arch(&self) -> String {
-        format!("{}{}", self.capability.0, self.capability.1)
+        let only = if self.capability == (9, 0) { "a" } else { "" };
+        format!("{}{}{only}", self.capability.0, self.capability.1)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The executor: a plan's memory on the GPU, its launches, and their replay as one CUDA graph.
 //!
 //! The first run launches kernel by kernel, so that libraries load what they need; the second is recorded,
-//! and from then on a run is one launch. Inputs are copied by a stream of their own into a place beside the
+//! and from then on a run is one launch. In the recording a step waits for those whose memory it shares and
+//! for no others ([`branches`]), so weight gradients run beside the chain of the others. Inputs are copied by a stream of their own into a place beside the
 //! one that kernels read, so the next batch travels while the last one computes; a run begins with moving
 //! what was set into place.
 
 use crate::backend::CudaBackend;
+use crate::branches::{self, Access};
 use crate::context::Context;
 use crate::error::CudaError;
 use crate::lower::update::{Clipping, Entry, Joint, Rule, Scalars, Squares, type_number};
@@ -15,10 +17,13 @@ use clearshot_graph::ops::{Reduce, ReduceKind};
 use clearshot_graph::plan::{Place, Plan, Region};
 use clearshot_graph::{Graph, Op, StateInit, Value, ValueError};
 use clearshot_tensor::{DType, Data, Tensor};
-use cudarc::driver::sys::{CUevent, CUgraph, CUgraphExec};
+use cudarc::driver::sys::{CUevent, CUgraph, CUgraphExec, CUgraphNode};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The driver's CUDA version that lets a recording say what comes behind what.
+const BRANCHES_SINCE: i32 = 12_030;
 
 /// What is launched for one node, or for several at once.
 enum Work {
@@ -33,6 +38,7 @@ struct Step {
     /// The node that it is counted for.
     node: usize,
     work: Work,
+    access: Access,
 }
 
 impl Step {
@@ -200,12 +206,16 @@ impl Addresses<'_> {
         self.plan.places[node].iter().map(|p| self.at(*p)).collect()
     }
 
-    /// Copies of a state, as places for an update to write to.
-    fn copy_of(&self, state: Value) -> Option<(u64, DType)> {
+    /// The copy of the state that node `update` updates, for the update to write to; nothing where the copy is
+    /// read behind it.
+    fn copy_of(&self, state: Value, update: usize) -> Option<(u64, DType)> {
         let graph = &self.plan.graph;
         let found =
             (0..graph.nodes.len()).find(|&i| graph.is_state_copy(i) && graph.nodes[i].inputs[0] == state)?;
-        Some((self.of(Value::new(found, 0)), graph.nodes[found].outs[0].dtype))
+        let copy = Value::new(found, 0);
+        let late =
+            graph.nodes[update..].iter().any(|n| n.inputs.iter().any(|v| graph.behind_views(*v) == copy));
+        (!late).then(|| (self.of(copy), graph.nodes[found].outs[0].dtype))
     }
 }
 
@@ -219,7 +229,8 @@ impl Executor {
         let held = cx.clone();
         let _turn = held.turn();
         cx.bind()?;
-        let (needed, free) = (plan.bytes(), cx.free_bytes()?);
+        // Inputs have a place to arrive at beside the one that kernels read.
+        let (needed, free) = (plan.bytes() + plan.inputs, cx.free_bytes()?);
         if needed > free {
             return Err(CudaError::NoRoom { needed, free });
         }
@@ -389,12 +400,21 @@ impl Executor {
             return Ok(self.launch_all()?);
         }
         if self.replay.is_none() {
-            self.replay = Some(self.record(|| self.launch_all())?);
+            self.replay = self.record_run();
+            self.use_replay = self.replay.is_some();
         }
-        if let Some(replay) = &self.replay {
-            replay.launch(&self.cx)?;
+        match &self.replay {
+            Some(replay) => Ok(replay.launch(&self.cx)?),
+            None => Ok(self.launch_all()?),
         }
-        Ok(())
+    }
+
+    /// A run recorded: in branches, or one launch behind the other where the driver cannot do that; nothing
+    /// where a library cannot be recorded.
+    fn record_run(&self) -> Option<Replay> {
+        let branches = self.cx.gpu.driver >= BRANCHES_SINCE;
+        let recorded = if branches { self.record(|| self.launch_branches()).ok() } else { None };
+        recorded.or_else(|| self.record(|| self.launch_all()).ok())
     }
 
     /// Waits until everything that was started is done.
@@ -448,17 +468,87 @@ impl Executor {
         self.steps.iter().try_for_each(|s| s.launch(&self.cx))
     }
 
+    /// As [`Executor::launch_all`] while a recording is made: each step is put behind those that it must wait
+    /// for, not behind the one before it.
+    fn launch_branches(&self) -> Result<(), CudaError> {
+        if let Some(refresh) = &self.refresh {
+            refresh.launch(&self.cx)?;
+        }
+        let start = self.recorded()?;
+        let accesses: Vec<Access> = self.steps.iter().map(|s| s.access.clone()).collect();
+        let mut is_last = vec![true; self.steps.len()];
+        let mut ends: Vec<Vec<CUgraphNode>> = Vec::with_capacity(self.steps.len());
+        for (i, waits) in branches::waits(&accesses).into_iter().enumerate() {
+            let mut behind = if waits.is_empty() { start.clone() } else { vec![] };
+            for w in waits {
+                is_last[w] = false;
+                behind.extend(ends[w].iter().filter(|n| !behind.contains(n)).copied().collect::<Vec<_>>());
+            }
+            self.record_behind(&mut behind)?;
+            self.steps[i].launch(&self.cx)?;
+            ends.push(self.recorded()?);
+        }
+        let mut last: Vec<CUgraphNode> = vec![];
+        for end in ends.iter().zip(&is_last).filter(|e| *e.1).flat_map(|e| e.0) {
+            if !last.contains(end) {
+                last.push(*end);
+            }
+        }
+        self.record_behind(&mut last)
+    }
+
+    /// The launches that the next one would be recorded behind.
+    fn recorded(&self) -> Result<Vec<CUgraphNode>, CudaError> {
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let (mut nodes, mut edges, mut count) = (std::ptr::null(), std::ptr::null(), 0);
+        // SAFETY: our own stream, and results that are copied before the next call.
+        unsafe {
+            sys::cuStreamGetCaptureInfo_v3(
+                self.cx.stream,
+                &mut status,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                &mut nodes,
+                &mut edges,
+                &mut count,
+            )
+            .result()?;
+            Ok(if count == 0 { vec![] } else { std::slice::from_raw_parts(nodes, count).to_vec() })
+        }
+    }
+
+    /// What is recorded next comes behind these launches and no others.
+    fn record_behind(&self, nodes: &mut [CUgraphNode]) -> Result<(), CudaError> {
+        let set = sys::CUstreamUpdateCaptureDependencies_flags::CU_STREAM_SET_CAPTURE_DEPENDENCIES;
+        // SAFETY: nodes of the recording that our own stream makes.
+        unsafe {
+            let count = nodes.len();
+            sys::cuStreamUpdateCaptureDependencies_v2(
+                self.cx.stream,
+                nodes.as_mut_ptr(),
+                std::ptr::null(),
+                count,
+                set as u32,
+            )
+            .result()?;
+        }
+        Ok(())
+    }
+
     fn record(&self, launch: impl FnOnce() -> Result<(), CudaError>) -> Result<Replay, CudaError> {
         // SAFETY: capture on our own stream; nothing else launches on it meanwhile.
         unsafe {
             let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
             result::stream::begin_capture(self.cx.stream, mode)?;
             let launched = launch();
-            let graph = result::stream::end_capture(self.cx.stream);
-            launched?;
-            let graph = graph?;
+            let graph = result::stream::end_capture(self.cx.stream)?;
             let mut exec = std::ptr::null_mut();
-            sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0).result()?;
+            let made =
+                launched.and_then(|()| Ok(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0).result()?));
+            if let Err(e) = made {
+                let _ = result::graph::destroy(graph);
+                return Err(e);
+            }
             Ok(Replay { graph, exec })
         }
     }
@@ -522,6 +612,7 @@ fn copies_of_states(
             matches!(graph.op(v), Op::Adam(_) | Op::Sgd(_))
                 && graph.nodes[v.at()].inputs[0] == state
                 && v.port() == 0
+                && at.copy_of(state, v.at()).is_some()
         };
         if update.is_some_and(|u| !optimised(u.value)) {
             changing.push(entry);
@@ -532,6 +623,11 @@ fn copies_of_states(
         if entries.is_empty() { Ok(None) } else { Joint::new(cx, Rule::Narrow, entries, none).map(Some) }
     };
     Ok((joint(&changing)?, joint(&all)?))
+}
+
+/// Launches over tables touch what the tables list.
+fn alone() -> Access {
+    Access { alone: true, ..Access::default() }
 }
 
 /// Makes the launches of a plan.
@@ -560,7 +656,7 @@ impl Builder<'_> {
             if let Op::Clip(rule) = self.graph().nodes[i].op {
                 let outputs = self.at.outputs(i);
                 let clip = Clipping::new(self.cx, rule, &self.at.inputs(i), [outputs[0], outputs[1]])?;
-                steps.push(Step { node: i, work: Work::Clip(clip) });
+                steps.push(Step { node: i, work: Work::Clip(clip), access: alone() });
             } else if let Some(kernel) = self.backend.kernel(self.graph(), i)? {
                 let place = self.at.plan.workspaces[i];
                 assert!(place.bytes >= kernel.workspace, "the plan was made for another GPU");
@@ -570,15 +666,28 @@ impl Builder<'_> {
                     outputs: self.at.outputs(i),
                     workspace: self.at.at(place),
                 };
-                steps.push(Step { node: i, work });
+                steps.push(Step { node: i, work, access: self.access(i) });
             }
             i += 1;
         }
         for (v, to) in &self.at.plan.copies {
             let work = Work::Copy { from: self.at.of(*v), to: self.at.at(*to), bytes: to.bytes };
-            steps.push(Step { node: v.at(), work });
+            steps.push(Step { node: v.at(), work, access: alone() });
         }
         Ok(steps)
+    }
+
+    /// What a node's kernel reads and writes.
+    fn access(&self, i: usize) -> Access {
+        let range = |p: Place| {
+            let start = self.at.at(p);
+            start..start + p.bytes as u64
+        };
+        let plan = self.at.plan;
+        let mut writes: Vec<_> = plan.places[i].iter().copied().map(range).collect();
+        writes.extend(Some(plan.workspaces[i]).filter(|w| w.bytes > 0).map(range));
+        let reads = self.graph().nodes[i].inputs.iter().map(|v| range(plan.place(*v))).collect();
+        Access { reads, writes, alone: false }
     }
 
     /// What kind of joint launch a node belongs to.
@@ -620,7 +729,7 @@ impl Builder<'_> {
         if self.kind(from) == Some(1) {
             let entries: Vec<Entry> = members.iter().map(|&i| self.squares(i)).collect();
             let work = Work::Squares(Squares::new(self.cx, &entries)?);
-            steps.push(Step { node: from, work });
+            steps.push(Step { node: from, work, access: alone() });
             return Ok(());
         }
         // One launch for each rule and set of scalars: an optimiser, with the averages that follow it.
@@ -657,7 +766,7 @@ impl Builder<'_> {
         groups.sort_by_key(|g| g.0 == Rule::Ema);
         for (rule, scalars, entries, node) in groups {
             let work = Work::Joint(Joint::new(self.cx, rule, &entries, scalars)?);
-            steps.push(Step { node, work });
+            steps.push(Step { node, work, access: alone() });
         }
         Ok(())
     }
@@ -678,8 +787,10 @@ impl Builder<'_> {
         let node = &self.graph().nodes[i];
         let (x, y) = (self.at.inputs(i), self.at.outputs(i));
         let count = node.outs[0].shape.len() as i64;
-        let (narrow, narrow_type) =
-            self.at.copy_of(node.inputs[0]).map_or((0, 0), |(address, dtype)| (address, type_number(dtype)));
+        let (narrow, narrow_type) = self
+            .at
+            .copy_of(node.inputs[0], i)
+            .map_or((0, 0), |(address, dtype)| (address, type_number(dtype)));
         let grad_type = type_number(self.graph().ty(node.inputs[1]).dtype);
         match node.op {
             Op::Adam(rule) => (

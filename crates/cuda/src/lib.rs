@@ -7,6 +7,7 @@
 //! one CUDA graph.
 
 mod backend;
+mod branches;
 mod cache;
 mod ceilings;
 mod context;

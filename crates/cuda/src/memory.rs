@@ -21,6 +21,8 @@ impl Buffer {
             let start = result::malloc_sync(bytes)
                 .map_err(|_| CudaError::NoRoom { needed: bytes, free: context.free_bytes().unwrap_or(0) })?;
             result::memset_d8_async(start, 0, bytes, context.stream)?;
+            // Copies from the host do not wait for the stream, and must not be zeroed afterwards.
+            result::stream::synchronize(context.stream)?;
             Ok(Buffer { context: context.clone(), start, bytes })
         }
     }

@@ -43,8 +43,26 @@ impl Sampler {
         setup: Setup,
         device: &Device,
     ) -> Result<Sampler, Error> {
+        let options = Options::default();
+        Sampler::compile_with(b, denoiser, given, shape, program, setup, device, &options)
+    }
+
+    /// As [`Sampler::compile`] with options: a precision, a budget of memory.
+    ///
+    /// # Errors
+    /// As [`Sampler::compile`], or if the device cannot do what is asked.
+    pub fn compile_with(
+        b: Builder,
+        denoiser: &dyn Denoiser,
+        given: &Condition,
+        shape: impl Into<Shape>,
+        program: Program,
+        setup: Setup,
+        device: &Device,
+        options: &Options,
+    ) -> Result<Sampler, Error> {
         let steps = StepGraph::new(b, denoiser, given, shape.into(), &program, setup)?;
-        let session = compile(steps.graph().clone(), device, &Options::default())?;
+        let session = compile(steps.graph().clone(), device, options)?;
         Ok(Sampler { steps, program, session })
     }
 

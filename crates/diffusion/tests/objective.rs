@@ -303,6 +303,42 @@ fn the_variational_bound_is_the_divergence_of_reverse_steps() {
         let got = bound(poisson, &said, &truth, &fraction);
         assert!((got - sum / 6.0).abs() < 1e-4 * (sum / 6.0).abs(), "{got} {}", sum / 6.0);
     }
+    // It teaches the variance, and the mean only where counts are scored.
+    for poisson in [false, true] {
+        let mut b = Builder::new();
+        let mut level = LevelInputs::new(3);
+        let [x0, est, v] = ["x0", "est", "v"].map(|n| b.input(n, Type::f32(shape)));
+        let estimate = Estimate { variance: Some(v), ..Estimate::of(est) };
+        let first = match poisson {
+            true => FirstStep::Poisson { expected: est, counts: x0 },
+            false => FirstStep::Gaussian,
+        };
+        let loss = variational_bound(&mut b, &estimate, x0, &mut level, &s, first);
+        let gradients = grad(&mut b, loss, None, &[est, v]).unwrap();
+        b.output("mean", gradients[0]);
+        b.output("variance", gradients[1]);
+        let mut given: Inputs =
+            [("x0".into(), truth.clone()), ("est".into(), said.clone()), ("v".into(), fraction.clone())]
+                .into();
+        for (name, value) in level.at_each(&levels) {
+            given.insert(name.into(), Array::from_tensor(&value));
+        }
+        let got = reference::run(&b.finish().unwrap(), &mut given, Precision::F64).unwrap();
+        for at in 0..6 {
+            let counted = poisson && at < 2;
+            assert_eq!(got["mean"].data[at] != 0.0, counted, "the mean's {at}: {:?}", got["mean"].data);
+            let h = 1e-5;
+            let moved = |d: f64| {
+                let mut fraction = fraction.clone();
+                fraction.data[at] += d;
+                bound(poisson, &said, &truth, &fraction)
+            };
+            let slope = (moved(h) - moved(-h)) / (2.0 * h);
+            let error = (got["variance"].data[at] - slope).abs();
+            assert!(error < 1e-6 * slope.abs().max(0.1), "the variance's {at}: {slope}");
+            assert_eq!(slope == 0.0, counted);
+        }
+    }
     let mut b = Builder::new();
     let x = b.input("x", Type::f32(shape));
     variational_bound(&mut b, &Estimate::of(x), x, &mut LevelInputs::new(3), &s, FirstStep::Gaussian);

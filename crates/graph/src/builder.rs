@@ -427,6 +427,12 @@ impl Builder {
         if self.shape(x) == shape { x } else { self.push_one(Op::Reshape(shape), vec![x]) }
     }
 
+    /// x again, which gradients do not pass.
+    #[track_caller]
+    pub fn stop_gradient(&mut self, x: Value) -> Value {
+        self.push_one(Op::StopGradient, vec![x])
+    }
+
     #[track_caller]
     pub fn transpose(&mut self, x: Value, order: &[usize]) -> Value {
         if order.len() > MAX_RANK {

@@ -53,6 +53,7 @@ pub fn flops(graph: &Graph, node: usize) -> u64 {
         | Op::Const(_)
         | Op::Cast(_)
         | Op::Reshape(_)
+        | Op::StopGradient
         | Op::Transpose(_)
         | Op::Broadcast(_)
         | Op::Concat(_)

@@ -97,6 +97,7 @@ pub(crate) fn describe(op: &Op) -> String {
         Op::Clip(c) => format!("clip {}", c.max_norm),
         Op::Adam(a) => (if a.decoupled { "adamw" } else { "adam" }).into(),
         Op::Reshape(_)
+        | Op::StopGradient
         | Op::Broadcast(_)
         | Op::Pad(_)
         | Op::PadGrad(_)

@@ -1,8 +1,13 @@
 //! A whole training iteration as one graph: loss, gradients, clipping, optimiser, average.
 //!
 //! States are named after the parameter: `NAME` itself, `adam.m.NAME`, `adam.v.NAME`,
-//! `sgd.momentum.NAME`, `ema.NAME`, and the scalars `train.step`, `train.loss_scale`,
+//! `sgd.momentum.NAME`, `ema.NAME`, `sum.NAME`, and the scalars `train.step`, `train.loss_scale`,
 //! `train.good_steps`. The learning rate is the input `rate`, so that it changes without a new graph.
+//!
+//! Several runs can make one iteration: gradients are then summed in the states `sum.NAME`. Two inputs say
+//! where a run stands: `carry` is 0 in the first and 1 in the others, `gate` is 0 in the last and infinite in
+//! the others. The gate counts as one more square of a gradient, so all but the last are iterations that are
+//! skipped for a norm that is not finite: no update of its own is needed.
 
 use crate::builder::Builder;
 use crate::grad::{GradError, grad};
@@ -30,18 +35,32 @@ pub struct Training {
     pub clip_norm: f64,
     /// The share of the old average that is kept each step; none for no average.
     pub ema_decay: Option<f64>,
-    /// Dynamic loss scaling, for 16-bit floats without bfloat's range.
+    /// The average's share is the input `ema_decay`, set for each run, and `ema_decay` here only says that there
+    /// is an average.
+    pub ema_input: bool,
+    /// Dynamic loss scaling, for 16-bit floats without bfloat's range. It cannot be told from an iteration whether
+    /// its runs are skipped for their norm or for the gate, so it does not go with several runs.
     pub loss_scale: Option<(f32, LossScale)>,
+    /// How many runs make an iteration; the loss of each counts by its share.
+    pub runs: usize,
 }
 
 impl Default for Training {
     fn default() -> Training {
-        Training { optimizer: Optimizer::ADAMW, clip_norm: f64::INFINITY, ema_decay: None, loss_scale: None }
+        Training {
+            optimizer: Optimizer::ADAMW,
+            clip_norm: f64::INFINITY,
+            ema_decay: None,
+            ema_input: false,
+            loss_scale: None,
+            runs: 1,
+        }
     }
 }
 
 /// Adds gradients of `loss`, and the updates of all `params`, to the graph. Gives the outputs `loss`
-/// and `grad_norm`, and takes the input `rate`.
+/// and `grad_norm`, and takes the input `rate`, `ema_decay` if asked to, and `carry` and `gate` where several runs
+/// make an iteration.
 ///
 /// # Errors
 /// If an op on the way from the parameters to the loss cannot be differentiated.
@@ -63,17 +82,38 @@ pub fn finish_iteration(
         Some((initial, _)) => b.state("train.loss_scale", scalar, StateInit::Constant(initial)),
         None => b.scalar(1.0),
     };
-    let grads = grad(b, loss, Some(scale), params)?;
+    let share = match t.runs {
+        0 | 1 => scale,
+        runs => b.mul_scalar(scale, 1.0 / runs as f64),
+    };
+    let mut grads = grad(b, loss, Some(share), params)?;
     b.set_scope("update");
     let rate = b.input("rate", scalar);
     let step = b.state("train.step", scalar, StateInit::Constant(0.0));
     let mut operands = vec![scale];
+    if t.runs > 1 {
+        if t.loss_scale.is_some() {
+            b.refuse("training", format!("loss scaling over iterations of {} runs", t.runs));
+        }
+        let carry = b.input("carry", scalar);
+        for (g, name) in grads.iter_mut().zip(&names) {
+            let ty = b.ty(*g);
+            let before = b.state(&format!("sum.{name}"), ty, StateInit::Constant(0.0));
+            let kept = b.mul(before, carry);
+            *g = b.add(kept, *g);
+            b.update(before, *g);
+        }
+        operands.push(b.input("gate", scalar));
+    }
     for &g in &grads {
         operands.push(b.reduce_all(ReduceKind::SumSquares, g));
     }
     let clipped = b.push(Op::Clip(Clip { max_norm: t.clip_norm }), operands);
     let (norm, factor) = (clipped[0], clipped[1]);
-    let decay = t.ema_decay.map(|d| b.scalar(d as f32));
+    let decay = t.ema_decay.map(|d| match t.ema_input {
+        true => b.input("ema_decay", scalar),
+        false => b.scalar(d as f32),
+    });
     for ((&p, &g), name) in params.iter().zip(&grads).zip(&names) {
         let ty = b.ty(p);
         let moment =

@@ -1,15 +1,58 @@
 //! Files that come into being whole or not at all: written beside their place under another name, made
-//! durable, and renamed when complete. A program killed in between leaves the old file, or none.
+//! durable, and renamed when complete. A program killed in between leaves the old file, or none; one that is asked to
+//! end calls [`discard_unfinished`] and leaves nothing hidden either.
 
 use crate::bytes::write_all_at;
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is being written under another name in this process. Whoever renames holds the lock, so that
+/// nobody takes away what is half renamed.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes every file and folder that is not complete. Nothing can be begun or completed in this process
+/// afterwards: for a program that is about to end.
+pub fn discard_unfinished() {
+    let list = unfinished();
+    for path in list.iter() {
+        // Other threads may still be putting files into a folder.
+        for _ in 0..100 {
+            let gone = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+            if gone.is_ok() || !path.exists() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    // The lock is never given back: what waits for it waits until the process ends.
+    std::mem::forget(list);
+}
+
+/// A path on the list. One that was given up stays on it: taking it away again does no harm.
+struct Listed(PathBuf);
+
+impl Listed {
+    fn new(path: &Path, list: &mut Vec<PathBuf>) -> Listed {
+        list.push(path.to_path_buf());
+        Listed(path.to_path_buf())
+    }
+
+    fn strike(&self, list: &mut Vec<PathBuf>) {
+        list.retain(|p| *p != self.0);
+    }
+}
 
 pub(crate) struct AsideFile {
     path: PathBuf,
     temp: tempfile::NamedTempFile,
+    listed: Listed,
     replace: bool,
     end: u64,
 }
@@ -49,8 +92,10 @@ impl AsideFile {
         let mut builder = builder(&prefix);
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let mut list = unfinished();
         let temp = builder.tempfile_in(folder_of(path)).map_err(|e| Error::io(path, e))?;
-        Ok(AsideFile { path: path.to_path_buf(), temp, replace, end: 0 })
+        let listed = Listed::new(temp.path(), &mut list);
+        Ok(AsideFile { path: path.to_path_buf(), temp, listed, replace, end: 0 })
     }
 
     pub fn path(&self) -> &Path {
@@ -84,8 +129,10 @@ impl AsideFile {
     }
 
     pub fn commit(self) -> Result<()> {
-        let AsideFile { path, mut temp, replace, .. } = self;
+        let AsideFile { path, mut temp, listed, replace, .. } = self;
         temp.flush().and_then(|()| temp.as_file().sync_all()).map_err(|e| Error::io(&path, e))?;
+        let mut list = unfinished();
+        listed.strike(&mut list);
         if replace {
             temp.persist(&path).map_err(|e| Error::io(&path, e.error))?;
         } else {
@@ -110,6 +157,7 @@ fn sync_folder(folder: &Path) {
 pub(crate) struct AsideFolder {
     path: PathBuf,
     temp: tempfile::TempDir,
+    listed: Listed,
     replace: bool,
 }
 
@@ -120,8 +168,10 @@ impl AsideFolder {
         let mut builder = builder(&prefix);
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+        let mut list = unfinished();
         let temp = builder.tempdir_in(folder_of(path)).map_err(|e| Error::io(path, e))?;
-        Ok(AsideFolder { path: path.to_path_buf(), temp, replace })
+        let listed = Listed::new(temp.path(), &mut list);
+        Ok(AsideFolder { path: path.to_path_buf(), temp, listed, replace })
     }
 
     pub fn root(&self) -> &Path {
@@ -131,9 +181,11 @@ impl AsideFolder {
     /// Renames the folder into place. An old folder cannot be replaced in one step: it is moved aside
     /// first, so a kill between the two renames leaves none under the name.
     pub fn commit(self) -> Result<()> {
-        let AsideFolder { path, temp, replace } = self;
+        let AsideFolder { path, temp, listed, replace } = self;
         let fail = |e| Error::io(&path, e);
         sync_tree(temp.path()).map_err(fail)?;
+        let mut list = unfinished();
+        listed.strike(&mut list);
         let old = match path.symlink_metadata() {
             Ok(_) if !replace => return Err(Error::Exists { path }),
             Ok(_) => {

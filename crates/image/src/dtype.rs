@@ -1,7 +1,10 @@
 //! Types of pixels, as files store them. Values are bytes in the machine's order; complex numbers are
 //! refused by the formats, by name. Widths that no type has (1, 12 bits) are widened when they are read.
 
+use crate::error::{Parsed, unsupported};
+use crate::image::Rescale;
 use half::f16;
+use rayon::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
@@ -65,6 +68,27 @@ impl DType {
         DType::ALL.into_iter().find(|d| d.name() == name)
     }
 
+    /// From numpy's short name with a byte order before it, `>u2` say.
+    pub(crate) fn from_numpy(name: &str) -> Parsed<(DType, Order)> {
+        let (order, kind) = name.split_at(name.chars().next().map_or(0, char::len_utf8));
+        let dtype = match kind {
+            "b1" | "u1" => U8,
+            "i1" => I8,
+            "u2" => U16,
+            "i2" => I16,
+            "u4" => U32,
+            "i4" => I32,
+            "u8" => U64,
+            "i8" => I64,
+            "f2" => F16,
+            "f4" => F32,
+            "f8" => F64,
+            "c8" | "c16" | "c32" => return unsupported(format!("complex pixels ({name})")),
+            _ => return unsupported(format!("pixels of type {name}")),
+        };
+        Ok((dtype, if order == ">" { Order::Big } else { Order::Little }))
+    }
+
     /// The smallest and largest value of an integer type.
     pub fn range(self) -> Option<(f64, f64)> {
         match self {
@@ -99,6 +123,66 @@ impl DType {
         }
     }
 
+    /// The values that are meant by `bytes`, rounded to 32 bits, on all threads.
+    pub fn decode_f32(self, bytes: &[u8], rescale: Option<Rescale>) -> Vec<f32> {
+        let width = self.bytes();
+        let mut out = vec![0f32; bytes.len() / width];
+        out.par_chunks_mut(PIECE).zip(bytes.par_chunks(PIECE * width)).for_each(|(out, bytes)| {
+            // The common types in one step; the others by way of f64.
+            match (self, rescale) {
+                (U8, None) => out.iter_mut().zip(bytes).for_each(|(o, &b)| *o = f32::from(b)),
+                (U16, None) => {
+                    let values = bytes.as_chunks::<2>().0.iter().map(|b| f32::from(u16::from_ne_bytes(*b)));
+                    out.iter_mut().zip(values).for_each(|(o, v)| *o = v);
+                }
+                (F32, None) => {
+                    let values = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_ne_bytes(*b));
+                    out.iter_mut().zip(values).for_each(|(o, v)| *o = v);
+                }
+                _ => {
+                    let mut values = Vec::with_capacity(out.len());
+                    self.decode(bytes, &mut values);
+                    rescale.iter().for_each(|r| r.apply(&mut values));
+                    out.iter_mut().zip(values).for_each(|(o, v)| *o = v as f32);
+                }
+            }
+        });
+        out
+    }
+
+    /// Meant values as bytes of this type, on all threads, and how many were clipped or not a number; see
+    /// [`DType::encode`].
+    pub fn encode_f32(self, values: &[f32], rescale: Option<Rescale>) -> (Vec<u8>, usize) {
+        let width = self.bytes();
+        let mut out = vec![0u8; values.len() * width];
+        let changed = out
+            .par_chunks_mut(PIECE * width)
+            .zip(values.par_chunks(PIECE))
+            .map(|(out, values)| {
+                let stored = |v: f32| match rescale {
+                    Some(r) if r.slope != 0.0 => (f64::from(v) - r.intercept) / r.slope,
+                    _ => f64::from(v),
+                };
+                if self == U16 {
+                    let mut changed = 0;
+                    for (o, &v) in out.as_chunks_mut::<2>().0.iter_mut().zip(values) {
+                        // Adding 1.5 * 2^52 and taking it off rounds as `round_ties_even` does, without a call.
+                        let r = (stored(v) + 6_755_399_441_055_744.0) - 6_755_399_441_055_744.0;
+                        changed += usize::from(!((0.0..=65_535.0).contains(&r)));
+                        *o = (r as u16).to_ne_bytes();
+                    }
+                    return changed;
+                }
+                let wide: Vec<f64> = values.iter().map(|&v| stored(v)).collect();
+                let mut bytes = Vec::with_capacity(out.len());
+                let changed = self.encode(&wide, &mut bytes);
+                out.copy_from_slice(&bytes);
+                changed
+            })
+            .sum();
+        (out, changed)
+    }
+
     /// Values as bytes of this type: integers are rounded to the nearest (ties to even) and clipped to the
     /// type's range, NaN becomes zero. Returns how many values were clipped or not a number.
     pub fn encode(self, values: &[f64], out: &mut Vec<u8>) -> usize {
@@ -130,6 +214,9 @@ impl DType {
         changed
     }
 }
+
+/// Values that a thread takes at a time.
+const PIECE: usize = 1 << 16;
 
 impl std::fmt::Display for DType {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
@@ -182,5 +269,52 @@ impl Order {
 
     pub fn put64(self, v: u64) -> [u8; 8] {
         if self == Order::Little { v.to_le_bytes() } else { v.to_be_bytes() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_precision_is_double_precision_rounded() {
+        let values: Vec<f32> = (0..70_001u32)
+            .map(|i| match i % 7 {
+                0 => f32::NAN,
+                1 => f32::INFINITY,
+                2 => -1.5e9,
+                _ => (i as f32 - 300.0) * 0.5,
+            })
+            .collect();
+        let rescale = Rescale { slope: 2.0, intercept: -10.0, blank: Some(3) };
+        for dtype in DType::ALL {
+            for rescale in [None, Some(rescale)] {
+                let (bytes, changed) = dtype.encode_f32(&values, rescale);
+                let stored: Vec<f64> = values
+                    .iter()
+                    .map(|&v| rescale.map_or(f64::from(v), |r| (f64::from(v) - r.intercept) / r.slope))
+                    .collect();
+                let mut wide = Vec::new();
+                assert_eq!((dtype.encode(&stored, &mut wide), &wide), (changed, &bytes), "{dtype}");
+                let mut meant = Vec::new();
+                dtype.decode(&bytes, &mut meant);
+                rescale.iter().for_each(|r| r.apply(&mut meant));
+                let single = dtype.decode_f32(&bytes, rescale);
+                let same = single
+                    .iter()
+                    .zip(&meant)
+                    .all(|(s, m)| s.to_bits() == (*m as f32).to_bits() || (s.is_nan() && m.is_nan()));
+                assert!(same && single.len() == meant.len(), "{dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_numpy() {
+        assert_eq!(DType::from_numpy(">u2").ok(), Some((U16, Order::Big)));
+        assert_eq!(DType::from_numpy("|b1").ok(), Some((U8, Order::Little)));
+        for wrong in ["<c16", "", "é", "u2", "<U8"] {
+            assert!(DType::from_numpy(wrong).is_err(), "{wrong}");
+        }
     }
 }

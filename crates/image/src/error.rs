@@ -20,7 +20,7 @@ pub enum Error {
     UnknownFormat { path: PathBuf, known: String },
     #[error("{}: damaged {format} file: {what}", path.display())]
     Damaged { path: PathBuf, format: &'static str, what: String },
-    #[error("{}: {what} is not supported in {format} files", path.display())]
+    #[error("{}: {what} is not supported in {format} files{}", path.display(), advice(format, what))]
     Unsupported { path: PathBuf, format: &'static str, what: String },
     #[error("{}: {format} file asks for more memory than is sensible: {what}", path.display())]
     Limit { path: PathBuf, format: &'static str, what: String },
@@ -34,6 +34,23 @@ pub enum Error {
     Incomplete { path: PathBuf, level: usize, missing: usize, total: usize },
     #[error("{what}")]
     Request { what: String },
+}
+
+/// What can be done about something that is not supported.
+fn advice(format: &str, what: &str) -> &'static str {
+    match format {
+        _ if what.contains("complex") => {
+            "; save its real and imaginary parts, or magnitude and phase, as two images"
+        }
+        "DICOM" if what.contains("JPEG") => {
+            "; unpack the pixels first with another program (gdcmconv --raw IN OUT, or dcmdjpls IN OUT for JPEG-LS)"
+        }
+        "DICOM" if what.contains("MPEG") => "; take the frames out with a video program first",
+        "TIFF" if what.contains("compression") => {
+            "; save it again with LZW, deflate, Zstandard or no compression in the program that made it"
+        }
+        _ => "",
+    }
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -22,6 +22,7 @@ mod statistics;
 pub mod tiles;
 mod writer;
 
+pub use aside::discard_unfinished;
 pub use copy::{Progress, copy, copy_with, not_kept};
 pub use dtype::DType;
 pub use error::{Error, Result};

@@ -83,3 +83,22 @@ fn bootstrap_is_a_function_of_its_key() {
     assert!(bootstrap(&[1.0], sum, 10, 1.0, key).is_err());
     assert!(bootstrap(&[f64::NAN], sum, 10, 0.9, key).unwrap().value.is_nan());
 }
+
+/// scipy.stats.bootstrap with method BCa and 200000 resamples: skewed scores, a mean and a deviation.
+#[test]
+fn corrected_bootstrap_equals_scipy() {
+    let values = [1.2, 0.3, 2.5, 7.1, 0.8, 1.9, 3.3, 0.2, 5.0, 1.1, 0.6, 2.2];
+    let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
+    let deviation =
+        |x: &[f64]| (x.iter().map(|v| (v - mean(x)).powi(2)).sum::<f64>() / x.len() as f64).sqrt();
+    let key = Key { seed: 5, step: 0, stream: 0 };
+    let near = |got: Interval, low: f64, high: f64| {
+        assert!((got.low - low).abs() < 0.02 && (got.high - high).abs() < 0.03, "{got:?}");
+    };
+    near(bootstrap_bca(&values, mean, 50_000, 0.9, key).unwrap(), 1.425, 3.4176);
+    near(bootstrap_bca(&values, deviation, 50_000, 0.9, key).unwrap(), 1.2924, 2.8612);
+    near(bootstrap(&values, mean, 50_000, 0.9, key).unwrap(), 1.3083, 3.1833);
+    let one = bootstrap_bca(&[4.0], mean, 10, 0.9, key).unwrap();
+    assert_eq!(one, Interval { value: 4.0, low: 4.0, high: 4.0 });
+    assert!(bootstrap_bca(&[], mean, 10, 0.9, key).is_err());
+}

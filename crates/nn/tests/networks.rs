@@ -57,6 +57,8 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
     let ncsn = json!({"model_type": "SongUNet", "model_channels": 8, "channel_mult": [1, 1], "num_blocks": 1,
         "img_resolution": 8, "attn_resolutions": [], "dropout": 0.0, "precond": "VEPrecond",
         "encoder_type": "residual", "embedding_type": "fourier", "channel_mult_noise": 2, "augment_dim": 2});
+    let iddpm = json!({"model_channels": 8, "channel_mult": [1, 1], "num_blocks": 1, "img_resolution": 8,
+        "attn_resolutions": [], "dropout": 0.0, "precond": "iDDPMPrecond"});
     let adm = json!({"model_channels": 8, "channel_mult": [1, 1], "num_blocks": 1, "img_resolution": 8,
         "attn_resolutions": [4], "label_dim": 3, "dropout": 0.0});
     let dynunet = json!({"spatial_dims": 3, "kernel_size": [[1, 3, 3], 3, 3], "strides": [1, [1, 2, 2], 2],
@@ -77,6 +79,7 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
         (EDM, song, vec![4, 6]),
         (EDM, ncsn, vec![4, 4]),
         (EDM, adm, vec![6, 4]),
+        (EDM, iddpm, vec![4, 4]),
         (DYNUNET, dynunet, vec![2, 4, 8]),
         (MULTI_SCALE, multi, vec![4, 8]),
         (MULTI_SCALE, multi3, vec![2, 4, 2]),
@@ -276,7 +279,8 @@ fn keys_and_values_that_are_wrong_are_named() {
         (ROSINALITY, json!({"fold": 0}), "fold"),
         (ROSINALITY, json!({"channels": 64}), "channels"),
         (EDM, json!({"model_type": "UNet"}), "model_type"),
-        (EDM, json!({"precond": "iDDPMPrecond"}), "precond"),
+        (EDM, json!({"precond": "DDPMPrecond"}), "precond"),
+        (EDM, json!({"precond": "iDDPMPrecond", "C_1": 0.0}), "C_1"),
         (EDM, json!({"resample_filter": [1, 2, 1], "model_type": "SongUNet"}), "resample_filter"),
         (EDM, json!({"resample_filter": [1, -1], "model_type": "SongUNet"}), "resample_filter"),
         (EDM, json!({"encoder_type": "residual"}), "encoder_type"),

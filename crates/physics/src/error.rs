@@ -25,6 +25,8 @@ pub enum PhysicsError {
     DarkPsf { reason: &'static str },
     #[error("an operator that gives {gives} cannot be followed by one that takes {takes}")]
     Chain { gives: Shape, takes: Shape },
+    #[error("no {kind} is called `{name}`; there are: {known}")]
+    Unknown { kind: &'static str, name: String, known: String },
     #[error("{got} {what}, and at least {needed} are needed")]
     TooFew { what: &'static str, got: usize, needed: usize },
     #[error(

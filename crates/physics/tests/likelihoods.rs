@@ -350,3 +350,14 @@ fn models_refuse_what_cannot_be() {
     good.build_mean(&mut b, x);
     assert!(b.finish().is_err());
 }
+
+#[test]
+fn likelihoods_are_found_by_the_name_that_files_hold() {
+    for likelihood in Likelihood::ALL {
+        assert_eq!(Likelihood::from_name(likelihood.name()).unwrap(), likelihood);
+        assert_eq!(serde_json::to_value(likelihood).unwrap(), likelihood.name());
+        assert!(!likelihood.about().is_empty());
+    }
+    let refused = Likelihood::from_name("laplace").unwrap_err().to_string();
+    assert!(refused.contains("laplace") && refused.contains("shifted_poisson"), "{refused}");
+}

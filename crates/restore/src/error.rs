@@ -17,6 +17,10 @@ pub enum RestoreError {
     PsfAxes { psf: usize, image: usize },
     #[error("no method is called '{name}'; there are {known}")]
     Method { name: String, known: String },
+    #[error("{method} has no setting '{key}'; did you mean '{nearest}'? There are {known}")]
+    Setting { method: &'static str, key: String, nearest: &'static str, known: String },
+    #[error("{key} of {method} is {got}, and {needed} is needed")]
+    SettingValue { method: &'static str, key: &'static str, got: String, needed: &'static str },
     #[error(transparent)]
     Physics(#[from] PhysicsError),
 }

@@ -1,6 +1,7 @@
 //! An image that has been looked at: its shape is filled and every pixel is finite.
 
 use crate::RestoreError;
+use crate::error::require;
 
 /// Pixels and sizes Z, Y, X; a plane has Z = 1.
 #[derive(Clone, Copy)]
@@ -11,7 +12,7 @@ pub(crate) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// # Errors
-    /// If the shape is not that of a plane or a volume, is not filled, or a pixel is not finite.
+    /// If the shape is not that of a plane or a volume, is not filled, or a pixel is not finite or beyond 1e15.
     pub fn new(values: &'a [f32], shape: &[usize]) -> Result<Frame<'a>, RestoreError> {
         let size = match *shape {
             [y, x] => [1, y, x],
@@ -28,6 +29,9 @@ impl<'a> Frame<'a> {
         if let Some(index) = values.iter().position(|v| !v.is_finite()) {
             return Err(RestoreError::Pixel { index, got: values[index] });
         }
+        let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let needed = "at most 1e15, so that squares can be summed (scale the image)";
+        require(largest <= 1e15, "the largest value", largest.into(), needed)?;
         Ok(Frame { values, size })
     }
 

@@ -25,6 +25,6 @@ mod session;
 
 pub use clearshot_cpu::exec::{MemoryError, ValueError};
 pub use clearshot_cuda::{Ceilings, Gpu, Unavailable, cache_folder, gpus};
-pub use device::{Device, peak_bytes};
+pub use device::{Device, available_bytes, peak_bytes};
 pub use precision::{Arithmetic, Precision};
 pub use session::{CompileError, NodeTime, Options, Session, compile, plan};

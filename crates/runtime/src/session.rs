@@ -6,7 +6,8 @@ use clearshot_cpu::exec::{CpuBackend, Executor as CpuExecutor, MemoryError, Valu
 use clearshot_cpu::lower::Machine;
 use clearshot_cpu::{Cpu, TARGET as CPU_TARGET};
 use clearshot_cuda::{Ceilings, CudaBackend, CudaError, Executor as CudaExecutor, TARGET as CUDA_TARGET};
-use clearshot_graph::passes::recompute::{BudgetError, recompute};
+use clearshot_graph::passes::delay::delay;
+use clearshot_graph::passes::recompute::{BudgetError, recompute, spare};
 use clearshot_graph::passes::{optimise, precision};
 use clearshot_graph::plan::{Backend, Plan, human};
 use clearshot_graph::{Graph, VerifyError};
@@ -56,6 +57,9 @@ impl From<CudaError> for CompileError {
         }
     }
 }
+
+/// The share of a run's work that a GPU may do again to spare its memory, where no budget is given.
+const SPARED: f64 = 0.005;
 
 /// What a device's plans are made with.
 enum Compiler {
@@ -111,9 +115,21 @@ impl Compiler {
             graph = precision::narrow(graph, *dtype);
             graph.verify("precision")?;
         }
+        // The CPU's arrangements of memory gain nothing from another order.
+        let spares = options.optimise && matches!(self, Compiler::Cuda(..));
+        if spares {
+            graph = delay(graph, self.backend());
+            graph.verify("delay")?;
+        }
         let plan = match options.budget {
             Some(budget) => self.fit(graph, budget),
-            None => Ok(Plan::new(graph, self.backend())),
+            None => {
+                if spares {
+                    graph = spare(graph, SPARED, self.backend());
+                    graph.verify("spare")?;
+                }
+                Ok(Plan::new(graph, self.backend()))
+            }
         };
         if let Compiler::Cuda(backend, _) = self {
             backend.check()?;

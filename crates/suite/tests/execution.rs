@@ -66,6 +66,64 @@ fn a_residual_may_be_the_very_image_that_is_convolved() {
     agree(&graph, &[("x", noise([2, 24, 24, 32], 0)), ("w", w), ("v", noise([32, 32], 2))]);
 }
 
+/// x times x, of which one is held: half the slope of a square. Also for what is given out, for states, and where
+/// another way round it is open.
+#[test]
+fn gradients_stop_where_they_are_told_to() {
+    let mut b = Builder::new();
+    let (x, w) = (b.input("x", Type::f32([2, 5])), b.param("w", [5]));
+    let (held, held_w) = (b.stop_gradient(x), b.stop_gradient(w));
+    let product = b.mul(x, held);
+    let weighted = b.mul(product, held_w);
+    let loss = b.reduce_all(ReduceKind::Sum, weighted);
+    let gradients = grad(&mut b, loss, None, &[x, w]).unwrap();
+    b.output("held", held);
+    b.output("held_w", held_w);
+    b.output("dx", gradients[0]);
+    b.output("dw", gradients[1]);
+    let graph = b.finish().unwrap();
+    let (x, w) = (noise([2, 5], 0), noise([5], 1));
+    agree(&graph, &[("x", x.clone()), ("w", w.clone())]);
+    let mut session = session(&graph, 2, true);
+    session.set("x", &x).unwrap();
+    session.set("w", &w).unwrap();
+    session.run().unwrap();
+    let slope: Vec<f32> =
+        x.as_f32().unwrap().iter().zip(w.as_f32().unwrap().iter().cycle()).map(|(x, w)| x * w).collect();
+    assert_eq!(session.get("dx").unwrap().as_f32().unwrap(), slope, "once, not twice");
+    assert_eq!(session.get("dw").unwrap().as_f32().unwrap(), [0.0; 5]);
+    assert_eq!(session.get("held").unwrap(), x);
+}
+
+/// A cyclic convolution's kernel is transformed once where it never changes, and anew where it does.
+#[test]
+fn a_kernel_that_is_set_again_is_seen() {
+    for optimise in [true, false] {
+        let mut b = Builder::new();
+        let (x, moving) = (b.input("x", Type::f32([2, 6, 9, 2])), b.input("moving", Type::f32([6, 9])));
+        let fixed = b.param("fixed", [6, 9]);
+        for (name, kernel) in [("by_fixed", fixed), ("by_moving", moving)] {
+            let y = b.cyclic_conv(x, kernel, false);
+            let y = b.cyclic_conv(y, kernel, true);
+            b.output(name, y);
+        }
+        let mut session = session(&b.finish().unwrap(), 2, optimise);
+        session.set("x", &noise([2, 6, 9, 2], 0)).unwrap();
+        let mut before = None;
+        for stream in [1, 2] {
+            session.set("fixed", &noise([6, 9], stream)).unwrap();
+            session.set("moving", &noise([6, 9], stream)).unwrap();
+            for _ in 0..2 {
+                session.run().unwrap();
+                let fixed = session.get("by_fixed").unwrap();
+                assert!(fixed == session.get("by_moving").unwrap(), "the same kernel, kernel {stream}");
+                assert!(before.as_ref() != Some(&fixed) || stream == 1);
+                before = (stream == 1).then_some(fixed);
+            }
+        }
+    }
+}
+
 /// A small regression with every kind of update.
 fn iteration(training: &Training) -> Graph {
     let mut b = Builder::new();

@@ -1,9 +1,15 @@
 //! Plans of whole networks: tight, without overlap, quick to make, and able to fit a budget.
 
 use clearshot_graph::cost::total_flops;
+use clearshot_graph::passes::delay::delay;
+use clearshot_graph::passes::recompute::spare;
+use clearshot_graph::passes::{optimise, precision};
+use clearshot_graph::plan::{Backend, Plan};
 use clearshot_graph::train::Training;
+use clearshot_graph::{Graph, Op, Output, Value};
 use clearshot_nn::models::unet2d::{NETWORKS, network};
 use clearshot_runtime::{Device, Options, plan};
+use clearshot_tensor::DType;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -49,4 +55,84 @@ fn a_large_network_is_planned_quickly() {
         start.elapsed(),
         plan.graph.nodes.len()
     );
+}
+
+/// What plans ask of a GPU, but for the scratch of its kernels.
+struct Gpu;
+
+impl Backend for Gpu {
+    fn workspace(&self, _: &Graph, _: usize) -> usize {
+        0
+    }
+
+    fn prepared(&self, _: &Graph, _: usize) -> usize {
+        0
+    }
+
+    fn norm_gradient_in_place(&self) -> bool {
+        true
+    }
+
+    fn operations_per_byte(&self) -> u64 {
+        190
+    }
+}
+
+/// A training iteration as a GPU runs it.
+fn on_gpu(name: &str, batch: usize, size: usize) -> Graph {
+    let model = network(name).unwrap().resolve().unwrap();
+    let graph = model.training(batch, [size, size], &Training::default()).unwrap();
+    precision::narrow(optimise(graph, &clearshot_cuda::TARGET).unwrap(), DType::BF16)
+}
+
+#[test]
+fn orders_and_cheap_recomputation_spare_memory() {
+    for net in NETWORKS {
+        let graph = on_gpu(net.name, 2, 64);
+        let as_built = Plan::new(graph.clone(), &Gpu);
+        let late = delay(graph.clone(), &Gpu);
+        late.verify("delay").unwrap();
+        assert_eq!(late.nodes.len(), graph.nodes.len(), "{}: only the order changes", net.name);
+        let delayed = Plan::new(late.clone(), &Gpu);
+        assert!(delayed.largest_live() < as_built.largest_live(), "{}", net.name);
+        let cheap = spare(late, 0.005, &Gpu);
+        cheap.verify("spare").unwrap();
+        let (more, all) = (total_flops(&cheap), total_flops(&graph));
+        assert!(more as f64 <= 1.005 * all as f64, "{}: {more} operations in place of {all}", net.name);
+        let spared = Plan::new(cheap, &Gpu);
+        assert!(spared.largest_live() <= delayed.largest_live(), "{}", net.name);
+        for plan in [&as_built, &delayed, &spared] {
+            assert_eq!(plan.overlap(), None, "{}", net.name);
+        }
+    }
+}
+
+#[test]
+fn training_the_benchmark_networks_takes_the_memory_that_docs_say() {
+    for (name, most) in [("base", 8.08), ("heads8", 9.76)] {
+        let graph = spare(delay(on_gpu(name, 8, 256), &Gpu), 0.005, &Gpu);
+        let gib = Plan::new(graph, &Gpu).bytes() as f64 / (1u64 << 30) as f64;
+        assert!(gib <= most, "{name}: {gib:.2} GiB");
+    }
+}
+
+#[test]
+fn a_parameter_whose_copy_is_read_after_its_update_is_not_updated_in_place() {
+    let graph = on_gpu("tiny", 1, 32);
+    let copy = (0..graph.nodes.len()).find(|&i| graph.is_state_copy(i)).unwrap();
+    let state = graph.nodes[copy].inputs[0];
+    let update = graph.updates.iter().find(|u| u.state == state.node).unwrap().value;
+    let in_place = |graph: &Graph| {
+        let plan = Plan::new(graph.clone(), &Gpu);
+        plan.place(update) == plan.place(state)
+    };
+    assert!(in_place(&graph));
+    let mut late = graph.clone();
+    let mut reader = late.nodes[copy].clone();
+    (reader.op, reader.inputs) = (Op::Cast(DType::F32), vec![Value::new(copy, 0)]);
+    reader.outs = vec![graph.ty(state)];
+    late.nodes.push(reader);
+    late.outputs.push(Output { name: "late".into(), value: Value::new(graph.nodes.len(), 0) });
+    late.verify("a late reader").unwrap();
+    assert!(!in_place(&late));
 }

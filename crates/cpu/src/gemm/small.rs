@@ -1,6 +1,7 @@
-//! Products with a handful of rows on the left, such as a time embedding through a linear layer.
+//! Products with a handful of rows on the left, such as the gradient of a time embedding through a linear layer.
 //!
-//! They are as fast as the right side can be read, so it is read once, where it lies, unpacked.
+//! They are as fast as the right side can be read, so it is read once, where it lies, unpacked. Sums run along
+//! k from its first term to its last, as in packed products, whose bits they have.
 
 use crate::simd::{Kernel, Level, Simd};
 
@@ -19,8 +20,6 @@ pub struct FewRows {
     pub a_row: usize,
     pub b: *const f32,
     pub b_row: usize,
-    /// The right side is `[n, k]`.
-    pub transposed: bool,
     pub c: *mut f32,
     pub c_row: usize,
 }
@@ -30,35 +29,6 @@ impl FewRows {
     /// The pointers are valid for the shapes above, and nobody else writes these columns.
     pub unsafe fn run(self, level: Level) {
         level.dispatch(self);
-    }
-
-    /// Dot products along `k`, four columns at a time.
-    #[inline(always)]
-    unsafe fn dots<S: Simd, const NJ: usize>(&self, s: S, column: usize) {
-        let whole = self.k / S::LANES * S::LANES;
-        for i in 0..self.m {
-            // SAFETY: the promise of `run`.
-            unsafe {
-                let (a, b) = (self.a.add(i * self.a_row), self.b.add(column * self.b_row));
-                let mut sums = [s.splat(0.0); NJ];
-                for at in (0..whole).step_by(S::LANES) {
-                    let left = s.load(a.add(at));
-                    for j in 0..NJ {
-                        sums[j] = s.fma(left, s.load(b.add(j * self.b_row + at)), sums[j]);
-                    }
-                }
-                if whole < self.k {
-                    let left = s.load_first(a.add(whole), self.k - whole);
-                    for j in 0..NJ {
-                        let right = s.load_first(b.add(j * self.b_row + whole), self.k - whole);
-                        sums[j] = s.fma(left, right, sums[j]);
-                    }
-                }
-                for j in 0..NJ {
-                    *self.c.add(i * self.c_row + column + j) = s.sum(sums[j]);
-                }
-            }
-        }
     }
 
     /// A strip of `NV` vectors of columns, all rows of the right side.
@@ -95,23 +65,12 @@ impl Kernel for FewRows {
             let left = self.last - column;
             // SAFETY: the promise of `FewRows::run`.
             unsafe {
-                column += match (self.transposed, left) {
-                    (true, 8..) => {
-                        self.dots::<S, 8>(s, column);
-                        8
-                    }
-                    (true, _) => {
-                        self.dots::<S, 1>(s, column);
-                        1
-                    }
-                    (false, _) if left > 3 * S::LANES => {
-                        self.strip::<S, 4>(s, column);
-                        left.min(4 * S::LANES)
-                    }
-                    (false, _) => {
-                        self.strip::<S, 1>(s, column);
-                        left.min(S::LANES)
-                    }
+                column += if left > 3 * S::LANES {
+                    self.strip::<S, 4>(s, column);
+                    left.min(4 * S::LANES)
+                } else {
+                    self.strip::<S, 1>(s, column);
+                    left.min(S::LANES)
                 };
             }
         }

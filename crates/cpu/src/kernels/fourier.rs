@@ -1,6 +1,6 @@
 //! Cyclic convolution by FFTs over the spatial axes.
 //!
-//! The spectra of the distinct kernel planes are made first. Because a kernel is real, two image planes
+//! The spectra of the distinct kernel planes are made first, once where the kernel never changes. Because a kernel is real, two image planes
 //! that share it go through one complex transform as its real and imaginary part and come out apart. They
 //! are always channels of one sample: what one rounds the other sees, and a sample must not depend on
 //! those beside it.
@@ -36,6 +36,8 @@ pub struct CyclicConv {
     /// The kernel of each of the images' fields.
     kernel_of: Vec<usize>,
     plans: [Plan; 3],
+    /// The kernel never changes: its spectra are packed.
+    constant: bool,
 }
 
 /// The transforms of an axis.
@@ -66,7 +68,7 @@ struct Space {
 }
 
 impl CyclicConv {
-    pub fn new(a: ops::CyclicConv, x: &[Type]) -> CyclicConv {
+    pub fn new(a: ops::CyclicConv, x: &[Type], constant: bool) -> CyclicConv {
         let shape = x[0].shape;
         let kernel = full_kernel(shape, x[1].shape).expect("checked when the node was built");
         let size = spatial("x", shape).expect("checked when the node was built");
@@ -93,7 +95,7 @@ impl CyclicConv {
             forward: planner.plan_fft_forward(n.max(1)),
             inverse: planner.plan_fft_inverse(n.max(1)),
         });
-        CyclicConv { size, adjoint: a.adjoint, images, kernels, kernel_of, plans }
+        CyclicConv { size, adjoint: a.adjoint, images, kernels, kernel_of, plans, constant }
     }
 
     fn pixels(&self) -> usize {
@@ -221,6 +223,23 @@ impl CyclicConv {
         });
     }
 
+    /// The spectra of the kernels, `kernel` being the operand.
+    fn spectra(&self, cpu: &Cpu, kernel: *const f32, kernels: Shares<Complex32>, scratch: Shares<Complex32>) {
+        self.load(cpu, span::shared(kernel), &self.kernels, kernels, scratch);
+        for axis in [1, 0].into_iter().filter(|&a| self.size[a] > 1) {
+            let plan = &self.plans[axis];
+            let count = self.kernels.planes.len();
+            self.columns(cpu, axis, count, kernels, scratch, |_, _, columns, scratch| {
+                plan.forward.process_with_scratch(columns, scratch);
+            });
+        }
+    }
+
+    /// Complex values of all kernels' spectra.
+    fn spectra_len(&self) -> usize {
+        self.kernels.planes.len() * self.pixels()
+    }
+
     /// Forward along the middle axis, times the kernel's spectrum, and back.
     fn multiply(&self, cpu: &Cpu, space: Space) {
         let axis = self.middle();
@@ -246,26 +265,30 @@ impl CyclicConv {
 
 impl Prepared for CyclicConv {
     unsafe fn run(&self, cpu: &Cpu, inputs: &[*const f32], outputs: &[*mut f32], workspace: *mut f32) {
-        let (images, kernels) = (self.images.planes.len(), self.kernels.planes.len());
+        let images = self.images.planes.len();
         if self.pixels() == 0 || images == 0 {
             return;
         }
         let base: *mut Complex32 = workspace.cast();
-        // SAFETY: the workspace holds these three, one behind the other.
+        // SAFETY: the workspace holds these, one behind the other; packed spectra are only read.
         let space = unsafe {
-            Space {
-                images: Shares(base),
-                kernels: Shares(base.add(images * self.pixels())),
-                scratch: Shares(base.add((images + kernels) * self.pixels())),
+            let behind = base.add(images * self.pixels());
+            match self.constant {
+                true => Space {
+                    images: Shares(base),
+                    kernels: Shares(inputs[2].cast_mut().cast()),
+                    scratch: Shares(behind),
+                },
+                false => Space {
+                    images: Shares(base),
+                    kernels: Shares(behind),
+                    scratch: Shares(behind.add(self.spectra_len())),
+                },
             }
         };
         let scratch = space.scratch;
-        self.load(cpu, span::shared(inputs[1]), &self.kernels, space.kernels, scratch);
-        for axis in [1, 0].into_iter().filter(|&a| self.size[a] > 1) {
-            let plan = &self.plans[axis];
-            self.columns(cpu, axis, kernels, space.kernels, scratch, |_, _, columns, scratch| {
-                plan.forward.process_with_scratch(columns, scratch);
-            });
+        if !self.constant {
+            self.spectra(cpu, inputs[1], space.kernels, scratch);
         }
         self.load(cpu, span::shared(inputs[0]), &self.images, space.images, scratch);
         let deep = self.middle() == 0;
@@ -285,8 +308,21 @@ impl Prepared for CyclicConv {
         self.store(cpu, Shares(outputs[0]), space.images, scratch);
     }
 
+    fn packed_len(&self) -> usize {
+        if self.constant { 2 * self.spectra_len() } else { 0 }
+    }
+
+    unsafe fn pack(&self, cpu: &Cpu, inputs: &[*const f32], packed: &mut [f32]) {
+        assert!(packed.len() >= self.packed_len(), "spectra need {} values", self.packed_len());
+        if self.packed_len() == 0 {
+            return;
+        }
+        let mut scratch = vec![Complex32::default(); cpu.pool.threads() * self.scratch_len()];
+        self.spectra(cpu, inputs[1], Shares(packed.as_mut_ptr().cast()), Shares(scratch.as_mut_ptr()));
+    }
+
     fn workspace_len(&self, threads: usize) -> usize {
-        let planes = self.images.planes.len() + self.kernels.planes.len();
-        2 * (planes * self.pixels() + threads * self.scratch_len())
+        let kernels = if self.constant { 0 } else { self.spectra_len() };
+        2 * (self.images.planes.len() * self.pixels() + kernels + threads * self.scratch_len())
     }
 }

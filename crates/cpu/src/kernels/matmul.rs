@@ -1,8 +1,9 @@
 //! Matrix products, batched: linear layers and their gradients.
 //!
 //! `c = act(op(a) op(b) + bias) + residual`. The right side is packed into panels, once where it is
-//! constant, and the left side is read where it lies; with up to eight rows on the left nothing is
-//! packed at all. As for convolutions, a plan fixes the cut into tasks and the order of the sums.
+//! constant, and the left side is read where it lies; with up to eight rows on the left and a right side that is
+//! not transposed nothing is packed at all. As for convolutions, a plan fixes the cut into tasks; every sum runs
+//! along k from its first term to its last, so a row's result does not depend on how many there are.
 
 use super::conv::{Epilogue, Finish};
 use crate::Cpu;
@@ -84,7 +85,7 @@ impl MatmulPlan {
             (dims.m, dims.batch) = (dims.m * dims.batch, 1);
         }
         let panels = Panels::new(dims.n, level);
-        let few_rows = dims.m <= small::MAX_ROWS && !dims.a_transposed;
+        let few_rows = dims.m <= small::MAX_ROWS && !dims.a_transposed && !dims.b_transposed;
         let tile = if dims.a_transposed { level.lanes() } else { micro::tile_rows(level, panels.vectors(0)) };
         let blocks = dims.m.div_ceil(MAX_ROWS);
         let blocks = blocks.max(FEW_TASKS.min(dims.m.div_ceil(2 * MAX_TILE_ROWS)));
@@ -222,7 +223,6 @@ impl MatmulPlan {
     ) {
         let d = &self.dims;
         let last = d.n.min(first + step);
-        let side = if d.b_transposed { d.n } else { d.k };
         let matrix = if d.b_shared { 0 } else { batch };
         // SAFETY: the promise of `run`.
         unsafe {
@@ -234,9 +234,8 @@ impl MatmulPlan {
                 last,
                 a: a.add(batch * d.m * d.lda),
                 a_row: d.lda,
-                b: b.add(matrix * side * d.ldb),
+                b: b.add(matrix * d.k * d.ldb),
                 b_row: d.ldb,
-                transposed: d.b_transposed,
                 c: sums,
                 c_row: d.n,
             }

@@ -39,10 +39,10 @@ pub trait Prepared: Send + Sync {
 }
 
 /// The kernel for a node, or nothing where its family has other kernels (convolution, matrix
-/// product, attention, norm) or needs none (sources, views).
+/// product, attention, norm) or needs none (sources, views). No operand is taken to be the same from run to run.
 pub fn prepare(op: &Op, x: &[Type]) -> Option<Box<dyn Prepared>> {
     Some(match op {
-        Op::CyclicConv(a) => Box::new(fourier::CyclicConv::new(*a, x)),
+        Op::CyclicConv(a) => Box::new(fourier::CyclicConv::new(*a, x, false)),
         Op::Softmax => Box::new(reduce::Softmax::new(x)),
         Op::Unary(u) => Box::new(pointwise::Pointwise::unary(*u, x)),
         Op::UnaryGrad(u) => Box::new(pointwise::Pointwise::unary_grad(*u, x)),
@@ -82,6 +82,7 @@ pub fn prepare(op: &Op, x: &[Type]) -> Option<Box<dyn Prepared>> {
         | Op::Norm(_)
         | Op::NormStats(_)
         | Op::NormGrad(_)
-        | Op::Reshape(_) => return None,
+        | Op::Reshape(_)
+        | Op::StopGradient => return None,
     })
 }

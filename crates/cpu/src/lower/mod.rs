@@ -10,7 +10,7 @@ mod matmul;
 mod norm;
 
 use crate::act::Act;
-use crate::kernels::{Prepared, prepare};
+use crate::kernels::{Prepared, fourier, prepare};
 use crate::simd::Level;
 use clearshot_graph::ops::Unary;
 use clearshot_graph::{Graph, Op, Type, Value};
@@ -32,6 +32,7 @@ pub fn lower(graph: &Graph, node: usize, machine: Machine) -> Option<Box<dyn Pre
         Op::ConvInputGrad(c) => Box::new(conv::InputGrad::new(c, &types, constant(1), machine)),
         Op::ConvWeightGrad(c) => Box::new(conv::WeightGrad::new(c, &types, machine)),
         Op::MatMul(m) => Box::new(matmul::Product::new(m, &types, constant(1), machine)),
+        Op::CyclicConv(c) => Box::new(fourier::CyclicConv::new(*c, &types, constant(1))),
         Op::Attention(a) => Box::new(attention::Forward::new(a, &types)),
         Op::AttentionGrad(a) => Box::new(attention::Backward::new(a, &types)),
         Op::Norm(a) => Box::new(norm::Forward::new(a, &types)),

@@ -1,7 +1,8 @@
 // Group norm, its statistics and its gradient, on x seen as [N, S, C] in up to four parts along C.
 //
 // T is the type of x (and dx), Y of y and dy, F of FiLM's scale and shift, B of the bias; V channels are moved
-// together. With DBIAS the gradient also sums dx over each sample's pixels.
+// together. GRAD and SLAB say which of the kernels are wanted, as compiling all takes long. With DBIAS the
+// gradient also sums dx over each sample's pixels.
 // Everything is done per (sample, channel): a norm is then y = act(a x + b) with two coefficients for each,
 // and its gradient dx = p du + q x + r. Blocks take a stretch of pixels and all channels of one part;
 // stretches' sums go through memory and are added in a fixed order.
@@ -43,6 +44,7 @@ struct Norm {
 };
 
 #define THREADS 256
+#define AT_ONCE 4    // rows of a gradient's thread whose loads are under way together
 #ifdef DBIAS
 #define SUMS 3    // of du, du xhat and xhat
 #else
@@ -58,6 +60,17 @@ struct Cover {
         rows = THREADS / across;
         lane = threadIdx.x % across;
         row = threadIdx.x / across;
+    }
+};
+
+// A thread's rows of a stretch, one in every `stride`.
+struct Rows {
+    i64 first, last;
+    int count;
+    __device__ __forceinline__ Rows(i64 from, i64 to, int stride) {
+        count = from < to ? (int)((to - from + stride - 1) / stride) : 0;
+        first = from;
+        last = count > 0 ? from + (i64)(count - 1) * stride : from;
     }
 };
 
@@ -85,6 +98,46 @@ struct Coefficients {
     }
 };
 
+#ifndef GRAD
+// The first pixel's value of a channel of any part.
+__device__ __forceinline__ float pivot_of(const Norm& p, int n, int k) {
+    int i = 0;
+    while (i < 3 && p.part[i + 1].x && k >= p.part[i + 1].first) i++;
+    const Part& part = p.part[i];
+    return to_float(part.x[(i64)n * p.s * part.c + k - part.first]);
+}
+
+#else
+// dgamma and dbeta of 32 channels: sums over samples.
+__device__ __forceinline__ void affine_gradient(const Norm& p, int channels) {
+    __shared__ float reduced[8][33][2];
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32, k = channels * 32 + lane;
+    float s0 = 0, s1 = 0;
+    if (k < p.c) {
+        for (int n = row; n < p.n; n += 8) {
+            i64 at = (i64)n * p.c + k;
+            float gain = p.scale ? 1.0f + to_float(p.scale[(i64)n * p.film_row + k]) : 1.0f;
+            s0 += gain * p.sums[SUMS * at];
+            s1 += gain * p.sums[SUMS * at + 1];
+        }
+    }
+    reduced[row][lane][0] = s0;
+    reduced[row][lane][1] = s1;
+    __syncthreads();
+    if (row == 0 && k < p.c) {
+        s0 = s1 = 0;
+        for (int r = 0; r < 8; r++) {
+            s0 += reduced[r][lane][0];
+            s1 += reduced[r][lane][1];
+        }
+        p.dbeta[k] = s0;
+        p.dgamma[k] = s1;
+    }
+}
+
+#endif
+
+#if !defined(SLAB) && !defined(GRAD)
 // Sums of x - x[first pixel] and of its square, for each channel of a stretch of pixels.
 extern "C" __global__ void __launch_bounds__(THREADS) norm_partial(const __grid_constant__ Norm p) {
     __shared__ float shared[THREADS * V * 2];
@@ -135,14 +188,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_partial(const __grid_
     }
 }
 
-// The first pixel's value of a channel of any part.
-__device__ __forceinline__ float pivot_of(const Norm& p, int n, int k) {
-    int i = 0;
-    while (i < 3 && p.part[i + 1].x && k >= p.part[i + 1].first) i++;
-    const Part& part = p.part[i];
-    return to_float(part.x[(i64)n * p.s * part.c + k - part.first]);
-}
-
 // Mean and reciprocal deviation of each (sample, group): one block each. With d = x - pivot, sums of
 // d, d^2 and pivot d over all chunks, and of the pivots, give both; in f64 nothing is lost.
 extern "C" __global__ void __launch_bounds__(THREADS) norm_stats(const __grid_constant__ Norm p) {
@@ -186,9 +231,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_stats(const __grid_co
     }
 }
 
-// y = act(a x + b).
+// y = act(a x + b), from the last row to the first: the statistics' pass has left the last ones in the cache.
 extern "C" __global__ void __launch_bounds__(THREADS) norm_apply(const __grid_constant__ Norm p) {
-    int chunk = blockIdx.x % p.chunks, n = blockIdx.x / p.chunks;
+    int block = gridDim.x - 1 - blockIdx.x, chunk = block % p.chunks, n = block / p.chunks;
     Part part = p.part[blockIdx.y];
     Cover cover(part.c);
     if (cover.row >= cover.rows) return;
@@ -197,19 +242,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_apply(const __grid_co
         Coefficients k(p, n, part.first + lane * V);
         const T* x = part.x + (i64)n * p.s * part.c + lane * V;
         Y* y = p.y + (i64)n * p.s * p.c + part.first + lane * V;
+        Rows rows(from + cover.row, to, cover.rows);
+        x += rows.last * part.c;
+        y += rows.last * p.c;
+        i64 step = (i64)cover.rows * part.c, step_y = (i64)cover.rows * p.c;
 #pragma unroll 8
-        for (i64 r = from + cover.row; r < to; r += cover.rows) {
-            Vec<T, V> v = load<T, V>(x + r * part.c);
+        for (int left = rows.count; left > 0; left--, x -= step, y -= step_y) {
+            Vec<T, V> v = load<T, V>(x);
             Vec<Y, V> out;
 #pragma unroll
             for (int i = 0; i < V; i++) out.set(i, ACT(k.a[i] * v.at(i) + k.b[i]));
-            store<Y, V>(y + r * p.c, out);
+            store<Y, V>(y, out);
         }
     }
 }
+#endif
 
+#if !defined(SLAB) && defined(GRAD)
 // Sums of du and du xhat, for each channel of a stretch of pixels; du = dy act'(u).
-extern "C" __global__ void __launch_bounds__(THREADS) norm_grad_partial(const __grid_constant__ Norm p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) norm_grad_partial(const __grid_constant__ Norm p) {
     __shared__ float shared[THREADS * V * SUMS];
     int chunk = blockIdx.x % p.chunks, n = blockIdx.x / p.chunks;
     Part part = p.part[blockIdx.y];
@@ -223,28 +274,45 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_grad_partial(const __
         if (active) {
             int first = part.first + lane * V;
             Coefficients k(p, n, first);
-            float mean[V], rstd[V];
+            float mean[V];
 #pragma unroll
             for (int i = 0; i < V; i++) {
-                const float* st = p.stats + 2 * ((i64)n * p.groups + (first + i) / group);
-                mean[i] = st[0];
+                mean[i] = p.stats[2 * ((i64)n * p.groups + (first + i) / group)];
                 if (p.bias) mean[i] -= to_float(p.bias[(i64)n * p.c + first + i]);
-                rstd[i] = st[1];
             }
-            const T* x = part.x + (i64)n * p.s * part.c + lane * V;
-            const Y* dy = p.dy + (i64)n * p.s * p.c + first;
-#pragma unroll 2
-            for (i64 r = from + cover.row; r < to; r += cover.rows) {
-                Vec<T, V> v = load<T, V>(x + r * part.c);
-                Vec<Y, V> d = load<Y, V>(dy + r * p.c);
+            Rows rows(from + cover.row, to, cover.rows);
+            const T* x = part.x + ((i64)n * p.s + rows.first) * part.c + lane * V;
+            const Y* dy = p.dy + ((i64)n * p.s + rows.first) * p.c + first;
+            i64 step = (i64)cover.rows * part.c, step_y = (i64)cover.rows * p.c;
+            for (int left = rows.count; left > 0; left -= AT_ONCE, x += AT_ONCE * step, dy += AT_ONCE * step_y) {
+                Vec<T, V> v[AT_ONCE];
+                Vec<Y, V> d[AT_ONCE];
 #pragma unroll
-                for (int i = 0; i < V; i++) {
-                    float du = d.at(i) * DACT(k.a[i] * v.at(i) + k.b[i]);
-                    float xhat = (v.at(i) - mean[i]) * rstd[i];
-                    s[0][i] += du;
-                    s[1][i] += du * xhat;
-                    if (SUMS > 2) s[SUMS - 1][i] += xhat;
+                for (int u = 0; u < AT_ONCE; u++) {
+                    // What is behind the last row is loaded from the first and not used: no branch is needed.
+                    int r = u < left ? u : 0;
+                    v[u] = load<T, V>(x + r * step);
+                    d[u] = load<Y, V>(dy + r * step_y);
                 }
+#pragma unroll
+                for (int u = 0; u < AT_ONCE; u++) {
+                    if (u >= left) break;
+#pragma unroll
+                    for (int i = 0; i < V; i++) {
+                        float du = d[u].at(i) * DACT(k.a[i] * v[u].at(i) + k.b[i]);
+                        float off = v[u].at(i) - mean[i];
+                        s[0][i] += du;
+                        s[1][i] += du * off;
+                        if (SUMS > 2) s[SUMS - 1][i] += off;
+                    }
+                }
+            }
+            // From distances to the mean to xhat.
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                float rstd = p.stats[2 * ((i64)n * p.groups + (first + i) / group) + 1];
+#pragma unroll
+                for (int q = 1; q < SUMS; q++) s[q][i] *= rstd;
             }
         }
         __syncthreads();
@@ -334,81 +402,77 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_grad_sums(const __gri
 #endif
 }
 
-// dgamma and dbeta: sums over samples, 32 channels a block of 32 x 8 threads.
-extern "C" __global__ void norm_grad_affine(const __grid_constant__ Norm p) {
-    __shared__ float reduced[8][33][2];
-    int lane = threadIdx.x % 32, row = threadIdx.x / 32, k = blockIdx.x * 32 + lane;
-    float s0 = 0, s1 = 0;
-    if (k < p.c) {
-        for (int n = row; n < p.n; n += 8) {
-            i64 at = (i64)n * p.c + k;
-            float gain = p.scale ? 1.0f + to_float(p.scale[(i64)n * p.film_row + k]) : 1.0f;
-            s0 += gain * p.sums[SUMS * at];
-            s1 += gain * p.sums[SUMS * at + 1];
-        }
-    }
-    reduced[row][lane][0] = s0;
-    reduced[row][lane][1] = s1;
-    __syncthreads();
-    if (row == 0 && k < p.c) {
-        s0 = s1 = 0;
-        for (int r = 0; r < 8; r++) {
-            s0 += reduced[r][lane][0];
-            s1 += reduced[r][lane][1];
-        }
-        p.dbeta[k] = s0;
-        p.dgamma[k] = s1;
-    }
-}
-
-// dx = rstd (w du - A - xhat B) + addend, w = gamma (1 + scale).
-extern "C" __global__ void __launch_bounds__(THREADS) norm_grad_apply(const __grid_constant__ Norm p) {
-    int chunk = blockIdx.x % p.chunks, n = blockIdx.x / p.chunks;
-    Part part = p.part[blockIdx.y];
-    if (!part.dx) return;
-    Cover cover(part.c);
-    if (cover.row >= cover.rows) return;
-    i64 from = chunk * p.rows, to = from + p.rows < p.s ? from + p.rows : p.s;
-    int group = p.c / p.groups;
-    for (int lane = cover.lane; lane < part.c / V; lane += cover.across) {
-        int first = part.first + lane * V;
-        Coefficients k(p, n, first);
-        float q[V], r0[V];
+// dx of a thread's rows, from the last to the first; ADDS where another gradient is added.
+template <bool ADDS>
+__device__ __forceinline__ void input_gradient(const Norm& p, const Part& part, int n, int lane, Rows rows,
+                                               int stride) {
+    int group = p.c / p.groups, first = part.first + lane * V;
+    Coefficients k(p, n, first);
+    float q[V], r0[V];
 #pragma unroll
-        for (int i = 0; i < V; i++) {
-            i64 at = 2 * ((i64)n * p.groups + (first + i) / group);
-            float mean = p.stats[at], rstd = p.stats[at + 1];
-            if (p.bias) mean -= to_float(p.bias[(i64)n * p.c + first + i]);
-            float a = p.groups_sums[at], b = p.groups_sums[at + 1];
-            q[i] = -rstd * rstd * b;
-            r0[i] = rstd * (mean * rstd * b - a);
+    for (int i = 0; i < V; i++) {
+        i64 at = 2 * ((i64)n * p.groups + (first + i) / group);
+        float mean = p.stats[at], rstd = p.stats[at + 1];
+        if (p.bias) mean -= to_float(p.bias[(i64)n * p.c + first + i]);
+        float a = p.groups_sums[at], b = p.groups_sums[at + 1];
+        q[i] = -rstd * rstd * b;
+        r0[i] = rstd * (mean * rstd * b - a);
+    }
+    i64 at = ((i64)n * p.s + rows.last) * part.c + lane * V, step = (i64)stride * part.c, step_y = (i64)stride * p.c;
+    const Y* dy = p.dy + ((i64)n * p.s + rows.last) * p.c + first;
+    for (int left = rows.count; left > 0; left -= AT_ONCE, at -= AT_ONCE * step, dy -= AT_ONCE * step_y) {
+        Vec<T, V> v[AT_ONCE], extra[AT_ONCE];
+        Vec<Y, V> d[AT_ONCE];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            int r = u < left ? u : 0;
+            v[u] = load<T, V>(part.x + at - r * step);
+            d[u] = load<Y, V>(dy - r * step_y);
+            if (ADDS) extra[u] = load<T, V>(part.addend + at - r * step);
         }
-        i64 at = (i64)n * p.s * part.c + lane * V;
-        const T* x = part.x + at;
-        const T* addend = part.addend ? part.addend + at : 0;
-        T* dx = part.dx + at;
-        const Y* dy = p.dy + (i64)n * p.s * p.c + first;
-#pragma unroll 2
-        for (i64 r = from + cover.row; r < to; r += cover.rows) {
-            Vec<T, V> v = load<T, V>(x + r * part.c), extra, out;
-            Vec<Y, V> d = load<Y, V>(dy + r * p.c);
-            if (addend) extra = load<T, V>(addend + r * part.c);
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            if (u >= left) break;
+            Vec<T, V> out;
 #pragma unroll
             for (int i = 0; i < V; i++) {
-                float du = d.at(i) * DACT(k.a[i] * v.at(i) + k.b[i]);
-                float g = k.a[i] * du + q[i] * v.at(i) + r0[i];
-                if (addend) g += extra.at(i);
-                out.set(i, g);
+                float du = d[u].at(i) * DACT(k.a[i] * v[u].at(i) + k.b[i]);
+                float g = k.a[i] * du + (q[i] * v[u].at(i) + r0[i]);
+                out.set(i, ADDS ? g + extra[u].at(i) : g);
             }
-            store<T, V>(dx + r * part.c, out);
+            store<T, V>(part.dx + at - u * step, out);
         }
     }
 }
 
+// dx = rstd (w du - A - xhat B) + addend, w = gamma (1 + scale). The first blocks make dgamma and dbeta; then
+// the last stretches come first, which the sums' pass has left in the cache.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) norm_grad_apply(const __grid_constant__ Norm p) {
+    int block = gridDim.x - 1 - blockIdx.x;
+    if (block >= p.n * p.chunks) {
+        if (blockIdx.y == 0) affine_gradient(p, blockIdx.x);
+        return;
+    }
+    int chunk = block % p.chunks, n = block / p.chunks;
+    Part part = p.part[blockIdx.y];
+    Cover cover(part.c);
+    if (!part.dx || cover.row >= cover.rows) return;
+    i64 from = chunk * p.rows, to = from + p.rows < p.s ? from + p.rows : p.s;
+    Rows rows(from + cover.row, to, cover.rows);
+    for (int lane = cover.lane; lane < part.c / V; lane += cover.across) {
+        if (part.addend) {
+            input_gradient<true>(p, part, n, lane, rows, cover.rows);
+        } else {
+            input_gradient<false>(p, part, n, lane, rows, cover.rows);
+        }
+    }
+}
+#endif
+
 #ifdef SLAB
-// The whole norm in one launch, for images that fit the multiprocessors' shared memory: a cluster of CLUSTER
-// blocks holds SLAB channels (whole groups) of one sample, each block a stretch of its pixels. x is read once,
-// the blocks exchange their sums, and y is written from shared memory.
+// All in one launch, for images that fit the multiprocessors' shared memory: a cluster of CLUSTER blocks holds
+// SLAB channels (whole groups) of one sample, each block a stretch of its pixels. What is read is kept, the
+// blocks exchange their sums, and the result is written from shared memory.
 
 #define LANES (SLAB / V)                                            // vectors of a pixel
 #define PADDED (LANES <= 1 ? 1 : LANES <= 2 ? 2 : LANES <= 4 ? 4 : LANES <= 8 ? 8 : LANES <= 16 ? 16 : 32)
@@ -424,7 +488,7 @@ __device__ __forceinline__ float of_block(const float* mine, u32 rank) {
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there));
     return x;
 }
-
+#ifndef GRAD
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) norm_slab(const __grid_constant__ Norm p) {
     extern __shared__ __align__(16) u8 memory[];
     T* kept = (T*)memory;
@@ -540,4 +604,144 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         store<Y, V>(y + (i64)r * p.c, out);
     }
 }
+#else
+// With one sample it makes dgamma and dbeta too; with more, norm_grad_affine adds them up.
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) norm_grad_slab(const __grid_constant__ Norm p) {
+    extern __shared__ __align__(16) u8 memory[];
+    __shared__ float warp_sums[THREADS / 32][PADDED * V][SUMS];
+    __shared__ float sums[SLAB][SUMS];      // of this block
+    __shared__ float totals[SLAB][SUMS];    // of the cluster
+    __shared__ float a[SLAB], b[SLAB];      // a group's two means
+    u32 rank = blockIdx.x % CLUSTER;
+    int tile = blockIdx.x / CLUSTER % (p.c / SLAB), n = blockIdx.x / CLUSTER / (p.c / SLAB), first = tile * SLAB;
+    i64 from = rank * p.rows, to = from + p.rows < p.s ? from + p.rows : p.s;
+    int pixels = to > from ? (int)(to - from) : 0, width = p.c / p.groups;
+    int lane = threadIdx.x % PADDED, row = threadIdx.x / PADDED, rows = THREADS / PADDED;
+    bool active = lane < LANES;
+    int c = first + (active ? lane : 0) * V, i = 0;
+    while (i < 3 && p.part[i + 1].x && c >= p.part[i + 1].first) i++;
+    const Part& part = p.part[i];
+    i64 at = ((i64)n * p.s + from) * part.c + c - part.first;
+    T* kept = (T*)memory;
+    Y* kept_dy = (Y*)(kept + (i64)p.rows * SLAB);
+    Coefficients k(p, n, c);
+    float s[SUMS][V] = {};
+    if (active) {
+        const T* x = part.x + at;
+        const Y* dy = p.dy + ((i64)n * p.s + from) * p.c + c;
+        float mean[V];
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            mean[e] = p.stats[2 * ((i64)n * p.groups + (c + e) / width)];
+            if (p.bias) mean[e] -= to_float(p.bias[(i64)n * p.c + c + e]);
+        }
+#pragma unroll 4
+        for (int r = row; r < pixels; r += rows) {
+            Vec<T, V> v = load<T, V>(x + (i64)r * part.c);
+            Vec<Y, V> d = load<Y, V>(dy + (i64)r * p.c);
+            store<T, V>(kept + (r * LANES + lane) * V, v);
+            store<Y, V>(kept_dy + (r * LANES + lane) * V, d);
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                float du = d.at(e) * DACT(k.a[e] * v.at(e) + k.b[e]);
+                float off = v.at(e) - mean[e];
+                s[0][e] += du;
+                s[1][e] += du * off;
+                if (SUMS > 2) s[SUMS - 1][e] += off;
+            }
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+#pragma unroll
+        for (int q = 0; q < SUMS; q++) {
+#pragma unroll
+            for (int o = 16; o >= PADDED; o >>= 1) s[q][e] += __shfl_xor_sync(0xffffffffu, s[q][e], o);
+            if ((threadIdx.x & 31) < PADDED) warp_sums[threadIdx.x / 32][lane * V + e][q] = s[q][e];
+        }
+    }
+    __syncthreads();
+    for (int j = threadIdx.x; j < SUMS * SLAB; j += THREADS) {
+        float sum = 0;
+        for (int w = 0; w < THREADS / 32; w++) sum += warp_sums[w][j / SUMS][j % SUMS];
+        sums[j / SUMS][j % SUMS] = sum;
+    }
+    cluster_sync();
+    // Every block adds all blocks' sums, in the same order.
+    for (int j = threadIdx.x; j < SUMS * SLAB; j += THREADS) {
+        int channel = j / SUMS, q = j % SUMS;
+        float total = 0;
+#pragma unroll
+        for (u32 r = 0; r < CLUSTER; r++) total += of_block(&sums[channel][q], r);
+        // From distances to the mean to xhat.
+        if (q > 0) total *= p.stats[2 * ((i64)n * p.groups + (first + channel) / width) + 1];
+        totals[channel][q] = total;
+        if (rank == 0) p.sums[SUMS * ((i64)n * p.c + first + channel) + q] = total;
+    }
+    __syncthreads();
+    for (int g = threadIdx.x; g < SLAB / width; g += THREADS) {
+        float t0 = 0, t1 = 0, count = (float)((double)p.s * width);
+        for (int j = g * width; j < (g + 1) * width; j++) {
+            float weight = p.gamma[first + j];
+            if (p.scale) weight *= 1.0f + to_float(p.scale[(i64)n * p.film_row + first + j]);
+            t0 += weight * totals[j][0];
+            t1 += weight * totals[j][1];
+        }
+        a[g] = t0 / count;
+        b[g] = t1 / count;
+    }
+    // No block leaves while another reads its sums.
+    cluster_sync();
+    if (rank == 0) {
+        for (int j = threadIdx.x; j < SLAB; j += THREADS) {
+            int channel = first + j;
+            i64 to = (i64)n * p.c + channel;
+            float weight = p.gamma[channel], gain = 1.0f;
+            if (p.scale) {
+                gain += to_float(p.scale[(i64)n * p.film_row + channel]);
+                weight *= gain;
+                p.dscale[to] = p.gamma[channel] * totals[j][1] + p.beta[channel] * totals[j][0];
+                p.dshift[to] = totals[j][0];
+            }
+            if (p.n == 1) {
+                p.dbeta[channel] = gain * totals[j][0];
+                p.dgamma[channel] = gain * totals[j][1];
+            }
+#ifdef DBIAS
+            float rstd = p.stats[2 * ((i64)n * p.groups + channel / width) + 1];
+            p.dbias[to] = rstd * (weight * totals[j][0] - (float)p.s * a[j / width] - b[j / width] * totals[j][2]);
+#endif
+        }
+    }
+    if (!active || !part.dx) return;
+    float k1[V], k0[V];
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+        const float* st = p.stats + 2 * ((i64)n * p.groups + (c + e) / width);
+        float mean = st[0], rstd = st[1], ga = a[(c - first + e) / width], gb = b[(c - first + e) / width];
+        if (p.bias) mean -= to_float(p.bias[(i64)n * p.c + c + e]);
+        k1[e] = -rstd * rstd * gb;
+        k0[e] = rstd * (mean * rstd * gb - ga);
+    }
+    T* dx = part.dx + at;
+    const T* addend = part.addend ? part.addend + at : 0;
+#pragma unroll 4
+    for (int r = row; r < pixels; r += rows) {
+        Vec<T, V> v = load<T, V>(kept + (r * LANES + lane) * V), extra = {}, out;
+        Vec<Y, V> d = load<Y, V>(kept_dy + (r * LANES + lane) * V);
+        if (addend) extra = load<T, V>(addend + (i64)r * part.c);
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            float du = d.at(e) * DACT(k.a[e] * v.at(e) + k.b[e]);
+            float g = k.a[e] * du + (k1[e] * v.at(e) + k0[e]);
+            out.set(e, addend ? g + extra.at(e) : g);
+        }
+        store<T, V>(dx + (i64)r * part.c, out);
+    }
+}
+
+extern "C" __global__ void norm_grad_affine(const __grid_constant__ Norm p) {
+    affine_gradient(p, blockIdx.x);
+}
+#endif
 #endif

@@ -53,8 +53,16 @@ template <typename Elem, int Len> __device__ __forceinline__ void store(Elem* p,
 // Scalar functions: u_ the value, d_ the derivative. FAST allows the approximations that 16-bit results
 // do not show.
 #ifdef FAST
-__device__ __forceinline__ float f_exp(float x) { return __expf(x); }
-__device__ __forceinline__ float f_div(float a, float b) { return __fdividef(a, b); }
+__device__ __forceinline__ float f_exp(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+    return y;
+}
+__device__ __forceinline__ float f_div(float a, float b) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(b));
+    return a * y;
+}
 #else
 __device__ __forceinline__ float f_exp(float x) { return expf(x); }
 __device__ __forceinline__ float f_div(float a, float b) { return a / b; }
@@ -93,7 +101,7 @@ __device__ __forceinline__ float d_softplus(float x) { return u_sigmoid(x); }
 __device__ __forceinline__ float u_silu(float x) { return f_div(x, 1.0f + f_exp(-x)); }
 __device__ __forceinline__ float d_silu(float x) {
     float s = f_div(1.0f, 1.0f + f_exp(-x));
-    return s * (1.0f + x * (1.0f - s));
+    return s + x * (s - s * s);
 }
 __device__ __forceinline__ float u_gelu(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f)); }
 __device__ __forceinline__ float d_gelu(float x) {

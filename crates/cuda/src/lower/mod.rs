@@ -113,7 +113,8 @@ pub(crate) fn lower(cx: &Arc<Context>, graph: &Graph, node: usize, math: Math) -
         | Op::Input(_)
         | Op::State(_)
         | Op::Const(_)
-        | Op::Reshape(_) => unreachable!("{} is not lowered by itself", n.op.name()),
+        | Op::Reshape(_)
+        | Op::StopGradient => unreachable!("{} is not lowered by itself", n.op.name()),
     };
     lowered.map_err(|e| match e {
         CudaError::Call { what, detail } => {

@@ -188,18 +188,30 @@ fn forward_params(a: &Norm, fixed: &NormParams, io: &Io<'_>) -> NormParams {
     p
 }
 
-/// The fastest way for the shape: statistics and application by launches of their own, or all by clusters.
-pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
-    let slabs = slabs(n, a);
-    if slabs.is_empty() {
-        return in_chunks(n, a);
+/// How a norm or its gradient is computed.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// By launches that cut pixels into stretches, with so many blocks for each multiprocessor.
+    Chunks(usize),
+    /// All at once by clusters that hold so many channels.
+    Slab(usize),
+}
+
+/// The fastest way for the shape.
+fn fastest(
+    n: &Node<'_>,
+    name: &str,
+    ways: &[Way],
+    make: impl Fn(Way) -> Result<Kernel, CudaError>,
+) -> Result<Kernel, CudaError> {
+    if let [way] = ways {
+        return make(*way);
     }
-    let ways = |i: usize| if i == 0 { in_chunks(n, a) } else { in_slabs(n, a, slabs[i - 1]) };
-    let key = format!("norm {a:?} {:?} {:?} {slabs:?}", n.x, n.y);
+    let key = format!("{name} {:?} {:?} {ways:?}", n.x, n.y);
     let chosen = tune::choice(n.cx, &key, || {
         let mut best = (f32::INFINITY, 0);
-        for i in 0..=slabs.len() {
-            if let Ok(t) = ways(i).and_then(|k| super::time(n, &k))
+        for (i, way) in ways.iter().enumerate() {
+            if let Ok(t) = make(*way).and_then(|k| super::time(n, &k))
                 && t < best.0
             {
                 best = (t, i);
@@ -207,12 +219,21 @@ pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
         }
         Ok(best.0.is_finite().then(|| best.1.to_string()))
     })?;
-    ways(chosen.parse().ok().filter(|i| *i <= slabs.len()).unwrap_or(0))
+    make(chosen.parse().ok().and_then(|i: usize| ways.get(i)).copied().unwrap_or(ways[0]))
 }
 
-fn in_chunks(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
+pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
+    let mut ways = vec![Way::Chunks(4)];
+    ways.extend(slabs(n, a, 1).into_iter().map(Way::Slab));
+    fastest(n, &format!("norm {a:?}"), &ways, |way| match way {
+        Way::Chunks(busy) => in_chunks(n, a, busy),
+        Way::Slab(channels) => in_slabs(n, a, channels),
+    })
+}
+
+fn in_chunks(n: &Node<'_>, a: &Norm, busy: usize) -> Result<Kernel, CudaError> {
     let (a, parts) = (*a, a.parts);
-    let at = Shape3::new(n, &n.x[..parts], 4);
+    let at = Shape3::new(n, &n.x[..parts], busy);
     let film = a.film.then(|| &n.x[parts + 2]);
     let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
     let statistics = Statistics::new(n, &source)?;
@@ -230,8 +251,8 @@ const CLUSTER: usize = 8;
 /// Shared memory that a block may ask for besides what the kernel has of its own.
 const LARGEST_SLAB: usize = 208 << 10;
 
-/// Numbers of channels that clusters could hold, whole groups each.
-fn slabs(n: &Node<'_>, a: &Norm) -> Vec<usize> {
+/// Numbers of channels that clusters could hold of `images` images, whole groups each.
+fn slabs(n: &Node<'_>, a: &Norm, images: usize) -> Vec<usize> {
     let at = Shape3::new(n, &n.x[..a.parts], 4);
     let dtype = n.x[0].dtype;
     if n.cx.gpu.capability < (9, 0) || at.v * dtype.bytes() != 16 || at.s < 64 {
@@ -242,14 +263,12 @@ fn slabs(n: &Node<'_>, a: &Norm) -> Vec<usize> {
     let fits = |c: &usize| {
         at.c.is_multiple_of(*c)
             && *c <= 32 * at.v
-            && at.s.div_ceil(CLUSTER) * c * dtype.bytes() <= LARGEST_SLAB
+            && at.s.div_ceil(CLUSTER) * c * dtype.bytes() * images <= LARGEST_SLAB
     };
-    // One that reads whole sectors of memory, and the smallest.
-    let all: Vec<usize> = [1, 2, 4].iter().map(|i| i * least).filter(fits).collect();
-    let whole = all.iter().copied().find(|c| c * dtype.bytes() >= 32);
-    let mut kept: Vec<usize> = whole.into_iter().collect();
-    kept.extend(all.first().filter(|c| Some(**c) != whole));
-    kept
+    // Pieces of 64 bytes and more are read well; the largest, where there are none.
+    let all: Vec<usize> = [1, 2, 4, 8].iter().map(|i| i * least).filter(fits).collect();
+    let wide = all.iter().copied().filter(|c| c * dtype.bytes() >= 64).take(2).collect::<Vec<_>>();
+    if wide.is_empty() { all.last().copied().into_iter().collect() } else { wide }
 }
 
 fn in_slabs(n: &Node<'_>, a: &Norm, slab: usize) -> Result<Kernel, CudaError> {
@@ -269,53 +288,95 @@ fn in_slabs(n: &Node<'_>, a: &Norm, slab: usize) -> Result<Kernel, CudaError> {
 }
 
 pub(super) fn grad(n: &Node<'_>, a: &NormGrad) -> Result<Kernel, CudaError> {
-    let (op, parts) = (*a, a.norm.parts);
-    let at = Shape3::new(n, &n.x[..parts], 8);
-    let film = a.norm.film.then(|| &n.x[parts + 3]);
+    let mut ways = vec![Way::Chunks(2), Way::Chunks(4)];
+    if n.x[a.dy()].dtype == n.x[0].dtype {
+        ways.extend(slabs(n, &a.norm, 2).into_iter().map(Way::Slab));
+    }
+    fastest(n, &format!("{a:?}"), &ways, |way| match way {
+        Way::Chunks(busy) => grad_in_chunks(n, a, busy),
+        Way::Slab(channels) => grad_in_slabs(n, a, channels),
+    })
+}
+
+fn grad_source(n: &Node<'_>, a: &NormGrad, v: usize) -> Result<Source, CudaError> {
+    let film = a.norm.film.then(|| &n.x[a.norm.parts + 3]);
     let extras = [film, bias(&a.norm, &n.x)];
-    let source = source(n.x[0].dtype, n.x[a.dy()].dtype, extras, &a.norm, at.v)?;
-    let source = if a.norm.bias { source.option("-DDBIAS") } else { source };
+    let source = source(n.x[0].dtype, n.x[a.dy()].dtype, extras, &a.norm, v)?.option("-DGRAD");
+    Ok(if a.norm.bias { source.option("-DDBIAS") } else { source })
+}
+
+/// Parameters of a gradient on its operands and results, with its sums of channels and of groups so many bytes
+/// behind the start of its scratch.
+fn grad_params(op: &NormGrad, fixed: &NormParams, io: &Io<'_>, [sums, group_sums]: [usize; 2]) -> NormParams {
+    let parts = op.norm.parts;
+    let inputs = &io.inputs[parts..];
+    let outputs = &io.outputs[parts..];
+    let mut p = NormParams {
+        stats: inputs[0],
+        gamma: inputs[1],
+        beta: inputs[2],
+        dy: io.inputs[op.dy()],
+        dgamma: outputs[0],
+        dbeta: outputs[1],
+        partial: io.workspace,
+        sums: io.workspace + sums as u64,
+        group_sums: io.workspace + group_sums as u64,
+        ..*fixed
+    };
+    if op.norm.film {
+        (p.scale, p.shift) = (inputs[3], inputs[4]);
+        (p.dscale, p.dshift) = (outputs[2], outputs[3]);
+    }
+    if op.norm.bias {
+        p.bias = bias(&op.norm, io.inputs).copied().unwrap_or(0);
+        p.dbias = outputs.last().copied().unwrap_or(0);
+    }
+    for i in 0..parts {
+        p.part[i].x = io.inputs[i];
+        p.part[i].dx = io.outputs[i];
+        p.part[i].addend = op.addend(i).map_or(0, |a| io.inputs[a]);
+    }
+    p
+}
+
+/// Bytes of three sums each, which are the most that there are.
+fn sums_bytes(count: usize) -> usize {
+    (count * 3 * size_of::<f32>()).next_multiple_of(256)
+}
+
+fn grad_in_chunks(n: &Node<'_>, a: &NormGrad, busy: usize) -> Result<Kernel, CudaError> {
+    let (op, parts) = (*a, a.norm.parts);
+    let at = Shape3::new(n, &n.x[..parts], busy);
+    let source = grad_source(n, a, at.v)?;
     let f = |name| n.cx.function(&source, name);
-    let (partial, sums, affine, apply) =
-        (f("norm_grad_partial")?, f("norm_grad_sums")?, f("norm_grad_affine")?, f("norm_grad_apply")?);
+    let (partial, sums, apply) = (f("norm_grad_partial")?, f("norm_grad_sums")?, f("norm_grad_apply")?);
     let fixed = at.params(&n.x[..parts], &a.norm);
-    // Three sums for each channel, at the most.
-    let bytes = |count: usize| (count * 3 * size_of::<f32>()).next_multiple_of(256);
-    let (sums_at, groups) = (bytes(at.n * at.chunks * at.c), a.norm.groups);
-    let group_sums_at = sums_at + bytes(at.n * at.c);
-    let workspace = group_sums_at + bytes(at.n * groups);
+    let (sums_at, groups) = (sums_bytes(at.n * at.chunks * at.c), a.norm.groups);
+    let group_sums_at = sums_at + sums_bytes(at.n * at.c);
+    let workspace = group_sums_at + sums_bytes(at.n * groups);
     Ok(Kernel::new(workspace, move |cx, io| {
-        let inputs = &io.inputs[parts..];
-        let outputs = &io.outputs[parts..];
-        let mut p = NormParams {
-            stats: inputs[0],
-            gamma: inputs[1],
-            beta: inputs[2],
-            dy: io.inputs[op.dy()],
-            dgamma: outputs[0],
-            dbeta: outputs[1],
-            partial: io.workspace,
-            sums: io.workspace + sums_at as u64,
-            group_sums: io.workspace + group_sums_at as u64,
-            ..fixed
-        };
-        if op.norm.film {
-            (p.scale, p.shift) = (inputs[3], inputs[4]);
-            (p.dscale, p.dshift) = (outputs[2], outputs[3]);
-        }
-        if op.norm.bias {
-            p.bias = bias(&op.norm, io.inputs).copied().unwrap_or(0);
-            p.dbias = outputs.last().copied().unwrap_or(0);
-        }
-        for i in 0..parts {
-            p.part[i].x = io.inputs[i];
-            p.part[i].dx = io.outputs[i];
-            p.part[i].addend = op.addend(i).map_or(0, |a| io.inputs[a]);
-        }
-        let p = Params::new().with(p);
+        let p = Params::new().with(grad_params(&op, &fixed, io, [sums_at, group_sums_at]));
         cx.launch(partial, at.grid(), 256, 0, &p)?;
         cx.launch(sums, [at.n * groups, 1], 256, 0, &p)?;
-        cx.launch(affine, [at.c.div_ceil(32), 1], 256, 0, &p)?;
-        cx.launch(apply, at.grid(), 256, 0, &p)
+        // Besides the stretches, blocks for the gradients of gamma and beta.
+        let [stretches, parts] = at.grid();
+        cx.launch(apply, [stretches + at.c.div_ceil(32), parts], 256, 0, &p)
+    }))
+}
+
+fn grad_in_slabs(n: &Node<'_>, a: &NormGrad, slab: usize) -> Result<Kernel, CudaError> {
+    let (op, parts) = (*a, a.norm.parts);
+    let at = Shape3::new(n, &n.x[..parts], 4);
+    let source = grad_source(n, a, at.v)?.define("SLAB", slab).define("CLUSTER", CLUSTER);
+    let (f, affine) =
+        (n.cx.function(&source, "norm_grad_slab")?, n.cx.function(&source, "norm_grad_affine")?);
+    let rows = at.s.div_ceil(CLUSTER);
+    let fixed = NormParams { rows: rows as i64, ..at.params(&n.x[..parts], &a.norm) };
+    let shared = rows * slab * (n.x[0].dtype.bytes() + n.x[a.dy()].dtype.bytes());
+    let blocks = at.n * (at.c / slab) * CLUSTER;
+    Ok(Kernel::new(sums_bytes(at.n * at.c), move |cx, io| {
+        let p = Params::new().with(grad_params(&op, &fixed, io, [0, 0]));
+        cx.launch(f, [blocks, 1], 256, shared, &p)?;
+        if at.n > 1 { cx.launch(affine, [at.c.div_ceil(32), 1], 256, 0, &p) } else { Ok(()) }
     }))
 }

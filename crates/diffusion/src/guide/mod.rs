@@ -76,8 +76,10 @@ pub mod host;
 mod law;
 pub mod posterior;
 mod proximal;
+mod table;
 
 pub use law::{Discrepancy, Law, NormAdaptive, Proximal};
+pub use table::{LAWS, NamedLaw, Setting, named};
 
 use crate::Error;
 use crate::denoiser::{Condition, Denoiser, Estimate, LevelInputs};

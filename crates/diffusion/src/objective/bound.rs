@@ -1,7 +1,7 @@
 //! The variational bound, for networks that learn the variance of the reverse step (Nichol and Dhariwal 2021).
 //!
-//! Their hybrid objective adds a small multiple of it to the simple loss. There the bound teaches the variance
-//! alone; here its gradient also reaches the mean, which at their weight of 0.001 changes little.
+//! Their hybrid objective adds a small multiple of it to the simple loss. The bound teaches the variance alone: its
+//! gradient stops at the mean, which the simple loss teaches.
 
 use super::{mean_of_each, terms};
 use crate::denoiser::{Estimate, LevelInputs};
@@ -60,7 +60,8 @@ fn numbers(schedule: &Schedule) -> Vec<[f64; 4]> {
 /// The bound's term of each image's timestep, in nats an element: how far the reverse step that `estimate`
 /// says is from the true one, which knows `x0`.
 ///
-/// An estimate without learned variance is refused.
+/// Gradients reach the variance, and not `estimate.x0`; counts of [`FirstStep::Poisson`] say nothing of the variance,
+/// so they teach what is expected of them. An estimate without learned variance is refused.
 #[track_caller]
 pub fn variational_bound(
     b: &mut Builder,
@@ -84,12 +85,13 @@ pub fn variational_bound(
     let way = b.sub(high, low);
     let way = b.mul(fraction, way);
     let log = b.add(low, way);
-    let (truth, said) = (b.mul(x0, mean), b.mul(estimate.x0, mean));
-    let later = kl_normal(b, [truth, low], [said, log]);
+    let said = b.stop_gradient(estimate.x0);
+    let (truth, mean) = (b.mul(x0, mean), b.mul(said, mean));
+    let later = kl_normal(b, [truth, low], [mean, log]);
     let later = mean_of_each(b, later);
     let start = match first {
         FirstStep::Gaussian => {
-            let each = gaussian_nll(b, x0, estimate.x0, log);
+            let each = gaussian_nll(b, x0, said, log);
             mean_of_each(b, each)
         }
         FirstStep::Poisson { expected, counts } => {

@@ -95,6 +95,8 @@ pub enum Op {
 
     // Moving values. ----------------------------------------------------------------------------
     Reshape(Shape),
+    /// x -> x, which differentiation takes for a constant.
+    StopGradient,
     Transpose(Transpose),
     Broadcast(Shape),
     Concat(Concat),
@@ -214,6 +216,7 @@ impl Op {
             Op::Cast(_) => "cast",
             Op::Reduce(_) => "reduce",
             Op::Reshape(_) => "reshape",
+            Op::StopGradient => "stop_gradient",
             Op::Transpose(_) => "transpose",
             Op::Broadcast(_) => "broadcast",
             Op::Concat(_) => "concat",
@@ -265,6 +268,7 @@ impl Op {
             Op::Cast(dtype) => operands(x, 1).map(|_| vec![Type { dtype: *dtype, shape: x[0].shape }]),
             Op::Reduce(a) => a.infer(x),
             Op::Reshape(shape) => movement::infer_reshape(*shape, x),
+            Op::StopGradient => operands(x, 1).map(|_| vec![x[0]]),
             Op::Transpose(a) => a.infer(x),
             Op::Broadcast(shape) => movement::infer_broadcast(*shape, x),
             Op::Concat(a) => a.infer(x),
@@ -313,6 +317,7 @@ impl Op {
                 let shape = b.shape(n.inputs[0]);
                 Some(vec![Some(b.reshape(n.dy(), shape))])
             }
+            Op::StopGradient => Some(vec![None]),
             Op::Transpose(a) => Some(vec![Some(b.transpose(n.dy(), &a.inverse()))]),
             Op::Broadcast(_) => {
                 let shape = b.shape(n.inputs[0]);
@@ -370,6 +375,7 @@ impl Op {
             Op::Cast(dtype) => vec![if dtype.is_float() { x[0].clone() } else { x[0].map(f64::trunc) }],
             Op::Reduce(a) => a.eval(x),
             Op::Reshape(shape) => vec![x[0].clone().reshaped(*shape)],
+            Op::StopGradient => vec![x[0].clone()],
             Op::Transpose(a) => a.eval(x),
             Op::Broadcast(shape) => vec![Array::from_fn(*shape, |i| x[0].get(i))],
             Op::Concat(a) => a.eval(x),
@@ -395,7 +401,7 @@ impl Op {
 
     /// Whether this op only gives another name to the same bytes.
     pub fn is_view(&self) -> bool {
-        matches!(self, Op::Reshape(_))
+        matches!(self, Op::Reshape(_) | Op::StopGradient)
     }
 
     /// Whether the op changes state when its outputs are written back; such nodes run last.

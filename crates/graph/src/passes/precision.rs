@@ -146,6 +146,7 @@ impl Narrowing {
             | Op::Softmax
             | Op::Dropout(_) => outs[0] = self.elementwise(node),
             Op::Reshape(_)
+            | Op::StopGradient
             | Op::Transpose(_)
             | Op::Broadcast(_)
             | Op::Slice(_)

@@ -24,8 +24,6 @@ pub struct BudgetError {
     pub most: usize,
 }
 
-/// Operations that moving a byte is taken to cost.
-const OPERATIONS_PER_BYTE: u64 = 8;
 /// Values that need more nodes than this to be made again are kept.
 const LONGEST_CHAIN: usize = 24;
 /// Values dropped before the peak is looked for again.
@@ -39,16 +37,16 @@ const AT_ONCE: usize = 4;
 pub fn recompute(graph: Graph, budget: usize, backend: &dyn Backend) -> Result<Graph, BudgetError> {
     let scratch: Vec<usize> = (0..graph.nodes.len()).map(|i| backend.workspace(&graph, i)).collect();
     let packed: usize = (0..graph.nodes.len()).map(|i| backend.prepared(&graph, i)).sum();
-    let mut work = Work { graph, scratch };
-    let mut need = Need::of(&work.graph, &work.scratch);
+    let mut work = Work { graph, scratch, backend };
+    let mut need = work.need();
     let most = need.bytes + packed;
     let (mut least, mut stuck) = (most, 0);
     while need.bytes + packed > budget {
-        let Some(next) = work.drop_at(need.peak, need.bytes + packed - budget) else {
+        let Some((next, _)) = work.drop_at(need.peak, need.bytes + packed - budget) else {
             return Err(BudgetError { budget, least, most });
         };
         work = next;
-        need = Need::of(&work.graph, &work.scratch);
+        need = work.need();
         stuck = if need.bytes + packed < least { 0 } else { stuck + 1 };
         least = least.min(need.bytes + packed);
         // Dropping at one peak may raise another a little; for long it may not.
@@ -59,50 +57,71 @@ pub fn recompute(graph: Graph, budget: usize, backend: &dyn Backend) -> Result<G
     Ok(work.graph)
 }
 
-/// A graph on its way, with each node's workspace.
-struct Work {
-    graph: Graph,
-    scratch: Vec<usize>,
+/// The graph with what takes less memory for next to no time: values are recomputed at the peaks for as long as
+/// the operations that this adds are below `share` of all.
+pub fn spare(graph: Graph, share: f64, backend: &dyn Backend) -> Graph {
+    let scratch: Vec<usize> = (0..graph.nodes.len()).map(|i| backend.workspace(&graph, i)).collect();
+    let mut work = Work { graph, scratch, backend };
+    let mut left = share * (0..work.graph.nodes.len()).map(|i| work.cost(i) as f64).sum::<f64>();
+    let mut need = work.need();
+    let mut best = (need.bytes, work.graph.clone());
+    // Where several peaks are as high, all must come down before the whole does.
+    let mut stuck = 0;
+    while let Some((next, cost)) = work.drop_at(need.peak, 1).filter(|(_, cost)| *cost <= left && stuck < 8) {
+        left -= cost;
+        work = next;
+        need = work.need();
+        stuck += 1;
+        if need.bytes < best.0 {
+            best = (need.bytes, work.graph.clone());
+            stuck = 0;
+        }
+    }
+    best.1
 }
 
-impl Work {
-    /// Drops values that lie idle at `peak`, about `excess` bytes of them.
-    fn drop_at(&self, peak: usize, excess: usize) -> Option<Work> {
-        let uses = self.uses();
-        let mut candidates: Vec<(f64, usize, usize)> = (0..peak)
+/// A graph on its way, with each node's workspace.
+struct Work<'a> {
+    graph: Graph,
+    scratch: Vec<usize>,
+    backend: &'a dyn Backend,
+}
+
+impl<'a> Work<'a> {
+    fn need(&self) -> Need {
+        Need::of(&self.graph, &self.scratch, self.backend)
+    }
+
+    /// What a node costs, in operations.
+    fn cost(&self, node: usize) -> u64 {
+        cost::flops(&self.graph, node) + self.backend.operations_per_byte() * cost::traffic(&self.graph, node)
+    }
+
+    /// Drops values that lie idle at `peak`, about `excess` bytes of them. Also gives what that costs.
+    fn drop_at(&self, peak: usize, excess: usize) -> Option<(Work<'a>, f64)> {
+        let uses = uses(&self.graph);
+        let mut candidates: Vec<(f64, usize, usize, f64)> = (0..peak)
             .filter(|&i| can_run_again(&self.graph.nodes[i].op) && !self.graph.is_state_copy(i))
             .filter_map(|i| {
                 let late = *uses[i].iter().find(|&&u| u > peak)?;
                 let idle = !uses[i].contains(&peak) && late < self.graph.nodes.len();
                 let gain: usize = self.graph.nodes[i].outs.iter().map(|t| t.bytes()).sum();
                 let cost = if idle { self.chain_cost(i, peak, &uses)? } else { return None };
-                Some((cost / gain.max(1) as f64, i, gain))
+                Some((cost / gain.max(1) as f64, i, gain, cost))
             })
             .collect();
         candidates.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut dropped = BTreeSet::new();
-        let mut gained = 0;
-        for (_, i, gain) in candidates {
+        let (mut gained, mut spent) = (0, 0.0);
+        for (_, i, gain, cost) in candidates {
             if gained >= excess || dropped.len() == AT_ONCE {
                 break;
             }
             dropped.insert(i);
             gained += gain;
+            spent += cost;
         }
-        (!dropped.is_empty()).then(|| self.without(&dropped, peak, &uses))
-    }
-
-    /// The readers of each node, views followed, in order; outputs and updates read behind the last node.
-    fn uses(&self) -> Vec<Vec<usize>> {
-        let n = self.graph.nodes.len();
-        let mut uses = vec![vec![]; n];
-        for (i, node) in self.graph.nodes.iter().enumerate().filter(|(_, node)| !node.op.is_view()) {
-            for v in &node.inputs {
-                uses[self.graph.behind_views(*v).at()].push(i);
-            }
-        }
-        self.graph.roots().for_each(|v| uses[self.graph.behind_views(v).at()].push(n));
-        uses
+        (!dropped.is_empty()).then(|| (self.without(&dropped, peak, &uses), spent))
     }
 
     /// The operations of making node `i` again behind the peak; nothing where that is impossible.
@@ -111,7 +130,7 @@ impl Work {
         let mut open = vec![i];
         let mut cost = 0;
         while let Some(at) = open.pop() {
-            cost += cost::flops(&self.graph, at) + OPERATIONS_PER_BYTE * cost::traffic(&self.graph, at);
+            cost += self.cost(at);
             for v in &self.graph.nodes[at].inputs {
                 let root = self.graph.behind_views(*v).at();
                 if self.is_there(root, peak, uses) || !chain.insert(root) {
@@ -134,14 +153,14 @@ impl Work {
     }
 
     /// The graph in which readers behind the peak read clones of what is dropped.
-    fn without(&self, dropped: &BTreeSet<usize>, peak: usize, uses: &[Vec<usize>]) -> Work {
+    fn without(&self, dropped: &BTreeSet<usize>, peak: usize, uses: &[Vec<usize>]) -> Work<'a> {
         let priority = (0..self.graph.nodes.len()).map(|i| i as f64).collect();
         let mut cloning = Cloning {
             work: self,
             uses,
             dropped,
             peak,
-            next: Work { graph: self.graph.clone(), scratch: self.scratch.clone() },
+            next: Work { graph: self.graph.clone(), scratch: self.scratch.clone(), backend: self.backend },
             priority,
             clones: BTreeMap::new(),
         };
@@ -156,20 +175,33 @@ impl Work {
         }
         let Cloning { next, priority, .. } = cloning;
         let (graph, order) = next.graph.tidied(&priority);
-        Work { scratch: order.iter().map(|&i| next.scratch[i]).collect(), graph }
+        Work { scratch: order.iter().map(|&i| next.scratch[i]).collect(), graph, backend: self.backend }
     }
 }
 
-fn can_run_again(op: &Op) -> bool {
+/// The readers of each node, views followed, in order; outputs and updates read behind the last node.
+pub(super) fn uses(graph: &Graph) -> Vec<Vec<usize>> {
+    let n = graph.nodes.len();
+    let mut uses = vec![vec![]; n];
+    for (i, node) in graph.nodes.iter().enumerate().filter(|(_, node)| !node.op.is_view()) {
+        for v in &node.inputs {
+            uses[graph.behind_views(*v).at()].push(i);
+        }
+    }
+    graph.roots().for_each(|v| uses[graph.behind_views(v).at()].push(n));
+    uses
+}
+
+pub(super) fn can_run_again(op: &Op) -> bool {
     !matches!(op, Op::Input(_) | Op::State(_) | Op::Const(_)) && !op.is_update() && !op.is_view()
 }
 
 struct Cloning<'a> {
-    work: &'a Work,
+    work: &'a Work<'a>,
     uses: &'a [Vec<usize>],
     dropped: &'a BTreeSet<usize>,
     peak: usize,
-    next: Work,
+    next: Work<'a>,
     priority: Vec<f64>,
     clones: BTreeMap<usize, usize>,
 }

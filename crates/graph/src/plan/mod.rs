@@ -26,6 +26,14 @@ pub trait Backend {
     fn workspace(&self, graph: &Graph, node: usize) -> usize;
     /// Bytes that a node's kernel keeps from run to run: weights packed once.
     fn prepared(&self, graph: &Graph, node: usize) -> usize;
+    /// Whether a norm's gradient may be written over the gradient that it reads or adds.
+    fn norm_gradient_in_place(&self) -> bool {
+        false
+    }
+    /// Operations that take as long as moving a byte.
+    fn operations_per_byte(&self) -> u64 {
+        8
+    }
 }
 
 /// A backend whose kernels need nothing; for tests and for graphs that are only looked at.
@@ -104,9 +112,9 @@ pub struct Need {
 }
 
 impl Need {
-    /// `scratch` is each node's workspace in bytes.
-    pub fn of(graph: &Graph, scratch: &[usize]) -> Need {
-        let mut maker = Maker::new(graph);
+    /// `scratch` is each node's workspace in bytes on the backend.
+    pub fn of(graph: &Graph, scratch: &[usize], backend: &dyn Backend) -> Need {
+        let mut maker = Maker::new(graph, backend);
         maker.sources();
         maker.values();
         for (i, &bytes) in scratch.iter().enumerate() {
@@ -121,7 +129,7 @@ impl Need {
 impl Plan {
     /// Plans a graph for a backend.
     pub fn new(graph: Graph, backend: &dyn Backend) -> Plan {
-        let mut maker = Maker::new(&graph);
+        let mut maker = Maker::new(&graph, backend);
         maker.sources();
         maker.values();
         let workspace_ids: Vec<Option<usize>> =

@@ -3,11 +3,11 @@
 //! Views show what they view; elementwise results, residual sums and updates take over an operand that
 //! nobody reads afterwards; every other value gets a buffer of the arena for its lifetime.
 
-use super::{Buffer, Place, Region, aligned};
+use super::{Backend, Buffer, Place, Region, aligned};
 use crate::graph::{Graph, Value};
 use crate::ops::Op;
 
-/// When each node's outputs are last read. Views count as reading what they view.
+/// When each node's outputs are last read. Who reads a view or a state's copy reads what it shows.
 struct Lifetimes {
     last: Vec<usize>,
 }
@@ -18,8 +18,9 @@ impl Lifetimes {
         let mut last: Vec<usize> = (0..n).collect();
         graph.roots().for_each(|v| last[v.at()] = n);
         for i in (0..n).rev() {
-            // Readers of a view read what it views; readers come later, so theirs is known.
-            let reach = if graph.nodes[i].op.is_view() { last[i] } else { i };
+            // Readers come later, so theirs is known.
+            let shows = graph.nodes[i].op.is_view() || graph.is_state_copy(i);
+            let reach = if shows { last[i] } else { i };
             for v in &graph.nodes[i].inputs {
                 last[v.at()] = last[v.at()].max(reach);
             }
@@ -42,6 +43,7 @@ pub(super) enum Storage {
 
 pub(super) struct Maker<'a> {
     graph: &'a Graph,
+    backend: &'a dyn Backend,
     lifetimes: Lifetimes,
     pub(super) storage: Vec<Vec<Storage>>,
     pub(super) buffers: Vec<Buffer>,
@@ -53,9 +55,10 @@ pub(super) struct Maker<'a> {
 }
 
 impl<'a> Maker<'a> {
-    pub(super) fn new(graph: &'a Graph) -> Maker<'a> {
+    pub(super) fn new(graph: &'a Graph, backend: &'a dyn Backend) -> Maker<'a> {
         Maker {
             graph,
+            backend,
             lifetimes: Lifetimes::of(graph),
             storage: vec![vec![]; graph.nodes.len()],
             buffers: vec![],
@@ -96,7 +99,7 @@ impl<'a> Maker<'a> {
             }
             in_place.clear();
             in_place.resize(node.outs.len(), None);
-            for (port, input) in take_overs(&node.op) {
+            for (port, input) in take_overs(&node.op, self.backend) {
                 if in_place.iter().flatten().next().is_none() || node.op.is_update() {
                     in_place[port] = self.taken_over(i, port, input);
                 }
@@ -202,7 +205,7 @@ fn same_start(a: Storage, b: Storage) -> bool {
 }
 
 /// Outputs and the operands whose storage they may take over, best first.
-fn take_overs(op: &Op) -> Vec<(usize, usize)> {
+fn take_overs(op: &Op, backend: &dyn Backend) -> Vec<(usize, usize)> {
     match op {
         Op::Unary(_) | Op::Softmax | Op::Dropout(_) => vec![(0, 0)],
         Op::UnaryGrad(_) | Op::Binary(_) => vec![(0, 0), (0, 1)],
@@ -210,6 +213,10 @@ fn take_overs(op: &Op) -> Vec<(usize, usize)> {
         Op::Conv(c) => c.operands().residual.map(|r| (0, r)).into_iter().collect(),
         Op::ConvInputGrad(c) => c.operands().1.map(|r| (0, r)).into_iter().collect(),
         Op::MatMul(m) => m.operands().1.map(|r| (0, r)).into_iter().collect(),
+        Op::NormGrad(n) if backend.norm_gradient_in_place() => {
+            let whole = (n.norm.parts == 1).then(|| (0, n.dy()));
+            (0..n.norm.parts).filter_map(|i| Some((i, n.addend(i)?))).chain(whole).collect()
+        }
         Op::Adam(_) => vec![(0, 0), (1, 2), (2, 3)],
         Op::Sgd(_) => vec![(0, 0), (1, 2)],
         Op::Ema | Op::CountStep => vec![(0, 0)],

@@ -146,22 +146,7 @@ fn read_header(bytes: &Bytes, at: u64) -> Parsed<Header> {
     let Some(name) = descr.strip_prefix('\'').and_then(|d| d.split('\'').next()) else {
         return unsupported("structured pixels");
     };
-    let (order, kind) = name.split_at(name.len().min(1));
-    let dtype = match kind {
-        "b1" | "u1" => DType::U8,
-        "i1" => DType::I8,
-        "u2" => DType::U16,
-        "i2" => DType::I16,
-        "u4" => DType::U32,
-        "i4" => DType::I32,
-        "u8" => DType::U64,
-        "i8" => DType::I64,
-        "f2" => DType::F16,
-        "f4" => DType::F32,
-        "f8" => DType::F64,
-        "c8" | "c16" | "c32" => return unsupported(format!("complex pixels ({name})")),
-        _ => return unsupported(format!("pixels of type {name}")),
-    };
+    let (dtype, order) = DType::from_numpy(name)?;
     let shape = value("shape").and_then(|s| s.strip_prefix('(')).and_then(|s| s.split(')').next());
     let Some(shape) = shape else { return damaged("a header without a shape") };
     let mut lengths = Vec::new();
@@ -174,7 +159,6 @@ fn read_header(bytes: &Bytes, at: u64) -> Parsed<Header> {
     if lengths.is_empty() || lengths.len() > 12 {
         return unsupported(format!("an array of {} axes", lengths.len()));
     }
-    let order = if order == ">" { Order::Big } else { Order::Little };
     let fortran = value("fortran_order").is_some_and(|v| v.starts_with("True"));
     Ok(Header { dtype, order, fortran, shape: lengths, length: skip + length })
 }

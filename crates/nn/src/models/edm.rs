@@ -4,7 +4,8 @@
 //! All three are one list of layers: [`EdmConfig::resolve`] writes it down, the builder walks it. Their
 //! differences are a handful of choices that the blocks share (`Style`). Parameters have the names of the
 //! authors' files, which hold the nominal size of each level (`model.enc.16x16_block0`); images of other sizes
-//! are taken too. The output is the denoised image. `condition_channels` is ours: channels that stand beside
+//! are taken too. The output is the denoised image; under improved DDPM's preconditioning the network has twice its
+//! channels, of which the second half, the learned variance, is not part of it. `condition_channels` is ours: channels that stand beside
 //! the noisy image and are not noisy themselves, the input `condition`.
 
 mod block;
@@ -198,7 +199,16 @@ impl Edm {
     fn to_image(&self, s: &mut Scope<'_>, h: Value, [norm, conv]: [String; 2]) -> Value {
         let h = block::norm(&mut s.at(&norm), h, self.style.eps);
         let h = s.b.silu(h);
-        block::conv(&mut s.at(&conv), h, self.channels, 3, self.style.quiet())
+        block::conv(&mut s.at(&conv), h, self.outputs(), 3, self.style.quiet())
+    }
+
+    /// Channels of the raw network.
+    fn outputs(&self) -> usize {
+        if matches!(self.precondition, Precondition::Iddpm { .. }) {
+            2 * self.channels
+        } else {
+            self.channels
+        }
     }
 
     fn multiple(&self) -> usize {
@@ -249,6 +259,10 @@ impl Network for Edm {
         let c = self.precondition.coefficients(s.b, sigma);
         let input = c.network_input(s.b, x);
         let raw = self.raw(&mut s, input, c.noise, given);
+        let raw = match self.outputs() > self.channels {
+            true => s.b.slice(raw, s.b.shape(raw).rank() - 1, 0, self.channels),
+            false => raw,
+        };
         c.denoised(s.b, x, raw)
     }
 }

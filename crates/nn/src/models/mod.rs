@@ -62,7 +62,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     },
     Architecture {
         name: "EDM",
-        about: "EDM's denoisers: DDPM++, NCSN++ and ADM under VP, VE and EDM preconditioning",
+        about: "EDM's denoisers: DDPM++, NCSN++ and ADM under VP, VE, iDDPM and EDM preconditioning",
         read: |map| Ok(Box::new(EdmConfig::from_map(map)?.resolve()?)),
     },
     Architecture {

@@ -60,6 +60,48 @@ impl Likelihood {
         Likelihood::Anscombe,
     ];
 
+    /// What command lines and configurations call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Likelihood::Gaussian => "gaussian",
+            Likelihood::WeightedLeastSquares => "weighted_least_squares",
+            Likelihood::Heteroscedastic => "heteroscedastic",
+            Likelihood::Poisson => "poisson",
+            Likelihood::ShiftedPoisson => "shifted_poisson",
+            Likelihood::PoissonGaussian => "poisson_gaussian",
+            Likelihood::Anscombe => "anscombe",
+        }
+    }
+
+    /// What it is, in a line.
+    pub fn about(self) -> &'static str {
+        match self {
+            Likelihood::Gaussian => "read noise alone",
+            Likelihood::WeightedLeastSquares => {
+                "squares over each pixel's own count and read noise; biased in the dark"
+            }
+            Likelihood::Heteroscedastic => "Gaussian noise whose variance is the mean and read noise",
+            Likelihood::Poisson => "counted light without read noise",
+            Likelihood::ShiftedPoisson => {
+                "counted light, with read noise as if it were counted too; fast and nearly exact"
+            }
+            Likelihood::PoissonGaussian => "counted light and read noise, exactly; slower",
+            Likelihood::Anscombe => "squares after the generalised Anscombe transform",
+        }
+    }
+
+    /// The likelihood of that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn from_name(name: &str) -> Result<Likelihood, PhysicsError> {
+        Likelihood::ALL.into_iter().find(|l| l.name() == name).ok_or_else(|| PhysicsError::Unknown {
+            kind: "likelihood",
+            name: name.into(),
+            known: Likelihood::ALL.map(Likelihood::name).join(", "),
+        })
+    }
+
     /// Whether it is quadratic in the mean everywhere.
     pub fn is_quadratic(self) -> bool {
         matches!(self, Likelihood::Gaussian | Likelihood::WeightedLeastSquares)

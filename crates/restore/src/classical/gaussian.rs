@@ -15,6 +15,11 @@ pub struct Gaussian {
 impl Gaussian {
     pub const USUAL: Gaussian = Gaussian { sigma: 1.2 };
 
+    /// How many pixels it looks to each side: as far as scipy.ndimage.gaussian_filter does.
+    pub(super) fn reach(&self) -> usize {
+        (4.0 * f64::from(self.sigma) + 0.5) as usize
+    }
+
     pub(super) fn run(&self, frame: Frame<'_>) -> Result<Vec<f32>, RestoreError> {
         let sigma = f64::from(self.sigma);
         require(
@@ -26,8 +31,7 @@ impl Gaussian {
         if sigma == 0.0 {
             return Ok(frame.values.to_vec());
         }
-        // As far as scipy.ndimage.gaussian_filter reaches.
-        let reach = (4.0 * sigma + 0.5) as usize;
+        let reach = self.reach();
         let weight = |i: isize| (-0.5 * (i as f64 / sigma).powi(2)).exp();
         let sum: f64 = (-(reach as isize)..=reach as isize).map(weight).sum();
         let weights: Vec<f32> = (0..=reach as isize).map(|i| (weight(i) / sum) as f32).collect();

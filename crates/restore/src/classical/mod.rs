@@ -10,10 +10,12 @@ pub mod gaussian;
 pub mod median;
 pub mod nlm;
 pub mod richardson_lucy;
+mod settings;
 pub mod tv;
 pub mod wiener;
 
 pub use crate::convolve::Edges;
+pub use settings::Setting;
 
 use crate::RestoreError;
 use crate::error::{require_not_negative, require_positive};
@@ -31,6 +33,16 @@ pub enum Method {
     NonLocalMeans(nlm::NonLocalMeans),
     TotalVariation(tv::TotalVariation),
     Bm3d(bm3d::Bm3d),
+}
+
+/// From how far away pixels tell what a pixel becomes: what tiles must know of their surroundings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing beyond `halo` pixels counts. A tile whose first pixel is a multiple of `align` along Y and X, and that sees
+    /// the halo, has the bits of the whole image inside it.
+    Within { halo: usize, align: usize },
+    /// All pixels count, less and less with their distance: tiles overlap by so many pixels and are blended.
+    Fading { overlap: usize },
 }
 
 /// A row of [`METHODS`].
@@ -74,6 +86,23 @@ impl Method {
             name: name.into(),
             known: METHODS.map(|r| r.name).join(", "),
         })
+    }
+
+    pub fn name(&self) -> &'static str {
+        let same = |r: &&Row| std::mem::discriminant(&r.method) == std::mem::discriminant(self);
+        METHODS.iter().find(same).map_or("", |r| r.name)
+    }
+
+    /// What tiles of an image need.
+    pub fn reach(&self) -> Reach {
+        match self {
+            Method::Gaussian(m) => Reach::Within { halo: m.reach(), align: 1 },
+            Method::Median(m) => Reach::Within { halo: m.radius, align: 1 },
+            Method::Wiener(m) => Reach::Within { halo: m.radius, align: 1 },
+            Method::NonLocalMeans(m) => Reach::Within { halo: m.patch_radius + m.search_radius, align: 1 },
+            Method::TotalVariation(_) => Reach::Fading { overlap: 64 },
+            Method::Bm3d(m) => m.reach(),
+        }
     }
 
     /// The denoised image. `noise` is the standard deviation of its noise; the Gaussian and the median do not ask for it.

@@ -16,7 +16,8 @@ mod moves;
 
 use clearshot_graph::grad::{GradError, grad};
 use clearshot_graph::ops::{Binary, Op, PadMode, Pool, Reduce, Unary};
-use clearshot_graph::passes::recompute::recompute;
+use clearshot_graph::passes::delay::delay;
+use clearshot_graph::passes::recompute::{recompute, spare};
 use clearshot_graph::passes::{Target, optimise};
 use clearshot_graph::plan::{NoBackend, Plan};
 use clearshot_graph::reference::{Precision, run};
@@ -242,7 +243,15 @@ fn passes_and_recomputation_keep_the_meaning() {
         assert_eq!(plan.overlap(), None, "seed {seed}: two live buffers overlap");
         let goal = plan.bytes() - plan.arena / 8;
         let small = recompute(fused.clone(), goal, &NoBackend);
-        for (what, graph) in [("passes", Some(fused)), ("recomputation", small.ok())] {
+        let late = delay(fused.clone(), &NoBackend);
+        let spared = spare(late.clone(), 0.1, &NoBackend);
+        let forms = [
+            ("passes", Some(fused)),
+            ("recomputation", small.ok()),
+            ("delay", Some(late)),
+            ("sparing", Some(spared)),
+        ];
+        for (what, graph) in forms {
             let Some(graph) = graph else { continue };
             recomputed += usize::from(what == "recomputation");
             graph.verify(what).unwrap_or_else(|e| panic!("seed {seed}: {e}"));

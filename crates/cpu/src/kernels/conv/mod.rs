@@ -3,7 +3,9 @@
 //! Tensors are channels-last, `[N, Z, Y, X, C]` (Z = 1 for images), weights `[K, kz, ky, kx, C / groups]`.
 //! A plan chooses the algorithm from the dimensions once and says how much memory it needs; running
 //! it allocates nothing. The cut into tasks and the order of every sum depend on the dimensions and
-//! the instruction set only, so results are the same bits for any number of threads.
+//! the instruction set only, so results are the same bits for any number of threads; and but for the gradient
+//! of the weights, which sums over all samples, on the dimensions of one sample, so that a sample's result is
+//! the same bits alone or in a batch.
 //!
 //! Kernels of 3x3 with stride 1 go through Winograd's transforms, everything else through packed
 //! products that read patches of the input where they lie.
@@ -25,7 +27,7 @@ pub use source::{MAX_PARTS, Part, Pre, Source};
 
 use crate::Cpu;
 use crate::simd::Level;
-use choice::Choice;
+use choice::{Choice, SAMPLES};
 use implicit::Implicit;
 use weight_grad::Pixels;
 use winograd::scheme::{F2, F4};
@@ -124,8 +126,8 @@ macro_rules! each {
 impl Algo {
     fn choose(dims: &ConvDims, direction: Direction, level: Level) -> Choice {
         match direction {
-            Direction::Forward => choice::choose(dims, dims.output, dims.c, dims.k, level),
-            Direction::InputGrad => choice::choose(dims, dims.input, dims.k, dims.c, level),
+            Direction::Forward => choice::choose(SAMPLES, dims, dims.output, dims.c, dims.k, level),
+            Direction::InputGrad => choice::choose(SAMPLES, dims, dims.input, dims.k, dims.c, level),
         }
     }
 
@@ -248,7 +250,7 @@ impl WeightGradPlan {
     /// # Panics
     /// If a dimension is 0 or the groups do not divide the channels.
     pub fn new(dims: &ConvDims, level: Level, threads: usize) -> WeightGradPlan {
-        let choice = choice::choose(dims, dims.output, dims.c, dims.k, level);
+        let choice = choice::choose(dims.n, dims, dims.output, dims.c, dims.k, level);
         WeightGradPlan::with(choice, dims, level, threads)
     }
 

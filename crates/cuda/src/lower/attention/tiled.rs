@@ -3,30 +3,22 @@
 //! In 16 bits the products are the tensor cores'; in fp32 they are plain multiply-adds. Several tile sizes
 //! are compiled and the fastest for the shape is kept.
 
+use super::Problem;
 use crate::context::{Context, Function, Params, Source};
 use crate::error::CudaError;
-use crate::lower::{Kernel, Node, vector};
-use crate::memory::Buffer;
-use crate::tune;
-use clearshot_graph::ops::Attention;
-use clearshot_graph::ops::attention::AttentionSizes;
+use crate::lower::{Kernel, vector};
 use clearshot_tensor::DType;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-const PRELUDE: &str = include_str!("../../kernels/attention/prelude.cu");
+pub(super) const PRELUDE: &str = include_str!("../../kernels/attention/prelude.cu");
 const FORWARD: &str = include_str!("../../kernels/attention/forward.cu");
 const BACKWARD: &str = include_str!("../../kernels/attention/backward.cu");
 const SINGLE: &str = include_str!("../../kernels/attention/single.cu");
 
-/// Whether the kernels take such heads.
-pub(super) fn takes(s: &AttentionSizes) -> bool {
-    s.d == s.dv && s.d <= 128
-}
-
 /// Rows of a block: 16 for each warp and tile of it; columns: what it holds of the other side at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Tile {
+pub(super) struct Tile {
     warps: usize,
     tiles: usize,
     columns: usize,
@@ -49,8 +41,9 @@ impl Tile {
     }
 }
 
-fn forward_tiles(head: usize) -> Vec<Tile> {
-    match head {
+pub(super) fn forward_tiles(p: &Problem) -> Vec<Tile> {
+    match p.head {
+        _ if p.single() => vec![tile(4, 1, 64)],
         8 => vec![tile(4, 2, 256), tile(4, 1, 256)],
         16 | 32 => vec![tile(4, 2, 64), tile(4, 1, 64)],
         64 => vec![tile(8, 2, 64), tile(4, 2, 64), tile(4, 1, 64)],
@@ -59,8 +52,9 @@ fn forward_tiles(head: usize) -> Vec<Tile> {
 }
 
 /// For keys and values, and for queries.
-fn backward_tiles(head: usize) -> Vec<(Tile, Tile)> {
-    match head {
+pub(super) fn backward_tiles(p: &Problem) -> Vec<(Tile, Tile)> {
+    match p.head {
+        _ if p.single() => vec![(tile(4, 1, 64), tile(4, 1, 64))],
         8 => vec![(tile(4, 2, 128), tile(4, 2, 128)), (tile(4, 3, 128), tile(4, 2, 128))],
         16 | 32 => vec![(tile(4, 2, 64), tile(4, 2, 64)), (tile(4, 1, 64), tile(4, 1, 64))],
         64 => vec![(tile(4, 2, 64), tile(4, 2, 64)), (tile(4, 1, 64), tile(4, 1, 64))],
@@ -68,34 +62,7 @@ fn backward_tiles(head: usize) -> Vec<(Tile, Tile)> {
     }
 }
 
-/// One attention's sizes and types.
-#[derive(Clone, Copy, Debug)]
-struct Problem {
-    s: AttentionSizes,
-    heads: usize,
-    scale: f32,
-    dtype: DType,
-    head: usize,
-}
-
 impl Problem {
-    fn new(n: &Node<'_>, a: &Attention, s: AttentionSizes) -> Problem {
-        let head = [8, 16, 32, 64, 128].into_iter().find(|h| *h >= s.d).unwrap_or(128);
-        Problem { s, heads: a.heads, scale: a.scale as f32, dtype: n.x[0].dtype, head }
-    }
-
-    fn single(&self) -> bool {
-        self.dtype == DType::F32
-    }
-
-    fn pairs(&self) -> usize {
-        self.s.batch * self.heads
-    }
-
-    fn row(&self) -> i32 {
-        (self.heads * self.s.d) as i32
-    }
-
     /// Rows and columns of a tile of the fp32 kernels.
     fn single_tile(&self) -> usize {
         if self.head > 64 { 32 } else { 64 }
@@ -241,79 +208,17 @@ impl Backward {
     }
 }
 
-/// Tensors of an attention to measure on.
-struct Bench {
-    images: Vec<Buffer>,
-    lse: Buffer,
-    work: Buffer,
+/// The kernel of a forward tile: from q, k, v to o and lse.
+pub(super) fn forward(cx: &Arc<Context>, p: Problem, t: Tile) -> Result<Kernel, CudaError> {
+    let f = Forward::new(cx, p, t)?;
+    Ok(Kernel::new(p.forward_work(), move |cx, io| {
+        f.launch(cx, io.inputs, io.outputs[0], io.outputs[1], io.workspace)
+    }))
 }
 
-impl Bench {
-    fn new(cx: &Arc<Context>, p: &Problem, images: usize, work: usize) -> Result<Bench, CudaError> {
-        let rows = p.s.batch * p.s.queries.max(p.s.keys);
-        let bytes = rows * p.heads * p.s.d * p.dtype.bytes();
-        Ok(Bench {
-            images: (0..images).map(|_| tune::sample(cx, bytes)).collect::<Result<_, _>>()?,
-            lse: Buffer::new(cx, p.pairs() * p.s.queries * size_of::<f32>())?,
-            work: Buffer::new(cx, work)?,
-        })
-    }
-
-    fn addresses(&self) -> Vec<u64> {
-        self.images.iter().map(Buffer::start).collect()
-    }
-}
-
-/// The index of the fastest of `count` candidates, measured once for the problem.
-fn fastest(
-    cx: &Arc<Context>,
-    key: &str,
-    count: usize,
-    mut time: impl FnMut(usize) -> Result<f32, CudaError>,
-) -> Result<usize, CudaError> {
-    if count == 1 {
-        return Ok(0);
-    }
-    let text = tune::choice(cx, key, || {
-        let mut best = (f32::INFINITY, 0);
-        for i in 0..count {
-            // A tile that needs more shared memory than the card has is no candidate.
-            if let Ok(t) = time(i)
-                && t < best.0
-            {
-                best = (t, i);
-            }
-        }
-        Ok(best.0.is_finite().then(|| best.1.to_string()))
-    })?;
-    Ok(text.parse().ok().filter(|i| *i < count).unwrap_or(0))
-}
-
-pub(super) fn forward(n: &Node<'_>, a: &Attention, s: AttentionSizes) -> Result<Kernel, CudaError> {
-    let p = Problem::new(n, a, s);
-    let tiles = if p.single() { vec![tile(4, 1, 64)] } else { forward_tiles(p.head) };
-    let work = p.forward_work();
-    let chosen = fastest(n.cx, &format!("attention forward {p:?} {tiles:?}"), tiles.len(), |i| {
-        let f = Forward::new(n.cx, p, tiles[i])?;
-        let b = Bench::new(n.cx, &p, 4, work)?;
-        let x = b.addresses();
-        n.cx.time(&mut || f.launch(n.cx, &x, x[3], b.lse.start(), b.work.start()))
-    })?;
-    let f = Forward::new(n.cx, p, tiles[chosen])?;
-    Ok(Kernel::new(work, move |cx, io| f.launch(cx, io.inputs, io.outputs[0], io.outputs[1], io.workspace)))
-}
-
-pub(super) fn backward(n: &Node<'_>, a: &Attention, s: AttentionSizes) -> Result<Kernel, CudaError> {
-    let p = Problem::new(n, a, s);
-    let tiles = if p.single() { vec![(tile(4, 1, 64), tile(4, 1, 64))] } else { backward_tiles(p.head) };
+/// The kernels of backward tiles: from q, k, v, o, lse, do to dq, dk, dv.
+pub(super) fn backward(cx: &Arc<Context>, p: Problem, t: (Tile, Tile)) -> Result<Kernel, CudaError> {
+    let f = Backward::new(cx, p, t)?;
     let work = p.delta_bytes() + p.backward_work();
-    let chosen = fastest(n.cx, &format!("attention backward {p:?} {tiles:?}"), tiles.len(), |i| {
-        let f = Backward::new(n.cx, p, tiles[i])?;
-        let b = Bench::new(n.cx, &p, 8, work)?;
-        let x = b.addresses();
-        let inputs = [x[0], x[1], x[2], x[3], b.lse.start(), x[4]];
-        n.cx.time(&mut || f.launch(n.cx, &inputs, &x[5..], b.work.start()))
-    })?;
-    let f = Backward::new(n.cx, p, tiles[chosen])?;
     Ok(Kernel::new(work, move |cx, io| f.launch(cx, io.inputs, io.outputs, io.workspace)))
 }

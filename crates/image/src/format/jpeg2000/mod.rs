@@ -166,7 +166,7 @@ fn read_header(stream: &[u8], limit: usize) -> Parsed<(Header, usize)> {
         components.push((bits, c[0] & 0x80 != 0));
     }
     if q[0] & 31 != 0 {
-        return unsupported("lossy JPEG 2000");
+        return unsupported("lossy JPEG 2000 (the irreversible 9/7 wavelet)");
     }
     let exponents: Vec<u32> = q[1..].iter().map(|&e| u32::from(e >> 3)).collect();
     if exponents.len() < 3 * coding.levels + 1 {
@@ -189,7 +189,7 @@ fn read_coding(body: &[u8]) -> Parsed<Coding> {
         return unsupported(format!("JPEG 2000 code blocks of style {}", body[8]));
     }
     if body[9] != 1 {
-        return unsupported("lossy JPEG 2000");
+        return unsupported("lossy JPEG 2000 (the irreversible 9/7 wavelet)");
     }
     let mut precincts = vec![[15, 15]; levels + 1];
     if body[0] & 1 == 1 {

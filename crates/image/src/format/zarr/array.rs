@@ -110,13 +110,13 @@ impl Array {
 
     fn version2(path: &str, meta: &Value) -> Parsed<Array> {
         let name = meta.get("dtype").and_then(Value::as_str).unwrap_or("a structure");
-        let (dtype, big_endian) = numpy_type(name)?;
+        let (dtype, order) = DType::from_numpy(name)?;
         let shape = lengths(meta, "shape")?;
         let chunk = lengths(meta, "chunks")?;
         if meta.get("filters").is_some_and(|f| f.as_array().is_some_and(|f| !f.is_empty())) {
             return unsupported(format!("filters {}", meta["filters"]));
         }
-        let mut chain = Chain { big_endian, ..Chain::default() };
+        let mut chain = Chain { big_endian: order == Order::Big, ..Chain::default() };
         if meta.get("order").and_then(Value::as_str) == Some("F") {
             chain.transposes.push((0..shape.len()).rev().collect());
         }
@@ -304,26 +304,6 @@ fn checked_grid(shape: Vec<usize>, chunk: Vec<usize>, dtype: DType) -> Parsed<Gr
         return damaged(format!("an array of shape {shape:?} in chunks of {chunk:?}"));
     }
     Ok(Grid::new(shape, chunk))
-}
-
-fn numpy_type(name: &str) -> Parsed<(DType, bool)> {
-    let (order, kind) = name.split_at(name.len().min(1));
-    let dtype = match kind {
-        "b1" | "u1" => DType::U8,
-        "i1" => DType::I8,
-        "u2" => DType::U16,
-        "i2" => DType::I16,
-        "u4" => DType::U32,
-        "i4" => DType::I32,
-        "u8" => DType::U64,
-        "i8" => DType::I64,
-        "f2" => DType::F16,
-        "f4" => DType::F32,
-        "f8" => DType::F64,
-        "c8" | "c16" => return unsupported(format!("complex pixels ({name})")),
-        _ => return unsupported(format!("pixels of type {name}")),
-    };
-    Ok((dtype, order == ">"))
 }
 
 fn fill_value(value: Option<&Value>, dtype: DType) -> Parsed<Vec<u8>> {

@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EdmConfig {
-    /// `EDMPrecond`, `VPPrecond` or `VEPrecond`.
+    /// `EDMPrecond`, `VPPrecond`, `VEPrecond` or `iDDPMPrecond`.
     pub precond: String,
     /// `SongUNet` or `DhariwalUNet`.
     pub model_type: String,
@@ -33,6 +33,10 @@ pub struct EdmConfig {
     pub beta_min: f64,
     #[serde(rename = "M")]
     pub steps: usize,
+    #[serde(rename = "C_1")]
+    pub c1: f64,
+    #[serde(rename = "C_2")]
+    pub c2: f64,
     pub model_channels: Option<usize>,
     pub channel_mult: Option<Vec<usize>>,
     pub channel_mult_emb: usize,
@@ -61,6 +65,8 @@ impl Default for EdmConfig {
             beta_d: 19.9,
             beta_min: 0.1,
             steps: 1000,
+            c1: 0.001,
+            c2: 0.008,
             model_channels: None,
             channel_mult: None,
             channel_mult_emb: 4,
@@ -190,7 +196,7 @@ impl EdmConfig {
     }
 
     fn precondition(&self) -> Result<Precondition, Error> {
-        let known = ["EDMPrecond", "VPPrecond", "VEPrecond"];
+        let known = ["EDMPrecond", "VPPrecond", "VEPrecond", "iDDPMPrecond"];
         Ok(match choice("precond", &self.precond, &known)? {
             0 => Precondition::Edm { sigma_data: positive("sigma_data", self.sigma_data)? },
             1 => Precondition::Vp {
@@ -198,7 +204,12 @@ impl EdmConfig {
                 beta_min: positive("beta_min", self.beta_min)?,
                 steps: count("M", self.steps, 1 << 24)? as f64,
             },
-            _ => Precondition::Ve,
+            2 => Precondition::Ve,
+            _ => Precondition::Iddpm {
+                c1: positive("C_1", self.c1)?,
+                c2: positive("C_2", self.c2)?,
+                steps: count("M", self.steps, 1 << 16)?,
+            },
         })
     }
 

@@ -9,6 +9,7 @@
 mod matching;
 mod transform;
 
+use super::Reach;
 use crate::RestoreError;
 use crate::error::{require, require_positive};
 use crate::frame::{Frame, mirror};
@@ -45,6 +46,13 @@ impl Bm3d {
         second: Stage { blocks: 32, step: 3, search_radius: 19, likeness: 1.0 },
         threshold: 2.8,
     };
+
+    /// A pixel's value comes from blocks whose reference block is within the search, and those were chosen by what is
+    /// within the search of that; so it is in either stage. Reference blocks stand on a grid, in strips.
+    pub(super) fn reach(&self) -> Reach {
+        let halo = [self.first, self.second].map(|s| 2 * (s.search_radius + SIDE)).iter().sum();
+        Reach::Within { halo, align: STRIP * lcm(self.first.step, self.second.step) }
+    }
 
     pub(super) fn run(&self, frame: Frame<'_>, noise: f32) -> Result<Vec<f32>, RestoreError> {
         require_positive("the threshold of BM3D", self.threshold.into())?;
@@ -83,6 +91,10 @@ impl Bm3d {
         let basic = stage(&self.first, noisy, hard);
         stage(&self.second, &basic, Filter { transform: &transform::COSINE, threshold: None })
     }
+}
+
+fn lcm(a: usize, b: usize) -> usize {
+    (1..=b).map(|k| a * k).find(|m| m.is_multiple_of(b)).unwrap_or(a)
 }
 
 const MOST_BLOCKS: usize = 64;

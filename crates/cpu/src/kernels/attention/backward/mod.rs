@@ -49,7 +49,8 @@ struct Layout {
 impl Layout {
     fn new(dims: &AttentionDims) -> Layout {
         let all = dims.sk.div_ceil(KEYS);
-        let wanted = TASKS.div_ceil(dims.planes().max(1)).min(all.div_ceil(2));
+        // By the heads of one image, not all of them: chunks are sums, and an image's do not depend on others.
+        let wanted = TASKS.div_ceil(dims.heads.max(1)).min(all.div_ceil(2));
         let blocks = all.div_ceil(wanted);
         let chunks = all.div_ceil(blocks);
         let queries = dims.sq.next_multiple_of(WIDEST);

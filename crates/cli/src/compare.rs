@@ -1,0 +1,23 @@
+//! `clearshot compare`: methods side by side, every classical one unless told.
+
+use crate::evaluating::Settings;
+use anyhow::Result;
+use clap::Args;
+
+#[derive(Args)]
+pub struct Compare {
+    /// Methods as for `eval`.
+    #[arg(default_values_t = USUAL.map(String::from))]
+    methods: Vec<String>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+const USUAL: [&str; 8] =
+    ["raw", "gaussian", "gat+median", "gat+nlm", "gat+tv", "bm3d", "gat+bm3d", "default"];
+
+impl Compare {
+    pub fn run(self) -> Result<()> {
+        self.settings.evaluate("Comparison", &self.settings.methods(&self.methods)?)
+    }
+}

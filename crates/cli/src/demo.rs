@@ -1,0 +1,331 @@
+//! `clearshot demo`: the whole program in under three minutes on two cores, from noisy scenes to a report.
+//!
+//! Nothing that exists is overwritten: the folder must be new or empty.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use clearshot_evaluate::method::by_name;
+use clearshot_evaluate::report::{self, Illustration};
+use clearshot_evaluate::{Bench, Case, DEFAULT, Learned, Method, Record, Store, Summary, Told, picture, run};
+use clearshot_image::{Axis, DType, Description, Dim, Provenance, WriteOptions, Writer};
+use clearshot_model::Model;
+use clearshot_restore::learned::Settings;
+use clearshot_runtime::Device;
+use clearshot_tensor::store::write_whole;
+use clearshot_train::records::console::Show;
+use clearshot_train::run::BEST;
+use clearshot_train::{Run, presets};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+#[derive(Args)]
+pub struct Demo {
+    /// The folder for everything that is made; new or empty. Unless told, `clearshot-demo` or the next free number.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Seconds of training; 0 for none.
+    #[arg(long, default_value_t = 50)]
+    train_seconds: u32,
+    /// Images of each kind at each light level.
+    #[arg(long, default_value_t = 2)]
+    count: u32,
+    /// Pixels along each side.
+    #[arg(long, default_value_t = 128)]
+    size: usize,
+    /// Print nothing but the last lines.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// What the training is shown on: one kind of scene at one light level.
+const TRAINED_ON: (&str, f64) = ("nuclei", 20.0);
+/// The peaks of the table.
+const PEAKS: [f64; 3] = [5.0, 20.0, 100.0];
+/// Samples that the intervals come from, and the steps of each.
+const SAMPLES: usize = 4;
+const STEPS: usize = 8;
+
+impl Demo {
+    pub fn run(self) -> Result<()> {
+        let start = Instant::now();
+        let out = self.folder()?;
+        let say = |text: &str| -> Result<()> {
+            if !self.quiet {
+                let mut stdout = std::io::stdout().lock();
+                writeln!(stdout, "[{:5.1} s] {text}", start.elapsed().as_secs_f64())?;
+                stdout.flush()?;
+            }
+            Ok(())
+        };
+        say(&format!("everything goes to {}", out.display()))?;
+        let device = Device::best();
+        say(&format!("computing on {device}"))?;
+
+        let bench = Bench { peaks: PEAKS.to_vec(), count: self.count, size: self.size, ..Bench::default() };
+        bench.check()?;
+        let written = write_scenes(&bench, &out)?;
+        say(&format!("wrote {written} noisy scenes to noisy/ and what they really are to truth/"))?;
+
+        let mut methods: Vec<Box<dyn Method>> =
+            ["raw", "gat+nlm", "gat+bm3d"].iter().map(|n| by_name(n)).collect::<Result<_, _>>()?;
+        methods.push(Box::new(Learned::open(DEFAULT, Settings::default(), device)?));
+        let (records, summary) = scored(&bench, &methods)?;
+        say("restored them with the default model, BM3D and non-local means, and scored them")?;
+        self.tell(&summary)?;
+
+        let pictures = pictures(&bench, &methods, &out)?;
+        say("drew truth, measurement and restorations side by side: pictures/")?;
+        let uncertainty = uncertainty(&bench, device, &out)?;
+        say(&format!("drew {SAMPLES} samples of what the truth may be: pictures/uncertainty.png"))?;
+
+        let mut about = vec![
+            format!("clearshot {}, {device}", env!("CARGO_PKG_VERSION")),
+            format!("{} generated scenes of {1} x {1} pixels, seed {2}", bench.len(), self.size, bench.seed),
+        ];
+        if self.train_seconds > 0 {
+            say(&format!(
+                "training for {} s, to show how: {} at peak {}",
+                self.train_seconds, TRAINED_ON.0, TRAINED_ON.1
+            ))?;
+            let trained = self.train(&bench, device, &out)?;
+            say(&trained)?;
+            about.push(trained);
+        }
+
+        let next = next_steps(&out);
+        let put = |name: &str, text: &str| {
+            let path = out.join(name);
+            write_whole(&path, text.as_bytes()).with_context(|| path.display().to_string())
+        };
+        let illustrations: Vec<Illustration> = pictures.into_iter().chain([uncertainty]).collect();
+        put("table.md", &report::markdown("Clearshot's demo", &about, &summary))?;
+        put("records.csv", &report::csv(&records))?;
+        put("report.html", &report::html("Clearshot's demo", &about, &summary, &illustrations, &next))?;
+        let mut stdout = std::io::stdout().lock();
+        writeln!(
+            stdout,
+            "\nDone in {:.0} s. Look at {}",
+            start.elapsed().as_secs_f64(),
+            out.join("report.html").display()
+        )?;
+        writeln!(stdout, "\nWhat to try next:")?;
+        for line in &next {
+            writeln!(stdout, "  {line}")?;
+        }
+        Ok(())
+    }
+
+    fn folder(&self) -> Result<PathBuf> {
+        let is_free =
+            |path: &Path| !path.exists() || std::fs::read_dir(path).is_ok_and(|mut d| d.next().is_none());
+        let out = match &self.out {
+            Some(out) if is_free(out) => out.clone(),
+            Some(out) => bail!(
+                "{} is there and is not empty; name a new folder, nothing is overwritten",
+                out.display()
+            ),
+            None => {
+                let numbered = |n: u32| {
+                    PathBuf::from(if n == 1 {
+                        "clearshot-demo".into()
+                    } else {
+                        format!("clearshot-demo-{n}")
+                    })
+                };
+                let free = (1..1000).map(numbered).find(|p| is_free(p));
+                free.context("clearshot-demo and the next 998 are there already; name a folder with --out")?
+            }
+        };
+        for folder in ["noisy", "truth", "pictures"] {
+            let path = out.join(folder);
+            std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        }
+        Ok(out)
+    }
+
+    fn tell(&self, summary: &Summary) -> Result<()> {
+        if self.quiet {
+            return Ok(());
+        }
+        let mut out = std::io::stdout().lock();
+        writeln!(
+            out,
+            "\n  mean over {} kinds of scenes at peaks of 5, 20 and 100 electrons:",
+            Bench::default().scenes.len()
+        )?;
+        for row in &summary.rows {
+            writeln!(
+                out,
+                "  {:10} {:6.2} dB   SSIM {:.3}   chi2 {:.2}",
+                row.method, row.psnr, row.ssim, row.chi2
+            )?;
+        }
+        match summary.losses().count() {
+            0 => writeln!(out, "  the model is the best everywhere\n")?,
+            n => writeln!(
+                out,
+                "  the model is not clearly the best in {n} of {} cells; table.md says which\n",
+                summary.comparisons.len()
+            )?,
+        }
+        Ok(())
+    }
+
+    /// Fine-tunes the default model, and says what it came to.
+    fn train(&self, bench: &Bench, device: Device, out: &Path) -> Result<String> {
+        let first = out.join("default.clearshot");
+        let builtin = Model::builtin()?;
+        builtin.save_file(&first, clearshot_tensor::DType::F16)?;
+        let (scene, peak) = TRAINED_ON;
+        let folder = out.join("fine-tuned");
+        let changes = [
+            "experiment=default".to_string(),
+            "name=fine-tuned".into(),
+            format!("data={scene}"),
+            "data.pool=48".into(),
+            "data.sizes=[128]".into(),
+            format!("data.camera.peak=[{peak}, {peak}]"),
+            "data.camera.spread=1".into(),
+            "data.camera.blur=0".into(),
+            format!("trainer.device={}", device_name(device)),
+            format!("trainer.seconds={}", self.train_seconds),
+            "trainer.crop=64".into(),
+            "trainer.batch=8".into(),
+            "trainer.ema_half_life=200".into(),
+            "optimizer.rate=2e-4".into(),
+            "schedule.warm_up=10".into(),
+            "validation.images=8".into(),
+            "validation.every=100000".into(),
+            "checkpoint.every=100000".into(),
+        ];
+        let mut config = presets::read(None, &changes)?;
+        // The network that the program carries, whatever the experiment would build now.
+        config.model.network = serde_json::from_str(&builtin.config)?;
+        config.model.init = Some(first);
+        let mut run = Run::open(config, &folder, false, Show::Quiet)?;
+        let trained = run.train(&AtomicBool::new(false), None)?;
+        drop(run);
+        let small = Bench { scenes: vec![scene.into()], peaks: vec![peak], count: 4, ..bench.clone() };
+        let tuned = folder.join(BEST);
+        let model = if tuned.exists() { tuned } else { trained.checkpoint.clone() };
+        let name = model.display().to_string();
+        let methods: Vec<Box<dyn Method>> = vec![
+            Box::new(Learned::open(DEFAULT, Settings::default(), device)?),
+            Box::new(Learned::open(&name, Settings::default(), device)?),
+        ];
+        let (_, summary) = scored(&small, &methods)?;
+        let psnr = |i: usize| summary.rows.get(i).map_or(f64::NAN, |r| r.psnr);
+        Ok(format!(
+            "{} iterations ({:.1} a second) on {scene} at peak {peak}: {:.2} dB before, {:.2} dB after; the model is in {}",
+            trained.iteration,
+            trained.iterations_per_second,
+            psnr(0),
+            psnr(1),
+            model.display()
+        ))
+    }
+}
+
+fn device_name(device: Device) -> String {
+    match device {
+        Device::Cpu { .. } => "cpu".into(),
+        Device::Cuda { ordinal } => format!("cuda:{ordinal}"),
+    }
+}
+
+fn scored(bench: &Bench, methods: &[Box<dyn Method>]) -> Result<(Vec<Record>, Summary)> {
+    let (name, case) = (|n: usize| bench.name(n), |n: usize| bench.case(n));
+    let records =
+        run(methods, bench.len(), &name, &case, &Told::default(), &mut Store::default(), &mut |_| ())?;
+    let summary = Summary::of(&records)?;
+    Ok((records, summary))
+}
+
+/// The number of the case that stands for a scene at the middle peak.
+fn example(bench: &Bench, scene: usize) -> usize {
+    let count = bench.count as usize;
+    scene * bench.peaks.len() * count + bench.peaks.len() / 2 * count
+}
+
+/// One file of each kind of scene at the middle peak, in electrons, and its truth.
+fn write_scenes(bench: &Bench, out: &Path) -> Result<usize> {
+    for scene in 0..bench.scenes.len() {
+        let case = bench.case(example(bench, scene))?;
+        let name = format!("{}.tif", case.scene);
+        write_plane(&out.join("noisy").join(&name), &case.view.electrons, &case)?;
+        write_plane(&out.join("truth").join(&name), &case.truth, &case)?;
+    }
+    Ok(bench.scenes.len())
+}
+
+fn write_plane(path: &Path, values: &[f32], case: &Case) -> Result<()> {
+    let shape = &case.view.shape;
+    let dims = [Axis::Y, Axis::X].iter().zip(shape).map(|(&a, &n)| Dim::new(a, n)).collect();
+    let description = Description::new("", path, dims, DType::F32);
+    let parameters = serde_json::json!({
+        "scene": case.scene, "peak": case.peak, "background": case.background, "read_noise": case.read_noise,
+    });
+    let mut provenance = Provenance::new("demo", &description, parameters);
+    provenance.source = String::new();
+    let options = WriteOptions { replace: false, provenance: Some(provenance.value()) };
+    let mut writer = Writer::create(path, &description, &options)?;
+    let mut bytes = Vec::with_capacity(values.len() * DType::F32.bytes());
+    DType::F32.encode(&values.iter().map(|&v| f64::from(v)).collect::<Vec<_>>(), &mut bytes);
+    let whole: Vec<_> = shape.iter().map(|&n| 0..n).collect();
+    writer.write(&whole, &bytes)?;
+    Ok(writer.finish()?)
+}
+
+fn pictures(bench: &Bench, methods: &[Box<dyn Method>], out: &Path) -> Result<Vec<Illustration>> {
+    let mut all = Vec::new();
+    for scene in 0..bench.scenes.len() {
+        let case = bench.case(example(bench, scene))?;
+        let png = picture(methods, &case)?;
+        let path = out.join("pictures").join(format!("{}.png", case.scene));
+        write_whole(&path, &png).with_context(|| path.display().to_string())?;
+        all.push(Illustration { caption: format!("{}, peak {} electrons", case.scene, case.peak), png });
+    }
+    Ok(all)
+}
+
+/// Measurement, mean and standard deviation of a few samples.
+fn uncertainty(bench: &Bench, device: Device, out: &Path) -> Result<Illustration> {
+    use clearshot_image::picture::{Colours, Panel, Stretch, side_by_side};
+    let case = bench.case(example(bench, 0))?;
+    let settings = Settings { samples: SAMPLES, steps: STEPS, ..Settings::default() };
+    let model = Learned::open(DEFAULT, settings, device)?;
+    let restored = model.restore(&case.view).map_err(anyhow::Error::msg)?;
+    let shape = [case.view.shape[0], case.view.shape[1]];
+    let stretch =
+        Stretch { low: case.background as f32, high: (case.background + case.peak) as f32, gamma: 0.7 };
+    let panel = |label: &str, values: Vec<f32>| Panel::new(label, values, shape);
+    let mut panels = vec![
+        Panel { stretch, ..panel("measurement", case.view.electrons.clone())? },
+        Panel { stretch, ..panel("posterior mean", restored.mean)? },
+    ];
+    if let Some(std) = restored.std {
+        panels.push(Panel { colours: Colours::Helix, ..panel("standard deviation", std)? });
+    }
+    let png = side_by_side(&panels, 3, 256).png()?;
+    let path = out.join("pictures").join("uncertainty.png");
+    write_whole(&path, &png).with_context(|| path.display().to_string())?;
+    let caption = format!(
+        "{}: what was measured, what it probably is, and how sure that is ({SAMPLES} samples)",
+        case.scene
+    );
+    Ok(Illustration { caption, png })
+}
+
+fn next_steps(out: &Path) -> Vec<String> {
+    let noisy = out.join("noisy").join("nuclei.tif");
+    let clean = out.join("nuclei_clean.tif");
+    vec![
+        format!("clearshot restore {} -o {} --gain 1 --read-noise 1.5    # one file", noisy.display(), clean.display()),
+        "clearshot restore 'your/images/*.tif' -o restored                # yours: the camera is estimated and said".into(),
+        "clearshot compare --out comparison                              # every classical method beside the model".into(),
+        "clearshot train experiment=supervised --out runs/nuclei         # five minutes of training".into(),
+        "clearshot doctor                                                # what this machine has, and what is used of it".into(),
+    ]
+}

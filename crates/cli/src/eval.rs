@@ -1,0 +1,26 @@
+//! `clearshot eval`: how good a method is, beside the raw input and the best method that needs no training.
+
+use crate::evaluating::Settings;
+use anyhow::Result;
+use clap::Args;
+
+#[derive(Args)]
+pub struct Eval {
+    /// Methods: raw, gaussian, median, wiener, nlm, tv or bm3d, each alone or after `gat+` (under the Anscombe
+    /// transform), rl (with --psf-sigma); `default` for the model that comes with the program; or a model's file or folder.
+    #[arg(default_value = "default")]
+    methods: Vec<String>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// What every table has, to compare with.
+const ROWS: [&str; 2] = ["raw", "gat+bm3d"];
+
+impl Eval {
+    pub fn run(self) -> Result<()> {
+        let mut names: Vec<String> = ROWS.iter().map(|s| s.to_string()).collect();
+        names.extend(self.methods.into_iter().filter(|m| !ROWS.contains(&m.as_str())));
+        self.settings.evaluate("Evaluation", &self.settings.methods(&names)?)
+    }
+}

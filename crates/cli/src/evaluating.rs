@@ -1,0 +1,502 @@
+//! What `eval` and `compare` share: which methods on which images, the records they make, and the reports of them.
+
+use crate::network::DeviceName;
+use crate::restoring::{Line, regions};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use clearshot_evaluate::report::{self, Illustration};
+use clearshot_evaluate::{
+    Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary, Told, budget,
+    given, method, picture, run, stress,
+};
+use clearshot_image::Image;
+use clearshot_image::dataset::list::{Listing, files};
+use clearshot_runtime::peak_bytes;
+use clearshot_tensor::store::write_whole;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Settings {
+    /// Kinds of scenes, separated by commas; `all` for every kind.
+    #[arg(long, default_value = "all")]
+    scenes: String,
+    /// Mean electrons of the brightest value, separated by commas.
+    #[arg(long, default_value = "5,20,100", value_delimiter = ',')]
+    peaks: Vec<f64>,
+    /// Images of each kind at each peak.
+    #[arg(long, default_value_t = 8)]
+    count: u32,
+    /// Pixels along each side of a scene; several, separated by commas, are tried one after the other.
+    #[arg(long, default_value = "128", value_delimiter = ',')]
+    size: Vec<usize>,
+    #[arg(long, default_value_t = Bench::default().seed)]
+    seed: u64,
+    /// Blur the scenes by a Gaussian of this standard deviation in pixels.
+    #[arg(long)]
+    psf_sigma: Option<f64>,
+    /// Clean images instead of scenes: a file, a folder or a glob pattern.
+    #[arg(long, requires = "noisy")]
+    truth: Option<String>,
+    /// The noisy ones that go with them, paired by name.
+    #[arg(long, requires = "truth")]
+    noisy: Option<String>,
+    /// Electrons per count of those files.
+    #[arg(long, default_value_t = 1.0)]
+    gain: f64,
+    /// Counts without light.
+    #[arg(long, default_value_t = 0.0)]
+    offset: f64,
+    /// The standard deviation of the read noise in electrons.
+    #[arg(long, default_value_t = 0.0)]
+    read_noise: f64,
+    /// Try several values: KEY=A,B,... The keys samples, steps and sampler are the models'; gain, background,
+    /// read_noise and psf tell methods another camera than the true one, by factors. Several keys make every combination.
+    #[arg(long, value_name = "KEY=VALUES")]
+    sweep: Vec<String>,
+    /// Samples of the posterior that a model's intervals come from; 0 for none.
+    #[arg(long, default_value_t = 0)]
+    samples: usize,
+    /// The sampler of models.
+    #[arg(long, default_value = "dpmpp-2m")]
+    sampler: String,
+    /// Its steps.
+    #[arg(long, default_value_t = 25)]
+    steps: usize,
+    /// What models run on: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
+    #[arg(long, default_value = "auto")]
+    device: DeviceName,
+    /// Threads of the CPU; by default as many as the machine runs at once.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Also test what methods invent in empty pictures and what they miss of faint lines.
+    #[arg(long)]
+    stress: bool,
+    /// Recommend a size that takes no more memory than this.
+    #[arg(long, value_parser = crate::size::parse)]
+    max_memory: Option<usize>,
+    /// Recommend a size that takes no more seconds a megapixel than this.
+    #[arg(long)]
+    max_seconds: Option<f64>,
+    /// Recommend a size that reaches at least this many dB.
+    #[arg(long)]
+    min_psnr: Option<f64>,
+    /// The folder for report.md, report.html, summary.json, records.csv and the records themselves; a second run into
+    /// it makes only what is missing.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Print the summary as JSON instead of Markdown.
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but errors.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// The images of a run: made from a seed, or given.
+enum Cases {
+    Scenes(Bench),
+    Files { parts: Vec<Part>, gain: f64, offset: f64, read_noise: f64 },
+}
+
+/// A plane of a pair of files.
+struct Part {
+    truth: PathBuf,
+    noisy: PathBuf,
+    region: Vec<Range<usize>>,
+    shape: Vec<usize>,
+    /// What the records of it follow from.
+    name: String,
+}
+
+impl Cases {
+    fn len(&self) -> usize {
+        match self {
+            Cases::Scenes(bench) => bench.len(),
+            Cases::Files { parts, .. } => parts.len(),
+        }
+    }
+
+    fn name(&self, number: usize) -> String {
+        match self {
+            Cases::Scenes(bench) => bench.name(number),
+            Cases::Files { parts, gain, offset, read_noise } => {
+                format!("{} gain {gain} offset {offset} read-noise {read_noise}", parts[number].name)
+            }
+        }
+    }
+
+    fn case(&self, number: usize) -> Result<Case, EvaluateError> {
+        match self {
+            Cases::Scenes(bench) => bench.case(number),
+            Cases::Files { parts, gain, offset, read_noise } => {
+                let p = &parts[number];
+                given(&p.truth, &p.noisy, &p.region, &p.shape, *gain, *offset, *read_noise, number as u32)
+            }
+        }
+    }
+
+    fn told(&self) -> Told {
+        match self {
+            Cases::Scenes(bench) => bench.told,
+            Cases::Files { .. } => Told::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Methods by their names: those that need no training, `default`, and the paths of models, with every combination of
+    /// the models' settings that are swept.
+    pub fn methods(&self, names: &[String]) -> Result<Vec<Box<dyn Method>>> {
+        let usual = clearshot_restore::learned::Settings {
+            samples: self.samples,
+            sampler: self.sampler.clone(),
+            steps: self.steps,
+            seed: self.seed,
+            ..Default::default()
+        };
+        let mut out: Vec<Box<dyn Method>> = Vec::new();
+        for name in names.iter().map(|n| n.trim()) {
+            if name != DEFAULT && !Path::new(name).exists() {
+                out.push(method::by_name(name)?);
+                continue;
+            }
+            for combination in clearshot_config::sweep(&self.swept(true)?)? {
+                let mut settings = usual.clone();
+                for setting in &combination {
+                    let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+                    let number =
+                        || value.trim().parse().with_context(|| format!("--sweep {setting}: a number"));
+                    match key {
+                        "samples" => settings.samples = number()?,
+                        "steps" => settings.steps = number()?,
+                        _ => settings.sampler = value.trim().into(),
+                    }
+                }
+                let device = self.device.device(self.threads.map(usize::from))?;
+                let model = Learned::open(name, settings, device).with_context(|| format!("model {name}"))?;
+                out.push(Box::new(match combination.is_empty() {
+                    true => model,
+                    false => model.called(format!("{name} ({})", combination.join(", "))),
+                }));
+            }
+        }
+        Ok(out)
+    }
+
+    /// What is swept of models, or of what methods are told of the camera.
+    fn swept(&self, of_models: bool) -> Result<Vec<String>> {
+        const MODELS: [&str; 3] = ["samples", "steps", "sampler"];
+        const CAMERAS: [&str; 4] = ["gain", "background", "read_noise", "psf"];
+        let mut out = Vec::new();
+        for text in &self.sweep {
+            let key = text.split('=').next().unwrap_or("").trim();
+            let is_model = MODELS.contains(&key);
+            if !is_model && !CAMERAS.contains(&key) {
+                bail!("--sweep {key}: there are {} and {}", CAMERAS.join(", "), MODELS.join(", "));
+            }
+            if is_model == of_models {
+                out.push(text.clone());
+            }
+        }
+        Ok(out)
+    }
+
+    /// Makes the records and the reports. `title` heads them.
+    pub fn evaluate(&self, title: &str, methods: &[Box<dyn Method>]) -> Result<()> {
+        self.evaluated(title, methods, &|_, _| Ok(()))
+    }
+
+    /// The same; `judge` may refuse the summary after it was reported.
+    pub fn evaluated(
+        &self,
+        title: &str,
+        methods: &[Box<dyn Method>],
+        judge: &dyn Fn(&Summary, &[Record]) -> Result<()>,
+    ) -> Result<()> {
+        if let Some(folder) = &self.out {
+            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
+        let mut store = match &self.out {
+            Some(folder) => Store::open(&folder.join("records.jsonl"))?,
+            None => Store::default(),
+        };
+        let before = store.len();
+        let mut records = Vec::new();
+        let mut trials = Vec::new();
+        let runs = self.runs()?;
+        let many = runs.len() > 1;
+        for (label, cases) in &runs {
+            budget::reset_peak();
+            let mut line = Line::new("evaluating".into());
+            let mut times: BTreeMap<String, (f64, usize)> = BTreeMap::new();
+            let mut heard = |p: Progress<'_>| {
+                let time = times.entry(p.record.method.clone()).or_default();
+                (time.0, time.1) = (time.0 + p.seconds, time.1 + 1);
+                if !self.quiet {
+                    line.show(p.done, p.total);
+                }
+            };
+            let name = |n: usize| cases.name(n);
+            let case = |n: usize| cases.case(n);
+            let mut own = run(methods, cases.len(), &name, &case, &cases.told(), &mut store, &mut heard)?;
+            line.end();
+            if let (Cases::Scenes(bench), true) = (cases, many) {
+                trials.extend(times.iter().map(|(name, time)| trial(name, bench, &own, *time)));
+                own.iter_mut().for_each(|r| r.method = format!("{}{label}", r.method));
+            }
+            records.extend(own);
+        }
+        let summary = Summary::of(&records)?;
+        let mut about = self.about(&runs);
+        if before > 0 && !self.quiet {
+            eprintln!(
+                "clearshot: {} of {} records were there already",
+                before.min(records.len()),
+                records.len()
+            );
+        }
+        let stressed = if self.stress { self.stressed(methods)? } else { String::new() };
+        let advice = self.advice(&trials);
+        let markdown = report::markdown(title, &about, &summary) + &stressed;
+        if let Some(folder) = &self.out {
+            let put = |name: &str, text: &str| {
+                let path = folder.join(name);
+                write_whole(&path, text.as_bytes()).with_context(|| path.display().to_string())
+            };
+            about
+                .push("clearshot eval, seeds and settings as above: a second run gives the same file".into());
+            put("report.md", &markdown)?;
+            put("records.csv", &report::csv(&records))?;
+            put("summary.json", &report::json(&summary))?;
+            let pictures = illustrations(methods, &runs)?;
+            put("report.html", &report::html(title, &about, &summary, &pictures, &[]))?;
+        }
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            write!(out, "{}", report::json(&summary))?;
+        } else if !self.quiet {
+            write!(out, "{markdown}{advice}")?;
+        }
+        out.flush()?;
+        judge(&summary, &records)?;
+        if !summary.failures.is_empty() {
+            let all = records.len();
+            bail!("{} of {all} restorations failed; the report lists them", summary.failures.len());
+        }
+        Ok(())
+    }
+
+    fn about(&self, runs: &[(String, Cases)]) -> Vec<String> {
+        let mut out = Vec::new();
+        match runs.first() {
+            Some((_, Cases::Scenes(b))) => {
+                let sizes: Vec<String> = self.size.iter().map(|s| format!("{s} x {s}")).collect();
+                let psf = b.psf_sigma.map(|s| format!(", blurred by {s} pixels")).unwrap_or_default();
+                out.push(format!(
+                    "generated scenes of {} pixels{psf}, {} a cell, seed {}",
+                    sizes.join(", "),
+                    b.count,
+                    b.seed
+                ));
+                out.push("background and read noise as usual for the peak: 1 and 1 electrons up to 10, 2 and 1.5 up to 50, 5 and 2 up to 500".into());
+            }
+            Some((_, Cases::Files { parts, gain, offset, read_noise })) => out.push(format!(
+                "{} planes of files, {gain} electrons a count, offset {offset}, read noise {read_noise}",
+                parts.len()
+            )),
+            None => {}
+        }
+        for sweep in &self.sweep {
+            out.push(format!("every value of {sweep}"));
+        }
+        out.push("PSNR with range 1 in units of the peak, after clipping to [0, 1.5]".into());
+        out
+    }
+
+    /// Every combination of sizes and of what is swept, with what distinguishes it.
+    fn runs(&self) -> Result<Vec<(String, Cases)>> {
+        if let (Some(truth), Some(noisy)) = (&self.truth, &self.noisy) {
+            if !(self.gain.is_finite() && self.gain > 0.0) {
+                bail!("--gain {}: electrons per count are a number above zero", self.gain);
+            }
+            let parts = parts(truth, noisy)?;
+            let (gain, offset, read_noise) = (self.gain, self.offset, self.read_noise);
+            return Ok(vec![(String::new(), Cases::Files { parts, gain, offset, read_noise })]);
+        }
+        let all = Bench::default().scenes;
+        let scenes = match self.scenes.as_str() {
+            "all" => all,
+            list => list.split(',').map(|s| s.trim().to_string()).collect(),
+        };
+        let mut out = Vec::new();
+        for &size in &self.size {
+            for combination in clearshot_config::sweep(&self.swept(false)?)? {
+                let mut told = Told::default();
+                for setting in &combination {
+                    let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+                    let place = match key.trim() {
+                        "gain" => &mut told.gain,
+                        "background" => &mut told.background,
+                        "read_noise" => &mut told.read_noise,
+                        _ => &mut told.psf,
+                    };
+                    *place = value.trim().parse().with_context(|| format!("--sweep {setting}: a factor"))?;
+                }
+                let bench = Bench {
+                    scenes: scenes.clone(),
+                    peaks: self.peaks.clone(),
+                    count: self.count,
+                    size,
+                    seed: self.seed,
+                    psf_sigma: self.psf_sigma,
+                    told,
+                };
+                bench.check()?;
+                let mut label: Vec<String> = combination;
+                if self.size.len() > 1 {
+                    label.insert(0, format!("{size} px"));
+                }
+                let label = if label.is_empty() { String::new() } else { format!(" ({})", label.join(", ")) };
+                out.push((label, Cases::Scenes(bench)));
+            }
+        }
+        Ok(out)
+    }
+
+    fn advice(&self, trials: &[budget::Trial]) -> String {
+        let asked = self.max_memory.is_some() || self.max_seconds.is_some() || self.min_psnr.is_some();
+        if self.size.len() < 2 && !asked {
+            return String::new();
+        }
+        let limits =
+            budget::Limits { bytes: self.max_memory, seconds: self.max_seconds, psnr: self.min_psnr };
+        let mut out = String::from("\n## Which size to use\n\n");
+        if trials.is_empty() {
+            return out
+                + "Give several sizes (--size 64,128,256) and a fresh --out, so that times can be measured.\n";
+        }
+        out += "| method | size | PSNR | s a megapixel | peak memory | |\n|---|---|---|---|---|---|\n";
+        for t in trials {
+            let memory = t.bytes.map_or("-".into(), clearshot_graph::plan::human);
+            let broken = budget::broken(t, &limits).join("; ");
+            out += &format!(
+                "| {} | {} | {:.2} | {:.2} | {memory} | {broken} |\n",
+                t.method, t.size, t.psnr, t.seconds
+            );
+        }
+        out += &match budget::recommend(trials, &limits) {
+            Some(t) => format!(
+                "\nUse {} at {} pixels: {:.2} dB, the best that keeps the limits.\n",
+                t.method, t.size, t.psnr
+            ),
+            None => "\nNothing keeps all limits; the last column says what each breaks.\n".to_string(),
+        };
+        out
+    }
+
+    fn stressed(&self, methods: &[Box<dyn Method>]) -> Result<String> {
+        let bench = Bench {
+            count: self.count.max(2),
+            size: self.size.first().copied().unwrap_or(128),
+            seed: self.seed,
+            ..Bench::default()
+        };
+        let mut out = String::from(
+            "\n## Pictures of nothing\n\nMean signal in units of the peak with its 95 % interval, and the brightest pixel in standard deviations of the noise.\n\n| method | peak | mean signal | brightest |\n|---|---|---|---|\n",
+        );
+        for &peak in &self.peaks {
+            for m in methods.iter().filter(|m| m.name() != "rl") {
+                let b = stress::blank_field(m.as_ref(), peak, &bench)?;
+                out += &format!(
+                    "| {} | {peak} | {:+.4} ({:+.4} to {:+.4}) | {:.2} |\n",
+                    b.method, b.mean, b.low, b.high, b.brightest
+                );
+            }
+        }
+        out += "\n## Faint lines\n\nThe share of a line that comes back, and how far it stands above the rest (3 is seen).\n\n| method | peak | brightness of the line | recovered | contrast |\n|---|---|---|---|---|\n";
+        for &peak in &self.peaks {
+            for m in methods.iter().filter(|m| m.name() != "rl") {
+                for amplitude in [0.05, 0.1, 0.2, 0.4] {
+                    let l = stress::faint_line(m.as_ref(), peak, amplitude, &bench)?;
+                    out += &format!(
+                        "| {} | {peak} | {amplitude} | {:.2} | {:.1} |\n",
+                        l.method, l.recovered, l.contrast
+                    );
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// What a method took and reached at one size; `time` is seconds and images.
+fn trial(name: &str, bench: &Bench, records: &[Record], time: (f64, usize)) -> budget::Trial {
+    let own: Vec<f64> =
+        records.iter().filter(|r| r.method == name).filter_map(|r| r.scores().map(|s| s.psnr)).collect();
+    let megapixels = time.1 as f64 * (bench.size * bench.size) as f64 / 1e6;
+    budget::Trial {
+        method: name.to_string(),
+        size: bench.size,
+        psnr: own.iter().sum::<f64>() / own.len().max(1) as f64,
+        seconds: time.0 / megapixels,
+        bytes: peak_bytes(),
+    }
+}
+
+/// The first image of each scene at its middle peak, restored by every method.
+fn illustrations(methods: &[Box<dyn Method>], runs: &[(String, Cases)]) -> Result<Vec<Illustration>> {
+    let Some((_, cases)) = runs.first() else { return Ok(Vec::new()) };
+    let numbers: Vec<usize> = match cases {
+        Cases::Scenes(b) => {
+            let a_scene = b.peaks.len() * b.count as usize;
+            (0..b.scenes.len()).map(|s| s * a_scene + b.peaks.len() / 2 * b.count as usize).collect()
+        }
+        Cases::Files { parts, .. } => (0..parts.len().min(4)).collect(),
+    };
+    let mut out = Vec::new();
+    for number in numbers {
+        let case = cases.case(number)?;
+        let caption = format!("{}, peak {} electrons", case.scene, case.peak);
+        out.push(Illustration { caption, png: picture(methods, &case)? });
+    }
+    Ok(out)
+}
+
+/// Every plane of every pair.
+fn parts(truth: &str, noisy: &str) -> Result<Vec<Part>> {
+    let (truths, images) = (files(truth)?, files(noisy)?);
+    let pairs: Vec<(PathBuf, PathBuf)> = if truths.len() == 1 && images.len() == 1 {
+        vec![(truths[0].clone(), images[0].clone())]
+    } else {
+        let listing = Listing::pairs(noisy, truth)?;
+        listing.unpaired.iter().for_each(|u| eprintln!("clearshot: {u}"));
+        listing.entries.into_iter().filter_map(|e| Some((e.target?, e.input))).collect()
+    };
+    if pairs.is_empty() {
+        bail!("{truth} and {noisy}: no two files go together");
+    }
+    let mut out = Vec::new();
+    for (truth, noisy) in pairs {
+        let image = Image::open(&noisy)?;
+        let contents = fingerprint(&truth)? ^ fingerprint(&noisy)?.rotate_left(1);
+        for (i, (region, shape)) in regions(&image, false)?.into_iter().enumerate() {
+            let name = format!("{} plane {i} contents {contents:016x}", noisy.display());
+            out.push(Part { truth: truth.clone(), noisy: noisy.clone(), region, shape, name });
+        }
+    }
+    Ok(out)
+}
+
+/// A hash of a file's bytes (FNV-1a), so that records of another file under the same name are not taken for its own. A
+/// folder's is that of its name.
+fn fingerprint(path: &Path) -> Result<u64> {
+    let bytes = if path.is_dir() {
+        path.display().to_string().into_bytes()
+    } else {
+        std::fs::read(path).with_context(|| path.display().to_string())?
+    };
+    Ok(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)))
+}

@@ -1,0 +1,47 @@
+//! Ctrl-C (and a request to end): what is half written is taken away, and the program ends with the status that shells
+//! give a program ended by that signal: 130 for Ctrl-C.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+static ENDING: AtomicBool = AtomicBool::new(false);
+static FINISHING: OnceLock<(Arc<AtomicBool>, &'static str)> = OnceLock::new();
+
+/// From now on. Where the system has no signals, or refuses, the program is ended as any other is.
+pub fn listen() {
+    #[cfg(unix)]
+    {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let mut signals = match signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+            Ok(signals) => signals,
+            Err(e) => return eprintln!("clearshot: Ctrl-C may leave half-written files behind: {e}"),
+        };
+        std::thread::spawn(move || {
+            for signal in signals.forever() {
+                if let Some((flag, says)) = FINISHING.get()
+                    && !flag.swap(true, Ordering::SeqCst)
+                {
+                    eprintln!("\n{says}; once more to stop at once");
+                    continue;
+                }
+                ENDING.store(true, Ordering::SeqCst);
+                clearshot_image::discard_unfinished();
+                eprintln!("\nclearshot: interrupted; nothing half written is left");
+                std::process::exit(128 + signal);
+            }
+        });
+    }
+}
+
+/// A flag that the first signal sets, for work that comes to an end by itself; the second ends the program. What the
+/// first says is that of whoever asked first.
+pub fn finishing(says: &'static str) -> Arc<AtomicBool> {
+    Arc::clone(&FINISHING.get_or_init(|| (Arc::default(), says)).0)
+}
+
+/// Does not return while the program is being ended: errors that come of files being taken away are not told.
+pub fn hold_if_ending() {
+    while ENDING.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
+}

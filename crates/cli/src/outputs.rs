@@ -1,0 +1,64 @@
+//! Which file each input becomes, and the walk over them: one that fails does not keep the others from being made.
+
+use anyhow::{Context, Result, bail};
+use clearshot_image::dataset::list::{files, stem};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Inputs (files, folders, glob patterns) with their outputs: one named file, or files in a folder under their own names,
+/// with another ending if `to` says one. Two inputs must not become one.
+pub fn pairs(sources: &[String], output: &Path, to: Option<&str>) -> Result<Vec<(PathBuf, PathBuf)>> {
+    let mut inputs = Vec::new();
+    for source in sources {
+        inputs.extend(files(source)?);
+    }
+    let named = clearshot_image::format::has_known_extension(output);
+    if named && inputs.len() > 1 {
+        bail!("{} files into the one file {}: name a folder", inputs.len(), output.display());
+    }
+    if named && to.is_none() {
+        return Ok(inputs.into_iter().map(|input| (input, output.to_path_buf())).collect());
+    }
+    std::fs::create_dir_all(output).with_context(|| output.display().to_string())?;
+    let mut taken: HashMap<PathBuf, PathBuf> = HashMap::new();
+    let mut pairs = Vec::new();
+    for input in inputs {
+        let name = match to {
+            Some(ending) => format!("{}.{}", stem(&input), ending.trim_start_matches('.')),
+            None => input.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        };
+        let path = output.join(name);
+        if let Some(other) = taken.insert(path.clone(), input.clone()) {
+            bail!("{} and {} would both become {}", other.display(), input.display(), path.display());
+        }
+        pairs.push((input, path));
+    }
+    Ok(pairs)
+}
+
+/// Calls with each input, its output and a name for the progress; `done` is what is said of files that were not.
+///
+/// # Errors
+/// The only file's error, or how many of several failed, each having been told.
+pub fn each(
+    pairs: &[(PathBuf, PathBuf)],
+    done: &str,
+    mut one: impl FnMut(&Path, &Path, String) -> Result<()>,
+) -> Result<()> {
+    let total = pairs.len();
+    let mut failed = 0;
+    for (number, (input, output)) in pairs.iter().enumerate() {
+        let name = format!("{}/{total} {}", number + 1, output.display());
+        if let Err(e) = one(input, output, name) {
+            if total == 1 {
+                return Err(e);
+            }
+            failed += 1;
+            eprintln!("clearshot: {e:#}");
+        }
+    }
+    if failed > 0 {
+        bail!("{failed} of {total} files could not be {done}");
+    }
+    Ok(())
+}

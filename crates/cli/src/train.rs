@@ -1,0 +1,111 @@
+//! `clearshot train`: from a configuration to a model, stopped and gone on with at will.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use clearshot_train::records::console::{Show, duration};
+use clearshot_train::run::{BEST, CONFIG};
+use clearshot_train::{Ending, Run, Summary, presets};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What shells expect of a program that was interrupted.
+const INTERRUPTED: u8 = 130;
+
+#[derive(Args)]
+pub struct Train {
+    /// Files of configuration and changes to it, one after another: experiment=NAME, GROUP=OPTION, KEY=VALUE, or FILE.yaml.
+    #[arg(value_name = "FILE.yaml|KEY=VALUE")]
+    changes: Vec<String>,
+    /// The run's folder; by default `runs` and the model's name.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Go on with the run in the folder, by its own configuration and the changes.
+    #[arg(long)]
+    resume: bool,
+    /// A folder of configuration in front of what is built in.
+    #[arg(long, value_name = "FOLDER")]
+    configs: Option<PathBuf>,
+    /// Stop after so many iterations in all, to go on later.
+    #[arg(long, value_name = "ITERATIONS")]
+    stop_at: Option<u64>,
+    /// Show nothing while training.
+    #[arg(long, conflicts_with = "json")]
+    quiet: bool,
+    /// Every record as a JSON line, and the summary as the last.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Train {
+    pub fn run(self) -> Result<ExitCode> {
+        let config = if self.resume {
+            let Some(out) = &self.out else { bail!("--resume needs --out, the folder of the run") };
+            presets::read_again(&out.join(CONFIG), &self.changes)?
+        } else {
+            if self.changes.is_empty() {
+                let known = presets::groups(None)?.options("experiment").join(", ");
+                bail!("nothing says what to train; experiment=NAME chooses one of {known}");
+            }
+            presets::read(self.configs.as_deref(), &self.changes)?
+        };
+        let out = self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
+        let show = match (self.quiet, self.json) {
+            (true, _) => Show::Quiet,
+            (_, true) => Show::Json,
+            _ => Show::for_terminal(),
+        };
+        let mut run = Run::open(config, &out, self.resume, show)?;
+        if !self.quiet && !self.json {
+            eprintln!("{}\n{}", out.display(), run.plan());
+        }
+        let interrupted = crate::interrupt::finishing("finishing the iteration and writing a checkpoint");
+        let summary = run.train(&interrupted, self.stop_at)?;
+        self.report(&summary, &out);
+        Ok(match summary.ending {
+            Ending::Finished | Ending::EarlyStop => ExitCode::SUCCESS,
+            Ending::Interrupted if self.stop_at.is_some_and(|n| summary.iteration >= n) => ExitCode::SUCCESS,
+            Ending::Interrupted => ExitCode::from(INTERRUPTED),
+        })
+    }
+
+    fn report(&self, s: &Summary, out: &std::path::Path) {
+        let model = Some(out.join(BEST)).filter(|p| p.exists());
+        if self.json {
+            let ending = match s.ending {
+                Ending::Finished => "finished",
+                Ending::EarlyStop => "early stop",
+                Ending::Interrupted => "interrupted",
+            };
+            let record = serde_json::json!({
+                "kind": "summary", "ending": ending, "iteration": s.iteration, "images": s.images,
+                "seconds": s.seconds, "iterations_per_second": s.iterations_per_second, "waiting": s.waiting,
+                "psnr": s.score, "best": s.best, "digest": format!("{:016x}", s.digest),
+                "checkpoint": s.checkpoint, "model": model,
+            });
+            println!("{record}");
+            return;
+        }
+        let ended = match s.ending {
+            Ending::Finished => "done",
+            Ending::EarlyStop => "stopped: validations no longer improve",
+            Ending::Interrupted => "interrupted; --resume goes on",
+        };
+        println!(
+            "{ended}: {} iterations, {} images, {}, {:.2} iterations/s, {:.1} % of the time waiting for data",
+            s.iteration,
+            s.images,
+            duration(s.seconds),
+            s.iterations_per_second,
+            100.0 * s.waiting,
+        );
+        if let Some(score) = s.score {
+            println!("validation {score:.2} dB");
+        }
+        println!("checkpoint {}, states {:016x}", s.checkpoint.display(), s.digest);
+        if let Some(model) = model {
+            println!("best model {}", model.display());
+        }
+    }
+}

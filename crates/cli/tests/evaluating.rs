@@ -1,0 +1,175 @@
+//! The verbs that evaluate and find out, as a user runs them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn clearshot(arguments: &str, folder: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_clearshot"))
+        .args(arguments.split_whitespace())
+        .current_dir(folder)
+        .output()
+        .expect("the program runs")
+}
+
+fn must(arguments: &str, folder: &Path) -> String {
+    let out = clearshot(arguments, folder);
+    assert!(out.status.success(), "{arguments}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("text")
+}
+
+fn refused(arguments: &str, folder: &Path) -> String {
+    let out = clearshot(arguments, folder);
+    assert!(!out.status.success(), "{arguments}: {}", String::from_utf8_lossy(&out.stdout));
+    String::from_utf8(out.stderr).expect("text")
+}
+
+fn folder(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).expect("a folder");
+    path
+}
+
+#[test]
+fn a_comparison_is_made_once_and_again_the_same() {
+    let at = folder("compare");
+    let line =
+        "compare raw gaussian gat+median --scenes nuclei,stars --peaks 5,50 --count 2 --size 40 --out c";
+    let first = must(line, &at);
+    assert!(first.contains("| nuclei | 5 |") && first.contains("| stars | 50 |"), "{first}");
+    let files = ["report.md", "report.html", "summary.json", "records.csv", "records.jsonl"];
+    let read = || files.map(|f| std::fs::read(at.join("c").join(f)).expect(f));
+    let before = read();
+    assert_eq!(before[4].iter().filter(|b| **b == b'\n').count(), 3 * 2 * 2 * 2);
+    assert_eq!(must(line, &at), first);
+    assert_eq!(read(), before);
+    // One more method: only its records are made, and the others' lines stay.
+    must(&line.replace("gat+median", "gat+median median"), &at);
+    assert!(read()[4].starts_with(&before[4]) && read()[4].len() > before[4].len());
+    let html = String::from_utf8(before[1].clone()).expect("text");
+    assert!(html.contains("<svg") && html.contains("data:image/png;base64,"));
+}
+
+#[test]
+fn pairs_of_files_and_wrong_cameras() {
+    let at = folder("pairs");
+    must("synth --scene nuclei --count 2 --peak 50 --size 48x40 --seed 4 --out s", &at);
+    let json = must("eval gaussian --truth s/truth --noisy s/noisy --read-noise 1.5 --json", &at);
+    let summary: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(summary["cells"].as_array().expect("cells").len(), 2 * 3);
+    assert_eq!(summary["failures"].as_array().expect("a list").len(), 0);
+    let swept = must(
+        "eval raw --scenes nuclei --peaks 20 --count 1 --size 32 --sweep gain=0.8,1 --sweep background=1,2,3 --json",
+        &at,
+    );
+    let summary: serde_json::Value = serde_json::from_str(&swept).expect("JSON");
+    let names: Vec<&str> =
+        summary["rows"].as_array().expect("rows").iter().filter_map(|r| r["method"].as_str()).collect();
+    assert_eq!(names.len(), 2 * 6, "{names:?}");
+    assert!(names.contains(&"raw (gain=0.8, background=3)"), "{names:?}");
+}
+
+#[test]
+fn a_size_is_recommended_under_limits() {
+    let at = folder("sizes");
+    let line = "eval gaussian --scenes nuclei --peaks 20 --count 1 --size 32,48";
+    let said = must(&format!("{line} --min-psnr 5"), &at);
+    assert!(said.contains("## Which size to use") && said.contains("\nUse "), "{said}");
+    let said = must(&format!("{line} --min-psnr 500"), &at);
+    assert!(said.contains("Nothing keeps all limits") && said.contains("500 are asked for"), "{said}");
+}
+
+#[test]
+fn a_worse_method_does_not_take_the_place() {
+    let at = folder("validate");
+    let settings = "--scenes nuclei --peaks 5 --count 2 --size 48";
+    assert!(must(&format!("validate raw gat+nlm {settings}"), &at).contains("may take the place"));
+    let said = refused(&format!("validate gat+nlm raw {settings}"), &at);
+    assert!(said.contains("of raw are under 95 % of those of gat+nlm"), "{said}");
+}
+
+#[test]
+fn wrong_words_are_answered() {
+    let at = folder("wrong");
+    for (line, words) in [
+        ("eval gat+bm3", "the nearest is 'gat+bm3d'"),
+        ("eval raw --scenes nucleii", "nucleii"),
+        ("eval raw --peaks 0", "a finite number above zero"),
+        ("eval raw --count 0", "one or more"),
+        (
+            "eval raw --sweep gian=1",
+            "there are gain, background, read_noise, psf and samples, steps, sampler",
+        ),
+        ("eval raw --sweep gain=much", "a factor"),
+        ("eval raw --size 3", "8"),
+        ("eval raw --truth nowhere --noisy nowhere", "nowhere"),
+        ("validate raw raw", "compared with itself"),
+        ("eval rl --scenes nuclei --peaks 20 --count 1 --size 32", "needs a PSF"),
+        ("config experiment=defualt", "the nearest is 'default'"),
+        ("config trainer.secnods=3", "the nearest is 'trainer.seconds'"),
+        ("config nonsense", "key=value"),
+    ] {
+        let out = clearshot(line, &at);
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(!out.status.success() && said.contains(words), "{line}: {said}");
+    }
+}
+
+#[test]
+fn the_doctor_speaks_and_writes_json() {
+    let at = folder("doctor");
+    let said = must("doctor", &at);
+    assert!(said.contains("What will be used: ") && said.contains("processor"), "{said}");
+    let record: serde_json::Value = serde_json::from_str(&must("doctor --json", &at)).expect("JSON");
+    assert!(record["cpu"]["threads"].as_u64().expect("threads") >= 1);
+    assert!(record["device"].is_string() && record["findings"].as_array().expect("a list").len() >= 6);
+    // A cache that cannot be written is said to be a problem, and is none for the doctor.
+    let out = Command::new(env!("CARGO_BIN_EXE_clearshot"))
+        .args(["doctor"])
+        .env("CLEARSHOT_CACHE", "/dev/null/cache")
+        .output()
+        .expect("the program runs");
+    assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("PROBLEM  cache"));
+}
+
+#[test]
+fn a_configuration_tells_where_it_comes_from() {
+    let at = folder("config");
+    let line = "experiment=im2im/labelfree trainer=gpu_optimized performance=gpu_optimized optimizer=adamw_fused model.compile_mode=max-autotune data.inputs=a data.targets=b";
+    let said = must(&format!("config {line}"), &at);
+    let of = |key: &str| said.lines().find(|l| l.trim_start().starts_with(key)).expect(key).to_string();
+    assert!(of("compile_mode:").ends_with("# command line"), "{said}");
+    assert!(said.contains("# optimizer/adamw_fused.yaml:") && said.contains("# default"), "{said}");
+    // What is printed is a configuration that comes to the same.
+    std::fs::write(at.join("again.yaml"), must(&format!("config {line} --plain"), &at)).expect("a file");
+    assert_eq!(must("config again.yaml --json", &at), must(&format!("config {line} --json"), &at));
+}
+
+#[test]
+fn the_demo_overwrites_nothing() {
+    let at = folder("demo");
+    std::fs::create_dir_all(at.join("full")).expect("a folder");
+    std::fs::write(at.join("full").join("mine.txt"), "mine").expect("a file");
+    assert!(refused("demo --out full", &at).contains("nothing is overwritten"));
+    assert_eq!(std::fs::read_to_string(at.join("full/mine.txt")).expect("mine"), "mine");
+}
+
+/// A small demo, without a terminal: everything that it promises is there.
+#[test]
+fn the_demo_makes_a_report() {
+    let at = folder("demo_small");
+    let said = must("demo --out d --train-seconds 1 --count 1 --size 32", &at);
+    assert!(said.contains("What to try next") && said.contains("dB after"), "{said}");
+    for file in [
+        "report.html",
+        "table.md",
+        "records.csv",
+        "noisy/nuclei.tif",
+        "truth/nuclei.tif",
+        "pictures/stars.png",
+        "pictures/uncertainty.png",
+    ] {
+        assert!(at.join("d").join(file).exists(), "{file}");
+    }
+}

@@ -1,0 +1,223 @@
+//! Training as users meet it: what a run leaves behind, however it ends.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A run of a second or so.
+const TINY: &[&str] = &[
+    "experiment=default",
+    "trainer.device=cpu",
+    "trainer.crop=16",
+    "trainer.batch=4",
+    "model.network.channels=[4,8]",
+    "model.network.blocks=1",
+    "data.sizes=[32]",
+    "data.pool=4",
+    "validation.images=4",
+    "validation.crop=16",
+    "validation.every=4",
+    "records.every=2",
+    "checkpoint.every=2",
+    "performance.threads=1",
+    "schedule.warm_up=2",
+];
+
+fn program(changes: &[&str], out: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clearshot"));
+    command.arg("train").args(changes).arg("--out").arg(out).args(more);
+    command
+}
+
+fn finished(output: Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("text");
+    serde_json::from_str(text.lines().last().expect("a summary")).expect("JSON")
+}
+
+fn complaint(output: Output) -> String {
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [TINY, more].concat()
+}
+
+/// Checkpoints that bear a name, each with its iteration.
+fn checkpoints(out: &Path) -> Vec<(u64, PathBuf)> {
+    let Ok(entries) = std::fs::read_dir(out.join("checkpoints")) else { return vec![] };
+    let of = |path: PathBuf| {
+        let number = path.file_name()?.to_str()?.strip_prefix("iteration-")?.parse().ok()?;
+        Some((number, path))
+    };
+    let mut all: Vec<(u64, PathBuf)> = entries.flatten().filter_map(|e| of(e.path())).collect();
+    all.sort();
+    all
+}
+
+/// Whether all of a checkpoint is there and can be read.
+fn is_whole(path: &Path) -> bool {
+    let json = |name: &str| {
+        let text = std::fs::read_to_string(path.join(name)).unwrap_or_default();
+        serde_json::from_str::<Value>(&text).is_ok()
+    };
+    json("progress.json")
+        && json("config.json")
+        && json("model/model.json")
+        && path.join("states.safetensors").is_file()
+}
+
+fn wait_for(child: &mut Child, what: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !what() && child.try_wait().expect("a child").is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing happens");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_run_leaves_a_model_records_and_its_configuration() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().join("run");
+    let summary =
+        finished(program(&with(&["trainer.iterations=6"]), &out, &["--json"]).output().expect("a start"));
+    assert_eq!((summary["ending"].as_str(), summary["iteration"].as_u64()), (Some("finished"), Some(6)));
+    for file in ["config.yaml", "records.jsonl", "best.clearshot", "pictures/iteration-000000006.png"] {
+        assert!(out.join(file).is_file(), "{file}");
+    }
+    let records = std::fs::read_to_string(out.join("records.jsonl")).expect("records");
+    let rows: Vec<Value> = records.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let steps: Vec<u64> = rows.iter().map(|r| r["iteration"].as_u64().expect("a number")).collect();
+    assert!(steps.is_sorted() && rows.iter().any(|r| r["psnr"].is_number()));
+    // The same command again does not write over it.
+    let text = complaint(program(&with(&["trainer.iterations=6"]), &out, &[]).output().expect("a start"));
+    assert!(text.contains("--resume"), "{text}");
+    // Twice as long by going on.
+    let summary = finished(
+        program(&["trainer.iterations=8"], &out, &["--resume", "--json"]).output().expect("a start"),
+    );
+    assert_eq!(summary["iteration"], 8);
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().join("run");
+    let say = |changes: &[&str]| complaint(program(changes, &out, &[]).output().expect("a start"));
+    let text = say(&with(&["trainer.iterations=4", "trainer.bach=2"]));
+    assert!(text.contains("trainer.bach") && text.contains("trainer.batch"), "{text}");
+    assert!(say(&["experiment=defualt"]).contains("default"));
+    assert!(say(&[]).contains("experiment=NAME"));
+    let text = say(&with(&[
+        "trainer.iterations=4",
+        "data.kind=pairs",
+        "data.inputs=nowhere",
+        "data.targets=nowhere",
+    ]));
+    assert!(text.contains("nowhere"), "{text}");
+    let text = say(&with(&["trainer.iterations=4", "performance.precision=bf16"]));
+    assert!(text.contains("GPU"), "{text}");
+    let text = complaint(program(&[], &out, &["--resume"]).output().expect("a start"));
+    assert!(text.contains("config.yaml"), "{text}");
+    // A file where the folder should be.
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").expect("a file");
+    let text = complaint(
+        program(&with(&["trainer.iterations=4"]), &file.join("run"), &[]).output().expect("a start"),
+    );
+    assert!(text.contains("file"), "{text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_is_gone_on_with_to_the_bit() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let changes = with(&["trainer.iterations=60", "checkpoint.every=0", "validation.every=0"]);
+    let straight = dir.path().join("straight");
+    let whole = finished(program(&changes, &straight, &["--json"]).output().expect("a start"));
+    let out = dir.path().join("run");
+    let mut child = program(&changes, &out, &["--quiet"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a start");
+    wait_for(&mut child, || out.join("records.jsonl").metadata().is_ok_and(|m| m.len() > 0));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    let status = child.wait().expect("an end");
+    let left = checkpoints(&out);
+    if status.code() == Some(0) {
+        eprintln!("skipped: the run was faster than the signal");
+        return;
+    }
+    assert_eq!(status.code(), Some(130));
+    assert!(left.len() == 1 && left[0].0 < 60 && is_whole(&left[0].1), "{left:?}");
+    let rest = finished(program(&[], &out, &["--resume", "--json"]).output().expect("a start"));
+    assert_eq!(rest["digest"], whole["digest"]);
+}
+
+/// Killed at one moment after another: whatever has a checkpoint's name is whole, none that was there is lost,
+/// and the run goes on to the same bits. `CLEARSHOT_KILLS` says how often.
+#[cfg(unix)]
+#[test]
+fn a_killed_run_never_loses_a_checkpoint() {
+    let kills: u64 = std::env::var("CLEARSHOT_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
+    let dir = tempfile::tempdir().expect("a folder");
+    let changes =
+        with(&["trainer.iterations=4000", "checkpoint.every=1", "checkpoint.top=1", "validation.every=0"]);
+    let out = dir.path().join("run");
+    let mut last = 0;
+    for kill in 0..kills {
+        let more: &[&str] = if last > 0 { &["--resume", "--quiet"] } else { &["--quiet"] };
+        let changes: &[&str] = if last > 0 { &[] } else { &changes };
+        let mut child = program(changes, &out, more).stdout(Stdio::null()).spawn().expect("a start");
+        let newest = || checkpoints(&out).last().map_or(0, |c| c.0);
+        wait_for(&mut child, || newest() > last + 1);
+        // Somewhere between two checkpoints, or within one.
+        std::thread::sleep(Duration::from_micros(kill * 7919 % 20_011));
+        let before = newest();
+        child.kill().expect("a kill");
+        child.wait().expect("an end");
+        let left = checkpoints(&out);
+        assert!(left.iter().all(|(_, path)| is_whole(path)), "{left:?}");
+        last = left.last().expect("a checkpoint").0;
+        assert!(last >= before, "there was a checkpoint of {before}, and now the last is {last}");
+    }
+    let stop = (last + 3).to_string();
+    let end =
+        finished(program(&[], &out, &["--resume", "--json", "--stop-at", &stop]).output().expect("a start"));
+    let straight = dir.path().join("straight");
+    let whole =
+        finished(program(&changes, &straight, &["--json", "--stop-at", &stop]).output().expect("a start"));
+    assert_eq!(end["digest"], whole["digest"]);
+}
+
+/// On a file system of its own that is too small. Needs the right to make one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_said_and_keeps_what_was_whole() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let changes: Vec<String> =
+        with(&["trainer.iterations=400", "checkpoint.keep_every=1", "checkpoint.every=1"])
+            .iter()
+            .map(|c| format!("'{c}'"))
+            .collect();
+    let script = format!(
+        "mount -t tmpfs -o size=1m tmpfs {0} || exit 77; {1} train {2} --quiet --out {0}/run; code=$?; ls {0}/run/checkpoints; exit $code",
+        dir.path().display(),
+        env!("CARGO_BIN_EXE_clearshot"),
+        changes.join(" "),
+    );
+    let output = Command::new("unshare").args(["--map-root-user", "--mount", "sh", "-c", &script]).output();
+    let Some(output) = output.ok().filter(|o| o.status.code() != Some(77) && !o.stdout.is_empty()) else {
+        eprintln!("skipped: no right to make a file system");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("disk is full"), "{text}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("iteration-"), "{text}");
+}

@@ -1,0 +1,141 @@
+// What the attention kernels of compute capability 9.0 share: matrix products by warpgroups, copies by the tensor
+// memory unit, and the barriers between them. Follows prelude.cu; compiled for sm_90a, HEAD_DIM 64 alone.
+//
+// Tiles in shared memory are rows of 64 elements (128 bytes), their 16-byte pieces exchanged as the unit's 128-byte
+// swizzle does: piece c of row r lies at c ^ (r % 8). A tile begins at a multiple of 1024 bytes.
+
+typedef unsigned long long u64;
+
+// What the host encoded with cuTensorMapEncodeTiled.
+struct alignas(64) TensorMap {
+    u64 words[16];
+};
+
+constexpr int ROW_BYTES = 128;
+constexpr int GROUP = 128; // threads of a warpgroup
+
+// ---- barriers in shared memory
+
+__device__ __forceinline__ void barrier_init(u32 barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+__device__ __forceinline__ void barrier_expect(u32 barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Until the phase of this parity is complete.
+__device__ __forceinline__ void barrier_wait(u32 barrier, int parity) {
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "wait:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra wait;\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+__device__ __forceinline__ void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// Orders ordinary accesses before those of the copy unit and of matrix products, and the other way round.
+__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+template <int THREADS> __device__ __forceinline__ void sync_threads(int barrier) {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
+}
+template <int THREADS> __device__ __forceinline__ void arrive_threads(int barrier) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
+}
+
+// ---- copies
+
+// A box of 64 columns of a tensor [batch, rows, columns] to shared memory; rows past the end become zeros.
+__device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, u32 barrier, int column, int row, int batch) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+                 "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(batch)
+                 : "memory");
+}
+
+__device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 barrier, int bytes) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %3, [%2];" ::"r"(to), "l"(from),
+                 "r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+// ---- matrix products of a warpgroup, D[64][N] (+)= A[64][16] B[16][N]
+//
+// Accumulators: row 16 w + g (+ 8 for i & 2) of warp w, column 8 n + 2 t + (i & 1) at [4 n + i].
+// A in registers: as mma.sync's, 16 rows a warp.
+
+// A tile whose rows run along M or N: contraction along its columns; the next 16 of these are 32 bytes on.
+// Or contraction along its rows (TRANSPOSED): the next 16 of these are 2048 bytes on. Either way 8 rows are 1024 bytes.
+__device__ __forceinline__ u64 describe(u32 tile) {
+    return (1ull << 62) | ((u64)(1024 >> 4) << 32) | (1ull << 16) | ((tile & 0x3ffff) >> 4);
+}
+constexpr u64 ALONG_COLUMNS = 32 >> 4, ALONG_ROWS = 2048 >> 4;
+
+__device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING> __device__ __forceinline__ void products_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+// Keeps the compiler from moving accesses of accumulators across.
+template <int COUNT> __device__ __forceinline__ void pin(float (&d)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int COUNT> __device__ __forceinline__ void pin(u32 (&d)[COUNT][4]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(d[i][0]), "+r"(d[i][1]), "+r"(d[i][2]), "+r"(d[i][3])::"memory");
+}
+
+// Keeps the assembler from waiting before `x`, which is never negative, is known: it would rather wait early.
+__device__ __forceinline__ void hold(float x, u32 anywhere) {
+    asm volatile("{\n.reg .pred never;\nsetp.lt.f32 never, %0, 0f00000000;\n@never st.volatile.shared.f32 [%1], %0;\n}" ::"f"(x), "r"(anywhere)
+                 : "memory");
+}
+
+#define R_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define R_32 R_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define R_64 R_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"\
+    ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define D_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define D_32 D_8(0), D_8(8), D_8(16), D_8(24)
+#define D_64 D_32, D_8(32), D_8(40), D_8(48), D_8(56)
+#define PRODUCT(n, registers, add, operands)                                                                                           \
+    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." ELEM "." ELEM " {" registers "}, " \
+    operands ";\n}"
+
+// A and B in shared memory. ADD: whether D is added to. TRANSPOSED_*: contraction along the tile's rows.
+template <int N, int TRANSPOSED_A, int TRANSPOSED_B> __device__ __forceinline__ void product(float (&d)[N / 2], u64 a, u64 b, int add) {
+    if constexpr (N == 64)
+        asm volatile(PRODUCT("64", R_32, "%34", "%32, %33, p, 1, 1, %35, %36")
+                     : D_32
+                     : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
+    else
+        asm volatile(PRODUCT("128", R_64, "%66", "%64, %65, p, 1, 1, %67, %68")
+                     : D_64
+                     : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
+}
+
+// A in registers.
+template <int N, int TRANSPOSED_B> __device__ __forceinline__ void product(float (&d)[N / 2], const u32 (&a)[4], u64 b, int add) {
+    if constexpr (N == 64)
+        asm volatile(PRODUCT("64", R_32, "%37", "{%32, %33, %34, %35}, %36, p, 1, 1, %38")
+                     : D_32
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
+    else
+        asm volatile(PRODUCT("128", R_64, "%69", "{%64, %65, %66, %67}, %68, p, 1, 1, %70")
+                     : D_64
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
+}
+
+template <int REGISTERS> __device__ __forceinline__ void more_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> __device__ __forceinline__ void fewer_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}

@@ -1,0 +1,179 @@
+//! Every way of attention that the card takes, not only the one that is fastest there, against fp64 and against
+//! itself. Passes and says so where there is no GPU.
+
+use super::{Io, Kernel, Problem, backward_kernel, backward_ways, forward_kernel, forward_ways};
+use crate::context::Context;
+use crate::memory::{self, Buffer};
+use clearshot_graph::ops::attention::AttentionSizes;
+use clearshot_tensor::DType;
+use clearshot_tensor::noise::Key;
+use half::{bf16, f16};
+use std::sync::Arc;
+
+/// Values as the card holds them, and as they are.
+fn rounded(dtype: DType, values: &[f32]) -> (Vec<u8>, Vec<f64>) {
+    let mut bytes = vec![];
+    let exact = values.iter().map(|&v| match dtype {
+        DType::BF16 => {
+            bytes.extend(bf16::from_f32(v).to_ne_bytes());
+            bf16::from_f32(v).to_f64()
+        }
+        _ => {
+            bytes.extend(f16::from_f32(v).to_ne_bytes());
+            f16::from_f32(v).to_f64()
+        }
+    });
+    let exact = exact.collect();
+    (bytes, exact)
+}
+
+fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    let pair = |b: &[u8]| [b[0], b[1]];
+    bytes
+        .chunks_exact(2)
+        .map(|b| match dtype {
+            DType::BF16 => bf16::from_ne_bytes(pair(b)).to_f64(),
+            _ => f16::from_ne_bytes(pair(b)).to_f64(),
+        })
+        .collect()
+}
+
+/// o, lse, dq, dk, dv in fp64.
+fn reference(p: &Problem, q: &[f64], k: &[f64], v: &[f64], grad: &[f64]) -> [Vec<f64>; 5] {
+    let (sq, sk, d, row) = (p.s.queries, p.s.keys, p.s.d, p.heads * p.s.d);
+    let scale = f64::from(p.scale);
+    let mut out = [q.len(), p.pairs() * sq, q.len(), k.len(), v.len()].map(|n| vec![0.0; n]);
+    let [o, lse, dq, dk, dv] = &mut out;
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    for pair in 0..p.pairs() {
+        let (b, h) = (pair / p.heads, pair % p.heads);
+        for i in 0..sq {
+            let at = (b * sq + i) * row + h * d..(b * sq + i) * row + h * d + d;
+            let key = |j: usize| (b * sk + j) * row + h * d..(b * sk + j) * row + h * d + d;
+            let scores: Vec<f64> = (0..sk).map(|j| dot(&q[at.clone()], &k[key(j)]) * scale).collect();
+            let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = scores.iter().map(|s| (s - top).exp()).sum();
+            lse[pair * sq + i] = top + sum.ln();
+            let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp() / sum).collect();
+            for (j, w) in weights.iter().enumerate() {
+                for c in 0..d {
+                    o[at.start + c] += w * v[key(j).start + c];
+                }
+            }
+            let delta = dot(&o[at.clone()], &grad[at.clone()]);
+            for (j, w) in weights.iter().enumerate() {
+                let ds = w * (dot(&grad[at.clone()], &v[key(j)]) - delta) * scale;
+                for c in 0..d {
+                    dv[key(j).start + c] += w * grad[at.start + c];
+                    dk[key(j).start + c] += ds * q[at.start + c];
+                    dq[at.start + c] += ds * k[key(j).start + c];
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The bytes that a kernel writes, which must be the same both times, over outputs that hold no number before.
+fn run(
+    cx: &Arc<Context>,
+    kernel: &Kernel,
+    inputs: &[Vec<u8>],
+    outputs: &[usize],
+    name: &str,
+) -> Vec<Vec<u8>> {
+    let held: Vec<Buffer> = inputs.iter().map(|b| filled(cx, b)).collect();
+    let x: Vec<u64> = held.iter().map(Buffer::start).collect();
+    let once = || {
+        let outs: Vec<Buffer> = outputs.iter().map(|n| filled(cx, &vec![0xff; *n])).collect();
+        let work = filled(cx, &vec![0xff; kernel.workspace]);
+        let y: Vec<u64> = outs.iter().map(Buffer::start).collect();
+        kernel.launch(cx, &Io { inputs: &x, outputs: &y, workspace: work.start() }).unwrap();
+        cx.synchronize().unwrap();
+        let read = |(at, n): (&u64, &usize)| {
+            let mut bytes = vec![0; *n];
+            memory::read(*at, &mut bytes).unwrap();
+            bytes
+        };
+        y.iter().zip(outputs).map(read).collect::<Vec<_>>()
+    };
+    let first = once();
+    assert!(first == once(), "{name}: other bits in the second run");
+    first
+}
+
+fn filled(cx: &Arc<Context>, bytes: &[u8]) -> Buffer {
+    let buffer = Buffer::new(cx, bytes.len()).unwrap();
+    memory::write(buffer.start(), bytes).unwrap();
+    buffer
+}
+
+/// Whether all is within the limit; says so.
+fn check(name: &str, what: &str, got: &[f64], truth: &[f64], limit: f64) -> bool {
+    let off: f64 = got.iter().zip(truth).map(|(a, b)| (a - b) * (a - b)).sum();
+    let size: f64 = truth.iter().map(|v| v * v).sum();
+    let error = (off / size).sqrt();
+    let fits = error < limit;
+    eprintln!("{name}: {what} {error:.1e}{}", if fits { "" } else { ", WRONG" });
+    fits
+}
+
+#[test]
+fn every_way_is_right_and_repeats_itself() {
+    let cx = match Context::get(0) {
+        Ok(cx) => cx,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let _turn = cx.turn();
+    let mut right = true;
+    // batch, heads, queries, keys, factor of the queries
+    let shapes = [
+        (2, 3, 77, 1000, 1.0),
+        (1, 2, 1000, 77, 1.0),
+        (2, 2, 515, 515, 1.0),
+        (1, 1, 33, 3, 1.0),
+        (1, 2, 300, 513, 6.0),
+    ];
+    for dtype in [DType::BF16, DType::F16] {
+        let limit = if dtype == DType::BF16 { 2e-2 } else { 3e-3 };
+        for (batch, heads, queries, keys, gain) in shapes {
+            let s = AttentionSizes { batch, queries, keys, d: 64, dv: 64 };
+            let p = Problem { s, heads, scale: 0.125, dtype, head: 64 };
+            let draw = |rows: usize, stream: u32, gain: f32| {
+                let mut values = vec![0.0; batch * rows * heads * 64];
+                Key { seed: 5, step: 0, stream }.fill_normal(0, &mut values);
+                values.iter_mut().for_each(|v| *v *= gain);
+                rounded(dtype, &values)
+            };
+            let [(q, q_is), (k, k_is), (v, v_is), (grad, grad_is)] =
+                [draw(queries, 0, gain), draw(keys, 1, 1.0), draw(keys, 2, 1.0), draw(queries, 3, 1.0)];
+            let [o, lse, dq, dk, dv] = reference(&p, &q_is, &k_is, &v_is, &grad_is);
+            let lse_bytes: Vec<u8> = lse.iter().flat_map(|v| (*v as f32).to_ne_bytes()).collect();
+            for way in forward_ways(&cx, &p) {
+                let name = format!("{s:?} {dtype:?} {way:?}");
+                let kernel = forward_kernel(&cx, p, way).unwrap();
+                let inputs = [q.clone(), k.clone(), v.clone()];
+                let got = run(&cx, &kernel, &inputs, &[q.len(), lse_bytes.len()], &name);
+                right &= check(&name, "o", &values(dtype, &got[0]), &o, limit);
+                let got: Vec<f64> = got[1]
+                    .chunks_exact(4)
+                    .map(|b| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]])))
+                    .collect();
+                right &= check(&name, "lse", &got, &lse, 1e-4);
+            }
+            let narrow: Vec<f32> = o.iter().map(|v| *v as f32).collect();
+            let o_bytes = rounded(dtype, &narrow).0;
+            for way in backward_ways(&cx, &p) {
+                let name = format!("{s:?} {dtype:?} {way:?}");
+                let kernel = backward_kernel(&cx, p, way).unwrap();
+                let inputs =
+                    [q.clone(), k.clone(), v.clone(), o_bytes.clone(), lse_bytes.clone(), grad.clone()];
+                let got = run(&cx, &kernel, &inputs, &[q.len(), k.len(), v.len()], &name);
+                for (i, (what, truth)) in [("dq", &dq), ("dk", &dk), ("dv", &dv)].into_iter().enumerate() {
+                    right &= check(&name, what, &values(dtype, &got[i]), truth, limit);
+                }
+            }
+        }
+    }
+    assert!(right, "ways that are off are named above");
+}

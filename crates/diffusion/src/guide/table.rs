@@ -1,0 +1,207 @@
+//! The laws by name, for command lines and configurations: what each is called, what it takes, what it does.
+
+use super::law::{Discrepancy, Law, NormAdaptive, Proximal};
+use crate::Error;
+
+/// A number that a law takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// What it is unless given; without one it must be given.
+    pub default: Option<f64>,
+    /// Whether it counts something.
+    pub whole: bool,
+}
+
+/// A law by name.
+#[derive(Debug)]
+pub struct NamedLaw {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub settings: &'static [Setting],
+    /// From the settings' values, in their order.
+    make: fn(&[f64]) -> Law,
+}
+
+const fn number(name: &'static str, default: Option<f64>, about: &'static str) -> Setting {
+    Setting { name, about, default, whole: false }
+}
+
+const fn count(name: &'static str, default: f64, about: &'static str) -> Setting {
+    Setting { name, about, default: Some(default), whole: true }
+}
+
+/// Every law; the first is the one to take unless there is a reason for another.
+pub const LAWS: &[NamedLaw] = &[
+    NamedLaw {
+        name: "proximal",
+        about: "measurement and prior weighed by their precisions; cannot overshoot",
+        settings: &[
+            number("strength", Some(1.0), "what the measurement's logarithm is multiplied by"),
+            number("sd", Some(0.5), "standard deviation of the prior's images, normalised; EDM's sigma_data"),
+            count("passes", 2.0, "how often a likelihood that is not quadratic is made so again"),
+            count("iterations", 8.0, "conjugate gradients in each pass, where there is a blur"),
+        ],
+        make: |s| {
+            let (passes, iterations) = (s[2] as usize, s[3] as usize);
+            Law::Proximal(Proximal { strength: s[0], sd: s[1], passes, iterations })
+        },
+    },
+    NamedLaw {
+        name: "kappa-sigma-squared",
+        about: "kappa times the squared noise per signal times the gradient; exact as noise vanishes with kappa 1",
+        settings: &[number("kappa", Some(1.0), "the weight")],
+        make: |s| Law::SigmaSquared { kappa: s[0] },
+    },
+    NamedLaw {
+        name: "kappa-sigma",
+        about: "kappa times the noise per signal times the gradient",
+        settings: &[number("kappa", None, "the weight")],
+        make: |s| Law::Sigma { kappa: s[0] },
+    },
+    NamedLaw {
+        name: "constant",
+        about: "kappa times the gradient at every level",
+        settings: &[number("kappa", None, "the weight")],
+        make: |s| Law::Constant { kappa: s[0] },
+    },
+    NamedLaw {
+        name: "norm-adaptive",
+        about: "a step of a given size along each image's gradient, with a warm-up (PKL)",
+        settings: &[
+            number("lambda", None, "root mean square of the step, normalised"),
+            number("eps", Some(1e-3), "added to the gradient's root mean square"),
+            number("warm-up-from", Some(1000.0), "the network's time of no guidance"),
+            number("warm-up-to", Some(800.0), "the network's time from which on there is all of it"),
+        ],
+        make: |s| Law::NormAdaptive(NormAdaptive { lambda: s[0], eps: s[1], warm_up: [s[2], s[3]] }),
+    },
+    NamedLaw {
+        name: "discrepancy",
+        about: "down the gradient until the residual is as large as its noise",
+        settings: &[
+            number("target", Some(1.0), "chi2, the mean squared residual over its variance"),
+            count("steps", 3.0, "steps down the gradient"),
+        ],
+        make: |s| Law::Discrepancy(Discrepancy { target: s[0], steps: s[1] as usize }),
+    },
+    NamedLaw {
+        name: "through",
+        about: "the gradient through the network (DPS); exact as noise vanishes with kappa 1, twice the time",
+        settings: &[number("kappa", Some(1.0), "the weight")],
+        make: |s| Law::Through { kappa: s[0] },
+    },
+];
+
+/// The law of that name.
+///
+/// # Errors
+/// If there is none.
+pub fn named(name: &str) -> Result<&'static NamedLaw, Error> {
+    LAWS.iter().find(|l| l.name == name).ok_or_else(|| Error::Unknown {
+        kind: "guide law",
+        name: name.into(),
+        known: LAWS.iter().map(|l| l.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+impl NamedLaw {
+    /// The law with these settings, and the defaults of the others.
+    ///
+    /// # Errors
+    /// If a setting is unknown, given twice, missing or impossible.
+    pub fn law(&self, given: &[(&str, f64)]) -> Result<Law, Error> {
+        let mut values: Vec<Option<f64>> = vec![None; self.settings.len()];
+        for &(name, value) in given {
+            let at = self.settings.iter().position(|s| s.name == name).ok_or_else(|| Error::Unknown {
+                kind: "setting of this guide law",
+                name: name.into(),
+                known: self.settings.iter().map(|s| s.name).collect::<Vec<_>>().join(", "),
+            })?;
+            let setting = &self.settings[at];
+            if setting.whole && !(value >= 0.0 && value.fract() == 0.0 && value <= f64::from(u32::MAX)) {
+                let must = "a whole number".into();
+                return Err(Error::Setting { what: setting.name, got: value.to_string(), must });
+            }
+            if let Some(first) = values[at].replace(value) {
+                let (got, must) = (format!("{first} and {value}"), "given once".into());
+                return Err(Error::Setting { what: setting.name, got, must });
+            }
+        }
+        let mut all = Vec::new();
+        for (setting, value) in self.settings.iter().zip(values) {
+            all.push(value.or(setting.default).ok_or_else(|| Error::Setting {
+                what: setting.name,
+                got: "not given".into(),
+                must: format!("given for the law `{}`: {}", self.name, setting.about),
+            })?);
+        }
+        let law = (self.make)(&all);
+        law.check()?;
+        Ok(law)
+    }
+}
+
+impl Law {
+    /// What [`LAWS`] calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Law::Proximal(_) => "proximal",
+            Law::SigmaSquared { .. } => "kappa-sigma-squared",
+            Law::Sigma { .. } => "kappa-sigma",
+            Law::Constant { .. } => "constant",
+            Law::NormAdaptive(_) => "norm-adaptive",
+            Law::Discrepancy(_) => "discrepancy",
+            Law::Through { .. } => "through",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_law_is_found_and_made() {
+        for row in LAWS {
+            let missing = row.settings.iter().filter(|s| s.default.is_none());
+            let given: Vec<(&str, f64)> = missing.map(|s| (s.name, 0.25)).collect();
+            let law = named(row.name).unwrap().law(&given).unwrap();
+            assert_eq!(law.name(), row.name);
+            assert!(!law.is_off(), "{}", row.name);
+            if !given.is_empty() {
+                let refused = row.law(&[]).unwrap_err().to_string();
+                assert!(refused.contains(given[0].0) && refused.contains(row.name), "{refused}");
+            }
+        }
+        assert_eq!(named("proximal").unwrap().law(&[]).unwrap(), Law::Proximal(Proximal::new(0.5)));
+        let default = named("discrepancy").unwrap().law(&[]).unwrap();
+        assert_eq!(default, Law::Discrepancy(Discrepancy::default()));
+    }
+
+    #[test]
+    fn settings_go_where_they_are_called() {
+        let given = [("iterations", 3.0), ("sd", 0.4), ("passes", 5.0), ("strength", 2.0)];
+        let law = named("proximal").unwrap().law(&given).unwrap();
+        assert_eq!(law, Law::Proximal(Proximal { strength: 2.0, sd: 0.4, passes: 5, iterations: 3 }));
+        let given = [("warm-up-to", 0.3), ("lambda", 0.05), ("warm-up-from", 0.6), ("eps", 0.01)];
+        let law = named("norm-adaptive").unwrap().law(&given).unwrap();
+        assert_eq!(law, Law::NormAdaptive(NormAdaptive { lambda: 0.05, eps: 0.01, warm_up: [0.6, 0.3] }));
+    }
+
+    #[test]
+    fn impossible_settings_are_refused_by_name() {
+        let refusal = |law: &str, given: &[(&str, f64)]| {
+            named(law).and_then(|l| l.law(given)).expect_err("must be refused").to_string()
+        };
+        assert!(refusal("proximate", &[]).contains("kappa-sigma-squared"));
+        assert!(refusal("proximal", &[("kappa", 1.0)]).contains("strength, sd"));
+        assert!(refusal("proximal", &[("passes", 1.5)]).contains("passes is 1.5"));
+        assert!(refusal("proximal", &[("passes", 0.0)]).contains("passes"));
+        assert!(refusal("discrepancy", &[("steps", f64::NAN)]).contains("steps is NaN"));
+        assert!(refusal("through", &[("kappa", 1.0), ("kappa", 2.0)]).contains("1 and 2"));
+        assert!(refusal("constant", &[("kappa", -1.0)]).contains("-1"));
+        assert!(refusal("norm-adaptive", &[("lambda", 1.0), ("warm-up-to", 2000.0)]).contains("warm-up"));
+    }
+}

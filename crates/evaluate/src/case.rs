@@ -1,0 +1,241 @@
+//! What is restored: generated scenes at chosen light levels, or given pairs of files.
+
+use crate::EvaluateError;
+use crate::method::View;
+use clearshot_image::Image;
+use clearshot_physics::Psf;
+use clearshot_scenes::{Camera, Scene};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::path::Path;
+
+/// A measurement with its truth.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The kind of scene, or the file.
+    pub scene: String,
+    /// Mean electrons of the brightest value above the background.
+    pub peak: f64,
+    pub index: u32,
+    /// The noise-free mean in electrons, background included, sharp.
+    pub truth: Vec<f32>,
+    /// What is true of the background and the read noise; the view may be told otherwise.
+    pub background: f64,
+    pub read_noise: f64,
+    pub psf: Option<Psf>,
+    pub view: View,
+}
+
+/// What methods are told of the camera, as factors on the truth: 1 is right. For finding out what a wrong calibration
+/// costs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Told {
+    /// Electrons per count.
+    pub gain: f64,
+    pub background: f64,
+    pub read_noise: f64,
+    /// The width of the PSF.
+    pub psf: f64,
+}
+
+impl Default for Told {
+    fn default() -> Told {
+        Told { gain: 1.0, background: 1.0, read_noise: 1.0, psf: 1.0 }
+    }
+}
+
+/// Generated cases: every kind of scene at every peak, `count` of each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bench {
+    pub scenes: Vec<String>,
+    /// Mean electrons of the brightest value; background and read noise are what usually goes with them.
+    pub peaks: Vec<f64>,
+    pub count: u32,
+    /// Pixels along each side.
+    pub size: usize,
+    pub seed: u64,
+    /// Blur by a Gaussian of this standard deviation in pixels.
+    pub psf_sigma: Option<f64>,
+    pub told: Told,
+}
+
+impl Default for Bench {
+    fn default() -> Bench {
+        Bench {
+            scenes: clearshot_scenes::SCENES.iter().map(|k| k.name.to_string()).collect(),
+            peaks: vec![5.0, 20.0, 100.0],
+            count: 8,
+            size: 128,
+            // Far from the seeds that training starts from.
+            seed: 770_001,
+            psf_sigma: None,
+            told: Told::default(),
+        }
+    }
+}
+
+impl Bench {
+    /// # Errors
+    /// If a list is empty or a number is out of its range.
+    pub fn check(&self) -> Result<(), EvaluateError> {
+        let require = |holds: bool, name, got: String, needed| {
+            if holds { Ok(()) } else { Err(EvaluateError::Setting { name, got, needed }) }
+        };
+        require(!self.scenes.is_empty(), "the list of scenes", "empty".into(), "one or more")?;
+        require(!self.peaks.is_empty(), "the list of peaks", "empty".into(), "one or more")?;
+        require(self.count > 0, "the number of images", "0".into(), "one or more")?;
+        for name in &self.scenes {
+            if name != BLANK {
+                Scene::by_name(name)?;
+            }
+        }
+        let positive = |v: f64| v.is_finite() && v > 0.0;
+        for &peak in &self.peaks {
+            require(positive(peak), "a peak", peak.to_string(), "a finite number above zero")?;
+        }
+        let told = [self.told.gain, self.told.background, self.told.read_noise, self.told.psf];
+        for factor in told {
+            require(positive(factor), "a factor on the camera", factor.to_string(), "a number above zero")?;
+        }
+        Ok(())
+    }
+
+    /// How many cases there are.
+    pub fn len(&self) -> usize {
+        self.scenes.len() * self.peaks.len() * self.count as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What case `number` follows from, in words; it names its records.
+    pub fn name(&self, number: usize) -> String {
+        let (scene, peak, index) = self.place(number);
+        let psf = self.psf_sigma.map(|s| format!(" psf {s}")).unwrap_or_default();
+        format!("{scene} peak {peak} image {index} size {} seed {}{psf}", self.size, self.seed)
+    }
+
+    fn place(&self, number: usize) -> (&str, f64, u32) {
+        let count = self.count as usize;
+        let peak = self.peaks[number / count % self.peaks.len()];
+        let scene = &self.scenes[number / count / self.peaks.len() % self.scenes.len()];
+        (scene, peak, (number % count) as u32)
+    }
+
+    /// Case `number`; the images of one scene and peak come one after another.
+    ///
+    /// # Errors
+    /// If a scene cannot be generated at this size.
+    pub fn case(&self, number: usize) -> Result<Case, EvaluateError> {
+        let (scene, peak, index) = self.place(number);
+        generated(scene, peak, index, self)
+    }
+}
+
+/// A scene without anything in it, for finding out what a method invents.
+pub(crate) const BLANK: &str = "blank";
+
+fn generated(scene: &str, peak: f64, index: u32, bench: &Bench) -> Result<Case, EvaluateError> {
+    let shape = vec![bench.size; 2];
+    let values = match scene {
+        BLANK => vec![0.0; bench.size * bench.size],
+        name => Scene::by_name(name)?.generate(bench.seed, index, &shape)?,
+    };
+    pictured(scene, peak, index, values, shape, bench)
+}
+
+/// The case of a scene with values in [0, 1] that a camera looks at.
+pub(crate) fn pictured(
+    scene: &str,
+    peak: f64,
+    index: u32,
+    values: Vec<f32>,
+    shape: Vec<usize>,
+    bench: &Bench,
+) -> Result<Case, EvaluateError> {
+    let blur = |factor: f64| -> Result<Option<Psf>, EvaluateError> {
+        Ok(bench.psf_sigma.map(|s| Psf::gaussian(&[s * factor, s * factor])).transpose()?)
+    };
+    let camera = Camera { psf: blur(1.0)?, ..Camera::for_peak(peak) };
+    // The noise of one peak is not that of another.
+    let seed = bench.seed ^ peak.to_bits().rotate_left(17);
+    let electrons = camera.take(&values, &shape, seed, index)?.values;
+    let background = camera.background as f32;
+    let truth = values.iter().map(|v| (peak * f64::from(*v)) as f32 + background).collect();
+    let told = bench.told;
+    let view = View {
+        electrons: electrons.iter().map(|&e| (f64::from(e) * told.gain) as f32).collect(),
+        shape: shape.clone(),
+        background: camera.background * told.gain * told.background,
+        read_noise: camera.read_noise * told.gain * told.read_noise,
+        psf: blur(told.psf)?,
+        seed: seed ^ u64::from(index),
+    };
+    Ok(Case {
+        scene: scene.into(),
+        peak,
+        index,
+        truth,
+        background: camera.background,
+        read_noise: camera.read_noise,
+        psf: camera.psf,
+        view,
+    })
+}
+
+/// The case of a pair of planes in files, in counts of a camera. The peak is the 99.8th percentile of the truth above
+/// the background, which is the truth's 0.5th percentile.
+///
+/// # Errors
+/// If a file cannot be read, the shapes differ, a pixel is not finite, or the truth has no light.
+pub fn given(
+    truth: &Path,
+    noisy: &Path,
+    region: &[Range<usize>],
+    shape: &[usize],
+    gain: f64,
+    offset: f64,
+    read_noise: f64,
+    index: u32,
+) -> Result<Case, EvaluateError> {
+    let read = |path: &Path| -> Result<Vec<f32>, EvaluateError> {
+        let image = Image::open(path)?;
+        let values = image.read_f64(region)?;
+        if let Some(i) = values.iter().position(|v| !v.is_finite()) {
+            let why = format!("pixel {i} is {}; mask or fill it first", values[i]);
+            return Err(EvaluateError::File { path: path.into(), why });
+        }
+        Ok(values.iter().map(|v| ((v - offset) * gain) as f32).collect())
+    };
+    let truth_shape = Image::open(truth)?.shape().to_vec();
+    let noisy_shape = Image::open(noisy)?.shape().to_vec();
+    if truth_shape != noisy_shape {
+        let (truth, noisy) = (truth.display().to_string(), noisy.display().to_string());
+        return Err(EvaluateError::Shapes { truth, noisy, truth_shape, noisy_shape });
+    }
+    let (truth_values, electrons) = (read(truth)?, read(noisy)?);
+    let mut sorted = truth_values.clone();
+    sorted.sort_by(f32::total_cmp);
+    let at = |share: f64| f64::from(sorted[((sorted.len() - 1) as f64 * share).round() as usize]);
+    let background = at(0.005).max(0.0);
+    let peak = at(0.998) - background;
+    if peak <= 0.0 {
+        return Err(EvaluateError::Dark { what: truth.display().to_string() });
+    }
+    let scene = noisy.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let view =
+        View { electrons, shape: shape.to_vec(), background, read_noise, psf: None, seed: u64::from(index) };
+    Ok(Case {
+        scene,
+        peak: peak.round(),
+        index,
+        truth: truth_values,
+        background,
+        read_noise,
+        psf: None,
+        view,
+    })
+}

@@ -1,0 +1,93 @@
+//! Trained models as methods.
+
+use crate::EvaluateError;
+use crate::method::{Method, Restored, View};
+use clearshot_model::Model;
+use clearshot_restore::learned::{Camera, Measured, Restorer, Settings, Values};
+use clearshot_runtime::Device;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+/// The name of the model that comes with the program.
+pub const DEFAULT: &str = "default";
+
+/// A model with how it is asked: by one evaluation, and by samples where intervals are wanted.
+pub struct Learned {
+    name: String,
+    identity: String,
+    /// None for the model that comes with the program.
+    path: Option<PathBuf>,
+    settings: Settings,
+    device: Device,
+    /// Compiled for the PSF of the last view.
+    restorer: RefCell<Restorer>,
+}
+
+impl Learned {
+    /// A model from a file or folder, or by the name [`DEFAULT`].
+    ///
+    /// # Errors
+    /// If there is none, or it cannot do what the settings ask.
+    pub fn open(name: &str, settings: Settings, device: Device) -> Result<Learned, EvaluateError> {
+        let path = (name != DEFAULT).then(|| PathBuf::from(name));
+        let model = load(path.as_deref())?;
+        let identity = format!(
+            "model {} samples {} sampler {} steps {} seed {} output {:?}",
+            model.hash(),
+            settings.samples,
+            settings.sampler,
+            settings.steps,
+            settings.seed,
+            settings.output
+        );
+        let restorer = Restorer::new(model, settings.clone(), device)?;
+        Ok(Learned { name: name.into(), identity, path, settings, device, restorer: RefCell::new(restorer) })
+    }
+}
+
+impl Learned {
+    /// The same under another name in tables, for a model that is there with several settings.
+    pub fn called(self, name: String) -> Learned {
+        Learned { name, ..self }
+    }
+}
+
+fn load(path: Option<&Path>) -> Result<Model, EvaluateError> {
+    Ok(match path {
+        None => Model::builtin()?,
+        Some(path) => Model::load(path)?,
+    })
+}
+
+impl Method for Learned {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn identity(&self) -> String {
+        self.identity.clone()
+    }
+
+    fn is_learned(&self) -> bool {
+        true
+    }
+
+    fn restore(&self, view: &View) -> Result<Restored, String> {
+        let words = |e: &dyn std::fmt::Display| e.to_string();
+        let mut restorer = self.restorer.borrow_mut();
+        if restorer.settings().psf != view.psf {
+            let model = load(self.path.as_deref()).map_err(|e| words(&e))?;
+            let settings = Settings { psf: view.psf.clone(), ..self.settings.clone() };
+            *restorer = Restorer::new(model, settings, self.device).map_err(|e| words(&e))?;
+        }
+        let camera =
+            Camera { gain: 1.0, offset: 0.0, read_noise: view.read_noise, background: Some(view.background) };
+        let source = Values { values: &view.electrons, size: &view.shape, channels: 1 };
+        let measured = Measured::read(&source, restorer.scratch()).map_err(|e| words(&e))?;
+        let made = restorer
+            .restore(&[measured], &[view.seed], Some(&camera), &mut || Ok(()))
+            .map_err(|e| words(&e))?;
+        let image = made.into_iter().next().ok_or("nothing came back")?;
+        Ok(Restored { mean: image.image.to_vec(), std: image.deviation.map(|d| d.to_vec()) })
+    }
+}

@@ -1,0 +1,146 @@
+//! What restores: the raw input, classical restorers alone and under the generalised Anscombe transform, models.
+
+use crate::EvaluateError;
+use clearshot_config::nearest;
+use clearshot_physics::{Electrons, Psf};
+use clearshot_restore::RestoreError;
+use clearshot_restore::classical::richardson_lucy::RichardsonLucy;
+use clearshot_restore::classical::{self, METHODS};
+
+/// What a method is told: electrons and what is believed of the camera.
+#[derive(Clone, Debug)]
+pub struct View {
+    pub electrons: Vec<f32>,
+    /// `[y, x]` or `[z, y, x]`.
+    pub shape: Vec<usize>,
+    /// Mean electrons without light.
+    pub background: f64,
+    /// Standard deviation of the read noise in electrons.
+    pub read_noise: f64,
+    pub psf: Option<Psf>,
+    /// What random methods draw from.
+    pub seed: u64,
+}
+
+/// Mean electrons, the background included, and how far they may be off.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Restored {
+    pub mean: Vec<f32>,
+    pub std: Option<Vec<f32>>,
+}
+
+/// A restorer that can be scored.
+pub trait Method {
+    /// As it stands in tables.
+    fn name(&self) -> &str;
+
+    /// What names it in records: everything that its results follow from, a model's weights included.
+    fn identity(&self) -> String {
+        self.name().to_string()
+    }
+
+    /// Whether it was trained: reports say where such a method does not beat the others.
+    fn is_learned(&self) -> bool {
+        false
+    }
+
+    /// # Errors
+    /// As the restorer says.
+    fn restore(&self, view: &View) -> Result<Restored, String>;
+}
+
+/// The measurement itself.
+pub struct Raw;
+
+impl Method for Raw {
+    fn name(&self) -> &str {
+        "raw"
+    }
+
+    fn restore(&self, view: &View) -> Result<Restored, String> {
+        Ok(Restored { mean: view.electrons.clone(), std: None })
+    }
+}
+
+/// A denoiser of [`METHODS`], told one noise level for the whole image, or under the Anscombe transform.
+pub struct Classical {
+    name: String,
+    method: classical::Method,
+    stabilised: bool,
+}
+
+impl Method for Classical {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn restore(&self, view: &View) -> Result<Restored, String> {
+        let outcome = if self.stabilised {
+            let electrons = Electrons(view.electrons.as_slice());
+            classical::stabilised(&self.method, electrons, &view.shape, Electrons(view.read_noise as f32))
+                .map(|e| e.0)
+        } else {
+            self.method.run(&view.electrons, &view.shape, uniform_noise(view))
+        };
+        outcome.map(|mean| Restored { mean, std: None }).map_err(|e: RestoreError| e.to_string())
+    }
+}
+
+/// The root of the mean variance: what one number can say of noise that grows with the light.
+fn uniform_noise(view: &View) -> f32 {
+    let mean = view.electrons.iter().map(|&v| f64::from(v)).sum::<f64>() / view.electrons.len().max(1) as f64;
+    (mean.max(view.background).max(0.0) + view.read_noise * view.read_noise).max(1e-6).sqrt() as f32
+}
+
+/// Richardson-Lucy with the camera's background and read noise, stopped at the least predicted error.
+pub struct Deconvolution;
+
+impl Method for Deconvolution {
+    fn name(&self) -> &str {
+        "rl"
+    }
+
+    fn restore(&self, view: &View) -> Result<Restored, String> {
+        let psf = view.psf.as_ref().ok_or("Richardson-Lucy needs a PSF")?;
+        let settings = RichardsonLucy {
+            background: view.background as f32,
+            read_noise: view.read_noise as f32,
+            ..RichardsonLucy::USUAL
+        };
+        let sharp =
+            settings.run(Electrons(&view.electrons), &view.shape, psf).map_err(|e| e.to_string())?.values;
+        let background = view.background as f32;
+        Ok(Restored { mean: sharp.into_iter().map(|v| v + background).collect(), std: None })
+    }
+}
+
+/// The names of every method that needs no training.
+pub fn names() -> Vec<String> {
+    let plain = METHODS.iter().map(|r| r.name.to_string());
+    let stable = METHODS.iter().map(|r| format!("gat+{}", r.name));
+    ["raw".to_string()].into_iter().chain(plain).chain(stable).chain(["rl".to_string()]).collect()
+}
+
+/// A method that needs no training, by its name.
+///
+/// # Errors
+/// If there is none.
+pub fn by_name(name: &str) -> Result<Box<dyn Method>, EvaluateError> {
+    let (stabilised, plain) = match name.strip_prefix("gat+") {
+        Some(rest) => (true, rest),
+        None => (false, name),
+    };
+    match (name, METHODS.iter().find(|r| r.name == plain)) {
+        ("raw", _) => Ok(Box::new(Raw)),
+        ("rl", _) => Ok(Box::new(Deconvolution)),
+        (_, Some(row)) => Ok(Box::new(Classical { name: name.into(), method: row.method, stabilised })),
+        _ => {
+            let known = names();
+            let meant = match nearest(name, known.iter().map(String::as_str)) {
+                Some(best) => format!("; the nearest is '{best}'"),
+                None => format!("; there are {}, and models by file", known.join(", ")),
+            };
+            Err(EvaluateError::Method { name: name.into(), meant })
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The report as one HTML file: plots as inline SVG, pictures as inline PNG.
+
+use super::plot::{Series, escape, lines};
+use super::{peaks, scenes};
+use crate::summary::{Summary, Verdict};
+use std::fmt::Write;
+
+/// A picture in a report.
+pub struct Illustration {
+    pub caption: String,
+    pub png: Vec<u8>,
+}
+
+const STYLE: &str = "body{font-family:sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}\
+table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:.25em .6em;text-align:right}\
+th:first-child,td:first-child{text-align:left}b{color:#0072b2}.worse{color:#a30}figure{margin:1.5em 0}\
+img{max-width:100%;image-rendering:pixelated}figcaption{color:#555}";
+
+/// A report under a title. `about` says how it was made; `next` what to try then.
+pub fn html(
+    title: &str,
+    about: &[String],
+    summary: &Summary,
+    pictures: &[Illustration],
+    next: &[String],
+) -> String {
+    let mut out = String::new();
+    let mut put = |text: &str| {
+        out.push_str(text);
+        out.push('\n');
+    };
+    put(&format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>",
+        escape(title)
+    ));
+    put(&list(about));
+    for picture in pictures {
+        put(&format!(
+            "<figure><img alt=\"{0}\" src=\"data:image/png;base64,{1}\"><figcaption>{0}</figcaption></figure>",
+            escape(&picture.caption),
+            base64(&picture.png)
+        ));
+    }
+    if !summary.cells.is_empty() {
+        put("<h2>PSNR in dB</h2>\n<p>Bars are 95 % intervals of the mean over images.</p>");
+        for scene in scenes(summary) {
+            put(&plot(summary, scene));
+        }
+        put(&table(summary));
+        put(&means(summary));
+        put(&losses(summary));
+    }
+    if !summary.failures.is_empty() {
+        let failures: Vec<String> = summary
+            .failures
+            .iter()
+            .map(|(method, scene, peak, index, why)| {
+                format!("{method} on {scene} at peak {peak}, image {index}: {why}")
+            })
+            .collect();
+        put("<h2>What failed</h2>");
+        put(&list(&failures));
+    }
+    if !next.is_empty() {
+        put("<h2>What to try next</h2>");
+        put(&list(next));
+    }
+    put("</body></html>");
+    out
+}
+
+fn list(items: &[String]) -> String {
+    let items: String = items.iter().map(|t| format!("<li>{}</li>", escape(t))).collect();
+    if items.is_empty() { items } else { format!("<ul>{items}</ul>") }
+}
+
+fn plot(summary: &Summary, scene: &str) -> String {
+    let series: Vec<Series> = summary
+        .rows
+        .iter()
+        .map(|row| {
+            let own = peaks(summary, scene).into_iter().filter_map(|p| summary.cell(&row.method, scene, p));
+            let points = own.map(|c| (c.peak, c.psnr.0, c.psnr.1, c.psnr.2)).collect();
+            Series { name: row.method.clone(), points, strong: row.learned }
+        })
+        .collect();
+    lines(scene, "peak in electrons", "PSNR in dB", &series)
+}
+
+fn table(summary: &Summary) -> String {
+    let mut out = String::from("<table><tr><th>scene</th><th>peak</th>");
+    for row in &summary.rows {
+        write!(out, "<th>{}</th>", escape(&row.method)).expect("writing to a string");
+    }
+    out.push_str("</tr>\n");
+    for scene in scenes(summary) {
+        for peak in peaks(summary, scene) {
+            write!(out, "<tr><td>{}</td><td>{peak}</td>", escape(scene)).expect("writing to a string");
+            let found: Vec<_> = summary.rows.iter().map(|r| summary.cell(&r.method, scene, peak)).collect();
+            let best = found.iter().flatten().map(|c| c.psnr.0).fold(f64::NEG_INFINITY, f64::max);
+            for cell in found {
+                match cell {
+                    Some(c) if c.psnr.0 == best => write!(out, "<td><b>{:.2}</b></td>", c.psnr.0),
+                    Some(c) => write!(out, "<td>{:.2}</td>", c.psnr.0),
+                    None => write!(out, "<td>failed</td>"),
+                }
+                .expect("writing to a string");
+            }
+            out.push_str("</tr>\n");
+        }
+    }
+    out + "</table>"
+}
+
+fn means(summary: &Summary) -> String {
+    let mut out = String::from(
+        "<h2>Means over the table</h2>\n<table><tr><th>method</th><th>PSNR</th><th>SSIM</th><th>chi2</th><th>coverage of 90 % intervals</th></tr>\n",
+    );
+    for r in &summary.rows {
+        let covered = r.coverage.map_or("-".into(), |c| format!("{:.1} %", 100.0 * c));
+        writeln!(
+            out,
+            "<tr><td>{}</td><td>{:.2}</td><td>{:.4}</td><td>{:.3}</td><td>{covered}</td></tr>",
+            escape(&r.method),
+            r.psnr,
+            r.ssim,
+            r.chi2
+        )
+        .expect("writing to a string");
+    }
+    out + "</table>"
+}
+
+fn losses(summary: &Summary) -> String {
+    if summary.comparisons.is_empty() {
+        return String::new();
+    }
+    let items: Vec<String> = summary
+        .losses()
+        .map(|c| {
+            let verdict = if c.verdict == Verdict::Worse { "worse than" } else { "not clearly better than" };
+            format!(
+                "{}, peak {}: {} is {verdict} {} ({:+.2} dB, {:+.2} to {:+.2})",
+                c.scene, c.peak, c.method, c.against, c.gain.0, c.gain.1, c.gain.2
+            )
+        })
+        .collect();
+    let head = "<h2>Where the trained methods do not win</h2>\n";
+    if items.is_empty() {
+        return format!("{head}<p>Nowhere in this table.</p>");
+    }
+    format!("{head}{}", list(&items))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let at = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+        let word = at(0) << 16 | at(1) << 8 | at(2);
+        for i in 0..4 {
+            let letter = LETTERS[(word >> (18 - 6 * i) & 63) as usize] as char;
+            out.push(if i <= chunk.len() { letter } else { '=' });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::base64;
+
+    #[test]
+    fn base64_is_the_standards() {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("\u{ff}\u{fe}", "w7/Dvg=="),
+        ] {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! From methods and cases to records, each made once.
+//!
+//! A [`Store`] is a file of JSON lines, appended to record by record; what is in it is not made again. A line that was
+//! cut off by a crash is dropped when the store is opened.
+
+use crate::case::Case;
+use crate::method::{Method, Restored};
+use crate::score::Scores;
+use crate::{EvaluateError, Told};
+use clearshot_image::picture::{Panel, Stretch, side_by_side};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// One method's result on one case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Everything that the result follows from.
+    pub key: String,
+    pub method: String,
+    pub learned: bool,
+    pub scene: String,
+    pub peak: f64,
+    pub index: u32,
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Scores(Scores),
+    /// Why there are none.
+    Failed(String),
+}
+
+impl Record {
+    pub fn scores(&self) -> Option<&Scores> {
+        match &self.outcome {
+            Outcome::Scores(s) => Some(s),
+            Outcome::Failed(_) => None,
+        }
+    }
+}
+
+/// Records on disk, or in memory only.
+#[derive(Default)]
+pub struct Store {
+    place: Option<(PathBuf, File)>,
+    done: HashMap<String, Record>,
+}
+
+impl Store {
+    /// The store in a file, which is made if it is not there.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written, or holds something else.
+    pub fn open(path: &Path) -> Result<Store, EvaluateError> {
+        let failed = |why: String| EvaluateError::File { path: path.into(), why };
+        let io = |e: std::io::Error| failed(e.to_string());
+        let text = match std::fs::read(path) {
+            Ok(bytes) => String::from_utf8(bytes).map_err(|_| failed("not a file of records".into()))?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(io(e)),
+        };
+        let whole = text.rfind('\n').map_or(0, |i| i + 1);
+        let mut done = HashMap::new();
+        for (number, line) in text[..whole].lines().enumerate() {
+            let record: Record = serde_json::from_str(line)
+                .map_err(|e| failed(format!("line {} is no record: {e}", number + 1)))?;
+            done.insert(record.key.clone(), record);
+        }
+        let file = File::options().create(true).append(true).open(path).map_err(io)?;
+        file.set_len(whole as u64).map_err(io)?;
+        Ok(Store { place: Some((path.into(), file)), done })
+    }
+
+    pub fn len(&self) -> usize {
+        self.done.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.done.is_empty()
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Record> {
+        self.done.get(key)
+    }
+
+    fn add(&mut self, record: Record) -> Result<(), EvaluateError> {
+        if let Some((path, file)) = &mut self.place {
+            let failed = |why: String| EvaluateError::File { path: path.clone(), why };
+            let mut line = serde_json::to_string(&record).map_err(|e| failed(e.to_string()))?;
+            line.push('\n');
+            // One write, so that a crash leaves a whole line or one without an end.
+            file.write_all(line.as_bytes()).map_err(|e| failed(e.to_string()))?;
+        }
+        self.done.insert(record.key.clone(), record);
+        Ok(())
+    }
+}
+
+/// A record that was just made.
+pub struct Progress<'a> {
+    /// Records that are there, of all.
+    pub done: usize,
+    pub total: usize,
+    pub record: &'a Record,
+    /// What restoring and scoring took.
+    pub seconds: f64,
+}
+
+/// The key of a method's record on a case: what both follow from.
+pub(crate) fn key(method: &dyn Method, case: &str, told: &Told) -> String {
+    let told = match *told == Told::default() {
+        true => String::new(),
+        false => format!(
+            "|told gain {} background {} read-noise {} psf {}",
+            told.gain, told.background, told.read_noise, told.psf
+        ),
+    };
+    format!("{}|{case}{told}", method.identity())
+}
+
+/// Makes the records of every method on cases `0..count` that the store has not, and returns them all, case by case.
+///
+/// `name` names a case without making it, by everything that it follows from; `progress` hears of every record that was
+/// made. A method that fails on a case gives a record that says so.
+///
+/// # Errors
+/// If a case cannot be made or the store cannot be written.
+pub fn run(
+    methods: &[Box<dyn Method>],
+    count: usize,
+    name: &dyn Fn(usize) -> String,
+    case: &dyn Fn(usize) -> Result<Case, EvaluateError>,
+    told: &Told,
+    store: &mut Store,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Vec<Record>, EvaluateError> {
+    let total = methods.len() * count;
+    let mut out = Vec::with_capacity(total);
+    for number in 0..count {
+        let case_name = name(number);
+        let mut made: Option<Case> = None;
+        for method in methods {
+            let key = key(method.as_ref(), &case_name, told);
+            if let Some(record) = store.get(&key) {
+                out.push(record.clone());
+                continue;
+            }
+            let case = match &mut made {
+                Some(case) => case,
+                none => none.insert(case(number)?),
+            };
+            let start = Instant::now();
+            let record = record(method.as_ref(), case, told, key);
+            let seconds = start.elapsed().as_secs_f64();
+            store.add(record.clone())?;
+            progress(Progress { done: out.len() + 1, total, record: &record, seconds });
+            out.push(record);
+        }
+    }
+    Ok(out)
+}
+
+fn record(method: &dyn Method, case: &Case, told: &Told, key: String) -> Record {
+    let scored = |restored: Restored| -> Result<Scores, String> {
+        let scores = Scores::of(case, &restored, told).map_err(|e| e.to_string())?;
+        if scores.is_finite() { Ok(scores) } else { Err("the result has pixels that are not finite".into()) }
+    };
+    let outcome = match method.restore(&case.view).and_then(scored) {
+        Ok(scores) => Outcome::Scores(scores),
+        Err(why) => Outcome::Failed(why),
+    };
+    Record {
+        key,
+        method: method.name().into(),
+        learned: method.is_learned(),
+        scene: case.scene.clone(),
+        peak: case.peak,
+        index: case.index,
+        outcome,
+    }
+}
+
+/// Truth, measurement and what each method makes of it, side by side, as PNG.
+///
+/// # Errors
+/// If the case is no plane, or the PNG cannot be made.
+pub fn picture(methods: &[Box<dyn Method>], case: &Case) -> Result<Vec<u8>, EvaluateError> {
+    let [y, x] = case.view.shape[..] else {
+        return Err(EvaluateError::Setting {
+            name: "the shape of a picture",
+            got: format!("{:?}", case.view.shape),
+            needed: "a plane",
+        });
+    };
+    let stretch =
+        Stretch { low: case.background as f32, high: (case.background + case.peak) as f32, gamma: 0.7 };
+    let mut panels: Vec<Panel> = Vec::new();
+    let mut add = |label: &str, values: Vec<f32>| -> Result<(), EvaluateError> {
+        panels.push(Panel { stretch, ..Panel::new(label, values, [y, x])? });
+        Ok(())
+    };
+    add("truth", case.truth.clone())?;
+    for method in methods {
+        if let Ok(restored) = method.restore(&case.view) {
+            add(method.name(), restored.mean)?;
+        }
+    }
+    Ok(side_by_side(&panels, 4, 192).png()?)
+}

@@ -1,0 +1,66 @@
+//! The noise of an image file, where nobody has told it: from crops all over the file.
+
+use crate::stream::{Frames, StreamError};
+use clearshot_image::Image;
+use clearshot_physics::calibration::blind::{self, BlindFit, Known};
+use clearshot_physics::{Adu, PhysicsError};
+use std::ops::Range;
+
+/// The side of a crop, and how many are taken.
+const SIDE: usize = 512;
+const CROPS: usize = 16;
+
+/// Why there is no estimate.
+#[derive(Debug, thiserror::Error)]
+pub enum EstimateError {
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error(
+        "the noise cannot be estimated from the image: {0}; say it (a gain, an offset and a read noise, or a sigma)"
+    )]
+    Physics(#[from] PhysicsError),
+}
+
+impl From<clearshot_image::Error> for EstimateError {
+    fn from(e: clearshot_image::Error) -> EstimateError {
+        EstimateError::Stream(e.into())
+    }
+}
+
+/// What the file's own pixels say of the camera.
+///
+/// # Errors
+/// If the file cannot be read, has no planes of Y and X, or has too few smooth places.
+pub fn camera_of(image: &Image, known: &Known) -> Result<BlindFit, EstimateError> {
+    let frames = Frames::of(&image.description, false)?;
+    let planes = frames.regions();
+    let size = frames.size();
+    let side = [size[0].min(SIDE), size[1].min(SIDE)];
+    // As many crops of a plane as have room in it, and then as many planes.
+    let room = [size[0] / side[0], size[1] / side[1]].map(|n| n.min(4));
+    let each = (room[0] * room[1]).min(CROPS);
+    let count = planes.len().min((CROPS / each).max(1));
+    let mut crops = Vec::new();
+    for p in 0..count {
+        // In the middle of equal parts of the file.
+        let plane = &planes[(2 * p + 1) * planes.len() / (2 * count)];
+        for y in 0..room[0] {
+            for x in 0..room[1] {
+                let start =
+                    |i: usize, axis: usize| (2 * i + 1) * (size[axis] - side[axis]) / (2 * room[axis]);
+                let region = crop(&frames, plane, [start(y, 0), start(x, 1)], side);
+                crops.push(image.read_f32(&region)?);
+            }
+        }
+    }
+    let views: Vec<Adu<&[f32]>> = crops.iter().map(|c| Adu(&c[..])).collect();
+    Ok(blind::estimate(&views, side, known)?)
+}
+
+fn crop(frames: &Frames, plane: &[Range<usize>], start: [usize; 2], side: [usize; 2]) -> Vec<Range<usize>> {
+    let mut region = plane.to_vec();
+    for (k, &axis) in frames.inner().iter().enumerate() {
+        region[axis] = start[k]..start[k] + side[k];
+    }
+    region
+}

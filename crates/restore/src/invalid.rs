@@ -1,0 +1,160 @@
+//! Pixels that hold no measurement: not finite, full, or marked in a mask.
+//!
+//! They are filled from their neighbours before a restorer sees the image, so that they neither spread nor stop it.
+//! Afterwards those that were not finite or full are given back as they were: there is no measurement to restore, and a
+//! full pixel at least says that it is bright. Marked ones (dead, hot) keep what their neighbours made of them.
+
+use crate::frame::mirror;
+
+/// Why a pixel holds no measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    NotFinite,
+    /// At or above saturation.
+    Full,
+    Marked,
+}
+
+/// The invalid pixels of one plane or volume, in the order of their places.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Invalid {
+    pixels: Vec<(usize, Reason)>,
+}
+
+impl Invalid {
+    /// Finds pixels that are not finite, at or above `full`, or marked.
+    ///
+    /// # Panics
+    /// If the marks are not as many as the values.
+    pub fn find(values: &[f32], full: Option<f32>, marked: Option<&[bool]>) -> Invalid {
+        if let Some(marks) = marked {
+            assert_eq!(marks.len(), values.len(), "one mark a pixel");
+        }
+        let full = full.unwrap_or(f32::INFINITY);
+        let reason = |(i, &v): (usize, &f32)| {
+            if !v.is_finite() {
+                Some((i, Reason::NotFinite))
+            } else if marked.is_some_and(|m| m[i]) {
+                Some((i, Reason::Marked))
+            } else if v >= full {
+                Some((i, Reason::Full))
+            } else {
+                None
+            }
+        };
+        Invalid { pixels: values.iter().enumerate().filter_map(reason).collect() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pixels.is_empty()
+    }
+
+    pub fn count(&self) -> usize {
+        self.pixels.len()
+    }
+
+    /// The image with its invalid pixels filled: each by the mean of its valid neighbours (8 in a plane, 26 in a
+    /// volume), from the outside of a hole to its middle. An image without a valid pixel becomes zero.
+    pub fn filled(&self, values: &[f32], shape: &[usize]) -> Vec<f32> {
+        let mut out = values.to_vec();
+        let size = match *shape {
+            [z, y, x] => [z, y, x],
+            [y, x] => [1, y, x],
+            _ => [1, 1, values.len()],
+        };
+        let mut valid = vec![true; out.len()];
+        for &(i, _) in &self.pixels {
+            valid[i] = false;
+            out[i] = 0.0;
+        }
+        if self.pixels.len() == out.len() {
+            return out;
+        }
+        let mut open: Vec<usize> = self.pixels.iter().map(|p| p.0).collect();
+        while !open.is_empty() {
+            // What one turn fills serves the next, so that the order of the pixels does not count.
+            let found: Vec<(usize, Option<f32>)> =
+                open.iter().map(|&i| (i, mean_around(&out, &valid, size, i))).collect();
+            for &(i, value) in &found {
+                if let Some(v) = value {
+                    out[i] = v;
+                    valid[i] = true;
+                }
+            }
+            open = found.into_iter().filter(|f| f.1.is_none()).map(|f| f.0).collect();
+        }
+        out
+    }
+
+    /// Gives pixels that were not finite or full back as they were.
+    pub fn give_back(&self, given: &[f32], restored: &mut [f32]) {
+        for &(i, reason) in &self.pixels {
+            if reason != Reason::Marked {
+                restored[i] = given[i];
+            }
+        }
+    }
+}
+
+/// The mean of a pixel's valid neighbours.
+fn mean_around(values: &[f32], valid: &[bool], size: [usize; 3], i: usize) -> Option<f32> {
+    let at = [i / (size[1] * size[2]), i / size[2] % size[1], i % size[2]];
+    let near = |a: usize| {
+        let p = at[a] as isize;
+        [p - 1, p, p + 1].map(|q| mirror(q, size[a]))
+    };
+    let (mut sum, mut count) = (0f64, 0u32);
+    for z in near(0) {
+        for y in near(1) {
+            for x in near(2) {
+                let j = (z * size[1] + y) * size[2] + x;
+                if valid[j] {
+                    sum += f64::from(values[j]);
+                    count += 1;
+                }
+            }
+        }
+    }
+    (count > 0).then(|| (sum / f64::from(count)) as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_filled_from_their_rims() {
+        let shape = [9, 11];
+        let truth: Vec<f32> = (0..99).map(|i| (i / 11) as f32 * 2.0 + (i % 11) as f32).collect();
+        let mut given = truth.clone();
+        given[4 * 11 + 5] = f32::NAN;
+        given[0] = f32::INFINITY;
+        given[7 * 11 + 2] = 900.0;
+        let mut marks = vec![false; 99];
+        marks[2 * 11 + 8] = true;
+        given[2 * 11 + 8] = -5.0;
+        let invalid = Invalid::find(&given, Some(500.0), Some(&marks));
+        assert_eq!(invalid.count(), 4);
+        let filled = invalid.filled(&given, &shape);
+        // On a plane the mean of a full ring is the middle.
+        for i in [4 * 11 + 5, 7 * 11 + 2, 2 * 11 + 8] {
+            assert!((filled[i] - truth[i]).abs() < 1e-5, "{i}");
+        }
+        assert!(filled[0].is_finite());
+        let mut restored = filled.clone();
+        invalid.give_back(&given, &mut restored);
+        assert!(
+            restored[4 * 11 + 5].is_nan() && restored[0] == f32::INFINITY && restored[7 * 11 + 2] == 900.0
+        );
+        assert!((restored[2 * 11 + 8] - truth[2 * 11 + 8]).abs() < 1e-5);
+    }
+
+    #[test]
+    fn large_holes_and_nothing_at_all() {
+        let mut values = vec![f32::NAN; 3 * 20 * 20];
+        assert_eq!(Invalid::find(&values, None, None).filled(&values, &[3, 20, 20]), vec![0.0; 1200]);
+        values[777] = 4.5;
+        assert_eq!(Invalid::find(&values, None, None).filled(&values, &[3, 20, 20]), vec![4.5; 1200]);
+        assert!(Invalid::find(&[1.0, 2.0], None, None).is_empty());
+    }
+}

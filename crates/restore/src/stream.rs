@@ -1,0 +1,399 @@
+//! Image files through a restorer, piece by piece, in memory that depends on the piece and not on the image.
+//!
+//! A file is taken plane by plane, or volume by volume; what is too large is cut. How depends on how far the restorer
+//! looks ([`Reach`]). If nothing beyond a halo counts, pieces lie side by side, each is restored with its halo and gives its
+//! middle: the result has the bits of the whole plane's. If all pixels count, fading with distance, pieces overlap
+//! and are blended with a window; the result differs from the whole plane's by what the restorer draws from beyond the
+//! overlap. The next piece is read while one is restored.
+
+use crate::RestoreError;
+use crate::classical::Reach;
+use clearshot_image::grid::{Region, extent, indices};
+use clearshot_image::tiles::{Edge, Stitcher, TileSpec, Tiling, Window};
+use clearshot_image::{Axis, Description, Image, Writer};
+use std::ops::Range;
+
+/// Why a file could not be restored.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    #[error(transparent)]
+    Image(#[from] clearshot_image::Error),
+    #[error("part {part} of {parts}: {source}")]
+    Part { part: usize, parts: usize, source: RestoreError },
+    #[error("axes {axes}: {needed}")]
+    Axes { axes: String, needed: &'static str },
+}
+
+/// How large pieces are along each axis that is cut, without halo or overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TileSide {
+    /// Whole planes and volumes as long as they are small, and pieces of a few million pixels otherwise.
+    Auto,
+    Pixels(usize),
+}
+
+/// How a file is cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Along Z too, for restorers of volumes.
+    pub volume: bool,
+    pub tile: TileSide,
+    pub reach: Reach,
+}
+
+/// One piece of an image: meant values, sizes along (Z,) Y and X, and where it lies.
+pub struct Piece<'a> {
+    pub values: &'a [f32],
+    pub shape: &'a [usize],
+    pub place: &'a Region,
+}
+
+/// What is done to pieces.
+pub enum Work<'w> {
+    /// Nothing: stored values are passed on, to the last bit if the output has the input's type.
+    Pass,
+    Restore(&'w mut dyn FnMut(&Piece<'_>) -> Result<Vec<f32>, RestoreError>),
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub pieces: usize,
+    /// Values that did not fit the output's type, or were no numbers.
+    pub clipped: usize,
+}
+
+/// Pixels of a piece that is not cut further.
+const MOST_PIXELS: usize = 1 << 23;
+/// Pixels of a piece of what is cut.
+const PIECE_PIXELS: usize = 1 << 22;
+/// Up to this halo pieces are bands of whole rows, which files like best; beyond, squares, which have less rim.
+const SMALL_HALO: usize = 16;
+/// The longest row of a band.
+const LONGEST_ROW: usize = 1 << 15;
+
+/// The axes (Z,) Y, X of an image by their places, and the planes or volumes it has along them.
+pub struct Frames {
+    inner: Vec<usize>,
+    shape: Vec<usize>,
+}
+
+impl Frames {
+    /// # Errors
+    /// If the image has not those axes in that order.
+    pub fn of(description: &Description, volume: bool) -> Result<Frames, StreamError> {
+        let shape = description.shape();
+        let axes: &[Axis] = if volume { &[Axis::Z, Axis::Y, Axis::X] } else { &[Axis::Y, Axis::X] };
+        let refused = |needed| StreamError::Axes { axes: description.axes(), needed };
+        let places: Option<Vec<usize>> = axes.iter().map(|&a| description.position(a)).collect();
+        let inner = places.ok_or_else(|| {
+            refused(if volume { "Z, Y and X are needed for volumes" } else { "Y and X are needed" })
+        })?;
+        if inner.windows(2).any(|w| w[0] > w[1]) {
+            return Err(refused("they must come in the order Z, Y, X"));
+        }
+        if shape.contains(&0) {
+            return Err(refused("the image has no pixels"));
+        }
+        Ok(Frames { inner, shape })
+    }
+
+    /// The places of (Z,) Y and X among the image's axes.
+    pub fn inner(&self) -> &[usize] {
+        &self.inner
+    }
+
+    /// The sizes of a plane or volume.
+    pub fn size(&self) -> Vec<usize> {
+        self.inner.iter().map(|&a| self.shape[a]).collect()
+    }
+
+    /// Where each plane or volume lies.
+    pub fn regions(&self) -> Vec<Vec<Range<usize>>> {
+        let ranges: Vec<Range<usize>> = (0..self.shape.len())
+            .map(|a| if self.inner.contains(&a) { 0..1 } else { 0..self.shape[a] })
+            .collect();
+        let region = |index: &Vec<usize>| {
+            (0..self.shape.len())
+                .map(|a| if self.inner.contains(&a) { 0..self.shape[a] } else { index[a]..index[a] + 1 })
+                .collect()
+        };
+        indices(&ranges).iter().map(region).collect()
+    }
+
+    /// A region's sizes along the inner axes.
+    fn inner_shape(&self, region: &Region) -> Vec<usize> {
+        self.inner.iter().map(|&a| region[a].len()).collect()
+    }
+}
+
+/// A piece that is read with its halo and written without.
+struct Job {
+    core: Vec<Range<usize>>,
+    wide: Vec<Range<usize>>,
+}
+
+/// Restores an image into a file that `writer` makes, of the type and rescaling that `output` says. `tell` is told how
+/// many pieces of how many are done.
+///
+/// # Errors
+/// If the file cannot be read or written, or a piece cannot be restored.
+pub fn run(
+    image: &Image,
+    writer: &mut Writer,
+    output: &Description,
+    cut: &Cut,
+    work: Work<'_>,
+    tell: &mut dyn FnMut(usize, usize),
+) -> Result<Report, StreamError> {
+    let frames = Frames::of(&image.description, cut.volume)?;
+    let chunk: Vec<usize> = frames.inner.iter().map(|&a| writer.grid(0).chunk[a]).collect();
+    let (halo, align) = match cut.reach {
+        Reach::Within { halo, align } => (halo, align),
+        Reach::Fading { overlap } => (overlap, 1),
+    };
+    let size = frames.size();
+    let core = core_size(&size, &chunk, cut.tile, halo);
+    let whole = core == size;
+    match work {
+        Work::Pass => {
+            let jobs = jobs(&frames, &core, 0, 1);
+            pass(image, writer, output, &jobs, tell)
+        }
+        Work::Restore(restore) => match cut.reach {
+            Reach::Fading { overlap } if !whole => {
+                blended(image, writer, output, &frames, &core, overlap, restore, tell)
+            }
+            _ => side_by_side(
+                image,
+                writer,
+                output,
+                &frames,
+                &jobs(&frames, &core, halo, align),
+                restore,
+                tell,
+            ),
+        },
+    }
+}
+
+/// Where a file's pieces lie, as [`run`] would cut it, without halo. For deciding on a setting before.
+///
+/// # Errors
+/// If the image has not the axes.
+pub fn pieces(image: &Image, cut: &Cut) -> Result<Vec<Vec<Range<usize>>>, StreamError> {
+    let frames = Frames::of(&image.description, cut.volume)?;
+    let chunk: Vec<usize> = frames.inner.iter().map(|&a| image.grid(0).chunk[a]).collect();
+    let halo = match cut.reach {
+        Reach::Within { halo, .. } => halo,
+        Reach::Fading { overlap } => overlap,
+    };
+    let core = core_size(&frames.size(), &chunk, cut.tile, halo);
+    Ok(jobs(&frames, &core, 0, 1).into_iter().map(|j| j.core).collect())
+}
+
+/// The sizes of pieces without their halo.
+fn core_size(size: &[usize], chunk: &[usize], tile: TileSide, halo: usize) -> Vec<usize> {
+    if let TileSide::Pixels(side) = tile {
+        return size.iter().map(|&n| n.min(side.max(1))).collect();
+    }
+    let pixels = |s: &[usize]| s.iter().fold(1usize, |n, &m| n.saturating_mul(m));
+    if pixels(size) <= MOST_PIXELS {
+        return size.to_vec();
+    }
+    // Whole chunks, where a chunk is no longer than what is wanted.
+    let fit = |axis: usize, wanted: usize| {
+        let c = chunk[axis].max(1);
+        let n = if c <= wanted { wanted / c * c } else { wanted };
+        n.clamp(1, size[axis])
+    };
+    let mut core = size.to_vec();
+    if let [_, width] = *size
+        && halo <= SMALL_HALO
+        && width <= LONGEST_ROW
+    {
+        core[0] = fit(0, (PIECE_PIXELS / width).max(1));
+        return core;
+    }
+    while pixels(&core) > PIECE_PIXELS {
+        let longest = (0..core.len()).max_by_key(|&a| core[a]).unwrap_or(0);
+        core[longest] = core[longest].div_ceil(2);
+    }
+    (0..core.len()).map(|a| fit(a, core[a])).collect()
+}
+
+fn jobs(frames: &Frames, core: &[usize], halo: usize, align: usize) -> Vec<Job> {
+    let mut list = Vec::new();
+    for frame in frames.regions() {
+        let counts: Vec<Range<usize>> =
+            frames.size().iter().zip(core).map(|(n, c)| 0..n.div_ceil(*c)).collect();
+        for index in indices(&counts) {
+            let (mut inside, mut wide) = (frame.clone(), frame.clone());
+            for (k, &axis) in frames.inner.iter().enumerate() {
+                let n = frames.shape[axis];
+                let (start, end) = (index[k] * core[k], ((index[k] + 1) * core[k]).min(n));
+                inside[axis] = start..end;
+                wide[axis] = start.saturating_sub(halo) / align * align..end.saturating_add(halo).min(n);
+            }
+            list.push(Job { core: inside, wide });
+        }
+    }
+    list
+}
+
+/// Calls `then` with what `read` makes of each job, in order, reading one ahead.
+fn read_ahead<J: Sync, T: Send>(
+    jobs: &[J],
+    read: impl Fn(&J) -> clearshot_image::Result<T> + Send,
+    mut then: impl FnMut(usize, &J, T) -> Result<(), StreamError>,
+) -> Result<(), StreamError> {
+    std::thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        scope.spawn(move || {
+            for job in jobs {
+                let outcome = read(job);
+                let failed = outcome.is_err();
+                if sender.send(outcome).is_err() || failed {
+                    return;
+                }
+            }
+        });
+        for (i, (job, outcome)) in jobs.iter().zip(receiver.iter()).enumerate() {
+            then(i, job, outcome?)?;
+        }
+        Ok(())
+    })
+}
+
+fn pass(
+    image: &Image,
+    writer: &mut Writer,
+    output: &Description,
+    jobs: &[Job],
+    tell: &mut dyn FnMut(usize, usize),
+) -> Result<Report, StreamError> {
+    let mut report = Report::default();
+    let same = image.dtype() == output.dtype;
+    read_ahead(
+        jobs,
+        |job| image.read(&job.core),
+        |i, job, bytes| {
+            if same {
+                writer.write(&job.core, &bytes)?;
+            } else {
+                let values = image.dtype().decode_f32(&bytes, image.description.rescale);
+                let (bytes, clipped) = output.dtype.encode_f32(&values, output.rescale);
+                report.clipped += clipped;
+                writer.write(&job.core, &bytes)?;
+            }
+            report.pieces += 1;
+            tell(i + 1, jobs.len());
+            Ok(())
+        },
+    )?;
+    Ok(report)
+}
+
+type Restore<'w> = dyn FnMut(&Piece<'_>) -> Result<Vec<f32>, RestoreError> + 'w;
+
+fn side_by_side(
+    image: &Image,
+    writer: &mut Writer,
+    output: &Description,
+    frames: &Frames,
+    jobs: &[Job],
+    restore: &mut Restore<'_>,
+    tell: &mut dyn FnMut(usize, usize),
+) -> Result<Report, StreamError> {
+    let mut report = Report::default();
+    read_ahead(
+        jobs,
+        |job| image.read_f32(&job.wide),
+        |i, job, values| {
+            let shape = frames.inner_shape(&job.wide);
+            let piece = Piece { values: &values, shape: &shape, place: &job.wide };
+            let restored = restore(&piece).map_err(|source| StreamError::Part {
+                part: i + 1,
+                parts: jobs.len(),
+                source,
+            })?;
+            drop(values);
+            let inside = if job.core == job.wide { restored } else { middle(&restored, frames, job) };
+            let (bytes, clipped) = output.dtype.encode_f32(&inside, output.rescale);
+            report.clipped += clipped;
+            report.pieces += 1;
+            writer.write(&job.core, &bytes)?;
+            tell(i + 1, jobs.len());
+            Ok(())
+        },
+    )?;
+    Ok(report)
+}
+
+/// What of a piece lies in its core. Axes other than the inner ones have the length 1.
+fn middle(values: &[f32], frames: &Frames, job: &Job) -> Vec<f32> {
+    let wide = frames.inner_shape(&job.wide);
+    let within = |axis: &usize| {
+        let (core, wide) = (&job.core[*axis], &job.wide[*axis]);
+        core.start - wide.start..core.end - wide.start
+    };
+    let inside: Vec<Range<usize>> = frames.inner.iter().map(within).collect();
+    let (Some(&row), Some((columns, outer))) = (wide.last(), inside.split_last()) else {
+        return values.to_vec();
+    };
+    let mut out = Vec::with_capacity(extent(&inside).iter().product());
+    for index in indices(outer) {
+        let line = index.iter().enumerate().fold(0, |n, (a, &i)| n * wide[a] + i);
+        out.extend_from_slice(&values[line * row + columns.start..line * row + columns.end]);
+    }
+    out
+}
+
+fn blended(
+    image: &Image,
+    writer: &mut Writer,
+    output: &Description,
+    frames: &Frames,
+    core: &[usize],
+    overlap: usize,
+    restore: &mut Restore<'_>,
+    tell: &mut dyn FnMut(usize, usize),
+) -> Result<Report, StreamError> {
+    let rank = frames.shape.len();
+    let (mut tile, mut overlaps) = (vec![1; rank], vec![0; rank]);
+    for (k, &axis) in frames.inner.iter().enumerate() {
+        let n = frames.shape[axis];
+        tile[axis] = if core[k] == n { n } else { core[k].saturating_add(overlap).min(n) };
+        overlaps[axis] = if tile[axis] == n { 0 } else { overlap.min(tile[axis] - 1) };
+    }
+    let spec = TileSpec { tile, overlap: overlaps, edge: Edge::Shift, window: Window::Cosine };
+    let tiling = Tiling::new(&frames.shape, &spec)?;
+    let tiles: Vec<_> = tiling.tiles().collect();
+    let mut stitcher = Stitcher::new(&tiling);
+    let mut report = Report::default();
+    read_ahead(
+        &tiles,
+        |tile| image.read_f32(&tiling.region(tile)),
+        |i, tile, values| {
+            let place = tiling.region(tile);
+            let shape = frames.inner_shape(&place);
+            let piece = Piece { values: &values, shape: &shape, place: &place };
+            let restored = restore(&piece).map_err(|source| StreamError::Part {
+                part: i + 1,
+                parts: tiles.len(),
+                source,
+            })?;
+            let wide: Vec<f64> = restored.iter().map(|&v| v.into()).collect();
+            stitcher.add(tile, &wide, &mut |region, values| {
+                let single: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+                let (bytes, clipped) = output.dtype.encode_f32(&single, output.rescale);
+                report.clipped += clipped;
+                writer.write(region, &bytes)
+            })?;
+            report.pieces += 1;
+            tell(i + 1, tiles.len());
+            Ok(())
+        },
+    )?;
+    Ok(report)
+}

@@ -1,0 +1,169 @@
+//! Values that cannot be meant, refused by their key before anything is computed.
+
+use super::{Count, DataKind, RunConfig};
+use crate::error::{Result, require, setting};
+
+impl RunConfig {
+    /// # Errors
+    /// Names the first key whose value cannot be meant.
+    pub fn check(&self) -> Result<()> {
+        let positive = |x: f64| x.is_finite() && x > 0.0;
+        let share = |x: f64| (0.0..=1.0).contains(&x);
+        let range = |r: [f64; 2]| positive(r[0]) && r[1].is_finite() && r[1] >= r[0];
+        let (data, task, trainer) = (&self.data, &self.task, &self.trainer);
+        let camera = &data.camera;
+        require(range(camera.peak), "data.camera.peak", camera.peak, "two rising numbers above zero")?;
+        for (key, given) in
+            [("data.camera.background", camera.background), ("data.camera.read_noise", camera.read_noise)]
+        {
+            let fits = |r: [f64; 2]| range(r) || r == [0.0; 2];
+            require(given.is_none_or(fits), key, given, "two rising numbers above zero, or two zeros")?;
+        }
+        require(range([1.0, camera.spread]), "data.camera.spread", camera.spread, "a number from 1 on")?;
+        require(
+            camera.peak_error.is_finite() && camera.peak_error >= 0.0,
+            "data.camera.peak_error",
+            camera.peak_error,
+            "a number from 0 on",
+        )?;
+        require(
+            share(camera.peak_noise),
+            "data.camera.peak_noise",
+            camera.peak_noise,
+            "a share from 0 to 1",
+        )?;
+        require(share(camera.blur), "data.camera.blur", camera.blur, "a share from 0 to 1")?;
+        require(
+            range(camera.blur_sigma),
+            "data.camera.blur_sigma",
+            camera.blur_sigma,
+            "two rising numbers above zero",
+        )?;
+        require(
+            (0.0..1.0).contains(&data.validation),
+            "data.validation",
+            data.validation,
+            "a share from 0 to below 1",
+        )?;
+        match data.kind {
+            DataKind::Scenes => {
+                let weights: f64 = data.scenes.values().sum();
+                let fits = data.scenes.values().all(|w| w.is_finite() && *w >= 0.0) && weights > 0.0;
+                require(fits, "data.scenes", &data.scenes, "kinds of scenes with weights, one above zero")?;
+                require(!data.sizes.is_empty(), "data.sizes", &data.sizes, "one side length or more")?;
+                require(data.pool > 0, "data.pool", data.pool, "one scene or more")?;
+                require(
+                    data.refresh.is_finite() && data.refresh >= 0.0,
+                    "data.refresh",
+                    data.refresh,
+                    "0 or more",
+                )?;
+                if trainer.epochs.is_some() {
+                    return setting(
+                        "trainer.epochs",
+                        "set",
+                        "generated scenes never end: set trainer.iterations",
+                    );
+                }
+            }
+            DataKind::Clean | DataKind::Pairs if data.inputs.is_none() && data.manifest.is_none() => {
+                return setting("data.inputs", "nothing", "files need a folder, a pattern or data.manifest");
+            }
+            DataKind::Pairs if data.targets.is_none() && data.manifest.is_none() => {
+                return setting("data.targets", "nothing", "pairs need the targets' folder or data.manifest");
+            }
+            DataKind::Clean | DataKind::Pairs => {}
+        }
+        for (key, value) in
+            [("task.drop", task.drop), ("task.at_most", task.at_most), ("task.balance", task.balance)]
+        {
+            require(share(value), key, value, "a share from 0 to 1")?;
+        }
+        require(positive(task.sigma_data), "task.sigma_data", task.sigma_data, "a number above zero")?;
+        let sigmas = [task.sigma_min, task.sigma_max];
+        require(
+            range(sigmas) && sigmas[1] > sigmas[0],
+            "task.sigma_max",
+            sigmas,
+            "above task.sigma_min, both above zero",
+        )?;
+        require(positive(task.bend), "task.bend", task.bend, "a number above zero")?;
+        for (key, term) in [("task.intensity", task.intensity), ("task.gradient", task.gradient)] {
+            let fits = term.weight.is_finite() && term.weight >= 0.0 && share(term.from);
+            require(fits, key, term, "a weight not below 0 that starts at a share from 0 to 1")?;
+        }
+        let o = &self.optimizer;
+        require(positive(o.rate), "optimizer.rate", o.rate, "a number above zero")?;
+        let betas = o.betas.iter().all(|b| (0.0..1.0).contains(b));
+        require(betas, "optimizer.betas", o.betas, "two numbers from 0 to below 1")?;
+        require(positive(o.eps), "optimizer.eps", o.eps, "a number above zero")?;
+        require(
+            o.weight_decay >= 0.0 && o.weight_decay.is_finite(),
+            "optimizer.weight_decay",
+            o.weight_decay,
+            "0 or more",
+        )?;
+        require(o.clip >= 0.0, "optimizer.clip", o.clip, "0 or more")?;
+        let s = &self.schedule;
+        for (key, value) in [
+            ("schedule.floor", s.floor),
+            ("schedule.refinement", s.refinement),
+            ("schedule.refinement_rate", s.refinement_rate),
+        ] {
+            require(share(value), key, value, "a share from 0 to 1")?;
+        }
+        require(s.cycles > 0, "schedule.cycles", s.cycles, "one or more")?;
+        let lengths = [trainer.iterations.is_some(), trainer.seconds.is_some(), trainer.epochs.is_some()];
+        if lengths.iter().filter(|given| **given).count() != 1 {
+            let needed =
+                "one of trainer.iterations, trainer.seconds and trainer.epochs says how long to train";
+            return setting("trainer.iterations", format!("{:?}", trainer.iterations), needed);
+        }
+        require(trainer.iterations != Some(0), "trainer.iterations", 0, "one or more")?;
+        require(
+            trainer.seconds.is_none_or(positive),
+            "trainer.seconds",
+            trainer.seconds,
+            "a number above zero",
+        )?;
+        require(trainer.crop > 0, "trainer.crop", trainer.crop, "one pixel or more")?;
+        require(trainer.accumulate > 0, "trainer.accumulate", trainer.accumulate, "one run or more")?;
+        match &trainer.batch {
+            Count::Number(n) => {
+                let fits = *n > 0 && n.is_multiple_of(trainer.accumulate);
+                require(fits, "trainer.batch", n, "a multiple of trainer.accumulate, above zero")?;
+            }
+            Count::Word(word) => require(word == "auto", "trainer.batch", word, "a number, or auto")?,
+        }
+        let growth = &trainer.growth;
+        let rising = growth.stages.is_sorted_by(|a, b| a.size < b.size);
+        require(rising, "trainer.growth.stages", &growth.stages, "sizes that rise")?;
+        if let Some(last) = growth.stages.last() {
+            require(
+                last.size == trainer.crop,
+                "trainer.growth.stages",
+                last.size,
+                "the last size is trainer.crop",
+            )?;
+            let shares: f64 = growth.stages.iter().map(|s| s.share).sum();
+            let fits = growth.stages.iter().all(|s| positive(s.share)) && (shares - 1.0).abs() < 1e-6;
+            require(fits, "trainer.growth.stages", shares, "shares above zero whose sum is 1")?;
+        }
+        require(
+            growth.blend.is_finite() && share(growth.blend),
+            "trainer.growth.blend",
+            growth.blend,
+            "a share from 0 to 1",
+        )?;
+        require(trainer.ema_half_life >= 0.0, "trainer.ema_half_life", trainer.ema_half_life, "0 or more")?;
+        let v = &self.validation;
+        require(v.images > 0, "validation.images", v.images, "one or more")?;
+        require(share(v.subset), "validation.subset", v.subset, "a share from 0 to 1")?;
+        require(v.full_every > 0, "validation.full_every", v.full_every, "one or more")?;
+        require(positive(v.sigma), "validation.sigma", v.sigma, "a number above zero")?;
+        require(self.records.every > 0, "records.every", self.records.every, "one or more")?;
+        self.options()?;
+        self.memory()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Samples from files: pairs, or clean images before a simulated camera.
+
+use super::camera::{self, Cameras};
+use super::{NUMBERS, Part, Sample, Source, shrunk};
+use crate::config::{BalanceKind, DataKind, RunConfig};
+use crate::error::{Result, setting};
+use clearshot_image::dataset::{Balance, CropSpec, Dataset, Listing, Normaliser, Split};
+use clearshot_model::Signal;
+
+/// Crops whose values say what the limits of a data set are.
+const LOOKED_AT: u64 = 64;
+
+/// Crops of a data set's files.
+pub struct Files {
+    dataset: Dataset,
+    domains: Vec<String>,
+    cameras: Option<Cameras>,
+    pub input: Normaliser,
+    pub target: Normaliser,
+    channels: [usize; 2],
+    cut: Vec<usize>,
+    size: Vec<usize>,
+}
+
+impl Files {
+    /// # Errors
+    /// If no file can be used: why, for each.
+    pub fn open(config: &RunConfig, part: Part, seed: u64, cut: &[usize], size: &[usize]) -> Result<Files> {
+        let data = &config.data;
+        let listing = match (&data.manifest, &data.inputs, &data.targets) {
+            (Some(manifest), ..) => Listing::manifest(manifest)?,
+            (None, Some(inputs), Some(targets)) if data.kind == DataKind::Pairs => {
+                Listing::pairs(inputs, targets)?
+            }
+            (None, Some(inputs), _) => Listing::single(inputs)?,
+            (None, None, _) => {
+                return setting("data.inputs", "nothing", "a folder, a pattern or data.manifest");
+            }
+        };
+        let entries = |part: Part| {
+            let which = if part == Part::Training { Split::Train } else { Split::Validation };
+            let entries = listing.split(which, data.validation, 0.0, config.seed);
+            // So few files that none falls to a part: all of them are both.
+            if entries.is_empty() { listing.entries.clone() } else { entries }
+        };
+        let balance = match data.balance {
+            BalanceKind::Files => Balance::Files,
+            BalanceKind::Domains => Balance::Domains,
+        };
+        let augment = data.augment && part == Part::Training;
+        let spec = |seed| CropSpec { balance, augment, ..CropSpec::plain(cut, seed) };
+        // Limits are those of the training files, for validation too.
+        let training = Dataset::new(entries(Part::Training), spec(super::mixed(config.seed ^ 0x11)))?;
+        let (mut inputs, mut targets) = (vec![], vec![]);
+        let mut channels = [0; 2];
+        for number in 0..LOOKED_AT {
+            let crop = training.crop(number)?;
+            let pixels: usize = cut.iter().product();
+            channels = [crop.input.len() / pixels, crop.target.as_ref().map_or(0, |t| t.len() / pixels)];
+            inputs.extend(crop.input.iter().map(|&v| f64::from(v)));
+            targets.extend(crop.target.iter().flatten().map(|&v| f64::from(v)));
+        }
+        let input = Normaliser::fit(inputs, data.normalise, false)?;
+        let target = match data.kind {
+            DataKind::Pairs if channels[1] == 0 => {
+                return setting("data.targets", "files without targets", "pairs, or data.kind: clean");
+            }
+            DataKind::Pairs => Normaliser::fit(targets, data.normalise, false)?,
+            _ => input,
+        };
+        let cameras = (data.kind == DataKind::Clean).then(|| Cameras::new(&data.camera, seed));
+        if cameras.is_some() {
+            if channels[0] != 1 {
+                let needed = "clean images of one channel: the camera counts electrons of one colour";
+                return setting("data.inputs", format!("{} channels", channels[0]), needed);
+            }
+            channels = camera::CHANNELS;
+        }
+        let dataset = Dataset::new(entries(part), spec(seed))?;
+        let mut domains: Vec<String> = dataset.entries.iter().map(|e| e.domain.clone()).collect();
+        domains.sort();
+        domains.dedup();
+        Ok(Files {
+            dataset,
+            domains,
+            cameras,
+            input,
+            target,
+            channels,
+            cut: cut.to_vec(),
+            size: size.to_vec(),
+        })
+    }
+
+    /// Values normalised, and averaged down where crops are cut larger than they are used.
+    fn finish(&self, values: &[f32], by: &Normaliser, channels: usize) -> Vec<f32> {
+        let values = values.iter().map(|&v| by.forward(f64::from(v)) as f32).collect();
+        let with = |size: &[usize]| [size, &[channels]].concat();
+        shrunk(values, &with(&self.cut), &with(&self.size))
+    }
+}
+
+impl Source for Files {
+    fn sample(&self, number: u64) -> Result<Sample> {
+        let crop = self.dataset.crop(number)?;
+        let domain = &self.dataset.entries[crop.entry].domain;
+        let domain = self.domains.iter().position(|d| d == domain).unwrap_or(0);
+        let input = self.finish(&crop.input, &self.input, self.channels[0]);
+        if let Some(cameras) = &self.cameras {
+            let scene = input.iter().map(|v| ((v + 1.0) / 2.0).max(0.0)).collect();
+            return Ok(Sample { domain, ..cameras.expose(scene, &self.size, 1.0, number) });
+        }
+        let target = crop.target.as_deref().unwrap_or(&[]);
+        let clean = self.finish(target, &self.target, self.channels[1]);
+        let mut numbers = [0.0; NUMBERS];
+        numbers[NUMBERS - 1] = 1.0;
+        Ok(Sample { measured: input, clean, numbers, scale: 2.0, domain })
+    }
+
+    fn domains(&self) -> Vec<String> {
+        self.domains.clone()
+    }
+
+    fn channels(&self) -> [usize; 2] {
+        self.channels
+    }
+
+    fn signal(&self) -> Signal {
+        match self.cameras {
+            Some(_) => Signal::Photons,
+            None => Signal::Fixed { input: self.input, target: Some(self.target) },
+        }
+    }
+
+    fn images(&self) -> Option<usize> {
+        Some(self.dataset.entries.len())
+    }
+}

@@ -1,0 +1,223 @@
+//! What a network is trained on: sample `i` is a pure function of (seed, `i`), whatever threads make it.
+//!
+//! Clean images come from generated scenes ([`scenes`]) or files ([`files`]) and are seen through a simulated
+//! camera ([`camera`]); or files come in pairs. Batches are made ahead by threads ([`feed`]).
+
+pub mod camera;
+pub mod feed;
+pub mod files;
+pub mod scenes;
+
+use crate::config::{DataKind, RunConfig};
+use crate::error::Result;
+use clearshot_model::Signal;
+use clearshot_tensor::{Shape, Tensor};
+use files::Files;
+use scenes::{Pool, Scenes};
+use std::sync::Arc;
+
+/// Numbers that go with a measured image; see [`camera::numbers`].
+pub const NUMBERS: usize = 8;
+
+/// One image to learn from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// What was measured, channels last: electrons, or a normalised input.
+    pub measured: Vec<f32>,
+    /// What it should become, in [-1, 1] or thereabouts.
+    pub clean: Vec<f32>,
+    pub numbers: [f32; NUMBERS],
+    /// What a scene's brightest value is in `clean`, above -1.
+    pub scale: f32,
+    /// Which of [`Source::domains`] it belongs to.
+    pub domain: usize,
+}
+
+/// Where samples come from.
+pub trait Source: Send + Sync {
+    /// # Errors
+    /// If a file cannot be read.
+    fn sample(&self, number: u64) -> Result<Sample>;
+
+    /// What kinds of images there are.
+    fn domains(&self) -> Vec<String>;
+
+    /// Channels of what is measured and of what is clean.
+    fn channels(&self) -> [usize; 2];
+
+    /// How numbers of files become the network's.
+    fn signal(&self) -> Signal {
+        Signal::Photons
+    }
+
+    /// How many images there are, if they end.
+    fn images(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// Samples of one run of the graph, as its inputs.
+pub struct Batch {
+    pub measured: Tensor,
+    pub clean: Tensor,
+    pub numbers: Tensor,
+    /// As each [`Sample::scale`].
+    pub scales: Vec<f32>,
+    pub domains: Vec<usize>,
+}
+
+/// The batch of samples `first` and on; `size` is (Z,) Y, X. Of some the condition is dropped.
+///
+/// # Errors
+/// If a sample cannot be had.
+pub fn batch(
+    source: &dyn Source,
+    first: u64,
+    count: usize,
+    size: &[usize],
+    drops: impl Fn(u64) -> bool,
+) -> Result<Batch> {
+    let [from, to] = source.channels();
+    let pixels: usize = size.iter().product();
+    let mut measured = Vec::with_capacity(count * pixels * from);
+    let mut clean = Vec::with_capacity(count * pixels * to);
+    let mut numbers = Vec::with_capacity(count * NUMBERS);
+    let (mut scales, mut domains) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    for number in first..first + count as u64 {
+        let sample = source.sample(number)?;
+        measured.extend_from_slice(&sample.measured);
+        clean.extend_from_slice(&sample.clean);
+        numbers.extend_from_slice(&if drops(number) { [0.0; NUMBERS] } else { sample.numbers });
+        scales.push(sample.scale);
+        domains.push(sample.domain);
+    }
+    Ok(Batch {
+        measured: Tensor::f32(image_shape(count, size, from), measured),
+        clean: Tensor::f32(image_shape(count, size, to), clean),
+        numbers: Tensor::f32(image_shape(count, &vec![1; size.len()], NUMBERS), numbers),
+        scales,
+        domains,
+    })
+}
+
+/// N, (Z,) Y, X, C.
+pub(crate) fn image_shape(count: usize, size: &[usize], channels: usize) -> Shape {
+    let sizes: Vec<usize> = [count].into_iter().chain(size.iter().copied()).chain([channels]).collect();
+    Shape::new(&sizes)
+}
+
+/// Which images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Training,
+    Validation,
+}
+
+/// All that a run's samples are made of, for crops of any size.
+pub struct Data {
+    config: RunConfig,
+    pools: Option<[Arc<Pool>; 2]>,
+}
+
+impl Data {
+    /// # Errors
+    /// If there is no such kind of scene.
+    pub fn new(config: &RunConfig) -> Result<Data> {
+        let pools = match config.data.kind {
+            DataKind::Scenes => Some([
+                Arc::new(Pool::new(
+                    &config.data,
+                    mixed(config.seed ^ 0x7EA1_5CE0),
+                    config.data.pool,
+                    config.data.refresh,
+                )?),
+                // Scenes of other seeds, as many as are asked for.
+                Arc::new(Pool::new(
+                    &config.data,
+                    mixed(config.seed ^ 0x7A11_DA7E),
+                    config.validation.images,
+                    0.0,
+                )?),
+            ]),
+            DataKind::Clean | DataKind::Pairs => None,
+        };
+        Ok(Data { config: config.clone(), pools })
+    }
+
+    /// Samples of one part, as crops of `size`: (Z,) Y, X. With `from`, they are cut that large and shrunk.
+    ///
+    /// # Errors
+    /// If crops do not fit, or no file can be used.
+    pub fn source(&self, part: Part, size: &[usize], from: Option<&[usize]>) -> Result<Arc<dyn Source>> {
+        let seed = match part {
+            Part::Training => mixed(self.config.seed),
+            Part::Validation => mixed(self.config.seed ^ 0x7A11),
+        };
+        let cut = from.unwrap_or(size);
+        match &self.pools {
+            Some([training, validation]) => {
+                let pool = if part == Part::Training { training } else { validation };
+                let source = Scenes::new(Arc::clone(pool), &self.config.data, seed, cut, size)?;
+                Ok(Arc::new(source))
+            }
+            None => Ok(Arc::new(Files::open(&self.config, part, seed, cut, size)?)),
+        }
+    }
+}
+
+/// SplitMix64's step: seeds that differ in a bit have nothing to do with each other.
+pub(crate) fn mixed(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// `values` of sizes `from`, averaged down to sizes `to` along each of their two or three axes; a pixel that
+/// spans parts of old ones counts them by how much.
+pub(crate) fn shrunk(values: Vec<f32>, from: &[usize], to: &[usize]) -> Vec<f32> {
+    let mut sizes = from.to_vec();
+    let mut values = values;
+    for axis in 0..from.len() {
+        if sizes[axis] == to[axis] {
+            continue;
+        }
+        let inner: usize = sizes[axis + 1..].iter().product();
+        let outer: usize = sizes[..axis].iter().product();
+        let (old, new) = (sizes[axis], to[axis]);
+        let step = old as f64 / new as f64;
+        let mut out = vec![0f32; outer * new * inner];
+        for j in 0..new {
+            let (low, high) = (j as f64 * step, (j + 1) as f64 * step);
+            for i in low as usize..(high.ceil() as usize).min(old) {
+                let part = ((i + 1) as f64).min(high) - (i as f64).max(low);
+                let weight = (part / step) as f32;
+                for o in 0..outer {
+                    let (source, target) = ((o * old + i) * inner, (o * new + j) * inner);
+                    for k in 0..inner {
+                        out[target + k] += weight * values[source + k];
+                    }
+                }
+            }
+        }
+        sizes[axis] = new;
+        values = out;
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shrinking_keeps_means_and_averages_blocks() {
+        let values: Vec<f32> = (0..16).map(|i| i as f32).collect();
+        assert_eq!(shrunk(values.clone(), &[4, 4], &[2, 2]), [2.5, 4.5, 10.5, 12.5]);
+        let third = shrunk(values.clone(), &[4, 4], &[3, 3]);
+        let mean = |v: &[f32]| v.iter().sum::<f32>() / v.len() as f32;
+        assert!((mean(&third) - mean(&values)).abs() < 1e-5);
+        // The first pixel is all of the first old one and a third of its neighbours along each axis.
+        assert!((third[0] - (0.0 + 1.0 / 3.0 + 4.0 / 3.0 + 5.0 / 9.0) * 9.0 / 16.0).abs() < 1e-5);
+    }
+}

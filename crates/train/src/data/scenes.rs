@@ -1,0 +1,220 @@
+//! Crops of generated scenes.
+//!
+//! Scenes cost milliseconds and crops must cost microseconds, so crops are cut from a pool of scenes. The pool is a
+//! window of scene numbers that moves on with the crops' number, so that which scene a crop comes from is a
+//! function of its number alone; a scene is made when a crop first needs it and forgotten when the window has passed it.
+
+use super::camera::{self, Cameras};
+use super::{Sample, Source, shrunk};
+use crate::config::DataConfig;
+use crate::error::{Result, setting};
+use clearshot_image::dataset::Symmetry;
+use clearshot_model::signal::peak;
+use clearshot_scenes::Scene;
+use clearshot_tensor::noise::Key;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Planes of scenes that volumes are cut from, at least.
+const DEPTH: usize = 32;
+
+/// Scenes are told apart from noise by their mean over pixels at this many electrons.
+const BRIGHT: f32 = 1e4;
+
+/// A scene that is there.
+struct Painted {
+    values: Vec<f32>,
+    shape: Vec<usize>,
+    /// Its bright end, as that of an image is found.
+    bright: f64,
+}
+
+type Made = Arc<OnceLock<std::result::Result<Arc<Painted>, String>>>;
+
+/// Scenes of several kinds, made when needed.
+pub struct Pool {
+    kinds: Vec<Scene>,
+    /// Where each kind's part of the unit interval ends.
+    ends: Vec<f64>,
+    sizes: Vec<usize>,
+    seed: u64,
+    window: usize,
+    refresh: f64,
+    made: Mutex<HashMap<(usize, u32, usize), Made>>,
+}
+
+impl Pool {
+    /// # Errors
+    /// If there is no such kind of scene.
+    pub fn new(config: &DataConfig, seed: u64, window: usize, refresh: f64) -> Result<Pool> {
+        let mut kinds = vec![];
+        let mut ends = vec![];
+        let total: f64 = config.scenes.values().sum();
+        let mut end = 0.0;
+        for (name, weight) in config.scenes.iter().filter(|(_, w)| **w > 0.0) {
+            end += weight / total;
+            kinds.push(Scene::by_name(name)?);
+            ends.push(end);
+        }
+        Ok(Pool { kinds, ends, sizes: config.sizes.clone(), seed, window, refresh, made: Mutex::default() })
+    }
+
+    /// The kind of a crop: numbers in a row take kinds in their proportions, so that every batch has its share of
+    /// each (the golden ratio's multiples fill the unit interval evenly).
+    fn kind(&self, number: u64) -> usize {
+        let u = (number as f64 * 0.618_033_988_749_894_9).fract();
+        self.ends.iter().position(|end| u < *end).unwrap_or(self.ends.len() - 1)
+    }
+
+    fn scene(&self, kind: usize, index: u32, depth: Option<usize>) -> Result<Arc<Painted>> {
+        let side = self.sizes[index as usize % self.sizes.len()];
+        let planes = depth.map(|d| d.max(DEPTH));
+        let shape: Vec<usize> = planes.into_iter().chain([side, side]).collect();
+        let lock = || self.made.lock().unwrap_or_else(|p| p.into_inner());
+        let cell = Arc::clone(lock().entry((kind, index, planes.unwrap_or(0))).or_default());
+        let made = cell.get_or_init(|| {
+            let values = self.kinds[kind].generate(self.seed, index, &shape).map_err(|e| e.to_string())?;
+            let electrons: Vec<f32> = values.iter().map(|v| BRIGHT * v).collect();
+            let bright = peak(&electrons, [values.len() / side, side], 0.0, 0.0) / f64::from(BRIGHT);
+            Ok(Arc::new(Painted { values, shape: shape.clone(), bright }))
+        });
+        match made {
+            Ok(painted) => Ok(Arc::clone(painted)),
+            Err(why) => setting("data.sizes", side, why),
+        }
+    }
+
+    /// Forgets what the window has passed: workers are never more than a window behind each other.
+    fn forget_before(&self, index: u32) {
+        let mut made = self.made.lock().unwrap_or_else(|p| p.into_inner());
+        if made.len() > 3 * self.window * self.kinds.len() {
+            made.retain(|(_, i, _), _| *i >= index.saturating_sub(self.window as u32));
+        }
+    }
+}
+
+/// Crops of a pool's scenes, as cameras see them.
+pub struct Scenes {
+    pool: Arc<Pool>,
+    cameras: Cameras,
+    augment: bool,
+    seed: u64,
+    cut: Vec<usize>,
+    size: Vec<usize>,
+}
+
+impl Scenes {
+    /// # Errors
+    /// If a crop is larger than a scene.
+    pub fn new(
+        pool: Arc<Pool>,
+        config: &DataConfig,
+        seed: u64,
+        cut: &[usize],
+        size: &[usize],
+    ) -> Result<Scenes> {
+        let side = cut[cut.len() - 1].max(cut[cut.len() - 2]);
+        if let Some(small) = pool.sizes.iter().find(|s| **s < side) {
+            return setting(
+                "data.sizes",
+                small,
+                format!("crops of {side} pixels need scenes at least as large"),
+            );
+        }
+        let cameras = Cameras::new(&config.camera, seed);
+        Ok(Scenes { pool, cameras, augment: config.augment, seed, cut: cut.to_vec(), size: size.to_vec() })
+    }
+}
+
+impl Source for Scenes {
+    fn sample(&self, number: u64) -> Result<Sample> {
+        let pool = &self.pool;
+        let key = Key { seed: self.seed, step: number as u32, stream: 0x5C0 | ((number >> 32) as u32) << 12 };
+        let words: Vec<u32> = (0..2).flat_map(|i| key.block(i)).collect();
+        let draw = |slot: usize, below: usize| ((u64::from(words[slot]) * below as u64) >> 32) as usize;
+        let kind = pool.kind(number);
+        let first = (number as f64 / 1000.0 * pool.refresh) as u32;
+        let index = first + draw(0, pool.window) as u32;
+        let depth = (self.cut.len() == 3).then(|| self.cut[0]);
+        let scene = pool.scene(kind, index, depth)?;
+        let shape = &scene.shape;
+        if pool.refresh > 0.0 && number.is_multiple_of(1024) {
+            pool.forget_before(first);
+        }
+        let origin: Vec<usize> = (0..shape.len()).map(|a| draw(1 + a, shape[a] - self.cut[a] + 1)).collect();
+        let values = cut(&scene.values, shape, &origin, &self.cut);
+        let [.., y, x] = self.cut[..] else { unreachable!("crops have Y and X") };
+        let symmetry = match self.augment {
+            true => Symmetry::from_number(draw(4, 8) as u32, y == x),
+            false => Symmetry::NONE,
+        };
+        let values = symmetry.apply(&values, values.len() / (y * x), y, x, 1);
+        let values = shrunk(values, &self.cut, &self.size);
+        Ok(Sample { domain: kind, ..self.cameras.expose(values, &self.size, scene.bright, number) })
+    }
+
+    fn domains(&self) -> Vec<String> {
+        self.pool.kinds.iter().map(|k| k.name().to_string()).collect()
+    }
+
+    fn channels(&self) -> [usize; 2] {
+        camera::CHANNELS
+    }
+}
+
+/// A box of an array.
+fn cut(values: &[f32], shape: &[usize], origin: &[usize], size: &[usize]) -> Vec<f32> {
+    let mut out = Vec::with_capacity(size.iter().product());
+    let [.., height, width] = shape[..] else { return out };
+    let [.., rows, columns] = size[..] else { return out };
+    let [.., top, left] = origin[..] else { return out };
+    let planes = if size.len() == 3 { origin[0]..origin[0] + size[0] } else { 0..1 };
+    for z in planes {
+        for y in top..top + rows {
+            let at = (z * height + y) * width + left;
+            out.extend_from_slice(&values[at..at + columns]);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(refresh: f64, size: &[usize]) -> Scenes {
+        let scenes = [("nuclei".to_string(), 3.0), ("stars".to_string(), 1.0)].into();
+        let config = DataConfig { scenes, sizes: vec![64, 48], ..DataConfig::default() };
+        let pool = Arc::new(Pool::new(&config, 3, 4, refresh).unwrap());
+        Scenes::new(pool, &config, 5, size, size).unwrap()
+    }
+
+    #[test]
+    fn samples_depend_on_their_number_alone() {
+        let (a, b) = (source(100.0, &[32, 32]), source(100.0, &[32, 32]));
+        let of = |s: &Scenes, n: u64| s.sample(n).unwrap();
+        let forward: Vec<Sample> = (0..40).map(|n| of(&a, n * 97)).collect();
+        let backward: Vec<Sample> = (0..40).rev().map(|n| of(&b, n * 97)).collect();
+        assert!(forward.iter().eq(backward.iter().rev()));
+        assert_ne!(forward[0], forward[1]);
+        assert_ne!(of(&a, 7), of(&a, 7 | 1 << 32));
+    }
+
+    #[test]
+    fn every_batch_has_its_share_of_each_kind() {
+        let s = source(0.0, &[32, 32]);
+        for first in [0u64, 1000, 123_456_789] {
+            let nuclei = (first..first + 16).filter(|n| s.pool.kind(*n) == 0).count();
+            assert!((11..=13).contains(&nuclei), "{nuclei} of 16 in place of 12");
+        }
+    }
+
+    #[test]
+    fn the_window_moves_on_and_volumes_are_cut() {
+        let s = source(1000.0, &[32, 32]);
+        (0..4096).step_by(16).for_each(|n| _ = s.sample(n * 64).unwrap());
+        assert!(s.pool.made.lock().unwrap().len() < 200);
+        let s = source(0.0, &[8, 16, 16]);
+        assert_eq!(s.sample(1).unwrap().clean.len(), 8 * 16 * 16);
+    }
+}

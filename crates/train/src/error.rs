@@ -1,0 +1,88 @@
+//! What can go wrong with a run, in words that say which key, file or iteration.
+
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// A key of the configuration whose value cannot be meant.
+    #[error("{key}: {got}; {needed}")]
+    Setting { key: &'static str, got: String, needed: String },
+    #[error("{}: {error}{}", path.display(), advice(error))]
+    Io { path: PathBuf, error: std::io::Error },
+    #[error("{}: {reason}", path.display())]
+    Checkpoint { path: PathBuf, reason: String },
+    #[error(
+        "the gradients were not finite in {count} iterations in a row, the last being {iteration}: training has \
+         diverged; lower optimizer.rate, lengthen schedule.warm_up or lower optimizer.clip"
+    )]
+    Diverged { iteration: u64, count: u64 },
+    #[error("the worker that makes training images stopped: {0}")]
+    Worker(String),
+    #[error(transparent)]
+    Model(#[from] clearshot_model::ModelError),
+    #[error(transparent)]
+    Network(#[from] clearshot_nn::Error),
+    #[error(transparent)]
+    Diffusion(#[from] clearshot_diffusion::Error),
+    #[error(transparent)]
+    Build(#[from] clearshot_graph::BuildError),
+    #[error(transparent)]
+    Grad(#[from] clearshot_graph::grad::GradError),
+    #[error(transparent)]
+    Compile(#[from] clearshot_runtime::CompileError),
+    #[error(transparent)]
+    Device(#[from] clearshot_runtime::Unavailable),
+    #[error(transparent)]
+    Value(#[from] clearshot_runtime::ValueError),
+    #[error(transparent)]
+    Scene(#[from] clearshot_scenes::SceneError),
+    #[error(transparent)]
+    Image(#[from] clearshot_image::Error),
+    #[error(transparent)]
+    Store(#[from] clearshot_tensor::store::StoreError),
+    #[error(transparent)]
+    Tensor(#[from] clearshot_tensor::TensorError),
+}
+
+pub type Result<T> = std::result::Result<T, TrainError>;
+
+/// What to do about the file system's refusals that users meet.
+fn advice(e: &std::io::Error) -> &'static str {
+    match e.kind() {
+        std::io::ErrorKind::StorageFull => {
+            " (the disk is full: the checkpoints that were complete are still there; make room and --resume)"
+        }
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+            " (choose a folder that can be written to with --out)"
+        }
+        _ => "",
+    }
+}
+
+pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> TrainError {
+    let path = path.into();
+    |error| TrainError::Io { path, error }
+}
+
+/// The same error, with advice where the file system is behind it.
+pub(crate) fn advised(path: &std::path::Path, e: TrainError) -> TrainError {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&e);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            let code = io.raw_os_error();
+            let error = code.map_or_else(|| io.kind().into(), std::io::Error::from_raw_os_error);
+            return TrainError::Io { path: path.into(), error };
+        }
+        cause = error.source();
+    }
+    e
+}
+
+pub(crate) fn setting<T>(key: &'static str, got: impl ToString, needed: impl ToString) -> Result<T> {
+    Err(TrainError::Setting { key, got: got.to_string(), needed: needed.to_string() })
+}
+
+/// Refuses unless it holds.
+pub(crate) fn require(holds: bool, key: &'static str, got: impl std::fmt::Debug, needed: &str) -> Result<()> {
+    if holds { Ok(()) } else { setting(key, format!("{got:?}"), needed) }
+}

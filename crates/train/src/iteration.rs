@@ -1,0 +1,230 @@
+//! One training iteration as one graph, and the estimate that validation scores, from the same nodes.
+//!
+//! Noise is drawn and the condition's channels are made inside the graph, so that a sample travels to the device as
+//! the two images and eight numbers that it is.
+
+use crate::data::{NUMBERS, image_shape};
+use crate::error::Result;
+use crate::task::Task;
+use clearshot_diffusion::objective::{self, distance, noised, target};
+use clearshot_diffusion::precondition::Preconditioned;
+use clearshot_diffusion::{Condition, LevelInputs};
+use clearshot_graph::ops::{NoiseKind, Unary};
+use clearshot_graph::train::{Training, finish_iteration};
+use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
+use clearshot_nn::models::{Given, Network};
+use clearshot_tensor::Shape;
+
+/// Channels of a condition made from electrons.
+pub const PHOTON_CHANNELS: usize = 5;
+
+/// What a graph is built for.
+#[derive(Clone, Copy)]
+pub struct Shapes<'a> {
+    /// Samples of a run.
+    pub batch: usize,
+    /// (Z,) Y, X.
+    pub size: &'a [usize],
+    /// Of what is measured and what is clean.
+    pub channels: [usize; 2],
+    /// What is measured are electrons.
+    pub photons: bool,
+}
+
+impl Shapes<'_> {
+    /// Channels of the condition.
+    pub fn condition(&self) -> usize {
+        if self.photons { PHOTON_CHANNELS } else { self.channels[0] }
+    }
+
+    /// Channels that a network for this task takes.
+    pub fn network_inputs(&self, task: &Task) -> usize {
+        let x = if task.diffusion.is_some() { self.channels[1] } else { 0 };
+        x + if task.is_conditional() { self.condition() } else { 0 }
+    }
+}
+
+/// A graph, and the inputs of it that follow from noise levels.
+pub struct Built {
+    pub graph: Graph,
+    pub levels: Option<LevelInputs>,
+}
+
+struct Forward {
+    clean: Value,
+    loss: Value,
+    estimate: Value,
+    levels: Option<LevelInputs>,
+}
+
+/// The condition's channels.
+fn condition(b: &mut Builder, shapes: &Shapes<'_>) -> Value {
+    let measured = b.input("measured", Type::f32(image_shape(shapes.batch, shapes.size, shapes.channels[0])));
+    let one = vec![1; shapes.size.len()];
+    let numbers = b.input("numbers", Type::f32(image_shape(shapes.batch, &one, NUMBERS)));
+    let axis = shapes.size.len() + 1;
+    let number = |b: &mut Builder, i: usize| b.slice(numbers, axis, i, 1);
+    if !shapes.photons {
+        let kept = number(b, NUMBERS - 1);
+        return b.mul(measured, kept);
+    }
+    let n: Vec<Value> = (0..NUMBERS).map(|i| number(b, i)).collect();
+    let scaled = b.mul(measured, n[0]);
+    let linear = b.add(scaled, n[1]);
+    let shifted = b.add(measured, n[2]);
+    let positive = b.unary(Unary::Relu, shifted);
+    let root = b.unary(Unary::Sqrt, positive);
+    let root = b.mul(root, n[3]);
+    let stabilised = b.add(root, n[4]);
+    let shape = b.shape(measured);
+    let maps = [5, 6, 7].map(|i| b.broadcast(n[i], shape));
+    b.concat_channels(&[linear, stabilised, maps[0], maps[1], maps[2]])
+}
+
+/// The network's nodes: for x and the time that it is told, if it is.
+fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Value>, train: bool) -> Value {
+    let mut given = Given::image(x);
+    let image = b.shape(x);
+    for port in network.ports(image).iter().filter(|p| !p.optional) {
+        let value = match (port.name, time) {
+            ("t", Some(time)) => time,
+            // Nothing depends on a time where there is no noise.
+            ("t", None) => {
+                let zero = b.scalar(0.0);
+                b.broadcast(zero, port.ty.shape)
+            }
+            ("alpha", _) => b.input("alpha", port.ty),
+            (name, _) => {
+                let reason = format!("the network must be told `{name}`, which training data do not have");
+                return b.refuse("training", reason);
+            }
+        };
+        given = given.with(port.name, value);
+    }
+    if train && network.drops() {
+        given = given.with("key", b.input("key", Type::i32([4])));
+    }
+    network.build_on(b, &given)
+}
+
+fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<'_>, train: bool) -> Forward {
+    let clean = b.input("clean", Type::f32(image_shape(shapes.batch, shapes.size, shapes.channels[1])));
+    let seen = task.is_conditional().then(|| condition(b, shapes));
+    let balance = (train && task.balance > 0.0).then(|| b.input("balance", Type::f32([shapes.batch])));
+    let Some(diffusion) = &task.diffusion else {
+        let x = seen.unwrap_or(clean);
+        let estimate = network_on(b, network, x, None, train);
+        let loss = distance(b, task.distance, estimate, clean, balance);
+        return Forward { clean, loss, estimate, levels: None };
+    };
+    let mut levels = LevelInputs::new(shapes.batch);
+    let key = b.input("noise_key", Type::i32([shapes.batch, 4]));
+    let shape = b.shape(clean);
+    let noise = b.noise(NoiseKind::Normal, key, shape);
+    let x = noised(b, clean, noise, &mut levels);
+    let built =
+        |b: &mut Builder, x: Value, time: Value, _: &Condition| network_on(b, network, x, Some(time), train);
+    let denoiser =
+        Preconditioned { network: built, prediction: diffusion.prediction, learned_variance: false };
+    let given = Condition { image: seen, ..Condition::default() };
+    let (predicted, _) = denoiser.predict(b, x, &mut levels, &given);
+    let wanted = target(b, diffusion.prediction, clean, noise, &mut levels);
+    let mut weights = diffusion.weight.input(b, diffusion.prediction, &mut levels);
+    if let Some(balance) = balance {
+        weights = b.mul(weights, balance);
+    }
+    let loss = distance(b, task.distance, predicted, wanted, Some(weights));
+    let estimate = denoiser.clean(b, x, predicted, &mut levels);
+    Forward { clean, loss, estimate, levels: Some(levels) }
+}
+
+/// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
+/// `rate`, and where they have a meaning `balance`, `key`, `alpha`, `weight.intensity`, `weight.gradient`, `ema_decay`, `carry`, `gate`.
+/// The state `record.loss` sums up losses until it is set.
+///
+/// # Errors
+/// If the network does not fit the task.
+pub fn training(
+    network: &dyn Network,
+    task: &Task,
+    shapes: &Shapes<'_>,
+    training: &Training,
+) -> Result<Built> {
+    let mut b = Builder::new();
+    let Forward { clean, mut loss, estimate, levels } = forward(&mut b, network, task, shapes, true);
+    let scalar = Type::f32(Shape::SCALAR);
+    let main = loss;
+    let terms = [("intensity", task.intensity), ("gradient", task.gradient)];
+    for (name, _) in terms.iter().filter(|(_, ramp)| ramp.is_some()) {
+        let term = match *name {
+            "intensity" => objective::intensity(&mut b, task.distance, estimate, clean),
+            _ => objective::gradient(&mut b, estimate, clean),
+        };
+        b.output(&format!("term.{name}"), term);
+        let weight = b.input(&format!("weight.{name}"), scalar);
+        let weighted = b.mul(term, weight);
+        loss = b.add(loss, weighted);
+    }
+    if loss != main {
+        b.output("term.main", main);
+    }
+    let params: Vec<Value> = network
+        .parameters()?
+        .iter()
+        .filter(|p| p.trainable)
+        .map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given))
+        .collect();
+    finish_iteration(&mut b, loss, &params, training)?;
+    let before = b.state("record.loss", scalar, StateInit::Constant(0.0));
+    let after = b.add(before, loss);
+    b.update(before, after);
+    Ok(Built { graph: b.finish()?, levels })
+}
+
+/// The graph that gives the output `estimate`, of inputs as [`training`] has them.
+///
+/// # Errors
+/// If the network does not fit the task.
+pub fn validation(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Result<Built> {
+    let mut b = Builder::new();
+    let Forward { estimate, levels, .. } = forward(&mut b, network, task, shapes, false);
+    b.output("estimate", estimate);
+    Ok(Built { graph: b.finish()?, levels })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::camera::numbers;
+    use clearshot_model::Photons;
+    use clearshot_runtime::{Device, Options, compile};
+    use clearshot_tensor::Tensor;
+
+    #[test]
+    fn the_graph_makes_the_channels_that_restoring_makes() {
+        let size = [3, 5];
+        let shapes = Shapes { batch: 3, size: &size, channels: [1, 1], photons: true };
+        let mut b = Builder::new();
+        let channels = condition(&mut b, &shapes);
+        b.output("channels", channels);
+        let mut session = compile(b.finish().unwrap(), &Device::cpu(Some(1)), &Options::default()).unwrap();
+        let electrons: Vec<f32> = (0..45).map(|i| i as f32 * 1.7 - 6.0).collect();
+        let cameras = [(30.0, 2.0, 1.5), (400.0, 10.0, 3.0)];
+        let mut all: Vec<f32> = cameras.iter().flat_map(|&(p, b, s)| numbers(p, b, s)).collect();
+        // The third image's condition is dropped.
+        all.extend([0.0; NUMBERS]);
+        session.set("measured", &Tensor::f32([3, 3, 5, 1], electrons.clone())).unwrap();
+        session.set("numbers", &Tensor::f32([3, 1, 1, NUMBERS], all)).unwrap();
+        session.run().unwrap();
+        let got = session.get("channels").unwrap();
+        let got = got.as_f32().unwrap();
+        for (i, &(peak, background, read_noise)) in cameras.iter().enumerate() {
+            let mut want = vec![0.0; 15 * PHOTON_CHANNELS];
+            let photons = Photons::new(background, read_noise, peak).unwrap();
+            photons.condition(&electrons[15 * i..15 * (i + 1)], &mut want);
+            let part = &got[i * want.len()..(i + 1) * want.len()];
+            assert!(part.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{part:?} {want:?}");
+        }
+        assert!(got[2 * 15 * PHOTON_CHANNELS..].iter().all(|v| *v == 0.0));
+    }
+}

@@ -1,0 +1,174 @@
+//! The groups of configuration that are built in.
+//!
+//! `train.yaml` is what a run starts from; `experiment=NAME` and the other groups choose among these files, and a folder of the
+//! user's can stand in front of them.
+
+use crate::config::RunConfig;
+use clearshot_config::{ConfigError, Groups, compose};
+use std::path::Path;
+
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../configs/", $name)))),*]
+    };
+}
+
+/// Every file, by its path.
+pub const FILES: &[(&str, &str)] = files![
+    "data/clean.yaml",
+    "data/filaments.yaml",
+    "data/nuclei.yaml",
+    "data/pairs.yaml",
+    "data/scenes.yaml",
+    "experiment/default.yaml",
+    "experiment/growing.yaml",
+    "experiment/im2im/labelfree.yaml",
+    "experiment/prior_ddpm.yaml",
+    "experiment/prior_edm.yaml",
+    "experiment/progressive.yaml",
+    "experiment/supervised.yaml",
+    "model/dynunet3d.yaml",
+    "model/growing.yaml",
+    "model/local.yaml",
+    "model/local_prior.yaml",
+    "model/local_small.yaml",
+    "model/unet2d_prior.yaml",
+    "optimizer/adam.yaml",
+    "optimizer/adamw.yaml",
+    "optimizer/adamw_fused.yaml",
+    "optimizer/sgd.yaml",
+    "performance/default.yaml",
+    "performance/gpu_optimized.yaml",
+    "resume.yaml",
+    "schedule/constant.yaml",
+    "schedule/cosine.yaml",
+    "schedule/restarts.yaml",
+    "schedule/three_phase.yaml",
+    "task/conditional.yaml",
+    "task/prior_ddpm.yaml",
+    "task/prior_edm.yaml",
+    "task/supervised.yaml",
+    "train.yaml",
+    "trainer/cpu.yaml",
+    "trainer/default.yaml",
+    "trainer/gpu.yaml",
+    "trainer/gpu_optimized.yaml",
+];
+
+/// The groups, with those of a folder in front.
+///
+/// # Errors
+/// If the folder is none.
+pub fn groups(folder: Option<&Path>) -> Result<Groups, ConfigError> {
+    let built_in = Groups::embedded(FILES);
+    match folder {
+        Some(folder) => built_in.in_front(folder),
+        None => Ok(built_in),
+    }
+}
+
+/// The run that a list of files and overrides means.
+///
+/// # Errors
+/// Names the key, where it stands, and the nearest one that there is.
+pub fn read(folder: Option<&Path>, overrides: &[String]) -> Result<RunConfig, ConfigError> {
+    Ok(compose(&groups(folder)?, "train", overrides)?.read()?)
+}
+
+/// The run whose resolved configuration stands in a file, with overrides.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_again(file: &Path, overrides: &[String]) -> Result<RunConfig, ConfigError> {
+    let all: Vec<String> =
+        [file.display().to_string()].into_iter().chain(overrides.iter().cloned()).collect();
+    Ok(compose(&groups(None)?, "resume", &all)?.read()?)
+}
+
+/// A configuration as YAML.
+pub fn yaml(config: &RunConfig) -> String {
+    let mut text = String::new();
+    let value = serde_json::to_value(config).unwrap_or_default();
+    write_map(&value, 0, &mut text);
+    text
+}
+
+/// Maps as lines of keys; everything else as JSON, which is YAML too.
+fn write_map(value: &serde_json::Value, indent: usize, text: &mut String) {
+    let Some(map) = value.as_object() else { return };
+    for (key, value) in map {
+        text.push_str(&" ".repeat(indent));
+        text.push_str(key);
+        if value.as_object().is_some_and(|m| !m.is_empty()) {
+            text.push_str(":\n");
+            write_map(value, indent + 2, text);
+        } else {
+            text.push_str(&format!(": {value}\n"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TaskKind;
+
+    fn read_with(overrides: &[&str]) -> Result<RunConfig, ConfigError> {
+        read(None, &overrides.iter().map(|o| o.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn every_experiment_is_a_run_that_can_be_meant() {
+        for (name, _) in FILES.iter().filter(|(name, _)| name.starts_with("experiment/")) {
+            let choice = format!("experiment={}", &name["experiment/".len()..name.len() - ".yaml".len()]);
+            let mut overrides = vec![choice.as_str()];
+            if name.contains("im2im") {
+                overrides.extend(["data.inputs=a", "data.targets=b"]);
+            }
+            let config = read_with(&overrides).unwrap_or_else(|e| panic!("{name}: {e}"));
+            config.check().unwrap_or_else(|e| panic!("{name}: {e}"));
+            let network = serde_json::to_string(&config.model.network).unwrap();
+            clearshot_nn::models::read(&network).unwrap_or_else(|e| panic!("{name}: {e}"));
+            crate::task::Task::new(&config.task).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    }
+
+    #[test]
+    fn every_option_of_every_group_is_understood() {
+        let groups = groups(None).unwrap();
+        for group in groups.groups().into_iter().filter(|g| !g.is_empty() && !g.starts_with("experiment")) {
+            for option in groups.options(&group) {
+                read_with(&[&format!("{group}={option}")])
+                    .unwrap_or_else(|e| panic!("{group}={option}: {e}"));
+            }
+        }
+    }
+
+    #[test]
+    fn hydras_line_has_its_counterpart() {
+        let config = read_with(&[
+            "experiment=im2im/labelfree",
+            "trainer=gpu_optimized",
+            "performance=gpu_optimized",
+            "optimizer=adamw_fused",
+            "model.compile_mode=max-autotune",
+        ])
+        .unwrap();
+        assert_eq!(config.task.kind, TaskKind::Supervised);
+        assert_eq!((config.performance.precision.as_str(), config.trainer.device.as_str()), ("bf16", "cuda"));
+        let text = read_with(&["experiment=default", "trainer.iteration=5"]).unwrap_err().to_string();
+        assert!(text.contains("trainer.iteration") && text.contains("trainer.iterations"), "{text}");
+    }
+
+    #[test]
+    fn a_written_configuration_is_read_again() {
+        let config =
+            read_with(&["experiment=default", "trainer.iterations=5", "data.scenes={nuclei: 2.5}"]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.yaml");
+        std::fs::write(&file, yaml(&config)).unwrap();
+        assert_eq!(read_again(&file, &[]).unwrap(), config);
+        let changed = read_again(&file, &["trainer.iterations=9".to_string()]).unwrap();
+        assert_eq!(changed.trainer.iterations, Some(9));
+    }
+}

@@ -1,0 +1,91 @@
+//! What a run writes down: a JSON line for each record, TensorBoard's event files, pictures; and what it shows.
+
+pub mod console;
+pub mod event_file;
+pub mod picture;
+
+use crate::error::{Result, io};
+use console::Console;
+use event_file::EventFile;
+use serde_json::{Value as Json, json};
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// The file of JSON lines in a run's folder.
+pub const RECORDS: &str = "records.jsonl";
+/// The folder of event files.
+pub const EVENTS: &str = "tensorboard";
+
+pub struct Records {
+    path: PathBuf,
+    file: File,
+    position: u64,
+    events: Option<EventFile>,
+    pub console: Console,
+}
+
+impl Records {
+    /// Goes on behind the first `position` bytes; what follows them is cut off.
+    ///
+    /// # Errors
+    /// If the folder cannot be written to.
+    pub fn open(
+        folder: &Path,
+        position: u64,
+        iteration: u64,
+        events: bool,
+        console: Console,
+    ) -> Result<Records> {
+        let path = folder.join(RECORDS);
+        let options = File::options().create(true).truncate(false).write(true).open(&path);
+        let mut file = options.map_err(io(&path))?;
+        let length = file.metadata().map_err(io(&path))?.len();
+        let position = position.min(length);
+        file.set_len(position).map_err(io(&path))?;
+        file.seek(SeekFrom::End(0)).map_err(io(&path))?;
+        let events = match events {
+            true => Some(EventFile::create(&folder.join(EVENTS), iteration)?),
+            false => None,
+        };
+        Ok(Records { path, file, position, events, console })
+    }
+
+    /// Bytes written so far.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// One record: `kind`, the iteration, and numbers by name.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn put(&mut self, kind: &str, iteration: u64, values: &[(String, f64)]) -> Result<()> {
+        let mut record = json!({ "kind": kind, "iteration": iteration });
+        for (name, value) in values {
+            // JSON has no number for what is not finite.
+            record[name] = if value.is_finite() { json!(value) } else { Json::Null };
+        }
+        let text = format!("{record}\n");
+        self.file.write_all(text.as_bytes()).map_err(io(&self.path))?;
+        self.position += text.len() as u64;
+        self.console.json(&record);
+        if let Some(events) = &mut self.events {
+            let tagged: Vec<(String, f64)> =
+                values.iter().map(|(n, v)| (format!("{kind}/{n}"), *v)).collect();
+            events.scalars(iteration, &tagged)?;
+        }
+        Ok(())
+    }
+
+    /// A picture that is also in a file of its own.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn picture(&mut self, iteration: u64, png: &event_file::Png<'_>) -> Result<()> {
+        match &mut self.events {
+            Some(events) => events.picture(iteration, "validation/pictures", png),
+            None => Ok(()),
+        }
+    }
+}

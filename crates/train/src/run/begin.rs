@@ -1,0 +1,187 @@
+//! How a run begins and goes on at the next size: networks, first weights, batches, what makes samples.
+
+use super::{Run, Working};
+use crate::checkpoint;
+use crate::config::{DataKind, epochs};
+use crate::data::feed::Feed;
+use crate::data::{Part, batch};
+use crate::engine::{Engine, training_of};
+use crate::error::{Result, setting};
+use crate::iteration::{self, Shapes};
+use crate::schedule::{asked_batch, batch_of};
+use crate::task::Task;
+use clearshot_model::Model;
+use clearshot_nn::models::{self, Network};
+use clearshot_nn::{Param, Weights};
+use clearshot_runtime::{Device, available_bytes, gpus, plan};
+
+impl Run {
+    /// The network of a stage and its `config.json`.
+    pub(super) fn network(&self, stage: usize) -> Result<(Box<dyn Network>, String)> {
+        let mut map = self.config.model.network.clone();
+        if map.is_empty() {
+            let needed = "a network: _class_name and its keys; model=... chooses one of the groups";
+            return setting("model.network", "nothing", needed);
+        }
+        if self.is_growing() {
+            let sizes: Vec<usize> = self.stages.iter().map(|s| s.size).collect();
+            map.insert("resolutions".into(), sizes.into());
+            map.insert("resolution".into(), self.stages[stage].size.into());
+            map.insert("blend".into(), (stage > 0).into());
+        }
+        let text = serde_json::to_string_pretty(&map).unwrap_or_default();
+        Ok((models::read(&text)?, text))
+    }
+
+    /// The first stage, or that of a checkpoint.
+    pub(super) fn begin(&mut self, states: Option<Weights>) -> Result<()> {
+        if self.progress.batch == 0 {
+            self.progress.batch = match asked_batch(&self.config.trainer) {
+                Some(batch) => batch,
+                None => self.largest_batch()?,
+            };
+        }
+        let (network, _) = self.network(self.progress.stage)?;
+        let states = match states {
+            Some(states) => states,
+            None => self.initial(&*network)?,
+        };
+        self.enter(states)?;
+        if let (None, Some(complexity)) = (self.progress.total, self.config.trainer.epochs) {
+            let source = self.data.source(Part::Training, &self.size(self.config.trainer.crop), None)?;
+            let images = source.images().unwrap_or(1);
+            let each = images.div_ceil(self.progress.batch).max(1) as u64;
+            self.progress.total = Some(epochs(images, complexity) * each);
+        }
+        Ok(())
+    }
+
+    /// Weights to start from.
+    pub(super) fn initial(&self, network: &dyn Network) -> Result<Weights> {
+        let params = network.parameters()?;
+        let Some(path) = &self.config.model.init else {
+            return Ok(clearshot_nn::weights::initial(&params, self.config.seed));
+        };
+        let inside = path.join(checkpoint::MODEL);
+        let model = Model::load(if inside.is_dir() { &inside } else { path })?;
+        let fits = |p: &&Param| model.weights.get(&p.name).is_some_and(|w| w.shape() == p.shape);
+        if params.iter().filter(fits).count() * 2 < params.len() {
+            let needed = "a model of the network in model.network: fewer than half of its weights fit";
+            return setting("model.init", path.display(), needed);
+        }
+        Ok(models::growing::grow(&model.weights, &params, self.config.seed))
+    }
+
+    /// Compiles the present stage and sets its states.
+    pub(super) fn enter(&mut self, states: Weights) -> Result<()> {
+        // The memory of the stage before is given back first.
+        self.work = None;
+        let (network, text) = self.network(self.progress.stage)?;
+        let states = models::growing::grow(&states, &network.parameters()?, self.config.seed)
+            .into_iter()
+            .chain(states.into_iter().filter(|(name, _)| is_kept(name)))
+            .collect();
+        let side = self.stages[self.progress.stage].size;
+        let size = self.size(side);
+        let whole = self.size(self.config.trainer.crop);
+        let from = self.is_growing().then_some(&whole[..]);
+        let source = self.data.source(Part::Training, &size, from)?;
+        let images = batch_of(self.progress.batch, &self.config.trainer, side);
+        let each = images / self.config.trainer.accumulate;
+        let shapes = Shapes {
+            batch: each,
+            size: &size,
+            channels: source.channels(),
+            photons: self.config.data.kind != DataKind::Pairs,
+        };
+        check_channels(&*network, &self.task, &shapes)?;
+        let mut engine = Engine::new(&*network, &self.task, &shapes, &self.config, &self.device)?;
+        engine.load(&states)?;
+        let first = self.progress.images;
+        let (signal, [_, channels], kept) = (source.signal(), source.channels(), size.clone());
+        let (task, seed) = (self.task.clone(), self.config.seed);
+        let [workers, ahead] = self.workers();
+        let feed = Feed::new(0, workers, ahead, move |i| {
+            batch(&*source, first + i * each as u64, each, &size, |n| task.drops(seed, n))
+        });
+        self.work =
+            Some(Working { network, text, signal, size: kept, channels, engine, feed, images, judge: None });
+        Ok(())
+    }
+
+    /// Threads that make samples, and batches made ahead.
+    pub(super) fn workers(&self) -> [usize; 2] {
+        let p = &self.config.performance;
+        let all = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let suited = match self.device {
+            Device::Cpu { .. } => all.div_ceil(4),
+            Device::Cuda { .. } => all.saturating_sub(1).max(1),
+        };
+        let workers = if p.workers > 0 { p.workers } else { suited };
+        [workers, if p.ahead > 0 { p.ahead } else { 2 * workers }]
+    }
+
+    /// As many images as fit into the memory, by the plan.
+    pub(super) fn largest_batch(&self) -> Result<usize> {
+        let asked = self.config.memory()?;
+        let memory = match (asked, self.device) {
+            (Some(bytes), _) => bytes,
+            (None, Device::Cpu { .. }) => available_bytes().unwrap_or(1 << 30) / 10 * 9,
+            (None, Device::Cuda { ordinal }) => {
+                let found = gpus()?.into_iter().find(|g| g.ordinal == ordinal);
+                found.map_or(1 << 30, |g| g.memory / 10 * 9)
+            }
+        };
+        let (network, _) = self.network(self.stages.len() - 1)?;
+        let size = self.size(self.config.trainer.crop);
+        let channels = self.data.source(Part::Training, &size, None)?.channels();
+        let photons = self.config.data.kind != DataKind::Pairs;
+        let (training, options) = (training_of(&self.config), self.config.options()?);
+        let bytes = |batch: usize| -> Result<usize> {
+            let shapes = Shapes { batch, size: &size, channels, photons };
+            check_channels(&*network, &self.task, &shapes)?;
+            let built = iteration::training(&*network, &self.task, &shapes, &training)?;
+            Ok(plan(built.graph, &self.device, &options)?.bytes())
+        };
+        let needed = bytes(1)?;
+        if needed > memory {
+            let least = format!("one image of {size:?} pixels takes {needed} bytes");
+            return setting("performance.memory", format!("{memory} bytes"), least);
+        }
+        let (mut fits, mut too_many) = (1, 2);
+        while too_many <= 4096 && bytes(too_many)? <= memory {
+            (fits, too_many) = (too_many, 2 * too_many);
+        }
+        while too_many - fits > 1 {
+            let middle = fits.midpoint(too_many);
+            if bytes(middle)? <= memory { fits = middle } else { too_many = middle }
+        }
+        Ok(fits * self.config.trainer.accumulate)
+    }
+}
+
+/// States beside parameters that a later stage goes on with.
+fn is_kept(name: &str) -> bool {
+    ["adam.", "ema.", "sgd.", "train.", "record."].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Refuses a network for other channels than the task's.
+fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Result<()> {
+    let (wants, gets) = (network.in_channels(), shapes.network_inputs(task));
+    if wants != gets {
+        let needed = format!("this task and these data give a network {gets} channels");
+        return setting("model.network.in_channels", wants, needed);
+    }
+    if network.out_channels() != shapes.channels[1] {
+        let needed = format!("the clean images have {} channels", shapes.channels[1]);
+        return setting("model.network.out_channels", network.out_channels(), needed);
+    }
+    if network.dims() != shapes.size.len() {
+        let needed = format!("crops have {} axes; trainer.depth is the third", shapes.size.len());
+        return setting("model.network", format!("a network in {} dimensions", network.dims()), needed);
+    }
+    match network.check_size(shapes.size) {
+        Ok(()) => Ok(()),
+        Err(why) => setting("trainer.crop", format!("{:?}", shapes.size), why),
+    }
+}

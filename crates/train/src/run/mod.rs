@@ -1,0 +1,452 @@
+//! A run: from a configuration to a folder with a model, iteration after iteration.
+//!
+//! What changes on the way is [`Progress`] and the engine's states, both of which a checkpoint holds. Everything that
+//! is decided (the next samples, the rate, when a stage ends, what is kept) follows from them and the configuration.
+
+mod begin;
+mod record;
+mod validate;
+
+use crate::checkpoint::{self, Progress};
+use crate::config::RunConfig;
+use crate::data::feed::Feed;
+use crate::data::{Batch, Data};
+use crate::engine::{Engine, Numbers, digest};
+use crate::error::{Result, TrainError, advised, io};
+use crate::presets;
+use crate::records::Records;
+use crate::records::console::{Console, Show};
+use crate::schedule::{Place, Stage, ema_decay, rate, stages};
+use crate::task::{self, Task};
+use clearshot_graph::plan::human;
+use clearshot_model::{About, Model, Signal};
+use clearshot_nn::models::Network;
+use clearshot_runtime::Device;
+use clearshot_tensor::DType;
+use serde_json::{Value as Json, json};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use validate::Judged;
+
+/// Iterations that are not timed: the first compile kernels and make scenes.
+const UNTIMED: u64 = 5;
+/// The share of `trainer.seconds` after which the number of iterations is fixed.
+const TIMED: f64 = 0.05;
+/// The share of what is left that iterations may take; validations and checkpoints take the rest.
+const FOR_ITERATIONS: f64 = 0.95;
+
+/// The version of what models say of themselves.
+const FORMAT: u32 = 1;
+/// The resolved configuration in a run's folder.
+pub const CONFIG: &str = "config.yaml";
+/// The model of the best validation so far, in a run's folder.
+pub const BEST: &str = "best.clearshot";
+
+/// How a run came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Finished,
+    /// Validations no longer improved.
+    EarlyStop,
+    /// Somebody asked for it; it can be gone on with.
+    Interrupted,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    pub ending: Ending,
+    pub iteration: u64,
+    pub images: u64,
+    pub seconds: f64,
+    /// Of the whole validation set, at the end.
+    pub score: Option<f64>,
+    pub best: Option<f64>,
+    /// Of all states: equal for equal bits.
+    pub digest: u64,
+    pub iterations_per_second: f64,
+    /// The share of the time that was spent waiting for samples.
+    pub waiting: f64,
+    pub checkpoint: PathBuf,
+}
+
+/// One stage's network and what runs it.
+struct Working {
+    network: Box<dyn Network>,
+    /// The network's `config.json`.
+    text: String,
+    signal: Signal,
+    size: Vec<usize>,
+    channels: usize,
+    engine: Engine,
+    feed: Feed<Batch>,
+    /// Images of an iteration.
+    images: usize,
+    judge: Option<Judged>,
+}
+
+/// See the module.
+pub struct Run {
+    config: RunConfig,
+    out: PathBuf,
+    device: Device,
+    data: Data,
+    task: Task,
+    stages: Vec<Stage>,
+    progress: Progress,
+    work: Option<Working>,
+    records: Records,
+    /// Held as long as the run lives, so that no other writes into its folder.
+    _lock: File,
+    saved_at: Option<u64>,
+    last_full: Option<f64>,
+    waited: f64,
+    /// Iterations and seconds since the last record, for its rates.
+    since: (u64, f64, f64),
+}
+
+impl Run {
+    /// Begins a run in a folder, or goes on with the one that is there.
+    ///
+    /// # Errors
+    /// If the configuration cannot be meant, the folder cannot be written to, holds a run that is not to be gone on
+    /// with, or none that could; or the device has not the memory.
+    pub fn open(config: RunConfig, out: &Path, resume: bool, show: Show) -> Result<Run> {
+        config.check()?;
+        let task = Task::new(&config.task)?;
+        let device = config.device()?;
+        std::fs::create_dir_all(out).map_err(io(out))?;
+        let lock = lock(out)?;
+        checkpoint::tidy(out)?;
+        let found = checkpoint::list(out)?;
+        let saved = match (found.last(), resume) {
+            (Some(last), true) => Some(checkpoint::read(&last.path)?),
+            (None, true) => {
+                let reason = "no checkpoint to go on from; train without --resume".to_string();
+                return Err(TrainError::Checkpoint { path: out.into(), reason });
+            }
+            (Some(_), false) => {
+                let reason =
+                    "there is a run already; go on with it by --resume, or choose another --out".to_string();
+                return Err(TrainError::Checkpoint { path: out.into(), reason });
+            }
+            (None, false) => None,
+        };
+        let (mut progress, states) = match saved {
+            Some(saved) => (saved.progress, Some(saved.states)),
+            None => (Progress::default(), None),
+        };
+        let console = Console::new(show);
+        let records =
+            Records::open(out, progress.records, progress.iteration, config.records.tensorboard, console)?;
+        progress.total = config.trainer.iterations.or(progress.total);
+        let saved_at = states.is_some().then_some(progress.iteration);
+        let mut run = Run {
+            data: Data::new(&config)?,
+            stages: stages(&config.trainer),
+            out: out.to_owned(),
+            config,
+            device,
+            task,
+            progress,
+            work: None,
+            records,
+            _lock: lock,
+            saved_at,
+            last_full: None,
+            waited: 0.0,
+            since: (0, 0.0, 0.0),
+        };
+        run.begin(states)?;
+        write_config(&run.config, out)?;
+        Ok(run)
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    pub fn config(&self) -> &RunConfig {
+        &self.config
+    }
+
+    /// Bytes that a run of the present stage's graph takes.
+    pub fn planned_bytes(&self) -> usize {
+        self.working().engine.session().plan().bytes()
+    }
+
+    /// What is about to run, in words.
+    pub fn plan(&self) -> String {
+        let work = self.working();
+        let session = work.engine.session();
+        let parameters: usize =
+            work.network.parameters().map_or(0, |all| all.iter().map(|p| p.shape.len()).sum());
+        format!(
+            "{}: {parameters} parameters, {} images of {:?} an iteration, {}, {}, {} threads make samples",
+            session.device(),
+            work.images,
+            work.size,
+            session.arithmetic(),
+            human(self.planned_bytes()),
+            self.workers()[0],
+        )
+    }
+
+    /// Of all states: equal for equal bits.
+    ///
+    /// # Errors
+    /// What went wrong on the device.
+    pub fn digest(&self) -> Result<u64> {
+        Ok(digest(&self.working().engine.states()?))
+    }
+
+    fn working(&self) -> &Working {
+        self.work.as_ref().expect("a run has a stage from its beginning on")
+    }
+
+    fn is_growing(&self) -> bool {
+        self.config.model.network.get("_class_name").and_then(Json::as_str) == Some("Growing")
+    }
+
+    /// (Z,) Y, X of crops with this side length.
+    fn size(&self, side: usize) -> Vec<usize> {
+        self.config.trainer.depth.into_iter().chain([side, side]).collect()
+    }
+
+    /// Trains until the end, `stop_at` iterations, or until `stop` is set.
+    ///
+    /// # Errors
+    /// If a checkpoint or record cannot be written, samples cannot be had, or training has diverged.
+    pub fn train(&mut self, stop: &AtomicBool, stop_at: Option<u64>) -> Result<Summary> {
+        let mut clock = Instant::now();
+        let before = self.progress.seconds;
+        self.since = (self.progress.iteration, self.progress.seconds, 0.0);
+        let began = self.progress.iteration;
+        let mut timed = None;
+        let ending = loop {
+            let p = &self.progress;
+            if p.total.is_some_and(|t| p.iteration >= t) {
+                break Ending::Finished;
+            }
+            if self.config.trainer.early_stop > 0 && p.stale >= self.config.trainer.early_stop {
+                break Ending::EarlyStop;
+            }
+            if stop.load(Ordering::Relaxed) || stop_at.is_some_and(|n| p.iteration >= n) {
+                break Ending::Interrupted;
+            }
+            if self.stage_is_over() {
+                self.next_stage()?;
+            }
+            self.step()?;
+            self.progress.seconds = before + clock.elapsed().as_secs_f64();
+            let i = self.progress.iteration;
+            let warm =
+                self.config.trainer.seconds.is_none_or(|s| clock.elapsed().as_secs_f64() > 0.5 * TIMED * s);
+            if timed.is_none() && warm && i >= began + UNTIMED && self.progress.total.is_none() {
+                self.working().engine.session().wait()?;
+                timed = Some((i, Instant::now()));
+            }
+            self.fix_total(timed, &mut clock)?;
+            if i.is_multiple_of(self.config.records.every) || self.progress.total == Some(i) {
+                self.record()?;
+            }
+            let last = self.progress.total == Some(i);
+            let every = self.config.validation.every;
+            if last || (every > 0 && i.is_multiple_of(every)) {
+                self.validate(last)?;
+            }
+            let every = self.config.checkpoint.every;
+            if last || (every > 0 && i.is_multiple_of(every)) {
+                self.save()?;
+            }
+        };
+        self.working().engine.session().wait()?;
+        let seconds = clock.elapsed().as_secs_f64();
+        self.progress.seconds = before + seconds;
+        self.save()?;
+        let done = self.progress.iteration - began;
+        let found = checkpoint::list(&self.out)?;
+        Ok(Summary {
+            ending,
+            iteration: self.progress.iteration,
+            images: self.progress.images,
+            seconds: self.progress.seconds,
+            score: self.last_full,
+            best: self.progress.best,
+            digest: self.digest()?,
+            iterations_per_second: done as f64 / seconds.max(1e-9),
+            waiting: (self.waited + self.working().feed.waited.as_secs_f64()) / seconds.max(1e-9),
+            checkpoint: found.last().map(|f| f.path.clone()).unwrap_or_default(),
+        })
+    }
+
+    /// Where the run is on its way.
+    fn place(&self) -> Place {
+        let p = &self.progress;
+        let since_switch = (p.stage > 0).then(|| p.iteration - p.stage_began);
+        Place { iteration: p.iteration, total: p.total, since_switch }
+    }
+
+    /// How far the last stage of a growing network is blended in.
+    fn alpha(&self) -> f64 {
+        let (p, growth) = (&self.progress, &self.config.trainer.growth);
+        let (Some(total), true) = (p.total, p.stage > 0) else { return 1.0 };
+        let share = self.stages[p.stage].end - self.stages[p.stage - 1].end;
+        let over = total as f64 * share * growth.blend;
+        if over < 1.0 { 1.0 } else { ((p.iteration - p.stage_began) as f64 / over).min(1.0) }
+    }
+
+    fn step(&mut self) -> Result<()> {
+        let place = self.place();
+        let alpha = self.alpha();
+        let p = &mut self.progress;
+        let work = self.work.as_mut().expect("a run has a stage from its beginning on");
+        let numbers = Numbers {
+            rate: self.config.optimizer.rate
+                * rate(&self.config.schedule, &self.config.trainer.growth, &place),
+            ema_decay: ema_decay(self.config.trainer.ema_half_life, work.images, p.iteration),
+            alpha,
+            iteration: p.iteration,
+            first: p.images,
+        };
+        let feed = &mut work.feed;
+        work.engine.step(|| feed.take(), &numbers)?;
+        p.iteration += 1;
+        p.images += work.images as u64;
+        p.score = None;
+        Ok(())
+    }
+
+    /// Once the first iterations were timed, says how many there will be.
+    fn fix_total(&mut self, timed: Option<(u64, Instant)>, clock: &mut Instant) -> Result<()> {
+        let (None, Some(seconds), Some((from, since))) =
+            (self.progress.total, self.config.trainer.seconds, timed)
+        else {
+            return Ok(());
+        };
+        let i = self.progress.iteration;
+        let spent = clock.elapsed().as_secs_f64();
+        if spent < TIMED * seconds || i <= from {
+            return Ok(());
+        }
+        self.working().engine.session().wait()?;
+        let each = since.elapsed().as_secs_f64() / (i - from) as f64;
+        let left = (seconds - spent).max(0.0) * FOR_ITERATIONS / each;
+        self.progress.total = Some(i + left as u64);
+        let text = format!("{:.1} iterations a second: {} iterations", 1.0 / each, i + left as u64);
+        self.records.console.say(&text);
+        Ok(())
+    }
+
+    fn stage_is_over(&self) -> bool {
+        let (p, growth) = (&self.progress, &self.config.trainer.growth);
+        if p.stage + 1 >= self.stages.len() {
+            return false;
+        }
+        let ended =
+            p.total.is_some_and(|t| p.iteration >= (t as f64 * self.stages[p.stage].end).round() as u64);
+        ended || (growth.adaptive && p.stage_stale >= growth.patience)
+    }
+
+    fn next_stage(&mut self) -> Result<()> {
+        let states = self.working().engine.states()?;
+        self.waited += self.working().feed.waited.as_secs_f64();
+        let p = &mut self.progress;
+        p.stage += 1;
+        p.stage_began = p.iteration;
+        (p.stage_best, p.stage_stale) = (None, 0);
+        if self.config.model.network.get("_class_name").and_then(Json::as_str) == Some("Growing") {
+            // Scores at another resolution are no measure.
+            (p.best, p.stale) = (None, 0);
+        }
+        self.enter(states)?;
+        let side = self.stages[self.progress.stage].size;
+        let images = self.working().images;
+        let values = [("size", side), ("batch", images)].map(|(n, v)| (n.to_string(), v as f64));
+        self.records.put("stage", self.progress.iteration, &values)?;
+        self.progress.records = self.records.position();
+        self.records.console.say(&format!("crops of {side} pixels, {images} at once"));
+        Ok(())
+    }
+
+    /// The averaged weights with all that a model says of itself.
+    ///
+    /// # Errors
+    /// What went wrong on the device.
+    pub fn model(&self) -> Result<Model> {
+        let work = self.working();
+        let p = &self.progress;
+        let mut text = work.text.clone();
+        if self.is_growing() && self.alpha() >= 1.0 {
+            // The way from and to the stage below is out of use.
+            text = text.replace("\"blend\": true", "\"blend\": false");
+        }
+        let about = About {
+            format: FORMAT,
+            name: self.config.name.clone(),
+            task: task::about(&self.config.task),
+            signal: work.signal.clone(),
+            channels: work.channels,
+            dims: work.network.dims(),
+            crop: work.size.clone(),
+            training: json!({
+                "iterations": p.iteration, "images": p.images, "seconds": p.seconds, "seed": self.config.seed,
+                "config": self.config,
+            }),
+            scores: json!({ "validation_psnr": p.score }),
+            limits: String::new(),
+        };
+        Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)
+    }
+
+    /// Writes a checkpoint, if there is none of this iteration, and removes those that need not be kept.
+    fn save(&mut self) -> Result<()> {
+        let i = self.progress.iteration;
+        if self.saved_at == Some(i) {
+            return Ok(());
+        }
+        let work = self.working();
+        let states = work.engine.states()?;
+        let model = self.model()?;
+        checkpoint::write(&self.out, &self.config, &self.progress, &states, |to| Ok(model.save_folder(to)?))?;
+        if self.progress.score.is_some() && self.progress.score == self.progress.best {
+            let best = self.out.join(BEST);
+            model.save_file(&best, DType::F32).map_err(|e| advised(&best, e.into()))?;
+        }
+        checkpoint::prune(&self.out, &self.config.checkpoint)?;
+        self.saved_at = Some(i);
+        Ok(())
+    }
+}
+
+/// The run's own lock, which ends with the process however it ends.
+fn lock(out: &Path) -> Result<File> {
+    let path = out.join(".lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            let reason = "another process is training in this folder".to_string();
+            Err(TrainError::Checkpoint { path: out.into(), reason })
+        }
+        Err(std::fs::TryLockError::Error(error)) => Err(TrainError::Io { path, error }),
+    }
+}
+
+/// The configuration as it was resolved.
+fn write_config(config: &RunConfig, out: &Path) -> Result<()> {
+    let path = out.join(CONFIG);
+    clearshot_tensor::store::write_whole(&path, presets::yaml(config).as_bytes()).map_err(io(&path))
+}
+
+/// A flag that somebody may set to end a run.
+pub fn never() -> Arc<AtomicBool> {
+    Arc::new(AtomicBool::new(false))
+}

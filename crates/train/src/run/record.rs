@@ -1,0 +1,81 @@
+//! What is written down of the iterations since the last record.
+
+use super::Run;
+use crate::error::{Result, TrainError};
+use crate::records::console::Look;
+use crate::schedule::rate;
+
+impl Run {
+    /// Writes down what the iterations since the last record were like.
+    pub(super) fn record(&mut self) -> Result<()> {
+        let place = self.place();
+        let work = self.work.as_mut().expect("a run has a stage from its beginning on");
+        let p = &mut self.progress;
+        let count = (p.iteration - p.recorded).max(1) * self.config.trainer.accumulate as u64;
+        let number = |name: &str| Ok::<_, TrainError>(work.engine.number(name)?.unwrap_or(f64::NAN));
+        let loss = number("record.loss")? / count as f64;
+        let good = number("train.step")?;
+        let norm = number("grad_norm")?;
+        let terms: Vec<(String, f64)> = ["main", "intensity", "gradient"]
+            .iter()
+            .filter_map(|name| {
+                let value = work.engine.number(&format!("term.{name}")).ok()??;
+                Some((format!("term.{name}"), value))
+            })
+            .collect();
+        let skipped = (p.iteration as f64 - good).max(0.0) as u64;
+        let fresh = skipped - p.skipped.min(skipped);
+        p.skipped_in_a_row =
+            if fresh >= p.iteration - p.recorded { p.skipped_in_a_row + fresh } else { fresh };
+        p.skipped = skipped;
+        let waited = self.waited + work.feed.waited.as_secs_f64();
+        let seconds = p.seconds - self.since.1;
+        let per_second = (p.iteration - self.since.0) as f64 / seconds.max(1e-9);
+        let waiting = ((waited - self.since.2) / seconds.max(1e-9)).min(1.0);
+        self.since = (p.iteration, p.seconds, waited);
+        let share = rate(&self.config.schedule, &self.config.trainer.growth, &place);
+        let mut values = vec![
+            ("loss".to_string(), loss),
+            ("rate".to_string(), self.config.optimizer.rate * share),
+            ("grad_norm".to_string(), norm),
+            ("images".to_string(), p.images as f64),
+            ("seconds".to_string(), p.seconds),
+            ("images_per_second".to_string(), per_second * work.images as f64),
+            ("waiting".to_string(), waiting),
+            ("skipped".to_string(), skipped as f64),
+        ];
+        values.extend(terms);
+        p.recorded = p.iteration;
+        work.engine.clear_loss()?;
+        if fresh > 0 {
+            work.engine.clear_sums()?;
+        }
+        self.records.put("train", p.iteration, &values)?;
+        p.records = self.records.position();
+        let stage = match self.stages.len() {
+            1 => String::new(),
+            n => format!("stage {} of {n}, ", p.stage + 1),
+        };
+        self.records.console.look(&Look {
+            name: self.config.name.clone(),
+            iteration: p.iteration,
+            total: p.total,
+            loss,
+            rate: self.config.optimizer.rate * share,
+            images_per_second: per_second * work.images as f64,
+            seconds_left: p.total.map(|t| (t - p.iteration.min(t)) as f64 / per_second.max(1e-9)),
+            waiting,
+            stage,
+            score: p.stage_best.and(self.last_full),
+            best: p.best,
+        });
+        if fresh > 0 {
+            let text = format!("{fresh} iterations were skipped: a gradient was not finite");
+            self.records.console.say(&text);
+        }
+        if p.skipped_in_a_row >= self.config.trainer.skips {
+            return Err(TrainError::Diverged { iteration: p.iteration, count: p.skipped_in_a_row });
+        }
+        Ok(())
+    }
+}

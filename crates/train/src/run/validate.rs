@@ -1,0 +1,166 @@
+//! Scores of the averaged weights on images that are not trained on: a few of them often, all of them now and then.
+
+use super::Run;
+use crate::checkpoint;
+use crate::config::{DataKind, TaskKind};
+use crate::data::{Batch, Part, batch};
+use crate::engine::Judge;
+use crate::error::Result;
+use crate::iteration::Shapes;
+use crate::records::event_file::Png;
+use crate::records::picture::Picture;
+
+/// Images that run at once, at most.
+const JUDGED_AT_ONCE: usize = 16;
+
+/// The validation set with what scores it.
+pub(super) struct Judged {
+    judge: Judge,
+    batches: Vec<Batch>,
+    domains: Vec<String>,
+    size: Vec<usize>,
+    at_once: usize,
+}
+
+impl Run {
+    pub(super) fn judged(&self) -> Result<Judged> {
+        let v = &self.config.validation;
+        let side = match (self.is_growing(), v.crop) {
+            (true, _) => self.stages[self.progress.stage].size,
+            (false, 0) => self.config.trainer.crop,
+            (false, crop) => crop,
+        };
+        let size = self.size(side);
+        let whole = self.size(self.config.trainer.crop);
+        let from = self.is_growing().then_some(&whole[..]);
+        let source = self.data.source(Part::Validation, &size, from)?;
+        let at_once = v.images.min(JUDGED_AT_ONCE);
+        let photons = self.config.data.kind != DataKind::Pairs;
+        let shapes = Shapes { batch: at_once, size: &size, channels: source.channels(), photons };
+        let judge = Judge::new(&*self.working().network, &self.task, &shapes, &self.config, &self.device)?;
+        let batches = (0..v.images.div_ceil(at_once))
+            .map(|i| batch(&*source, (i * at_once) as u64, at_once, &size, |_| false))
+            .collect::<Result<_>>()?;
+        Ok(Judged { judge, batches, domains: source.domains(), size, at_once })
+    }
+
+    /// Scores the averaged weights: a subset of the validation images, or all of them now and then.
+    pub(super) fn validate(&mut self, last: bool) -> Result<()> {
+        if self.working().judge.is_none() {
+            let judged = self.judged()?;
+            if let Some(work) = &mut self.work {
+                work.judge = Some(judged);
+            }
+        }
+        let v = self.config.validation.clone();
+        let full = last || (self.progress.validations + 1).is_multiple_of(v.full_every);
+        let subset = ((v.images as f64 * v.subset).ceil() as usize).clamp(1, v.images);
+        let count = if full { v.images } else { subset };
+        let level = self.task.diffusion.as_ref().map(|d| match self.task.kind {
+            TaskKind::Prior => d.level_at(v.sigma),
+            _ => d.last_level(),
+        });
+        let (alpha, seed) = (self.alpha(), self.config.seed);
+        let photons = self.config.data.kind != DataKind::Pairs;
+        let work = self.work.as_mut().expect("a run has a stage from its beginning on");
+        let weights = work.engine.weights(&*work.network)?;
+        let judged = work.judge.as_mut().expect("it was made above");
+        judged.judge.load(&weights, alpha)?;
+        let (mut scores, mut noisy): (Vec<(usize, f64)>, Vec<f64>) = (vec![], vec![]);
+        let mut rows: Vec<Vec<Vec<f32>>> = vec![];
+        let [.., height, width] = judged.size[..] else { return Ok(()) };
+        for (i, batch) in judged.batches.iter().enumerate().take(count.div_ceil(judged.at_once)) {
+            let first = (i * judged.at_once) as u64;
+            let estimate = judged.judge.estimate(batch, level.as_ref(), seed, first)?;
+            let (estimates, truths) = (estimate.as_f32()?, batch.clean.as_f32()?);
+            let each = truths.len() / judged.at_once;
+            for k in 0..judged.at_once {
+                let part = k * each..(k + 1) * each;
+                scores.push((
+                    batch.domains[k],
+                    psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k]),
+                ));
+                let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
+                noisy.push(psnr(&seen, &truth, batch.scales[k]));
+                if full && rows.len() < self.config.records.pictures {
+                    rows.push(vec![seen, made, truth]);
+                }
+            }
+        }
+        scores.truncate(count);
+        let mean = |scores: &[(usize, f64)]| scores.iter().map(|s| s.1).sum::<f64>() / scores.len() as f64;
+        // Validations are compared by the images that all of them score.
+        let compared = mean(&scores[..subset]);
+        let mut values = vec![("psnr".to_string(), mean(&scores)), ("images".to_string(), count as f64)];
+        if photons {
+            // What there is to gain: the first plane as it was measured.
+            values.push(("measured_psnr".to_string(), noisy[..count].iter().sum::<f64>() / count as f64));
+        }
+        for (d, domain) in judged.domains.iter().enumerate().filter(|_| judged.domains.len() > 1) {
+            let of: Vec<(usize, f64)> = scores.iter().copied().filter(|s| s.0 == d).collect();
+            if !of.is_empty() {
+                values.push((format!("psnr.{domain}"), mean(&of)));
+            }
+        }
+        self.last_full = Some(mean(&scores));
+        self.progress.validations += 1;
+        self.progress.score = compared.is_finite().then_some(compared);
+        let growth = self.config.trainer.growth.threshold;
+        let p = &mut self.progress;
+        improve(&mut p.best, &mut p.stale, compared, 0.0);
+        improve(&mut p.stage_best, &mut p.stage_stale, compared, growth);
+        let iteration = p.iteration;
+        self.records.put("validation", iteration, &values)?;
+        self.progress.records = self.records.position();
+        if !rows.is_empty() {
+            let picture = Picture::of(&rows, height, width);
+            let bytes =
+                picture.write(&self.out.join("pictures").join(format!("iteration-{iteration:09}.png")))?;
+            self.records
+                .picture(iteration, &Png { bytes: &bytes, width: picture.width, height: picture.height })?;
+        }
+        let found = checkpoint::list(&self.out)?;
+        if checkpoint::is_among_best(&found, &self.config.checkpoint, self.progress.stage, compared) {
+            self.save()?;
+        }
+        Ok(())
+    }
+}
+
+fn improve(best: &mut Option<f64>, stale: &mut usize, score: f64, by: f64) {
+    if best.is_none_or(|b| score > b + by) {
+        (*best, *stale) = (Some(score), 0);
+    } else {
+        *stale += 1;
+    }
+}
+
+/// PSNR in dB for a range of 1, in the units of scenes, where the network's -1 is 0 and `scale` above it 1; the estimate is
+/// clipped to [0, 1.5].
+fn psnr(estimate: &[f32], truth: &[f32], scale: f32) -> f64 {
+    let of = |x: f32| (f64::from(x) + 1.0) / f64::from(scale);
+    let square = |(&e, &t): (&f32, &f32)| (of(e).clamp(0.0, 1.5) - of(t)).powi(2);
+    let mse = estimate.iter().zip(truth).map(square).sum::<f64>() / truth.len() as f64;
+    -10.0 * mse.max(1e-12).log10()
+}
+
+/// What was measured, what was estimated and the truth, of the first channel (and plane).
+fn panels(batch: &Batch, k: usize, estimate: &[f32], photons: bool, pixels: usize) -> Result<[Vec<f32>; 3]> {
+    let (measured, clean) = (batch.measured.as_f32()?, batch.clean.as_f32()?);
+    let count = batch.domains.len();
+    let each = |values: &[f32]| values.len() / count;
+    let part = |values: &[f32]| {
+        let each = each(values);
+        values[k * each..(k + 1) * each].to_vec()
+    };
+    let first = |values: Vec<f32>, channels: usize| -> Vec<f32> {
+        values.iter().step_by(channels).take(pixels).copied().collect()
+    };
+    let [from, to] = [batch.measured.shape().channels(), batch.clean.shape().channels()];
+    let mut seen = first(part(measured), from);
+    if photons {
+        let numbers = part(batch.numbers.as_f32()?);
+        seen.iter_mut().for_each(|v| *v = numbers[0] * *v + numbers[1]);
+    }
+    Ok([seen, first(estimate.to_vec(), to), first(part(clean), to)])
+}

@@ -1,0 +1,81 @@
+//! Training from files: pairs, and clean images before a simulated camera.
+
+mod tiny;
+
+use clearshot_image::{Axis, DType, Description, Dim, WriteOptions, Writer};
+use clearshot_model::{Model, Signal};
+use clearshot_train::Run;
+use clearshot_train::data::{Data, Part};
+use clearshot_train::records::console::Show;
+use clearshot_train::run::never;
+use serde_json::json;
+use std::path::Path;
+use tiny::{config, network};
+
+/// A picture of 40 by 48 pixels in counts.
+fn write(path: &Path, pixel: impl Fn(usize, usize) -> f64) {
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    let dims = vec![Dim::new(Axis::Y, 40), Dim::new(Axis::X, 48)];
+    let description = Description::new("", path, dims, DType::U16);
+    let options = WriteOptions { replace: false, provenance: None };
+    let mut writer = Writer::create(path, &description, &options).expect("a file");
+    let values: Vec<f64> = (0..40 * 48).map(|i| pixel(i / 48, i % 48)).collect();
+    let mut bytes = vec![];
+    DType::U16.encode(&values, &mut bytes);
+    writer.write(&[0..40, 0..48], &bytes).expect("pixels");
+    writer.finish().expect("a file");
+}
+
+fn wave(scene: usize, y: usize, x: usize) -> f64 {
+    500.0 + 400.0 * ((y + 3 * scene) as f64 / 5.0).sin() * (x as f64 / 7.0).cos()
+}
+
+#[test]
+fn pairs_and_clean_files_train_and_tell_how_their_numbers_were_scaled() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = |name: &str| dir.path().join(name);
+    for scene in 0..6 {
+        let name = format!("scene{scene}.tif");
+        write(&folder("in").join(&name), |y, x| 2.0 * wave(scene, y, x) + ((y * 31 + x * 17) % 29) as f64);
+        write(&folder("out").join(&name), |y, x| wave(scene, y, x));
+    }
+    std::fs::write(folder("in").join("scene9.tif"), "no image").expect("a file");
+    let pairs = config(json!({
+        "data": {"kind": "pairs", "inputs": folder("in"), "targets": folder("out"), "validation": 0.3},
+        "model": {"network": network(1)},
+        "task": {"kind": "supervised"},
+        "trainer": {"iterations": 4},
+    }));
+    // An input and its target are cut, turned and scaled alike: away from the ends they are the same numbers.
+    let source = Data::new(&pairs).expect("data").source(Part::Training, &[16, 16], None).expect("files");
+    let sample = source.sample(5).expect("a sample");
+    let off = sample.measured.iter().zip(&sample.clean).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(off < 0.1, "{off}");
+    assert_eq!(sample, source.sample(5).expect("the same"));
+    let mut run = Run::open(pairs, &folder("run"), false, Show::Quiet).expect("a run");
+    run.train(&never(), None).expect("an end");
+    let model = Model::load(&folder("run").join("best.clearshot")).expect("a model");
+    match model.about.signal {
+        Signal::Fixed { input, target: Some(target) } => {
+            assert!((target.low - 100.0).abs() < 30.0 && (target.high - 900.0).abs() < 30.0, "{target:?}");
+            assert!((input.high - 1830.0).abs() < 60.0, "{input:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let clean = config(json!({
+        "data": {"kind": "clean", "inputs": folder("out"), "camera": {"peak": [50.0, 50.0]}},
+        "trainer": {"iterations": null, "epochs": "simple", "batch": 4},
+        "validation": {"every": 0},
+    }));
+    let mut run = Run::open(clean, &folder("clean"), false, Show::Quiet).expect("a run");
+    // 50 times through the files that are not kept for validation, a batch or two each time.
+    let total = run.progress().total.expect("epochs are iterations");
+    assert!(total == 50 || total == 100, "{total}");
+    let end = run.train(&never(), Some(3)).expect("an end");
+    assert_eq!(end.iteration, 3);
+    let empty = folder("empty");
+    std::fs::create_dir(&empty).expect("a folder");
+    let none = config(json!({"data": {"kind": "clean", "inputs": empty}}));
+    let refused = Run::open(none, &folder("none"), false, Show::Quiet);
+    assert!(refused.err().expect("a refusal").to_string().contains("empty"));
+}

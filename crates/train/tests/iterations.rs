@@ -1,0 +1,133 @@
+//! What an iteration does to the weights.
+
+mod tiny;
+
+use clearshot_nn::Weights;
+use clearshot_train::checkpoint;
+use clearshot_train::records::console::Show;
+use clearshot_train::run::never;
+use clearshot_train::{Run, TrainError};
+use serde_json::{Value, json};
+use tiny::{config, network};
+
+/// The states after a run.
+fn states(changes: Value) -> Weights {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut run = Run::open(config(changes), folder.path(), false, Show::Quiet).expect("a run");
+    let end = run.train(&never(), None).expect("an end");
+    checkpoint::read(&end.checkpoint).expect("a checkpoint").states
+}
+
+/// The relative error of all parameters as one vector.
+fn distance(a: &Weights, b: &Weights) -> f64 {
+    let (mut off, mut size) = (0.0, 0.0);
+    for (name, value) in a.iter().filter(|(name, _)| b.contains_key(*name) && name.contains("weight")) {
+        for (x, y) in value.to_f64().into_iter().zip(b[name].to_f64()) {
+            off += (x - y) * (x - y);
+            size += y * y;
+        }
+    }
+    (off / size).sqrt()
+}
+
+#[test]
+fn two_runs_of_eight_are_one_of_sixteen() {
+    let changes = |accumulate: usize| {
+        json!({
+            "optimizer": {"kind": "sgd", "rate": 0.05, "clip": 0.5},
+            "trainer": {"iterations": 4, "batch": 16, "accumulate": accumulate},
+            "validation": {"every": 0},
+        })
+    };
+    let (whole, parts) = (states(changes(1)), states(changes(2)));
+    assert!(distance(&parts, &whole) < 1e-6, "{}", distance(&parts, &whole));
+    // The norm of sums is clipped, not the sum of clipped ones: with other runs it would be another step.
+    assert!(distance(&states(changes(1)), &states(json!({"trainer": {"iterations": 4}}))) > 1e-3);
+}
+
+#[test]
+fn averages_follow_their_closed_form() {
+    let after = |iterations: u64| {
+        states(json!({
+            "schedule": {"shape": "constant"},
+            "trainer": {"iterations": iterations, "ema_half_life": 6.0},
+            "validation": {"every": 0},
+        }))
+    };
+    let [one, two, three] = [1, 2, 3].map(after);
+    // Batches of 4 keep 0.5^(4 / 6) at the most, and (1 + n) / (10 + n) in the beginning.
+    let name = "conv_in.weight";
+    let value = |s: &Weights, prefix: &str| s[&format!("{prefix}{name}")].to_f64();
+    let expect = |before: &Weights, now: &Weights, decay: f64| {
+        let old = value(before, "ema.");
+        let want = old.iter().zip(value(now, "")).map(|(e, p)| decay * e + (1.0 - decay) * p);
+        let worst = want.zip(value(now, "ema.")).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(worst < 1e-7, "{worst}");
+    };
+    expect(&one, &two, 2.0 / 11.0);
+    expect(&two, &three, 3.0 / 12.0);
+    assert_ne!(value(&three, "ema."), value(&three, ""));
+}
+
+#[test]
+fn rates_that_blow_up_are_told_with_their_iteration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = config(json!({
+        "optimizer": {"kind": "sgd", "rate": 1e30, "clip": 0.0},
+        "schedule": {"warm_up": 0},
+        "trainer": {"iterations": 60, "skips": 5},
+        "validation": {"every": 0},
+    }));
+    let mut run = Run::open(config, folder.path(), false, Show::Quiet).expect("a run");
+    match run.train(&never(), None) {
+        Err(TrainError::Diverged { iteration, count }) => assert!(count >= 5 && iteration < 20),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn networks_for_other_channels_and_sizes_are_refused_by_their_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let complaint = |changes: Value| match Run::open(config(changes), folder.path(), false, Show::Quiet) {
+        Err(e) => e.to_string(),
+        Ok(_) => panic!("it should be refused"),
+    };
+    let text = complaint(json!({"model": {"network": network(3)}}));
+    assert!(text.starts_with("model.network.in_channels: 3") && text.contains("6 channels"), "{text}");
+    let text = complaint(json!({"trainer": {"crop": 17}}));
+    assert!(text.starts_with("trainer.crop"), "{text}");
+    let text = complaint(json!({"trainer": {"crop": 64}}));
+    assert!(text.starts_with("data.sizes"), "{text}");
+}
+
+#[test]
+fn the_batch_that_fits_is_the_largest() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let changes = json!({"trainer": {"batch": "auto"}, "performance": {"memory": "4MiB"}});
+    let run = Run::open(config(changes), folder.path(), false, Show::Quiet).expect("a run");
+    let chosen = run.progress().batch;
+    assert!(run.planned_bytes() <= 4 << 20);
+    let more = json!({"trainer": {"batch": chosen + 1}});
+    let other = tempfile::tempdir().expect("a folder");
+    let run = Run::open(config(more), other.path(), false, Show::Quiet).expect("a run");
+    assert!(run.planned_bytes() > 4 << 20);
+}
+
+#[test]
+fn a_model_is_gone_on_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = folder.path().join("first");
+    let mut run = Run::open(config(json!({})), &first, false, Show::Quiet).expect("a run");
+    run.train(&never(), None).expect("an end");
+    let trained = clearshot_model::Model::load(&first.join("best.clearshot")).expect("a model");
+    let init = first.join("best.clearshot");
+    let tuned = json!({"model": {"init": init}, "trainer": {"iterations": 1}, "optimizer": {"rate": 1e-12}});
+    let mut run = Run::open(config(tuned), &folder.path().join("tuned"), false, Show::Quiet).expect("a run");
+    run.train(&never(), None).expect("an end");
+    let (a, b) =
+        (&trained.weights["conv_in.weight"], &run.model().expect("a model").weights["conv_in.weight"]);
+    assert!(a.to_f64().iter().zip(b.to_f64()).all(|(a, b)| (a - b).abs() < 1e-6));
+    let other = json!({"model": {"init": init, "network": {"_class_name": "Local", "in_channels": 6}}});
+    let refused = Run::open(config(other), &folder.path().join("other"), false, Show::Quiet);
+    assert!(refused.err().expect("a refusal").to_string().starts_with("model.init"));
+}

@@ -1,0 +1,103 @@
+//! A run that was stopped and gone on with is the run that was not, to the bit, in every mode.
+
+use clearshot_train::records::console::Show;
+use clearshot_train::run::never;
+use clearshot_train::{Ending, Run, RunConfig};
+use serde_json::{Value, json};
+use std::path::Path;
+
+mod tiny;
+use tiny::{config, network};
+
+/// The digest of a run's states and the lines of its records without what clocks say.
+fn whole(config: &RunConfig, folder: &Path, stops: &[u64]) -> (u64, Vec<Value>) {
+    let mut summary = None;
+    for (i, stop) in stops.iter().map(|s| Some(*s)).chain([None]).enumerate() {
+        let mut run = Run::open(config.clone(), folder, i > 0, Show::Quiet).expect("a run");
+        let end = run.train(&never(), stop).expect("an end");
+        assert_eq!(end.ending, if stop.is_some() { Ending::Interrupted } else { Ending::Finished });
+        summary = Some(end);
+    }
+    let text = std::fs::read_to_string(folder.join("records.jsonl")).expect("records");
+    let timeless = |line: &str| {
+        let mut record: Value = serde_json::from_str(line).expect("JSON");
+        for clock in ["seconds", "images_per_second", "waiting"] {
+            record.as_object_mut().expect("an object").remove(clock);
+        }
+        record
+    };
+    (summary.expect("one run at least").digest, text.lines().map(timeless).collect())
+}
+
+#[track_caller]
+fn check(changes: Value) {
+    let config = config(changes);
+    let dir = tempfile::tempdir().expect("a folder");
+    let straight = whole(&config, &dir.path().join("straight"), &[]);
+    let stopped = whole(&config, &dir.path().join("stopped"), &[3, 5]);
+    assert_eq!(straight.1, stopped.1);
+    assert_eq!(straight.0, stopped.0);
+    // And another seed is another run.
+    let other = RunConfig { seed: 4, ..config };
+    assert_ne!(straight.0, whole(&other, &dir.path().join("other"), &[]).0);
+}
+
+#[test]
+fn conditional_diffusion() {
+    check(json!({}));
+}
+
+#[test]
+fn a_prior_with_timesteps_and_gradient_descent() {
+    check(json!({
+        "model": {"network": network(1)},
+        "task": {"kind": "prior", "prediction": "epsilon", "weight": "min_snr"},
+        "optimizer": {"kind": "sgd", "rate": 0.01},
+        "trainer": {"ema_half_life": 0.0},
+    }));
+}
+
+#[test]
+fn supervised_with_further_terms() {
+    check(json!({
+        "model": {"network": network(5)},
+        "task": {
+            "kind": "supervised", "distance": "smooth_l1", "intensity": {"weight": 0.5, "from": 0.1, "over": 6},
+            "gradient": {"weight": 0.1},
+        },
+        "schedule": {"shape": "restarts", "cycles": 2, "refinement": 0.2},
+    }));
+}
+
+#[test]
+fn accumulation() {
+    check(json!({"trainer": {"accumulate": 2}}));
+}
+
+#[test]
+fn progressive_resolution() {
+    let stages = json!([{"size": 8, "share": 0.5}, {"size": 16, "share": 0.5}]);
+    check(json!({"trainer": {"growth": {"stages": stages, "warm_up": 2}}}));
+}
+
+#[test]
+fn a_growing_network_with_adaptive_stages() {
+    let stages = json!([{"size": 8, "share": 0.5}, {"size": 16, "share": 0.5}]);
+    let growing = json!({
+        "_class_name": "Growing", "in_channels": 6, "out_channels": 1, "channels": 8, "channel_mult": [1],
+        "attention_head_dim": null, "groups": 4,
+    });
+    check(json!({
+        "model": {"network": growing},
+        "trainer": {"growth": {"stages": stages, "adaptive": true, "patience": 1, "threshold": 100.0}},
+        "validation": {"every": 1},
+    }));
+}
+
+#[test]
+fn several_domains_and_checkpoints_on_the_way() {
+    check(json!({
+        "data": {"scenes": {"nuclei": 1.0, "stars": 2.0}, "refresh": 200.0},
+        "checkpoint": {"every": 2, "top": 2, "keep_every": 4},
+    }));
+}
