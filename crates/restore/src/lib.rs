@@ -10,8 +10,8 @@ mod convolve;
 mod error;
 pub mod estimate;
 mod frame;
-pub mod learned;
 pub mod invalid;
+pub mod learned;
 pub mod stream;
 mod widest;
 

@@ -4,7 +4,7 @@ use super::camera::{Given, Look, psf};
 use super::parts::{Form, Parts};
 use super::report::{Report, Shown};
 use super::{Voice, duration};
-use crate::restoring::Line;
+use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clearshot_image::dataset::list::stem;
 use clearshot_image::{
