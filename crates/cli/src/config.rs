@@ -48,7 +48,7 @@ impl Config {
 }
 
 /// The structs that a run is read into: their comments are the reference's.
-const SOURCE: &str = include_str!("../../train/src/config.rs");
+const SOURCE: &str = include_str!("../../train/src/config/mod.rs");
 
 fn reference() -> Result<String> {
     let defaults = serde_json::to_value(RunConfig::default())?;

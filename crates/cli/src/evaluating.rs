@@ -1,7 +1,7 @@
 //! What `eval` and `compare` share: which methods on which images, the records they make, and the reports of them.
 
 use crate::network::DeviceName;
-use crate::restoring::{Line, regions};
+use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_evaluate::report::{self, Illustration};
@@ -11,6 +11,7 @@ use clearshot_evaluate::{
 };
 use clearshot_image::Image;
 use clearshot_image::dataset::list::{Listing, files};
+use clearshot_restore::stream::Frames;
 use clearshot_runtime::peak_bytes;
 use clearshot_tensor::store::write_whole;
 use std::collections::BTreeMap;
@@ -482,7 +483,9 @@ fn parts(truth: &str, noisy: &str) -> Result<Vec<Part>> {
     for (truth, noisy) in pairs {
         let image = Image::open(&noisy)?;
         let contents = fingerprint(&truth)? ^ fingerprint(&noisy)?.rotate_left(1);
-        for (i, (region, shape)) in regions(&image, false)?.into_iter().enumerate() {
+        let frames = Frames::of(&image.description, false).with_context(|| noisy.display().to_string())?;
+        for (i, region) in frames.regions().into_iter().enumerate() {
+            let shape = frames.size();
             let name = format!("{} plane {i} contents {contents:016x}", noisy.display());
             out.push(Part { truth: truth.clone(), noisy: noisy.clone(), region, shape, name });
         }

@@ -1,14 +1,12 @@
 //! `clearshot train`: from a configuration to a model, stopped and gone on with at will.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use clearshot_train::records::console::{Show, duration};
 use clearshot_train::run::{BEST, CONFIG};
 use clearshot_train::{Ending, Run, Summary, presets};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What shells expect of a program that was interrupted.
 const INTERRUPTED: u8 = 130;
