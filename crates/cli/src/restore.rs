@@ -271,11 +271,13 @@ impl Restore {
                 Ok(Outcome::Done) => done += 1,
                 Ok(Outcome::Skipped) => skipped += 1,
                 Err(e) => {
-                    let text = format!("{e:#}");
+                    // Errors of files begin with the file's name already.
+                    let (name, text) = (input.display().to_string(), format!("{e:#}"));
+                    let text = text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).to_string();
                     if total > 1 {
-                        eprintln!("clearshot: {}: {text}", input.display());
+                        eprintln!("clearshot: {name}: {text}");
                     }
-                    failed.push((input.display().to_string(), text));
+                    failed.push((name, text));
                 }
             }
         }

@@ -362,6 +362,8 @@ fn a_folder_of_diffusers_restores() {
         clearshot(&format!("restore in.tif -o out.tif --model unet --sampler ddim --steps 6 {guided}"), &at);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success() && said.contains("depends on --tile"), "{said}");
+    let plan = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(plan.contains("tiles of 16 x 16 pixels"), "{plan}");
     let (image, made) = read(at.join("out.tif"));
     assert_eq!((image.dtype(), image.shape()), (DType::U16, vec![40, 50]));
     // The measurement has its say: the result is far nearer to it than to what the prior alone would make up.

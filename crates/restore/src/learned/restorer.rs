@@ -601,7 +601,7 @@ fn cut(model: &Model) -> Result<Cut, Error> {
     let mut stride = vec![1; size.len()];
     for input in inputs {
         let Some(found) = reach(graph.graph(), &input, TileGraph::OUTPUT) else {
-            return Ok(Cut::Whole { tile: model.about.crop.clone() });
+            return Ok(Cut::Whole { tile: trained_size(model) });
         };
         for a in 0..size.len() {
             let axis = a + 3 - size.len();
@@ -656,3 +656,24 @@ fn condition(
         (Signal::Photons, ..) => {}
     }
 }
+
+/// The size that a network was trained at: what the model says, or the `sample_size` of a configuration of diffusers.
+/// Where neither says more than the smallest size that the network takes, one that shows it something.
+fn trained_size(model: &Model) -> Vec<usize> {
+    let (crop, smallest) = (&model.about.crop, model.network.example_size());
+    if *crop != smallest {
+        return crop.clone();
+    }
+    let config: serde_json::Value = serde_json::from_str(&model.config).unwrap_or_default();
+    let number = |v: &serde_json::Value| v.as_u64().map(|n| n as usize);
+    let said = match &config["sample_size"] {
+        serde_json::Value::Array(sizes) => sizes.iter().map(number).collect(),
+        one => number(one).map(|n| vec![n; crop.len()]),
+    };
+    let enough: Vec<usize> = smallest.iter().map(|&s| ENOUGH.next_multiple_of(s.max(1))).collect();
+    let fits = |size: &Vec<usize>| size.len() == crop.len() && model.network.check_size(size).is_ok();
+    said.filter(fits).or(Some(enough).filter(fits)).unwrap_or_else(|| crop.clone())
+}
+
+/// Pixels along a side that show a network something.
+const ENOUGH: usize = 64;
