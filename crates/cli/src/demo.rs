@@ -13,12 +13,12 @@ use clearshot_restore::learned::Settings;
 use clearshot_runtime::Device;
 use clearshot_tensor::store::write_whole;
 use clearshot_train::records::console::Show;
-use clearshot_train::run::BEST;
 use clearshot_train::{Run, presets};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Demo {
@@ -190,11 +190,14 @@ impl Demo {
             "data.camera.spread=1".into(),
             "data.camera.blur=0".into(),
             format!("trainer.device={}", device_name(device)),
-            format!("trainer.seconds={}", self.train_seconds),
-            "trainer.crop=64".into(),
-            "trainer.batch=8".into(),
-            "trainer.ema_half_life=200".into(),
-            "optimizer.rate=2e-4".into(),
+            // The clock ends it, so the rate must not depend on how many iterations there will be.
+            "schedule=constant".into(),
+            "trainer.seconds=null".into(),
+            "trainer.iterations=1000000".into(),
+            "trainer.crop=48".into(),
+            "trainer.batch=4".into(),
+            "trainer.ema_half_life=100".into(),
+            "optimizer.rate=5e-5".into(),
             "schedule.warm_up=10".into(),
             "validation.images=8".into(),
             "validation.every=100000".into(),
@@ -205,11 +208,17 @@ impl Demo {
         config.model.network = serde_json::from_str(&builtin.config)?;
         config.model.init = Some(first);
         let mut run = Run::open(config, &folder, false, Show::Quiet)?;
-        let trained = run.train(&AtomicBool::new(false), None)?;
+        let clock = Arc::new(AtomicBool::new(false));
+        let (alarm, seconds) = (clock.clone(), Duration::from_secs(self.train_seconds.into()));
+        std::thread::spawn(move || {
+            std::thread::sleep(seconds);
+            alarm.store(true, Ordering::Relaxed);
+        });
+        let trained = run.train(&clock, None)?;
+        let model = out.join("fine-tuned.clearshot");
+        run.model()?.save_file(&model, clearshot_tensor::DType::F16)?;
         drop(run);
         let small = Bench { scenes: vec![scene.into()], peaks: vec![peak], count: 4, ..bench.clone() };
-        let tuned = folder.join(BEST);
-        let model = if tuned.exists() { tuned } else { trained.checkpoint.clone() };
         let name = model.display().to_string();
         let methods: Vec<Box<dyn Method>> = vec![
             Box::new(Learned::open(DEFAULT, Settings::default(), device)?),

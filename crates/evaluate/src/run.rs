@@ -212,5 +212,5 @@ pub fn picture(methods: &[Box<dyn Method>], case: &Case) -> Result<Vec<u8>, Eval
             add(method.name(), restored.mean)?;
         }
     }
-    Ok(side_by_side(&panels, 4, 192).png()?)
+    Ok(side_by_side(&panels, panels.len().min(5), 192).png()?)
 }
