@@ -65,7 +65,10 @@ impl Pool {
             })
             .collect();
         let handles = workers.iter().map(|w| w.thread().clone()).collect();
-        Pool { shared, workers, handles, turn: Mutex::new(()) }
+        let pool = Pool { shared, workers, handles, turn: Mutex::new(()) };
+        // A thread allocates when it starts; after a job in which all took part no later one has to.
+        pool.run(pool.threads(), |_, _| ());
+        pool
     }
 
     /// A pool of as many threads as the machine runs at once.
