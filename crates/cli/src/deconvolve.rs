@@ -32,7 +32,7 @@ pub struct Deconvolve {
     #[arg(long)]
     gain: Option<f32>,
     /// Counts without light; 0 unless told or estimated.
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     offset: Option<f32>,
     /// The standard deviation of the read noise in electrons; 0 unless told or estimated.
     #[arg(long)]

@@ -34,7 +34,7 @@ pub struct Restore {
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// Samples of what the object may have been; with two or more their spread is known. Unless told none, and 8
-    /// with --std: the image is then what the model says at once.
+    /// with --std or --save-samples: the image is then what the model says at once.
     #[arg(long, value_name = "K")]
     samples: Option<u32>,
     /// What is written: `direct`, the model's estimate at once, or `samples`, the mean of the samples.
@@ -231,13 +231,18 @@ impl Restore {
         if !named {
             std::fs::create_dir_all(&self.output).with_context(|| self.output.display().to_string())?;
         }
+        // Another PSF may come under the same name.
+        let psf_file = match self.psf.as_deref().map(Path::new) {
+            Some(path) if path.exists() => Some(file::fingerprint(path)?),
+            _ => None,
+        };
         let asked = json!({
             "model": name, "model_hash": hash, "samples": samples, "estimate": match restorer.output() {
                 Output::Direct => "direct",
                 Output::Samples => "samples",
             },
             "sampler": self.sampler, "steps": self.steps, "seed": self.seed, "gain": given.gain, "offset": given.offset,
-            "read_noise": given.read_noise, "background": given.background, "psf": self.psf, "guidance": self.guidance,
+            "read_noise": given.read_noise, "background": given.background, "psf": self.psf, "psf_file": psf_file, "guidance": self.guidance,
             "law": self.law, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
             "std": self.std, "chi2": self.chi2, "save_samples": self.save_samples,
         });
@@ -345,7 +350,7 @@ impl Restore {
         };
         // The PSF of each file follows from its pixel size; until then, one that blurs nothing.
         let psf = self.psf.as_ref().map(|_| Psf::delta(model.about.dims)).transpose()?;
-        let samples = self.samples.map_or(if self.std { 8 } else { 0 }, |k| k as usize);
+        let samples = self.samples.map_or(if self.std || self.save_samples { 8 } else { 0 }, |k| k as usize);
         Ok(Settings {
             output: self
                 .estimate

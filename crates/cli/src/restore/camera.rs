@@ -95,12 +95,10 @@ impl Look {
         Ok(Look { planes, shape: [height, width] })
     }
 
-    /// A number of what was seen, to tell files apart (FNV-1a).
-    pub fn hash(&self) -> String {
-        let bytes = self.planes.iter().flatten().flat_map(|v| v.to_le_bytes());
-        let hash =
-            bytes.fold(0xCBF2_9CE4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01B3));
-        format!("{hash:016x}")
+    /// The greatest value that was seen.
+    pub fn greatest(&self) -> f64 {
+        let values = self.planes.iter().flatten().copied().filter(|v| v.is_finite());
+        f64::from(values.fold(f32::NEG_INFINITY, f32::max))
     }
 
     /// The share of pixels at the top of the range: of the type's, or where values pile up at the greatest.
@@ -119,7 +117,7 @@ impl Look {
         let at = |limit: f32| values().filter(|&v| v >= limit).count() as f64 / count;
         let piled = at(most);
         match full {
-            Some(full) if most >= full && least < full => (at(full), f64::from(full)),
+            Some(full) if most >= full => (at(full), f64::from(full)),
             // A value that one pixel in a hundred has, and none exceeds.
             _ if most > least && piled > 0.01 && most > 0.0 => (piled, f64::from(most)),
             _ => (0.0, f64::from(most)),
@@ -165,16 +163,17 @@ impl Look {
 pub fn psf(text: &str, d: &Description, size: &[usize]) -> Result<Psf> {
     let axes = size.len();
     if let Some(rest) = text.strip_prefix("gaussian:") {
-        let sigmas = rest
-            .split(',')
-            .enumerate()
-            .map(|(i, part)| length(part, d, i + axes - rest.split(',').count().min(axes), axes))
-            .collect::<Result<Vec<f64>>>()?;
-        let sigmas = match sigmas[..] {
-            [one] => vec![one; axes],
-            ref many if many.len() == axes => many.to_vec(),
-            _ => bail!("--psf {text}: one number is needed, or one for each of {axes} axes"),
+        let parts: Vec<&str> = rest.split(',').collect();
+        // One width is that of every axis, whose pixels may differ.
+        let of_axis = |axis: usize| match parts[..] {
+            [one] => one,
+            _ => parts[axis],
         };
+        if parts.len() != 1 && parts.len() != axes {
+            bail!("--psf {text}: one number is needed, or one for each of {axes} axes");
+        }
+        let sigmas =
+            (0..axes).map(|axis| length(of_axis(axis), d, axis, axes)).collect::<Result<Vec<f64>>>()?;
         return Ok(Psf::gaussian(&sigmas)?);
     }
     if let Some(rest) = text.strip_prefix("airy:") {

@@ -10,10 +10,13 @@ use clearshot_image::dataset::list::stem;
 use clearshot_image::{
     Axis, DType, Description, Error as ImageError, Image, Provenance, WriteOptions, Writer,
 };
+use clearshot_model::Signal;
 use clearshot_restore::learned::field::Field;
 use clearshot_restore::learned::{Camera, Forecast, Measured, Restored, Restorer};
 use clearshot_runtime::Device;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -32,6 +35,16 @@ pub struct Job<'a> {
     pub voice: &'a Voice,
 }
 
+/// What is there before a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Missing,
+    /// Made of the same by the same, with all that goes beside it.
+    Done,
+    /// Something that may be replaced.
+    InPart,
+}
+
 pub enum Outcome {
     Done,
     /// The output is there already, made of the same input with the same settings.
@@ -41,6 +54,8 @@ pub enum Outcome {
 /// Shares of saturated pixels to warn of, and to refuse.
 const WARN_SATURATED: f64 = 0.001;
 const MOST_SATURATED: f64 = 0.5;
+/// A model of fixed limits should see at least this share of its range.
+const LEAST_USED: f64 = 0.02;
 /// Bytes of restored values that are held until all are known, so that the file's record can count what was clipped.
 const HELD: usize = 4 << 30;
 /// Pixels of small parts that are restored at once.
@@ -57,8 +72,9 @@ impl Job<'_> {
         let about = &restorer.model().about;
         let parts = Parts::of(d, about.dims, about.channels)?;
         let look = Look::at(&image, &parts)?;
-        let hash = look.hash();
-        if self.is_done(&hash)? {
+        let hash = fingerprint(self.input)?;
+        let standing = self.standing(&hash, restorer)?;
+        if standing == Standing::Done {
             let record = json!({"event": "file", "input": self.input, "output": self.output, "status": "already done"});
             self.voice.say(
                 &format!("{} -> {} (already done)", self.input.display(), self.output.display()),
@@ -66,7 +82,7 @@ impl Job<'_> {
             )?;
             return Ok(Outcome::Skipped);
         }
-        self.warn(d, &parts, &look)?;
+        self.warn(d, &parts, &look, &restorer.model().about.signal)?;
         let camera = match restorer.needs_camera() {
             false => self.given.gain.map(|_| look.camera(self.given)).transpose()?,
             true => Some(look.camera(self.given)?),
@@ -79,21 +95,24 @@ impl Job<'_> {
         if let Some(text) = self.psf {
             restorer.set_psf(psf(text, d, &parts.size)?)?;
         }
-        self.restore(restorer, &image, &parts, camera, &hash, report)
+        let replace = standing == Standing::InPart;
+        self.restore(restorer, &image, &parts, camera, &hash, replace, report)
     }
 
-    /// Whether the output is what this run would make.
-    fn is_done(&self, hash: &str) -> Result<bool> {
+    /// What is there of what this run would make.
+    fn standing(&self, hash: &str, restorer: &Restorer) -> Result<Standing> {
         if !self.output.exists() {
-            return Ok(false);
+            return Ok(Standing::Missing);
+        }
+        if self.force {
+            return Ok(Standing::InPart);
         }
         let earlier = Image::open(self.output).ok().and_then(|i| i.description.provenance);
         let of = |key: &str| earlier.as_ref().and_then(|p| p["parameters"].get(key));
         if of("settings") == Some(self.asked) && of("input").and_then(Value::as_str) == Some(hash) {
-            return Ok(!self.force);
-        }
-        if self.force {
-            return Ok(false);
+            let there = |suffix: &str| beside_paths(self.output, suffix).iter().any(|path| path.exists());
+            let all = self.beside(restorer).iter().all(|(suffix, _)| there(suffix));
+            return Ok(if all { Standing::Done } else { Standing::InPart });
         }
         bail!(
             "{} exists already, made of something else or with other settings; choose another name, or say --force to replace it",
@@ -101,7 +120,7 @@ impl Job<'_> {
         )
     }
 
-    fn warn(&self, d: &Description, parts: &Parts, look: &Look) -> Result<()> {
+    fn warn(&self, d: &Description, parts: &Parts, look: &Look, signal: &Signal) -> Result<()> {
         let (share, value) = look.saturated(d);
         if share > MOST_SATURATED {
             bail!(
@@ -114,6 +133,17 @@ impl Job<'_> {
             self.voice.note(
                 self.input,
                 &format!("{share:.1} % of the pixels are saturated (value {value}); what is restored there is a guess from around them"),
+            );
+        }
+        if let Signal::Fixed { input, .. } = signal
+            && look.greatest() < input.low + LEAST_USED * (input.high - input.low)
+        {
+            self.voice.note(
+                self.input,
+                &format!(
+                    "its numbers reach {}, and the model was made for numbers from {} to {}: it will see next to nothing; convert the image first",
+                    look.greatest(), input.low, input.high
+                ),
             );
         }
         let colour = d.dim(Axis::S).is_some_and(|s| s.len >= 3);
@@ -136,6 +166,7 @@ impl Job<'_> {
         parts: &Parts,
         camera: Option<Camera>,
         hash: &str,
+        replace: bool,
         report: Option<&mut Report>,
     ) -> Result<Outcome> {
         let start = Instant::now();
@@ -152,9 +183,12 @@ impl Job<'_> {
         let mut record = Record { clipped: 0, filled: 0, chi2: Vec::new() };
         let mut outputs = match holds {
             true => None,
-            false => {
-                Some(self.outputs(&d, restorer, self.provenance(image, hash, camera, &forecast, None))?)
-            }
+            false => Some(self.outputs(
+                &d,
+                restorer,
+                replace,
+                self.provenance(image, hash, camera, &forecast, None),
+            )?),
         };
         let mut held: Vec<Restored> = Vec::new();
         let middle = parts.all.len() / 2;
@@ -196,6 +230,7 @@ impl Job<'_> {
                 let mut outputs = self.outputs(
                     &d,
                     restorer,
+                    replace,
                     self.provenance(image, hash, camera, &forecast, Some(&record)),
                 )?;
                 for (number, restored) in held.iter().enumerate() {
@@ -277,25 +312,32 @@ impl Job<'_> {
         Provenance::new("restore", &image.description, parameters).value()
     }
 
-    fn outputs(&self, d: &Description, restorer: &Restorer, provenance: Value) -> Result<Outputs> {
+    /// What is written beside the image, by the ends of names.
+    fn beside(&self, restorer: &Restorer) -> Vec<(String, Beside)> {
+        let settings = restorer.settings();
+        let deviation = self.std.then_some(("std".to_string(), Beside::Deviation));
+        let chi2 = settings.chi2.then_some(("chi2".to_string(), Beside::Chi2));
+        let samples = if settings.keep_samples { settings.samples } else { 0 };
+        let samples = (0..samples).map(|k| (format!("sample{}", k + 1), Beside::Sample(k)));
+        deviation.into_iter().chain(chi2).chain(samples).collect()
+    }
+
+    fn outputs(
+        &self,
+        d: &Description,
+        restorer: &Restorer,
+        replace: bool,
+        provenance: Value,
+    ) -> Result<Outputs> {
         let float = as_float(d);
-        let options = WriteOptions { replace: self.force, provenance: Some(provenance) };
+        let options = WriteOptions { replace, provenance: Some(provenance) };
         let mut beside = Vec::new();
-        let mut make = |suffix: String, what: Beside| -> Result<()> {
+        for (suffix, what) in self.beside(restorer) {
+            if beside_paths(self.output, &suffix).iter().any(|path| same_file(self.input, path)) {
+                bail!("OUT_{suffix} would replace the input; choose another name or folder");
+            }
             let (path, writer) = writer_beside(self.output, &suffix, &float, &options)?;
             beside.push((what, path, writer));
-            Ok(())
-        };
-        if self.std {
-            make("std".into(), Beside::Deviation)?;
-        }
-        if restorer.settings().chi2 {
-            make("chi2".into(), Beside::Chi2)?;
-        }
-        if restorer.settings().keep_samples {
-            for k in 0..restorer.settings().samples {
-                make(format!("sample{}", k + 1), Beside::Sample(k))?;
-            }
         }
         let main = Writer::create(self.output, d, &options)?;
         Ok(Outputs { main, path: self.output.to_path_buf(), float: Form::of(&float), beside })
@@ -375,6 +417,41 @@ impl Outputs {
     }
 }
 
+/// The names that OUT_suffix may have: in the output's format, or as a TIFF.
+fn beside_paths(output: &Path, suffix: &str) -> [PathBuf; 2] {
+    let name = output.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = stem(output);
+    let ending = &name[stem.len()..];
+    [ending, ".tif"].map(|ending| output.with_file_name(format!("{stem}_{suffix}{ending}")))
+}
+
+/// A number of all the bytes of a file, or of all files of a folder, in hexadecimal (SHA-256).
+pub fn fingerprint(path: &Path) -> Result<String> {
+    fn add(path: &Path, hash: &mut Sha256) -> std::io::Result<()> {
+        if path.is_dir() {
+            let mut inside: Vec<PathBuf> =
+                std::fs::read_dir(path)?.map(|e| e.map(|e| e.path())).collect::<std::io::Result<_>>()?;
+            inside.sort();
+            for path in inside {
+                hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+                add(&path, hash)?;
+            }
+            return Ok(());
+        }
+        let mut file = std::fs::File::open(path)?;
+        let mut part = vec![0; 1 << 20];
+        loop {
+            match file.read(&mut part)? {
+                0 => return Ok(()),
+                n => hash.update(&part[..n]),
+            }
+        }
+    }
+    let mut hash = Sha256::new();
+    add(path, &mut hash).with_context(|| path.display().to_string())?;
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// A writer for OUT_suffix, as a TIFF where the output's format holds no floats. One that an interrupted run of this
 /// verb left is replaced.
 fn writer_beside(
@@ -383,9 +460,7 @@ fn writer_beside(
     d: &Description,
     options: &WriteOptions,
 ) -> Result<(PathBuf, Writer)> {
-    let name = output.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let stem = stem(output);
-    let path = output.with_file_name(format!("{stem}_{suffix}{}", &name[stem.len()..]));
+    let [path, fallback] = beside_paths(output, suffix);
     let ours = |path: &Path| {
         let earlier = Image::open(path).ok().and_then(|i| i.description.provenance);
         earlier.is_some_and(|p| p["operation"] == "restore")
@@ -400,9 +475,8 @@ fn writer_beside(
             Err(e.into())
         }
         Err(_) => {
-            let path = output.with_file_name(format!("{stem}_{suffix}.tif"));
-            let writer = create(&path, d)?;
-            Ok((path, writer))
+            let writer = create(&fallback, d)?;
+            Ok((fallback, writer))
         }
     }
 }

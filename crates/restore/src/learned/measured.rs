@@ -139,7 +139,8 @@ impl Measured {
         Ok(image)
     }
 
-    /// Gives pixels that are no numbers the mean of the nearest that are.
+    /// Gives pixels that are no numbers the mean of their neighbours that are, from the edges of gaps inwards. A plane
+    /// without a single number stays dark.
     fn fill(&mut self) -> Result<(), Error> {
         let c = self.channels;
         let valid: Vec<bool> = self.values.chunks_exact(c).map(|p| p.iter().all(|v| v.is_finite())).collect();
@@ -151,26 +152,35 @@ impl Measured {
             return Err(Error::Missing { missing: self.filled, pixels: valid.len() });
         }
         let (height, width) = (self.size[self.size.len() - 2], self.size[self.size.len() - 1]);
-        for pixel in (0..valid.len()).filter(|&p| !valid[p]) {
+        let around = |pixel: usize| {
             let (plane, y, x) = (pixel / width / height, pixel / width % height, pixel % width);
-            let mut reach = 1;
-            let found = loop {
-                let rows = y.saturating_sub(reach)..=(y + reach).min(height - 1);
-                let columns = x.saturating_sub(reach)..=(x + reach).min(width - 1);
-                let near: Vec<usize> = rows
-                    .flat_map(|y| columns.clone().map(move |x| (plane * height + y) * width + x))
-                    .filter(|&p| valid[p])
-                    .collect();
-                if !near.is_empty() || reach > height.max(width) {
-                    break near;
+            let rows = y.saturating_sub(1)..=(y + 1).min(height - 1);
+            let columns = x.saturating_sub(1)..=(x + 1).min(width - 1);
+            rows.flat_map(move |y| columns.clone().map(move |x| (plane * height + y) * width + x))
+        };
+        let mut known = valid.clone();
+        let mut layer: Vec<usize> =
+            (0..valid.len()).filter(|&p| !known[p] && around(p).any(|near| known[near])).collect();
+        while !layer.is_empty() {
+            let mut means = Vec::with_capacity(layer.len() * c);
+            for &pixel in &layer {
+                let near: Vec<usize> = around(pixel).filter(|&p| known[p]).collect();
+                for channel in 0..c {
+                    let sum: f64 = near.iter().map(|&p| f64::from(self.values[p * c + channel])).sum();
+                    means.push((sum / near.len() as f64) as f32);
                 }
-                reach *= 2;
-            };
-            for ch in 0..c {
-                let sum: f64 = found.iter().map(|&p| f64::from(self.values[p * c + ch])).sum();
-                // A plane without a single number stays dark.
-                self.values[pixel * c + ch] = (sum / found.len().max(1) as f64) as f32;
             }
+            for (&pixel, mean) in layer.iter().zip(means.chunks_exact(c)) {
+                self.values[pixel * c..(pixel + 1) * c].copy_from_slice(mean);
+                known[pixel] = true;
+            }
+            let mut next: Vec<usize> = layer.iter().flat_map(|&p| around(p)).filter(|&p| !known[p]).collect();
+            next.sort_unstable();
+            next.dedup();
+            layer = next;
+        }
+        for pixel in (0..valid.len()).filter(|&p| !known[p]) {
+            self.values[pixel * c..(pixel + 1) * c].fill(0.0);
         }
         self.valid = Some(valid);
         Ok(())
