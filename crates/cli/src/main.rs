@@ -44,7 +44,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// See it work, in three minutes: noisy scenes restored by the default model and by classical methods, a short
+    /// See it work, in about a minute: noisy scenes restored by the default model and by classical methods, a short
     /// training, pictures and a report.
     Demo(demo::Demo),
     /// List what this machine can compute on.
