@@ -168,6 +168,8 @@ pub(crate) fn pictured(
     let told = bench.told;
     let view = View {
         electrons: electrons.iter().map(|&e| (f64::from(e) * told.gain) as f32).collect(),
+        gain: told.gain,
+        offset: 0.0,
         shape: shape.clone(),
         background: camera.background * told.gain * told.background,
         read_noise: camera.read_noise * told.gain * told.read_noise,
@@ -226,8 +228,16 @@ pub fn given(
         return Err(EvaluateError::Dark { what: truth.display().to_string() });
     }
     let scene = noisy.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let view =
-        View { electrons, shape: shape.to_vec(), background, read_noise, psf: None, seed: u64::from(index) };
+    let view = View {
+        electrons,
+        gain,
+        offset,
+        shape: shape.to_vec(),
+        background,
+        read_noise,
+        psf: None,
+        seed: u64::from(index),
+    };
     Ok(Case {
         scene,
         peak: peak.round(),

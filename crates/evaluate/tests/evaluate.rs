@@ -5,6 +5,11 @@ use clearshot_evaluate::{
     Bench, DEFAULT, EvaluateError, Learned, Outcome, Record, Restored, Scores, Store, Summary, Told, Verdict,
     View, gate, report, run, stress,
 };
+use clearshot_image::dataset::{Normaliser, Range};
+use clearshot_model::{About, Model, Signal, Task};
+use clearshot_nn::{models, weights};
+use clearshot_tensor::noise::Key;
+use clearshot_tensor::{DType, Tensor};
 use std::cell::Cell;
 use std::path::PathBuf;
 
@@ -300,6 +305,52 @@ fn wrong_names_and_numbers_are_refused() {
     wrong(bench(0));
 }
 
+/// A model that was trained on files sees their counts, whatever gain and offset they become electrons by.
+#[test]
+fn a_model_of_files_sees_counts() {
+    let config =
+        r#"{"_class_name": "Local", "channels": [8, 8], "blocks": 1, "in_channels": 1, "time": false}"#;
+    let params = models::read(config).unwrap().parameters().unwrap();
+    let mut weights = weights::initial(&params, 5);
+    // What begins at zero would hide what the network is given.
+    for (i, t) in weights.values_mut().enumerate() {
+        let mut noise = vec![0.0; t.shape().len()];
+        Key { seed: 9, step: 0, stream: i as u32 }.fill_normal(0, &mut noise);
+        let values: Vec<f32> = t.to_f64().iter().zip(noise).map(|(v, n)| *v as f32 + 0.05 * n).collect();
+        *t = Tensor::f32(t.shape(), values);
+    }
+    let limits = Normaliser { range: Range::MinMax, low: 100.0, high: 300.0, clip: false };
+    let about = About {
+        format: 1,
+        name: "files".into(),
+        task: Task::Regression,
+        signal: Signal::Fixed { input: limits, target: Some(limits) },
+        channels: 1,
+        dims: 2,
+        crop: vec![32, 32],
+        training: serde_json::Value::Null,
+        scores: serde_json::Value::Null,
+        limits: String::new(),
+    };
+    let path = folder("fixed").join("files.clearshot");
+    Model::new(about, config.into(), weights).unwrap().save_file(&path, DType::F32).unwrap();
+    let device = clearshot_runtime::Device::cpu(None);
+    let method = Learned::open(&path.display().to_string(), Default::default(), device).unwrap();
+    let counts: Vec<f32> = (0..32 * 32).map(|i| 100.0 + (i * 37 % 200) as f32).collect();
+    let restored = |gain: f64, offset: f64| {
+        let electrons = counts.iter().map(|&c| ((f64::from(c) - offset) * gain) as f32).collect();
+        let shape = vec![32, 32];
+        let view =
+            View { electrons, gain, offset, shape, background: 0.0, read_noise: 1.0, psf: None, seed: 1 };
+        method.restore(&view).unwrap().mean
+    };
+    let (plain, scaled) = (restored(1.0, 0.0), restored(0.5, 100.0));
+    assert!(plain.iter().any(|v| (v - plain[0]).abs() > 1e-3), "the network ignores what it is given");
+    for (p, s) in plain.iter().zip(&scaled) {
+        assert!((0.5 * (p - 100.0) - s).abs() < 1e-3, "{p} {s}");
+    }
+}
+
 /// Zeros, saturation, less than a photon, one row, one column, a few pixels, NaN: a finite image or a reason, never a panic.
 #[test]
 fn extreme_pictures_are_restored_or_refused() {
@@ -317,7 +368,16 @@ fn extreme_pictures_are_restored_or_refused() {
         (vec![24, 24], vec![f32::NAN; 24 * 24]),
         (vec![24, 24], vec![-5.0; 24 * 24]),
     ] {
-        let view = View { electrons, shape, background: 0.5, read_noise: 1.0, psf: None, seed: 1 };
+        let view = View {
+            electrons,
+            gain: 1.0,
+            offset: 0.0,
+            shape,
+            background: 0.5,
+            read_noise: 1.0,
+            psf: None,
+            seed: 1,
+        };
         for method in &methods {
             match method.restore(&view) {
                 Ok(r) => {
