@@ -44,7 +44,13 @@ fn a_comparison_is_made_once_and_again_the_same() {
     assert_eq!(must(line, &at), first);
     assert_eq!(read(), before);
     // One more method: only its records are made, and the others' lines stay.
-    must(&line.replace("gat+median", "gat+median median"), &at);
+    let more = clearshot(&line.replace("gat+median", "gat+median median"), &at);
+    let said = String::from_utf8_lossy(&more.stderr);
+    assert!(more.status.success() && said.contains("24 of 32 records were there already"), "{said}");
+    // Fewer methods, all of them new to the store: what others left there does not count.
+    let other = clearshot(&line.replace("raw gaussian gat+median", "tv"), &at);
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(other.status.success() && !said.contains("were there already"), "{said}");
     assert!(read()[4].starts_with(&before[4]) && read()[4].len() > before[4].len());
     let html = String::from_utf8(before[1].clone()).expect("text");
     assert!(html.contains("<svg") && html.contains("data:image/png;base64,"));
@@ -84,6 +90,8 @@ fn a_worse_method_does_not_take_the_place() {
     let at = folder("validate");
     let settings = "--scenes nuclei --peaks 5 --count 2 --size 48";
     assert!(must(&format!("validate raw gat+nlm {settings}"), &at).contains("may take the place"));
+    // A folder of a method's name is not taken for a model.
+    std::fs::create_dir_all(at.join("raw")).expect("a folder");
     let said = refused(&format!("validate gat+nlm raw {settings}"), &at);
     assert!(said.contains("of raw are under 95 % of those of gat+nlm"), "{said}");
 }
@@ -104,6 +112,13 @@ fn wrong_words_are_answered() {
         ("eval raw --size 3", "8"),
         ("eval raw --truth nowhere --noisy nowhere", "nowhere"),
         ("validate raw raw", "compared with itself"),
+        ("validate raw gaussian --sweep steps=5,10", "--sweep steps=5,10: two models are compared under one"),
+        ("validate raw gaussian --size 32,48", "--size 32,48: two models are compared at one size"),
+        ("eval raw --truth a --noisy b --sweep gain=0.8,1", "--sweep gain=0.8,1: the camera is swept over"),
+        (
+            "eval raw --truth a --noisy b --psf-sigma 1.5",
+            "--psf-sigma 1.5: only generated scenes are blurred",
+        ),
         ("eval rl --scenes nuclei --peaks 20 --count 1 --size 32", "needs a PSF"),
         ("config experiment=defualt", "the nearest is 'default'"),
         ("config trainer.secnods=3", "the nearest is 'trainer.seconds'"),

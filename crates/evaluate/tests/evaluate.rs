@@ -105,6 +105,40 @@ fn another_setting_is_another_record() {
     }
 }
 
+/// Scores are taken from the store under the method's present name; a failure is tried again.
+#[test]
+fn stored_names_and_failures_are_not_kept() {
+    struct Renamed {
+        name: &'static str,
+        works: bool,
+    }
+    impl Method for Renamed {
+        fn name(&self) -> &str {
+            self.name
+        }
+        fn identity(&self) -> String {
+            "the same weights".into()
+        }
+        fn restore(&self, view: &View) -> Result<Restored, String> {
+            if self.works { Raw.restore(view) } else { Err("out of memory".into()) }
+        }
+    }
+    let path = folder("renamed").join("records.jsonl");
+    let few = Bench { scenes: vec!["nuclei".into()], peaks: vec![5.0], ..bench(2) };
+    let made = |name: &'static str, works: bool| {
+        let methods: Vec<Box<dyn Method>> = vec![Box::new(Renamed { name, works })];
+        records(&few, &methods, &mut Store::open(&path).unwrap())
+    };
+    let lines = || std::fs::read_to_string(&path).unwrap().lines().count();
+    assert!(made("first", false).iter().all(|r| r.scores().is_none()) && lines() == 2);
+    // The same failures again are no new lines.
+    assert!(made("first", false).iter().all(|r| r.scores().is_none()) && lines() == 2);
+    assert!(made("first", true).iter().all(|r| r.scores().is_some()) && lines() == 4);
+    // With scores in the store nothing is made, so that it does not matter whether it would work.
+    let again = made("second", false);
+    assert!(again.iter().all(|r| r.scores().is_some() && r.method == "second") && lines() == 4);
+}
+
 /// The truth has no error, its chi2 is 1 within what chance allows, and known intervals cover what they should.
 #[test]
 fn the_truth_scores_as_the_truth() {
