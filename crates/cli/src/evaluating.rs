@@ -7,7 +7,7 @@ use clap::Args;
 use clearshot_evaluate::report::{self, Illustration};
 use clearshot_evaluate::{
     Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary, Told, budget,
-    given, method, picture, run, stress,
+    given, method, picture, rounded, run, stress,
 };
 use clearshot_image::Image;
 use clearshot_image::dataset::list::{Listing, files};
@@ -124,7 +124,11 @@ impl Cases {
         match self {
             Cases::Scenes(bench) => bench.name(number),
             Cases::Files { parts, gain, offset, read_noise } => {
-                format!("{} gain {gain} offset {offset} read-noise {read_noise}", parts[number].name)
+                // The number is what its pair is found by among the images of the cell.
+                format!(
+                    "pair {number} {} gain {gain} offset {offset} read-noise {read_noise}",
+                    parts[number].name
+                )
             }
         }
     }
@@ -268,7 +272,10 @@ impl Settings {
             }
             records.extend(own);
         }
-        let summary = Summary::of(&records)?;
+        let summary = match runs.first() {
+            Some((_, Cases::Files { .. })) => Summary::together("files", &records)?,
+            _ => Summary::of(&records)?,
+        };
         let mut about = self.about(&runs);
         let found = records.len() - made;
         if found > 0 && !self.quiet {
@@ -320,7 +327,7 @@ impl Settings {
                 out.push("background and read noise as usual for the peak: 1 and 1 electrons up to 10, 2 and 1.5 up to 50, 5 and 2 up to 500".into());
             }
             Some((_, Cases::Files { parts, gain, offset, read_noise })) => out.push(format!(
-                "{} planes of files, {gain} electrons a count, offset {offset}, read noise {read_noise}",
+                "{} planes of files in one cell under their mean peak, {gain} electrons a count, offset {offset}, read noise {read_noise}",
                 parts.len()
             )),
             None => {}
@@ -483,7 +490,7 @@ fn illustrations(methods: &[Box<dyn Method>], runs: &[(String, Cases)]) -> Resul
     let mut out = Vec::new();
     for number in numbers {
         let case = cases.case(number)?;
-        let caption = format!("{}, peak {} electrons", case.scene, case.peak);
+        let caption = format!("{}, peak {} electrons", case.scene, rounded(case.peak));
         out.push(Illustration { caption, png: picture(methods, &case)? });
     }
     Ok(out)

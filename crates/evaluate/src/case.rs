@@ -188,6 +188,11 @@ pub(crate) fn pictured(
     })
 }
 
+/// A peak as people read it: to three digits. Scores are of the peak itself.
+pub fn rounded(peak: f64) -> f64 {
+    format!("{peak:.2e}").parse().unwrap_or(peak)
+}
+
 /// The case of a pair of planes in files, in counts of a camera. The peak is the 99.8th percentile of the truth above
 /// the background, which is the truth's 0.5th percentile.
 ///
@@ -238,14 +243,5 @@ pub fn given(
         psf: None,
         seed: u64::from(index),
     };
-    Ok(Case {
-        scene,
-        peak: peak.round(),
-        index,
-        truth: truth_values,
-        background,
-        read_noise,
-        psf: None,
-        view,
-    })
+    Ok(Case { scene, peak, index, truth: truth_values, background, read_noise, psf: None, view })
 }

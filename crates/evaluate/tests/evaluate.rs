@@ -3,9 +3,10 @@
 use clearshot_evaluate::method::{Method, Raw, by_name, names};
 use clearshot_evaluate::{
     Bench, DEFAULT, EvaluateError, Learned, Outcome, Record, Restored, Scores, Store, Summary, Told, Verdict,
-    View, gate, report, run, stress,
+    View, gate, given, report, run, stress,
 };
 use clearshot_image::dataset::{Normaliser, Range};
+use clearshot_image::{Axis, Description, Dim, WriteOptions, Writer};
 use clearshot_model::{About, Model, Signal, Task};
 use clearshot_nn::{models, weights};
 use clearshot_tensor::noise::Key;
@@ -239,13 +240,71 @@ fn where_the_network_does_not_win_is_said() {
     let c = &worse.comparisons[0];
     assert_eq!((c.against.as_str(), c.verdict), ("best", Verdict::Worse));
     assert!((c.gain.0 + 1.0).abs() < 1e-9 && c.gain.1 < -0.9 && c.gain.2 > -1.1, "{c:?}");
-    assert!(report::markdown("t", &[], &worse).contains("| net | nuclei | 20 | best | -1.00"));
+    let said = report::markdown("t", &[], &worse);
+    assert!(said.contains("In 1 of 1 cells their mean is not above"), "{said}");
+    assert!(said.contains("| net | nuclei | 20 | best | -1.00"), "{said}");
+    assert!(!said.contains("so few images"), "{said}");
+    assert!(report::html("t", &[], &worse, &[], &[]).contains("net is worse than best"));
     let better = table([1.0, 1.1, 0.9, 1.0, 1.2, 0.8]);
     assert_eq!(better.comparisons[0].verdict, Verdict::Better);
-    assert!(report::markdown("t", &[], &better).contains("Nowhere"));
+    let said = report::markdown("t", &[], &better);
+    assert!(said.contains("Nowhere: in all 1 cells") && !said.contains("so few images"), "{said}");
     let unclear = table([1.0, -1.1, 0.9, -1.0, 1.2, -0.8]);
     assert_eq!(unclear.comparisons[0].verdict, Verdict::NoDifference);
-    assert!(report::html("t", &[], &unclear, &[], &[]).contains("not clearly better than"));
+    assert_eq!((unclear.lower().count(), unclear.unclear().count()), (0, 1));
+    for said in [report::markdown("t", &[], &unclear), report::html("t", &[], &unclear, &[], &[])] {
+        assert!(said.contains("Nowhere: in all 1 cells their mean is above"), "{said}");
+        assert!(said.contains("In 1 of 1 cells it is above, but with so few images"), "{said}");
+    }
+    assert!(report::html("t", &[], &unclear, &[], &[]).contains("net is better than, but not clearly, best"));
+}
+
+/// A single image is no test; images of files are one cell, whatever the peak of each.
+#[test]
+fn a_single_image_is_never_clear_and_files_are_one_cell() {
+    let alone = Summary::of(&[scored("best", false, 0, 30.0), scored("net", true, 0, 40.0)]).unwrap();
+    assert_eq!((alone.comparisons[0].p, alone.comparisons[0].verdict), (None, Verdict::NoDifference));
+    let mut all = Vec::new();
+    for i in 0..4u32 {
+        let file = |r: Record| Record { scene: format!("{i}.tif"), peak: 10.126 + f64::from(i), ..r };
+        let base = 30.0 + f64::from(i);
+        all.push(file(scored("best", false, i, base)));
+        all.push(file(scored("net", true, i, base + 1.0 + 0.01 * f64::from(i))));
+    }
+    all.push(Record { outcome: Outcome::Failed("out of order".into()), ..all[0].clone() });
+    let files = Summary::together("files", &all).unwrap();
+    assert_eq!((files.cells.len(), files.cells[0].images, files.comparisons.len()), (2, 4, 1));
+    // The mean of the peaks of nine records, to three digits.
+    assert_eq!(files.comparisons[0].peak, 11.5);
+    assert_eq!(files.comparisons[0].verdict, Verdict::Better);
+    let (_, scene, peak, ..) = &files.failures[0];
+    assert_eq!((scene.as_str(), *peak), ("0.tif", 10.1));
+}
+
+/// A pair of files is scored in units of its own peak, which is no whole number.
+#[test]
+fn files_are_scored_by_the_peak_itself() {
+    let at = folder("peak");
+    let write = |name: &str, values: &[f32]| {
+        let path = at.join(name);
+        let dims = [Axis::Y, Axis::X].into_iter().map(|a| Dim::new(a, 32)).collect();
+        let description = Description::new("", &path, dims, clearshot_image::DType::F32);
+        let mut writer = Writer::create(&path, &description, &WriteOptions::default()).unwrap();
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
+        writer.write(&[0..32, 0..32], &bytes).unwrap();
+        writer.finish().unwrap();
+        path
+    };
+    // Half dark, half at 0.4 counts: with a gain of 2 the peak is 0.8 electrons, and rounded it would be 1.
+    let truth: Vec<f32> = (0..32 * 32).map(|i| if i % 32 < 16 { 0.0 } else { 0.4 }).collect();
+    let off: Vec<f32> = truth.iter().map(|t| t + 0.04).collect();
+    let (a, b) = (write("truth.tif", &truth), write("noisy.tif", &off));
+    let case = given(&a, &b, &[0..32, 0..32], &[32, 32], 2.0, 0.0, 1.0, 0).unwrap();
+    assert!((case.peak - 0.8).abs() < 1e-6, "{}", case.peak);
+    assert_eq!((case.view.gain, case.view.offset), (2.0, 0.0));
+    let s = Scores::of(&case, &Raw.restore(&case.view).unwrap(), &Told::default()).unwrap();
+    // An error of a tenth of the peak.
+    assert!((s.psnr - 20.0).abs() < 1e-4, "{s:?}");
 }
 
 #[test]
