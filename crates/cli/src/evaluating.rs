@@ -7,7 +7,7 @@ use clap::Args;
 use clearshot_evaluate::report::{self, Illustration};
 use clearshot_evaluate::{
     Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary, Told, budget,
-    given, method, picture, run, stress,
+    given, method, picture, rounded, run, stress,
 };
 use clearshot_image::Image;
 use clearshot_image::dataset::list::{Listing, files};
@@ -124,7 +124,11 @@ impl Cases {
         match self {
             Cases::Scenes(bench) => bench.name(number),
             Cases::Files { parts, gain, offset, read_noise } => {
-                format!("{} gain {gain} offset {offset} read-noise {read_noise}", parts[number].name)
+                // The number is what its pair is found by among the images of the cell.
+                format!(
+                    "pair {number} {} gain {gain} offset {offset} read-noise {read_noise}",
+                    parts[number].name
+                )
             }
         }
     }
@@ -160,9 +164,14 @@ impl Settings {
         };
         let mut out: Vec<Box<dyn Method>> = Vec::new();
         for name in names.iter().map(|n| n.trim()) {
-            if name != DEFAULT && !Path::new(name).exists() {
-                out.push(method::by_name(name)?);
-                continue;
+            // A method's name means the method, also where a folder is called the same.
+            match method::by_name(name) {
+                Ok(found) => {
+                    out.push(found);
+                    continue;
+                }
+                Err(e) if name != DEFAULT && !Path::new(name).exists() => return Err(e.into()),
+                Err(_) => {}
             }
             for combination in clearshot_config::sweep(&self.swept(true)?)? {
                 let mut settings = usual.clone();
@@ -185,6 +194,18 @@ impl Settings {
             }
         }
         Ok(out)
+    }
+
+    /// Refuses what would put several settings of one method beside each other.
+    pub fn check_one_setting(&self) -> Result<()> {
+        if let Some(sweep) = self.sweep.first() {
+            bail!("--sweep {sweep}: two models are compared under one setting; leave it out, or use eval");
+        }
+        if self.size.len() > 1 {
+            let sizes: Vec<String> = self.size.iter().map(|s| s.to_string()).collect();
+            bail!("--size {}: two models are compared at one size; name one, or use eval", sizes.join(","));
+        }
+        Ok(())
     }
 
     /// What is swept of models, or of what methods are told of the camera.
@@ -224,7 +245,7 @@ impl Settings {
             Some(folder) => Store::open(&folder.join("records.jsonl"))?,
             None => Store::default(),
         };
-        let before = store.len();
+        let mut made = 0;
         let mut records = Vec::new();
         let mut trials = Vec::new();
         let runs = self.runs()?;
@@ -234,6 +255,7 @@ impl Settings {
             let mut line = Line::new("evaluating".into());
             let mut times: BTreeMap<String, (f64, usize)> = BTreeMap::new();
             let mut heard = |p: Progress<'_>| {
+                made += 1;
                 let time = times.entry(p.record.method.clone()).or_default();
                 (time.0, time.1) = (time.0 + p.seconds, time.1 + 1);
                 if !self.quiet {
@@ -250,14 +272,14 @@ impl Settings {
             }
             records.extend(own);
         }
-        let summary = Summary::of(&records)?;
+        let summary = match runs.first() {
+            Some((_, Cases::Files { .. })) => Summary::together("files", &records)?,
+            _ => Summary::of(&records)?,
+        };
         let mut about = self.about(&runs);
-        if before > 0 && !self.quiet {
-            eprintln!(
-                "clearshot: {} of {} records were there already",
-                before.min(records.len()),
-                records.len()
-            );
+        let found = records.len() - made;
+        if found > 0 && !self.quiet {
+            eprintln!("clearshot: {found} of {} records were there already", records.len());
         }
         let stressed = if self.stress { self.stressed(methods)? } else { String::new() };
         let advice = self.advice(&trials);
@@ -305,7 +327,7 @@ impl Settings {
                 out.push("background and read noise as usual for the peak: 1 and 1 electrons up to 10, 2 and 1.5 up to 50, 5 and 2 up to 500".into());
             }
             Some((_, Cases::Files { parts, gain, offset, read_noise })) => out.push(format!(
-                "{} planes of files, {gain} electrons a count, offset {offset}, read noise {read_noise}",
+                "{} planes of files in one cell under their mean peak, {gain} electrons a count, offset {offset}, read noise {read_noise}",
                 parts.len()
             )),
             None => {}
@@ -322,6 +344,14 @@ impl Settings {
         if let (Some(truth), Some(noisy)) = (&self.truth, &self.noisy) {
             if !(self.gain.is_finite() && self.gain > 0.0) {
                 bail!("--gain {}: electrons per count are a number above zero", self.gain);
+            }
+            if let Some(sweep) = self.swept(false)?.first() {
+                bail!(
+                    "--sweep {sweep}: the camera is swept over generated scenes only; leave it out with --truth, and say what the camera is by --gain, --offset and --read-noise"
+                );
+            }
+            if let Some(sigma) = self.psf_sigma {
+                bail!("--psf-sigma {sigma}: only generated scenes are blurred; leave it out with --truth");
             }
             let parts = parts(truth, noisy)?;
             let (gain, offset, read_noise) = (self.gain, self.offset, self.read_noise);
@@ -460,7 +490,7 @@ fn illustrations(methods: &[Box<dyn Method>], runs: &[(String, Cases)]) -> Resul
     let mut out = Vec::new();
     for number in numbers {
         let case = cases.case(number)?;
-        let caption = format!("{}, peak {} electrons", case.scene, case.peak);
+        let caption = format!("{}, peak {} electrons", case.scene, rounded(case.peak));
         out.push(Illustration { caption, png: picture(methods, &case)? });
     }
     Ok(out)

@@ -21,6 +21,7 @@ impl Validate {
         if self.old == self.new {
             bail!("{} is to be compared with itself; name two models", self.old);
         }
+        self.settings.check_one_setting()?;
         let methods = self.settings.methods(&[self.old.clone(), self.new.clone()])?;
         let (old, new) = (methods[0].name().to_string(), methods[1].name().to_string());
         self.settings.evaluated(&format!("{new} in place of {old}"), &methods, &|summary, _| {

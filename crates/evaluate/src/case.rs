@@ -168,6 +168,8 @@ pub(crate) fn pictured(
     let told = bench.told;
     let view = View {
         electrons: electrons.iter().map(|&e| (f64::from(e) * told.gain) as f32).collect(),
+        gain: told.gain,
+        offset: 0.0,
         shape: shape.clone(),
         background: camera.background * told.gain * told.background,
         read_noise: camera.read_noise * told.gain * told.read_noise,
@@ -184,6 +186,11 @@ pub(crate) fn pictured(
         psf: camera.psf,
         view,
     })
+}
+
+/// A peak as people read it: to three digits. Scores are of the peak itself.
+pub fn rounded(peak: f64) -> f64 {
+    format!("{peak:.2e}").parse().unwrap_or(peak)
 }
 
 /// The case of a pair of planes in files, in counts of a camera. The peak is the 99.8th percentile of the truth above
@@ -226,16 +233,15 @@ pub fn given(
         return Err(EvaluateError::Dark { what: truth.display().to_string() });
     }
     let scene = noisy.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let view =
-        View { electrons, shape: shape.to_vec(), background, read_noise, psf: None, seed: u64::from(index) };
-    Ok(Case {
-        scene,
-        peak: peak.round(),
-        index,
-        truth: truth_values,
+    let view = View {
+        electrons,
+        gain,
+        offset,
+        shape: shape.to_vec(),
         background,
         read_noise,
         psf: None,
-        view,
-    })
+        seed: u64::from(index),
+    };
+    Ok(Case { scene, peak, index, truth: truth_values, background, read_noise, psf: None, view })
 }

@@ -2,7 +2,7 @@
 
 use crate::EvaluateError;
 use crate::method::{Method, Restored, View};
-use clearshot_model::Model;
+use clearshot_model::{Model, Signal};
 use clearshot_restore::learned::{Camera, Measured, Restorer, Settings, Values};
 use clearshot_runtime::Device;
 use std::cell::RefCell;
@@ -80,15 +80,22 @@ impl Method for Learned {
             let settings = Settings { psf: view.psf.clone(), ..self.settings.clone() };
             *restorer = Restorer::new(model, settings, self.device).map_err(|e| words(&e))?;
         }
-        let camera =
-            Camera { gain: 1.0, offset: 0.0, read_noise: view.read_noise, background: Some(view.background) };
-        let source = Values { values: &view.electrons, size: &view.shape, channels: 1 };
+        // A model of fixed limits was trained on the counts of files; to the others electrons are as good as counts.
+        let (gain, offset) = match restorer.model().about.signal {
+            Signal::Fixed { .. } => (view.gain, view.offset),
+            Signal::Photons => (1.0, 0.0),
+        };
+        let camera = Camera { gain, offset, read_noise: view.read_noise, background: Some(view.background) };
+        let counts: Vec<f32> = view.electrons.iter().map(|&e| camera.counts(e)).collect();
+        let source = Values { values: &counts, size: &view.shape, channels: 1 };
         let measured = Measured::read(&source, restorer.scratch()).map_err(|e| words(&e))?;
         let made = restorer
             .restore(&[measured], &[view.seed], Some(&camera), &mut || Ok(()))
             .map_err(|e| words(&e))?;
         let image = made.into_iter().next().ok_or("nothing came back")?;
         let samples = image.deviation.is_some().then_some(restorer.settings().samples);
-        Ok(Restored { mean: image.image.to_vec(), std: image.deviation.map(|d| d.to_vec()), samples })
+        let mean = image.image.iter().map(|&v| camera.electrons(v)).collect();
+        let std = image.deviation.map(|d| d.iter().map(|&v| (f64::from(v) * gain) as f32).collect());
+        Ok(Restored { mean, std, samples })
     }
 }

@@ -22,7 +22,7 @@ mod score;
 pub mod stress;
 mod summary;
 
-pub use case::{Bench, Case, Told, given};
+pub use case::{Bench, Case, Told, given, rounded};
 pub use error::EvaluateError;
 pub use learned::{DEFAULT, Learned};
 pub use method::{Method, Restored, View};

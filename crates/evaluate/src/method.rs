@@ -11,6 +11,9 @@ use clearshot_restore::classical::{self, METHODS};
 #[derive(Clone, Debug)]
 pub struct View {
     pub electrons: Vec<f32>,
+    /// Electrons per count and counts without light: what the camera's counts became electrons by.
+    pub gain: f64,
+    pub offset: f64,
     /// `[y, x]` or `[z, y, x]`.
     pub shape: Vec<usize>,
     /// Mean electrons without light.

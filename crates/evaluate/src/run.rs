@@ -1,7 +1,7 @@
 //! From methods and cases to records, each made once.
 //!
-//! A [`Store`] is a file of JSON lines, appended to record by record; what is in it is not made again. A line that was
-//! cut off by a crash is dropped when the store is opened.
+//! A [`Store`] is a file of JSON lines, appended to record by record; what has its scores in it is not made again. Of two
+//! lines with one key the last holds. A line that was cut off by a crash is dropped when the store is opened.
 
 use crate::case::Case;
 use crate::method::{Method, Restored};
@@ -91,6 +91,10 @@ impl Store {
     }
 
     fn add(&mut self, record: Record) -> Result<(), EvaluateError> {
+        // What fails again in the same way is there already.
+        if self.get(&record.key) == Some(&record) {
+            return Ok(());
+        }
         if let Some((path, file)) = &mut self.place {
             let failed = |why: String| EvaluateError::File { path: path.clone(), why };
             let mut line = serde_json::to_string(&record).map_err(|e| failed(e.to_string()))?;
@@ -125,7 +129,8 @@ pub(crate) fn key(method: &dyn Method, case: &str, told: &Told) -> String {
     format!("{}|{case}{told}", method.identity())
 }
 
-/// Makes the records of every method on cases `0..count` that the store has not, and returns them all, case by case.
+/// Makes the records of every method on cases `0..count` that the store has no scores of, and returns them all, case by
+/// case: what failed is tried again.
 ///
 /// `name` names a case without making it, by everything that it follows from; `progress` hears of every record that was
 /// made. A method that fails on a case gives a record that says so.
@@ -148,8 +153,10 @@ pub fn run(
         let mut made: Option<Case> = None;
         for method in methods {
             let key = key(method.as_ref(), &case_name, told);
-            if let Some(record) = store.get(&key) {
-                out.push(record.clone());
+            if let Some(record) = store.get(&key).filter(|r| r.scores().is_some()) {
+                // The same model may have been called otherwise when the record was made.
+                let (method, learned) = (method.name().to_string(), method.is_learned());
+                out.push(Record { method, learned, ..record.clone() });
                 continue;
             }
             let case = match &mut made {

@@ -1,6 +1,7 @@
 //! From records to what a person reads: means with intervals, who is better than whom, and where a model is not.
 
-use crate::run::Record;
+use crate::case::rounded;
+use crate::run::{Outcome, Record};
 use clearshot_metrics::MetricError;
 use clearshot_metrics::statistics::{Interval, bootstrap, holm, paired_t};
 use clearshot_tensor::noise::Key;
@@ -70,13 +71,7 @@ impl Summary {
     /// # Errors
     /// Where there are scores that are not finite.
     pub fn of(records: &[Record]) -> Result<Summary, MetricError> {
-        let mut summary = Summary::default();
-        for r in records {
-            if let crate::Outcome::Failed(why) = &r.outcome {
-                let place = (r.method.clone(), r.scene.clone(), r.peak, r.index, why.clone());
-                summary.failures.push(place);
-            }
-        }
+        let mut summary = Summary { failures: failures(records), ..Summary::default() };
         let methods = distinct(records.iter().map(|r| (r.method.clone(), r.learned)));
         let places = distinct(records.iter().map(|r| (r.scene.clone(), r.peak)));
         for (scene, peak) in &places {
@@ -108,14 +103,42 @@ impl Summary {
         Ok(summary)
     }
 
-    /// Where a trained method is not better than the best untrained one.
-    pub fn losses(&self) -> impl Iterator<Item = &Comparison> {
-        self.comparisons.iter().filter(|c| c.verdict != Verdict::Better)
+    /// The same with all images in one cell under their mean peak: each file has a peak of its own, and of a single image
+    /// there is neither an interval nor a test.
+    ///
+    /// # Errors
+    /// As [`Summary::of`].
+    pub fn together(scene: &str, records: &[Record]) -> Result<Summary, MetricError> {
+        let mean = records.iter().map(|r| r.peak).sum::<f64>() / records.len().max(1) as f64;
+        let placed = |r: &Record| Record { scene: scene.into(), peak: rounded(mean), ..r.clone() };
+        let mut summary = Summary::of(&records.iter().map(placed).collect::<Vec<_>>())?;
+        // What failed keeps its file's name.
+        summary.failures = failures(records);
+        summary.failures.iter_mut().for_each(|f| f.2 = rounded(f.2));
+        Ok(summary)
+    }
+
+    /// Where a trained method's mean is not above that of the best untrained one.
+    pub fn lower(&self) -> impl Iterator<Item = &Comparison> {
+        self.comparisons.iter().filter(|c| c.gain.0 <= 0.0)
+    }
+
+    /// Where it is above, but the paired test does not call that clear.
+    pub fn unclear(&self) -> impl Iterator<Item = &Comparison> {
+        self.comparisons.iter().filter(|c| c.gain.0 > 0.0 && c.verdict != Verdict::Better)
     }
 
     pub fn cell(&self, method: &str, scene: &str, peak: f64) -> Option<&Cell> {
         self.cells.iter().find(|c| c.method == method && c.scene == scene && c.peak == peak)
     }
+}
+
+fn failures(records: &[Record]) -> Vec<(String, String, f64, u32, String)> {
+    let failed = |r: &Record| match &r.outcome {
+        Outcome::Failed(why) => Some((r.method.clone(), r.scene.clone(), r.peak, r.index, why.clone())),
+        Outcome::Scores(_) => None,
+    };
+    records.iter().filter_map(failed).collect()
 }
 
 /// The scored records of a method in a cell, by image.
@@ -188,7 +211,8 @@ fn comparisons(records: &[Record], cells: &[Cell]) -> Result<Vec<Comparison>, Me
     let mut adjusted = holm(&raw)?.into_iter();
     for c in &mut out {
         c.p = c.p.and_then(|_| adjusted.next());
-        let is_clear = c.p.is_none_or(|p| p < 0.05);
+        // A single image shows nothing clearly.
+        let is_clear = c.p.is_some_and(|p| p < 0.05);
         c.verdict = match c.gain.0 {
             g if is_clear && g > 0.0 => Verdict::Better,
             g if is_clear && g < 0.0 => Verdict::Worse,

@@ -3,8 +3,14 @@
 use clearshot_evaluate::method::{Method, Raw, by_name, names};
 use clearshot_evaluate::{
     Bench, DEFAULT, EvaluateError, Learned, Outcome, Record, Restored, Scores, Store, Summary, Told, Verdict,
-    View, gate, report, run, stress,
+    View, gate, given, report, run, stress,
 };
+use clearshot_image::dataset::{Normaliser, Range};
+use clearshot_image::{Axis, Description, Dim, WriteOptions, Writer};
+use clearshot_model::{About, Model, Signal, Task};
+use clearshot_nn::{models, weights};
+use clearshot_tensor::noise::Key;
+use clearshot_tensor::{DType, Tensor};
 use std::cell::Cell;
 use std::path::PathBuf;
 
@@ -98,6 +104,40 @@ fn another_setting_is_another_record() {
         records(&other, &one, &mut store);
         assert_eq!(store.len(), before + 1, "{other:?}");
     }
+}
+
+/// Scores are taken from the store under the method's present name; a failure is tried again.
+#[test]
+fn stored_names_and_failures_are_not_kept() {
+    struct Renamed {
+        name: &'static str,
+        works: bool,
+    }
+    impl Method for Renamed {
+        fn name(&self) -> &str {
+            self.name
+        }
+        fn identity(&self) -> String {
+            "the same weights".into()
+        }
+        fn restore(&self, view: &View) -> Result<Restored, String> {
+            if self.works { Raw.restore(view) } else { Err("out of memory".into()) }
+        }
+    }
+    let path = folder("renamed").join("records.jsonl");
+    let few = Bench { scenes: vec!["nuclei".into()], peaks: vec![5.0], ..bench(2) };
+    let made = |name: &'static str, works: bool| {
+        let methods: Vec<Box<dyn Method>> = vec![Box::new(Renamed { name, works })];
+        records(&few, &methods, &mut Store::open(&path).unwrap())
+    };
+    let lines = || std::fs::read_to_string(&path).unwrap().lines().count();
+    assert!(made("first", false).iter().all(|r| r.scores().is_none()) && lines() == 2);
+    // The same failures again are no new lines.
+    assert!(made("first", false).iter().all(|r| r.scores().is_none()) && lines() == 2);
+    assert!(made("first", true).iter().all(|r| r.scores().is_some()) && lines() == 4);
+    // With scores in the store nothing is made, so that it does not matter whether it would work.
+    let again = made("second", false);
+    assert!(again.iter().all(|r| r.scores().is_some() && r.method == "second") && lines() == 4);
 }
 
 /// The truth has no error, its chi2 is 1 within what chance allows, and known intervals cover what they should.
@@ -200,13 +240,71 @@ fn where_the_network_does_not_win_is_said() {
     let c = &worse.comparisons[0];
     assert_eq!((c.against.as_str(), c.verdict), ("best", Verdict::Worse));
     assert!((c.gain.0 + 1.0).abs() < 1e-9 && c.gain.1 < -0.9 && c.gain.2 > -1.1, "{c:?}");
-    assert!(report::markdown("t", &[], &worse).contains("| net | nuclei | 20 | best | -1.00"));
+    let said = report::markdown("t", &[], &worse);
+    assert!(said.contains("In 1 of 1 cells their mean is not above"), "{said}");
+    assert!(said.contains("| net | nuclei | 20 | best | -1.00"), "{said}");
+    assert!(!said.contains("so few images"), "{said}");
+    assert!(report::html("t", &[], &worse, &[], &[]).contains("net is worse than best"));
     let better = table([1.0, 1.1, 0.9, 1.0, 1.2, 0.8]);
     assert_eq!(better.comparisons[0].verdict, Verdict::Better);
-    assert!(report::markdown("t", &[], &better).contains("Nowhere"));
+    let said = report::markdown("t", &[], &better);
+    assert!(said.contains("Nowhere: in all 1 cells") && !said.contains("so few images"), "{said}");
     let unclear = table([1.0, -1.1, 0.9, -1.0, 1.2, -0.8]);
     assert_eq!(unclear.comparisons[0].verdict, Verdict::NoDifference);
-    assert!(report::html("t", &[], &unclear, &[], &[]).contains("not clearly better than"));
+    assert_eq!((unclear.lower().count(), unclear.unclear().count()), (0, 1));
+    for said in [report::markdown("t", &[], &unclear), report::html("t", &[], &unclear, &[], &[])] {
+        assert!(said.contains("Nowhere: in all 1 cells their mean is above"), "{said}");
+        assert!(said.contains("In 1 of 1 cells it is above, but with so few images"), "{said}");
+    }
+    assert!(report::html("t", &[], &unclear, &[], &[]).contains("net is better than, but not clearly, best"));
+}
+
+/// A single image is no test; images of files are one cell, whatever the peak of each.
+#[test]
+fn a_single_image_is_never_clear_and_files_are_one_cell() {
+    let alone = Summary::of(&[scored("best", false, 0, 30.0), scored("net", true, 0, 40.0)]).unwrap();
+    assert_eq!((alone.comparisons[0].p, alone.comparisons[0].verdict), (None, Verdict::NoDifference));
+    let mut all = Vec::new();
+    for i in 0..4u32 {
+        let file = |r: Record| Record { scene: format!("{i}.tif"), peak: 10.126 + f64::from(i), ..r };
+        let base = 30.0 + f64::from(i);
+        all.push(file(scored("best", false, i, base)));
+        all.push(file(scored("net", true, i, base + 1.0 + 0.01 * f64::from(i))));
+    }
+    all.push(Record { outcome: Outcome::Failed("out of order".into()), ..all[0].clone() });
+    let files = Summary::together("files", &all).unwrap();
+    assert_eq!((files.cells.len(), files.cells[0].images, files.comparisons.len()), (2, 4, 1));
+    // The mean of the peaks of nine records, to three digits.
+    assert_eq!(files.comparisons[0].peak, 11.5);
+    assert_eq!(files.comparisons[0].verdict, Verdict::Better);
+    let (_, scene, peak, ..) = &files.failures[0];
+    assert_eq!((scene.as_str(), *peak), ("0.tif", 10.1));
+}
+
+/// A pair of files is scored in units of its own peak, which is no whole number.
+#[test]
+fn files_are_scored_by_the_peak_itself() {
+    let at = folder("peak");
+    let write = |name: &str, values: &[f32]| {
+        let path = at.join(name);
+        let dims = [Axis::Y, Axis::X].into_iter().map(|a| Dim::new(a, 32)).collect();
+        let description = Description::new("", &path, dims, clearshot_image::DType::F32);
+        let mut writer = Writer::create(&path, &description, &WriteOptions::default()).unwrap();
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
+        writer.write(&[0..32, 0..32], &bytes).unwrap();
+        writer.finish().unwrap();
+        path
+    };
+    // Half dark, half at 0.4 counts: with a gain of 2 the peak is 0.8 electrons, and rounded it would be 1.
+    let truth: Vec<f32> = (0..32 * 32).map(|i| if i % 32 < 16 { 0.0 } else { 0.4 }).collect();
+    let off: Vec<f32> = truth.iter().map(|t| t + 0.04).collect();
+    let (a, b) = (write("truth.tif", &truth), write("noisy.tif", &off));
+    let case = given(&a, &b, &[0..32, 0..32], &[32, 32], 2.0, 0.0, 1.0, 0).unwrap();
+    assert!((case.peak - 0.8).abs() < 1e-6, "{}", case.peak);
+    assert_eq!((case.view.gain, case.view.offset), (2.0, 0.0));
+    let s = Scores::of(&case, &Raw.restore(&case.view).unwrap(), &Told::default()).unwrap();
+    // An error of a tenth of the peak.
+    assert!((s.psnr - 20.0).abs() < 1e-4, "{s:?}");
 }
 
 #[test]
@@ -300,6 +398,52 @@ fn wrong_names_and_numbers_are_refused() {
     wrong(bench(0));
 }
 
+/// A model that was trained on files sees their counts, whatever gain and offset they become electrons by.
+#[test]
+fn a_model_of_files_sees_counts() {
+    let config =
+        r#"{"_class_name": "Local", "channels": [8, 8], "blocks": 1, "in_channels": 1, "time": false}"#;
+    let params = models::read(config).unwrap().parameters().unwrap();
+    let mut weights = weights::initial(&params, 5);
+    // What begins at zero would hide what the network is given.
+    for (i, t) in weights.values_mut().enumerate() {
+        let mut noise = vec![0.0; t.shape().len()];
+        Key { seed: 9, step: 0, stream: i as u32 }.fill_normal(0, &mut noise);
+        let values: Vec<f32> = t.to_f64().iter().zip(noise).map(|(v, n)| *v as f32 + 0.05 * n).collect();
+        *t = Tensor::f32(t.shape(), values);
+    }
+    let limits = Normaliser { range: Range::MinMax, low: 100.0, high: 300.0, clip: false };
+    let about = About {
+        format: 1,
+        name: "files".into(),
+        task: Task::Regression,
+        signal: Signal::Fixed { input: limits, target: Some(limits) },
+        channels: 1,
+        dims: 2,
+        crop: vec![32, 32],
+        training: serde_json::Value::Null,
+        scores: serde_json::Value::Null,
+        limits: String::new(),
+    };
+    let path = folder("fixed").join("files.clearshot");
+    Model::new(about, config.into(), weights).unwrap().save_file(&path, DType::F32).unwrap();
+    let device = clearshot_runtime::Device::cpu(None);
+    let method = Learned::open(&path.display().to_string(), Default::default(), device).unwrap();
+    let counts: Vec<f32> = (0..32 * 32).map(|i| 100.0 + (i * 37 % 200) as f32).collect();
+    let restored = |gain: f64, offset: f64| {
+        let electrons = counts.iter().map(|&c| ((f64::from(c) - offset) * gain) as f32).collect();
+        let shape = vec![32, 32];
+        let view =
+            View { electrons, gain, offset, shape, background: 0.0, read_noise: 1.0, psf: None, seed: 1 };
+        method.restore(&view).unwrap().mean
+    };
+    let (plain, scaled) = (restored(1.0, 0.0), restored(0.5, 100.0));
+    assert!(plain.iter().any(|v| (v - plain[0]).abs() > 1e-3), "the network ignores what it is given");
+    for (p, s) in plain.iter().zip(&scaled) {
+        assert!((0.5 * (p - 100.0) - s).abs() < 1e-3, "{p} {s}");
+    }
+}
+
 /// Zeros, saturation, less than a photon, one row, one column, a few pixels, NaN: a finite image or a reason, never a panic.
 #[test]
 fn extreme_pictures_are_restored_or_refused() {
@@ -317,7 +461,16 @@ fn extreme_pictures_are_restored_or_refused() {
         (vec![24, 24], vec![f32::NAN; 24 * 24]),
         (vec![24, 24], vec![-5.0; 24 * 24]),
     ] {
-        let view = View { electrons, shape, background: 0.5, read_noise: 1.0, psf: None, seed: 1 };
+        let view = View {
+            electrons,
+            gain: 1.0,
+            offset: 0.0,
+            shape,
+            background: 0.5,
+            read_noise: 1.0,
+            psf: None,
+            seed: 1,
+        };
         for method in &methods {
             match method.restore(&view) {
                 Ok(r) => {

@@ -2,7 +2,7 @@
 
 use super::plot::{Series, escape, lines};
 use super::{peaks, scenes};
-use crate::summary::{Summary, Verdict};
+use crate::summary::{Comparison, Summary, Verdict};
 use std::fmt::Write;
 
 /// A picture in a report.
@@ -135,21 +135,43 @@ fn losses(summary: &Summary) -> String {
     if summary.comparisons.is_empty() {
         return String::new();
     }
-    let items: Vec<String> = summary
-        .losses()
-        .map(|c| {
-            let verdict = if c.verdict == Verdict::Worse { "worse than" } else { "not clearly better than" };
-            format!(
-                "{}, peak {}: {} is {verdict} {} ({:+.2} dB, {:+.2} to {:+.2})",
-                c.scene, c.peak, c.method, c.against, c.gain.0, c.gain.1, c.gain.2
-            )
-        })
-        .collect();
-    let head = "<h2>Where the trained methods do not win</h2>\n";
-    if items.is_empty() {
-        return format!("{head}<p>Nowhere in this table.</p>");
+    let item = |c: &Comparison| {
+        let verdict = match c.verdict {
+            Verdict::Worse => "worse than",
+            _ if c.gain.0 > 0.0 => "better than, but not clearly,",
+            _ => "not better than",
+        };
+        format!(
+            "{}, peak {}: {} is {verdict} {} ({:+.2} dB, {:+.2} to {:+.2})",
+            c.scene, c.peak, c.method, c.against, c.gain.0, c.gain.1, c.gain.2
+        )
+    };
+    let (lower, unclear): (Vec<String>, Vec<String>) =
+        (summary.lower().map(item).collect(), summary.unclear().map(item).collect());
+    let all = summary.comparisons.len();
+    let other = "that of the best method there that needs no training";
+    let mut out = String::from("<h2>Where the trained methods do not win</h2>\n");
+    if lower.is_empty() {
+        write!(out, "<p>Nowhere: in all {all} cells their mean is above {other}.</p>")
+    } else {
+        write!(
+            out,
+            "<p>In {} of {all} cells their mean is not above {other}:</p>\n{}",
+            lower.len(),
+            list(&lower)
+        )
     }
-    format!("{head}{}", list(&items))
+    .expect("writing to a string");
+    if !unclear.is_empty() {
+        write!(
+            out,
+            "\n<p>In {} of {all} cells it is above, but with so few images the paired test does not call that clear:</p>\n{}",
+            unclear.len(),
+            list(&unclear)
+        )
+        .expect("writing to a string");
+    }
+    out
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -73,26 +73,35 @@ fn where_models_do_not_win(summary: &Summary) -> String {
         out.push_str("No trained method is in this table.\n");
         return out;
     }
-    let losses: Vec<&Comparison> = summary.losses().collect();
+    let (lower, unclear): (Vec<&Comparison>, Vec<&Comparison>) =
+        (summary.lower().collect(), summary.unclear().collect());
     let all = summary.comparisons.len();
-    if losses.is_empty() {
+    let other = "that of the best method there that needs no training";
+    if lower.is_empty() {
+        writeln!(out, "Nowhere: in all {all} cells their mean is above {other}.")
+            .expect("writing to a string");
+    } else {
+        writeln!(out, "In {} of {all} cells their mean is not above {other}:\n", lower.len())
+            .expect("writing to a string");
+        out.push_str(&compared(&lower));
+    }
+    if !unclear.is_empty() {
         writeln!(
             out,
-            "Nowhere: in all {all} cells they are better than the best method that needs no training."
+            "\nIn {} of {all} cells it is above, but with so few images the paired test does not call that clear:\n",
+            unclear.len()
         )
         .expect("writing to a string");
-        return out;
+        out.push_str(&compared(&unclear));
     }
-    writeln!(
-        out,
-        "In {} of {all} cells, beside the best method there that needs no training:\n",
-        losses.len()
-    )
-    .expect("writing to a string");
-    out.push_str(
+    out
+}
+
+fn compared(comparisons: &[&Comparison]) -> String {
+    let mut out = String::from(
         "| method | scene | peak | against | difference in dB | p | |\n|---|---|---|---|---|---|---|\n",
     );
-    for c in losses {
+    for c in comparisons {
         let verdict = if c.verdict == Verdict::Worse { "worse" } else { "no clear difference" };
         let p = c.p.map_or("-".into(), |p| format!("{p:.3}"));
         writeln!(
