@@ -27,9 +27,7 @@ pub fn listen() {
                 ENDING.store(true, Ordering::SeqCst);
                 clearshot_image::discard_unfinished();
                 let left = match FINISHING.get() {
-                    Some(_) => {
-                        "what was being written is unfinished; --resume goes on from the last checkpoint"
-                    }
+                    Some(_) => "a checkpoint that was being written is none, those before are whole",
                     None => "nothing half written is left",
                 };
                 eprintln!("\nclearshot: interrupted; {left}");

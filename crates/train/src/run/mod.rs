@@ -101,6 +101,8 @@ pub struct Run {
     records: Records,
     /// Held as long as the run lives, so that no other writes into its folder.
     _lock: File,
+    /// What whoever trains should know of the data.
+    warnings: Vec<String>,
     saved_at: Option<u64>,
     last_full: Option<f64>,
     waited: f64,
@@ -155,6 +157,7 @@ impl Run {
             work: None,
             records: Records::new(out, Console::new(show)),
             _lock: lock,
+            warnings: vec![],
             saved_at,
             last_full: None,
             waited: 0.0,
@@ -200,6 +203,11 @@ impl Run {
             human(self.planned_bytes()),
             self.workers()[0],
         )
+    }
+
+    /// What whoever trains should know of the data: files that are left out, or that are both trained on and scored.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Of all states: equal for equal bits.
