@@ -5,7 +5,7 @@
 The same network (Local, 24-48-72 channels, one block a level), 8 crops of 64 x 64 with 5 channels, mean squared error, clipping to
 norm 1, AdamW, average of the weights. Samples are ready before the clock starts. Beside it:
 
-    clearshot train experiment=supervised trainer.iterations=30 ~trainer.seconds performance.threads=N --out /tmp/run
+    clearshot train experiment=supervised trainer.iterations=30 ~trainer.seconds performance.threads=N --out RUN
 """
 import argparse, copy, json, time
 import torch

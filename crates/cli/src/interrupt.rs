@@ -1,5 +1,5 @@
-//! Ctrl-C (and a request to end): what is half written is taken away, and the program ends with the status that shells
-//! give a program ended by that signal: 130 for Ctrl-C.
+//! Ctrl-C (and a request to end): what is half written is taken away (of a training run, by the next one in its
+//! folder), and the program ends with the status that shells give a program ended by that signal: 130 for Ctrl-C.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,7 +26,11 @@ pub fn listen() {
                 }
                 ENDING.store(true, Ordering::SeqCst);
                 clearshot_image::discard_unfinished();
-                eprintln!("\nclearshot: interrupted; nothing half written is left");
+                let left = match FINISHING.get() {
+                    Some(_) => "a checkpoint that was being written is none, those before are whole",
+                    None => "nothing half written is left",
+                };
+                eprintln!("\nclearshot: interrupted; {left}");
                 std::process::exit(128 + signal);
             }
         });

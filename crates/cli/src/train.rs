@@ -58,6 +58,9 @@ impl Train {
         if !self.quiet && !self.json {
             eprintln!("{}\n{}", out.display(), run.plan());
         }
+        for warning in run.warnings().iter().filter(|_| !self.quiet) {
+            eprintln!("clearshot: {warning}");
+        }
         let interrupted = crate::interrupt::finishing("finishing the iteration and writing a checkpoint");
         let summary = run.train(&interrupted, self.stop_at)?;
         self.report(&summary, &out);

@@ -43,7 +43,21 @@ struct Walk<'a> {
 /// # Errors
 /// If a file, an option or a group is missing, a file is not YAML, or an override cannot be applied.
 pub fn compose(groups: &Groups, primary: &str, overrides: &[String]) -> Result<Tree, ConfigError> {
-    let mut user_files: Vec<File> = Vec::new();
+    compose_with(groups, primary, &[], overrides)
+}
+
+/// As [`compose`], with files of the user's that are known to be files, whatever their paths look like; those among
+/// the overrides come after them.
+///
+/// # Errors
+/// As [`compose`].
+pub fn compose_with(
+    groups: &Groups,
+    primary: &str,
+    files: &[&Path],
+    overrides: &[String],
+) -> Result<Tree, ConfigError> {
+    let mut user_files: Vec<File> = files.iter().map(|f| groups::read(f)).collect::<Result<_, _>>()?;
     let mut values: Vec<Override> = Vec::new();
     let mut command_line = Choices::new();
     for text in overrides {

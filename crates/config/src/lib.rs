@@ -26,7 +26,7 @@ mod structs;
 mod sweep;
 mod tree;
 
-pub use compose::compose;
+pub use compose::{compose, compose_with};
 pub use error::{ConfigError, ReadError};
 pub use groups::Groups;
 pub use nearest::nearest;

@@ -21,6 +21,11 @@ const STATES: &str = "states.safetensors";
 const PROGRESS: &str = "progress.json";
 const CONFIG: &str = "config.json";
 const PREFIX: &str = "iteration-";
+/// How the names end of folders that are being written, that wait until another has taken their place, and that are
+/// being removed.
+const PART: &str = "part";
+const OLD: &str = "old";
+const GONE: &str = "gone";
 
 /// How far a run is, beside its states.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -102,7 +107,7 @@ pub fn write(
     let folder = run.join(FOLDER);
     std::fs::create_dir_all(&folder).map_err(io(&folder))?;
     let path = folder.join(name_of(progress.iteration));
-    let aside = folder.join(format!(".{}.{}.part", name_of(progress.iteration), std::process::id()));
+    let aside = folder.join(format!(".{}.{}.{PART}", name_of(progress.iteration), std::process::id()));
     let attempt = (|| {
         std::fs::create_dir_all(&aside).map_err(io(&aside))?;
         model(&aside.join(MODEL))?;
@@ -110,11 +115,21 @@ pub fn write(
         write_json(&aside.join(CONFIG), config)?;
         write_json(&aside.join(PROGRESS), progress)?;
         sync_all(&aside)?;
-        if path.exists() {
-            remove(&path)?;
+        let old = match path.exists() {
+            true => Some(set_aside(&path, OLD)?),
+            false => None,
+        };
+        if let Err(error) = std::fs::rename(&aside, &path) {
+            if let Some(old) = &old {
+                std::fs::rename(old, &path).map_err(io(&path))?;
+            }
+            return Err(TrainError::Io { path: path.clone(), error });
         }
-        std::fs::rename(&aside, &path).map_err(io(&path))?;
-        sync(&folder)
+        sync(&folder)?;
+        match old {
+            Some(old) => std::fs::remove_dir_all(&old).map_err(io(&old)),
+            None => Ok(()),
+        }
     })();
     if attempt.is_err() {
         let _ = std::fs::remove_dir_all(&aside);
@@ -135,11 +150,17 @@ fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T> {
     serde_json::from_str(&text).map_err(refused)
 }
 
+/// Takes away its name.
+fn set_aside(path: &Path, ending: &str) -> Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!(".{name}.{}.{ending}", std::process::id()));
+    std::fs::rename(path, &aside).map_err(io(path))?;
+    Ok(aside)
+}
+
 /// Takes away its name first.
 fn remove(path: &Path) -> Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let gone = path.with_file_name(format!(".{name}.{}.gone", std::process::id()));
-    std::fs::rename(path, &gone).map_err(io(path))?;
+    let gone = set_aside(path, GONE)?;
     std::fs::remove_dir_all(&gone).map_err(io(&gone))
 }
 
@@ -178,7 +199,8 @@ pub fn read(path: &Path) -> Result<Saved> {
     })
 }
 
-/// Removes what a killed run left half done. Only for who has the run's lock.
+/// Removes what a killed run left half done; a checkpoint whose place no other has taken goes back. Only for who has
+/// the run's lock.
 ///
 /// # Errors
 /// If it cannot be removed.
@@ -187,8 +209,12 @@ pub fn tidy(run: &Path) -> Result<()> {
     let Ok(entries) = std::fs::read_dir(&folder) else { return Ok(()) };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let half = name.ends_with(".part") || name.ends_with(".gone");
-        if half && name.starts_with(&format!(".{PREFIX}")) {
+        let Some(of) = name.strip_prefix('.').filter(|n| n.starts_with(PREFIX)) else { continue };
+        let (Some((of, _)), Some((_, ending))) = (of.split_once('.'), of.rsplit_once('.')) else { continue };
+        let place = folder.join(of);
+        if ending == OLD && !place.exists() {
+            std::fs::rename(entry.path(), &place).map_err(io(&place))?;
+        } else if [PART, OLD, GONE].contains(&ending) {
             std::fs::remove_dir_all(entry.path()).map_err(io(entry.path()))?;
         }
     }
@@ -209,10 +235,10 @@ fn kept(found: &[Found], config: &CheckpointConfig) -> Vec<bool> {
     (0..found.len()).map(|i| i == last || by_score.contains(&i) || periodic(&found[i].progress)).collect()
 }
 
-/// Whether a score is among those that are kept.
+/// Whether a score is among those that are kept; one that is not finite never is.
 pub fn is_among_best(found: &[Found], config: &CheckpointConfig, stage: usize, score: f64) -> bool {
     let better = |f: &&Found| f.progress.stage == stage && f.progress.score.is_some_and(|s| s >= score);
-    found.iter().filter(better).count() < config.top
+    score.is_finite() && found.iter().filter(better).count() < config.top
 }
 
 /// Removes the checkpoints that need not be kept.
@@ -253,6 +279,9 @@ mod tests {
         let config = CheckpointConfig { every: 1, top: 2, keep_every: 3 };
         assert_eq!(kept(&found, &config), [false, true, true, true, false, true]);
         assert!(is_among_best(&found, &config, 1, 30.5) && !is_among_best(&found, &config, 1, 29.5));
+        assert!(
+            !is_among_best(&[], &config, 1, f64::NEG_INFINITY) && !is_among_best(&[], &config, 1, f64::NAN)
+        );
     }
 
     #[test]
@@ -274,6 +303,21 @@ mod tests {
         assert!(write(dir.path(), &config, &progress(8, 0, None), &states, failing).is_err());
         assert_eq!(list(dir.path()).unwrap().len(), 1);
         tidy(dir.path()).unwrap();
-        assert_eq!(std::fs::read_dir(dir.path().join(FOLDER)).unwrap().count(), 1);
+        let count = || std::fs::read_dir(dir.path().join(FOLDER)).unwrap().count();
+        assert_eq!(count(), 1);
+        // Killed after the old one gave up its name and before the new one had it.
+        set_aside(&path, OLD).unwrap();
+        assert!(list(dir.path()).unwrap().is_empty());
+        tidy(dir.path()).unwrap();
+        assert_eq!(read(&path).unwrap().progress, before);
+        // Written again: the new one is there, and nothing of the old one.
+        let again = Progress { seconds: 9.0, ..before };
+        write(dir.path(), &config, &again, &states, model).unwrap();
+        assert_eq!((read(&path).unwrap().progress, count()), (again, 1));
+        // Killed before the old one was removed.
+        let old = dir.path().join(FOLDER).join(".iteration-000000007.1.old");
+        std::fs::create_dir(&old).unwrap();
+        tidy(dir.path()).unwrap();
+        assert!(path.exists() && !old.exists());
     }
 }

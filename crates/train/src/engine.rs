@@ -152,7 +152,7 @@ impl Engine {
         Ok(())
     }
 
-    /// One iteration over the batches of its runs; on a GPU it is begun.
+    /// One iteration over the batches of its runs; on a GPU it is begun, and ended where it has several.
     ///
     /// # Errors
     /// If a batch is of another shape, or what went wrong on the device.
@@ -196,6 +196,9 @@ impl Engine {
             self.session.run()?;
             first += count as u64;
         }
+        if self.runs > 1 && self.number("grad_norm")?.is_none_or(|norm| !norm.is_finite()) {
+            self.clear_sums()?;
+        }
         Ok(())
     }
 
@@ -211,7 +214,7 @@ impl Engine {
         Ok(self.session.get(name)?.to_f64().first().copied())
     }
 
-    /// Sums of gradients and losses start again.
+    /// The sum of losses starts again.
     ///
     /// # Errors
     /// What went wrong on the device.
@@ -219,11 +222,8 @@ impl Engine {
         Ok(self.session.set("record.loss", &Tensor::scalar(0.0))?)
     }
 
-    /// Forgets sums that are not finite, which no factor makes zero.
-    ///
-    /// # Errors
-    /// What went wrong on the device.
-    pub fn clear_sums(&mut self) -> Result<()> {
+    /// Forgets sums that are not finite, which no factor makes zero: the next iteration would be skipped for them too.
+    fn clear_sums(&mut self) -> Result<()> {
         for name in states_of(&self.session).into_iter().filter(|n| n.starts_with(PASSING)) {
             let shape = self.session.get(&name)?.shape();
             self.session.set(&name, &Tensor::zeros(shape))?;

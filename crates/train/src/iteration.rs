@@ -9,7 +9,7 @@ use crate::task::Task;
 use clearshot_diffusion::objective::{self, distance, noised, target};
 use clearshot_diffusion::precondition::Preconditioned;
 use clearshot_diffusion::{Condition, LevelInputs};
-use clearshot_graph::ops::{NoiseKind, Unary};
+use clearshot_graph::ops::{Binary, NoiseKind, Unary};
 use clearshot_graph::train::{Training, finish_iteration};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
 use clearshot_nn::models::{Given, Network};
@@ -140,7 +140,7 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
 
 /// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
 /// `rate`, and where they have a meaning `balance`, `key`, `alpha`, `weight.intensity`, `weight.gradient`, `ema_decay`, `carry`, `gate`.
-/// The state `record.loss` sums up losses until it is set.
+/// The state `record.loss` sums up losses until it is set; `record.skips` counts the latest iterations in a row that were skipped.
 ///
 /// # Errors
 /// If the network does not fit the task.
@@ -178,7 +178,30 @@ pub fn training(
     let before = b.state("record.loss", scalar, StateInit::Constant(0.0));
     let after = b.add(before, loss);
     b.update(before, after);
+    count_skips(&mut b);
     Ok(Built { graph: b.finish()?, levels })
+}
+
+/// Counts in the state `record.skips` how many iterations in a row, up to the last, had a norm that is not finite.
+/// Counted here, for a host that looks at every norm would wait for every iteration.
+fn count_skips(b: &mut Builder) {
+    let Some(norm) = b.graph().output("grad_norm") else { return };
+    let carry = b.graph().inputs().find(|(name, _)| *name == "carry").map(|(_, value)| value);
+    let before = b.state("record.skips", Type::f32(Shape::SCALAR), StateInit::Constant(0.0));
+    // An iteration is counted in its first run, where nothing is carried over, and forgotten in the last if it is good:
+    // the runs before that have an infinite norm.
+    let counted = match carry {
+        Some(carry) => {
+            let more = b.sub(before, carry);
+            b.add_scalar(more, 1.0)
+        }
+        None => b.add_scalar(before, 1.0),
+    };
+    let most = b.scalar(f32::MAX);
+    let good = b.binary(Binary::Greater, most, norm);
+    let forgotten = b.mul(counted, good);
+    let after = b.sub(counted, forgotten);
+    b.update(before, after);
 }
 
 /// The graph that gives the output `estimate`, of inputs as [`training`] has them.

@@ -4,7 +4,7 @@
 //! user's can stand in front of them.
 
 use crate::config::RunConfig;
-use clearshot_config::{ConfigError, Groups, compose};
+use clearshot_config::{ConfigError, Groups, compose, compose_with};
 use std::path::Path;
 
 macro_rules! files {
@@ -80,9 +80,7 @@ pub fn read(folder: Option<&Path>, overrides: &[String]) -> Result<RunConfig, Co
 /// # Errors
 /// As [`read`].
 pub fn read_again(file: &Path, overrides: &[String]) -> Result<RunConfig, ConfigError> {
-    let all: Vec<String> =
-        [file.display().to_string()].into_iter().chain(overrides.iter().cloned()).collect();
-    Ok(compose(&groups(None)?, "resume", &all)?.read()?)
+    Ok(compose_with(&groups(None)?, "resume", &[file], overrides)?.read()?)
 }
 
 /// A configuration as YAML.
@@ -165,7 +163,10 @@ mod tests {
         let config =
             read_with(&["experiment=default", "trainer.iterations=5", "data.scenes={nuclei: 2.5}"]).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("config.yaml");
+        // A path that could be taken for an override.
+        let run = folder.path().join("rate=1e-3,run");
+        std::fs::create_dir(&run).unwrap();
+        let file = run.join("config.yaml");
         std::fs::write(&file, yaml(&config)).unwrap();
         assert_eq!(read_again(&file, &[]).unwrap(), config);
         let changed = read_again(&file, &["trainer.iterations=9".to_string()]).unwrap();

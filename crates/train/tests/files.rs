@@ -52,7 +52,8 @@ fn pairs_and_clean_files_train_and_tell_how_their_numbers_were_scaled() {
     let off = sample.measured.iter().zip(&sample.clean).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(off < 0.1, "{off}");
     assert_eq!(sample, source.sample(5).expect("the same"));
-    let mut run = Run::open(pairs, &folder("run"), false, Show::Quiet).expect("a run");
+    let mut run = Run::open(pairs.clone(), &folder("run"), false, Show::Quiet).expect("a run");
+    assert!(run.warnings().iter().any(|w| w.contains("left out: 1 (") && w.contains("scene9.tif")));
     run.train(&never(), None).expect("an end");
     let model = Model::load(&folder("run").join("best.clearshot")).expect("a model");
     match model.about.signal {
@@ -62,6 +63,11 @@ fn pairs_and_clean_files_train_and_tell_how_their_numbers_were_scaled() {
         }
         other => panic!("{other:?}"),
     }
+    // Without files for validation, those for training are scored, and that is said.
+    let mut unsplit = pairs;
+    unsplit.data.validation = 0.0;
+    let source = Data::new(&unsplit).expect("data").source(Part::Validation, &[16, 16], None).expect("files");
+    assert!(source.warnings().iter().any(|w| w.contains("none of 6 files falls to validation")));
     let clean = config(json!({
         "data": {"kind": "clean", "inputs": folder("out"), "camera": {"peak": [50.0, 50.0]}},
         "trainer": {"iterations": null, "epochs": "simple", "batch": 4},

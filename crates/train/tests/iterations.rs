@@ -2,10 +2,16 @@
 
 mod tiny;
 
-use clearshot_nn::Weights;
+use clearshot_nn::{Weights, models, weights};
+use clearshot_runtime::Device;
+use clearshot_tensor::Tensor;
 use clearshot_train::checkpoint;
+use clearshot_train::data::{Batch, NUMBERS};
+use clearshot_train::engine::{Engine, Numbers};
+use clearshot_train::iteration::Shapes;
 use clearshot_train::records::console::Show;
 use clearshot_train::run::never;
+use clearshot_train::task::Task;
 use clearshot_train::{Run, TrainError};
 use serde_json::{Value, json};
 use tiny::{config, network};
@@ -82,6 +88,43 @@ fn rates_that_blow_up_are_told_with_their_iteration() {
     match run.train(&never(), None) {
         Err(TrainError::Diverged { iteration, count }) => assert!(count >= 5 && iteration < 20),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_batch_that_is_not_finite_costs_its_own_iteration() {
+    for runs in [1, 2] {
+        let config = config(json!({
+            "model": {"network": network(1)}, "task": {"kind": "supervised"}, "trainer": {"accumulate": runs},
+        }));
+        let net = models::read(&network(1).to_string()).expect("a network");
+        let task = Task::new(&config.task).expect("a task");
+        let shapes = Shapes { batch: 2, size: &[16, 16], channels: [1, 1], photons: false };
+        let mut engine =
+            Engine::new(&*net, &task, &shapes, &config, &Device::cpu(Some(1))).expect("an engine");
+        engine.load(&weights::initial(&net.parameters().expect("parameters"), 3)).expect("weights");
+        let batch = |first: f32| {
+            let mut pixels: Vec<f32> = (0..512).map(|i| (i % 7) as f32 * 0.1).collect();
+            let clean = Tensor::f32([2, 16, 16, 1], pixels.clone());
+            pixels[0] = first;
+            Batch {
+                measured: Tensor::f32([2, 16, 16, 1], pixels),
+                clean,
+                numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
+                scales: vec![2.0; 2],
+                domains: vec![0; 2],
+            }
+        };
+        // What the first run of each iteration is given; good iterations so far, and bad ones in a row.
+        let expected = [(0.5, 1.0, 0.0), (f32::NAN, 1.0, 1.0), (f32::NAN, 1.0, 2.0), (0.5, 2.0, 0.0)];
+        for (iteration, (first, good, skips)) in (0..).zip(expected) {
+            let numbers =
+                Numbers { rate: 1e-3, ema_decay: 0.5, alpha: 1.0, iteration, first: 2 * runs * iteration };
+            let mut values = [first, 0.5].into_iter();
+            engine.step(|| Ok(batch(values.next().expect("a run"))), &numbers).expect("an iteration");
+            let number = |name: &str| engine.number(name).expect("a number");
+            assert_eq!((number("train.step"), number("record.skips")), (Some(good), Some(skips)), "{runs}");
+        }
     }
 }
 

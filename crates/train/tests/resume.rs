@@ -108,3 +108,34 @@ fn several_domains_and_checkpoints_on_the_way() {
         "checkpoint": {"every": 2, "top": 2, "keep_every": 4},
     }));
 }
+
+#[test]
+fn a_changed_length_is_honoured_and_a_changed_batch_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let with = |trainer: Value| config(json!({"trainer": trainer, "validation": {"every": 0}}));
+    let open = |trainer: Value, resume| Run::open(with(trainer), dir.path(), resume, Show::Quiet);
+    open(json!({}), false).expect("a run").train(&never(), Some(3)).expect("an end");
+    let records = std::fs::read(dir.path().join("records.jsonl")).expect("records");
+    let text = open(json!({"batch": 8}), true).err().expect("a refusal").to_string();
+    assert!(text.starts_with("trainer.batch: 8") && text.ends_with("began with, 4"), "{text}");
+    // What cannot go on leaves everything as it was.
+    assert!(open(json!({"crop": 17}), true).is_err());
+    assert_eq!(std::fs::read(dir.path().join("records.jsonl")).expect("records"), records);
+    let timed = |seconds: f64| json!({"iterations": null, "seconds": seconds});
+    assert_eq!(open(timed(1e6), true).expect("a run").progress().total, None);
+    assert_eq!(open(timed(1e-6), true).expect("a run").progress().total, Some(3));
+    let mut longer = open(json!({"iterations": 10}), true).expect("a run");
+    assert_eq!(longer.train(&never(), None).expect("an end").iteration, 10);
+}
+
+#[test]
+fn records_of_a_run_without_checkpoints_are_not_written_over() {
+    for name in ["records.jsonl", "config.yaml"] {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join(name), "kept").expect("a file");
+        let refused = Run::open(config(json!({})), dir.path(), false, Show::Quiet);
+        let text = refused.err().expect("a refusal").to_string();
+        assert!(text.contains(name) && text.contains("--out"), "{text}");
+        assert_eq!(std::fs::read_to_string(dir.path().join(name)).expect("the file"), "kept");
+    }
+}

@@ -10,6 +10,9 @@ use clearshot_model::Signal;
 /// Crops whose values say what the limits of a data set are.
 const LOOKED_AT: u64 = 64;
 
+/// Files that are named where some are left out.
+const NAMED: usize = 5;
+
 /// Crops of a data set's files.
 pub struct Files {
     dataset: Dataset,
@@ -20,6 +23,7 @@ pub struct Files {
     channels: [usize; 2],
     cut: Vec<usize>,
     size: Vec<usize>,
+    warnings: Vec<String>,
 }
 
 impl Files {
@@ -37,12 +41,32 @@ impl Files {
                 return setting("data.inputs", "nothing", "a folder, a pattern or data.manifest");
             }
         };
-        let entries = |part: Part| {
+        let of = |part: Part| {
             let which = if part == Part::Training { Split::Train } else { Split::Validation };
-            let entries = listing.split(which, data.validation, 0.0, config.seed);
+            listing.split(which, data.validation, 0.0, config.seed)
+        };
+        let entries = |part: Part| {
+            let entries = of(part);
             // So few files that none falls to a part: all of them are both.
             if entries.is_empty() { listing.entries.clone() } else { entries }
         };
+        let mut warnings = vec![];
+        if !listing.unpaired.is_empty() {
+            let (count, some) = (listing.unpaired.len(), listing.unpaired.iter().take(NAMED));
+            let named: Vec<&str> = some.map(String::as_str).collect();
+            let more = if count > NAMED { "; ..." } else { "" };
+            warnings.push(format!("files without a partner, left out: {count} ({}{more})", named.join("; ")));
+        }
+        for (part, name) in [(Part::Training, "training"), (Part::Validation, "validation")] {
+            if of(part).is_empty() {
+                warnings.push(format!(
+                    "none of {} files falls to {name} (data.validation: {}): all of them are trained on and scored, so \
+                     scores say nothing of other images",
+                    listing.entries.len(),
+                    data.validation
+                ));
+            }
+        }
         let balance = match data.balance {
             BalanceKind::Files => Balance::Files,
             BalanceKind::Domains => Balance::Domains,
@@ -89,6 +113,7 @@ impl Files {
             channels,
             cut: cut.to_vec(),
             size: size.to_vec(),
+            warnings,
         })
     }
 
@@ -134,5 +159,9 @@ impl Source for Files {
 
     fn images(&self) -> Option<usize> {
         Some(self.dataset.entries.len())
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
     }
 }

@@ -54,6 +54,11 @@ pub trait Source: Send + Sync {
     fn images(&self) -> Option<usize> {
         None
     }
+
+    /// What whoever trains should know of the data.
+    fn warnings(&self) -> Vec<String> {
+        vec![]
+    }
 }
 
 /// Samples of one run of the graph, as its inputs.

@@ -18,37 +18,38 @@ pub const RECORDS: &str = "records.jsonl";
 pub const EVENTS: &str = "tensorboard";
 
 pub struct Records {
+    folder: PathBuf,
     path: PathBuf,
-    file: File,
+    file: Option<File>,
     position: u64,
     events: Option<EventFile>,
     pub console: Console,
 }
 
 impl Records {
+    /// Of a run in a folder, where nothing is written before [`Records::open`].
+    pub fn new(folder: &Path, console: Console) -> Records {
+        let (path, folder) = (folder.join(RECORDS), folder.to_owned());
+        Records { folder, path, file: None, position: 0, events: None, console }
+    }
+
     /// Goes on behind the first `position` bytes; what follows them is cut off.
     ///
     /// # Errors
     /// If the folder cannot be written to.
-    pub fn open(
-        folder: &Path,
-        position: u64,
-        iteration: u64,
-        events: bool,
-        console: Console,
-    ) -> Result<Records> {
-        let path = folder.join(RECORDS);
-        let options = File::options().create(true).truncate(false).write(true).open(&path);
-        let mut file = options.map_err(io(&path))?;
-        let length = file.metadata().map_err(io(&path))?.len();
+    pub fn open(&mut self, position: u64, iteration: u64, events: bool) -> Result<()> {
+        let path = &self.path;
+        let options = File::options().create(true).truncate(false).write(true).open(path);
+        let mut file = options.map_err(io(path))?;
+        let length = file.metadata().map_err(io(path))?.len();
         let position = position.min(length);
-        file.set_len(position).map_err(io(&path))?;
-        file.seek(SeekFrom::End(0)).map_err(io(&path))?;
-        let events = match events {
-            true => Some(EventFile::create(&folder.join(EVENTS), iteration)?),
-            false => None,
-        };
-        Ok(Records { path, file, position, events, console })
+        file.set_len(position).map_err(io(path))?;
+        file.seek(SeekFrom::End(0)).map_err(io(path))?;
+        if events {
+            self.events = Some(EventFile::create(&self.folder.join(EVENTS), iteration)?);
+        }
+        (self.file, self.position) = (Some(file), position);
+        Ok(())
     }
 
     /// Bytes written so far.
@@ -67,7 +68,8 @@ impl Records {
             record[name] = if value.is_finite() { json!(value) } else { Json::Null };
         }
         let text = format!("{record}\n");
-        self.file.write_all(text.as_bytes()).map_err(io(&self.path))?;
+        let file = self.file.as_mut().expect("records are opened before a run trains");
+        file.write_all(text.as_bytes()).map_err(io(&self.path))?;
         self.position += text.len() as u64;
         self.console.json(&record);
         if let Some(events) = &mut self.events {

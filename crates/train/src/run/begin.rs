@@ -100,6 +100,7 @@ impl Run {
         let first = self.progress.images;
         let (signal, [_, channels], kept) = (source.signal(), source.channels(), size.clone());
         let (task, seed) = (self.task.clone(), self.config.seed);
+        self.warnings = source.warnings();
         let [workers, ahead] = self.workers();
         let feed = Feed::new(0, workers, ahead, move |i| {
             batch(&*source, first + i * each as u64, each, &size, |n| task.drops(seed, n))
@@ -165,8 +166,14 @@ fn is_kept(name: &str) -> bool {
     ["adam.", "ema.", "sgd.", "train.", "record."].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Refuses a network for other channels than the task's.
+/// Refuses a network for other channels than the task's, and data that no model could say of itself: it gives back the
+/// channels that it is given.
 fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Result<()> {
+    let [from, to] = shapes.channels;
+    if from != to && task.is_conditional() && !shapes.photons {
+        let got = format!("inputs of {from} and targets of {to} channels");
+        return setting("data.targets", got, "a target has as many channels as its input");
+    }
     let (wants, gets) = (network.in_channels(), shapes.network_inputs(task));
     if wants != gets {
         let needed = format!("this task and these data give a network {gets} channels");
@@ -183,5 +190,23 @@ fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
     match network.check_size(shapes.size) {
         Ok(()) => Ok(()),
         Err(why) => setting("trainer.crop", format!("{:?}", shapes.size), why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{TaskConfig, TaskKind};
+
+    #[test]
+    fn pairs_of_other_channels_in_than_out_are_refused() {
+        let text = r#"{"_class_name": "UNet2DModel", "in_channels": 3, "out_channels": 1, "sample_size": 16,
+            "block_out_channels": [8, 8], "layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 8,
+            "down_block_types": ["DownBlock2D", "DownBlock2D"], "up_block_types": ["UpBlock2D", "UpBlock2D"]}"#;
+        let network = models::read(text).unwrap();
+        let task = Task::new(&TaskConfig { kind: TaskKind::Supervised, ..TaskConfig::default() }).unwrap();
+        let shapes = Shapes { batch: 1, size: &[16, 16], channels: [3, 1], photons: false };
+        let text = check_channels(&*network, &task, &shapes).unwrap_err().to_string();
+        assert!(text.starts_with("data.targets: inputs of 3 and targets of 1 channels"), "{text}");
     }
 }

@@ -8,15 +8,15 @@ mod record;
 mod validate;
 
 use crate::checkpoint::{self, Progress};
-use crate::config::RunConfig;
+use crate::config::{RunConfig, TrainerConfig};
 use crate::data::feed::Feed;
 use crate::data::{Batch, Data};
 use crate::engine::{Engine, Numbers, digest};
-use crate::error::{Result, TrainError, advised, io};
+use crate::error::{Result, TrainError, advised, io, setting};
 use crate::presets;
-use crate::records::Records;
 use crate::records::console::{Console, Show};
-use crate::schedule::{Place, Stage, ema_decay, rate, stages};
+use crate::records::{RECORDS, Records};
+use crate::schedule::{Place, Stage, asked_batch, ema_decay, rate, stages};
 use crate::task::{self, Task};
 use clearshot_graph::plan::human;
 use clearshot_model::{About, Model, Signal};
@@ -101,6 +101,8 @@ pub struct Run {
     records: Records,
     /// Held as long as the run lives, so that no other writes into its folder.
     _lock: File,
+    /// What whoever trains should know of the data.
+    warnings: Vec<String>,
     saved_at: Option<u64>,
     last_full: Option<f64>,
     waited: f64,
@@ -125,7 +127,8 @@ impl Run {
         let saved = match (found.last(), resume) {
             (Some(last), true) => Some(checkpoint::read(&last.path)?),
             (None, true) => {
-                let reason = "no checkpoint to go on from; train without --resume".to_string();
+                let reason =
+                    "no checkpoint to go on from; train without --resume in another --out".to_string();
                 return Err(TrainError::Checkpoint { path: out.into(), reason });
             }
             (Some(_), false) => {
@@ -133,16 +136,15 @@ impl Run {
                     "there is a run already; go on with it by --resume, or choose another --out".to_string();
                 return Err(TrainError::Checkpoint { path: out.into(), reason });
             }
-            (None, false) => None,
+            (None, false) => {
+                refuse_begun(out)?;
+                None
+            }
         };
-        let (mut progress, states) = match saved {
-            Some(saved) => (saved.progress, Some(saved.states)),
-            None => (Progress::default(), None),
+        let (progress, states) = match saved {
+            Some(saved) => (continued(saved.progress, &saved.config, &config)?, Some(saved.states)),
+            None => (Progress { total: config.trainer.iterations, ..Progress::default() }, None),
         };
-        let console = Console::new(show);
-        let records =
-            Records::open(out, progress.records, progress.iteration, config.records.tensorboard, console)?;
-        progress.total = config.trainer.iterations.or(progress.total);
         let saved_at = states.is_some().then_some(progress.iteration);
         let mut run = Run {
             data: Data::new(&config)?,
@@ -153,14 +155,18 @@ impl Run {
             task,
             progress,
             work: None,
-            records,
+            records: Records::new(out, Console::new(show)),
             _lock: lock,
+            warnings: vec![],
             saved_at,
             last_full: None,
             waited: 0.0,
             since: (0, 0.0, 0.0),
         };
         run.begin(states)?;
+        // What is there is changed only by a run that can be.
+        let (p, tensorboard) = (&run.progress, run.config.records.tensorboard);
+        run.records.open(p.records, p.iteration, tensorboard)?;
         write_config(&run.config, out)?;
         Ok(run)
     }
@@ -197,6 +203,11 @@ impl Run {
             human(self.planned_bytes()),
             self.workers()[0],
         )
+    }
+
+    /// What whoever trains should know of the data: files that are left out, or that are both trained on and scored.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Of all states: equal for equal bits.
@@ -338,7 +349,8 @@ impl Run {
         }
         self.working().engine.session().wait()?;
         let each = since.elapsed().as_secs_f64() / (i - from) as f64;
-        let left = (seconds - spent).max(0.0) * FOR_ITERATIONS / each;
+        // What was trained before the run was gone on with counts too.
+        let left = (seconds - self.progress.seconds).max(0.0) * FOR_ITERATIONS / each;
         self.progress.total = Some(i + left as u64);
         let text = format!("{:.1} iterations a second: {} iterations", 1.0 / each, i + left as u64);
         self.records.console.say(&text);
@@ -415,11 +427,12 @@ impl Run {
         let work = self.working();
         let states = work.engine.states()?;
         let model = self.model()?;
-        checkpoint::write(&self.out, &self.config, &self.progress, &states, |to| Ok(model.save_folder(to)?))?;
+        // The best model comes first: a run killed between the two goes on from before it and writes it again.
         if self.progress.score.is_some() && self.progress.score == self.progress.best {
             let best = self.out.join(BEST);
             model.save_file(&best, DType::F32).map_err(|e| advised(&best, e.into()))?;
         }
+        checkpoint::write(&self.out, &self.config, &self.progress, &states, |to| Ok(model.save_folder(to)?))?;
         checkpoint::prune(&self.out, &self.config.checkpoint)?;
         self.saved_at = Some(i);
         Ok(())
@@ -438,6 +451,36 @@ fn lock(out: &Path) -> Result<File> {
         }
         Err(std::fs::TryLockError::Error(error)) => Err(TrainError::Io { path, error }),
     }
+}
+
+/// Refuses a folder where a run was begun that came to no checkpoint: its records are not written over.
+fn refuse_begun(out: &Path) -> Result<()> {
+    match [RECORDS, CONFIG].map(|name| out.join(name)).into_iter().find(|path| path.exists()) {
+        Some(path) => {
+            let reason =
+                "a run was begun here already; choose another --out, or move the file away".to_string();
+            Err(TrainError::Checkpoint { path, reason })
+        }
+        None => Ok(()),
+    }
+}
+
+/// How far a run is that was saved with one configuration and goes on with another: as long as that one says. The batch
+/// is the one it began with, for samples are numbered by it.
+fn continued(mut progress: Progress, before: &RunConfig, now: &RunConfig) -> Result<Progress> {
+    let (old, new) = (&before.trainer, &now.trainer);
+    if new.batch != old.batch && asked_batch(new) != Some(progress.batch) {
+        let got = serde_json::to_string(&new.batch).unwrap_or_default();
+        let needed = format!("a run goes on with the batch it began with, {}", progress.batch);
+        return setting("trainer.batch", got, needed);
+    }
+    let length = |t: &TrainerConfig| (t.iterations, t.seconds, t.epochs);
+    if length(new) != length(old) {
+        // Time that is over already is the end; otherwise it is found out again how many iterations fit.
+        let over = new.seconds.is_some_and(|s| s <= progress.seconds);
+        progress.total = if over { Some(progress.iteration) } else { new.iterations };
+    }
+    Ok(progress)
 }
 
 /// The configuration as it was resolved.

@@ -25,8 +25,7 @@ impl Run {
             .collect();
         let skipped = (p.iteration as f64 - good).max(0.0) as u64;
         let fresh = skipped - p.skipped.min(skipped);
-        p.skipped_in_a_row =
-            if fresh >= p.iteration - p.recorded { p.skipped_in_a_row + fresh } else { fresh };
+        p.skipped_in_a_row = number("record.skips")? as u64;
         p.skipped = skipped;
         let waited = self.waited + work.feed.waited.as_secs_f64();
         let seconds = p.seconds - self.since.1;
@@ -47,9 +46,6 @@ impl Run {
         values.extend(terms);
         p.recorded = p.iteration;
         work.engine.clear_loss()?;
-        if fresh > 0 {
-            work.engine.clear_sums()?;
-        }
         self.records.put("train", p.iteration, &values)?;
         p.records = self.records.position();
         let stage = match self.stages.len() {

@@ -127,8 +127,9 @@ impl Run {
     }
 }
 
+/// A score that is not finite is never the best.
 fn improve(best: &mut Option<f64>, stale: &mut usize, score: f64, by: f64) {
-    if best.is_none_or(|b| score > b + by) {
+    if score.is_finite() && best.is_none_or(|b| score > b + by) {
         (*best, *stale) = (Some(score), 0);
     } else {
         *stale += 1;
@@ -136,12 +137,12 @@ fn improve(best: &mut Option<f64>, stale: &mut usize, score: f64, by: f64) {
 }
 
 /// PSNR in dB for a range of 1, in the units of scenes, where the network's -1 is 0 and `scale` above it 1; the estimate is
-/// clipped to [0, 1.5].
+/// clipped to [0, 1.5]. An estimate with a value that is no number is as bad as can be.
 fn psnr(estimate: &[f32], truth: &[f32], scale: f32) -> f64 {
     let of = |x: f32| (f64::from(x) + 1.0) / f64::from(scale);
     let square = |(&e, &t): (&f32, &f32)| (of(e).clamp(0.0, 1.5) - of(t)).powi(2);
     let mse = estimate.iter().zip(truth).map(square).sum::<f64>() / truth.len() as f64;
-    -10.0 * mse.max(1e-12).log10()
+    if mse.is_finite() { -10.0 * mse.max(1e-12).log10() } else { f64::NEG_INFINITY }
 }
 
 /// What was measured, what was estimated and the truth, of the first channel (and plane).
@@ -163,4 +164,25 @@ fn panels(batch: &Batch, k: usize, estimate: &[f32], photons: bool, pixels: usiz
         seen.iter_mut().for_each(|v| *v = numbers[0] * *v + numbers[1]);
     }
     Ok([seen, first(estimate.to_vec(), to), first(part(clean), to)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_estimates_are_never_the_best() {
+        let truth = [0.0, 0.5, -0.5, 0.25];
+        assert!((psnr(&[0.2, 0.7, -0.3, 0.45], &truth, 2.0) - 20.0).abs() < 1e-5);
+        assert!((psnr(&truth, &truth, 2.0) - 120.0).abs() < 1e-9);
+        let broken = psnr(&[0.0, f32::NAN, -0.5, 0.25], &truth, 2.0);
+        assert_eq!(broken, f64::NEG_INFINITY);
+        let (mut best, mut stale) = (None, 0);
+        improve(&mut best, &mut stale, broken, 0.0);
+        assert_eq!((best, stale), (None, 1));
+        improve(&mut best, &mut stale, 20.0, 0.0);
+        improve(&mut best, &mut stale, f64::NAN, 0.0);
+        improve(&mut best, &mut stale, f64::INFINITY, 0.0);
+        assert_eq!((best, stale), (Some(20.0), 2));
+    }
 }
