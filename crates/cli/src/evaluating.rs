@@ -48,7 +48,7 @@ pub struct Settings {
     #[arg(long, default_value_t = 1.0)]
     gain: f64,
     /// Counts without light.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
     offset: f64,
     /// The standard deviation of the read noise in electrons.
     #[arg(long, default_value_t = 0.0)]
