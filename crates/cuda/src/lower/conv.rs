@@ -1,19 +1,23 @@
 //! Convolutions and their gradients.
 //!
 //! Those of one pixel are matrix products; parts of a concatenation are then products that add up, and
-//! nothing is copied. The rest is cuDNN's, by the algorithm that was the fastest for the shape when it was
-//! measured; images that are upsampled first are convolved small ([`phases`]), one or two channels are laid
-//! out for a product ([`thin`]) and other odd numbers rounded up ([`widened`]), and what cuDNN refuses is done by plain kernels of our own.
+//! nothing is copied. The rest is done by kernels of our own for one kind of card ([`warpgroup`]) or by cuDNN, whichever
+//! was the fastest for the shape when it was measured; images that are upsampled first are convolved small ([`phases`]),
+//! one or two channels are laid out for a product ([`thin`]) and other odd numbers rounded up ([`widened`]), and what
+//! cuDNN refuses is done by plain kernels.
 
 mod library;
 mod phases;
 mod plain;
 mod split;
+#[cfg(test)]
+mod tests;
 mod thin;
+mod warpgroup;
 mod widened;
 
 use super::matmul::{Epilogue, Extras, Product, Ready, alignment};
-use super::{Io, Kernel, Node, resize, type_name, vector};
+use super::{Io, Kernel, Node, fastest, resize, type_name, vector};
 use crate::context::{Context, Function, Params, Source};
 use crate::error::CudaError;
 use clearshot_graph::Type;
@@ -169,7 +173,7 @@ impl Channels {
     fn new(cx: &Arc<Context>, dtype: DType, counts: &[usize]) -> Result<Channels, CudaError> {
         let v = vector(dtype, counts);
         let name = type_name(dtype)?;
-        let source = Source::new("conv", include_str!("../kernels/conv.cu"))
+        let source = Source::new("conv", include_str!("../kernels/conv/plain.cu"))
             .define("T", name)
             .define("B", name)
             .define("V", v)
@@ -272,6 +276,37 @@ pub(super) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaError> {
         .map_err(|e| CudaError::Unsupported { op: "conv".into(), reason: e.to_string() })?;
     let seen = seen_shape(&n.x[..parts], a.upsample);
     let sizes = Sizes::new(seen, n.y[0].shape, kernel, a.geometry, n.x[0].dtype)?;
+    if sizes.is_product() && a.act.is_none() && a.bias != Bias::Sample {
+        return product_forward(n, a, &sizes);
+    }
+    let own = warpgroup::Call {
+        image: 0,
+        weight: at.weight,
+        bias: at.bias,
+        residual: at.residual,
+        by_sample: a.bias == Bias::Sample,
+        silu: a.act.is_some(),
+        transposed: false,
+        first: 0,
+        channels: sizes.k,
+        upsample: a.upsample,
+    };
+    let is_own = parts == 1 && !(a.upsample && a.residual) && warpgroup::Call::is_taken(n, a.act, at.bias);
+    fastest(n, &format!("{a:?} {:?}", n.math), &ways(n, &sizes, is_own.then_some(&own)), |way| match way {
+        Some(tile) => warpgroup::forward(n, &sizes, own, tile),
+        None => library_forward(n, a, &sizes),
+    })
+}
+
+/// The library, which is always there, and the tiles of our own kernels.
+fn ways(n: &Node<'_>, sizes: &Sizes, own: Option<&warpgroup::Call>) -> Vec<Option<warpgroup::Tile>> {
+    let tiles = own.map(|call| warpgroup::tiles(n.cx, sizes, call.channels, call.transposed));
+    std::iter::once(None).chain(tiles.unwrap_or_default().into_iter().map(Some)).collect()
+}
+
+/// A convolution by the library, with what it does not do itself behind it.
+fn library_forward(n: &Node<'_>, a: &Conv, sizes: &Sizes) -> Result<Kernel, CudaError> {
+    let (at, parts, sizes) = (a.operands(), a.parts, *sizes);
     let count = n.y[0].shape.len();
     let pixels = sizes.output.iter().product();
     let bias_type = at.bias.map(|i| (n.x[i].dtype, a.bias == Bias::Sample));
@@ -280,9 +315,6 @@ pub(super) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaError> {
         bias: at.bias.map(|i| io.inputs[i]),
         residual: at.residual.map(|i| io.inputs[i]),
     };
-    if sizes.is_product() && a.act.is_none() && a.bias != Bias::Sample {
-        return product_forward(n, a, &sizes);
-    }
     if a.upsample
         && a.act.is_none()
         && !a.residual
@@ -367,21 +399,33 @@ pub(super) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Kernel, Cuda
     let [first, len] = a.channels;
     let whole = seen.with(seen.rank() - 1, whole_c);
     let sizes = Sizes::new(whole, n.x[0].shape, kernel, a.geometry, n.x[0].dtype)?;
+    // The pass that upsamples inside gives no epilogue and no part of the channels.
+    let own = warpgroup::Call {
+        image: 0,
+        weight: 1,
+        bias: bias_at,
+        residual: residual_at,
+        by_sample: false,
+        silu: a.act.is_some(),
+        transposed: true,
+        first,
+        channels: len,
+        upsample: a.upsample,
+    };
+    let is_own = bias_at.is_none() && warpgroup::Call::is_taken(n, a.act, bias_at);
+    let ways = ways(n, &sizes, is_own.then_some(&own));
+    let measured = |library: &dyn Fn() -> Result<Kernel, CudaError>| {
+        fastest(n, &format!("{a:?} {:?}", n.math), &ways, |way| match way {
+            Some(tile) => warpgroup::forward(n, &sizes, own, tile),
+            None => library(),
+        })
+    };
     if a.upsample {
-        // The pass that upsamples inside gives no epilogue and no part of the channels.
-        return match phases::input_grad(n, &sizes)? {
+        return measured(&|| match phases::input_grad(n, &sizes)? {
             Some(kernel) => Ok(kernel),
             None => summed_input_grad(n, &sizes),
-        };
+        });
     }
-    let count = dx.shape.len();
-    let plain_end = bias_at.is_none() && a.act.is_none() && residual_at.is_none();
-    let bias_type = bias_at.map(|i| (n.x[i].dtype, false));
-    let epilogue = Epilogue::new(n.cx, n.y[0].dtype, len, 1, a.act, bias_type)?;
-    let extras = move |io: &Io<'_>| Extras {
-        bias: bias_at.map(|i| io.inputs[i]),
-        residual: residual_at.map(|i| io.inputs[i]),
-    };
     if sizes.is_product() && a.act.is_none() && bias_at.is_none() {
         let product = Product {
             batch: 1,
@@ -410,12 +454,26 @@ pub(super) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Kernel, Cuda
             ready.launch(cx, io.inputs[0], io.inputs[1] + offset, 0, c, y, io.workspace)
         }));
     }
+    measured(&|| library_input_grad(n, a, &sizes))
+}
+
+fn library_input_grad(n: &Node<'_>, a: &ConvInputGrad, sizes: &Sizes) -> Result<Kernel, CudaError> {
+    let ((bias_at, residual_at, _), sizes) = (a.operands(), *sizes);
+    let (w, [first, len], whole_c) = (n.x[1].shape, a.channels, sizes.c);
+    let count = n.y[0].shape.len();
+    let plain_end = bias_at.is_none() && a.act.is_none() && residual_at.is_none();
+    let bias_type = bias_at.map(|i| (n.x[i].dtype, false));
+    let epilogue = Epilogue::new(n.cx, n.y[0].dtype, len, 1, a.act, bias_type)?;
+    let extras = move |io: &Io<'_>| Extras {
+        bias: bias_at.map(|i| io.inputs[i]),
+        residual: residual_at.map(|i| io.inputs[i]),
+    };
     // The channels asked for are a smaller convolution with a part of the weights.
     let part = Sizes { c: len, ..sizes };
     let several = !a.is_whole(w);
     let cut = if several { Some(Channels::new(n.cx, sizes.dtype, &[first, len, whole_c])?) } else { None };
     let cut_bytes = if several { part.bytes(part.weight_len()) } else { 0 };
-    let taps_rows = sizes.k * kernel.iter().product::<usize>();
+    let taps_rows = sizes.k * sizes.kernel.iter().product::<usize>();
     let aside = if residual_at.is_some() { part.bytes(count) } else { 0 };
     let way = Way::new(n, &part, Kind::InputGrad)?;
     let scratch = cut_bytes + aside;
@@ -452,11 +510,6 @@ pub(super) fn weight_grad(n: &Node<'_>, a: &ConvWeightGrad) -> Result<Kernel, Cu
     let seen = seen_shape(&n.x[..parts], a.upsample);
     let sizes = Sizes::new(seen, dy.shape, a.kernel, a.geometry, n.x[0].dtype)?;
     let dy_at = a.dy();
-    if a.upsample
-        && let Some(kernel) = phases::weight_grad(n, &sizes, dy_at)?
-    {
-        return Ok(kernel);
-    }
     if sizes.is_product() {
         let mut products = vec![];
         let mut first = 0;
@@ -492,6 +545,27 @@ pub(super) fn weight_grad(n: &Node<'_>, a: &ConvWeightGrad) -> Result<Kernel, Cu
             }
             Ok(())
         }));
+    }
+    // Our own kernels, or the library's.
+    let mut ways = vec![false];
+    if parts == 1 && warpgroup::takes_weight_grad(n, &sizes) {
+        ways.push(true);
+    }
+    fastest(n, &format!("{a:?} {:?}", n.math), &ways, |own| {
+        if own {
+            warpgroup::weight_grad(n, &sizes, dy_at, a.upsample)
+        } else {
+            library_weight_grad(n, a, &sizes)
+        }
+    })
+}
+
+fn library_weight_grad(n: &Node<'_>, a: &ConvWeightGrad, sizes: &Sizes) -> Result<Kernel, CudaError> {
+    let (parts, dy_at, sizes) = (a.parts, a.dy(), *sizes);
+    if a.upsample
+        && let Some(kernel) = phases::weight_grad(n, &sizes, dy_at)?
+    {
+        return Ok(kernel);
     }
     let gathered = Gathered::new(n, &n.x[..parts], a.upsample)?;
     let gathered_bytes = gathered.bytes;

@@ -352,7 +352,7 @@ impl Epilogue {
         bias: Option<(DType, bool)>,
     ) -> Result<Epilogue, CudaError> {
         let v = vector(dtype, &[c]);
-        let source = Source::new("conv", include_str!("../kernels/conv.cu"))
+        let source = Source::new("conv", include_str!("../kernels/conv/plain.cu"))
             .define("T", type_name(dtype)?)
             .define("B", type_name(bias.map_or(dtype, |b| b.0))?)
             .define("V", v);

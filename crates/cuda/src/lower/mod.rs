@@ -7,6 +7,7 @@
 mod attention;
 mod conv;
 mod gather;
+mod maps;
 mod matmul;
 mod movement;
 mod noise;
@@ -15,6 +16,8 @@ mod pointwise;
 mod pool;
 mod reduce;
 mod resize;
+#[cfg(test)]
+mod trial;
 pub(crate) mod update;
 
 use crate::context::{Context, Source};
@@ -135,6 +138,31 @@ pub(crate) fn time(n: &Node<'_>, kernel: &Kernel) -> Result<f32, CudaError> {
     let (inputs, outputs) = (addresses(&x), addresses(&y));
     let io = Io { inputs: &inputs, outputs: &outputs, workspace: workspace.start() };
     n.cx.time(&mut || kernel.launch(n.cx, &io))
+}
+
+/// The fastest of several ways to do a node, measured once for the shape and kept; `name` says what the node is.
+pub(crate) fn fastest<W: Copy + std::fmt::Debug>(
+    n: &Node<'_>,
+    name: &str,
+    ways: &[W],
+    make: impl Fn(W) -> Result<Kernel, CudaError>,
+) -> Result<Kernel, CudaError> {
+    if let [way] = ways {
+        return make(*way);
+    }
+    let key = format!("{name} {:?} {:?} {ways:?}", n.x, n.y);
+    let chosen = tune::choice(n.cx, &key, || {
+        let mut best = (f32::INFINITY, 0);
+        for (i, way) in ways.iter().enumerate() {
+            if let Ok(t) = make(*way).and_then(|k| time(n, &k))
+                && t < best.0
+            {
+                best = (t, i);
+            }
+        }
+        Ok(best.0.is_finite().then(|| best.1.to_string()))
+    })?;
+    make(chosen.parse().ok().and_then(|i: usize| ways.get(i)).copied().unwrap_or(ways[0]))
 }
 
 /// The name of a type in kernel files.

@@ -1,10 +1,9 @@
 //! Group norm, its statistics and its gradient.
 
 use super::pointwise::with_act;
-use super::{Io, Kernel, Node, fast, type_name, vector};
+use super::{Io, Kernel, Node, fast, fastest, type_name, vector};
 use crate::context::{Function, Params, Source};
 use crate::error::CudaError;
-use crate::tune;
 use clearshot_graph::Type;
 use clearshot_graph::ops::{Norm, NormGrad};
 use clearshot_tensor::DType;
@@ -195,31 +194,6 @@ enum Way {
     Chunks(usize),
     /// All at once by clusters that hold so many channels.
     Slab(usize),
-}
-
-/// The fastest way for the shape.
-fn fastest(
-    n: &Node<'_>,
-    name: &str,
-    ways: &[Way],
-    make: impl Fn(Way) -> Result<Kernel, CudaError>,
-) -> Result<Kernel, CudaError> {
-    if let [way] = ways {
-        return make(*way);
-    }
-    let key = format!("{name} {:?} {:?} {ways:?}", n.x, n.y);
-    let chosen = tune::choice(n.cx, &key, || {
-        let mut best = (f32::INFINITY, 0);
-        for (i, way) in ways.iter().enumerate() {
-            if let Ok(t) = make(*way).and_then(|k| super::time(n, &k))
-                && t < best.0
-            {
-                best = (t, i);
-            }
-        }
-        Ok(best.0.is_finite().then(|| best.1.to_string()))
-    })?;
-    make(chosen.parse().ok().and_then(|i: usize| ways.get(i)).copied().unwrap_or(ways[0]))
 }
 
 pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {

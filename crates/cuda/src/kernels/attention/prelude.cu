@@ -1,7 +1,7 @@
-// What the bf16 and fp16 attention kernels share: element conversions, matrix-unit instructions, and tile loads.
-// Prepended to forward.cu or backward.cu before compilation; includes nothing, so that NVRTC needs no header path.
+// What the bf16 and fp16 attention kernels share: matrix-unit instructions and tile loads. Stands behind half.cu, before
+// forward.cu or backward.cu.
 //
-// Options: -DELEM_BF16 or -DELEM_FP16; -DHEAD_DIM=8|16|32|64|128; -DD=<real head size>;
+// Options: half.cu's; -DHEAD_DIM=8|16|32|64|128; -DD=<real head size>;
 // -DVEC=8|4|2|1 (elements per global load: divides D, all row strides and all pointers).
 //
 // Fragment layouts of mma.sync, for lane L with g = L/4 and t = L%4:
@@ -9,15 +9,6 @@
 //   A 16x16: pairs (g, 2t), (g+8, 2t), (g, 2t+8), (g+8, 2t+8);  A 16x8: the first two of these
 //   B 16x8: pairs along k at (2t, g), (2t+8, g);  B 8x8: the first of these
 // Two accumulators side by side, rounded to 16 bits, are thus an A operand without any exchange between lanes.
-
-typedef unsigned short half_t;
-typedef unsigned int u32;
-
-#ifdef ELEM_BF16
-#define ELEM "bf16"
-#else
-#define ELEM "f16"
-#endif
 
 constexpr int PITCH = HEAD_DIM == 8 ? 8 : HEAD_DIM + 8; // shared row length: ldmatrix without bank conflicts
 constexpr int K_STEPS = HEAD_DIM == 8 ? 1 : HEAD_DIM / 16;
@@ -42,31 +33,6 @@ __device__ __forceinline__ float log2_approx(float x) {
     return y;
 }
 
-__device__ __forceinline__ float to_float(half_t x) {
-#ifdef ELEM_BF16
-    return __uint_as_float((u32)x << 16);
-#else
-    float y;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
-    return y;
-#endif
-}
-
-__device__ __forceinline__ half_t to_half(float x) {
-    half_t y;
-    asm("cvt.rn." ELEM ".f32 %0, %1;" : "=h"(y) : "f"(x));
-    return y;
-}
-
-__device__ __forceinline__ u32 pack(float low, float high) {
-    u32 y;
-    asm("cvt.rn." ELEM "x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
-    return y;
-}
-
-__device__ __forceinline__ float low_float(u32 pair) { return to_float((half_t)(pair & 0xffffu)); }
-__device__ __forceinline__ float high_float(u32 pair) { return to_float((half_t)(pair >> 16)); }
-
 __device__ __forceinline__ void mma16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, const float (&c)[4]) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32." ELEM "." ELEM ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
         : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
@@ -78,8 +44,6 @@ __device__ __forceinline__ void mma8(float (&d)[4], u32 a0, u32 a1, u32 b0, cons
         : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
         : "r"(a0), "r"(a1), "r"(b0), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
 }
-
-__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 __device__ __forceinline__ void ldmatrix(u32 (&r)[4], u32 address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

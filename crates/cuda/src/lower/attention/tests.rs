@@ -1,42 +1,12 @@
 //! Every way of attention that the card takes, not only the one that is fastest there, against fp64 and against
 //! itself. Passes and says so where there is no GPU.
 
-use super::{Io, Kernel, Problem, backward_kernel, backward_ways, forward_kernel, forward_ways};
+use super::{Problem, backward_kernel, backward_ways, forward_kernel, forward_ways};
 use crate::context::Context;
-use crate::memory::{self, Buffer};
+use crate::lower::trial::{check, rounded, run, values};
 use clearshot_graph::ops::attention::AttentionSizes;
 use clearshot_tensor::DType;
 use clearshot_tensor::noise::Key;
-use half::{bf16, f16};
-use std::sync::Arc;
-
-/// Values as the card holds them, and as they are.
-fn rounded(dtype: DType, values: &[f32]) -> (Vec<u8>, Vec<f64>) {
-    let mut bytes = vec![];
-    let exact = values.iter().map(|&v| match dtype {
-        DType::BF16 => {
-            bytes.extend(bf16::from_f32(v).to_ne_bytes());
-            bf16::from_f32(v).to_f64()
-        }
-        _ => {
-            bytes.extend(f16::from_f32(v).to_ne_bytes());
-            f16::from_f32(v).to_f64()
-        }
-    });
-    let exact = exact.collect();
-    (bytes, exact)
-}
-
-fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
-    let pair = |b: &[u8]| [b[0], b[1]];
-    bytes
-        .chunks_exact(2)
-        .map(|b| match dtype {
-            DType::BF16 => bf16::from_ne_bytes(pair(b)).to_f64(),
-            _ => f16::from_ne_bytes(pair(b)).to_f64(),
-        })
-        .collect()
-}
 
 /// o, lse, dq, dk, dv in fp64.
 fn reference(p: &Problem, q: &[f64], k: &[f64], v: &[f64], grad: &[f64]) -> [Vec<f64>; 5] {
@@ -72,50 +42,6 @@ fn reference(p: &Problem, q: &[f64], k: &[f64], v: &[f64], grad: &[f64]) -> [Vec
         }
     }
     out
-}
-
-/// The bytes that a kernel writes, which must be the same both times, over outputs that hold no number before.
-fn run(
-    cx: &Arc<Context>,
-    kernel: &Kernel,
-    inputs: &[Vec<u8>],
-    outputs: &[usize],
-    name: &str,
-) -> Vec<Vec<u8>> {
-    let held: Vec<Buffer> = inputs.iter().map(|b| filled(cx, b)).collect();
-    let x: Vec<u64> = held.iter().map(Buffer::start).collect();
-    let once = || {
-        let outs: Vec<Buffer> = outputs.iter().map(|n| filled(cx, &vec![0xff; *n])).collect();
-        let work = filled(cx, &vec![0xff; kernel.workspace]);
-        let y: Vec<u64> = outs.iter().map(Buffer::start).collect();
-        kernel.launch(cx, &Io { inputs: &x, outputs: &y, workspace: work.start() }).unwrap();
-        cx.synchronize().unwrap();
-        let read = |(at, n): (&u64, &usize)| {
-            let mut bytes = vec![0; *n];
-            memory::read(*at, &mut bytes).unwrap();
-            bytes
-        };
-        y.iter().zip(outputs).map(read).collect::<Vec<_>>()
-    };
-    let first = once();
-    assert!(first == once(), "{name}: other bits in the second run");
-    first
-}
-
-fn filled(cx: &Arc<Context>, bytes: &[u8]) -> Buffer {
-    let buffer = Buffer::new(cx, bytes.len()).unwrap();
-    memory::write(buffer.start(), bytes).unwrap();
-    buffer
-}
-
-/// Whether all is within the limit; says so.
-fn check(name: &str, what: &str, got: &[f64], truth: &[f64], limit: f64) -> bool {
-    let off: f64 = got.iter().zip(truth).map(|(a, b)| (a - b) * (a - b)).sum();
-    let size: f64 = truth.iter().map(|v| v * v).sum();
-    let error = (off / size).sqrt();
-    let fits = error < limit;
-    eprintln!("{name}: {what} {error:.1e}{}", if fits { "" } else { ", WRONG" });
-    fits
 }
 
 #[test]

@@ -11,7 +11,8 @@ use clearshot_tensor::DType;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub(super) const PRELUDE: &str = include_str!("../../kernels/attention/prelude.cu");
+pub(super) const PRELUDE: &str =
+    concat!(include_str!("../../kernels/half.cu"), include_str!("../../kernels/attention/prelude.cu"));
 const FORWARD: &str = include_str!("../../kernels/attention/forward.cu");
 const BACKWARD: &str = include_str!("../../kernels/attention/backward.cu");
 const SINGLE: &str = include_str!("../../kernels/attention/single.cu");

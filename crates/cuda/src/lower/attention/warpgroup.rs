@@ -6,14 +6,12 @@ use super::Problem;
 use super::tiled::PRELUDE;
 use crate::context::{Context, Function, Params, Source};
 use crate::error::CudaError;
-use crate::lower::Kernel;
+use crate::lower::{Kernel, maps};
 use clearshot_tensor::DType;
-use cudarc::driver::sys;
 use std::borrow::Cow;
-use std::ffi::c_void;
 use std::sync::Arc;
 
-const WARPGROUP: &str = include_str!("../../kernels/attention/warpgroup.cu");
+const WARPGROUP: &str = include_str!("../../kernels/warpgroup.cu");
 const FORWARD: &str = include_str!("../../kernels/attention/warpgroup_forward.cu");
 const BACKWARD: &str = include_str!("../../kernels/attention/warpgroup_backward.cu");
 
@@ -72,30 +70,8 @@ fn source(p: &Problem, kernels: &str) -> Source {
 
 /// A tensor [batch, rows, heads * 64] of 16 bits in boxes of one head's columns.
 fn boxes(p: &Problem, address: u64, rows: usize, box_rows: usize) -> Result<Vec<u64>, CudaError> {
-    let columns = (p.heads * HEAD) as u64;
-    let sizes = [columns, rows as u64, p.s.batch as u64];
-    let strides = [columns * 2, columns * 2 * rows as u64];
-    let extent = [HEAD as u32, box_rows as u32, 1];
-    let mut map = sys::CUtensorMap { opaque: [0; 16] };
-    // SAFETY: arrays of the tensor's three dimensions; the address is only noted.
-    unsafe {
-        sys::cuTensorMapEncodeTiled(
-            &mut map,
-            sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
-            sizes.len() as u32,
-            address as *mut c_void,
-            sizes.as_ptr(),
-            strides.as_ptr(),
-            extent.as_ptr(),
-            [1; 3].as_ptr(),
-            sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-            sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-        .result()?;
-    }
-    Ok(map.opaque.to_vec())
+    let columns = p.heads * HEAD;
+    maps::encode(address, &[columns, rows, p.s.batch], &[columns, columns * rows], &[HEAD, box_rows, 1], true)
 }
 
 /// The kernel of a forward tile: from q, k, v to o and lse.

@@ -8,10 +8,54 @@ use crate::lower::{Kernel, Node, blocks, fast, type_name, vector};
 use clearshot_graph::ops::Geometry;
 use std::sync::Arc;
 
+/// The weights of a convolution that sees `s`, as those of its phases and back.
+pub(super) struct Weights {
+    gather: Function,
+    fold: Function,
+    s: Sizes,
+}
+
+fn source(s: &Sizes, bias: &str) -> Result<Source, CudaError> {
+    let source = Source::new("conv/phases", include_str!("../../kernels/conv/phases.cu"))
+        .define("T", type_name(s.dtype)?)
+        .define("B", bias)
+        .define("V", vector(s.dtype, &[s.k]));
+    Ok(fast(source, s.dtype))
+}
+
+impl Weights {
+    pub fn new(cx: &Arc<Context>, s: &Sizes) -> Result<Weights, CudaError> {
+        let source = source(s, type_name(s.dtype)?)?;
+        let f = |name| cx.function(&source, name);
+        Ok(Weights { gather: f("phase_weights")?, fold: f("phase_weights_grad")?, s: *s })
+    }
+
+    /// Bytes of the phases' weights.
+    pub fn bytes(&self) -> usize {
+        self.s.bytes(16 * self.s.k * self.s.c)
+    }
+
+    /// From those of 3 x 3 pixels.
+    pub fn gather(&self, cx: &Context, from: u64, to: u64) -> Result<(), CudaError> {
+        self.launch(cx, self.gather, from, to, 16)
+    }
+
+    /// The gradient of those of 3 x 3 pixels.
+    pub fn fold(&self, cx: &Context, from: u64, to: u64) -> Result<(), CudaError> {
+        self.launch(cx, self.fold, from, to, 9)
+    }
+
+    fn launch(&self, cx: &Context, f: Function, from: u64, to: u64, taps: usize) -> Result<(), CudaError> {
+        let p = Params::new().with(from).with(to).with(self.s.k as i32).with(self.s.c as i32);
+        cx.launch(f, blocks(cx, taps * self.s.k * self.s.c), 256, 0, &p)
+    }
+}
+
 /// The small convolution and the kernels around it.
 struct Phases {
     small: Sizes,
     library: Library,
+    weights: Weights,
     v: usize,
     k: usize,
     source: Source,
@@ -31,20 +75,13 @@ impl Phases {
             ..*s
         };
         let Some(library) = Library::new(n.cx, &small, kind, n.math)? else { return Ok(None) };
+        let weights = Weights::new(n.cx, s)?;
         let v = vector(s.dtype, &[s.k]);
-        let source = Source::new("phases", include_str!("../../kernels/phases.cu"))
-            .define("T", type_name(s.dtype)?)
-            .define("B", bias)
-            .define("V", v);
-        Ok(Some(Phases { small, library, v, k: s.k, source: fast(source, s.dtype) }))
+        Ok(Some(Phases { small, library, weights, v, k: s.k, source: source(s, bias)? }))
     }
 
     fn function(&self, cx: &Arc<Context>, name: &str) -> Result<Function, CudaError> {
         cx.function(&self.source, name)
-    }
-
-    fn weight_bytes(&self) -> usize {
-        self.small.bytes(self.small.weight_len())
     }
 
     fn image_bytes(&self) -> usize {
@@ -53,11 +90,6 @@ impl Phases {
 
     fn image_len(&self) -> usize {
         self.small.rows() * self.small.k
-    }
-
-    fn weights(&self, cx: &Context, f: Function, from: u64, to: u64, count: usize) -> Result<(), CudaError> {
-        let p = Params::new().with(from).with(to).with(self.k as i32).with(self.small.c as i32);
-        cx.launch(f, blocks(cx, count), 256, 0, &p)
     }
 
     fn scatter(&self, cx: &Context, f: Function, dy: u64, to: u64) -> Result<(), CudaError> {
@@ -77,13 +109,13 @@ pub(super) fn forward(
 ) -> Result<Option<Kernel>, CudaError> {
     let bias = type_name(bias_at.map_or(s.dtype, |i| n.x[i].dtype))?;
     let Some(p) = Phases::new(n, s, Kind::Forward, bias)? else { return Ok(None) };
-    let (weights, gather) = (p.function(n.cx, "phase_weights")?, p.function(n.cx, "phase_gather")?);
-    let (w_bytes, u_bytes) = (p.weight_bytes(), p.image_bytes());
+    let gather = p.function(n.cx, "phase_gather")?;
+    let (w_bytes, u_bytes) = (p.weights.bytes(), p.image_bytes());
     let count = n.y[0].shape.len() / p.v;
     Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch, move |cx, io| {
         let w2 = io.workspace;
         let u = w2 + w_bytes as u64;
-        p.weights(cx, weights, io.inputs[weight_at], w2, p.small.weight_len())?;
+        p.weights.gather(cx, io.inputs[weight_at], w2)?;
         p.library.launch(cx, io.inputs[0], w2, u, u + u_bytes as u64)?;
         let [_, h, w] = p.small.input;
         let bias = bias_at.map_or(0, |i| io.inputs[i]);
@@ -94,12 +126,12 @@ pub(super) fn forward(
 
 pub(super) fn input_grad(n: &Node<'_>, s: &Sizes) -> Result<Option<Kernel>, CudaError> {
     let Some(p) = Phases::new(n, s, Kind::InputGrad, type_name(s.dtype)?)? else { return Ok(None) };
-    let (weights, scatter) = (p.function(n.cx, "phase_weights")?, p.function(n.cx, "phase_scatter")?);
-    let (w_bytes, u_bytes) = (p.weight_bytes(), p.image_bytes());
+    let scatter = p.function(n.cx, "phase_scatter")?;
+    let (w_bytes, u_bytes) = (p.weights.bytes(), p.image_bytes());
     Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch, move |cx, io| {
         let w2 = io.workspace;
         let u = w2 + w_bytes as u64;
-        p.weights(cx, weights, io.inputs[1], w2, p.small.weight_len())?;
+        p.weights.gather(cx, io.inputs[1], w2)?;
         p.scatter(cx, scatter, io.inputs[0], u)?;
         p.library.launch(cx, u, w2, io.outputs[0], u + u_bytes as u64)
     })))
@@ -107,14 +139,13 @@ pub(super) fn input_grad(n: &Node<'_>, s: &Sizes) -> Result<Option<Kernel>, Cuda
 
 pub(super) fn weight_grad(n: &Node<'_>, s: &Sizes, dy_at: usize) -> Result<Option<Kernel>, CudaError> {
     let Some(p) = Phases::new(n, s, Kind::WeightGrad, type_name(s.dtype)?)? else { return Ok(None) };
-    let (fold, scatter) = (p.function(n.cx, "phase_weights_grad")?, p.function(n.cx, "phase_scatter")?);
-    let (w_bytes, u_bytes) = (p.weight_bytes(), p.image_bytes());
-    let count = n.y[0].shape.len();
+    let scatter = p.function(n.cx, "phase_scatter")?;
+    let (w_bytes, u_bytes) = (p.weights.bytes(), p.image_bytes());
     Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch, move |cx, io| {
         let w2 = io.workspace;
         let u = w2 + w_bytes as u64;
         p.scatter(cx, scatter, io.inputs[dy_at], u)?;
         p.library.launch(cx, io.inputs[0], u, w2, u + u_bytes as u64)?;
-        p.weights(cx, fold, w2, io.outputs[0], count)
+        p.weights.fold(cx, w2, io.outputs[0])
     })))
 }

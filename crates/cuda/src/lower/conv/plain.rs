@@ -32,7 +32,7 @@ pub(super) struct Plain {
 impl Plain {
     pub fn new(cx: &Arc<Context>, s: &Sizes, kind: Kind) -> Result<Plain, CudaError> {
         let dtype = type_name(s.dtype)?;
-        let source = Source::new("conv", include_str!("../../kernels/conv.cu"))
+        let source = Source::new("conv", include_str!("../../kernels/conv/plain.cu"))
             .define("T", dtype)
             .define("B", dtype)
             .define("V", 1)

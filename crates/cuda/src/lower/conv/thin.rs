@@ -156,10 +156,10 @@ impl Thin {
             },
         };
         let name = type_name(s.dtype)?;
-        let source = Source::new("thin", include_str!("../../kernels/thin.cu"))
+        let source = Source::new("thin", include_str!("../../kernels/conv/thin.cu"))
             .define("T", name)
             .define("S", type_name(product.output)?);
-        let plain = Source::new("conv", include_str!("../../kernels/conv.cu"))
+        let plain = Source::new("conv", include_str!("../../kernels/conv/plain.cu"))
             .define("T", name)
             .define("B", name)
             .define("V", 1)

@@ -36,7 +36,7 @@ impl Widened {
         let wide = Sizes { c: s.c.next_multiple_of(WIDTH), k: s.k.next_multiple_of(WIDTH), ..*s };
         let Some(library) = Library::new(cx, &wide, kind, math)? else { return Ok(None) };
         let name = type_name(s.dtype)?;
-        let source = Source::new("conv", include_str!("../../kernels/conv.cu"))
+        let source = Source::new("conv", include_str!("../../kernels/conv/plain.cu"))
             .define("T", name)
             .define("B", name)
             .define("V", 1)

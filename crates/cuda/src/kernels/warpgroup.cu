@@ -1,5 +1,5 @@
-// What the attention kernels of compute capability 9.0 share: matrix products by warpgroups, copies by the tensor
-// memory unit, and the barriers between them. Follows prelude.cu; compiled for sm_90a, HEAD_DIM 64 alone.
+// What kernels of compute capability 9.0 share: matrix products by warpgroups, copies by the tensor memory unit, and the
+// barriers between them. Stands behind half.cu; compiled for sm_90a.
 //
 // Tiles in shared memory are rows of 64 elements (128 bytes), their 16-byte pieces exchanged as the unit's 128-byte
 // swizzle does: piece c of row r lies at c ^ (r % 8). A tile begins at a multiple of 1024 bytes.
@@ -59,6 +59,30 @@ __device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, u32 barri
                  : "memory");
 }
 
+__device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, u32 barrier, int column, int row) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(&map),
+                 "r"(barrier), "r"(column), "r"(row)
+                 : "memory");
+}
+
+// A box of a tensor [batch, rows, pixels, channels]; what lies outside of it becomes zeros.
+__device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, u32 barrier, int channel, int x, int y, int batch) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+                 "l"(&map), "r"(barrier), "r"(channel), "r"(x), "r"(y), "r"(batch)
+                 : "memory");
+}
+
+// The other way; what lies outside is not written.
+__device__ __forceinline__ void store_box(const TensorMap& map, u32 from, int channel, int x, int y, int batch) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map), "r"(from), "r"(channel),
+                 "r"(x), "r"(y), "r"(batch)
+                 : "memory");
+}
+__device__ __forceinline__ void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until what this thread stored has been read from shared memory; until it is written.
+__device__ __forceinline__ void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
 __device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 barrier, int bytes) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %3, [%2];" ::"r"(to), "l"(from),
                  "r"(barrier), "r"(bytes)
@@ -72,8 +96,10 @@ __device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 barrier
 
 // A tile whose rows run along M or N: contraction along its columns; the next 16 of these are 32 bytes on.
 // Or contraction along its rows (TRANSPOSED): the next 16 of these are 2048 bytes on. Either way 8 rows are 1024 bytes.
-__device__ __forceinline__ u64 describe(u32 tile) {
-    return (1ull << 62) | ((u64)(1024 >> 4) << 32) | (1ull << 16) | ((tile & 0x3ffff) >> 4);
+// Columns past the 64th are `next` bytes on. The exchange of pieces goes by a byte's address alone: a tile may begin at any row
+// of a larger one, and its groups of 8 rows may lie any number of rows (`group` bytes) apart.
+__device__ __forceinline__ u64 describe(u32 tile, int group = 1024, int next = 16) {
+    return (1ull << 62) | ((u64)(group >> 4) << 32) | ((u64)(next >> 4) << 16) | ((tile & 0x3ffff) >> 4);
 }
 constexpr u64 ALONG_COLUMNS = 32 >> 4, ALONG_ROWS = 2048 >> 4;
 
@@ -99,25 +125,45 @@ __device__ __forceinline__ void hold(float x, u32 anywhere) {
 }
 
 #define R_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define R_32 R_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define R_64 R_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"\
-    ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define R_24 R_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define R_32 R_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define R_48 R_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define R_64 R_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define R_96                                                                                                       \
+    R_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89" \
+         ",%90,%91,%92,%93,%94,%95"
 #define D_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define D_32 D_8(0), D_8(8), D_8(16), D_8(24)
-#define D_64 D_32, D_8(32), D_8(40), D_8(48), D_8(56)
+#define D_24 D_8(0), D_8(8), D_8(16)
+#define D_32 D_24, D_8(24)
+#define D_48 D_32, D_8(32), D_8(40)
+#define D_64 D_48, D_8(48), D_8(56)
+#define D_96 D_64, D_8(64), D_8(72), D_8(80), D_8(88)
 #define PRODUCT(n, registers, add, operands)                                                                                           \
     "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." ELEM "." ELEM " {" registers "}, " \
     operands ";\n}"
 
 // A and B in shared memory. ADD: whether D is added to. TRANSPOSED_*: contraction along the tile's rows.
 template <int N, int TRANSPOSED_A, int TRANSPOSED_B> __device__ __forceinline__ void product(float (&d)[N / 2], u64 a, u64 b, int add) {
+    static_assert(N == 48 || N == 64 || N == 96 || N == 128 || N == 192, "columns of a product");
+    if constexpr (N == 48)
+        asm volatile(PRODUCT("48", R_24, "%26", "%24, %25, p, 1, 1, %27, %28")
+                     : D_24
+                     : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
     if constexpr (N == 64)
         asm volatile(PRODUCT("64", R_32, "%34", "%32, %33, p, 1, 1, %35, %36")
                      : D_32
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
-    else
+    if constexpr (N == 96)
+        asm volatile(PRODUCT("96", R_48, "%50", "%48, %49, p, 1, 1, %51, %52")
+                     : D_48
+                     : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
+    if constexpr (N == 128)
         asm volatile(PRODUCT("128", R_64, "%66", "%64, %65, p, 1, 1, %67, %68")
                      : D_64
+                     : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
+    if constexpr (N == 192)
+        asm volatile(PRODUCT("192", R_96, "%98", "%96, %97, p, 1, 1, %99, %100")
+                     : D_96
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
 }
 

@@ -1,0 +1,219 @@
+// Convolutions by warpgroups, stride 1: y = act(conv(x) + bias + residual), and the gradient of their input. Behind half.cu
+// and warpgroup.cu.
+//
+// A block makes 16 rows of 8 MB pixels by BN channels: two warpgroups of 8 rows each, and one that loads. 64 channels of the
+// pixels and of those around them come to shared memory once, and every tap is a product whose left side begins at another
+// pixel of that patch: pixels are rows of 128 bytes, 8 neighbours along x are a group of 8 rows, and groups lie a row of the
+// patch apart.
+//
+// Options: -DKS=1|2|3 pixels of the kernel along a side; -DMB=1|2; -DBN=48|64|96|128; -DSTAGES tiles of weights held;
+// -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
+// -DSILU=0|1. With KS 2 these are the four phases of a convolution on an image of twice the size (phases.cu): y has four
+// maps, one for each phase, or where TRANSPOSED, x has, whose sums add up.
+//
+// conv_warpgroup(x_maps, w_map, y_maps, residual_map, p): grid at most p.tiles, a block goes on to the next tile; block 384.
+
+constexpr int GROUPS = 2;
+constexpr int TAPS = KS * KS;
+constexpr int SOURCES = KS == 2 && TRANSPOSED ? 4 : 1, RESULTS = KS == 2 && !TRANSPOSED ? 4 : 1;
+constexpr int PATCH_W = 8 * MB + KS - 1, PATCH_H = 8 * GROUPS + KS - 1;
+constexpr int PATCH_BYTES = PATCH_W * PATCH_H * ROW_BYTES;
+constexpr int PATCH_STEP = (PATCH_BYTES + 1023) / 1024 * 1024;
+constexpr int PATCHES = 2;
+constexpr int TILE_BYTES = BN * ROW_BYTES;
+// Residuals come, and results wait to be stored, in boxes of 8 x 8 pixels and BOX channels.
+constexpr int BOX = BN % 64 ? BN : 64, BOXES = BN / BOX, BOX_BYTES = 64 * BOX * 2, GROUP_OUT = MB * BOXES * BOX_BYTES;
+static_assert(!TRANSPOSED || BN % 64 == 0, "whole boxes of columns");
+
+template <int COUNT> struct Maps {
+    TensorMap at[COUNT];
+};
+
+struct Params {
+    const half_t* bias; // or none
+    int residual; // whether there is one
+    int c, k; // channels summed over and made
+    int tiles_x, tiles_y, tiles_k, tiles;
+    int tap_columns, first_column; // of the weights' rows: from tap to tap, and where they begin
+    int phase_rows; // of the weights, from phase to phase
+    int bias_step; // from sample to sample
+};
+
+struct Tile {
+    int x, y, n, k, phase;
+};
+
+__device__ __forceinline__ Tile tile_at(const Params& p, int tile) {
+    int phase = tile / p.tiles_k % RESULTS, rest = tile / p.tiles_k / RESULTS;
+    return {rest % p.tiles_x * 8 * MB, rest / p.tiles_x % p.tiles_y * 8 * GROUPS, rest / p.tiles_x / p.tiles_y, tile % p.tiles_k * BN, phase};
+}
+
+extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
+    conv_warpgroup(const __grid_constant__ Maps<SOURCES> x_maps, const __grid_constant__ TensorMap w_map,
+                   const __grid_constant__ Maps<RESULTS> y_maps, const __grid_constant__ TensorMap residual_map,
+                   const __grid_constant__ Params p) {
+    extern __shared__ char raw[];
+    __shared__ __align__(8) u64 barriers[2 * (PATCHES + STAGES + GROUPS)];
+    u32 patches = (shared_address(raw) + 1023) & ~1023u;
+    u32 weights = patches + PATCHES * PATCH_STEP, outs = weights + STAGES * TILE_BYTES;
+    u32 patch_full = shared_address(barriers), patch_empty = patch_full + 8 * PATCHES;
+    u32 full = patch_empty + 8 * PATCHES, empty = full + 8 * STAGES, out_full = empty + 8 * STAGES, out_empty = out_full + 8 * GROUPS;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, group = warp / 4;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < PATCHES; i++) barrier_init(patch_full + 8 * i, 1), barrier_init(patch_empty + 8 * i, 4 * GROUPS);
+        for (int i = 0; i < STAGES; i++) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 4 * GROUPS);
+        for (int i = 0; i < GROUPS; i++) barrier_init(out_full + 8 * i, 1), barrier_init(out_empty + 8 * i, 1);
+        fence_barriers();
+    }
+    __syncthreads();
+    int chunks = (p.c + 63) / 64;
+    int stage = 0, phase = 0, patch = 0, patch_phase = 0, out_phase = 0;
+    auto advance = [&]() {
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+    };
+    auto advance_patch = [&]() {
+        if (++patch == PATCHES) patch = 0, patch_phase ^= 1;
+    };
+
+    if (group == GROUPS) {
+        fewer_registers<40>();
+        if (threadIdx.x != 128 * GROUPS) return;
+        for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+            Tile at = tile_at(p, tile);
+            for (int turn = 0; turn < SOURCES * chunks; turn++) {
+                int source = turn / chunks, chunk = turn % chunks, which = source + at.phase;
+                // Where the patch begins: its middle, or for a phase the tap that comes first.
+                int dy = KS != 2 ? -(KS / 2) : TRANSPOSED ? -(which >> 1) : (which >> 1) - 1;
+                int dx = KS != 2 ? -(KS / 2) : TRANSPOSED ? -(which & 1) : (which & 1) - 1;
+                barrier_wait(patch_empty + 8 * patch, patch_phase ^ 1);
+                barrier_expect(patch_full + 8 * patch, PATCH_BYTES);
+                copy_box(patches + patch * PATCH_STEP, x_maps.at[source], patch_full + 8 * patch, chunk * 64, at.x + dx, at.y + dy, at.n);
+                advance_patch();
+                for (int tap = 0; tap < TAPS; tap++) {
+                    barrier_wait(empty + 8 * stage, phase ^ 1);
+                    barrier_expect(full + 8 * stage, TILE_BYTES);
+                    u32 to = weights + stage * TILE_BYTES;
+                    int row = which * p.phase_rows;
+                    if (TRANSPOSED) {
+                        int column = p.first_column + (TAPS - 1 - tap) * p.tap_columns + at.k;
+                        for (int i = 0; i < BN / 64; i++)
+                            copy_box(to + i * 64 * ROW_BYTES, w_map, full + 8 * stage, column + i * 64, row + chunk * 64);
+                    } else {
+                        copy_box(to, w_map, full + 8 * stage, p.first_column + tap * p.tap_columns + chunk * 64, row + at.k);
+                    }
+                    advance();
+                }
+                if (p.residual && turn == 0) {
+                    for (int i = 0; i < GROUPS; i++) {
+                        barrier_wait(out_empty + 8 * i, out_phase ^ 1);
+                        barrier_expect(out_full + 8 * i, GROUP_OUT);
+                        for (int j = 0; j < MB * BOXES; j++)
+                            copy_box(outs + i * GROUP_OUT + j * BOX_BYTES, residual_map, out_full + 8 * i, at.k + j % BOXES * BOX,
+                                     at.x + j / BOXES * 8, at.y + i * 8, at.n);
+                    }
+                    out_phase ^= 1;
+                }
+            }
+        }
+        return;
+    }
+
+    more_registers<232>();
+    int t = lane & 3, g = lane >> 2;
+    bool leader = threadIdx.x % GROUP == 0;
+    u32 out = outs + group * GROUP_OUT;
+    auto release = [&](u32 barrier) {
+        if (lane == 0) barrier_arrive(barrier);
+    };
+    // The second warpgroup stays a tap or two behind the first: one computes while the other stores.
+    constexpr int START = 5, LEAD = TAPS > 2 ? 2 : 0;
+    if (group == 1) sync_threads<2 * GROUP>(START);
+    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+        Tile at = tile_at(p, tile);
+        float acc[MB][BN / 2];
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+            float b0 = 0.f, b1 = 0.f;
+            if (p.bias && at.k + j * 8 < p.k) {
+                u32 pair = *(const u32*)(p.bias + (long long)at.n * p.bias_step + at.k + j * 8 + t * 2);
+                b0 = low_float(pair), b1 = high_float(pair);
+            }
+#pragma unroll
+            for (int m = 0; m < MB; m++) acc[m][4 * j] = acc[m][4 * j + 2] = b0, acc[m][4 * j + 1] = acc[m][4 * j + 3] = b1;
+        }
+        int last_stage = -1, last_patch = -1;
+        for (int turn = 0; turn < SOURCES * chunks; turn++) {
+            int steps = min(4, (p.c - turn % chunks * 64 + 15) / 16);
+            barrier_wait(patch_full + 8 * patch, patch_phase);
+            u32 corner = patches + patch * PATCH_STEP + 8 * group * PATCH_W * ROW_BYTES;
+#pragma unroll
+            for (int tap = 0; tap < TAPS; tap++) {
+                barrier_wait(full + 8 * stage, phase);
+                u64 a = describe(corner + (tap / KS * PATCH_W + tap % KS) * ROW_BYTES, PATCH_W * ROW_BYTES);
+                u64 b = describe(weights + stage * TILE_BYTES, 1024, TRANSPOSED ? 64 * ROW_BYTES : 16);
+                constexpr u64 NEXT = TRANSPOSED ? ALONG_ROWS : ALONG_COLUMNS;
+#pragma unroll
+                for (int m = 0; m < MB; m++) pin(acc[m]);
+                products_begin();
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (i < steps) {
+#pragma unroll
+                        for (int m = 0; m < MB; m++)
+                            product<BN, 0, TRANSPOSED>(acc[m], a + m * (8 * ROW_BYTES >> 4) + i * ALONG_COLUMNS, b + i * NEXT, 1);
+                    }
+                products_commit();
+                products_wait<1>();
+                if (last_stage >= 0) release(empty + 8 * last_stage);
+                if (tap == 0) {
+                    if (last_patch >= 0) release(patch_empty + 8 * last_patch);
+                    if (p.residual && turn == 0 && leader && tile != blockIdx.x) stores_read(), barrier_arrive(out_empty + 8 * group);
+                }
+                if (tap == LEAD && group == 0 && turn == 0 && tile == blockIdx.x) arrive_threads<2 * GROUP>(START);
+                last_stage = stage;
+                advance();
+            }
+            last_patch = patch;
+            advance_patch();
+        }
+        products_wait<0>();
+#pragma unroll
+        for (int m = 0; m < MB; m++) pin(acc[m]);
+        release(empty + 8 * last_stage);
+        release(patch_empty + 8 * last_patch);
+
+        if (p.residual) {
+            barrier_wait(out_full + 8 * group, out_phase);
+            out_phase ^= 1;
+        } else {
+            if (leader) stores_read();
+            sync_threads<GROUP>(1 + group);
+        }
+#pragma unroll
+        for (int m = 0; m < MB; m++)
+#pragma unroll
+            for (int j = 0; j < BN / 8; j++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    int pixel = (warp & 3) * 16 + r * 8 + g, piece = BN % 64 ? j : j % 8 ^ g;
+                    u32 to = out + (m * BOXES + j * 8 / BOX) * BOX_BYTES + pixel * BOX * 2 + piece * 16 + t * 4;
+                    float v0 = acc[m][4 * j + 2 * r], v1 = acc[m][4 * j + 2 * r + 1];
+                    if (p.residual) {
+                        u32 pair;
+                        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(pair) : "r"(to) : "memory");
+                        v0 += low_float(pair), v1 += high_float(pair);
+                    }
+                    if (SILU) v0 = __fdividef(v0, 1.f + __expf(-v0)), v1 = __fdividef(v1, 1.f + __expf(-v1));
+                    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pack(v0, v1)) : "memory");
+                }
+        fence_async();
+        sync_threads<GROUP>(1 + group);
+        if (leader) {
+#pragma unroll
+            for (int j = 0; j < MB * BOXES; j++)
+                store_box(y_maps.at[at.phase], out + j * BOX_BYTES, at.k + j % BOXES * BOX, at.x + j / BOXES * 8, at.y + group * 8, at.n);
+            stores_commit();
+        }
+    }
+    if (leader) stores_done();
+}

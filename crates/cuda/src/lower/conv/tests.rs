@@ -1,0 +1,198 @@
+//! Every tile of the kernels by warpgroups, not only the one that is fastest, against fp64 and against itself. Passes and
+//! says so where there is no GPU.
+
+use super::warpgroup::{self, Call};
+use super::{Kernel, Node, Sizes};
+use crate::context::Context;
+use crate::lower::Math;
+use crate::lower::trial::{check, rounded, run, values};
+use clearshot_graph::Type;
+use clearshot_graph::ops::Geometry;
+use clearshot_tensor::noise::Key;
+use clearshot_tensor::{DType, Shape};
+
+/// A convolution of 3 x 3 pixels on an image of h x w, which it may see upsampled.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    n: usize,
+    c: usize,
+    k: usize,
+    h: usize,
+    w: usize,
+    upsample: bool,
+}
+
+impl Case {
+    fn scale(&self) -> usize {
+        if self.upsample { 2 } else { 1 }
+    }
+
+    fn sizes(&self, dtype: DType) -> Sizes {
+        let seen = [1, self.h * self.scale(), self.w * self.scale()];
+        Sizes {
+            dims: 2,
+            n: self.n,
+            c: self.c,
+            k: self.k,
+            input: seen,
+            output: seen,
+            kernel: [1, 3, 3],
+            geometry: Geometry::new(2, 1, 1),
+            dtype,
+        }
+    }
+
+    /// Calls with the places of every product: in the result, in the image, in the weights without channels.
+    fn each(&self, mut product: impl FnMut(usize, usize, usize)) {
+        let (h, w, f) = (self.h * self.scale(), self.w * self.scale(), self.scale());
+        for (n, y, x) in (0..self.n).flat_map(|n| (0..h).flat_map(move |y| (0..w).map(move |x| (n, y, x)))) {
+            for (dy, dx) in (0..3).flat_map(|dy| (0..3).map(move |dx| (dy, dx))) {
+                let (sy, sx) = (y + dy, x + dx);
+                if (1..=h).contains(&sy) && (1..=w).contains(&sx) {
+                    let (sy, sx) = ((sy - 1) / f, (sx - 1) / f);
+                    product((n * h + y) * w + x, (n * self.h + sy) * self.w + sx, dy * 3 + dx);
+                }
+            }
+        }
+    }
+
+    fn forward(&self, x: &[f64], w: &[f64]) -> Vec<f64> {
+        let mut y = vec![0.0; self.n * self.h * self.w * self.scale().pow(2) * self.k];
+        self.each(|to, from, tap| {
+            for k in 0..self.k {
+                let weights = &w[(k * 9 + tap) * self.c..][..self.c];
+                let pixel = &x[from * self.c..][..self.c];
+                y[to * self.k + k] += weights.iter().zip(pixel).map(|(a, b)| a * b).sum::<f64>();
+            }
+        });
+        y
+    }
+
+    fn input_grad(&self, dy: &[f64], w: &[f64]) -> Vec<f64> {
+        let mut dx = vec![0.0; self.n * self.h * self.w * self.c];
+        self.each(|from, to, tap| {
+            for k in 0..self.k {
+                let d = dy[from * self.k + k];
+                let weights = &w[(k * 9 + tap) * self.c..][..self.c];
+                dx[to * self.c..][..self.c].iter_mut().zip(weights).for_each(|(s, w)| *s += d * w);
+            }
+        });
+        dx
+    }
+
+    fn weight_grad(&self, x: &[f64], dy: &[f64]) -> Vec<f64> {
+        let mut dw = vec![0.0; self.k * 9 * self.c];
+        self.each(|at, from, tap| {
+            for k in 0..self.k {
+                let d = dy[at * self.k + k];
+                let pixel = &x[from * self.c..][..self.c];
+                dw[(k * 9 + tap) * self.c..][..self.c].iter_mut().zip(pixel).for_each(|(s, x)| *s += d * x);
+            }
+        });
+        dw
+    }
+}
+
+fn numbers(seed: u64, count: usize, size: f32) -> Vec<f32> {
+    let mut values = vec![0.0; count];
+    Key { seed, step: 0, stream: 0 }.fill_normal(0, &mut values);
+    values.iter().map(|v| v * size).collect()
+}
+
+#[test]
+fn every_tile_is_right_and_repeats_itself() {
+    let cx = match Context::get(0) {
+        Ok(cx) => cx,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let _turn = cx.turn();
+    let case = |n, c, k, h, w, upsample| Case { n, c, k, h, w, upsample };
+    let cases = [
+        case(2, 64, 128, 16, 16, false),
+        case(1, 72, 136, 19, 37, false),
+        case(2, 48, 48, 17, 9, false),
+        case(1, 96, 192, 8, 40, false),
+        case(3, 8, 64, 5, 3, false),
+        case(2, 128, 64, 9, 13, true),
+        case(1, 40, 136, 16, 24, true),
+    ];
+    let mut right = true;
+    for dtype in [DType::BF16, DType::F16] {
+        // Products are exact but for rounding at the end; phases' weights are rounded once more.
+        let unit = if dtype == DType::BF16 { 2.5e-3 } else { 4e-4 };
+        for (i, case) in cases.into_iter().enumerate() {
+            let s = case.sizes(dtype);
+            let limit = if case.upsample { 2.0 * unit } else { unit };
+            let seed = 10 * i as u64;
+            let (x_bytes, x) = rounded(dtype, &numbers(seed, s.in_rows() / case.scale().pow(2) * s.c, 1.0));
+            let (w_bytes, w) = rounded(dtype, &numbers(seed + 1, s.weight_len(), 0.1));
+            let (bias_bytes, bias) = rounded(dtype, &numbers(seed + 2, s.n * s.k, 1.0));
+            let (dy_bytes, dy) = rounded(dtype, &numbers(seed + 3, s.rows() * s.k, 1.0));
+            let image = Shape::new(&[s.n, case.h, case.w, s.c]);
+            let large = Shape::new(&[s.n, s.output[1], s.output[2], s.k]);
+            let ty = |shape| Type { dtype, shape };
+            let node = |x: Vec<Type>, y| Node { cx: &cx, math: Math { tf32: false }, x, y };
+            let weight = ty(Shape::new(&[s.k, 3, 3, s.c]));
+            let tiles = |call: &Call| warpgroup::tiles(&cx, &s, call.channels, call.transposed);
+            let call = Call {
+                image: 0,
+                weight: 1,
+                bias: None,
+                residual: None,
+                by_sample: false,
+                silu: false,
+                transposed: false,
+                first: 0,
+                channels: s.k,
+                upsample: case.upsample,
+            };
+            let mut compare = |name: String, kernel: Kernel, inputs: &[Vec<u8>], truth: &[f64]| {
+                let name = format!("{dtype} {case:?} {name}");
+                let got = run(&cx, &kernel, inputs, &[truth.len() * 2], &name);
+                right &= check(&name, "result", &values(dtype, &got[0]), truth, limit);
+            };
+
+            let plain = case.forward(&x, &w);
+            let outs = [ty(large)];
+            let n = node(vec![ty(image), weight], &outs);
+            for tile in tiles(&call) {
+                let kernel = warpgroup::forward(&n, &s, call, tile).unwrap();
+                compare(format!("{tile:?}"), kernel, &[x_bytes.clone(), w_bytes.clone()], &plain);
+                if case.upsample {
+                    continue;
+                }
+                let full = Call { bias: Some(2), residual: Some(3), by_sample: true, silu: true, ..call };
+                let kernel = warpgroup::forward(&n, &s, full, tile).unwrap();
+                let pixels = s.output.iter().product::<usize>();
+                let truth: Vec<f64> = plain
+                    .iter()
+                    .enumerate()
+                    .map(|(i, v)| v + bias[i / (pixels * s.k) * s.k + i % s.k] + dy[i])
+                    .map(|v| v / (1.0 + (-v).exp()))
+                    .collect();
+                let inputs = [x_bytes.clone(), w_bytes.clone(), bias_bytes.clone(), dy_bytes.clone()];
+                compare(format!("{tile:?} to its end"), kernel, &inputs, &truth);
+            }
+
+            let whole = case.input_grad(&dy, &w);
+            // Some of the channels, where they begin at a multiple of 8.
+            let first = if case.upsample || s.c < 24 { 0 } else { 8 };
+            let back = Call { transposed: true, first, channels: s.c - first, ..call };
+            let part: Vec<f64> = whole.chunks(s.c).flat_map(|row| row[first..].to_vec()).collect();
+            let outs = [ty(image.with(3, s.c - first))];
+            let n = node(vec![ty(large), weight], &outs);
+            for tile in tiles(&back) {
+                let kernel = warpgroup::forward(&n, &s, back, tile).unwrap();
+                let name = format!("{tile:?} input's gradient");
+                compare(name, kernel, &[dy_bytes.clone(), w_bytes.clone()], &part);
+            }
+
+            let outs = [weight];
+            let n = node(vec![ty(image), ty(large)], &outs);
+            let kernel = warpgroup::weight_grad(&n, &s, 1, case.upsample).unwrap();
+            let truth = case.weight_grad(&x, &dy);
+            compare("weight's gradient".into(), kernel, &[x_bytes.clone(), dy_bytes.clone()], &truth);
+        }
+    }
+    assert!(right, "see above");
+}

@@ -1,0 +1,315 @@
+//! Convolutions of 3 x 3 pixels by warpgroups, in 16 bits on cards of compute capability 9.0: see `kernels/conv`.
+//!
+//! A patch of the image comes to shared memory once for all taps. Bias, residual and SiLU are added before the result
+//! leaves the block. Convolutions of upsampled images are done by phases, whose results go straight to their places.
+//! Whether these kernels or the library's are faster is measured for each shape.
+
+use super::{Sizes, phases::Weights};
+use crate::context::{Context, Params, Source};
+use crate::error::CudaError;
+use crate::lower::{Io, Kernel, Node, blocks, maps};
+use clearshot_graph::ops::{Geometry, Unary};
+use clearshot_tensor::DType;
+use std::borrow::Cow;
+
+const SHARED: &str =
+    concat!(include_str!("../../kernels/half.cu"), include_str!("../../kernels/warpgroup.cu"));
+const FORWARD: &str = include_str!("../../kernels/conv/forward.cu");
+const WEIGHT_GRAD: &str = include_str!("../../kernels/conv/weight_grad.cu");
+
+/// Threads of a warpgroup.
+const GROUP: usize = 128;
+/// Bytes of a pixel's 64 channels, and what tiles in shared memory are aligned to.
+const ROW_BYTES: usize = 128;
+const ALIGNMENT: usize = 1024;
+/// Shared memory that a block may ask for besides the barriers.
+const MOST_SHARED: usize = (227 << 10) - 1024;
+const PHASES: usize = 4;
+
+/// What a block of the forward kernel makes: 16 rows of 8 `blocks` pixels, and so many channels.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    blocks: usize,
+    channels: usize,
+}
+
+/// Whether the kernels take the convolution: one that sees `s`.
+fn takes(cx: &Context, s: &Sizes) -> bool {
+    let sizes = [s.n, s.c, s.k, s.input[1], s.input[2]];
+    cx.gpu.capability == (9, 0)
+        && matches!(s.dtype, DType::BF16 | DType::F16)
+        && s.dims == 2
+        && s.kernel == [1, 3, 3]
+        && s.geometry == Geometry::new(2, 1, 1)
+        && s.input == s.output
+        && (s.c * 2).is_multiple_of(maps::STEP)
+        && (s.k * 2).is_multiple_of(maps::STEP)
+        && sizes.iter().product::<usize>() > 0
+        && s.rows() * s.c.max(s.k) <= i32::MAX as usize
+}
+
+/// Tiles worth trying for a convolution that makes `channels` on an image of `size`, of which only whole boxes of 64
+/// where it is transposed.
+pub(super) fn tiles(cx: &Context, s: &Sizes, channels: usize, transposed: bool) -> Vec<Tile> {
+    if !takes(cx, s) {
+        return vec![];
+    }
+    let wide = match channels {
+        c if c <= 48 && !transposed => 48,
+        c if c <= 64 => 64,
+        c if !transposed && c.div_ceil(96) * 96 < c.div_ceil(128) * 128 => 96,
+        _ => 128,
+    };
+    let count = |t: &Tile| s.rows() / (128 * t.blocks) * channels.div_ceil(t.channels);
+    let mut all = vec![Tile { blocks: 2, channels: wide }];
+    // Small images do not fill the card with large tiles.
+    if count(&all[0]) < 2 * cx.gpu.multiprocessors {
+        all.push(Tile { blocks: 1, channels: wide });
+        if wide > 64 && count(&all[1]) < cx.gpu.multiprocessors {
+            all.push(Tile { blocks: 1, channels: 64 });
+        }
+    }
+    all
+}
+
+/// The part of a tensor [n, h, w, c] that is seen: every pixel, or those of one phase of an image twice as large.
+#[derive(Clone, Copy)]
+struct View {
+    n: usize,
+    h: usize,
+    w: usize,
+    c: usize,
+    phase: Option<usize>,
+}
+
+impl View {
+    fn map(&self, address: u64, extent: [usize; 3], exchanged: bool) -> Result<Vec<u64>, CudaError> {
+        let View { n, h, w, c, .. } = *self;
+        let (step, first) = match self.phase {
+            None => (1, 0),
+            Some(i) => (2, (i / 2 * 2 * w + i % 2) * c),
+        };
+        let row = step * w * c;
+        let steps = [step * c, step * row, step * h * row];
+        let [channels, x, y] = extent;
+        maps::encode(address + first as u64 * 2, &[c, w, h, n], &steps, &[channels, x, y, 1], exchanged)
+    }
+}
+
+/// Views of all phases of a large image, or the image itself, one behind the other.
+fn views(address: u64, view: View, phases: usize, extent: [usize; 3]) -> Result<Vec<u64>, CudaError> {
+    let exchanged = extent[0] == 64;
+    let mut words = vec![];
+    for i in 0..phases {
+        let phase = (phases > 1).then_some(i);
+        words.extend(View { phase, ..view }.map(address, extent, exchanged)?);
+    }
+    Ok(words)
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ForwardParams {
+    bias: u64,
+    residual: i32,
+    c: i32,
+    k: i32,
+    tiles_x: i32,
+    tiles_y: i32,
+    tiles_k: i32,
+    tiles: i32,
+    tap_columns: i32,
+    first_column: i32,
+    phase_rows: i32,
+    bias_step: i32,
+}
+
+/// Where the operands of a convolution or of its input's gradient stand, and what it is.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    /// The image that is read; the weights; what is added.
+    pub image: usize,
+    pub weight: usize,
+    pub bias: Option<usize>,
+    pub residual: Option<usize>,
+    /// Whether there is a bias for each sample.
+    pub by_sample: bool,
+    pub silu: bool,
+    /// The input's gradient, of `channels` from `first` on.
+    pub transposed: bool,
+    pub first: usize,
+    pub channels: usize,
+    /// Whether the convolution sees its input upsampled.
+    pub upsample: bool,
+}
+
+impl Call {
+    /// Whether the kernels have an end like this one's.
+    pub fn is_taken(n: &Node<'_>, act: Option<Unary>, bias: Option<usize>) -> bool {
+        let dtype = n.x[0].dtype;
+        matches!(act, None | Some(Unary::Silu))
+            && n.y[0].dtype == dtype
+            && bias.is_none_or(|i| n.x[i].dtype == dtype)
+    }
+}
+
+fn source(s: &Sizes, file: &'static str, kernels: &str) -> Source {
+    let text = Cow::Owned(format!("{SHARED}\n{kernels}"));
+    Source { file, text, prelude: false, options: vec![] }
+        .option("-default-device")
+        .option(if s.dtype == DType::F16 { "-DELEM_FP16" } else { "-DELEM_BF16" })
+}
+
+/// The kernel of a convolution that sees `s`, or of its input's gradient.
+pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result<Kernel, CudaError> {
+    let side = if call.upsample { 2 } else { 3 };
+    let patch = [8 * tile.blocks + side - 1, 16 + side - 1];
+    let patch_bytes = (patch[0] * patch[1] * ROW_BYTES).next_multiple_of(ALIGNMENT);
+    let out_bytes = 2 * tile.blocks * 64 * tile.channels * 2;
+    let stage = tile.channels * ROW_BYTES;
+    let stages = ((MOST_SHARED - ALIGNMENT - 2 * patch_bytes - out_bytes) / stage).min(12);
+    let shared = ALIGNMENT + 2 * patch_bytes + stages * stage + out_bytes;
+    let source = source(s, "conv/forward", FORWARD)
+        .define("KS", side)
+        .define("MB", tile.blocks)
+        .define("BN", tile.channels)
+        .define("STAGES", stages)
+        .define("TRANSPOSED", call.transposed as usize)
+        .define("SILU", call.silu as usize);
+    let f = n.cx.function(&source, "conv_warpgroup")?;
+    let weights = if call.upsample { Some(Weights::new(n.cx, s)?) } else { None };
+    let weight_bytes = weights.as_ref().map_or(0, |w| w.bytes());
+
+    let s = *s;
+    let [_, h, w] = if call.upsample { s.input.map(|v| v / 2) } else { s.input };
+    let (summed, made) = if call.transposed { (s.k, call.channels) } else { (s.c, s.k) };
+    let [sources, results] = match (call.upsample, call.transposed) {
+        (false, _) => [1, 1],
+        (true, false) => [1, PHASES],
+        (true, true) => [PHASES, 1],
+    };
+    let [tiles_x, tiles_y, tiles_k] =
+        [w.div_ceil(8 * tile.blocks), h.div_ceil(16), made.div_ceil(tile.channels)];
+    let tiles = tiles_x * tiles_y * tiles_k * s.n * results;
+    let grid = tiles.min(n.cx.gpu.multiprocessors);
+    let fixed = ForwardParams {
+        bias: 0,
+        residual: call.residual.is_some() as i32,
+        c: summed as i32,
+        k: made as i32,
+        tiles_x: tiles_x as i32,
+        tiles_y: tiles_y as i32,
+        tiles_k: tiles_k as i32,
+        tiles: tiles as i32,
+        tap_columns: s.c as i32,
+        first_column: call.first as i32,
+        phase_rows: s.k as i32,
+        bias_step: if call.by_sample { s.k as i32 } else { 0 },
+    };
+    let boxed = if tile.channels.is_multiple_of(64) { 64 } else { tile.channels };
+    let weight_rows = if call.transposed { 64 } else { tile.channels };
+    Ok(Kernel::new(weight_bytes, move |cx, io: &Io<'_>| {
+        let (x, mut weight, y) = (io.inputs[call.image], io.inputs[call.weight], io.outputs[0]);
+        let mut rows = s.k;
+        if let Some(weights) = &weights {
+            weights.gather(cx, weight, io.workspace)?;
+            (weight, rows) = (io.workspace, PHASES * s.k);
+        }
+        let image = |c| View { n: s.n, h, w, c, phase: None };
+        let columns = side * side * s.c;
+        let weight = maps::encode(weight, &[columns, rows], &[columns], &[64, weight_rows], true)?;
+        let result = views(y, image(made), results, [boxed, 8, 8])?;
+        let residual = match call.residual {
+            Some(i) => views(io.inputs[i], image(made), 1, [boxed, 8, 8])?,
+            None => result[..16].to_vec(),
+        };
+        let p = ForwardParams { bias: call.bias.map_or(0, |i| io.inputs[i]), ..fixed };
+        let a = Params::new().words(views(x, image(summed), sources, [64, patch[0], patch[1]])?);
+        let a = a.words(weight).words(result).words(residual).with(p);
+        cx.launch(f, [grid, 1], 3 * GROUP, shared, &a)
+    }))
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct WeightParams {
+    partial: u64,
+    c: i32,
+    k: i32,
+    tiles_x: i32,
+    tiles_y: i32,
+    tiles: i32,
+    tiles_k: i32,
+    tiles_c: i32,
+    splits: i32,
+}
+
+/// Pixels of a weight gradient's tile.
+const PIXELS: [usize; 2] = [16, 8];
+
+/// Into how many stretches pixels are cut, so that all multiprocessors have about as much to do: `blocks` for each.
+fn splits(multiprocessors: usize, blocks: usize, tiles: usize) -> usize {
+    // A block's start and end take about as long as so many tiles.
+    const AROUND: usize = 6;
+    let most = (4 * multiprocessors / blocks).clamp(1, tiles);
+    let cost = |s: &usize| (blocks * s).div_ceil(multiprocessors) * (tiles.div_ceil(*s) + AROUND);
+    (1..=most).min_by_key(cost).unwrap_or(1)
+}
+
+pub(super) fn takes_weight_grad(n: &Node<'_>, s: &Sizes) -> bool {
+    takes(n.cx, s) && n.y[0].dtype == s.dtype
+}
+
+/// The kernels of a weight gradient, of a convolution that sees `s`: from x (operand 0) and dy to dw.
+pub(super) fn weight_grad(
+    n: &Node<'_>,
+    s: &Sizes,
+    dy_at: usize,
+    upsample: bool,
+) -> Result<Kernel, CudaError> {
+    let (side, phases) = if upsample { (2, PHASES) } else { (3, 1) };
+    let patch = [PIXELS[0] + side - 1, PIXELS[1] + side - 1];
+    let stage =
+        PIXELS[0] * PIXELS[1] * ROW_BYTES + (patch[0] * patch[1] * ROW_BYTES).next_multiple_of(ALIGNMENT);
+    let stages = (MOST_SHARED - ALIGNMENT) / stage;
+    let source = source(s, "conv/weight_grad", WEIGHT_GRAD).define("KS", side).define("STAGES", stages);
+    let (f, sum) = (n.cx.function(&source, "conv_weight_grad")?, n.cx.function(&source, "conv_weight_sum")?);
+    let weights = if upsample { Some(Weights::new(n.cx, s)?) } else { None };
+
+    let s = *s;
+    let [_, h, w] = if upsample { s.input.map(|v| v / 2) } else { s.input };
+    let [tiles_x, tiles_y] = [w.div_ceil(PIXELS[0]), h.div_ceil(PIXELS[1])];
+    let (tiles, tiles_k, tiles_c) = (tiles_x * tiles_y * s.n, s.k.div_ceil(64), s.c.div_ceil(64));
+    let blocks_of_split = tiles_k * tiles_c * phases;
+    let splits = splits(n.cx.gpu.multiprocessors, blocks_of_split, tiles);
+    let elements = phases * s.k * side * side * s.c;
+    let partial_bytes = (splits * elements * size_of::<f32>()).next_multiple_of(256);
+    let weight_bytes = if upsample { s.bytes(elements) } else { 0 };
+    let fixed = WeightParams {
+        partial: 0,
+        c: s.c as i32,
+        k: s.k as i32,
+        tiles_x: tiles_x as i32,
+        tiles_y: tiles_y as i32,
+        tiles: tiles as i32,
+        tiles_k: tiles_k as i32,
+        tiles_c: tiles_c as i32,
+        splits: splits as i32,
+    };
+    Ok(Kernel::new(partial_bytes + weight_bytes, move |cx, io: &Io<'_>| {
+        let image = |c| View { n: s.n, h, w, c, phase: None };
+        let x = views(io.inputs[0], image(s.c), 1, [64, patch[0], patch[1]])?;
+        let dy = views(io.inputs[dy_at], image(s.k), phases, [64, PIXELS[0], PIXELS[1]])?;
+        let p = WeightParams { partial: io.workspace, ..fixed };
+        let a = Params::new().words(x).words(dy).with(p);
+        let shared = ALIGNMENT + stages * stage;
+        cx.launch(f, [blocks_of_split * splits, 1], (side + 1) * GROUP, shared, &a)?;
+        let dw = if upsample { io.workspace + partial_bytes as u64 } else { io.outputs[0] };
+        let a = Params::new().with(io.workspace).with(dw).with((elements / 2) as i64).with(splits as i32);
+        cx.launch(sum, blocks(cx, elements / 2), 256, 0, &a)?;
+        match &weights {
+            Some(weights) => weights.fold(cx, dw, io.outputs[0]),
+            None => Ok(()),
+        }
+    }))
+}
