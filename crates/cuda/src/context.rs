@@ -278,31 +278,46 @@ impl Context {
         self.time_below(f32::INFINITY, launch)
     }
 
+    /// The milliseconds of one launch among so many in a row.
+    pub fn time_some(
+        &self,
+        count: usize,
+        launch: &mut dyn FnMut() -> Result<(), CudaError>,
+    ) -> Result<f32, CudaError> {
+        self.elapsed(&mut || (0..count).try_for_each(|_| launch())).map(|t| t / count as f32)
+    }
+
+    /// The milliseconds from the start of what is launched to its end.
+    fn elapsed(&self, launch: &mut dyn FnMut() -> Result<(), CudaError>) -> Result<f32, CudaError> {
+        // SAFETY: events of our own on our own stream.
+        unsafe {
+            let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
+            let (start, end) = (result::event::create(flags)?, result::event::create(flags)?);
+            let taken = (|| {
+                result::event::record(start, self.stream)?;
+                launch()?;
+                result::event::record(end, self.stream)?;
+                result::event::synchronize(end)?;
+                Ok(result::event::elapsed(start, end)?)
+            })();
+            let _ = result::event::destroy(start);
+            let _ = result::event::destroy(end);
+            taken
+        }
+    }
+
     /// As [`Context::time`]; a launch that takes several times `limit` at first is not tried again.
     pub fn time_below(
         &self,
         limit: f32,
         launch: &mut dyn FnMut() -> Result<(), CudaError>,
     ) -> Result<f32, CudaError> {
-        // SAFETY: events of our own on our own stream.
-        unsafe {
-            let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
-            let (start, end) = (result::event::create(flags)?, result::event::create(flags)?);
-            let mut run = || {
-                result::event::record(start, self.stream)?;
-                launch()?;
-                result::event::record(end, self.stream)?;
-                result::event::synchronize(end)?;
-                Ok::<f32, CudaError>(result::event::elapsed(start, end)?)
-            };
-            let mut best = run();
-            if best.as_ref().is_ok_and(|first| *first < 4.0 * limit) {
-                best = (0..4).try_fold(f32::INFINITY, |best, _| Ok(run()?.min(best)));
-            }
-            let _ = result::event::destroy(start);
-            let _ = result::event::destroy(end);
-            best
+        let mut run = || self.elapsed(launch);
+        let mut best = run();
+        if best.as_ref().is_ok_and(|first| *first < 4.0 * limit) {
+            best = (0..4).try_fold(f32::INFINITY, |best, _| Ok(run()?.min(best)));
         }
+        best
     }
 }
 

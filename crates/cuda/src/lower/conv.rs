@@ -276,11 +276,9 @@ pub(super) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaError> {
         .map_err(|e| CudaError::Unsupported { op: "conv".into(), reason: e.to_string() })?;
     let seen = seen_shape(&n.x[..parts], a.upsample);
     let sizes = Sizes::new(seen, n.y[0].shape, kernel, a.geometry, n.x[0].dtype)?;
-    if sizes.is_product() && a.act.is_none() && a.bias != Bias::Sample {
-        return product_forward(n, a, &sizes);
-    }
+    let is_product = sizes.is_product() && a.act.is_none() && a.bias != Bias::Sample;
     let own = warpgroup::Call {
-        image: 0,
+        parts,
         weight: at.weight,
         bias: at.bias,
         residual: at.residual,
@@ -291,9 +289,11 @@ pub(super) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaError> {
         channels: sizes.k,
         upsample: a.upsample,
     };
-    let is_own = parts == 1 && !(a.upsample && a.residual) && warpgroup::Call::is_taken(n, a.act, at.bias);
+    // The products of one image by itself are the library's best.
+    let is_own = own.is_taken(n, a.act) && !(is_product && parts == 1);
     fastest(n, &format!("{a:?} {:?}", n.math), &ways(n, &sizes, is_own.then_some(&own)), |way| match way {
         Some(tile) => warpgroup::forward(n, &sizes, own, tile),
+        None if is_product => product_forward(n, a, &sizes),
         None => library_forward(n, a, &sizes),
     })
 }
@@ -401,7 +401,7 @@ pub(super) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Kernel, Cuda
     let sizes = Sizes::new(whole, n.x[0].shape, kernel, a.geometry, n.x[0].dtype)?;
     // The pass that upsamples inside gives no epilogue and no part of the channels.
     let own = warpgroup::Call {
-        image: 0,
+        parts: 1,
         weight: 1,
         bias: bias_at,
         residual: residual_at,
@@ -412,7 +412,7 @@ pub(super) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Kernel, Cuda
         channels: len,
         upsample: a.upsample,
     };
-    let is_own = bias_at.is_none() && warpgroup::Call::is_taken(n, a.act, bias_at);
+    let is_own = bias_at.is_none() && sizes.kernel[1] == 3 && own.is_taken(n, a.act);
     let ways = ways(n, &sizes, is_own.then_some(&own));
     let measured = |library: &dyn Fn() -> Result<Kernel, CudaError>| {
         fastest(n, &format!("{a:?} {:?}", n.math), &ways, |way| match way {

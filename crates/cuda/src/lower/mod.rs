@@ -127,17 +127,61 @@ pub(crate) fn lower(cx: &Arc<Context>, graph: &Graph, node: usize, math: Math) -
     })
 }
 
-/// The milliseconds that a node takes when it is done this way, on memory of its own.
-pub(crate) fn time(n: &Node<'_>, kernel: &Kernel) -> Result<f32, CudaError> {
-    let buffers = |types: &[Type]| {
-        types.iter().map(|t| tune::sample(n.cx, t.bytes())).collect::<Result<Vec<_>, CudaError>>()
+/// Memory to try a node on.
+struct Bench {
+    inputs: Vec<u64>,
+    outputs: Vec<u64>,
+    workspace: Buffer,
+    _held: Vec<Buffer>,
+}
+
+impl Bench {
+    fn new(n: &Node<'_>, workspace: usize) -> Result<Bench, CudaError> {
+        let sample = |t: &Type| tune::sample(n.cx, t.bytes());
+        let held = n.x.iter().chain(n.y).map(sample).collect::<Result<Vec<Buffer>, CudaError>>()?;
+        let addresses: Vec<u64> = held.iter().map(Buffer::start).collect();
+        let (inputs, outputs) = addresses.split_at(n.x.len());
+        let workspace = Buffer::new(n.cx, workspace)?;
+        Ok(Bench { inputs: inputs.to_vec(), outputs: outputs.to_vec(), workspace, _held: held })
+    }
+
+    fn io(&self) -> Io<'_> {
+        Io { inputs: &self.inputs, outputs: &self.outputs, workspace: self.workspace.start() }
+    }
+}
+
+/// The milliseconds of several ways to do a node: each a few times in a row, in turns, since the card's pace changes
+/// with what it has just done; infinity for those that fail. The median of the turns counts.
+fn times(n: &Node<'_>, kernels: &[Option<Kernel>]) -> Result<Vec<f32>, CudaError> {
+    const TURNS: usize = 5;
+    /// A turn takes about so long.
+    const TURN_MS: f32 = 0.6;
+    let workspace = kernels.iter().flatten().map(|k| k.workspace).max().unwrap_or(0);
+    let bench = Bench::new(n, workspace)?;
+    let io = bench.io();
+    let mut all = vec![vec![]; kernels.len()];
+    let mut repeats = vec![0; kernels.len()];
+    for (kernel, repeats) in kernels.iter().zip(&mut repeats) {
+        if let Some(kernel) = kernel
+            && let Ok(once) = n.cx.time_some(2, &mut || kernel.launch(n.cx, &io))
+        {
+            *repeats = (TURN_MS / once.max(1e-3)).ceil().clamp(1.0, 20.0) as usize;
+        }
+    }
+    for _ in 0..TURNS {
+        for (i, kernel) in kernels.iter().enumerate() {
+            if let Some(kernel) = kernel
+                && repeats[i] > 0
+            {
+                all[i].push(n.cx.time_some(repeats[i], &mut || kernel.launch(n.cx, &io))?);
+            }
+        }
+    }
+    let median = |mut times: Vec<f32>| {
+        times.sort_by(f32::total_cmp);
+        times.get(times.len() / 2).copied().unwrap_or(f32::INFINITY)
     };
-    let (x, y) = (buffers(&n.x)?, buffers(n.y)?);
-    let workspace = Buffer::new(n.cx, kernel.workspace)?;
-    let addresses = |buffers: &[Buffer]| buffers.iter().map(Buffer::start).collect::<Vec<u64>>();
-    let (inputs, outputs) = (addresses(&x), addresses(&y));
-    let io = Io { inputs: &inputs, outputs: &outputs, workspace: workspace.start() };
-    n.cx.time(&mut || kernel.launch(n.cx, &io))
+    Ok(all.into_iter().map(median).collect())
 }
 
 /// The fastest of several ways to do a node, measured once for the shape and kept; `name` says what the node is.
@@ -152,15 +196,11 @@ pub(crate) fn fastest<W: Copy + std::fmt::Debug>(
     }
     let key = format!("{name} {:?} {:?} {ways:?}", n.x, n.y);
     let chosen = tune::choice(n.cx, &key, || {
-        let mut best = (f32::INFINITY, 0);
-        for (i, way) in ways.iter().enumerate() {
-            if let Ok(t) = make(*way).and_then(|k| time(n, &k))
-                && t < best.0
-            {
-                best = (t, i);
-            }
-        }
-        Ok(best.0.is_finite().then(|| best.1.to_string()))
+        let kernels: Vec<Option<Kernel>> = ways.iter().map(|way| make(*way).ok()).collect();
+        let times = times(n, &kernels)?;
+        let best =
+            (0..ways.len()).filter(|i| times[*i].is_finite()).min_by(|a, b| times[*a].total_cmp(&times[*b]));
+        Ok(best.map(|i| i.to_string()))
     })?;
     make(chosen.parse().ok().and_then(|i: usize| ways.get(i)).copied().unwrap_or(ways[0]))
 }

@@ -8,22 +8,22 @@
 //
 // Options: -DKS=1|2|3 pixels of the kernel along a side; -DMB=1|2; -DBN=48|64|96|128; -DSTAGES tiles of weights held;
 // -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
-// -DSILU=0|1. With KS 2 these are the four phases of a convolution on an image of twice the size (phases.cu): y has four
+// -DSILU=0|1; -DPATCHES patches held; -DPARTS=1|2 images whose channels lie one behind the other. With KS 2 these are the four phases of a convolution on an image of twice the size (phases.cu): y has four
 // maps, one for each phase, or where TRANSPOSED, x has, whose sums add up.
 //
 // conv_warpgroup(x_maps, w_map, y_maps, residual_map, p): grid at most p.tiles, a block goes on to the next tile; block 384.
 
 constexpr int GROUPS = 2;
 constexpr int TAPS = KS * KS;
-constexpr int SOURCES = KS == 2 && TRANSPOSED ? 4 : 1, RESULTS = KS == 2 && !TRANSPOSED ? 4 : 1;
+constexpr int SOURCES = KS == 2 && TRANSPOSED ? 4 : PARTS, RESULTS = KS == 2 && !TRANSPOSED ? 4 : 1;
 constexpr int PATCH_W = 8 * MB + KS - 1, PATCH_H = 8 * GROUPS + KS - 1;
 constexpr int PATCH_BYTES = PATCH_W * PATCH_H * ROW_BYTES;
 constexpr int PATCH_STEP = (PATCH_BYTES + 1023) / 1024 * 1024;
-constexpr int PATCHES = 2;
 constexpr int TILE_BYTES = BN * ROW_BYTES;
 // Residuals come, and results wait to be stored, in boxes of 8 x 8 pixels and BOX channels.
 constexpr int BOX = BN % 64 ? BN : 64, BOXES = BN / BOX, BOX_BYTES = 64 * BOX * 2, GROUP_OUT = MB * BOXES * BOX_BYTES;
 static_assert(!TRANSPOSED || BN % 64 == 0, "whole boxes of columns");
+static_assert(PARTS == 1 || (KS != 2 && !TRANSPOSED), "parts of a plain convolution's input");
 
 template <int COUNT> struct Maps {
     TensorMap at[COUNT];
@@ -32,7 +32,7 @@ template <int COUNT> struct Maps {
 struct Params {
     const half_t* bias; // or none
     int residual; // whether there is one
-    int c, k; // channels summed over and made
+    int c[2], k; // channels summed over, of each part, and made
     int tiles_x, tiles_y, tiles_k, tiles;
     int tap_columns, first_column; // of the weights' rows: from tap to tap, and where they begin
     int phase_rows; // of the weights, from phase to phase
@@ -66,7 +66,15 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
         fence_barriers();
     }
     __syncthreads();
-    int chunks = (p.c + 63) / 64;
+    // Turns take 64 channels of one source each.
+    int first_chunks = (p.c[0] + 63) / 64, turns = PARTS == 2 ? first_chunks + (p.c[1] + 63) / 64 : SOURCES * first_chunks;
+    struct Turn {
+        int source, chunk, left;
+    };
+    auto turn_at = [&](int turn) -> Turn {
+        int source = PARTS == 2 ? turn >= first_chunks : turn / first_chunks, chunk = turn - source * first_chunks;
+        return {source, chunk, (PARTS == 2 && source ? p.c[1] : p.c[0]) - chunk * 64};
+    };
     int stage = 0, phase = 0, patch = 0, patch_phase = 0, out_phase = 0;
     auto advance = [&]() {
         if (++stage == STAGES) stage = 0, phase ^= 1;
@@ -80,8 +88,9 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
         if (threadIdx.x != 128 * GROUPS) return;
         for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
             Tile at = tile_at(p, tile);
-            for (int turn = 0; turn < SOURCES * chunks; turn++) {
-                int source = turn / chunks, chunk = turn % chunks, which = source + at.phase;
+            for (int turn = 0; turn < turns; turn++) {
+                auto [source, chunk, left] = turn_at(turn);
+                int which = KS == 2 ? source + at.phase : 0, part_column = PARTS == 2 && source ? p.c[0] : 0;
                 // Where the patch begins: its middle, or for a phase the tap that comes first.
                 int dy = KS != 2 ? -(KS / 2) : TRANSPOSED ? -(which >> 1) : (which >> 1) - 1;
                 int dx = KS != 2 ? -(KS / 2) : TRANSPOSED ? -(which & 1) : (which & 1) - 1;
@@ -99,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
                         for (int i = 0; i < BN / 64; i++)
                             copy_box(to + i * 64 * ROW_BYTES, w_map, full + 8 * stage, column + i * 64, row + chunk * 64);
                     } else {
-                        copy_box(to, w_map, full + 8 * stage, p.first_column + tap * p.tap_columns + chunk * 64, row + at.k);
+                        copy_box(to, w_map, full + 8 * stage, p.first_column + tap * p.tap_columns + part_column + chunk * 64, row + at.k);
                     }
                     advance();
                 }
@@ -119,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
     }
 
     more_registers<232>();
-    int t = lane & 3, g = lane >> 2;
+    int t = lane & 3;
     bool leader = threadIdx.x % GROUP == 0;
     u32 out = outs + group * GROUP_OUT;
     auto release = [&](u32 barrier) {
@@ -127,23 +136,19 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
     };
     // The second warpgroup stays a tap or two behind the first: one computes while the other stores.
     constexpr int START = 5, LEAD = TAPS > 2 ? 2 : 0;
+    u32 biases = outs + GROUPS * GROUP_OUT;
+    if (p.bias && p.bias_step == 0) {
+        for (int i = threadIdx.x * 2; i < p.tiles_k * BN; i += 2 * GROUPS * GROUP)
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(biases + i * 2), "r"(i < p.k ? *(const u32*)(p.bias + i) : 0) : "memory");
+        sync_threads<2 * GROUP>(START + 1);
+    }
     if (group == 1) sync_threads<2 * GROUP>(START);
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         Tile at = tile_at(p, tile);
         float acc[MB][BN / 2];
-#pragma unroll
-        for (int j = 0; j < BN / 8; j++) {
-            float b0 = 0.f, b1 = 0.f;
-            if (p.bias && at.k + j * 8 < p.k) {
-                u32 pair = *(const u32*)(p.bias + (long long)at.n * p.bias_step + at.k + j * 8 + t * 2);
-                b0 = low_float(pair), b1 = high_float(pair);
-            }
-#pragma unroll
-            for (int m = 0; m < MB; m++) acc[m][4 * j] = acc[m][4 * j + 2] = b0, acc[m][4 * j + 1] = acc[m][4 * j + 3] = b1;
-        }
         int last_stage = -1, last_patch = -1;
-        for (int turn = 0; turn < SOURCES * chunks; turn++) {
-            int steps = min(4, (p.c - turn % chunks * 64 + 15) / 16);
+        for (int turn = 0; turn < turns; turn++) {
+            int steps = min(4, (turn_at(turn).left + 15) / 16);
             barrier_wait(patch_full + 8 * patch, patch_phase);
             u32 corner = patches + patch * PATCH_STEP + 8 * group * PATCH_W * ROW_BYTES;
 #pragma unroll
@@ -160,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
                     if (i < steps) {
 #pragma unroll
                         for (int m = 0; m < MB; m++)
-                            product<BN, 0, TRANSPOSED>(acc[m], a + m * (8 * ROW_BYTES >> 4) + i * ALONG_COLUMNS, b + i * NEXT, 1);
+                            product<BN, 0, TRANSPOSED>(acc[m], a + m * (8 * ROW_BYTES >> 4) + i * ALONG_COLUMNS, b + i * NEXT, turn + tap + i > 0);
                     }
                 products_commit();
                 products_wait<1>();
@@ -189,23 +194,48 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
             if (leader) stores_read();
             sync_threads<GROUP>(1 + group);
         }
+        // Four matrices of 8 pixels by 8 channels at a time: two runs of channels, two of pixels. A lane names a pixel.
+        int matrix = lane >> 3, row = lane & 7, pixel = (warp & 3) * 16 + (matrix & 1) * 8 + row;
 #pragma unroll
-        for (int m = 0; m < MB; m++)
+        for (int j = 0; j < BN / 8; j += 2) {
+            float bias[4] = {0.f, 0.f, 0.f, 0.f};
+            if (p.bias) {
 #pragma unroll
-            for (int j = 0; j < BN / 8; j++)
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    int pixel = (warp & 3) * 16 + r * 8 + g, piece = BN % 64 ? j : j % 8 ^ g;
-                    u32 to = out + (m * BOXES + j * 8 / BOX) * BOX_BYTES + pixel * BOX * 2 + piece * 16 + t * 4;
-                    float v0 = acc[m][4 * j + 2 * r], v1 = acc[m][4 * j + 2 * r + 1];
-                    if (p.residual) {
-                        u32 pair;
-                        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(pair) : "r"(to) : "memory");
-                        v0 += low_float(pair), v1 += high_float(pair);
-                    }
-                    if (SILU) v0 = __fdividef(v0, 1.f + __expf(-v0)), v1 = __fdividef(v1, 1.f + __expf(-v1));
-                    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pack(v0, v1)) : "memory");
+                for (int i = 0; i < 2; i++) {
+                    int k = at.k + (j + i) * 8 + t * 2;
+                    u32 pair = 0;
+                    if (p.bias_step == 0) asm volatile("ld.shared.b32 %0, [%1];" : "=r"(pair) : "r"(biases + k * 2) : "memory");
+                    else if (k < p.k) pair = *(const u32*)(p.bias + (long long)at.n * p.bias_step + k);
+                    bias[2 * i] = low_float(pair), bias[2 * i + 1] = high_float(pair);
                 }
+            }
+            int piece = j % (BOX / 8) + (matrix >> 1);
+            u32 in_box = pixel * BOX * 2 + (BN % 64 ? piece : piece ^ row) * 16;
+#pragma unroll
+            for (int m = 0; m < MB; m++) {
+                u32 to = out + (m * BOXES + j * 8 / BOX) * BOX_BYTES + in_box;
+                // Copies: accumulators that anything but a product changes make products wait for each other.
+                float v[8];
+#pragma unroll
+                for (int i = 0; i < 8; i++) v[i] = acc[m][4 * j + i] + bias[i / 4 * 2 + i % 2];
+                if (p.residual) {
+                    u32 pairs[4];
+                    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                                 : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
+                                 : "r"(to)
+                                 : "memory");
+#pragma unroll
+                    for (int i = 0; i < 4; i++) v[2 * i] += low_float(pairs[i]), v[2 * i + 1] += high_float(pairs[i]);
+                }
+                if (SILU) {
+#pragma unroll
+                    for (int i = 0; i < 8; i++) v[i] = __fdividef(v[i], 1.f + __expf(-v[i]));
+                }
+                asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(pack(v[0], v[1])),
+                             "r"(pack(v[2], v[3])), "r"(pack(v[4], v[5])), "r"(pack(v[6], v[7]))
+                             : "memory");
+            }
+        }
         fence_async();
         sync_threads<GROUP>(1 + group);
         if (leader) {

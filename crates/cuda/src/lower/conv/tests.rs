@@ -115,6 +115,7 @@ fn every_tile_is_right_and_repeats_itself() {
         case(3, 8, 64, 5, 3, false),
         case(2, 128, 64, 9, 13, true),
         case(1, 40, 136, 16, 24, true),
+        case(2, 2, 128, 21, 18, false),
     ];
     let mut right = true;
     for dtype in [DType::BF16, DType::F16] {
@@ -135,7 +136,7 @@ fn every_tile_is_right_and_repeats_itself() {
             let weight = ty(Shape::new(&[s.k, 3, 3, s.c]));
             let tiles = |call: &Call| warpgroup::tiles(&cx, &s, call.channels, call.transposed);
             let call = Call {
-                image: 0,
+                parts: 1,
                 weight: 1,
                 bias: None,
                 residual: None,
@@ -174,6 +175,9 @@ fn every_tile_is_right_and_repeats_itself() {
                 compare(format!("{tile:?} to its end"), kernel, &inputs, &truth);
             }
 
+            if s.c < 8 {
+                continue;
+            }
             let whole = case.input_grad(&dy, &w);
             // Some of the channels, where they begin at a multiple of 8.
             let first = if case.upsample || s.c < 24 { 0 } else { 8 };
@@ -193,6 +197,74 @@ fn every_tile_is_right_and_repeats_itself() {
             let truth = case.weight_grad(&x, &dy);
             compare("weight's gradient".into(), kernel, &[x_bytes.clone(), dy_bytes.clone()], &truth);
         }
+    }
+    assert!(right, "see above");
+}
+
+/// One pixel on two images, with a bias and a residual.
+#[test]
+fn two_images_add_up() {
+    let cx = match Context::get(0) {
+        Ok(cx) => cx,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let _turn = cx.turn();
+    let (dtype, n, [c0, c1], k, h, w) = (DType::BF16, 2, [136, 64], 200, 19, 21);
+    let c = c0 + c1;
+    let seen = [1, h, w];
+    let s = Sizes {
+        dims: 2,
+        n,
+        c,
+        k,
+        input: seen,
+        output: seen,
+        kernel: [1; 3],
+        geometry: Geometry::new(2, 1, 0),
+        dtype,
+    };
+    let rows = n * h * w;
+    let draw = |seed, len, size| rounded(dtype, &numbers(seed, len, size));
+    let ((a, a_is), (b, b_is)) = (draw(1, rows * c0, 1.0), draw(2, rows * c1, 1.0));
+    let ((weight, w_is), (bias, bias_is)) = (draw(3, k * c, 0.1), draw(4, k, 1.0));
+    let (residual, residual_is) = draw(5, rows * k, 1.0);
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let truth: Vec<f64> = (0..rows * k)
+        .map(|i| {
+            let (row, o) = (i / k, i % k);
+            let (first, second) = w_is[o * c..][..c].split_at(c0);
+            dot(&a_is[row * c0..][..c0], first)
+                + dot(&b_is[row * c1..][..c1], second)
+                + bias_is[o]
+                + residual_is[i]
+        })
+        .collect();
+    let ty = |channels| Type { dtype, shape: Shape::new(&[n, h, w, channels]) };
+    let outs = [ty(k)];
+    let weight_type = Type { dtype, shape: Shape::new(&[k, 1, 1, c]) };
+    let bias_type = Type { dtype, shape: Shape::new(&[k]) };
+    let x = vec![ty(c0), ty(c1), weight_type, bias_type, ty(k)];
+    let node = Node { cx: &cx, math: Math { tf32: false }, x, y: &outs };
+    let call = Call {
+        parts: 2,
+        weight: 2,
+        bias: Some(3),
+        residual: Some(4),
+        by_sample: false,
+        silu: false,
+        transposed: false,
+        first: 0,
+        channels: k,
+        upsample: false,
+    };
+    assert!(call.is_taken(&node, None));
+    let mut right = true;
+    for tile in warpgroup::tiles(&cx, &s, k, false) {
+        let kernel = warpgroup::forward(&node, &s, call, tile).unwrap();
+        let inputs = [a.clone(), b.clone(), weight.clone(), bias.clone(), residual.clone()];
+        let name = format!("two images {tile:?}");
+        let got = run(&cx, &kernel, &inputs, &[truth.len() * 2], &name);
+        right &= check(&name, "result", &values(dtype, &got[0]), &truth, 2.5e-3);
     }
     assert!(right, "see above");
 }

@@ -1,10 +1,12 @@
-//! Convolutions of 3 x 3 pixels by warpgroups, in 16 bits on cards of compute capability 9.0: see `kernels/conv`.
+//! Convolutions of 3 x 3 pixels, and of one pixel on two images, by warpgroups, in 16 bits on cards of compute capability 9.0: see `kernels/conv`.
 //!
 //! A patch of the image comes to shared memory once for all taps. Bias, residual and SiLU are added before the result
 //! leaves the block. Convolutions of upsampled images are done by phases, whose results go straight to their places.
 //! Whether these kernels or the library's are faster is measured for each shape.
 
-use super::{Sizes, phases::Weights};
+use super::Sizes;
+use super::phases::Weights;
+use super::widened::Widen;
 use crate::context::{Context, Params, Source};
 use crate::error::CudaError;
 use crate::lower::{Io, Kernel, Node, blocks, maps};
@@ -25,6 +27,8 @@ const ALIGNMENT: usize = 1024;
 /// Shared memory that a block may ask for besides the barriers.
 const MOST_SHARED: usize = (227 << 10) - 1024;
 const PHASES: usize = 4;
+/// Channels that the forward kernel holds a bias for.
+const MOST_BIASES: usize = 2048;
 
 /// What a block of the forward kernel makes: 16 rows of 8 `blocks` pixels, and so many channels.
 #[derive(Clone, Copy, Debug)]
@@ -39,10 +43,10 @@ fn takes(cx: &Context, s: &Sizes) -> bool {
     cx.gpu.capability == (9, 0)
         && matches!(s.dtype, DType::BF16 | DType::F16)
         && s.dims == 2
-        && s.kernel == [1, 3, 3]
-        && s.geometry == Geometry::new(2, 1, 1)
+        && matches!(s.kernel, [1, 3, 3] | [1, 1, 1])
+        && s.geometry == Geometry::new(2, 1, s.kernel[1] / 2)
         && s.input == s.output
-        && (s.c * 2).is_multiple_of(maps::STEP)
+        && s.k.next_multiple_of(128) <= MOST_BIASES
         && (s.k * 2).is_multiple_of(maps::STEP)
         && sizes.iter().product::<usize>() > 0
         && s.rows() * s.c.max(s.k) <= i32::MAX as usize
@@ -112,7 +116,7 @@ fn views(address: u64, view: View, phases: usize, extent: [usize; 3]) -> Result<
 struct ForwardParams {
     bias: u64,
     residual: i32,
-    c: i32,
+    c: [i32; 2],
     k: i32,
     tiles_x: i32,
     tiles_y: i32,
@@ -127,8 +131,9 @@ struct ForwardParams {
 /// Where the operands of a convolution or of its input's gradient stand, and what it is.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
-    /// The image that is read; the weights; what is added.
-    pub image: usize,
+    /// Images that are read, the first operands, whose channels lie one behind the other: one or two.
+    pub parts: usize,
+    /// The weights; what is added.
     pub weight: usize,
     pub bias: Option<usize>,
     pub residual: Option<usize>,
@@ -144,12 +149,23 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Whether the kernels have an end like this one's.
-    pub fn is_taken(n: &Node<'_>, act: Option<Unary>, bias: Option<usize>) -> bool {
+    /// Whether the kernels have inputs and an end like these.
+    pub fn is_taken(&self, n: &Node<'_>, act: Option<Unary>) -> bool {
         let dtype = n.x[0].dtype;
-        matches!(act, None | Some(Unary::Silu))
+        let whole = |i: usize| (n.x[i].shape.channels() * 2).is_multiple_of(maps::STEP);
+        // One image of a few channels is widened on the way.
+        let images = match self.parts {
+            1 => whole(0) || !(self.transposed || self.upsample),
+            2 => whole(0) && whole(1) && !self.upsample,
+            _ => false,
+        };
+        images
+            && self.first.is_multiple_of(maps::STEP / 2)
+            && self.channels.is_multiple_of(maps::STEP / 2)
+            && matches!(act, None | Some(Unary::Silu))
+            && !(self.upsample && self.residual.is_some())
             && n.y[0].dtype == dtype
-            && bias.is_none_or(|i| n.x[i].dtype == dtype)
+            && self.bias.is_none_or(|i| n.x[i].dtype == dtype)
     }
 }
 
@@ -160,30 +176,54 @@ fn source(s: &Sizes, file: &'static str, kernels: &str) -> Source {
         .option(if s.dtype == DType::F16 { "-DELEM_FP16" } else { "-DELEM_BF16" })
 }
 
+/// How many patches and tiles of weights a block has room for, and the bytes that take.
+fn room(side: usize, tile: Tile, patch_bytes: usize) -> [usize; 3] {
+    let stage = tile.channels * ROW_BYTES;
+    let fixed = ALIGNMENT + 2 * tile.blocks * 64 * tile.channels * 2 + MOST_BIASES * 2;
+    let left = MOST_SHARED - fixed;
+    // With one tap, every patch goes with one tile of weights.
+    let (patches, stages) = if side == 1 {
+        let both = (left / (patch_bytes + stage)).min(8);
+        (both, both)
+    } else {
+        (2, ((left - 2 * patch_bytes) / stage).min(12))
+    };
+    [patches, stages, fixed + patches * patch_bytes + stages * stage]
+}
+
 /// The kernel of a convolution that sees `s`, or of its input's gradient.
 pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result<Kernel, CudaError> {
-    let side = if call.upsample { 2 } else { 3 };
+    let side = if call.upsample { 2 } else { s.kernel[1] };
     let patch = [8 * tile.blocks + side - 1, 16 + side - 1];
     let patch_bytes = (patch[0] * patch[1] * ROW_BYTES).next_multiple_of(ALIGNMENT);
-    let out_bytes = 2 * tile.blocks * 64 * tile.channels * 2;
-    let stage = tile.channels * ROW_BYTES;
-    let stages = ((MOST_SHARED - ALIGNMENT - 2 * patch_bytes - out_bytes) / stage).min(12);
-    let shared = ALIGNMENT + 2 * patch_bytes + stages * stage + out_bytes;
+    let [patches, stages, shared] = room(side, tile, patch_bytes);
     let source = source(s, "conv/forward", FORWARD)
         .define("KS", side)
         .define("MB", tile.blocks)
         .define("BN", tile.channels)
+        .define("PARTS", call.parts)
+        .define("PATCHES", patches)
         .define("STAGES", stages)
         .define("TRANSPOSED", call.transposed as usize)
         .define("SILU", call.silu as usize);
     let f = n.cx.function(&source, "conv_warpgroup")?;
-    let weights = if call.upsample { Some(Weights::new(n.cx, s)?) } else { None };
+    let narrow = !call.transposed && !(s.c * 2).is_multiple_of(maps::STEP);
+    let widen = if narrow { Some(Widen::new(n.cx, s)?) } else { None };
+    let real = *s;
+    let s = Sizes { c: if narrow { s.c.next_multiple_of(maps::STEP / 2) } else { s.c }, ..*s };
+    let weights = if call.upsample { Some(Weights::new(n.cx, &s)?) } else { None };
+    let [image_bytes, wide_bytes] =
+        if narrow { [s.in_rows() * s.c, s.weight_len()].map(|len| s.bytes(len)) } else { [0; 2] };
     let weight_bytes = weights.as_ref().map_or(0, |w| w.bytes());
 
-    let s = *s;
     let [_, h, w] = if call.upsample { s.input.map(|v| v / 2) } else { s.input };
-    let (summed, made) = if call.transposed { (s.k, call.channels) } else { (s.c, s.k) };
-    let [sources, results] = match (call.upsample, call.transposed) {
+    let made = if call.transposed { call.channels } else { s.k };
+    let summed: Vec<usize> = match (call.transposed, call.parts) {
+        (true, _) => vec![s.k],
+        (false, 1) => vec![s.c],
+        (false, parts) => n.x[..parts].iter().map(|t| t.shape.channels()).collect(),
+    };
+    let [phase_sources, results] = match (call.upsample, call.transposed) {
         (false, _) => [1, 1],
         (true, false) => [1, PHASES],
         (true, true) => [PHASES, 1],
@@ -195,7 +235,7 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
     let fixed = ForwardParams {
         bias: 0,
         residual: call.residual.is_some() as i32,
-        c: summed as i32,
+        c: [summed[0] as i32, summed.get(1).map_or(0, |c| *c as i32)],
         k: made as i32,
         tiles_x: tiles_x as i32,
         tiles_y: tiles_y as i32,
@@ -208,24 +248,34 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
     };
     let boxed = if tile.channels.is_multiple_of(64) { 64 } else { tile.channels };
     let weight_rows = if call.transposed { 64 } else { tile.channels };
-    Ok(Kernel::new(weight_bytes, move |cx, io: &Io<'_>| {
-        let (x, mut weight, y) = (io.inputs[call.image], io.inputs[call.weight], io.outputs[0]);
+    Ok(Kernel::new(image_bytes + wide_bytes + weight_bytes, move |cx, io: &Io<'_>| {
+        let mut images = io.inputs[..call.parts].to_vec();
+        let (mut weight, y) = (io.inputs[call.weight], io.outputs[0]);
+        if let Some(widen) = &widen {
+            let wide_weight = io.workspace + image_bytes as u64;
+            widen.launch(cx, images[0], [s.in_rows(); 2], [real.c, s.c], io.workspace)?;
+            widen.launch(cx, weight, [s.weight_len() / s.c; 2], [real.c, s.c], wide_weight)?;
+            (images[0], weight) = (io.workspace, wide_weight);
+        }
         let mut rows = s.k;
         if let Some(weights) = &weights {
             weights.gather(cx, weight, io.workspace)?;
             (weight, rows) = (io.workspace, PHASES * s.k);
         }
-        let image = |c| View { n: s.n, h, w, c, phase: None };
+        let view = |c| View { n: s.n, h, w, c, phase: None };
         let columns = side * side * s.c;
         let weight = maps::encode(weight, &[columns, rows], &[columns], &[64, weight_rows], true)?;
-        let result = views(y, image(made), results, [boxed, 8, 8])?;
+        let result = views(y, view(made), results, [boxed, 8, 8])?;
         let residual = match call.residual {
-            Some(i) => views(io.inputs[i], image(made), 1, [boxed, 8, 8])?,
+            Some(i) => views(io.inputs[i], view(made), 1, [boxed, 8, 8])?,
             None => result[..16].to_vec(),
         };
+        let mut sources = vec![];
+        for (image, c) in images.iter().zip(&summed) {
+            sources.extend(views(*image, view(*c), phase_sources, [64, patch[0], patch[1]])?);
+        }
         let p = ForwardParams { bias: call.bias.map_or(0, |i| io.inputs[i]), ..fixed };
-        let a = Params::new().words(views(x, image(summed), sources, [64, patch[0], patch[1]])?);
-        let a = a.words(weight).words(result).words(residual).with(p);
+        let a = Params::new().words(sources).words(weight).words(result).words(residual).with(p);
         cx.launch(f, [grid, 1], 3 * GROUP, shared, &a)
     }))
 }
@@ -257,7 +307,7 @@ fn splits(multiprocessors: usize, blocks: usize, tiles: usize) -> usize {
 }
 
 pub(super) fn takes_weight_grad(n: &Node<'_>, s: &Sizes) -> bool {
-    takes(n.cx, s) && n.y[0].dtype == s.dtype
+    takes(n.cx, s) && s.kernel == [1, 3, 3] && (s.c * 2).is_multiple_of(maps::STEP) && n.y[0].dtype == s.dtype
 }
 
 /// The kernels of a weight gradient, of a convolution that sees `s`: from x (operand 0) and dy to dw.

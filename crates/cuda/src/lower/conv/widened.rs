@@ -14,13 +14,42 @@ use std::sync::Arc;
 /// Channels that are worth widening to, for 16-bit types.
 const WIDTH: usize = 8;
 
+/// The kernel that puts zeros behind channels.
+pub(super) struct Widen(Function);
+
+impl Widen {
+    pub fn new(cx: &Arc<Context>, s: &Sizes) -> Result<Widen, CudaError> {
+        let name = type_name(s.dtype)?;
+        let source = Source::new("conv", include_str!("../../kernels/conv/plain.cu"))
+            .define("T", name)
+            .define("B", name)
+            .define("V", 1)
+            .define("ACT(x)", "(x)");
+        Ok(Widen(cx.function(&source, "widen_channels")?))
+    }
+
+    /// `[rows, c]` as `[all_rows, wide]`.
+    pub fn launch(
+        &self,
+        cx: &Context,
+        x: u64,
+        [rows, all_rows]: [usize; 2],
+        [c, wide]: [usize; 2],
+        to: u64,
+    ) -> Result<(), CudaError> {
+        let count = all_rows * wide;
+        let p = Params::new().with(x).with(to).with(rows as i64).with(c as i32).with(wide as i32);
+        cx.launch(self.0, blocks(cx, count), 256, 0, &p.with(count as i64))
+    }
+}
+
 /// A convolution by the library whose channels were widened; takes and gives the narrow tensors.
 pub(super) struct Widened {
     narrow: Sizes,
     wide: Sizes,
     kind: Kind,
     library: Library,
-    widen: Function,
+    widen: Widen,
     cut: Channels,
     pub scratch: usize,
 }
@@ -35,35 +64,11 @@ impl Widened {
     pub fn new(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Option<Widened>, CudaError> {
         let wide = Sizes { c: s.c.next_multiple_of(WIDTH), k: s.k.next_multiple_of(WIDTH), ..*s };
         let Some(library) = Library::new(cx, &wide, kind, math)? else { return Ok(None) };
-        let name = type_name(s.dtype)?;
-        let source = Source::new("conv", include_str!("../../kernels/conv/plain.cu"))
-            .define("T", name)
-            .define("B", name)
-            .define("V", 1)
-            .define("ACT(x)", "(x)");
-        let widen = cx.function(&source, "widen_channels")?;
+        let widen = Widen::new(cx, s)?;
         let cut = Channels::new(cx, s.dtype, &[1])?;
         let images = [wide.in_rows() * wide.c, wide.weight_len(), wide.rows() * wide.k];
         let scratch = images.iter().map(|i| wide.bytes(*i)).sum::<usize>() + library.scratch;
         Ok(Some(Widened { narrow: *s, wide, kind, library, widen, cut, scratch }))
-    }
-
-    /// Widens `[rows, c]` to `[all_rows, wide]`, or gives the tensor itself where nothing is to be done.
-    fn widened(
-        &self,
-        cx: &Context,
-        x: u64,
-        [rows, all_rows]: [usize; 2],
-        [c, wide]: [usize; 2],
-        to: u64,
-    ) -> Result<u64, CudaError> {
-        if c == wide && rows == all_rows {
-            return Ok(x);
-        }
-        let count = all_rows * wide;
-        let p = Params::new().with(x).with(to).with(rows as i64).with(c as i32).with(wide as i32);
-        cx.launch(self.widen, blocks(cx, count), 256, 0, &p.with(count as i64))?;
-        Ok(to)
     }
 
     /// As [`Library::launch`].
@@ -74,9 +79,16 @@ impl Widened {
         let y_at = w_at + w.bytes(w.weight_len()) as u64;
         let own = y_at + w.bytes(w.rows() * w.k) as u64;
         let taps: usize = s.kernel.iter().product();
-        let x = |from| self.widened(cx, from, [s.in_rows(); 2], [s.c, w.c], x_at);
-        let y = |from| self.widened(cx, from, [s.rows(); 2], [s.k, w.k], y_at);
-        let weight = |from| self.widened(cx, from, [s.k * taps, w.k * taps], [s.c, w.c], w_at);
+        // The tensor itself where nothing is to be done.
+        let widened = |x, [rows, all]: [usize; 2], [c, wide]: [usize; 2], to| {
+            if c == wide && rows == all {
+                return Ok(x);
+            }
+            self.widen.launch(cx, x, [rows, all], [c, wide], to).map(|()| to)
+        };
+        let x = |from| widened(from, [s.in_rows(); 2], [s.c, w.c], x_at);
+        let y = |from| widened(from, [s.rows(); 2], [s.k, w.k], y_at);
+        let weight = |from| widened(from, [s.k * taps, w.k * taps], [s.c, w.c], w_at);
         // What the library writes, and the narrow part of it.
         let place = |same: bool, at: u64| if same { out } else { at };
         match self.kind {
