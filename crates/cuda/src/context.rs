@@ -115,7 +115,7 @@ impl Context {
                 copies,
                 cudnn,
                 cublas,
-                programs: Programs::new(arch, machine.clone()),
+                programs: Programs::new(arch, machine.clone(), true),
                 tuning: Tuning::default(),
                 turn: Mutex::default(),
                 machine,

@@ -64,8 +64,8 @@ struct Program {
     text: String,
     options: Vec<String>,
     arch: String,
-    /// Everything that the code depends on.
-    key: String,
+    /// Everything that the code depends on: its key on disk; nothing where it is not kept.
+    key: Option<String>,
     state: Mutex<State>,
     done: Condvar,
     module: Mutex<Option<usize>>,
@@ -86,7 +86,8 @@ impl Program {
             *state = State::Running;
         }
         // A library that fails by panicking must not leave others waiting.
-        let made = std::panic::catch_unwind(|| match cache::read("kernel", &self.key) {
+        let kept = || self.key.as_ref().and_then(|key| cache::read("kernel", key));
+        let made = std::panic::catch_unwind(|| match kept() {
             Some(bytes) => Ok(Image { bytes: bytes.into(), kept: true }),
             None => self.compile(compiled),
         });
@@ -116,7 +117,9 @@ impl Program {
     fn compile(&self, compiled: &Count) -> Result<Image, CudaError> {
         let start = Instant::now();
         let bytes = compile(self.file, &self.text, &self.options, &self.arch)?;
-        cache::write("kernel", &self.key, &bytes);
+        if let Some(key) = &self.key {
+            cache::write("kernel", key, &bytes);
+        }
         compiled.add(start.elapsed());
         Ok(Image { bytes: bytes.into(), kept: false })
     }
@@ -249,16 +252,18 @@ pub(crate) struct Clocks {
 pub(crate) struct Programs {
     arch: String,
     machine: String,
+    keeps: bool,
     pub clocks: &'static Clocks,
     known: Mutex<HashMap<String, &'static Program>>,
     entries: Mutex<HashMap<(usize, String), &'static Entry>>,
 }
 
 impl Programs {
-    /// For an architecture; `machine` names everything else that code depends on.
-    pub fn new(arch: String, machine: String) -> Programs {
+    /// For an architecture; `machine` names everything else that code depends on, `keeps` says whether code
+    /// is kept on disk.
+    pub fn new(arch: String, machine: String, keeps: bool) -> Programs {
         let clocks = Box::leak(Box::default());
-        Programs { arch, machine, clocks, known: Mutex::default(), entries: Mutex::default() }
+        Programs { arch, machine, keeps, clocks, known: Mutex::default(), entries: Mutex::default() }
     }
 
     /// A kernel, whose program begins to be compiled unless it is known.
@@ -272,7 +277,7 @@ impl Programs {
                 text,
                 options: source.options.clone(),
                 arch: self.arch.clone(),
-                key: key.clone(),
+                key: self.keeps.then(|| key.clone()),
                 state: Mutex::new(State::Waiting),
                 done: Condvar::new(),
                 module: Mutex::default(),
@@ -339,5 +344,62 @@ pub(crate) fn stop_compiling() {
     work.0.clear();
     while work.1 > 0 {
         work = QUEUE.left.wait(work).unwrap_or_else(|e| e.into_inner());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn programs() -> Option<Programs> {
+        // SAFETY: loading the library runs its initialisers, as any program that compiles kernels does.
+        if !unsafe { nvrtc::sys::is_culib_present() } {
+            eprintln!("skipped: the library nvrtc is not there");
+            return None;
+        }
+        Some(Programs::new("sm_90a".into(), "any machine".into(), false))
+    }
+
+    /// As many programs as there are numbers, all different.
+    fn numbered(i: usize) -> Source {
+        Source::new("numbered", "extern \"C\" __global__ void number(int* y) { *y = NUMBER; }")
+            .define("NUMBER", i)
+    }
+
+    #[test]
+    fn programs_are_compiled_once_and_beside_each_other() {
+        let Some(programs) = programs() else { return };
+        for _ in 0..3 {
+            for i in 0..12 {
+                programs.function(&numbered(i), "number").unwrap();
+            }
+        }
+        let known: Vec<_> = lock(&programs.known).values().copied().collect();
+        assert_eq!(known.len(), 12);
+        let images: Vec<Image> = known.iter().map(|p| p.image(&programs.clocks.compiled).unwrap()).collect();
+        assert!(images.iter().all(|i| i.bytes.starts_with(b"\x7fELF") && !i.kept));
+        assert_eq!(programs.clocks.compiled.times(), 12);
+        // What was stopped is compiled when it is needed.
+        for i in 12..40 {
+            programs.function(&numbered(i), "number").unwrap();
+        }
+        stop_compiling();
+        let begun = programs.clocks.compiled.times();
+        let all: Vec<_> = lock(&programs.known).values().copied().collect();
+        all.iter().for_each(|p| drop(p.image(&programs.clocks.compiled).unwrap()));
+        assert!(begun <= 40 && programs.clocks.compiled.times() == 40, "{begun}");
+    }
+
+    #[test]
+    fn what_does_not_compile_is_named() {
+        let Some(programs) = programs() else { return };
+        let source = Source::new("broken", "extern \"C\" __global__ void broken_kernel() { nonsense(3); }");
+        let f = programs.function(&source.define("WIDTH", 4), "broken_kernel").unwrap();
+        let told = f.handle().unwrap_err().to_string();
+        for part in ["broken_kernel", "broken.cu", "sm_90a", "-DWIDTH=4", "nonsense"] {
+            assert!(told.contains(part), "{part} is missing: {told}");
+        }
+        // It fails the same way the next time.
+        assert_eq!(f.handle().unwrap_err().to_string(), told);
     }
 }

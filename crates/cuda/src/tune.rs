@@ -65,16 +65,13 @@ pub(crate) fn choice(
     if let Some(found) = lock().get(&key) {
         return Ok(found.clone());
     }
-    let kept = || cache::read("choice", &key).and_then(|b| String::from_utf8(b).ok());
-    let made = match kept() {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+    let made = match cache::read("choice", &key).and_then(text) {
         Some(kept) => kept,
         None => match measured(cx, choose)? {
             None => String::new(),
             // Another process may have chosen meanwhile: what lies there holds for all.
-            Some(made) => kept().unwrap_or_else(|| {
-                cache::write("choice", &key, made.as_bytes());
-                made
-            }),
+            Some(made) => text(cache::agree("choice", &key, made.as_bytes())).unwrap_or(made),
         },
     };
     Ok(lock().entry(key).or_insert(made).clone())
@@ -95,7 +92,11 @@ fn measured(
         return Err(ahead);
     }
     tuning.measured.add(start.elapsed().saturating_sub(waited.time() - waited_before));
-    made
+    match made {
+        // What is too large to be measured may still be planned, and then told how much is missing.
+        Err(CudaError::NoRoom { .. }) => Ok(None),
+        made => made,
+    }
 }
 
 /// Memory to measure on: filled with a pattern of small numbers, since zeros run faster than data.

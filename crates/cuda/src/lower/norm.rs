@@ -1,5 +1,8 @@
 //! Group norm, its statistics and its gradient.
 
+#[cfg(test)]
+mod tests;
+
 use super::pointwise::with_act;
 use super::{Io, Kernel, Node, fast, type_name, vector};
 use crate::context::{Function, PORTABLE_CLUSTER, Params, Source};
@@ -230,12 +233,19 @@ fn fastest(
 }
 
 pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
-    let mut ways = vec![Way::Chunks(4)];
-    ways.extend(slabs(n, a, 1).into_iter().map(Way::Slab));
-    fastest(n, &format!("norm {a:?}"), &ways, |way| match way {
+    fastest(n, &format!("norm {a:?}"), &norm_ways(n, a), |way| norm_way(n, a, way))
+}
+
+fn norm_ways(n: &Node<'_>, a: &Norm) -> Vec<Way> {
+    let slabs = slabs(n, a, 1).into_iter().map(Way::Slab);
+    std::iter::once(Way::Chunks(4)).chain(slabs).collect()
+}
+
+fn norm_way(n: &Node<'_>, a: &Norm, way: Way) -> Result<Kernel, CudaError> {
+    match way {
         Way::Chunks(busy) => in_chunks(n, a, busy),
         Way::Slab(slab) => in_slabs(n, a, slab),
-    })
+    }
 }
 
 fn in_chunks(n: &Node<'_>, a: &Norm, busy: usize) -> Result<Kernel, CudaError> {
@@ -306,14 +316,22 @@ fn in_slabs(n: &Node<'_>, a: &Norm, Slab { channels, cluster }: Slab) -> Result<
 }
 
 pub(super) fn grad(n: &Node<'_>, a: &NormGrad) -> Result<Kernel, CudaError> {
+    fastest(n, &format!("{a:?}"), &grad_ways(n, a), |way| grad_way(n, a, way))
+}
+
+fn grad_ways(n: &Node<'_>, a: &NormGrad) -> Vec<Way> {
     let mut ways = vec![Way::Chunks(2), Way::Chunks(4)];
     if n.x[a.dy()].dtype == n.x[0].dtype {
         ways.extend(slabs(n, &a.norm, 2).into_iter().map(Way::Slab));
     }
-    fastest(n, &format!("{a:?}"), &ways, |way| match way {
+    ways
+}
+
+fn grad_way(n: &Node<'_>, a: &NormGrad, way: Way) -> Result<Kernel, CudaError> {
+    match way {
         Way::Chunks(busy) => grad_in_chunks(n, a, busy),
         Way::Slab(slab) => grad_in_slabs(n, a, slab),
-    })
+    }
 }
 
 fn grad_source(n: &Node<'_>, a: &NormGrad, v: usize) -> Result<Source, CudaError> {
