@@ -6,6 +6,7 @@
 
 mod arrival;
 mod replay;
+mod squares;
 mod steps;
 
 use crate::backend::CudaBackend;

@@ -1,5 +1,6 @@
 //! From a plan to launches: which kernel runs on which addresses, and what is launched for many nodes at once.
 
+use super::squares::{self, is_silent, is_sum_of_squares};
 use crate::backend::CudaBackend;
 use crate::branches::Access;
 use crate::context::Context;
@@ -7,7 +8,6 @@ use crate::error::CudaError;
 use crate::lower::update::{Clipping, Entry, Joint, Rule, Scalars, Squares, type_number};
 use crate::lower::{Io, Kernel};
 use crate::memory::Buffer;
-use clearshot_graph::ops::{Reduce, ReduceKind};
 use clearshot_graph::plan::{Place, Plan, Region};
 use clearshot_graph::{Graph, Op, Value};
 use clearshot_tensor::DType;
@@ -175,12 +175,20 @@ impl Builder<'_> {
     pub fn steps(&self) -> Result<Vec<Step>, CudaError> {
         let mut steps = vec![];
         let nodes = self.graph().nodes.len();
+        let squares = squares::joined(self.graph());
         let mut i = 0;
         while i < nodes {
             let end = self.run_of(i);
+            for sums in (i..end.max(i + 1)).filter_map(|j| squares.get(&j)) {
+                steps.push(self.squares(sums)?);
+            }
             if end > i {
                 self.joint(i, end, &mut steps)?;
                 i = end;
+                continue;
+            }
+            if is_sum_of_squares(self.graph(), i) {
+                i += 1;
                 continue;
             }
             if let Op::Clip(rule) = self.graph().nodes[i].op {
@@ -199,6 +207,9 @@ impl Builder<'_> {
                 steps.push(Step { node: i, work, access: self.access(i) });
             }
             i += 1;
+        }
+        if let Some(sums) = squares.get(&nodes) {
+            steps.push(self.squares(sums)?);
         }
         for (v, to) in &self.at.plan.copies {
             let work = Work::Copy { from: self.at.of(*v), to: self.at.at(*to), bytes: to.bytes };
@@ -220,48 +231,24 @@ impl Builder<'_> {
         Access { reads, writes, alone: false }
     }
 
-    /// What kind of joint launch a node belongs to.
-    fn kind(&self, i: usize) -> Option<u8> {
-        let n = &self.graph().nodes[i];
-        match n.op {
-            Op::Adam(_) | Op::Sgd(_) | Op::Ema => Some(0),
-            Op::Reduce(Reduce { kind: ReduceKind::SumSquares, .. }) if n.outs[0].shape.len() == 1 => Some(1),
-            _ => None,
-        }
+    fn is_update(&self, i: usize) -> bool {
+        matches!(self.graph().nodes[i].op, Op::Adam(_) | Op::Sgd(_) | Op::Ema)
     }
 
-    /// The end of the longest run of nodes from `i` that are launched together; sources and views between
+    /// The end of the longest run of updates from `i`, which are launched together; sources and views between
     /// them launch nothing.
     fn run_of(&self, i: usize) -> usize {
-        let Some(kind) = self.kind(i) else { return i };
-        let mut end = i + 1;
-        let mut last = i + 1;
-        while end < self.graph().nodes.len() {
-            if self.kind(end) == Some(kind) {
-                last = end + 1;
-            } else if !self.is_silent(end) {
-                break;
-            }
-            end += 1;
+        if !self.is_update(i) {
+            return i;
         }
-        last
-    }
-
-    fn is_silent(&self, i: usize) -> bool {
-        let op = &self.graph().nodes[i].op;
-        op.is_view()
-            || self.graph().is_state_copy(i)
-            || matches!(op, Op::Input(_) | Op::State(_) | Op::Const(_))
+        let rest = (i..self.graph().nodes.len())
+            .take_while(|&j| self.is_update(j) || is_silent(self.graph(), j))
+            .filter(|&j| self.is_update(j));
+        rest.last().map_or(i, |last| last + 1)
     }
 
     fn joint(&self, from: usize, to: usize, steps: &mut Vec<Step>) -> Result<(), CudaError> {
-        let members: Vec<usize> = (from..to).filter(|&i| self.kind(i).is_some()).collect();
-        if self.kind(from) == Some(1) {
-            let entries: Vec<Entry> = members.iter().map(|&i| self.squares(i)).collect();
-            let work = Work::Squares(Squares::new(self.cx, &entries)?);
-            steps.push(Step { node: from, work, access: alone() });
-            return Ok(());
-        }
+        let members: Vec<usize> = (from..to).filter(|&i| self.is_update(i)).collect();
         // One launch for each rule and set of scalars: an optimiser, with the averages that follow it.
         let mut groups: Vec<(Rule, Scalars, Vec<Entry>, usize)> = vec![];
         let mut by_output: HashMap<Value, (usize, usize)> = HashMap::new();
@@ -301,16 +288,21 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn squares(&self, i: usize) -> Entry {
-        let v = self.graph().nodes[i].inputs[0];
-        let ty = self.graph().ty(v);
-        Entry {
-            param: self.at.outputs(i)[0],
-            grad: self.at.of(v),
-            grad_type: type_number(ty.dtype),
-            count: ty.shape.len() as i64,
-            ..Entry::default()
-        }
+    fn squares(&self, sums: &[usize]) -> Result<Step, CudaError> {
+        let entry = |&i: &usize| {
+            let v = self.graph().nodes[i].inputs[0];
+            let ty = self.graph().ty(v);
+            Entry {
+                param: self.at.outputs(i)[0],
+                grad: self.at.of(v),
+                grad_type: type_number(ty.dtype),
+                count: ty.shape.len() as i64,
+                ..Entry::default()
+            }
+        };
+        let entries: Vec<Entry> = sums.iter().map(entry).collect();
+        let work = Work::Squares(Squares::new(self.cx, &entries)?);
+        Ok(Step { node: sums[0], work, access: alone() })
     }
 
     fn update(&self, i: usize) -> (Rule, Scalars, Entry) {
