@@ -6,9 +6,9 @@ use anyhow::Result;
 use clap::Args;
 use clearshot_graph::cost::total_flops;
 use clearshot_graph::plan::human;
-use clearshot_runtime::Device;
+use clearshot_runtime::{Device, SetUp};
 use std::io::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Bench {
@@ -51,6 +51,7 @@ impl Bench {
         let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
         let peak = session.peak_bytes();
         let planned = session.plan().bytes();
+        let set_up = session.set_up();
         let mut out = std::io::stdout().lock();
         if self.json {
             let line = serde_json::json!({
@@ -65,6 +66,13 @@ impl Bench {
                 "median_ms": round(median, 3),
                 "max_ms": round(worst, 3),
                 "setup_s": round(setup, 3),
+                "start_s": seconds(set_up.start),
+                "plan_s": seconds(set_up.plan),
+                "compile_s": seconds(set_up.compile),
+                "tune_s": seconds(set_up.measure),
+                "memory_s": seconds(set_up.memory),
+                "compiled": set_up.compiled,
+                "tuned": set_up.measured,
                 "peak_gib": peak.map(|p| round(p as f64 / (1u64 << 30) as f64, 3)),
                 "planned_bytes": planned,
                 "peak_bytes": peak,
@@ -88,12 +96,31 @@ impl Bench {
                 "  {:.1} GFLOP/s of the plain algorithm's operations",
                 flops as f64 / median * 1e-6
             )?;
-            writeln!(out, "  ready after {setup:.2} s")?;
+            writeln!(out, "  ready after {setup:.2} s: {}", phases(set_up))?;
             let peak = peak.map_or("not told by this system".into(), human);
             writeln!(out, "  memory: {} planned, {peak} taken at the most", human(planned))?;
         }
         Ok(())
     }
+}
+
+/// Where set-up went; what is left of it are weights and the first run.
+fn phases(s: &SetUp) -> String {
+    let mut told = format!("{:.2} s to find the device, {:.2} s to plan", seconds(s.start), seconds(s.plan));
+    if s.compiled > 0 || s.measured > 0 {
+        told += &format!(
+            ", {:.2} s for {} programs to be compiled, {:.2} s to measure {} choices",
+            seconds(s.compile),
+            s.compiled,
+            seconds(s.measure),
+            s.measured
+        );
+    }
+    told + &format!(", {:.2} s to take memory, then weights and a first run", seconds(s.memory))
+}
+
+fn seconds(time: Duration) -> f64 {
+    round(time.as_secs_f64(), 3)
 }
 
 fn kind(device: &Device) -> &'static str {

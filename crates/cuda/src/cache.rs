@@ -5,7 +5,7 @@
 
 use std::hash::{Hash, Hasher};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const MAGIC: &[u8; 8] = b"clrshot1";
@@ -57,8 +57,30 @@ pub(crate) fn read(kind: &str, key: &str) -> Option<Vec<u8>> {
 
 /// Keeps an entry. A folder that cannot be written to costs time, not correctness.
 pub(crate) fn write(kind: &str, key: &str, payload: &[u8]) {
+    if let Some(path) = path(kind, key) {
+        put(&path, key, payload, |aside| std::fs::rename(aside, &path));
+    }
+}
+
+/// Keeps an entry unless there is one, and gives the one that is there: processes that come to different
+/// entries at the same time go on with the same.
+pub(crate) fn agree(kind: &str, key: &str, payload: &[u8]) -> Vec<u8> {
+    let Some(path) = path(kind, key) else { return payload.to_vec() };
+    let mut kept = None;
+    put(&path, key, payload, |aside| {
+        // A link is refused where there is a file already; one that is damaged is replaced.
+        if std::fs::hard_link(aside, &path).is_ok() {
+            return std::fs::remove_file(aside);
+        }
+        kept = read(kind, key);
+        if kept.is_some() { std::fs::remove_file(aside) } else { std::fs::rename(aside, &path) }
+    });
+    kept.unwrap_or_else(|| payload.to_vec())
+}
+
+/// Writes an entry aside, for `place` to move to its path.
+fn put(path: &Path, key: &str, payload: &[u8], place: impl FnOnce(&Path) -> std::io::Result<()>) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let Some(path) = path(kind, key) else { return };
     let Some(folder) = path.parent() else { return };
     let aside = folder.join(format!(".{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
     let mut body = key.as_bytes().to_vec();
@@ -71,7 +93,7 @@ pub(crate) fn write(kind: &str, key: &str, payload: &[u8]) {
         file.write_all(&(key.len() as u64).to_le_bytes())?;
         file.write_all(&body)?;
         drop(file);
-        std::fs::rename(&aside, &path)
+        place(&aside)
     };
     if whole().is_err() {
         let _ = std::fs::remove_file(&aside);
@@ -121,6 +143,17 @@ mod tests {
                 }
             });
         });
+        // Many that choose at once go on with the same, which is the one that is kept.
+        let chosen: Vec<Vec<u8>> = std::thread::scope(|s| {
+            let each: Vec<_> = (0..8u8).map(|t| s.spawn(move || agree("choice", "e", &[t; 100]))).collect();
+            each.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert!(chosen.iter().all(|c| *c == chosen[0]));
+        assert_eq!(read("choice", "e").as_ref(), Some(&chosen[0]));
+        // A damaged one is nobody's choice.
+        std::fs::write(super::path("choice", "e").unwrap(), b"damaged").unwrap();
+        assert_eq!(agree("choice", "e", b"new"), b"new");
+        assert_eq!(read("choice", "e").as_deref(), Some(&b"new"[..]));
         let names: Vec<String> = std::fs::read_dir(&folder)
             .unwrap()
             .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
@@ -131,6 +164,7 @@ mod tests {
         std::fs::write(&folder, b"a file").unwrap();
         write("kernel", "d", b"x");
         assert_eq!(read("kernel", "d"), None);
+        assert_eq!(agree("choice", "d", b"x"), b"x");
         std::fs::remove_file(&folder).unwrap();
     }
 }

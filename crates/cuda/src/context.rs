@@ -3,53 +3,21 @@
 //! There is one context a GPU and process, shared by all sessions on it; everything of a session is
 //! launched on one stream, in order.
 
-use crate::cache;
 use crate::device::{Gpu, gpus};
 use crate::error::{CudaError, Unavailable, refused};
-use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum, CUstream};
+use crate::program::Programs;
+pub(crate) use crate::program::{Function, Source};
+use crate::tune::Tuning;
+use cudarc::driver::sys::{CUfunction_attribute_enum, CUstream};
 use cudarc::driver::{result, sys};
 use cudarc::{cublaslt, cudnn, nvrtc};
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// The text that every kernel file is compiled behind.
-const PRELUDE: &str = include_str!("kernels/prelude.cu");
-
-/// Kernels in CUDA C++ with the options that make one program of them.
-#[derive(Clone)]
-pub(crate) struct Source {
-    pub file: &'static str,
-    pub text: Cow<'static, str>,
-    /// Whether [`PRELUDE`] stands before it.
-    pub prelude: bool,
-    pub options: Vec<String>,
-}
-
-impl Source {
-    pub fn new(file: &'static str, text: &'static str) -> Source {
-        Source { file, text: Cow::Borrowed(text), prelude: true, options: vec![] }
-    }
-
-    pub fn define(mut self, name: &str, value: impl std::fmt::Display) -> Source {
-        self.options.push(format!("-D{name}={value}"));
-        self
-    }
-
-    pub fn option(mut self, option: &str) -> Source {
-        self.options.push(option.into());
-        self
-    }
-}
-
-/// A kernel that can be launched.
-#[derive(Clone, Copy)]
-pub(crate) struct Function(CUfunction);
-
-// SAFETY: functions belong to the process's context and may be launched from any thread.
-unsafe impl Send for Function {}
-unsafe impl Sync for Function {}
+/// Blocks that every card with clusters takes in one.
+pub(crate) const PORTABLE_CLUSTER: usize = 8;
 
 /// Arguments of a launch, by value.
 #[derive(Default)]
@@ -85,7 +53,8 @@ pub(crate) struct Context {
     pub copies: CUstream,
     pub cudnn: cudnn::sys::cudnnHandle_t,
     pub cublas: cublaslt::sys::cublasLtHandle_t,
-    modules: Mutex<HashMap<String, usize>>,
+    pub programs: Programs,
+    pub tuning: Tuning,
     turn: Mutex<()>,
     /// What measured choices depend on: the card, the driver and the libraries.
     pub machine: String,
@@ -138,6 +107,7 @@ impl Context {
                 cublaslt::sys::cublasLtGetVersion(),
                 env!("CARGO_PKG_VERSION"),
             );
+            let arch = format!("sm_{}", gpu.arch());
             Ok(Context {
                 gpu,
                 raw,
@@ -145,7 +115,8 @@ impl Context {
                 copies,
                 cudnn,
                 cublas,
-                modules: Mutex::default(),
+                programs: Programs::new(arch, machine.clone(), true),
+                tuning: Tuning::default(),
                 turn: Mutex::default(),
                 machine,
             })
@@ -178,60 +149,11 @@ impl Context {
         Ok(result::mem_get_info()?.0)
     }
 
-    /// A kernel of a program, which is compiled unless it is known or lies in the cache.
+    /// A kernel of a program, which is compiled in the background unless it is known or lies in the cache.
     pub fn function(&self, source: &Source, name: &str) -> Result<Function, CudaError> {
-        let text =
-            if source.prelude { format!("{PRELUDE}\n{}", source.text) } else { source.text.to_string() };
-        let key = format!("{}\n{:?}\n{text}", self.machine, source.options);
-        let mut modules = self.modules.lock().unwrap_or_else(|e| e.into_inner());
-        let module = match modules.get(&key) {
-            Some(&m) => m,
-            None => {
-                let loaded = self.load(source, &key, &text)? as usize;
-                modules.insert(key, loaded);
-                loaded
-            }
-        };
-        let name = CString::new(name).expect("kernel names have no zeros");
-        // SAFETY: modules stay loaded.
-        Ok(Function(unsafe { result::module::get_function(module as sys::CUmodule, name)? }))
-    }
-
-    fn load(&self, source: &Source, key: &str, text: &str) -> Result<sys::CUmodule, CudaError> {
-        // SAFETY: an image that the compiler made for this card; a damaged one is refused by the driver.
-        let load = |image: &[u8]| unsafe { result::module::load_data(image.as_ptr().cast()) };
-        if let Some(module) = cache::read("kernel", key).and_then(|image| load(&image).ok()) {
-            return Ok(module);
-        }
-        let image = self.compile(source, text)?;
-        let module = load(&image)?;
-        cache::write("kernel", key, &image);
-        Ok(module)
-    }
-
-    fn compile(&self, source: &Source, text: &str) -> Result<Vec<u8>, CudaError> {
-        let arch = format!("sm_{}", self.gpu.arch());
-        let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".to_string()];
-        options.extend(source.options.iter().cloned());
-        let text = CString::new(text).expect("kernel files have no zeros");
-        let program =
-            nvrtc::result::create_program(&text, None).map_err(|e| refused("nvrtcCreateProgram", e))?;
-        // SAFETY: the program lives until it is destroyed below.
-        unsafe {
-            let compiled = nvrtc::result::compile_program(program, &options);
-            if compiled.is_err() {
-                let log = nvrtc::result::get_program_log(program).unwrap_or_default();
-                let log: String = log.iter().map(|&c| c as u8 as char).filter(|c| *c != '\0').collect();
-                let _ = nvrtc::result::destroy_program(program);
-                return Err(CudaError::Compile { file: source.file.into(), arch, log });
-            }
-            let mut size = 0;
-            nvrtc_call("nvrtcGetCUBINSize", nvrtc::sys::nvrtcGetCUBINSize(program, &mut size))?;
-            let mut image = vec![0u8; size];
-            nvrtc_call("nvrtcGetCUBIN", nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()))?;
-            let _ = nvrtc::result::destroy_program(program);
-            Ok(image)
-        }
+        let f = self.programs.function(source, name)?;
+        self.tuning.note(f);
+        Ok(f)
     }
 
     /// Launches a kernel on the context's stream.
@@ -249,6 +171,7 @@ impl Context {
         if grid[0] > i32::MAX as usize || grid[1] > 65_535 {
             return Err(CudaError::Call { what: "launch".into(), detail: format!("a grid of {grid:?}") });
         }
+        let f = f.handle()?;
         let mut pointers: Vec<*mut c_void> =
             params.0.iter().map(|w| w.as_ptr().cast_mut().cast::<c_void>()).collect();
         // SAFETY: the parameters are those of the kernel, which each caller's tests check.
@@ -256,13 +179,13 @@ impl Context {
             // Together with what the kernel has of its own, a block may ask for 48 KiB without this.
             if shared > 16 << 10 {
                 result::function::set_function_attribute(
-                    f.0,
+                    f,
                     CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                     shared as i32,
                 )?;
             }
             result::launch_kernel(
-                f.0,
+                f,
                 (grid[0] as u32, grid[1] as u32, 1),
                 (block as u32, 1, 1),
                 shared as u32,
@@ -271,6 +194,24 @@ impl Context {
             )?;
         }
         Ok(())
+    }
+
+    /// As [`Context::launch`], for a kernel whose blocks come in clusters.
+    pub fn launch_clusters(
+        &self,
+        f: Function,
+        cluster: usize,
+        blocks: usize,
+        block: usize,
+        shared: usize,
+        params: &Params,
+    ) -> Result<(), CudaError> {
+        if cluster > PORTABLE_CLUSTER {
+            let allowed = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+            // SAFETY: a kernel of this context.
+            unsafe { result::function::set_function_attribute(f.handle()?, allowed, 1)? };
+        }
+        self.launch(f, [blocks, 1], block, shared, params)
     }
 
     /// The milliseconds that a launch takes: the shortest of a few, after one that is not counted.
@@ -289,6 +230,7 @@ impl Context {
 
     /// The milliseconds from the start of what is launched to its end.
     fn elapsed(&self, launch: &mut dyn FnMut() -> Result<(), CudaError>) -> Result<f32, CudaError> {
+        self.tuning.may_measure()?;
         // SAFETY: events of our own on our own stream.
         unsafe {
             let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
@@ -312,8 +254,14 @@ impl Context {
         limit: f32,
         launch: &mut dyn FnMut() -> Result<(), CudaError>,
     ) -> Result<f32, CudaError> {
+        let loaded = || self.programs.clocks.loaded.load(Ordering::Relaxed);
         let mut run = || self.elapsed(launch);
+        let before = loaded();
         let mut best = run();
+        // Waiting for a kernel's code is not its time.
+        if best.is_ok() && loaded() > before {
+            best = run();
+        }
         if best.as_ref().is_ok_and(|first| *first < 4.0 * limit) {
             best = (0..4).try_fold(f32::INFINITY, |best, _| Ok(run()?.min(best)));
         }
@@ -327,8 +275,4 @@ pub(crate) fn cudnn_call(what: &str, status: cudnn::sys::cudnnStatus_t) -> Resul
     } else {
         Err(refused(what, status))
     }
-}
-
-fn nvrtc_call(what: &str, status: nvrtc::sys::nvrtcResult) -> Result<(), CudaError> {
-    status.result().map_err(|e| refused(what, e))
 }

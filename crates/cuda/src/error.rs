@@ -21,14 +21,14 @@ pub enum Unavailable {
     NoLibrary { library: &'static str, what: &'static str, looked: Vec<String> },
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum CudaError {
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     #[error("{what}: {detail}")]
     Call { what: String, detail: String },
-    #[error("the kernel file {file} does not compile for {arch}:\n{log}")]
-    Compile { file: String, arch: String, log: String },
+    #[error("kernel {kernel} of {file}.cu does not compile for {arch} with {options}:\n{log}")]
+    Compile { kernel: String, file: String, arch: String, options: String, log: String },
     #[error("{op} on the GPU: {reason}")]
     Unsupported { op: String, reason: String },
     #[error("running takes {} on the GPU and {} are free there", human(*needed), human(*free))]

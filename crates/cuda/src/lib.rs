@@ -16,9 +16,10 @@ mod error;
 mod exec;
 mod lower;
 mod memory;
+mod program;
 mod tune;
 
-pub use backend::CudaBackend;
+pub use backend::{Cost, CudaBackend};
 pub use cache::folder as cache_folder;
 pub use ceilings::{Ceilings, ceilings};
 pub use device::{Gpu, gpus};

@@ -2,10 +2,54 @@
 
 use crate::cache;
 use crate::context::Context;
-use crate::error::CudaError;
+use crate::error::{CudaError, refused};
 use crate::memory::Buffer;
+use crate::program::{Count, Function};
+use cudarc::driver::result;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+/// Where making nodes ready stands. Nodes are first gone through without measuring, so that every program
+/// that may be needed begins to be compiled; used by who holds the context's turn.
+#[derive(Default)]
+pub(crate) struct Tuning {
+    ahead: AtomicBool,
+    undecided: AtomicBool,
+    choosing: AtomicBool,
+    asked: Mutex<Vec<Function>>,
+    /// Choices that were measured, without the time that they waited for the compiler.
+    pub measured: Count,
+}
+
+impl Tuning {
+    /// From now on nothing is measured, or it is again.
+    pub fn go_ahead(&self, ahead: bool) {
+        self.ahead.store(ahead, Ordering::Relaxed);
+    }
+
+    /// Refused while programs are only asked for.
+    pub fn may_measure(&self) -> Result<(), CudaError> {
+        if self.ahead.load(Ordering::Relaxed) {
+            return Err(refused("measuring", "nothing is measured before all programs were asked for"));
+        }
+        Ok(())
+    }
+
+    /// Notes a kernel as used by what is made ready, unless it is only one to choose from.
+    pub fn note(&self, f: Function) {
+        if !self.choosing.load(Ordering::Relaxed) {
+            self.asked.lock().unwrap_or_else(|e| e.into_inner()).push(f);
+        }
+    }
+
+    /// The kernels that were asked for since the last call; nothing if a choice was left open.
+    pub fn take(&self) -> Option<Vec<Function>> {
+        let asked = std::mem::take(&mut *self.asked.lock().unwrap_or_else(|e| e.into_inner()));
+        (!self.undecided.swap(false, Ordering::Relaxed)).then_some(asked)
+    }
+}
 
 /// The choice remembered for `key`, or the one that `choose` makes now. Where it can choose nothing, as when
 /// another program holds the memory to measure in, the choice is empty, and only this process remembers it.
@@ -21,37 +65,64 @@ pub(crate) fn choice(
     if let Some(found) = lock().get(&key) {
         return Ok(found.clone());
     }
-    let kept = || cache::read("choice", &key).and_then(|b| String::from_utf8(b).ok());
-    let made = match kept() {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+    let made = match cache::read("choice", &key).and_then(text) {
         Some(kept) => kept,
-        None => match choose()? {
+        None => match measured(cx, choose)? {
             None => String::new(),
             // Another process may have chosen meanwhile: what lies there holds for all.
-            Some(made) => kept().unwrap_or_else(|| {
-                cache::write("choice", &key, made.as_bytes());
-                made
-            }),
+            Some(made) => text(cache::agree("choice", &key, made.as_bytes())).unwrap_or(made),
         },
     };
     Ok(lock().entry(key).or_insert(made).clone())
 }
 
+fn measured(
+    cx: &Context,
+    choose: impl FnOnce() -> Result<Option<String>, CudaError>,
+) -> Result<Option<String>, CudaError> {
+    let tuning = &cx.tuning;
+    let waited = &cx.programs.clocks.waited;
+    let (start, waited_before) = (Instant::now(), waited.time());
+    // A choice may ask for another one.
+    let outer = tuning.choosing.swap(true, Ordering::Relaxed);
+    let made = choose();
+    tuning.choosing.store(outer, Ordering::Relaxed);
+    if let Err(ahead) = tuning.may_measure() {
+        tuning.undecided.store(true, Ordering::Relaxed);
+        return Err(ahead);
+    }
+    tuning.measured.add(start.elapsed().saturating_sub(waited.time() - waited_before));
+    match made {
+        // What is too large to be measured may still be planned, and then told how much is missing.
+        Err(CudaError::NoRoom { .. }) => Ok(None),
+        made => made,
+    }
+}
+
 /// Memory to measure on: filled with a pattern of small numbers, since zeros run faster than data.
 pub(crate) fn sample(cx: &Arc<Context>, bytes: usize) -> Result<Buffer, CudaError> {
+    cx.tuning.may_measure()?;
+    static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
+    let pattern = PATTERN.get_or_init(|| {
+        let mut state = 0x9E37_79B9u32;
+        // 0x3c.. and 0xbc.. as high bytes are small numbers in bf16, f16 and f32 alike.
+        (0..1usize << 20)
+            .map(|i| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let noise = (state >> 24) as u8;
+                if i % 2 == 1 { 0x3c | (noise & 0x80) } else { noise }
+            })
+            .collect()
+    });
     let buffer = Buffer::new(cx, bytes)?;
-    let mut state = 0x9E37_79B9u32;
-    // 0x3c.. and 0xbc.. as high bytes are small numbers in bf16, f16 and f32 alike.
-    let block: Vec<u8> = (0..1usize << 20)
-        .map(|i| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let noise = (state >> 24) as u8;
-            if i % 2 == 1 { 0x3c | (noise & 0x80) } else { noise }
-        })
-        .collect();
-    let mut done = 0;
+    let mut done = pattern.len().min(bytes);
+    buffer.fill(&pattern[..done])?;
+    // What is filled is copied behind itself, twice as much each time.
     while done < bytes {
-        let part = block.len().min(bytes - done);
-        crate::memory::write(buffer.at(done, part), &block[..part])?;
+        let part = done.min(bytes - done);
+        // SAFETY: two stretches of the buffer that do not overlap.
+        unsafe { result::memcpy_dtod_async(buffer.at(done, part), buffer.start(), part, cx.stream)? };
         done += part;
     }
     Ok(buffer)

@@ -27,4 +27,4 @@ pub use clearshot_cpu::exec::{MemoryError, ValueError};
 pub use clearshot_cuda::{Ceilings, Gpu, Unavailable, cache_folder, gpus};
 pub use device::{Device, available_bytes, peak_bytes};
 pub use precision::{Arithmetic, Precision};
-pub use session::{CompileError, NodeTime, Options, Session, compile, plan};
+pub use session::{CompileError, NodeTime, Options, Session, SetUp, compile, plan};

@@ -5,13 +5,16 @@ use crate::precision::{Arithmetic, Precision};
 use clearshot_cpu::exec::{CpuBackend, Executor as CpuExecutor, MemoryError, ValueError};
 use clearshot_cpu::lower::Machine;
 use clearshot_cpu::{Cpu, TARGET as CPU_TARGET};
-use clearshot_cuda::{Ceilings, CudaBackend, CudaError, Executor as CudaExecutor, TARGET as CUDA_TARGET};
+use clearshot_cuda::{
+    Ceilings, Cost, CudaBackend, CudaError, Executor as CudaExecutor, TARGET as CUDA_TARGET,
+};
 use clearshot_graph::passes::delay::delay;
 use clearshot_graph::passes::recompute::{BudgetError, recompute, spare};
 use clearshot_graph::passes::{optimise, precision};
 use clearshot_graph::plan::{Backend, Plan, human};
 use clearshot_graph::{Graph, VerifyError};
 use clearshot_tensor::{DType, Tensor};
+use std::time::{Duration, Instant};
 
 /// How to compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +99,13 @@ impl Compiler {
         }
     }
 
+    fn cost(&self) -> Cost {
+        match self {
+            Compiler::Cpu(..) => Cost::default(),
+            Compiler::Cuda(b, _) => b.cost(),
+        }
+    }
+
     fn name(&self) -> &'static str {
         match self {
             Compiler::Cpu(..) => "the CPU",
@@ -117,6 +127,9 @@ impl Compiler {
         }
         // The CPU's arrangements of memory gain nothing from another order.
         let spares = options.optimise && matches!(self, Compiler::Cuda(..));
+        if let Compiler::Cuda(backend, _) = self {
+            backend.begin(&graph)?;
+        }
         if spares {
             graph = delay(graph, self.backend());
             graph.verify("delay")?;
@@ -177,9 +190,13 @@ pub fn plan(graph: Graph, device: &Device, options: &Options) -> Result<Plan, Co
 /// # Errors
 /// As [`plan`], or if the device has not the memory.
 pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Session, CompileError> {
+    let mut clock = Instant::now();
+    let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
     let compiler = Compiler::new(&graph, device, options)?;
+    let (start, before) = (lap(), compiler.cost());
     let plan = compiler.plan(graph, options)?;
-    let engine = match compiler {
+    let (planned, planning) = (lap(), compiler.cost().since(&before));
+    let engine = match &compiler {
         Compiler::Cpu(_, machine) => {
             // The system promises more than it has and ends who takes it at its word; the plan knows better.
             let (needed, free) = (plan.bytes(), available_bytes().unwrap_or(usize::MAX));
@@ -189,10 +206,39 @@ pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Sessi
             Engine::Cpu(Box::new(CpuExecutor::new(plan, Cpu::with_level(machine.threads, machine.level))?))
         }
         Compiler::Cuda(backend, arithmetic) => {
-            Engine::Cuda(Box::new(CudaExecutor::new(plan, &backend)?), arithmetic)
+            Engine::Cuda(Box::new(CudaExecutor::new(plan, backend)?), *arithmetic)
         }
     };
-    Ok(Session { device: *device, engine })
+    let cost = compiler.cost().since(&before);
+    let set_up = SetUp {
+        start,
+        plan: planned.saturating_sub(planning.waited + planning.measuring),
+        compile: cost.waited,
+        measure: cost.measuring,
+        memory: lap().saturating_sub(cost.since(&planning).waited),
+        compiled: cost.compiled,
+        measured: cost.measured,
+    };
+    Ok(Session { device: *device, engine, set_up })
+}
+
+/// What making a session took, by phases. On a GPU, sessions that are made at the same time share the
+/// compiler, and each counts what the others wait for too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetUp {
+    /// Finding the device and its libraries.
+    pub start: Duration,
+    /// The passes over the graph, the kernels for its nodes and the places in memory.
+    pub plan: Duration,
+    /// Waiting for kernels to be compiled.
+    pub compile: Duration,
+    /// Measuring which way of computing is the fastest.
+    pub measure: Duration,
+    /// Taking the memory and filling in constants.
+    pub memory: Duration,
+    /// Programs that were compiled and choices that were measured; the rest lay in the cache.
+    pub compiled: usize,
+    pub measured: usize,
 }
 
 /// The time that one node took, summed over runs.
@@ -211,6 +257,7 @@ enum Engine {
 pub struct Session {
     device: Device,
     engine: Engine,
+    set_up: SetUp,
 }
 
 /// Calls a method that the executors of all devices have.
@@ -232,6 +279,11 @@ macro_rules! either {
 impl Session {
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// What making it took.
+    pub fn set_up(&self) -> &SetUp {
+        &self.set_up
     }
 
     pub fn plan(&self) -> &Plan {

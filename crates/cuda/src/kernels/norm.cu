@@ -477,8 +477,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) norm_grad_apply(const _
 #define LANES (SLAB / V)                                            // vectors of a pixel
 #define PADDED (LANES <= 1 ? 1 : LANES <= 2 ? 2 : LANES <= 4 ? 4 : LANES <= 8 ? 8 : LANES <= 16 ? 16 : 32)
 
-__device__ __forceinline__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+__device__ __forceinline__ void cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
 __device__ __forceinline__ float of_block(const float* mine, u32 rank) {
@@ -494,24 +498,46 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     T* kept = (T*)memory;
     __shared__ float warp_sums[THREADS / 32][PADDED * V][2];
     __shared__ float sums[SLAB][2];
-    __shared__ float pivots[SLAB], a[SLAB], b[SLAB];
+    __shared__ float a[SLAB], b[SLAB];      // a group's mean and the reciprocal of its deviation
     __shared__ double moments[SLAB][2];    // sums of x and of its square
     u32 rank = blockIdx.x % CLUSTER;
     int tile = blockIdx.x / CLUSTER % (p.c / SLAB), n = blockIdx.x / CLUSTER / (p.c / SLAB), first = tile * SLAB;
     i64 from = rank * p.rows, to = from + p.rows < p.s ? from + p.rows : p.s;
     int pixels = to > from ? (int)(to - from) : 0;
     int lane = threadIdx.x % PADDED, row = threadIdx.x / PADDED, rows = THREADS / PADDED;
-    for (int k = threadIdx.x; k < SLAB; k += THREADS) pivots[k] = pivot_of(p, n, first + k);
-    __syncthreads();
+    // Small images wait for memory, so what is needed later is asked for now. A thread has one channel of the
+    // cluster's sums (SLAB is at most THREADS), and V channels of the image.
+    double pivot_here = 0.0;
+    if (threadIdx.x < SLAB) {
+        pivot_here = pivot_of(p, n, first + threadIdx.x);
+        if (p.bias) pivot_here += to_float(p.bias[(i64)n * p.c + first + threadIdx.x]);
+    }
+    bool active = lane < LANES;
+    int c = first + (active ? lane : 0) * V;
+    float g[V], h[V], shifted[V];
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+        g[e] = p.gamma[c + e];
+        h[e] = p.beta[c + e];
+        if (p.scale) {
+            i64 at = (i64)n * p.film_row + c + e;
+            float gain = 1.0f + to_float(p.scale[at]);
+            g[e] *= gain;
+            h[e] = h[e] * gain + to_float(p.shift[at]);
+        }
+        shifted[e] = p.bias ? to_float(p.bias[(i64)n * p.c + c + e]) : 0.0f;
+    }
     float s0[V] = {}, s1[V] = {};
-    if (lane < LANES) {
-        int c = first + lane * V, i = 0;
+    if (active) {
+        int i = 0;
         while (i < 3 && p.part[i + 1].x && c >= p.part[i + 1].first) i++;
         const Part& part = p.part[i];
-        const T* x = part.x + ((i64)n * p.s + from) * part.c + c - part.first;
+        const T* image = part.x + (i64)n * p.s * part.c + c - part.first;
+        const T* x = image + from * part.c;
+        Vec<T, V> pivots = load<T, V>(image);
         float pivot[V];
 #pragma unroll
-        for (int e = 0; e < V; e++) pivot[e] = pivots[lane * V + e];
+        for (int e = 0; e < V; e++) pivot[e] = pivots.at(e);
 #pragma unroll 8
         for (int r = row; r < pixels; r += rows) {
             Vec<T, V> v = load<T, V>(x + (i64)r * part.c);
@@ -542,22 +568,24 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         for (int w = 0; w < THREADS / 32; w++) sum += warp_sums[w][k / 2][k & 1];
         sums[k / 2][k & 1] = sum;
     }
-    cluster_sync();
+    cluster_arrive();
+    cluster_wait();
     // Every block adds all blocks' sums, in the same order: a thread a channel, then a thread a group.
     int width = p.c / p.groups;
-    for (int k = threadIdx.x; k < SLAB; k += THREADS) {
+    if (threadIdx.x < SLAB) {
+        int k = threadIdx.x;
         float t0 = 0, t1 = 0;
 #pragma unroll
         for (u32 r = 0; r < CLUSTER; r++) {
             t0 += of_block(&sums[k][0], r);
             t1 += of_block(&sums[k][1], r);
         }
-        double pivot = pivots[k];
-        if (p.bias) pivot += to_float(p.bias[(i64)n * p.c + first + k]);
         double count = (double)p.s;
-        moments[k][0] = t0 + count * pivot;
-        moments[k][1] = t1 + 2.0 * pivot * t0 + count * pivot * pivot;
+        moments[k][0] = t0 + count * pivot_here;
+        moments[k][1] = t1 + 2.0 * pivot_here * t0 + count * pivot_here * pivot_here;
     }
+    // This block has read the others' sums.
+    cluster_arrive();
     __syncthreads();
     for (int g = threadIdx.x; g < SLAB / width; g += THREADS) {
         double total = 0, squares = 0, size = (double)p.s * width;
@@ -576,33 +604,25 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
             stats[1] = rstd;
         }
     }
-    // No block leaves while another reads its sums.
-    cluster_sync();
-    if (lane >= LANES) return;
+    __syncthreads();
     float ka[V], kb[V];
 #pragma unroll
     for (int e = 0; e < V; e++) {
-        int k = lane * V + e;
-        float mean = a[k / width], rstd = b[k / width], g = p.gamma[first + k], h = p.beta[first + k];
-        if (p.scale) {
-            i64 at = (i64)n * p.film_row + first + k;
-            float gain = 1.0f + to_float(p.scale[at]);
-            g *= gain;
-            h = h * gain + to_float(p.shift[at]);
-        }
-        if (p.bias) mean -= to_float(p.bias[(i64)n * p.c + first + k]);
-        ka[e] = rstd * g;
-        kb[e] = h - mean * ka[e];
+        int group = (c - first + e) / width;
+        ka[e] = b[group] * g[e];
+        kb[e] = h[e] - (a[group] - shifted[e]) * ka[e];
     }
-    Y* y = p.y + ((i64)n * p.s + from) * p.c + first + lane * V;
+    Y* y = p.y + ((i64)n * p.s + from) * p.c + c;
 #pragma unroll 4
-    for (int r = row; r < pixels; r += rows) {
+    for (int r = active ? row : pixels; r < pixels; r += rows) {
         Vec<T, V> v = load<T, V>(kept + (i64)(r * LANES + lane) * V);
         Vec<Y, V> out;
 #pragma unroll
         for (int e = 0; e < V; e++) out.set(e, ACT(ka[e] * v.at(e) + kb[e]));
         store<Y, V>(y + (i64)r * p.c, out);
     }
+    // No block leaves while another reads its sums.
+    cluster_wait();
 }
 #else
 // With one sample it makes dgamma and dbeta too; with more, norm_grad_affine adds them up.
@@ -666,7 +686,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         for (int w = 0; w < THREADS / 32; w++) sum += warp_sums[w][j / SUMS][j % SUMS];
         sums[j / SUMS][j % SUMS] = sum;
     }
-    cluster_sync();
+    cluster_arrive();
+    cluster_wait();
     // Every block adds all blocks' sums, in the same order.
     for (int j = threadIdx.x; j < SUMS * SLAB; j += THREADS) {
         int channel = j / SUMS, q = j % SUMS;
@@ -678,6 +699,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         totals[channel][q] = total;
         if (rank == 0) p.sums[SUMS * ((i64)n * p.c + first + channel) + q] = total;
     }
+    // This block has read the others' sums.
+    cluster_arrive();
     __syncthreads();
     for (int g = threadIdx.x; g < SLAB / width; g += THREADS) {
         float t0 = 0, t1 = 0, count = (float)((double)p.s * width);
@@ -690,8 +713,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         a[g] = t0 / count;
         b[g] = t1 / count;
     }
-    // No block leaves while another reads its sums.
-    cluster_sync();
+    __syncthreads();
     if (rank == 0) {
         for (int j = threadIdx.x; j < SLAB; j += THREADS) {
             int channel = first + j;
@@ -713,7 +735,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
 #endif
         }
     }
-    if (!active || !part.dx) return;
     float k1[V], k0[V];
 #pragma unroll
     for (int e = 0; e < V; e++) {
@@ -726,7 +747,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     T* dx = part.dx + at;
     const T* addend = part.addend ? part.addend + at : 0;
 #pragma unroll 4
-    for (int r = row; r < pixels; r += rows) {
+    for (int r = active && part.dx ? row : pixels; r < pixels; r += rows) {
         Vec<T, V> v = load<T, V>(kept + (r * LANES + lane) * V), extra = {}, out;
         Vec<Y, V> d = load<Y, V>(kept_dy + (r * LANES + lane) * V);
         if (addend) extra = load<T, V>(addend + (i64)r * part.c);
@@ -738,6 +759,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         }
         store<T, V>(dx + (i64)r * part.c, out);
     }
+    // No block leaves while another reads its sums.
+    cluster_wait();
 }
 
 extern "C" __global__ void norm_grad_affine(const __grid_constant__ Norm p) {

@@ -12,6 +12,12 @@ struct Reduce {
     float scale;
 };
 
+// A stretch's sum; the result, where the stretch is all there is.
+__device__ __forceinline__ void put_sum(const Reduce& p, i64 at, float sum) {
+    if (p.chunks == 1) put(p.y[at], sum * p.scale);
+    else p.partial[at] = sum;
+}
+
 // B is 1: one block a (row, stretch).
 extern "C" __global__ void reduce_rows(const __grid_constant__ Reduce p) {
     __shared__ float scratch[33];
@@ -25,7 +31,7 @@ extern "C" __global__ void reduce_rows(const __grid_constant__ Reduce p) {
         sum += MAP(v);
     }
     sum = block_sum(sum, scratch);
-    if (threadIdx.x == 0) p.partial[blockIdx.x] = sum;
+    if (threadIdx.x == 0) put_sum(p, blockIdx.x, sum);
 }
 
 // B is more: threads go along B, V at a time, and over rows.
@@ -61,24 +67,30 @@ extern "C" __global__ void __launch_bounds__(256) reduce_columns(const __grid_co
             if (lane0 * V + k >= p.b) break;
             float s = 0;
             for (int r = 0; r < rows; r++) s += shared[r * width + k];
-            p.partial[(a * p.chunks + chunk) * p.b + lane0 * V + k] = s;
+            put_sum(p, (a * p.chunks + chunk) * p.b + lane0 * V + k, s);
         }
     }
 }
 
-// The sums of stretches: 32 results a block of 32 x 8 threads.
-extern "C" __global__ void reduce_finish(const __grid_constant__ Reduce p) {
-    __shared__ float reduced[8][33];
+// The sums of stretches, where there are several: 32 results a block of 32 x FINISH_ROWS threads, which are
+// many, as each waits for memory and adds little.
+#define FINISH_ROWS 32
+extern "C" __global__ void __launch_bounds__(32 * FINISH_ROWS) reduce_finish(const __grid_constant__ Reduce p) {
+    __shared__ float reduced[FINISH_ROWS][33];
     int lane = threadIdx.x % 32, row = threadIdx.x / 32;
     i64 at = (i64)blockIdx.x * 32 + lane, a = at / p.b, b = at % p.b;
     float sum = 0;
-    if (at < p.a * p.b)
-        for (int chunk = row; chunk < p.chunks; chunk += 8) sum += p.partial[(a * p.chunks + chunk) * p.b + b];
+    if (at < p.a * p.b) {
+#pragma unroll 8
+        for (int chunk = row; chunk < p.chunks; chunk += FINISH_ROWS)
+            sum += p.partial[(a * p.chunks + chunk) * p.b + b];
+    }
     reduced[row][lane] = sum;
     __syncthreads();
     if (row == 0 && at < p.a * p.b) {
         sum = 0;
-        for (int r = 0; r < 8; r++) sum += reduced[r][lane];
+#pragma unroll
+        for (int r = 0; r < FINISH_ROWS; r++) sum += reduced[r][lane];
         put(p.y[at], sum * p.scale);
     }
 }

@@ -162,9 +162,10 @@ fn times(n: &Node<'_>, kernels: &[Option<Kernel>]) -> Result<Vec<f32>, CudaError
     let mut all = vec![vec![]; kernels.len()];
     let mut repeats = vec![0; kernels.len()];
     for (kernel, repeats) in kernels.iter().zip(&mut repeats) {
-        if let Some(kernel) = kernel
-            && let Ok(once) = n.cx.time_some(2, &mut || kernel.launch(n.cx, &io))
-        {
+        let Some(kernel) = kernel else { continue };
+        let mut launch = || kernel.launch(n.cx, &io);
+        // The first launch may wait for the compiler.
+        if let Ok(once) = n.cx.time_some(1, &mut launch).and_then(|_| n.cx.time_some(2, &mut launch)) {
             *repeats = (TURN_MS / once.max(1e-3)).ceil().clamp(1.0, 20.0) as usize;
         }
     }
@@ -196,6 +197,7 @@ pub(crate) fn fastest<W: Copy + std::fmt::Debug>(
     }
     let key = format!("{name} {:?} {:?} {ways:?}", n.x, n.y);
     let chosen = tune::choice(n.cx, &key, || {
+        // All are asked for before any is timed.
         let kernels: Vec<Option<Kernel>> = ways.iter().map(|way| make(*way).ok()).collect();
         let times = times(n, &kernels)?;
         let best =

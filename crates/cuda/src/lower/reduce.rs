@@ -73,7 +73,7 @@ pub(super) fn reduce(n: &Node<'_>, a: &Reduce) -> Result<Kernel, CudaError> {
 fn dense(n: &Node<'_>, source: Source, [a, r, b]: [usize; 3], scale: f32) -> Result<Kernel, CudaError> {
     let v = if b > 1 { vector(n.x[0].dtype, &[b]) } else { 1 };
     let source = source.define("V", v);
-    // As many blocks as fill the GPU a few times, if each has enough to sum.
+    // As many blocks as fill the GPU, if each has enough to sum.
     let busy = n.cx.gpu.multiprocessors * 8;
     let (across, name) = if b > 1 { ((b / v).min(256), "reduce_columns") } else { (1, "reduce_rows") };
     let least_rows = if b > 1 { (256 / across).max(1) * 8 } else { 4096 };
@@ -82,8 +82,8 @@ fn dense(n: &Node<'_>, source: Source, [a, r, b]: [usize; 3], scale: f32) -> Res
     let rows = r.div_ceil(chunks).max(1);
     let chunks = r.div_ceil(rows).max(1);
     let first = n.cx.function(&source, name)?;
-    let finish = n.cx.function(&source, "reduce_finish")?;
-    let workspace = a * chunks * b * size_of::<f32>();
+    let finish = if chunks > 1 { Some(n.cx.function(&source, "reduce_finish")?) } else { None };
+    let workspace = finish.map_or(0, |_| a * chunks * b * size_of::<f32>());
     let p = ReduceParams {
         x: 0,
         y: 0,
@@ -104,7 +104,7 @@ fn dense(n: &Node<'_>, source: Source, [a, r, b]: [usize; 3], scale: f32) -> Res
             ..p
         });
         cx.launch(first, [a * chunks, columns], 256, 0, &p)?;
-        cx.launch(finish, [(a * b).div_ceil(32), 1], 256, 0, &p)
+        finish.map_or(Ok(()), |f| cx.launch(f, [(a * b).div_ceil(32), 1], 1024, 0, &p))
     }))
 }
 

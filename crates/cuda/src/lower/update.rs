@@ -45,6 +45,11 @@ fn source() -> Source {
     Source::new("update", include_str!("../kernels/update.cu"))
 }
 
+/// Has the program compiled in the background.
+pub(crate) fn begin(cx: &Context) -> Result<(), CudaError> {
+    cx.function(&source(), "narrow").map(|_| ())
+}
+
 /// The tables of one launch.
 pub(crate) struct Tables {
     entries: Buffer,

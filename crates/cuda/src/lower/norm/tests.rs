@@ -1,0 +1,140 @@
+//! Every way of a norm and of its gradient that the card takes, not only the one that is fastest there, against
+//! the first one, which the op's own cases hold to the reference. Passes and says so where there is no GPU.
+
+use super::super::{Io, Kernel, Math, Node};
+use super::{Way, bias, grad_way, grad_ways, norm_way, norm_ways};
+use crate::context::Context;
+use crate::memory::{self, Buffer};
+use clearshot_graph::Type;
+use clearshot_graph::ops::{Norm, NormGrad, Unary};
+use clearshot_tensor::noise::Key;
+use clearshot_tensor::{DType, Shape};
+use half::bf16;
+use std::sync::Arc;
+
+fn drawn(ty: Type, stream: u32) -> Vec<u8> {
+    let mut values = vec![0.0f32; ty.shape.len()];
+    Key { seed: 11, step: 0, stream }.fill_normal(0, &mut values);
+    // Means that differ from channel to channel, as images have them.
+    let c = ty.shape.channels();
+    values.iter_mut().enumerate().for_each(|(i, v)| *v += (i % c % 7) as f32 - 2.0);
+    match ty.dtype {
+        DType::BF16 => values.iter().flat_map(|v| bf16::from_f32(*v).to_ne_bytes()).collect(),
+        _ => values.iter().flat_map(|v| v.to_ne_bytes()).collect(),
+    }
+}
+
+fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    match dtype {
+        DType::BF16 => bytes.chunks_exact(2).map(|b| bf16::from_ne_bytes([b[0], b[1]]).to_f64()).collect(),
+        _ => bytes.chunks_exact(4).map(|b| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]]))).collect(),
+    }
+}
+
+/// The results on inputs, which must be the same bits twice.
+fn run(cx: &Arc<Context>, kernel: &Kernel, x: &[Vec<u8>], y: &[Type], name: &str) -> Vec<Vec<u8>> {
+    let inputs: Vec<Buffer> = x
+        .iter()
+        .map(|bytes| {
+            let buffer = Buffer::new(cx, bytes.len()).unwrap();
+            buffer.fill(bytes).unwrap();
+            buffer
+        })
+        .collect();
+    let once = || {
+        let outputs: Vec<Buffer> = y.iter().map(|t| Buffer::new(cx, t.bytes()).unwrap()).collect();
+        let workspace = Buffer::new(cx, kernel.workspace).unwrap();
+        let addresses = |b: &[Buffer]| b.iter().map(Buffer::start).collect::<Vec<u64>>();
+        let (inputs, outs) = (addresses(&inputs), addresses(&outputs));
+        let io = Io { inputs: &inputs, outputs: &outs, workspace: workspace.start() };
+        kernel.launch(cx, &io).unwrap_or_else(|e| panic!("{name}: {e}"));
+        cx.synchronize().unwrap();
+        let read = |(b, t): (&Buffer, &Type)| {
+            let mut bytes = vec![0; t.bytes()];
+            memory::read(b.start(), &mut bytes).unwrap();
+            bytes
+        };
+        outputs.iter().zip(y).map(read).collect::<Vec<_>>()
+    };
+    let first = once();
+    assert!(first == once(), "{name}: other bits in the second run");
+    first
+}
+
+/// Whether every way gives what the first gives; says so.
+fn agree(n: &Node<'_>, x: &[Vec<u8>], ways: &[Way], make: &dyn Fn(Way) -> Kernel) -> (bool, Vec<Vec<u8>>) {
+    let (mut right, mut truth) = (true, vec![]);
+    for way in ways {
+        let name = format!("{:?} {way:?}", n.x[0]);
+        let got = run(n.cx, &make(*way), x, n.y, &name);
+        if truth.is_empty() {
+            truth = got;
+            continue;
+        }
+        for (i, ty) in n.y.iter().enumerate() {
+            let (a, b) = (values(ty.dtype, &got[i]), values(ty.dtype, &truth[i]));
+            let off: f64 = a.iter().zip(&b).map(|(a, b)| (a - b) * (a - b)).sum();
+            let size: f64 = b.iter().map(|v| v * v).sum();
+            let (error, limit) = ((off / size).sqrt(), if ty.dtype == DType::F32 { 1e-4 } else { 2e-3 });
+            let fits = error < limit;
+            eprintln!("{name}: output {i} {error:.1e}{}", if fits { "" } else { ", WRONG" });
+            right &= fits;
+        }
+    }
+    (right, truth)
+}
+
+#[test]
+fn every_way_gives_the_same() {
+    let cx = match Context::get(0) {
+        Ok(cx) => cx,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let _turn = cx.turn();
+    let math = Math { tf32: false };
+    let f32s = |shape: Shape| Type { dtype: DType::F32, shape };
+    let mut right = true;
+    let shapes: [&[usize]; 5] = [
+        &[1, 256, 256, 128],
+        &[2, 250, 131, 256],
+        &[2, 32, 32, 512],
+        &[1, 100, 9, 384],
+        &[1, 24, 24, 24, 64],
+    ];
+    for shape in shapes {
+        for (dtype, has_bias) in [(DType::BF16, true), (DType::BF16, false), (DType::F32, false)] {
+            let image = Type { dtype, shape: Shape::new(shape) };
+            let (samples, c) = (shape[0], image.shape.channels());
+            let (channel, sample) = (f32s(Shape::from([c])), f32s(Shape::from([samples, c])));
+            let stats = f32s(Shape::from([samples, 32, 2]));
+            let a =
+                Norm { groups: 32, eps: 1e-5, parts: 1, film: false, act: Some(Unary::Silu), bias: has_bias };
+            let mut x = vec![image, channel, channel];
+            x.extend(has_bias.then_some(Type { dtype, ..sample }));
+            let bytes: Vec<Vec<u8>> = x.iter().zip(0..).map(|(t, i)| drawn(*t, i)).collect();
+            let y = [image, stats];
+            let n = Node { cx: &cx, math, x, y: &y };
+            let (same, out) = agree(&n, &bytes, &norm_ways(&n, &a), &|way| norm_way(&n, &a, way).unwrap());
+            right &= same;
+            let a = NormGrad { norm: a, addends: 1 };
+            let mut x = vec![image, stats, channel, channel, image, image];
+            let mut inputs = vec![
+                bytes[0].clone(),
+                out[1].clone(),
+                bytes[1].clone(),
+                bytes[2].clone(),
+                drawn(image, 9),
+                drawn(image, 10),
+            ];
+            if let Some(b) = bias(&a.norm, &bytes) {
+                x.push(Type { dtype, ..sample });
+                inputs.push(b.clone());
+            }
+            let mut y = vec![image, channel, channel];
+            y.extend(has_bias.then_some(sample));
+            let n = Node { cx: &cx, math, x, y: &y };
+            right &= agree(&n, &inputs, &grad_ways(&n, &a), &|way| grad_way(&n, &a, way).unwrap()).0;
+        }
+    }
+    assert!(right, "ways that are off are named above");
+}
