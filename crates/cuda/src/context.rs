@@ -45,6 +45,16 @@ impl Params {
     }
 }
 
+/// A way of the driver to launch.
+type Launch = unsafe fn(
+    sys::CUfunction,
+    (u32, u32, u32),
+    (u32, u32, u32),
+    u32,
+    sys::CUstream,
+    &mut [*mut c_void],
+) -> Result<(), result::DriverError>;
+
 pub(crate) struct Context {
     pub gpu: Gpu,
     raw: sys::CUcontext,
@@ -165,6 +175,30 @@ impl Context {
         shared: usize,
         params: &Params,
     ) -> Result<(), CudaError> {
+        self.launch_as(result::launch_kernel, f, grid, block, shared, params)
+    }
+
+    /// As [`Context::launch`], for a kernel whose blocks wait for each other: they all run at a time, or it is refused.
+    pub fn launch_together(
+        &self,
+        f: Function,
+        blocks: usize,
+        block: usize,
+        shared: usize,
+        params: &Params,
+    ) -> Result<(), CudaError> {
+        self.launch_as(result::launch_cooperative_kernel, f, [blocks, 1], block, shared, params)
+    }
+
+    fn launch_as(
+        &self,
+        launch: Launch,
+        f: Function,
+        grid: [usize; 2],
+        block: usize,
+        shared: usize,
+        params: &Params,
+    ) -> Result<(), CudaError> {
         if grid[0] == 0 || grid[1] == 0 {
             return Ok(());
         }
@@ -184,7 +218,7 @@ impl Context {
                     shared as i32,
                 )?;
             }
-            result::launch_kernel(
+            launch(
                 f,
                 (grid[0] as u32, grid[1] as u32, 1),
                 (block as u32, 1, 1),

@@ -5,7 +5,7 @@
 //! a run begins with moving what was set into place.
 
 mod arrival;
-mod replay;
+pub(crate) mod replay;
 mod squares;
 mod steps;
 

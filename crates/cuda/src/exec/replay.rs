@@ -14,7 +14,7 @@ use cudarc::driver::{result, sys};
 const BRANCHES_SINCE: i32 = 12_030;
 
 /// A recorded run.
-pub(super) struct Replay {
+pub(crate) struct Replay {
     graph: CUgraph,
     exec: CUgraphExec,
 }
@@ -114,7 +114,7 @@ fn record_behind(cx: &Context, nodes: &mut [CUgraphNode]) -> Result<(), CudaErro
 }
 
 /// What is launched meanwhile, recorded.
-pub(super) fn record(
+pub(crate) fn record(
     cx: &Context,
     launch: impl FnOnce() -> Result<(), CudaError>,
 ) -> Result<Replay, CudaError> {

@@ -1,7 +1,7 @@
 // Group norm, its statistics and its gradient, on x seen as [N, S, C] in up to four parts along C.
 //
 // T is the type of x (and dx), Y of y and dy, F of FiLM's scale and shift, B of the bias; V channels are moved
-// together. GRAD and SLAB say which of the kernels are wanted, as compiling all takes long. With DBIAS the
+// together. GRAD, SLAB and WHOLE (norm_whole.cu) say which of the kernels are wanted, as compiling all takes long. With DBIAS the
 // gradient also sums dx over each sample's pixels.
 // Everything is done per (sample, channel): a norm is then y = act(a x + b) with two coefficients for each,
 // and its gradient dx = p du + q x + r. Blocks take a stretch of pixels and all channels of one part;
@@ -43,7 +43,11 @@ struct Norm {
     int film_row;
 };
 
+#ifdef WHOLE
+#define THREADS 512
+#else
 #define THREADS 256
+#endif
 #define AT_ONCE 4    // rows of a gradient's thread whose loads are under way together
 #ifdef DBIAS
 #define SUMS 3    // of du, du xhat and xhat
@@ -77,12 +81,14 @@ struct Rows {
 // The coefficients of V channels.
 struct Coefficients {
     float a[V], b[V];
-    __device__ __forceinline__ Coefficients(const Norm& p, int n, int c) {
+    __device__ __forceinline__ Coefficients(const Norm& p, int n, int c) : Coefficients(p, n, c, p.stats + 2 * (i64)n * p.groups) {}
+    // With a sample's statistics that lie elsewhere.
+    __device__ __forceinline__ Coefficients(const Norm& p, int n, int c, const float* stats) {
         int width = p.c / p.groups;
 #pragma unroll
         for (int i = 0; i < V; i++) {
             int k = c + i;
-            const float* st = p.stats + 2 * ((i64)n * p.groups + k / width);
+            const float* st = stats + 2 * (k / width);
             float mean = st[0], rstd = st[1];
             float g = p.gamma[k], h = p.beta[k];
             if (p.scale) {
@@ -137,7 +143,7 @@ __device__ __forceinline__ void affine_gradient(const Norm& p, int channels) {
 
 #endif
 
-#if !defined(SLAB) && !defined(GRAD)
+#if !defined(SLAB) && !defined(GRAD) && !defined(WHOLE)
 // Sums of x - x[first pixel] and of its square, for each channel of a stretch of pixels.
 extern "C" __global__ void __launch_bounds__(THREADS) norm_partial(const __grid_constant__ Norm p) {
     __shared__ float shared[THREADS * V * 2];

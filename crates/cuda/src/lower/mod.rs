@@ -22,6 +22,7 @@ pub(crate) mod update;
 
 use crate::context::{Context, Source};
 use crate::error::CudaError;
+use crate::exec::replay::{Replay, record};
 use crate::memory::Buffer;
 use crate::tune;
 use clearshot_graph::{Graph, Op, Type};
@@ -159,23 +160,26 @@ fn times(n: &Node<'_>, kernels: &[Option<Kernel>]) -> Result<Vec<f32>, CudaError
     let workspace = kernels.iter().flatten().map(|k| k.workspace).max().unwrap_or(0);
     let bench = Bench::new(n, workspace)?;
     let io = bench.io();
-    let mut all = vec![vec![]; kernels.len()];
-    let mut repeats = vec![0; kernels.len()];
-    for (kernel, repeats) in kernels.iter().zip(&mut repeats) {
-        let Some(kernel) = kernel else { continue };
-        let mut launch = || kernel.launch(n.cx, &io);
-        // The first launch may wait for the compiler.
-        if let Ok(once) = n.cx.time_some(1, &mut launch).and_then(|_| n.cx.time_some(2, &mut launch)) {
-            *repeats = (TURN_MS / once.max(1e-3)).ceil().clamp(1.0, 20.0) as usize;
-        }
+    // What is recorded takes no time of the host's, as in a run.
+    let mut tries: Vec<Option<(Replay, usize)>> = vec![];
+    for kernel in kernels {
+        let launch =
+            |count| (0..count).try_for_each(|_| kernel.as_ref().map_or(Ok(()), |k| k.launch(n.cx, &io)));
+        let prepare = || {
+            // The first launch may wait for the compiler.
+            launch(1)?;
+            let once = n.cx.time_some(2, &mut || launch(1))?;
+            let repeats = (TURN_MS / once.max(1e-3)).ceil().clamp(1.0, 20.0) as usize;
+            Ok::<_, CudaError>((record(n.cx, || launch(repeats))?, repeats))
+        };
+        tries.push(if kernel.is_some() { prepare().ok() } else { None });
     }
+    let mut all = vec![vec![]; kernels.len()];
     for _ in 0..TURNS {
-        for (i, kernel) in kernels.iter().enumerate() {
-            if let Some(kernel) = kernel
-                && repeats[i] > 0
-            {
-                all[i].push(n.cx.time_some(repeats[i], &mut || kernel.launch(n.cx, &io))?);
-            }
+        for (times, (replay, repeats)) in
+            all.iter_mut().zip(&tries).filter_map(|(times, t)| Some((times, t.as_ref()?)))
+        {
+            times.push(n.cx.time_some(1, &mut || replay.launch(n.cx))? / *repeats as f32);
         }
     }
     let median = |mut times: Vec<f32>| {

@@ -7,6 +7,7 @@ use super::pointwise::with_act;
 use super::{Io, Kernel, Node, fast, fastest, type_name, vector};
 use crate::context::{Function, PORTABLE_CLUSTER, Params, Source};
 use crate::error::CudaError;
+use crate::memory::Buffer;
 use clearshot_graph::Type;
 use clearshot_graph::ops::{Norm, NormGrad};
 use clearshot_tensor::DType;
@@ -197,6 +198,8 @@ enum Way {
     Chunks(usize),
     /// All at once by clusters that hold some channels.
     Slab(Slab),
+    /// All at once by blocks that wait for each other.
+    Whole,
 }
 
 /// Channels that a cluster of so many blocks holds.
@@ -212,13 +215,18 @@ pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
 
 fn norm_ways(n: &Node<'_>, a: &Norm) -> Vec<Way> {
     let slabs = slabs(n, a, 1).into_iter().map(Way::Slab);
-    std::iter::once(Way::Chunks(4)).chain(slabs).collect()
+    let whole = Whole::new(n, a).map(|_| Way::Whole);
+    std::iter::once(Way::Chunks(4)).chain(slabs).chain(whole).collect()
 }
 
 fn norm_way(n: &Node<'_>, a: &Norm, way: Way) -> Result<Kernel, CudaError> {
     match way {
         Way::Chunks(busy) => in_chunks(n, a, busy),
         Way::Slab(slab) => in_slabs(n, a, slab),
+        Way::Whole => match Whole::new(n, a) {
+            Some(whole) => whole.kernel(n, a),
+            None => in_chunks(n, a, 4),
+        },
     }
 }
 
@@ -289,6 +297,53 @@ fn in_slabs(n: &Node<'_>, a: &Norm, Slab { channels, cluster }: Slab) -> Result<
     }))
 }
 
+/// A norm by one launch whose blocks wait for each other: see `norm_whole.cu`.
+struct Whole {
+    at: Shape3,
+    /// Pixels that a block holds in shared memory; the rest it reads twice.
+    held: usize,
+}
+
+impl Whole {
+    const THREADS: usize = 512;
+
+    /// Nothing where most of the image would have to be read twice.
+    fn new(n: &Node<'_>, a: &Norm) -> Option<Whole> {
+        let at = Shape3::new(n, &n.x[..a.parts], 4);
+        let (sms, bytes) = (n.cx.gpu.multiprocessors, n.x[0].dtype.bytes());
+        let wide = n.x[..a.parts].iter().any(|t| t.shape.channels() / at.v > Self::THREADS);
+        if at.v * bytes != 16 || at.n > sms || wide {
+            return None;
+        }
+        let rows = at.s.div_ceil(sms / at.n).max(1);
+        let left = LARGEST_SLAB.checked_sub(Self::sums_bytes(&at, a))?;
+        let held = rows.min(left / (at.c * bytes));
+        let at = Shape3 { chunks: at.s.div_ceil(rows), rows, ..at };
+        (2 * held >= rows).then_some(Whole { at, held })
+    }
+
+    fn sums_bytes(at: &Shape3, a: &Norm) -> usize {
+        (2 * (Self::THREADS * at.v + at.c) + 3 * a.groups) * size_of::<f32>()
+    }
+
+    fn kernel(self, n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
+        let (a, parts, Whole { at, held }) = (*a, a.parts, self);
+        let film = a.film.then(|| &n.x[parts + 2]);
+        let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
+        let text = format!("{}\n{}", source.text, include_str!("../kernels/norm_whole.cu"));
+        let f = n.cx.function(&Source { text: text.into(), ..source }.option("-DWHOLE"), "norm_whole")?;
+        let fixed = at.params(&n.x[..parts], &a);
+        let shared = held * at.c * n.x[0].dtype.bytes() + Self::sums_bytes(&at, &a);
+        let barrier = Buffer::new(n.cx, 2 * size_of::<u32>())?;
+        barrier.fill(&[0; 8])?;
+        Ok(Kernel::new(at.n * at.chunks * a.groups * 2 * size_of::<f32>(), move |cx, io| {
+            let p = Params::new().with(forward_params(&a, &fixed, io));
+            let p = p.with(barrier.start()).with(held as i32);
+            cx.launch_together(f, at.n * at.chunks, Self::THREADS, shared, &p)
+        }))
+    }
+}
+
 pub(super) fn grad(n: &Node<'_>, a: &NormGrad) -> Result<Kernel, CudaError> {
     fastest(n, &format!("{a:?}"), &grad_ways(n, a), |way| grad_way(n, a, way))
 }
@@ -305,6 +360,7 @@ fn grad_way(n: &Node<'_>, a: &NormGrad, way: Way) -> Result<Kernel, CudaError> {
     match way {
         Way::Chunks(busy) => grad_in_chunks(n, a, busy),
         Way::Slab(slab) => grad_in_slabs(n, a, slab),
+        Way::Whole => unreachable!("not among a gradient's ways"),
     }
 }
 
