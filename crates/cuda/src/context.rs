@@ -16,9 +16,6 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// Blocks that every card with clusters takes in one.
-pub(crate) const PORTABLE_CLUSTER: usize = 8;
-
 /// Arguments of a launch, by value.
 #[derive(Default)]
 pub(crate) struct Params(Vec<Box<[u64]>>);
@@ -44,16 +41,6 @@ impl Params {
         self
     }
 }
-
-/// A way of the driver to launch.
-type Launch = unsafe fn(
-    sys::CUfunction,
-    (u32, u32, u32),
-    (u32, u32, u32),
-    u32,
-    sys::CUstream,
-    &mut [*mut c_void],
-) -> Result<(), result::DriverError>;
 
 pub(crate) struct Context {
     pub gpu: Gpu,
@@ -175,30 +162,6 @@ impl Context {
         shared: usize,
         params: &Params,
     ) -> Result<(), CudaError> {
-        self.launch_as(result::launch_kernel, f, grid, block, shared, params)
-    }
-
-    /// As [`Context::launch`], for a kernel whose blocks wait for each other: they all run at a time, or it is refused.
-    pub fn launch_together(
-        &self,
-        f: Function,
-        blocks: usize,
-        block: usize,
-        shared: usize,
-        params: &Params,
-    ) -> Result<(), CudaError> {
-        self.launch_as(result::launch_cooperative_kernel, f, [blocks, 1], block, shared, params)
-    }
-
-    fn launch_as(
-        &self,
-        launch: Launch,
-        f: Function,
-        grid: [usize; 2],
-        block: usize,
-        shared: usize,
-        params: &Params,
-    ) -> Result<(), CudaError> {
         if grid[0] == 0 || grid[1] == 0 {
             return Ok(());
         }
@@ -218,7 +181,7 @@ impl Context {
                     shared as i32,
                 )?;
             }
-            launch(
+            result::launch_kernel(
                 f,
                 (grid[0] as u32, grid[1] as u32, 1),
                 (block as u32, 1, 1),
@@ -228,24 +191,6 @@ impl Context {
             )?;
         }
         Ok(())
-    }
-
-    /// As [`Context::launch`], for a kernel whose blocks come in clusters.
-    pub fn launch_clusters(
-        &self,
-        f: Function,
-        cluster: usize,
-        blocks: usize,
-        block: usize,
-        shared: usize,
-        params: &Params,
-    ) -> Result<(), CudaError> {
-        if cluster > PORTABLE_CLUSTER {
-            let allowed = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
-            // SAFETY: a kernel of this context.
-            unsafe { result::function::set_function_attribute(f.handle()?, allowed, 1)? };
-        }
-        self.launch(f, [blocks, 1], block, shared, params)
     }
 
     /// The milliseconds that a launch takes: the shortest of a few, after one that is not counted.
@@ -262,9 +207,17 @@ impl Context {
         self.elapsed(&mut || (0..count).try_for_each(|_| launch())).map(|t| t / count as f32)
     }
 
-    /// The milliseconds from the start of what is launched to its end.
+    /// The milliseconds from the start of what is launched to its end. Waiting for a kernel's code is not its
+    /// time: what had to be loaded is launched again.
     fn elapsed(&self, launch: &mut dyn FnMut() -> Result<(), CudaError>) -> Result<f32, CudaError> {
         self.tuning.may_measure()?;
+        let loaded = || self.programs.clocks.loaded.load(Ordering::Relaxed);
+        let before = loaded();
+        let first = self.elapsed_once(launch)?;
+        if loaded() > before { self.elapsed_once(launch) } else { Ok(first) }
+    }
+
+    fn elapsed_once(&self, launch: &mut dyn FnMut() -> Result<(), CudaError>) -> Result<f32, CudaError> {
         // SAFETY: events of our own on our own stream.
         unsafe {
             let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
@@ -288,14 +241,8 @@ impl Context {
         limit: f32,
         launch: &mut dyn FnMut() -> Result<(), CudaError>,
     ) -> Result<f32, CudaError> {
-        let loaded = || self.programs.clocks.loaded.load(Ordering::Relaxed);
         let mut run = || self.elapsed(launch);
-        let before = loaded();
         let mut best = run();
-        // Waiting for a kernel's code is not its time.
-        if best.is_ok() && loaded() > before {
-            best = run();
-        }
         if best.as_ref().is_ok_and(|first| *first < 4.0 * limit) {
             best = (0..4).try_fold(f32::INFINITY, |best, _| Ok(run()?.min(best)));
         }

@@ -92,7 +92,9 @@ fn measured(
         tuning.undecided.store(true, Ordering::Relaxed);
         return Err(ahead);
     }
-    tuning.measured.add(start.elapsed().saturating_sub(waited.time() - waited_before));
+    if !outer {
+        tuning.measured.add(start.elapsed().saturating_sub(waited.time() - waited_before));
+    }
     match made {
         // What is too large to be measured may still be planned, and then told how much is missing.
         Err(CudaError::NoRoom { .. }) => Ok(None),

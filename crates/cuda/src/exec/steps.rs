@@ -133,7 +133,7 @@ pub(super) fn copies_of_states(
     Ok((joint(&changing)?, joint(&all)?))
 }
 
-/// Launches over tables touch what the tables list.
+/// Nothing runs beside it: launches over tables touch what the tables list, and some kernels take the whole card.
 fn alone() -> Access {
     Access { alone: true, ..Access::default() }
 }
@@ -198,13 +198,14 @@ impl Builder<'_> {
             } else if let Some(kernel) = self.backend.kernel(self.graph(), i)? {
                 let place = self.at.plan.workspaces[i];
                 assert!(place.bytes >= kernel.workspace, "the plan was made for another GPU");
+                let access = if kernel.is_alone { alone() } else { self.access(i) };
                 let work = Work::Node {
                     kernel,
                     inputs: self.at.inputs(i),
                     outputs: self.at.outputs(i),
                     workspace: self.at.at(place),
                 };
-                steps.push(Step { node: i, work, access: self.access(i) });
+                steps.push(Step { node: i, work, access });
             }
             i += 1;
         }

@@ -1,7 +1,7 @@
 // A norm by one launch, behind norm.cu: blocks hold a stretch of an image's pixels each, all of them run at a time, and
 // each adds up all stretches' sums once the last has written its own.
 //
-// norm_whole(p, barrier, held): grid p.n p.chunks, launched so that all blocks run together; barrier is two zeros, which it
+// norm_whole(p, barrier, held): grid p.n p.chunks, at most the multiprocessors, nothing beside it; barrier is two zeros, which it
 // leaves so that the next launch can use them; dynamic shared memory for `held` rows of all channels in T, then
 // 2 (THREADS V + c) floats, then 3 for each group.
 

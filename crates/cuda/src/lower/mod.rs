@@ -49,6 +49,8 @@ type Run = dyn Fn(&Context, &Io<'_>) -> Result<(), CudaError> + Send + Sync;
 /// A node made ready to launch.
 pub(crate) struct Kernel {
     pub workspace: usize,
+    /// Whether nothing else may run beside it.
+    pub is_alone: bool,
     run: Box<Run>,
 }
 
@@ -57,7 +59,11 @@ impl Kernel {
         workspace: usize,
         run: impl Fn(&Context, &Io<'_>) -> Result<(), CudaError> + Send + Sync + 'static,
     ) -> Kernel {
-        Kernel { workspace, run: Box::new(run) }
+        Kernel { workspace, is_alone: false, run: Box::new(run) }
+    }
+
+    pub fn alone(self) -> Kernel {
+        Kernel { is_alone: true, ..self }
     }
 
     pub fn launch(&self, cx: &Context, io: &Io<'_>) -> Result<(), CudaError> {

@@ -5,7 +5,7 @@ mod tests;
 
 use super::pointwise::with_act;
 use super::{Io, Kernel, Node, fast, fastest, type_name, vector};
-use crate::context::{Function, PORTABLE_CLUSTER, Params, Source};
+use crate::context::{Function, Params, Source};
 use crate::error::CudaError;
 use crate::memory::Buffer;
 use clearshot_graph::Type;
@@ -196,17 +196,10 @@ fn forward_params(a: &Norm, fixed: &NormParams, io: &Io<'_>) -> NormParams {
 enum Way {
     /// By launches that cut pixels into stretches, with so many blocks for each multiprocessor.
     Chunks(usize),
-    /// All at once by clusters that hold some channels.
-    Slab(Slab),
+    /// All at once by clusters that hold so many channels.
+    Slab(usize),
     /// All at once by blocks that wait for each other.
     Whole,
-}
-
-/// Channels that a cluster of so many blocks holds.
-#[derive(Clone, Copy, Debug)]
-struct Slab {
-    channels: usize,
-    cluster: usize,
 }
 
 pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
@@ -222,7 +215,7 @@ fn norm_ways(n: &Node<'_>, a: &Norm) -> Vec<Way> {
 fn norm_way(n: &Node<'_>, a: &Norm, way: Way) -> Result<Kernel, CudaError> {
     match way {
         Way::Chunks(busy) => in_chunks(n, a, busy),
-        Way::Slab(slab) => in_slabs(n, a, slab),
+        Way::Slab(channels) => in_slabs(n, a, channels),
         Way::Whole => match Whole::new(n, a) {
             Some(whole) => whole.kernel(n, a),
             None => in_chunks(n, a, 4),
@@ -245,13 +238,13 @@ fn in_chunks(n: &Node<'_>, a: &Norm, busy: usize) -> Result<Kernel, CudaError> {
     }))
 }
 
-/// Blocks of a cluster on any card, and where the card allows more.
-const CLUSTERS: [usize; 2] = [PORTABLE_CLUSTER, 16];
+/// Blocks of a cluster; more are not portable.
+const CLUSTER: usize = 8;
 /// Shared memory that a block may ask for besides what the kernel has of its own.
 const LARGEST_SLAB: usize = 208 << 10;
 
-/// Slabs that clusters could hold of `images` images, whole groups each.
-fn slabs(n: &Node<'_>, a: &Norm, images: usize) -> Vec<Slab> {
+/// Numbers of channels that clusters could hold of `images` images, whole groups each.
+fn slabs(n: &Node<'_>, a: &Norm, images: usize) -> Vec<usize> {
     let at = Shape3::new(n, &n.x[..a.parts], 4);
     let dtype = n.x[0].dtype;
     if n.cx.gpu.capability < (9, 0) || at.v * dtype.bytes() != 16 || at.s < 64 {
@@ -259,41 +252,30 @@ fn slabs(n: &Node<'_>, a: &Norm, images: usize) -> Vec<Slab> {
     }
     let width = at.c / a.groups;
     let least = (1..=at.v).map(|i| i * width).find(|c| c % at.v == 0).unwrap_or(at.c);
-    let mut largest = vec![];
-    for cluster in CLUSTERS {
-        let fits = |c: &usize| {
-            at.c.is_multiple_of(*c)
-                && *c <= 32 * at.v
-                && at.s.div_ceil(cluster) * c * dtype.bytes() * images <= LARGEST_SLAB
-        };
-        let slab = |channels: usize| Slab { channels, cluster };
-        let all: Vec<usize> = [1, 2, 4, 8].iter().map(|i| i * least).filter(fits).collect();
-        // Pieces of 64 bytes and more are read well; the largest, where there are none, and then larger
-        // clusters may be better.
-        let wide: Vec<Slab> =
-            all.iter().filter(|c| *c * dtype.bytes() >= 64).take(2).map(|c| slab(*c)).collect();
-        if !wide.is_empty() {
-            largest.extend(wide);
-            break;
-        }
-        largest.extend(all.last().map(|c| slab(*c)));
-    }
-    largest
+    let fits = |c: &usize| {
+        at.c.is_multiple_of(*c)
+            && *c <= 32 * at.v
+            && at.s.div_ceil(CLUSTER) * c * dtype.bytes() * images <= LARGEST_SLAB
+    };
+    // Pieces of 64 bytes and more are read well; the largest, where there are none.
+    let all: Vec<usize> = [1, 2, 4, 8].iter().map(|i| i * least).filter(fits).collect();
+    let wide = all.iter().copied().filter(|c| c * dtype.bytes() >= 64).take(2).collect::<Vec<_>>();
+    if wide.is_empty() { all.last().copied().into_iter().collect() } else { wide }
 }
 
-fn in_slabs(n: &Node<'_>, a: &Norm, Slab { channels, cluster }: Slab) -> Result<Kernel, CudaError> {
+fn in_slabs(n: &Node<'_>, a: &Norm, slab: usize) -> Result<Kernel, CudaError> {
     let (a, parts) = (*a, a.parts);
     let at = Shape3::new(n, &n.x[..parts], 4);
     let film = a.film.then(|| &n.x[parts + 2]);
     let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
-    let f = n.cx.function(&source.define("SLAB", channels).define("CLUSTER", cluster), "norm_slab")?;
-    let rows = at.s.div_ceil(cluster);
+    let f = n.cx.function(&source.define("SLAB", slab).define("CLUSTER", CLUSTER), "norm_slab")?;
+    let rows = at.s.div_ceil(CLUSTER);
     let fixed = NormParams { rows: rows as i64, ..at.params(&n.x[..parts], &a) };
-    let shared = rows * channels * n.x[0].dtype.bytes();
-    let blocks = at.n * (at.c / channels) * cluster;
+    let shared = rows * slab * n.x[0].dtype.bytes();
+    let blocks = at.n * (at.c / slab) * CLUSTER;
     Ok(Kernel::new(0, move |cx, io| {
         let p = Params::new().with(forward_params(&a, &fixed, io));
-        cx.launch_clusters(f, cluster, blocks, 256, shared, &p)
+        cx.launch(f, [blocks, 1], 256, shared, &p)
     }))
 }
 
@@ -336,11 +318,14 @@ impl Whole {
         let shared = held * at.c * n.x[0].dtype.bytes() + Self::sums_bytes(&at, &a);
         let barrier = Buffer::new(n.cx, 2 * size_of::<u32>())?;
         barrier.fill(&[0; 8])?;
-        Ok(Kernel::new(at.n * at.chunks * a.groups * 2 * size_of::<f32>(), move |cx, io| {
+        let workspace = at.n * at.chunks * a.groups * 2 * size_of::<f32>();
+        let kernel = Kernel::new(workspace, move |cx, io| {
             let p = Params::new().with(forward_params(&a, &fixed, io));
             let p = p.with(barrier.start()).with(held as i32);
-            cx.launch_together(f, at.n * at.chunks, Self::THREADS, shared, &p)
-        }))
+            cx.launch(f, [at.n * at.chunks, 1], Self::THREADS, shared, &p)
+        });
+        // With one block a multiprocessor and nothing beside it, all blocks run at a time.
+        Ok(kernel.alone())
     }
 }
 
@@ -359,7 +344,7 @@ fn grad_ways(n: &Node<'_>, a: &NormGrad) -> Vec<Way> {
 fn grad_way(n: &Node<'_>, a: &NormGrad, way: Way) -> Result<Kernel, CudaError> {
     match way {
         Way::Chunks(busy) => grad_in_chunks(n, a, busy),
-        Way::Slab(slab) => grad_in_slabs(n, a, slab),
+        Way::Slab(channels) => grad_in_slabs(n, a, channels),
         Way::Whole => unreachable!("not among a gradient's ways"),
     }
 }
@@ -430,19 +415,19 @@ fn grad_in_chunks(n: &Node<'_>, a: &NormGrad, busy: usize) -> Result<Kernel, Cud
     }))
 }
 
-fn grad_in_slabs(n: &Node<'_>, a: &NormGrad, Slab { channels, cluster }: Slab) -> Result<Kernel, CudaError> {
+fn grad_in_slabs(n: &Node<'_>, a: &NormGrad, slab: usize) -> Result<Kernel, CudaError> {
     let (op, parts) = (*a, a.norm.parts);
     let at = Shape3::new(n, &n.x[..parts], 4);
-    let source = grad_source(n, a, at.v)?.define("SLAB", channels).define("CLUSTER", cluster);
+    let source = grad_source(n, a, at.v)?.define("SLAB", slab).define("CLUSTER", CLUSTER);
     let (f, affine) =
         (n.cx.function(&source, "norm_grad_slab")?, n.cx.function(&source, "norm_grad_affine")?);
-    let rows = at.s.div_ceil(cluster);
+    let rows = at.s.div_ceil(CLUSTER);
     let fixed = NormParams { rows: rows as i64, ..at.params(&n.x[..parts], &a.norm) };
-    let shared = rows * channels * (n.x[0].dtype.bytes() + n.x[a.dy()].dtype.bytes());
-    let blocks = at.n * (at.c / channels) * cluster;
+    let shared = rows * slab * (n.x[0].dtype.bytes() + n.x[a.dy()].dtype.bytes());
+    let blocks = at.n * (at.c / slab) * CLUSTER;
     Ok(Kernel::new(sums_bytes(at.n * at.c), move |cx, io| {
         let p = Params::new().with(grad_params(&op, &fixed, io, [0, 0]));
-        cx.launch_clusters(f, cluster, blocks, 256, shared, &p)?;
+        cx.launch(f, [blocks, 1], 256, shared, &p)?;
         if at.n > 1 { cx.launch(affine, [at.c.div_ceil(32), 1], 256, 0, &p) } else { Ok(()) }
     }))
 }

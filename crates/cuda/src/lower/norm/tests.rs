@@ -1,16 +1,15 @@
 //! Every way of a norm and of its gradient that the card takes, not only the one that is fastest there, against
 //! the first one, which the op's own cases hold to the reference. Passes and says so where there is no GPU.
 
-use super::super::{Io, Kernel, Math, Node};
+use super::super::trial::{check, run};
+use super::super::{Kernel, Math, Node};
 use super::{Way, bias, grad_way, grad_ways, norm_way, norm_ways};
 use crate::context::Context;
-use crate::memory::{self, Buffer};
 use clearshot_graph::Type;
 use clearshot_graph::ops::{Norm, NormGrad, Unary};
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{DType, Shape};
 use half::bf16;
-use std::sync::Arc;
 
 fn drawn(ty: Type, stream: u32) -> Vec<u8> {
     let mut values = vec![0.0f32; ty.shape.len()];
@@ -31,54 +30,21 @@ fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     }
 }
 
-/// The results on inputs, which must be the same bits twice.
-fn run(cx: &Arc<Context>, kernel: &Kernel, x: &[Vec<u8>], y: &[Type], name: &str) -> Vec<Vec<u8>> {
-    let inputs: Vec<Buffer> = x
-        .iter()
-        .map(|bytes| {
-            let buffer = Buffer::new(cx, bytes.len()).unwrap();
-            buffer.fill(bytes).unwrap();
-            buffer
-        })
-        .collect();
-    let once = || {
-        let outputs: Vec<Buffer> = y.iter().map(|t| Buffer::new(cx, t.bytes()).unwrap()).collect();
-        let workspace = Buffer::new(cx, kernel.workspace).unwrap();
-        let addresses = |b: &[Buffer]| b.iter().map(Buffer::start).collect::<Vec<u64>>();
-        let (inputs, outs) = (addresses(&inputs), addresses(&outputs));
-        let io = Io { inputs: &inputs, outputs: &outs, workspace: workspace.start() };
-        kernel.launch(cx, &io).unwrap_or_else(|e| panic!("{name}: {e}"));
-        cx.synchronize().unwrap();
-        let read = |(b, t): (&Buffer, &Type)| {
-            let mut bytes = vec![0; t.bytes()];
-            memory::read(b.start(), &mut bytes).unwrap();
-            bytes
-        };
-        outputs.iter().zip(y).map(read).collect::<Vec<_>>()
-    };
-    let first = once();
-    assert!(first == once(), "{name}: other bits in the second run");
-    first
-}
-
 /// Whether every way gives what the first gives; says so.
 fn agree(n: &Node<'_>, x: &[Vec<u8>], ways: &[Way], make: &dyn Fn(Way) -> Kernel) -> (bool, Vec<Vec<u8>>) {
     let (mut right, mut truth) = (true, vec![]);
+    let sizes: Vec<usize> = n.y.iter().map(Type::bytes).collect();
     for way in ways {
         let name = format!("{:?} {way:?}", n.x[0]);
-        let got = run(n.cx, &make(*way), x, n.y, &name);
+        let got = run(n.cx, &make(*way), x, &sizes, &name);
         if truth.is_empty() {
             truth = got;
             continue;
         }
         for (i, ty) in n.y.iter().enumerate() {
             let (a, b) = (values(ty.dtype, &got[i]), values(ty.dtype, &truth[i]));
-            let off: f64 = a.iter().zip(&b).map(|(a, b)| (a - b) * (a - b)).sum();
-            let size: f64 = b.iter().map(|v| v * v).sum();
-            let (error, limit) = ((off / size).sqrt(), if ty.dtype == DType::F32 { 1e-4 } else { 2e-3 });
-            let fits = error < limit;
-            eprintln!("{name}: output {i} {error:.1e}{}", if fits { "" } else { ", WRONG" });
-            right &= fits;
+            let limit = if ty.dtype == DType::F32 { 1e-4 } else { 2e-3 };
+            right &= check(&name, &format!("output {i}"), &a, &b, limit);
         }
     }
     (right, truth)
