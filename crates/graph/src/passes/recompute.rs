@@ -57,14 +57,19 @@ pub fn recompute(graph: Graph, budget: usize, backend: &dyn Backend) -> Result<G
     Ok(work.graph)
 }
 
+/// The part of the memory that must be won for [`spare`] to change anything.
+const WORTH: f64 = 0.04;
+
 /// The graph with what takes less memory for next to no time: values are recomputed at the peaks for as long as
-/// the operations that this adds are below `share` of all.
+/// the operations that this adds are below `share` of all. As it was, where that wins next to no memory.
 pub fn spare(graph: Graph, share: f64, backend: &dyn Backend) -> Graph {
     let scratch: Vec<usize> = (0..graph.nodes.len()).map(|i| backend.workspace(&graph, i)).collect();
     let mut work = Work { graph, scratch, backend };
     let mut left = share * (0..work.graph.nodes.len()).map(|i| work.cost(i) as f64).sum::<f64>();
     let mut need = work.need();
-    let mut best = (need.bytes, work.graph.clone());
+    let whole = need.bytes;
+    let untouched = work.graph.clone();
+    let mut best = (whole, untouched.clone());
     // Where several peaks are as high, all must come down before the whole does.
     let mut stuck = 0;
     while let Some((next, cost)) = work.drop_at(need.peak, 1).filter(|(_, cost)| *cost <= left && stuck < 8) {
@@ -77,7 +82,7 @@ pub fn spare(graph: Graph, share: f64, backend: &dyn Backend) -> Graph {
             stuck = 0;
         }
     }
-    best.1
+    if best.0 as f64 <= (1.0 - WORTH) * whole as f64 { best.1 } else { untouched }
 }
 
 /// A graph on its way, with each node's workspace.

@@ -3,41 +3,58 @@
 // each of the four phases (large row and column odd or even) has 2 x 2 taps. The small convolution, padded
 // by one pixel, gives [N, H + 1, W + 1, 4 K]; phase (py, px) of small pixel (y, x) lies at (y + py, x + px).
 
-// Weights [K, 3, 3, C] -> [4 K, 2, 2, C].
+// Weights [K, 3, 3, C] -> [4 K, 2, 2, C]. One thread W channels of one output.
 extern "C" __global__ void phase_weights(const T* w, T* out, int k, int c) {
-    i64 count = (i64)16 * k * c;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (i64)gridDim.x * blockDim.x) {
-        i64 rest = i;
-        int ch = (int)(rest % c); rest /= c;
-        int tx = (int)(rest & 1), ty = (int)(rest >> 1 & 1); rest >>= 2;
-        int o = (int)(rest % k), phase = (int)(rest / k), py = phase >> 1, px = phase & 1;
-        // Taps of the large kernel that fall on this one: 0 | 1, 2 in the even phase, 0, 1 | 2 in the odd.
-        int y0 = ty ? (py ? 2 : 1) : 0, y1 = ty ? 2 : (py ? 1 : 0);
-        int x0 = tx ? (px ? 2 : 1) : 0, x1 = tx ? 2 : (px ? 1 : 0);
-        float sum = 0;
-        for (int y = y0; y <= y1; y++)
-            for (int x = x0; x <= x1; x++) sum += to_float(w[(((i64)o * 3 + y) * 3 + x) * c + ch]);
-        put(out[i], sum);
+    int vectors = c / W, count = k * vectors;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+        int o = i / vectors, ch = i % vectors * W;
+        Vec<T, W> from[3][3];
+#pragma unroll
+        for (int t = 0; t < 9; t++) from[t / 3][t % 3] = load<T, W>(w + ((i64)o * 9 + t) * c + ch);
+#pragma unroll
+        for (int p = 0; p < 16; p++) {
+            int py = p >> 3, px = p >> 2 & 1, ty = p >> 1 & 1, tx = p & 1;
+            // Taps of the large kernel that fall on this one: 0 | 1, 2 in the even phase, 0, 1 | 2 in the odd.
+            int y0 = ty ? (py ? 2 : 1) : 0, y1 = ty ? 2 : (py ? 1 : 0);
+            int x0 = tx ? (px ? 2 : 1) : 0, x1 = tx ? 2 : (px ? 1 : 0);
+            Vec<T, W> sum;
+#pragma unroll
+            for (int e = 0; e < W; e++) {
+                float total = 0;
+#pragma unroll
+                for (int t = 0; t < 9; t++)
+                    if (t / 3 >= y0 && t / 3 <= y1 && t % 3 >= x0 && t % 3 <= x1) total += from[t / 3][t % 3].at(e);
+                sum.set(e, total);
+            }
+            store<T, W>(out + ((((i64)(py * 2 + px) * k + o) * 2 + ty) * 2 + tx) * c + ch, sum);
+        }
     }
 }
 
-// The gradient of those weights -> the gradient of the 3 x 3.
+// The gradient of those weights -> the gradient of the 3 x 3. One thread W channels of one output.
 extern "C" __global__ void phase_weights_grad(const T* g, T* out, int k, int c) {
-    i64 count = (i64)9 * k * c;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (i64)gridDim.x * blockDim.x) {
-        i64 rest = i;
-        int ch = (int)(rest % c); rest /= c;
-        int x = (int)(rest % 3), y = (int)(rest / 3 % 3), o = (int)(rest / 9);
-        float sum = 0;
-        for (int py = 0; py < 2; py++) {
-            int ty = py ? y == 2 : y > 0;
-            for (int px = 0; px < 2; px++) {
-                int tx = px ? x == 2 : x > 0;
-                i64 from = ((((i64)(py * 2 + px) * k + o) * 2 + ty) * 2 + tx) * c + ch;
-                sum += to_float(g[from]);
+    int vectors = c / W, count = k * vectors;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+        int o = i / vectors, ch = i % vectors * W;
+        Vec<T, W> from[16];
+#pragma unroll
+        for (int p = 0; p < 16; p++) from[p] = load<T, W>(g + (((i64)(p >> 2) * k + o) * 4 + (p & 3)) * c + ch);
+#pragma unroll
+        for (int t = 0; t < 9; t++) {
+            int y = t / 3, x = t % 3;
+            Vec<T, W> sum;
+#pragma unroll
+            for (int e = 0; e < W; e++) {
+                float total = 0;
+#pragma unroll
+                for (int p = 0; p < 4; p++) {
+                    int py = p >> 1, px = p & 1, ty = py ? y == 2 : y > 0, tx = px ? x == 2 : x > 0;
+                    total += from[p * 4 + ty * 2 + tx].at(e);
+                }
+                sum.set(e, total);
             }
+            store<T, W>(out + ((i64)o * 9 + t) * c + ch, sum);
         }
-        put(out[i], sum);
     }
 }
 

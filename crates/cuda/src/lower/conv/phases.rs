@@ -19,7 +19,8 @@ fn source(s: &Sizes, bias: &str) -> Result<Source, CudaError> {
     let source = Source::new("conv/phases", include_str!("../../kernels/conv/phases.cu"))
         .define("T", type_name(s.dtype)?)
         .define("B", bias)
-        .define("V", vector(s.dtype, &[s.k]));
+        .define("V", vector(s.dtype, &[s.k]))
+        .define("W", vector(s.dtype, &[s.c]));
     Ok(fast(source, s.dtype))
 }
 
@@ -37,17 +38,17 @@ impl Weights {
 
     /// From those of 3 x 3 pixels.
     pub fn gather(&self, cx: &Context, from: u64, to: u64) -> Result<(), CudaError> {
-        self.launch(cx, self.gather, from, to, 16)
+        self.launch(cx, self.gather, from, to)
     }
 
     /// The gradient of those of 3 x 3 pixels.
     pub fn fold(&self, cx: &Context, from: u64, to: u64) -> Result<(), CudaError> {
-        self.launch(cx, self.fold, from, to, 9)
+        self.launch(cx, self.fold, from, to)
     }
 
-    fn launch(&self, cx: &Context, f: Function, from: u64, to: u64, taps: usize) -> Result<(), CudaError> {
+    fn launch(&self, cx: &Context, f: Function, from: u64, to: u64) -> Result<(), CudaError> {
         let p = Params::new().with(from).with(to).with(self.s.k as i32).with(self.s.c as i32);
-        cx.launch(f, blocks(cx, taps * self.s.k * self.s.c), 256, 0, &p)
+        cx.launch(f, blocks(cx, self.s.k * self.s.c / vector(self.s.dtype, &[self.s.c])), 256, 0, &p)
     }
 }
 
