@@ -1,7 +1,7 @@
 //! `clearshot deconvolve`: image files without the blur of the microscope, by Richardson-Lucy or Wiener.
 
 use crate::denoise::estimated;
-use crate::restoring::{Files, Job};
+use crate::restoring::{Files, Job, refuse_eight_bits};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use clearshot_image::Image;
@@ -9,8 +9,7 @@ use clearshot_physics::calibration::blind::Doubt;
 use clearshot_physics::{Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Reach, wiener};
-use clearshot_restore::invalid::Invalid;
-use clearshot_restore::stream::{Frames, pieces};
+use clearshot_restore::stream::Frames;
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
@@ -72,9 +71,7 @@ impl Deconvolve {
             bail!("--gain {g}: electrons per count are a number above zero");
         }
         let psf = self.point_spread()?;
-        // Steps carry light further than one PSF does, ever less of it.
-        let widest = psf.shape().iter().max().copied().unwrap_or(1);
-        let reach = Reach::Fading { overlap: (2 * widest).max(32) };
+        let reach = RichardsonLucy::reach(&psf);
         self.files.each("deconvolve", &mut |image, input| {
             let mut parameters = json!({ "psf": self.psf, "psf_sigma": self.psf_sigma });
             if self.method == Way::Wiener {
@@ -136,23 +133,14 @@ impl Deconvolve {
 
     /// Of an image that is cut, the brightest of a few pieces, without invalid pixels.
     fn brightest(&self, image: &Image, reach: Reach) -> Result<Option<(Vec<f32>, Vec<usize>)>> {
-        let list = pieces(image, &self.files.cut(reach))?;
-        let frames = Frames::of(&image.description, self.files.is_volume())?;
-        if list.len() == frames.regions().len() {
-            return Ok(None);
-        }
         let mut best: Option<(f64, Vec<f32>, Vec<usize>)> = None;
-        let count = list.len().min(LOOKED_AT);
-        for i in 0..count {
-            let region = &list[(2 * i + 1) * list.len() / (2 * count)];
-            let shape: Vec<usize> = frames.inner().iter().map(|&a| region[a].len()).collect();
-            let values = image.read_f32(region)?;
-            let values = Invalid::find(&values, None, None).filled(&values, &shape);
+        self.files.look_at(image, reach, LOOKED_AT, &mut |values, shape| {
             let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len() as f64;
             if best.as_ref().is_none_or(|b| mean > b.0) {
                 best = Some((mean, values, shape));
             }
-        }
+            Ok(())
+        })?;
         Ok(best.map(|(_, values, shape)| (values, shape)))
     }
 
@@ -168,6 +156,7 @@ impl Deconvolve {
         };
         let name = || path.display().to_string();
         let image = Image::open(path)?;
+        refuse_eight_bits(&image)?;
         let frames = Frames::of(&image.description, axes == 3).with_context(name)?;
         let [region] = &frames.regions()[..] else {
             bail!("{}: {} planes or volumes, and a PSF is one", name(), frames.regions().len());

@@ -84,6 +84,30 @@ impl Files {
         Cut { volume: self.volume, tile: self.tile, reach }
     }
 
+    /// Shows some pieces of an image that is cut, `most` at most, one after the other, with their sizes and without
+    /// invalid pixels; none of one that is not cut.
+    pub fn look_at(
+        &self,
+        image: &Image,
+        reach: Reach,
+        most: usize,
+        show: &mut dyn FnMut(Vec<f32>, Vec<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let list = stream::pieces(image, &self.cut(reach))?;
+        let frames = Frames::of(&image.description, self.volume)?;
+        if list.len() == frames.regions().len() {
+            return Ok(());
+        }
+        let count = list.len().min(most);
+        for i in 0..count {
+            let region = &list[(2 * i + 1) * list.len() / (2 * count)];
+            let shape: Vec<usize> = frames.inner().iter().map(|&a| region[a].len()).collect();
+            let values = image.read_f32(region)?;
+            show(Invalid::find(&values, None, None).filled(&values, &shape), shape)?;
+        }
+        Ok(())
+    }
+
     /// Restores each file as `prepare` says for it.
     pub fn each<'a>(
         &self,
@@ -225,6 +249,16 @@ const MOST_PICTURED: usize = 1024;
 const LEAST_PICTURED: usize = 320;
 /// Pixels that more halo gives the filling of holes.
 const FILL_REACH: usize = 8;
+
+/// The file of a PSF, which is refused where its values have 8 bits.
+pub fn refuse_eight_bits(psf: &Image) -> Result<()> {
+    let dtype = match psf.dtype() {
+        DType::U8 => clearshot_tensor::DType::U8,
+        _ => return Ok(()),
+    };
+    Err(clearshot_physics::PhysicsError::EightBitPsf { dtype })
+        .with_context(|| psf.description.path.display().to_string())
+}
 
 fn picture_path(output: &Path) -> PathBuf {
     let mut name = output.as_os_str().to_os_string();

@@ -11,6 +11,7 @@
 //! with, is measured on a twin of the image that is deconvolved from slightly other data (Stein, 1981; Ramani, Blu, Unser,
 //! 2008). The step of the least predicted error is the result.
 
+use super::Reach;
 use crate::RestoreError;
 use crate::convolve::{Convolution, Edges};
 use crate::error::{require, require_not_negative, require_positive};
@@ -69,6 +70,12 @@ impl RichardsonLucy {
         make_up_for_edges: true,
         stop: Stop::Predicted { most: 300 },
     };
+
+    /// What tiles of an image need: steps carry light further than one PSF does, ever less of it.
+    pub fn reach(psf: &Psf) -> Reach {
+        let widest = psf.shape().iter().max().copied().unwrap_or(1);
+        Reach::Fading { overlap: (2 * widest).max(32) }
+    }
 
     /// Deconvolves electrons with a PSF of as many axes.
     ///

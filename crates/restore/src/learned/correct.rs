@@ -3,9 +3,10 @@
 //! camera.
 
 use super::Error;
+use super::error::origin;
 use clearshot_diffusion::guide::{DIAGNOSTICS, Measurement, NAME};
 use clearshot_diffusion::{Condition, Denoiser, Estimate, Guide, Law, Level, LevelInputs};
-use clearshot_graph::{Builder, Type, Value};
+use clearshot_graph::{Builder, Graph, Type, Value};
 use clearshot_runtime::{Device, Options, Session, compile};
 use clearshot_tensor::{Shape, Tensor};
 
@@ -33,6 +34,7 @@ pub struct GuideStep {
 /// A guide compiled for whole images.
 pub struct WholeGuide {
     guide: Guide,
+    graph: Graph,
     session: Session,
     /// What its corrections were like, where the guide has diagnostics.
     pub steps: Vec<GuideStep>,
@@ -67,11 +69,12 @@ impl WholeGuide {
         let corrected = guide.clone().guides(as_it_is).denoise(&mut b, x, &mut levels, &Condition::default());
         b.output(CORRECTED, corrected.x0);
         let graph = b.finish().map_err(clearshot_diffusion::Error::from)?;
-        let mut session = compile(graph, device, options).map_err(clearshot_diffusion::Error::from)?;
+        let mut session =
+            compile(graph.clone(), device, options).map_err(clearshot_diffusion::Error::from)?;
         for (name, value) in inputs {
             session.set(&name, &value).map_err(clearshot_diffusion::Error::from)?;
         }
-        Ok(WholeGuide { guide, session, steps: Vec::new(), levels, shape })
+        Ok(WholeGuide { guide, graph, session, steps: Vec::new(), levels, shape })
     }
 
     pub fn bytes(&self) -> usize {
@@ -92,7 +95,9 @@ impl WholeGuide {
         let corrected = self.session.get(CORRECTED).map_err(fail)?;
         let values = corrected.as_f32().map_err(|e| Error::Answer { what: e.to_string() })?;
         if let Some(bad) = values.iter().find(|v| !v.is_finite()) {
-            return Err(Error::Diverged { value: *bad, sigma: level.ratio() });
+            let (value, sigma) = (*bad, level.ratio());
+            let origin = origin(&self.graph, &self.session);
+            return Err(Error::Diverged { value, sigma, origin });
         }
         estimate.copy_from_slice(values);
         if self.guide.has_diagnostics() {
