@@ -1,7 +1,7 @@
 //! `clearshot deconvolve`: image files without the blur of the microscope, by Richardson-Lucy or Wiener.
 
 use crate::denoise::estimated;
-use crate::restoring::{Files, Job, refuse_eight_bits};
+use crate::restoring::{Files, Job, Looked, refuse_eight_bits};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use clearshot_image::Image;
@@ -106,10 +106,13 @@ impl Deconvolve {
             };
             let electrons =
                 move |values: &[f32]| -> Vec<f32> { values.iter().map(|v| gain * (v - offset)).collect() };
-            if let (None, Some((values, shape))) = (self.steps, self.brightest(image, reach)?) {
-                let found = settings.run(Electrons(&electrons(&values)), &shape, &psf)?.steps;
-                eprintln!("clearshot: {}: {found} steps for all pieces", input.display());
-                settings.stop = Stop::Steps(found);
+            if let Some((mean, Looked { values, shape, .. })) = self.brightest(image, reach)? {
+                settings.start = Some(settings.start_of(f64::from(gain) * (mean - f64::from(offset))));
+                if self.steps.is_none() {
+                    let found = settings.run(Electrons(&electrons(&values)), &shape, &psf)?.steps;
+                    eprintln!("clearshot: {}: {found} steps for all pieces", input.display());
+                    settings.stop = Stop::Steps(found);
+                }
             }
             parameters["method"] = "richardson-lucy".into();
             parameters["gain"] = gain.into();
@@ -131,17 +134,20 @@ impl Deconvolve {
         })
     }
 
-    /// Of an image that is cut, the brightest of a few pieces, without invalid pixels.
-    fn brightest(&self, image: &Image, reach: Reach) -> Result<Option<(Vec<f32>, Vec<usize>)>> {
-        let mut best: Option<(f64, Vec<f32>, Vec<usize>)> = None;
-        self.files.look_at(image, reach, LOOKED_AT, &mut |values, shape| {
-            let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len() as f64;
-            if best.as_ref().is_none_or(|b| mean > b.0) {
-                best = Some((mean, values, shape));
+    /// Of an image that is cut, the brightest of a few pieces, without invalid pixels, and the mean of all of them.
+    fn brightest(&self, image: &Image, reach: Reach) -> Result<Option<(f64, Looked)>> {
+        let (mut best, mut most): (Option<Looked>, f64) = (None, f64::NEG_INFINITY);
+        let (mut sum, mut count) = (0.0, 0);
+        self.files.look_at(image, reach, LOOKED_AT, 0, &mut |looked| {
+            let light = looked.values.iter().map(|&v| f64::from(v)).sum::<f64>();
+            (sum, count) = (sum + light, count + looked.values.len());
+            let mean = light / looked.values.len() as f64;
+            if mean > most {
+                (best, most) = (Some(looked), mean);
             }
             Ok(())
         })?;
-        Ok(best.map(|(_, values, shape)| (values, shape)))
+        Ok(best.map(|looked| (sum / count as f64, looked)))
     }
 
     fn point_spread(&self) -> Result<Psf> {

@@ -1,6 +1,6 @@
 //! `clearshot denoise`: image files without their noise, by a method that needs no training.
 
-use crate::restoring::{Files, Job};
+use crate::restoring::{Files, Job, Looked};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::Image;
@@ -112,19 +112,26 @@ impl Denoise {
     /// The method as every piece of an image that is cut is to have it.
     fn settled(&self, method: Method, image: &Image, input: &Path, noise: Noise) -> Result<Method> {
         let mut said = Vec::new();
-        self.files.look_at(image, method.reach(), LOOKED_AT, &mut |mut values, shape| {
-            let sigma = match noise {
-                Noise::Any => 0.0,
-                Noise::Uniform(sigma) => sigma,
-                Noise::Camera { gain, offset, read_noise } => {
-                    values.iter_mut().for_each(|v| *v = gain * (*v - offset));
-                    values = stabilise(Electrons(&values), Electrons(read_noise))?;
-                    1.0
-                }
-            };
-            said.extend(method.says(&values, &shape, sigma)?);
-            Ok(())
-        })?;
+        let Reach::Fading { overlap } = method.reach() else { return Ok(method) };
+        self.files.look_at(
+            image,
+            method.reach(),
+            LOOKED_AT,
+            overlap,
+            &mut |Looked { mut values, shape, core }| {
+                let sigma = match noise {
+                    Noise::Any => 0.0,
+                    Noise::Uniform(sigma) => sigma,
+                    Noise::Camera { gain, offset, read_noise } => {
+                        values.iter_mut().for_each(|v| *v = gain * (*v - offset));
+                        values = stabilise(Electrons(&values), Electrons(read_noise))?;
+                        1.0
+                    }
+                };
+                said.extend(method.says(&values, &shape, &core, sigma)?);
+                Ok(())
+            },
+        )?;
         let settled = method.settled(&said);
         if let Reach::Within { halo, .. } = settled.reach() {
             eprintln!("clearshot: {}: {halo} steps for all pieces", input.display());

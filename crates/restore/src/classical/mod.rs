@@ -23,6 +23,7 @@ use crate::frame::Frame;
 use clearshot_physics::Electrons;
 use clearshot_physics::anscombe;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// A denoiser with its settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,15 +110,26 @@ impl Method {
     }
 
     /// What a piece of an image has to say to what the method decides by the whole image; nothing where it decides
-    /// nothing. Only total variation does: its number of steps, by the energy after each.
+    /// nothing. Only total variation does: its number of steps, by the energy after each. `core` is what of the piece is
+    /// to be counted, the rest being its surroundings.
     ///
     /// # Errors
-    /// As [`Method::run`].
-    pub fn says(&self, piece: &[f32], shape: &[usize], noise: f32) -> Result<Option<Vec<f64>>, RestoreError> {
+    /// As [`Method::run`], or if the core is none of the piece.
+    pub fn says(
+        &self,
+        piece: &[f32],
+        shape: &[usize],
+        core: &[Range<usize>],
+        noise: f32,
+    ) -> Result<Option<Vec<f64>>, RestoreError> {
+        let inside = core.len() == shape.len() && core.iter().zip(shape).all(|(c, n)| c.end <= *n);
+        if !inside {
+            return Err(RestoreError::Shape { shape: shape.to_vec() });
+        }
         match self {
             Method::TotalVariation(m) if m.steps.is_none() => {
                 require_positive("the standard deviation of the noise", noise.into())?;
-                Ok(Some(m.energies(Frame::new(piece, shape)?, noise)?))
+                Ok(Some(m.energies(Frame::new(piece, shape)?, core, noise)?))
             }
             _ => Ok(None),
         }

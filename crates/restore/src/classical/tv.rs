@@ -13,6 +13,7 @@ use crate::RestoreError;
 use crate::error::{require, require_positive};
 use crate::frame::Frame;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,7 +42,8 @@ impl TotalVariation {
             Some(steps) => step == steps,
             None => end.at(energy),
         };
-        Ok(chambolle(frame, self.strength * noise, self.steps.map_or(self.most_steps, |n| n + 1), ends))
+        let all = frame.size.map(|n| 0..n);
+        Ok(chambolle(frame, &all, self.strength * noise, self.steps.map_or(self.most_steps, |n| n + 1), ends))
     }
 
     fn check(&self) -> Result<(), RestoreError> {
@@ -56,14 +58,21 @@ impl TotalVariation {
         )
     }
 
-    /// The energy of a piece of an image after each step, to its own end and somewhat further.
-    pub(super) fn energies(&self, frame: Frame<'_>, noise: f32) -> Result<Vec<f64>, RestoreError> {
+    /// The energy of a piece of an image after each step, to its own end and somewhat further: that of its `core`, which
+    /// as many pixels around it as there are steps make what it is in the whole.
+    pub(super) fn energies(
+        &self,
+        frame: Frame<'_>,
+        core: &[Range<usize>],
+        noise: f32,
+    ) -> Result<Vec<f64>, RestoreError> {
         self.check()?;
+        let mut counted = [0..1, 0..1, 0..1];
+        counted[3 - core.len().min(3)..].clone_from_slice(&core[core.len().saturating_sub(3)..]);
         let mut end = End::new(self.tolerance);
         let (mut energies, mut own) = (Vec::new(), None);
-        let pixels = frame.values.len() as f64;
-        chambolle(frame, self.strength * noise, self.most_steps, |step, energy| {
-            energies.push(energy * pixels);
+        chambolle(frame, &counted, self.strength * noise, self.most_steps, |step, energy| {
+            energies.push(energy);
             if own.is_none() && end.at(energy) {
                 own = Some(step);
             }
@@ -75,14 +84,26 @@ impl TotalVariation {
     /// The same with the number of steps at which an image ends whose pieces have these energies: where the change of all
     /// together is below the tolerance.
     pub(super) fn settled(mut self, energies: &[Vec<f64>]) -> TotalVariation {
-        let length = energies.iter().map(Vec::len).min().unwrap_or(0);
+        let length = energies.iter().map(Vec::len).max().unwrap_or(0);
         let mut end = End::new(self.tolerance);
-        let ends = (0..length).find(|&step| end.at(energies.iter().map(|c| c[step]).sum()));
+        let ends = (0..length).find(|&step| end.at(energies.iter().map(|c| continued(c, step)).sum()));
         if length > 0 {
             self.steps = Some(ends.unwrap_or(length - 1).max(1));
         }
         self
     }
+}
+
+/// A piece's energy after a step, also beyond the last that it was told for: changes shrink by the same part each time.
+fn continued(energies: &[f64], step: usize) -> f64 {
+    let [.., before, last_but_one, last] = energies else { return energies.last().copied().unwrap_or(0.0) };
+    let Some(beyond) = (step + 1).checked_sub(energies.len()).filter(|&n| n > 0) else {
+        return energies[step];
+    };
+    let change = last - last_but_one;
+    let part = (change / (last_but_one - before)).clamp(0.0, 0.99);
+    let part = if part.is_finite() { part } else { 0.0 };
+    last + change * (1..=beyond).map(|n| part.powi(n as i32)).sum::<f64>()
 }
 
 /// scikit-image's rule: the energy has changed by less than a part of its first value.
@@ -105,9 +126,10 @@ impl End {
     }
 }
 
-/// Steps until `ends` says so of a step's number and energy, or there have been `most`.
+/// Steps until `ends` says so of a step's number and the energy of what is `counted`, or there have been `most`.
 fn chambolle(
     frame: Frame<'_>,
+    counted: &[Range<usize>; 3],
     weight: f32,
     most: usize,
     mut ends: impl FnMut(usize, f64) -> bool,
@@ -117,6 +139,12 @@ fn chambolle(
     let strides = [height * width, width, 1];
     let axes: Vec<usize> = (0..3).filter(|&a| frame.size[a] > 1).collect();
     // scikit-image counts the axes of the array, and a plane has two.
+    // The columns of a row that count.
+    let columns =
+        |row: usize| match counted[0].contains(&(row / height)) && counted[1].contains(&(row % height)) {
+            true => counted[2].clone(),
+            false => 0..0,
+        };
     let rate = 1.0 / (2.0 * if frame.size[0] > 1 { 3.0 } else { 2.0 });
     let mut p = vec![vec![0f32; pixels]; axes.len()];
     let mut u = frame.values.to_vec();
@@ -142,7 +170,7 @@ fn chambolle(
                     }
                     let given = &frame.values[start..start + width];
                     out.iter_mut().zip(given).zip(&d).for_each(|((u, f), d)| *u = f + d);
-                    d.iter().map(|&d| f64::from(d) * f64::from(d)).sum::<f64>()
+                    d[columns(row)].iter().map(|&d| f64::from(d) * f64::from(d)).sum::<f64>()
                 })
                 .collect();
             rows.iter().sum()
@@ -180,10 +208,10 @@ fn chambolle(
                         *p = (*p - rate * g) / (1.0 + scale * n);
                     }
                 }
-                squares.iter().map(|&n| f64::from(n)).sum::<f64>()
+                squares[columns(row)].iter().map(|&n| f64::from(n)).sum::<f64>()
             })
             .collect();
-        let energy = (apart + f64::from(weight) * norms.iter().sum::<f64>()) / pixels as f64;
+        let energy = apart + f64::from(weight) * norms.iter().sum::<f64>();
         if ends(step, energy) {
             break;
         }
