@@ -1,7 +1,7 @@
 //! `clearshot deconvolve`: image files without the blur of the microscope, by Richardson-Lucy or Wiener.
 
 use crate::denoise::estimated;
-use crate::restoring::{Files, Job};
+use crate::restoring::{Files, Job, Looked, refuse_eight_bits};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use clearshot_image::Image;
@@ -9,8 +9,7 @@ use clearshot_physics::calibration::blind::Doubt;
 use clearshot_physics::{Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Reach, wiener};
-use clearshot_restore::invalid::Invalid;
-use clearshot_restore::stream::{Frames, pieces};
+use clearshot_restore::stream::Frames;
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
@@ -72,9 +71,7 @@ impl Deconvolve {
             bail!("--gain {g}: electrons per count are a number above zero");
         }
         let psf = self.point_spread()?;
-        // Steps carry light further than one PSF does, ever less of it.
-        let widest = psf.shape().iter().max().copied().unwrap_or(1);
-        let reach = Reach::Fading { overlap: (2 * widest).max(32) };
+        let reach = RichardsonLucy::reach(&psf);
         self.files.each("deconvolve", &mut |image, input| {
             let mut parameters = json!({ "psf": self.psf, "psf_sigma": self.psf_sigma });
             if self.method == Way::Wiener {
@@ -109,10 +106,13 @@ impl Deconvolve {
             };
             let electrons =
                 move |values: &[f32]| -> Vec<f32> { values.iter().map(|v| gain * (v - offset)).collect() };
-            if let (None, Some((values, shape))) = (self.steps, self.brightest(image, reach)?) {
-                let found = settings.run(Electrons(&electrons(&values)), &shape, &psf)?.steps;
-                eprintln!("clearshot: {}: {found} steps for all pieces", input.display());
-                settings.stop = Stop::Steps(found);
+            if let Some((mean, Looked { values, shape, .. })) = self.brightest(image, reach)? {
+                settings.start = Some(settings.start_of(f64::from(gain) * (mean - f64::from(offset))));
+                if self.steps.is_none() {
+                    let found = settings.run(Electrons(&electrons(&values)), &shape, &psf)?.steps;
+                    eprintln!("clearshot: {}: {found} steps for all pieces", input.display());
+                    settings.stop = Stop::Steps(found);
+                }
             }
             parameters["method"] = "richardson-lucy".into();
             parameters["gain"] = gain.into();
@@ -134,26 +134,20 @@ impl Deconvolve {
         })
     }
 
-    /// Of an image that is cut, the brightest of a few pieces, without invalid pixels.
-    fn brightest(&self, image: &Image, reach: Reach) -> Result<Option<(Vec<f32>, Vec<usize>)>> {
-        let list = pieces(image, &self.files.cut(reach))?;
-        let frames = Frames::of(&image.description, self.files.is_volume())?;
-        if list.len() == frames.regions().len() {
-            return Ok(None);
-        }
-        let mut best: Option<(f64, Vec<f32>, Vec<usize>)> = None;
-        let count = list.len().min(LOOKED_AT);
-        for i in 0..count {
-            let region = &list[(2 * i + 1) * list.len() / (2 * count)];
-            let shape: Vec<usize> = frames.inner().iter().map(|&a| region[a].len()).collect();
-            let values = image.read_f32(region)?;
-            let values = Invalid::find(&values, None, None).filled(&values, &shape);
-            let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len() as f64;
-            if best.as_ref().is_none_or(|b| mean > b.0) {
-                best = Some((mean, values, shape));
+    /// Of an image that is cut, the brightest of a few pieces, without invalid pixels, and the mean of all of them.
+    fn brightest(&self, image: &Image, reach: Reach) -> Result<Option<(f64, Looked)>> {
+        let (mut best, mut most): (Option<Looked>, f64) = (None, f64::NEG_INFINITY);
+        let (mut sum, mut count) = (0.0, 0);
+        self.files.look_at(image, reach, LOOKED_AT, 0, &mut |looked| {
+            let light = looked.values.iter().map(|&v| f64::from(v)).sum::<f64>();
+            (sum, count) = (sum + light, count + looked.values.len());
+            let mean = light / looked.values.len() as f64;
+            if mean > most {
+                (best, most) = (Some(looked), mean);
             }
-        }
-        Ok(best.map(|(_, values, shape)| (values, shape)))
+            Ok(())
+        })?;
+        Ok(best.map(|looked| (sum / count as f64, looked)))
     }
 
     fn point_spread(&self) -> Result<Psf> {
@@ -168,6 +162,7 @@ impl Deconvolve {
         };
         let name = || path.display().to_string();
         let image = Image::open(path)?;
+        refuse_eight_bits(&image)?;
         let frames = Frames::of(&image.description, axes == 3).with_context(name)?;
         let [region] = &frames.regions()[..] else {
             bail!("{}: {} planes or volumes, and a PSF is one", name(), frames.regions().len());

@@ -1,12 +1,12 @@
 //! `clearshot denoise`: image files without their noise, by a method that needs no training.
 
-use crate::restoring::{Files, Job};
+use crate::restoring::{Files, Job, Looked};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::Image;
 use clearshot_physics::Electrons;
 use clearshot_physics::calibration::blind::{BlindFit, Doubt, Known};
-use clearshot_restore::classical::{METHODS, Method, Reach, stabilised};
+use clearshot_restore::classical::{METHODS, Method, Reach, stabilise, stabilised};
 use clearshot_restore::estimate::camera_of;
 use serde_json::json;
 use std::io::Write;
@@ -50,6 +50,9 @@ enum Noise {
     },
 }
 
+/// Pieces of an image that are looked at for what all of them are to do alike.
+const LOOKED_AT: usize = 9;
+
 impl Denoise {
     pub fn run(self) -> Result<()> {
         if self.files.list {
@@ -89,6 +92,10 @@ impl Denoise {
             }
             let estimated = self.noise.is_none() && self.gain.is_none() && !matches!(noise, Noise::Any);
             parameters["noise_estimated"] = estimated.into();
+            let mut method = method;
+            if matches!(method, Method::TotalVariation(_)) {
+                method = self.settled(method, image, input, noise)?;
+            }
             let restore = Box::new(move |values: &[f32], shape: &[usize]| match noise {
                 Noise::Any => method.run(values, shape, 0.0),
                 Noise::Uniform(sigma) => method.run(values, shape, sigma),
@@ -100,6 +107,36 @@ impl Denoise {
             });
             Ok(Job { parameters, reach: method.reach(), restore: Some(restore), saturation })
         })
+    }
+
+    /// The method as every piece of an image that is cut is to have it.
+    fn settled(&self, method: Method, image: &Image, input: &Path, noise: Noise) -> Result<Method> {
+        let mut said = Vec::new();
+        let Reach::Fading { overlap } = method.reach() else { return Ok(method) };
+        self.files.look_at(
+            image,
+            method.reach(),
+            LOOKED_AT,
+            overlap,
+            &mut |Looked { mut values, shape, core }| {
+                let sigma = match noise {
+                    Noise::Any => 0.0,
+                    Noise::Uniform(sigma) => sigma,
+                    Noise::Camera { gain, offset, read_noise } => {
+                        values.iter_mut().for_each(|v| *v = gain * (*v - offset));
+                        values = stabilise(Electrons(&values), Electrons(read_noise))?;
+                        1.0
+                    }
+                };
+                said.extend(method.says(&values, &shape, &core, sigma)?);
+                Ok(())
+            },
+        )?;
+        let settled = method.settled(&said);
+        if let Reach::Within { halo, .. } = settled.reach() {
+            eprintln!("clearshot: {}: {halo} steps for all pieces", input.display());
+        }
+        Ok(settled)
     }
 
     /// As told, or as the image says; then also where its pixels are full.

@@ -4,6 +4,7 @@ mod camera;
 mod file;
 mod parts;
 mod report;
+mod trace;
 
 use crate::network::DeviceName;
 use anyhow::{Context, Result, bail};
@@ -21,6 +22,7 @@ use serde_json::json;
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use trace::Trace;
 
 #[derive(Args)]
 pub struct Restore {
@@ -78,6 +80,12 @@ pub struct Restore {
     /// How measurement and model are weighed: proximal, sigma-squared, ..., with numbers as in proximal:strength=0.8.
     #[arg(long, value_name = "LAW")]
     law: Option<String>,
+    /// The largest correction of an image by its measurement, as a root mean square where the model's range is 2.
+    #[arg(long, value_name = "SIZE")]
+    clip: Option<f64>,
+    /// Write what every correction by the measurement was like: one JSON line for each image, sample and step.
+    #[arg(long, value_name = "FILE.jsonl")]
+    trace: Option<PathBuf>,
     /// Pixels along a side of a tile; `auto` chooses by memory. The result does not depend on it.
     #[arg(long, default_value = "auto", value_parser = tile)]
     tile: Tile,
@@ -243,11 +251,12 @@ impl Restore {
             },
             "sampler": self.sampler, "steps": self.steps, "seed": self.seed, "gain": given.gain, "offset": given.offset,
             "read_noise": given.read_noise, "background": given.background, "psf": self.psf, "psf_file": psf_file, "guidance": self.guidance,
-            "law": self.law, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
+            "law": self.law, "clip": self.clip, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
             "std": self.std, "chi2": self.chi2, "save_samples": self.save_samples,
         });
         let voice = Voice { json: self.json, quiet: self.quiet };
         let mut report = self.report.as_deref().map(|path| Report::new(path, self.force)).transpose()?;
+        let mut trace = self.trace.as_deref().map(|path| Trace::new(path, self.force)).transpose()?;
         let (mut done, mut skipped) = (0, 0);
         let mut taken = HashSet::new();
         let total = inputs.len();
@@ -269,7 +278,7 @@ impl Restore {
                 voice: &voice,
             };
             let outcome = match taken.insert(output.clone()) {
-                true => job.run(&mut restorer, report.as_mut()),
+                true => job.run(&mut restorer, report.as_mut(), trace.as_mut()),
                 false => Err(anyhow::anyhow!("another input has become {}", output.display())),
             };
             match outcome {
@@ -289,6 +298,9 @@ impl Restore {
         if let Some(report) = report {
             let path = report.finish(&asked, &failed)?;
             voice.say(&format!("report: {}", path.display()), json!({"event": "report", "path": path}))?;
+        }
+        if let Some(trace) = trace {
+            trace.finish()?;
         }
         self.summary(&voice, done, skipped, &failed)
     }
@@ -336,8 +348,18 @@ impl Restore {
 
     fn settings(&self, model: &Model) -> Result<Settings> {
         let sd = 0.5;
+        if let Some(limit) = self.clip.filter(|c| c.is_nan() || *c <= 0.0) {
+            bail!("--clip {limit}: the largest correction must be above zero");
+        }
+        if self.guidance.is_none() && self.law.is_none() && self.psf.is_none() {
+            for (name, given) in [("--clip", self.clip.is_some()), ("--trace", self.trace.is_some())] {
+                if given {
+                    bail!("{name} is about the measurement's guidance: say --guidance, --law or --psf too");
+                }
+            }
+        }
         let guidance = match (&self.guidance, &self.law) {
-            (None, None) => None,
+            (None, None) if self.clip.is_none() => None,
             (likelihood, law_text) => {
                 let usual = Guidance::usual(sd);
                 let likelihood = likelihood.as_deref().map(Guidance::likelihood).transpose()?;
@@ -345,6 +367,7 @@ impl Restore {
                 Some(Guidance {
                     likelihood: likelihood.unwrap_or(usual.likelihood),
                     law: chosen.unwrap_or(usual.law),
+                    clip: self.clip,
                 })
             }
         };
@@ -364,6 +387,7 @@ impl Restore {
             seed: self.seed,
             psf,
             guidance,
+            trace: self.trace.is_some(),
             tile: self.tile.0,
             batch: self.batch.map(|b| b as usize),
             device_memory: self.memory,

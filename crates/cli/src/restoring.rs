@@ -12,6 +12,7 @@ use clearshot_restore::classical::Reach;
 use clearshot_restore::invalid::Invalid;
 use clearshot_restore::stream::{self, Cut, Frames, Piece, TileSide, Work};
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -64,6 +65,13 @@ fn tile_side(text: &str) -> Result<TileSide, String> {
 /// Restores the values of one plane or volume, in the file's unit, of a shape.
 pub type Restore<'a> = Box<dyn FnMut(&[f32], &[usize]) -> Result<Vec<f32>, RestoreError> + 'a>;
 
+/// A piece of an image, and what of it is not its surroundings.
+pub struct Looked {
+    pub values: Vec<f32>,
+    pub shape: Vec<usize>,
+    pub core: Vec<Range<usize>>,
+}
+
 /// What is to be done to one file.
 pub struct Job<'a> {
     /// What goes into the provenance record.
@@ -82,6 +90,38 @@ impl Files {
 
     pub fn cut(&self, reach: Reach) -> Cut {
         Cut { volume: self.volume, tile: self.tile, reach }
+    }
+
+    /// Shows some pieces of an image that is cut, `most` at most, one after the other and without invalid pixels; none of
+    /// one that is not cut. Each comes with so many pixels around it as `halo` says.
+    pub fn look_at(
+        &self,
+        image: &Image,
+        reach: Reach,
+        most: usize,
+        halo: usize,
+        show: &mut dyn FnMut(Looked) -> Result<()>,
+    ) -> Result<()> {
+        let list = stream::pieces(image, &self.cut(reach))?;
+        let frames = Frames::of(&image.description, self.volume)?;
+        if list.len() == frames.regions().len() {
+            return Ok(());
+        }
+        let (count, size) = (list.len().min(most), image.shape());
+        for i in 0..count {
+            let mut region = list[(2 * i + 1) * list.len() / (2 * count)].clone();
+            let mut core = Vec::new();
+            for &axis in frames.inner() {
+                let inside = region[axis].clone();
+                region[axis] = inside.start.saturating_sub(halo)..(inside.end + halo).min(size[axis]);
+                core.push(inside.start - region[axis].start..inside.end - region[axis].start);
+            }
+            let shape: Vec<usize> = frames.inner().iter().map(|&a| region[a].len()).collect();
+            let values = image.read_f32(&region)?;
+            let values = Invalid::find(&values, None, None).filled(&values, &shape);
+            show(Looked { values, shape, core })?;
+        }
+        Ok(())
     }
 
     /// Restores each file as `prepare` says for it.
@@ -225,6 +265,16 @@ const MOST_PICTURED: usize = 1024;
 const LEAST_PICTURED: usize = 320;
 /// Pixels that more halo gives the filling of holes.
 const FILL_REACH: usize = 8;
+
+/// The file of a PSF, which is refused where its values have 8 bits.
+pub fn refuse_eight_bits(psf: &Image) -> Result<()> {
+    let dtype = match psf.dtype() {
+        DType::U8 => clearshot_tensor::DType::U8,
+        _ => return Ok(()),
+    };
+    Err(clearshot_physics::PhysicsError::EightBitPsf { dtype })
+        .with_context(|| psf.description.path.display().to_string())
+}
 
 fn picture_path(output: &Path) -> PathBuf {
     let mut name = output.as_os_str().to_os_string();

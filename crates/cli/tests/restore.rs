@@ -347,6 +347,47 @@ fn volumes_channels_and_blur() {
     must(&run, &at);
 }
 
+/// A line for each image, sample and step, by the image's own numbers; a clip that is reached holds.
+#[test]
+fn guidance_can_be_traced_and_clipped() {
+    let at = folder("restore_trace");
+    model(&at, "m", 1, 2, conditional());
+    let shape = [2, 20, 24];
+    write(&at.join("two.ome.tif"), "TYX", &shape, DType::U16, &counts(&shape, 1));
+    let run = |more: &str| {
+        format!(
+            "restore two.ome.tif -o out.tif --model m.clearshot {CAMERA} --force --samples 2 --steps 3 {more}"
+        )
+    };
+    must(&run("--guidance shifted-poisson --clip 0.01 --trace t.jsonl"), &at);
+    let text = std::fs::read_to_string(at.join("t.jsonl")).expect("a trace");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let number = |l: &serde_json::Value, key: &str| l[key].as_f64().unwrap_or(f64::NAN);
+    let at_step =
+        |l: &serde_json::Value| ["image", "sample", "step"].map(|key| l[key].as_u64().expect("a number"));
+    let mut places: Vec<[u64; 3]> = lines.iter().map(at_step).collect();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!((lines.len(), places.len()), (12, 12), "two images, two samples, three steps: {text}");
+    for line in &lines {
+        let [chi2, gradient, weight, moved, kept, sigma] =
+            ["chi2", "gradient", "weight", "moved", "kept", "sigma"].map(|key| number(line, key));
+        assert!(chi2 > 0.0 && gradient > 0.0 && weight > 0.0 && sigma > 0.0, "{line}");
+        assert!(moved <= 0.01 * 1.0001 && kept > 0.0 && kept <= 1.0, "{line}");
+    }
+    assert!(lines.iter().any(|l| number(l, "kept") < 0.999), "{text}");
+    let chi2 = |image: u64| -> Vec<f64> {
+        lines.iter().filter(|l| l["image"] == image).map(|l| number(l, "chi2")).collect()
+    };
+    assert_ne!(chi2(0), chi2(1), "each image has numbers of its own");
+    let said = clearshot(&run("--trace u.jsonl"), &at);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("--trace") && said.contains("--guidance"), "{said}");
+    let said = clearshot(&run("--guidance gaussian --clip -1"), &at);
+    assert!(!said.status.success());
+}
+
 #[test]
 fn a_folder_of_diffusers_restores() {
     let at = folder("restore_diffusers");

@@ -47,7 +47,7 @@ pub mod schedule;
 mod spacing;
 pub mod step_graph;
 mod threshold;
-mod trace;
+pub mod trace;
 
 pub use classifier_free::ClassifierFree;
 pub use denoiser::{Condition, Denoiser, Estimate, LevelInputs};

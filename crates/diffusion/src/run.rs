@@ -124,15 +124,8 @@ impl Sampler {
         noise: &Noise<'_>,
         watch: impl FnMut(usize, &dyn Replay) -> Result<(), Error>,
     ) -> Result<Tensor, Error> {
-        match self.steps.replay(&mut self.session, &self.program, x, noise, watch) {
-            Err(Error::NonFinite { step, steps, image, .. }) => {
-                let origin = trace::origin(&self.steps, &self.program, &mut self.session, x, noise, step)
-                    .unwrap_or_else(|e| format!("the op could not be found: {e}"));
-                Err(Error::NonFinite { step, steps, image, origin })
-            }
-            Err(e) => Err(e),
-            Ok(()) => Ok(self.session.get(X)?),
-        }
+        trace::replay(&self.steps, &mut self.session, &self.program, x, noise, watch)?;
+        Ok(self.session.get(X)?)
     }
 
     /// x at the program's first level.

@@ -7,12 +7,34 @@ use crate::Error;
 use crate::sampler::Program;
 use crate::step_graph::{Noise, Replay, StepGraph};
 use clearshot_graph::ops::{ReduceKind, Unary};
-use clearshot_graph::{Builder, Op, Value};
+use clearshot_graph::{Builder, Graph, Op, Value};
 use clearshot_runtime::{Options, Session, compile};
 use clearshot_tensor::Tensor;
 
+/// As [`StepGraph::replay`]; values that are not finite name the op that made them.
+///
+/// # Errors
+/// As [`StepGraph::replay`].
+pub fn replay(
+    steps: &StepGraph,
+    session: &mut Session,
+    program: &Program,
+    x: &Tensor,
+    noise: &Noise<'_>,
+    watch: impl FnMut(usize, &dyn Replay) -> Result<(), Error>,
+) -> Result<(), Error> {
+    match steps.replay(session, program, x, noise, watch) {
+        Err(Error::NonFinite { step, steps: all, image, .. }) => {
+            let origin = origin(steps, program, session, x, noise, step)
+                .unwrap_or_else(|e| format!("the op could not be found: {e}"));
+            Err(Error::NonFinite { step, steps: all, image, origin })
+        }
+        other => other,
+    }
+}
+
 /// What made values that are not finite in the calls of `step`, in words.
-pub(crate) fn origin(
+fn origin(
     steps: &StepGraph,
     program: &Program,
     session: &mut Session,
@@ -20,7 +42,7 @@ pub(crate) fn origin(
     noise: &Noise<'_>,
     step: usize,
 ) -> Result<String, Error> {
-    let mut inspected = inspection(steps, session)?;
+    let mut inspected = inspection(steps.graph(), session)?;
     steps.begin(session, x)?;
     for call in program.calls() {
         if call.step == step {
@@ -35,7 +57,7 @@ pub(crate) fn origin(
             }
             steps.set_call(&mut inspected, call, noise, program.stochastic())?;
             inspected.run()?;
-            if let Some(found) = first(steps, &inspected)? {
+            if let Some(found) = first(steps.graph(), &inspected)? {
                 return Ok(found);
             }
         }
@@ -49,10 +71,25 @@ fn output_name(node: usize) -> String {
     format!("size of %{node}")
 }
 
-/// The call's graph with the size of every value as an output.
-fn inspection(steps: &StepGraph, session: &Session) -> Result<Session, Error> {
-    let mut b = Builder::extend(steps.graph().clone());
-    for node in 0..steps.graph().nodes.len() {
+/// What first made values that are not finite in the last run of a graph's session, in words; nothing where all are
+/// finite. For graphs whose states the run has not changed.
+///
+/// # Errors
+/// If the device has not the room for every value of the graph.
+pub fn first_not_finite(graph: &Graph, session: &Session) -> Result<Option<String>, Error> {
+    let mut inspected = inspection(graph, session)?;
+    let names = graph.inputs().map(|(name, _)| name).chain(graph.states().map(|(name, ..)| name));
+    for name in names {
+        inspected.set(name, &session.get(name)?)?;
+    }
+    inspected.run()?;
+    first(graph, &inspected)
+}
+
+/// A graph with the size of every value as an output.
+fn inspection(graph: &Graph, session: &Session) -> Result<Session, Error> {
+    let mut b = Builder::extend(graph.clone());
+    for node in 0..graph.nodes.len() {
         let value = Value::new(node, 0);
         if b.ty(value).dtype.is_float() {
             let size = b.unary(Unary::Abs, value);
@@ -63,8 +100,7 @@ fn inspection(steps: &StepGraph, session: &Session) -> Result<Session, Error> {
     Ok(compile(b.finish()?, session.device(), &Options { optimise: false, ..Options::default() })?)
 }
 
-fn first(steps: &StepGraph, inspected: &Session) -> Result<Option<String>, Error> {
-    let graph = steps.graph();
+fn first(graph: &Graph, inspected: &Session) -> Result<Option<String>, Error> {
     for (i, node) in graph.nodes.iter().enumerate() {
         if !node.outs[0].dtype.is_float() {
             continue;

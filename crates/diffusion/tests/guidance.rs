@@ -2,7 +2,7 @@
 //! compiled into samplers.
 
 use clearshot_diffusion::guide::posterior::{self, Posterior, tile_of_sample};
-use clearshot_diffusion::guide::{Discrepancy, Measurement, NormAdaptive, Proximal};
+use clearshot_diffusion::guide::{DIAGNOSTICS, Discrepancy, Measurement, NormAdaptive, Proximal};
 use clearshot_diffusion::noise::Tile;
 use clearshot_diffusion::precondition::Clipped;
 use clearshot_diffusion::sampler::{Churn, Program, heun};
@@ -717,4 +717,64 @@ fn impossible_settings_are_refused_by_name() {
     let x = b.input("x", Type::f32([1, 8, 8, 1]));
     guide.guides(affine).denoise(&mut b, x, &mut LevelInputs::new(1), &Condition::default());
     assert!(b.finish().unwrap_err().to_string().contains("[12,12]"));
+}
+
+/// Two images of one batch, whose corrections are of very different sizes: each is clipped, normalised and told of by
+/// its own size.
+#[test]
+fn clipping_and_diagnostics_are_per_image() {
+    let shape = Shape::from([2, SIDE, SIDE, 1]);
+    let at = Level::new(1.0, 0.3, 600.0);
+    let pixels = SIDE * SIDE;
+    let rms = |x: &[f64]| (x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64).sqrt();
+    for law in laws() {
+        let free = guide(law);
+        let seen = [measurement(free.forward(), 1), measurement(free.forward(), 2)];
+        let planes = seen.each_ref().map(|(y, v)| Measurement { y: Electrons(y), valid: Some(v) });
+        // The first is far from what was measured, the second nearly what it says.
+        let scene: Vec<f64> = normals(pixels, 2).iter().map(|v| 0.4 * v.clamp(-2.0, 2.0)).collect();
+        let x: Vec<f64> =
+            normals(pixels, 9).iter().map(|v| 1.5 + v).chain(scene.iter().map(|v| (v - 0.1) / 0.8)).collect();
+        let x = Array::new(shape, x);
+        let x0: Vec<f64> = x.data.iter().map(|v| 0.8 * v + 0.1).collect();
+        let moves = |guide: &Guide| {
+            let (graph, level) = estimate(&guide.clone().guides(affine), shape);
+            let out = evaluate(&graph, &level, &at, &x, &guide.inputs(shape, &planes).unwrap());
+            let change: Vec<f64> = out["x0"].data.iter().zip(&x0).map(|(a, b)| a - b).collect();
+            (change, out)
+        };
+        let (change, _) = moves(&free);
+        let sizes = [rms(&change[..pixels]), rms(&change[pixels..])];
+        // A limit between the two sizes, or half of them where the law makes them one.
+        let limit = if (sizes[0] / sizes[1] - 1.0).abs() < 0.05 {
+            sizes[0] / 2.0
+        } else {
+            (sizes[0] * sizes[1]).sqrt()
+        };
+        let clipped = free.clone().clipped(limit).unwrap().with_diagnostics();
+        let (shrunk, out) = moves(&clipped);
+        for (i, plane) in planes.iter().enumerate() {
+            let part = i * pixels..(i + 1) * pixels;
+            let share = (limit / sizes[i]).min(1.0);
+            let expected: Vec<f64> = change[part.clone()].iter().map(|c| c * share).collect();
+            let off: Vec<f64> = shrunk[part.clone()].iter().zip(&expected).map(|(a, b)| a - b).collect();
+            assert!(rms(&off) < 1e-5 * rms(&expected) + 1e-12, "{law:?} image {i}");
+            let back = |g: &[f64]| g.iter().map(|v| 0.8 * v).collect();
+            let host = clipped.correction_on_host(&x0[part.clone()], &at, plane, back).unwrap();
+            assert!((rms(&host) - sizes[i].min(limit)).abs() < 1e-4 * limit, "{law:?} image {i} on the host");
+            let told = DIAGNOSTICS.map(|name| out[&format!("guide.{name}")].data[i]);
+            let gradient = free.forward().gradient(Normalised(&x0[part]), plane.y, plane.valid).unwrap();
+            let through = if matches!(law, Law::Through { .. }) { 0.8 } else { 1.0 };
+            let truth = [None, Some(through * rms(&gradient)), Some(rms(&expected)), Some(share)];
+            for ((name, told), truth) in DIAGNOSTICS.iter().zip(told).zip(truth) {
+                let near = truth.is_none_or(|t| (told - t).abs() < 1e-4 * t);
+                assert!(told.is_finite() && near, "{law:?} image {i}: {name} is {told}, not {truth:?}");
+            }
+        }
+        let weight = clipped.weight_at(&at);
+        assert_eq!(weight.is_none(), matches!(law, Law::Discrepancy(_)));
+        assert!(weight.is_none_or(|w| w > 0.0), "{law:?}");
+        assert_eq!(free.clone().gated([10.0, 20.0]).unwrap().weight_at(&at).unwrap_or(0.0), 0.0);
+        assert!([0.0, -1.0, f64::NAN].iter().all(|&c| free.clone().clipped(c).is_err()));
+    }
 }

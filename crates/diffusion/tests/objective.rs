@@ -1,8 +1,8 @@
 //! Objectives: values by hand, gradients by finite differences, weights in closed form.
 
 use clearshot_diffusion::objective::{
-    Consistency, Distance, FirstStep, LevelLaw, Ramp, Weight, distance, forward_consistency, gradient,
-    intensity, kl_normal, noised, poisson_nll, target, variational_bound,
+    Consistency, Distance, FirstStep, LevelLaw, Ramp, Weight, distance, forward_consistency, frequency,
+    gradient, intensity, kl_normal, noised, poisson_nll, target, variational_bound, wavelet,
 };
 use clearshot_diffusion::precondition::{Preconditioned, Prediction};
 use clearshot_diffusion::schedule::{BetaLaw, Schedule};
@@ -374,4 +374,66 @@ fn levels_are_drawn_by_their_law() {
     }
     assert!(LevelLaw::Timesteps { schedule, below: 0.0 }.check().is_err());
     assert!(LevelLaw::LogNormal { mean: 0.0, deviation: -1.0 }.check().is_err());
+}
+
+/// Terms that compare structure: nothing for equal images, the same both ways, true gradients, in 2-D and 3-D and at odd
+/// sizes.
+#[test]
+fn structure_terms_are_distances_with_true_gradients() {
+    type Term = fn(&mut Builder, Value, Value) -> Value;
+    let terms: [(&str, Term); 3] = [
+        ("gradient", |b, x, y| gradient(b, x, y)),
+        ("frequency", |b, x, y| frequency(b, x, y)),
+        ("wavelet", |b, x, y| wavelet(b, x, y)),
+    ];
+    for shape in [vec![2, 4, 8, 1], vec![1, 5, 7, 2], vec![1, 2, 3, 5, 1]] {
+        let shape = Shape::new(&shape);
+        let (x, y) = (values(shape, 31), values(shape, 32));
+        for (name, term) in terms {
+            assert_eq!(evaluate(&term, &x, &x), 0.0, "{name} {shape}");
+            let (there, back) = (evaluate(&term, &x, &y), evaluate(&term, &y, &x));
+            assert!(there > 0.0 && (there - back).abs() < 1e-12 * there, "{name} {shape}: {there} {back}");
+            check_gradient(name, &term, &x, &y);
+        }
+    }
+}
+
+/// Against the plain sum over all frequencies.
+#[test]
+fn frequencies_are_fouriers() {
+    for [height, width] in [[4, 6], [5, 7], [1, 8], [3, 1]] {
+        let (x, y) = (values([1, height, width, 1], 41), values([1, height, width, 1], 42));
+        let mut truth = 0.0;
+        for (v, u) in (0..height).flat_map(|v| (0..width).map(move |u| (v, u))) {
+            let (mut re, mut im) = (0.0, 0.0);
+            for (j, i) in (0..height).flat_map(|j| (0..width).map(move |i| (j, i))) {
+                let turn = (v * j) as f64 / height as f64 + (u * i) as f64 / width as f64;
+                let d = x.data[j * width + i] - y.data[j * width + i];
+                re += d * (std::f64::consts::TAU * turn).cos();
+                im += d * (std::f64::consts::TAU * turn).sin();
+            }
+            let scale = ((height * width) as f64).sqrt();
+            truth += ((re / scale).hypot(im / scale).hypot(1e-3) - 1e-3) / (height * width) as f64;
+        }
+        let got = evaluate(&|b: &mut Builder, x: Value, y: Value| frequency(b, x, y), &x, &y);
+        assert!((got / truth - 1.0).abs() < 1e-6, "{height} x {width}: {got} {truth}");
+    }
+}
+
+/// By hand: a step of 1 between the columns of every pair is a detail of the finest scale alone, and a constant is what
+/// is left at the coarsest.
+#[test]
+fn wavelets_are_haars() {
+    let zero = Array::from_fn([1, 8, 8, 1], |_| 0.0);
+    let term = |b: &mut Builder, x: Value, y: Value| wavelet(b, x, y);
+    let columns = Array::from_fn([1, 8, 8, 1], |i| if i[2] % 2 == 0 { 0.5 } else { -0.5 });
+    // One of three details is (0.5 + 0.5 + 0.5 + 0.5) / 2 = 1; four scales count the same.
+    assert!((evaluate(&term, &columns, &zero) - 1.0 / 3.0 / 4.0).abs() < 1e-12);
+    // Three scales double a constant three times.
+    let flat = Array::from_fn([1, 8, 8, 1], |_| 0.25);
+    assert!((evaluate(&term, &flat, &zero) - 0.25 * 8.0 / 4.0).abs() < 1e-12);
+    let mut b = Builder::new();
+    let x = b.input("x", Type::f32([4, 4]));
+    wavelet(&mut b, x, x);
+    assert!(b.finish().unwrap_err().to_string().contains("no batch of images"));
 }

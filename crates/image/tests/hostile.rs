@@ -152,6 +152,47 @@ fn scratch(folder: &Path, like: &Path) -> PathBuf {
     folder.join(format!("broken-{}", like.file_name().unwrap().to_string_lossy()))
 }
 
+/// A plane of bytes in one PackBits strip, written by hand.
+fn packed_bits(strip: &[u8]) -> Vec<u8> {
+    let entries: [(u16, u32); 9] = [
+        (256, 16),
+        (257, 16),
+        (258, 8),
+        (259, 32773),
+        (262, 1),
+        (273, 122),
+        (277, 1),
+        (278, 16),
+        (279, strip.len() as u32),
+    ];
+    let mut bytes =
+        [b"II*\0".as_slice(), &8u32.to_le_bytes(), &(entries.len() as u16).to_le_bytes()].concat();
+    for (tag, value) in entries {
+        bytes.extend(
+            [&tag.to_le_bytes()[..], &4u16.to_le_bytes(), &1u32.to_le_bytes(), &value.to_le_bytes()].concat(),
+        );
+    }
+    bytes.extend([0; 4]);
+    bytes.extend(strip);
+    bytes
+}
+
+/// What fuzzing has found, each as the file that it made.
+#[test]
+fn what_fuzzing_found_stays_fixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("found.tif");
+    // Runs, up to the longest; repeating overflowed where overflow is checked.
+    let runs = [[0x81, 7], [0x81, 9]].concat();
+    std::fs::write(&path, packed_bits(&runs)).unwrap();
+    let image = Image::open(&path).unwrap();
+    assert!(image.read(&image.whole()).unwrap() == [vec![7; 128], vec![9; 128]].concat());
+    for strip in [&[0x80, 0x80][..], &[0x81], &[0x7f], &[0xff, 1, 0x80]] {
+        std::fs::write(&path, packed_bits(strip)).unwrap();
+        assert!(!exercise(&path), "{strip:?}");
+    }
+}
+
 /// One test, not several: the largest amount of memory is the process's, not a thread's.
 #[test]
 fn damaged_files_give_errors_within_limits() {

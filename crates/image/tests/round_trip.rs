@@ -212,58 +212,6 @@ fn existing_files_stay_and_unfinished_ones_never_appear() {
     }
 }
 
-/// The other half of the next test: writes without end until it is killed.
-#[test]
-#[ignore = "runs only as the process that the kill test starts"]
-fn writer_to_be_killed() {
-    let Some(path) = std::env::var_os("CLEARSHOT_KILL_TARGET") else { return };
-    let path = Path::new(&path);
-    let description = Description::new("made", path, dims("ZYX", &[400, 256, 256]), DType::U16);
-    let replace = WriteOptions { replace: true, ..WriteOptions::default() };
-    loop {
-        let mut writer = Writer::create(path, &description, &replace).unwrap();
-        for z in 0..400 {
-            writer.write(&[z..z + 1, 0..256, 0..256], &vec![5; 256 * 256 * 2]).unwrap();
-            std::fs::write(path.with_extension("begun"), "").unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        writer.finish().unwrap();
-    }
-}
-
-#[cfg(unix)]
-#[test]
-fn a_killed_writer_leaves_the_old_file() {
-    for name in ["a.tif", "a.ome.zarr", "a.npy", "a.nii.gz", "a.fits", "a.zarr.zip"] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(name);
-        let description = Description::new("made", &path, dims("ZYX", &[2, 20, 20]), DType::U16);
-        let bytes = bytes_of(DType::U16, &[2, 20, 20], 4);
-        write(&path, &description, &bytes);
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "writer_to_be_killed"])
-            .env("CLEARSHOT_KILL_TARGET", &path)
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let begun = path.with_extension("begun");
-        while !begun.exists() {
-            assert!(child.try_wait().unwrap().is_none(), "{name}: the writer ended by itself");
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let image = Image::open(&path).unwrap();
-        // Whole and old; on a fast machine it may be whole and new.
-        if image.shape() == [2, 20, 20] {
-            assert!(whole(&image) == bytes, "{name}");
-        } else {
-            assert!(whole(&image).iter().all(|&b| b == 5), "{name}");
-        }
-    }
-}
-
 #[test]
 fn what_a_format_cannot_hold_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,8 +2,9 @@
 //!
 //! A file `NAME.clearshot` is a safetensors file whose metadata holds `about` and `config`, both JSON; its
 //! weights may have 16 bits. A folder holds the same as `model.json`, `config.json` and
-//! `diffusion_pytorch_model.safetensors`; without a `model.json` it is taken for one of diffusers, with its
-//! `scheduler/scheduler_config.json` if there is one.
+//! `diffusion_pytorch_model.safetensors` (or PyTorch's `.bin`); without a `model.json` it is taken for one of diffusers,
+//! with its `scheduler/scheduler_config.json` if there is one. A file of weights alone, of PyTorch or safetensors, is a
+//! model together with the `config.json` beside it.
 
 use crate::about::{About, FORMAT, Task};
 use crate::denoiser::{ModelDenoiser, check};
@@ -11,7 +12,7 @@ use crate::diffusers;
 use crate::error::ModelError;
 use clearshot_diffusion::Levels;
 use clearshot_nn::models::{self, Network};
-use clearshot_nn::weights::{self, CONFIG_FILE, WEIGHTS_FILE, Weights};
+use clearshot_nn::weights::{self, CONFIG_FILE, Weights, weights_file};
 use clearshot_tensor::store::{Store, StoreError, write_whole};
 use clearshot_tensor::{DType, Tensor};
 use sha2::{Digest, Sha256};
@@ -64,8 +65,17 @@ impl Model {
         if !path.exists() {
             return Err(ModelError::Missing { path: path.into() });
         }
-        let store = Store::read(path).map_err(|e| damaged(path, e.to_string()))?;
-        Model::of_store(store, path)
+        let store = read_store(path)?;
+        if store.metadata.contains_key("about") {
+            return Model::of_store(store, path);
+        }
+        let folder = path.parent().unwrap_or(Path::new(""));
+        if !folder.join(CONFIG_FILE).is_file() {
+            let reason =
+                format!("weights without `about`: the network's {CONFIG_FILE} is needed beside them");
+            return Err(damaged(path, reason));
+        }
+        Model::of_parts(folder, &folder.join(SCHEDULER_FILE), path, store)
     }
 
     fn of_store(store: Store, path: &Path) -> Result<Model, ModelError> {
@@ -84,31 +94,30 @@ impl Model {
             // A pipeline of diffusers has its network in a folder of its own.
             let inner = folder.join("unet");
             if inner.join(CONFIG_FILE).is_file() {
-                let config = folder.join(SCHEDULER_FILE);
-                return Model::of_diffusers(&inner, &config);
+                let weights = weights_file(&inner);
+                return Model::of_parts(
+                    &inner,
+                    &folder.join(SCHEDULER_FILE),
+                    &weights,
+                    read_store(&weights)?,
+                );
             }
             return Err(ModelError::Missing { path: folder.into() });
         }
-        if !folder.join(ABOUT_FILE).is_file() {
-            return Model::of_diffusers(folder, &folder.join(SCHEDULER_FILE));
-        }
-        let about = read_about(&read_text(&folder.join(ABOUT_FILE))?, folder)?;
-        let (network, config, tensors) = read_network(folder)?;
-        Model::with_tensors(about, network, config, tensors, folder)
+        let weights = weights_file(folder);
+        Model::of_parts(folder, &folder.join(SCHEDULER_FILE), &weights, read_store(&weights)?)
     }
 
-    fn of_diffusers(folder: &Path, scheduler: &Path) -> Result<Model, ModelError> {
-        let (network, config, tensors) = read_network(folder)?;
-        let scheduler = match scheduler.is_file() {
-            true => {
-                serde_json::from_str(&read_text(scheduler)?).map_err(|e| damaged(scheduler, e.to_string()))?
-            }
-            false => serde_json::Map::new(),
+    /// A model whose parts are files: what it is and its network in a folder, and its weights.
+    fn of_parts(folder: &Path, scheduler: &Path, file: &Path, store: Store) -> Result<Model, ModelError> {
+        let config = read_text(&folder.join(CONFIG_FILE))?;
+        let network =
+            models::read(&config).map_err(|source| ModelError::Network { path: folder.into(), source })?;
+        let about = match folder.join(ABOUT_FILE) {
+            about if about.is_file() => read_about(&read_text(&about)?, folder)?,
+            _ => of_scheduler(folder, scheduler, &*network)?,
         };
-        let name = folder.file_name().map_or("model".into(), |n| n.to_string_lossy().into_owned());
-        let about =
-            diffusers::about(&name, &*network, &scheduler).map_err(|reason| damaged(folder, reason))?;
-        Model::with_tensors(about, network, config, tensors, folder)
+        Model::with_tensors(about, network, config, store.tensors, file)
     }
 
     fn with_tensors(
@@ -242,13 +251,18 @@ fn read_about(text: &str, path: &Path) -> Result<About, ModelError> {
     }
 }
 
-type Parts = (Box<dyn Network>, String, BTreeMap<String, Tensor>);
+/// What a network of diffusers does, by the configuration of its scheduler.
+fn of_scheduler(folder: &Path, scheduler: &Path, network: &dyn Network) -> Result<About, ModelError> {
+    let scheduler = match scheduler.is_file() {
+        true => {
+            serde_json::from_str(&read_text(scheduler)?).map_err(|e| damaged(scheduler, e.to_string()))?
+        }
+        false => serde_json::Map::new(),
+    };
+    let name = folder.file_name().map_or("model".into(), |n| n.to_string_lossy().into_owned());
+    diffusers::about(&name, network, &scheduler).map_err(|reason| damaged(folder, reason))
+}
 
-fn read_network(folder: &Path) -> Result<Parts, ModelError> {
-    let config = read_text(&folder.join(CONFIG_FILE))?;
-    let network =
-        models::read(&config).map_err(|source| ModelError::Network { path: folder.into(), source })?;
-    let path = folder.join(WEIGHTS_FILE);
-    let store = Store::read(&path).map_err(|e| damaged(&path, e.to_string()))?;
-    Ok((network, config, store.tensors))
+fn read_store(path: &Path) -> Result<Store, ModelError> {
+    Store::read(path).map_err(|e| damaged(path, e.to_string()))
 }

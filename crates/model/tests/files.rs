@@ -148,3 +148,26 @@ fn a_denoiser_takes_its_condition() {
     build(Some(5)).unwrap();
     assert!(build(None).is_err() && build(Some(4)).is_err());
 }
+
+/// Weights alone, of PyTorch or safetensors, are a model together with the configuration beside them.
+#[test]
+fn weights_with_a_configuration_beside_them_are_a_model() {
+    let from = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../refs/unet2d/diffusers_bin");
+    let whole = Model::load(&from).unwrap();
+    assert_eq!(whole.about.task.name(), "an unconditional prior");
+    let dir = folder("beside");
+    let file = dir.join("epoch_12.pth");
+    std::fs::copy(from.join("diffusion_pytorch_model.bin"), &file).unwrap();
+    let text = Model::load(&file).unwrap_err().to_string();
+    assert!(text.contains("epoch_12.pth") && text.contains("config.json"), "{text}");
+    std::fs::copy(from.join("config.json"), dir.join("config.json")).unwrap();
+    assert_eq!(Model::load(&file).unwrap().hash(), whole.hash());
+    // Written as ours, it is what it was.
+    whole.save_folder(&dir.join("ours")).unwrap();
+    assert_eq!(Model::load(&dir.join("ours")).unwrap().hash(), whole.hash());
+    let attack = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tensor/tests/checkpoint/attack.pt");
+    std::fs::copy(attack, &file).unwrap();
+    let text = Model::load(&file).unwrap_err().to_string();
+    assert!(text.contains("eval") && text.contains("nothing in a file is run"), "{text}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}

@@ -1,5 +1,5 @@
 //! Weights by name, and the folders that diffusers keeps them in: `config.json` beside
-//! `diffusion_pytorch_model.safetensors`.
+//! `diffusion_pytorch_model.safetensors`, or the `.bin` of before, which is read and never written.
 //!
 //! Files have PyTorch's layout and graphs have ours; only convolution weights differ (`[K, C, ky, kx]`
 //! against `[K, ky, kx, C]`, and so in 3-D), and they change here, on the way in and out. Reading checks every name
@@ -12,13 +12,15 @@ use crate::models::{self, Network, dynunet};
 use clearshot_tensor::store::{Store, write_whole};
 use clearshot_tensor::{Shape, Tensor};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Tensors by parameter name, in our layout.
 pub type Weights = BTreeMap<String, Tensor>;
 
 pub const CONFIG_FILE: &str = "config.json";
 pub const WEIGHTS_FILE: &str = "diffusion_pytorch_model.safetensors";
+/// What diffusers wrote before safetensors: a checkpoint of PyTorch.
+const OLD_WEIGHTS_FILE: &str = "diffusion_pytorch_model.bin";
 
 /// What attention's layers were called by early versions of diffusers, and are now.
 const RENAMED: &[(&str, &str)] =
@@ -33,7 +35,7 @@ pub fn load(folder: &Path) -> Result<(UNet2DConfig, Weights), Error> {
     let text = std::fs::read_to_string(&path).map_err(|source| Error::Io { path, source })?;
     let config = UNet2DConfig::from_json(&text)?;
     let params = config.resolve()?.parameters()?;
-    let store = Store::read(&folder.join(WEIGHTS_FILE))?;
+    let store = Store::read(&weights_file(folder))?;
     Ok((config, from_torch(store.tensors, &params)?))
 }
 
@@ -45,9 +47,15 @@ pub fn load_network(folder: &Path) -> Result<(Box<dyn Network>, Weights), Error>
     let path = folder.join(CONFIG_FILE);
     let text = std::fs::read_to_string(&path).map_err(|source| Error::Io { path, source })?;
     let network = models::read(&text)?;
-    let store = Store::read(&folder.join(WEIGHTS_FILE))?;
+    let store = Store::read(&weights_file(folder))?;
     let weights = from_torch(store.tensors, &network.parameters()?)?;
     Ok((network, weights))
+}
+
+/// Where a folder's weights are: in safetensors where there are both.
+pub fn weights_file(folder: &Path) -> PathBuf {
+    let (file, old) = (folder.join(WEIGHTS_FILE), folder.join(OLD_WEIGHTS_FILE));
+    if !file.exists() && old.exists() { old } else { file }
 }
 
 /// Writes the folder of a network of any architecture; the configuration is the text of a `config.json`.

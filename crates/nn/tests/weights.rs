@@ -186,3 +186,28 @@ fn nodes_belong_to_their_layers() {
         assert!(places.contains(&place), "{place}");
     }
 }
+
+/// A folder as diffusers wrote it before safetensors, and what its network says there.
+#[test]
+fn a_checkpoint_of_pytorch_gives_its_authors_output() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../refs/unet2d/diffusers_bin");
+    assert!(
+        folder.join("diffusion_pytorch_model.bin").exists() && !folder.join(weights::WEIGHTS_FILE).exists()
+    );
+    let (network, held) = weights::load(&folder).unwrap();
+    let truth = Store::read(&folder.join("output.safetensors")).unwrap().tensors;
+    let mut b = Builder::new();
+    let (x, t) = (b.input("x", Type::f32([2, 8, 8, 1])), b.input("t", Type::f32([2])));
+    let y = network.build(&mut b, x, t);
+    b.output("y", y);
+    let mut values: BTreeMap<String, Array> =
+        held.iter().map(|(n, w)| (n.clone(), Array::from_tensor(w))).collect();
+    for name in ["x", "t"] {
+        values.insert(name.into(), Array::from_tensor(&truth[name].channels_last()));
+    }
+    let got = run(&b.finish().unwrap(), &mut values, Precision::Stored).unwrap().remove("y").unwrap().data;
+    let expected = truth["y"].channels_last().to_f64();
+    let norm = expected.iter().map(|v| v * v).sum::<f64>().sqrt();
+    let off = got.iter().zip(&expected).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+    assert!(off < 1e-5 * norm, "{}", off / norm);
+}

@@ -13,7 +13,7 @@ use clearshot_restore::learned::field::Scratch;
 use clearshot_restore::learned::layout::Layout;
 use clearshot_restore::learned::tiles::{Asked, Question, TileGraph, Tiles};
 use clearshot_restore::learned::{
-    Camera, Error, Measured, Output, Restored, Restorer, Settings, Values, walk,
+    Camera, Error, Guidance, Measured, Output, Restored, Restorer, Settings, Values, law as law_of, walk,
 };
 use clearshot_runtime::{Device, Options};
 use clearshot_tensor::noise::Key;
@@ -308,4 +308,42 @@ fn what_does_not_fit_is_refused_with_numbers() {
     assert!(usual.restore(&[one], &[0], Some(&bad), &mut || Ok(())).is_err());
     let unknown = Settings { sampler: "best".into(), samples: 1, ..Settings::default() };
     assert!(Restorer::new(conditional(), unknown, Device::cpu(None)).is_err());
+}
+
+/// A weight that is no number: the step and the op are named, whether the image stays on the device, is cut into tiles,
+/// or is guided; and a correction that overshoots names its own.
+#[test]
+fn values_that_are_not_finite_name_their_step_and_op() {
+    let mut broken = conditional();
+    let name = broken.weights.keys().find(|n| n.ends_with("weight")).unwrap().clone();
+    let shape = broken.weights[&name].shape();
+    broken.weights.insert(name.clone(), Tensor::full(shape, 1e30));
+    let broken = broken;
+    let again = || Model::new(broken.about.clone(), broken.config.clone(), broken.weights.clone()).unwrap();
+    let size = [48, 40];
+    let image = measured(&picture(size, 3), &size);
+    let said = |model: Model, settings: Settings| {
+        let settings = Settings { samples: 1, steps: 4, output: Some(Output::Samples), ..settings };
+        let mut restorer = Restorer::new(model, settings, Device::cpu(Some(2))).unwrap();
+        let made = restorer.restore(std::slice::from_ref(&image), &[0], Some(&CAMERA), &mut || Ok(()));
+        made.err().expect("values that are not finite").to_string()
+    };
+    let guided = |law: &str| Some(Guidance { law: law_of(law, 0.5).unwrap(), ..Guidance::usual(0.5) });
+    for settings in [
+        Settings::default(),
+        Settings { tile: Some(16), ..Settings::default() },
+        Settings { guidance: guided("proximal"), ..Settings::default() },
+    ] {
+        let text = said(again(), settings);
+        assert!(
+            text.contains("step ")
+                && text.contains(" of 4")
+                && text.contains("conv_in")
+                && text.contains("first in %"),
+            "{text}"
+        );
+    }
+    let far = Settings { guidance: guided("constant:kappa=1e38"), ..Settings::default() };
+    let text = said(conditional(), far);
+    assert!(text.contains("of 4") && text.contains("correction") && text.contains("first in %"), "{text}");
 }

@@ -32,7 +32,7 @@ fn filters_are_those_of_scipy_and_scikit_image() {
         let store = store(&format!("restore/{file}.safetensors"));
         let (y, shape) = values(&store, "in.y");
         let y = single(&y);
-        let tv = tv::TotalVariation { strength: 1.2, tolerance: 1e-9, most_steps: 60 };
+        let tv = tv::TotalVariation { strength: 1.2, tolerance: 1e-9, most_steps: 60, steps: None };
         for (name, method, limit) in [
             ("gaussian", Method::Gaussian(gaussian::Gaussian { sigma: 1.3 }), 1e-6),
             ("median", Method::Median(median::Median { radius: 1 }), 0.0),

@@ -1,7 +1,8 @@
 //! Files restored piece by piece beside the same images restored whole.
 
 use clearshot_image::{Axis, DType, Description, Dim, Image, WriteOptions, Writer};
-use clearshot_physics::Electrons;
+use clearshot_physics::{Electrons, Psf};
+use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{METHODS, Method, Reach, stabilised};
 use clearshot_restore::stream::{Cut, Report, TileSide, Work, run};
 use clearshot_scenes::{Camera, Scene};
@@ -74,6 +75,93 @@ fn pieces_have_the_bits_of_the_whole() {
                     );
                 }
             }
+        }
+    }
+}
+
+fn apart(a: &[f32], b: &[f32]) -> (f32, f32) {
+    let square: f32 = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
+    ((square / a.len() as f32).sqrt(), a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
+}
+
+/// Total variation that has heard its pieces takes the steps of the whole in each, and has its bits.
+#[test]
+fn total_variation_in_pieces_is_that_of_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let noise = 4.0;
+    for (name, shape, scene) in
+        [("a.tif", [301, 263], Scene::Filaments), ("b.tif", [260, 300], Scene::Nuclei)]
+    {
+        let path = folder.path().join(name);
+        let truth = scene.generate(8, 0, &shape).unwrap();
+        let image = Camera::for_peak(20.0).take(&truth, &shape, 8, 0).unwrap().values;
+        save(&path, &image, &shape, DType::F32);
+        let method = Method::by_name("tv").unwrap();
+        let whole = method.run(&image, &shape, noise).unwrap();
+        for side in [64, 131] {
+            let mut said = Vec::new();
+            let widened = |start: usize, n: usize| {
+                let inside = start..(start + side).min(n);
+                let wide = start.saturating_sub(64)..(inside.end + 64).min(n);
+                (inside.start - wide.start..inside.end - wide.start, wide)
+            };
+            for y in (0..shape[0]).step_by(side) {
+                for x in (0..shape[1]).step_by(side) {
+                    let ((inner_y, rows), (inner_x, columns)) = (widened(y, shape[0]), widened(x, shape[1]));
+                    let size = [rows.len(), columns.len()];
+                    let of_row = |row: usize| &image[row * shape[1]..][columns.clone()];
+                    let piece: Vec<f32> = rows.flat_map(of_row).copied().collect();
+                    said.extend(method.says(&piece, &size, &[inner_y, inner_x], noise).unwrap());
+                }
+            }
+            let settled = method.settled(&said);
+            let cut = Cut { volume: false, tile: TileSide::Pixels(side), reach: settled.reach() };
+            assert!(matches!(cut.reach, Reach::Within { .. }));
+            let mut each =
+                |piece: &clearshot_restore::stream::Piece<'_>| settled.run(piece.values, piece.shape, noise);
+            let (pieces, _) = restored(&path, &cut, Work::Restore(&mut each));
+            assert!(
+                pieces == settled.run(&image, &shape, noise).unwrap(),
+                "{name} {side}: the bits of the whole"
+            );
+            let (rms, _) = apart(&pieces, &whole);
+            assert!(rms <= 1e-3 * noise, "{name} {side}: {}", rms / noise);
+        }
+    }
+}
+
+/// Richardson-Lucy's pieces, with the steps and the overlap that the program takes, beside the whole.
+#[test]
+fn deconvolved_pieces_are_those_of_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let shape = [301, 263];
+    for (sigma, scene) in [(1.5, Scene::Filaments), (2.5, Scene::Nuclei)] {
+        let path = folder.path().join(format!("{sigma}.tif"));
+        let psf = Psf::gaussian(&[sigma, sigma]).unwrap();
+        let camera = Camera { psf: Some(psf.clone()), ..Camera::for_peak(20.0) };
+        let truth = scene.generate(8, 0, &shape).unwrap();
+        let image = camera.take(&truth, &shape, 8, 0).unwrap().values;
+        save(&path, &image, &shape, DType::F32);
+        let usual = RichardsonLucy {
+            background: camera.background as f32,
+            read_noise: camera.read_noise as f32,
+            ..RichardsonLucy::USUAL
+        };
+        let found = usual.run(Electrons(&image), &shape, &psf).unwrap();
+        let mean = image.iter().map(|&v| f64::from(v)).sum::<f64>() / image.len() as f64;
+        let start = Some(usual.start_of(mean));
+        let settings = RichardsonLucy { start, stop: Stop::Steps(found.steps), ..usual };
+        let error = apart(&found.values, &truth.iter().map(|v| 20.0 * v).collect::<Vec<_>>()).0;
+        for side in [90, 131] {
+            let cut = Cut { volume: false, tile: TileSide::Pixels(side), reach: RichardsonLucy::reach(&psf) };
+            let mut each = |piece: &clearshot_restore::stream::Piece<'_>| {
+                settings.run(Electrons(piece.values), piece.shape, &psf).map(|d| d.values)
+            };
+            let (pieces, report) = restored(&path, &cut, Work::Restore(&mut each));
+            assert!(report.pieces >= 4);
+            let (rms, far) = apart(&pieces, &found.values);
+            println!("{sigma} {side}: {} steps, {rms} and {far} of {error}", found.steps);
+            assert!(rms < 0.005 * error && far < 0.1 * error, "{sigma} {side}: {rms} and {far} of {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tensors on the host: element types, shapes, values, counter-based noise, and safetensors files.
+//! Tensors on the host: element types, shapes, values, counter-based noise, safetensors files and PyTorch's.
 //!
 //! Nothing here computes a network; this crate is what all the others agree on when they speak of
 //! data. A [`Tensor`] owns its values in row-major order. Images are channels-last everywhere in
@@ -9,6 +9,7 @@ pub mod noise;
 mod shape;
 pub mod store;
 mod tensor;
+mod torch;
 
 pub use dtype::DType;
 pub use shape::{MAX_RANK, Shape};

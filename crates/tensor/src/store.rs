@@ -1,10 +1,11 @@
-//! Safetensors files: named tensors with a string table, read and written whole.
+//! Safetensors files: named tensors with a string table, read and written whole. PyTorch's own checkpoints are read
+//! too, as tensors without strings.
 //!
 //! Reading never trusts the file: the header's lengths and offsets are checked against the bytes
 //! that are there before anything is allocated by them. Writing goes to a file beside the target that
 //! is renamed when it is complete, so that a name holds a whole file or none.
 
-use crate::{DType, Data, Shape, Tensor};
+use crate::{DType, Data, Shape, Tensor, torch};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::collections::BTreeMap;
@@ -17,6 +18,8 @@ pub enum StoreError {
     Io { path: PathBuf, source: std::io::Error },
     #[error("{}: not a safetensors file, or a damaged one: {reason}", path.display())]
     Format { path: PathBuf, reason: String },
+    #[error("{}: a PyTorch checkpoint that is not read: {reason}", path.display())]
+    Checkpoint { path: PathBuf, reason: String },
     #[error("{}: tensor `{name}`: {reason}", path.display())]
     Tensor { path: PathBuf, name: String, reason: String },
 }
@@ -30,8 +33,8 @@ pub struct Store {
 
 impl Store {
     /// # Errors
-    /// If the file cannot be read, is not safetensors, or holds a tensor that this project has no
-    /// type or rank for.
+    /// If the file cannot be read, is neither safetensors nor a checkpoint of `torch.save`, or holds a tensor that
+    /// this project has no type or rank for.
     pub fn read(path: &Path) -> Result<Store, StoreError> {
         let io = |source| StoreError::Io { path: path.into(), source };
         let bytes = std::fs::read(path).map_err(io)?;
@@ -44,7 +47,12 @@ impl Store {
     /// As [`Store::read`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Store, StoreError> {
         let format = |reason: String| StoreError::Format { path: path.into(), reason };
-        check_header(bytes).map_err(format)?;
+        let checkpoint = |reason| StoreError::Checkpoint { path: path.into(), reason };
+        if torch::is_archive(bytes) {
+            let tensors = torch::parse(bytes).map_err(checkpoint)?;
+            return Ok(Store { tensors, metadata: BTreeMap::new() });
+        }
+        check_header(bytes).map_err(|why| torch::legacy(bytes).map_or_else(|| format(why), checkpoint))?;
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| format(e.to_string()))?;
         let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
         let file = SafeTensors::deserialize(bytes).map_err(|e| format(e.to_string()))?;

@@ -177,11 +177,9 @@ impl Engine {
                 }
             }
             self.set("key", &Tensor::i32([4], key(self.seed, first, 0xD0).words().to_vec()))?;
-            let ramps = [("weight.intensity", self.task.intensity), ("weight.gradient", self.task.gradient)];
-            for (name, ramp) in ramps {
-                if let Some(ramp) = ramp {
-                    self.set(name, &Tensor::scalar(ramp.at(n.iteration) as f32))?;
-                }
+            for (term, ramp) in &self.task.terms {
+                let weight = ramp.at(n.iteration) as f32;
+                self.session.set(&format!("weight.{}", term.name()), &Tensor::scalar(weight))?;
             }
             let last = run + 1 == self.runs;
             for (name, value) in [

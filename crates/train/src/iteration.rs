@@ -6,7 +6,7 @@
 use crate::data::{NUMBERS, image_shape};
 use crate::error::Result;
 use crate::task::Task;
-use clearshot_diffusion::objective::{self, distance, noised, target};
+use clearshot_diffusion::objective::{distance, noised, target};
 use clearshot_diffusion::precondition::Preconditioned;
 use clearshot_diffusion::{Condition, LevelInputs};
 use clearshot_graph::ops::{Binary, NoiseKind, Unary};
@@ -139,7 +139,7 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
 }
 
 /// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
-/// `rate`, and where they have a meaning `balance`, `key`, `alpha`, `weight.intensity`, `weight.gradient`, `ema_decay`, `carry`, `gate`.
+/// `rate`, and where they have a meaning `balance`, `key`, `alpha`, `weight.NAME` of each further term, `ema_decay`, `carry`, `gate`.
 /// The state `record.loss` sums up losses until it is set; `record.skips` counts the latest iterations in a row that were skipped.
 ///
 /// # Errors
@@ -154,12 +154,8 @@ pub fn training(
     let Forward { clean, mut loss, estimate, levels } = forward(&mut b, network, task, shapes, true);
     let scalar = Type::f32(Shape::SCALAR);
     let main = loss;
-    let terms = [("intensity", task.intensity), ("gradient", task.gradient)];
-    for (name, _) in terms.iter().filter(|(_, ramp)| ramp.is_some()) {
-        let term = match *name {
-            "intensity" => objective::intensity(&mut b, task.distance, estimate, clean),
-            _ => objective::gradient(&mut b, estimate, clean),
-        };
+    for (term, _) in &task.terms {
+        let (name, term) = (term.name(), term.build(&mut b, task.distance, estimate, clean));
         b.output(&format!("term.{name}"), term);
         let weight = b.input(&format!("weight.{name}"), scalar);
         let weighted = b.mul(term, weight);

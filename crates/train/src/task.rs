@@ -1,11 +1,12 @@
 //! What is learned, with every choice made: what a network is given, what it predicts, and how its error counts.
 
-use crate::config::{DistanceKind, PredictionKind, TaskConfig, TaskKind, WeightKind};
+use crate::config::{DistanceKind, PredictionKind, TaskConfig, TaskKind, TermConfig, WeightKind};
 use crate::error::{Result, setting};
-use clearshot_diffusion::objective::{Distance, LevelLaw, Ramp, Weight};
+use clearshot_diffusion::objective::{self, Distance, LevelLaw, Ramp, Weight};
 use clearshot_diffusion::precondition::Prediction;
 use clearshot_diffusion::schedule::{BetaLaw, Schedule};
 use clearshot_diffusion::{Clock, Level};
+use clearshot_graph::{Builder, Value};
 use clearshot_model as model;
 use clearshot_tensor::noise::Key;
 
@@ -32,8 +33,51 @@ pub struct Task {
     pub distance: Distance,
     pub drop: f64,
     pub balance: f64,
-    pub intensity: Option<Ramp>,
-    pub gradient: Option<Ramp>,
+    /// What counts beside the main distance, and how much.
+    pub terms: Vec<(Term, Ramp)>,
+}
+
+/// A comparison of the estimate with the clean image that counts beside the main one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Term {
+    Intensity,
+    Gradient,
+    Frequency,
+    Wavelet,
+}
+
+impl Term {
+    pub const ALL: [Term; 4] = [Term::Intensity, Term::Gradient, Term::Frequency, Term::Wavelet];
+
+    /// Its key below `task`, and the last part of its record's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Term::Intensity => "intensity",
+            Term::Gradient => "gradient",
+            Term::Frequency => "frequency",
+            Term::Wavelet => "wavelet",
+        }
+    }
+
+    pub fn config(self, task: &TaskConfig) -> TermConfig {
+        match self {
+            Term::Intensity => task.intensity,
+            Term::Gradient => task.gradient,
+            Term::Frequency => task.frequency,
+            Term::Wavelet => task.wavelet,
+        }
+    }
+
+    /// Adds it to a graph.
+    #[track_caller]
+    pub fn build(self, b: &mut Builder, distance: Distance, estimate: Value, clean: Value) -> Value {
+        match self {
+            Term::Intensity => objective::intensity(b, distance, estimate, clean),
+            Term::Gradient => objective::gradient(b, estimate, clean),
+            Term::Frequency => objective::frequency(b, estimate, clean),
+            Term::Wavelet => objective::wavelet(b, estimate, clean),
+        }
+    }
 }
 
 impl Task {
@@ -46,17 +90,17 @@ impl Task {
             DistanceKind::Huber => Distance::Huber(config.bend),
             DistanceKind::SmoothL1 => Distance::SmoothL1(config.bend),
         };
-        let ramp = |t: crate::config::TermConfig| {
-            (t.weight > 0.0).then_some(Ramp { full: t.weight, from: t.from, over: t.over })
+        let term = |term: Term| {
+            let t = term.config(config);
+            (t.weight > 0.0).then_some((term, Ramp { full: t.weight, from: t.from, over: t.over }))
         };
         let diffusion = match config.kind {
             TaskKind::Supervised => None,
             TaskKind::Conditional | TaskKind::Prior => Some(Diffusion::new(config)?),
         };
         let drop = if config.kind == TaskKind::Conditional { config.drop } else { 0.0 };
-        let (intensity, gradient) = (ramp(config.intensity), ramp(config.gradient));
-        let balance = config.balance;
-        Ok(Task { kind: config.kind, diffusion, distance, drop, balance, intensity, gradient })
+        let (balance, terms) = (config.balance, Term::ALL.into_iter().filter_map(term).collect());
+        Ok(Task { kind: config.kind, diffusion, distance, drop, balance, terms })
     }
 
     /// Whether the network is given the measurement.

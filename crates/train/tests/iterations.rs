@@ -174,3 +174,41 @@ fn a_model_is_gone_on_with() {
     let refused = Run::open(config(other), &folder.path().join("other"), false, Show::Quiet);
     assert!(refused.err().expect("a refusal").to_string().starts_with("model.init"));
 }
+
+/// Every further term can be chosen by its key, is written down, and has its say.
+#[test]
+fn further_terms_are_chosen_by_their_keys() {
+    let plain = states(json!({"trainer": {"iterations": 3}, "validation": {"every": 0}}));
+    for name in ["intensity", "gradient", "frequency", "wavelet"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let changes = json!({
+            "task": {name: {"weight": 2.0, "from": 0.5, "over": 2}},
+            "trainer": {"iterations": 3}, "validation": {"every": 0}, "records": {"every": 1},
+        });
+        let mut run = Run::open(config(changes), folder.path(), false, Show::Quiet).expect("a run");
+        let end = run.train(&never(), None).expect("an end");
+        let moved = distance(&checkpoint::read(&end.checkpoint).expect("a checkpoint").states, &plain);
+        assert!(moved > 1e-6, "{name}: {moved:e}");
+        let text = std::fs::read_to_string(folder.path().join("records.jsonl")).expect("records");
+        let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+        let number = |l: &Value, key: &str| l[key].as_f64();
+        let terms: Vec<[f64; 3]> = lines
+            .iter()
+            .filter_map(|l| {
+                Some([number(l, "loss")?, number(l, "term.main")?, number(l, &format!("term.{name}"))?])
+            })
+            .collect();
+        assert_eq!(terms.len(), 3, "{name}: {text}");
+        // Half of the weight, three quarters, all of it.
+        for ([loss, main, term], weight) in terms.iter().zip([1.0, 1.5, 2.0]) {
+            assert!(
+                *term > 0.0 && (loss - main - weight * term).abs() < 1e-5 * loss,
+                "{name}: {loss} {main} {term}"
+            );
+        }
+        let bad = json!({"task": {name: {"weight": -1.0}}});
+        let refused =
+            Run::open(config(bad), &folder.path().join("bad"), false, Show::Quiet).err().expect("refused");
+        assert!(refused.to_string().contains(&format!("task.{name}")), "{refused}");
+    }
+}

@@ -1,6 +1,7 @@
 //! The camera of a file: as given, or as the file's own noise tells it; and its PSF.
 
 use super::parts::Parts;
+use crate::restoring::refuse_eight_bits;
 use anyhow::{Context, Result, bail};
 use clearshot_image::{Axis, Description, Image};
 use clearshot_physics::calibration::blind::{Known, estimate};
@@ -184,6 +185,7 @@ pub fn psf(text: &str, d: &Description, size: &[usize]) -> Result<Psf> {
         bail!("--psf {text}: no such file; or write gaussian:1.5px, or airy:na=1.4,em=520nm");
     }
     let image = Image::open(path)?;
+    refuse_eight_bits(&image)?;
     let parts = Parts::of(&image.description, axes, 1).with_context(|| text.to_string())?;
     let [part] = &parts.all[..] else {
         bail!("{text}: {} planes or volumes, and a PSF is one", parts.all.len());

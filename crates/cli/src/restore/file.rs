@@ -3,6 +3,7 @@
 use super::camera::{Given, Look, psf};
 use super::parts::{Form, Parts};
 use super::report::{Report, Shown};
+use super::trace::Trace;
 use super::{Voice, duration};
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
@@ -63,7 +64,12 @@ const TOGETHER_CPU: usize = 1 << 18;
 const TOGETHER_GPU: usize = 1 << 24;
 
 impl Job<'_> {
-    pub fn run(&self, restorer: &mut Restorer, report: Option<&mut Report>) -> Result<Outcome> {
+    pub fn run(
+        &self,
+        restorer: &mut Restorer,
+        report: Option<&mut Report>,
+        trace: Option<&mut Trace>,
+    ) -> Result<Outcome> {
         if same_file(self.input, self.output) {
             bail!("the output would replace its own input; choose another name or folder");
         }
@@ -96,7 +102,7 @@ impl Job<'_> {
             restorer.set_psf(psf(text, d, &parts.size)?)?;
         }
         let replace = standing == Standing::InPart;
-        self.restore(restorer, &image, &parts, camera, &hash, replace, report)
+        self.restore(restorer, &image, &parts, camera, &hash, replace, report, trace)
     }
 
     /// What is there of what this run would make.
@@ -168,6 +174,7 @@ impl Job<'_> {
         hash: &str,
         replace: bool,
         report: Option<&mut Report>,
+        mut trace: Option<&mut Trace>,
     ) -> Result<Outcome> {
         let start = Instant::now();
         let d = self.described(&image.description);
@@ -211,6 +218,9 @@ impl Job<'_> {
             for (i, restored) in made.into_iter().enumerate() {
                 let number = g * together + i;
                 record.chi2.extend(restored.mean_chi2);
+                if let Some(trace) = trace.as_deref_mut() {
+                    trace.add(self.input, number, &restored.guided)?;
+                }
                 if number == middle && report.is_some() {
                     shown = Some(Shown::of(self.input, image, parts, &measured[i], &restored, camera)?);
                 }

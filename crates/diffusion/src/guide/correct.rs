@@ -1,6 +1,6 @@
 //! The correction as nodes.
 
-use super::{Discrepancy, Guide, Law, NormAdaptive, proximal};
+use super::{DIAGNOSTICS, Discrepancy, Guide, Law, NormAdaptive, proximal};
 use crate::denoiser::LevelInputs;
 use clearshot_graph::grad::grad;
 use clearshot_graph::ops::Unary;
@@ -29,14 +29,32 @@ impl Guide {
             Law::NormAdaptive(law) => self.norm_adaptive(&law, b, x0, evidence, level),
             Law::Discrepancy(law) => self.discrepancy(&law, b, x0, measured, evidence, level),
         };
-        let [chi2_name, moved_name] = ["chi2", "moved"].map(|part| self.called(part));
-        if self.diagnostics && !b.graph().outputs.iter().any(|o| o.name == chi2_name) {
+        let mut kept = None;
+        let change = if self.clip.is_finite() {
+            let size = root_mean_square(b, change);
+            let size = b.add_scalar(size, TINY);
+            let limit = b.scalar(self.clip as f32);
+            let share = b.div(limit, size);
+            let share = b.unary(Unary::Clamp(0.0, 1.0), share);
+            kept = Some(share);
+            b.mul(change, share)
+        } else {
+            change
+        };
+        let names = DIAGNOSTICS.map(|part| self.called(part));
+        if self.diagnostics && !b.graph().outputs.iter().any(|o| o.name == names[0]) {
+            let by = if matches!(self.law, Law::Through { .. }) { x } else { x0 };
+            let gradient = self.gradient(b, evidence, by);
             let chi2 = chi2(b, evidence, measured);
-            b.output(&chi2_name, chi2);
-            let square = b.unary(Unary::Square, change);
-            let mean = per_image(b, square, true);
-            let size = b.unary(Unary::Sqrt, mean);
-            b.output(&moved_name, size);
+            let (gradient, moved) = (root_mean_square(b, gradient), root_mean_square(b, change));
+            let kept = kept.unwrap_or_else(|| {
+                let all = b.scalar(1.0);
+                let shape = b.shape(chi2);
+                b.broadcast(all, shape)
+            });
+            for (name, value) in names.iter().zip([chi2, gradient, moved, kept]) {
+                b.output(name, value);
+            }
         }
         change
     }
@@ -67,9 +85,7 @@ impl Guide {
         level: &mut LevelInputs,
     ) -> Value {
         let gradient = self.gradient(b, evidence, x0);
-        let square = b.unary(Unary::Square, gradient);
-        let mean = per_image(b, square, true);
-        let size = b.unary(Unary::Sqrt, mean);
+        let size = root_mean_square(b, gradient);
         let size = b.add_scalar(size, law.eps);
         let direction = b.div(gradient, size);
         let (guide, law) = (self.clone(), *law);
@@ -134,6 +150,12 @@ impl Guide {
 pub(super) fn per_image(b: &mut Builder, x: Value, mean: bool) -> Value {
     let axes: Vec<usize> = (1..b.shape(x).rank()).collect();
     if mean { b.mean(x, &axes) } else { b.sum(x, &axes) }
+}
+
+fn root_mean_square(b: &mut Builder, x: Value) -> Value {
+    let square = b.unary(Unary::Square, x);
+    let mean = per_image(b, square, true);
+    b.unary(Unary::Sqrt, mean)
 }
 
 /// The mean over an image's valid pixels, of values that are zero elsewhere.

@@ -44,7 +44,8 @@ impl Guide {
                 scaled(&gradient()?, -self.law.weight(level).unwrap_or(0.0))
             }
         };
-        Ok(change)
+        let size = (dot(&change, &change) / change.len().max(1) as f64).sqrt();
+        Ok(if size > self.clip { scaled(&change, self.clip / size) } else { change })
     }
 
     fn evidence(&self, z: &[f64], m: &Measurement<'_>) -> Result<Evidence, PhysicsError> {

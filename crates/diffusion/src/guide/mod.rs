@@ -92,6 +92,11 @@ use std::sync::Arc;
 /// The first part of the names of a guide's inputs and outputs, unless [`Guide::named`] gives it another.
 pub const NAME: &str = "guide";
 
+/// The last parts of the names of what [`Guide::with_diagnostics`] adds: the mean squared residual over its variance
+/// before the correction, the root mean square of the gradient that the law takes, that of the correction, and the share of
+/// the correction that clipping left.
+pub const DIAGNOSTICS: [&str; 4] = ["chi2", "gradient", "moved", "kept"];
+
 /// A measurement of one image and channel, in electrons. Pixels that are not valid may hold anything.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement<'a> {
@@ -105,6 +110,7 @@ pub struct Guide {
     forward: Forward,
     law: Law,
     gate: [f64; 2],
+    clip: f64,
     diagnostics: bool,
     maps: bool,
     name: Arc<str>,
@@ -116,8 +122,8 @@ impl Guide {
     pub fn new(forward: Forward, law: Law) -> Result<Guide, Error> {
         forward.check()?;
         law.check()?;
-        let (gate, name) = ([0.0, f64::INFINITY], NAME.into());
-        Ok(Guide { forward, law, gate, diagnostics: false, maps: false, name })
+        let (gate, clip, name) = ([0.0, f64::INFINITY], f64::INFINITY, NAME.into());
+        Ok(Guide { forward, law, gate, clip, diagnostics: false, maps: false, name })
     }
 
     /// Guides only where the noise per signal lies between these.
@@ -136,6 +142,30 @@ impl Guide {
         Ok(Guide { gate, ..self })
     }
 
+    /// Shrinks a correction whose root mean square over its image is above this, normalised, to this size; its
+    /// direction stays, and the images beside it have no part in it.
+    ///
+    /// # Errors
+    /// If the limit is not above zero.
+    pub fn clipped(self, clip: f64) -> Result<Guide, Error> {
+        if clip.is_nan() || clip <= 0.0 {
+            let (got, must) = (clip.to_string(), "above zero".into());
+            return Err(Error::Setting { what: "the largest correction of a guide", got, must });
+        }
+        Ok(Guide { clip, ..self })
+    }
+
+    /// What the law multiplies by at a level, gate included: the gradient, its direction, or for the proximal law the
+    /// measurement against the prior. None for the discrepancy law, which takes what its target needs.
+    pub fn weight_at(&self, level: &Level) -> Option<f64> {
+        let weight = match self.law {
+            Law::Proximal(law) => Some(law.strength * law.variance(level)),
+            Law::NormAdaptive(law) => Some(law.weight(level)),
+            other => other.weight(level),
+        };
+        weight.map(|w| w * self.gate_at(level))
+    }
+
     /// Calls its inputs and outputs by another name. Two guides of one denoiser, for two measurements of one
     /// image, need two.
     pub fn named(self, name: &str) -> Guide {
@@ -147,10 +177,14 @@ impl Guide {
         format!("{}.{part}", self.name)
     }
 
-    /// Adds two outputs for a sampler's watch to read, a number for each image: `guide.chi2`, the mean squared
-    /// residual over its variance before the correction, and `guide.moved`, the correction's root mean square.
+    /// Adds the outputs [`DIAGNOSTICS`] for a sampler's watch to read, a number for each image.
     pub fn with_diagnostics(self) -> Guide {
         Guide { diagnostics: true, ..self }
+    }
+
+    /// Whether it tells what its corrections are like. A law that is off makes none.
+    pub fn has_diagnostics(&self) -> bool {
+        self.diagnostics && !self.law.is_off()
     }
 
     /// Takes background and read noise as inputs ([`Guide::map_inputs`]), so that one graph serves tiles whose

@@ -11,7 +11,9 @@ mod weight;
 
 pub use bound::{FirstStep, kl_normal, variational_bound};
 pub use draw::LevelLaw;
-pub use terms::{Consistency, Ramp, forward_consistency, gradient, intensity, poisson_nll};
+pub use terms::{
+    Consistency, Ramp, forward_consistency, frequency, gradient, intensity, poisson_nll, wavelet,
+};
 pub use weight::Weight;
 
 use crate::denoiser::LevelInputs;

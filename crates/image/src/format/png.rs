@@ -10,9 +10,11 @@ use crate::image::{Axis, Description, Dim, Image, Source};
 use crate::raw::RawTarget;
 use crate::writer::{Target, WriteOptions};
 use png::{BitDepth, ColorType, Decoder, Reader, Transformations};
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Seek};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 pub(crate) const NAME: &str = "PNG";
@@ -20,6 +22,32 @@ const RECORD: &str = "clearshot provenance";
 
 pub(super) fn recognise(_: &Path, head: &[u8]) -> bool {
     head.starts_with(b"\x89PNG\r\n\x1a\n")
+}
+
+/// A file that remembers that there was no room.
+struct Watched {
+    file: BufWriter<File>,
+    full: Rc<Cell<bool>>,
+}
+
+impl Watched {
+    fn seen<T>(&self, outcome: std::io::Result<T>) -> std::io::Result<T> {
+        let full = outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::StorageFull);
+        self.full.set(self.full.get() || full);
+        outcome
+    }
+}
+
+impl Write for Watched {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let outcome = self.file.write(bytes);
+        self.seen(outcome)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let outcome = self.file.flush();
+        self.seen(outcome)
+    }
 }
 
 /// Chunks that stand before the pixels and mean the same with other pixels.
@@ -257,27 +285,32 @@ pub(super) fn create(
             png::EncodingError::IoError(e) => Fault::Io(e),
             other => Fault::Damaged(other.to_string()),
         };
-        let out = BufWriter::new(file.file().try_clone()?);
-        let mut encoder = png::Encoder::new(out, width, height);
-        encoder.set_color(colour);
-        encoder.set_depth(depth);
-        let mut writer = encoder.write_header().map_err(encoded)?;
-        for (kind, data) in &chunks {
-            writer.write_chunk(png::chunk::ChunkType(*kind), data).map_err(encoded)?;
-        }
-        if let Some(json) = record {
-            let data = [RECORD.as_bytes(), &[0, 0, 0, 0, 0], json.as_bytes()].concat();
-            writer.write_chunk(png::chunk::iTXt, &data).map_err(encoded)?;
-        }
-        let mut stream = writer.stream_writer().map_err(encoded)?;
-        let mut reader = BufReader::new(pixels);
-        let mut line = vec![0; row];
-        for _ in 0..height {
-            reader.read_exact(&mut line)?;
-            std::io::Write::write_all(&mut stream, &line)?;
-        }
-        stream.finish().map_err(encoded)?;
-        writer.finish().map_err(encoded)
+        let full = Rc::new(Cell::new(false));
+        let out = Watched { file: BufWriter::new(file.file().try_clone()?), full: full.clone() };
+        let write = || -> Parsed<()> {
+            let mut encoder = png::Encoder::new(out, width, height);
+            encoder.set_color(colour);
+            encoder.set_depth(depth);
+            let mut writer = encoder.write_header().map_err(encoded)?;
+            for (kind, data) in &chunks {
+                writer.write_chunk(png::chunk::ChunkType(*kind), data).map_err(encoded)?;
+            }
+            if let Some(json) = &record {
+                let data = [RECORD.as_bytes(), &[0, 0, 0, 0, 0], json.as_bytes()].concat();
+                writer.write_chunk(png::chunk::iTXt, &data).map_err(encoded)?;
+            }
+            let mut stream = writer.stream_writer().map_err(encoded)?;
+            let mut reader = BufReader::new(pixels);
+            let mut line = vec![0; row];
+            for _ in 0..height {
+                reader.read_exact(&mut line)?;
+                stream.write_all(&line)?;
+            }
+            stream.finish().map_err(encoded)?;
+            writer.finish().map_err(encoded)
+        };
+        // The encoder keeps an error's words, and not its kind.
+        write().map_err(|fault| if full.get() { Fault::Io(ErrorKind::StorageFull.into()) } else { fault })
     });
     let target = RawTarget::new(NAME, file, 0, Order::Big, description.dtype, &shape, order, finish);
     Ok(Box::new(target.with_scratch()?))

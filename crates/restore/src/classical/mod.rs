@@ -23,6 +23,7 @@ use crate::frame::Frame;
 use clearshot_physics::Electrons;
 use clearshot_physics::anscombe;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// A denoiser with its settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,8 +101,45 @@ impl Method {
             Method::Median(m) => Reach::Within { halo: m.radius, align: 1 },
             Method::Wiener(m) => Reach::Within { halo: m.radius, align: 1 },
             Method::NonLocalMeans(m) => Reach::Within { halo: m.patch_radius + m.search_radius, align: 1 },
-            Method::TotalVariation(_) => Reach::Fading { overlap: 64 },
+            Method::TotalVariation(m) => match m.steps {
+                Some(halo) => Reach::Within { halo, align: 1 },
+                None => Reach::Fading { overlap: 64 },
+            },
             Method::Bm3d(m) => m.reach(),
+        }
+    }
+
+    /// What a piece of an image has to say to what the method decides by the whole image; nothing where it decides
+    /// nothing. Only total variation does: its number of steps, by the energy after each. `core` is what of the piece is
+    /// to be counted, the rest being its surroundings.
+    ///
+    /// # Errors
+    /// As [`Method::run`], or if the core is none of the piece.
+    pub fn says(
+        &self,
+        piece: &[f32],
+        shape: &[usize],
+        core: &[Range<usize>],
+        noise: f32,
+    ) -> Result<Option<Vec<f64>>, RestoreError> {
+        let inside = core.len() == shape.len() && core.iter().zip(shape).all(|(c, n)| c.end <= *n);
+        if !inside {
+            return Err(RestoreError::Shape { shape: shape.to_vec() });
+        }
+        match self {
+            Method::TotalVariation(m) if m.steps.is_none() => {
+                require_positive("the standard deviation of the noise", noise.into())?;
+                Ok(Some(m.energies(Frame::new(piece, shape)?, core, noise)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The same method after hearing what pieces said, so that every piece is done alike.
+    pub fn settled(self, said: &[Vec<f64>]) -> Method {
+        match self {
+            Method::TotalVariation(m) => Method::TotalVariation(m.settled(said)),
+            other => other,
         }
     }
 
@@ -137,12 +175,19 @@ pub fn stabilised(
     shape: &[usize],
     read_noise: Electrons<f32>,
 ) -> Result<Electrons<Vec<f32>>, RestoreError> {
+    require_not_negative("the read noise", read_noise.0.into())?;
+    let inverse = anscombe::Inverse::new(Electrons(read_noise.0.into()))?;
+    Frame::new(electrons.0, shape)?;
+    let denoised = method.run(&stabilise(electrons, read_noise)?, shape, 1.0)?;
+    Ok(Electrons(denoised.par_iter().map(|&d| inverse.mean(d.into()) as f32).collect()))
+}
+
+/// Electrons as [`stabilised`] shows them to a method, their noise being 1 everywhere.
+///
+/// # Errors
+/// If the read noise is negative.
+pub fn stabilise(electrons: Electrons<&[f32]>, read_noise: Electrons<f32>) -> Result<Vec<f32>, RestoreError> {
     let sigma = f64::from(read_noise.0);
     require_not_negative("the read noise", sigma)?;
-    let inverse = anscombe::Inverse::new(Electrons(sigma))?;
-    Frame::new(electrons.0, shape)?;
-    let stable: Vec<f32> =
-        electrons.0.par_iter().map(|&y| anscombe::forward(y.into(), sigma * sigma) as f32).collect();
-    let denoised = method.run(&stable, shape, 1.0)?;
-    Ok(Electrons(denoised.par_iter().map(|&d| inverse.mean(d.into()) as f32).collect()))
+    Ok(electrons.0.par_iter().map(|&y| anscombe::forward(y.into(), sigma * sigma) as f32).collect())
 }

@@ -11,6 +11,7 @@
 //! with, is measured on a twin of the image that is deconvolved from slightly other data (Stein, 1981; Ramani, Blu, Unser,
 //! 2008). The step of the least predicted error is the result.
 
+use super::Reach;
 use crate::RestoreError;
 use crate::convolve::{Convolution, Edges};
 use crate::error::{require, require_not_negative, require_positive};
@@ -33,6 +34,9 @@ pub struct RichardsonLucy {
     /// Whether steps make up for light that falls outside the picture. Without that and with dark edges they are those
     /// of scikit-image.
     pub make_up_for_edges: bool,
+    /// Electrons of the image that steps begin with, everywhere the same: for pieces of an image that are to begin alike.
+    /// Unless told, the mean above the background.
+    pub start: Option<f32>,
     pub stop: Stop,
 }
 
@@ -67,8 +71,15 @@ impl RichardsonLucy {
         total_variation: 0.0,
         edges: Edges::Reflect,
         make_up_for_edges: true,
+        start: None,
         stop: Stop::Predicted { most: 300 },
     };
+
+    /// What tiles of an image need: steps carry light further than one PSF does, ever less of it.
+    pub fn reach(psf: &Psf) -> Reach {
+        let widest = psf.shape().iter().max().copied().unwrap_or(1);
+        Reach::Fading { overlap: (2 * widest).max(32) }
+    }
 
     /// Deconvolves electrons with a PSF of as many axes.
     ///
@@ -76,6 +87,12 @@ impl RichardsonLucy {
     /// If the shape is not filled, a pixel is not finite, the PSF has other axes, or a setting is out of its range.
     pub fn run(&self, y: Electrons<&[f32]>, shape: &[usize], psf: &Psf) -> Result<Deconvolved, RestoreError> {
         self.watched(y, shape, psf, |_, _| ())
+    }
+
+    /// What steps of an image of this mean begin with. Without a background, steps from any constant are the same after
+    /// the first.
+    pub fn start_of(&self, mean: f64) -> f32 {
+        (mean - f64::from(self.background)).max(1e-3 * mean.abs()).max(1e-6) as f32
     }
 
     /// As [`RichardsonLucy::run`], and shows each step's number and image.
@@ -97,9 +114,8 @@ impl RichardsonLucy {
         let ones = vec![1.0; pixels];
         let seen = if self.make_up_for_edges { blur.adjoint(&ones) } else { ones };
         let run = Run { settings: self, size: frame.size, blur, seen };
-        let mean = frame.values.iter().map(|&v| f64::from(v)).sum::<f64>() / pixels as f64;
-        // Steps from any constant are the same after the first, without a background.
-        let start = (mean - f64::from(self.background)).max(1e-3 * mean.abs()).max(1e-6) as f32;
+        let mean = || frame.values.iter().map(|&v| f64::from(v)).sum::<f64>() / pixels as f64;
+        let start = self.start.unwrap_or_else(|| self.start_of(mean()));
         let mut x = vec![start; pixels];
         let mut twin = matches!(self.stop, Stop::Predicted { .. }).then(|| run.twin(frame.values, start));
         let mut out = Deconvolved { values: Vec::new(), steps: 0, chi2: Vec::new(), predicted: Vec::new() };

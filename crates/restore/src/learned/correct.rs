@@ -3,18 +3,41 @@
 //! camera.
 
 use super::Error;
-use clearshot_diffusion::guide::Measurement;
+use super::error::origin;
+use clearshot_diffusion::guide::{DIAGNOSTICS, Measurement, NAME};
 use clearshot_diffusion::{Condition, Denoiser, Estimate, Guide, Law, Level, LevelInputs};
-use clearshot_graph::{Builder, Type, Value};
+use clearshot_graph::{Builder, Graph, Type, Value};
 use clearshot_runtime::{Device, Options, Session, compile};
 use clearshot_tensor::{Shape, Tensor};
 
 const ESTIMATE: &str = "estimate";
 const CORRECTED: &str = "corrected";
 
+/// What one correction was like; sizes are root mean squares over the image, normalised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GuideStep {
+    pub sample: usize,
+    /// The number of the network's call within the sample, from 0.
+    pub call: usize,
+    /// Noise per signal.
+    pub sigma: f64,
+    /// The law's weight; see [`Guide::weight_at`].
+    pub weight: Option<f64>,
+    /// The mean squared residual over its variance before the correction.
+    pub chi2: f64,
+    pub gradient: f64,
+    pub moved: f64,
+    /// The share of the correction that clipping left.
+    pub kept: f64,
+}
+
 /// A guide compiled for whole images.
 pub struct WholeGuide {
+    guide: Guide,
+    graph: Graph,
     session: Session,
+    /// What its corrections were like, where the guide has diagnostics.
+    pub steps: Vec<GuideStep>,
     levels: LevelInputs,
     shape: Shape,
 }
@@ -43,23 +66,26 @@ impl WholeGuide {
         let x = b.input(ESTIMATE, Type::f32(shape));
         let as_it_is =
             |_: &mut Builder, x: Value, _: &mut LevelInputs, _: &Condition| -> Estimate { Estimate::of(x) };
-        let corrected = guide.guides(as_it_is).denoise(&mut b, x, &mut levels, &Condition::default());
+        let corrected = guide.clone().guides(as_it_is).denoise(&mut b, x, &mut levels, &Condition::default());
         b.output(CORRECTED, corrected.x0);
         let graph = b.finish().map_err(clearshot_diffusion::Error::from)?;
-        let mut session = compile(graph, device, options).map_err(clearshot_diffusion::Error::from)?;
+        let mut session =
+            compile(graph.clone(), device, options).map_err(clearshot_diffusion::Error::from)?;
         for (name, value) in inputs {
             session.set(&name, &value).map_err(clearshot_diffusion::Error::from)?;
         }
-        Ok(WholeGuide { session, levels, shape })
+        Ok(WholeGuide { guide, graph, session, steps: Vec::new(), levels, shape })
     }
 
     pub fn bytes(&self) -> usize {
         self.session.plan().bytes()
     }
 
+    /// Corrects an estimate of a sample.
+    ///
     /// # Errors
     /// If the device fails, or what it makes is not finite.
-    pub fn correct(&mut self, level: &Level, estimate: &mut [f32]) -> Result<(), Error> {
+    pub fn correct(&mut self, sample: usize, level: &Level, estimate: &mut [f32]) -> Result<(), Error> {
         let fail = clearshot_diffusion::Error::from;
         for (name, value) in self.levels.at(level) {
             self.session.set(name, &value).map_err(fail)?;
@@ -69,9 +95,22 @@ impl WholeGuide {
         let corrected = self.session.get(CORRECTED).map_err(fail)?;
         let values = corrected.as_f32().map_err(|e| Error::Answer { what: e.to_string() })?;
         if let Some(bad) = values.iter().find(|v| !v.is_finite()) {
-            return Err(Error::Diverged { value: *bad, sigma: level.ratio() });
+            let (value, sigma) = (*bad, level.ratio());
+            let origin = origin(&self.graph, &self.session);
+            return Err(Error::Diverged { value, sigma, origin });
         }
         estimate.copy_from_slice(values);
+        if self.guide.has_diagnostics() {
+            let mut found = [0.0; DIAGNOSTICS.len()];
+            for (value, part) in found.iter_mut().zip(DIAGNOSTICS) {
+                let output = self.session.get(&format!("{NAME}.{part}")).map_err(fail)?;
+                *value = output.to_f64().first().copied().unwrap_or(f64::NAN);
+            }
+            let [chi2, gradient, moved, kept] = found;
+            let call = self.steps.iter().filter(|s| s.sample == sample).count();
+            let (sigma, weight) = (level.ratio(), self.guide.weight_at(level));
+            self.steps.push(GuideStep { sample, call, sigma, weight, chi2, gradient, moved, kept });
+        }
         Ok(())
     }
 }

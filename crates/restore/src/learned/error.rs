@@ -1,6 +1,9 @@
 //! Why there is no restored image.
 
+use clearshot_diffusion::trace::first_not_finite;
+use clearshot_graph::Graph;
 use clearshot_graph::plan::human;
+use clearshot_runtime::Session;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -13,9 +16,11 @@ pub enum Error {
     #[error("the model has no weights called `{name}`")]
     NoWeight { name: String },
     #[error(
-        "the network made {value} at noise level {sigma} in tile {tile:?}; the model is damaged, or the image is nothing like what it was trained on"
+        "the network made {value} at noise level {sigma} in tile {tile:?}, {origin}; the model is damaged, or the image is nothing like what it was trained on"
     )]
-    NonFinite { value: f32, tile: Vec<usize>, sigma: f64 },
+    NonFinite { value: f32, tile: Vec<usize>, sigma: f64, origin: String },
+    #[error("step {step} of {steps}: {source}")]
+    Step { step: usize, steps: usize, source: Box<Error> },
     #[error("the sampler needs a learned variance, which is not used when restoring; choose another sampler")]
     LearnedVariance,
     #[error(
@@ -28,9 +33,9 @@ pub enum Error {
     )]
     Through,
     #[error(
-        "the correction by the measurement made {value} at noise level {sigma}; choose another law, such as proximal"
+        "the correction by the measurement made {value} at noise level {sigma}, {origin}; choose another law, such as proximal"
     )]
-    Diverged { value: f32, sigma: f64 },
+    Diverged { value: f32, sigma: f64, origin: String },
     #[error("the device gave {what}")]
     Answer { what: String },
     #[error("an image of {size:?} pixels: a plane or a volume with pixels is needed")]
@@ -63,4 +68,25 @@ pub enum Error {
     Model(#[from] clearshot_model::ModelError),
     #[error(transparent)]
     Physics(#[from] clearshot_physics::PhysicsError),
+}
+
+impl Error {
+    /// With the step at which values stopped being finite.
+    pub(super) fn at_step(self, step: usize, steps: usize) -> Error {
+        match self {
+            Error::NonFinite { .. } | Error::Diverged { .. } => {
+                Error::Step { step, steps, source: self.into() }
+            }
+            other => other,
+        }
+    }
+}
+
+/// Where values that are not finite came from, in words.
+pub(super) fn origin(graph: &Graph, session: &Session) -> String {
+    match first_not_finite(graph, session) {
+        Ok(Some(found)) => found,
+        Ok(None) => "though not when it was asked again".into(),
+        Err(e) => format!("and the op could not be found: {e}"),
+    }
 }

@@ -19,6 +19,7 @@ mod settings;
 pub mod tiles;
 pub mod walk;
 
+pub use correct::GuideStep;
 pub use error::Error;
 pub use measured::{Camera, Measured, Source, Values};
 pub use restorer::{Forecast, Restored, Restorer};

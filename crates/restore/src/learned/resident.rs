@@ -10,7 +10,7 @@ use super::walk;
 use clearshot_diffusion::noise::{Keys, Tile};
 use clearshot_diffusion::sampler::Program;
 use clearshot_diffusion::step_graph::{Noise, Setup, StepGraph, X};
-use clearshot_diffusion::{Condition, Denoiser, Error as Failed, Estimate, LevelInputs};
+use clearshot_diffusion::{Condition, Denoiser, Error as Failed, Estimate, LevelInputs, trace};
 use clearshot_graph::ops::PadMode;
 use clearshot_graph::{Builder, StateInit, Type, Value};
 use clearshot_runtime::{Device, Options, Session, compile, plan};
@@ -184,7 +184,8 @@ impl Resident {
             let keys = Keys::new(self.shape, &tiles)?;
             let mut stop = None;
             let x = Tensor::f32(self.shape, x);
-            let walked = self.step.replay(&mut self.session, program, &x, &Noise::Keys(&keys), |_, _| {
+            let noise = Noise::Keys(&keys);
+            let walked = trace::replay(&self.step, &mut self.session, program, &x, &noise, |_, _| {
                 ran().map_err(|e| {
                     let said = Failed::Session(e.to_string());
                     stop = Some(e);

@@ -1,7 +1,7 @@
 //! A model at work on images of one size after another.
 
 use super::choose::{Chosen, Cut, Wanted, choose};
-use super::correct::WholeGuide;
+use super::correct::{GuideStep, WholeGuide};
 use super::field::{Field, Scratch};
 use super::layout::Layout;
 use super::measured::{Camera, Measured};
@@ -92,6 +92,8 @@ pub struct Restored {
     pub samples: Vec<Field>,
     /// The scale that the network saw it on.
     pub photons: Option<Photons>,
+    /// The corrections by the measurement, where [`Settings::trace`] asks for them.
+    pub guided: Vec<GuideStep>,
 }
 
 impl Restorer {
@@ -368,6 +370,7 @@ impl Restorer {
             };
             tiles.ask(&level, &mut frames, &beside, ran)?;
         }
+        let mut guides: Vec<WholeGuide> = Vec::new();
         let mut moments: Vec<Moments> = Vec::new();
         let mut kept: Vec<Vec<Field>> = images.iter().map(|_| Vec::new()).collect();
         if let Some(program) = &self.program {
@@ -376,7 +379,7 @@ impl Restorer {
                     moments.push(Moments::new(len, &self.scratch)?);
                 }
             }
-            let mut guides = self.guides(images, scales)?;
+            guides = self.guides(images, scales)?;
             let together = self.together(len / channels, count);
             let mut done = 0;
             while done < self.settings.samples {
@@ -389,7 +392,8 @@ impl Restorer {
                     condition(signal, guided, &images[image], &scales[image], pixels, out);
                 };
                 let mut correct = |frame: usize, level: &Level, estimate: &mut [f32]| {
-                    guides[of(frame).0].correct(level, estimate)
+                    let (image, sample) = of(frame);
+                    guides[image].correct(sample, level, estimate)
                 };
                 let correct: Option<&mut walk::Correct<'_>> =
                     if self.guidance.is_some() { Some(&mut correct) } else { None };
@@ -432,7 +436,9 @@ impl Restorer {
                     copy
                 }
             };
-            all.push(self.finish(image, scale, estimate, deviation, samples)?);
+            let mut restored = self.finish(image, scale, estimate, deviation, samples)?;
+            restored.guided = guides.get_mut(i).map(|g| std::mem::take(&mut g.steps)).unwrap_or_default();
+            all.push(restored);
         }
         Ok(all)
     }
@@ -480,7 +486,8 @@ impl Restorer {
         } else if let (None, Some(camera)) = (&self.settings.psf, &scale.camera) {
             mean_chi2 = moments::mean_chi2(measured, &image, camera);
         }
-        Ok(Restored { image, deviation, chi2: map, mean_chi2, samples, photons: scale.photons })
+        let (photons, guided) = (scale.photons, Vec::new());
+        Ok(Restored { image, deviation, chi2: map, mean_chi2, samples, photons, guided })
     }
 
     fn scale(&self, image: &Measured, camera: Option<&Camera>) -> Result<ImageScale, Error> {
@@ -524,7 +531,13 @@ impl Restorer {
                 read_noise: Map::Uniform(camera.read_noise),
                 likelihood: guidance.likelihood,
             };
-            let guide = Guide::new(forward, guidance.law)?;
+            let mut guide = Guide::new(forward, guidance.law)?;
+            if let Some(limit) = guidance.clip {
+                guide = guide.clipped(limit)?;
+            }
+            if self.settings.trace {
+                guide = guide.with_diagnostics();
+            }
             let c = image.channels;
             let planes: Vec<Vec<f64>> = (0..c)
                 .map(|ch| {

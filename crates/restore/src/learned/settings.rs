@@ -21,6 +21,8 @@ pub enum Output {
 pub struct Guidance {
     pub likelihood: Likelihood,
     pub law: Law,
+    /// The largest root mean square of a correction, normalised.
+    pub clip: Option<f64>,
 }
 
 /// See the module. Numbers that are none are chosen.
@@ -39,6 +41,8 @@ pub struct Settings {
     pub seed: u64,
     pub psf: Option<Psf>,
     pub guidance: Option<Guidance>,
+    /// Tell of every correction by the measurement.
+    pub trace: bool,
     pub tile: Option<usize>,
     pub batch: Option<usize>,
     /// Bytes that the network's graph may take on the device.
@@ -62,6 +66,7 @@ impl Default for Settings {
             seed: 0,
             psf: None,
             guidance: None,
+            trace: false,
             tile: None,
             batch: None,
             device_memory: None,
@@ -76,7 +81,7 @@ impl Guidance {
     /// What is used under a PSF unless told otherwise; `sd` is the standard deviation of the images that the prior was
     /// trained on.
     pub fn usual(sd: f64) -> Guidance {
-        Guidance { likelihood: Likelihood::ShiftedPoisson, law: Law::Proximal(Proximal::new(sd)) }
+        Guidance { likelihood: Likelihood::ShiftedPoisson, law: Law::Proximal(Proximal::new(sd)), clip: None }
     }
 
     /// A likelihood by its name, words joined by hyphens: `poisson-gaussian`, say.

@@ -5,6 +5,7 @@
 //! several images of one size may share a batch: an answer does not depend on what lies beside it.
 
 use super::Error;
+use super::error::origin;
 use super::field::Field;
 use super::layout::Layout;
 use clearshot_diffusion::{Condition, Denoiser, Estimate, Level, LevelInputs};
@@ -311,7 +312,9 @@ impl Tiles {
                 let (frame, place) = (job / tiles, self.layout.place(job % tiles));
                 let values = &answers[slot * each..(slot + 1) * each];
                 if let Some(bad) = values.iter().find(|v| !v.is_finite()) {
-                    return Err(Error::NonFinite { value: *bad, tile: place, sigma: level.ratio() });
+                    let (value, sigma) = (*bad, level.ratio());
+                    let origin = origin(self.graph.graph(), &self.session);
+                    return Err(Error::NonFinite { value, tile: place, sigma, origin });
                 }
                 let frame = &mut frames[frame];
                 let into = match (unclipped, &mut frame.unclipped) {

@@ -178,10 +178,11 @@ pub fn walk(
             .iter_mut()
             .map(|t| Frame { x: &t.x, estimate: &mut t.estimate, unclipped: t.unclipped.as_mut() })
             .collect();
-        tiles.ask(&call.level, &mut frames, beside, ran)?;
+        let named = |e: Error| e.at_step(call.step, program.steps());
+        tiles.ask(&call.level, &mut frames, beside, ran).map_err(named)?;
         for (number, image) in images.iter_mut().enumerate() {
             if let Some(correct) = correct.as_deref_mut() {
-                image.corrected(number, &call.level, correct)?;
+                image.corrected(number, &call.level, correct).map_err(named)?;
             }
             image.mix(call, &bands)?;
         }

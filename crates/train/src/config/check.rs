@@ -88,7 +88,12 @@ impl RunConfig {
             "above task.sigma_min, both above zero",
         )?;
         require(positive(task.bend), "task.bend", task.bend, "a number above zero")?;
-        for (key, term) in [("task.intensity", task.intensity), ("task.gradient", task.gradient)] {
+        for (key, term) in [
+            ("task.intensity", task.intensity),
+            ("task.gradient", task.gradient),
+            ("task.frequency", task.frequency),
+            ("task.wavelet", task.wavelet),
+        ] {
             let fits = term.weight.is_finite() && term.weight >= 0.0 && share(term.from);
             require(fits, key, term, "a weight not below 0 that starts at a share from 0 to 1")?;
         }

@@ -254,6 +254,10 @@ pub struct TaskConfig {
     pub intensity: TermConfig,
     /// Edges of the estimate.
     pub gradient: TermConfig,
+    /// Frequencies of the estimate, by the sizes of Fourier coefficients.
+    pub frequency: TermConfig,
+    /// Details of the estimate at three scales, by the sizes of Haar's wavelets.
+    pub wavelet: TermConfig,
 }
 
 impl Default for TaskConfig {
@@ -278,6 +282,8 @@ impl Default for TaskConfig {
             balance: 0.0,
             intensity: TermConfig::default(),
             gradient: TermConfig::default(),
+            frequency: TermConfig::default(),
+            wavelet: TermConfig::default(),
         }
     }
 }

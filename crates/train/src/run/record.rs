@@ -4,6 +4,7 @@ use super::Run;
 use crate::error::{Result, TrainError};
 use crate::records::console::Look;
 use crate::schedule::rate;
+use crate::task::Term;
 
 impl Run {
     /// Writes down what the iterations since the last record were like.
@@ -16,8 +17,9 @@ impl Run {
         let loss = number("record.loss")? / count as f64;
         let good = number("train.step")?;
         let norm = number("grad_norm")?;
-        let terms: Vec<(String, f64)> = ["main", "intensity", "gradient"]
-            .iter()
+        let terms: Vec<(String, f64)> = ["main"]
+            .into_iter()
+            .chain(Term::ALL.map(Term::name))
             .filter_map(|name| {
                 let value = work.engine.number(&format!("term.{name}")).ok()??;
                 Some((format!("term.{name}"), value))

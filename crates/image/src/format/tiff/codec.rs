@@ -246,7 +246,7 @@ fn unpack_bits(packed: &[u8], size: usize, out: &mut Vec<u8>) {
             out.extend_from_slice(&packed[at..end]);
             at = end;
         } else if n != -128 && at < packed.len() {
-            out.resize(out.len() + 1 - n as isize as usize, packed[at]);
+            out.resize(out.len() + 1 + usize::from(n.unsigned_abs()), packed[at]);
             at += 1;
         }
     }
