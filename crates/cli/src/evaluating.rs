@@ -1,5 +1,6 @@
 //! What `eval` and `compare` share: which methods on which images, the records they make, and the reports of them.
 
+use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
@@ -22,21 +23,22 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 pub struct Settings {
     /// Kinds of scenes, separated by commas; `all` for every kind.
-    #[arg(long, default_value = "all")]
+    #[arg(long, default_value = "all", conflicts_with = "truth")]
     scenes: String,
     /// Mean electrons of the brightest value, separated by commas.
-    #[arg(long, default_value = "5,20,100", value_delimiter = ',')]
+    #[arg(long, default_value = "5,20,100", value_delimiter = ',', conflicts_with = "truth")]
     peaks: Vec<f64>,
     /// Images of each kind at each peak.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, conflicts_with = "truth")]
     count: u32,
     /// Pixels along each side of a scene; several, separated by commas, are tried one after the other.
-    #[arg(long, default_value = "128", value_delimiter = ',')]
+    #[arg(long, default_value = "128", value_delimiter = ',', conflicts_with = "truth")]
     size: Vec<usize>,
+    /// Of the scenes, their noise and the models' samples.
     #[arg(long, default_value_t = Bench::default().seed)]
     seed: u64,
     /// Blur the scenes by a Gaussian of this standard deviation in pixels.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "truth")]
     psf_sigma: Option<f64>,
     /// Clean images instead of scenes: a file, a folder or a glob pattern.
     #[arg(long, requires = "noisy")]
@@ -45,13 +47,13 @@ pub struct Settings {
     #[arg(long, requires = "truth")]
     noisy: Option<String>,
     /// Electrons per count of those files.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, requires = "truth")]
     gain: f64,
     /// Counts without light.
-    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true, requires = "truth")]
     offset: f64,
     /// The standard deviation of the read noise in electrons.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, requires = "truth")]
     read_noise: f64,
     /// Try several values: KEY=A,B,... The keys samples, steps and sampler are the models'; gain, background,
     /// read_noise and psf tell methods another camera than the true one, by factors. Several keys make every combination.
@@ -73,16 +75,16 @@ pub struct Settings {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Also test what methods invent in empty pictures and what they miss of faint lines.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "truth")]
     stress: bool,
     /// Recommend a size that takes no more memory than this.
-    #[arg(long, value_parser = crate::size::parse)]
+    #[arg(long, value_parser = crate::size::parse, conflicts_with = "truth")]
     max_memory: Option<usize>,
     /// Recommend a size that takes no more seconds a megapixel than this.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "truth")]
     max_seconds: Option<f64>,
     /// Recommend a size that reaches at least this many dB.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "truth")]
     min_psnr: Option<f64>,
     /// The folder for report.md, report.html, summary.json, records.csv and the records themselves; a second run into
     /// it makes only what is missing.
@@ -350,9 +352,6 @@ impl Settings {
                     "--sweep {sweep}: the camera is swept over generated scenes only; leave it out with --truth, and say what the camera is by --gain, --offset and --read-noise"
                 );
             }
-            if let Some(sigma) = self.psf_sigma {
-                bail!("--psf-sigma {sigma}: only generated scenes are blurred; leave it out with --truth");
-            }
             let parts = parts(truth, noisy)?;
             let (gain, offset, read_noise) = (self.gain, self.offset, self.read_noise);
             return Ok(vec![(String::new(), Cases::Files { parts, gain, offset, read_noise })]);
@@ -512,24 +511,13 @@ fn parts(truth: &str, noisy: &str) -> Result<Vec<Part>> {
     let mut out = Vec::new();
     for (truth, noisy) in pairs {
         let image = Image::open(&noisy)?;
-        let contents = fingerprint(&truth)? ^ fingerprint(&noisy)?.rotate_left(1);
+        let contents = format!("{} of {}", fingerprint(&noisy)?, fingerprint(&truth)?);
         let frames = Frames::of(&image.description, false).with_context(|| noisy.display().to_string())?;
         for (i, region) in frames.regions().into_iter().enumerate() {
             let shape = frames.size();
-            let name = format!("{} plane {i} contents {contents:016x}", noisy.display());
+            let name = format!("{} plane {i} contents {contents}", noisy.display());
             out.push(Part { truth: truth.clone(), noisy: noisy.clone(), region, shape, name });
         }
     }
     Ok(out)
-}
-
-/// A hash of a file's bytes (FNV-1a), so that records of another file under the same name are not taken for its own. A
-/// folder's is that of its name.
-fn fingerprint(path: &Path) -> Result<u64> {
-    let bytes = if path.is_dir() {
-        path.display().to_string().into_bytes()
-    } else {
-        std::fs::read(path).with_context(|| path.display().to_string())?
-    };
-    Ok(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)))
 }

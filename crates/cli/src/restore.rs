@@ -5,6 +5,7 @@ mod file;
 mod parts;
 mod report;
 
+use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
 use anyhow::{Context, Result, bail};
 use camera::Given;
@@ -233,7 +234,7 @@ impl Restore {
         }
         // Another PSF may come under the same name.
         let psf_file = match self.psf.as_deref().map(Path::new) {
-            Some(path) if path.exists() => Some(file::fingerprint(path)?),
+            Some(path) if path.exists() => Some(fingerprint(path)?),
             _ => None,
         };
         let asked = json!({

@@ -2,41 +2,15 @@
 //! went in with a record of what was done, a second run finds nothing to do, and what cannot be restored is said in
 //! words.
 
+mod program;
+
 use clearshot_image::{Axis, Channel, DType, Description, Dim, Image, WriteOptions, Writer};
 use clearshot_model::{About, ConditionKind, Model, PredictionKind, Process, Signal, Task};
 use clearshot_nn::{models, weights};
 use clearshot_tensor::noise::Key;
+use program::{clearshot, folder, must, refused};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-fn clearshot(arguments: &str, folder: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_clearshot"))
-        .args(arguments.split_whitespace())
-        .current_dir(folder)
-        .output()
-        .expect("the program runs")
-}
-
-fn folder(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).expect("a folder");
-    path
-}
-
-fn must(arguments: &str, folder: &Path) -> String {
-    let out = clearshot(arguments, folder);
-    assert!(out.status.success(), "{arguments}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).expect("text")
-}
-
-/// What a run that must fail says.
-fn refused(arguments: &str, folder: &Path) -> String {
-    let out = clearshot(arguments, folder);
-    assert!(!out.status.success(), "{arguments} should fail: {}", String::from_utf8_lossy(&out.stdout));
-    String::from_utf8(out.stderr).expect("text")
-}
 
 const CAMERA: &str = "--gain 0.5 --offset 100 --read-noise 1.5";
 

@@ -4,6 +4,7 @@ use super::camera::{Given, Look, psf};
 use super::parts::{Form, Parts};
 use super::report::{Report, Shown};
 use super::{Voice, duration};
+use crate::fingerprint::fingerprint;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clearshot_image::dataset::list::stem;
@@ -15,8 +16,6 @@ use clearshot_restore::learned::field::Field;
 use clearshot_restore::learned::{Camera, Forecast, Measured, Restored, Restorer};
 use clearshot_runtime::Device;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -423,33 +422,6 @@ fn beside_paths(output: &Path, suffix: &str) -> [PathBuf; 2] {
     let stem = stem(output);
     let ending = &name[stem.len()..];
     [ending, ".tif"].map(|ending| output.with_file_name(format!("{stem}_{suffix}{ending}")))
-}
-
-/// A number of all the bytes of a file, or of all files of a folder, in hexadecimal (SHA-256).
-pub fn fingerprint(path: &Path) -> Result<String> {
-    fn add(path: &Path, hash: &mut Sha256) -> std::io::Result<()> {
-        if path.is_dir() {
-            let mut inside: Vec<PathBuf> =
-                std::fs::read_dir(path)?.map(|e| e.map(|e| e.path())).collect::<std::io::Result<_>>()?;
-            inside.sort();
-            for path in inside {
-                hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
-                add(&path, hash)?;
-            }
-            return Ok(());
-        }
-        let mut file = std::fs::File::open(path)?;
-        let mut part = vec![0; 1 << 20];
-        loop {
-            match file.read(&mut part)? {
-                0 => return Ok(()),
-                n => hash.update(&part[..n]),
-            }
-        }
-    }
-    let mut hash = Sha256::new();
-    add(path, &mut hash).with_context(|| path.display().to_string())?;
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A writer for OUT_suffix, as a TIFF where the output's format holds no floats. One that an interrupted run of this

@@ -5,18 +5,19 @@
 
 mod begin;
 mod record;
+mod resume;
 mod validate;
 
 use crate::checkpoint::{self, Progress};
-use crate::config::{RunConfig, TrainerConfig};
+use crate::config::RunConfig;
 use crate::data::feed::Feed;
 use crate::data::{Batch, Data};
 use crate::engine::{Engine, Numbers, digest};
-use crate::error::{Result, TrainError, advised, io, setting};
+use crate::error::{Result, TrainError, advised, io};
 use crate::presets;
 use crate::records::console::{Console, Show};
 use crate::records::{RECORDS, Records};
-use crate::schedule::{Place, Stage, asked_batch, ema_decay, rate, stages};
+use crate::schedule::{Place, Stage, ema_decay, rate, stages};
 use crate::task::{self, Task};
 use clearshot_graph::plan::human;
 use clearshot_model::{About, Model, Signal};
@@ -142,7 +143,7 @@ impl Run {
             }
         };
         let (progress, states) = match saved {
-            Some(saved) => (continued(saved.progress, &saved.config, &config)?, Some(saved.states)),
+            Some(saved) => (resume::continued(saved.progress, &saved.config, &config)?, Some(saved.states)),
             None => (Progress { total: config.trainer.iterations, ..Progress::default() }, None),
         };
         let saved_at = states.is_some().then_some(progress.iteration);
@@ -463,24 +464,6 @@ fn refuse_begun(out: &Path) -> Result<()> {
         }
         None => Ok(()),
     }
-}
-
-/// How far a run is that was saved with one configuration and goes on with another: as long as that one says. The batch
-/// is the one it began with, for samples are numbered by it.
-fn continued(mut progress: Progress, before: &RunConfig, now: &RunConfig) -> Result<Progress> {
-    let (old, new) = (&before.trainer, &now.trainer);
-    if new.batch != old.batch && asked_batch(new) != Some(progress.batch) {
-        let got = serde_json::to_string(&new.batch).unwrap_or_default();
-        let needed = format!("a run goes on with the batch it began with, {}", progress.batch);
-        return setting("trainer.batch", got, needed);
-    }
-    let length = |t: &TrainerConfig| (t.iterations, t.seconds, t.epochs);
-    if length(new) != length(old) {
-        // Time that is over already is the end; otherwise it is found out again how many iterations fit.
-        let over = new.seconds.is_some_and(|s| s <= progress.seconds);
-        progress.total = if over { Some(progress.iteration) } else { new.iterations };
-    }
-    Ok(progress)
 }
 
 /// The configuration as it was resolved.
