@@ -5,6 +5,7 @@ use crate::network::DeviceName;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clearshot_evaluate::curve::{self, Curve};
 use clearshot_evaluate::report::{self, Illustration};
 use clearshot_evaluate::{
     Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary, Told, budget,
@@ -55,8 +56,9 @@ pub struct Settings {
     /// The standard deviation of the read noise in electrons.
     #[arg(long, default_value_t = 0.0, requires = "truth")]
     read_noise: f64,
-    /// Try several values: KEY=A,B,... The keys samples, steps and sampler are the models'; gain, background,
-    /// read_noise and psf tell methods another camera than the true one, by factors. Several keys make every combination.
+    /// Try several values: KEY=A,B,... The keys samples, steps and sampler are the models'; gain, background, read_noise and
+    /// psf (its width) tell methods another camera than the true one, by factors, and shift moves the PSF by pixels. Several
+    /// keys make every combination; one alone makes a curve, with the truth (1, of a shift 0) among its values.
     #[arg(long, value_name = "KEY=VALUES")]
     sweep: Vec<String>,
     /// Samples of the posterior that a model's intervals come from; 0 for none.
@@ -213,7 +215,7 @@ impl Settings {
     /// What is swept of models, or of what methods are told of the camera.
     fn swept(&self, of_models: bool) -> Result<Vec<String>> {
         const MODELS: [&str; 3] = ["samples", "steps", "sampler"];
-        const CAMERAS: [&str; 4] = ["gain", "background", "read_noise", "psf"];
+        const CAMERAS: [&str; 5] = ["gain", "background", "read_noise", "psf", "shift"];
         let mut out = Vec::new();
         for text in &self.sweep {
             let key = text.split('=').next().unwrap_or("").trim();
@@ -226,6 +228,13 @@ impl Settings {
             }
         }
         Ok(out)
+    }
+
+    /// The number of the camera that is swept, if it is one alone and at one size.
+    fn swept_alone(&self) -> Result<Option<String>> {
+        let swept = self.swept(false)?;
+        let key = swept.first().and_then(|text| text.split('=').next()).map(|k| k.trim().to_string());
+        Ok(key.filter(|_| swept.len() == 1 && self.size.len() == 1))
     }
 
     /// Makes the records and the reports. `title` heads them.
@@ -252,6 +261,8 @@ impl Settings {
         let mut trials = Vec::new();
         let runs = self.runs()?;
         let many = runs.len() > 1;
+        let alone = self.swept_alone()?;
+        let mut points = Vec::new();
         for (label, cases) in &runs {
             budget::reset_peak();
             let mut line = Line::new("evaluating".into());
@@ -270,6 +281,9 @@ impl Settings {
             line.end();
             if let (Cases::Scenes(bench), true) = (cases, many) {
                 trials.extend(times.iter().map(|(name, time)| trial(name, bench, &own, *time)));
+                if let Some(key) = &alone {
+                    points.extend(methods.iter().map(|m| point(m.name(), key, bench, &own)));
+                }
                 own.iter_mut().for_each(|r| r.method = format!("{}{label}", r.method));
             }
             records.extend(own);
@@ -285,7 +299,8 @@ impl Settings {
         }
         let stressed = if self.stress { self.stressed(methods)? } else { String::new() };
         let advice = self.advice(&trials);
-        let markdown = report::markdown(title, &about, &summary) + &stressed;
+        let curves = Curve::of(&points);
+        let markdown = report::markdown(title, &about, &summary) + &stressed + &curve::markdown(&curves);
         if let Some(folder) = &self.out {
             let put = |name: &str, text: &str| {
                 let path = folder.join(name);
@@ -296,6 +311,9 @@ impl Settings {
             put("report.md", &markdown)?;
             put("records.csv", &report::csv(&records))?;
             put("summary.json", &report::json(&summary))?;
+            if !curves.is_empty() {
+                put("curves.csv", &curve::csv(&curves))?;
+            }
             let pictures = illustrations(methods, &runs)?;
             put("report.html", &report::html(title, &about, &summary, &pictures, &[]))?;
         }
@@ -371,7 +389,8 @@ impl Settings {
                         "gain" => &mut told.gain,
                         "background" => &mut told.background,
                         "read_noise" => &mut told.read_noise,
-                        _ => &mut told.psf,
+                        "psf" => &mut told.psf,
+                        _ => &mut told.shift,
                     };
                     *place = value.trim().parse().with_context(|| format!("--sweep {setting}: a factor"))?;
                 }
@@ -464,16 +483,32 @@ impl Settings {
 
 /// What a method took and reached at one size; `time` is seconds and images.
 fn trial(name: &str, bench: &Bench, records: &[Record], time: (f64, usize)) -> budget::Trial {
-    let own: Vec<f64> =
-        records.iter().filter(|r| r.method == name).filter_map(|r| r.scores().map(|s| s.psnr)).collect();
     let megapixels = time.1 as f64 * (bench.size * bench.size) as f64 / 1e6;
     budget::Trial {
         method: name.to_string(),
         size: bench.size,
-        psnr: own.iter().sum::<f64>() / own.len().max(1) as f64,
+        psnr: mean_psnr(name, records),
         seconds: time.0 / megapixels,
         bytes: peak_bytes(),
     }
+}
+
+/// A point of a method's curve: what was told, and the mean PSNR.
+fn point(method: &str, key: &str, bench: &Bench, records: &[Record]) -> (String, String, f64, f64) {
+    let told = match key {
+        "gain" => bench.told.gain,
+        "background" => bench.told.background,
+        "read_noise" => bench.told.read_noise,
+        "psf" => bench.told.psf,
+        _ => bench.told.shift,
+    };
+    (method.into(), key.into(), told, mean_psnr(method, records))
+}
+
+fn mean_psnr(method: &str, records: &[Record]) -> f64 {
+    let own: Vec<f64> =
+        records.iter().filter(|r| r.method == method).filter_map(|r| r.scores().map(|s| s.psnr)).collect();
+    own.iter().sum::<f64>() / own.len().max(1) as f64
 }
 
 /// The first image of each scene at its middle peak, restored by every method.

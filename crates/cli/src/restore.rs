@@ -16,6 +16,7 @@ use clearshot_model::Model;
 use clearshot_physics::Psf;
 use clearshot_restore::learned::{Forecast, Guidance, Output, Restorer, Settings, law};
 use clearshot_runtime::Precision;
+use clearshot_train::records::console::duration;
 use file::{Job, Outcome};
 use report::Report;
 use serde_json::json;
@@ -189,16 +190,6 @@ impl Voice {
             );
         }
         Ok(())
-    }
-}
-
-/// A time as people say it.
-fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 10.0 => format!("{s:.1} s"),
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.1} h", s / 3600.0),
     }
 }
 

@@ -111,6 +111,34 @@ fn options_of_scenes_do_not_go_with_files() {
     }
 }
 
+/// A PSF of another width or place, another background and gain: each costs something, more the further off, and what
+/// it costs is kept.
+#[test]
+fn wrong_calibrations_make_curves() {
+    let at = folder("curves");
+    let scenes = "--scenes nuclei,filaments --peaks 100 --count 2 --size 64 --psf-sigma 1.5";
+    for (sweep, bound) in
+        [("psf=0.8,0.9,1,1.1,1.2", 1.0), ("shift=0,0.25,0.5,1", 30.0), ("gain=0.8,1,1.2", 1.0)]
+    {
+        let key = sweep.split('=').next().expect("a key");
+        let said = must(&format!("compare rl {scenes} --sweep {sweep} --out {key}"), &at);
+        assert!(said.contains(&format!("## What a wrong {key} costs")), "{said}");
+        let csv = std::fs::read_to_string(at.join(key).join("curves.csv")).expect("curves");
+        let losses: Vec<f64> = csv
+            .lines()
+            .skip(1)
+            .map(|line| line.rsplit(',').next().expect("a loss").parse().expect("a number"))
+            .collect();
+        assert_eq!(losses.len(), sweep.split(',').count(), "{csv}");
+        assert!(losses.iter().all(|&l| l < bound), "{csv}");
+        if key == "shift" {
+            assert!(said.contains("| yes |") && losses[3] > 0.5, "{said}");
+        }
+    }
+    let said = refused("compare rl --scenes nuclei --sweep psf=0.9,1", &at);
+    assert!(said.contains("--psf-sigma"), "{said}");
+}
+
 #[test]
 fn a_size_is_recommended_under_limits() {
     let at = folder("sizes");
@@ -142,7 +170,7 @@ fn wrong_words_are_answered() {
         ("eval raw --count 0", "one or more"),
         (
             "eval raw --sweep gian=1",
-            "there are gain, background, read_noise, psf and samples, steps, sampler",
+            "there are gain, background, read_noise, psf, shift and samples, steps, sampler",
         ),
         ("eval raw --sweep gain=much", "a factor"),
         ("eval raw --size 3", "8"),

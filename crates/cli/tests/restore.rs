@@ -39,6 +39,8 @@ fn model(at: &Path, name: &str, channels: usize, dims: usize, task: Task) {
         training: Value::Null,
         scores: Value::Null,
         limits: String::new(),
+        interval: None,
+        familiar: None,
     };
     let model = Model::new(about, config, weights::initial(&params, 3)).expect("a model");
     model.save_file(&at.join(format!("{name}.clearshot")), clearshot_tensor::DType::F32).expect("a file");
@@ -347,4 +349,33 @@ fn a_folder_of_diffusers_restores() {
     must("restore in.tif -o alone.tif --model unet --sampler ddim --steps 6", &at);
     let alone = read(at.join("alone.tif")).1;
     assert!(apart(&made) < 0.3 * apart(&alone), "{} {}", apart(&made), apart(&alone));
+}
+
+/// The default model says of an image unlike its training's that it is, and of one like them nothing.
+#[test]
+fn strange_images_are_said_to_be() {
+    let at = folder("restore_strange");
+    must("synth --scene nuclei --count 1 --peak 50 --size 128x128 --seed 6 --out s", &at);
+    let said = |arguments: &str| {
+        let out = clearshot(arguments, &at);
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{text}");
+        (text, String::from_utf8(out.stdout).expect("text"))
+    };
+    let (text, _) = said("restore s/noisy/nuclei_0000.tif -o n.tif --gain 1 --offset 0 --read-noise 1.5");
+    assert!(!text.contains("unlike"), "{text}");
+    let mut noise = vec![0.0f32; 128 * 128];
+    Key { seed: 3, step: 0, stream: 0 }.fill_normal(0, &mut noise);
+    let board = |(i, z): (usize, &f32)| {
+        let light = if (i / 128 / 8 + i % 128 / 8) % 2 == 0 { 60.0 } else { 4.0 };
+        light + f64::from(*z) * (light + 2.0f64).sqrt()
+    };
+    let values: Vec<f64> = noise.iter().enumerate().map(board).collect();
+    write(&at.join("board.tif"), "YX", &[128, 128], DType::F32, &values);
+    let (text, json) = said("restore board.tif -o b.tif --gain 1 --offset 0 --read-noise 1.4 --json");
+    assert_eq!(text.matches("unlike what the model was trained on: ").count(), 1, "{text}");
+    assert!(text.contains("clearshot denoise"), "{text}");
+    let record: Value =
+        serde_json::from_str(json.lines().find(|l| l.contains("\"file\"")).expect("a line")).expect("JSON");
+    assert!(record["strange"].as_str().expect("why").contains("than in its images of"), "{record}");
 }

@@ -1,9 +1,9 @@
 //! One file: looked at, restored part after part, and written with a record of what was done.
 
+use super::Voice;
 use super::camera::{Given, Look, psf};
 use super::parts::{Form, Parts};
 use super::report::{Report, Shown};
-use super::{Voice, duration};
 use crate::fingerprint::fingerprint;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
@@ -11,10 +11,12 @@ use clearshot_image::dataset::list::stem;
 use clearshot_image::{
     Axis, DType, Description, Error as ImageError, Image, Provenance, WriteOptions, Writer,
 };
+use clearshot_metrics::law::student_quantile;
 use clearshot_model::Signal;
 use clearshot_restore::learned::field::Field;
 use clearshot_restore::learned::{Camera, Forecast, Measured, Restored, Restorer};
 use clearshot_runtime::Device;
+use clearshot_train::records::console::duration;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -179,7 +181,7 @@ impl Job<'_> {
         let mut line = Line::new(self.label.clone());
         let (mut runs, total) = (0, forecast.runs * groups.len());
         let holds = parts.all.len() * parts.pixels() * parts.channels * size_of::<f32>() <= HELD;
-        let mut record = Record { clipped: 0, filled: 0, chi2: Vec::new() };
+        let mut record = Record { clipped: 0, filled: 0, chi2: Vec::new(), strange: None };
         let mut outputs = match holds {
             true => None,
             false => Some(self.outputs(
@@ -199,6 +201,9 @@ impl Job<'_> {
             }
             let filled: usize = measured.iter().map(|m| m.filled).sum();
             record.filled += filled;
+            if record.strange.is_none() {
+                record.strange = self.strange(restorer, &measured, camera.as_ref())?;
+            }
             let numbers: Vec<u64> = (0..group.len()).map(|i| (g * together + i) as u64).collect();
             let made = restorer.restore(&measured, &numbers, camera.as_ref(), &mut || {
                 runs += 1;
@@ -241,11 +246,40 @@ impl Job<'_> {
         drop(held);
         outputs.copy(image, parts, &form)?;
         let paths = outputs.finish()?;
-        self.tell(&record, &form, &paths, start.elapsed().as_secs_f64(), camera)?;
+        let reach =
+            restorer.spread().filter(|_| self.std).map(|s| s.factor * student_quantile(0.1, s.freedom));
+        self.tell(&record, &form, &paths, start.elapsed().as_secs_f64(), camera, reach)?;
         if let (Some(report), Some(shown)) = (report, shown) {
             report.add(&shown, camera, record.mean_chi2(), &forecast, start.elapsed().as_secs_f64())?;
         }
         Ok(Outcome::Done)
+    }
+
+    /// Says once of a file that it is unlike what the model was trained on, and returns why.
+    fn strange(
+        &self,
+        restorer: &Restorer,
+        images: &[Measured],
+        camera: Option<&Camera>,
+    ) -> Result<Option<String>> {
+        for image in images {
+            let Some(distance) = restorer.distance(image, camera)?.filter(|d| d.is_strange()) else {
+                continue;
+            };
+            let than = if distance.high { "higher" } else { "lower" };
+            let why = format!(
+                "{} is {than} than in its images of {}, the nearest",
+                distance.statistic, distance.kind
+            );
+            self.voice.note(
+                self.input,
+                &format!(
+                    "unlike what the model was trained on: {why}; it may draw what it knows instead of what is there: compare with `clearshot denoise`, look at --chi2 and --std, check --gain and --offset, or train on such images"
+                ),
+            );
+            return Ok(Some(why));
+        }
+        Ok(None)
     }
 
     fn tell(
@@ -255,6 +289,7 @@ impl Job<'_> {
         paths: &[PathBuf],
         seconds: f64,
         camera: Option<Camera>,
+        reach: Option<f64>,
     ) -> Result<()> {
         if record.filled > 0 {
             let n = record.filled;
@@ -276,12 +311,16 @@ impl Job<'_> {
         if let Some(chi2) = chi2 {
             text += &format!(", chi2 {chi2:.2}");
         }
+        if let Some(reach) = reach {
+            text += &format!(", 90 % intervals are {reach:.2} times OUT_std to either side");
+        }
         text += ")";
         self.voice.say(
             &text,
             json!({
                 "event": "file", "input": self.input, "output": self.output, "status": "restored", "written": paths,
                 "seconds": seconds, "clipped": record.clipped, "filled": record.filled, "chi2": chi2, "camera": camera,
+                "strange": record.strange, "interval_90": reach,
             }),
         )
     }
@@ -359,6 +398,8 @@ struct Record {
     clipped: usize,
     filled: usize,
     chi2: Vec<f64>,
+    /// Why the model is not made for it.
+    strange: Option<String>,
 }
 
 impl Record {

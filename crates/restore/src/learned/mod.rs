@@ -9,6 +9,7 @@
 pub mod choose;
 pub mod correct;
 mod error;
+mod familiar;
 pub mod field;
 pub mod layout;
 pub mod measured;
@@ -21,5 +22,5 @@ pub mod walk;
 
 pub use error::Error;
 pub use measured::{Camera, Measured, Source, Values};
-pub use restorer::{Forecast, Restored, Restorer};
+pub use restorer::{Forecast, Restored, Restorer, Spread};
 pub use settings::{Guidance, Output, Settings, law};

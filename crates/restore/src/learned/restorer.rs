@@ -9,15 +9,16 @@ use super::moments::{self, Moments};
 use super::resident::Resident;
 use super::settings::{Guidance, Output, Settings};
 use super::tiles::{Asked, Frame, Question, TileGraph, Tiles};
-use super::{Error, walk};
+use super::{Error, familiar, walk};
 use clearshot_diffusion::guide::Measurement;
 use clearshot_diffusion::precondition::Clipped;
 use clearshot_diffusion::sampler::{Program, named};
 use clearshot_diffusion::{Denoiser, Guide, Level};
 use clearshot_graph::reach::reach;
 use clearshot_graph::{Builder, Value};
+use clearshot_model::familiar::Distance;
 use clearshot_model::signal::CHANNELS;
-use clearshot_model::{ConditionKind, Model, Photons, Process, Signal, Task};
+use clearshot_model::{ConditionKind, Familiar, Model, Photons, Process, Signal, Task};
 use clearshot_nn::models::Given;
 use clearshot_physics::{Boundary, Electrons, Forward, Map, Operator, Psf, Scale};
 use clearshot_runtime::{Device, Options, gpus};
@@ -83,7 +84,7 @@ const WORTH_MEASURING: usize = 4;
 /// A restored image, in the unit of its file, channels last.
 pub struct Restored {
     pub image: Field,
-    /// The posterior's standard deviation, from two samples on.
+    /// The posterior's standard deviation about the image, from two samples on; see [`Restorer::spread`].
     pub deviation: Option<Field>,
     /// The local mean of squared normalised residuals.
     pub chi2: Option<Field>,
@@ -92,6 +93,14 @@ pub struct Restored {
     pub samples: Vec<Field>,
     /// The scale that the network saw it on.
     pub photons: Option<Photons>,
+}
+
+/// What standard deviations tell of the truth: it lies about the image by `factor` times them, by Student's law of so many
+/// degrees of freedom, for a few samples tell a deviation only roughly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub freedom: f64,
+    pub factor: f64,
 }
 
 impl Restorer {
@@ -173,6 +182,19 @@ impl Restorer {
 
     pub fn scratch(&self) -> &Scratch {
         &self.scratch
+    }
+
+    /// What [`Restored::deviation`] is; none where there are fewer than two samples.
+    pub fn spread(&self) -> Option<Spread> {
+        let samples = self.settings.samples as f64;
+        let factor = self.model.about.interval.unwrap_or(1.0);
+        (samples > 1.0).then(|| match self.output {
+            Output::Direct => Spread { freedom: samples, factor },
+            // The mean of a few samples is uncertain itself.
+            Output::Samples => {
+                Spread { freedom: samples - 1.0, factor: factor * (1.0 + 1.0 / samples).sqrt() }
+            }
+        })
     }
 
     /// Whether electrons are needed: by the model, by guidance, or for chi2.
@@ -418,12 +440,17 @@ impl Restorer {
         let mut all = Vec::new();
         for (i, (image, scale)) in images.iter().zip(scales).enumerate() {
             let mut samples = std::mem::take(&mut kept[i]);
-            let (mean, deviation) = match moments.next().map(Moments::finish) {
-                Some((mean, deviation)) => (Some(mean), Some(deviation)),
-                None if self.settings.keep_samples => (None, None),
-                None => (samples.pop(), None),
+            let direct = direct.next();
+            let (mean, deviation) = match (moments.next(), &direct) {
+                (Some(moments), Some(direct)) => (None, Some(moments.finish_about(direct))),
+                (Some(moments), None) => {
+                    let (mean, deviation) = moments.finish();
+                    (Some(mean), Some(deviation))
+                }
+                (None, _) if self.settings.keep_samples => (None, None),
+                (None, _) => (samples.pop(), None),
             };
-            let estimate = match (direct.next(), mean) {
+            let estimate = match (direct, mean) {
                 (Some(direct), _) => direct,
                 (None, Some(mean)) => mean,
                 (None, None) => {
@@ -467,9 +494,13 @@ impl Restorer {
             }
             let mut y = self.scratch.field(image.len())?;
             y.iter_mut().zip(measured.values.iter()).for_each(|(y, &v)| *y = camera.electrons(v));
+            // What a blur leaves of a pixel's deviation is not known.
+            let spread = deviation.as_ref().filter(|_| self.settings.psf.is_none());
+            let spread: Option<Vec<f32>> = spread.map(|d| d.iter().map(|v| v * camera.gain as f32).collect());
             let (field, all) = moments::chi2(
                 &y,
                 &mean,
+                spread.as_deref(),
                 measured.valid.as_deref(),
                 camera.read_noise as f32,
                 &measured.size,
@@ -478,7 +509,7 @@ impl Restorer {
             )?;
             (map, mean_chi2) = (Some(field), all);
         } else if let (None, Some(camera)) = (&self.settings.psf, &scale.camera) {
-            mean_chi2 = moments::mean_chi2(measured, &image, camera);
+            mean_chi2 = moments::mean_chi2(measured, &image, deviation.as_deref(), camera);
         }
         Ok(Restored { image, deviation, chi2: map, mean_chi2, samples, photons: scale.photons })
     }
@@ -490,14 +521,34 @@ impl Restorer {
                 let photons = image.photons(camera)?;
                 let counts = |x: f64| photons.electrons(x) / camera.gain + camera.offset;
                 let file = [counts(0.0), counts(1.0) - counts(0.0)];
-                Ok(ImageScale { camera: Some(*camera), photons: Some(photons), file })
+                let seen = Some(self.within_range(camera, &photons)?);
+                Ok(ImageScale { camera: Some(*camera), photons: Some(photons), seen, file })
             }
             (Signal::Fixed { input, target }, camera) => {
                 let of = target.as_ref().unwrap_or(input);
                 let file = [0.5 * (of.low + of.high), 0.5 * (of.high - of.low)];
-                Ok(ImageScale { camera: camera.copied(), photons: None, file })
+                Ok(ImageScale { camera: camera.copied(), photons: None, seen: None, file })
             }
         }
+    }
+
+    /// The camera and scale under which the network sees an image. One with more light than it was trained on is shown as if
+    /// it had the most of that: with more noise than there is, rather than with light that the network knows nothing of.
+    fn within_range(&self, camera: &Camera, photons: &Photons) -> Result<(Camera, Photons), Error> {
+        let most = self.model.about.familiar.as_ref().map_or(f64::INFINITY, Familiar::brightest);
+        let share = (most / photons.peak).min(1.0);
+        let seen = Camera { gain: share * camera.gain, read_noise: share * camera.read_noise, ..*camera };
+        let Photons { background, read_noise, peak } = *photons;
+        Ok((seen, Photons::new(share * background, share * read_noise, share * peak)?))
+    }
+
+    /// How far an image is from what the model was trained on, where the model knows that and there is a camera.
+    ///
+    /// # Errors
+    /// If a number of the camera is impossible.
+    pub fn distance(&self, image: &Measured, camera: Option<&Camera>) -> Result<Option<Distance>, Error> {
+        let (Some(familiar), Some(camera)) = (&self.model.about.familiar, camera) else { return Ok(None) };
+        Ok(familiar::distance(familiar, image, camera, &image.photons(camera)?))
     }
 
     /// The corrections by each image's measurement.
@@ -554,6 +605,8 @@ impl Restorer {
 struct ImageScale {
     camera: Option<Camera>,
     photons: Option<Photons>,
+    /// What the network is shown it under.
+    seen: Option<(Camera, Photons)>,
     /// The file's number at the network's zero, and of its unit.
     file: [f64; 2],
 }
@@ -628,8 +681,8 @@ fn condition(
         out.fill(0.0);
         return;
     }
-    match (signal, &scale.photons, &scale.camera) {
-        (Signal::Photons, Some(photons), Some(camera)) => {
+    match (signal, &scale.seen) {
+        (Signal::Photons, Some((camera, photons))) => {
             // Each channel of the image becomes five, side by side.
             let mut electrons = vec![0.0; pixels.len()];
             let mut five = vec![0.0; pixels.len() * CHANNELS];
@@ -646,14 +699,14 @@ fn condition(
                 }
             }
         }
-        (Signal::Fixed { input, .. }, ..) => {
+        (Signal::Fixed { input, .. }, _) => {
             for (to, &p) in out.chunks_exact_mut(c).zip(pixels) {
                 for (to, &v) in to.iter_mut().zip(&image.values[p * c..(p + 1) * c]) {
                     *to = input.forward(f64::from(v)) as f32;
                 }
             }
         }
-        (Signal::Photons, ..) => {}
+        (Signal::Photons, None) => {}
     }
 }
 

@@ -11,7 +11,7 @@ mod validate;
 use crate::checkpoint::{self, Progress};
 use crate::config::RunConfig;
 use crate::data::feed::Feed;
-use crate::data::{Batch, Data};
+use crate::data::{Batch, Data, familiar};
 use crate::engine::{Engine, Numbers, digest};
 use crate::error::{Result, TrainError, advised, io};
 use crate::presets;
@@ -20,11 +20,12 @@ use crate::records::{RECORDS, Records};
 use crate::schedule::{Place, Stage, ema_decay, rate, stages};
 use crate::task::{self, Task};
 use clearshot_graph::plan::human;
-use clearshot_model::{About, Model, Signal};
+use clearshot_model::{About, Familiar, Model, Signal};
 use clearshot_nn::models::Network;
 use clearshot_runtime::Device;
 use clearshot_tensor::DType;
 use serde_json::{Value as Json, json};
+use std::cell::OnceCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,6 +39,9 @@ const UNTIMED: u64 = 5;
 const TIMED: f64 = 0.05;
 /// The share of what is left that iterations may take; validations and checkpoints take the rest.
 const FOR_ITERATIONS: f64 = 0.95;
+
+/// Images of each kind that a model's idea of its training images comes from.
+const KNOWN_OF_A_KIND: usize = 100;
 
 /// The version of what models say of themselves.
 const FORMAT: u32 = 1;
@@ -104,6 +108,8 @@ pub struct Run {
     _lock: File,
     /// What whoever trains should know of the data.
     warnings: Vec<String>,
+    /// What the training images are like, once it was asked for.
+    familiar: OnceCell<Option<Familiar>>,
     saved_at: Option<u64>,
     last_full: Option<f64>,
     waited: f64,
@@ -159,6 +165,7 @@ impl Run {
             records: Records::new(out, Console::new(show)),
             _lock: lock,
             warnings: vec![],
+            familiar: OnceCell::new(),
             saved_at,
             last_full: None,
             waited: 0.0,
@@ -415,8 +422,20 @@ impl Run {
             }),
             scores: json!({ "validation_psnr": p.score }),
             limits: String::new(),
+            interval: None,
+            familiar: self.familiar()?,
         };
         Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)
+    }
+
+    /// What the training images are like, at the size of the last stage.
+    fn familiar(&self) -> Result<Option<Familiar>> {
+        if let Some(known) = self.familiar.get() {
+            return Ok(known.clone());
+        }
+        let size = self.size(self.config.trainer.crop);
+        let found = familiar(&self.data, &size, KNOWN_OF_A_KIND)?;
+        Ok(self.familiar.get_or_init(|| found).clone())
     }
 
     /// Writes a checkpoint, if there is none of this iteration, and removes those that need not be kept.
