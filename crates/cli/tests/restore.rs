@@ -39,7 +39,7 @@ fn model(at: &Path, name: &str, channels: usize, dims: usize, task: Task) {
         training: Value::Null,
         scores: Value::Null,
         limits: String::new(),
-        interval: None,
+        spread: None,
         familiar: None,
     };
     let model = Model::new(about, config, weights::initial(&params, 3)).expect("a model");

@@ -33,9 +33,9 @@ impl Learned {
         let path = (name != DEFAULT).then(|| PathBuf::from(name));
         let model = load(path.as_deref())?;
         let identity = format!(
-            "model {} interval {:?} samples {} sampler {} steps {} seed {} output {:?}",
+            "model {} spread {:?} samples {} sampler {} steps {} seed {} output {:?}",
             model.hash(),
-            model.about.interval,
+            model.about.spread,
             settings.samples,
             settings.sampler,
             settings.steps,

@@ -424,7 +424,7 @@ fn a_model_of_files_sees_counts() {
         training: serde_json::Value::Null,
         scores: serde_json::Value::Null,
         limits: String::new(),
-        interval: None,
+        spread: None,
         familiar: None,
     };
     let path = folder("fixed").join("files.clearshot");

@@ -34,10 +34,10 @@ pub struct About {
     /// Where it fails.
     #[serde(default)]
     pub limits: String,
-    /// What intervals by Student's law from its samples are to be multiplied by, so that they hold what they say on images
-    /// of its validation; 1 unless told.
+    /// What the spread of its samples is to be multiplied by to be that of its errors, on images that it was not trained on;
+    /// 1 unless told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interval: Option<f64>,
+    pub spread: Option<f64>,
     /// What its training images are like; not known of every model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub familiar: Option<Familiar>,

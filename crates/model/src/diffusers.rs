@@ -77,7 +77,7 @@ pub(crate) fn about(
         training: Json::Null,
         scores: Json::Null,
         limits: String::new(),
-        interval: None,
+        spread: None,
         familiar: None,
     })
 }

@@ -236,11 +236,8 @@ fn read_text(path: &Path) -> Result<String, ModelError> {
 
 fn read_about(text: &str, path: &Path) -> Result<About, ModelError> {
     let about: About = serde_json::from_str(text).map_err(|e| damaged(path, e.to_string()))?;
-    if about.interval.is_some_and(|f| !(f.is_finite() && f > 0.0)) {
-        return Err(damaged(
-            path,
-            format!("a factor on intervals of {:?}; it is above zero", about.interval),
-        ));
+    if about.spread.is_some_and(|f| !(f.is_finite() && f > 0.0)) {
+        return Err(damaged(path, format!("a factor on spreads of {:?}; it is above zero", about.spread)));
     }
     if about.familiar.as_ref().is_some_and(|f| !f.is_whole()) {
         return Err(damaged(path, "what it says of its training images is not whole".into()));

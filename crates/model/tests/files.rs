@@ -24,7 +24,7 @@ fn about(task: Task) -> About {
         training: serde_json::json!({"iterations": 3}),
         scores: serde_json::Value::Null,
         limits: "everything".into(),
-        interval: None,
+        spread: None,
         familiar: None,
     }
 }

@@ -35,7 +35,7 @@ fn about(task: Task, signal: Signal) -> About {
         training: serde_json::Value::Null,
         scores: serde_json::Value::Null,
         limits: String::new(),
-        interval: None,
+        spread: None,
         familiar: None,
     }
 }

@@ -1,13 +1,13 @@
 //! Completes what a model's file says of itself: what its training images are like, from the configuration that it was
-//! trained by, for models that were trained before they kept it; and a factor on its intervals, if one is given. The
+//! trained by, for models that were trained before they kept it; and a factor on its samples' spread, if one is given. The
 //! weights stay as they are.
 //!
-//! `cargo run --release -p clearshot-train --example complete -- models/default.clearshot 0.8`
+//! `cargo run --release -p clearshot-train --example complete -- models/default.clearshot 0.88`
 
 use clearshot_model::Model;
 use clearshot_tensor::DType;
-use clearshot_train::RunConfig;
 use clearshot_train::data::{Data, familiar};
+use clearshot_train::{RunConfig, presets};
 use std::path::PathBuf;
 
 /// Images of each kind.
@@ -17,9 +17,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = PathBuf::from(std::env::args().nth(1).ok_or("a model's file is needed")?);
     let mut model = Model::load(&path)?;
     let before = model.hash();
-    let config: RunConfig = serde_json::from_value(model.about.training["config"].clone())?;
+    let training = &model.about.training;
+    let config: RunConfig = match training["experiment"].as_str() {
+        Some(name) => {
+            presets::read(None, &[format!("experiment={name}"), format!("seed={}", training["seed"])])?
+        }
+        None => serde_json::from_value(training["config"].clone())?,
+    };
     if let Some(text) = std::env::args().nth(2) {
-        model.about.interval = Some(text.parse()?);
+        model.about.spread = Some(text.parse()?);
     }
     let size = model.about.crop.clone();
     model.about.familiar = familiar(&Data::new(&config)?, &size, OF_A_KIND)?;

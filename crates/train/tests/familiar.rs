@@ -3,9 +3,9 @@
 use clearshot_model::familiar::statistics;
 use clearshot_model::{Familiar, Model};
 use clearshot_tensor::noise::Key;
-use clearshot_train::RunConfig;
 use clearshot_train::data::camera::{Cameras, photons};
 use clearshot_train::data::{Data, Part, Sample};
+use clearshot_train::presets;
 
 const SIDE: usize = 128;
 /// Images of each kind.
@@ -61,8 +61,7 @@ fn area(strange: &[f64], known: &[f64]) -> f64 {
 fn strange_images_are_told_from_those_of_the_training() {
     let about = Model::builtin().expect("a model").about;
     let familiar = about.familiar.expect("the default model knows its training images");
-    let mut config: RunConfig =
-        serde_json::from_value(about.training["config"].clone()).expect("its configuration");
+    let mut config = presets::read(None, &["experiment=default".into()]).expect("its configuration");
     // Scenes that it has not seen, some of them larger than the crops.
     config.seed = 77_003;
     config.validation.images = MANY as usize;

@@ -187,13 +187,10 @@ impl Restorer {
     /// What [`Restored::deviation`] is; none where there are fewer than two samples.
     pub fn spread(&self) -> Option<Spread> {
         let samples = self.settings.samples as f64;
-        let factor = self.model.about.interval.unwrap_or(1.0);
         (samples > 1.0).then(|| match self.output {
-            Output::Direct => Spread { freedom: samples, factor },
+            Output::Direct => Spread { freedom: samples, factor: 1.0 },
             // The mean of a few samples is uncertain itself.
-            Output::Samples => {
-                Spread { freedom: samples - 1.0, factor: factor * (1.0 + 1.0 / samples).sqrt() }
-            }
+            Output::Samples => Spread { freedom: samples - 1.0, factor: (1.0 + 1.0 / samples).sqrt() },
         })
     }
 
@@ -478,7 +475,8 @@ impl Restorer {
             field.iter_mut().for_each(|v| *v = (at_zero + per_unit * f64::from(*v)) as f32);
         }
         if let Some(field) = &mut deviation {
-            field.iter_mut().for_each(|v| *v = (per_unit.abs() * f64::from(*v)) as f32);
+            let factor = per_unit.abs() * self.model.about.spread.unwrap_or(1.0);
+            field.iter_mut().for_each(|v| *v = (factor * f64::from(*v)) as f32);
         }
         let (mut map, mut mean_chi2) = (None, None);
         if let (true, Some(camera)) = (self.settings.chi2, &scale.camera) {

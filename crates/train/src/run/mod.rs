@@ -422,7 +422,7 @@ impl Run {
             }),
             scores: json!({ "validation_psnr": p.score }),
             limits: String::new(),
-            interval: None,
+            spread: None,
             familiar: self.familiar()?,
         };
         Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)
