@@ -14,6 +14,7 @@ pub mod field;
 pub mod layout;
 pub mod measured;
 pub mod moments;
+mod question;
 pub mod resident;
 mod restorer;
 mod settings;
