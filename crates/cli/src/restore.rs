@@ -2,6 +2,7 @@
 
 mod camera;
 mod file;
+mod kept;
 mod parts;
 mod report;
 

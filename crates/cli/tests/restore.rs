@@ -185,6 +185,46 @@ fn a_second_run_finds_nothing_to_do_and_an_interrupted_one_goes_on() {
     assert_ne!(std::fs::read(at.join("out/a.tif")).expect("a file"), pixels);
 }
 
+/// A stack that was interrupted goes on after the last planes that were restored, to the same bytes.
+#[test]
+fn a_stack_goes_on_where_it_was_interrupted() {
+    let at = folder("restore_stack_again");
+    model(&at, "m", 1, 2, conditional());
+    let shape = [40, 36, 36];
+    write(&at.join("in.tif"), "ZYX", &shape, DType::U16, &counts(&shape, 1));
+    let run = format!("restore in.tif -o out.tif --model m.clearshot {CAMERA} --std --samples 2 --steps 2");
+    let kept = at.join(".out.tif.parts");
+    must(&run.replace("out.tif", "straight.tif"), &at);
+    // Somebody else's file stands where the deviation belongs, which is found out when all planes are restored.
+    write(&at.join("out_std.tif"), "YX", &[4, 4], DType::F32, &[0.0; 16]);
+    refused(&run, &at);
+    std::fs::remove_file(at.join("out_std.tif")).expect("removed");
+    let parts = || std::fs::read_dir(&kept).expect("kept").count();
+    assert_eq!(parts(), 40 + 1);
+    // As if it had been interrupted in the second group, and a part of the first been damaged afterwards.
+    std::fs::remove_file(kept.join("20.safetensors")).expect("removed");
+    std::fs::write(kept.join("3.safetensors"), "no part").expect("damaged");
+    let out = clearshot(&run, &at);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && said.contains("8 of 40 planes were restored by a run before"), "{said}");
+    assert!(!kept.exists());
+    for suffix in ["", "_std"] {
+        let [a, b] = ["out", "straight"].map(|name| read(at.join(format!("{name}{suffix}.tif"))).1);
+        assert_eq!(a, b);
+    }
+    // Parts of other settings are not taken.
+    write(&at.join("other_std.tif"), "YX", &[4, 4], DType::F32, &[0.0; 16]);
+    let other = run.replace("out.tif", "other.tif");
+    refused(&other, &at);
+    std::fs::remove_file(at.join("other_std.tif")).expect("removed");
+    let out = clearshot(&format!("{other} --seed 4"), &at);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(
+        out.status.success() && !said.contains("run before") && !at.join(".other.tif.parts").exists(),
+        "{said}"
+    );
+}
+
 #[test]
 fn bad_input_is_said_in_words() {
     let at = folder("restore_bad");

@@ -2,6 +2,7 @@
 
 use super::Voice;
 use super::camera::{Given, Look, psf};
+use super::kept::Kept;
 use super::parts::{Form, Parts};
 use super::report::{Report, Shown};
 use crate::fingerprint::fingerprint;
@@ -192,6 +193,9 @@ impl Job<'_> {
             )?),
         };
         let mut held: Vec<Restored> = Vec::new();
+        let run = json!({"settings": self.asked, "input": hash, "camera": camera, "together": together});
+        let kept = (groups.len() > 1).then(|| Kept::open(self.output, &run)).transpose()?;
+        let mut found_parts = 0;
         let middle = parts.all.len() / 2;
         let mut shown = None;
         for (g, group) in groups.iter().enumerate() {
@@ -205,13 +209,27 @@ impl Job<'_> {
                 record.strange = self.strange(restorer, &measured, camera.as_ref())?;
             }
             let numbers: Vec<u64> = (0..group.len()).map(|i| (g * together + i) as u64).collect();
-            let made = restorer.restore(&measured, &numbers, camera.as_ref(), &mut || {
-                runs += 1;
-                if !self.voice.quiet {
-                    line.show(runs, total);
+            let found = kept.as_ref().and_then(|k| k.all(&numbers, restorer.scratch()));
+            let made = match found {
+                Some(found) => {
+                    found_parts += found.len();
+                    runs += forecast.runs;
+                    found
                 }
-                Ok(())
-            })?;
+                None => {
+                    let made = restorer.restore(&measured, &numbers, camera.as_ref(), &mut || {
+                        runs += 1;
+                        if !self.voice.quiet {
+                            line.show(runs, total);
+                        }
+                        Ok(())
+                    })?;
+                    if let Some(kept) = &kept {
+                        numbers.iter().zip(&made).try_for_each(|(&n, part)| kept.put(n as usize, part))?;
+                    }
+                    made
+                }
+            };
             for (i, restored) in made.into_iter().enumerate() {
                 let number = g * together + i;
                 record.chi2.extend(restored.mean_chi2);
@@ -246,6 +264,15 @@ impl Job<'_> {
         drop(held);
         outputs.copy(image, parts, &form)?;
         let paths = outputs.finish()?;
+        if let Some(kept) = kept {
+            kept.clear();
+        }
+        if found_parts > 0 {
+            self.voice.note(
+                self.input,
+                &format!("{found_parts} of {} planes were restored by a run before", parts.all.len()),
+            );
+        }
         let reach =
             restorer.spread().filter(|_| self.std).map(|s| s.factor * student_quantile(0.1, s.freedom));
         self.tell(&record, &form, &paths, start.elapsed().as_secs_f64(), camera, reach)?;
