@@ -1,9 +1,11 @@
 //! What `eval` and `compare` share: which methods on which images, the records they make, and the reports of them.
 
+use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clearshot_evaluate::curve::{self, Curve};
 use clearshot_evaluate::report::{self, Illustration};
 use clearshot_evaluate::{
     Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary, Told, budget,
@@ -22,21 +24,22 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 pub struct Settings {
     /// Kinds of scenes, separated by commas; `all` for every kind.
-    #[arg(long, default_value = "all")]
+    #[arg(long, default_value = "all", conflicts_with = "truth")]
     scenes: String,
     /// Mean electrons of the brightest value, separated by commas.
-    #[arg(long, default_value = "5,20,100", value_delimiter = ',')]
+    #[arg(long, default_value = "5,20,100", value_delimiter = ',', conflicts_with = "truth")]
     peaks: Vec<f64>,
     /// Images of each kind at each peak.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, conflicts_with = "truth")]
     count: u32,
     /// Pixels along each side of a scene; several, separated by commas, are tried one after the other.
-    #[arg(long, default_value = "128", value_delimiter = ',')]
+    #[arg(long, default_value = "128", value_delimiter = ',', conflicts_with = "truth")]
     size: Vec<usize>,
+    /// Of the scenes, their noise and the models' samples.
     #[arg(long, default_value_t = Bench::default().seed)]
     seed: u64,
     /// Blur the scenes by a Gaussian of this standard deviation in pixels.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "truth")]
     psf_sigma: Option<f64>,
     /// Clean images instead of scenes: a file, a folder or a glob pattern.
     #[arg(long, requires = "noisy")]
@@ -45,16 +48,17 @@ pub struct Settings {
     #[arg(long, requires = "truth")]
     noisy: Option<String>,
     /// Electrons per count of those files.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, requires = "truth")]
     gain: f64,
     /// Counts without light.
-    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true, requires = "truth")]
     offset: f64,
     /// The standard deviation of the read noise in electrons.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, requires = "truth")]
     read_noise: f64,
-    /// Try several values: KEY=A,B,... The keys samples, steps and sampler are the models'; gain, background,
-    /// read_noise and psf tell methods another camera than the true one, by factors. Several keys make every combination.
+    /// Try several values: KEY=A,B,... The keys samples, steps and sampler are the models'; gain, background, read_noise and
+    /// psf (its width) tell methods another camera than the true one, by factors, and shift moves the PSF by pixels. Several
+    /// keys make every combination; one alone makes a curve, with the truth (1, of a shift 0) among its values.
     #[arg(long, value_name = "KEY=VALUES")]
     sweep: Vec<String>,
     /// Samples of the posterior that a model's intervals come from; 0 for none.
@@ -73,16 +77,16 @@ pub struct Settings {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Also test what methods invent in empty pictures and what they miss of faint lines.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "truth")]
     stress: bool,
     /// Recommend a size that takes no more memory than this.
-    #[arg(long, value_parser = crate::size::parse)]
+    #[arg(long, value_parser = crate::size::parse, conflicts_with = "truth")]
     max_memory: Option<usize>,
     /// Recommend a size that takes no more seconds a megapixel than this.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "truth")]
     max_seconds: Option<f64>,
     /// Recommend a size that reaches at least this many dB.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "truth")]
     min_psnr: Option<f64>,
     /// The folder for report.md, report.html, summary.json, records.csv and the records themselves; a second run into
     /// it makes only what is missing.
@@ -211,7 +215,7 @@ impl Settings {
     /// What is swept of models, or of what methods are told of the camera.
     fn swept(&self, of_models: bool) -> Result<Vec<String>> {
         const MODELS: [&str; 3] = ["samples", "steps", "sampler"];
-        const CAMERAS: [&str; 4] = ["gain", "background", "read_noise", "psf"];
+        const CAMERAS: [&str; 5] = ["gain", "background", "read_noise", "psf", "shift"];
         let mut out = Vec::new();
         for text in &self.sweep {
             let key = text.split('=').next().unwrap_or("").trim();
@@ -224,6 +228,13 @@ impl Settings {
             }
         }
         Ok(out)
+    }
+
+    /// The number of the camera that is swept, if it is one alone and at one size.
+    fn swept_alone(&self) -> Result<Option<String>> {
+        let swept = self.swept(false)?;
+        let key = swept.first().and_then(|text| text.split('=').next()).map(|k| k.trim().to_string());
+        Ok(key.filter(|_| swept.len() == 1 && self.size.len() == 1))
     }
 
     /// Makes the records and the reports. `title` heads them.
@@ -250,6 +261,8 @@ impl Settings {
         let mut trials = Vec::new();
         let runs = self.runs()?;
         let many = runs.len() > 1;
+        let alone = self.swept_alone()?;
+        let mut points = Vec::new();
         for (label, cases) in &runs {
             budget::reset_peak();
             let mut line = Line::new("evaluating".into());
@@ -268,6 +281,9 @@ impl Settings {
             line.end();
             if let (Cases::Scenes(bench), true) = (cases, many) {
                 trials.extend(times.iter().map(|(name, time)| trial(name, bench, &own, *time)));
+                if let Some(key) = &alone {
+                    points.extend(methods.iter().map(|m| point(m.name(), key, bench, &own)));
+                }
                 own.iter_mut().for_each(|r| r.method = format!("{}{label}", r.method));
             }
             records.extend(own);
@@ -283,7 +299,8 @@ impl Settings {
         }
         let stressed = if self.stress { self.stressed(methods)? } else { String::new() };
         let advice = self.advice(&trials);
-        let markdown = report::markdown(title, &about, &summary) + &stressed;
+        let curves = Curve::of(&points);
+        let markdown = report::markdown(title, &about, &summary) + &stressed + &curve::markdown(&curves);
         if let Some(folder) = &self.out {
             let put = |name: &str, text: &str| {
                 let path = folder.join(name);
@@ -294,6 +311,9 @@ impl Settings {
             put("report.md", &markdown)?;
             put("records.csv", &report::csv(&records))?;
             put("summary.json", &report::json(&summary))?;
+            if !curves.is_empty() {
+                put("curves.csv", &curve::csv(&curves))?;
+            }
             let pictures = illustrations(methods, &runs)?;
             put("report.html", &report::html(title, &about, &summary, &pictures, &[]))?;
         }
@@ -350,9 +370,6 @@ impl Settings {
                     "--sweep {sweep}: the camera is swept over generated scenes only; leave it out with --truth, and say what the camera is by --gain, --offset and --read-noise"
                 );
             }
-            if let Some(sigma) = self.psf_sigma {
-                bail!("--psf-sigma {sigma}: only generated scenes are blurred; leave it out with --truth");
-            }
             let parts = parts(truth, noisy)?;
             let (gain, offset, read_noise) = (self.gain, self.offset, self.read_noise);
             return Ok(vec![(String::new(), Cases::Files { parts, gain, offset, read_noise })]);
@@ -372,7 +389,8 @@ impl Settings {
                         "gain" => &mut told.gain,
                         "background" => &mut told.background,
                         "read_noise" => &mut told.read_noise,
-                        _ => &mut told.psf,
+                        "psf" => &mut told.psf,
+                        _ => &mut told.shift,
                     };
                     *place = value.trim().parse().with_context(|| format!("--sweep {setting}: a factor"))?;
                 }
@@ -465,16 +483,32 @@ impl Settings {
 
 /// What a method took and reached at one size; `time` is seconds and images.
 fn trial(name: &str, bench: &Bench, records: &[Record], time: (f64, usize)) -> budget::Trial {
-    let own: Vec<f64> =
-        records.iter().filter(|r| r.method == name).filter_map(|r| r.scores().map(|s| s.psnr)).collect();
     let megapixels = time.1 as f64 * (bench.size * bench.size) as f64 / 1e6;
     budget::Trial {
         method: name.to_string(),
         size: bench.size,
-        psnr: own.iter().sum::<f64>() / own.len().max(1) as f64,
+        psnr: mean_psnr(name, records),
         seconds: time.0 / megapixels,
         bytes: peak_bytes(),
     }
+}
+
+/// A point of a method's curve: what was told, and the mean PSNR.
+fn point(method: &str, key: &str, bench: &Bench, records: &[Record]) -> (String, String, f64, f64) {
+    let told = match key {
+        "gain" => bench.told.gain,
+        "background" => bench.told.background,
+        "read_noise" => bench.told.read_noise,
+        "psf" => bench.told.psf,
+        _ => bench.told.shift,
+    };
+    (method.into(), key.into(), told, mean_psnr(method, records))
+}
+
+fn mean_psnr(method: &str, records: &[Record]) -> f64 {
+    let own: Vec<f64> =
+        records.iter().filter(|r| r.method == method).filter_map(|r| r.scores().map(|s| s.psnr)).collect();
+    own.iter().sum::<f64>() / own.len().max(1) as f64
 }
 
 /// The first image of each scene at its middle peak, restored by every method.
@@ -512,24 +546,13 @@ fn parts(truth: &str, noisy: &str) -> Result<Vec<Part>> {
     let mut out = Vec::new();
     for (truth, noisy) in pairs {
         let image = Image::open(&noisy)?;
-        let contents = fingerprint(&truth)? ^ fingerprint(&noisy)?.rotate_left(1);
+        let contents = format!("{} of {}", fingerprint(&noisy)?, fingerprint(&truth)?);
         let frames = Frames::of(&image.description, false).with_context(|| noisy.display().to_string())?;
         for (i, region) in frames.regions().into_iter().enumerate() {
             let shape = frames.size();
-            let name = format!("{} plane {i} contents {contents:016x}", noisy.display());
+            let name = format!("{} plane {i} contents {contents}", noisy.display());
             out.push(Part { truth: truth.clone(), noisy: noisy.clone(), region, shape, name });
         }
     }
     Ok(out)
-}
-
-/// A hash of a file's bytes (FNV-1a), so that records of another file under the same name are not taken for its own. A
-/// folder's is that of its name.
-fn fingerprint(path: &Path) -> Result<u64> {
-    let bytes = if path.is_dir() {
-        path.display().to_string().into_bytes()
-    } else {
-        std::fs::read(path).with_context(|| path.display().to_string())?
-    };
-    Ok(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)))
 }

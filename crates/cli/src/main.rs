@@ -12,6 +12,7 @@ mod doctor;
 mod dump;
 mod eval;
 mod evaluating;
+mod fingerprint;
 mod info;
 mod interrupt;
 mod mask;

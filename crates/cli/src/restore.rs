@@ -2,10 +2,12 @@
 
 mod camera;
 mod file;
+mod kept;
 mod parts;
 mod report;
 mod trace;
 
+use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
 use anyhow::{Context, Result, bail};
 use camera::Given;
@@ -16,6 +18,7 @@ use clearshot_model::Model;
 use clearshot_physics::Psf;
 use clearshot_restore::learned::{Forecast, Guidance, Output, Restorer, Settings, law};
 use clearshot_runtime::Precision;
+use clearshot_train::records::console::duration;
 use file::{Job, Outcome};
 use report::Report;
 use serde_json::json;
@@ -199,16 +202,6 @@ impl Voice {
     }
 }
 
-/// A time as people say it.
-fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 10.0 => format!("{s:.1} s"),
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.1} h", s / 3600.0),
-    }
-}
-
 impl Restore {
     pub fn run(self) -> Result<()> {
         let given = Given {
@@ -241,7 +234,7 @@ impl Restore {
         }
         // Another PSF may come under the same name.
         let psf_file = match self.psf.as_deref().map(Path::new) {
-            Some(path) if path.exists() => Some(file::fingerprint(path)?),
+            Some(path) if path.exists() => Some(fingerprint(path)?),
             _ => None,
         };
         let asked = json!({

@@ -1,28 +1,9 @@
 //! The verbs of classical restoration, as a user runs them: scenes are made, restored and scored.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+mod program;
 
-fn clearshot(arguments: &str, folder: &std::path::Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_clearshot"))
-        .args(arguments.split_whitespace())
-        .current_dir(folder)
-        .output()
-        .expect("the program runs")
-}
-
-fn folder(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).expect("a folder");
-    path
-}
-
-fn must(arguments: &str, folder: &std::path::Path) -> String {
-    let out = clearshot(arguments, folder);
-    assert!(out.status.success(), "{arguments}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).expect("text")
-}
+use program::{clearshot, folder, must, refused};
+use std::process::Command;
 
 fn psnr(truth: &str, image: &str, folder: &std::path::Path) -> f64 {
     let said = must(&format!("measure --truth {truth} --image {image} --range 20 --json"), folder);
@@ -44,9 +25,8 @@ fn scenes_are_made_restored_and_scored() {
     assert!(after > before + 8.0, "{before} {after}");
     must("denoise --method median s/noisy/*_0001.tif m.tif", &at);
     // Nothing is replaced unless told to.
-    let refused = clearshot("denoise --method median s/noisy/nuclei_0000.tif m.tif", &at);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("--force"), "{said}");
+    let said = refused("denoise --method median s/noisy/nuclei_0000.tif m.tif", &at);
+    assert!(said.contains("--force"), "{said}");
     must("denoise --method median --force s/noisy/nuclei_0000.tif m.tif", &at);
     assert!(!clearshot("synth --scene nuclei --out s", &at).status.success());
     for wrong in [
@@ -84,8 +64,8 @@ fn a_volume_is_deconvolved() {
         "deconvolve --psf-sigma 1.1,1.1 --steps 3 --gain 1 --offset 100 s/noisy/filaments_0000.tif p.tif",
         &at,
     );
-    let wrong = clearshot("deconvolve --psf-sigma 1,1,1 s/noisy/filaments_0000.tif q.tif", &at);
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("one or 2 are needed"));
+    let said = refused("deconvolve --psf-sigma 1,1,1 s/noisy/filaments_0000.tif q.tif", &at);
+    assert!(said.contains("one or 2 are needed"), "{said}");
 }
 
 #[test]
@@ -114,8 +94,8 @@ fn methods_and_settings_are_listed() {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(must("deconvolve --list", &at).contains("richardson-lucy"));
-    let wrong = clearshot("denoise --method nlm --set serch-radius=2 --noise 1 x.tif y.tif", &at);
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("did you mean 'search-radius'?"));
+    let said = refused("denoise --method nlm --set serch-radius=2 --noise 1 x.tif y.tif", &at);
+    assert!(said.contains("did you mean 'search-radius'?"), "{said}");
 }
 
 #[test]

@@ -1,34 +1,9 @@
 //! The verbs that evaluate and find out, as a user runs them.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod program;
 
-fn clearshot(arguments: &str, folder: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_clearshot"))
-        .args(arguments.split_whitespace())
-        .current_dir(folder)
-        .output()
-        .expect("the program runs")
-}
-
-fn must(arguments: &str, folder: &Path) -> String {
-    let out = clearshot(arguments, folder);
-    assert!(out.status.success(), "{arguments}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).expect("text")
-}
-
-fn refused(arguments: &str, folder: &Path) -> String {
-    let out = clearshot(arguments, folder);
-    assert!(!out.status.success(), "{arguments}: {}", String::from_utf8_lossy(&out.stdout));
-    String::from_utf8(out.stderr).expect("text")
-}
-
-fn folder(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).expect("a folder");
-    path
-}
+use program::{clearshot, folder, must, refused};
+use std::process::Command;
 
 #[test]
 fn a_comparison_is_made_once_and_again_the_same() {
@@ -82,6 +57,92 @@ fn pairs_of_files_and_wrong_cameras() {
     assert!(names.contains(&"raw (gain=0.8, background=3)"), "{names:?}");
 }
 
+/// An OME-Zarr is a folder: another image under its name has scores of its own.
+#[test]
+fn a_changed_folder_is_scored_again() {
+    let at = folder("changed_zarr");
+    must("synth --scene nuclei --count 1 --peak 50 --size 40x48 --seed 4 --out s", &at);
+    must("synth --scene nuclei --count 1 --peak 50 --size 40x48 --seed 5 --out t", &at);
+    let convert = |from: &str, to: &str| must(&format!("convert {from}/nuclei_0000.tif {to}.ome.zarr"), &at);
+    convert("s/truth", "truth");
+    convert("s/noisy", "noisy");
+    let line = "compare raw --truth truth.ome.zarr --noisy noisy.ome.zarr --read-noise 1.5 --out c";
+    let psnr = || {
+        let out = clearshot(line, &at);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{said}");
+        let csv = std::fs::read_to_string(at.join("c/records.csv")).expect("records");
+        (csv, said.contains("1 of 1 records were there already"))
+    };
+    let (first, _) = psnr();
+    assert_eq!(psnr(), (first.clone(), true));
+    for (from, to) in [("t/noisy", "noisy"), ("t/truth", "truth")] {
+        std::fs::remove_dir_all(at.join(format!("{to}.ome.zarr"))).expect("a folder");
+        convert(from, to);
+        let (other, found) = psnr();
+        assert!(!found && other != first, "{to}: {other}");
+    }
+}
+
+/// What only scenes have, or only files, is refused beside the other by both names.
+#[test]
+fn options_of_scenes_do_not_go_with_files() {
+    let at = folder("scene_only");
+    for option in [
+        "--scenes nuclei",
+        "--peaks 5",
+        "--count 3",
+        "--size 32",
+        "--psf-sigma 1.5",
+        "--stress",
+        "--max-memory 1GiB",
+        "--max-seconds 3",
+        "--min-psnr 20",
+    ] {
+        for verb in ["eval raw", "compare raw", "validate raw gaussian"] {
+            let said = refused(&format!("{verb} --truth a --noisy b {option}"), &at);
+            let name = option.split(' ').next().expect("a name");
+            assert!(said.contains(name) && said.contains("--truth"), "{verb} {option}: {said}");
+        }
+    }
+    for option in ["--gain 2", "--offset -3", "--read-noise 1"] {
+        let said = refused(&format!("eval raw {option}"), &at);
+        assert!(said.contains("--truth"), "{option}: {said}");
+    }
+}
+
+/// A PSF of another width or place, another background and gain: each costs something, more the further off, and what
+/// it costs is kept.
+#[test]
+fn wrong_calibrations_make_curves() {
+    let at = folder("curves");
+    let scenes = "--scenes nuclei,filaments --peaks 100 --count 2 --size 64 --psf-sigma 1.5";
+    // Losses in dB at the most: at 10 % of the PSF's width, at a quarter of a pixel, at 20 % of the gain.
+    for (sweep, [near, bound], falls) in [
+        ("psf=0.8,0.9,1,1.1,1.2", [0.1, 3.0], true),
+        ("shift=0,0.25,0.5,1", [0.25, 3.0], true),
+        ("gain=0.8,1,1.2", [0.2, 1.0], false),
+    ] {
+        let key = sweep.split('=').next().expect("a key");
+        let said = must(&format!("compare rl {scenes} --sweep {sweep} --out {key}"), &at);
+        assert!(said.contains(&format!("## What a wrong {key} costs")), "{said}");
+        assert!(!falls || said.contains("| yes |"), "{said}");
+        let csv = std::fs::read_to_string(at.join(key).join("curves.csv")).expect("curves");
+        let number = |text: &str| text.parse::<f64>().expect("a number");
+        let points: Vec<Vec<f64>> =
+            csv.lines().skip(1).map(|line| line.split(',').skip(2).map(number).collect()).collect();
+        assert_eq!(points.len(), sweep.split(',').count(), "{csv}");
+        let truth = if key == "shift" { 0.0 } else { 1.0 };
+        for point in &points {
+            let (off, loss) = ((point[0] - truth).abs(), point[2]);
+            assert!(off > near + 1e-9 || loss < bound, "{csv}");
+            assert!(off > 0.0 || loss == 0.0, "{csv}");
+        }
+    }
+    let said = refused("compare rl --scenes nuclei --sweep psf=0.9,1", &at);
+    assert!(said.contains("--psf-sigma"), "{said}");
+}
+
 #[test]
 fn a_size_is_recommended_under_limits() {
     let at = folder("sizes");
@@ -113,7 +174,7 @@ fn wrong_words_are_answered() {
         ("eval raw --count 0", "one or more"),
         (
             "eval raw --sweep gian=1",
-            "there are gain, background, read_noise, psf and samples, steps, sampler",
+            "there are gain, background, read_noise, psf, shift and samples, steps, sampler",
         ),
         ("eval raw --sweep gain=much", "a factor"),
         ("eval raw --size 3", "8"),
@@ -122,10 +183,6 @@ fn wrong_words_are_answered() {
         ("validate raw gaussian --sweep steps=5,10", "--sweep steps=5,10: two models are compared under one"),
         ("validate raw gaussian --size 32,48", "--size 32,48: two models are compared at one size"),
         ("eval raw --truth a --noisy b --sweep gain=0.8,1", "--sweep gain=0.8,1: the camera is swept over"),
-        (
-            "eval raw --truth a --noisy b --psf-sigma 1.5",
-            "--psf-sigma 1.5: only generated scenes are blurred",
-        ),
         ("eval rl --scenes nuclei --peaks 20 --count 1 --size 32", "needs a PSF"),
         ("config experiment=defualt", "the nearest is 'default'"),
         ("config trainer.secnods=3", "the nearest is 'trainer.seconds'"),

@@ -2,41 +2,15 @@
 //! went in with a record of what was done, a second run finds nothing to do, and what cannot be restored is said in
 //! words.
 
+mod program;
+
 use clearshot_image::{Axis, Channel, DType, Description, Dim, Image, WriteOptions, Writer};
 use clearshot_model::{About, ConditionKind, Model, PredictionKind, Process, Signal, Task};
 use clearshot_nn::{models, weights};
 use clearshot_tensor::noise::Key;
+use program::{clearshot, folder, must, refused};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-fn clearshot(arguments: &str, folder: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_clearshot"))
-        .args(arguments.split_whitespace())
-        .current_dir(folder)
-        .output()
-        .expect("the program runs")
-}
-
-fn folder(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).expect("a folder");
-    path
-}
-
-fn must(arguments: &str, folder: &Path) -> String {
-    let out = clearshot(arguments, folder);
-    assert!(out.status.success(), "{arguments}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).expect("text")
-}
-
-/// What a run that must fail says.
-fn refused(arguments: &str, folder: &Path) -> String {
-    let out = clearshot(arguments, folder);
-    assert!(!out.status.success(), "{arguments} should fail: {}", String::from_utf8_lossy(&out.stdout));
-    String::from_utf8(out.stderr).expect("text")
-}
 
 const CAMERA: &str = "--gain 0.5 --offset 100 --read-noise 1.5";
 
@@ -65,6 +39,8 @@ fn model(at: &Path, name: &str, channels: usize, dims: usize, task: Task) {
         training: Value::Null,
         scores: Value::Null,
         limits: String::new(),
+        spread: None,
+        familiar: None,
     };
     let model = Model::new(about, config, weights::initial(&params, 3)).expect("a model");
     model.save_file(&at.join(format!("{name}.clearshot")), clearshot_tensor::DType::F32).expect("a file");
@@ -207,6 +183,46 @@ fn a_second_run_finds_nothing_to_do_and_an_interrupted_one_goes_on() {
         &at,
     );
     assert_ne!(std::fs::read(at.join("out/a.tif")).expect("a file"), pixels);
+}
+
+/// A stack that was interrupted goes on after the last planes that were restored, to the same bytes.
+#[test]
+fn a_stack_goes_on_where_it_was_interrupted() {
+    let at = folder("restore_stack_again");
+    model(&at, "m", 1, 2, conditional());
+    let shape = [40, 36, 36];
+    write(&at.join("in.tif"), "ZYX", &shape, DType::U16, &counts(&shape, 1));
+    let run = format!("restore in.tif -o out.tif --model m.clearshot {CAMERA} --std --samples 2 --steps 2");
+    let kept = at.join(".out.tif.parts");
+    must(&run.replace("out.tif", "straight.tif"), &at);
+    // Somebody else's file stands where the deviation belongs, which is found out when all planes are restored.
+    write(&at.join("out_std.tif"), "YX", &[4, 4], DType::F32, &[0.0; 16]);
+    refused(&run, &at);
+    std::fs::remove_file(at.join("out_std.tif")).expect("removed");
+    let parts = || std::fs::read_dir(&kept).expect("kept").count();
+    assert_eq!(parts(), 40 + 1);
+    // As if it had been interrupted in the second group, and a part of the first been damaged afterwards.
+    std::fs::remove_file(kept.join("20.safetensors")).expect("removed");
+    std::fs::write(kept.join("3.safetensors"), "no part").expect("damaged");
+    let out = clearshot(&run, &at);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && said.contains("8 of 40 planes were restored by a run before"), "{said}");
+    assert!(!kept.exists());
+    for suffix in ["", "_std"] {
+        let [a, b] = ["out", "straight"].map(|name| read(at.join(format!("{name}{suffix}.tif"))).1);
+        assert_eq!(a, b);
+    }
+    // Parts of other settings are not taken.
+    write(&at.join("other_std.tif"), "YX", &[4, 4], DType::F32, &[0.0; 16]);
+    let other = run.replace("out.tif", "other.tif");
+    refused(&other, &at);
+    std::fs::remove_file(at.join("other_std.tif")).expect("removed");
+    let out = clearshot(&format!("{other} --seed 4"), &at);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(
+        out.status.success() && !said.contains("run before") && !at.join(".other.tif.parts").exists(),
+        "{said}"
+    );
 }
 
 #[test]
@@ -414,4 +430,33 @@ fn a_folder_of_diffusers_restores() {
     must("restore in.tif -o alone.tif --model unet --sampler ddim --steps 6", &at);
     let alone = read(at.join("alone.tif")).1;
     assert!(apart(&made) < 0.3 * apart(&alone), "{} {}", apart(&made), apart(&alone));
+}
+
+/// The default model says of an image unlike its training's that it is, and of one like them nothing.
+#[test]
+fn strange_images_are_said_to_be() {
+    let at = folder("restore_strange");
+    must("synth --scene nuclei --count 1 --peak 50 --size 128x128 --seed 6 --out s", &at);
+    let said = |arguments: &str| {
+        let out = clearshot(arguments, &at);
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{text}");
+        (text, String::from_utf8(out.stdout).expect("text"))
+    };
+    let (text, _) = said("restore s/noisy/nuclei_0000.tif -o n.tif --gain 1 --offset 0 --read-noise 1.5");
+    assert!(!text.contains("unlike"), "{text}");
+    let mut noise = vec![0.0f32; 128 * 128];
+    Key { seed: 3, step: 0, stream: 0 }.fill_normal(0, &mut noise);
+    let board = |(i, z): (usize, &f32)| {
+        let light = if (i / 128 / 8 + i % 128 / 8) % 2 == 0 { 60.0 } else { 4.0 };
+        light + f64::from(*z) * (light + 2.0f64).sqrt()
+    };
+    let values: Vec<f64> = noise.iter().enumerate().map(board).collect();
+    write(&at.join("board.tif"), "YX", &[128, 128], DType::F32, &values);
+    let (text, json) = said("restore board.tif -o b.tif --gain 1 --offset 0 --read-noise 1.4 --json");
+    assert_eq!(text.matches("unlike what the model was trained on: ").count(), 1, "{text}");
+    assert!(text.contains("clearshot denoise"), "{text}");
+    let record: Value =
+        serde_json::from_str(json.lines().find(|l| l.contains("\"file\"")).expect("a line")).expect("JSON");
+    assert!(record["strange"].as_str().expect("why").contains("than in its images of"), "{record}");
 }

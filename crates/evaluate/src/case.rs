@@ -37,11 +37,20 @@ pub struct Told {
     pub read_noise: f64,
     /// The width of the PSF.
     pub psf: f64,
+    /// Not a factor: pixels along X by which the PSF's middle is off; 0 is right.
+    pub shift: f64,
 }
 
 impl Default for Told {
     fn default() -> Told {
-        Told { gain: 1.0, background: 1.0, read_noise: 1.0, psf: 1.0 }
+        Told { gain: 1.0, background: 1.0, read_noise: 1.0, psf: 1.0, shift: 0.0 }
+    }
+}
+
+impl Told {
+    /// The value of a key that is right.
+    pub fn truth(key: &str) -> f64 {
+        if key == "shift" { 0.0 } else { 1.0 }
     }
 }
 
@@ -99,6 +108,11 @@ impl Bench {
         for factor in told {
             require(positive(factor), "a factor on the camera", factor.to_string(), "a number above zero")?;
         }
+        let Told { psf, shift, .. } = self.told;
+        require(shift.is_finite(), "the PSF's shift", shift.to_string(), "a finite number of pixels")?;
+        let needs_psf = psf != 1.0 || shift != 0.0;
+        let got = format!("psf={psf} and shift={shift} without a blur");
+        require(self.psf_sigma.is_some() || !needs_psf, "what is told of the PSF", got, "a --psf-sigma")?;
         Ok(())
     }
 
@@ -156,10 +170,12 @@ pub(crate) fn pictured(
     shape: Vec<usize>,
     bench: &Bench,
 ) -> Result<Case, EvaluateError> {
-    let blur = |factor: f64| -> Result<Option<Psf>, EvaluateError> {
-        Ok(bench.psf_sigma.map(|s| Psf::gaussian(&[s * factor, s * factor])).transpose()?)
+    let blur = |factor: f64, shift: f64| -> Result<Option<Psf>, EvaluateError> {
+        let Some(sigma) = bench.psf_sigma else { return Ok(None) };
+        let centred = Psf::gaussian(&[sigma * factor, sigma * factor])?;
+        Ok(Some(if shift == 0.0 { centred } else { centred.shifted(&[0.0, shift])? }))
     };
-    let camera = Camera { psf: blur(1.0)?, ..Camera::for_peak(peak) };
+    let camera = Camera { psf: blur(1.0, 0.0)?, ..Camera::for_peak(peak) };
     // The noise of one peak is not that of another.
     let seed = bench.seed ^ peak.to_bits().rotate_left(17);
     let electrons = camera.take(&values, &shape, seed, index)?.values;
@@ -173,7 +189,7 @@ pub(crate) fn pictured(
         shape: shape.clone(),
         background: camera.background * told.gain * told.background,
         read_noise: camera.read_noise * told.gain * told.read_noise,
-        psf: blur(told.psf)?,
+        psf: blur(told.psf, told.shift)?,
         seed: seed ^ u64::from(index),
     };
     Ok(Case {

@@ -2,6 +2,7 @@
 
 use crate::EvaluateError;
 use crate::method::{Method, Restored, View};
+use clearshot_metrics::law::student_quantile;
 use clearshot_model::{Model, Signal};
 use clearshot_restore::learned::{Camera, Measured, Restorer, Settings, Values};
 use clearshot_runtime::Device;
@@ -32,8 +33,9 @@ impl Learned {
         let path = (name != DEFAULT).then(|| PathBuf::from(name));
         let model = load(path.as_deref())?;
         let identity = format!(
-            "model {} samples {} sampler {} steps {} seed {} output {:?}",
+            "model {} spread {:?} samples {} sampler {} steps {} seed {} output {:?}",
             model.hash(),
+            model.about.spread,
             settings.samples,
             settings.sampler,
             settings.steps,
@@ -93,9 +95,9 @@ impl Method for Learned {
             .restore(&[measured], &[view.seed], Some(&camera), &mut || Ok(()))
             .map_err(|e| words(&e))?;
         let image = made.into_iter().next().ok_or("nothing came back")?;
-        let samples = image.deviation.is_some().then_some(restorer.settings().samples);
+        let reach = restorer.spread().map(|s| s.factor * student_quantile(0.1, s.freedom));
         let mean = image.image.iter().map(|&v| camera.electrons(v)).collect();
         let std = image.deviation.map(|d| d.iter().map(|&v| (f64::from(v) * gain) as f32).collect());
-        Ok(Restored { mean, std, samples })
+        Ok(Restored { mean, std, reach })
     }
 }

@@ -7,11 +7,13 @@
 //!
 //! Scores are those of denoising papers: restored images less the background, in units of the peak, clipped to [0, 1.5],
 //! PSNR with range 1. SSIM is of unclipped images, because clipping decides it where a scene is mostly dark. chi2 is
-//! that of the measurement under the restored mean. Coverage is the share of pixels whose truth lies in the 90 %
-//! interval that a method's standard deviation gives, by Student's law where that comes from a few samples.
+//! that of the measurement under the restored mean, and with it the share of the noise's variance that a method's standard
+//! deviation leaves open. Coverage is the share of pixels whose truth lies in the 90 % interval that this deviation gives,
+//! by Student's law where it comes from a few samples.
 
 pub mod budget;
 mod case;
+pub mod curve;
 mod error;
 pub mod gate;
 mod learned;

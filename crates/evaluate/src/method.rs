@@ -30,8 +30,8 @@ pub struct View {
 pub struct Restored {
     pub mean: Vec<f32>,
     pub std: Option<Vec<f32>>,
-    /// How many samples the standard deviation was found from; none if it is exact.
-    pub samples: Option<usize>,
+    /// Standard deviations to either side of the mean that a 90 % interval reaches; those of the normal law unless told.
+    pub reach: Option<f64>,
 }
 
 /// A restorer that can be scored.
@@ -63,7 +63,7 @@ impl Method for Raw {
     }
 
     fn restore(&self, view: &View) -> Result<Restored, String> {
-        Ok(Restored { mean: view.electrons.clone(), std: None, samples: None })
+        Ok(Restored { mean: view.electrons.clone(), std: None, reach: None })
     }
 }
 
@@ -87,9 +87,7 @@ impl Method for Classical {
         } else {
             self.method.run(&view.electrons, &view.shape, uniform_noise(view))
         };
-        outcome
-            .map(|mean| Restored { mean, std: None, samples: None })
-            .map_err(|e: RestoreError| e.to_string())
+        outcome.map(|mean| Restored { mean, std: None, reach: None }).map_err(|e: RestoreError| e.to_string())
     }
 }
 
@@ -117,7 +115,7 @@ impl Method for Deconvolution {
         let sharp =
             settings.run(Electrons(&view.electrons), &view.shape, psf).map_err(|e| e.to_string())?.values;
         let background = view.background as f32;
-        Ok(Restored { mean: sharp.into_iter().map(|v| v + background).collect(), std: None, samples: None })
+        Ok(Restored { mean: sharp.into_iter().map(|v| v + background).collect(), std: None, reach: None })
     }
 }
 

@@ -122,8 +122,8 @@ pub(crate) fn key(method: &dyn Method, case: &str, told: &Told) -> String {
     let told = match *told == Told::default() {
         true => String::new(),
         false => format!(
-            "|told gain {} background {} read-noise {} psf {}",
-            told.gain, told.background, told.read_noise, told.psf
+            "|told gain {} background {} read-noise {} psf {} shift {}",
+            told.gain, told.background, told.read_noise, told.psf, told.shift
         ),
     };
     format!("{}|{case}{told}", method.identity())

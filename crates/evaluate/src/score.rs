@@ -3,7 +3,6 @@
 use crate::case::Case;
 use crate::method::Restored;
 use crate::{EvaluateError, Told};
-use clearshot_metrics::law::student_quantile;
 use clearshot_metrics::ssim::Ssim;
 use clearshot_metrics::{Crop, ImageRef, Pair, Rounding, intensity, residual};
 use clearshot_physics::{Boundary, Operator};
@@ -56,11 +55,7 @@ impl Scores {
         let whole = pair(&truth, &image)?;
         let spread =
             restored.std.as_ref().map(|s| s.iter().map(|&v| f64::from(v) / told.gain).collect::<Vec<_>>());
-        // A standard deviation of a few samples is uncertain itself: Student's law says by how much.
-        let reach = match restored.samples {
-            Some(n) if n > 1 => student_quantile(0.1, (n - 1) as f64),
-            _ => NINETY,
-        };
+        let reach = restored.reach.unwrap_or(NINETY);
         let coverage = spread.as_ref().map(|s| {
             let inside = |((t, m), s): ((&f32, &f64), &f64)| (f64::from(*t) - m).abs() <= reach * s;
             let hits = case.truth.iter().zip(&mean).zip(s).filter(|&v| inside(v)).count();
@@ -70,7 +65,7 @@ impl Scores {
             psnr: intensity::psnr(&clipped, 1.0)?.min(MOST_DB),
             ssim: Ssim::wang2004(1.0).mean(&whole)?,
             mae: intensity::mae(&whole),
-            chi2: chi2(case, &mean, told)?,
+            chi2: chi2(case, &mean, spread.as_deref(), told)?,
             coverage,
             spread: spread.map(|s| s.iter().sum::<f64>() / s.len() as f64 / case.peak),
         })
@@ -81,8 +76,9 @@ impl Scores {
     }
 }
 
-/// The mean squared residual of the measurement in units of its variance under the restored mean.
-fn chi2(case: &Case, mean: &[f64], told: &Told) -> Result<f64, EvaluateError> {
+/// The mean squared residual of the measurement in units of its variance under the restored mean. Where there is a
+/// spread, it is the mean over what the truth may be, so its squares are added; what a blur leaves of it is not known.
+fn chi2(case: &Case, mean: &[f64], spread: Option<&[f64]>, told: &Told) -> Result<f64, EvaluateError> {
     let shape = &case.view.shape;
     let predicted = match &case.psf {
         Some(psf) => Operator::blur(shape.as_slice(), psf, Boundary::Reflect)?.apply(mean)?,
@@ -94,5 +90,9 @@ fn chi2(case: &Case, mean: &[f64], told: &Told) -> Result<f64, EvaluateError> {
     let variance: Vec<f64> =
         predicted.iter().map(|m| m.max(least) + case.read_noise * case.read_noise).collect();
     let view = |x| ImageRef::new(x, shape);
-    Ok(residual::chi2(view(&observed)?, view(&predicted)?, view(&variance)?, None)?.value)
+    let chi2 = residual::chi2(view(&observed)?, view(&predicted)?, view(&variance)?, None)?.value;
+    let open = spread.filter(|_| case.psf.is_none()).map_or(0.0, |s| {
+        s.iter().zip(&variance).map(|(s, v)| s * s / v).sum::<f64>() / variance.len() as f64
+    });
+    Ok(chi2 + open)
 }

@@ -53,7 +53,7 @@ impl Method for Counted {
         self.asked.set(self.asked.get() + 1);
         let background = view.background as f32;
         let mean = view.electrons.iter().map(|e| background + self.shrink * (e - background)).collect();
-        Ok(Restored { mean, std: None, samples: None })
+        Ok(Restored { mean, std: None, reach: None })
     }
 }
 
@@ -147,7 +147,7 @@ fn the_truth_scores_as_the_truth() {
     for number in 0..bench.len() {
         let case = bench.case(number).unwrap();
         let pixels = case.truth.len() as f64;
-        let perfect = Restored { mean: case.truth.clone(), std: None, samples: None };
+        let perfect = Restored { mean: case.truth.clone(), std: None, reach: None };
         let s = Scores::of(&case, &perfect, &Told::default()).unwrap();
         assert_eq!((s.psnr, s.mae, s.coverage), (150.0, 0.0, None));
         assert!((s.ssim - 1.0).abs() < 1e-9);
@@ -156,11 +156,11 @@ fn the_truth_scores_as_the_truth() {
         // The measurement is normal enough for its own intervals at a peak of 50 and a bright background.
         let std =
             case.truth.iter().map(|&m| (f64::from(m) + case.read_noise.powi(2)).sqrt() as f32).collect();
-        let noisy = Restored { mean: case.view.electrons.clone(), std: Some(std), samples: None };
+        let noisy = Restored { mean: case.view.electrons.clone(), std: Some(std), reach: None };
         let covered = Scores::of(&case, &noisy, &Told::default()).unwrap().coverage.unwrap();
         assert!((covered - 0.9).abs() < 0.02, "{covered}");
         // From three samples an interval is wider: Student's 2.92 in place of 1.64 standard deviations.
-        let few = Restored { samples: Some(3), ..noisy };
+        let few = Restored { reach: Some(2.92), ..noisy };
         let covered = Scores::of(&case, &few, &Told::default()).unwrap().coverage.unwrap();
         assert!(covered > 0.985, "{covered}");
     }
@@ -171,11 +171,11 @@ fn the_truth_scores_as_the_truth() {
 fn scores_are_in_units_of_the_peak() {
     let case = Bench { peaks: vec![50.0], ..bench(1) }.case(0).unwrap();
     let off: Vec<f32> = case.truth.iter().map(|t| t + 5.0).collect();
-    let s = Scores::of(&case, &Restored { mean: off, std: None, samples: None }, &Told::default()).unwrap();
+    let s = Scores::of(&case, &Restored { mean: off, std: None, reach: None }, &Told::default()).unwrap();
     assert!((s.psnr - 20.0).abs() < 1e-4 && (s.mae - 0.1).abs() < 1e-6, "{s:?}");
     // What lies beyond 1.5 peaks or below the background is clipped before PSNR.
     let below: Vec<f32> = case.truth.iter().map(|t| if *t < 2.1 { -100.0 } else { *t }).collect();
-    let s = Scores::of(&case, &Restored { mean: below, std: None, samples: None }, &Told::default()).unwrap();
+    let s = Scores::of(&case, &Restored { mean: below, std: None, reach: None }, &Told::default()).unwrap();
     assert!(s.psnr > 50.0 && s.mae > 0.1, "{s:?}");
 }
 
@@ -189,7 +189,7 @@ fn a_method_that_fails_is_reported_and_the_rest_goes_on() {
         fn restore(&self, view: &View) -> Result<Restored, String> {
             match view.seed % 2 {
                 0 => Err("out of order".into()),
-                _ => Ok(Restored { mean: vec![f32::NAN; view.electrons.len()], std: None, samples: None }),
+                _ => Ok(Restored { mean: vec![f32::NAN; view.electrons.len()], std: None, reach: None }),
             }
         }
     }
@@ -424,6 +424,8 @@ fn a_model_of_files_sees_counts() {
         training: serde_json::Value::Null,
         scores: serde_json::Value::Null,
         limits: String::new(),
+        spread: None,
+        familiar: None,
     };
     let path = folder("fixed").join("files.clearshot");
     Model::new(about, config.into(), weights).unwrap().save_file(&path, DType::F32).unwrap();

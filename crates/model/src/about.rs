@@ -1,6 +1,7 @@
 //! What a model says of itself: `model.json`, or the metadata of a model's file.
 
 use crate::error::ModelError;
+use crate::familiar::Familiar;
 use crate::signal::Signal;
 use clearshot_diffusion::precondition::Prediction;
 use clearshot_diffusion::schedule::{BetaLaw, End, Schedule};
@@ -33,6 +34,13 @@ pub struct About {
     /// Where it fails.
     #[serde(default)]
     pub limits: String,
+    /// What the spread of its samples is to be multiplied by to be that of its errors, on images that it was not trained on;
+    /// 1 unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<f64>,
+    /// What its training images are like; not known of every model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub familiar: Option<Familiar>,
 }
 
 /// What the network was trained to do.

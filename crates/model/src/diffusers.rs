@@ -77,6 +77,8 @@ pub(crate) fn about(
         training: Json::Null,
         scores: Json::Null,
         limits: String::new(),
+        spread: None,
+        familiar: None,
     })
 }
 

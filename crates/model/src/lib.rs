@@ -8,11 +8,13 @@ mod about;
 mod denoiser;
 mod diffusers;
 mod error;
+pub mod familiar;
 mod file;
 pub mod signal;
 
 pub use about::{About, ConditionKind, PredictionKind, Process, Task};
 pub use denoiser::ModelDenoiser;
 pub use error::ModelError;
+pub use familiar::Familiar;
 pub use file::Model;
 pub use signal::{Photons, Signal};

@@ -24,6 +24,8 @@ fn about(task: Task) -> About {
         training: serde_json::json!({"iterations": 3}),
         scores: serde_json::Value::Null,
         limits: "everything".into(),
+        spread: None,
+        familiar: None,
     }
 }
 

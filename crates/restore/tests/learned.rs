@@ -35,6 +35,8 @@ fn about(task: Task, signal: Signal) -> About {
         training: serde_json::Value::Null,
         scores: serde_json::Value::Null,
         limits: String::new(),
+        spread: None,
+        familiar: None,
     }
 }
 

@@ -7,6 +7,12 @@ pub enum TrainError {
     /// A key of the configuration whose value cannot be meant.
     #[error("{key}: {got}; {needed}")]
     Setting { key: &'static str, got: String, needed: String },
+    /// A key that a run cannot go on with another value of.
+    #[error(
+        "{key}: {got}; a run goes on with the value that it began with, {began}; for another begin a new run, from its \
+         weights by model.init=CHECKPOINT if you like"
+    )]
+    Changed { key: String, got: String, began: String },
     #[error("{}: {error}{}", path.display(), advice(error))]
     Io { path: PathBuf, error: std::io::Error },
     #[error("{}: {reason}", path.display())]

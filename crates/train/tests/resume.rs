@@ -117,7 +117,7 @@ fn a_changed_length_is_honoured_and_a_changed_batch_refused() {
     open(json!({}), false).expect("a run").train(&never(), Some(3)).expect("an end");
     let records = std::fs::read(dir.path().join("records.jsonl")).expect("records");
     let text = open(json!({"batch": 8}), true).err().expect("a refusal").to_string();
-    assert!(text.starts_with("trainer.batch: 8") && text.ends_with("began with, 4"), "{text}");
+    assert!(text.starts_with("trainer.batch: 8") && text.contains("began with, 4; "), "{text}");
     // What cannot go on leaves everything as it was.
     assert!(open(json!({"crop": 17}), true).is_err());
     assert_eq!(std::fs::read(dir.path().join("records.jsonl")).expect("records"), records);
@@ -138,4 +138,52 @@ fn records_of_a_run_without_checkpoints_are_not_written_over() {
         assert!(text.contains(name) && text.contains("--out"), "{text}");
         assert_eq!(std::fs::read_to_string(dir.path().join(name)).expect("the file"), "kept");
     }
+}
+
+/// What an iteration is stays as it was; what is about its surroundings may change.
+#[test]
+fn keys_that_give_an_iteration_its_meaning_are_refused_by_name() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let stages = |first: usize| json!([{"size": first, "share": 0.5}, {"size": 16, "share": 0.5}]);
+    let usual = json!({
+        "data": {"scenes": {"nuclei": 1.0, "stars": 0.3}},
+        "trainer": {"growth": {"stages": stages(8)}},
+        "validation": {"every": 0},
+    });
+    let open = |changes: Value, resume| {
+        let mut whole = usual.clone();
+        tiny::merge(&mut whole, changes);
+        Run::open(config(whole), dir.path(), resume, Show::Quiet)
+    };
+    open(json!({}), false).expect("a run").train(&never(), Some(2)).expect("an end");
+    for (changes, key, values) in [
+        (json!({"trainer": {"accumulate": 2}}), "trainer.accumulate", ["2", "1"]),
+        (json!({"trainer": {"growth": {"most": 8}}}), "trainer.growth.most", ["8", "128"]),
+        (
+            json!({"trainer": {"growth": {"stages": stages(12)}}}),
+            "trainer.growth.stages",
+            ["\"size\":12", "\"size\":8"],
+        ),
+        (json!({"data": {"scenes": {"nuclei": 2.0}}}), "data.scenes.nuclei", ["2.0", "1.0"]),
+        (json!({"data": {"scenes": {"filaments": 1.0}}}), "data.scenes.filaments", ["1.0", "null"]),
+        (json!({"data": {"camera": {"peak": [5.0, 60.0]}}}), "data.camera.peak", ["60.0", "50.0"]),
+        (
+            json!({"model": {"network": {"layers_per_block": 2}}}),
+            "model.network.layers_per_block",
+            ["2", "1"],
+        ),
+        (json!({"task": {"drop": 0.2}}), "task.drop", ["0.2", "0.15"]),
+        (json!({"seed": 4}), "seed", ["4", "3"]),
+        (json!({"optimizer": {"kind": "sgd"}}), "optimizer.kind", ["sgd", "adamw"]),
+    ] {
+        let text = open(changes, true).err().expect(key).to_string();
+        assert!(text.starts_with(&format!("{key}: ")) && text.contains("model.init"), "{text}");
+        assert!(values.iter().all(|v| text.contains(v)), "{values:?}: {text}");
+    }
+    let around = json!({
+        "optimizer": {"rate": 1e-3}, "schedule": {"floor": 0.1}, "checkpoint": {"every": 3},
+        "performance": {"workers": 2}, "records": {"every": 1},
+    });
+    let mut run = open(around, true).expect("a run");
+    assert_eq!(run.train(&never(), None).expect("an end").iteration, 8);
 }

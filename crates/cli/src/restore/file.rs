@@ -1,23 +1,25 @@
 //! One file: looked at, restored part after part, and written with a record of what was done.
 
+use super::Voice;
 use super::camera::{Given, Look, psf};
+use super::kept::Kept;
 use super::parts::{Form, Parts};
 use super::report::{Report, Shown};
 use super::trace::Trace;
-use super::{Voice, duration};
+use crate::fingerprint::fingerprint;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clearshot_image::dataset::list::stem;
 use clearshot_image::{
     Axis, DType, Description, Error as ImageError, Image, Provenance, WriteOptions, Writer,
 };
+use clearshot_metrics::law::student_quantile;
 use clearshot_model::Signal;
 use clearshot_restore::learned::field::Field;
 use clearshot_restore::learned::{Camera, Forecast, Measured, Restored, Restorer};
 use clearshot_runtime::Device;
+use clearshot_train::records::console::duration;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -187,7 +189,7 @@ impl Job<'_> {
         let mut line = Line::new(self.label.clone());
         let (mut runs, total) = (0, forecast.runs * groups.len());
         let holds = parts.all.len() * parts.pixels() * parts.channels * size_of::<f32>() <= HELD;
-        let mut record = Record { clipped: 0, filled: 0, chi2: Vec::new() };
+        let mut record = Record { clipped: 0, filled: 0, chi2: Vec::new(), strange: None };
         let mut outputs = match holds {
             true => None,
             false => Some(self.outputs(
@@ -198,6 +200,9 @@ impl Job<'_> {
             )?),
         };
         let mut held: Vec<Restored> = Vec::new();
+        let run = json!({"settings": self.asked, "input": hash, "camera": camera, "together": together});
+        let kept = (groups.len() > 1).then(|| Kept::open(self.output, &run)).transpose()?;
+        let mut found_parts = 0;
         let middle = parts.all.len() / 2;
         let mut shown = None;
         for (g, group) in groups.iter().enumerate() {
@@ -207,14 +212,31 @@ impl Job<'_> {
             }
             let filled: usize = measured.iter().map(|m| m.filled).sum();
             record.filled += filled;
+            if record.strange.is_none() {
+                record.strange = self.strange(restorer, &measured, camera.as_ref())?;
+            }
             let numbers: Vec<u64> = (0..group.len()).map(|i| (g * together + i) as u64).collect();
-            let made = restorer.restore(&measured, &numbers, camera.as_ref(), &mut || {
-                runs += 1;
-                if !self.voice.quiet {
-                    line.show(runs, total);
+            let found = kept.as_ref().and_then(|k| k.all(&numbers, restorer.scratch()));
+            let made = match found {
+                Some(found) => {
+                    found_parts += found.len();
+                    runs += forecast.runs;
+                    found
                 }
-                Ok(())
-            })?;
+                None => {
+                    let made = restorer.restore(&measured, &numbers, camera.as_ref(), &mut || {
+                        runs += 1;
+                        if !self.voice.quiet {
+                            line.show(runs, total);
+                        }
+                        Ok(())
+                    })?;
+                    if let Some(kept) = &kept {
+                        numbers.iter().zip(&made).try_for_each(|(&n, part)| kept.put(n as usize, part))?;
+                    }
+                    made
+                }
+            };
             for (i, restored) in made.into_iter().enumerate() {
                 let number = g * together + i;
                 record.chi2.extend(restored.mean_chi2);
@@ -252,11 +274,49 @@ impl Job<'_> {
         drop(held);
         outputs.copy(image, parts, &form)?;
         let paths = outputs.finish()?;
-        self.tell(&record, &form, &paths, start.elapsed().as_secs_f64(), camera)?;
+        if let Some(kept) = kept {
+            kept.clear();
+        }
+        if found_parts > 0 {
+            self.voice.note(
+                self.input,
+                &format!("{found_parts} of {} planes were restored by a run before", parts.all.len()),
+            );
+        }
+        let reach =
+            restorer.spread().filter(|_| self.std).map(|s| s.factor * student_quantile(0.1, s.freedom));
+        self.tell(&record, &form, &paths, start.elapsed().as_secs_f64(), camera, reach)?;
         if let (Some(report), Some(shown)) = (report, shown) {
             report.add(&shown, camera, record.mean_chi2(), &forecast, start.elapsed().as_secs_f64())?;
         }
         Ok(Outcome::Done)
+    }
+
+    /// Says once of a file that it is unlike what the model was trained on, and returns why.
+    fn strange(
+        &self,
+        restorer: &Restorer,
+        images: &[Measured],
+        camera: Option<&Camera>,
+    ) -> Result<Option<String>> {
+        for image in images {
+            let Some(distance) = restorer.distance(image, camera)?.filter(|d| d.is_strange()) else {
+                continue;
+            };
+            let than = if distance.high { "higher" } else { "lower" };
+            let why = format!(
+                "{} is {than} than in its images of {}, the nearest",
+                distance.statistic, distance.kind
+            );
+            self.voice.note(
+                self.input,
+                &format!(
+                    "unlike what the model was trained on: {why}; it may draw what it knows instead of what is there: compare with `clearshot denoise`, look at --chi2 and --std, check --gain and --offset, or train on such images"
+                ),
+            );
+            return Ok(Some(why));
+        }
+        Ok(None)
     }
 
     fn tell(
@@ -266,6 +326,7 @@ impl Job<'_> {
         paths: &[PathBuf],
         seconds: f64,
         camera: Option<Camera>,
+        reach: Option<f64>,
     ) -> Result<()> {
         if record.filled > 0 {
             let n = record.filled;
@@ -287,12 +348,16 @@ impl Job<'_> {
         if let Some(chi2) = chi2 {
             text += &format!(", chi2 {chi2:.2}");
         }
+        if let Some(reach) = reach {
+            text += &format!(", 90 % intervals are {reach:.2} times OUT_std to either side");
+        }
         text += ")";
         self.voice.say(
             &text,
             json!({
                 "event": "file", "input": self.input, "output": self.output, "status": "restored", "written": paths,
                 "seconds": seconds, "clipped": record.clipped, "filled": record.filled, "chi2": chi2, "camera": camera,
+                "strange": record.strange, "interval_90": reach,
             }),
         )
     }
@@ -370,6 +435,8 @@ struct Record {
     clipped: usize,
     filled: usize,
     chi2: Vec<f64>,
+    /// Why the model is not made for it.
+    strange: Option<String>,
 }
 
 impl Record {
@@ -433,33 +500,6 @@ fn beside_paths(output: &Path, suffix: &str) -> [PathBuf; 2] {
     let stem = stem(output);
     let ending = &name[stem.len()..];
     [ending, ".tif"].map(|ending| output.with_file_name(format!("{stem}_{suffix}{ending}")))
-}
-
-/// A number of all the bytes of a file, or of all files of a folder, in hexadecimal (SHA-256).
-pub fn fingerprint(path: &Path) -> Result<String> {
-    fn add(path: &Path, hash: &mut Sha256) -> std::io::Result<()> {
-        if path.is_dir() {
-            let mut inside: Vec<PathBuf> =
-                std::fs::read_dir(path)?.map(|e| e.map(|e| e.path())).collect::<std::io::Result<_>>()?;
-            inside.sort();
-            for path in inside {
-                hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
-                add(&path, hash)?;
-            }
-            return Ok(());
-        }
-        let mut file = std::fs::File::open(path)?;
-        let mut part = vec![0; 1 << 20];
-        loop {
-            match file.read(&mut part)? {
-                0 => return Ok(()),
-                n => hash.update(&part[..n]),
-            }
-        }
-    }
-    let mut hash = Sha256::new();
-    add(path, &mut hash).with_context(|| path.display().to_string())?;
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A writer for OUT_suffix, as a TIFF where the output's format holds no floats. One that an interrupted run of this

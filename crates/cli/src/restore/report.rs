@@ -1,14 +1,15 @@
 //! The HTML page of a run: one file that holds its pictures. For every restored file the middle plane before and
 //! after, how sure the model is and how well the result explains the measurement, and a histogram of residuals.
 
-use super::duration;
 use super::parts::Parts;
 use anyhow::{Result, bail};
+use clearshot_evaluate::report::inline::{base64, escape};
 use clearshot_graph::plan::human;
 use clearshot_image::Image;
 use clearshot_image::picture::{Colours, Panel, PixelSize, Stretch, side_by_side};
 use clearshot_restore::learned::moments::normalised;
 use clearshot_restore::learned::{Camera, Forecast, Measured, Restored};
+use clearshot_train::records::console::duration;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -106,9 +107,9 @@ impl Report {
         seconds: f64,
     ) -> Result<()> {
         let out = &mut self.sections;
-        write!(out, "<h2>{}</h2>\n<table>\n", escaped(&shown.input.display().to_string()))?;
+        write!(out, "<h2>{}</h2>\n<table>\n", escape(&shown.input.display().to_string()))?;
         let mut row =
-            |name: &str, value: String| writeln!(out, "<tr><th>{name}</th><td>{}</td></tr>", escaped(&value));
+            |name: &str, value: String| writeln!(out, "<tr><th>{name}</th><td>{}</td></tr>", escape(&value));
         row("axes", shown.axes.clone())?;
         if let Some(c) = camera {
             row(
@@ -159,7 +160,7 @@ impl Report {
         if let Value::Object(all) = settings {
             for (name, value) in all.iter().filter(|(_, v)| !v.is_null()) {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-                writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escaped(name), escaped(&text))?;
+                writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(&text))?;
             }
         }
         page.push_str("</table>\n");
@@ -167,7 +168,7 @@ impl Report {
         if !failed.is_empty() {
             page.push_str("<h2>Not restored</h2>\n<ul>\n");
             for (input, why) in failed {
-                writeln!(page, "<li>{}: {}</li>", escaped(input), escaped(why))?;
+                writeln!(page, "<li>{}: {}</li>", escape(input), escape(why))?;
             }
             page.push_str("</ul>\n");
         }
@@ -219,36 +220,4 @@ fn histogram(bars: &[usize]) -> String {
         );
     }
     svg + "</svg>\n"
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let word = three.iter().fold(0u32, |w, &b| w << 8 | u32::from(b)) << (8 * (3 - three.len()));
-        for i in 0..4 {
-            let letter = LETTERS[(word >> (18 - 6 * i) & 63) as usize];
-            text.push(if i <= three.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::base64;
-
-    #[test]
-    fn base64_as_everyone_writes_it() {
-        for (bytes, text) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
-        {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-        assert_eq!(base64(&[0xFF, 0xFE, 0xFD]), "//79");
-    }
 }

@@ -1,6 +1,7 @@
 //! The report as one HTML file: plots as inline SVG, pictures as inline PNG.
 
-use super::plot::{Series, escape, lines};
+use super::inline::{base64, escape};
+use super::plot::{Series, lines};
 use super::{peaks, scenes};
 use crate::summary::{Comparison, Summary, Verdict};
 use std::fmt::Write;
@@ -172,37 +173,4 @@ fn losses(summary: &Summary) -> String {
         .expect("writing to a string");
     }
     out
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let at = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
-        let word = at(0) << 16 | at(1) << 8 | at(2);
-        for i in 0..4 {
-            let letter = LETTERS[(word >> (18 - 6 * i) & 63) as usize] as char;
-            out.push(if i <= chunk.len() { letter } else { '=' });
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::base64;
-
-    #[test]
-    fn base64_is_the_standards() {
-        for (plain, coded) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("\u{ff}\u{fe}", "w7/Dvg=="),
-        ] {
-            assert_eq!(base64(plain.as_bytes()), coded);
-        }
-    }
 }

@@ -3,6 +3,7 @@
 
 mod csv;
 mod html;
+pub mod inline;
 mod markdown;
 mod plot;
 

@@ -14,7 +14,7 @@ const ESTIMATE: &str = "estimate";
 const CORRECTED: &str = "corrected";
 
 /// What one correction was like; sizes are root mean squares over the image, normalised.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GuideStep {
     pub sample: usize,
     /// The number of the network's call within the sample, from 0.

@@ -43,6 +43,15 @@ impl Moments {
         self.squares.par_iter_mut().for_each(|s| *s = (*s / freedom).max(0.0).sqrt());
         (self.mean, self.squares)
     }
+
+    /// The standard deviation about an image that is not the samples' mean: where the two differ, that counts too.
+    pub fn finish_about(mut self, centre: &[f32]) -> Field {
+        let n = self.count.max(1) as f32;
+        self.squares.par_iter_mut().zip(self.mean.par_iter()).zip(centre).for_each(|((s, mean), c)| {
+            *s = (*s / n + (mean - c) * (mean - c)).max(0.0).sqrt();
+        });
+        self.squares
+    }
 }
 
 /// Half the side of the square over which residuals are averaged.
@@ -52,13 +61,17 @@ pub const CHI2_REACH: usize = 7;
 /// 15 x 15 valid pixels, plane by plane, and the mean of all. About 1 where what is left over is noise; well below,
 /// the image follows the noise; well above, something in the measurement is not explained.
 ///
-/// `mean` and `y` are electrons, background included. Pixels where nothing near is valid are NaN.
+/// With the posterior's standard deviation it is the mean over what the object may have been: its mean image alone
+/// follows the measurement by as much as the posterior's variance is of the noise's, which is added here.
+///
+/// `mean`, `deviation` and `y` are electrons, background included. Pixels where nothing near is valid are NaN.
 ///
 /// # Errors
 /// If there is no room.
 pub fn chi2(
     y: &[f32],
     mean: &[f32],
+    deviation: Option<&[f32]>,
     valid: Option<&[bool]>,
     read_noise: f32,
     size: &[usize],
@@ -70,7 +83,7 @@ pub fn chi2(
     let mut rows = scratch.field(y.len())?;
     let mut counts = scratch.field(y.len())?;
     let holds = |pixel: usize| valid.is_none_or(|v| v[pixel]);
-    let residual = |i: usize| f64::from(normalised(y[i], mean[i], read_noise)).powi(2);
+    let residual = |i: usize| square(y[i], mean[i], deviation.map_or(0.0, |d| d[i]), read_noise);
     // Sums along X, then along Y; counts of valid pixels likewise.
     let parts = rows.par_chunks_mut(row).zip(counts.par_chunks_mut(row)).enumerate();
     let (sum, count) = parts
@@ -115,14 +128,20 @@ pub fn chi2(
     Ok((map, (count > 0).then(|| sum / count as f64)))
 }
 
-/// The mean of squared normalised residuals of a restored image in its file's unit, without a map and without a PSF.
-pub fn mean_chi2(measured: &Measured, image: &[f32], camera: &Camera) -> Option<f64> {
+/// The same mean of a restored image in its file's unit, without a map and without a PSF.
+pub fn mean_chi2(
+    measured: &Measured,
+    image: &[f32],
+    deviation: Option<&[f32]>,
+    camera: &Camera,
+) -> Option<f64> {
     let c = measured.channels;
     let read_noise = camera.read_noise as f32;
     let (mut sum, mut count) = (0.0, 0usize);
     for (i, (&y, &mean)) in measured.values.iter().zip(image).enumerate() {
         if measured.valid.as_ref().is_none_or(|v| v[i / c]) {
-            sum += f64::from(normalised(camera.electrons(y), camera.electrons(mean), read_noise)).powi(2);
+            let deviation = deviation.map_or(0.0, |d| d[i] * camera.gain as f32);
+            sum += square(camera.electrons(y), camera.electrons(mean), deviation, read_noise);
             count += 1;
         }
     }
@@ -131,8 +150,18 @@ pub fn mean_chi2(measured: &Measured, image: &[f32], camera: &Camera) -> Option<
 
 /// The residual in units of its noise's standard deviation, as the restored mean has it.
 pub fn normalised(y: f32, mean: f32, read_noise: f32) -> f32 {
-    // Means below a hundredth of an electron are as good as dark.
-    (y - mean) / (mean.max(0.01) + read_noise * read_noise).sqrt()
+    (y - mean) / noise(mean, read_noise)
+}
+
+/// The noise's standard deviation; means below a hundredth of an electron are as good as dark.
+fn noise(mean: f32, read_noise: f32) -> f32 {
+    (mean.max(0.01) + read_noise * read_noise).sqrt()
+}
+
+/// The mean squared normalised residual of what a pixel may have been.
+fn square(y: f32, mean: f32, deviation: f32, read_noise: f32) -> f64 {
+    let residual = f64::from(normalised(y, mean, read_noise));
+    residual * residual + f64::from(deviation / noise(mean, read_noise)).powi(2)
 }
 
 #[cfg(test)]
@@ -150,6 +179,12 @@ mod tests {
         assert_eq!(&mean[..], [4.0, 5.0, 0.0]);
         let exact = [13f32.sqrt(), 0.0, 2.0];
         assert!(deviation.iter().zip(exact).all(|(a, b)| (a - b).abs() < 1e-6), "{:?}", &deviation[..]);
+        let mut moments = Moments::new(3, &scratch).unwrap();
+        samples.iter().for_each(|s| moments.add(s));
+        let about = moments.finish_about(&[1.0, 5.0, 0.0]);
+        // The mean of 0, 4 and 49; of nothing; of 4, 0 and 4.
+        let exact = [(53f32 / 3.0).sqrt(), 0.0, (8f32 / 3.0).sqrt()];
+        assert!(about.iter().zip(exact).all(|(a, b)| (a - b).abs() < 1e-5), "{:?}", &about[..]);
     }
 
     #[test]
@@ -161,7 +196,7 @@ mod tests {
             Key { seed: 1, step: 0, stream: 0 }.fill_uniform(0, &mut y);
             let valid: Vec<bool> = (0..len / channels).map(|i| i % 5 != 1).collect();
             let mean: Vec<f32> = (0..len).map(|i| 0.2 + (i % 7) as f32).collect();
-            let (map, all) = chi2(&y, &mean, Some(&valid), 0.5, &size, channels, &scratch).unwrap();
+            let (map, all) = chi2(&y, &mean, None, Some(&valid), 0.5, &size, channels, &scratch).unwrap();
             let (h, w) = (size[size.len() - 2], size[size.len() - 1]);
             let (mut total, mut count) = (0.0, 0.0);
             for i in 0..len {
@@ -184,5 +219,25 @@ mod tests {
             }
             assert!((all.unwrap() - total / count).abs() < 1e-9);
         }
+    }
+
+    /// An object with a normal prior under normal noise: the posterior's mean alone follows the measurement, and with the
+    /// posterior's variance the mean square is that of the noise.
+    #[test]
+    fn what_the_posterior_leaves_open_is_part_of_chi2() {
+        let scratch = Scratch::new(usize::MAX, None);
+        let n = 100_000;
+        let [mut object, mut noise] = [vec![0.0f32; n], vec![0.0; n]];
+        Key { seed: 1, step: 0, stream: 0 }.fill_normal(0, &mut object);
+        Key { seed: 2, step: 0, stream: 0 }.fill_normal(0, &mut noise);
+        // The noise's variance is 1e8 wherever the object is, nearly, and the object has as much itself.
+        let y: Vec<f32> = object.iter().zip(&noise).map(|(o, z)| 100.0 + 1e4 * o + 1e4 * z).collect();
+        let mean: Vec<f32> = y.iter().map(|v| 100.0 + 0.5 * (v - 100.0)).collect();
+        let (read_noise, deviation) = (1e4, vec![5e7f32.sqrt(); n]);
+        let of = |d: Option<&[f32]>| {
+            chi2(&y, &mean, d, None, read_noise, &[n / 100, 100], 1, &scratch).unwrap().1.unwrap()
+        };
+        assert!((of(None) - 0.5).abs() < 0.01, "{}", of(None));
+        assert!((of(Some(&deviation)) - 1.0).abs() < 0.01, "{}", of(Some(&deviation)));
     }
 }

@@ -6,19 +6,16 @@ use super::field::{Field, Scratch};
 use super::layout::Layout;
 use super::measured::{Camera, Measured};
 use super::moments::{self, Moments};
+use super::question::{ImageScale, asked, condition, cut};
 use super::resident::Resident;
 use super::settings::{Guidance, Output, Settings};
-use super::tiles::{Asked, Frame, Question, TileGraph, Tiles};
-use super::{Error, walk};
+use super::tiles::{Frame, Question, Tiles};
+use super::{Error, familiar, walk};
 use clearshot_diffusion::guide::Measurement;
-use clearshot_diffusion::precondition::Clipped;
 use clearshot_diffusion::sampler::{Program, named};
-use clearshot_diffusion::{Denoiser, Guide, Level};
-use clearshot_graph::reach::reach;
-use clearshot_graph::{Builder, Value};
-use clearshot_model::signal::CHANNELS;
-use clearshot_model::{ConditionKind, Model, Photons, Process, Signal, Task};
-use clearshot_nn::models::Given;
+use clearshot_diffusion::{Guide, Level};
+use clearshot_model::familiar::Distance;
+use clearshot_model::{ConditionKind, Familiar, Model, Photons, Signal, Task};
 use clearshot_physics::{Boundary, Electrons, Forward, Map, Operator, Psf, Scale};
 use clearshot_runtime::{Device, Options, gpus};
 use clearshot_tensor::noise::Key;
@@ -83,7 +80,7 @@ const WORTH_MEASURING: usize = 4;
 /// A restored image, in the unit of its file, channels last.
 pub struct Restored {
     pub image: Field,
-    /// The posterior's standard deviation, from two samples on.
+    /// The posterior's standard deviation about the image, from two samples on; see [`Restorer::spread`].
     pub deviation: Option<Field>,
     /// The local mean of squared normalised residuals.
     pub chi2: Option<Field>,
@@ -94,6 +91,14 @@ pub struct Restored {
     pub photons: Option<Photons>,
     /// The corrections by the measurement, where [`Settings::trace`] asks for them.
     pub guided: Vec<GuideStep>,
+}
+
+/// What standard deviations tell of the truth: it lies about the image by `factor` times them, by Student's law of so many
+/// degrees of freedom, for a few samples tell a deviation only roughly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub freedom: f64,
+    pub factor: f64,
 }
 
 impl Restorer {
@@ -175,6 +180,16 @@ impl Restorer {
 
     pub fn scratch(&self) -> &Scratch {
         &self.scratch
+    }
+
+    /// What [`Restored::deviation`] is; none where there are fewer than two samples.
+    pub fn spread(&self) -> Option<Spread> {
+        let samples = self.settings.samples as f64;
+        (samples > 1.0).then(|| match self.output {
+            Output::Direct => Spread { freedom: samples, factor: 1.0 },
+            // The mean of a few samples is uncertain itself.
+            Output::Samples => Spread { freedom: samples - 1.0, factor: (1.0 + 1.0 / samples).sqrt() },
+        })
     }
 
     /// Whether electrons are needed: by the model, by guidance, or for chi2.
@@ -422,12 +437,17 @@ impl Restorer {
         let mut all = Vec::new();
         for (i, (image, scale)) in images.iter().zip(scales).enumerate() {
             let mut samples = std::mem::take(&mut kept[i]);
-            let (mean, deviation) = match moments.next().map(Moments::finish) {
-                Some((mean, deviation)) => (Some(mean), Some(deviation)),
-                None if self.settings.keep_samples => (None, None),
-                None => (samples.pop(), None),
+            let direct = direct.next();
+            let (mean, deviation) = match (moments.next(), &direct) {
+                (Some(moments), Some(direct)) => (None, Some(moments.finish_about(direct))),
+                (Some(moments), None) => {
+                    let (mean, deviation) = moments.finish();
+                    (Some(mean), Some(deviation))
+                }
+                (None, _) if self.settings.keep_samples => (None, None),
+                (None, _) => (samples.pop(), None),
             };
-            let estimate = match (direct.next(), mean) {
+            let estimate = match (direct, mean) {
                 (Some(direct), _) => direct,
                 (None, Some(mean)) => mean,
                 (None, None) => {
@@ -457,7 +477,8 @@ impl Restorer {
             field.iter_mut().for_each(|v| *v = (at_zero + per_unit * f64::from(*v)) as f32);
         }
         if let Some(field) = &mut deviation {
-            field.iter_mut().for_each(|v| *v = (per_unit.abs() * f64::from(*v)) as f32);
+            let factor = per_unit.abs() * self.model.about.spread.unwrap_or(1.0);
+            field.iter_mut().for_each(|v| *v = (factor * f64::from(*v)) as f32);
         }
         let (mut map, mut mean_chi2) = (None, None);
         if let (true, Some(camera)) = (self.settings.chi2, &scale.camera) {
@@ -473,9 +494,13 @@ impl Restorer {
             }
             let mut y = self.scratch.field(image.len())?;
             y.iter_mut().zip(measured.values.iter()).for_each(|(y, &v)| *y = camera.electrons(v));
+            // What a blur leaves of a pixel's deviation is not known.
+            let spread = deviation.as_ref().filter(|_| self.settings.psf.is_none());
+            let spread: Option<Vec<f32>> = spread.map(|d| d.iter().map(|v| v * camera.gain as f32).collect());
             let (field, all) = moments::chi2(
                 &y,
                 &mean,
+                spread.as_deref(),
                 measured.valid.as_deref(),
                 camera.read_noise as f32,
                 &measured.size,
@@ -484,7 +509,7 @@ impl Restorer {
             )?;
             (map, mean_chi2) = (Some(field), all);
         } else if let (None, Some(camera)) = (&self.settings.psf, &scale.camera) {
-            mean_chi2 = moments::mean_chi2(measured, &image, camera);
+            mean_chi2 = moments::mean_chi2(measured, &image, deviation.as_deref(), camera);
         }
         let (photons, guided) = (scale.photons, Vec::new());
         Ok(Restored { image, deviation, chi2: map, mean_chi2, samples, photons, guided })
@@ -497,14 +522,34 @@ impl Restorer {
                 let photons = image.photons(camera)?;
                 let counts = |x: f64| photons.electrons(x) / camera.gain + camera.offset;
                 let file = [counts(0.0), counts(1.0) - counts(0.0)];
-                Ok(ImageScale { camera: Some(*camera), photons: Some(photons), file })
+                let seen = Some(self.within_range(camera, &photons)?);
+                Ok(ImageScale { camera: Some(*camera), photons: Some(photons), seen, file })
             }
             (Signal::Fixed { input, target }, camera) => {
                 let of = target.as_ref().unwrap_or(input);
                 let file = [0.5 * (of.low + of.high), 0.5 * (of.high - of.low)];
-                Ok(ImageScale { camera: camera.copied(), photons: None, file })
+                Ok(ImageScale { camera: camera.copied(), photons: None, seen: None, file })
             }
         }
+    }
+
+    /// The camera and scale under which the network sees an image. One with more light than it was trained on is shown as if
+    /// it had the most of that: with more noise than there is, rather than with light that the network knows nothing of.
+    fn within_range(&self, camera: &Camera, photons: &Photons) -> Result<(Camera, Photons), Error> {
+        let most = self.model.about.familiar.as_ref().map_or(f64::INFINITY, Familiar::brightest);
+        let share = (most / photons.peak).min(1.0);
+        let seen = Camera { gain: share * camera.gain, read_noise: share * camera.read_noise, ..*camera };
+        let Photons { background, read_noise, peak } = *photons;
+        Ok((seen, Photons::new(share * background, share * read_noise, share * peak)?))
+    }
+
+    /// How far an image is from what the model was trained on, where the model knows that and there is a camera.
+    ///
+    /// # Errors
+    /// If a number of the camera is impossible.
+    pub fn distance(&self, image: &Measured, camera: Option<&Camera>) -> Result<Option<Distance>, Error> {
+        let (Some(familiar), Some(camera)) = (&self.model.about.familiar, camera) else { return Ok(None) };
+        Ok(familiar::distance(familiar, image, camera, &image.photons(camera)?))
     }
 
     /// The corrections by each image's measurement.
@@ -562,131 +607,3 @@ impl Restorer {
         }
     }
 }
-
-/// How an image's numbers and the network's belong together.
-struct ImageScale {
-    camera: Option<Camera>,
-    photons: Option<Photons>,
-    /// The file's number at the network's zero, and of its unit.
-    file: [f64; 2],
-}
-
-/// What a model is asked over tiles.
-fn asked<T>(
-    model: &Model,
-    unclipped: bool,
-    mut f: impl FnMut(&Asked<'_>) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let about = &model.about;
-    let measured = about.signal.condition_channels(about.channels);
-    match &about.task {
-        Task::Regression => {
-            let network = |b: &mut Builder, y: Value| model.network.build_on(b, &Given::image(y));
-            let question = Question::Regress(&network);
-            f(&Asked { question, channels: about.channels, condition: Some(measured), unclipped: false })
-        }
-        Task::Diffusion { condition, process, .. } => {
-            let denoiser = model.denoiser()?;
-            let condition = (*condition == ConditionKind::Measurement).then_some(measured);
-            let mut f = |denoiser: &dyn Denoiser| {
-                let question = Question::Denoise(denoiser);
-                f(&Asked { question, channels: about.channels, condition, unclipped })
-            };
-            match (process, &about.signal) {
-                // Images of a fixed range: estimates are clipped to it, as diffusers' schedulers do. At the first
-                // timesteps the network's smallest error is a hundred times that range.
-                (Process::Timesteps { .. }, Signal::Fixed { .. }) => {
-                    f(&Clipped { denoiser, range: [-1.0, 1.0] })
-                }
-                _ => f(&denoiser),
-            }
-        }
-    }
-}
-
-/// How a model may be cut: by what its graph looks at.
-fn cut(model: &Model) -> Result<Cut, Error> {
-    let size = model.network.example_size();
-    let layout = Layout::windows(&size, &size, &vec![0; size.len()]);
-    let graph = asked(model, false, |asked| TileGraph::new(asked, &layout, 1))?;
-    let inputs: Vec<String> = graph.image_inputs();
-    let mut radius = vec![0; size.len()];
-    let mut stride = vec![1; size.len()];
-    for input in inputs {
-        let Some(found) = reach(graph.graph(), &input, TileGraph::OUTPUT) else {
-            return Ok(Cut::Whole { tile: trained_size(model) });
-        };
-        for a in 0..size.len() {
-            let axis = a + 3 - size.len();
-            radius[a] = radius[a].max(found.radius[axis]);
-            stride[a] = stride[a].max(found.stride[axis]);
-        }
-    }
-    Ok(Cut::Local { radius, stride })
-}
-
-/// What the network is given of a measurement at some of its pixels; nothing under guidance: the correction then says what
-/// was measured, and saying it twice would be too sure.
-fn condition(
-    signal: &Signal,
-    guided: bool,
-    image: &Measured,
-    scale: &ImageScale,
-    pixels: &[usize],
-    out: &mut [f32],
-) {
-    let c = image.channels;
-    let width = signal.condition_channels(c);
-    if guided {
-        out.fill(0.0);
-        return;
-    }
-    match (signal, &scale.photons, &scale.camera) {
-        (Signal::Photons, Some(photons), Some(camera)) => {
-            // Each channel of the image becomes five, side by side.
-            let mut electrons = vec![0.0; pixels.len()];
-            let mut five = vec![0.0; pixels.len() * CHANNELS];
-            for ch in 0..c {
-                let of = |&p: &usize| camera.electrons(image.values[p * c + ch]);
-                electrons.iter_mut().zip(pixels.iter().map(of)).for_each(|(e, v)| *e = v);
-                if c == 1 {
-                    photons.condition(&electrons, out);
-                    return;
-                }
-                photons.condition(&electrons, &mut five);
-                for (to, from) in out.chunks_exact_mut(width).zip(five.chunks_exact(CHANNELS)) {
-                    to[ch * CHANNELS..(ch + 1) * CHANNELS].copy_from_slice(from);
-                }
-            }
-        }
-        (Signal::Fixed { input, .. }, ..) => {
-            for (to, &p) in out.chunks_exact_mut(c).zip(pixels) {
-                for (to, &v) in to.iter_mut().zip(&image.values[p * c..(p + 1) * c]) {
-                    *to = input.forward(f64::from(v)) as f32;
-                }
-            }
-        }
-        (Signal::Photons, ..) => {}
-    }
-}
-
-/// The size that a network was trained at: what the model says, or the `sample_size` of a configuration of diffusers.
-/// Where neither says more than the smallest size that the network takes, one that shows it something.
-fn trained_size(model: &Model) -> Vec<usize> {
-    let (crop, smallest) = (&model.about.crop, model.network.example_size());
-    if *crop != smallest {
-        return crop.clone();
-    }
-    let config: serde_json::Value = serde_json::from_str(&model.config).unwrap_or_default();
-    let number = |v: &serde_json::Value| v.as_u64().map(|n| n as usize);
-    let said = match &config["sample_size"] {
-        serde_json::Value::Array(sizes) => sizes.iter().map(number).collect(),
-        one => number(one).map(|n| vec![n; crop.len()]),
-    };
-    let enough: Vec<usize> = smallest.iter().map(|&s| ENOUGH.next_multiple_of(s.max(1))).collect();
-    let fits = |size: &Vec<usize>| size.len() == crop.len() && model.network.check_size(size).is_ok();
-    said.filter(fits).or(Some(enough).filter(fits)).unwrap_or_else(|| crop.clone())
-}
-
-/// Pixels along a side that show a network something.
-const ENOUGH: usize = 64;

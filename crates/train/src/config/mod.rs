@@ -4,10 +4,11 @@
 //! before anything is computed. The files under `configs` are groups of these keys.
 
 mod check;
+mod resolve;
 
-use crate::error::{Result, setting};
+pub use resolve::epochs;
+
 use clearshot_image::dataset::Range;
-use clearshot_runtime::{Device, Options, Precision};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
@@ -558,78 +559,10 @@ impl Default for RecordsConfig {
     }
 }
 
-impl RunConfig {
-    /// # Errors
-    /// If there is no such device, or it cannot be used: why.
-    pub fn device(&self) -> Result<Device> {
-        let threads = Some(self.performance.threads).filter(|n| *n > 0);
-        match self.trainer.device.as_str() {
-            "cpu" => Ok(Device::cpu(threads)),
-            "auto" => Ok(match Device::best() {
-                Device::Cpu { .. } => Device::cpu(threads),
-                gpu => gpu,
-            }),
-            "cuda" => Ok(Device::cuda(0)?),
-            name => match name.strip_prefix("cuda:").and_then(|n| n.parse().ok()) {
-                Some(ordinal) => Ok(Device::cuda(ordinal)?),
-                None => setting("trainer.device", name, "cpu, cuda, cuda:N or auto"),
-            },
-        }
-    }
-
-    /// # Errors
-    /// If the precision or the budget is none.
-    pub fn options(&self) -> Result<Options> {
-        let precision: Precision = match self.performance.precision.parse() {
-            Ok(precision) => precision,
-            Err(why) => return setting("performance.precision", &self.performance.precision, why),
-        };
-        let budget = bytes("performance.budget", self.performance.budget.as_deref())?;
-        Ok(Options { optimise: self.model.compile_mode != CompileMode::None, budget, precision })
-    }
-
-    /// # Errors
-    /// If it is no size.
-    pub fn memory(&self) -> Result<Option<usize>> {
-        bytes("performance.memory", self.performance.memory.as_deref())
-    }
-}
-
-/// A size in bytes, with a unit or without.
-fn bytes(key: &'static str, text: Option<&str>) -> Result<Option<usize>> {
-    let Some(text) = text else { return Ok(None) };
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text[number.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1u64,
-        "kib" => 1 << 10,
-        "mib" => 1 << 20,
-        "gib" => 1 << 30,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        _ => 0,
-    };
-    match number.trim().parse::<f64>() {
-        Ok(n) if unit > 0 && n.is_finite() && n > 0.0 => Ok(Some((n * unit as f64) as usize)),
-        _ => setting(key, text, "a size as 4GiB or 800MB"),
-    }
-}
-
-/// How often each image of a data set is seen: more often the more images there are, by the logarithm of their
-/// number, and the more they differ.
-pub fn epochs(images: usize, complexity: Complexity) -> u64 {
-    let factor = match complexity {
-        Complexity::Simple => 0.5,
-        Complexity::Medium => 1.0,
-        Complexity::Complex => 1.5,
-    };
-    let size = (images as f64 / 1000.0).max(1.0).log10();
-    (100.0 * factor * (1.0 + size)) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Result;
     use serde_json::json;
 
     fn read(value: Json) -> Result<RunConfig> {
@@ -663,15 +596,5 @@ mod tests {
         assert!(read(json!({"trainer": {"iterations": 5}})).is_ok());
         let unknown = serde_json::from_value::<RunConfig>(json!({"trainer": {"iteration": 5}}));
         assert!(unknown.unwrap_err().to_string().contains("iteration"));
-    }
-
-    #[test]
-    fn sizes_and_epochs() {
-        assert_eq!(bytes("k", Some("4GiB")).unwrap(), Some(4 << 30));
-        assert_eq!(bytes("k", Some("1.5 MB")).unwrap(), Some(1_500_000));
-        assert!(bytes("k", Some("-1GB")).is_err());
-        assert_eq!(epochs(10, Complexity::Simple), 50);
-        assert_eq!(epochs(1000, Complexity::Medium), 100);
-        assert_eq!(epochs(10_000, Complexity::Complex), 300);
     }
 }

@@ -5,6 +5,7 @@
 
 use super::{NUMBERS, Sample};
 use crate::config::CameraConfig;
+use clearshot_model::{ModelError, Photons};
 use clearshot_physics::poisson;
 use clearshot_scenes::Camera;
 use clearshot_tensor::noise::Key;
@@ -93,6 +94,17 @@ pub fn numbers(peak: f64, background: f64, read_noise: f64) -> [f32; NUMBERS] {
     .map(|x| x as f32)
 }
 
+/// The image's scale that [`numbers`] were made of.
+///
+/// # Errors
+/// If they are none: a condition that was dropped has no scale.
+pub fn photons(numbers: &[f32; NUMBERS]) -> Result<Photons, ModelError> {
+    let [slope, at_zero, shift, ..] = numbers.map(f64::from);
+    let peak = 2.0 / slope;
+    let background = (-(at_zero + 1.0) / slope).max(0.0);
+    Photons::new(background, (shift - 0.375).max(0.0).sqrt(), peak)
+}
+
 /// A Gaussian along every axis, mirrored at the edges.
 fn blur(values: &mut [f32], size: &[usize], sigma: f64) {
     let reach = (4.0 * sigma).ceil() as isize;
@@ -154,8 +166,17 @@ mod tests {
 
     #[test]
     fn numbers_make_the_channels_that_models_are_given() {
-        let photons = clearshot_model::Photons::new(2.0, 1.5, 17.0).unwrap();
+        let photons = Photons::new(2.0, 1.5, 17.0).unwrap();
         let n = numbers(17.0, 2.0, 1.5);
+        let again = super::photons(&n).unwrap();
+        for (a, b) in [
+            (again.peak, photons.peak),
+            (again.background, photons.background),
+            (again.read_noise, photons.read_noise),
+        ] {
+            assert!((a - b).abs() < 1e-5, "{again:?}");
+        }
+        assert!(super::photons(&[0.0; NUMBERS]).is_err());
         let electrons = [-3.0f32, 0.0, 2.0, 9.5, 40.0];
         let mut want = [0.0; 25];
         photons.condition(&electrons, &mut want);

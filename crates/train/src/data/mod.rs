@@ -10,7 +10,8 @@ pub mod scenes;
 
 use crate::config::{DataKind, RunConfig};
 use crate::error::Result;
-use clearshot_model::Signal;
+use clearshot_model::familiar::{LEAST, statistics};
+use clearshot_model::{Familiar, Signal};
 use clearshot_tensor::{Shape, Tensor};
 use files::Files;
 use scenes::{Pool, Scenes};
@@ -168,6 +169,30 @@ impl Data {
             None => Ok(Arc::new(Files::open(&self.config, part, seed, cut, size)?)),
         }
     }
+}
+
+/// What training images of a size are like, of so many of each kind; nothing is known of files in pairs, whose numbers
+/// are no electrons, nor of very small ones.
+///
+/// # Errors
+/// If a sample cannot be had.
+pub fn familiar(data: &Data, size: &[usize], of_a_kind: usize) -> Result<Option<Familiar>> {
+    let [.., height, width] = *size else { return Ok(None) };
+    if data.config.data.kind == DataKind::Pairs || height.min(width) < LEAST {
+        return Ok(None);
+    }
+    let source = data.source(Part::Training, size, None)?;
+    let (domains, channels) = (source.domains(), source.channels()[0]);
+    let mut known = Vec::new();
+    for number in 0..(of_a_kind * domains.len()) as u64 {
+        let sample = source.sample(number)?;
+        let middle = size[..size.len() - 2].iter().product::<usize>() / 2 * height * width * channels;
+        let plane = sample.measured[middle..].iter().step_by(channels).take(height * width);
+        let plane: Vec<f32> = plane.copied().collect();
+        let numbers = statistics(&plane, [height, width], &camera::photons(&sample.numbers)?);
+        known.extend(numbers.map(|n| (sample.domain, n)));
+    }
+    Ok(Familiar::of(&known, &domains, height.min(width)))
 }
 
 /// SplitMix64's step: seeds that differ in a bit have nothing to do with each other.

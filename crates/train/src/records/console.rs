@@ -121,7 +121,8 @@ pub fn duration(seconds: f64) -> String {
     match s {
         3600.. => format!("{} h {:02} min", s / 3600, s % 3600 / 60),
         60.. => format!("{} min {:02} s", s / 60, s % 60),
-        _ => format!("{s} s"),
+        10.. => format!("{s} s"),
+        _ => format!("{:.1} s", seconds.max(0.0)),
     }
 }
 
@@ -179,5 +180,6 @@ mod tests {
         assert_eq!(chart(&[f64::NAN], 10, 4), "");
         assert_eq!(duration(3725.0), "1 h 02 min");
         assert_eq!(duration(59.4), "59 s");
+        assert_eq!((duration(2.34), duration(-1.0)), ("2.3 s".into(), "0.0 s".into()));
     }
 }

@@ -5,25 +5,27 @@
 
 mod begin;
 mod record;
+mod resume;
 mod validate;
 
 use crate::checkpoint::{self, Progress};
-use crate::config::{RunConfig, TrainerConfig};
+use crate::config::RunConfig;
 use crate::data::feed::Feed;
-use crate::data::{Batch, Data};
+use crate::data::{Batch, Data, familiar};
 use crate::engine::{Engine, Numbers, digest};
-use crate::error::{Result, TrainError, advised, io, setting};
+use crate::error::{Result, TrainError, advised, io};
 use crate::presets;
 use crate::records::console::{Console, Show};
 use crate::records::{RECORDS, Records};
-use crate::schedule::{Place, Stage, asked_batch, ema_decay, rate, stages};
+use crate::schedule::{Place, Stage, ema_decay, rate, stages};
 use crate::task::{self, Task};
 use clearshot_graph::plan::human;
-use clearshot_model::{About, Model, Signal};
+use clearshot_model::{About, Familiar, Model, Signal};
 use clearshot_nn::models::Network;
 use clearshot_runtime::Device;
 use clearshot_tensor::DType;
 use serde_json::{Value as Json, json};
+use std::cell::OnceCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +39,9 @@ const UNTIMED: u64 = 5;
 const TIMED: f64 = 0.05;
 /// The share of what is left that iterations may take; validations and checkpoints take the rest.
 const FOR_ITERATIONS: f64 = 0.95;
+
+/// Images of each kind that a model's idea of its training images comes from.
+const KNOWN_OF_A_KIND: usize = 100;
 
 /// The version of what models say of themselves.
 const FORMAT: u32 = 1;
@@ -103,6 +108,8 @@ pub struct Run {
     _lock: File,
     /// What whoever trains should know of the data.
     warnings: Vec<String>,
+    /// What the training images are like, once it was asked for.
+    familiar: OnceCell<Option<Familiar>>,
     saved_at: Option<u64>,
     last_full: Option<f64>,
     waited: f64,
@@ -142,7 +149,7 @@ impl Run {
             }
         };
         let (progress, states) = match saved {
-            Some(saved) => (continued(saved.progress, &saved.config, &config)?, Some(saved.states)),
+            Some(saved) => (resume::continued(saved.progress, &saved.config, &config)?, Some(saved.states)),
             None => (Progress { total: config.trainer.iterations, ..Progress::default() }, None),
         };
         let saved_at = states.is_some().then_some(progress.iteration);
@@ -158,6 +165,7 @@ impl Run {
             records: Records::new(out, Console::new(show)),
             _lock: lock,
             warnings: vec![],
+            familiar: OnceCell::new(),
             saved_at,
             last_full: None,
             waited: 0.0,
@@ -414,8 +422,20 @@ impl Run {
             }),
             scores: json!({ "validation_psnr": p.score }),
             limits: String::new(),
+            spread: None,
+            familiar: self.familiar()?,
         };
         Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)
+    }
+
+    /// What the training images are like, at the size of the last stage.
+    fn familiar(&self) -> Result<Option<Familiar>> {
+        if let Some(known) = self.familiar.get() {
+            return Ok(known.clone());
+        }
+        let size = self.size(self.config.trainer.crop);
+        let found = familiar(&self.data, &size, KNOWN_OF_A_KIND)?;
+        Ok(self.familiar.get_or_init(|| found).clone())
     }
 
     /// Writes a checkpoint, if there is none of this iteration, and removes those that need not be kept.
@@ -463,24 +483,6 @@ fn refuse_begun(out: &Path) -> Result<()> {
         }
         None => Ok(()),
     }
-}
-
-/// How far a run is that was saved with one configuration and goes on with another: as long as that one says. The batch
-/// is the one it began with, for samples are numbered by it.
-fn continued(mut progress: Progress, before: &RunConfig, now: &RunConfig) -> Result<Progress> {
-    let (old, new) = (&before.trainer, &now.trainer);
-    if new.batch != old.batch && asked_batch(new) != Some(progress.batch) {
-        let got = serde_json::to_string(&new.batch).unwrap_or_default();
-        let needed = format!("a run goes on with the batch it began with, {}", progress.batch);
-        return setting("trainer.batch", got, needed);
-    }
-    let length = |t: &TrainerConfig| (t.iterations, t.seconds, t.epochs);
-    if length(new) != length(old) {
-        // Time that is over already is the end; otherwise it is found out again how many iterations fit.
-        let over = new.seconds.is_some_and(|s| s <= progress.seconds);
-        progress.total = if over { Some(progress.iteration) } else { new.iterations };
-    }
-    Ok(progress)
 }
 
 /// The configuration as it was resolved.

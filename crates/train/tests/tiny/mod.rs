@@ -12,7 +12,8 @@ pub fn network(inputs: usize) -> Value {
     })
 }
 
-fn merge(into: &mut Value, from: Value) {
+/// Changes laid over a configuration, key by key.
+pub fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         // One network's keys are not another's.
         (Value::Object(into), Value::Object(from)) if !from.contains_key("_class_name") => {

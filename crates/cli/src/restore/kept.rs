@@ -1,0 +1,105 @@
+//! Restored parts of a stack, kept beside its output until all of them are there: a run that was interrupted goes on
+//! after the last of them.
+//!
+//! They lie in a hidden folder that says which settings, input and camera they are of. What another run left there is
+//! taken away, and so is the folder when the output is complete. A part's file is written aside and renamed, so it is
+//! whole or absent; one that cannot be read is restored again.
+
+use anyhow::{Context, Result, bail};
+use clearshot_restore::learned::Restored;
+use clearshot_restore::learned::field::{Field, Scratch};
+use clearshot_tensor::Tensor;
+use clearshot_tensor::store::{Store, write_whole};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What the folder's parts are of.
+const RUN: &str = "run.json";
+/// The key of what is no image, in a part's metadata.
+const NUMBERS: &str = "numbers";
+
+pub struct Kept {
+    folder: PathBuf,
+}
+
+impl Kept {
+    /// The parts that a run of the same has left, or none yet.
+    ///
+    /// # Errors
+    /// If there is something of that name that no run of this program made, or it cannot be written.
+    pub fn open(output: &Path, run: &Value) -> Result<Kept> {
+        let name = output.file_name().unwrap_or_default().to_string_lossy();
+        let folder = output.with_file_name(format!(".{name}.parts"));
+        let path = folder.join(RUN);
+        let said = || folder.display().to_string();
+        if folder.exists() {
+            let earlier = std::fs::read(&path).ok().and_then(|b| serde_json::from_slice::<Value>(&b).ok());
+            match earlier {
+                Some(earlier) if earlier == *run => return Ok(Kept { folder }),
+                Some(_) => std::fs::remove_dir_all(&folder).with_context(said)?,
+                None => bail!("{} is no folder of kept parts; move it away", folder.display()),
+            }
+        }
+        // Under another name first, so that a folder of this name always says what it is of.
+        let aside = output.with_file_name(format!(".{name}.parts.{}", std::process::id()));
+        std::fs::create_dir_all(&aside).with_context(said)?;
+        write_whole(&aside.join(RUN), run.to_string().as_bytes()).with_context(said)?;
+        std::fs::rename(&aside, &folder).with_context(said)?;
+        Ok(Kept { folder })
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("{number}.safetensors"))
+    }
+
+    /// Parts of these numbers, if all are there.
+    pub fn all(&self, numbers: &[u64], scratch: &Scratch) -> Option<Vec<Restored>> {
+        numbers.iter().map(|&n| self.get(n as usize, scratch)).collect()
+    }
+
+    fn get(&self, number: usize, scratch: &Scratch) -> Option<Restored> {
+        let store = Store::read(&self.path(number)).ok()?;
+        let numbers: Value = serde_json::from_str(store.metadata.get(NUMBERS)?).ok()?;
+        let field = |name: &str| -> Option<Field> {
+            let values = store.tensors.get(name)?.as_f32().ok()?;
+            let mut field = scratch.field(values.len()).ok()?;
+            field.copy_from_slice(values);
+            Some(field)
+        };
+        let count = numbers["samples"].as_u64()? as usize;
+        Some(Restored {
+            image: field("image")?,
+            deviation: field("deviation"),
+            chi2: field("chi2"),
+            mean_chi2: numbers["mean_chi2"].as_f64(),
+            samples: (0..count).map(|k| field(&format!("sample.{k}"))).collect::<Option<_>>()?,
+            photons: serde_json::from_value(numbers["photons"].clone()).ok()?,
+            guided: serde_json::from_value(numbers["guided"].clone()).ok()?,
+        })
+    }
+
+    /// # Errors
+    /// If it cannot be written.
+    pub fn put(&self, number: usize, part: &Restored) -> Result<()> {
+        let mut tensors = BTreeMap::new();
+        let mut add = |name: String, field: &Field| {
+            tensors.insert(name, Tensor::f32([field.len()], field.to_vec()));
+        };
+        add("image".into(), &part.image);
+        part.deviation.iter().for_each(|f| add("deviation".into(), f));
+        part.chi2.iter().for_each(|f| add("chi2".into(), f));
+        part.samples.iter().enumerate().for_each(|(k, f)| add(format!("sample.{k}"), f));
+        let numbers = json!({
+            "mean_chi2": part.mean_chi2, "samples": part.samples.len(), "photons": part.photons, "guided": part.guided,
+        });
+        let metadata = BTreeMap::from([(NUMBERS.to_string(), numbers.to_string())]);
+        Ok(Store { tensors, metadata }.write(&self.path(number))?)
+    }
+
+    /// When they are no longer needed.
+    pub fn clear(self) {
+        // What is left of them is taken away by the next run.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

@@ -1,0 +1,145 @@
+//! What a model is asked about an image: the graph of its question, how that may be cut into tiles, and what the network
+//! is given of the measurement, on the image's own scale.
+
+use super::Error;
+use super::choose::Cut;
+use super::layout::Layout;
+use super::measured::{Camera, Measured};
+use super::tiles::{Asked, Question, TileGraph};
+use clearshot_diffusion::Denoiser;
+use clearshot_diffusion::precondition::Clipped;
+use clearshot_graph::reach::reach;
+use clearshot_graph::{Builder, Value};
+use clearshot_model::signal::CHANNELS;
+use clearshot_model::{ConditionKind, Model, Photons, Process, Signal, Task};
+use clearshot_nn::models::Given;
+
+/// How an image's numbers and the network's belong together.
+pub(super) struct ImageScale {
+    pub camera: Option<Camera>,
+    pub photons: Option<Photons>,
+    /// What the network is shown it under.
+    pub seen: Option<(Camera, Photons)>,
+    /// The file's number at the network's zero, and of its unit.
+    pub file: [f64; 2],
+}
+
+/// What a model is asked over tiles.
+pub(super) fn asked<T>(
+    model: &Model,
+    unclipped: bool,
+    mut f: impl FnMut(&Asked<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let about = &model.about;
+    let measured = about.signal.condition_channels(about.channels);
+    match &about.task {
+        Task::Regression => {
+            let network = |b: &mut Builder, y: Value| model.network.build_on(b, &Given::image(y));
+            let question = Question::Regress(&network);
+            f(&Asked { question, channels: about.channels, condition: Some(measured), unclipped: false })
+        }
+        Task::Diffusion { condition, process, .. } => {
+            let denoiser = model.denoiser()?;
+            let condition = (*condition == ConditionKind::Measurement).then_some(measured);
+            let mut f = |denoiser: &dyn Denoiser| {
+                let question = Question::Denoise(denoiser);
+                f(&Asked { question, channels: about.channels, condition, unclipped })
+            };
+            match (process, &about.signal) {
+                // Images of a fixed range: estimates are clipped to it, as diffusers' schedulers do. At the first
+                // timesteps the network's smallest error is a hundred times that range.
+                (Process::Timesteps { .. }, Signal::Fixed { .. }) => {
+                    f(&Clipped { denoiser, range: [-1.0, 1.0] })
+                }
+                _ => f(&denoiser),
+            }
+        }
+    }
+}
+
+/// How a model may be cut: by what its graph looks at.
+pub(super) fn cut(model: &Model) -> Result<Cut, Error> {
+    let size = model.network.example_size();
+    let layout = Layout::windows(&size, &size, &vec![0; size.len()]);
+    let graph = asked(model, false, |asked| TileGraph::new(asked, &layout, 1))?;
+    let inputs: Vec<String> = graph.image_inputs();
+    let mut radius = vec![0; size.len()];
+    let mut stride = vec![1; size.len()];
+    for input in inputs {
+        let Some(found) = reach(graph.graph(), &input, TileGraph::OUTPUT) else {
+            return Ok(Cut::Whole { tile: trained_size(model) });
+        };
+        for a in 0..size.len() {
+            let axis = a + 3 - size.len();
+            radius[a] = radius[a].max(found.radius[axis]);
+            stride[a] = stride[a].max(found.stride[axis]);
+        }
+    }
+    Ok(Cut::Local { radius, stride })
+}
+
+/// What the network is given of a measurement at some of its pixels; nothing under guidance: the correction then says what
+/// was measured, and saying it twice would be too sure.
+pub(super) fn condition(
+    signal: &Signal,
+    guided: bool,
+    image: &Measured,
+    scale: &ImageScale,
+    pixels: &[usize],
+    out: &mut [f32],
+) {
+    let c = image.channels;
+    let width = signal.condition_channels(c);
+    if guided {
+        out.fill(0.0);
+        return;
+    }
+    match (signal, &scale.seen) {
+        (Signal::Photons, Some((camera, photons))) => {
+            // Each channel of the image becomes five, side by side.
+            let mut electrons = vec![0.0; pixels.len()];
+            let mut five = vec![0.0; pixels.len() * CHANNELS];
+            for ch in 0..c {
+                let of = |&p: &usize| camera.electrons(image.values[p * c + ch]);
+                electrons.iter_mut().zip(pixels.iter().map(of)).for_each(|(e, v)| *e = v);
+                if c == 1 {
+                    photons.condition(&electrons, out);
+                    return;
+                }
+                photons.condition(&electrons, &mut five);
+                for (to, from) in out.chunks_exact_mut(width).zip(five.chunks_exact(CHANNELS)) {
+                    to[ch * CHANNELS..(ch + 1) * CHANNELS].copy_from_slice(from);
+                }
+            }
+        }
+        (Signal::Fixed { input, .. }, _) => {
+            for (to, &p) in out.chunks_exact_mut(c).zip(pixels) {
+                for (to, &v) in to.iter_mut().zip(&image.values[p * c..(p + 1) * c]) {
+                    *to = input.forward(f64::from(v)) as f32;
+                }
+            }
+        }
+        (Signal::Photons, None) => {}
+    }
+}
+
+/// The size that a network was trained at: what the model says, or the `sample_size` of a configuration of diffusers.
+/// Where neither says more than the smallest size that the network takes, one that shows it something.
+fn trained_size(model: &Model) -> Vec<usize> {
+    let (crop, smallest) = (&model.about.crop, model.network.example_size());
+    if *crop != smallest {
+        return crop.clone();
+    }
+    let config: serde_json::Value = serde_json::from_str(&model.config).unwrap_or_default();
+    let number = |v: &serde_json::Value| v.as_u64().map(|n| n as usize);
+    let said = match &config["sample_size"] {
+        serde_json::Value::Array(sizes) => sizes.iter().map(number).collect(),
+        one => number(one).map(|n| vec![n; crop.len()]),
+    };
+    let enough: Vec<usize> = smallest.iter().map(|&s| ENOUGH.next_multiple_of(s.max(1))).collect();
+    let fits = |size: &Vec<usize>| size.len() == crop.len() && model.network.check_size(size).is_ok();
+    said.filter(fits).or(Some(enough).filter(fits)).unwrap_or_else(|| crop.clone())
+}
+
+/// Pixels along a side that show a network something.
+const ENOUGH: usize = 64;
