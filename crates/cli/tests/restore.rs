@@ -212,6 +212,9 @@ fn a_stack_goes_on_where_it_was_interrupted() {
         let [a, b] = ["out", "straight"].map(|name| read(at.join(format!("{name}{suffix}.tif"))).1);
         assert_eq!(a, b);
     }
+    // A folder that is not there is not made, and said before anything is restored.
+    let said = refused(&run.replace("out.tif", "nowhere/out.tif"), &at);
+    assert!(said.contains("nowhere") && !at.join("nowhere").exists(), "{said}");
     // Parts of other settings are not taken.
     write(&at.join("other_std.tif"), "YX", &[4, 4], DType::F32, &[0.0; 16]);
     let other = run.replace("out.tif", "other.tif");

@@ -6,7 +6,8 @@ use clearshot_diffusion::sampler::named;
 use clearshot_diffusion::step_graph::Setup;
 use clearshot_diffusion::{Condition, Denoiser, Estimate, LevelInputs, Levels, Sampler, Start};
 use clearshot_graph::{Builder, Value};
-use clearshot_model::{About, ConditionKind, Model, PredictionKind, Process, Signal, Task};
+use clearshot_model::familiar::STATISTICS;
+use clearshot_model::{About, ConditionKind, Familiar, Model, PredictionKind, Process, Signal, Task};
 use clearshot_nn::{models, weights};
 use clearshot_physics::Psf;
 use clearshot_restore::learned::field::Scratch;
@@ -100,9 +101,10 @@ fn tiles_batch_and_threads_do_not_matter() {
     let size = [150, 211];
     let values = picture(size, 3);
     let image = measured(&values, &size);
-    for (sampler, samples) in [("heun", 0), ("heun", 1), ("dpmpp-2m-sde", 2)] {
-        let settings =
-            Settings { sampler: sampler.into(), steps: 5, samples, seed: 11, ..Settings::default() };
+    for (sampler, steps, samples) in
+        [("heun", 5, 0), ("heun", 5, 1), ("dpmpp-2m-sde", 5, 2), ("dpmpp-2m", 25, 1)]
+    {
+        let settings = Settings { sampler: sampler.into(), steps, samples, seed: 11, ..Settings::default() };
         let whole = restore(conditional(), Settings { tile: Some(256), ..settings.clone() }, 2, &image);
         let peak = whole.photons.unwrap().peak;
         for (tile, batch, threads) in [(64, 1, 1), (64, 4, 2), (128, 4, 1), (192, 1, 2)] {
@@ -348,4 +350,41 @@ fn values_that_are_not_finite_name_their_step_and_op() {
     let far = Settings { guidance: guided("constant:kappa=1e38"), ..Settings::default() };
     let text = said(conditional(), far);
     assert!(text.contains("of 4") && text.contains("correction") && text.contains("first in %"), "{text}");
+}
+
+/// An image with more light than a model knows is shown to it as if it had the most of that, as a camera with less gain
+/// would; one within what it knows as it is.
+#[test]
+fn light_beyond_the_training_is_shown_as_its_most() {
+    let size = [64, 48];
+    let image = measured(&picture(size, 5), &size);
+    let model = |most: f64| {
+        let mut noise = vec![0.0f32; 80 * STATISTICS.len()];
+        Key { seed: 2, step: 0, stream: 0 }.fill_normal(0, &mut noise);
+        let numbers = |(i, chunk): (usize, &[f32])| {
+            let light = most.log10() - 0.01 * (79 - i) as f64;
+            (0, std::array::from_fn(|k| if k == 0 { light } else { f64::from(chunk[k]) }))
+        };
+        let known: Vec<_> = noise.chunks(STATISTICS.len()).enumerate().map(numbers).collect();
+        let mut model = conditional();
+        model.about.familiar = Familiar::of(&known, &["all".into()], 128);
+        assert!((model.about.familiar.as_ref().unwrap().brightest() / most - 1.0).abs() < 1e-9);
+        model
+    };
+    let made = |model: Model, camera: &Camera| {
+        let mut restorer = Restorer::new(model, Settings::default(), Device::cpu(Some(1))).unwrap();
+        let one = std::slice::from_ref(&image);
+        restorer.restore(one, &[0], Some(camera), &mut || Ok(())).unwrap().remove(0)
+    };
+    let camera = Camera { background: Some(4.0), ..CAMERA };
+    let plain = made(conditional(), &camera);
+    let peak = plain.photons.unwrap().peak;
+    assert_eq!(made(model(2.0 * peak), &camera).image[..], plain.image[..]);
+    let shown = made(model(0.25 * peak), &camera);
+    let (gain, read_noise) = (0.25 * camera.gain, 0.25 * camera.read_noise);
+    let less = made(conditional(), &Camera { gain, read_noise, background: Some(1.0), ..camera });
+    assert!(apart(&shown.image, &less.image, peak) < 1e-5);
+    assert!(apart(&shown.image, &plain.image, peak) > 1e-4);
+    // What is said of the image is as it was measured.
+    assert_eq!(shown.photons, plain.photons);
 }

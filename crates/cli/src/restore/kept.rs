@@ -43,7 +43,8 @@ impl Kept {
         }
         // Under another name first, so that a folder of this name always says what it is of.
         let aside = output.with_file_name(format!(".{name}.parts.{}", std::process::id()));
-        std::fs::create_dir_all(&aside).with_context(said)?;
+        // Not the folder around it, which is the user's to make.
+        std::fs::create_dir(&aside).with_context(|| output.display().to_string())?;
         write_whole(&aside.join(RUN), run.to_string().as_bytes()).with_context(said)?;
         std::fs::rename(&aside, &folder).with_context(said)?;
         Ok(Kept { folder })
