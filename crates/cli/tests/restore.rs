@@ -225,6 +225,7 @@ fn bad_input_is_said_in_words() {
     write(&at.join("bright.tif"), "YX", &[32, 32], DType::U16, &part);
     write(&at.join("psf8.tif"), "YX", &[3, 3], DType::U8, &[0.0, 9.0, 0.0, 9.0, 255.0, 9.0, 0.0, 9.0, 0.0]);
     write(&at.join("large.tif"), "YX", &[99, 99], DType::F32, &[1.0; 99 * 99]);
+    write(&at.join("huge.tif"), "YX", &[3, 299], DType::F32, &[1.0; 3 * 299]);
     std::fs::create_dir(at.join("empty")).expect("a folder");
     std::fs::write(at.join("broken.tif"), b"II*\0 no more of a TIFF than this").expect("a file");
     for (arguments, words) in [
@@ -248,7 +249,8 @@ fn bad_input_is_said_in_words() {
         ("restore good.tif -o x.tif --model m.clearshot --psf large.tif --steps 2", "does not fit an image"),
         ("restore good.tif -o x.tif --model m.clearshot --gain=-1", "above zero"),
         ("deconvolve good.tif x.tif --psf psf8.tif --gain 1", "8 bits"),
-        ("deconvolve good.tif x.tif --psf large.tif --gain 1", "does not fit an image"),
+        // Larger than the image is well for what continues at its edges; eight times as large is a slip.
+        ("deconvolve good.tif x.tif --psf huge.tif --gain 1", "does not fit an image"),
         ("deconvolve good.tif x.tif --psf-sigma 1 --gain=-1", "above zero"),
         ("restore good.tif -o x.tif --model m.clearshot --guidance best", "poisson-gaussian"),
         ("restore good.tif -o x.tif --model m.clearshot --law best", "proximal"),
