@@ -242,6 +242,9 @@ fn bad_input_is_said_in_words() {
     let mut part = counts(&[32, 32], 4);
     part[..50].fill(65_535.0);
     write(&at.join("bright.tif"), "YX", &[32, 32], DType::U16, &part);
+    write(&at.join("psf8.tif"), "YX", &[3, 3], DType::U8, &[0.0, 9.0, 0.0, 9.0, 255.0, 9.0, 0.0, 9.0, 0.0]);
+    write(&at.join("large.tif"), "YX", &[99, 99], DType::F32, &[1.0; 99 * 99]);
+    write(&at.join("huge.tif"), "YX", &[3, 299], DType::F32, &[1.0; 3 * 299]);
     std::fs::create_dir(at.join("empty")).expect("a folder");
     std::fs::write(at.join("broken.tif"), b"II*\0 no more of a TIFF than this").expect("a file");
     for (arguments, words) in [
@@ -261,6 +264,13 @@ fn bad_input_is_said_in_words() {
         ("restore good.tif -o x.tif --model m.clearshot --sampler best --samples 1", "heun"),
         ("restore good.tif -o x.tif --model m.clearshot --psf airy:na=1.4", "em="),
         ("restore good.tif -o x.tif --model m.clearshot --psf blur", "gaussian:1.5px"),
+        ("restore good.tif -o x.tif --model m.clearshot --psf psf8.tif", "8 bits"),
+        ("restore good.tif -o x.tif --model m.clearshot --psf large.tif --steps 2", "does not fit an image"),
+        ("restore good.tif -o x.tif --model m.clearshot --gain=-1", "above zero"),
+        ("deconvolve good.tif x.tif --psf psf8.tif --gain 1", "8 bits"),
+        // Larger than the image is well for what continues at its edges; eight times as large is a slip.
+        ("deconvolve good.tif x.tif --psf huge.tif --gain 1", "does not fit an image"),
+        ("deconvolve good.tif x.tif --psf-sigma 1 --gain=-1", "above zero"),
         ("restore good.tif -o x.tif --model m.clearshot --guidance best", "poisson-gaussian"),
         ("restore good.tif -o x.tif --model m.clearshot --law best", "proximal"),
         ("restore good.tif -o x.tif --model m.clearshot --std --samples 1", "--samples 8"),
@@ -269,8 +279,8 @@ fn bad_input_is_said_in_words() {
         ("restore broken.tif -o x.tif --model m.clearshot", "broken.tif"),
         ("restore nothing.tif -o x.tif --model m.clearshot", "no such file"),
     ] {
-        let said =
-            refused(&format!("{arguments} {}", if arguments.contains("--gain") { "" } else { CAMERA }), &at);
+        let camera = if arguments.contains("--gain") { "" } else { CAMERA };
+        let said = refused(&format!("{arguments} {camera}"), &at);
         assert!(said.contains(words), "{arguments}: {said}");
         assert!(!said.contains("panicked") && !at.join("x.tif").exists(), "{arguments}: {said}");
     }
@@ -403,7 +413,7 @@ fn guidance_can_be_traced_and_clipped() {
     let said = clearshot(&run("--trace u.jsonl"), &at);
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("--trace") && said.contains("--guidance"), "{said}");
-    let said = clearshot(&run("--guidance gaussian --clip -1"), &at);
+    let said = clearshot(&run("--guidance gaussian --clip=-1"), &at);
     assert!(!said.status.success());
 }
 

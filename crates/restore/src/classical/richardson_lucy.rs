@@ -247,7 +247,7 @@ impl Twin {
 
 /// Predictions that differ by less are taken as equal, and the later step wins: where the curve is so flat it is detail that
 /// is still coming, as its noise would have turned the curve.
-const FLAT: f64 = 2e-4;
+const FLAT: f64 = 1e-4;
 /// How much a twin's data differ, in standard deviations of the noise.
 const CHANGE: f32 = 0.1;
 /// Below this a denominator is darkness.

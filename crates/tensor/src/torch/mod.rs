@@ -75,7 +75,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, String> {
     let mut room = bytes.len().saturating_mul(EXPANSION);
     for (name, view) in views {
         let tensor =
-            values(&archive, folder, &view, &mut room).map_err(|why| format!("tensor `{name}`: {why}"))?;
+            values(&archive, folder, view, &mut room).map_err(|why| format!("tensor `{name}`: {why}"))?;
         tensors.insert(name, tensor);
     }
     Ok(unwrapped(tensors))
