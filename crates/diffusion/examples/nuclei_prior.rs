@@ -71,7 +71,7 @@ impl Norm {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize, default: usize| args.get(i).map_or(Ok(default), |a| a.parse());
-    let (seed, iterations, threads) = (number(0, 1)? as u64, number(1, 3000)?, number(2, 2)?);
+    let (seed, iterations, threads) = (number(0, 1)? as u64, number(1, 1500)?, number(2, 2)?);
     let device = Device::cpu(Some(threads));
     // Even seeds for training, odd ones for testing.
     let scenes = |test: u64, count: u32| -> Result<Vec<Vec<f32>>> {
