@@ -1,25 +1,12 @@
 //! The pickle in a PyTorch checkpoint: the archive around it is whole, for its checksums would stop all else.
 #![no_main]
 
+#[path = "../../crates/tensor/tests/archive/mod.rs"]
+mod archive;
+
+use archive::archive;
 use clearshot_tensor::store::Store;
 use std::path::Path;
-
-fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
-    let (mut bytes, mut directory) = (vec![], vec![]);
-    for (name, data) in members {
-        let (local, length) = (bytes.len() as u32, data.len() as u32);
-        let sums = [crc32fast::hash(data), length, length].map(u32::to_le_bytes).concat();
-        let lengths = [(name.len() as u16).to_le_bytes(), [0, 0]].concat();
-        bytes.extend([b"PK\x03\x04".as_slice(), &[0; 10], &sums, &lengths, name.as_bytes(), data].concat());
-        let head = [b"PK\x01\x02".as_slice(), &[0; 12], &sums, &lengths, &[0; 10], &local.to_le_bytes()];
-        directory.extend([&head.concat(), name.as_bytes()].concat());
-    }
-    let start = (bytes.len() as u32).to_le_bytes();
-    let (count, size) = ((members.len() as u16).to_le_bytes(), (directory.len() as u32).to_le_bytes());
-    bytes.extend(directory);
-    bytes.extend([b"PK\x05\x06".as_slice(), &[0; 4], &count, &count, &size, &start, &[0; 2]].concat());
-    bytes
-}
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let path = Path::new("fuzzed.pt");

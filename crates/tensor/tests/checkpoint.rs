@@ -3,6 +3,9 @@
 //! The files in `checkpoint/` are torch.save's own; `refs/make_checkpoints.py` makes them. Hostile ones are made here,
 //! byte by byte.
 
+mod archive;
+
+use archive::archive;
 use clearshot_tensor::store::{Store, StoreError};
 use clearshot_tensor::{DType, Shape};
 use std::path::{Path, PathBuf};
@@ -86,25 +89,6 @@ fn damaged_files_are_refused_or_read_as_they_were() {
         }
     }
     assert!(refused > whole.len(), "{refused} of {} flips were refused", 3 * whole.len());
-}
-
-/// As torch.save writes: members stored one behind the other, and their directory.
-fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
-    let (mut bytes, mut directory) = (vec![], vec![]);
-    for (name, data) in members {
-        let local = bytes.len() as u32;
-        let length = data.len() as u32;
-        let sums = [crc32fast::hash(data), length, length].map(u32::to_le_bytes).concat();
-        let lengths = [(name.len() as u16).to_le_bytes(), [0, 0]].concat();
-        bytes.extend([b"PK\x03\x04".as_slice(), &[0; 10], &sums, &lengths, name.as_bytes(), data].concat());
-        let head = [b"PK\x01\x02".as_slice(), &[0; 12], &sums, &lengths, &[0; 10], &local.to_le_bytes()];
-        directory.extend([&head.concat(), name.as_bytes()].concat());
-    }
-    let start = (bytes.len() as u32).to_le_bytes();
-    let (count, size) = ((members.len() as u16).to_le_bytes(), (directory.len() as u32).to_le_bytes());
-    bytes.extend(directory);
-    bytes.extend([b"PK\x05\x06".as_slice(), &[0; 4], &count, &count, &size, &start, &[0; 2]].concat());
-    bytes
 }
 
 fn pickled(pickle: &[u8]) -> Vec<u8> {

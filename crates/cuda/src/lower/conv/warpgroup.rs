@@ -52,8 +52,7 @@ fn takes(cx: &Context, s: &Sizes) -> bool {
         && s.rows() * s.c.max(s.k) <= i32::MAX as usize
 }
 
-/// Tiles worth trying for a convolution that makes `channels` on an image of `size`, of which only whole boxes of 64
-/// where it is transposed.
+/// Tiles worth trying for a convolution that makes `channels`; where it is transposed, only those of whole boxes of 64.
 pub(super) fn tiles(cx: &Context, s: &Sizes, channels: usize, transposed: bool) -> Vec<Tile> {
     if !takes(cx, s) {
         return vec![];
