@@ -43,6 +43,7 @@ impl PlanArgs {
                 "constant_bytes": plan.constants,
                 "packed_weight_bytes": plan.packed,
                 "state_copy_bytes": plan.state_copies,
+                "host_state_bytes": plan.on_host,
                 "largest_live_bytes": plan.largest_live(),
                 "flops": flops,
                 "recomputed_flops": recomputed,
@@ -72,6 +73,10 @@ impl PlanArgs {
             ("constants", plan.constants),
         ] {
             writeln!(out, "  {what:<27} {:>12}  {bytes} bytes", human(bytes))?;
+        }
+        if plan.on_host > 0 {
+            let bytes = plan.on_host;
+            writeln!(out, "  {:<27} {:>12}  {bytes} bytes", "kept by the host, besides", human(bytes))?;
         }
         writeln!(out, "  {:<27} {:>12.3} GFLOP", "operations", flops as f64 * 1e-9)?;
         if recomputed > 0 {

@@ -180,6 +180,10 @@ impl Backend for CudaBackend {
         true
     }
 
+    fn keeps_states_on_host(&self) -> bool {
+        true
+    }
+
     /// Tensor cores' rate over that of memory.
     fn operations_per_byte(&self) -> u64 {
         190

@@ -15,23 +15,26 @@ use crate::error::CudaError;
 use crate::lower::update::Joint;
 use crate::memory::{self, Buffer};
 use arrival::Arrival;
-use clearshot_graph::plan::{Place, Plan};
+use clearshot_graph::plan::{DEVICE_REGIONS, Place, Plan, Region};
 use clearshot_graph::{Op, StateInit, Value, ValueError};
 use clearshot_tensor::{DType, Data, Tensor};
+use half::{bf16, f16};
 use replay::{Replay, record, record_run};
 use std::collections::HashMap;
 use std::sync::Arc;
-use steps::{Addresses, Builder, Launches, copies_of_states, region_index};
+use steps::{Addresses, Builder, Launches, copies_of_states};
 
 /// Memory and launches of one plan.
 pub struct Executor {
     cx: Arc<Context>,
     plan: Plan,
-    regions: [Buffer; 6],
+    regions: [Buffer; DEVICE_REGIONS],
     /// All copies of states, for when a caller sets one.
     narrow: Option<Joint>,
     launches: Launches,
     arrivals: HashMap<usize, Arrival>,
+    /// States that the device has only copies of, by node.
+    on_host: HashMap<usize, Tensor>,
     settable: HashMap<String, (Value, bool)>,
     replay: Option<Replay>,
     use_replay: bool,
@@ -66,12 +69,12 @@ impl Executor {
         if needed > free {
             return Err(CudaError::NoRoom { needed, free });
         }
-        let sizes = [plan.arena, plan.states, plan.inputs, plan.constants, plan.packed, plan.state_copies];
         let mut regions = vec![];
-        for bytes in sizes {
+        for bytes in plan.region_bytes() {
             regions.push(Buffer::new(&cx, bytes)?);
         }
-        let regions: [Buffer; 6] = regions.try_into().unwrap_or_else(|_| unreachable!("six sizes"));
+        let regions: [Buffer; DEVICE_REGIONS] =
+            regions.try_into().unwrap_or_else(|_| unreachable!("as many as sizes"));
         let at = Addresses { plan: &plan, regions: &regions };
         let steps = Builder { cx: &cx, backend, at: &at }.steps()?;
         let (refresh, narrow) = copies_of_states(&cx, &at)?;
@@ -91,6 +94,7 @@ impl Executor {
             narrow,
             launches: Launches::new(refresh, steps),
             arrivals,
+            on_host: HashMap::new(),
             settable,
             replay: None,
             use_replay: true,
@@ -120,7 +124,7 @@ impl Executor {
     }
 
     fn address(&self, place: Place) -> u64 {
-        self.regions[region_index(place.region)].at(place.offset, place.bytes)
+        self.regions[place.region.index()].at(place.offset, place.bytes)
     }
 
     /// Sets an input or a state. An input's copy runs beside what computes.
@@ -142,6 +146,10 @@ impl Executor {
         let bytes = bytes_of(tensor.data());
         if let Some(arrival) = self.arrivals.get_mut(&v.at()) {
             arrival.send(&self.cx, bytes)?;
+        } else if self.plan.place(v).region == Region::Host {
+            self.cx.synchronize()?;
+            self.write_copies(v, tensor)?;
+            self.on_host.insert(v.at(), tensor.clone());
         } else {
             self.cx.synchronize()?;
             memory::write(self.address(self.plan.place(v)), bytes)?;
@@ -149,6 +157,18 @@ impl Executor {
         }
         self.settable.insert(name.into(), (v, true));
         self.ready = false;
+        Ok(())
+    }
+
+    /// Fills the copies that the device has of a state of the host's.
+    fn write_copies(&self, state: Value, tensor: &Tensor) -> Result<(), CudaError> {
+        let graph = &self.plan.graph;
+        for i in (0..graph.nodes.len()).filter(|&i| graph.is_state_copy(i)) {
+            if graph.nodes[i].inputs[0] == state {
+                let narrow = narrowed(tensor.data(), graph.nodes[i].outs[0].dtype);
+                memory::write(self.address(self.plan.places[i][0]), bytes_of(&narrow))?;
+            }
+        }
         Ok(())
     }
 
@@ -166,10 +186,13 @@ impl Executor {
             let outputs = self.plan.graph.outputs.iter().map(|o| &o.name);
             return Err(ValueError::unknown("output or state", name, outputs.chain(self.settable.keys())));
         };
+        let place = self.plan.place(v);
+        if place.region == Region::Host {
+            return self.on_host.get(&v.at()).cloned().ok_or_else(|| ValueError::NotSet(name.into()));
+        }
         let _turn = self.cx.turn();
         self.cx.bind()?;
         self.cx.synchronize()?;
-        let place = self.plan.place(v);
         let from = match self.arrivals.get(&v.at()) {
             Some(arrival) if arrival.waiting => arrival.staged(),
             _ => self.address(place),
@@ -270,7 +293,7 @@ impl Executor {
         self.cx.bind()?;
         for (node, arrival) in self.arrivals.iter_mut().filter(|(_, a)| a.waiting) {
             let place = self.plan.places[*node][0];
-            let to = self.regions[region_index(place.region)].at(place.offset, place.bytes);
+            let to = self.regions[place.region.index()].at(place.offset, place.bytes);
             arrival.take(&self.cx, to, place.bytes)?;
         }
         Ok(())
@@ -299,6 +322,15 @@ fn fill_constants(at: &Addresses<'_>) -> Result<(), CudaError> {
         }
     }
     Ok(())
+}
+
+/// Values in 16 bits, rounded as the GPU rounds.
+fn narrowed(data: &Data, dtype: DType) -> Data {
+    match (data, dtype) {
+        (Data::F32(v), DType::BF16) => Data::BF16(v.iter().map(|x| bf16::from_f32(*x)).collect()),
+        (Data::F32(v), DType::F16) => Data::F16(v.iter().map(|x| f16::from_f32(*x)).collect()),
+        _ => unreachable!("a state of {} with a copy of {dtype}", data.dtype()),
+    }
 }
 
 /// A tensor's bytes: hosts of these GPUs keep the lowest first, as the GPUs do.

@@ -62,7 +62,7 @@ impl From<CudaError> for CompileError {
 }
 
 /// The share of a run's work that a GPU may do again to spare its memory, where no budget is given.
-const SPARED: f64 = 0.005;
+const SPARED: f64 = 0.02;
 
 /// What a device's plans are made with.
 enum Compiler {

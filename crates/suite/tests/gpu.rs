@@ -252,6 +252,36 @@ fn wide_heads_match_the_cpu() {
 }
 
 #[test]
+fn weights_come_back_whole_and_may_change() {
+    let Some(gpu) = gpu() else { return };
+    let (model, params) = tiny();
+    let options = Options { precision: Precision::Bf16, ..Options::default() };
+    let mut session = compile(model.inference(1, [16, 16]).unwrap(), &gpu, &options).unwrap();
+    assert!(session.plan().on_host > 0, "the host keeps weights");
+    let inputs: Vec<(String, Tensor)> = session
+        .plan()
+        .graph
+        .inputs()
+        .map(|(name, v)| (name.to_string(), normal(session.plan().graph.ty(v).shape, 5)))
+        .collect();
+    let mut results = vec![];
+    for seed in [3, 4, 3] {
+        for p in &params {
+            session.set(&p.name, &p.initial(seed)).unwrap();
+        }
+        inputs.iter().for_each(|(name, x)| session.set(name, x).unwrap());
+        session.run().unwrap();
+        let output = session.plan().graph.outputs[0].name.clone();
+        results.push(session.get(&output).unwrap());
+        for p in &params {
+            assert_eq!(session.get(&p.name).unwrap(), p.initial(seed), "{}", p.name);
+        }
+    }
+    assert_eq!(results[0], results[2]);
+    assert_ne!(results[0], results[1]);
+}
+
+#[test]
 fn too_much_is_refused_with_both_numbers() {
     let Some(device) = gpu() else { return };
     let mut b = Builder::new();

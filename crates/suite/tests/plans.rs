@@ -1,5 +1,6 @@
 //! Plans of whole networks: tight, without overlap, quick to make, and able to fit a budget.
 
+use clearshot_cuda::TARGET;
 use clearshot_graph::cost::total_flops;
 use clearshot_graph::passes::delay::delay;
 use clearshot_graph::passes::recompute::spare;
@@ -73,9 +74,29 @@ impl Backend for Gpu {
         true
     }
 
+    fn keeps_states_on_host(&self) -> bool {
+        true
+    }
+
     fn operations_per_byte(&self) -> u64 {
         190
     }
+}
+
+#[test]
+fn the_host_keeps_weights_that_are_read_in_16_bits_alone() {
+    let model = network("small").unwrap().resolve().unwrap();
+    let narrow = |graph| Plan::new(precision::narrow(optimise(graph, &TARGET).unwrap(), DType::BF16), &Gpu);
+    let infer = narrow(model.inference(2, [64, 64]).unwrap());
+    // Weights of convolutions and products go by copies; gains and offsets of norms are read as they are.
+    let (kept, copied) = (infer.on_host, 2 * infer.state_copies);
+    // But for the rounding up of small ones.
+    assert!(kept.abs_diff(copied) * 100 < kept, "{kept} bytes and {copied}: copies have half of the bits");
+    let parameters: usize = model.parameters().unwrap().iter().map(|p| p.shape.len() * 4).sum();
+    assert!(infer.states > 0 && infer.states * 20 < parameters, "{} of {parameters}", infer.states);
+    assert_eq!(infer.overlap(), None);
+    let train = narrow(model.training(2, [64, 64], &Training::default()).unwrap());
+    assert_eq!(train.on_host, 0, "an optimiser reads every weight");
 }
 
 /// A training iteration as a GPU runs it.

@@ -9,7 +9,7 @@ use crate::Cpu;
 use crate::kernels::Prepared;
 use crate::lower::{Machine, is_constant, lower};
 pub use clearshot_graph::ValueError;
-use clearshot_graph::plan::{Backend, Place, Plan, Region};
+use clearshot_graph::plan::{Backend, Place, Plan};
 use clearshot_graph::{Graph, Op, StateInit, Value};
 use clearshot_tensor::{DType, Data, Tensor};
 use memory::Memory;
@@ -101,11 +101,10 @@ impl Executor {
     /// # Panics
     /// If the plan was not made with a [`CpuBackend`] for the same machine.
     pub fn new(plan: Plan, cpu: Cpu) -> Result<Executor, MemoryError> {
-        let sizes = [plan.arena, plan.states, plan.inputs, plan.constants, plan.packed, plan.state_copies];
-        let [arena, states, inputs, constants, packed, copies] = sizes.map(Memory::new);
+        let [arena, states, inputs, constants, packed, copies] = plan.region_bytes().map(Memory::new);
         let regions = [arena?, states?, inputs?, constants?, packed?, copies?];
         let machine = cpu.machine();
-        let at = |place: Place| regions[region_index(place.region)].at(place.offset, place.bytes);
+        let at = |place: Place| regions[place.region.index()].at(place.offset, place.bytes);
         let instr = |node: usize, kernel: Box<dyn Prepared>| {
             let n = &plan.graph.nodes[node];
             let bytes = |len: usize| len * size_of::<f32>();
@@ -172,7 +171,7 @@ impl Executor {
     }
 
     fn bytes(&self, place: Place) -> *mut u8 {
-        self.regions[region_index(place.region)].at(place.offset, place.bytes)
+        self.regions[place.region.index()].at(place.offset, place.bytes)
     }
 
     #[allow(clippy::mut_from_ref)]
@@ -311,16 +310,5 @@ impl Executor {
             // SAFETY: a value and a state of the same size, which do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(w.from, w.to, w.bytes) }
         }
-    }
-}
-
-fn region_index(region: Region) -> usize {
-    match region {
-        Region::Arena => 0,
-        Region::States => 1,
-        Region::Inputs => 2,
-        Region::Constants => 3,
-        Region::Prepared => 4,
-        Region::Copies => 5,
     }
 }

@@ -8,7 +8,7 @@ use crate::error::CudaError;
 use crate::lower::update::{Clipping, Entry, Joint, Rule, Scalars, Squares, type_number};
 use crate::lower::{Io, Kernel};
 use crate::memory::Buffer;
-use clearshot_graph::plan::{Place, Plan, Region};
+use clearshot_graph::plan::{DEVICE_REGIONS, Place, Plan, Region};
 use clearshot_graph::{Graph, Op, Value};
 use clearshot_tensor::DType;
 use cudarc::driver::result;
@@ -49,27 +49,15 @@ impl Step {
     }
 }
 
-/// Which of a plan's buffers a region is.
-pub(super) fn region_index(region: Region) -> usize {
-    match region {
-        Region::Arena => 0,
-        Region::States => 1,
-        Region::Inputs => 2,
-        Region::Constants => 3,
-        Region::Prepared => 4,
-        Region::Copies => 5,
-    }
-}
-
 /// Addresses of a plan's values.
 pub(super) struct Addresses<'a> {
     pub plan: &'a Plan,
-    pub regions: &'a [Buffer; 6],
+    pub regions: &'a [Buffer; DEVICE_REGIONS],
 }
 
 impl Addresses<'_> {
     pub fn at(&self, place: Place) -> u64 {
-        self.regions[region_index(place.region)].at(place.offset, place.bytes)
+        self.regions[place.region.index()].at(place.offset, place.bytes)
     }
 
     fn of(&self, v: Value) -> u64 {
@@ -97,7 +85,7 @@ impl Addresses<'_> {
     }
 }
 
-/// Launches of copies of states: those to refresh every run, and all.
+/// Launches of copies of the device's states: those to refresh every run, and all.
 pub(super) fn copies_of_states(
     cx: &Arc<Context>,
     at: &Addresses<'_>,
@@ -106,6 +94,9 @@ pub(super) fn copies_of_states(
     let (mut changing, mut all) = (vec![], vec![]);
     for i in (0..graph.nodes.len()).filter(|&i| graph.is_state_copy(i)) {
         let (state, ty) = (graph.nodes[i].inputs[0], graph.nodes[i].outs[0]);
+        if at.plan.place(state).region == Region::Host {
+            continue;
+        }
         let entry = Entry {
             param_in: at.of(state),
             narrow: at.of(Value::new(i, 0)),

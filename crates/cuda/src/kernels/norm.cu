@@ -44,7 +44,7 @@ struct Norm {
 };
 
 #ifdef WHOLE
-#define THREADS 512
+#define THREADS WHOLE
 #else
 #define THREADS 256
 #endif

@@ -88,6 +88,11 @@ impl Sizes {
         self.k * self.kernel.iter().product::<usize>() * self.c / self.geometry.groups
     }
 
+    /// Whether an image has more elements than the library counts.
+    fn is_huge(&self) -> bool {
+        (self.in_rows() * self.c).max(self.rows() * self.k) > i32::MAX as usize
+    }
+
     fn bytes(&self, elements: usize) -> usize {
         (elements * self.dtype.bytes()).next_multiple_of(256)
     }
@@ -298,10 +303,15 @@ pub(super) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaError> {
     })
 }
 
-/// The library, which is always there, and the tiles of our own kernels.
+/// The library, or plain kernels in its place, and the tiles of our own kernels.
 fn ways(n: &Node<'_>, sizes: &Sizes, own: Option<&warpgroup::Call>) -> Vec<Option<warpgroup::Tile>> {
     let tiles = own.map(|call| warpgroup::tiles(n.cx, sizes, call.channels, call.transposed));
-    std::iter::once(None).chain(tiles.unwrap_or_default().into_iter().map(Some)).collect()
+    let mut ways: Vec<_> = tiles.unwrap_or_default().into_iter().map(Some).collect();
+    // Plain kernels take so long that they are not even tried where there are others.
+    if ways.is_empty() || !sizes.is_huge() {
+        ways.insert(0, None);
+    }
+    ways
 }
 
 /// A convolution by the library, with what it does not do itself behind it.
@@ -547,11 +557,13 @@ pub(super) fn weight_grad(n: &Node<'_>, a: &ConvWeightGrad) -> Result<Kernel, Cu
         }));
     }
     // Our own kernels, or the library's.
-    let mut ways = vec![false];
-    if parts == 1 && warpgroup::takes_weight_grad(n, &sizes) {
-        ways.push(true);
-    }
-    fastest(n, &format!("{a:?} {:?}", n.math), &ways, |own| {
+    let is_own = parts == 1 && warpgroup::takes_weight_grad(n, &sizes);
+    let ways: &[bool] = match (is_own, sizes.is_huge()) {
+        (true, true) => &[true],
+        (true, false) => &[false, true],
+        (false, _) => &[false],
+    };
+    fastest(n, &format!("{a:?} {:?}", n.math), ways, |own| {
         if own {
             warpgroup::weight_grad(n, &sizes, dy_at, a.upsample)
         } else {

@@ -282,46 +282,69 @@ fn in_slabs(n: &Node<'_>, a: &Norm, slab: usize) -> Result<Kernel, CudaError> {
 /// A norm by one launch whose blocks wait for each other: see `norm_whole.cu`.
 struct Whole {
     at: Shape3,
-    /// Pixels that a block holds in shared memory; the rest it reads twice.
+    /// Pixels that a block keeps in shared memory.
     held: usize,
+    /// Vectors of each part that a thread keeps in registers; what is left is read twice.
+    kept: usize,
 }
 
 impl Whole {
     const THREADS: usize = 512;
+    /// Threads that add up a group.
+    const LANES: usize = 16;
+    /// Shared memory of a block.
+    const MOST_SHARED: usize = 225 << 10;
+    /// Vectors of all parts that a thread has registers for.
+    const REGISTERS: usize = 14;
 
     /// Nothing where most of the image would have to be read twice.
     fn new(n: &Node<'_>, a: &Norm) -> Option<Whole> {
         let at = Shape3::new(n, &n.x[..a.parts], 4);
         let (sms, bytes) = (n.cx.gpu.multiprocessors, n.x[0].dtype.bytes());
-        let wide = n.x[..a.parts].iter().any(|t| t.shape.channels() / at.v > Self::THREADS);
-        if at.v * bytes != 16 || at.n > sms || wide {
+        let across = n.x[..a.parts].iter().map(|t| t.shape.channels() / at.v).max()?;
+        if at.v * bytes != 16 || at.n > sms || across > Self::THREADS {
             return None;
         }
         let rows = at.s.div_ceil(sms / at.n).max(1);
-        let left = LARGEST_SLAB.checked_sub(Self::sums_bytes(&at, a))?;
+        let left = Self::MOST_SHARED.checked_sub(Self::sums_bytes(&at, a))?;
         let held = rows.min(left / (at.c * bytes));
+        let wanted = (rows - held).div_ceil(Self::THREADS / across);
+        let kept = wanted.clamp(1, Self::REGISTERS / a.parts);
         let at = Shape3 { chunks: at.s.div_ceil(rows), rows, ..at };
-        (2 * held >= rows).then_some(Whole { at, held })
+        (2 * (held + kept * (Self::THREADS / across)) >= rows).then_some(Whole { at, held, kept })
+    }
+
+    /// How many groups the channels of a vector touch at the most.
+    fn span(at: &Shape3, a: &Norm) -> usize {
+        let width = at.c / a.groups;
+        let groups = |k: usize| (k + at.v - 1) / width - k / width + 1;
+        (0..at.c).step_by(at.v).map(groups).max().unwrap_or(1)
     }
 
     fn sums_bytes(at: &Shape3, a: &Norm) -> usize {
-        (2 * (Self::THREADS * at.v + at.c) + 3 * a.groups) * size_of::<f32>()
+        (2 * Self::THREADS * Self::span(at, a) + 3 * (at.c + a.groups)) * size_of::<f32>()
     }
 
     fn kernel(self, n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
-        let (a, parts, Whole { at, held }) = (*a, a.parts, self);
+        let (a, parts, Whole { at, held, kept }) = (*a, a.parts, self);
         let film = a.film.then(|| &n.x[parts + 2]);
         let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
         let text = format!("{}\n{}", source.text, include_str!("../kernels/norm_whole.cu"));
-        let f = n.cx.function(&Source { text: text.into(), ..source }.option("-DWHOLE"), "norm_whole")?;
+        let source = Source { text: text.into(), ..source }
+            .define("WHOLE", Self::THREADS)
+            .define("LANES", Self::LANES)
+            .define("PARTS", parts)
+            .define("SPAN", Self::span(&at, &a))
+            .define("KEPT", kept);
+        let f = n.cx.function(&source, "norm_whole")?;
         let fixed = at.params(&n.x[..parts], &a);
         let shared = held * at.c * n.x[0].dtype.bytes() + Self::sums_bytes(&at, &a);
-        let barrier = Buffer::new(n.cx, 2 * size_of::<u32>())?;
-        barrier.fill(&[0; 8])?;
+        let barrier = Buffer::new(n.cx, size_of::<u32>())?;
+        let inverse = 1.0 / (at.s * (at.c / a.groups)) as f64;
         let workspace = at.n * at.chunks * a.groups * 2 * size_of::<f32>();
         let kernel = Kernel::new(workspace, move |cx, io| {
             let p = Params::new().with(forward_params(&a, &fixed, io));
-            let p = p.with(barrier.start()).with(held as i32);
+            let p = p.with(barrier.start()).with(held as i32).with(inverse);
             cx.launch(f, [at.n * at.chunks, 1], Self::THREADS, shared, &p)
         });
         // With one block a multiprocessor and nothing beside it, all blocks run at a time.

@@ -57,11 +57,13 @@ pub fn recompute(graph: Graph, budget: usize, backend: &dyn Backend) -> Result<G
     Ok(work.graph)
 }
 
-/// The part of the memory that must be won for [`spare`] to change anything.
+/// The part of the memory that must be won for [`spare`] to change anything, and the part with which it is content.
 const WORTH: f64 = 0.04;
+const ENOUGH: f64 = 0.13;
 
 /// The graph with what takes less memory for next to no time: values are recomputed at the peaks for as long as
-/// the operations that this adds are below `share` of all. As it was, where that wins next to no memory.
+/// the operations that this adds are below `share` of all and not enough is won. As it was, where that wins next to no
+/// memory.
 pub fn spare(graph: Graph, share: f64, backend: &dyn Backend) -> Graph {
     let scratch: Vec<usize> = (0..graph.nodes.len()).map(|i| backend.workspace(&graph, i)).collect();
     let mut work = Work { graph, scratch, backend };
@@ -72,7 +74,11 @@ pub fn spare(graph: Graph, share: f64, backend: &dyn Backend) -> Graph {
     let mut best = (whole, untouched.clone());
     // Where several peaks are as high, all must come down before the whole does.
     let mut stuck = 0;
-    while let Some((next, cost)) = work.drop_at(need.peak, 1).filter(|(_, cost)| *cost <= left && stuck < 8) {
+    while best.0 as f64 > (1.0 - ENOUGH) * whole as f64
+        && let Some((next, cost)) = work.drop_at(need.peak, 1)
+        && cost <= left
+        && stuck < 8
+    {
         left -= cost;
         work = next;
         need = work.need();

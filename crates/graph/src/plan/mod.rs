@@ -30,6 +30,11 @@ pub trait Backend {
     fn norm_gradient_in_place(&self) -> bool {
         false
     }
+    /// Whether a state that kernels read only through a narrower copy stays with the host, and the copy alone is
+    /// on the device.
+    fn keeps_states_on_host(&self) -> bool {
+        false
+    }
     /// Operations that take as long as moving a byte.
     fn operations_per_byte(&self) -> u64 {
         8
@@ -59,6 +64,29 @@ pub enum Region {
     Prepared,
     /// Narrower copies of states.
     Copies,
+    /// Memory of the host: states whose copies are all that is read.
+    Host,
+}
+
+/// Regions that are memory of the device.
+pub const DEVICE_REGIONS: usize = 6;
+
+impl Region {
+    /// Which of the device's regions it is.
+    ///
+    /// # Panics
+    /// For what the host keeps.
+    pub fn index(self) -> usize {
+        match self {
+            Region::Arena => 0,
+            Region::States => 1,
+            Region::Inputs => 2,
+            Region::Constants => 3,
+            Region::Prepared => 4,
+            Region::Copies => 5,
+            Region::Host => panic!("the host keeps it"),
+        }
+    }
 }
 
 /// Where something lies: `bytes` at `offset` of a region.
@@ -100,6 +128,8 @@ pub struct Plan {
     pub constants: usize,
     pub packed: usize,
     pub state_copies: usize,
+    /// Bytes of states that the host keeps; not among [`Plan::bytes`].
+    pub on_host: usize,
 }
 
 /// What a graph needs at the least, without packed weights: no arrangement of the arena needs less, and
@@ -134,7 +164,7 @@ impl Plan {
         maker.values();
         let workspace_ids: Vec<Option<usize>> =
             (0..graph.nodes.len()).map(|i| maker.workspace(i, backend.workspace(&graph, i))).collect();
-        let Maker { storage, mut buffers, copies, states, inputs, constants, state_copies, .. } = maker;
+        let Maker { storage, mut buffers, copies, states, inputs, constants, state_copies, on_host, .. } = maker;
         let arena = place_buffers(&mut buffers);
         let at = |s: Storage, bytes: usize| match s {
             Storage::Fixed(place) => Place { bytes, ..place },
@@ -173,6 +203,7 @@ impl Plan {
             constants,
             packed,
             state_copies,
+            on_host,
             graph,
         }
     }
@@ -181,9 +212,14 @@ impl Plan {
         self.places[v.at()][v.port()]
     }
 
-    /// All the memory that running takes.
+    /// The bytes of each of the device's regions, by [`Region::index`].
+    pub fn region_bytes(&self) -> [usize; DEVICE_REGIONS] {
+        [self.arena, self.states, self.inputs, self.constants, self.packed, self.state_copies]
+    }
+
+    /// All the memory of the device that running takes.
     pub fn bytes(&self) -> usize {
-        self.arena + self.states + self.inputs + self.constants + self.packed + self.state_copies
+        self.region_bytes().iter().sum()
     }
 
     /// The largest sum of buffers alive at one time: no arrangement needs less.
@@ -237,6 +273,7 @@ impl fmt::Display for Plan {
                     Region::Constants => "constants",
                     Region::Prepared => "prepared",
                     Region::Copies => "copies",
+                    Region::Host => "host",
                 };
                 write!(f, "  @{region}+{} {}", place.offset, human(place.bytes))?;
             }

@@ -4,7 +4,7 @@
 //! nobody reads afterwards; every other value gets a buffer of the arena for its lifetime.
 
 use super::{Backend, Buffer, Place, Region, aligned};
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, StateInit, Value};
 use crate::ops::Op;
 
 /// When each node's outputs are last read. Who reads a view or a state's copy reads what it shows.
@@ -52,6 +52,7 @@ pub(super) struct Maker<'a> {
     pub(super) inputs: usize,
     pub(super) constants: usize,
     pub(super) state_copies: usize,
+    pub(super) on_host: usize,
 }
 
 impl<'a> Maker<'a> {
@@ -67,12 +68,15 @@ impl<'a> Maker<'a> {
             inputs: 0,
             constants: 0,
             state_copies: 0,
+            on_host: 0,
         }
     }
 
     pub(super) fn sources(&mut self) {
+        let on_host = if self.backend.keeps_states_on_host() { only_copied(self.graph) } else { vec![] };
         for (i, node) in self.graph.nodes.iter().enumerate() {
             let (region, total) = match node.op {
+                Op::State(_) if on_host.get(i).is_some_and(|h| *h) => (Region::Host, &mut self.on_host),
                 Op::Input(_) => (Region::Inputs, &mut self.inputs),
                 Op::State(_) => (Region::States, &mut self.states),
                 Op::Const(_) => (Region::Constants, &mut self.constants),
@@ -195,6 +199,19 @@ impl<'a> Maker<'a> {
         self.buffers.push(Buffer { offset: 0, bytes, first: i, last: i, node: i, workspace: true });
         Some(self.buffers.len() - 1)
     }
+}
+
+/// Which nodes are states that never change, and that nothing reads but copies in fewer bits.
+fn only_copied(graph: &Graph) -> Vec<bool> {
+    // A state that begins with one value would have to be copied before anybody sets it.
+    let given = |op: &Op| matches!(op, Op::State(s) if !matches!(s.init, StateInit::Constant(_)));
+    let mut found: Vec<bool> = graph.nodes.iter().map(|n| given(&n.op)).collect();
+    for (_, node) in graph.nodes.iter().enumerate().filter(|(i, _)| !graph.is_state_copy(*i)) {
+        node.inputs.iter().for_each(|v| found[v.at()] = false);
+    }
+    graph.roots().for_each(|v| found[v.at()] = false);
+    graph.updates.iter().for_each(|u| found[u.state as usize] = false);
+    found
 }
 
 fn same_start(a: Storage, b: Storage) -> bool {

@@ -8,10 +8,15 @@
 //
 // Options: -DKS=1|2|3 pixels of the kernel along a side; -DMB=1|2; -DBN=48|64|96|128; -DSTAGES tiles of weights held;
 // -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
-// -DSILU=0|1; -DPATCHES patches held; -DPARTS=1|2 images whose channels lie one behind the other. With KS 2 these are the four phases of a convolution on an image of twice the size (phases.cu): y has four
-// maps, one for each phase, or where TRANSPOSED, x has, whose sums add up.
+// -DSILU=0|1; -DPATCHES patches held; -DPARTS=1|2 images whose channels lie one behind the other; -DSPLIT=1|2|4 blocks
+// that share a tile. With KS 2 these are the four phases of a convolution on an image of twice the size (phases.cu): y has
+// four maps, one for each phase, or where TRANSPOSED, x has, whose sums add up.
 //
-// conv_warpgroup(x_maps, w_map, y_maps, residual_map, p): grid at most p.tiles, a block goes on to the next tile; block 384.
+// Blocks that share a tile are a cluster: each sums over some of the channels, leaves its sums in its shared memory, adds up
+// all blocks' for some of the tile's channels, always in the same order, and stores these.
+//
+// conv_warpgroup(x_maps, w_map, y_maps, residual_map, p): block 384; grid at most p.tiles, a block goes on to the next tile;
+// where tiles are shared, SPLIT p.tiles.
 
 constexpr int GROUPS = 2;
 constexpr int TAPS = KS * KS;
@@ -21,7 +26,9 @@ constexpr int PATCH_BYTES = PATCH_W * PATCH_H * ROW_BYTES;
 constexpr int PATCH_STEP = (PATCH_BYTES + 1023) / 1024 * 1024;
 constexpr int TILE_BYTES = BN * ROW_BYTES;
 // Residuals come, and results wait to be stored, in boxes of 8 x 8 pixels and BOX channels.
-constexpr int BOX = BN % 64 ? BN : 64, BOXES = BN / BOX, BOX_BYTES = 64 * BOX * 2, GROUP_OUT = MB * BOXES * BOX_BYTES;
+constexpr int BOX = SPLIT > 1 ? BN / SPLIT : BN % 64 ? BN : 64, BOXES = SPLIT > 1 ? 1 : BN / BOX;
+constexpr int BOX_BYTES = 64 * BOX * 2, GROUP_OUT = MB * BOXES * BOX_BYTES;
+static_assert(SPLIT == 1 || (MB == 1 && BN * 512 <= STAGES * TILE_BYTES), "room for the sums of a shared tile");
 static_assert(!TRANSPOSED || BN % 64 == 0, "whole boxes of columns");
 static_assert(PARTS == 1 || (KS != 2 && !TRANSPOSED), "parts of a plain convolution's input");
 
@@ -48,7 +55,16 @@ __device__ __forceinline__ Tile tile_at(const Params& p, int tile) {
     return {rest % p.tiles_x * 8 * MB, rest / p.tiles_x % p.tiles_y * 8 * GROUPS, rest / p.tiles_x / p.tiles_y, tile % p.tiles_k * BN, phase};
 }
 
-extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
+#if SPLIT > 1
+#define TOGETHER __cluster_dims__(SPLIT, 1, 1)
+#else
+#define TOGETHER
+#endif
+
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     conv_warpgroup(const __grid_constant__ Maps<SOURCES> x_maps, const __grid_constant__ TensorMap w_map,
                    const __grid_constant__ Maps<RESULTS> y_maps, const __grid_constant__ TensorMap residual_map,
                    const __grid_constant__ Params p) {
@@ -68,6 +84,8 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
     __syncthreads();
     // Turns take 64 channels of one source each.
     int first_chunks = (p.c[0] + 63) / 64, turns = PARTS == 2 ? first_chunks + (p.c[1] + 63) / 64 : SOURCES * first_chunks;
+    int rank = blockIdx.x % SPLIT, first_turn = turns * rank / SPLIT, end_turn = turns * (rank + 1) / SPLIT;
+    int first_tile = blockIdx.x / SPLIT, next_tile = gridDim.x / SPLIT, box_column = SPLIT > 1 ? rank * BOX : 0;
     struct Turn {
         int source, chunk, left;
     };
@@ -86,9 +104,9 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
     if (group == GROUPS) {
         fewer_registers<40>();
         if (threadIdx.x != 128 * GROUPS) return;
-        for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+        for (int tile = first_tile; tile < p.tiles; tile += next_tile) {
             Tile at = tile_at(p, tile);
-            for (int turn = 0; turn < turns; turn++) {
+            for (int turn = first_turn; turn < end_turn; turn++) {
                 auto [source, chunk, left] = turn_at(turn);
                 int which = KS == 2 ? source + at.phase : 0, part_column = PARTS == 2 && source ? p.c[0] : 0;
                 // Where the patch begins: its middle, or for a phase the tap that comes first.
@@ -112,13 +130,13 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
                     }
                     advance();
                 }
-                if (p.residual && turn == 0) {
+                if (p.residual && turn == first_turn) {
                     for (int i = 0; i < GROUPS; i++) {
                         barrier_wait(out_empty + 8 * i, out_phase ^ 1);
                         barrier_expect(out_full + 8 * i, GROUP_OUT);
                         for (int j = 0; j < MB * BOXES; j++)
-                            copy_box(outs + i * GROUP_OUT + j * BOX_BYTES, residual_map, out_full + 8 * i, at.k + j % BOXES * BOX,
-                                     at.x + j / BOXES * 8, at.y + i * 8, at.n);
+                            copy_box(outs + i * GROUP_OUT + j * BOX_BYTES, residual_map, out_full + 8 * i,
+                                     at.k + box_column + j % BOXES * BOX, at.x + j / BOXES * 8, at.y + i * 8, at.n);
                     }
                     out_phase ^= 1;
                 }
@@ -143,11 +161,11 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
         sync_threads<2 * GROUP>(START + 1);
     }
     if (group == 1) sync_threads<2 * GROUP>(START);
-    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+    for (int tile = first_tile; tile < p.tiles; tile += next_tile) {
         Tile at = tile_at(p, tile);
         float acc[MB][BN / 2];
         int last_stage = -1, last_patch = -1;
-        for (int turn = 0; turn < turns; turn++) {
+        for (int turn = first_turn; turn < end_turn; turn++) {
             int steps = min(4, (turn_at(turn).left + 15) / 16);
             barrier_wait(patch_full + 8 * patch, patch_phase);
             u32 corner = patches + patch * PATCH_STEP + 8 * group * PATCH_W * ROW_BYTES;
@@ -165,16 +183,16 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
                     if (i < steps) {
 #pragma unroll
                         for (int m = 0; m < MB; m++)
-                            product<BN, 0, TRANSPOSED>(acc[m], a + m * (8 * ROW_BYTES >> 4) + i * ALONG_COLUMNS, b + i * NEXT, turn + tap + i > 0);
+                            product<BN, 0, TRANSPOSED>(acc[m], a + m * (8 * ROW_BYTES >> 4) + i * ALONG_COLUMNS, b + i * NEXT, turn - first_turn + tap + i > 0);
                     }
                 products_commit();
                 products_wait<1>();
                 if (last_stage >= 0) release(empty + 8 * last_stage);
                 if (tap == 0) {
                     if (last_patch >= 0) release(patch_empty + 8 * last_patch);
-                    if (p.residual && turn == 0 && leader && tile != blockIdx.x) stores_read(), barrier_arrive(out_empty + 8 * group);
+                    if (p.residual && turn == first_turn && leader && tile != first_tile) stores_read(), barrier_arrive(out_empty + 8 * group);
                 }
-                if (tap == LEAD && group == 0 && turn == 0 && tile == blockIdx.x) arrive_threads<2 * GROUP>(START);
+                if (tap == LEAD && group == 0 && turn == first_turn && tile == first_tile) arrive_threads<2 * GROUP>(START);
                 last_stage = stage;
                 advance();
             }
@@ -186,6 +204,41 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
         for (int m = 0; m < MB; m++) pin(acc[m]);
         release(empty + 8 * last_stage);
         release(patch_empty + 8 * last_patch);
+        // What this block stores of the tile: everything, or one box of channels, all blocks' sums together.
+        constexpr int COLUMNS = SPLIT > 1 ? BOX : BN;
+        float shared_sums[SPLIT > 1 ? BOX / 2 : 1];
+        if constexpr (SPLIT > 1) {
+            // Nobody needs the weights any more.
+            sync_threads<2 * GROUP>(START + 2);
+            u32 mine = weights + threadIdx.x * 16;
+#pragma unroll
+            for (int i = 0; i < BN / 8; i++)
+                asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(mine + i * 2 * GROUP * 16), "f"(acc[0][4 * i]), "f"(acc[0][4 * i + 1]),
+                             "f"(acc[0][4 * i + 2]), "f"(acc[0][4 * i + 3])
+                             : "memory");
+            cluster_arrive();
+            cluster_wait();
+#pragma unroll
+            for (int i = 0; i < BOX / 2; i++) shared_sums[i] = 0.f;
+            u32 wanted = mine + rank * (BOX / 8) * 2 * GROUP * 16;
+#pragma unroll
+            for (int r = 0; r < SPLIT; r++) {
+                u32 there;
+                asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(wanted), "r"(r));
+#pragma unroll
+                for (int i = 0; i < BOX / 8; i++) {
+                    float v[4];
+                    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                                 : "r"(there + i * 2 * GROUP * 16)
+                                 : "memory");
+#pragma unroll
+                    for (int e = 0; e < 4; e++) shared_sums[4 * i + e] += v[e];
+                }
+            }
+            // Blocks stay until the others have read their sums.
+            cluster_arrive();
+        }
 
         if (p.residual) {
             barrier_wait(out_full + 8 * group, out_phase);
@@ -197,12 +250,12 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
         // Four matrices of 8 pixels by 8 channels at a time: two runs of channels, two of pixels. A lane names a pixel.
         int matrix = lane >> 3, row = lane & 7, pixel = (warp & 3) * 16 + (matrix & 1) * 8 + row;
 #pragma unroll
-        for (int j = 0; j < BN / 8; j += 2) {
+        for (int j = 0; j < COLUMNS / 8; j += 2) {
             float bias[4] = {0.f, 0.f, 0.f, 0.f};
             if (p.bias) {
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    int k = at.k + (j + i) * 8 + t * 2;
+                    int k = at.k + box_column + (j + i) * 8 + t * 2;
                     u32 pair = 0;
                     if (p.bias_step == 0) asm volatile("ld.shared.b32 %0, [%1];" : "=r"(pair) : "r"(biases + k * 2) : "memory");
                     else if (k < p.k) pair = *(const u32*)(p.bias + (long long)at.n * p.bias_step + k);
@@ -210,14 +263,14 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
                 }
             }
             int piece = j % (BOX / 8) + (matrix >> 1);
-            u32 in_box = pixel * BOX * 2 + (BN % 64 ? piece : piece ^ row) * 16;
+            u32 in_box = pixel * BOX * 2 + (BOX % 64 ? piece : piece ^ row) * 16;
 #pragma unroll
             for (int m = 0; m < MB; m++) {
                 u32 to = out + (m * BOXES + j * 8 / BOX) * BOX_BYTES + in_box;
                 // Copies: accumulators that anything but a product changes make products wait for each other.
                 float v[8];
 #pragma unroll
-                for (int i = 0; i < 8; i++) v[i] = acc[m][4 * j + i] + bias[i / 4 * 2 + i % 2];
+                for (int i = 0; i < 8; i++) v[i] = (SPLIT > 1 ? shared_sums[4 * j + i] : acc[m][4 * j + i]) + bias[i / 4 * 2 + i % 2];
                 if (p.residual) {
                     u32 pairs[4];
                     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -241,9 +294,10 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
         if (leader) {
 #pragma unroll
             for (int j = 0; j < MB * BOXES; j++)
-                store_box(y_maps.at[at.phase], out + j * BOX_BYTES, at.k + j % BOXES * BOX, at.x + j / BOXES * 8, at.y + group * 8, at.n);
+                store_box(y_maps.at[at.phase], out + j * BOX_BYTES, at.k + box_column + j % BOXES * BOX, at.x + j / BOXES * 8, at.y + group * 8, at.n);
             stores_commit();
         }
     }
     if (leader) stores_done();
+    if constexpr (SPLIT > 1) cluster_wait();
 }

@@ -30,11 +30,13 @@ const PHASES: usize = 4;
 /// Channels that the forward kernel holds a bias for.
 const MOST_BIASES: usize = 2048;
 
-/// What a block of the forward kernel makes: 16 rows of 8 `blocks` pixels, and so many channels.
+/// What a block of the forward kernel makes: 16 rows of 8 `blocks` pixels, and so many channels; or as many blocks as there
+/// are `shares` together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     blocks: usize,
     channels: usize,
+    shares: usize,
 }
 
 /// Whether the kernels take the convolution: one that sees `s`.
@@ -49,7 +51,8 @@ fn takes(cx: &Context, s: &Sizes) -> bool {
         && s.k.next_multiple_of(128) <= MOST_BIASES
         && (s.k * 2).is_multiple_of(maps::STEP)
         && sizes.iter().product::<usize>() > 0
-        && s.rows() * s.c.max(s.k) <= i32::MAX as usize
+        && s.rows() <= i32::MAX as usize
+        && (s.rows() * s.c <= i32::MAX as usize || (s.c * 2).is_multiple_of(maps::STEP))
 }
 
 /// Tiles worth trying for a convolution that makes `channels`; where it is transposed, only those of whole boxes of 64.
@@ -63,15 +66,25 @@ pub(super) fn tiles(cx: &Context, s: &Sizes, channels: usize, transposed: bool) 
         c if !transposed && c.div_ceil(96) * 96 < c.div_ceil(128) * 128 => 96,
         _ => 128,
     };
-    let count = |t: &Tile| s.rows() / (128 * t.blocks) * channels.div_ceil(t.channels);
-    let mut all = vec![Tile { blocks: 2, channels: wide }];
+    let count = |t: &Tile| (s.rows() / (128 * t.blocks)).max(1) * channels.div_ceil(t.channels);
+    let sms = cx.gpu.multiprocessors;
+    let mut all = vec![Tile { blocks: 2, channels: wide, shares: 1 }];
     // Small images do not fill the card with large tiles.
-    if count(&all[0]) < 2 * cx.gpu.multiprocessors {
-        all.push(Tile { blocks: 1, channels: wide });
-        if wide > 64 && count(&all[1]) < cx.gpu.multiprocessors {
-            all.push(Tile { blocks: 1, channels: 64 });
+    if count(&all[0]) < 2 * sms {
+        all.push(Tile { blocks: 1, ..all[0] });
+        if wide > 64 && count(&all[1]) < sms {
+            all.push(Tile { channels: 64, ..all[1] });
         }
     }
+    let summed = if transposed { s.k } else { s.c }.div_ceil(64);
+    let shared = |t: &Tile| {
+        let tile = *t;
+        [2, 4].map(|shares| Tile { shares, ..tile }).into_iter().filter(move |t| {
+            t.blocks == 1 && t.channels.is_multiple_of(64) && count(t) * t.shares <= sms && t.shares <= summed
+        })
+    };
+    let shared: Vec<Tile> = all.iter().flat_map(shared).collect();
+    all.extend(shared);
     all
 }
 
@@ -202,6 +215,7 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         .define("BN", tile.channels)
         .define("PARTS", call.parts)
         .define("PATCHES", patches)
+        .define("SPLIT", tile.shares)
         .define("STAGES", stages)
         .define("TRANSPOSED", call.transposed as usize)
         .define("SILU", call.silu as usize);
@@ -230,7 +244,7 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
     let [tiles_x, tiles_y, tiles_k] =
         [w.div_ceil(8 * tile.blocks), h.div_ceil(16), made.div_ceil(tile.channels)];
     let tiles = tiles_x * tiles_y * tiles_k * s.n * results;
-    let grid = tiles.min(n.cx.gpu.multiprocessors);
+    let grid = if tile.shares > 1 { tiles * tile.shares } else { tiles.min(n.cx.gpu.multiprocessors) };
     let fixed = ForwardParams {
         bias: 0,
         residual: call.residual.is_some() as i32,
@@ -245,7 +259,10 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         phase_rows: s.k as i32,
         bias_step: if call.by_sample { s.k as i32 } else { 0 },
     };
-    let boxed = if tile.channels.is_multiple_of(64) { 64 } else { tile.channels };
+    let boxed = match tile.shares {
+        1 if tile.channels.is_multiple_of(64) => 64,
+        shares => tile.channels / shares,
+    };
     let weight_rows = if call.transposed { 64 } else { tile.channels };
     Ok(Kernel::new(image_bytes + wide_bytes + weight_bytes, move |cx, io: &Io<'_>| {
         let mut images = io.inputs[..call.parts].to_vec();
