@@ -137,7 +137,8 @@ impl Compiler {
         let plan = match options.budget {
             Some(budget) => self.fit(graph, budget),
             None => {
-                if spares {
+                // Running forward only holds little, and is over too soon to do anything twice.
+                if spares && !graph.updates.is_empty() {
                     graph = spare(graph, SPARED, self.backend());
                     graph.verify("spare")?;
                 }

@@ -3,9 +3,10 @@
 //! Those of one pixel are matrix products; parts of a concatenation are then products that add up, and
 //! nothing is copied. The rest is done by kernels of our own for one kind of card ([`warpgroup`]) or by cuDNN, whichever
 //! was the fastest for the shape when it was measured; images that are upsampled first are convolved small ([`phases`]),
-//! one or two channels are laid out for a product ([`thin`]) and other odd numbers rounded up ([`widened`]), and what
+//! one or two channels are laid out for a product ([`thin`]) or summed without one ([`few`]), other odd numbers rounded up ([`widened`]), and what
 //! cuDNN refuses is done by plain kernels.
 
+mod few;
 mod library;
 mod phases;
 mod plain;
@@ -296,20 +297,36 @@ pub(super) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaError> {
     };
     // The products of one image by itself are the library's best.
     let is_own = own.is_taken(n, a.act) && !(is_product && parts == 1);
-    fastest(n, &format!("{a:?} {:?}", n.math), &ways(n, &sizes, is_own.then_some(&own)), |way| match way {
-        Some(tile) => warpgroup::forward(n, &sizes, own, tile),
-        None if is_product => product_forward(n, a, &sizes),
-        None => library_forward(n, a, &sizes),
+    let bare = parts == 1 && !a.upsample && !a.residual && a.act.is_none() && a.bias != Bias::Sample;
+    let same_types = n.y[0].dtype == sizes.dtype && at.bias.is_none_or(|i| n.x[i].dtype == sizes.dtype);
+    let mut ways = ways(n, &sizes, is_own.then_some(&own));
+    if bare && same_types && few::takes(&sizes) {
+        ways.push(Candidate::Few);
+    }
+    fastest(n, &format!("{a:?} {:?}", n.math), &ways, |way| match way {
+        Candidate::Warpgroups(tile) => warpgroup::forward(n, &sizes, own, tile),
+        Candidate::Few => few::forward(n, &sizes, at.weight, at.bias),
+        Candidate::Library if is_product => product_forward(n, a, &sizes),
+        Candidate::Library => library_forward(n, a, &sizes),
     })
 }
 
-/// The library, or plain kernels in its place, and the tiles of our own kernels.
-fn ways(n: &Node<'_>, sizes: &Sizes, own: Option<&warpgroup::Call>) -> Vec<Option<warpgroup::Tile>> {
+/// A way that may be the fastest.
+#[derive(Clone, Copy, Debug)]
+enum Candidate {
+    /// The library's, or plain kernels in its place.
+    Library,
+    Warpgroups(warpgroup::Tile),
+    Few,
+}
+
+/// The library and the tiles of our own kernels.
+fn ways(n: &Node<'_>, sizes: &Sizes, own: Option<&warpgroup::Call>) -> Vec<Candidate> {
     let tiles = own.map(|call| warpgroup::tiles(n.cx, sizes, call.channels, call.transposed));
-    let mut ways: Vec<_> = tiles.unwrap_or_default().into_iter().map(Some).collect();
+    let mut ways: Vec<_> = tiles.unwrap_or_default().into_iter().map(Candidate::Warpgroups).collect();
     // Plain kernels take so long that they are not even tried where there are others.
     if ways.is_empty() || !sizes.is_huge() {
-        ways.insert(0, None);
+        ways.insert(0, Candidate::Library);
     }
     ways
 }
@@ -426,8 +443,8 @@ pub(super) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Kernel, Cuda
     let ways = ways(n, &sizes, is_own.then_some(&own));
     let measured = |library: &dyn Fn() -> Result<Kernel, CudaError>| {
         fastest(n, &format!("{a:?} {:?}", n.math), &ways, |way| match way {
-            Some(tile) => warpgroup::forward(n, &sizes, own, tile),
-            None => library(),
+            Candidate::Warpgroups(tile) => warpgroup::forward(n, &sizes, own, tile),
+            _ => library(),
         })
     };
     if a.upsample {

@@ -9,7 +9,7 @@ use crate::context::{Function, Params, Source};
 use crate::error::CudaError;
 use crate::memory::Buffer;
 use clearshot_graph::Type;
-use clearshot_graph::ops::{Norm, NormGrad};
+use clearshot_graph::ops::{Norm, NormGrad, Unary};
 use clearshot_tensor::DType;
 
 #[repr(C)]
@@ -198,8 +198,8 @@ enum Way {
     Chunks(usize),
     /// All at once by clusters that hold so many channels.
     Slab(usize),
-    /// All at once by blocks that wait for each other.
-    Whole,
+    /// All at once by blocks of so many threads that wait for each other.
+    Whole(usize),
 }
 
 pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
@@ -208,7 +208,7 @@ pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
 
 fn norm_ways(n: &Node<'_>, a: &Norm) -> Vec<Way> {
     let slabs = slabs(n, a, 1).into_iter().map(Way::Slab);
-    let whole = Whole::new(n, a).map(|_| Way::Whole);
+    let whole = [512, 1024].into_iter().filter(|t| Whole::new(n, a, *t).is_some()).map(Way::Whole);
     std::iter::once(Way::Chunks(4)).chain(slabs).chain(whole).collect()
 }
 
@@ -216,7 +216,7 @@ fn norm_way(n: &Node<'_>, a: &Norm, way: Way) -> Result<Kernel, CudaError> {
     match way {
         Way::Chunks(busy) => in_chunks(n, a, busy),
         Way::Slab(channels) => in_slabs(n, a, channels),
-        Way::Whole => match Whole::new(n, a) {
+        Way::Whole(threads) => match Whole::new(n, a, threads) {
             Some(whole) => whole.kernel(n, a),
             None => in_chunks(n, a, 4),
         },
@@ -282,6 +282,7 @@ fn in_slabs(n: &Node<'_>, a: &Norm, slab: usize) -> Result<Kernel, CudaError> {
 /// A norm by one launch whose blocks wait for each other: see `norm_whole.cu`.
 struct Whole {
     at: Shape3,
+    threads: usize,
     /// Pixels that a block keeps in shared memory.
     held: usize,
     /// Vectors of each part that a thread keeps in registers; what is left is read twice.
@@ -289,67 +290,68 @@ struct Whole {
 }
 
 impl Whole {
-    const THREADS: usize = 512;
-    /// Threads that add up a group.
-    const LANES: usize = 16;
     /// Shared memory of a block.
     const MOST_SHARED: usize = 225 << 10;
-    /// Vectors of all parts that a thread has registers for.
+    /// Vectors of all parts that a thread has registers for, where there are 512.
     const REGISTERS: usize = 14;
 
     /// Nothing where most of the image would have to be read twice.
-    fn new(n: &Node<'_>, a: &Norm) -> Option<Whole> {
+    fn new(n: &Node<'_>, a: &Norm, threads: usize) -> Option<Whole> {
         let at = Shape3::new(n, &n.x[..a.parts], 4);
         let (sms, bytes) = (n.cx.gpu.multiprocessors, n.x[0].dtype.bytes());
         let across = n.x[..a.parts].iter().map(|t| t.shape.channels() / at.v).max()?;
-        if at.v * bytes != 16 || at.n > sms || across > Self::THREADS {
+        if at.v * bytes != 16 || at.n > sms || across > threads || n.cx.gpu.capability < (8, 0) {
             return None;
         }
         let rows = at.s.div_ceil(sms / at.n).max(1);
-        let left = Self::MOST_SHARED.checked_sub(Self::sums_bytes(&at, a))?;
-        let held = rows.min(left / (at.c * bytes));
-        let wanted = (rows - held).div_ceil(Self::THREADS / across);
-        let kept = wanted.clamp(1, Self::REGISTERS / a.parts);
+        let held = rows.min(Self::MOST_SHARED.checked_sub(sums_shared(&at, a, threads))? / (at.c * bytes));
+        let at_once = threads / across;
+        let registers = if threads > 512 { 0 } else { Self::REGISTERS / a.parts };
+        let kept = (rows - held).div_ceil(at_once).min(registers);
         let at = Shape3 { chunks: at.s.div_ceil(rows), rows, ..at };
-        (2 * (held + kept * (Self::THREADS / across)) >= rows).then_some(Whole { at, held, kept })
-    }
-
-    /// How many groups the channels of a vector touch at the most.
-    fn span(at: &Shape3, a: &Norm) -> usize {
-        let width = at.c / a.groups;
-        let groups = |k: usize| (k + at.v - 1) / width - k / width + 1;
-        (0..at.c).step_by(at.v).map(groups).max().unwrap_or(1)
-    }
-
-    fn sums_bytes(at: &Shape3, a: &Norm) -> usize {
-        (2 * Self::THREADS * Self::span(at, a) + 3 * (at.c + a.groups)) * size_of::<f32>()
+        (2 * (held + kept * at_once) >= rows).then_some(Whole { at, threads, held, kept })
     }
 
     fn kernel(self, n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
-        let (a, parts, Whole { at, held, kept }) = (*a, a.parts, self);
+        let (a, parts, Whole { at, threads, held, kept }) = (*a, a.parts, self);
         let film = a.film.then(|| &n.x[parts + 2]);
         let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
         let text = format!("{}\n{}", source.text, include_str!("../kernels/norm_whole.cu"));
+        let channels: Vec<String> = n.x[..parts].iter().map(|t| t.shape.channels().to_string()).collect();
         let source = Source { text: text.into(), ..source }
-            .define("WHOLE", Self::THREADS)
-            .define("LANES", Self::LANES)
+            .define("WHOLE", threads)
             .define("PARTS", parts)
-            .define("SPAN", Self::span(&at, &a))
+            .define("CHANNELS", channels.join(","))
+            .define("WIDTH", at.c / a.groups)
+            .define("SPAN", span(&at, &a))
             .define("KEPT", kept);
+        let paired = a.act == Some(Unary::Silu) && n.y[0].dtype != DType::F32;
+        let source = if paired { source.option("-DSILU") } else { source };
         let f = n.cx.function(&source, "norm_whole")?;
         let fixed = at.params(&n.x[..parts], &a);
-        let shared = held * at.c * n.x[0].dtype.bytes() + Self::sums_bytes(&at, &a);
+        let shared = held * at.c * n.x[0].dtype.bytes() + sums_shared(&at, &a, threads);
         let barrier = Buffer::new(n.cx, size_of::<u32>())?;
-        let inverse = 1.0 / (at.s * (at.c / a.groups)) as f64;
         let workspace = at.n * at.chunks * a.groups * 2 * size_of::<f32>();
         let kernel = Kernel::new(workspace, move |cx, io| {
             let p = Params::new().with(forward_params(&a, &fixed, io));
-            let p = p.with(barrier.start()).with(held as i32).with(inverse);
-            cx.launch(f, [at.n * at.chunks, 1], Self::THREADS, shared, &p)
+            let p = p.with(barrier.start()).with(held as i32);
+            cx.launch(f, [at.n * at.chunks, 1], threads, shared, &p)
         });
         // With one block a multiprocessor and nothing beside it, all blocks run at a time.
         Ok(kernel.alone())
     }
+}
+
+/// Bytes of shared memory besides the pixels that a block of [`Whole`] keeps.
+fn sums_shared(at: &Shape3, a: &Norm, threads: usize) -> usize {
+    (2 * threads * span(at, a) + 3 * (at.c + a.groups)) * size_of::<f32>()
+}
+
+/// How many groups the channels of a vector touch at the most.
+fn span(at: &Shape3, a: &Norm) -> usize {
+    let width = at.c / a.groups;
+    let groups = |k: usize| (k + at.v - 1) / width - k / width + 1;
+    (0..at.c).step_by(at.v).map(groups).max().unwrap_or(1)
 }
 
 pub(super) fn grad(n: &Node<'_>, a: &NormGrad) -> Result<Kernel, CudaError> {
@@ -368,7 +370,7 @@ fn grad_way(n: &Node<'_>, a: &NormGrad, way: Way) -> Result<Kernel, CudaError> {
     match way {
         Way::Chunks(busy) => grad_in_chunks(n, a, busy),
         Way::Slab(channels) => grad_in_slabs(n, a, channels),
-        Way::Whole => unreachable!("not among a gradient's ways"),
+        Way::Whole(_) => unreachable!("not among a gradient's ways"),
     }
 }
 

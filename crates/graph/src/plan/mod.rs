@@ -164,7 +164,8 @@ impl Plan {
         maker.values();
         let workspace_ids: Vec<Option<usize>> =
             (0..graph.nodes.len()).map(|i| maker.workspace(i, backend.workspace(&graph, i))).collect();
-        let Maker { storage, mut buffers, copies, states, inputs, constants, state_copies, on_host, .. } = maker;
+        let Maker { storage, mut buffers, copies, states, inputs, constants, state_copies, on_host, .. } =
+            maker;
         let arena = place_buffers(&mut buffers);
         let at = |s: Storage, bytes: usize| match s {
             Storage::Fixed(place) => Place { bytes, ..place },

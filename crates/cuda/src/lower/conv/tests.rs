@@ -1,6 +1,7 @@
 //! Every tile of the kernels by warpgroups, not only the one that is fastest, against fp64 and against itself. Passes and
 //! says so where there is no GPU.
 
+use super::few;
 use super::warpgroup::{self, Call};
 use super::{Kernel, Node, Sizes};
 use crate::context::Context;
@@ -265,6 +266,41 @@ fn two_images_add_up() {
         let name = format!("two images {tile:?}");
         let got = run(&cx, &kernel, &inputs, &[truth.len() * 2], &name);
         right &= check(&name, "result", &values(dtype, &got[0]), &truth, 2.5e-3);
+    }
+    assert!(right, "see above");
+}
+
+#[test]
+fn few_channels_are_right() {
+    let cx = match Context::get(0) {
+        Ok(cx) => cx,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let _turn = cx.turn();
+    let case = |n, c, k, h, w| Case { n, c, k, h, w, upsample: false };
+    let mut right = true;
+    for (case, with_bias) in [
+        (case(2, 2, 128, 21, 45), true),
+        (case(1, 1, 64, 40, 32), false),
+        (case(3, 2, 512, 5, 3), true),
+        (case(1, 1, 96, 70, 33), true),
+    ] {
+        for (dtype, limit) in [(DType::BF16, 2.5e-3), (DType::F16, 4e-4)] {
+            let s = case.sizes(dtype);
+            assert!(few::takes(&s));
+            let draw = |seed, len, size| rounded(dtype, &numbers(seed, len, size));
+            let ((x, x_is), (w, w_is)) = (draw(1, s.in_rows() * s.c, 1.0), draw(2, s.weight_len(), 0.1));
+            let (bias, bias_is) = draw(3, s.k, 1.0);
+            let mut truth = case.forward(&x_is, &w_is);
+            if with_bias {
+                truth.iter_mut().enumerate().for_each(|(i, v)| *v += bias_is[i % s.k]);
+            }
+            let node = Node { cx: &cx, math: Math { tf32: false }, x: vec![], y: &[] };
+            let kernel = few::forward(&node, &s, 1, with_bias.then_some(2)).unwrap();
+            let name = format!("few {dtype} {case:?}");
+            let got = run(&cx, &kernel, &[x, w, bias], &[truth.len() * 2], &name);
+            right &= check(&name, "result", &values(dtype, &got[0]), &truth, limit);
+        }
     }
     assert!(right, "see above");
 }

@@ -62,26 +62,27 @@ fn every_way_gives_the_same() {
     let math = Math { tf32: false };
     let f32s = |shape: Shape| Type { dtype: DType::F32, shape };
     let mut right = true;
-    // Sizes of samples and pixels, channels of each part. Each costs several programs.
-    let cases: [(&[usize], &[usize], DType, bool); 8] = [
-        (&[1, 256, 256], &[128], DType::BF16, true),
-        (&[2, 90, 91], &[128], DType::BF16, true),
-        (&[1, 32, 32], &[512], DType::BF16, false),
-        (&[1, 100, 9], &[384], DType::BF16, true),
-        (&[1, 12, 12, 12], &[64], DType::F32, false),
+    // Sizes of samples and pixels, channels of each part, groups. Each costs several programs.
+    let cases: [(&[usize], &[usize], usize, DType, bool); 9] = [
+        (&[1, 256, 256], &[128], 32, DType::BF16, true),
+        (&[2, 90, 91], &[128], 32, DType::BF16, true),
+        (&[1, 32, 32], &[512], 32, DType::BF16, false),
+        (&[1, 100, 9], &[384], 3, DType::BF16, true),
+        (&[1, 12, 12, 12], &[64], 32, DType::F32, false),
+        (&[2, 50, 60], &[64], 1, DType::BF16, false),
         // More than shared memory holds, and groups that reach from one part into the other.
-        (&[1, 256, 250], &[256, 128], DType::BF16, false),
-        (&[1, 61, 47], &[512, 256], DType::BF16, true),
-        (&[3, 40, 30], &[160, 32, 64], DType::BF16, false),
+        (&[1, 256, 250], &[256, 128], 32, DType::BF16, false),
+        (&[1, 61, 47], &[512, 256], 32, DType::BF16, true),
+        (&[3, 40, 30], &[160, 32, 64], 32, DType::BF16, false),
     ];
-    for (sizes, channels, dtype, has_bias) in cases {
+    for (sizes, channels, groups, dtype, has_bias) in cases {
         let with = |c: usize| Type { dtype, shape: Shape::new(&[sizes, &[c]].concat()) };
         let (samples, c) = (sizes[0], channels.iter().sum());
         let image = with(c);
         let (channel, sample) = (f32s(Shape::from([c])), f32s(Shape::from([samples, c])));
-        let stats = f32s(Shape::from([samples, 32, 2]));
+        let stats = f32s(Shape::from([samples, groups, 2]));
         let parts = channels.len();
-        let a = Norm { groups: 32, eps: 1e-5, parts, film: false, act: Some(Unary::Silu), bias: has_bias };
+        let a = Norm { groups, eps: 1e-5, parts, film: false, act: Some(Unary::Silu), bias: has_bias };
         let mut x: Vec<Type> = channels.iter().map(|c| with(*c)).collect();
         x.extend([channel, channel]);
         x.extend(has_bias.then_some(Type { dtype, ..sample }));
@@ -124,9 +125,20 @@ fn pace() {
     let f32s = |shape: Shape| Type { dtype: DType::F32, shape };
     let dtype = DType::BF16;
     let cases: [(usize, usize, &[usize], bool); 14] = [
-        (1, 256, &[128], true), (1, 256, &[128, 128], false), (1, 256, &[256, 128], false), (1, 128, &[256], true),
-        (1, 128, &[512, 256], false), (1, 128, &[256, 256], false), (1, 128, &[128], false), (1, 64, &[512], true), (1, 64, &[512, 512], false),
-        (1, 32, &[512], true), (1, 32, &[512, 512], false), (8, 32, &[512], true), (8, 64, &[512], true), (8, 256, &[128], true),
+        (1, 256, &[128], true),
+        (1, 256, &[128, 128], false),
+        (1, 256, &[256, 128], false),
+        (1, 128, &[256], true),
+        (1, 128, &[512, 256], false),
+        (1, 128, &[256, 256], false),
+        (1, 128, &[128], false),
+        (1, 64, &[512], true),
+        (1, 64, &[512, 512], false),
+        (1, 32, &[512], true),
+        (1, 32, &[512, 512], false),
+        (8, 32, &[512], true),
+        (8, 64, &[512], true),
+        (8, 256, &[128], true),
     ];
     for (samples, size, channels, has_bias) in cases {
         let with = |c: usize| Type { dtype, shape: Shape::new(&[samples, size, size, c]) };
