@@ -151,10 +151,7 @@ impl NetworkArgs {
     pub fn compile(&self, network: &Network, device: &Device) -> Result<Session> {
         let options = self.options();
         match clearshot_runtime::compile(network.graph.clone(), device, &options) {
-            Err(e @ CompileError::NoRoom { needed, free }) => {
-                // What does not grow with the batch, as far as the plan tells.
-                let plan = clearshot_runtime::plan(network.graph.clone(), device, &options)?;
-                let fixed = plan.states + plan.state_copies + plan.constants + plan.packed;
+            Err(e @ CompileError::NoRoom { needed, free, fixed }) => {
                 let each = needed.saturating_sub(fixed).max(1) as f64 / network.batch as f64;
                 let fits = (free.saturating_sub(fixed) as f64 / each) as usize;
                 Err(match fits {

@@ -91,6 +91,16 @@ impl CudaBackend {
         })
     }
 
+    /// Bytes that are free on the GPU.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub fn free_bytes(&self) -> Result<usize, CudaError> {
+        let _turn = self.cx.turn();
+        self.cx.bind()?;
+        self.cx.free_bytes()
+    }
+
     pub fn cost(&self) -> Cost {
         let (clocks, measured) = (self.cx.programs.clocks, &self.cx.tuning.measured);
         Cost {

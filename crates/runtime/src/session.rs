@@ -45,7 +45,12 @@ pub enum CompileError {
     #[error("the CPU computes in f32; {0} needs a GPU")]
     Precision(Precision),
     #[error("running takes {} and {} are free; take a smaller batch or size, or set a budget", human(*needed), human(*free))]
-    NoRoom { needed: usize, free: usize },
+    NoRoom {
+        needed: usize,
+        free: usize,
+        /// The part of what is needed that does not grow with the batch, as far as it is known.
+        fixed: usize,
+    },
     #[error(transparent)]
     Memory(#[from] MemoryError),
     #[error(transparent)]
@@ -55,7 +60,7 @@ pub enum CompileError {
 impl From<CudaError> for CompileError {
     fn from(e: CudaError) -> CompileError {
         match e {
-            CudaError::NoRoom { needed, free } => CompileError::NoRoom { needed, free },
+            CudaError::NoRoom { needed, free } => CompileError::NoRoom { needed, free, fixed: 0 },
             other => CompileError::Cuda(other),
         }
     }
@@ -113,7 +118,8 @@ impl Compiler {
         }
     }
 
-    fn plan(&self, graph: Graph, options: &Options) -> Result<Plan, CompileError> {
+    /// `must_fit`: whether a graph that is far too large for the device is refused before anything is measured.
+    fn plan(&self, graph: Graph, options: &Options, must_fit: bool) -> Result<Plan, CompileError> {
         graph.verify("as given")?;
         self.check_types(&graph)?;
         let target = match self {
@@ -128,6 +134,9 @@ impl Compiler {
         // The CPU's arrangements of memory gain nothing from another order.
         let spares = options.optimise && matches!(self, Compiler::Cuda(..));
         if let Compiler::Cuda(backend, _) = self {
+            if must_fit && options.budget.is_none() {
+                check_room(&graph, backend)?;
+            }
             backend.begin(&graph)?;
         }
         if spares {
@@ -178,12 +187,50 @@ impl Compiler {
     }
 }
 
+/// A backend whose kernels need no scratch, which is not known before they are chosen.
+struct WithoutScratch<'a>(&'a CudaBackend);
+
+impl Backend for WithoutScratch<'_> {
+    fn workspace(&self, _: &Graph, _: usize) -> usize {
+        0
+    }
+
+    fn prepared(&self, _: &Graph, _: usize) -> usize {
+        0
+    }
+
+    fn norm_gradient_in_place(&self) -> bool {
+        self.0.norm_gradient_in_place()
+    }
+
+    fn keeps_states_on_host(&self) -> bool {
+        self.0.keeps_states_on_host()
+    }
+}
+
+/// Refuses a graph that no order and no cheap recomputation would make fit. Choosing kernels for images of that size would
+/// take minutes.
+fn check_room(graph: &Graph, backend: &CudaBackend) -> Result<(), CompileError> {
+    let (plan, free) = (Plan::new(graph.clone(), &WithoutScratch(backend)), backend.free_bytes()?);
+    let needed = plan.bytes();
+    // They win less than a third.
+    if needed / 3 * 2 > free {
+        return Err(CompileError::NoRoom { needed, free, fixed: fixed_bytes(&plan) });
+    }
+    Ok(())
+}
+
+/// What does not grow with the batch.
+fn fixed_bytes(plan: &Plan) -> usize {
+    plan.states + plan.state_copies + plan.constants + plan.packed
+}
+
 /// A plan for a device, without taking the memory that it counts.
 ///
 /// # Errors
 /// If the graph is not sound or not for this device, or the budget cannot be met.
 pub fn plan(graph: Graph, device: &Device, options: &Options) -> Result<Plan, CompileError> {
-    Compiler::new(&graph, device, options)?.plan(graph, options)
+    Compiler::new(&graph, device, options)?.plan(graph, options, false)
 }
 
 /// Compiles a graph for a device.
@@ -195,19 +242,24 @@ pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Sessi
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
     let compiler = Compiler::new(&graph, device, options)?;
     let (start, before) = (lap(), compiler.cost());
-    let plan = compiler.plan(graph, options)?;
+    let plan = compiler.plan(graph, options, true)?;
+    let fixed = fixed_bytes(&plan);
     let (planned, planning) = (lap(), compiler.cost().since(&before));
     let engine = match &compiler {
         Compiler::Cpu(_, machine) => {
             // The system promises more than it has and ends who takes it at its word; the plan knows better.
             let (needed, free) = (plan.bytes(), available_bytes().unwrap_or(usize::MAX));
             if needed > free {
-                return Err(CompileError::NoRoom { needed, free });
+                return Err(CompileError::NoRoom { needed, free, fixed });
             }
             Engine::Cpu(Box::new(CpuExecutor::new(plan, Cpu::with_level(machine.threads, machine.level))?))
         }
         Compiler::Cuda(backend, arithmetic) => {
-            Engine::Cuda(Box::new(CudaExecutor::new(plan, backend)?), *arithmetic)
+            let made = CudaExecutor::new(plan, backend).map_err(|e| match CompileError::from(e) {
+                CompileError::NoRoom { needed, free, .. } => CompileError::NoRoom { needed, free, fixed },
+                other => other,
+            })?;
+            Engine::Cuda(Box::new(made), *arithmetic)
         }
     };
     let cost = compiler.cost().since(&before);

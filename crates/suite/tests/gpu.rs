@@ -295,7 +295,9 @@ fn too_much_is_refused_with_both_numbers() {
     }
     b.output("y", sum);
     match compile(b.finish().unwrap(), &device, &Options::default()) {
-        Err(CompileError::NoRoom { needed, free }) => assert!(needed > free && free > 0),
+        Err(CompileError::NoRoom { needed, free, fixed }) => {
+            assert!(needed > free && free > 0 && fixed < needed)
+        }
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it was taken"),
     }

@@ -1,22 +1,28 @@
 // A norm by one launch, behind norm.cu: every block takes a stretch of an image's pixels and keeps it, in shared memory and
-// in registers; all blocks run at a time, and each adds up all stretches' sums once the last has written its own.
+// in registers; all blocks run at a time, and each adds up all stretches' sums once the last has written its own. Channels
+// are taken in sections of whole groups: while the blocks wait for a section's sums, they are busy with another.
 //
-// norm_whole(p, barrier, held): grid p.n p.chunks, at most the multiprocessors, nothing beside it; barrier is a zero, which it
-// leaves so that the next launch can use it; dynamic shared memory for `held` rows of all channels in T, then 2 SPAN floats a
-// thread, 3 for each channel and 3 for each group.
-// PARTS is how many parts there are, CHANNELS theirs, WIDTH a group's, SPAN how many groups V channels touch at the most, KEPT
-// how many of its vectors of a part a thread has registers for. SILU says that this is the activation, in 16 bits.
+// norm_whole(p, barriers, held): grid p.n p.chunks, at most the multiprocessors, nothing beside it; barriers are zeros, 32
+// words apart, which it leaves so that the next launch can use them; dynamic shared memory for `held` rows of all channels in
+// T, then 2 SPAN floats a thread, 3 for each channel and 3 for each group.
+//
+// Runs of channels, one behind the other: COUNTS of channels, PARTS that they are of, STARTS in those, SECTIONS that they belong
+// to, and KEPTS, how many of its vectors of a run a thread has registers for. RUNS and WAITS are how many runs and sections there
+// are. WIDTH is a group's channels, SPAN how many groups V channels touch at the most. SILU says that this is the activation,
+// in 16 bits.
 
-// Until all blocks have come here. Every meeting adds half of all numbers, of which the first block brings what others do not.
-__device__ __forceinline__ void all_blocks(u32* barrier) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        u32 mine = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u, before, now;
-        asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(barrier), "r"(mine) : "memory");
-        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(barrier) : "memory");
-        while (((before ^ now) & 0x80000000u) == 0);
-    }
-    __syncthreads();
+// The first half of a meeting of all blocks, by one thread of each: what was written before is seen behind the second half. Every
+// meeting adds half of all numbers, of which the first block brings what the others do not.
+__device__ __forceinline__ u32 arrive(u32* barrier) {
+    u32 mine = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u, before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(barrier), "r"(mine) : "memory");
+    return before;
+}
+// The second half, with what the first gave.
+__device__ __forceinline__ void meet(u32* barrier, u32 before) {
+    u32 now;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(barrier) : "memory");
+    while (((before ^ now) & 0x80000000u) == 0);
 }
 
 // Starts a copy of 16 bytes to shared memory, which only this thread reads.
@@ -24,17 +30,38 @@ __device__ __forceinline__ void fetch(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
 }
 __device__ __forceinline__ void fetched_some() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int PENDING> __device__ __forceinline__ void wait_fetched() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+// Until all but the last few of the thread's copies are there.
+__device__ __forceinline__ void wait_fetched(int pending) {
+    switch (pending) {
+    case 0: asm volatile("cp.async.wait_group 0;" ::: "memory"); break;
+    case 1: asm volatile("cp.async.wait_group 1;" ::: "memory"); break;
+    case 2: asm volatile("cp.async.wait_group 2;" ::: "memory"); break;
+    case 3: asm volatile("cp.async.wait_group 3;" ::: "memory"); break;
+    case 4: asm volatile("cp.async.wait_group 4;" ::: "memory"); break;
+    case 5: asm volatile("cp.async.wait_group 5;" ::: "memory"); break;
+    case 6: asm volatile("cp.async.wait_group 6;" ::: "memory"); break;
+    default: asm volatile("cp.async.wait_group 7;" ::: "memory");
+    }
 }
 
-constexpr int OF_PART[PARTS] = {CHANNELS};
-__device__ constexpr int channels_before(int part) {
+constexpr int COUNT[RUNS] = {COUNTS}, PART[RUNS] = {PARTS}, START[RUNS] = {STARTS}, SECTION[RUNS] = {SECTIONS}, KEPT[RUNS] = {KEPTS};
+__device__ constexpr int most(const int (&of)[RUNS]) {
+    int found = 1;
+    for (int i = 0; i < RUNS; i++) found = of[i] > found ? of[i] : found;
+    return found;
+}
+// The channel that a run begins at, and the one that a section begins at.
+__device__ constexpr int first_channel(int run) {
     int sum = 0;
-    for (int i = 0; i < part; i++) sum += OF_PART[i];
+    for (int i = 0; i < run; i++) sum += COUNT[i];
     return sum;
 }
-constexpr int ALL = channels_before(PARTS), GROUPS = ALL / WIDTH;
+__device__ constexpr int section_start(int section) {
+    int sum = 0;
+    for (int i = 0; i < RUNS; i++) sum += SECTION[i] < section ? COUNT[i] : 0;
+    return sum;
+}
+constexpr int ALL = first_channel(RUNS), GROUPS = ALL / WIDTH, MOST_KEPT = most(KEPT);
 constexpr int LANES = THREADS / 32;    // that add up a group
 
 // The sum over the lanes of a group, in each of them.
@@ -87,7 +114,7 @@ struct Sums {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_whole(const __grid_constant__ Norm p, u32* barrier, int held) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_whole(const __grid_constant__ Norm p, u32* barriers, int held) {
     extern __shared__ __align__(16) u8 memory[];
     T* kept = (T*)memory;
     float2* staged = (float2*)(kept + held * ALL);     // [SPAN][THREADS]
@@ -99,26 +126,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_whole(const __grid
     int chunk = blockIdx.x % p.chunks, n = blockIdx.x / p.chunks;
     i64 from = chunk * p.rows, before = (i64)n * p.s + from;
     int rows = (int)(from + p.rows < p.s ? p.rows : p.s - from), in_memory = rows < held ? rows : held;
-    // In portions, so that the first are added up while the last are on their way.
-    constexpr int PORTIONS = 4;
-    int portion = (in_memory + PORTIONS - 1) / PORTIONS;
-    // Where a portion ends, and the first of its rows that is a thread's.
-    auto end_of = [&](int q) { return (q + 1) * portion < in_memory ? (q + 1) * portion : in_memory; };
-    auto first_of = [&](int q, const Cover& cover) {
-        int start = q * portion;
-        return start + (cover.row + cover.rows - start % cover.rows) % cover.rows;
+    auto source = [&](int run, const Cover& cover) {
+        const Part& part = p.part[PART[run]];
+        return part.x + before * part.c + START[run] + cover.lane * V;
     };
+    // In two halves, so that the first is added up while the second is on its way.
+    int half = in_memory / 2;
+    auto first_row = [&](int start, const Cover& cover) { return start + (cover.row + cover.rows - start % cover.rows) % cover.rows; };
 #pragma unroll
-    for (int q = 0; q < PORTIONS; q++) {
-#pragma unroll
-        for (int i = 0; i < PARTS; i++) {
-            Cover cover(OF_PART[i]);
-            if (cover.row >= cover.rows) continue;
-            const T* x = p.part[i].x + before * OF_PART[i] + cover.lane * V;
-            T* to = kept + channels_before(i) + cover.lane * V;
-            int end = end_of(q);
+    for (int i = 0; i < RUNS; i++) {
+        Cover cover(COUNT[i]);
+        bool active = cover.row < cover.rows;
+        const T* x = source(i, cover);
+        T* to = kept + first_channel(i) + cover.lane * V;
+        int c = p.part[PART[i]].c;
+        if (active) {
 #pragma unroll 4
-            for (int r = first_of(q, cover); r < end; r += cover.rows) fetch(to + r * ALL, x + r * OF_PART[i]);
+            for (int r = cover.row; r < half; r += cover.rows) fetch(to + r * ALL, x + r * c);
+        }
+        fetched_some();
+        if (active) {
+#pragma unroll 4
+            for (int r = first_row(half, cover); r < in_memory; r += cover.rows) fetch(to + r * ALL, x + r * c);
         }
         fetched_some();
     }
@@ -139,42 +168,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_whole(const __grid
         pivots[g] = pivot_of(p, n, g * WIDTH) + (p.bias ? to_float(p.bias[(i64)n * ALL + g * WIDTH]) : 0.0f);
     __syncthreads();
 
-    Vec<T, V> mine[PARTS][KEPT ? KEPT : 1];
+    Vec<T, V> mine[RUNS][MOST_KEPT];
+    u32 arrived[WAITS];
 #pragma unroll
-    for (int i = 0; i < PARTS; i++) {
-        const int count = OF_PART[i], first = channels_before(i);
+    for (int i = 0; i < RUNS; i++) {
+        const int count = COUNT[i], first = first_channel(i);
         Cover cover(count);
         if (cover.row < cover.rows) {
             Sums sums;
             // The channels' first group, and where they begin in it.
-            int k = first + cover.lane * V, group = k / WIDTH, start = k % WIDTH;
+            int k = first + cover.lane * V, group = k / WIDTH, start = k % WIDTH, c = p.part[PART[i]].c;
             float shift[V];
 #pragma unroll
             for (int e = 0; e < V; e++) shift[e] = biases[k + e] - pivots[group + later_group(start, e)];
-            const T* x = p.part[i].x + before * count + cover.lane * V;
+            const T* x = source(i, cover);
 #pragma unroll
-            for (int j = 0; j < KEPT; j++) {
+            for (int j = 0; j < MOST_KEPT; j++) {
                 int r = in_memory + cover.row + j * cover.rows;
-                if (r < rows) mine[i][j] = load<T, V>(x + r * count);
+                if (j < KEPT[i] && r < rows) mine[i][j] = load<T, V>(x + r * c);
             }
 #pragma unroll
-            for (int j = 0; j < KEPT; j++)
-                if (in_memory + cover.row + j * cover.rows < rows) sums.add(mine[i][j], shift);
+            for (int j = 0; j < MOST_KEPT; j++)
+                if (j < KEPT[i] && in_memory + cover.row + j * cover.rows < rows) sums.add(mine[i][j], shift);
 #pragma unroll 4
-            for (int r = in_memory + cover.row + KEPT * cover.rows; r < rows; r += cover.rows) sums.add(load<T, V>(x + r * count), shift);
-            auto add = [&](int from_row, int end) {
+            for (int r = in_memory + cover.row + KEPT[i] * cover.rows; r < rows; r += cover.rows) sums.add(load<T, V>(x + r * c), shift);
+            const T* own = kept + k;
+            wait_fetched(2 * (RUNS - i) - 1);
 #pragma unroll 4
-                for (int r = from_row; r < end; r += cover.rows) sums.add(load<T, V>(kept + k + r * ALL), shift);
-            };
-            // Each thread waits for its own.
-            if (i == 0) {
-                wait_fetched<3>(), add(cover.row, end_of(0));
-                wait_fetched<2>(), add(first_of(1, cover), end_of(1));
-                wait_fetched<1>(), add(first_of(2, cover), end_of(2));
-                wait_fetched<0>(), add(first_of(3, cover), end_of(3));
-            } else {
-                wait_fetched<0>(), add(cover.row, in_memory);
-            }
+            for (int r = cover.row; r < half; r += cover.rows) sums.add(load<T, V>(own + r * ALL), shift);
+            wait_fetched(2 * (RUNS - i) - 2);
+#pragma unroll 4
+            for (int r = first_row(half, cover); r < in_memory; r += cover.rows) sums.add(load<T, V>(own + r * ALL), shift);
             float2 of_group[SPAN] = {};
 #pragma unroll
             for (int e = 0; e < V; e++)
@@ -185,7 +209,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_whole(const __grid
             for (int s = 0; s < SPAN; s++) staged[s * THREADS + threadIdx.x] = of_group[s];
         }
         __syncthreads();
-        for (int g = threadIdx.x / LANES; g < GROUPS; g += THREADS / LANES) {
+        const bool begins = i == 0 || SECTION[i] != SECTION[i - 1], ends = i == RUNS - 1 || SECTION[i] != SECTION[i + 1];
+        const int first_group = section_start(SECTION[i]) / WIDTH, end_group = section_start(SECTION[i] + 1) / WIDTH;
+        for (int g = first_group + threadIdx.x / LANES; g < end_group; g += THREADS / LANES) {
             int low = g * WIDTH - first, high = low + WIDTH;
             low = low > 0 ? low : 0, high = high < count ? high : count;
             float s0 = 0, s1 = 0;
@@ -201,74 +227,80 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_whole(const __grid
             }
             s0 = lanes_sum(s0), s1 = lanes_sum(s1);
             if (threadIdx.x % LANES == 0) {
-                // The part before has left its own.
+                // The run before has left its own.
                 float* total = stats + 2 * g;
-                if (i) s0 += total[0], s1 += total[1];
+                if (!begins) s0 += total[0], s1 += total[1];
                 total[0] = s0, total[1] = s1;
-                if (i == PARTS - 1) ((float2*)p.partial)[((i64)n * GROUPS + g) * p.chunks + chunk] = make_float2(s0, s1);
+                if (ends) ((float2*)p.partial)[((i64)n * GROUPS + g) * p.chunks + chunk] = make_float2(s0, s1);
             }
         }
-        if (i < PARTS - 1) __syncthreads();
+        __syncthreads();
+        if (ends && threadIdx.x == 0) arrived[SECTION[i]] = arrive(barriers + 32 * SECTION[i]);
     }
 
-    all_blocks(barrier);
-    for (int g = threadIdx.x / LANES; g < GROUPS; g += THREADS / LANES) {
-        float d = 0, dd = 0;
-        const float2* partial = (const float2*)p.partial + ((i64)n * GROUPS + g) * p.chunks;
+#pragma unroll
+    for (int section = 0; section < WAITS; section++) {
+        if (threadIdx.x == 0) meet(barriers + 32 * section, arrived[section]);
+        __syncthreads();
+        const int first_group = section_start(section) / WIDTH, end_group = section_start(section + 1) / WIDTH;
+        for (int g = first_group + threadIdx.x / LANES; g < end_group; g += THREADS / LANES) {
+            float d = 0, dd = 0;
+            const float2* partial = (const float2*)p.partial + ((i64)n * GROUPS + g) * p.chunks;
 #pragma unroll 9
-        for (int i = threadIdx.x % LANES; i < p.chunks; i += LANES) {
-            float2 v = __ldcg(partial + i);
-            d += v.x;
-            dd += v.y;
-        }
-        d = lanes_sum(d), dd = lanes_sum(dd);
-        if (threadIdx.x % LANES == 0) {
-            // Values are not far from their pivot: little is lost in fp32.
-            float size = (float)p.s * WIDTH, mean = d / size, variance = dd / size - mean * mean;
-            float m = mean + pivots[g], rstd = rsqrtf(fmaxf(variance, 0.0f) + p.eps);
-            stats[2 * g] = m;
-            stats[2 * g + 1] = rstd;
-            if (chunk == 0) {
-                p.stats[2 * ((i64)n * GROUPS + g)] = m;
-                p.stats[2 * ((i64)n * GROUPS + g) + 1] = rstd;
+            for (int i = threadIdx.x % LANES; i < p.chunks; i += LANES) {
+                float2 v = __ldcg(partial + i);
+                d += v.x;
+                dd += v.y;
+            }
+            d = lanes_sum(d), dd = lanes_sum(dd);
+            if (threadIdx.x % LANES == 0) {
+                // Values are not far from their pivot: little is lost in fp32.
+                float size = (float)p.s * WIDTH, mean = d / size, variance = dd / size - mean * mean;
+                float m = mean + pivots[g], rstd = rsqrtf(fmaxf(variance, 0.0f) + p.eps);
+                stats[2 * g] = m;
+                stats[2 * g + 1] = rstd;
+                if (chunk == 0) {
+                    p.stats[2 * ((i64)n * GROUPS + g)] = m;
+                    p.stats[2 * ((i64)n * GROUPS + g) + 1] = rstd;
+                }
             }
         }
-    }
-    __syncthreads();
-
+        __syncthreads();
 #pragma unroll
-    for (int i = 0; i < PARTS; i++) {
-        const int count = OF_PART[i];
-        Cover cover(count);
-        if (cover.row >= cover.rows) continue;
-        int k = channels_before(i) + cover.lane * V, group = k / WIDTH, start = k % WIDTH;
-        float a[V], b[V];
+        for (int i = 0; i < RUNS; i++) {
+            if (SECTION[i] != section) continue;
+            Cover cover(COUNT[i]);
+            if (cover.row >= cover.rows) continue;
+            int k = first_channel(i) + cover.lane * V, group = k / WIDTH, start = k % WIDTH, c = p.part[PART[i]].c;
+            float a[V], b[V];
 #pragma unroll
-        for (int e = 0; e < V; e++) {
-            int g = group + later_group(start, e);
-            a[e] = stats[2 * g + 1] * gains[k + e];
-            b[e] = offsets[k + e] - (stats[2 * g] - biases[k + e]) * a[e];
-        }
-        const T* x = p.part[i].x + before * count + cover.lane * V;
-        Y* y = p.y + before * ALL + k;
-        auto write = [&](int r, const Vec<T, V>& v) {
-            float u[V];
+            for (int e = 0; e < V; e++) {
+                int g = group + later_group(start, e);
+                a[e] = stats[2 * g + 1] * gains[k + e];
+                b[e] = offsets[k + e] - (stats[2 * g] - biases[k + e]) * a[e];
+            }
+            const T* x = source(i, cover);
+            Y* y = p.y + before * ALL + k;
+            auto write = [&](int r, const Vec<T, V>& v) {
+                float u[V];
 #pragma unroll
-            for (int e = 0; e < V; e++) u[e] = a[e] * v.at(e) + b[e];
-            activate(u);
-            Vec<Y, V> out;
+                for (int e = 0; e < V; e++) u[e] = a[e] * v.at(e) + b[e];
+                activate(u);
+                Vec<Y, V> out;
 #pragma unroll
-            for (int e = 0; e < V; e++) out.set(e, u[e]);
-            store<Y, V>(y + r * ALL, out);
-        };
+                for (int e = 0; e < V; e++) out.set(e, u[e]);
+                store<Y, V>(y + r * ALL, out);
+            };
 #pragma unroll
-        for (int j = 0; j < KEPT; j++) {
-            int r = in_memory + cover.row + j * cover.rows;
-            if (r < rows) write(r, mine[i][j]);
-        }
-        // What was read last is the likeliest to be in the cache.
-        for (int r = in_memory + cover.row + KEPT * cover.rows; r < rows; r += cover.rows) write(r, load<T, V>(x + r * count));
+            for (int j = 0; j < MOST_KEPT; j++) {
+                int r = in_memory + cover.row + j * cover.rows;
+                if (j < KEPT[i] && r < rows) write(r, mine[i][j]);
+            }
+            // What was read last is the likeliest to be in the cache.
+            for (int r = in_memory + cover.row + KEPT[i] * cover.rows; r < rows; r += cover.rows) write(r, load<T, V>(x + r * c));
+            const T* own = kept + k;
 #pragma unroll 4
-        for (int r = cover.row; r < in_memory; r += cover.rows) write(r, load<T, V>(kept + k + r * ALL));
+            for (int r = cover.row; r < in_memory; r += cover.rows) write(r, load<T, V>(own + r * ALL));
+        }
     }
 }

@@ -198,8 +198,8 @@ enum Way {
     Chunks(usize),
     /// All at once by clusters that hold so many channels.
     Slab(usize),
-    /// All at once by blocks of so many threads that wait for each other.
-    Whole(usize),
+    /// All at once by blocks of so many threads that wait for each other, for so many sections of the channels.
+    Whole(usize, usize),
 }
 
 pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
@@ -208,7 +208,9 @@ pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
 
 fn norm_ways(n: &Node<'_>, a: &Norm) -> Vec<Way> {
     let slabs = slabs(n, a, 1).into_iter().map(Way::Slab);
-    let whole = [512, 1024].into_iter().filter(|t| Whole::new(n, a, *t).is_some()).map(Way::Whole);
+    // A section more hides the waiting, and reads images by half of their channels.
+    let whole = [(512, 1), (512, 2), (1024, 1)].into_iter();
+    let whole = whole.filter(|(t, s)| Whole::new(n, a, *t, *s).is_some()).map(|(t, s)| Way::Whole(t, s));
     std::iter::once(Way::Chunks(4)).chain(slabs).chain(whole).collect()
 }
 
@@ -216,7 +218,7 @@ fn norm_way(n: &Node<'_>, a: &Norm, way: Way) -> Result<Kernel, CudaError> {
     match way {
         Way::Chunks(busy) => in_chunks(n, a, busy),
         Way::Slab(channels) => in_slabs(n, a, channels),
-        Way::Whole(threads) => match Whole::new(n, a, threads) {
+        Way::Whole(threads, sections) => match Whole::new(n, a, threads, sections) {
             Some(whole) => whole.kernel(n, a),
             None => in_chunks(n, a, 4),
         },
@@ -279,62 +281,101 @@ fn in_slabs(n: &Node<'_>, a: &Norm, slab: usize) -> Result<Kernel, CudaError> {
     }))
 }
 
+/// Channels that lie one behind the other in one part, and in one section of whole groups.
+#[derive(Clone, Copy)]
+struct Run {
+    count: usize,
+    part: usize,
+    start: usize,
+    section: usize,
+    /// Vectors that a thread keeps in registers.
+    kept: usize,
+}
+
+/// Parts of so many channels cut into runs of one section, or of two that are about as large where there are groups for it.
+fn runs(parts: &[usize], width: usize, vector: usize, sections: usize) -> Vec<Run> {
+    let all: usize = parts.iter().sum();
+    let whole = (1..=vector).map(|i| i * width).find(|c| c % vector == 0).unwrap_or(all);
+    let cut = if sections > 1 { (all / whole).div_ceil(2) * whole } else { all };
+    let (mut runs, mut before) = (vec![], 0);
+    for (part, &count) in parts.iter().enumerate() {
+        let inside = cut.saturating_sub(before).min(count);
+        for (start, end) in [(0, inside), (inside, count)] {
+            if start < end {
+                let section = usize::from(before + start >= cut);
+                runs.push(Run { count: end - start, part, start, section, kept: 0 });
+            }
+        }
+        before += count;
+    }
+    runs
+}
+
 /// A norm by one launch whose blocks wait for each other: see `norm_whole.cu`.
 struct Whole {
     at: Shape3,
     threads: usize,
-    /// Pixels that a block keeps in shared memory.
+    runs: Vec<Run>,
+    /// Pixels that a block keeps in shared memory; what neither this nor registers hold is read twice.
     held: usize,
-    /// Vectors of each part that a thread keeps in registers; what is left is read twice.
-    kept: usize,
 }
 
 impl Whole {
     /// Shared memory of a block.
     const MOST_SHARED: usize = 225 << 10;
-    /// Vectors of all parts that a thread has registers for, where there are 512.
+    /// Vectors that a thread has registers for, where there are 512.
     const REGISTERS: usize = 14;
 
     /// Nothing where most of the image would have to be read twice.
-    fn new(n: &Node<'_>, a: &Norm, threads: usize) -> Option<Whole> {
+    fn new(n: &Node<'_>, a: &Norm, threads: usize, sections: usize) -> Option<Whole> {
         let at = Shape3::new(n, &n.x[..a.parts], 4);
         let (sms, bytes) = (n.cx.gpu.multiprocessors, n.x[0].dtype.bytes());
-        let across = n.x[..a.parts].iter().map(|t| t.shape.channels() / at.v).max()?;
-        if at.v * bytes != 16 || at.n > sms || across > threads || n.cx.gpu.capability < (8, 0) {
+        let parts: Vec<usize> = n.x[..a.parts].iter().map(|t| t.shape.channels()).collect();
+        let wide = parts.iter().any(|c| c / at.v > threads);
+        if at.v * bytes != 16 || at.n > sms || wide || n.cx.gpu.capability < (8, 0) {
             return None;
         }
         let rows = at.s.div_ceil(sms / at.n).max(1);
         let held = rows.min(Self::MOST_SHARED.checked_sub(sums_shared(&at, a, threads))? / (at.c * bytes));
-        let at_once = threads / across;
-        let registers = if threads > 512 { 0 } else { Self::REGISTERS / a.parts };
-        let kept = (rows - held).div_ceil(at_once).min(registers);
+        let mut runs = runs(&parts, at.c / a.groups, at.v, sections);
+        // Registers are shared out as they are wanted.
+        let wanted = |r: &Run| (rows - held).div_ceil(threads / (r.count / at.v));
+        let (all, most) =
+            (runs.iter().map(wanted).sum::<usize>(), if threads > 512 { 0 } else { Self::REGISTERS });
+        runs.iter_mut().for_each(|r| r.kept = if all > most { wanted(r) * most / all } else { wanted(r) });
+        let in_registers = runs.iter().map(|r| r.kept * threads * at.v).sum::<usize>();
         let at = Shape3 { chunks: at.s.div_ceil(rows), rows, ..at };
-        (2 * (held + kept * at_once) >= rows).then_some(Whole { at, threads, held, kept })
+        (2 * (held * at.c + in_registers) >= rows * at.c).then_some(Whole { at, threads, runs, held })
     }
 
     fn kernel(self, n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
-        let (a, parts, Whole { at, threads, held, kept }) = (*a, a.parts, self);
+        let (a, parts, Whole { at, threads, runs, held }) = (*a, a.parts, self);
         let film = a.film.then(|| &n.x[parts + 2]);
         let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
         let text = format!("{}\n{}", source.text, include_str!("../kernels/norm_whole.cu"));
-        let channels: Vec<String> = n.x[..parts].iter().map(|t| t.shape.channels().to_string()).collect();
+        let listed =
+            |of: fn(&Run) -> usize| runs.iter().map(|r| of(r).to_string()).collect::<Vec<_>>().join(",");
         let source = Source { text: text.into(), ..source }
             .define("WHOLE", threads)
-            .define("PARTS", parts)
-            .define("CHANNELS", channels.join(","))
+            .define("RUNS", runs.len())
+            .define("WAITS", runs.iter().map(|r| r.section + 1).max().unwrap_or(1))
+            .define("COUNTS", listed(|r| r.count))
+            .define("PARTS", listed(|r| r.part))
+            .define("STARTS", listed(|r| r.start))
+            .define("SECTIONS", listed(|r| r.section))
+            .define("KEPTS", listed(|r| r.kept))
             .define("WIDTH", at.c / a.groups)
-            .define("SPAN", span(&at, &a))
-            .define("KEPT", kept);
-        let paired = a.act == Some(Unary::Silu) && n.y[0].dtype != DType::F32;
-        let source = if paired { source.option("-DSILU") } else { source };
+            .define("SPAN", span(&at, &a));
+        let quick = a.act == Some(Unary::Silu) && n.y[0].dtype != DType::F32;
+        let source = if quick { source.option("-DSILU") } else { source };
         let f = n.cx.function(&source, "norm_whole")?;
         let fixed = at.params(&n.x[..parts], &a);
         let shared = held * at.c * n.x[0].dtype.bytes() + sums_shared(&at, &a, threads);
-        let barrier = Buffer::new(n.cx, size_of::<u32>())?;
+        let barriers = Buffer::new(n.cx, 2 * 32 * size_of::<u32>())?;
         let workspace = at.n * at.chunks * a.groups * 2 * size_of::<f32>();
         let kernel = Kernel::new(workspace, move |cx, io| {
             let p = Params::new().with(forward_params(&a, &fixed, io));
-            let p = p.with(barrier.start()).with(held as i32);
+            let p = p.with(barriers.start()).with(held as i32);
             cx.launch(f, [at.n * at.chunks, 1], threads, shared, &p)
         });
         // With one block a multiprocessor and nothing beside it, all blocks run at a time.
@@ -370,7 +411,7 @@ fn grad_way(n: &Node<'_>, a: &NormGrad, way: Way) -> Result<Kernel, CudaError> {
     match way {
         Way::Chunks(busy) => grad_in_chunks(n, a, busy),
         Way::Slab(channels) => grad_in_slabs(n, a, channels),
-        Way::Whole(_) => unreachable!("not among a gradient's ways"),
+        Way::Whole(..) => unreachable!("not among a gradient's ways"),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::super::trial::{check, run};
 use super::super::{Kernel, Math, Node};
-use super::{Way, bias, grad_way, grad_ways, norm_way, norm_ways};
+use super::{Way, bias, grad_way, grad_ways, norm_way, norm_ways, runs};
 use crate::context::Context;
 use clearshot_graph::Type;
 use clearshot_graph::ops::{Norm, NormGrad, Unary};
@@ -53,6 +53,40 @@ fn agree(n: &Node<'_>, x: &[Vec<u8>], ways: &[Way], make: &dyn Fn(Way) -> Kernel
 }
 
 #[test]
+fn sections_are_whole_groups_and_runs_cover_all_channels() {
+    for (parts, groups) in [
+        (vec![128], 32),
+        (vec![256, 128], 32),
+        (vec![512, 256], 32),
+        (vec![160, 32, 64], 32),
+        (vec![64], 1),
+        (vec![384], 3),
+        (vec![8, 8, 8, 8], 4),
+        (vec![24, 40], 16),
+    ] {
+        let all: usize = parts.iter().sum();
+        let (width, mut next) = (all / groups, vec![0; parts.len()]);
+        assert_eq!(runs(&parts, width, 8, 1).len(), parts.len(), "{parts:?}: one section cuts nothing");
+        let runs = runs(&parts, width, 8, 2);
+        let mut before = 0;
+        for (i, r) in runs.iter().enumerate() {
+            assert_eq!(r.start, next[r.part], "{parts:?}: runs of a part follow each other");
+            assert!(r.count > 0 && r.count % 8 == 0, "{parts:?}: whole vectors");
+            if i > 0 && runs[i - 1].section != r.section {
+                assert_eq!((before % width, r.section), (0, 1), "{parts:?}: a section begins with a group");
+            }
+            next[r.part] += r.count;
+            before += r.count;
+        }
+        assert_eq!(next, parts);
+        assert!(runs.len() <= parts.len() + 1 && runs[0].section == 0);
+    }
+}
+
+/// Sizes of samples and pixels, channels of each part, groups, type, whether there is a bias.
+type Case = (&'static [usize], &'static [usize], usize, DType, bool);
+
+#[test]
 fn every_way_gives_the_same() {
     let cx = match Context::get(0) {
         Ok(cx) => cx,
@@ -62,8 +96,8 @@ fn every_way_gives_the_same() {
     let math = Math { tf32: false };
     let f32s = |shape: Shape| Type { dtype: DType::F32, shape };
     let mut right = true;
-    // Sizes of samples and pixels, channels of each part, groups. Each costs several programs.
-    let cases: [(&[usize], &[usize], usize, DType, bool); 9] = [
+    // Each costs several programs.
+    let cases: [Case; 9] = [
         (&[1, 256, 256], &[128], 32, DType::BF16, true),
         (&[2, 90, 91], &[128], 32, DType::BF16, true),
         (&[1, 32, 32], &[512], 32, DType::BF16, false),
@@ -114,47 +148,4 @@ fn every_way_gives_the_same() {
         right &= agree(&n, &inputs, &grad_ways(&n, &a), &|way| grad_way(&n, &a, way).unwrap()).0;
     }
     assert!(right, "ways that are off are named above");
-}
-
-#[test]
-#[ignore]
-fn pace() {
-    let Ok(cx) = Context::get(0) else { return };
-    let _turn = cx.turn();
-    let math = Math { tf32: false };
-    let f32s = |shape: Shape| Type { dtype: DType::F32, shape };
-    let dtype = DType::BF16;
-    let cases: [(usize, usize, &[usize], bool); 14] = [
-        (1, 256, &[128], true),
-        (1, 256, &[128, 128], false),
-        (1, 256, &[256, 128], false),
-        (1, 128, &[256], true),
-        (1, 128, &[512, 256], false),
-        (1, 128, &[256, 256], false),
-        (1, 128, &[128], false),
-        (1, 64, &[512], true),
-        (1, 64, &[512, 512], false),
-        (1, 32, &[512], true),
-        (1, 32, &[512, 512], false),
-        (8, 32, &[512], true),
-        (8, 64, &[512], true),
-        (8, 256, &[128], true),
-    ];
-    for (samples, size, channels, has_bias) in cases {
-        let with = |c: usize| Type { dtype, shape: Shape::new(&[samples, size, size, c]) };
-        let c: usize = channels.iter().sum();
-        let (channel, sample) = (f32s(Shape::from([c])), f32s(Shape::from([samples, c])));
-        let parts = channels.len();
-        let a = Norm { groups: 32, eps: 1e-5, parts, film: false, act: Some(Unary::Silu), bias: has_bias };
-        let mut x: Vec<Type> = channels.iter().map(|c| with(*c)).collect();
-        x.extend([channel, channel]);
-        x.extend(has_bias.then_some(sample));
-        let y = [with(c), f32s(Shape::from([samples, 32, 2]))];
-        let n = Node { cx: &cx, math, x, y: &y };
-        let ways = norm_ways(&n, &a);
-        let kernels: Vec<Option<Kernel>> = ways.iter().map(|w| norm_way(&n, &a, *w).ok()).collect();
-        let t = super::super::times(&n, &kernels).unwrap();
-        let line: Vec<String> = ways.iter().zip(&t).map(|(w, t)| format!("{w:?} {:.1}", t * 1e3)).collect();
-        eprintln!("pace {samples} {size} {channels:?}: {}", line.join(", "));
-    }
 }
