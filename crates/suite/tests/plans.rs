@@ -116,10 +116,10 @@ fn orders_and_cheap_recomputation_spare_memory() {
         assert_eq!(late.nodes.len(), graph.nodes.len(), "{}: only the order changes", net.name);
         let delayed = Plan::new(late.clone(), &Gpu);
         assert!(delayed.largest_live() < as_built.largest_live(), "{}", net.name);
-        let cheap = spare(late, 0.005, &Gpu);
+        let cheap = spare(late, 0.02, &Gpu);
         cheap.verify("spare").unwrap();
         let (more, all) = (total_flops(&cheap), total_flops(&graph));
-        assert!(more as f64 <= 1.005 * all as f64, "{}: {more} operations in place of {all}", net.name);
+        assert!(more as f64 <= 1.02 * all as f64, "{}: {more} operations in place of {all}", net.name);
         let spared = Plan::new(cheap, &Gpu);
         assert!(spared.largest_live() <= delayed.largest_live(), "{}", net.name);
         for plan in [&as_built, &delayed, &spared] {
@@ -130,10 +130,10 @@ fn orders_and_cheap_recomputation_spare_memory() {
 
 #[test]
 fn training_the_benchmark_networks_takes_the_memory_that_docs_say() {
-    for (name, most) in [("base", 8.08), ("heads8", 9.76)] {
-        let graph = spare(delay(on_gpu(name, 8, 256), &Gpu), 0.005, &Gpu);
+    for (name, batch, most) in [("base", 8, 7.42), ("base", 1, 1.96), ("heads8", 8, 9.2)] {
+        let graph = spare(delay(on_gpu(name, batch, 256), &Gpu), 0.02, &Gpu);
         let gib = Plan::new(graph, &Gpu).bytes() as f64 / (1u64 << 30) as f64;
-        assert!(gib <= most, "{name}: {gib:.2} GiB");
+        assert!(gib <= most, "{name}, batch {batch}: {gib:.2} GiB");
     }
 }
 

@@ -2,15 +2,16 @@
 
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use super::pointwise::with_act;
 use super::{Io, Kernel, Node, fast, fastest, type_name, vector};
 use crate::context::{Function, Params, Source};
 use crate::error::CudaError;
-use crate::memory::Buffer;
 use clearshot_graph::Type;
-use clearshot_graph::ops::{Norm, NormGrad, Unary};
+use clearshot_graph::ops::{Norm, NormGrad};
 use clearshot_tensor::DType;
+use whole::Whole;
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -109,8 +110,13 @@ impl Shape3 {
     }
 }
 
-/// `extras` are FiLM's scale and the bias, where there are.
+const CHUNKS: &str = include_str!("../kernels/norm/chunks.cu");
+const GRAD: &str = include_str!("../kernels/norm/grad.cu");
+const SLAB: &str = include_str!("../kernels/norm/slab.cu");
+
+/// The program of a file of kernels. `extras` are FiLM's scale and the bias, where there are.
 fn source(
+    kernels: &str,
     x: DType,
     y: DType,
     extras: [Option<&Type>; 2],
@@ -118,7 +124,8 @@ fn source(
     v: usize,
 ) -> Result<Source, CudaError> {
     let [film, bias] = extras.map(|t| type_name(t.map_or(DType::F32, |t| t.dtype)));
-    let source = Source::new("norm", include_str!("../kernels/norm.cu"))
+    let text = format!("{}\n{kernels}", include_str!("../kernels/norm/shared.cu"));
+    let source = Source { file: "norm", text: text.into(), prelude: true, options: vec![] }
         .define("T", type_name(x)?)
         .define("Y", type_name(y)?)
         .define("F", film?)
@@ -161,7 +168,7 @@ fn bias<'a, T>(a: &Norm, operands: &'a [T]) -> Option<&'a T> {
 pub(super) fn stats(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
     let (a, parts) = (*a, a.parts);
     let at = Shape3::new(n, &n.x[..parts], 4);
-    let source = source(n.x[0].dtype, n.x[0].dtype, [None, bias(&a, &n.x)], &a, at.v)?;
+    let source = source(CHUNKS, n.x[0].dtype, n.x[0].dtype, [None, bias(&a, &n.x)], &a, at.v)?;
     let statistics = Statistics::new(n, &source)?;
     let (fixed, groups) = (at.params(&n.x[..parts], &a), a.groups);
     Ok(Kernel::new(at.partial_bytes(), move |cx, io| {
@@ -229,7 +236,7 @@ fn in_chunks(n: &Node<'_>, a: &Norm, busy: usize) -> Result<Kernel, CudaError> {
     let (a, parts) = (*a, a.parts);
     let at = Shape3::new(n, &n.x[..parts], busy);
     let film = a.film.then(|| &n.x[parts + 2]);
-    let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
+    let source = source(CHUNKS, n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
     let statistics = Statistics::new(n, &source)?;
     let apply = n.cx.function(&source, "norm_apply")?;
     let fixed = at.params(&n.x[..parts], &a);
@@ -269,7 +276,7 @@ fn in_slabs(n: &Node<'_>, a: &Norm, slab: usize) -> Result<Kernel, CudaError> {
     let (a, parts) = (*a, a.parts);
     let at = Shape3::new(n, &n.x[..parts], 4);
     let film = a.film.then(|| &n.x[parts + 2]);
-    let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
+    let source = source(SLAB, n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
     let f = n.cx.function(&source.define("SLAB", slab).define("CLUSTER", CLUSTER), "norm_slab")?;
     let rows = at.s.div_ceil(CLUSTER);
     let fixed = NormParams { rows: rows as i64, ..at.params(&n.x[..parts], &a) };
@@ -279,120 +286,6 @@ fn in_slabs(n: &Node<'_>, a: &Norm, slab: usize) -> Result<Kernel, CudaError> {
         let p = Params::new().with(forward_params(&a, &fixed, io));
         cx.launch(f, [blocks, 1], 256, shared, &p)
     }))
-}
-
-/// Channels that lie one behind the other in one part, and in one section of whole groups.
-#[derive(Clone, Copy)]
-struct Run {
-    count: usize,
-    part: usize,
-    start: usize,
-    section: usize,
-    /// Vectors that a thread keeps in registers.
-    kept: usize,
-}
-
-/// Parts of so many channels cut into runs of one section, or of two that are about as large where there are groups for it.
-fn runs(parts: &[usize], width: usize, vector: usize, sections: usize) -> Vec<Run> {
-    let all: usize = parts.iter().sum();
-    let whole = (1..=vector).map(|i| i * width).find(|c| c % vector == 0).unwrap_or(all);
-    let cut = if sections > 1 { (all / whole).div_ceil(2) * whole } else { all };
-    let (mut runs, mut before) = (vec![], 0);
-    for (part, &count) in parts.iter().enumerate() {
-        let inside = cut.saturating_sub(before).min(count);
-        for (start, end) in [(0, inside), (inside, count)] {
-            if start < end {
-                let section = usize::from(before + start >= cut);
-                runs.push(Run { count: end - start, part, start, section, kept: 0 });
-            }
-        }
-        before += count;
-    }
-    runs
-}
-
-/// A norm by one launch whose blocks wait for each other: see `norm_whole.cu`.
-struct Whole {
-    at: Shape3,
-    threads: usize,
-    runs: Vec<Run>,
-    /// Pixels that a block keeps in shared memory; what neither this nor registers hold is read twice.
-    held: usize,
-}
-
-impl Whole {
-    /// Shared memory of a block.
-    const MOST_SHARED: usize = 225 << 10;
-    /// Vectors that a thread has registers for, where there are 512.
-    const REGISTERS: usize = 14;
-
-    /// Nothing where most of the image would have to be read twice.
-    fn new(n: &Node<'_>, a: &Norm, threads: usize, sections: usize) -> Option<Whole> {
-        let at = Shape3::new(n, &n.x[..a.parts], 4);
-        let (sms, bytes) = (n.cx.gpu.multiprocessors, n.x[0].dtype.bytes());
-        let parts: Vec<usize> = n.x[..a.parts].iter().map(|t| t.shape.channels()).collect();
-        let wide = parts.iter().any(|c| c / at.v > threads);
-        if at.v * bytes != 16 || at.n > sms || wide || n.cx.gpu.capability < (8, 0) {
-            return None;
-        }
-        let rows = at.s.div_ceil(sms / at.n).max(1);
-        let held = rows.min(Self::MOST_SHARED.checked_sub(sums_shared(&at, a, threads))? / (at.c * bytes));
-        let mut runs = runs(&parts, at.c / a.groups, at.v, sections);
-        // Registers are shared out as they are wanted.
-        let wanted = |r: &Run| (rows - held).div_ceil(threads / (r.count / at.v));
-        let (all, most) =
-            (runs.iter().map(wanted).sum::<usize>(), if threads > 512 { 0 } else { Self::REGISTERS });
-        runs.iter_mut().for_each(|r| r.kept = if all > most { wanted(r) * most / all } else { wanted(r) });
-        let in_registers = runs.iter().map(|r| r.kept * threads * at.v).sum::<usize>();
-        let at = Shape3 { chunks: at.s.div_ceil(rows), rows, ..at };
-        (2 * (held * at.c + in_registers) >= rows * at.c).then_some(Whole { at, threads, runs, held })
-    }
-
-    fn kernel(self, n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
-        let (a, parts, Whole { at, threads, runs, held }) = (*a, a.parts, self);
-        let film = a.film.then(|| &n.x[parts + 2]);
-        let source = source(n.x[0].dtype, n.y[0].dtype, [film, bias(&a, &n.x)], &a, at.v)?;
-        let text = format!("{}\n{}", source.text, include_str!("../kernels/norm_whole.cu"));
-        let listed =
-            |of: fn(&Run) -> usize| runs.iter().map(|r| of(r).to_string()).collect::<Vec<_>>().join(",");
-        let source = Source { text: text.into(), ..source }
-            .define("WHOLE", threads)
-            .define("RUNS", runs.len())
-            .define("WAITS", runs.iter().map(|r| r.section + 1).max().unwrap_or(1))
-            .define("COUNTS", listed(|r| r.count))
-            .define("PARTS", listed(|r| r.part))
-            .define("STARTS", listed(|r| r.start))
-            .define("SECTIONS", listed(|r| r.section))
-            .define("KEPTS", listed(|r| r.kept))
-            .define("WIDTH", at.c / a.groups)
-            .define("SPAN", span(&at, &a));
-        let quick = a.act == Some(Unary::Silu) && n.y[0].dtype != DType::F32;
-        let source = if quick { source.option("-DSILU") } else { source };
-        let f = n.cx.function(&source, "norm_whole")?;
-        let fixed = at.params(&n.x[..parts], &a);
-        let shared = held * at.c * n.x[0].dtype.bytes() + sums_shared(&at, &a, threads);
-        let barriers = Buffer::new(n.cx, 2 * 32 * size_of::<u32>())?;
-        let workspace = at.n * at.chunks * a.groups * 2 * size_of::<f32>();
-        let kernel = Kernel::new(workspace, move |cx, io| {
-            let p = Params::new().with(forward_params(&a, &fixed, io));
-            let p = p.with(barriers.start()).with(held as i32);
-            cx.launch(f, [at.n * at.chunks, 1], threads, shared, &p)
-        });
-        // With one block a multiprocessor and nothing beside it, all blocks run at a time.
-        Ok(kernel.alone())
-    }
-}
-
-/// Bytes of shared memory besides the pixels that a block of [`Whole`] keeps.
-fn sums_shared(at: &Shape3, a: &Norm, threads: usize) -> usize {
-    (2 * threads * span(at, a) + 3 * (at.c + a.groups)) * size_of::<f32>()
-}
-
-/// How many groups the channels of a vector touch at the most.
-fn span(at: &Shape3, a: &Norm) -> usize {
-    let width = at.c / a.groups;
-    let groups = |k: usize| (k + at.v - 1) / width - k / width + 1;
-    (0..at.c).step_by(at.v).map(groups).max().unwrap_or(1)
 }
 
 pub(super) fn grad(n: &Node<'_>, a: &NormGrad) -> Result<Kernel, CudaError> {
@@ -415,10 +308,10 @@ fn grad_way(n: &Node<'_>, a: &NormGrad, way: Way) -> Result<Kernel, CudaError> {
     }
 }
 
-fn grad_source(n: &Node<'_>, a: &NormGrad, v: usize) -> Result<Source, CudaError> {
+fn grad_source(kernels: &str, n: &Node<'_>, a: &NormGrad, v: usize) -> Result<Source, CudaError> {
     let film = a.norm.film.then(|| &n.x[a.norm.parts + 3]);
     let extras = [film, bias(&a.norm, &n.x)];
-    let source = source(n.x[0].dtype, n.x[a.dy()].dtype, extras, &a.norm, v)?.option("-DGRAD");
+    let source = source(kernels, n.x[0].dtype, n.x[a.dy()].dtype, extras, &a.norm, v)?.option("-DGRAD");
     Ok(if a.norm.bias { source.option("-DDBIAS") } else { source })
 }
 
@@ -464,7 +357,7 @@ fn sums_bytes(count: usize) -> usize {
 fn grad_in_chunks(n: &Node<'_>, a: &NormGrad, busy: usize) -> Result<Kernel, CudaError> {
     let (op, parts) = (*a, a.norm.parts);
     let at = Shape3::new(n, &n.x[..parts], busy);
-    let source = grad_source(n, a, at.v)?;
+    let source = grad_source(GRAD, n, a, at.v)?;
     let f = |name| n.cx.function(&source, name);
     let (partial, sums, apply) = (f("norm_grad_partial")?, f("norm_grad_sums")?, f("norm_grad_apply")?);
     let fixed = at.params(&n.x[..parts], &a.norm);
@@ -484,7 +377,7 @@ fn grad_in_chunks(n: &Node<'_>, a: &NormGrad, busy: usize) -> Result<Kernel, Cud
 fn grad_in_slabs(n: &Node<'_>, a: &NormGrad, slab: usize) -> Result<Kernel, CudaError> {
     let (op, parts) = (*a, a.norm.parts);
     let at = Shape3::new(n, &n.x[..parts], 4);
-    let source = grad_source(n, a, at.v)?.define("SLAB", slab).define("CLUSTER", CLUSTER);
+    let source = grad_source(SLAB, n, a, at.v)?.define("SLAB", slab).define("CLUSTER", CLUSTER);
     let (f, affine) =
         (n.cx.function(&source, "norm_grad_slab")?, n.cx.function(&source, "norm_grad_affine")?);
     let rows = at.s.div_ceil(CLUSTER);

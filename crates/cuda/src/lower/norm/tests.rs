@@ -3,7 +3,8 @@
 
 use super::super::trial::{check, run};
 use super::super::{Kernel, Math, Node};
-use super::{Way, bias, grad_way, grad_ways, norm_way, norm_ways, runs};
+use super::whole::runs;
+use super::{Way, bias, grad_way, grad_ways, norm_way, norm_ways};
 use crate::context::Context;
 use clearshot_graph::Type;
 use clearshot_graph::ops::{Norm, NormGrad, Unary};

@@ -1,4 +1,4 @@
-// A norm by one launch, behind norm.cu: every block takes a stretch of an image's pixels and keeps it, in shared memory and
+// A norm by one launch, behind shared.cu with WHOLE, its threads: every block takes a stretch of an image's pixels and keeps it, in shared memory and
 // in registers; all blocks run at a time, and each adds up all stretches' sums once the last has written its own. Channels
 // are taken in sections of whole groups: while the blocks wait for a section's sums, they are busy with another.
 //
