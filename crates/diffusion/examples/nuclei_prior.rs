@@ -1,6 +1,6 @@
 //! Trains an EDM prior on generated nuclei on the CPU and restores noisy ones with it, as a Markdown table.
 //!
-//!     cargo run --release --example nuclei_prior -p clearshot-diffusion -- [SEED] [ITERATIONS] [THREADS] [FOLDER]
+//!     cargo run --release --example nuclei_prior -p clearshot-diffusion -- [SEED] [ITERATIONS] [THREADS|gpu] [FOLDER]
 //!
 //! A network of 32, 48 and 64 channels learns from 64 x 64 crops. Then 12 other scenes of 128 x 128 pixels are seen
 //! with 20 electrons at the peak, 2 of background and 1.5 of read noise, and sampled in 18 steps under each law
@@ -72,8 +72,11 @@ impl Norm {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize, default: usize| args.get(i).map_or(Ok(default), |a| a.parse());
-    let (seed, iterations, threads) = (number(0, 1)? as u64, number(1, 1500)?, number(2, 2)?);
-    let device = Device::cpu(Some(threads));
+    let (seed, iterations) = (number(0, 1)? as u64, number(1, 1200)?);
+    let device = match args.get(2).map(String::as_str) {
+        Some("gpu") => Device::cuda(0)?,
+        _ => Device::cpu(Some(number(2, 2)?)),
+    };
     // Even seeds for training, odd ones for testing.
     let scenes = |test: u64, count: u32| -> Result<Vec<Vec<f32>>> {
         (0..count).map(|i| Ok(Scene::Nuclei.generate(2 * seed + test, i, &[SIDE, SIDE])?)).collect()

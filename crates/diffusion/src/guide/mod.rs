@@ -29,7 +29,8 @@
 //! assumed of the prior there: (sigma^2 / alpha) dx0/dx is the covariance of x0 given x for every prior
 //! (Tweedie's formula, once more). Neighbours that go together are corrected together, so the measurement's
 //! own noise averages out, where the proximal law hands it on to the denoiser pixel by pixel. For images that are not
-//! Gaussian it is the best estimate that is linear in y, with an iteration or two. Each of them goes back through the
+//! Gaussian it approaches the best estimate that is linear in y. A network's derivative is a covariance only as nearly as the
+//! network is right, and one iteration has been best there (docs/diffusion.md). Each goes back through the
 //! denoiser, which is twice the denoiser's own work. (Song, Vahdat, Mardani and Kautz 2023 take one product with C and a
 //! chosen variance in place of the equations.)
 //!
