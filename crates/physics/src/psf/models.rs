@@ -62,6 +62,13 @@ impl Psf {
     /// As [`Psf::gaussian`]; also if the number of axes differs, or a standard deviation exceeds an image of several
     /// pixels.
     pub fn gaussian_fitting(sigmas: &[f64], image: &[usize]) -> Result<Fitted, PhysicsError> {
+        let axes = sigmas.len() as f64;
+        require(
+            sigmas.len() == image.len(),
+            "the number of axes of a Gaussian PSF",
+            axes,
+            "that of the image",
+        )?;
         let reach = |s: f64| 2 * (GAUSSIAN_REACH * s.clamp(0.0, 1e12)).ceil() as usize + 1;
         let size: Vec<usize> =
             sigmas.iter().zip(image).map(|(s, n)| super::odd_within(reach(*s), *n)).collect();
