@@ -1,6 +1,7 @@
 //! `clearshot deconvolve`: image files without the blur of the microscope, by Richardson-Lucy or Wiener.
 
 use crate::denoise::estimated;
+use crate::point_spread;
 use crate::restoring::{Files, Job, Looked, refuse_eight_bits};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -59,6 +60,13 @@ enum Way {
     Wiener,
 }
 
+/// The PSF as it was asked for; each image has its own size of it.
+enum Spread {
+    /// Standard deviations in pixels.
+    Gaussian(Vec<f64>),
+    Measured(Psf),
+}
+
 /// Pieces that are looked at for the brightest.
 const LOOKED_AT: usize = 9;
 
@@ -70,9 +78,17 @@ impl Deconvolve {
         if let Some(g) = self.gain.filter(|g| !(g.is_finite() && *g > 0.0)) {
             bail!("--gain {g}: electrons per count are a number above zero");
         }
-        let psf = self.point_spread()?;
-        let reach = RichardsonLucy::reach(&psf);
+        let spread = self.point_spread()?;
         self.files.each("deconvolve", &mut |image, input| {
+            let size = Frames::of(&image.description, self.files.is_volume())?.size();
+            let (psf, said) = match &spread {
+                Spread::Gaussian(sigmas) => point_spread::gaussian(sigmas, &size)?,
+                Spread::Measured(psf) => point_spread::measured(psf, &size)?,
+            };
+            if let Some(said) = said {
+                eprintln!("clearshot: {}: {said}", input.display());
+            }
+            let reach = RichardsonLucy::reach(&psf);
             let mut parameters = json!({ "psf": self.psf, "psf_sigma": self.psf_sigma });
             if self.method == Way::Wiener {
                 parameters["method"] = "wiener".into();
@@ -150,7 +166,7 @@ impl Deconvolve {
         Ok(best.map(|looked| (sum / count as f64, looked)))
     }
 
-    fn point_spread(&self) -> Result<Psf> {
+    fn point_spread(&self) -> Result<Spread> {
         let axes = if self.files.is_volume() { 3 } else { 2 };
         let Some(path) = &self.psf else {
             let sigmas = match self.psf_sigma[..] {
@@ -158,7 +174,7 @@ impl Deconvolve {
                 ref many if many.len() == axes => many.to_vec(),
                 _ => bail!("--psf-sigma has {} numbers, and one or {axes} are needed", self.psf_sigma.len()),
             };
-            return Ok(Psf::gaussian(&sigmas)?);
+            return Ok(Spread::Gaussian(sigmas));
         };
         let name = || path.display().to_string();
         let image = Image::open(path)?;
@@ -168,7 +184,7 @@ impl Deconvolve {
             bail!("{}: {} planes or volumes, and a PSF is one", name(), frames.regions().len());
         };
         let values = image.read_f64(region)?.iter().map(|v| v.max(0.0)).collect();
-        Psf::new(&frames.size()[..], values).with_context(name)
+        Psf::new(&frames.size()[..], values).map(Spread::Measured).with_context(name)
     }
 }
 

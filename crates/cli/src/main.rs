@@ -20,6 +20,7 @@ mod measure;
 mod network;
 mod outputs;
 mod plan;
+mod point_spread;
 mod profile;
 mod progress;
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! `clearshot synth`: generated scenes and what a camera sees of them, as files.
 
+use crate::point_spread;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::{Axis, DType, Description, Dim, Provenance, WriteOptions, Writer};
-use clearshot_physics::Psf;
 use clearshot_scenes::{Camera, Converter, Scene};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -58,10 +58,15 @@ impl Synth {
             bail!("--size {}: sizes are YxX or ZxYxX", self.size);
         };
         let usual = Camera::for_peak(self.peak);
+        let psf =
+            self.psf_sigma.map(|s| point_spread::gaussian(&vec![s; shape.len()], &shape)).transpose()?;
+        if let Some((_, Some(said))) = &psf {
+            eprintln!("clearshot: {said}");
+        }
         let camera = Camera {
             background: self.background.unwrap_or(usual.background),
             read_noise: self.read_noise.unwrap_or(usual.read_noise),
-            psf: self.psf_sigma.map(|s| Psf::gaussian(&vec![s; shape.len()])).transpose()?,
+            psf: psf.map(|(psf, _)| psf),
             converter: self.bits.map(|bits| Converter { gain: 1.0, offset: 100.0, bits }),
             ..usual
         };

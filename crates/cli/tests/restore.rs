@@ -268,8 +268,19 @@ fn bad_input_is_said_in_words() {
         ("restore good.tif -o x.tif --model m.clearshot --psf large.tif --steps 2", "does not fit an image"),
         ("restore good.tif -o x.tif --model m.clearshot --gain=-1", "above zero"),
         ("deconvolve good.tif x.tif --psf psf8.tif --gain 1", "8 bits"),
-        // Larger than the image is well for what continues at its edges; eight times as large is a slip.
-        ("deconvolve good.tif x.tif --psf huge.tif --gain 1", "does not fit an image"),
+        (
+            "deconvolve good.tif x.tif --psf huge.tif --gain 1",
+            "[3,299] pixels does not fit an image of [32,32]",
+        ),
+        (
+            "deconvolve good.tif x.tif --psf large.tif --gain 1",
+            "[99,99] pixels does not fit an image of [32,32]",
+        ),
+        ("deconvolve good.tif x.tif --psf-sigma 40 --gain 1", "does not fit an image of [32,32]"),
+        (
+            "restore good.tif -o x.tif --model m.clearshot --psf gaussian:40px",
+            "does not fit an image of [32,32]",
+        ),
         ("deconvolve good.tif x.tif --psf-sigma 1 --gain=-1", "above zero"),
         ("restore good.tif -o x.tif --model m.clearshot --guidance best", "poisson-gaussian"),
         ("restore good.tif -o x.tif --model m.clearshot --law best", "proximal"),
@@ -472,4 +483,50 @@ fn strange_images_are_said_to_be() {
     let record: Value =
         serde_json::from_str(json.lines().find(|l| l.contains("\"file\"")).expect("a line")).expect("JSON");
     assert!(record["strange"].as_str().expect("why").contains("than in its images of"), "{record}");
+}
+
+/// Three planes under PSFs of many: a Gaussian is made to fit, a file is cropped where that costs nothing, and both say so.
+#[test]
+fn thin_stacks_and_large_psfs() {
+    let at = folder("restore_thin");
+    model(&at, "m", 1, 3, conditional());
+    write(&at.join("thin.tif"), "ZYX", &[3, 40, 36], DType::U16, &counts(&[3, 40, 36], 1));
+    // A PSF of 31 planes, with all of its light in the middle one, and with as much in each.
+    let plane = |i: usize| if i % 25 == 12 { 8.0 } else { 1.0 };
+    let narrow: Vec<f64> = (0..31 * 25).map(|i| if i / 25 == 15 { plane(i) } else { 0.0 }).collect();
+    write(&at.join("narrow.tif"), "ZYX", &[31, 5, 5], DType::F32, &narrow);
+    write(&at.join("wide.tif"), "ZYX", &[31, 5, 5], DType::F32, &(0..31 * 25).map(plane).collect::<Vec<_>>());
+    let run = |line: &str| {
+        let out = clearshot(line, &at);
+        (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let deconvolve = format!("deconvolve --volume {CAMERA} --steps 2 --float thin.tif");
+    let restore = format!("restore thin.tif --model m.clearshot {CAMERA} --steps 2 --float");
+    for (i, (line, psf)) in [
+        (
+            format!("{deconvolve} d"),
+            ["--psf-sigma 2,1,1", "--psf-sigma 0.1,1,1", "--psf narrow.tif", "--psf wide.tif"],
+        ),
+        (
+            format!("{restore} -o r"),
+            [
+                "--psf gaussian:2px,1px,1px",
+                "--psf gaussian:0.1px,1px,1px",
+                "--psf narrow.tif",
+                "--psf wide.tif",
+            ],
+        ),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let [part, small, narrow, wide] =
+            psf.each_ref().map(|psf| run(&format!("{line}{i}.tif --force {psf}")));
+        assert!(part.0 && part.1.contains("room for [3,11,11]"), "{}", part.1);
+        assert!(small.0 && !small.1.contains("room"), "{}", small.1);
+        assert!(narrow.0 && narrow.1.contains("[31,5,5] pixels is cropped to [3,5,5]"), "{}", narrow.1);
+        let said = &wide.1;
+        assert!(!wide.0 && said.contains("[31,5,5]") && said.contains("[3,40,36]"), "{said}");
+        assert!(said.contains("crop the PSF"), "{said}");
+    }
 }

@@ -2,7 +2,7 @@
 //! compiled into samplers.
 
 use clearshot_diffusion::guide::posterior::{self, Posterior, tile_of_sample};
-use clearshot_diffusion::guide::{DIAGNOSTICS, Discrepancy, Measurement, NormAdaptive, Proximal};
+use clearshot_diffusion::guide::{Covariance, DIAGNOSTICS, Discrepancy, Measurement, NormAdaptive, Proximal};
 use clearshot_diffusion::noise::Tile;
 use clearshot_diffusion::precondition::Clipped;
 use clearshot_diffusion::sampler::{Churn, Program, heun};
@@ -56,6 +56,7 @@ fn model(operator: Operator, likelihood: Likelihood) -> Forward {
 fn laws() -> Vec<Law> {
     vec![
         Law::Proximal(Proximal::new(0.5)),
+        Law::Covariance(Covariance { iterations: 2, ..Covariance::new(0.5) }),
         Law::SigmaSquared { kappa: 0.4 },
         Law::Sigma { kappa: 0.1 },
         Law::Constant { kappa: 0.02 },

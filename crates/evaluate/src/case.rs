@@ -173,7 +173,8 @@ pub(crate) fn pictured(
     let blur = |factor: f64, shift: f64| -> Result<Option<Psf>, EvaluateError> {
         let Some(sigma) = bench.psf_sigma else { return Ok(None) };
         let centred = Psf::gaussian(&[sigma * factor, sigma * factor])?;
-        Ok(Some(if shift == 0.0 { centred } else { centred.shifted(&[0.0, shift])? }))
+        let placed = if shift == 0.0 { centred } else { centred.shifted(&[0.0, shift])? };
+        Ok(Some(placed.fitting(&shape[..])?.psf))
     };
     let camera = Camera { psf: blur(1.0, 0.0)?, ..Camera::for_peak(peak) };
     // The noise of one peak is not that of another.

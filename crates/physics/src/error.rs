@@ -14,7 +14,7 @@ pub enum PhysicsError {
     #[error("{what} has shape {got}, and {needed} is needed")]
     Shape { what: &'static str, got: Shape, needed: String },
     #[error(
-        "a PSF of {psf} pixels does not fit an image of {image}; crop the PSF (Psf::cropped) or take larger tiles"
+        "a PSF of {psf} pixels does not fit an image of {image}; crop the PSF to the image's size where that loses next to no light, or take a larger image"
     )]
     PsfTooLarge { psf: Shape, image: Shape },
     #[error(

@@ -191,3 +191,52 @@ fn impossible_psfs_are_refused_by_name() {
         psf.cropped([0, 3]).is_err() && psf.cropped([3]).is_err() && psf.shifted(&[f64::NAN, 0.0]).is_err()
     );
 }
+
+#[test]
+fn a_psf_fits_its_image_or_is_refused() {
+    // Of 31 planes, most of whose light lies in the middle one.
+    let narrow = Psf::gaussian_within(&[0.3, 1.0, 1.0], &[31, 9, 9]).unwrap();
+    let fitted = narrow.fitting([3, 20, 20]).unwrap();
+    assert_eq!(fitted.psf.shape()[..], [3, 9, 9]);
+    assert!(fitted.outside > 0.0 && fitted.outside < 1e-3, "{}", fitted.outside);
+    assert!((fitted.psf.values().iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    // What was cropped off is what is missing.
+    let kept: f64 = narrow.values()[14 * 81..17 * 81].iter().sum();
+    assert!((1.0 - kept - fitted.outside).abs() < 1e-12);
+    // An even image has room for an odd PSF, whose middle stays its middle.
+    let even = narrow.fitting([4, 20, 20]).unwrap().psf;
+    assert_eq!((&even.shape()[..], even.origin()[0]), (&[3, 9, 9][..], 1));
+    assert!(even.centroid().iter().all(|c| c.abs() < 1e-12));
+    // One that fits is left alone.
+    assert_eq!(narrow.fitting([31, 9, 9]).unwrap().psf, narrow);
+    // Light beyond the image, along any axis: refused with both sizes.
+    let wide = Psf::gaussian_within(&[4.0, 1.0, 1.0], &[31, 9, 9]).unwrap();
+    for image in [[3, 20, 20], [25, 20, 20], [40, 5, 20]] {
+        let refused = wide.fitting(image).unwrap_err();
+        assert!(matches!(refused, PhysicsError::PsfTooLarge { .. }), "{refused:?}");
+        let said = refused.to_string();
+        let [z, y, x] = image;
+        assert!(said.contains("[31,9,9]") && said.contains(&format!("[{z},{y},{x}]")), "{said}");
+        assert!(said.contains("crop"), "{said}");
+    }
+    assert!(matches!(wide.fitting([40, 40]), Err(PhysicsError::Shape { .. })));
+}
+
+#[test]
+fn gaussians_are_made_to_fit() {
+    let fitted = Psf::gaussian_fitting(&[2.0, 1.5, 1.5], &[3, 40, 40]).unwrap();
+    assert_eq!(fitted.psf.shape()[..], [3, 17, 17]);
+    // A normal variable within 0.75 standard deviations.
+    assert!((1.0 - fitted.outside - 0.546_745_3).abs() < 1e-6, "{}", fitted.outside);
+    let roomy = Psf::gaussian_fitting(&[2.0, 1.5, 1.5], &[64, 64, 64]).unwrap();
+    assert_eq!((roomy.psf, roomy.outside), (Psf::gaussian(&[2.0, 1.5, 1.5]).unwrap(), 0.0));
+    // A single plane is sharp across itself.
+    assert_eq!(Psf::gaussian_fitting(&[2.0, 1.0, 1.0], &[1, 40, 40]).unwrap().psf.shape()[0], 1);
+    // Wider than the image is a slip, and so is another number of axes.
+    for (sigmas, image) in [([50.0, 1.0], [40, 40]), ([1.0, 1e9], [40, 40])] {
+        let refused = Psf::gaussian_fitting(&sigmas, &image).unwrap_err();
+        assert!(refused.to_string().contains("[40,40]"), "{refused}");
+    }
+    assert!(Psf::gaussian_fitting(&[1.0, 1.0], &[40, 40, 40]).is_err());
+    assert!(Psf::gaussian_fitting(&[1.0, f64::NAN], &[40, 40]).is_err());
+}

@@ -39,7 +39,7 @@ fn a_constant_stays_one_at_any_size() {
 fn the_number_of_threads_changes_no_bit() {
     let shape = [2, 61, 47];
     let image = picture(&shape);
-    let psf = Psf::gaussian(&[0.8, 1.5, 1.5]).unwrap();
+    let psf = Psf::gaussian_fitting(&[0.8, 1.5, 1.5], &shape).unwrap().psf;
     let all = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {

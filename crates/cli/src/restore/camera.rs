@@ -1,6 +1,7 @@
 //! The camera of a file: as given, or as the file's own noise tells it; and its PSF.
 
 use super::parts::Parts;
+use crate::point_spread;
 use crate::restoring::refuse_eight_bits;
 use anyhow::{Context, Result, bail};
 use clearshot_image::{Axis, Description, Image};
@@ -157,11 +158,12 @@ impl Look {
     }
 }
 
-/// The PSF that a text names: a file, `gaussian:1.5px`, or `airy:na=1.4,em=520nm[,n=1.515]`.
+/// The PSF that a text names, for an image of this size: a file, `gaussian:1.5px`, or `airy:na=1.4,em=520nm[,n=1.515]`.
+/// And what there is to say of its size.
 ///
 /// # Errors
-/// If there is no such file, the text is no PSF, or the pixel size is needed and not known.
-pub fn psf(text: &str, d: &Description, size: &[usize]) -> Result<Psf> {
+/// If there is no such file, the text is no PSF, it does not fit the image, or the pixel size is needed and not known.
+pub fn psf(text: &str, d: &Description, size: &[usize]) -> Result<(Psf, Option<String>)> {
     let axes = size.len();
     if let Some(rest) = text.strip_prefix("gaussian:") {
         let parts: Vec<&str> = rest.split(',').collect();
@@ -175,10 +177,10 @@ pub fn psf(text: &str, d: &Description, size: &[usize]) -> Result<Psf> {
         }
         let sigmas =
             (0..axes).map(|axis| length(of_axis(axis), d, axis, axes)).collect::<Result<Vec<f64>>>()?;
-        return Ok(Psf::gaussian(&sigmas)?);
+        return point_spread::gaussian(&sigmas, size).with_context(|| format!("--psf {text}"));
     }
     if let Some(rest) = text.strip_prefix("airy:") {
-        return airy(text, rest, d, size);
+        return Ok((airy(text, rest, d, size)?, None));
     }
     let path = Path::new(text);
     if !path.exists() {
@@ -196,7 +198,8 @@ pub fn psf(text: &str, d: &Description, size: &[usize]) -> Result<Psf> {
         values.extend(source.rows(z, 0..parts.height()).map_err(anyhow::Error::msg)?);
     }
     let values = values.iter().map(|&v| f64::from(v).max(0.0)).collect();
-    Psf::new(&parts.size[..], values).with_context(|| text.to_string())
+    let psf = Psf::new(&parts.size[..], values).with_context(|| text.to_string())?;
+    point_spread::measured(&psf, size).with_context(|| text.to_string())
 }
 
 fn airy(text: &str, rest: &str, d: &Description, size: &[usize]) -> Result<Psf> {

@@ -101,7 +101,11 @@ impl Job<'_> {
         }
         let camera = camera.map(|(camera, _)| camera);
         if let Some(text) = self.psf {
-            restorer.set_psf(psf(text, d, &parts.size)?)?;
+            let (psf, said) = psf(text, d, &parts.size)?;
+            if let Some(said) = said {
+                self.voice.note(self.input, &said);
+            }
+            restorer.set_psf(psf)?;
         }
         let replace = standing == Standing::InPart;
         self.restore(restorer, &image, &parts, camera, &hash, replace, report, trace)

@@ -1,6 +1,6 @@
 //! The correction as nodes.
 
-use super::{DIAGNOSTICS, Discrepancy, Guide, Law, NormAdaptive, proximal};
+use super::{DIAGNOSTICS, Discrepancy, Guide, Law, NormAdaptive, covariance, proximal};
 use crate::denoiser::LevelInputs;
 use clearshot_graph::grad::grad;
 use clearshot_graph::ops::Unary;
@@ -18,6 +18,7 @@ impl Guide {
         let evidence = self.forward.build_evidence(b, x0, measured);
         let change = match self.law {
             Law::Proximal(law) => proximal::build(self, &law, b, x0, measured, evidence, level),
+            Law::Covariance(law) => covariance::build(self, &law, b, [x, x0], evidence, level),
             Law::SigmaSquared { .. } | Law::Sigma { .. } | Law::Constant { .. } => {
                 let gradient = self.gradient(b, evidence, x0);
                 self.weighted(b, gradient, level)

@@ -2,7 +2,7 @@
 //!
 //! One image of one channel. [`Law::Through`] needs the denoiser's derivative, which the caller gives.
 
-use super::{Discrepancy, Guide, Law, Measurement, Proximal};
+use super::{Covariance, Discrepancy, Guide, Law, Measurement, Proximal};
 use crate::Error;
 use crate::level::Level;
 use clearshot_physics::{Electrons, Likelihood, Measured, Normalised, PhysicsError};
@@ -16,7 +16,7 @@ struct Evidence {
 
 impl Guide {
     /// What is added to the estimate `x0` at a level. `back` multiplies by the transposed derivative of the
-    /// denoiser, dx0/dx; only [`Law::Through`] asks for it.
+    /// denoiser, dx0/dx; only [`Law::Through`] and [`Law::Covariance`] ask for it.
     ///
     /// # Errors
     /// If sizes differ, or a valid pixel is not finite.
@@ -33,6 +33,7 @@ impl Guide {
         let gradient = || self.forward.gradient(Normalised(x0), measurement.y, measurement.valid);
         let change = match self.law {
             Law::Proximal(law) => self.proximal(&law, x0, level, measurement)?,
+            Law::Covariance(law) => self.covariance(&law, x0, level, measurement, back)?,
             Law::Discrepancy(law) => self.down_to_target(&law, x0, measurement)?,
             Law::NormAdaptive(law) => {
                 let g = gradient()?;
@@ -94,6 +95,30 @@ impl Guide {
             change = sum(&change, &step, 1.0);
         }
         Ok(change)
+    }
+
+    fn covariance(
+        &self,
+        law: &Covariance,
+        x0: &[f64],
+        level: &Level,
+        m: &Measurement<'_>,
+        back: impl Fn(&[f64]) -> Vec<f64>,
+    ) -> Result<Vec<f64>, Error> {
+        let (s, operator) = (self.forward.sensitivity(), &self.forward.operator);
+        let evidence = self.evidence(x0, m)?;
+        let root: Vec<f64> = evidence.information.iter().map(|f| f.sqrt()).collect();
+        let weighted =
+            |x: &[f64], c: f64| -> Vec<f64> { x.iter().zip(&root).map(|(x, r)| c * x * r).collect() };
+        let moved = |w: &[f64]| -> Result<Vec<f64>, PhysicsError> {
+            Ok(back(&scaled(&operator.adjoint(&weighted(w, s))?, law.weight(level))))
+        };
+        let apply = |w: &[f64]| Ok(sum(w, &weighted(&operator.apply(&moved(w)?)?, s), 1.0));
+        let known = |(slope, root): (&f64, &f64)| if *root > 0.0 { -slope / root } else { 0.0 };
+        let target: Vec<f64> = evidence.slope.iter().zip(&root).map(known).collect();
+        let guess = s * s * law.first_guess(level);
+        let divisor: Vec<f64> = evidence.information.iter().map(|f| 1.0 + guess * f).collect();
+        Ok(moved(&conjugate_gradients(&target, &divisor, law.iterations, apply)?)?)
     }
 
     fn down_to_target(&self, law: &Discrepancy, x0: &[f64], m: &Measurement<'_>) -> Result<Vec<f64>, Error> {

@@ -8,6 +8,7 @@ use crate::level::Level;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Law {
     Proximal(Proximal),
+    Covariance(Covariance),
     SigmaSquared { kappa: f64 },
     Sigma { kappa: f64 },
     Constant { kappa: f64 },
@@ -36,8 +37,42 @@ impl Proximal {
 
     /// The variance of x0 given x, for a level.
     pub fn variance(&self, level: &Level) -> f64 {
-        let (noise, signal) = (level.ratio().powi(2), self.sd * self.sd);
-        noise * signal / (noise + signal)
+        white_variance(level, self.sd)
+    }
+}
+
+/// The variance of x0 given x, for images without correlation.
+fn white_variance(level: &Level, sd: f64) -> f64 {
+    let (noise, signal) = (level.ratio().powi(2), sd * sd);
+    noise * signal / (noise + signal)
+}
+
+/// Precision-weighted by the covariance that the denoiser's own derivative says: see the module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Covariance {
+    /// The measurement's logarithm is multiplied by this; 1 is what it says.
+    pub strength: f64,
+    /// Standard deviation of the images that the prior was trained on, normalised. It says where the solution is looked
+    /// for first, and not what it is.
+    pub sd: f64,
+    /// Conjugate gradients, each of which goes back through the denoiser once.
+    pub iterations: usize,
+}
+
+impl Covariance {
+    pub fn new(sd: f64) -> Covariance {
+        Covariance { strength: 1.0, sd, iterations: 1 }
+    }
+
+    /// What the denoiser's transposed derivative is multiplied by to be the covariance of x0 given x, times the
+    /// strength.
+    pub fn weight(&self, level: &Level) -> f64 {
+        self.strength * level.sigma * level.ratio()
+    }
+
+    /// The variance that the search begins with, times the strength.
+    pub fn first_guess(&self, level: &Level) -> f64 {
+        self.strength * white_variance(level, self.sd)
     }
 }
 
@@ -91,6 +126,11 @@ impl Law {
                 positive("the guide's passes", p.passes as f64)?;
                 positive("the guide's iterations", p.iterations as f64)
             }
+            Law::Covariance(c) => {
+                not_negative("the guide's strength", c.strength)?;
+                positive("the images' standard deviation", c.sd)?;
+                positive("the guide's iterations", c.iterations as f64)
+            }
             Law::SigmaSquared { kappa }
             | Law::Sigma { kappa }
             | Law::Constant { kappa }
@@ -118,6 +158,7 @@ impl Law {
     pub fn is_off(&self) -> bool {
         match *self {
             Law::Proximal(p) => p.strength == 0.0,
+            Law::Covariance(c) => c.strength == 0.0,
             Law::SigmaSquared { kappa }
             | Law::Sigma { kappa }
             | Law::Constant { kappa }
@@ -127,6 +168,11 @@ impl Law {
         }
     }
 
+    /// Whether it differentiates the denoiser, which must then be in the same graph.
+    pub fn goes_through(&self) -> bool {
+        matches!(self, Law::Covariance(_) | Law::Through { .. })
+    }
+
     /// What the gradient is multiplied by at a level, for the laws that are a weight times the gradient.
     pub fn weight(&self, level: &Level) -> Option<f64> {
         match *self {
@@ -134,7 +180,7 @@ impl Law {
             Law::Sigma { kappa } => Some(kappa * level.ratio()),
             Law::Constant { kappa } => Some(kappa),
             Law::Through { kappa } => Some(kappa * level.sigma * level.ratio()),
-            Law::Proximal(_) | Law::NormAdaptive(_) | Law::Discrepancy(_) => None,
+            Law::Proximal(_) | Law::Covariance(_) | Law::NormAdaptive(_) | Law::Discrepancy(_) => None,
         }
     }
 }

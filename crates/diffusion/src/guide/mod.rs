@@ -8,6 +8,7 @@
 //! | law | x0 becomes |
 //! |---|---|
 //! | [`Law::Proximal`] | the minimum of `\|z - x0\|^2 / 2 v + strength * -ln p(y \| z)` over z, `v = r^2 sd^2 / (r^2 + sd^2)` |
+//! | [`Law::Covariance`] | the minimum of `d' C^-1 d / 2 + strength * -ln p(y \| z)` over z, `d = z - x0`, `C = (sigma^2 / alpha) dx0/dx`, the likelihood as its parabola at x0 |
 //! | [`Law::SigmaSquared`] | `x0 - kappa r^2 g` |
 //! | [`Law::Sigma`] | `x0 - kappa r g` |
 //! | [`Law::Constant`] | `x0 - kappa g` |
@@ -23,12 +24,22 @@
 //! approached by [`Proximal::iterations`] of conjugate gradients. Every sampler that is right for the prior is
 //! then right for the posterior.
 //!
-//! *As noise vanishes:* the proximal law with strength 1, `SigmaSquared` and `Through` with kappa 1, for any
+//! *At every level, with correlations too:* the covariance law with strength 1 and iterations enough, where images
+//! are Gaussian around their mean, whatever their covariance, and the likelihood is quadratic. Nothing is
+//! assumed of the prior there: (sigma^2 / alpha) dx0/dx is the covariance of x0 given x for every prior
+//! (Tweedie's formula, once more). Neighbours that go together are corrected together, so the measurement's
+//! own noise averages out, where the proximal law hands it on to the denoiser pixel by pixel. For images that are not
+//! Gaussian it approaches the best estimate that is linear in y. A network's derivative is a covariance only as nearly as the
+//! network is right, and one iteration has been best there (docs/diffusion.md). Each goes back through the
+//! denoiser, which is twice the denoiser's own work. (Song, Vahdat, Mardani and Kautz 2023 take one product with C and a
+//! chosen variance in place of the equations.)
+//!
+//! *As noise vanishes:* the proximal and the covariance law with strength 1, `SigmaSquared` and `Through` with kappa 1, for any
 //! prior and likelihood. As r falls below the posterior's own width, the corrected estimate differs from
 //! E[x0 | x, y] by ever smaller parts of r^2, so x moves by the posterior's own score. A sampler that adds
 //! noise at low levels (churn) forgets what went wrong before and draws from the posterior, as far as its
 //! modes are not apart; one that does not keeps the errors of high levels, where these laws are
-//! approximations. There the proximal law is the one that cannot overshoot: the others multiply a
+//! approximations. There the proximal and the covariance law are those that cannot overshoot: the others multiply a
 //! residual by up to `r^2 sensitivity^2 information`, which has no bound in r.
 //!
 //! *Never:* `Sigma`, `Constant`, `NormAdaptive` weigh the measurement ever more against the prior as noise
@@ -37,8 +48,8 @@
 //!
 //! What they reach on pixels of two levels (0.2 and 1, eight electrons a unit, half an electron of background,
 //! Poisson noise; 40 samples of 60 Heun steps with churn), as the root mean square distance of the samples'
-//! mean from the posterior's, of which 0.030 is the samples' own: `Through` 0.033, `SigmaSquared` 0.038, `Sigma`
-//! 0.10, `Discrepancy` 0.11, `Proximal` 0.12, `Constant` 0.19, `NormAdaptive` 0.26. Two levels are as far from
+//! mean from the posterior's, of which 0.030 is the samples' own: `Through` 0.033, `SigmaSquared` 0.038, `Covariance` 0.060,
+//! `Sigma` 0.10, `Discrepancy` 0.11, `Proximal` 0.12, `Constant` 0.19, `NormAdaptive` 0.26. Two levels are as far from
 //! Gaussian as a prior gets; the proximal law's bound holds back there what should not be. Under the blur of
 //! the tests' Gaussian images `SigmaSquared` and `Through` diverge unless they are gated to low noise. They
 //! also need some background or read noise: the slope of Poisson's likelihood is unbounded in the dark.
@@ -72,13 +83,14 @@
 //! ```
 
 mod correct;
+mod covariance;
 pub mod host;
 mod law;
 pub mod posterior;
 mod proximal;
 mod table;
 
-pub use law::{Discrepancy, Law, NormAdaptive, Proximal};
+pub use law::{Covariance, Discrepancy, Law, NormAdaptive, Proximal};
 pub use table::{LAWS, NamedLaw, Setting, named};
 
 use crate::Error;
@@ -160,6 +172,7 @@ impl Guide {
     pub fn weight_at(&self, level: &Level) -> Option<f64> {
         let weight = match self.law {
             Law::Proximal(law) => Some(law.strength * law.variance(level)),
+            Law::Covariance(law) => Some(law.weight(level)),
             Law::NormAdaptive(law) => Some(law.weight(level)),
             other => other.weight(level),
         };

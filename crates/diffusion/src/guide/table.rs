@@ -1,6 +1,6 @@
 //! The laws by name, for command lines and configurations: what each is called, what it takes, what it does.
 
-use super::law::{Discrepancy, Law, NormAdaptive, Proximal};
+use super::law::{Covariance, Discrepancy, Law, NormAdaptive, Proximal};
 use crate::Error;
 
 /// A number that a law takes.
@@ -47,6 +47,16 @@ pub const LAWS: &[NamedLaw] = &[
             let (passes, iterations) = (s[2] as usize, s[3] as usize);
             Law::Proximal(Proximal { strength: s[0], sd: s[1], passes, iterations })
         },
+    },
+    NamedLaw {
+        name: "covariance",
+        about: "as proximal, with the covariance that the network's own derivative says; three times the time",
+        settings: &[
+            number("strength", Some(1.0), "what the measurement's logarithm is multiplied by"),
+            number("sd", Some(0.5), "standard deviation of the prior's images, normalised; EDM's sigma_data"),
+            count("iterations", 1.0, "conjugate gradients, each of which goes back through the network"),
+        ],
+        make: |s| Law::Covariance(Covariance { strength: s[0], sd: s[1], iterations: s[2] as usize }),
     },
     NamedLaw {
         name: "kappa-sigma-squared",
@@ -148,6 +158,7 @@ impl Law {
     pub fn name(&self) -> &'static str {
         match self {
             Law::Proximal(_) => "proximal",
+            Law::Covariance(_) => "covariance",
             Law::SigmaSquared { .. } => "kappa-sigma-squared",
             Law::Sigma { .. } => "kappa-sigma",
             Law::Constant { .. } => "constant",

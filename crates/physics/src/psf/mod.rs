@@ -166,6 +166,56 @@ impl Psf {
         });
         Psf::new(kept, values)
     }
+
+    /// The PSF at a size that fits an image: as it is, or without its outer parts where less than [`NEGLIGIBLE`] of
+    /// the light is in them.
+    ///
+    /// # Errors
+    /// If the number of axes differs, or it is larger than the image and has light there.
+    pub fn fitting(&self, image: impl Into<Shape>) -> Result<Fitted, PhysicsError> {
+        let (image, size) = (image.into(), self.shape);
+        if size.rank() != image.rank() {
+            let needed = format!("a PSF of {} axes, as the image {image} has", image.rank());
+            return Err(PhysicsError::Shape { what: "the PSF", got: size, needed });
+        }
+        let larger = |a: &usize| size[*a] > image[*a];
+        if !(0..size.rank()).any(|a| larger(&a)) {
+            return Ok(Fitted { psf: self.clone(), outside: 0.0 });
+        }
+        let room =
+            (0..size.rank()).filter(larger).fold(size, |s, a| s.with(a, odd_within(size[a], image[a])));
+        let mut light = self.values.iter();
+        let mut outside = 0.0;
+        for_each(size, |i| {
+            let v = light.next().expect("a value for each index");
+            let within = |a: usize| {
+                let first = size[a] / 2 - room[a] / 2;
+                (first..first + room[a]).contains(&i[a])
+            };
+            if !(0..size.rank()).all(within) {
+                outside += v;
+            }
+        });
+        match outside < NEGLIGIBLE {
+            true => Ok(Fitted { psf: self.cropped(room)?, outside }),
+            false => Err(PhysicsError::PsfTooLarge { psf: size, image }),
+        }
+    }
+}
+
+/// A PSF at a size that an image has room for, and the share of its light that lies outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fitted {
+    pub psf: Psf,
+    pub outside: f64,
+}
+
+/// The share of a PSF's light that may be cropped off unasked.
+pub const NEGLIGIBLE: f64 = 1e-3;
+
+/// The most of `needed` pixels, an odd number, that an image of `room` has.
+fn odd_within(needed: usize, room: usize) -> usize {
+    needed.min(room.saturating_sub(usize::from(room.is_multiple_of(2))).max(1))
 }
 
 /// The most pixels that a PSF may have: more than any image that is processed at once.

@@ -1,6 +1,6 @@
 //! PSFs from formulas, sampled at pixels' centres.
 
-use super::Psf;
+use super::{Fitted, Psf};
 use crate::error::{PhysicsError, require, require_positive};
 use crate::grid::for_each;
 use clearshot_tensor::Shape;
@@ -53,6 +53,37 @@ impl Psf {
         let reach: Vec<usize> =
             sigmas.iter().map(|s| (GAUSSIAN_REACH * s.clamp(0.0, 1e12)).ceil() as usize).collect();
         Psf::gaussian_within(sigmas, &reach.iter().map(|r| 2 * r + 1).collect::<Vec<_>>())
+    }
+
+    /// As [`Psf::gaussian`], at a size that fits an image. A stack that is thin may have room for a part of it only, and
+    /// where an axis has a single pixel it is sharp along that.
+    ///
+    /// # Errors
+    /// As [`Psf::gaussian`]; also if the number of axes differs, or a standard deviation exceeds an image of several
+    /// pixels.
+    pub fn gaussian_fitting(sigmas: &[f64], image: &[usize]) -> Result<Fitted, PhysicsError> {
+        let axes = sigmas.len() as f64;
+        require(
+            sigmas.len() == image.len(),
+            "the number of axes of a Gaussian PSF",
+            axes,
+            "that of the image",
+        )?;
+        let reach = |s: f64| 2 * (GAUSSIAN_REACH * s.clamp(0.0, 1e12)).ceil() as usize + 1;
+        let size: Vec<usize> =
+            sigmas.iter().zip(image).map(|(s, n)| super::odd_within(reach(*s), *n)).collect();
+        let psf = Psf::gaussian_within(sigmas, &size)?;
+        if sigmas.iter().zip(image).any(|(s, n)| *n > 1 && *s > *n as f64) {
+            let whole: Vec<usize> = sigmas.iter().map(|s| reach(*s)).collect();
+            return Err(PhysicsError::PsfTooLarge { psf: Shape::new(&whole), image: Shape::new(image) });
+        }
+        // The light of pixels from -h to h is that of a Gaussian up to their edges.
+        let within = |(s, n): (&f64, &usize)| match reach(*s) > *n {
+            true => libm::erf(((n / 2) as f64 + 0.5) / (s * 2f64.sqrt())),
+            false => 1.0,
+        };
+        let inside: f64 = sigmas.iter().zip(&size).map(within).product();
+        Ok(Fitted { psf, outside: 1.0 - inside })
     }
 
     /// As [`Psf::gaussian`], of `size` pixels.

@@ -84,7 +84,8 @@ impl RichardsonLucy {
     /// Deconvolves electrons with a PSF of as many axes.
     ///
     /// # Errors
-    /// If the shape is not filled, a pixel is not finite, the PSF has other axes, or a setting is out of its range.
+    /// If the shape is not filled, a pixel is not finite, the PSF has other axes or is larger than the image,
+    /// or a setting is out of its range.
     pub fn run(&self, y: Electrons<&[f32]>, shape: &[usize], psf: &Psf) -> Result<Deconvolved, RestoreError> {
         self.watched(y, shape, psf, |_, _| ())
     }
@@ -253,16 +254,13 @@ const CHANGE: f32 = 0.1;
 /// Below this a denominator is darkness.
 const TINY: f32 = 1e-12;
 
-/// A PSF may be larger than a thin stack, whose edges continue it; beyond this many times an axis it is a slip.
-const LARGEST_PSF: usize = 8;
-
-/// A PSF has the image's axes, and a size that can be meant.
+/// A PSF has the image's axes and is not larger.
 pub(super) fn check_psf(psf: &Psf, shape: &[usize]) -> Result<(), RestoreError> {
     let size = psf.shape();
     if size.rank() != shape.len() {
         return Err(RestoreError::PsfAxes { psf: size.rank(), image: shape.len() });
     }
-    if size.iter().zip(shape).any(|(p, n)| *p > LARGEST_PSF * n) {
+    if size.iter().zip(shape).any(|(p, n)| p > n) {
         return Err(PhysicsError::PsfTooLarge { psf: size, image: Shape::new(shape) }.into());
     }
     Ok(())

@@ -64,7 +64,8 @@ impl LocalWiener {
 /// image's; less is sharper and noisier. The image is mirrored at its edges.
 ///
 /// # Errors
-/// If the shape is not filled, a pixel is not finite, the PSF has other axes, or `balance` is not above zero.
+/// If the shape is not filled, a pixel is not finite, the PSF has other axes or is larger than the
+/// image, or `balance` is not above zero.
 pub fn deconvolve(image: &[f32], shape: &[usize], psf: &Psf, balance: f32) -> Result<Vec<f32>, RestoreError> {
     let frame = Frame::new(image, shape)?;
     require_positive("the balance of the Wiener filter", balance.into())?;

@@ -5,7 +5,7 @@
 use super::Error;
 use super::error::origin;
 use clearshot_diffusion::guide::{DIAGNOSTICS, Measurement, NAME};
-use clearshot_diffusion::{Condition, Denoiser, Estimate, Guide, Law, Level, LevelInputs};
+use clearshot_diffusion::{Condition, Denoiser, Estimate, Guide, Level, LevelInputs};
 use clearshot_graph::{Builder, Graph, Type, Value};
 use clearshot_runtime::{Device, Options, Session, compile};
 use clearshot_tensor::{Shape, Tensor};
@@ -53,8 +53,8 @@ impl WholeGuide {
         device: &Device,
         options: &Options,
     ) -> Result<WholeGuide, Error> {
-        if matches!(guide.law(), Law::Through { .. }) {
-            return Err(Error::Through);
+        if guide.law().goes_through() {
+            return Err(Error::Through { law: guide.law().name() });
         }
         let domain = guide.forward().operator.domain();
         let sizes: Vec<usize> =

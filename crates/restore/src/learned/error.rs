@@ -29,9 +29,9 @@ pub enum Error {
     )]
     NoRoom { needed: usize, limit: usize },
     #[error(
-        "the law `through` differentiates the network, which tiles cannot; choose another law, such as proximal"
+        "the law `{law}` differentiates the network, which tiles cannot; choose another law, such as proximal"
     )]
-    Through,
+    Through { law: &'static str },
     #[error(
         "the correction by the measurement made {value} at noise level {sigma}, {origin}; choose another law, such as proximal"
     )]

@@ -151,7 +151,8 @@ pub fn law(text: &str, sd: f64) -> Result<Law, Error> {
         "discrepancy" => {
             Law::Discrepancy(Discrepancy { target: take("target", 1.0), steps: take("steps", 3.0) as usize })
         }
-        "through" => return Err(Error::Through),
+        "through" => return Err(Error::Through { law: "through" }),
+        "covariance" => return Err(Error::Through { law: "covariance" }),
         _ => return Err(refuse(text)),
     };
     match numbers.is_empty() {
@@ -172,6 +173,10 @@ mod tests {
         assert_eq!(law("sigma-squared:kappa=2", 0.5).unwrap(), Law::SigmaSquared { kappa: 2.0 });
         for wrong in ["prox", "proximal:kappa=1", "sigma:kappa", "sigma:kappa=x", "through", ""] {
             assert!(law(wrong, 0.5).is_err(), "{wrong}");
+        }
+        for through in ["through", "covariance"] {
+            let refused = law(through, 0.5).unwrap_err().to_string();
+            assert!(refused.contains(through) && refused.contains("tiles"), "{refused}");
         }
         assert_eq!(Guidance::likelihood("poisson-gaussian").unwrap(), Likelihood::PoissonGaussian);
         assert_eq!(Guidance::likelihood("shifted_poisson").unwrap(), Likelihood::ShiftedPoisson);

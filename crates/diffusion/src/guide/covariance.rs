@@ -1,0 +1,87 @@
+//! The covariance law: the minimum of `d' C^-1 d / 2 - ln p(y | x0 + d)`, C being the covariance of x0 given x.
+//!
+//! A denoiser knows C: it is `sigma^2 / alpha` times its derivative, dx0/dx, which for one that is trained is
+//! symmetric as nearly as it is right. With the likelihood's slope and Fisher's information F at x0 the minimum is
+//! `d = C s A' sqrt(F) w` with `(1 + sqrt(F) s A C s A' sqrt(F)) w = -slope / sqrt(F)`: conjugate gradients in the
+//! measurement's space, where invalid pixels are zeros, each product with C a walk back through the denoiser. They are
+//! divided by what the matrix would be without correlations, so the first of them is that solution made as long as
+//! suits best.
+
+use super::correct::{TINY, per_image};
+use super::{Covariance, Guide};
+use crate::denoiser::LevelInputs;
+use clearshot_graph::grad::grad;
+use clearshot_graph::ops::{Binary, Unary};
+use clearshot_graph::{Builder, Value};
+use clearshot_physics::Evidence;
+
+pub(super) fn build(
+    guide: &Guide,
+    law: &Covariance,
+    b: &mut Builder,
+    [x, x0]: [Value; 2],
+    evidence: Evidence,
+    level: &mut LevelInputs,
+) -> Value {
+    let s = guide.forward.sensitivity();
+    let (copy, weigh) = (guide.clone(), *law);
+    let weight = level.factor(b, x0, &guide.called("weight"), move |l| copy.gate_at(l) * weigh.weight(l));
+    let guess =
+        level.factor(b, evidence.mean, &guide.called("variance"), move |l| s * s * weigh.first_guess(l));
+    let root = b.unary(Unary::Sqrt, evidence.information);
+    let divisor = b.mul(evidence.information, guess);
+    let divisor = b.add_scalar(divisor, 1.0);
+    let dot = |b: &mut Builder, p: Value, q: Value| {
+        let product = b.mul(p, q);
+        let sum = per_image(b, product, false);
+        b.add_scalar(sum, TINY)
+    };
+    // What a direction w of the measurement's space moves in the image.
+    let moved = |b: &mut Builder, w: Value| {
+        let seen = b.mul(w, root);
+        let back = match guide.forward.operator.build_adjoint(b, seen) {
+            Ok(back) => back,
+            Err(e) => return b.refuse("guide", e.to_string()),
+        };
+        let back = b.mul_scalar(back, s);
+        let back = b.mul(back, weight);
+        match grad(b, x0, Some(back), &[x]) {
+            Ok(gradients) => gradients[0],
+            Err(e) => b.refuse("guide", e.to_string()),
+        }
+    };
+    let above_zero = b.add_scalar(root, TINY);
+    let target = b.div(evidence.slope, above_zero);
+    let mut residual = b.unary(Unary::Neg, target);
+    let mut direction = b.div(residual, divisor);
+    let mut size = dot(b, residual, direction);
+    let mut change: Option<Value> = None;
+    for i in 0..law.iterations {
+        let step = moved(b, direction);
+        let seen = guide.forward.operator.build(b, step);
+        let seen = b.mul_scalar(seen, s);
+        let seen = b.mul(seen, root);
+        let image = b.add(direction, seen);
+        // A covariance adds to the matrix; a network's derivative may be none here and there.
+        let (least, curvature) = (dot(b, direction, direction), dot(b, direction, image));
+        let curvature = b.binary(Binary::Max, curvature, least);
+        let length = b.div(size, curvature);
+        let step = b.mul(step, length);
+        change = Some(match change {
+            Some(change) => b.add(change, step),
+            None => step,
+        });
+        if i + 1 == law.iterations {
+            break;
+        }
+        let less = b.mul(image, length);
+        residual = b.sub(residual, less);
+        let divided = b.div(residual, divisor);
+        let next = dot(b, residual, divided);
+        let ratio = b.div(next, size);
+        let kept = b.mul(direction, ratio);
+        direction = b.add(divided, kept);
+        size = next;
+    }
+    change.unwrap_or(x0)
+}
