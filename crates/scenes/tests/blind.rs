@@ -150,62 +150,60 @@ fn too_little_is_refused() {
 
 /// Any scene, sharp or not, small or large, with few electrons or many, before a camera drawn at random: gains of 0.2 to 20
 /// electrons per count, offsets of 0 to 200, read noise of up to 10 electrons. Where somebody who knew the scene could
-/// tell the gain to 10 %, it is told to 25 % or said not to be seen, nearly always; and no number is ever not finite.
+/// tell the gain to 10 %, it is told to 25 % nine times in ten (240 of 258 in three such draws), and hardly ever lies
+/// outside the range that is stated; no number is ever not finite.
 #[test]
 fn gains_of_any_camera() {
-    let (mut told, mut flagged, mut wrong, mut assumed) = (0, 0, Vec::new(), Vec::new());
-    let mut i = 0;
-    for kind in &SCENES {
-        for peak in [5.0, 20.0, 100.0] {
-            for side in [64, 128, 256] {
-                for sharp in [true, false] {
-                    i += 1;
-                    let dice = |k: u64| f64::from(Key { seed: 77, step: i, stream: 3 }.uniform(k));
-                    let gain = 0.2 * 100f64.powf(dice(0));
-                    let usual = Camera::for_peak(peak);
-                    let read_noise = if i % 2 == 0 { usual.read_noise } else { 10.0 * dice(1) * dice(1) };
-                    let offset = (200.0 * dice(2)).round();
-                    let camera = Camera {
-                        read_noise,
-                        converter: Some(Converter { gain, offset, bits: 16 }),
-                        psf: (!sharp).then(|| Psf::gaussian(&[1.2, 1.2]).unwrap()),
-                        ..usual
-                    };
-                    let shape = [side, side];
-                    let truth = kind.scene.generate(77, i, &shape).unwrap();
-                    let picture = camera.take(&truth, &shape, 77, i).unwrap();
-                    let fit = estimate(&[Adu(&picture.values)], shape, &Known::default()).unwrap();
-                    let [low, high] = fit.gain_range;
-                    let numbers = [fit.gain, low, high, fit.offset, fit.read_noise, fit.line.slope];
-                    assert!(numbers.iter().all(|n| n.is_finite()) && low > 0.0, "{fit:?}");
-                    assert!(low <= fit.gain && fit.gain <= high, "{fit:?}");
-                    let (ratio, unseen) = (fit.gain / gain, fit.doubts.contains(&Doubt::GainNotSeen));
-                    assert!(unseen || fit.gain_error.is_finite());
-                    let line = format!(
-                        "{} {peak} {side} sharp {sharp}: gain {gain:.2}, {ratio:.2} of it",
-                        kind.name
-                    );
-                    if unseen {
-                        assumed.push(ratio);
-                    }
-                    match (ratio - 1.0).abs() < 0.25 {
-                        _ if !can_be_told(&picture.mean, read_noise, gain) => (),
-                        true => told += 1,
-                        false if unseen => flagged += 1,
-                        false => wrong.push(line),
-                    }
-                }
+    let (mut all, mut told, mut outside, mut assumed) = (0, 0, Vec::new(), Vec::new());
+    let kinds = SCENES.iter().flat_map(|k| [5.0, 20.0, 100.0].map(|peak| (k, peak)));
+    let sizes = || [64, 128, 256].into_iter().flat_map(|side| [(side, true), (side, false)]);
+    let cases = kinds.flat_map(|(kind, peak)| sizes().map(move |(side, sharp)| (kind, peak, side, sharp)));
+    for (i, (kind, peak, side, sharp)) in cases.flat_map(|case| [case; 2]).enumerate() {
+        let i = i as u32;
+        let dice = |k: u64| f64::from(Key { seed: 77, step: i, stream: 3 }.uniform(k));
+        let gain = 0.2 * 100f64.powf(dice(0));
+        let usual = Camera::for_peak(peak);
+        let read_noise = if i % 2 == 0 { usual.read_noise } else { 10.0 * dice(1) * dice(1) };
+        let camera = Camera {
+            read_noise,
+            converter: Some(Converter { gain, offset: (200.0 * dice(2)).round(), bits: 16 }),
+            psf: (!sharp).then(|| Psf::gaussian(&[1.2, 1.2]).unwrap()),
+            ..usual
+        };
+        let shape = [side, side];
+        let picture = camera.take(&kind.scene.generate(77, i, &shape).unwrap(), &shape, 77, i).unwrap();
+        let can = can_be_told(&picture.mean, read_noise, gain);
+        let line = format!("{} {peak} {side} sharp {sharp}: gain {gain:.2}", kind.name);
+        let Ok(fit) = estimate(&[Adu(&picture.values)], shape, &Known::default()) else {
+            assert!(!can, "{line} refused");
+            continue;
+        };
+        let [low, high] = fit.gain_range;
+        let numbers = [fit.gain, low, high, fit.offset, fit.read_noise, fit.line.slope];
+        assert!(numbers.iter().all(|n| n.is_finite()) && low > 0.0, "{line} {fit:?}");
+        assert!(low <= fit.gain && fit.gain <= high, "{line} {fit:?}");
+        let unseen = fit.doubts.contains(&Doubt::GainNotSeen);
+        assert!(unseen || fit.gain_error.is_finite(), "{line} {fit:?}");
+        if unseen {
+            assumed.push(fit.gain / gain);
+        }
+        if can {
+            let near = (fit.gain / gain - 1.0).abs() < 0.25;
+            all += 1;
+            told += usize::from(near);
+            if !near && !(low..=high).contains(&gain) {
+                outside.push(format!("{line}, {:.3} ({low:.3} to {high:.3})", fit.gain));
             }
         }
     }
-    println!("told {told}, said not to be seen {flagged}, wrong {wrong:#?}");
     assumed.sort_by(f64::total_cmp);
-    println!("assumed over true: {assumed:.2?}");
-    let all = (told + flagged + wrong.len()) as f64;
-    assert!(told as f64 >= 0.9 * all && wrong.len() as f64 <= 0.05 * all, "{told} of {all}: {wrong:#?}");
+    println!("{told} of {all} told; outside their range: {outside:#?}; assumed over true: {assumed:.2?}");
+    // Three standard deviations of so few cases below that.
+    assert!(100 * told >= 85 * all, "{told} of {all}");
+    assert!(20 * outside.len() <= all, "{outside:#?}");
     // Assumptions are of the right size, too.
     let near = assumed.iter().filter(|r| (0.25..4.0).contains(*r)).count();
-    assert!(near as f64 > 0.8 * assumed.len() as f64, "{assumed:.2?}");
+    assert!(10 * near >= 8 * assumed.len(), "{assumed:.2?}");
 }
 
 /// Whether the growth of noise with light could be measured to 10 % by somebody who knew the mean of each pixel, and steps

@@ -267,7 +267,8 @@ impl Ends {
             count += 1;
         }
         // As many just below the top as at it are the tail of a distribution; far fewer are a wall.
-        let near = (high - low) * 0.02;
+        // Of whole numbers, the next one is near, however few there are.
+        let near = ((high - low) * 0.02).max(if rounded { 1.0 } else { 0.0 });
         let (mut top, mut below, mut bottom) = (0usize, 0usize, 0usize);
         for v in all() {
             top += usize::from(v == high);
