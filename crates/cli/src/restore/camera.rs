@@ -175,8 +175,8 @@ const TOO_DARK: f64 = 2.0;
 const CONTRADICTION: f64 = 0.1;
 
 impl Look {
-    /// Whether much of the image is darker than the camera's background, in words: what is below it is cut away, and
-    /// with it what is a little above.
+    /// Whether much of the image is darker than the camera's background, in words: nothing can be, as far as a model
+    /// knows, so that all that is dark would come back too bright.
     pub fn contradicts(&self, camera: &Camera) -> Option<String> {
         let background = camera.background?;
         let deviation = (background + camera.read_noise.powi(2)).sqrt() / BLOCK as f64;
@@ -198,7 +198,7 @@ impl Look {
         let share = darker as f64 / means.len().max(1) as f64;
         (share > CONTRADICTION).then(|| {
             format!(
-                "the background of {background} electrons contradicts the image: {:.0} % of its blocks of 8 x 8 pixels have a mean below {limit:.2} electrons (half of those below {:.2}), where noise explains 2 %; faint things would be cut away with it: say a lower --background, or check --offset and --gain",
+                "the background of {background} electrons contradicts the image: {:.0} % of its blocks of 8 x 8 pixels have a mean below {limit:.2} electrons (half of those below {:.2}), where noise explains 2 %; what is dark would come back too bright: say a lower --background or none, or check --offset and --gain",
                 100.0 * share,
                 means[darker / 2]
             )
