@@ -150,7 +150,7 @@ fn too_little_is_refused() {
 
 /// Any scene, sharp or not, small or large, with few electrons or many, before a camera drawn at random: gains of 0.2 to 20
 /// electrons per count, offsets of 0 to 200, read noise of up to 10 electrons. Where somebody who knew the scene could
-/// tell the gain to 10 %, it is told to 25 % nine times in ten (240 of 258 in three such draws), and hardly ever lies
+/// tell the gain to 10 %, it is told to 25 % nine times in ten (240 of 258 in three such draws), and seldom lies
 /// outside the range that is stated; no number is ever not finite.
 #[test]
 fn gains_of_any_camera() {
@@ -200,7 +200,8 @@ fn gains_of_any_camera() {
     println!("{told} of {all} told; outside their range: {outside:#?}; assumed over true: {assumed:.2?}");
     // Three standard deviations of so few cases below that.
     assert!(100 * told >= 85 * all, "{told} of {all}");
-    assert!(20 * outside.len() <= all, "{outside:#?}");
+    // Ranges of two errors to either side leave out one in twenty; that many and as many more.
+    assert!(10 * outside.len() <= all, "{outside:#?}");
     // Assumptions are of the right size, too.
     let near = assumed.iter().filter(|r| (0.25..4.0).contains(*r)).count();
     assert!(10 * near >= 8 * assumed.len(), "{assumed:.2?}");
