@@ -5,8 +5,8 @@
 //! second difference along both axes (squared: noise, and a little structure) and its slopes along either axis (squared:
 //! as much noise, and more structure). Neighbourhoods are put together by what the pixels around them show, whose noise
 //! is another, so that chance does not sort them; groups differ in light and in steepness, and
-//! `V = at zero + slope * level + share * structure` goes through their means. What structure there is, the squares of the slopes
-//! less that of the second difference tell; what share of it is left in the second difference is fitted, not assumed.
+//! `V = at zero + slope * level + share * structure` goes through their means. The squares of the slopes less that of the
+//! second difference tell how much structure there is; what share of it is left in the second difference is fitted.
 
 use crate::units::Adu;
 

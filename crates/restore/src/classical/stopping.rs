@@ -1,17 +1,17 @@
 //! Which step of [`super::richardson_lucy`] is nearest to the true image, judged by steps that go further.
 //!
-//! Let x_k be the image after k steps and e_k its noise. As x_K of a later step K is nearer to the truth in the mean, the error of x_k is
-//! `|x_k - x_K|^2 + 2 <e_k, e_K>` and a part that is the same for all k: what both have of the same noise hides in their
-//! difference and is put back (generalised from Stein, 1981, as Eldar, 2009, does for inverse problems, with x_K in place of an inverse that
-//! does not exist). `<e_k, e_K>` is measured on the twin, an image that is deconvolved from data with a little more noise.
-//! A step is the result as soon as no step between it and K = [`AHEAD`] k + [`FIRST`] is predicted to be better. K grows
-//! with k because the noise of x_K hides the signal if K is far, and too little of the error is seen if it is near.
+//! Let x_k be the image after k steps and e_k its noise. As x_K of a later step K is nearer to the truth in the mean, the
+//! error of x_k is `|x_k - x_K|^2 + 2 <e_k, e_K>` and a part that is the same for all k: what both have of the same noise
+//! hides in their difference and is put back (Stein, 1981; as Eldar, 2009, does for inverse problems, with x_K in place of
+//! an inverse that does not exist). `<e_k, e_K>` is measured on the twin, an image that is deconvolved from data with a
+//! little more noise. A step is the result as soon as no step between it and K = [`AHEAD`] k + [`FIRST`] is predicted to be
+//! better. If K is far, the noise of x_K hides the signal; if it is near, too little of the error is seen.
 //!
 //! Where little is lit, first steps change so little that chance decides. Therefore a step must also predict the data: its
 //! chi2 - 1 + 2 f (f: degrees of freedom, measured on the twin too) may exceed the least one by [`MISFIT`] times f.
 //!
-//! The three numbers were chosen on 180 generated images (every kind of scene, peaks of 5 to 1000 electrons, PSFs of 1 to 2.5
-//! pixels, sides of 64 to 160, three seeds) and tried on 180 of three other seeds; docs/images.md has the outcome.
+//! The three numbers were chosen on 180 generated images (every kind of scene, peaks of 5 to 1000 electrons, PSFs of 1 to
+//! 2.5 pixels, sides of 64 to 160, three seeds) and tried on 180 of three other seeds; docs/images.md has the outcome.
 
 use clearshot_tensor::noise::Key;
 use rayon::prelude::*;
