@@ -163,7 +163,7 @@ fn gains_of_any_camera() {
         let dice = |k: u64| f64::from(Key { seed: 77, step: i, stream: 3 }.uniform(k));
         let gain = 0.2 * 100f64.powf(dice(0));
         let usual = Camera::for_peak(peak);
-        let read_noise = if i % 2 == 0 { usual.read_noise } else { 10.0 * dice(1) * dice(1) };
+        let read_noise = if i.is_multiple_of(2) { usual.read_noise } else { 10.0 * dice(1) * dice(1) };
         let camera = Camera {
             read_noise,
             converter: Some(Converter { gain, offset: (200.0 * dice(2)).round(), bits: 16 }),

@@ -218,7 +218,7 @@ fn solve(
     for i in 0..unknowns {
         let pivot = (i..unknowns).max_by(|&a, &b| m[a][i].abs().total_cmp(&m[b][i].abs()))?;
         m.swap(i, pivot);
-        if !(m[i][i].abs() > 1e-12 * m[0][0].abs()) {
+        if m[i][i].abs() <= 1e-12 * m[0][0].abs() || !m[i][i].is_finite() {
             return None;
         }
         for k in 0..unknowns {
