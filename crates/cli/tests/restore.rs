@@ -228,6 +228,95 @@ fn a_stack_goes_on_where_it_was_interrupted() {
     );
 }
 
+/// Killed again and again while it restores a stack: the next run goes on from whole parts, nothing has the output's name
+/// before it is complete, and the end is the bytes of a run that nobody disturbed.
+#[cfg(unix)]
+#[test]
+fn a_stack_goes_on_after_kills() {
+    use std::process::{Command, Stdio};
+    let at = folder("restore_stack_killed");
+    model(&at, "m", 1, 2, conditional());
+    let shape = [96, 32, 32];
+    write(&at.join("in.tif"), "ZYX", &shape, DType::U16, &counts(&shape, 2));
+    let run = format!("restore in.tif -o out.tif --model m.clearshot {CAMERA} --steps 4 --threads 1");
+    let kept = at.join(".out.tif.parts");
+    let is_part = |e: &std::fs::DirEntry| e.path().extension().is_some_and(|x| x == "safetensors");
+    let parts = || {
+        let entries = std::fs::read_dir(&kept).map(|d| d.flatten().filter(is_part).count());
+        entries.unwrap_or(0)
+    };
+    let mut killed = 0;
+    // In the middle of a group's computation, and while its parts are being written.
+    for (more, pause) in [(1, 0), (1, 1500), (17, 300), (20, 20_000)] {
+        let before = parts();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_clearshot"))
+            .args(run.split_whitespace())
+            .current_dir(&at)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a start");
+        while child.try_wait().expect("a state").is_none() && parts() < before + more {
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+        std::thread::sleep(std::time::Duration::from_micros(pause));
+        let running = child.try_wait().expect("a state").is_none();
+        child.kill().expect("a kill");
+        child.wait().expect("an end");
+        if !running {
+            break;
+        }
+        killed += 1;
+        assert!(parts() >= before + more, "{} parts, and {before} before", parts());
+        assert!(!at.join("out.tif").exists(), "a torn output");
+    }
+    assert!(killed > 0, "no run was caught at work");
+    let out = clearshot(&run, &at);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && said.contains("of 96 planes were restored by a run before"), "{said}");
+    assert!(!kept.exists());
+    must(&run.replace("out.tif", "straight.tif"), &at);
+    let [a, b] = ["out.tif", "straight.tif"].map(|name| read(at.join(name)).1);
+    assert_eq!(a, b);
+}
+
+/// What the command line says of the background, the image may contradict; what an image does not tell is assumed aloud.
+#[test]
+fn cameras_that_do_not_fit_or_are_not_told_are_said() {
+    let at = folder("restore_camera_said");
+    model(&at, "m", 1, 2, conditional());
+    must("synth --scene filaments --count 1 --size 96x96 --peak 100 --out scene --seed 3", &at);
+    let noisy =
+        std::fs::read_dir(at.join("scene/noisy")).expect("pictures").flatten().next().expect("a picture");
+    let path = noisy.path().display().to_string();
+    let said = |more: &str| {
+        let out = clearshot(
+            &format!("restore {path} -o out.tif --force --model m.clearshot --steps 2 {more}"),
+            &at,
+        );
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{said}");
+        said
+    };
+    let told = "--gain 1 --offset 0 --read-noise 2";
+    // 5 electrons is what the scenes of this peak have.
+    for fits in [0, 4, 5] {
+        assert!(!said(&format!("{told} --background {fits}")).contains("contradicts"), "{fits}");
+    }
+    for too_high in [6, 8, 20] {
+        let said = said(&format!("{told} --background {too_high}"));
+        assert!(said.contains("contradicts the image") && said.contains("--background"), "{said}");
+    }
+    // A flat image tells no gain.
+    let flat: Vec<f64> =
+        counts(&[64, 64], 5).iter().enumerate().map(|(i, v)| 100.0 + (v + i as f64) % 7.0).collect();
+    write(&at.join("flat.tif"), "YX", &[64, 64], DType::U16, &flat);
+    let out = clearshot("restore flat.tif -o flat_out.tif --model m.clearshot --steps 2", &at);
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && text.contains("could not be told from this image"), "{text}");
+    assert!(text.contains("--gain") && !text.contains("inf") && !text.contains("NaN"), "{text}");
+}
+
 #[test]
 fn bad_input_is_said_in_words() {
     let at = folder("restore_bad");

@@ -5,15 +5,15 @@ use clearshot_metrics::{Crop, ImageRef, Pair, Rounding, intensity};
 use clearshot_physics::{Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Method, stabilised};
-use clearshot_scenes::{Camera, Scene};
+use clearshot_scenes::{Camera, SCENES, Scene};
 
 const SHAPE: [usize; 2] = [128, 128];
 
-fn psnr(truth: &[f32], electrons: &[f32], background: f64, peak: f64) -> f64 {
+fn psnr(truth: &[f32], shape: &[usize], electrons: &[f32], background: f64, peak: f64) -> f64 {
     let wide: Vec<f64> = truth.iter().map(|&v| v.into()).collect();
     let image: Vec<f64> =
         electrons.iter().map(|&v| ((f64::from(v) - background) / peak).clamp(0.0, 1.5)).collect();
-    let view = |x| ImageRef::new(x, &SHAPE).unwrap();
+    let view = |x| ImageRef::new(x, shape).unwrap();
     let pair = Pair::new(view(&wide), view(&image), None, Rounding::Keep, Crop::Nothing).unwrap();
     intensity::psnr(&pair, 1.0).unwrap()
 }
@@ -43,7 +43,7 @@ fn denoisers_score_as_their_peers() {
         for index in 0..images {
             let truth = scene.generate(seed, index, &SHAPE).unwrap();
             let y = camera.take(&truth, &SHAPE, seed, index).unwrap().values;
-            let score = |x: &[f32]| psnr(&truth, x, camera.background, peak);
+            let score = |x: &[f32]| psnr(&truth, &SHAPE, x, camera.background, peak);
             let stable = |name: &str| {
                 let method = Method::by_name(name).unwrap();
                 let read_noise = Electrons(camera.read_noise as f32);
@@ -68,52 +68,95 @@ fn denoisers_score_as_their_peers() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-const BLURRED: [(Scene, f64, f64); 8] = [
-    (Scene::Filaments, 1.5, 20.0),
-    (Scene::Filaments, 1.5, 100.0),
-    (Scene::Filaments, 2.5, 100.0),
-    (Scene::Nuclei, 1.5, 20.0),
-    (Scene::Nuclei, 2.5, 20.0),
-    (Scene::Nuclei, 2.5, 100.0),
-    (Scene::Stars, 1.5, 100.0),
-    (Scene::Stars, 2.5, 1000.0),
-];
-
-/// The mean over images of three seeds of what stopping loses against the best step of the first 200.
+/// What stopping loses against the best of the first 300 steps, image by image: every kind of scene, peaks of 5 to 1000
+/// electrons, seeds that no number was chosen on. Stars are their own case: a few pixels hold all of the error, and how the
+/// noise of those fell decides which step is best.
 #[test]
 fn richardson_lucy_stops_near_its_best_step() {
-    let seeds = [2, 5, 11];
-    let images = 2;
-    let mut failures = Vec::new();
-    for (scene, sigma, peak) in BLURRED {
-        let psf = Psf::gaussian(&[sigma, sigma]).unwrap();
-        let camera = Camera { psf: Some(psf.clone()), ..Camera::for_peak(peak) };
-        let (mut lost, mut gained) = (0.0, 0.0);
-        let count = f64::from(images) * seeds.len() as f64;
-        for (seed, index) in seeds.into_iter().flat_map(|seed| (0..images).map(move |index| (seed, index))) {
-            let truth = scene.generate(seed, index, &SHAPE).unwrap();
-            let y = camera.take(&truth, &SHAPE, seed, index).unwrap().values;
-            let settings = RichardsonLucy {
-                background: camera.background as f32,
-                read_noise: camera.read_noise as f32,
-                ..RichardsonLucy::USUAL
-            };
-            let mut best = 0f64;
-            let fixed = RichardsonLucy { stop: Stop::Steps(200), ..settings };
-            fixed
-                .watched(Electrons(&y), &SHAPE, &psf, |_, x| best = best.max(psnr(&truth, x, 0.0, peak)))
-                .unwrap();
-            let stopped = settings.run(Electrons(&y), &SHAPE, &psf).unwrap();
-            assert_eq!(stopped.chi2.len(), stopped.predicted.len());
-            let score = psnr(&truth, &stopped.values, 0.0, peak);
-            lost += (best - score) / count;
-            gained += (score - psnr(&truth, &y, camera.background, peak)) / count;
-        }
-        let line = format!("{} {sigma} {peak}: lost {lost:.2} dB, gained {gained:.2} dB", scene.name());
-        println!("{line}");
-        if lost > 0.5 || gained < 3.0 {
-            failures.push(line);
+    let (mut lost, mut stars, mut gained) = (Vec::new(), Vec::new(), Vec::new());
+    for (i, kind) in SCENES.iter().enumerate() {
+        for (j, peak) in [5.0, 20.0, 100.0, 1000.0].into_iter().enumerate() {
+            for seed in [41, 42, 43] {
+                let sigma = [1.0, 1.5, 2.5][(i + j + seed as usize) % 3];
+                let side = [96, 64, 80][(i + 2 * j + seed as usize) % 3];
+                let shape = [side, side];
+                let psf = Psf::gaussian(&[sigma, sigma]).unwrap();
+                let camera = Camera { psf: Some(psf.clone()), ..Camera::for_peak(peak) };
+                let truth = kind.scene.generate(seed, j as u32, &shape).unwrap();
+                let y = camera.take(&truth, &shape, seed, j as u32).unwrap().values;
+                let settings = RichardsonLucy {
+                    background: camera.background as f32,
+                    read_noise: camera.read_noise as f32,
+                    ..RichardsonLucy::USUAL
+                };
+                let (mut best, mut at) = (f64::NEG_INFINITY, 0);
+                let fixed = RichardsonLucy { stop: Stop::Steps(300), ..settings };
+                let watch = |step, x: &[f32]| {
+                    let score = psnr(&truth, &shape, x, 0.0, peak);
+                    if score > best {
+                        (best, at) = (score, step);
+                    }
+                };
+                fixed.watched(Electrons(&y), &shape, &psf, watch).unwrap();
+                let stopped = settings.run(Electrons(&y), &shape, &psf).unwrap();
+                assert_eq!(stopped.chi2.len(), stopped.predicted.len());
+                let score = psnr(&truth, &shape, &stopped.values, 0.0, peak);
+                println!(
+                    "{} {peak} sigma {sigma} side {side} seed {seed}: {} steps, {score:.2} dB; best {at}, {best:.2} dB",
+                    kind.name, stopped.steps
+                );
+                if kind.scene == Scene::Stars { &mut stars } else { &mut lost }.push(best - score);
+                gained.push(score - psnr(&truth, &shape, &y, camera.background, peak));
+            }
         }
     }
-    assert!(failures.is_empty(), "{failures:#?}");
+    let within = |lost: &[f64]| lost.iter().filter(|l| **l <= 0.5).count() as f64 / lost.len() as f64;
+    let worst = |lost: &[f64]| lost.iter().copied().fold(0.0, f64::max);
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    println!("within 0.5 dB: {:.3}, stars {:.3}", within(&lost), within(&stars));
+    println!(
+        "worst: {:.2} dB, stars {:.2} dB; mean {:.2}, {:.2}",
+        worst(&lost),
+        worst(&stars),
+        mean(&lost),
+        mean(&stars)
+    );
+    assert!(within(&lost) >= 0.95 && worst(&lost) < 1.5 && mean(&lost) < 0.2);
+    assert!(within(&stars) >= 0.5 && worst(&stars) < 3.0 && mean(&stars) < 0.8);
+    assert!(mean(&gained) > 5.0, "{}", mean(&gained));
+}
+
+/// The same for volumes, and with the total-variation term.
+#[test]
+fn the_stop_holds_for_volumes_and_total_variation() {
+    let cases: [(&[usize], &[f64], f32); 3] = [
+        (&[14, 44, 44], &[1.0, 1.2, 1.2], 0.0),
+        (&[14, 44, 44], &[1.0, 1.2, 1.2], 0.01),
+        (&[96, 80], &[1.5, 1.5], 0.01),
+    ];
+    for (shape, sigmas, total_variation) in cases {
+        let (seed, peak) = (44, 100.0);
+        let psf = Psf::gaussian(sigmas).unwrap();
+        let camera = Camera { psf: Some(psf.clone()), ..Camera::for_peak(peak) };
+        let truth = Scene::Nuclei.generate(seed, 0, shape).unwrap();
+        let y = camera.take(&truth, shape, seed, 0).unwrap().values;
+        let settings = RichardsonLucy {
+            background: camera.background as f32,
+            read_noise: camera.read_noise as f32,
+            total_variation,
+            ..RichardsonLucy::USUAL
+        };
+        let error = |x: &[f32]| -> f64 {
+            x.iter().zip(&truth).map(|(x, t)| (f64::from(*x) / peak - f64::from(*t)).powi(2)).sum()
+        };
+        let mut best = f64::INFINITY;
+        let fixed = RichardsonLucy { stop: Stop::Steps(120), ..settings };
+        fixed.watched(Electrons(&y), shape, &psf, |_, x| best = best.min(error(x))).unwrap();
+        let stopped = settings.run(Electrons(&y), shape, &psf).unwrap();
+        let lost = 10.0 * (error(&stopped.values) / best).log10();
+        println!("{shape:?} TV {total_variation}: {} steps, {lost:.2} dB lost", stopped.steps);
+        assert!(lost < 0.5, "{shape:?} TV {total_variation}: {} steps, {lost:.2} dB lost", stopped.steps);
+        // The same again, to the bit.
+        assert_eq!(settings.run(Electrons(&y), shape, &psf).unwrap(), stopped);
+    }
 }

@@ -3,6 +3,7 @@
 use clearshot_physics::calibration::blind::{BlindFit, Doubt, Known, estimate};
 use clearshot_physics::{Adu, PhysicsError, Psf};
 use clearshot_scenes::{Camera, Converter, SCENES, Scene};
+use clearshot_tensor::noise::Key;
 
 const SHAPE: [usize; 2] = [256, 256];
 
@@ -145,4 +146,75 @@ fn too_little_is_refused() {
     assert!(matches!(refused(&[1.0; 10], [3, 4]), PhysicsError::Length { got: 10, needed: 12, .. }));
     let known = Known { gain: Some(-1.0), ..Known::default() };
     assert!(estimate(&[Adu(&[1.0; 64])], [8, 8], &known).is_err());
+}
+
+/// Any scene, sharp or not, small or large, with few electrons or many, before a camera drawn at random: gains of 0.2 to 20
+/// electrons per count, offsets of 0 to 200, read noise of up to 10 electrons. Where somebody who knew the scene could
+/// tell the gain to 10 %, it is told to 25 % nine times in ten (240 of 258 in three such draws), and seldom lies
+/// outside the range that is stated; no number is ever not finite.
+#[test]
+fn gains_of_any_camera() {
+    let (mut all, mut told, mut outside, mut assumed) = (0, 0, Vec::new(), Vec::new());
+    let kinds = SCENES.iter().flat_map(|k| [5.0, 20.0, 100.0].map(|peak| (k, peak)));
+    let sizes = || [64, 128, 256].into_iter().flat_map(|side| [(side, true), (side, false)]);
+    let cases = kinds.flat_map(|(kind, peak)| sizes().map(move |(side, sharp)| (kind, peak, side, sharp)));
+    for (i, (kind, peak, side, sharp)) in cases.flat_map(|case| [case; 2]).enumerate() {
+        let i = i as u32;
+        let dice = |k: u64| f64::from(Key { seed: 77, step: i, stream: 3 }.uniform(k));
+        let gain = 0.2 * 100f64.powf(dice(0));
+        let usual = Camera::for_peak(peak);
+        let read_noise = if i.is_multiple_of(2) { usual.read_noise } else { 10.0 * dice(1) * dice(1) };
+        let camera = Camera {
+            read_noise,
+            converter: Some(Converter { gain, offset: (200.0 * dice(2)).round(), bits: 16 }),
+            psf: (!sharp).then(|| Psf::gaussian(&[1.2, 1.2]).unwrap()),
+            ..usual
+        };
+        let shape = [side, side];
+        let picture = camera.take(&kind.scene.generate(77, i, &shape).unwrap(), &shape, 77, i).unwrap();
+        let can = can_be_told(&picture.mean, read_noise, gain);
+        let line = format!("{} {peak} {side} sharp {sharp}: gain {gain:.2}", kind.name);
+        let Ok(fit) = estimate(&[Adu(&picture.values)], shape, &Known::default()) else {
+            assert!(!can, "{line} refused");
+            continue;
+        };
+        let [low, high] = fit.gain_range;
+        let numbers = [fit.gain, low, high, fit.offset, fit.read_noise, fit.line.slope];
+        assert!(numbers.iter().all(|n| n.is_finite()) && low > 0.0, "{line} {fit:?}");
+        assert!(low <= fit.gain && fit.gain <= high, "{line} {fit:?}");
+        let unseen = fit.doubts.contains(&Doubt::GainNotSeen);
+        assert!(unseen || fit.gain_error.is_finite(), "{line} {fit:?}");
+        if unseen {
+            assumed.push(fit.gain / gain);
+        }
+        if can {
+            let near = (fit.gain / gain - 1.0).abs() < 0.25;
+            all += 1;
+            told += usize::from(near);
+            if !near && !(low..=high).contains(&gain) {
+                outside.push(format!("{line}, {:.3} ({low:.3} to {high:.3})", fit.gain));
+            }
+        }
+    }
+    assumed.sort_by(f64::total_cmp);
+    println!("{told} of {all} told; outside their range: {outside:#?}; assumed over true: {assumed:.2?}");
+    // Three standard deviations of so few cases below that.
+    assert!(100 * told >= 85 * all, "{told} of {all}");
+    // Ranges of two errors to either side leave out one in twenty; that many and as many more.
+    assert!(10 * outside.len() <= all, "{outside:#?}");
+    // Assumptions are of the right size, too.
+    let near = assumed.iter().filter(|r| (0.25..4.0).contains(*r)).count();
+    assert!(10 * near >= 8 * assumed.len(), "{assumed:.2?}");
+}
+
+/// Whether the growth of noise with light could be measured to 10 % by somebody who knew the mean of each pixel, and steps
+/// of the converter do not hide the noise.
+fn can_be_told(mean: &[f32], read_noise: f64, gain: f64) -> bool {
+    let dark = mean.iter().copied().fold(f32::INFINITY, f32::min);
+    let variance = |m: f32| f64::from(m) + read_noise * read_noise + gain * gain / 12.0;
+    let weight = |m: &f32| variance(*m).powi(-2);
+    let middle =
+        mean.iter().map(|m| f64::from(*m) * weight(m)).sum::<f64>() / mean.iter().map(weight).sum::<f64>();
+    let known = mean.iter().map(|m| (f64::from(*m) - middle).powi(2) / 2.0 * weight(m)).sum::<f64>();
+    known > 100.0 && (f64::from(dark) + read_noise * read_noise).sqrt() > 0.4 * gain
 }

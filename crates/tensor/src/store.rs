@@ -20,6 +20,12 @@ pub enum StoreError {
     Format { path: PathBuf, reason: String },
     #[error("{}: a PyTorch checkpoint that is not read: {reason}", path.display())]
     Checkpoint { path: PathBuf, reason: String },
+    #[error(
+        "{}: tried as a PyTorch checkpoint, as its name says, and it is none (torch.save writes a zip archive; this \
+         begins with {begins}); tried as a safetensors file, and it is none either: {reason}",
+        path.display()
+    )]
+    Neither { path: PathBuf, begins: String, reason: String },
     #[error("{}: tensor `{name}`: {reason}", path.display())]
     Tensor { path: PathBuf, name: String, reason: String },
 }
@@ -46,7 +52,10 @@ impl Store {
     /// # Errors
     /// As [`Store::read`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Store, StoreError> {
-        let format = |reason: String| StoreError::Format { path: path.into(), reason };
+        let format = |reason: String| match is_named_as_checkpoint(path) {
+            true => StoreError::Neither { path: path.into(), begins: beginning(bytes), reason },
+            false => StoreError::Format { path: path.into(), reason },
+        };
         let checkpoint = |reason| StoreError::Checkpoint { path: path.into(), reason };
         if torch::is_archive(bytes) {
             let tensors = torch::parse(bytes).map_err(checkpoint)?;
@@ -88,6 +97,21 @@ impl Store {
             .map_err(|e| StoreError::Format { path: path.into(), reason: e.to_string() })?;
         write_whole(path, &whole).map_err(io)
     }
+}
+
+/// Names that `torch.save` is usually given.
+fn is_named_as_checkpoint(path: &Path) -> bool {
+    let is = |name: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(name));
+    ["pth", "pt", "bin", "ckpt"].into_iter().any(is)
+}
+
+/// The first bytes of a file, for a message.
+fn beginning(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "nothing".into();
+    }
+    let shown: Vec<String> = bytes.iter().take(4).map(|b| format!("{b:02x}")).collect();
+    format!("the bytes {}", shown.join(" "))
 }
 
 /// Writes `bytes` beside `path` and renames.
@@ -201,6 +225,20 @@ mod tests {
         assert_eq!((back.tensors, back.metadata), (sample().tensors, sample().metadata));
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside the file");
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// What was tried is said where the name says what the file should be.
+    #[test]
+    fn junk_under_the_name_of_a_checkpoint_is_told_what_was_tried() {
+        for name in ["model.pth", "Epoch_3.PT", "diffusion_pytorch_model.bin", "last.ckpt"] {
+            for junk in [&b""[..], b"no", b"hello, this is text and no weights", &[0; 4096]] {
+                let text = Store::parse(junk, Path::new(name)).unwrap_err().to_string();
+                assert!(text.contains(name) && text.contains("PyTorch checkpoint"), "{text}");
+                assert!(text.contains("torch.save") && text.contains("safetensors"), "{text}");
+            }
+        }
+        let text = Store::parse(b"hello, this is text", Path::new("a.safetensors")).unwrap_err().to_string();
+        assert!(!text.contains("PyTorch"), "{text}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::point_spread;
 use crate::restoring::refuse_eight_bits;
 use anyhow::{Context, Result, bail};
 use clearshot_image::{Axis, Description, Image};
-use clearshot_physics::calibration::blind::{Known, estimate};
+use clearshot_physics::calibration::blind::{Doubt, Known, estimate};
 use clearshot_physics::psf::Optics;
 use clearshot_physics::{Adu, Psf};
 use clearshot_restore::learned::{Camera, Source};
@@ -146,15 +146,64 @@ impl Look {
             read_noise: fit.read_noise,
             background: given.background,
         };
-        let doubts: Vec<&str> = fit.doubts.iter().map(|d| d.about()).collect();
-        let mut said = format!(
-            "camera estimated from the image: gain {:.3} +- {:.3} electrons per count, offset {:.1}, read noise {:.2} electrons",
-            fit.gain, fit.gain_error, fit.offset, fit.read_noise
-        );
+        let said_already = |d: &&Doubt| **d != Doubt::GainNotSeen;
+        let doubts: Vec<&str> = fit.doubts.iter().filter(said_already).map(|d| d.about()).collect();
+        let rest = format!("offset {:.1}, read noise {:.2} electrons", fit.offset, fit.read_noise);
+        let [low, high] = fit.gain_range;
+        let mut said = match fit.doubts.contains(&Doubt::GainNotSeen) {
+            true => format!(
+                "the gain could not be told from this image; assumed: {:.3} electrons per count ({low:.3} to {high:.3} would fit as well), {rest}; use --gain if you know it",
+                fit.gain
+            ),
+            false if known.gain.is_some() => format!("camera estimated from the image: {rest}"),
+            false => format!(
+                "camera estimated from the image: gain {:.3} +- {:.3} electrons per count, {rest}",
+                fit.gain, fit.gain_error
+            ),
+        };
         if !doubts.is_empty() {
             said += &format!(" ({})", doubts.join("; "));
         }
         Ok((camera, Some(said)))
+    }
+}
+
+/// The side of the blocks whose means tell the dark level.
+const BLOCK: usize = 8;
+/// Standard deviations below the background at which a block's mean is too dark, and the share of blocks that makes a
+/// contradiction; noise alone gives 2 %.
+const TOO_DARK: f64 = 2.0;
+const CONTRADICTION: f64 = 0.1;
+
+impl Look {
+    /// Whether much of the image is darker than the camera's background, in words: nothing can be, as far as a model
+    /// knows, so that all that is dark would come back too bright.
+    pub fn contradicts(&self, camera: &Camera) -> Option<String> {
+        let background = camera.background?;
+        let deviation = (background + camera.read_noise.powi(2)).sqrt() / BLOCK as f64;
+        let limit = background - TOO_DARK * deviation;
+        let [height, width] = self.shape;
+        let mut means = Vec::new();
+        for plane in &self.planes {
+            for y in (0..(height + 1).saturating_sub(BLOCK)).step_by(BLOCK) {
+                for x in (0..(width + 1).saturating_sub(BLOCK)).step_by(BLOCK) {
+                    let rows = (y..y + BLOCK).flat_map(|y| &plane[y * width + x..][..BLOCK]);
+                    let mean = rows.map(|&v| f64::from(v)).sum::<f64>() / (BLOCK * BLOCK) as f64;
+                    means.push(camera.gain * (mean - camera.offset));
+                }
+            }
+        }
+        means.retain(|m| m.is_finite());
+        means.sort_by(f64::total_cmp);
+        let darker = means.partition_point(|&m| m < limit);
+        let share = darker as f64 / means.len().max(1) as f64;
+        (share > CONTRADICTION).then(|| {
+            format!(
+                "the background of {background} electrons contradicts the image: {:.0} % of its blocks of 8 x 8 pixels have a mean below {limit:.2} electrons (half of those below {:.2}), where noise explains 2 %; what is dark would come back too bright: say a lower --background or none, or check --offset and --gain",
+                100.0 * share,
+                means[darker / 2]
+            )
+        })
     }
 }
 

@@ -95,10 +95,11 @@ impl Job<'_> {
             false => self.given.gain.map(|_| look.camera(self.given)).transpose()?,
             true => Some(look.camera(self.given)?),
         };
-        drop(look);
-        if let Some((_, Some(said))) = &camera {
-            self.voice.note(self.input, said);
+        if let Some((camera, said)) = &camera {
+            said.iter().for_each(|said| self.voice.note(self.input, said));
+            look.contradicts(camera).iter().for_each(|said| self.voice.note(self.input, said));
         }
+        drop(look);
         let camera = camera.map(|(camera, _)| camera);
         if let Some(text) = self.psf {
             let (psf, said) = psf(text, d, &parts.size)?;

@@ -5,6 +5,8 @@
 //! how much structure there is. Among blocks of like level the smooth ones tell V, and a line goes through
 //! what the levels say. The choice of smooth blocks looks at other frequencies than the estimate, so choosing the quiet
 //! does not make the noise look small; medians, and weights that fall to zero far from the line, keep edges out.
+//! Where bright things are sparse and never smooth, blocks tell the noise of the dark alone; the slope is then had from
+//! single pixels (`pixels.rs`), and where both tell it, from both.
 //!
 //! **What one picture cannot tell** is offset and read noise apart: a larger offset with more read noise has the
 //! same V. [`NoiseLine`] holds what is told; [`BlindFit`] adds the convention by which the rest is filled in, and the
@@ -18,6 +20,7 @@
 //! without a PSF that are sharp to the pixel at more than 1000 electrons are told too much noise.
 
 use super::Calibration;
+use super::pixels::Growth;
 use crate::error::{PhysicsError, require, require_length, require_positive};
 use crate::units::Adu;
 use serde::Serialize;
@@ -65,7 +68,7 @@ impl NoiseLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
-    /// The noise does not grow with the level, or not measurably: the gain is a bound, and noise is the same everywhere.
+    /// The noise does not grow with the level, or not measurably: the gain is assumed; see its range.
     GainNotSeen,
     /// Offset and read noise could not be told apart; see their ranges.
     OffsetAssumed,
@@ -84,7 +87,7 @@ pub enum Doubt {
 impl Doubt {
     pub fn about(self) -> &'static str {
         match self {
-            Doubt::GainNotSeen => "noise does not grow with the level measurably; the gain is a bound",
+            Doubt::GainNotSeen => "noise does not grow with the level measurably; the gain is assumed",
             Doubt::OffsetAssumed => "one picture does not tell offset and read noise apart",
             Doubt::FewBlocks => "few smooth places to measure noise in",
             Doubt::Correlated => {
@@ -103,7 +106,10 @@ pub struct BlindFit {
     pub line: NoiseLine,
     /// Electrons per ADU.
     pub gain: f64,
+    /// Infinite if the gain was not seen.
     pub gain_error: f64,
+    /// Always finite: two errors to either side, or all that the picture leaves open.
+    pub gain_range: [f64; 2],
     /// ADU. Unless known: zero if the line allows it, otherwise the middle of its range.
     pub offset: f64,
     pub offset_range: [f64; 2],
@@ -148,8 +154,10 @@ const MODEL_ERROR: f64 = 0.02;
 const LEAKS: f64 = 1.3;
 /// Standard errors that a slope must be above zero to be seen.
 const SEEN: f64 = 3.0;
-/// Where no gain is seen: the share of the variance that shot noise is taken to have at the brightest level.
+/// Where no gain is seen: the least share of the variance that shot noise could have at the brightest level.
 const UNSEEN_SHARE: f64 = 0.01;
+/// Two ways of telling the slope are not trusted to be nearer to each other than this part of it.
+const AGREEMENT: f64 = 0.05;
 
 /// The camera's noise from planes (or crops) of one size, all taken with the same camera. Planes may be as small as 16 x
 /// 16; some ten thousand smooth pixels at differing levels make it good.
@@ -188,7 +196,20 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
     }
     let used: usize = groups.iter().map(|g| g.count).sum();
     let fixed = known.gain.map(f64::recip);
-    let fit = fit(&groups, fixed);
+    let mut fit = fit(&groups, fixed);
+    let mut steepest = fit.line.slope + 2.0 * fit.line.slope_error;
+    if fixed.is_none() && !correlated {
+        let blocks = Growth { slope: fit.line.slope, error: fit.line.slope_error };
+        let pixels = super::pixels::growth(planes, shape, saturation);
+        if let Some(pixels) = pixels {
+            steepest = steepest.min((pixels.slope + 2.0 * pixels.error).max(blocks.slope));
+        }
+        if let Some(slope) = together(blocks, pixels) {
+            let scatter = fit.scatter;
+            fit = self::fit(&groups, Some(slope.slope));
+            (fit.line.slope_error, fit.scatter) = (slope.error, scatter);
+        }
+    }
     let mut doubts = Vec::new();
     if fit.scatter > 3.0 {
         doubts.push(Doubt::NoLine);
@@ -206,7 +227,8 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
     if levels[1] - levels[0] < 0.5 * (brightest - levels[0]) {
         doubts.push(Doubt::BrightNotSeen);
     }
-    let seen = Seen { line: fit.line, levels, brightest, blocks: used, rounded: ends.rounded, saturation };
+    let seen =
+        Seen { line: fit.line, steepest, levels, brightest, blocks: used, rounded: ends.rounded, saturation };
     Ok(seen.resolve(known, doubts))
 }
 
@@ -245,7 +267,8 @@ impl Ends {
             count += 1;
         }
         // As many just below the top as at it are the tail of a distribution; far fewer are a wall.
-        let near = (high - low) * 0.02;
+        // Of whole numbers, the next one is near, however few there are.
+        let near = ((high - low) * 0.02).max(if rounded { 1.0 } else { 0.0 });
         let (mut top, mut below, mut bottom) = (0usize, 0usize, 0usize);
         for v in all() {
             top += usize::from(v == high);
@@ -469,9 +492,25 @@ fn fit(groups: &[Group], fixed: Option<f64>) -> Fit {
     Fit { line, scatter }
 }
 
+/// What smooth blocks and single pixels say of the slope together; nothing if pixels add nothing.
+fn together(blocks: Growth, pixels: Option<Growth>) -> Option<Growth> {
+    let seen = |g: &Growth| g.slope > 0.0 && g.slope > SEEN * g.error;
+    let pixels = pixels.filter(seen)?;
+    if !seen(&blocks) {
+        return Some(pixels);
+    }
+    // In logarithms, as errors are shares of the slope; where the two contradict each other, that is the error.
+    let [a, b] = [blocks, pixels].map(|g| ((g.error / g.slope).powi(2) + AGREEMENT.powi(2)).recip());
+    let apart = (pixels.slope / blocks.slope).ln();
+    let slope = blocks.slope * (b / (a + b) * apart).exp();
+    Some(Growth { slope, error: slope * (a + b).recip().sqrt().max(apart.abs() / 2.0) })
+}
+
 /// What the blocks have told.
 struct Seen {
     line: NoiseLine,
+    /// The largest slope that would fit as well.
+    steepest: f64,
     levels: [f64; 2],
     brightest: f64,
     blocks: usize,
@@ -482,17 +521,21 @@ struct Seen {
 impl Seen {
     /// Fills in what the line leaves open.
     fn resolve(self, known: &Known, mut doubts: Vec<Doubt>) -> BlindFit {
-        let Seen { line, levels, brightest, blocks, rounded, saturation } = self;
+        let Seen { line, steepest, levels, brightest, blocks, rounded, saturation } = self;
         let rounding = if rounded { super::estimate::ROUNDING_VARIANCE } else { 0.0 };
         let darkest = (line.variance(levels[0]) - rounding).max(0.0);
         let slope_seen = known.gain.is_some() || (line.slope > SEEN * line.slope_error && line.slope > 0.0);
         // ADU per electron, and its error.
-        let (a, a_error) = if slope_seen {
-            (line.slope, line.slope_error)
+        let (a, a_error, gentlest, steepest) = if slope_seen {
+            let (a, error) = (line.slope, line.slope_error);
+            (a, error, (a - 2.0 * error).max(a / 10.0), a + 2.0 * error)
         } else {
             doubts.push(Doubt::GainNotSeen);
             let variance = line.at_pivot.max(f64::MIN_POSITIVE);
-            (UNSEEN_SHARE * variance / (brightest - levels[0]).max(variance.sqrt()), 0.0)
+            let least = UNSEEN_SHARE * variance / (brightest - levels[0]).max(variance.sqrt());
+            // Slopes up to the steepest fit as well; without any such bound, all noise of the brightest place is shot noise.
+            let most = if steepest.is_finite() { steepest } else { least / UNSEEN_SHARE }.max(2.0 * least);
+            (most / 2.0, 0.0, least, most)
         };
         let gain = 1.0 / a;
         // The square of the read noise is the line's variance at the offset, in electrons, and has twice this error.
@@ -533,6 +576,7 @@ impl Seen {
             line,
             gain,
             gain_error: if slope_seen { gain * a_error / a } else { f64::INFINITY },
+            gain_range: [1.0 / steepest, 1.0 / gentlest],
             offset,
             offset_range,
             read_noise: known.read_noise.unwrap_or_else(|| square(offset).sqrt()),

@@ -7,6 +7,7 @@
 
 pub mod blind;
 pub mod estimate;
+mod pixels;
 
 use crate::error::{ABOVE_ZERO, NOT_BELOW_ZERO, PhysicsError, require, require_length};
 use crate::map::Map;

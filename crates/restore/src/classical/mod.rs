@@ -11,6 +11,7 @@ pub mod median;
 pub mod nlm;
 pub mod richardson_lucy;
 mod settings;
+mod stopping;
 pub mod tv;
 pub mod wiener;
 

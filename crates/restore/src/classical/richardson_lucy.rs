@@ -6,12 +6,12 @@
 //! (Dey et al., 2006) divides by `1 - strength div(grad x / |grad x|)`.
 //! Steps first restore the image and then fit the noise. With chi2 = mean((y - m)^2 / (m + s^2)), there are two rules
 //! for ending them. [`Stop::Discrepancy`] waits until chi2 falls to a target: 1 is the residual of the true image, but an
-//! estimate that comes so near has used some of the noise, so 1 is early. [`Stop::Predicted`] counts that: the
-//! error of m against the true mean is chi2 - 1 + 2 f, where f, the degrees of freedom that a pixel has been fitted
-//! with, is measured on a twin of the image that is deconvolved from slightly other data (Stein, 1981; Ramani, Blu, Unser,
-//! 2008). The step of the least predicted error is the result.
+//! estimate that comes so near has used some of the noise, so 1 is early. [`Stop::Predicted`] predicts the error of the
+//! image itself, with the help of a twin that is deconvolved from slightly other data (Ramani, Blu, Unser, 2008) and of
+//! steps that go further than the result; see `stopping.rs`.
 
 use super::Reach;
+use super::stopping::Judge;
 use crate::RestoreError;
 use crate::convolve::{Convolution, Edges};
 use crate::error::{require, require_not_negative, require_positive};
@@ -47,7 +47,8 @@ pub enum Stop {
     Steps(usize),
     /// When chi2 falls to the target or stops falling, after `most` steps at the latest.
     Discrepancy { target: f32, most: usize },
-    /// At the step of the least predicted error among the first `most`. Each step costs twice as much.
+    /// At the step of the least predicted error among the first `most`. Each step costs twice as much, and three
+    /// quarters more steps are made than the result has.
     Predicted { most: usize },
 }
 
@@ -118,32 +119,35 @@ impl RichardsonLucy {
         let mean = || frame.values.iter().map(|&v| f64::from(v)).sum::<f64>() / pixels as f64;
         let start = self.start.unwrap_or_else(|| self.start_of(mean()));
         let mut x = vec![start; pixels];
-        let mut twin = matches!(self.stop, Stop::Predicted { .. }).then(|| run.twin(frame.values, start));
         let mut out = Deconvolved { values: Vec::new(), steps: 0, chi2: Vec::new(), predicted: Vec::new() };
+        let (mut judge, mut twin): (_, Option<Twin>) = (Judge::new(pixels), None);
         let most = self.stop.most();
-        let mut least = f64::INFINITY;
         for step in 0..=most {
             let mean = run.mean(&x);
             out.chi2.push(residual(frame.values, &mean, self.read_noise * self.read_noise));
             let now = out.chi2[step];
             let mut done = step == most;
-            match (&self.stop, &mut twin) {
-                (Stop::Predicted { .. }, Some(twin)) => {
+            match self.stop {
+                // The start is a constant, whatever the data are.
+                Stop::Predicted { .. } if step == 0 => out.predicted.push(now),
+                Stop::Predicted { .. } => {
+                    let twin = twin.get_or_insert_with(|| run.twin(frame.values, start, &mean));
                     let twins = run.mean(&twin.x);
-                    let predicted = now + 2.0 * twin.freedom(&mean, &twins);
-                    out.predicted.push(predicted);
-                    least = least.min(predicted);
-                    if predicted <= least + FLAT {
-                        (out.values, out.steps) = (x.clone(), step);
+                    let freedom = twin.freedom(&mean, &twins);
+                    out.predicted.push(now + 2.0 * freedom);
+                    let result = judge.see(step, &x, &twin.x, CHANGE, now, freedom);
+                    done |= result.is_some();
+                    if done {
+                        let result = result.unwrap_or_else(|| judge.last(step, x, &twin.x, CHANGE));
+                        (out.values, out.steps) = (result.values, result.step);
+                        return Ok(out);
                     }
-                    // The prediction falls and rises once, but for wiggles that are short beside the way to its least.
-                    done |= step > 2 * out.steps + 10;
                     run.step(&mut twin.x, &twin.y, twins);
                 }
-                (Stop::Discrepancy { target, .. }, _) => {
-                    done |= now <= f64::from(*target) || (step > 0 && now >= out.chi2[step - 1]);
+                Stop::Discrepancy { target, .. } => {
+                    done |= now <= f64::from(target) || (step > 0 && now >= out.chi2[step - 1]);
                 }
-                _ => (),
+                Stop::Steps(_) => (),
             }
             if done {
                 break;
@@ -151,9 +155,7 @@ impl RichardsonLucy {
             run.step(&mut x, frame.values, mean);
             watch(step + 1, &x);
         }
-        if twin.is_none() {
-            (out.values, out.steps) = (x, out.chi2.len() - 1);
-        }
+        (out.values, out.steps) = (x, out.chi2.len() - 1);
         Ok(out)
     }
 
@@ -224,17 +226,20 @@ impl Run<'_> {
         }
     }
 
-    fn twin(&self, y: &[f32], start: f32) -> Twin {
-        let background = self.settings.background;
+    /// The twin after its first step; `mean` is what the image predicts after its own, which tells the noise.
+    fn twin(&self, y: &[f32], start: f32, mean: &[f32]) -> Twin {
         let variance = self.settings.read_noise * self.settings.read_noise;
         let key = Key { seed: 0x7111, step: 0, stream: 0 };
-        let change = |(i, &y): (usize, &f32)| {
+        let change = |(i, &m): (usize, &f32)| {
             let sign = if key.block(i as u64)[0] & 1 == 0 { 1.0 } else { -1.0 };
-            sign * CHANGE * (y.max(background) + variance).max(TINY).sqrt()
+            sign * CHANGE * (m + variance).max(TINY).sqrt()
         };
-        let change: Vec<f32> = y.par_iter().enumerate().map(change).collect();
+        let change: Vec<f32> = mean.par_iter().enumerate().map(change).collect();
         let other = y.iter().zip(&change).map(|(y, c)| y + c).collect();
-        Twin { x: vec![start; y.len()], y: other, change }
+        let mut twin = Twin { x: vec![start; y.len()], y: other, change };
+        let first = self.mean(&twin.x);
+        self.step(&mut twin.x, &twin.y, first);
+        twin
     }
 }
 
@@ -246,9 +251,6 @@ impl Twin {
     }
 }
 
-/// Predictions that differ by less are taken as equal, and the later step wins: where the curve is so flat it is detail that
-/// is still coming, as its noise would have turned the curve.
-const FLAT: f64 = 1e-4;
 /// How much a twin's data differ, in standard deviations of the noise.
 const CHANGE: f32 = 0.1;
 /// Below this a denominator is darkness.
