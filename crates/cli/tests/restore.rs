@@ -28,20 +28,7 @@ fn model(at: &Path, name: &str, channels: usize, dims: usize, task: Task) {
     })
     .to_string();
     let params = models::read(&config).expect("a network").parameters().expect("parameters");
-    let about = About {
-        format: 1,
-        name: name.into(),
-        task,
-        signal,
-        channels,
-        dims,
-        crop: vec![16; dims],
-        training: Value::Null,
-        scores: Value::Null,
-        limits: String::new(),
-        spread: None,
-        familiar: None,
-    };
+    let about = About::new(name, task, signal, channels, &vec![16; dims]);
     let model = Model::new(about, config, weights::initial(&params, 3)).expect("a model");
     model.save_file(&at.join(format!("{name}.clearshot")), clearshot_tensor::DType::F32).expect("a file");
 }

@@ -25,20 +25,7 @@ const LOCAL: &str = r#"{"_class_name": "Local", "channels": [8, 16], "blocks": 1
 const CAMERA: Camera = Camera { gain: 0.5, offset: 100.0, read_noise: 1.5, background: None };
 
 fn about(task: Task, signal: Signal) -> About {
-    About {
-        format: 1,
-        name: "test".into(),
-        task,
-        signal,
-        channels: 1,
-        dims: 2,
-        crop: vec![32, 32],
-        training: serde_json::Value::Null,
-        scores: serde_json::Value::Null,
-        limits: String::new(),
-        spread: None,
-        familiar: None,
-    }
+    About::new("test", task, signal, 1, &[32, 32])
 }
 
 fn diffusion(condition: ConditionKind) -> Task {

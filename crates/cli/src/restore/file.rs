@@ -13,7 +13,6 @@ use clearshot_image::dataset::list::stem;
 use clearshot_image::{
     Axis, DType, Description, Error as ImageError, Image, Provenance, WriteOptions, Writer,
 };
-use clearshot_metrics::law::student_quantile;
 use clearshot_model::Signal;
 use clearshot_restore::learned::field::Field;
 use clearshot_restore::learned::{Camera, Forecast, Measured, Restored, Restorer};
@@ -283,8 +282,7 @@ impl Job<'_> {
                 &format!("{found_parts} of {} planes were restored by a run before", parts.all.len()),
             );
         }
-        let reach =
-            restorer.spread().filter(|_| self.std).map(|s| s.factor * student_quantile(0.1, s.freedom));
+        let reach = restorer.spread().filter(|_| self.std).map(|s| s.reach());
         self.tell(&record, &form, &paths, start.elapsed().as_secs_f64(), camera, reach)?;
         if let (Some(report), Some(shown)) = (report, shown) {
             report.add(&shown, camera, record.mean_chi2(), &forecast, start.elapsed().as_secs_f64())?;
