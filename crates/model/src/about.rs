@@ -22,6 +22,9 @@ pub struct About {
     pub signal: Signal,
     /// Channels of the images that come out.
     pub channels: usize,
+    /// Of those that go in, where they are others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<usize>,
     /// Spatial axes: 2 or 3.
     pub dims: usize,
     /// The spatial size that it was trained at.
@@ -53,6 +56,7 @@ impl About {
             task,
             signal,
             channels,
+            inputs: None,
             dims: crop.len(),
             crop: crop.to_vec(),
             training: Json::Null,
@@ -61,6 +65,11 @@ impl About {
             spread: None,
             familiar: None,
         }
+    }
+
+    /// Channels of the images that go in.
+    pub fn input_channels(&self) -> usize {
+        self.inputs.unwrap_or(self.channels)
     }
 }
 

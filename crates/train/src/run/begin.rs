@@ -98,15 +98,25 @@ impl Run {
         let mut engine = Engine::new(&*network, &self.task, &shapes, &self.config, &self.device)?;
         engine.load(&states)?;
         let first = self.progress.images;
-        let (signal, [_, channels], kept) = (source.signal(), source.channels(), size.clone());
+        let (signal, [inputs, channels], kept) = (source.signal(), source.channels(), size.clone());
         let (task, seed) = (self.task.clone(), self.config.seed);
         self.warnings = source.warnings();
         let [workers, ahead] = self.workers();
         let feed = Feed::new(0, workers, ahead, move |i| {
             batch(&*source, first + i * each as u64, each, &size, |n| task.drops(seed, n))
         });
-        self.work =
-            Some(Working { network, text, signal, size: kept, channels, engine, feed, images, judge: None });
+        self.work = Some(Working {
+            network,
+            text,
+            signal,
+            size: kept,
+            inputs,
+            channels,
+            engine,
+            feed,
+            images,
+            judge: None,
+        });
         Ok(())
     }
 

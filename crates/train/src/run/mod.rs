@@ -84,6 +84,8 @@ struct Working {
     text: String,
     signal: Signal,
     size: Vec<usize>,
+    /// Of what is measured, and of what is clean.
+    inputs: usize,
     channels: usize,
     engine: Engine,
     feed: Feed<Batch>,
@@ -418,6 +420,7 @@ impl Run {
             }),
             scores: json!({ "validation_psnr": p.score }),
             familiar: self.familiar()?,
+            inputs: Some(work.inputs).filter(|n| *n != work.channels),
             ..About::new(&self.config.name, task, work.signal.clone(), work.channels, &work.size)
         };
         Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)

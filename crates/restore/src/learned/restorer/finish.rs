@@ -59,7 +59,7 @@ impl Restorer {
             let factor = self.model.about.spread.as_ref().filter(|_| self.guidance.is_none());
             if factor.is_some_and(SpreadFactor::is_of_pooled) {
                 let mut pooled = self.scratch.field(field.len())?;
-                moments::pooled(field, &measured.size, measured.channels, &mut pooled);
+                moments::pooled(field, &measured.size, self.model.about.channels, &mut pooled);
                 *field = pooled;
             }
             field.par_iter_mut().zip(image.par_iter()).for_each(|(v, &mean)| {
@@ -96,7 +96,9 @@ impl Restorer {
                 &self.scratch,
             )?;
             (map, mean_chi2) = (Some(field), all);
-        } else if let (None, Some(camera)) = (&self.settings.psf, &scale.camera) {
+        } else if let (None, Some(camera)) = (&self.settings.psf, &scale.camera)
+            && measured.channels == self.model.about.channels
+        {
             mean_chi2 = moments::mean_chi2(measured, &image, deviation.as_deref(), camera);
         }
         let (photons, guided) = (scale.photons, Vec::new());

@@ -71,6 +71,9 @@ impl Restorer {
             (Task::Regression, _) if settings.samples > 0 || settings.output == Some(Output::Samples) => {
                 return refuse("it gives one image and no samples; a diffusion model is needed for those");
             }
+            (Task::Regression, _) if settings.chi2 && about.input_channels() != about.channels => {
+                return refuse("its images have other channels than their measurement, which chi2 compares");
+            }
             (Task::Regression, _) => Output::Direct,
             (_, Some(Output::Direct)) if guided || !conditional => {
                 return refuse("only a model that knows the measurement, without guidance, answers at once");
@@ -173,8 +176,9 @@ impl Restorer {
             if image.size != first.size {
                 return Err(Error::Mixed { first: first.size.clone(), other: image.size.clone() });
             }
-            if image.channels != self.model.about.channels {
-                return Err(Error::Channels { needed: self.model.about.channels, got: image.channels });
+            let needed = self.model.about.input_channels();
+            if image.channels != needed {
+                return Err(Error::Channels { needed, got: image.channels });
             }
         }
         if let Some(camera) = camera {
@@ -201,7 +205,7 @@ impl Restorer {
         let Ready { tiles, resident, .. } = ready;
         let channels = self.model.about.channels;
         let (signal, guided) = (&self.model.about.signal, self.guidance.is_some());
-        let (count, len) = (images.len(), images[0].values.len());
+        let (count, len) = (images.len(), images[0].size.iter().product::<usize>() * channels);
         let seed = |image: usize, sample: usize| {
             let number = numbers.get(image).copied().unwrap_or(image as u64);
             let words = Key { seed: self.settings.seed, step: sample as u32, stream: 0x5A3E }.block(number);
