@@ -89,12 +89,15 @@ impl Parts {
         if others > 1 {
             bail!(
                 "the model makes {channels} channels of {}, and this image has {others} times as many (axes {}); bring what it takes into a file of its own",
-                self.channels, d.axes()
+                self.channels,
+                d.axes()
             );
         }
         match self.channel.or(d.position(Axis::C)) {
             Some(axis) => d.dims[axis] = Dim::new(Axis::C, channels),
-            None => d.dims.insert(self.space[0].min(self.space[self.space.len() - 1]), Dim::new(Axis::C, channels)),
+            None => d
+                .dims
+                .insert(self.space[0].min(self.space[self.space.len() - 1]), Dim::new(Axis::C, channels)),
         }
         d.levels = vec![d.shape()];
         // What the file says of its own channels, and in its own way, is not true of others.

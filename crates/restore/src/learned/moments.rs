@@ -155,6 +155,42 @@ pub fn chi2(
     Ok((map, (count > 0).then(|| sum / count as f64)))
 }
 
+/// The mean of values over the valid pixels near each, as residuals' are taken.
+///
+/// # Errors
+/// If there is no room.
+pub fn local_mean(
+    values: &[f32],
+    valid: Option<&[bool]>,
+    size: &[usize],
+    channels: usize,
+    scratch: &Scratch,
+) -> Result<Field, Error> {
+    let [.., height, width] = size[..] else { return scratch.field(values.len()) };
+    let row = width * channels;
+    let holds = |i: usize| valid.is_none_or(|v| v[i / channels]);
+    let [mut sums, mut counts] = [scratch.field(values.len())?, scratch.field(values.len())?];
+    sums.par_chunks_mut(row).zip(counts.par_chunks_mut(row)).enumerate().for_each(|(r, (sums, counts))| {
+        for i in 0..row {
+            let (x, c) = (i / channels, i % channels);
+            let near = x.saturating_sub(CHI2_REACH)..(x + CHI2_REACH + 1).min(width);
+            let places = near.map(|x| r * row + x * channels + c).filter(|&at| holds(at));
+            let (sum, count) = places.fold((0.0, 0.0), |(s, n), at| (s + values[at], n + 1.0));
+            (sums[i], counts[i]) = (sum, count);
+        }
+    });
+    let mut mean = scratch.field(values.len())?;
+    mean.par_chunks_mut(row).enumerate().for_each(|(r, out)| {
+        let (plane, line) = (r / height * height, r % height);
+        let near = line.saturating_sub(CHI2_REACH)..(line + CHI2_REACH + 1).min(height);
+        for (i, out) in out.iter_mut().enumerate() {
+            let total = |of: &Field| near.clone().map(|l| of[(plane + l) * row + i]).sum::<f32>();
+            *out = total(&sums) / total(&counts);
+        }
+    });
+    Ok(mean)
+}
+
 /// The same mean of a restored image in its file's unit, without a map and without a PSF.
 pub fn mean_chi2(
     measured: &Measured,
@@ -224,6 +260,9 @@ mod tests {
             let valid: Vec<bool> = (0..len / channels).map(|i| i % 5 != 1).collect();
             let mean: Vec<f32> = (0..len).map(|i| 0.2 + (i % 7) as f32).collect();
             let (map, all) = chi2(&y, &mean, None, Some(&valid), 0.5, &size, channels, &scratch).unwrap();
+            let squares: Vec<f32> =
+                y.iter().zip(&mean).map(|(y, m)| normalised(*y, *m, 0.5).powi(2)).collect();
+            let averaged = local_mean(&squares, Some(&valid), &size, channels, &scratch).unwrap();
             let (h, w) = (size[size.len() - 2], size[size.len() - 1]);
             let (mut total, mut count) = (0.0, 0.0);
             for i in 0..len {
@@ -239,6 +278,7 @@ mod tests {
                     }
                 }
                 assert!((f64::from(map[i]) - sum / n).abs() < 1e-5, "{size:?} {i}: {} {}", map[i], sum / n);
+                assert!((f64::from(averaged[i]) - sum / n).abs() < 1e-4, "{size:?} {i}: {}", averaged[i]);
                 if valid[p] {
                     total += f64::from(normalised(y[i], mean[i], 0.5)).powi(2);
                     count += 1.0;

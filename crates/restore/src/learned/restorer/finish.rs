@@ -1,6 +1,7 @@
 //! From the network's numbers to those of the file, with what samples and residuals say of them.
 
 use super::Restorer;
+use super::beyond::weigh;
 use crate::learned::correct::GuideStep;
 use crate::learned::field::Field;
 use crate::learned::measured::{Camera, Measured};
@@ -27,9 +28,6 @@ pub struct Restored {
     pub guided: Vec<GuideStep>,
 }
 
-/// Standard deviations of a mean of squares that count as chance.
-const BY_CHANCE: f32 = 2.0;
-
 impl ImageScale {
     /// What the camera has where an image in the file's unit is so bright; not known without one.
     pub(in crate::learned) fn light(&self, value: f32) -> Option<Light> {
@@ -49,6 +47,7 @@ impl Restorer {
         mut image: Field,
         mut deviation: Option<Field>,
         mut samples: Vec<Field>,
+        share: Option<&Field>,
     ) -> Result<Restored, Error> {
         let [at_zero, per_unit] = scale.file;
         for field in [&mut image].into_iter().chain(&mut samples) {
@@ -67,7 +66,9 @@ impl Restorer {
                 *v = (spread * factor.map_or(1.0, |f| f.at(spread, scale.light(mean)))) as f32;
             });
         }
-        self.weigh(measured, scale, &mut image, deviation.as_mut(), &mut samples)?;
+        if let Some(share) = share {
+            weigh(measured, scale, share, &mut image, deviation.as_mut(), &mut samples);
+        }
         let (mut map, mut mean_chi2) = (None, None);
         if let (true, Some(camera)) = (self.settings.chi2, &scale.camera) {
             let mut mean = self.scratch.field(image.len())?;
@@ -103,59 +104,6 @@ impl Restorer {
         }
         let (photons, guided) = (scale.photons, Vec::new());
         Ok(Restored { image, deviation, chi2: map, mean_chi2, samples, photons, guided })
-    }
-
-    /// An image with more light than was trained on was shown with more noise than it has, so that the network may have taken
-    /// detail for noise. Residuals then exceed the camera's noise V; what they exceed it by is the estimate's own squared
-    /// error P, for the noise of the measurement is not in an estimate that has smoothed it away. The two are put together
-    /// by their variances: P / (P + V) = 1 - 1 / chi2 of the way to the measurement, chi2 being the local mean of squared
-    /// residuals over V less what chance may add to it. The more light there is, the smaller V, the nearer the measurement.
-    fn weigh(
-        &self,
-        measured: &Measured,
-        scale: &ImageScale,
-        image: &mut Field,
-        deviation: Option<&mut Field>,
-        samples: &mut [Field],
-    ) -> Result<(), Error> {
-        let (Some((_, seen)), Some(photons), Some(camera)) = (&scale.seen, &scale.photons, &scale.camera)
-        else {
-            return Ok(());
-        };
-        if seen.peak >= photons.peak || self.guidance.is_some() {
-            return Ok(());
-        }
-        let (c, len) = (measured.channels, image.len());
-        let [mut mean, mut y] = [self.scratch.field(len)?, self.scratch.field(len)?];
-        mean.par_iter_mut().zip(image.par_iter()).for_each(|(m, &v)| *m = camera.electrons(v));
-        y.par_iter_mut().zip(measured.values.par_iter()).for_each(|(y, &v)| *y = camera.electrons(v));
-        let (valid, read_noise) = (measured.valid.as_deref(), camera.read_noise as f32);
-        let (mut share, _) =
-            moments::chi2(&y, &mean, None, valid, read_noise, &measured.size, c, &self.scratch)?;
-        let [.., height, width] = measured.size[..] else { return Ok(()) };
-        share.par_iter_mut().enumerate().for_each(|(i, share)| {
-            let pixel = i / c;
-            let near = moments::neighbours(pixel / width % height, height)
-                * moments::neighbours(pixel % width, width);
-            let chance = 1.0 + BY_CHANCE * (2.0 / near as f32).sqrt();
-            let holds = valid.is_none_or(|v| v[pixel]) && share.is_finite();
-            *share = if holds { (1.0 - chance / *share).max(0.0) } else { 0.0 };
-        });
-        for (i, share) in share.iter().enumerate().filter(|(_, s)| **s > 0.0) {
-            let shift = share * (measured.values[i] - image[i]);
-            image[i] += shift;
-            samples.iter_mut().for_each(|s| s[i] += shift);
-        }
-        if let Some(deviation) = deviation {
-            // What the two leave open together is P V / (P + V).
-            deviation.par_iter_mut().zip(share.par_iter()).zip(mean.par_iter()).for_each(
-                |((d, share), &m)| {
-                    let open = share.sqrt() * moments::noise(m, read_noise) / camera.gain as f32;
-                    *d = d.max(open);
-                },
-            );
-        }
-        Ok(())
     }
 
     pub(super) fn scale(&self, image: &Measured, camera: Option<&Camera>) -> Result<ImageScale, Error> {

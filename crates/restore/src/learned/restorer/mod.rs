@@ -1,5 +1,6 @@
 //! A model at work on images of one size after another.
 
+mod beyond;
 mod calibrate;
 mod finish;
 mod prepare;
@@ -212,6 +213,7 @@ impl Restorer {
             u64::from(words[0]) | u64::from(words[1]) << 32
         };
         let mut direct = Vec::new();
+        let mut shares: Vec<Option<Field>> = images.iter().map(|_| None).collect();
         if self.output == Output::Direct {
             let level = self.first_level()?;
             let mut xs = Vec::new();
@@ -235,6 +237,18 @@ impl Restorer {
                 condition(signal, guided, &images[frame], &scales[frame], pixels, out);
             };
             tiles.ask(&level, &mut frames, &beside, ran)?;
+            for i in (0..count).filter(|i| !guided && scales[*i].is_beyond()) {
+                let shaken = [self.shaken(&images[i], &scales[i], seed(i, 0))?];
+                let mut answer = self.scratch.field(len)?;
+                let x = xs[i].as_deref().unwrap_or(&[]);
+                let beside = |_: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
+                    condition(signal, guided, &shaken[0], &scales[i], pixels, out);
+                };
+                let mut frame = [Frame { x, estimate: &mut answer, unclipped: None }];
+                // It is no part of the forecast, and progress is not told of it.
+                tiles.ask(&level, &mut frame, &beside, &mut || Ok(()))?;
+                shares[i] = Some(self.shares(&images[i], &scales[i], &direct[i], &answer, seed(i, 0))?);
+            }
         }
         let mut guides: Vec<WholeGuide> = Vec::new();
         let mut moments: Vec<Moments> = Vec::new();
@@ -307,7 +321,7 @@ impl Restorer {
                     copy
                 }
             };
-            let mut restored = self.finish(image, scale, estimate, deviation, samples)?;
+            let mut restored = self.finish(image, scale, estimate, deviation, samples, shares[i].as_ref())?;
             restored.guided = guides.get_mut(i).map(|g| std::mem::take(&mut g.steps)).unwrap_or_default();
             all.push(restored);
         }
