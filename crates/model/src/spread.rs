@@ -71,6 +71,10 @@ const SIGNALS: [f64; 6] = [0.0, 0.25, 0.6, 1.2, 2.0, 3.0];
 const SHARE: f64 = 0.9;
 /// What differences between neighbouring knots cost, in pixels of each image.
 const SMOOTH: f64 = 0.003;
+/// Where there is this much light, spreads are narrowed no further than this: samples of images that are finer than those
+/// at hand are wrong by more there, and what makes samples differ too much is the dark.
+const LIT: f64 = 0.6;
+const NARROWEST: f64 = 0.9;
 /// Rounds of weighing pixels anew, at most; residuals below this count as this.
 const ROUNDS: usize = 60;
 const NEAR: f64 = 0.02;
@@ -152,6 +156,11 @@ impl SpreadTable {
             }
         }
         let mut logarithms: Vec<Vec<f64>> = found.chunks(columns).map(<[f64]>::to_vec).collect();
+        for (value, signal) in logarithms.iter_mut().flat_map(|row| row.iter_mut().zip(SIGNALS)) {
+            if signal >= LIT {
+                *value = value.max(NARROWEST.ln());
+            }
+        }
         for i in 1..SPREADS.len() {
             let least = SPREADS[i - 1] - SPREADS[i];
             for j in 0..columns {

@@ -40,18 +40,18 @@ fn write_channels(path: &Path, channels: usize, pixel: impl Fn(usize, usize, usi
     writer.finish().expect("a file");
 }
 
-/// From one channel to two: training comes to its end, and the model says what goes in.
+/// From two channels to three: training comes to its end, and the model says what goes in.
 #[test]
 fn targets_may_have_other_channels_than_their_inputs() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = |name: &str| dir.path().join(name);
     for scene in 0..6 {
         let name = format!("scene{scene}.ome.tif");
-        write_channels(&folder("in").join(&name), 1, |_, y, x| wave(scene, y, x));
-        write_channels(&folder("out").join(&name), 2, |c, y, x| wave(scene + c, y, x));
+        write_channels(&folder("in").join(&name), 2, |c, y, x| wave(scene + c, y, x));
+        write_channels(&folder("out").join(&name), 3, |c, y, x| wave(scene + c, y, x));
     }
-    let mut network = network(1);
-    network["out_channels"] = json!(2);
+    let mut network = network(2);
+    network["out_channels"] = json!(3);
     let pairs = config(json!({
         "data": {"kind": "pairs", "inputs": folder("in"), "targets": folder("out"), "validation": 0.3},
         "model": {"network": network}, "task": {"kind": "supervised"}, "trainer": {"iterations": 4},
@@ -59,7 +59,7 @@ fn targets_may_have_other_channels_than_their_inputs() {
     let mut run = Run::open(pairs, &folder("run"), false, Show::Quiet).expect("a run");
     run.train(&never(), None).expect("an end");
     let about = Model::load(&folder("run").join("best.clearshot")).expect("a model").about;
-    assert_eq!((about.inputs, about.channels), (Some(1), 2));
+    assert_eq!((about.inputs, about.channels), (Some(2), 3));
 }
 
 fn wave(scene: usize, y: usize, x: usize) -> f64 {
