@@ -272,8 +272,10 @@ mod tests {
             let pixel = |(z, u): (&f32, &[f32])| {
                 let noise = 3.0;
                 let spread = noise * (-4.0 + 4.0 * f64::from(u[0])).exp();
-                let signal = noise * 15.0 * f64::from(u[1] * u[1]);
-                let width = spread * if signal < 0.2 * noise { 0.4 } else { 1.3 };
+                let signal = noise * 15.0 * (f64::from(u[1]) - 0.4).max(0.0).powi(2);
+                // From 0.4 times the spread in the dark to 1.3 times where there is light.
+                let lit = ((signal / noise).ln_1p() / 0.6).min(1.0);
+                let width = spread * 0.4 * (1.3f64 / 0.4).powf(lit);
                 let light = Some(Light { signal, noise });
                 Known { spread, light, error: width * f64::from(z.abs()) }
             };
@@ -293,7 +295,10 @@ mod tests {
             let all: Vec<&Known> = others.iter().filter(there).collect();
             let inside = |p: &&&Known| p.error <= reach * p.spread * factor.at(p.spread, p.light);
             let held = all.iter().filter(inside).count() as f64 / all.len() as f64;
-            assert!((held - SHARE).abs() < 0.03, "{what}: {held} of {}", all.len());
+            let plain = all.iter().filter(|p| p.error <= reach * p.spread).count() as f64 / all.len() as f64;
+            // Smoothing costs rare places a few in a hundred; the spread as it is misses by more.
+            assert!((held - SHARE).abs() < 0.06, "{what}: {held} of {}", all.len());
+            assert!((plain - SHARE).abs() > 0.08, "{what}: {plain} of {} without a factor", all.len());
         }
         // Wider spreads make wider intervals.
         for signal in [0.0, 1.0, 30.0] {
