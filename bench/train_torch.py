@@ -1,11 +1,9 @@
 """Times PyTorch on the supervised training of `experiment=supervised`, one JSON line for each mode.
 
-    python train_torch.py [--iterations 30] [--threads N] [--modes eager,channels_last,compile]
+    python train_torch.py [--iterations 30 | --seconds 60] [--threads N] [--modes eager,channels_last,compile]
 
 The same network (Local, 24-48-72 channels, one block a level), 8 crops of 64 x 64 with 5 channels, mean squared error, clipping to
-norm 1, AdamW, average of the weights. Samples are ready before the clock starts. Beside it:
-
-    clearshot train experiment=supervised trainer.iterations=30 ~trainer.seconds performance.threads=N --out RUN
+norm 1, AdamW, average of the weights. Samples are ready before the clock starts. `train.sh` runs it beside clearshot.
 """
 import argparse, copy, json, time
 import torch
@@ -13,6 +11,7 @@ from torch import nn
 
 P = argparse.ArgumentParser()
 P.add_argument("--iterations", type=int, default=30)
+P.add_argument("--seconds", type=float, help="in place of iterations")
 P.add_argument("--threads", type=int)
 P.add_argument("--modes", default="eager,channels_last")
 A = P.parse_args()
@@ -75,10 +74,12 @@ for mode in A.modes.split(","):
     for _ in range(5):
         iteration()
     begin, cpu = time.perf_counter(), time.process_time()
-    for _ in range(A.iterations):
+    done = 0
+    while time.perf_counter() - begin < A.seconds if A.seconds else done < A.iterations:
         iteration()
+        done += 1
     seconds, busy = time.perf_counter() - begin, time.process_time() - cpu
     print(json.dumps(dict(engine=f"torch {torch.__version__}", mode=mode, threads=torch.get_num_threads(),
-                          parameters=sum(p.numel() for p in net.parameters()),
-                          iterations_per_second=round(A.iterations / seconds, 3),
-                          cpu_seconds_per_iteration=round(busy / A.iterations, 4))))
+                          parameters=sum(p.numel() for p in net.parameters()), iterations=done,
+                          iterations_per_second=round(done / seconds, 3),
+                          cpu_seconds_per_iteration=round(busy / done, 4))))

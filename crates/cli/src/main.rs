@@ -1,6 +1,7 @@
 //! The program. One file a verb; each verb is a struct of its arguments and a `run`.
 
 mod bench;
+mod calibrate;
 mod compare;
 mod config;
 mod convert;
@@ -83,6 +84,8 @@ enum Verb {
     Compare(compare::Compare),
     /// Train a model by a configuration, or go on with a run.
     Train(train::Train),
+    /// Let a model learn what the spread of its samples is worth, on scenes like those that it was trained on.
+    Calibrate(calibrate::Calibrate),
     /// Print what a training run's configuration comes to, and where each value was written.
     Config(config::Config),
 }
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
     let outcome = match verb {
         Verb::Demo(v) => v.run(),
         Verb::Config(v) => v.run(),
+        Verb::Calibrate(v) => v.run(),
         Verb::Devices(v) => v.run(),
         Verb::Plan(v) => v.run(),
         Verb::Bench(v) => v.run(),

@@ -245,7 +245,8 @@ impl Restore {
             "sampler": self.sampler, "steps": self.steps, "seed": self.seed, "gain": given.gain, "offset": given.offset,
             "read_noise": given.read_noise, "background": given.background, "psf": self.psf, "psf_file": psf_file, "guidance": self.guidance,
             "law": self.law, "clip": self.clip, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
-            "std": self.std, "chi2": self.chi2, "save_samples": self.save_samples,
+            "std": self.std, "spread": restorer.model().about.spread.as_ref().filter(|_| self.std),
+            "chi2": self.chi2, "save_samples": self.save_samples,
         });
         let voice = Voice { json: self.json, quiet: self.quiet };
         let mut report = self.report.as_deref().map(|path| Report::new(path, self.force)).transpose()?;

@@ -4,12 +4,14 @@
 
 mod program;
 
+use clearshot_image::dataset::{Normaliser, Range};
 use clearshot_image::{Axis, Channel, DType, Description, Dim, Image, WriteOptions, Writer};
 use clearshot_model::{About, ConditionKind, Model, PredictionKind, Process, Signal, Task};
 use clearshot_nn::{models, weights};
+use clearshot_tensor::Tensor;
 use clearshot_tensor::noise::Key;
 use program::{clearshot, folder, must, refused};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 const CAMERA: &str = "--gain 0.5 --offset 100 --read-noise 1.5";
@@ -22,26 +24,13 @@ fn model(at: &Path, name: &str, channels: usize, dims: usize, task: Task) {
         Task::Diffusion { condition: ConditionKind::None, .. } => channels,
         Task::Diffusion { .. } => channels + signal.condition_channels(channels),
     };
-    let config = serde_json::json!({
+    let config = json!({
         "_class_name": "Local", "spatial_dims": dims, "channels": [4, 4], "blocks": 1, "in_channels": inputs,
         "out_channels": channels, "time": task != Task::Regression,
     })
     .to_string();
     let params = models::read(&config).expect("a network").parameters().expect("parameters");
-    let about = About {
-        format: 1,
-        name: name.into(),
-        task,
-        signal,
-        channels,
-        dims,
-        crop: vec![16; dims],
-        training: Value::Null,
-        scores: Value::Null,
-        limits: String::new(),
-        spread: None,
-        familiar: None,
-    };
+    let about = About::new(name, task, signal, channels, &vec![16; dims]);
     let model = Model::new(about, config, weights::initial(&params, 3)).expect("a model");
     model.save_file(&at.join(format!("{name}.clearshot")), clearshot_tensor::DType::F32).expect("a file");
 }
@@ -90,6 +79,72 @@ fn read(path: PathBuf) -> (Image, Vec<f64>) {
 
 fn kinds(folder: &Path) -> usize {
     std::fs::read_dir(folder).expect("a folder").count()
+}
+
+/// A network from one channel to two, and back: the file gets the axes that it needs, and the same planes as they would be
+/// alone.
+#[test]
+fn channels_that_come_out_need_not_be_those_that_go_in() {
+    let at = folder("restore_channels");
+    let limits = Normaliser { range: Range::MinMax, low: 0.0, high: 400.0, clip: false };
+    for (inputs, channels) in [(1, 2), (2, 1)] {
+        let config = json!({
+            "_class_name": "Local", "channels": [4, 4], "blocks": 1, "in_channels": inputs, "out_channels": channels,
+            "time": false,
+        });
+        let config = config.to_string();
+        let params = models::read(&config).expect("a network").parameters().expect("parameters");
+        let signal = Signal::Fixed { input: limits, target: None };
+        let about = About::new("m", Task::Regression, signal, channels, &[16, 16]);
+        let refused = Model::new(about.clone(), config.clone(), weights::initial(&params, 3));
+        assert!(refused.is_err(), "a model that does not say what goes in");
+        let about = About { inputs: Some(inputs), ..about };
+        let mut weights = weights::initial(&params, 3);
+        // What begins at zero would hide what the network is given.
+        for (i, t) in weights.values_mut().enumerate() {
+            let mut noise = vec![0.0; t.shape().len()];
+            Key { seed: 9, step: 0, stream: i as u32 }.fill_normal(0, &mut noise);
+            let values = t.to_f64().iter().zip(noise).map(|(v, n)| *v as f32 + 0.1 * n).collect();
+            *t = Tensor::f32(t.shape(), values);
+        }
+        let model = Model::new(about, config, weights).expect("a model");
+        let name = format!("{inputs}to{channels}.clearshot");
+        model.save_file(&at.join(name), clearshot_tensor::DType::F32).expect("a file");
+    }
+    let shape = [3, 24, 28];
+    let values = counts(&shape, 5);
+    write(&at.join("in.ome.tif"), "ZYX", &shape, DType::U16, &values);
+    must("restore in.ome.tif -o two.ome.tif --model 1to2.clearshot --float --report r.html", &at);
+    let (two, made) = read(at.join("two.ome.tif"));
+    assert_eq!((two.description.dim(Axis::C).map(|d| d.len), made.len()), (Some(2), 2 * values.len()));
+    assert_eq!(two.description.dim(Axis::Z).map(|d| d.len), Some(3));
+    // The same plane alone, in a file of another order, cut otherwise.
+    write(&at.join("one.ome.tif"), "YX", &shape[1..], DType::U16, &values[24 * 28..2 * 24 * 28]);
+    must("restore one.ome.tif -o one2.ome.tif --model 1to2.clearshot --float --tile 16", &at);
+    let (one, alone) = read(at.join("one2.ome.tif"));
+    let plane = |image: &Image, values: &[f64], z: usize, c: usize| -> Vec<f64> {
+        let d = &image.description;
+        let strides = clearshot_image::grid::strides(&image.shape());
+        let at = |axis: Axis| d.position(axis).map_or(0, |a| strides[a]);
+        let (z, c) = (z * at(Axis::Z), c * at(Axis::C));
+        (0..24 * 28).map(|i| values[z + c + i / 28 * at(Axis::Y) + i % 28 * at(Axis::X)]).collect()
+    };
+    for c in 0..2 {
+        let (a, b) = (plane(&two, &made, 1, c), plane(&one, &alone, 0, c));
+        assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-2), "channel {c}");
+    }
+    assert!(plane(&two, &made, 1, 0) != plane(&two, &made, 1, 1), "both channels are the same");
+    must("restore two.ome.tif -o back.ome.tif --model 2to1.clearshot --float", &at);
+    let (back, values) = read(at.join("back.ome.tif"));
+    assert_eq!((back.description.dim(Axis::C).map_or(1, |d| d.len), values.len()), (1, made.len() / 2));
+    for (what, why) in [
+        ("two.ome.tif --model 1to2.clearshot", "a file of its own"),
+        ("in.ome.tif --model 2to1.clearshot", "2 channels together"),
+        ("in.ome.tif --model 1to2.clearshot --chi2 --gain 1 --offset 0 --read-noise 1", "other channels"),
+    ] {
+        let said = refused(&format!("restore {what} -o x.ome.tif"), &at);
+        assert!(said.contains(why), "{what}: {said}");
+    }
 }
 
 #[test]

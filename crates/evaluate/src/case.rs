@@ -4,6 +4,7 @@ use crate::EvaluateError;
 use crate::method::View;
 use clearshot_image::Image;
 use clearshot_physics::Psf;
+use clearshot_restore::learned;
 use clearshot_scenes::{Camera, Scene};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -250,12 +251,17 @@ pub fn given(
         return Err(EvaluateError::Dark { what: truth.display().to_string() });
     }
     let scene = noisy.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // What a method is told is what can be found in the measurement, as restoring a file does.
+    let camera = learned::Camera { gain: 1.0, offset: 0.0, read_noise, background: None };
+    let values = learned::Values { values: &electrons, size: shape, channels: 1 };
+    let measured = learned::Measured::read(&values, &learned::field::Scratch::new(usize::MAX, None))?;
+    let found = learned::measured::background(&measured, &camera);
     let view = View {
         electrons,
         gain,
         offset,
         shape: shape.to_vec(),
-        background,
+        background: found,
         read_noise,
         psf: None,
         seed: u64::from(index),

@@ -2,7 +2,6 @@
 
 use crate::EvaluateError;
 use crate::method::{Method, Restored, View};
-use clearshot_metrics::law::student_quantile;
 use clearshot_model::{Model, Signal};
 use clearshot_restore::learned::{Camera, Measured, Restorer, Settings, Values};
 use clearshot_runtime::Device;
@@ -95,7 +94,7 @@ impl Method for Learned {
             .restore(&[measured], &[view.seed], Some(&camera), &mut || Ok(()))
             .map_err(|e| words(&e))?;
         let image = made.into_iter().next().ok_or("nothing came back")?;
-        let reach = restorer.spread().map(|s| s.factor * student_quantile(0.1, s.freedom));
+        let reach = restorer.spread().map(|s| s.reach());
         let mean = image.image.iter().map(|&v| camera.electrons(v)).collect();
         let std = image.deviation.map(|d| d.iter().map(|&v| (f64::from(v) * gain) as f32).collect());
         Ok(Restored { mean, std, reach })

@@ -413,20 +413,8 @@ fn a_model_of_files_sees_counts() {
         *t = Tensor::f32(t.shape(), values);
     }
     let limits = Normaliser { range: Range::MinMax, low: 100.0, high: 300.0, clip: false };
-    let about = About {
-        format: 1,
-        name: "files".into(),
-        task: Task::Regression,
-        signal: Signal::Fixed { input: limits, target: Some(limits) },
-        channels: 1,
-        dims: 2,
-        crop: vec![32, 32],
-        training: serde_json::Value::Null,
-        scores: serde_json::Value::Null,
-        limits: String::new(),
-        spread: None,
-        familiar: None,
-    };
+    let signal = Signal::Fixed { input: limits, target: Some(limits) };
+    let about = About::new("files", Task::Regression, signal, 1, &[32, 32]);
     let path = folder("fixed").join("files.clearshot");
     Model::new(about, config.into(), weights).unwrap().save_file(&path, DType::F32).unwrap();
     let device = clearshot_runtime::Device::cpu(None);

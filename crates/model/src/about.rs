@@ -3,6 +3,7 @@
 use crate::error::ModelError;
 use crate::familiar::Familiar;
 use crate::signal::Signal;
+use crate::spread::SpreadFactor;
 use clearshot_diffusion::precondition::Prediction;
 use clearshot_diffusion::schedule::{BetaLaw, End, Schedule};
 use clearshot_diffusion::{Level, Levels, Spacing};
@@ -21,6 +22,9 @@ pub struct About {
     pub signal: Signal,
     /// Channels of the images that come out.
     pub channels: usize,
+    /// Of those that go in, where they are others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<usize>,
     /// Spatial axes: 2 or 3.
     pub dims: usize,
     /// The spatial size that it was trained at.
@@ -37,10 +41,36 @@ pub struct About {
     /// What the spread of its samples is to be multiplied by to be that of its errors, on images that it was not trained on;
     /// 1 unless told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spread: Option<f64>,
+    pub spread: Option<SpreadFactor>,
     /// What its training images are like; not known of every model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub familiar: Option<Familiar>,
+}
+
+impl About {
+    /// A model of which nothing is known beside what it does: how it was trained and what it reached are left open.
+    pub fn new(name: &str, task: Task, signal: Signal, channels: usize, crop: &[usize]) -> About {
+        About {
+            format: FORMAT,
+            name: name.into(),
+            task,
+            signal,
+            channels,
+            inputs: None,
+            dims: crop.len(),
+            crop: crop.to_vec(),
+            training: Json::Null,
+            scores: Json::Null,
+            limits: String::new(),
+            spread: None,
+            familiar: None,
+        }
+    }
+
+    /// Channels of the images that go in.
+    pub fn input_channels(&self) -> usize {
+        self.inputs.unwrap_or(self.channels)
+    }
 }
 
 /// What the network was trained to do.

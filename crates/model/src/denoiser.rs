@@ -60,12 +60,20 @@ impl Denoiser for ModelDenoiser<'_> {
 /// Whether what a model says of itself fits its network.
 pub(crate) fn check(about: &About, network: &dyn Network) -> Result<(), String> {
     let (takes, gives) = (network.in_channels(), network.out_channels());
-    let measured = about.signal.condition_channels(about.channels);
+    let measured = about.signal.condition_channels(about.input_channels());
     let beside = match &about.task {
         Task::Regression => measured,
         Task::Diffusion { condition: ConditionKind::None, .. } => about.channels,
         Task::Diffusion { condition: ConditionKind::Measurement, .. } => about.channels + measured,
     };
+    if about.task != Task::Regression && about.input_channels() != about.channels {
+        return Err(format!(
+            "{} from {} channels to {}",
+            about.task.name(),
+            about.input_channels(),
+            about.channels
+        ));
+    }
     if about.dims != network.dims() {
         return Err(format!("it is for {} spatial axes, the network for {}", about.dims, network.dims()));
     }

@@ -1,6 +1,6 @@
 //! Folders of diffusers: what a `scheduler_config.json` says becomes a [`Task`].
 
-use crate::about::{About, ConditionKind, FORMAT, PredictionKind, Process, Task};
+use crate::about::{About, ConditionKind, PredictionKind, Process, Task};
 use crate::signal::Signal;
 use clearshot_diffusion::schedule::BetaLaw;
 use clearshot_image::dataset::{Normaliser, Range};
@@ -66,20 +66,8 @@ pub(crate) fn about(
     };
     // Numbers of 16 bits become -1 to 1, as PNGs of 8 bits do for the peer.
     let input = Normaliser { range: Range::MinMax, low: 0.0, high: 65_535.0, clip: false };
-    Ok(About {
-        format: FORMAT,
-        name: name.into(),
-        task: Task::Diffusion { prediction, process, condition },
-        signal: Signal::Fixed { input, target: None },
-        channels,
-        dims: network.dims(),
-        crop: network.example_size(),
-        training: Json::Null,
-        scores: Json::Null,
-        limits: String::new(),
-        spread: None,
-        familiar: None,
-    })
+    let task = Task::Diffusion { prediction, process, condition };
+    Ok(About::new(name, task, Signal::Fixed { input, target: None }, channels, &network.example_size()))
 }
 
 /// A `scheduler_config.json` for a task, where diffusers has a scheduler for it.

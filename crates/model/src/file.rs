@@ -245,9 +245,7 @@ fn read_text(path: &Path) -> Result<String, ModelError> {
 
 fn read_about(text: &str, path: &Path) -> Result<About, ModelError> {
     let about: About = serde_json::from_str(text).map_err(|e| damaged(path, e.to_string()))?;
-    if about.spread.is_some_and(|f| !(f.is_finite() && f > 0.0)) {
-        return Err(damaged(path, format!("a factor on spreads of {:?}; it is above zero", about.spread)));
-    }
+    about.spread.as_ref().map_or(Ok(()), |f| f.check()).map_err(|reason| damaged(path, reason))?;
     if about.familiar.as_ref().is_some_and(|f| !f.is_whole()) {
         return Err(damaged(path, "what it says of its training images is not whole".into()));
     }

@@ -11,6 +11,7 @@ mod error;
 pub mod familiar;
 mod file;
 pub mod signal;
+pub mod spread;
 
 pub use about::{About, ConditionKind, PredictionKind, Process, Task};
 pub use denoiser::ModelDenoiser;
@@ -18,3 +19,4 @@ pub use error::ModelError;
 pub use familiar::Familiar;
 pub use file::Model;
 pub use signal::{Photons, Signal};
+pub use spread::SpreadFactor;

@@ -13,20 +13,9 @@ const UNET: &str = r#"{"_class_name": "UNet2DModel", "sample_size": 8, "in_chann
 const LOCAL: &str = r#"{"_class_name": "Local", "channels": [8, 8], "blocks": 1}"#;
 
 fn about(task: Task) -> About {
-    About {
-        format: 1,
-        name: "test".into(),
-        task,
-        signal: Signal::Photons,
-        channels: 1,
-        dims: 2,
-        crop: vec![16, 16],
-        training: serde_json::json!({"iterations": 3}),
-        scores: serde_json::Value::Null,
-        limits: "everything".into(),
-        spread: None,
-        familiar: None,
-    }
+    let training = serde_json::json!({"iterations": 3});
+    let limits = "everything".to_string();
+    About { training, limits, ..About::new("test", task, Signal::Photons, 1, &[16, 16]) }
 }
 
 fn conditional() -> Task {

@@ -24,6 +24,10 @@ pub enum TrainError {
     Diverged { iteration: u64, count: u64 },
     #[error("the worker that makes training images stopped: {0}")]
     Worker(String),
+    #[error("what the model `{model}` was trained on is not known: {why}")]
+    Unknown { model: String, why: String },
+    #[error(transparent)]
+    Restore(#[from] clearshot_restore::learned::Error),
     #[error(transparent)]
     Model(#[from] clearshot_model::ModelError),
     #[error(transparent)]

@@ -5,6 +5,7 @@
 //! changes from iteration to iteration follows from how far the run is ([`schedule`]). So a checkpoint
 //! ([`checkpoint`]) is the states and a few numbers, and a run that goes on from it makes the same bits as one that never stopped.
 
+pub mod calibration;
 pub mod checkpoint;
 pub mod config;
 pub mod data;

@@ -26,6 +26,42 @@ fn write(path: &Path, pixel: impl Fn(usize, usize) -> f64) {
     writer.finish().expect("a file");
 }
 
+/// The same with channels in front.
+fn write_channels(path: &Path, channels: usize, pixel: impl Fn(usize, usize, usize) -> f64) {
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    let dims = vec![Dim::new(Axis::C, channels), Dim::new(Axis::Y, 40), Dim::new(Axis::X, 48)];
+    let description = Description::new("", path, dims, DType::U16);
+    let mut writer = Writer::create(path, &description, &WriteOptions::default()).expect("a file");
+    let of = |i: usize| pixel(i / (40 * 48), i / 48 % 40, i % 48);
+    let values: Vec<f64> = (0..channels * 40 * 48).map(of).collect();
+    let mut bytes = vec![];
+    DType::U16.encode(&values, &mut bytes);
+    writer.write(&[0..channels, 0..40, 0..48], &bytes).expect("pixels");
+    writer.finish().expect("a file");
+}
+
+/// From two channels to three: training comes to its end, and the model says what goes in.
+#[test]
+fn targets_may_have_other_channels_than_their_inputs() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = |name: &str| dir.path().join(name);
+    for scene in 0..6 {
+        let name = format!("scene{scene}.ome.tif");
+        write_channels(&folder("in").join(&name), 2, |c, y, x| wave(scene + c, y, x));
+        write_channels(&folder("out").join(&name), 3, |c, y, x| wave(scene + c, y, x));
+    }
+    let mut network = network(2);
+    network["out_channels"] = json!(3);
+    let pairs = config(json!({
+        "data": {"kind": "pairs", "inputs": folder("in"), "targets": folder("out"), "validation": 0.3},
+        "model": {"network": network}, "task": {"kind": "supervised"}, "trainer": {"iterations": 4},
+    }));
+    let mut run = Run::open(pairs, &folder("run"), false, Show::Quiet).expect("a run");
+    run.train(&never(), None).expect("an end");
+    let about = Model::load(&folder("run").join("best.clearshot")).expect("a model").about;
+    assert_eq!((about.inputs, about.channels), (Some(2), 3));
+}
+
 fn wave(scene: usize, y: usize, x: usize) -> f64 {
     500.0 + 400.0 * ((y + 3 * scene) as f64 / 5.0).sin() * (x as f64 / 7.0).cos()
 }

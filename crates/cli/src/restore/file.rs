@@ -13,7 +13,6 @@ use clearshot_image::dataset::list::stem;
 use clearshot_image::{
     Axis, DType, Description, Error as ImageError, Image, Provenance, WriteOptions, Writer,
 };
-use clearshot_metrics::law::student_quantile;
 use clearshot_model::Signal;
 use clearshot_restore::learned::field::Field;
 use clearshot_restore::learned::{Camera, Forecast, Measured, Restored, Restorer};
@@ -78,7 +77,7 @@ impl Job<'_> {
         let image = Image::open(self.input)?;
         let d = &image.description;
         let about = &restorer.model().about;
-        let parts = Parts::of(d, about.dims, about.channels)?;
+        let parts = Parts::of(d, about.dims, about.input_channels())?;
         let look = Look::at(&image, &parts)?;
         let hash = fingerprint(self.input)?;
         let standing = self.standing(&hash, restorer)?;
@@ -184,7 +183,13 @@ impl Job<'_> {
         mut trace: Option<&mut Trace>,
     ) -> Result<Outcome> {
         let start = Instant::now();
-        let d = self.described(&image.description);
+        let about = &restorer.model().about;
+        let mut d = self.described(&image.description);
+        if about.input_channels() != about.channels {
+            parts.set_channels(&mut d, about.channels)?;
+        }
+        // Where restored parts go, in the same order: another place only if they have other channels.
+        let places = &Parts::of(&d, about.dims, about.channels)?;
         let form = Form::of(&d);
         let busy = if matches!(restorer.device(), Device::Cpu { .. }) { TOGETHER_CPU } else { TOGETHER_GPU };
         let together = (busy / parts.pixels()).clamp(1, 16).min(parts.all.len());
@@ -193,7 +198,7 @@ impl Job<'_> {
         self.voice.plan(self.input, &forecast, groups.len(), &restorer.device().to_string())?;
         let mut line = Line::new(self.label.clone());
         let (mut runs, total) = (0, forecast.runs * groups.len());
-        let holds = parts.all.len() * parts.pixels() * parts.channels * size_of::<f32>() <= HELD;
+        let holds = parts.all.len() * parts.pixels() * places.channels * size_of::<f32>() <= HELD;
         let mut record = Record { clipped: 0, filled: 0, chi2: Vec::new(), strange: None };
         let mut outputs = match holds {
             true => None,
@@ -252,9 +257,9 @@ impl Job<'_> {
                     shown = Some(Shown::of(self.input, image, parts, &measured[i], &restored, camera)?);
                 }
                 match &mut outputs {
-                    Some(outputs) => record.clipped += outputs.write(parts, number, &restored, &form)?,
+                    Some(outputs) => record.clipped += outputs.write(places, number, &restored, &form)?,
                     None => {
-                        record.clipped += parts.clipped(&parts.all[number], &restored.image, &form);
+                        record.clipped += places.clipped(&places.all[number], &restored.image, &form);
                         held.push(restored);
                     }
                 }
@@ -271,7 +276,7 @@ impl Job<'_> {
                     self.provenance(image, hash, camera, &forecast, Some(&record)),
                 )?;
                 for (number, restored) in held.iter().enumerate() {
-                    outputs.write(parts, number, restored, &form)?;
+                    outputs.write(places, number, restored, &form)?;
                 }
                 outputs
             }
@@ -288,8 +293,7 @@ impl Job<'_> {
                 &format!("{found_parts} of {} planes were restored by a run before", parts.all.len()),
             );
         }
-        let reach =
-            restorer.spread().filter(|_| self.std).map(|s| s.factor * student_quantile(0.1, s.freedom));
+        let reach = restorer.spread().filter(|_| self.std).map(|s| s.reach());
         self.tell(&record, &form, &paths, start.elapsed().as_secs_f64(), camera, reach)?;
         if let (Some(report), Some(shown)) = (report, shown) {
             report.add(&shown, camera, record.mean_chi2(), &forecast, start.elapsed().as_secs_f64())?;

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use clearshot_image::grid::strides;
-use clearshot_image::{Axis, DType, Description, Image, Writer};
+use clearshot_image::{Axis, DType, Description, Dim, Image, Writer};
 use clearshot_restore::learned::Source;
 use std::ops::Range;
 
@@ -77,6 +77,32 @@ impl Parts {
             }
         }
         Ok(Parts { space, channel, size, channels, all, copied })
+    }
+
+    /// Makes a description that of images with so many channels in the place of those that the model takes together.
+    ///
+    /// # Errors
+    /// If the file has further channels, or colours, which would each become as many.
+    pub fn set_channels(&self, d: &mut Description, channels: usize) -> Result<()> {
+        let sets = [Axis::C, Axis::S].into_iter().filter_map(|a| d.position(a));
+        let others: usize = sets.filter(|&a| self.channel != Some(a)).map(|a| d.dims[a].len).product();
+        if others > 1 {
+            bail!(
+                "the model makes {channels} channels of {}, and this image has {others} times as many (axes {}); bring what it takes into a file of its own",
+                self.channels,
+                d.axes()
+            );
+        }
+        match self.channel.or(d.position(Axis::C)) {
+            Some(axis) => d.dims[axis] = Dim::new(Axis::C, channels),
+            None => d
+                .dims
+                .insert(self.space[0].min(self.space[self.space.len() - 1]), Dim::new(Axis::C, channels)),
+        }
+        d.levels = vec![d.shape()];
+        // What the file says of its own channels, and in its own way, is not true of others.
+        (d.channels, d.mosaic, d.native) = (Vec::new(), None, None);
+        Ok(())
     }
 
     fn region(

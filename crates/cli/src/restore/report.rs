@@ -43,11 +43,13 @@ impl Shown {
         restored: &Restored,
         camera: Option<Camera>,
     ) -> Result<Shown> {
-        let (height, width, c) = (parts.height(), parts.width(), parts.channels);
+        let (height, width) = (parts.height(), parts.width());
         let (rows, columns) = (height.min(SIDE), width.min(SIDE));
         let (top, left) = ((height - rows) / 2, (width - columns) / 2);
         let z = parts.pixels() / (height * width) / 2;
+        // Of the first channel, however many there are.
         let cut = |values: &[f32]| -> Vec<f32> {
+            let c = values.len() / parts.pixels();
             let row = |y: usize| (left..left + columns).map(move |x| ((z * height + y) * width + x) * c);
             (top..top + rows).flat_map(row).map(|i| values[i]).collect()
         };
@@ -72,7 +74,7 @@ impl Shown {
             shown.colours = Colours::Helix;
             panels.push(shown);
         }
-        let residuals = camera.map(|camera| {
+        let residuals = camera.filter(|_| restored.image.len() == measured.values.len()).map(|camera| {
             let mut bars = vec![0; BARS];
             for (&y, &mean) in before.iter().zip(&after) {
                 let read_noise = camera.read_noise as f32;

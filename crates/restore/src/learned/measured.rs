@@ -209,8 +209,11 @@ impl Measured {
     }
 }
 
-/// The side of the blocks whose means tell the background, and the share of them that is dark.
+/// The side of the blocks whose means tell the background, smaller where there would be too few of them, and the share of
+/// them that is dark.
 const BLOCK: usize = 12;
+const LEAST_BLOCK: usize = 3;
+const BLOCKS: usize = 28;
 const DARK: f64 = 0.1;
 /// By how many standard deviations the middle of the lowest tenth of normal numbers lies below their mean.
 const LOWEST_TENTH: f64 = 1.645;
@@ -221,7 +224,8 @@ pub fn background(image: &Measured, camera: &Camera) -> f64 {
     let (height, width) = (image.size[image.size.len() - 2], image.size[image.size.len() - 1]);
     let c = image.channels;
     let planes = image.values.len() / (height * width * c);
-    let side = BLOCK.min(height).min(width);
+    let fits = ((planes * height * width / BLOCKS) as f64).sqrt() as usize;
+    let side = fits.clamp(LEAST_BLOCK, BLOCK).min(height).min(width);
     let mut means = Vec::new();
     for plane in 0..planes {
         for y in (0..=height - side).step_by(side) {

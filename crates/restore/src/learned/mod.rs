@@ -24,5 +24,5 @@ pub mod walk;
 pub use correct::GuideStep;
 pub use error::Error;
 pub use measured::{Camera, Measured, Source, Values};
-pub use restorer::{Forecast, Restored, Restorer, Spread};
+pub use restorer::{Calibrated, Example, Forecast, Restored, Restorer, Spread};
 pub use settings::{Guidance, Output, Settings, law};

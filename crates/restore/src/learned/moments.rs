@@ -54,8 +54,35 @@ impl Moments {
     }
 }
 
+/// Standard deviations whose squares are means over 3 x 3 pixels, fewer at the edges, plane by plane: what a few samples say
+/// of one pixel is mostly chance, and its neighbours' posterior is like its own.
+pub fn pooled(deviation: &[f32], size: &[usize], channels: usize, out: &mut [f32]) {
+    let [.., height, width] = size[..] else { return };
+    let row = width * channels;
+    out.par_chunks_mut(row).enumerate().for_each(|(r, out)| {
+        let (plane, line) = (r / height * height, r % height);
+        let lines = line.saturating_sub(1)..(line + 2).min(height);
+        for (i, out) in out.iter_mut().enumerate() {
+            let (x, c) = (i / channels, i % channels);
+            let (mut sum, mut count) = (0.0, 0.0);
+            for l in lines.clone() {
+                for x in x.saturating_sub(1)..(x + 2).min(width) {
+                    sum += deviation[(plane + l) * row + x * channels + c].powi(2);
+                    count += 1.0;
+                }
+            }
+            *out = (sum / count).sqrt();
+        }
+    });
+}
+
 /// Half the side of the square over which residuals are averaged.
 pub const CHI2_REACH: usize = 7;
+
+/// How many pixels of an axis are near one of them.
+pub fn neighbours(at: usize, size: usize) -> usize {
+    (at + CHI2_REACH + 1).min(size) - at.saturating_sub(CHI2_REACH)
+}
 
 /// The local mean of squared normalised residuals, (y - mean)^2 / (mean + read variance), over squares of
 /// 15 x 15 valid pixels, plane by plane, and the mean of all. About 1 where what is left over is noise; well below,
@@ -128,6 +155,42 @@ pub fn chi2(
     Ok((map, (count > 0).then(|| sum / count as f64)))
 }
 
+/// The mean of values over the valid pixels near each, as residuals' are taken.
+///
+/// # Errors
+/// If there is no room.
+pub fn local_mean(
+    values: &[f32],
+    valid: Option<&[bool]>,
+    size: &[usize],
+    channels: usize,
+    scratch: &Scratch,
+) -> Result<Field, Error> {
+    let [.., height, width] = size[..] else { return scratch.field(values.len()) };
+    let row = width * channels;
+    let holds = |i: usize| valid.is_none_or(|v| v[i / channels]);
+    let [mut sums, mut counts] = [scratch.field(values.len())?, scratch.field(values.len())?];
+    sums.par_chunks_mut(row).zip(counts.par_chunks_mut(row)).enumerate().for_each(|(r, (sums, counts))| {
+        for i in 0..row {
+            let (x, c) = (i / channels, i % channels);
+            let near = x.saturating_sub(CHI2_REACH)..(x + CHI2_REACH + 1).min(width);
+            let places = near.map(|x| r * row + x * channels + c).filter(|&at| holds(at));
+            let (sum, count) = places.fold((0.0, 0.0), |(s, n), at| (s + values[at], n + 1.0));
+            (sums[i], counts[i]) = (sum, count);
+        }
+    });
+    let mut mean = scratch.field(values.len())?;
+    mean.par_chunks_mut(row).enumerate().for_each(|(r, out)| {
+        let (plane, line) = (r / height * height, r % height);
+        let near = line.saturating_sub(CHI2_REACH)..(line + CHI2_REACH + 1).min(height);
+        for (i, out) in out.iter_mut().enumerate() {
+            let total = |of: &Field| near.clone().map(|l| of[(plane + l) * row + i]).sum::<f32>();
+            *out = total(&sums) / total(&counts);
+        }
+    });
+    Ok(mean)
+}
+
 /// The same mean of a restored image in its file's unit, without a map and without a PSF.
 pub fn mean_chi2(
     measured: &Measured,
@@ -154,7 +217,7 @@ pub fn normalised(y: f32, mean: f32, read_noise: f32) -> f32 {
 }
 
 /// The noise's standard deviation; means below a hundredth of an electron are as good as dark.
-fn noise(mean: f32, read_noise: f32) -> f32 {
+pub fn noise(mean: f32, read_noise: f32) -> f32 {
     (mean.max(0.01) + read_noise * read_noise).sqrt()
 }
 
@@ -197,6 +260,9 @@ mod tests {
             let valid: Vec<bool> = (0..len / channels).map(|i| i % 5 != 1).collect();
             let mean: Vec<f32> = (0..len).map(|i| 0.2 + (i % 7) as f32).collect();
             let (map, all) = chi2(&y, &mean, None, Some(&valid), 0.5, &size, channels, &scratch).unwrap();
+            let squares: Vec<f32> =
+                y.iter().zip(&mean).map(|(y, m)| normalised(*y, *m, 0.5).powi(2)).collect();
+            let averaged = local_mean(&squares, Some(&valid), &size, channels, &scratch).unwrap();
             let (h, w) = (size[size.len() - 2], size[size.len() - 1]);
             let (mut total, mut count) = (0.0, 0.0);
             for i in 0..len {
@@ -212,12 +278,30 @@ mod tests {
                     }
                 }
                 assert!((f64::from(map[i]) - sum / n).abs() < 1e-5, "{size:?} {i}: {} {}", map[i], sum / n);
+                assert!((f64::from(averaged[i]) - sum / n).abs() < 1e-4, "{size:?} {i}: {}", averaged[i]);
                 if valid[p] {
                     total += f64::from(normalised(y[i], mean[i], 0.5)).powi(2);
                     count += 1.0;
                 }
             }
             assert!((all.unwrap() - total / count).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn pooled_deviations_are_those_of_neighbours_in_the_plane() {
+        let size = [2, 3, 4];
+        let values: Vec<f32> = (0..48).map(|i| (i * i % 17) as f32).collect();
+        let mut made = vec![0.0; 48];
+        pooled(&values, &size, 2, &mut made);
+        for (z, y, x, c) in [(0, 0, 0, 0), (1, 1, 2, 1), (1, 2, 3, 0), (0, 1, 0, 1)] {
+            let near = |at: usize, a: usize| at.abs_diff(a) <= 1;
+            let all: Vec<f32> = (0..48)
+                .filter(|i| i % 2 == c && near(y, i / 8 % 3) && near(x, i / 2 % 4) && i / 24 == z)
+                .map(|i| values[i])
+                .collect();
+            let exact = (all.iter().map(|v| v * v).sum::<f32>() / all.len() as f32).sqrt();
+            assert!((made[((z * 3 + y) * 4 + x) * 2 + c] - exact).abs() < 1e-5);
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) fn asked<T>(
     mut f: impl FnMut(&Asked<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let about = &model.about;
-    let measured = about.signal.condition_channels(about.channels);
+    let measured = about.signal.condition_channels(about.input_channels());
     match &about.task {
         Task::Regression => {
             let network = |b: &mut Builder, y: Value| model.network.build_on(b, &Given::image(y));

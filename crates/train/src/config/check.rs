@@ -166,6 +166,10 @@ impl RunConfig {
         require(share(v.subset), "validation.subset", v.subset, "a share from 0 to 1")?;
         require(v.full_every > 0, "validation.full_every", v.full_every, "one or more")?;
         require(positive(v.sigma), "validation.sigma", v.sigma, "a number above zero")?;
+        let c = &self.calibration;
+        require(c.images != 1, "calibration.images", c.images, "0, or two or more")?;
+        require(c.samples > 1, "calibration.samples", c.samples, "two or more")?;
+        require(c.steps > 0, "calibration.steps", c.steps, "one or more")?;
         require(self.records.every > 0, "records.every", self.records.every, "one or more")?;
         self.options()?;
         self.memory()?;

@@ -30,6 +30,7 @@ pub struct RunConfig {
     pub trainer: TrainerConfig,
     pub performance: PerformanceConfig,
     pub validation: ValidationConfig,
+    pub calibration: CalibrationConfig,
     pub checkpoint: CheckpointConfig,
     pub records: RecordsConfig,
 }
@@ -523,6 +524,24 @@ pub struct ValidationConfig {
 impl Default for ValidationConfig {
     fn default() -> ValidationConfig {
         ValidationConfig { every: 500, images: 64, subset: 0.25, full_every: 5, crop: 0, sigma: 0.2 }
+    }
+}
+
+/// How the best model of conditional diffusion learns, when training has ended, what the spread of its samples is worth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CalibrationConfig {
+    /// Validation images that are restored for it; 0 for none: the spread is then shown as it is.
+    pub images: usize,
+    /// Samples of each.
+    pub samples: usize,
+    /// Sampling steps.
+    pub steps: usize,
+}
+
+impl Default for CalibrationConfig {
+    fn default() -> CalibrationConfig {
+        CalibrationConfig { images: 40, samples: 8, steps: 12 }
     }
 }
 

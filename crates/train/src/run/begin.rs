@@ -98,15 +98,25 @@ impl Run {
         let mut engine = Engine::new(&*network, &self.task, &shapes, &self.config, &self.device)?;
         engine.load(&states)?;
         let first = self.progress.images;
-        let (signal, [_, channels], kept) = (source.signal(), source.channels(), size.clone());
+        let (signal, [inputs, channels], kept) = (source.signal(), source.channels(), size.clone());
         let (task, seed) = (self.task.clone(), self.config.seed);
         self.warnings = source.warnings();
         let [workers, ahead] = self.workers();
         let feed = Feed::new(0, workers, ahead, move |i| {
             batch(&*source, first + i * each as u64, each, &size, |n| task.drops(seed, n))
         });
-        self.work =
-            Some(Working { network, text, signal, size: kept, channels, engine, feed, images, judge: None });
+        self.work = Some(Working {
+            network,
+            text,
+            signal,
+            size: kept,
+            inputs,
+            channels,
+            engine,
+            feed,
+            images,
+            judge: None,
+        });
         Ok(())
     }
 
@@ -170,9 +180,9 @@ fn is_kept(name: &str) -> bool {
 /// channels that it is given.
 fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Result<()> {
     let [from, to] = shapes.channels;
-    if from != to && task.is_conditional() && !shapes.photons {
+    if from != to && task.is_conditional() && task.diffusion.is_some() && !shapes.photons {
         let got = format!("inputs of {from} and targets of {to} channels");
-        return setting("data.targets", got, "a target has as many channels as its input");
+        return setting("data.targets", got, "of diffusion, a target has as many channels as its input");
     }
     let (wants, gets) = (network.in_channels(), shapes.network_inputs(task));
     if wants != gets {
@@ -199,14 +209,16 @@ mod tests {
     use crate::config::{TaskConfig, TaskKind};
 
     #[test]
-    fn pairs_of_other_channels_in_than_out_are_refused() {
+    fn pairs_of_other_channels_in_than_out_are_for_supervised_networks() {
         let text = r#"{"_class_name": "UNet2DModel", "in_channels": 3, "out_channels": 1, "sample_size": 16,
             "block_out_channels": [8, 8], "layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 8,
             "down_block_types": ["DownBlock2D", "DownBlock2D"], "up_block_types": ["UpBlock2D", "UpBlock2D"]}"#;
         let network = models::read(text).unwrap();
-        let task = Task::new(&TaskConfig { kind: TaskKind::Supervised, ..TaskConfig::default() }).unwrap();
+        let task = |kind| Task::new(&TaskConfig { kind, ..TaskConfig::default() }).unwrap();
         let shapes = Shapes { batch: 1, size: &[16, 16], channels: [3, 1], photons: false };
-        let text = check_channels(&*network, &task, &shapes).unwrap_err().to_string();
+        assert!(check_channels(&*network, &task(TaskKind::Supervised), &shapes).is_ok());
+        let refused = check_channels(&*network, &task(TaskKind::Conditional), &shapes);
+        let text = refused.unwrap_err().to_string();
         assert!(text.starts_with("data.targets: inputs of 3 and targets of 1 channels"), "{text}");
     }
 }

@@ -4,6 +4,7 @@
 //! is decided (the next samples, the rate, when a stage ends, what is kept) follows from them and the configuration.
 
 mod begin;
+mod calibrate;
 mod record;
 mod resume;
 mod validate;
@@ -43,8 +44,6 @@ const FOR_ITERATIONS: f64 = 0.95;
 /// Images of each kind that a model's idea of its training images comes from.
 const KNOWN_OF_A_KIND: usize = 100;
 
-/// The version of what models say of themselves.
-const FORMAT: u32 = 1;
 /// The resolved configuration in a run's folder.
 pub const CONFIG: &str = "config.yaml";
 /// The model of the best validation so far, in a run's folder.
@@ -85,6 +84,8 @@ struct Working {
     text: String,
     signal: Signal,
     size: Vec<usize>,
+    /// Of what is measured, and of what is clean.
+    inputs: usize,
     channels: usize,
     engine: Engine,
     feed: Feed<Batch>,
@@ -290,6 +291,9 @@ impl Run {
         let seconds = clock.elapsed().as_secs_f64();
         self.progress.seconds = before + seconds;
         self.save()?;
+        if ending != Ending::Interrupted {
+            self.calibrate(stop)?;
+        }
         let done = self.progress.iteration - began;
         let found = checkpoint::list(&self.out)?;
         Ok(Summary {
@@ -408,22 +412,16 @@ impl Run {
             // The way from and to the stage below is out of use.
             text = text.replace("\"blend\": true", "\"blend\": false");
         }
+        let task = task::about(&self.config.task);
         let about = About {
-            format: FORMAT,
-            name: self.config.name.clone(),
-            task: task::about(&self.config.task),
-            signal: work.signal.clone(),
-            channels: work.channels,
-            dims: work.network.dims(),
-            crop: work.size.clone(),
             training: json!({
                 "iterations": p.iteration, "images": p.images, "seconds": p.seconds, "seed": self.config.seed,
                 "config": self.config,
             }),
             scores: json!({ "validation_psnr": p.score }),
-            limits: String::new(),
-            spread: None,
             familiar: self.familiar()?,
+            inputs: Some(work.inputs).filter(|n| *n != work.channels),
+            ..About::new(&self.config.name, task, work.signal.clone(), work.channels, &work.size)
         };
         Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)
     }

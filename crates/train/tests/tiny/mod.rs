@@ -32,6 +32,7 @@ pub fn config(changes: Value) -> RunConfig {
         "schedule": {"warm_up": 2},
         "trainer": {"device": "cpu", "iterations": 8, "crop": 16, "batch": 4},
         "validation": {"every": 3, "images": 6, "subset": 0.5, "full_every": 2},
+        "calibration": {"images": 0},
         "checkpoint": {"every": 0, "top": 1},
         "records": {"every": 2, "tensorboard": true, "pictures": 1},
     });

@@ -1,27 +1,33 @@
 //! A model at work on images of one size after another.
 
-use super::choose::{Chosen, Cut, Wanted, choose};
-use super::correct::{GuideStep, WholeGuide};
+mod beyond;
+mod calibrate;
+mod finish;
+mod prepare;
+
+pub use calibrate::{Calibrated, Example};
+pub use finish::Restored;
+pub use prepare::Forecast;
+
+use super::choose::Cut;
+use super::correct::WholeGuide;
 use super::field::{Field, Scratch};
-use super::layout::Layout;
 use super::measured::{Camera, Measured};
-use super::moments::{self, Moments};
-use super::question::{ImageScale, asked, condition, cut};
-use super::resident::Resident;
+use super::moments::Moments;
+use super::question::{ImageScale, condition, cut};
 use super::settings::{Guidance, Output, Settings};
-use super::tiles::{Frame, Question, Tiles};
+use super::tiles::Frame;
 use super::{Error, familiar, walk};
 use clearshot_diffusion::guide::Measurement;
 use clearshot_diffusion::sampler::{Program, named};
 use clearshot_diffusion::{Guide, Level};
+use clearshot_metrics::law::student_quantile;
 use clearshot_model::familiar::Distance;
-use clearshot_model::{ConditionKind, Familiar, Model, Photons, Signal, Task};
+use clearshot_model::{ConditionKind, Model, Signal, Task};
 use clearshot_physics::{Boundary, Electrons, Forward, Map, Operator, Psf, Scale};
-use clearshot_runtime::{Device, Options, gpus};
+use clearshot_runtime::{Device, Options};
 use clearshot_tensor::noise::Key;
-
-/// What the network's graph may take on a CPU unless told: tiles beyond this size gain nothing.
-const CPU_MEMORY: usize = 512 << 20;
+use prepare::Ready;
 
 /// See the module.
 pub struct Restorer {
@@ -36,69 +42,19 @@ pub struct Restorer {
     ready: Option<Ready>,
 }
 
-/// A compiled network, and what it was compiled for.
-struct Ready {
-    size: Vec<usize>,
-    images: usize,
-    tiles: Tiles,
-    /// The walk on the device, where it fits there.
-    resident: Option<Resident>,
-    forecast: Forecast,
-}
-
-/// What restoring will take.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Forecast {
-    /// Pixels of a tile that are kept, along each axis.
-    pub tile: Vec<usize>,
-    /// Pixels to each side that the network sees beside them; where tiles overlap instead, none.
-    pub halo: Vec<usize>,
-    pub tiles: usize,
-    pub batch: usize,
-    /// Whether the result depends on the tile, because the network looks at all of it.
-    pub blends: bool,
-    /// What the network's graph takes on the device.
-    pub device_bytes: usize,
-    /// What the images' states take on the host.
-    pub host_bytes: usize,
-    /// Whether the walk stays on the device from the first call to the last.
-    pub resident: bool,
-    /// Runs of the graph, and the time of one; not measured where that would take as long as restoring.
-    pub runs: usize,
-    pub seconds_a_run: Option<f64>,
-}
-
-impl Forecast {
-    pub fn seconds(&self) -> Option<f64> {
-        self.seconds_a_run.map(|s| self.runs as f64 * s)
-    }
-}
-
-/// Fewer runs than this are not worth measuring one.
-const WORTH_MEASURING: usize = 4;
-
-/// A restored image, in the unit of its file, channels last.
-pub struct Restored {
-    pub image: Field,
-    /// The posterior's standard deviation about the image, from two samples on; see [`Restorer::spread`].
-    pub deviation: Option<Field>,
-    /// The local mean of squared normalised residuals.
-    pub chi2: Option<Field>,
-    /// Its mean over the image; where there is a camera.
-    pub mean_chi2: Option<f64>,
-    pub samples: Vec<Field>,
-    /// The scale that the network saw it on.
-    pub photons: Option<Photons>,
-    /// The corrections by the measurement, where [`Settings::trace`] asks for them.
-    pub guided: Vec<GuideStep>,
-}
-
 /// What standard deviations tell of the truth: it lies about the image by `factor` times them, by Student's law of so many
 /// degrees of freedom, for a few samples tell a deviation only roughly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub freedom: f64,
     pub factor: f64,
+}
+
+impl Spread {
+    /// Deviations to either side that hold the truth nine times in ten.
+    pub fn reach(&self) -> f64 {
+        self.factor * student_quantile(0.1, self.freedom)
+    }
 }
 
 impl Restorer {
@@ -115,6 +71,9 @@ impl Restorer {
             }
             (Task::Regression, _) if settings.samples > 0 || settings.output == Some(Output::Samples) => {
                 return refuse("it gives one image and no samples; a diffusion model is needed for those");
+            }
+            (Task::Regression, _) if settings.chi2 && about.input_channels() != about.channels => {
+                return refuse("its images have other channels than their measurement, which chi2 compares");
             }
             (Task::Regression, _) => Output::Direct,
             (_, Some(Output::Direct)) if guided || !conditional => {
@@ -147,6 +106,10 @@ impl Restorer {
 
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    pub fn into_model(self) -> Model {
+        self.model
     }
 
     pub fn settings(&self) -> &Settings {
@@ -197,118 +160,6 @@ impl Restorer {
         self.model.about.signal == Signal::Photons || self.guidance.is_some() || self.settings.chi2
     }
 
-    /// Samples that are on their way at once, for so many images.
-    fn together(&self, pixels: usize, images: usize) -> usize {
-        let fields = self.program.as_ref().map_or(2, walk::fields);
-        let each = images * pixels * self.model.about.channels * fields * size_of::<f32>();
-        (self.settings.host_memory / 2 / each.max(1)).clamp(1, self.settings.samples.max(1))
-    }
-
-    /// Chooses tiles and batch for `images` images of one size, compiles the network and measures one run. What was
-    /// prepared last is kept.
-    ///
-    /// # Errors
-    /// If the size is not the model's, nothing fits the device's memory, or the device fails.
-    pub fn prepare(&mut self, size: &[usize], images: usize) -> Result<Forecast, Error> {
-        if let Some(ready) = &self.ready
-            && ready.size == size
-            && ready.images == images
-        {
-            return Ok(ready.forecast.clone());
-        }
-        let about = &self.model.about;
-        if size.len() != about.dims {
-            let needed = if about.dims == 2 { "planes (Y, X)" } else { "volumes (Z, Y, X)" };
-            return Err(Error::Axes { needed, got: size.len() });
-        }
-        if size.contains(&0) {
-            return Err(Error::Size { size: size.to_vec() });
-        }
-        self.ready = None;
-        let pixels: usize = size.iter().product();
-        let together = self.together(pixels, images);
-        let options = Options { precision: self.settings.precision, ..Options::default() };
-        let limit = self.settings.device_memory.unwrap_or_else(|| match self.device {
-            Device::Cpu { .. } => CPU_MEMORY,
-            Device::Cuda { ordinal } => {
-                let all = gpus().unwrap_or_default();
-                all.iter().find(|g| g.ordinal == ordinal).map_or(CPU_MEMORY, |g| g.memory / 2)
-            }
-        });
-        let wanted = Wanted { tile: self.settings.tile, batch: self.settings.batch, limit };
-        let at_once = images * together;
-        let unclipped = self.program.as_ref().is_some_and(walk::wants_unclipped);
-        let Chosen { layout, graph, batch, bytes } = asked(&self.model, unclipped, |asked| {
-            choose(asked, &self.cut, size, at_once, &wanted, &self.device, &options)
-        })?;
-        let mut tiles = Tiles::compile(graph, layout, &self.model.weights, &self.device, &options)?;
-        let mut resident = self.resident(tiles.layout(), batch, limit, &options)?;
-        let calls = self.program.as_ref().map_or(0, |p| p.calls().len());
-        let mut runs = match self.output {
-            Output::Direct => tiles.runs(images),
-            Output::Samples => 0,
-        };
-        let mut left = self.settings.samples;
-        while left > 0 {
-            let now = left.min(together);
-            runs += calls * tiles.runs(images * now);
-            left -= now;
-        }
-        let seconds_a_run = match &mut resident {
-            _ if runs < WORTH_MEASURING => None,
-            Some(resident) => Some(resident.time_a_run()?),
-            None => Some(tiles.time_a_run()?),
-        };
-        let fields = self.program.as_ref().map_or(2, walk::fields) * together
-            + 1
-            + if self.settings.samples > 1 { 2 } else { 0 }
-            + usize::from(self.output == Output::Direct && self.settings.samples > 0);
-        let layout = tiles.layout();
-        let forecast = Forecast {
-            tile: layout.given().iter().map(|g| g.len()).collect(),
-            halo: layout.given().iter().map(|g| g.start).collect(),
-            tiles: layout.count(),
-            batch,
-            blends: layout.blends(),
-            device_bytes: bytes + resident.as_ref().map_or(0, |r| r.bytes),
-            host_bytes: fields * images * pixels * about.channels * size_of::<f32>(),
-            resident: resident.is_some(),
-            runs,
-            seconds_a_run,
-        };
-        self.ready = Some(Ready { size: size.to_vec(), images, tiles, resident, forecast: forecast.clone() });
-        Ok(forecast)
-    }
-
-    /// The walk on the device, where the image is one tile that fits and nothing on the host corrects it.
-    fn resident(
-        &self,
-        layout: &Layout,
-        batch: usize,
-        limit: usize,
-        options: &Options,
-    ) -> Result<Option<Resident>, Error> {
-        let Some(program) = self.program.as_ref().filter(|_| self.guidance.is_none()) else {
-            return Ok(None);
-        };
-        let unclipped = walk::wants_unclipped(program);
-        asked(&self.model, unclipped, |asked| match asked.question {
-            Question::Regress(_) => Ok(None),
-            Question::Denoise(denoiser) => Resident::compile(
-                denoiser,
-                program,
-                asked.channels,
-                asked.condition,
-                layout,
-                batch,
-                limit,
-                &self.model.weights,
-                &self.device,
-                options,
-            ),
-        })
-    }
-
     /// Restores images of one size; `numbers` tells their places in a series, which noise belongs to with the seed:
     /// an image restored alone is the same as among others. `ran` is told of every run of the graph.
     ///
@@ -326,8 +177,9 @@ impl Restorer {
             if image.size != first.size {
                 return Err(Error::Mixed { first: first.size.clone(), other: image.size.clone() });
             }
-            if image.channels != self.model.about.channels {
-                return Err(Error::Channels { needed: self.model.about.channels, got: image.channels });
+            let needed = self.model.about.input_channels();
+            if image.channels != needed {
+                return Err(Error::Channels { needed, got: image.channels });
             }
         }
         if let Some(camera) = camera {
@@ -354,13 +206,14 @@ impl Restorer {
         let Ready { tiles, resident, .. } = ready;
         let channels = self.model.about.channels;
         let (signal, guided) = (&self.model.about.signal, self.guidance.is_some());
-        let (count, len) = (images.len(), images[0].values.len());
+        let (count, len) = (images.len(), images[0].size.iter().product::<usize>() * channels);
         let seed = |image: usize, sample: usize| {
             let number = numbers.get(image).copied().unwrap_or(image as u64);
             let words = Key { seed: self.settings.seed, step: sample as u32, stream: 0x5A3E }.block(number);
             u64::from(words[0]) | u64::from(words[1]) << 32
         };
         let mut direct = Vec::new();
+        let mut shares: Vec<Option<Field>> = images.iter().map(|_| None).collect();
         if self.output == Output::Direct {
             let level = self.first_level()?;
             let mut xs = Vec::new();
@@ -384,6 +237,18 @@ impl Restorer {
                 condition(signal, guided, &images[frame], &scales[frame], pixels, out);
             };
             tiles.ask(&level, &mut frames, &beside, ran)?;
+            for i in (0..count).filter(|i| !guided && scales[*i].is_beyond()) {
+                let shaken = [self.shaken(&images[i], &scales[i], seed(i, 0))?];
+                let mut answer = self.scratch.field(len)?;
+                let x = xs[i].as_deref().unwrap_or(&[]);
+                let beside = |_: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
+                    condition(signal, guided, &shaken[0], &scales[i], pixels, out);
+                };
+                let mut frame = [Frame { x, estimate: &mut answer, unclipped: None }];
+                // It is no part of the forecast, and progress is not told of it.
+                tiles.ask(&level, &mut frame, &beside, &mut || Ok(()))?;
+                shares[i] = Some(self.shares(&images[i], &scales[i], &direct[i], &answer, seed(i, 0))?);
+            }
         }
         let mut guides: Vec<WholeGuide> = Vec::new();
         let mut moments: Vec<Moments> = Vec::new();
@@ -456,91 +321,11 @@ impl Restorer {
                     copy
                 }
             };
-            let mut restored = self.finish(image, scale, estimate, deviation, samples)?;
+            let mut restored = self.finish(image, scale, estimate, deviation, samples, shares[i].as_ref())?;
             restored.guided = guides.get_mut(i).map(|g| std::mem::take(&mut g.steps)).unwrap_or_default();
             all.push(restored);
         }
         Ok(all)
-    }
-
-    /// From the network's numbers to the file's, with what the residuals say.
-    fn finish(
-        &self,
-        measured: &Measured,
-        scale: &ImageScale,
-        mut image: Field,
-        mut deviation: Option<Field>,
-        mut samples: Vec<Field>,
-    ) -> Result<Restored, Error> {
-        let [at_zero, per_unit] = scale.file;
-        for field in [&mut image].into_iter().chain(&mut samples) {
-            field.iter_mut().for_each(|v| *v = (at_zero + per_unit * f64::from(*v)) as f32);
-        }
-        if let Some(field) = &mut deviation {
-            let factor = per_unit.abs() * self.model.about.spread.unwrap_or(1.0);
-            field.iter_mut().for_each(|v| *v = (factor * f64::from(*v)) as f32);
-        }
-        let (mut map, mut mean_chi2) = (None, None);
-        if let (true, Some(camera)) = (self.settings.chi2, &scale.camera) {
-            let mut mean = self.scratch.field(image.len())?;
-            mean.iter_mut().zip(image.iter()).for_each(|(m, &v)| *m = camera.electrons(v));
-            if let Some(psf) = &self.settings.psf {
-                let operator = Operator::blur(&measured.size[..], psf, Boundary::Reflect)?;
-                for c in 0..measured.channels {
-                    let plane: Vec<f32> = mean.iter().skip(c).step_by(measured.channels).copied().collect();
-                    let seen = operator.apply(&plane)?;
-                    mean.iter_mut().skip(c).step_by(measured.channels).zip(seen).for_each(|(m, v)| *m = v);
-                }
-            }
-            let mut y = self.scratch.field(image.len())?;
-            y.iter_mut().zip(measured.values.iter()).for_each(|(y, &v)| *y = camera.electrons(v));
-            // What a blur leaves of a pixel's deviation is not known.
-            let spread = deviation.as_ref().filter(|_| self.settings.psf.is_none());
-            let spread: Option<Vec<f32>> = spread.map(|d| d.iter().map(|v| v * camera.gain as f32).collect());
-            let (field, all) = moments::chi2(
-                &y,
-                &mean,
-                spread.as_deref(),
-                measured.valid.as_deref(),
-                camera.read_noise as f32,
-                &measured.size,
-                measured.channels,
-                &self.scratch,
-            )?;
-            (map, mean_chi2) = (Some(field), all);
-        } else if let (None, Some(camera)) = (&self.settings.psf, &scale.camera) {
-            mean_chi2 = moments::mean_chi2(measured, &image, deviation.as_deref(), camera);
-        }
-        let (photons, guided) = (scale.photons, Vec::new());
-        Ok(Restored { image, deviation, chi2: map, mean_chi2, samples, photons, guided })
-    }
-
-    fn scale(&self, image: &Measured, camera: Option<&Camera>) -> Result<ImageScale, Error> {
-        match (&self.model.about.signal, camera) {
-            (Signal::Photons, None) => Err(Error::NoCamera { what: "this model" }),
-            (Signal::Photons, Some(camera)) => {
-                let photons = image.photons(camera)?;
-                let counts = |x: f64| photons.electrons(x) / camera.gain + camera.offset;
-                let file = [counts(0.0), counts(1.0) - counts(0.0)];
-                let seen = Some(self.within_range(camera, &photons)?);
-                Ok(ImageScale { camera: Some(*camera), photons: Some(photons), seen, file })
-            }
-            (Signal::Fixed { input, target }, camera) => {
-                let of = target.as_ref().unwrap_or(input);
-                let file = [0.5 * (of.low + of.high), 0.5 * (of.high - of.low)];
-                Ok(ImageScale { camera: camera.copied(), photons: None, seen: None, file })
-            }
-        }
-    }
-
-    /// The camera and scale under which the network sees an image. One with more light than it was trained on is shown as if
-    /// it had the most of that: with more noise than there is, rather than with light that the network knows nothing of.
-    fn within_range(&self, camera: &Camera, photons: &Photons) -> Result<(Camera, Photons), Error> {
-        let most = self.model.about.familiar.as_ref().map_or(f64::INFINITY, Familiar::brightest);
-        let share = (most / photons.peak).min(1.0);
-        let seen = Camera { gain: share * camera.gain, read_noise: share * camera.read_noise, ..*camera };
-        let Photons { background, read_noise, peak } = *photons;
-        Ok((seen, Photons::new(share * background, share * read_noise, share * peak)?))
     }
 
     /// How far an image is from what the model was trained on, where the model knows that and there is a camera.

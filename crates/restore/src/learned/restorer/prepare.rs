@@ -1,0 +1,170 @@
+//! What is made ready before images of a size are restored: tiles and batch chosen by memory, the network compiled, the
+//! time forecast.
+
+use super::Restorer;
+use crate::learned::choose::{Chosen, Wanted, choose};
+use crate::learned::layout::Layout;
+use crate::learned::question::asked;
+use crate::learned::resident::Resident;
+use crate::learned::settings::Output;
+use crate::learned::tiles::{Question, Tiles};
+use crate::learned::{Error, walk};
+use clearshot_runtime::{Device, Options, gpus};
+
+/// What the network's graph may take on a CPU unless told: tiles beyond this size gain nothing.
+const CPU_MEMORY: usize = 512 << 20;
+
+/// A compiled network, and what it was compiled for.
+pub(super) struct Ready {
+    pub size: Vec<usize>,
+    pub images: usize,
+    pub tiles: Tiles,
+    /// The walk on the device, where it fits there.
+    pub resident: Option<Resident>,
+    pub forecast: Forecast,
+}
+
+/// What restoring will take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    /// Pixels of a tile that are kept, along each axis.
+    pub tile: Vec<usize>,
+    /// Pixels to each side that the network sees beside them; where tiles overlap instead, none.
+    pub halo: Vec<usize>,
+    pub tiles: usize,
+    pub batch: usize,
+    /// Whether the result depends on the tile, because the network looks at all of it.
+    pub blends: bool,
+    /// What the network's graph takes on the device.
+    pub device_bytes: usize,
+    /// What the images' states take on the host.
+    pub host_bytes: usize,
+    /// Whether the walk stays on the device from the first call to the last.
+    pub resident: bool,
+    /// Runs of the graph, and the time of one; not measured where that would take as long as restoring.
+    pub runs: usize,
+    pub seconds_a_run: Option<f64>,
+}
+
+impl Forecast {
+    pub fn seconds(&self) -> Option<f64> {
+        self.seconds_a_run.map(|s| self.runs as f64 * s)
+    }
+}
+
+/// Fewer runs than this are not worth measuring one.
+const WORTH_MEASURING: usize = 4;
+
+impl Restorer {
+    /// Samples that are on their way at once, for so many images.
+    pub(super) fn together(&self, pixels: usize, images: usize) -> usize {
+        let fields = self.program.as_ref().map_or(2, walk::fields);
+        let each = images * pixels * self.model.about.channels * fields * size_of::<f32>();
+        (self.settings.host_memory / 2 / each.max(1)).clamp(1, self.settings.samples.max(1))
+    }
+
+    /// Chooses tiles and batch for `images` images of one size, compiles the network and measures one run. What was
+    /// prepared last is kept.
+    ///
+    /// # Errors
+    /// If the size is not the model's, nothing fits the device's memory, or the device fails.
+    pub fn prepare(&mut self, size: &[usize], images: usize) -> Result<Forecast, Error> {
+        if let Some(ready) = &self.ready
+            && ready.size == size
+            && ready.images == images
+        {
+            return Ok(ready.forecast.clone());
+        }
+        let about = &self.model.about;
+        if size.len() != about.dims {
+            let needed = if about.dims == 2 { "planes (Y, X)" } else { "volumes (Z, Y, X)" };
+            return Err(Error::Axes { needed, got: size.len() });
+        }
+        if size.contains(&0) {
+            return Err(Error::Size { size: size.to_vec() });
+        }
+        self.ready = None;
+        let pixels: usize = size.iter().product();
+        let together = self.together(pixels, images);
+        let options = Options { precision: self.settings.precision, ..Options::default() };
+        let limit = self.settings.device_memory.unwrap_or_else(|| match self.device {
+            Device::Cpu { .. } => CPU_MEMORY,
+            Device::Cuda { ordinal } => {
+                let all = gpus().unwrap_or_default();
+                all.iter().find(|g| g.ordinal == ordinal).map_or(CPU_MEMORY, |g| g.memory / 2)
+            }
+        });
+        let wanted = Wanted { tile: self.settings.tile, batch: self.settings.batch, limit };
+        let at_once = images * together;
+        let unclipped = self.program.as_ref().is_some_and(walk::wants_unclipped);
+        let Chosen { layout, graph, batch, bytes } = asked(&self.model, unclipped, |asked| {
+            choose(asked, &self.cut, size, at_once, &wanted, &self.device, &options)
+        })?;
+        let mut tiles = Tiles::compile(graph, layout, &self.model.weights, &self.device, &options)?;
+        let mut resident = self.resident(tiles.layout(), batch, limit, &options)?;
+        let calls = self.program.as_ref().map_or(0, |p| p.calls().len());
+        let mut runs = match self.output {
+            Output::Direct => tiles.runs(images),
+            Output::Samples => 0,
+        };
+        let mut left = self.settings.samples;
+        while left > 0 {
+            let now = left.min(together);
+            runs += calls * tiles.runs(images * now);
+            left -= now;
+        }
+        let seconds_a_run = match &mut resident {
+            _ if runs < WORTH_MEASURING => None,
+            Some(resident) => Some(resident.time_a_run()?),
+            None => Some(tiles.time_a_run()?),
+        };
+        let fields = self.program.as_ref().map_or(2, walk::fields) * together
+            + 1
+            + if self.settings.samples > 1 { 2 } else { 0 }
+            + usize::from(self.output == Output::Direct && self.settings.samples > 0);
+        let layout = tiles.layout();
+        let forecast = Forecast {
+            tile: layout.given().iter().map(|g| g.len()).collect(),
+            halo: layout.given().iter().map(|g| g.start).collect(),
+            tiles: layout.count(),
+            batch,
+            blends: layout.blends(),
+            device_bytes: bytes + resident.as_ref().map_or(0, |r| r.bytes),
+            host_bytes: fields * images * pixels * about.channels * size_of::<f32>(),
+            resident: resident.is_some(),
+            runs,
+            seconds_a_run,
+        };
+        self.ready = Some(Ready { size: size.to_vec(), images, tiles, resident, forecast: forecast.clone() });
+        Ok(forecast)
+    }
+
+    /// The walk on the device, where the image is one tile that fits and nothing on the host corrects it.
+    fn resident(
+        &self,
+        layout: &Layout,
+        batch: usize,
+        limit: usize,
+        options: &Options,
+    ) -> Result<Option<Resident>, Error> {
+        let Some(program) = self.program.as_ref().filter(|_| self.guidance.is_none()) else {
+            return Ok(None);
+        };
+        let unclipped = walk::wants_unclipped(program);
+        asked(&self.model, unclipped, |asked| match asked.question {
+            Question::Regress(_) => Ok(None),
+            Question::Denoise(denoiser) => Resident::compile(
+                denoiser,
+                program,
+                asked.channels,
+                asked.condition,
+                layout,
+                batch,
+                limit,
+                &self.model.weights,
+                &self.device,
+                options,
+            ),
+        })
+    }
+}

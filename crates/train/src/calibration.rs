@@ -1,0 +1,97 @@
+//! The spread of a model's samples beside its errors: images that are not trained on are restored, and what their truths
+//! say of the spread becomes part of the model.
+//!
+//! Runs do this at their end, with the best model; [`data_of`] tells what a model was trained on, for those that did not.
+
+use crate::config::{CalibrationConfig, RunConfig, TaskKind};
+use crate::data::{Data, Part, Sample, camera};
+use crate::error::{Result, TrainError};
+use crate::presets;
+use clearshot_model::{Model, Signal};
+use clearshot_restore::learned::{self, Calibrated, Camera, Example, Measured, Restorer, Settings, Values};
+use clearshot_runtime::Device;
+
+/// Why there is no spread to calibrate, if there is none.
+pub fn needless(config: &RunConfig) -> Option<&'static str> {
+    match config.task.kind {
+        TaskKind::Conditional => None,
+        TaskKind::Prior => Some("the spread of a prior's samples is the measurement's that guides it"),
+        TaskKind::Supervised => Some("it gives one image and no samples"),
+    }
+}
+
+/// The configuration that a model was trained by.
+///
+/// # Errors
+/// If the model does not say.
+pub fn data_of(model: &Model) -> Result<RunConfig> {
+    let training = &model.about.training;
+    let unknown = |why: String| TrainError::Unknown { model: model.about.name.clone(), why };
+    match training["experiment"].as_str() {
+        Some(name) => {
+            let changes = [format!("experiment={name}"), format!("seed={}", training["seed"])];
+            presets::read(None, &changes).map_err(|e| unknown(e.to_string()))
+        }
+        None => serde_json::from_value(training["config"].clone()).map_err(|e| unknown(e.to_string())),
+    }
+}
+
+/// Finds what a model's spread is to be multiplied by, on validation images of `size`, and lets the model say so. `told`
+/// hears how many images are done.
+///
+/// # Errors
+/// If an image cannot be had or restored, or `told` says to stop.
+pub fn calibrate(
+    model: Model,
+    data: &Data,
+    size: &[usize],
+    config: &CalibrationConfig,
+    device: Device,
+    told: &mut dyn FnMut(usize) -> std::result::Result<(), learned::Error>,
+) -> Result<(Model, Option<Calibrated>)> {
+    let settings = Settings { samples: config.samples, steps: config.steps, ..Settings::default() };
+    let signal = model.about.signal.clone();
+    let mut restorer = Restorer::new(model, settings, device)?;
+    let source = data.source(Part::Validation, size, None)?;
+    let mut examples = Vec::new();
+    for number in 0..config.images as u64 {
+        examples.push(example(&source.sample(number)?, &signal, source.channels(), size, &restorer)?);
+    }
+    let found = restorer.calibrate(&examples, told)?;
+    let mut model = restorer.into_model();
+    if let Some(found) = &found {
+        model.about.spread = Some(found.factor.clone());
+    }
+    Ok((model, found))
+}
+
+/// A sample as a file would hold it.
+fn example(
+    sample: &Sample,
+    signal: &Signal,
+    [from, _]: [usize; 2],
+    size: &[usize],
+    restorer: &Restorer,
+) -> Result<Example> {
+    let (values, truth, camera): (Vec<f32>, Vec<f32>, Option<Camera>) = match signal {
+        Signal::Photons => {
+            let p = camera::photons(&sample.numbers)?;
+            let truth = sample.clean.iter().map(|&x| p.electrons(f64::from(x)) as f32).collect();
+            let background = Some(p.background);
+            let camera = Camera { gain: 1.0, offset: 0.0, read_noise: p.read_noise, background };
+            (sample.measured.clone(), truth, Some(camera))
+        }
+        Signal::Fixed { input, target } => {
+            let target = target.as_ref().unwrap_or(input);
+            let [measured, truth] =
+                [(&sample.measured, input), (&sample.clean, target)].map(|(values, n)| {
+                    let of =
+                        |&x: &f32| (0.5 * (n.low + n.high) + 0.5 * (n.high - n.low) * f64::from(x)) as f32;
+                    values.iter().map(of).collect()
+                });
+            (measured, truth, None)
+        }
+    };
+    let measured = Measured::read(&Values { values: &values, size, channels: from }, restorer.scratch())?;
+    Ok(Example { measured, truth, camera })
+}
