@@ -36,6 +36,8 @@ pub(super) struct Candidate {
     looked_at: Option<Vec<f32>>,
     /// What a unit of noise in the data makes of these pixels.
     noise: Vec<f32>,
+    /// What is predicted of its misfit to other data of the same scene.
+    misfit: f64,
 }
 
 /// Predicts errors; see the module.
@@ -47,7 +49,6 @@ pub(super) struct Judge {
     next: usize,
     /// The least predicted misfit and the degrees of freedom there.
     least: (f64, f64),
-    misfits: VecDeque<f64>,
 }
 
 impl Judge {
@@ -56,8 +57,7 @@ impl Judge {
         let key = Key { seed: 0x7112, step: 0, stream: 0 };
         let places = (one_of > 1)
             .then(|| (0..pixels).filter(|&i| key.block(i as u64)[0].is_multiple_of(one_of)).collect());
-        let least = (f64::INFINITY, 0.0);
-        Judge { places, candidates: VecDeque::new(), next: 1, least, misfits: VecDeque::new() }
+        Judge { places, candidates: VecDeque::new(), next: 1, least: (f64::INFINITY, 0.0) }
     }
 
     /// Looks at a step: its image, that of the twin whose data differ by `change` of their noise, chi2 and the degrees of
@@ -79,17 +79,15 @@ impl Judge {
             return None;
         }
         self.next = (step + 1).max((step as f64 * APART).round() as usize);
-        self.keep(step, x, twin, change);
-        self.misfits.push_back(misfit);
+        self.keep(step, x, twin, change, misfit);
         while let Some(oldest) = self.candidates.front()
             && step as f64 >= AHEAD * oldest.step as f64 + FIRST
         {
-            let fits = self.misfits[0] - self.least.0 <= MISFIT * self.least.1;
+            let fits = oldest.misfit - self.least.0 <= MISFIT * self.least.1;
             if fits && self.best() == 0 {
                 return self.candidates.pop_front();
             }
             self.candidates.pop_front();
-            self.misfits.pop_front();
         }
         None
     }
@@ -97,14 +95,15 @@ impl Judge {
     /// The result where no further step can be made: of those that are left, the one of the least predicted error.
     pub fn last(mut self, step: usize, x: Vec<f32>, twin: &[f32], change: f32) -> Candidate {
         if self.candidates.back().is_none_or(|c| c.step != step) {
-            self.keep(step, &x, twin, change);
+            self.keep(step, &x, twin, change, f64::INFINITY);
         }
         let best = self.best();
-        let fallback = Candidate { step, values: x, looked_at: None, noise: Vec::new() };
+        let fallback =
+            Candidate { step, values: x, looked_at: None, noise: Vec::new(), misfit: f64::INFINITY };
         self.candidates.remove(best).unwrap_or(fallback)
     }
 
-    fn keep(&mut self, step: usize, x: &[f32], twin: &[f32], change: f32) {
+    fn keep(&mut self, step: usize, x: &[f32], twin: &[f32], change: f32, misfit: f64) {
         let noise = |i: usize| (twin[i] - x[i]) / change;
         let (looked_at, noise) = match &self.places {
             None => (None, (0..x.len()).map(noise).collect()),
@@ -112,7 +111,7 @@ impl Judge {
                 (Some(places.iter().map(|&i| x[i]).collect()), places.iter().map(|&i| noise(i)).collect())
             }
         };
-        self.candidates.push_back(Candidate { step, values: x.to_vec(), looked_at, noise });
+        self.candidates.push_back(Candidate { step, values: x.to_vec(), looked_at, noise, misfit });
     }
 
     /// Which candidate has the least predicted error, judged by the latest; the first of equal ones.
