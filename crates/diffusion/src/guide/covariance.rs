@@ -7,11 +7,12 @@
 //! divided by what the matrix would be without correlations, so the first of them is that solution made as long as
 //! suits best.
 
-use super::correct::{TINY, per_image};
+use super::conjugate::{Applied, conjugate_gradients};
+use super::correct::TINY;
 use super::{Covariance, Guide};
 use crate::denoiser::LevelInputs;
 use clearshot_graph::grad::grad;
-use clearshot_graph::ops::{Binary, Unary};
+use clearshot_graph::ops::Unary;
 use clearshot_graph::{Builder, Value};
 use clearshot_physics::Evidence;
 
@@ -31,11 +32,6 @@ pub(super) fn build(
     let root = b.unary(Unary::Sqrt, evidence.information);
     let divisor = b.mul(evidence.information, guess);
     let divisor = b.add_scalar(divisor, 1.0);
-    let dot = |b: &mut Builder, p: Value, q: Value| {
-        let product = b.mul(p, q);
-        let sum = per_image(b, product, false);
-        b.add_scalar(sum, TINY)
-    };
     // What a direction w of the measurement's space moves in the image.
     let moved = |b: &mut Builder, w: Value| {
         let seen = b.mul(w, root);
@@ -52,36 +48,13 @@ pub(super) fn build(
     };
     let above_zero = b.add_scalar(root, TINY);
     let target = b.div(evidence.slope, above_zero);
-    let mut residual = b.unary(Unary::Neg, target);
-    let mut direction = b.div(residual, divisor);
-    let mut size = dot(b, residual, direction);
-    let mut change: Option<Value> = None;
-    for i in 0..law.iterations {
-        let step = moved(b, direction);
-        let seen = guide.forward.operator.build(b, step);
+    let target = b.unary(Unary::Neg, target);
+    // A covariance adds to the matrix; a network's derivative may be none here and there, so it is bounded.
+    conjugate_gradients(b, target, divisor, law.iterations, true, |b, direction| {
+        let moved = moved(b, direction);
+        let seen = guide.forward.operator.build(b, moved);
         let seen = b.mul_scalar(seen, s);
         let seen = b.mul(seen, root);
-        let image = b.add(direction, seen);
-        // A covariance adds to the matrix; a network's derivative may be none here and there.
-        let (least, curvature) = (dot(b, direction, direction), dot(b, direction, image));
-        let curvature = b.binary(Binary::Max, curvature, least);
-        let length = b.div(size, curvature);
-        let step = b.mul(step, length);
-        change = Some(match change {
-            Some(change) => b.add(change, step),
-            None => step,
-        });
-        if i + 1 == law.iterations {
-            break;
-        }
-        let less = b.mul(image, length);
-        residual = b.sub(residual, less);
-        let divided = b.div(residual, divisor);
-        let next = dot(b, residual, divided);
-        let ratio = b.div(next, size);
-        let kept = b.mul(direction, ratio);
-        direction = b.add(divided, kept);
-        size = next;
-    }
-    change.unwrap_or(x0)
+        Applied { image: b.add(direction, seen), moved }
+    })
 }

@@ -82,6 +82,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod conjugate;
 mod correct;
 mod covariance;
 pub mod host;

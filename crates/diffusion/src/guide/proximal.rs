@@ -7,7 +7,7 @@
 //! pixel to pixel by as much as the light does, without limit in the dark, so the equations are first divided
 //! by `1 + v strength s^2 A' F`, which A smears but does not change.
 
-use super::correct::{TINY, per_image};
+use super::conjugate::{Applied, conjugate_gradients};
 use super::{Guide, Proximal};
 use crate::denoiser::LevelInputs;
 use clearshot_graph::{Builder, Value};
@@ -85,39 +85,9 @@ fn solve(
         let seen = forward.operator.build(b, p);
         let known = b.mul(seen, information);
         let back = adjoint(b, known);
-        b.add(p, back)
-    };
-    let dot = |b: &mut Builder, p: Value, q: Value| {
-        let product = b.mul(p, q);
-        let sum = per_image(b, product, false);
-        b.add_scalar(sum, TINY)
+        Applied { image: b.add(p, back), moved: p }
     };
     let divisor = adjoint(b, information);
     let divisor = b.add_scalar(divisor, 1.0);
-    let mut residual = target;
-    let mut direction = b.div(residual, divisor);
-    let mut size = dot(b, residual, direction);
-    let mut solution: Option<Value> = None;
-    for i in 0..law.iterations {
-        let image = apply(b, direction);
-        let curvature = dot(b, direction, image);
-        let length = b.div(size, curvature);
-        let step = b.mul(direction, length);
-        solution = Some(match solution {
-            Some(s) => b.add(s, step),
-            None => step,
-        });
-        if i + 1 == law.iterations {
-            break;
-        }
-        let less = b.mul(image, length);
-        residual = b.sub(residual, less);
-        let divided = b.div(residual, divisor);
-        let next = dot(b, residual, divided);
-        let ratio = b.div(next, size);
-        let kept = b.mul(direction, ratio);
-        direction = b.add(divided, kept);
-        size = next;
-    }
-    solution.unwrap_or(target)
+    conjugate_gradients(b, target, divisor, law.iterations, false, apply)
 }
