@@ -3,7 +3,7 @@
 //! Every test says so and passes where there is no GPU.
 
 use clearshot_graph::losses::mse;
-use clearshot_graph::ops::{Geometry, LossScale, NoiseKind};
+use clearshot_graph::ops::{Geometry, LossScale, NoiseKind, ResizeMode};
 use clearshot_graph::train::{Training, finish_iteration};
 use clearshot_graph::{Builder, Graph, Type, Value};
 use clearshot_nn::Param;
@@ -247,6 +247,59 @@ fn wide_heads_match_the_cpu() {
             let error = (off / size).sqrt();
             eprintln!("heads of 64, {precision}, result {i}: {error:.1e}");
             assert!(error < limit, "{precision}, result {i}: {error}");
+        }
+    }
+}
+
+/// What is fused behind convolutions and products, in the order that the graph says: an activation, then a residual; on
+/// upsampled images too, and with an embedding of each sample before it.
+#[test]
+fn fused_ends_match_the_cpu() {
+    let Some(device) = gpu() else { return };
+    let (n, size, c) = (2, 40, 64);
+    let mut b = Builder::new();
+    let x = b.input("x", Type::f32([n, size, size, c]));
+    let small = b.input("small", Type::f32([n, size / 2, size / 2, c]));
+    let embedding = b.input("embedding", Type::f32([n, 1, 1, c]));
+    let w = b.input("w", Type::f32([c, 3, 3, c]));
+    let v = b.input("v", Type::f32([c, c]));
+    let same = Geometry::new(2, 1, 1);
+    let conv = b.conv(x, w, None, same);
+    let told = b.add(conv, embedding);
+    let activated = b.silu(told);
+    let block = b.add(activated, x);
+    let upsampled = b.upsample(small, ResizeMode::Nearest, 2);
+    let grown = b.conv(upsampled, w, None, same);
+    let grown = b.add(grown, x);
+    let rows = b.reshape(x, [n * size * size, c]);
+    let product = b.linear(rows, v, None);
+    let product = b.silu(product);
+    let product = b.add(product, rows);
+    let names = ["block", "grown", "product"];
+    for (name, y) in names.into_iter().zip([block, grown, product]) {
+        b.output(name, y);
+    }
+    let graph = b.finish().unwrap();
+    let run = |device: &Device, precision| {
+        let options = Options { precision, ..Options::default() };
+        let mut session = compile(graph.clone(), device, &options).unwrap();
+        for (i, (name, v)) in graph.inputs().enumerate() {
+            let value = normal(graph.shape(v), i as u32);
+            let scale = if name == "w" || name == "v" { 0.1 } else { 1.0 };
+            let values = value.as_f32().unwrap().iter().map(|v| v * scale).collect();
+            session.set(name, &Tensor::f32(graph.shape(v), values)).unwrap();
+        }
+        session.run().unwrap();
+        names.map(|n| session.get(n).unwrap().to_f64())
+    };
+    let truth = run(&Device::cpu(None), Precision::F32);
+    for (precision, limit) in [(Precision::F32, 2e-5), (Precision::Bf16, 1e-2), (Precision::F16, 1.5e-3)] {
+        for (name, (got, truth)) in names.iter().zip(run(&device, precision).iter().zip(&truth)) {
+            let off: f64 = got.iter().zip(truth).map(|(a, b)| (a - b) * (a - b)).sum();
+            let size: f64 = truth.iter().map(|v| v * v).sum();
+            let error = (off / size).sqrt();
+            eprintln!("{name}, {precision}: {error:.1e}");
+            assert!(error < limit, "{name}, {precision}: {error}");
         }
     }
 }

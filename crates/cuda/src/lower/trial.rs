@@ -11,6 +11,10 @@ use std::sync::Arc;
 pub fn rounded(dtype: DType, values: &[f32]) -> (Vec<u8>, Vec<f64>) {
     let mut bytes = vec![];
     let exact = values.iter().map(|&v| match dtype {
+        DType::F32 => {
+            bytes.extend(v.to_ne_bytes());
+            v.into()
+        }
         DType::BF16 => {
             bytes.extend(bf16::from_f32(v).to_ne_bytes());
             bf16::from_f32(v).to_f64()

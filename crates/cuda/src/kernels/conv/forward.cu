@@ -1,4 +1,4 @@
-// Convolutions by warpgroups, stride 1: y = act(conv(x) + bias + residual), and the gradient of their input. Behind half.cu
+// Convolutions by warpgroups, stride 1: y = act(conv(x) + bias) + residual, and the gradient of their input. Behind half.cu
 // and warpgroup.cu.
 //
 // A block makes 16 rows of 8 MB pixels by BN channels: two warpgroups of 8 rows each, and one that loads. 64 channels of the
@@ -9,13 +9,17 @@
 // Options: -DKS=1|2|3 pixels of the kernel along a side; -DMB=1|2; -DBN=48|64|96|128; -DSTAGES tiles of weights held;
 // -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
 // -DSILU=0|1; -DPATCHES patches held; -DPARTS=1|2 images whose channels lie one behind the other; -DSPLIT=1|2|4 blocks
-// that share a tile. With KS 2 these are the four phases of a convolution on an image of twice the size (phases.cu): y has
-// four maps, one for each phase, or where TRANSPOSED, x has, whose sums add up.
+// that share a tile; -DHELD=0|1; -DWIDE_BIAS=0|1: whether biases are in fp32. With KS 2 these are the four phases of a
+// convolution on an image of twice the size (phases.cu): y and the residual have four maps, one for each phase, or where
+// TRANSPOSED, x has, whose sums add up.
 //
 // Blocks that share a tile are a cluster: each sums over some of the channels, leaves its sums in its shared memory, adds up
 // all blocks' for some of the tile's channels, always in the same order, and stores these.
 //
-// conv_warpgroup(x_maps, w_map, y_maps, residual_map, p): block 384; grid at most p.tiles, a block goes on to the next tile;
+// HELD weights, all that a block ever needs, come once; STAGES are then a tile's, and the grid is a multiple of the
+// channels' tiles and phases.
+//
+// conv_warpgroup(x_maps, w_map, y_maps, residual_maps, p): block 384; grid at most p.tiles, a block goes on to the next tile;
 // where tiles are shared, SPLIT p.tiles.
 
 constexpr int GROUPS = 2;
@@ -27,9 +31,12 @@ constexpr int PATCH_STEP = (PATCH_BYTES + 1023) / 1024 * 1024;
 constexpr int TILE_BYTES = BN * ROW_BYTES;
 // Residuals come, and results wait to be stored, in boxes of 8 x 8 pixels and BOX channels.
 constexpr int BOX = SPLIT > 1 ? BN / SPLIT : BN % 64 ? BN : 64, BOXES = SPLIT > 1 ? 1 : BN / BOX;
+// What a block stores of a tile: everything, or where tiles are shared, one box of channels.
+constexpr int COLUMNS = SPLIT > 1 ? BOX : BN;
 constexpr int BOX_BYTES = 64 * BOX * 2, GROUP_OUT = MB * BOXES * BOX_BYTES;
 static_assert(SPLIT == 1 || (MB == 1 && BN * 512 <= STAGES * TILE_BYTES), "room for the sums of a shared tile");
 static_assert(!TRANSPOSED || BN % 64 == 0, "whole boxes of columns");
+static_assert(SPLIT == 1 || !HELD, "sums of a shared tile lie where its weights were");
 static_assert(PARTS == 1 || (KS != 2 && !TRANSPOSED), "parts of a plain convolution's input");
 
 template <int COUNT> struct Maps {
@@ -37,7 +44,7 @@ template <int COUNT> struct Maps {
 };
 
 struct Params {
-    const half_t* bias; // or none
+    const void* bias; // or none
     int residual; // whether there is one
     int c[2], k; // channels summed over, of each part, and made
     int tiles_x, tiles_y, tiles_k, tiles;
@@ -45,6 +52,15 @@ struct Params {
     int phase_rows; // of the weights, from phase to phase
     int bias_step; // from sample to sample
 };
+
+// Biases of two channels beside each other.
+#if WIDE_BIAS
+typedef float2 Biases;
+__device__ __forceinline__ float2 both(Biases pair) { return pair; }
+#else
+typedef u32 Biases;
+__device__ __forceinline__ float2 both(Biases pair) { return {low_float(pair), high_float(pair)}; }
+#endif
 
 struct Tile {
     int x, y, n, k, phase;
@@ -64,9 +80,19 @@ __device__ __forceinline__ Tile tile_at(const Params& p, int tile) {
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
+// x / (1 + exp(-x)), four by one reciprocal. Below the limit, results are nothing in 16 bits.
+__device__ __forceinline__ void silu(float* v) {
+    float d[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) d[i] = 1.f + __expf(fminf(-v[i], 20.f));
+    float low = d[0] * d[1], high = d[2] * d[3], all = __fdividef(1.f, low * high), of_low = all * high, of_high = all * low;
+    v[0] *= of_low * d[1], v[1] *= of_low * d[0];
+    v[2] *= of_high * d[3], v[3] *= of_high * d[2];
+}
+
 extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     conv_warpgroup(const __grid_constant__ Maps<SOURCES> x_maps, const __grid_constant__ TensorMap w_map,
-                   const __grid_constant__ Maps<RESULTS> y_maps, const __grid_constant__ TensorMap residual_map,
+                   const __grid_constant__ Maps<RESULTS> y_maps, const __grid_constant__ Maps<RESULTS> residual_maps,
                    const __grid_constant__ Params p) {
     extern __shared__ char raw[];
     __shared__ __align__(8) u64 barriers[2 * (PATCHES + STAGES + GROUPS)];
@@ -95,7 +121,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     };
     int stage = 0, phase = 0, patch = 0, patch_phase = 0, out_phase = 0;
     auto advance = [&]() {
-        if (++stage == STAGES) stage = 0, phase ^= 1;
+        if (++stage == STAGES) stage = 0, phase ^= !HELD;
     };
     auto advance_patch = [&]() {
         if (++patch == PATCHES) patch = 0, patch_phase ^= 1;
@@ -116,7 +142,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                 barrier_expect(patch_full + 8 * patch, PATCH_BYTES);
                 copy_box(patches + patch * PATCH_STEP, x_maps.at[source], patch_full + 8 * patch, chunk * 64, at.x + dx, at.y + dy, at.n);
                 advance_patch();
-                for (int tap = 0; tap < TAPS; tap++) {
+                for (int tap = 0; tap < TAPS && !(HELD && tile != first_tile); tap++) {
                     barrier_wait(empty + 8 * stage, phase ^ 1);
                     barrier_expect(full + 8 * stage, TILE_BYTES);
                     u32 to = weights + stage * TILE_BYTES;
@@ -135,7 +161,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                         barrier_wait(out_empty + 8 * i, out_phase ^ 1);
                         barrier_expect(out_full + 8 * i, GROUP_OUT);
                         for (int j = 0; j < MB * BOXES; j++)
-                            copy_box(outs + i * GROUP_OUT + j * BOX_BYTES, residual_map, out_full + 8 * i,
+                            copy_box(outs + i * GROUP_OUT + j * BOX_BYTES, residual_maps.at[at.phase], out_full + 8 * i,
                                      at.k + box_column + j % BOXES * BOX, at.x + j / BOXES * 8, at.y + i * 8, at.n);
                     }
                     out_phase ^= 1;
@@ -154,17 +180,21 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     };
     // The second warpgroup stays a tap or two behind the first: one computes while the other stores.
     constexpr int START = 5, LEAD = TAPS > 2 ? 2 : 0;
-    u32 biases = outs + GROUPS * GROUP_OUT;
-    if (p.bias && p.bias_step == 0) {
-        for (int i = threadIdx.x * 2; i < p.tiles_k * BN; i += 2 * GROUPS * GROUP)
-            asm volatile("st.shared.b32 [%0], %1;" ::"r"(biases + i * 2), "r"(i < p.k ? *(const u32*)(p.bias + i) : 0) : "memory");
-        sync_threads<2 * GROUP>(START + 1);
-    }
     if (group == 1) sync_threads<2 * GROUP>(START);
     for (int tile = first_tile; tile < p.tiles; tile += next_tile) {
         Tile at = tile_at(p, tile);
         float acc[MB][BN / 2];
         int last_stage = -1, last_patch = -1;
+        // It is 0 again, but known to be, all addresses of held weights would wait in registers.
+        if (HELD) asm volatile("" : "+r"(stage));
+        // Of every eight channels the thread ends two.
+        Biases biases[COLUMNS / 8];
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 8; j++) {
+            int k = at.k + box_column + j * 8 + t * 2;
+            biases[j] = {};
+            if (p.bias && k < p.k) biases[j] = ((const Biases*)p.bias)[((long long)at.n * p.bias_step + k) / 2];
+        }
         for (int turn = first_turn; turn < end_turn; turn++) {
             int steps = min(4, (turn_at(turn).left + 15) / 16);
             barrier_wait(patch_full + 8 * patch, patch_phase);
@@ -187,7 +217,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                     }
                 products_commit();
                 products_wait<1>();
-                if (last_stage >= 0) release(empty + 8 * last_stage);
+                if (!HELD && last_stage >= 0) release(empty + 8 * last_stage);
                 if (tap == 0) {
                     if (last_patch >= 0) release(patch_empty + 8 * last_patch);
                     if (p.residual && turn == first_turn && leader && tile != first_tile) stores_read(), barrier_arrive(out_empty + 8 * group);
@@ -202,10 +232,9 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
         products_wait<0>();
 #pragma unroll
         for (int m = 0; m < MB; m++) pin(acc[m]);
-        release(empty + 8 * last_stage);
+        if (!HELD) release(empty + 8 * last_stage);
         release(patch_empty + 8 * last_patch);
-        // What this block stores of the tile: everything, or one box of channels, all blocks' sums together.
-        constexpr int COLUMNS = SPLIT > 1 ? BOX : BN;
+        // Of a shared tile, all blocks' sums together.
         float shared_sums[SPLIT > 1 ? BOX / 2 : 1];
         if constexpr (SPLIT > 1) {
             // Nobody needs the weights any more.
@@ -251,17 +280,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
         int matrix = lane >> 3, row = lane & 7, pixel = (warp & 3) * 16 + (matrix & 1) * 8 + row;
 #pragma unroll
         for (int j = 0; j < COLUMNS / 8; j += 2) {
-            float bias[4] = {0.f, 0.f, 0.f, 0.f};
-            if (p.bias) {
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    int k = at.k + box_column + (j + i) * 8 + t * 2;
-                    u32 pair = 0;
-                    if (p.bias_step == 0) asm volatile("ld.shared.b32 %0, [%1];" : "=r"(pair) : "r"(biases + k * 2) : "memory");
-                    else if (k < p.k) pair = *(const u32*)(p.bias + (long long)at.n * p.bias_step + k);
-                    bias[2 * i] = low_float(pair), bias[2 * i + 1] = high_float(pair);
-                }
-            }
+            float2 low = both(biases[j]), high = both(biases[j + 1]);
+            float bias[4] = {low.x, low.y, high.x, high.y};
             int piece = j % (BOX / 8) + (matrix >> 1);
             u32 in_box = pixel * BOX * 2 + (BOX % 64 ? piece : piece ^ row) * 16;
 #pragma unroll
@@ -271,18 +291,14 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                 float v[8];
 #pragma unroll
                 for (int i = 0; i < 8; i++) v[i] = (SPLIT > 1 ? shared_sums[4 * j + i] : acc[m][4 * j + i]) + bias[i / 4 * 2 + i % 2];
+                if (SILU) silu(v), silu(v + 4);
                 if (p.residual) {
                     u32 pairs[4];
                     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                                  : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
-                                 : "r"(to)
-                                 : "memory");
+                                 : "r"(to));
 #pragma unroll
                     for (int i = 0; i < 4; i++) v[2 * i] += low_float(pairs[i]), v[2 * i + 1] += high_float(pairs[i]);
-                }
-                if (SILU) {
-#pragma unroll
-                    for (int i = 0; i < 8; i++) v[i] = __fdividef(v[i], 1.f + __expf(-v[i]));
                 }
                 asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(pack(v[0], v[1])),
                              "r"(pack(v[2], v[3])), "r"(pack(v[4], v[5])), "r"(pack(v[6], v[7]))

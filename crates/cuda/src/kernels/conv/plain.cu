@@ -31,11 +31,14 @@ extern "C" __global__ void copy_channels(const T* x, T* y, i64 rows, int c, int 
 
 // Rows of c channels into rows of `wide`, zeros behind them; rows from `rows` on are zeros throughout.
 extern "C" __global__ void widen_channels(const T* x, T* y, i64 rows, int c, int wide, i64 count) {
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (i64)gridDim.x * blockDim.x) {
-        i64 row = i / wide;
-        int k = (int)(i % wide);
-        if (row < rows && k < c) y[i] = x[row * c + k];
-        else put(y[i], 0.0f);
+    int vectors = wide / V;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < count / V; i += (i64)gridDim.x * blockDim.x) {
+        i64 row = i / vectors;
+        int k = (int)(i % vectors) * V;
+        Vec<T, V> out;
+#pragma unroll
+        for (int e = 0; e < V; e++) out.set(e, row < rows && k + e < c ? to_float(x[row * c + k + e]) : 0.0f);
+        store<T, V>(y + i * V, out);
     }
 }
 

@@ -27,8 +27,6 @@ const ALIGNMENT: usize = 1024;
 /// Shared memory that a block may ask for besides the barriers.
 const MOST_SHARED: usize = (227 << 10) - 1024;
 const PHASES: usize = 4;
-/// Channels that the forward kernel holds a bias for.
-const MOST_BIASES: usize = 2048;
 
 /// What a block of the forward kernel makes: 16 rows of 8 `blocks` pixels, and so many channels; or as many blocks as there
 /// are `shares` together.
@@ -37,6 +35,16 @@ pub(super) struct Tile {
     blocks: usize,
     channels: usize,
     shares: usize,
+    feed: Feed,
+}
+
+/// How weights come to a block's shared memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Feed {
+    /// For every tile again.
+    Anew,
+    /// Once: all its tiles need the same.
+    Held,
 }
 
 /// Whether the kernels take the convolution: one that sees `s`.
@@ -48,18 +56,18 @@ fn takes(cx: &Context, s: &Sizes) -> bool {
         && matches!(s.kernel, [1, 3, 3] | [1, 1, 1])
         && s.geometry == Geometry::new(2, 1, s.kernel[1] / 2)
         && s.input == s.output
-        && s.k.next_multiple_of(128) <= MOST_BIASES
         && (s.k * 2).is_multiple_of(maps::STEP)
         && sizes.iter().product::<usize>() > 0
         && s.rows() <= i32::MAX as usize
         && (s.rows() * s.c <= i32::MAX as usize || (s.c * 2).is_multiple_of(maps::STEP))
 }
 
-/// Tiles worth trying for a convolution that makes `channels`; where it is transposed, only those of whole boxes of 64.
-pub(super) fn tiles(cx: &Context, s: &Sizes, channels: usize, transposed: bool) -> Vec<Tile> {
+/// Tiles worth trying for a convolution that sees `s`; where it is transposed, only those of whole boxes of 64 channels.
+pub(super) fn tiles(cx: &Context, s: &Sizes, call: &Call) -> Vec<Tile> {
     if !takes(cx, s) {
         return vec![];
     }
+    let (channels, transposed) = (call.channels, call.transposed);
     let wide = match channels {
         c if c <= 48 && !transposed => 48,
         c if c <= 64 => 64,
@@ -68,10 +76,11 @@ pub(super) fn tiles(cx: &Context, s: &Sizes, channels: usize, transposed: bool) 
     };
     let count = |t: &Tile| (s.rows() / (128 * t.blocks)).max(1) * channels.div_ceil(t.channels);
     let sms = cx.gpu.multiprocessors;
-    let mut all = vec![Tile { blocks: 2, channels: wide, shares: 1 }];
+    let large = Tile { blocks: 2, channels: wide, shares: 1, feed: Feed::Anew };
+    let mut all = vec![large];
     // Small images do not fill the card with large tiles.
-    if count(&all[0]) < 2 * sms {
-        all.push(Tile { blocks: 1, ..all[0] });
+    if count(&large) < 2 * sms {
+        all.push(Tile { blocks: 1, ..large });
         if wide > 64 && count(&all[1]) < sms {
             all.push(Tile { channels: 64, ..all[1] });
         }
@@ -84,8 +93,20 @@ pub(super) fn tiles(cx: &Context, s: &Sizes, channels: usize, transposed: bool) 
         })
     };
     let shared: Vec<Tile> = all.iter().flat_map(shared).collect();
+    if count(&large) >= sms {
+        all.extend(large.holding(s, call));
+    }
     all.extend(shared);
     all
+}
+
+impl Tile {
+    /// The same with its weights held, where they fit.
+    pub(super) fn holding(self, s: &Sizes, call: &Call) -> Option<Tile> {
+        let held = Tile { feed: Feed::Held, ..self };
+        let suits = self.shares == 1 && call.parts == 1 && !(call.upsample && call.transposed);
+        (suits && Room::new(s, call, held).is_some()).then_some(held)
+    }
 }
 
 /// The part of a tensor [n, h, w, c] that is seen: every pixel, or those of one phase of an image twice as large.
@@ -161,6 +182,11 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// Pixels of the kernel along a side, as the kernel that computes it sees them.
+    fn side(&self, s: &Sizes) -> usize {
+        if self.upsample { 2 } else { s.kernel[1] }
+    }
+
     /// Whether the kernels have inputs and an end like these.
     pub fn is_taken(&self, n: &Node<'_>, act: Option<Unary>) -> bool {
         let dtype = n.x[0].dtype;
@@ -175,9 +201,8 @@ impl Call {
             && self.first.is_multiple_of(maps::STEP / 2)
             && self.channels.is_multiple_of(maps::STEP / 2)
             && matches!(act, None | Some(Unary::Silu))
-            && !(self.upsample && self.residual.is_some())
             && n.y[0].dtype == dtype
-            && self.bias.is_none_or(|i| n.x[i].dtype == dtype)
+            && self.bias.is_none_or(|i| [dtype, DType::F32].contains(&n.x[i].dtype))
     }
 }
 
@@ -188,35 +213,67 @@ fn source(s: &Sizes, file: &'static str, kernels: &str) -> Source {
         .option(if s.dtype == DType::F16 { "-DELEM_FP16" } else { "-DELEM_BF16" })
 }
 
-/// How many patches and tiles of weights a block has room for, and the bytes that take.
-fn room(side: usize, tile: Tile, patch_bytes: usize) -> [usize; 3] {
-    let stage = tile.channels * ROW_BYTES;
-    let fixed = ALIGNMENT + 2 * tile.blocks * 64 * tile.channels * 2 + MOST_BIASES * 2;
-    let left = MOST_SHARED - fixed;
-    // With one tap, every patch goes with one tile of weights.
-    let (patches, stages) = if side == 1 {
-        let both = (left / (patch_bytes + stage)).min(8);
-        (both, both)
-    } else {
-        (2, ((left - 2 * patch_bytes) / stage).min(12))
-    };
-    [patches, stages, fixed + patches * patch_bytes + stages * stage]
+/// What a block of the forward kernel has in shared memory.
+struct Room {
+    patches: usize,
+    /// Tiles of weights.
+    stages: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// Nothing where weights are to be held and do not fit.
+    fn new(s: &Sizes, call: &Call, tile: Tile) -> Option<Room> {
+        const MOST_STAGES: usize = 12;
+        let side = call.side(s);
+        let (patch, stage) = (patch_bytes(side, tile), tile.channels * ROW_BYTES);
+        let fixed = ALIGNMENT + 2 * tile.blocks * 64 * tile.channels * 2;
+        let left = MOST_SHARED - fixed;
+        let (patches, stages) = match (tile.feed, side) {
+            (Feed::Held, _) => {
+                let summed = if call.transposed { s.k } else { s.c };
+                let stages = side * side * summed.div_ceil(64);
+                ((left.checked_sub(stages * stage)? / patch).min(4), stages)
+            }
+            // With one tap, every patch goes with one tile of weights.
+            (_, 1) => {
+                let both = (left / (patch + stage)).min(8);
+                (both, both)
+            }
+            _ => (2, ((left - 2 * patch) / stage).min(MOST_STAGES)),
+        };
+        let bytes = fixed + patches * patch + stages * stage;
+        (patches >= 2).then_some(Room { patches, stages, bytes })
+    }
+}
+
+/// Pixels of a tile and those around it, across and down.
+fn patch(side: usize, tile: Tile) -> [usize; 2] {
+    [8 * tile.blocks + side - 1, 16 + side - 1]
+}
+
+fn patch_bytes(side: usize, tile: Tile) -> usize {
+    (patch(side, tile).iter().product::<usize>() * ROW_BYTES).next_multiple_of(ALIGNMENT)
 }
 
 /// The kernel of a convolution that sees `s`, or of its input's gradient.
 pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result<Kernel, CudaError> {
-    let side = if call.upsample { 2 } else { s.kernel[1] };
-    let patch = [8 * tile.blocks + side - 1, 16 + side - 1];
-    let patch_bytes = (patch[0] * patch[1] * ROW_BYTES).next_multiple_of(ALIGNMENT);
-    let [patches, stages, shared] = room(side, tile, patch_bytes);
+    let side = call.side(s);
+    let patch = patch(side, tile);
+    let room = Room::new(s, &call, tile).ok_or_else(|| CudaError::Unsupported {
+        op: "conv".into(),
+        reason: format!("{tile:?} has no room for its weights"),
+    })?;
     let source = source(s, "conv/forward", FORWARD)
         .define("KS", side)
         .define("MB", tile.blocks)
         .define("BN", tile.channels)
         .define("PARTS", call.parts)
-        .define("PATCHES", patches)
+        .define("PATCHES", room.patches)
         .define("SPLIT", tile.shares)
-        .define("STAGES", stages)
+        .define("STAGES", room.stages)
+        .define("WIDE_BIAS", call.bias.is_some_and(|i| n.x[i].dtype == DType::F32) as usize)
+        .define("HELD", (tile.feed == Feed::Held) as usize)
         .define("TRANSPOSED", call.transposed as usize)
         .define("SILU", call.silu as usize);
     let f = n.cx.function(&source, "conv_warpgroup")?;
@@ -243,8 +300,15 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
     };
     let [tiles_x, tiles_y, tiles_k] =
         [w.div_ceil(8 * tile.blocks), h.div_ceil(16), made.div_ceil(tile.channels)];
-    let tiles = tiles_x * tiles_y * tiles_k * s.n * results;
-    let grid = if tile.shares > 1 { tiles * tile.shares } else { tiles.min(n.cx.gpu.multiprocessors) };
+    // For every place, tiles of all phases and channels.
+    let (places, kinds) = (tiles_x * tiles_y * s.n, tiles_k * results);
+    let tiles = places * kinds;
+    let blocks = n.cx.gpu.multiprocessors;
+    let grid = match tile.feed {
+        _ if tile.shares > 1 => tiles * tile.shares,
+        Feed::Anew => tiles.min(blocks),
+        Feed::Held => kinds * places.min((blocks / kinds).max(1)),
+    };
     let fixed = ForwardParams {
         bias: 0,
         residual: call.residual.is_some() as i32,
@@ -283,8 +347,8 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         let weight = maps::encode(weight, &[columns, rows], &[columns], &[64, weight_rows], true)?;
         let result = views(y, view(made), results, [boxed, 8, 8])?;
         let residual = match call.residual {
-            Some(i) => views(io.inputs[i], view(made), 1, [boxed, 8, 8])?,
-            None => result[..16].to_vec(),
+            Some(i) => views(io.inputs[i], view(made), results, [boxed, 8, 8])?,
+            None => result.clone(),
         };
         let mut sources = vec![];
         for (image, c) in images.iter().zip(&summed) {
@@ -292,7 +356,7 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         }
         let p = ForwardParams { bias: call.bias.map_or(0, |i| io.inputs[i]), ..fixed };
         let a = Params::new().words(sources).words(weight).words(result).words(residual).with(p);
-        cx.launch(f, [grid, 1], 3 * GROUP, shared, &a)
+        cx.launch(f, [grid, 1], 3 * GROUP, room.bytes, &a)
     }))
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Channels that are worth widening to, for 16-bit types.
 const WIDTH: usize = 8;
 
-/// The kernel that puts zeros behind channels.
+/// The kernel that puts zeros behind channels, up to a multiple of [`WIDTH`].
 pub(super) struct Widen(Function);
 
 impl Widen {
@@ -23,7 +23,7 @@ impl Widen {
         let source = Source::new("conv", include_str!("../../kernels/conv/plain.cu"))
             .define("T", name)
             .define("B", name)
-            .define("V", 1)
+            .define("V", WIDTH)
             .define("ACT(x)", "(x)");
         Ok(Widen(cx.function(&source, "widen_channels")?))
     }
@@ -39,7 +39,7 @@ impl Widen {
     ) -> Result<(), CudaError> {
         let count = all_rows * wide;
         let p = Params::new().with(x).with(to).with(rows as i64).with(c as i32).with(wide as i32);
-        cx.launch(self.0, blocks(cx, count), 256, 0, &p.with(count as i64))
+        cx.launch(self.0, blocks(cx, count / WIDTH), 256, 0, &p.with(count as i64))
     }
 }
 
