@@ -42,6 +42,10 @@ pub enum CompileError {
     Budget(#[from] BudgetError),
     #[error("{device} computes on f32 and i32, not on {dtype}: {node}")]
     Type { device: &'static str, dtype: DType, node: String },
+    #[error(
+        "{device}'s kernels have no {what}: {node}; give the parts as nodes of their own, passes fuse what can be"
+    )]
+    Form { device: &'static str, what: &'static str, node: String },
     #[error("the CPU computes in f32; {0} needs a GPU")]
     Precision(Precision),
     #[error("running takes {} and {} are free; take a smaller batch or size, or set a budget", human(*needed), human(*free))]
@@ -127,6 +131,11 @@ impl Compiler {
             Compiler::Cuda(..) => &CUDA_TARGET,
         };
         let mut graph = if options.optimise { optimise(graph, target)? } else { graph.tidy() };
+        for (i, node) in graph.nodes.iter().enumerate() {
+            if let Some(what) = target.lacks(&node.op) {
+                return Err(CompileError::Form { device: self.name(), what, node: graph.line(i) });
+            }
+        }
         if let Compiler::Cuda(_, Arithmetic { narrow: Some(dtype), .. }) = self {
             graph = precision::narrow(graph, *dtype);
             graph.verify("precision")?;

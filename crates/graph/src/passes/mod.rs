@@ -14,6 +14,7 @@ pub mod recompute;
 mod simplify;
 
 use crate::graph::Graph;
+use crate::ops::{Bias, Norm, Op, Unary};
 use crate::verify::VerifyError;
 
 /// What a backend's kernels take on.
@@ -52,6 +53,41 @@ impl Target {
         norm_bias: true,
         upsample: true,
     };
+
+    /// What an operation has fused into it that the backend's kernels do not do.
+    pub fn lacks(&self, op: &Op) -> Option<&'static str> {
+        let ended = |act: Option<Unary>, residual: bool| act.is_some() || residual;
+        let norm = |n: &Norm| (n.parts, None, n.bias, false, false);
+        let (parts, prologue, norm_bias, epilogue, upsample) = match op {
+            Op::Conv(c) => {
+                let epilogue = ended(c.act, c.residual) || c.bias == Bias::Sample;
+                (c.parts, c.prologue, false, epilogue, c.upsample)
+            }
+            Op::ConvInputGrad(c) => {
+                let epilogue = ended(c.act, c.residual) || c.bias;
+                if c.upsample && epilogue {
+                    return Some("additions behind the gradient of what was upsampled");
+                }
+                (1, None, false, epilogue, c.upsample)
+            }
+            Op::ConvWeightGrad(c) => (c.parts, c.prologue, false, false, c.upsample),
+            Op::MatMul(m) => (1, None, false, ended(m.act, m.residual), false),
+            Op::Norm(n) | Op::NormStats(n) => norm(n),
+            Op::NormGrad(g) if g.addends != 0 && !self.norm_addend => {
+                return Some("addends of a norm's gradient");
+            }
+            Op::NormGrad(g) => norm(&g.norm),
+            _ => return None,
+        };
+        let lacking = [
+            (parts > self.parts, "so many parts"),
+            (prologue.is_some() && !self.conv_prologue, "norms inside of convolutions"),
+            (norm_bias && !self.norm_bias, "biases inside of norms"),
+            (epilogue && !self.epilogue, "activations and additions behind products"),
+            (upsample && !self.upsample, "upsampling inside of convolutions"),
+        ];
+        lacking.into_iter().find(|(lacks, _)| *lacks).map(|(_, what)| what)
+    }
 }
 
 /// A pass and its name.

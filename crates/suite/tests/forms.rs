@@ -1,0 +1,243 @@
+//! Every form that convolutions, products and norms can have once something was fused into them, against the
+//! interpreter: forms that no network of ours has are as right as the others. On the CPU, and where there is a GPU, on it
+//! in fp32, bf16 and fp16.
+
+use clearshot_graph::ops::{Bias, Conv, ConvInputGrad, Geometry, MatMul, Norm, NormGrad, Op, Unary};
+use clearshot_graph::passes::Target;
+use clearshot_graph::reference::{self, run};
+use clearshot_graph::{Array, Builder, Graph, Type, Value};
+use clearshot_runtime::{Device, Options, Precision, compile};
+use clearshot_suite::report::relative_error;
+use clearshot_tensor::noise::Key;
+use clearshot_tensor::{DType, Shape};
+use std::collections::BTreeMap;
+
+/// One graph of many nodes, each an output of its own: what they need is compiled side by side.
+struct Forms {
+    target: Target,
+    b: Builder,
+    values: BTreeMap<String, Array>,
+}
+
+impl Forms {
+    fn new(target: Target) -> Forms {
+        Forms { target, b: Builder::new(), values: BTreeMap::new() }
+    }
+
+    /// An operand of normal values, exact in 16 bits.
+    fn operand(&mut self, shape: impl Into<Shape>, scale: f64) -> Value {
+        let (shape, name) = (shape.into(), format!("x{}", self.values.len()));
+        let key = Key { seed: 5, step: 0, stream: self.values.len() as u32 };
+        let exact = |x: f32| f64::from((x * 32.0).round() / 32.0);
+        let data = (0..shape.len()).map(|i| scale * exact(key.normal(i as u64))).collect();
+        self.values.insert(name.clone(), Array::new(shape, data));
+        self.b.input(&name, Type::f32(shape))
+    }
+
+    /// A node whose results are outputs under its own description; nothing where the device has no kernels for it.
+    fn form(&mut self, op: Op, inputs: Vec<Value>) {
+        if self.target.lacks(&op).is_some() {
+            return;
+        }
+        let name = format!("{op:?} of {} channels", self.b.channels(inputs[0]));
+        for (i, y) in self.b.push(op, inputs).into_iter().enumerate() {
+            self.b.output(&format!("{name}, result {i}"), y);
+        }
+    }
+
+    fn finish(self) -> (Graph, BTreeMap<String, Array>) {
+        (self.b.finish().unwrap(), self.values)
+    }
+}
+
+const ACTIVATIONS: [Option<Unary>; 3] = [None, Some(Unary::Silu), Some(Unary::Relu)];
+const BOTH: [bool; 2] = [false, true];
+const WEIGHTS: f64 = 0.125;
+
+fn convolutions(target: Target, channels: &[(usize, usize)]) -> Forms {
+    let mut f = Forms::new(target);
+    let (n, h, w) = (2, 12, 10);
+    for &(c, k) in channels {
+        let image = |f: &mut Forms, c| f.operand([n, h, w, c], 1.0);
+        let (x, second) = (image(&mut f, c), image(&mut f, 8));
+        let (like, large) = (image(&mut f, k), f.operand([n, 2 * h, 2 * w, k], 1.0));
+        let (of_channels, of_samples) = (f.operand([k], 1.0), f.operand([n, k], 1.0));
+        for (side, parts, upsample) in
+            [(3, 1, false), (3, 2, false), (1, 1, false), (1, 2, false), (3, 1, true)]
+        {
+            let weight = f.operand([k, side, side, if parts == 2 { c + 8 } else { c }], WEIGHTS);
+            for bias in [Bias::None, Bias::Channel, Bias::Sample] {
+                for (act, residual) in ACTIVATIONS.iter().flat_map(|a| BOTH.map(|r| (*a, r))) {
+                    let geometry = Geometry::new(2, 1, side / 2);
+                    let op = Conv { upsample, parts, bias, act, residual, ..Conv::plain(geometry, false) };
+                    let mut inputs = if parts == 2 { vec![x, second] } else { vec![x] };
+                    inputs.push(weight);
+                    match bias {
+                        Bias::None => {}
+                        Bias::Channel => inputs.push(of_channels),
+                        Bias::Sample => inputs.push(of_samples),
+                    }
+                    if residual {
+                        inputs.push(if upsample { large } else { like });
+                    }
+                    f.form(Op::Conv(op), inputs);
+                }
+            }
+        }
+        for side in [1, 3] {
+            let weight = f.operand([k, side, side, c], WEIGHTS);
+            let geometry = Geometry::new(2, 1, side / 2);
+            for part in [[0, c], [c / 2, c / 2]] {
+                let (bias_of, residual_of) = (f.operand([part[1]], 1.0), image(&mut f, part[1]));
+                for (bias, residual) in BOTH.iter().flat_map(|b| BOTH.map(|r| (*b, r))) {
+                    for act in ACTIVATIONS {
+                        let input = [1, h, w];
+                        let upsample = false;
+                        let op =
+                            ConvInputGrad { geometry, upsample, input, channels: part, bias, act, residual };
+                        let mut inputs = vec![like, weight];
+                        inputs.extend(bias.then_some(bias_of));
+                        inputs.extend(residual.then_some(residual_of));
+                        f.form(Op::ConvInputGrad(op), inputs);
+                    }
+                }
+            }
+        }
+    }
+    f
+}
+
+fn products(target: Target) -> Forms {
+    let mut f = Forms::new(target);
+    for [batch, m, k, n] in [[1, 40, 64, 24], [3, 17, 10, 7]] {
+        let (bias_of, like) = (f.operand([n], 1.0), f.operand([batch, m, n], 1.0));
+        for (transpose_a, transpose_b) in BOTH.iter().flat_map(|a| BOTH.map(|b| (*a, b))) {
+            let a = f.operand(if transpose_a { [batch, k, m] } else { [batch, m, k] }, 1.0);
+            let b = f.operand(if transpose_b { [batch, n, k] } else { [batch, k, n] }, WEIGHTS);
+            for (bias, residual) in BOTH.iter().flat_map(|b| BOTH.map(|r| (*b, r))) {
+                for act in ACTIVATIONS {
+                    let mut inputs = vec![a, b];
+                    inputs.extend(bias.then_some(bias_of));
+                    inputs.extend(residual.then_some(like));
+                    f.form(Op::MatMul(MatMul { transpose_a, transpose_b, bias, act, residual }), inputs);
+                }
+            }
+        }
+    }
+    f
+}
+
+fn norms(target: Target) -> Forms {
+    let mut f = Forms::new(target);
+    let (n, h, w) = (2, 16, 12);
+    // The second part's channels share a group with the first's.
+    for (first, second, groups) in [(64, 32, 8), (20, 4, 4), (6, 3, 3)] {
+        let parts_of = [f.operand([n, h, w, first], 1.0), f.operand([n, h, w, second], 1.0)];
+        let addends_of = [f.operand([n, h, w, first], 1.0), f.operand([n, h, w, second], 1.0)];
+        for parts in [1, 2] {
+            let c = if parts == 2 { first + second } else { first };
+            if c % groups != 0 {
+                continue;
+            }
+            let [gamma, beta, bias_of] = [f.operand([c], 1.0), f.operand([c], 1.0), f.operand([n, c], 0.5)];
+            let [scale, shift] = [f.operand([n, c], 0.25), f.operand([n, c], 1.0)];
+            let dy = f.operand([n, h, w, c], 1.0);
+            for (film, bias) in BOTH.iter().flat_map(|f| BOTH.map(|b| (*f, b))) {
+                for act in ACTIVATIONS {
+                    let norm = Norm { groups, eps: 1e-5, parts, film, act, bias };
+                    let mut affine = vec![gamma, beta];
+                    affine.extend(if film { vec![scale, shift] } else { vec![] });
+                    let bias_of = bias.then_some(bias_of);
+                    let mut inputs = parts_of[..parts].to_vec();
+                    inputs.extend(affine.iter().copied().chain(bias_of));
+                    f.form(Op::Norm(norm), inputs);
+                    let stats_inputs = parts_of[..parts].iter().copied().chain(bias_of).collect();
+                    if target.lacks(&Op::NormStats(norm)).is_some() {
+                        continue;
+                    }
+                    let stats = f.b.push_one(Op::NormStats(norm), stats_inputs);
+                    // Relu's slope jumps where rounding may decide.
+                    if act == Some(Unary::Relu) {
+                        continue;
+                    }
+                    for addends in 0..1u8 << parts {
+                        let mut inputs = parts_of[..parts].to_vec();
+                        inputs.push(stats);
+                        inputs.extend(&affine);
+                        inputs.push(dy);
+                        inputs.extend((0..parts).filter(|p| addends >> p & 1 == 1).map(|p| addends_of[p]));
+                        inputs.extend(bias_of);
+                        f.form(Op::NormGrad(NormGrad { norm, addends }), inputs);
+                    }
+                }
+            }
+        }
+    }
+    f
+}
+
+/// Sums whose parts cancel are compared beside this.
+const SMALL: f64 = 1e-2;
+
+fn check(forms: impl Fn(Target) -> Forms) {
+    let mut engines = vec![(Device::cpu(None), clearshot_cpu::TARGET, Precision::F32, 2e-5)];
+    match Device::cuda(0) {
+        Ok(gpu) => {
+            let precisions = [(Precision::F32, 2e-5), (Precision::Bf16, 1e-2), (Precision::F16, 1.5e-3)];
+            engines
+                .extend(precisions.map(|(precision, limit)| (gpu, clearshot_cuda::TARGET, precision, limit)));
+        }
+        Err(why) => eprintln!("skipped: forms on a GPU: {why}"),
+    }
+    for (device, target, precision, limit) in engines {
+        let (graph, values) = forms(target).finish();
+        let truth = run(&graph, &mut values.clone(), reference::Precision::F64).unwrap();
+        let mut session =
+            compile(graph.clone(), &device, &Options { optimise: false, budget: None, precision })
+                .unwrap_or_else(|e| panic!("{precision}: {e}"));
+        values.iter().for_each(|(name, v)| session.set(name, &v.to_tensor(DType::F32)).unwrap());
+        session.run().unwrap();
+        let (mut worst, mut wrong) = ((0.0, ""), vec![]);
+        for (name, truth) in &truth {
+            let error = relative_error(&session.get(name).unwrap().to_f64(), &truth.data, SMALL);
+            if error >= limit {
+                wrong.push(format!("{name}, {precision}: {error:.1e}"));
+            }
+            worst = if error > worst.0 { (error, name) } else { worst };
+        }
+        eprintln!("{} results, {precision}: at most {:.1e}, {}", truth.len(), worst.0, worst.1);
+        assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    }
+}
+
+#[test]
+fn every_convolution() {
+    check(|target| convolutions(target, &[(64, 64), (48, 48)]));
+}
+
+#[test]
+fn every_convolution_of_odd_channels() {
+    check(|target| convolutions(target, &[(6, 48), (10, 4)]));
+}
+
+#[test]
+fn every_product() {
+    check(products);
+}
+
+#[test]
+fn every_norm() {
+    check(norms);
+}
+
+#[test]
+fn forms_that_a_device_lacks_are_refused() {
+    let mut b = Builder::new();
+    let (x, w) = (b.input("x", Type::f32([1, 4, 4, 8])), b.input("w", Type::f32([8, 3, 3, 8])));
+    let op = Conv { upsample: true, ..Conv::plain(Geometry::new(2, 1, 1), false) };
+    let y = b.push_one(Op::Conv(op), vec![x, w]);
+    b.output("y", y);
+    let graph = b.finish().unwrap();
+    let told = compile(graph, &Device::cpu(None), &Options::default()).err().unwrap().to_string();
+    assert!(told.contains("the CPU's kernels have no upsampling inside of convolutions"), "{told}");
+}
