@@ -1,4 +1,4 @@
-// Convolutions by warpgroups, stride 1: y = act(conv(x) + bias) + residual, and the gradient of their input. Behind half.cu
+// Convolutions by warpgroups, stride 1 or 2: y = act(conv(x) + bias) + residual, and the gradient of their input. Behind half.cu
 // and warpgroup.cu.
 //
 // A block makes 16 rows of 8 MB pixels by BN channels: two warpgroups of 8 rows each, and one that loads. 64 channels of the
@@ -9,9 +9,14 @@
 // Options: -DKS=1|2|3 pixels of the kernel along a side; -DMB=1|2; -DBN=48|64|96|128; -DSTAGES tiles of weights held;
 // -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
 // -DSILU=0|1; -DPATCHES patches held; -DPARTS=1|2 images whose channels lie one behind the other; -DSPLIT=1|2|4 blocks
-// that share a tile; -DHELD=0|1; -DWIDE_BIAS=0|1: whether biases are in fp32. With KS 2 these are the four phases of a
+// that share a tile; -DHELD=0|1; -DWIDE_BIAS=0|1: whether biases are in fp32;
+// -DSTEPS=0..4 runs of 16 channels that every turn has, 0 where they differ. With KS 2 these are the four phases of a
 // convolution on an image of twice the size (phases.cu): y and the residual have four maps, one for each phase, or where
 // TRANSPOSED, x has, whose sums add up.
+//
+// DOWN=1 is stride 2: x has four maps, its pixels of even and odd rows and columns, which meet different taps. With KS 1 the kernel
+// has 2 x 2 pixels and none around the image, one tap for each map; with KS 2 it has 3 x 3 and one pixel around the image: along
+// each axis odd pixels meet its first and its last, even ones its middle.
 //
 // Blocks that share a tile are a cluster: each sums over some of the channels, leaves its sums in its shared memory, adds up
 // all blocks' for some of the tile's channels, always in the same order, and stores these.
@@ -24,7 +29,7 @@
 
 constexpr int GROUPS = 2;
 constexpr int TAPS = KS * KS;
-constexpr int SOURCES = KS == 2 && TRANSPOSED ? 4 : PARTS, RESULTS = KS == 2 && !TRANSPOSED ? 4 : 1;
+constexpr int SOURCES = KS == 2 && TRANSPOSED || DOWN ? 4 : PARTS, RESULTS = KS == 2 && !TRANSPOSED && !DOWN ? 4 : 1;
 constexpr int PATCH_W = 8 * MB + KS - 1, PATCH_H = 8 * GROUPS + KS - 1;
 constexpr int PATCH_BYTES = PATCH_W * PATCH_H * ROW_BYTES;
 constexpr int PATCH_STEP = (PATCH_BYTES + 1023) / 1024 * 1024;
@@ -37,6 +42,7 @@ constexpr int BOX_BYTES = 64 * BOX * 2, GROUP_OUT = MB * BOXES * BOX_BYTES;
 static_assert(SPLIT == 1 || (MB == 1 && BN * 512 <= STAGES * TILE_BYTES), "room for the sums of a shared tile");
 static_assert(!TRANSPOSED || BN % 64 == 0, "whole boxes of columns");
 static_assert(SPLIT == 1 || !HELD, "sums of a shared tile lie where its weights were");
+static_assert(!DOWN || (KS < 3 && PARTS == 1 && !TRANSPOSED && !HELD), "a plain convolution of stride 2");
 static_assert(PARTS == 1 || (KS != 2 && !TRANSPOSED), "parts of a plain convolution's input");
 
 template <int COUNT> struct Maps {
@@ -69,6 +75,15 @@ struct Tile {
 __device__ __forceinline__ Tile tile_at(const Params& p, int tile) {
     int phase = tile / p.tiles_k % RESULTS, rest = tile / p.tiles_k / RESULTS;
     return {rest % p.tiles_x * 8 * MB, rest / p.tiles_x % p.tiles_y * 8 * GROUPS, rest / p.tiles_x / p.tiles_y, tile % p.tiles_k * BN, phase};
+}
+
+// Which of a map's pixels meet a tap, and the first that they meet; the weights' tap.
+__device__ __forceinline__ bool meets(int source, int tap) { return !(DOWN && KS == 2) || ((source >> 1 | tap >> 1) && (source & 1 | tap & 1)); }
+__device__ __forceinline__ int first_met(int source) { return DOWN && KS == 2 ? 3 - source : 0; }
+__device__ __forceinline__ int weights_tap(int source, int tap) {
+    if (!DOWN) return TRANSPOSED ? TAPS - 1 - tap : tap;
+    if (KS == 1) return source;
+    return (source >> 1 ? 2 * (tap >> 1) : 1) * 3 + (source & 1 ? 2 * (tap & 1) : 1);
 }
 
 #if SPLIT > 1
@@ -134,25 +149,25 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
             Tile at = tile_at(p, tile);
             for (int turn = first_turn; turn < end_turn; turn++) {
                 auto [source, chunk, left] = turn_at(turn);
-                int which = KS == 2 ? source + at.phase : 0, part_column = PARTS == 2 && source ? p.c[0] : 0;
+                int which = KS == 2 && !DOWN ? source + at.phase : 0, part_column = PARTS == 2 && source ? p.c[0] : 0;
                 // Where the patch begins: its middle, or for a phase the tap that comes first.
-                int dy = KS != 2 ? -(KS / 2) : TRANSPOSED ? -(which >> 1) : (which >> 1) - 1;
-                int dx = KS != 2 ? -(KS / 2) : TRANSPOSED ? -(which & 1) : (which & 1) - 1;
+                int dy = KS != 2 || DOWN ? -(KS / 2) : TRANSPOSED ? -(which >> 1) : (which >> 1) - 1;
+                int dx = KS != 2 || DOWN ? -(KS / 2) : TRANSPOSED ? -(which & 1) : (which & 1) - 1;
                 barrier_wait(patch_empty + 8 * patch, patch_phase ^ 1);
                 barrier_expect(patch_full + 8 * patch, PATCH_BYTES);
                 copy_box(patches + patch * PATCH_STEP, x_maps.at[source], patch_full + 8 * patch, chunk * 64, at.x + dx, at.y + dy, at.n);
                 advance_patch();
                 for (int tap = 0; tap < TAPS && !(HELD && tile != first_tile); tap++) {
+                    if (!meets(source, tap)) continue;
                     barrier_wait(empty + 8 * stage, phase ^ 1);
                     barrier_expect(full + 8 * stage, TILE_BYTES);
                     u32 to = weights + stage * TILE_BYTES;
-                    int row = which * p.phase_rows;
+                    int row = which * p.phase_rows, column = p.first_column + weights_tap(source, tap) * p.tap_columns;
                     if (TRANSPOSED) {
-                        int column = p.first_column + (TAPS - 1 - tap) * p.tap_columns + at.k;
                         for (int i = 0; i < BN / 64; i++)
-                            copy_box(to + i * 64 * ROW_BYTES, w_map, full + 8 * stage, column + i * 64, row + chunk * 64);
+                            copy_box(to + i * 64 * ROW_BYTES, w_map, full + 8 * stage, column + at.k + i * 64, row + chunk * 64);
                     } else {
-                        copy_box(to, w_map, full + 8 * stage, p.first_column + tap * p.tap_columns + part_column + chunk * 64, row + at.k);
+                        copy_box(to, w_map, full + 8 * stage, column + part_column + chunk * 64, row + at.k);
                     }
                     advance();
                 }
@@ -196,11 +211,13 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
             if (p.bias && k < p.k) biases[j] = ((const Biases*)p.bias)[((long long)at.n * p.bias_step + k) / 2];
         }
         for (int turn = first_turn; turn < end_turn; turn++) {
-            int steps = min(4, (turn_at(turn).left + 15) / 16);
+            auto [source, chunk, left] = turn_at(turn);
+            int steps = min(4, (left + 15) / 16), first_tap = first_met(source);
             barrier_wait(patch_full + 8 * patch, patch_phase);
             u32 corner = patches + patch * PATCH_STEP + 8 * group * PATCH_W * ROW_BYTES;
 #pragma unroll
             for (int tap = 0; tap < TAPS; tap++) {
+                if (!meets(source, tap)) continue;
                 barrier_wait(full + 8 * stage, phase);
                 u64 a = describe(corner + (tap / KS * PATCH_W + tap % KS) * ROW_BYTES, PATCH_W * ROW_BYTES);
                 u64 b = describe(weights + stage * TILE_BYTES, 1024, TRANSPOSED ? 64 * ROW_BYTES : 16);
@@ -210,19 +227,19 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                 products_begin();
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    if (i < steps) {
+                    if (STEPS ? i < STEPS : i < steps) {
 #pragma unroll
                         for (int m = 0; m < MB; m++)
-                            product<BN, 0, TRANSPOSED>(acc[m], a + m * (8 * ROW_BYTES >> 4) + i * ALONG_COLUMNS, b + i * NEXT, turn - first_turn + tap + i > 0);
+                            product<BN, 0, TRANSPOSED>(acc[m], a + m * (8 * ROW_BYTES >> 4) + i * ALONG_COLUMNS, b + i * NEXT, turn - first_turn + tap - first_tap + i > 0);
                     }
                 products_commit();
                 products_wait<1>();
                 if (!HELD && last_stage >= 0) release(empty + 8 * last_stage);
-                if (tap == 0) {
+                if (tap == first_tap) {
                     if (last_patch >= 0) release(patch_empty + 8 * last_patch);
                     if (p.residual && turn == first_turn && leader && tile != first_tile) stores_read(), barrier_arrive(out_empty + 8 * group);
                 }
-                if (tap == LEAD && group == 0 && turn == first_turn && tile == first_tile) arrive_threads<2 * GROUP>(START);
+                if (tap == (DOWN ? first_tap : LEAD) && group == 0 && turn == first_turn && tile == first_tile) arrive_threads<2 * GROUP>(START);
                 last_stage = stage;
                 advance();
             }

@@ -1,4 +1,4 @@
-//! Convolutions of 3 x 3 pixels, and of one pixel on two images, by warpgroups, in 16 bits on cards of compute capability 9.0: see `kernels/conv`.
+//! Convolutions of 3 x 3 pixels, of one pixel on two images, and of 2 x 2 or 3 x 3 that halve the image, by warpgroups, in 16 bits on cards of compute capability 9.0: see `kernels/conv`.
 //!
 //! A patch of the image comes to shared memory once for all taps. Bias, residual and SiLU are added before the result
 //! leaves the block. Convolutions of upsampled images are done by phases, whose results go straight to their places.
@@ -47,15 +47,32 @@ enum Feed {
     Held,
 }
 
-/// Whether the kernels take the convolution: one that sees `s`.
+/// What the kernels make of a convolution's steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Pace {
+    /// One pixel.
+    Whole,
+    /// Two: the image is halved.
+    Halved,
+}
+
+fn pace(s: &Sizes) -> Option<Pace> {
+    let whole = s.input == s.output && s.geometry == Geometry::new(2, 1, s.kernel[1] / 2);
+    let halved = s.input == [1, 2 * s.output[1], 2 * s.output[2]];
+    match s.kernel {
+        [1, 1, 1] | [1, 3, 3] if whole => Some(Pace::Whole),
+        [1, 2, 2] if halved && s.geometry == Geometry::new(2, 2, 0) => Some(Pace::Halved),
+        [1, 3, 3] if halved && s.geometry == Geometry::new(2, 2, 1) => Some(Pace::Halved),
+        _ => None,
+    }
+}
+
+/// Whether the kernels take the convolution, or its gradients: one that sees `s`.
 fn takes(cx: &Context, s: &Sizes) -> bool {
     let sizes = [s.n, s.c, s.k, s.input[1], s.input[2]];
     cx.gpu.capability == (9, 0)
         && matches!(s.dtype, DType::BF16 | DType::F16)
         && s.dims == 2
-        && matches!(s.kernel, [1, 3, 3] | [1, 1, 1])
-        && s.geometry == Geometry::new(2, 1, s.kernel[1] / 2)
-        && s.input == s.output
         && (s.k * 2).is_multiple_of(maps::STEP)
         && sizes.iter().product::<usize>() > 0
         && s.rows() <= i32::MAX as usize
@@ -64,7 +81,12 @@ fn takes(cx: &Context, s: &Sizes) -> bool {
 
 /// Tiles worth trying for a convolution that sees `s`; where it is transposed, only those of whole boxes of 64 channels.
 pub(super) fn tiles(cx: &Context, s: &Sizes, call: &Call) -> Vec<Tile> {
-    if !takes(cx, s) {
+    let fits = match pace(s) {
+        Some(Pace::Whole) => true,
+        Some(Pace::Halved) => !call.transposed && call.parts == 1 && (s.c * 2).is_multiple_of(maps::STEP),
+        None => false,
+    };
+    if !takes(cx, s) || !fits {
         return vec![];
     }
     let (channels, transposed) = (call.channels, call.transposed);
@@ -104,7 +126,10 @@ impl Tile {
     /// The same with its weights held, where they fit.
     pub(super) fn holding(self, s: &Sizes, call: &Call) -> Option<Tile> {
         let held = Tile { feed: Feed::Held, ..self };
-        let suits = self.shares == 1 && call.parts == 1 && !(call.upsample && call.transposed);
+        let suits = self.shares == 1
+            && call.parts == 1
+            && !(call.upsample && call.transposed)
+            && pace(s) == Some(Pace::Whole);
         (suits && Room::new(s, call, held).is_some()).then_some(held)
     }
 }
@@ -184,7 +209,12 @@ pub(super) struct Call {
 impl Call {
     /// Pixels of the kernel along a side, as the kernel that computes it sees them.
     fn side(&self, s: &Sizes) -> usize {
-        if self.upsample { 2 } else { s.kernel[1] }
+        match pace(s) {
+            // Of each of four images a part of the kernel.
+            Some(Pace::Halved) => s.kernel[1] - 1,
+            _ if self.upsample => 2,
+            _ => s.kernel[1],
+        }
     }
 
     /// Whether the kernels have inputs and an end like these.
@@ -260,23 +290,11 @@ fn patch_bytes(side: usize, tile: Tile) -> usize {
 pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result<Kernel, CudaError> {
     let side = call.side(s);
     let patch = patch(side, tile);
+    let halved = pace(s) == Some(Pace::Halved);
     let room = Room::new(s, &call, tile).ok_or_else(|| CudaError::Unsupported {
         op: "conv".into(),
         reason: format!("{tile:?} has no room for its weights"),
     })?;
-    let source = source(s, "conv/forward", FORWARD)
-        .define("KS", side)
-        .define("MB", tile.blocks)
-        .define("BN", tile.channels)
-        .define("PARTS", call.parts)
-        .define("PATCHES", room.patches)
-        .define("SPLIT", tile.shares)
-        .define("STAGES", room.stages)
-        .define("WIDE_BIAS", call.bias.is_some_and(|i| n.x[i].dtype == DType::F32) as usize)
-        .define("HELD", (tile.feed == Feed::Held) as usize)
-        .define("TRANSPOSED", call.transposed as usize)
-        .define("SILU", call.silu as usize);
-    let f = n.cx.function(&source, "conv_warpgroup")?;
     let narrow = !call.transposed && !(s.c * 2).is_multiple_of(maps::STEP);
     let widen = if narrow { Some(Widen::new(n.cx, s)?) } else { None };
     let real = *s;
@@ -286,14 +304,35 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         if narrow { [s.in_rows() * s.c, s.weight_len()].map(|len| s.bytes(len)) } else { [0; 2] };
     let weight_bytes = weights.as_ref().map_or(0, |w| w.bytes());
 
-    let [_, h, w] = if call.upsample { s.input.map(|v| v / 2) } else { s.input };
+    let [_, h, w] = if call.upsample { s.input.map(|v| v / 2) } else { s.output };
     let made = if call.transposed { call.channels } else { s.k };
     let summed: Vec<usize> = match (call.transposed, call.parts) {
         (true, _) => vec![s.k],
         (false, 1) => vec![s.c],
         (false, parts) => n.x[..parts].iter().map(|t| t.shape.channels()).collect(),
     };
+    let steps = match summed[..] {
+        [c] if c < 64 => c.div_ceil(16),
+        _ if summed.iter().all(|c| c.is_multiple_of(64)) => 4,
+        _ => 0,
+    };
+    let source = source(&s, "conv/forward", FORWARD)
+        .define("KS", side)
+        .define("MB", tile.blocks)
+        .define("BN", tile.channels)
+        .define("PARTS", call.parts)
+        .define("PATCHES", room.patches)
+        .define("SPLIT", tile.shares)
+        .define("STAGES", room.stages)
+        .define("WIDE_BIAS", call.bias.is_some_and(|i| n.x[i].dtype == DType::F32) as usize)
+        .define("HELD", (tile.feed == Feed::Held) as usize)
+        .define("DOWN", halved as usize)
+        .define("STEPS", steps)
+        .define("TRANSPOSED", call.transposed as usize)
+        .define("SILU", call.silu as usize);
+    let f = n.cx.function(&source, "conv_warpgroup")?;
     let [phase_sources, results] = match (call.upsample, call.transposed) {
+        (false, _) if halved => [PHASES, 1],
         (false, _) => [1, 1],
         (true, false) => [1, PHASES],
         (true, true) => [PHASES, 1],
@@ -343,7 +382,7 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
             (weight, rows) = (io.workspace, PHASES * s.k);
         }
         let view = |c| View { n: s.n, h, w, c, phase: None };
-        let columns = side * side * s.c;
+        let columns = if call.upsample { side * side } else { s.kernel[1] * s.kernel[2] } * s.c;
         let weight = maps::encode(weight, &[columns, rows], &[columns], &[64, weight_rows], true)?;
         let result = views(y, view(made), results, [boxed, 8, 8])?;
         let residual = match call.residual {
@@ -387,7 +426,11 @@ fn splits(multiprocessors: usize, blocks: usize, tiles: usize) -> usize {
 }
 
 pub(super) fn takes_weight_grad(n: &Node<'_>, s: &Sizes) -> bool {
-    takes(n.cx, s) && s.kernel == [1, 3, 3] && (s.c * 2).is_multiple_of(maps::STEP) && n.y[0].dtype == s.dtype
+    takes(n.cx, s)
+        && pace(s) == Some(Pace::Whole)
+        && s.kernel == [1, 3, 3]
+        && (s.c * 2).is_multiple_of(maps::STEP)
+        && n.y[0].dtype == s.dtype
 }
 
 /// The kernels of a weight gradient, of a convolution that sees `s`: from x (operand 0) and dy to dw.
