@@ -3,13 +3,14 @@
 //! Those of one pixel are matrix products; parts of a concatenation are then products that add up, and
 //! nothing is copied. The rest is done by kernels of our own for one kind of card ([`warpgroup`]) or by cuDNN, whichever
 //! was the fastest for the shape when it was measured; images that are upsampled first are convolved small ([`phases`]),
-//! one or two channels are laid out for a product ([`thin`]) or summed without one ([`few`]), other odd numbers rounded up ([`widened`]), and what
+//! one or two channels are laid out for a product ([`thin`]) or summed without one ([`few`], [`narrow`]), other odd numbers rounded up ([`widened`]), and what
 //! cuDNN refuses is done by plain kernels.
 
 mod few;
 mod forward;
 mod input_grad;
 mod library;
+mod narrow;
 mod phases;
 mod plain;
 mod split;
@@ -283,6 +284,7 @@ enum Candidate {
     Library,
     Warpgroups(warpgroup::Tile),
     Few,
+    Narrow,
 }
 
 /// The library and the tiles of our own kernels.

@@ -1,7 +1,7 @@
 //! Convolutions themselves.
 
 use super::library::Kind;
-use super::{Candidate, Gathered, Sizes, Way, few, phases, seen_shape, warpgroup, ways};
+use super::{Candidate, Gathered, Sizes, Way, few, narrow, phases, seen_shape, warpgroup, ways};
 use crate::error::CudaError;
 use crate::lower::matmul::{Epilogue, Extras, Product, Ready, alignment};
 use crate::lower::{Io, Kernel, Node, fastest};
@@ -39,9 +39,13 @@ pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaEr
     if bare && same_types && few::takes(&sizes) {
         ways.push(Candidate::Few);
     }
+    if bare && same_types && narrow::takes(&sizes) {
+        ways.push(Candidate::Narrow);
+    }
     fastest(n, &format!("{a:?} {:?}", n.math), &ways, |way| match way {
         Candidate::Warpgroups(tile) => warpgroup::forward(n, &sizes, own, tile),
         Candidate::Few => few::forward(n, &sizes, at.weight, at.bias),
+        Candidate::Narrow => narrow::forward(n, &sizes, at.weight, at.bias),
         Candidate::Library if is_product => product_forward(n, a, &sizes),
         Candidate::Library => library_forward(n, a, &sizes),
     })

@@ -1,9 +1,9 @@
 //! Every tile of the kernels by warpgroups, not only the one that is fastest, against fp64 and against itself. Passes and
 //! says so where there is no GPU.
 
-use super::few;
 use super::warpgroup::{self, Call};
 use super::{Kernel, Node, Sizes};
+use super::{few, narrow};
 use crate::context::Context;
 use crate::lower::Math;
 use crate::lower::trial::{check, rounded, run, values};
@@ -298,7 +298,7 @@ fn two_images_add_up() {
 }
 
 #[test]
-fn few_channels_are_right() {
+fn few_channels_are_right_on_either_side() {
     let cx = match Context::get(0) {
         Ok(cx) => cx,
         Err(why) => return eprintln!("skipped: {why}"),
@@ -311,10 +311,14 @@ fn few_channels_are_right() {
         (case(1, 1, 64, 40, 32), false),
         (case(3, 2, 512, 5, 3), true),
         (case(1, 1, 96, 70, 33), true),
+        (case(2, 128, 1, 21, 45), true),
+        (case(1, 48, 2, 14, 30), false),
+        (case(1, 8, 1, 70, 61), true),
+        (case(3, 64, 2, 5, 3), true),
     ] {
         for (dtype, limit) in [(DType::BF16, 2.5e-3), (DType::F16, 4e-4)] {
             let s = case.sizes(dtype);
-            assert!(few::takes(&s));
+            assert!(few::takes(&s) != narrow::takes(&s));
             let draw = |seed, len, size| rounded(dtype, &numbers(seed, len, size));
             let ((x, x_is), (w, w_is)) = (draw(1, s.in_rows() * s.c, 1.0), draw(2, s.weight_len(), 0.1));
             let (bias, bias_is) = draw(3, s.k, 1.0);
@@ -323,7 +327,8 @@ fn few_channels_are_right() {
                 truth.iter_mut().enumerate().for_each(|(i, v)| *v += bias_is[i % s.k]);
             }
             let node = Node { cx: &cx, math: Math { tf32: false }, x: vec![], y: &[] };
-            let kernel = few::forward(&node, &s, 1, with_bias.then_some(2)).unwrap();
+            let make = if few::takes(&s) { few::forward } else { narrow::forward };
+            let kernel = make(&node, &s, 1, with_bias.then_some(2)).unwrap();
             let name = format!("few {dtype} {case:?}");
             let got = run(&cx, &kernel, &[x, w, bias], &[truth.len() * 2], &name);
             right &= check(&name, "result", &values(dtype, &got[0]), &truth, limit);
