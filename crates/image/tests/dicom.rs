@@ -144,7 +144,7 @@ fn frames_say_their_measures_in_groups() {
         (false, false, slopes[1]),
     ] {
         let group = |slope: &str| {
-            let measures = sequence(0x28, 0x9110, &[measures.clone()], open);
+            let measures = sequence(0x28, 0x9110, std::slice::from_ref(&measures), open);
             [measures, sequence(0x28, 0x9145, &[scale(slope)], open)].concat()
         };
         let more = match shared {

@@ -115,6 +115,14 @@ pub(crate) fn positive(key: &'static str, got: f64) -> Result<f64, Error> {
     Err(unsupported(key, got.to_string(), "positive numbers"))
 }
 
+/// Planes or volumes.
+pub(crate) fn spatial_dims(got: usize) -> Result<(), Error> {
+    if (2..=3).contains(&got) {
+        return Ok(());
+    }
+    Err(unsupported("spatial_dims", got.to_string(), "2 and 3"))
+}
+
 /// The share of activations that are dropped.
 pub(crate) fn dropout_rate(key: &'static str, got: f64) -> Result<f64, Error> {
     if (0.0..1.0).contains(&got) {
