@@ -57,7 +57,7 @@ impl Convert {
         copy_with(&image, output, self.force, &mut |p| line.show(p.done, p.total))?;
         line.end();
         let seconds = start.elapsed().as_secs_f64();
-        let lost = not_kept(&image.description, &Image::open(output)?.description);
+        let lost = not_kept(&image.description, &written(&image.description, output)?.description);
         for what in &lost {
             eprintln!("clearshot: {}: the format does not keep {what}", output.display());
         }
@@ -74,6 +74,15 @@ impl Convert {
         }
         Ok(())
     }
+}
+
+/// What was made of an image. A file of the same format has the input's other images too.
+fn written(of: &Description, output: &Path) -> Result<Image> {
+    let first = Image::open(output)?;
+    if of.item > 0 && first.description.items.len() == of.items.len() {
+        return Ok(Image::open_item(output, &of.item.to_string())?);
+    }
+    Ok(first)
 }
 
 /// Gives the axes other names. What the file's format keeps for itself says the old ones, and is left behind.

@@ -23,6 +23,8 @@ pub(crate) struct RawSource {
     pub reversed: bool,
     /// A highest bit to turn over: how FITS stores unsigned integers.
     pub flip: Option<u8>,
+    /// Values of so many bits with a sign, above which a writer may have left zeros.
+    pub signed_bits: Option<u32>,
 }
 
 impl RawSource {
@@ -48,7 +50,18 @@ impl RawSource {
             ));
         }
         let grid = Grid::rows(shape, dtype.bytes());
-        Ok(RawSource { path, format, bytes, offset, order, dtype, grid, reversed: false, flip: None })
+        Ok(RawSource {
+            path,
+            format,
+            bytes,
+            offset,
+            order,
+            dtype,
+            grid,
+            reversed: false,
+            flip: None,
+            signed_bits: None,
+        })
     }
 
     /// The same block with its axes the other way round.
@@ -81,11 +94,29 @@ impl RawSource {
             let top = if Order::NATIVE == Order::Little { width - 1 } else { 0 };
             out.chunks_exact_mut(width).for_each(|v| v[top] ^= bit);
         }
+        if let Some(bits) = self.signed_bits {
+            carry_signs(&mut out, width, bits);
+        }
         if self.reversed {
             let order: Vec<usize> = (0..chunk.len()).rev().collect();
             return Ok(crate::grid::permute(&out, &chunk, &order, width));
         }
         Ok(out)
+    }
+}
+
+/// Carries the sign of values of `bits` bits to the top of their `width` bytes, where those above are zeros. Values
+/// that have other bits up there are beyond `bits` by their writer's will, and stay.
+pub(crate) fn carry_signs(values: &mut [u8], width: usize, bits: u32) {
+    let above = !0u64 << bits;
+    for value in values.chunks_exact_mut(width) {
+        let (mut wide, little) = ([0; 8], Order::NATIVE == Order::Little);
+        let place = if little { 0..width } else { 8 - width..8 };
+        wide[place.clone()].copy_from_slice(value);
+        let v = u64::from_ne_bytes(wide);
+        if v & above == 0 && v >> (bits - 1) == 1 {
+            value.copy_from_slice(&(v | above).to_ne_bytes()[place]);
+        }
     }
 }
 

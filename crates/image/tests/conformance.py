@@ -711,8 +711,37 @@ def run_dicom():
         ds.save_as(path, enforce_file_format=True)
         check("dicom generated " + path.name, check_dicom, path)
     import imagecodecs
-    from pydicom.encaps import encapsulate
+    from pydicom.encaps import encapsulate, encapsulate_extended
     from pydicom.uid import JPEG2000Lossless
+
+    def frames_in_pieces(path):
+        d, theirs = dump(path), pydicom.dcmread(path).pixel_array
+        same(d["pixels"], theirs)
+        copy = pydicom.dcmread(copied(path))
+        same(copy.pixel_array, theirs, "copy")
+        assert "ExtendedOffsetTable" not in copy, "a table of offsets into what is no longer there"
+
+    frames = rng.integers(0, 4000, (3, 31, 47)).astype("u2")
+    streams = [imagecodecs.jpeg2k_encode(f, level=0, reversible=True, codecformat="j2k") for f in frames]
+    extended = encapsulate_extended(streams)
+    for name, data, tables in [
+        ("pieces", encapsulate(streams, fragments_per_frame=2), None),
+        ("pieces_no_table", encapsulate(streams, fragments_per_frame=2, has_bot=False), None),
+        ("extended", extended[0], extended[1:]),
+    ]:
+        ds = pydicom.dcmread(template)
+        ds.Rows, ds.Columns = frames.shape[1:]
+        ds.BitsAllocated = ds.BitsStored = 16
+        ds.HighBit, ds.PixelRepresentation, ds.NumberOfFrames = 15, 0, 3
+        ds.file_meta.TransferSyntaxUID = JPEG2000Lossless
+        if tables:
+            ds.ExtendedOffsetTable, ds.ExtendedOffsetTableLengths = tables
+        ds.PixelData = data
+        ds["PixelData"].VR = "OB"
+        ds["PixelData"].is_undefined_length = True
+        path = folder / f"{name}.dcm"
+        ds.save_as(path, enforce_file_format=True)
+        check("dicom generated " + path.name, frames_in_pieces, path)
     for n, (dtype, shape, options) in enumerate([
         ("u2", (70, 93), {}), ("i2", (64, 64), {}), ("u1", (37, 51, 3), {"mct": True}), ("u1", (200, 33), {}),
         ("u2", (1, 40), {}), ("u2", (129, 5), {"resolutions": 3}), ("u2", (90, 110), {}),

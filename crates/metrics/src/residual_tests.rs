@@ -94,6 +94,12 @@ fn kolmogorov_smirnov_equals_scipy() {
     let got = kolmogorov_smirnov(&list()).unwrap();
     close(got.statistic, KS[0]);
     close(got.p, KS[1]);
+    // Above the law's curve is as far as below it: the list and its mirror image.
+    for sign in [1.0, -1.0] {
+        let got = kolmogorov_smirnov(&[-1.2, -0.9, -0.7, -0.4, 0.1].map(|z| sign * z)).unwrap();
+        close(got.statistic, 0.460_172_162_722_971);
+        close(got.p, 0.174_696_463_376_780_24);
+    }
     assert!(kolmogorov_smirnov(&noise(5000, 8)).unwrap().p > 0.01);
     let wide: Vec<f64> = noise(5000, 8).iter().map(|z| 1.2 * z).collect();
     assert!(kolmogorov_smirnov(&wide).unwrap().p < 0.01);

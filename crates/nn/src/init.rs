@@ -6,7 +6,7 @@
 
 use clearshot_graph::Type;
 use clearshot_tensor::noise::Key;
-use clearshot_tensor::{DType, Shape, Tensor};
+use clearshot_tensor::{DType, Fnv1a, Shape, Tensor};
 
 /// The law of a parameter's first values.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +122,7 @@ pub fn example(name: &str, ty: Type, seed: u64) -> Tensor {
     if ty.dtype == DType::I32 {
         return Tensor::i32(ty.shape, vec![0; ty.shape.len()]);
     }
-    let hash = name_hash(name);
+    let hash = Fnv1a::of(name.as_bytes());
     let key = Key { seed, step: hash as u32, stream: (hash >> 32) as u32 };
     let mut values = vec![0.0; ty.shape.len()];
     match name {
@@ -144,7 +144,7 @@ pub fn example(name: &str, ty: Type, seed: u64) -> Tensor {
 /// The first values of a parameter under a seed.
 pub fn initial(name: &str, shape: Shape, init: Init, seed: u64) -> Tensor {
     let mut values = vec![0.0; shape.len()];
-    let hash = name_hash(name);
+    let hash = Fnv1a::of(name.as_bytes());
     let key = Key { seed, step: hash as u32, stream: (hash >> 32) as u32 };
     match init {
         Init::Constant(c) => values.fill(c),
@@ -162,11 +162,6 @@ pub fn initial(name: &str, shape: Shape, init: Init, seed: u64) -> Tensor {
         Init::Filter(taps) => values.iter_mut().zip(taps.outer()).for_each(|(v, f)| *v = f),
     }
     Tensor::f32(shape, values)
-}
-
-/// FNV-1a, 64 bits.
-pub(crate) fn name_hash(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 #[cfg(test)]

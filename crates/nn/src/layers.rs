@@ -4,10 +4,10 @@
 //! `down_blocks.0.resnets.1.conv1.weight`. Nodes carry the path of the layer that they belong to. Images
 //! are channels-last, `[N, (Z,) Y, X, C]`.
 
-use crate::init::{Init, Law, Param, name_hash};
+use crate::init::{Init, Law, Param};
 use clearshot_graph::ops::{Geometry, PoolKind, ResizeMode, Unary};
 use clearshot_graph::{Builder, Value};
-use clearshot_tensor::{Shape, Tensor};
+use clearshot_tensor::{Fnv1a, Shape, Tensor};
 use std::sync::Arc;
 
 /// A place in a network: a builder, a path, and the list of the parameters made so far.
@@ -58,7 +58,8 @@ impl<'a> Scope<'a> {
     pub fn dropout(&mut self, x: Value, key: Value, rate: f64) -> Value {
         let axis = self.b.shape(key).rank().saturating_sub(1);
         let rows = self.b.shape(key).len() / 4;
-        let stream = Tensor::i32(self.b.shape(key).with(axis, 1), vec![name_hash(&self.path) as i32; rows]);
+        let stream =
+            Tensor::i32(self.b.shape(key).with(axis, 1), vec![Fnv1a::of(self.path.as_bytes()) as i32; rows]);
         let stream = self.b.constant(stream);
         let front = self.b.slice(key, axis, 0, 3);
         let key = self.b.concat(&[front, stream], axis);

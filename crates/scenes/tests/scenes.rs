@@ -2,11 +2,13 @@
 
 use clearshot_physics::Psf;
 use clearshot_scenes::{Camera, Converter, SCENES, Scene, SceneError};
+use clearshot_tensor::Fnv1a;
 
-/// FNV-1a over the bits.
+/// Of the bits.
 fn hash(values: &[f32]) -> u64 {
-    let step = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3);
-    values.iter().flat_map(|v| v.to_bits().to_le_bytes()).fold(0xCBF2_9CE4_8422_2325, step)
+    let mut hash = Fnv1a::default();
+    values.iter().for_each(|v| hash.add(&v.to_bits().to_le_bytes()));
+    hash.finish()
 }
 
 #[test]

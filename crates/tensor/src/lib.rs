@@ -5,6 +5,7 @@
 //! this project: `N, [Z,] Y, X, C`.
 
 mod dtype;
+mod fnv;
 pub mod noise;
 mod shape;
 pub mod store;
@@ -12,5 +13,6 @@ mod tensor;
 mod torch;
 
 pub use dtype::DType;
+pub use fnv::Fnv1a;
 pub use shape::{MAX_RANK, Shape};
 pub use tensor::{Data, Tensor, TensorError};

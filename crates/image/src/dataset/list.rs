@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result, request};
 use crate::format::has_known_extension;
+use clearshot_tensor::Fnv1a;
 use clearshot_tensor::noise::Key;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -178,9 +179,7 @@ impl Listing {
 }
 
 fn split_of(scene: &str, validation: f64, test: f64, seed: u64) -> Split {
-    // FNV-1a: the same on every machine and in every version.
-    let hash =
-        scene.bytes().fold(0xCBF2_9CE4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01B3));
+    let hash = Fnv1a::of(scene.as_bytes());
     let u = f64::from(Key { seed, step: 0, stream: 0x5911 }.uniform(hash >> 2));
     if u < test {
         Split::Test

@@ -5,6 +5,7 @@
 //! each refusal names the key, what it was, and what is supported.
 
 use crate::Error;
+use clearshot_config::nearest;
 use clearshot_graph::ops::Unary;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,8 @@ where
     let known = known_keys::<C>();
     let foreign = |key: &&String| !key.starts_with('_') && !known.contains(key);
     if let Some(key) = map.keys().find(foreign) {
-        return Err(Error::UnknownKey { key: key.clone(), nearest: nearest(key, &known) });
+        let nearest = nearest(key, known.iter().map(String::as_str)).map(String::from);
+        return Err(Error::UnknownKey { key: key.clone(), nearest });
     }
     serde_json::from_value(Json::Object(map.clone())).map_err(|whole| {
         // serde does not say which key it was: the one that alone fails too.
@@ -54,27 +56,6 @@ fn known_keys<C: Serialize + Default>() -> Vec<String> {
         Ok(Json::Object(map)) => map.into_iter().map(|(key, _)| key).collect(),
         _ => vec![],
     }
-}
-
-/// The known key that is nearest to `word`, if one is near enough to be what was meant.
-fn nearest(word: &str, known: &[String]) -> Option<String> {
-    let near = known.iter().map(|k| (edits(word, k), k)).min()?;
-    (near.0 <= word.len().max(near.1.len()) / 2).then(|| near.1.clone())
-}
-
-/// Insertions, deletions and replacements between two words (Levenshtein).
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, &y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// A value for all levels, or a list with one for each.
@@ -132,6 +113,14 @@ pub(crate) fn positive(key: &'static str, got: f64) -> Result<f64, Error> {
         return Ok(got);
     }
     Err(unsupported(key, got.to_string(), "positive numbers"))
+}
+
+/// Planes or volumes.
+pub(crate) fn spatial_dims(got: usize) -> Result<(), Error> {
+    if (2..=3).contains(&got) {
+        return Ok(());
+    }
+    Err(unsupported("spatial_dims", got.to_string(), "2 and 3"))
 }
 
 /// The share of activations that are dropped.

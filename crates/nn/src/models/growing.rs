@@ -95,9 +95,7 @@ impl GrowingConfig {
     /// # Errors
     /// Names the first key whose value is not supported, or contradicts another's.
     pub fn resolve(&self) -> Result<Growing, Error> {
-        if !(2..=3).contains(&self.spatial_dims) {
-            return Err(unsupported("spatial_dims", self.spatial_dims.to_string(), "2 and 3"));
-        }
+        config::spatial_dims(self.spatial_dims)?;
         counts("resolutions", &self.resolutions, MOST_LEVELS, 1 << 20)?;
         if !self.resolutions.is_sorted_by(|a, b| a < b) {
             return Err(unsupported("resolutions", format!("{:?}", self.resolutions), "a list that grows"));

@@ -72,9 +72,7 @@ impl LocalConfig {
     /// # Errors
     /// Names the first key whose value is not supported, or contradicts another's.
     pub fn resolve(&self) -> Result<Local, Error> {
-        if !(2..=3).contains(&self.spatial_dims) {
-            return Err(unsupported("spatial_dims", self.spatial_dims.to_string(), "2 and 3"));
-        }
+        config::spatial_dims(self.spatial_dims)?;
         counts("channels", &self.channels, MOST_LEVELS, MOST_CHANNELS)?;
         let blocks = self.blocks.of("blocks", self.channels.len())?;
         counts("blocks", &blocks, MOST_LEVELS, MOST_LAYERS)?;

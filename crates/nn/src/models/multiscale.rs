@@ -7,7 +7,7 @@
 
 use crate::Error;
 use crate::layers::{self, Resample, ResnetStyle, Scope};
-use crate::models::config::{self, MOST_CHANNELS, MOST_LAYERS, MOST_LEVELS, count, unsupported};
+use crate::models::config::{self, MOST_CHANNELS, MOST_LAYERS, MOST_LEVELS, count};
 use crate::models::network::{Given, Network, Port, multiples};
 use crate::models::told::{self, Told};
 use clearshot_graph::ops::ResizeMode;
@@ -71,9 +71,7 @@ impl MultiScaleConfig {
     /// # Errors
     /// Names the first key whose value is not supported, or contradicts another's.
     pub fn resolve(&self) -> Result<MultiScale, Error> {
-        if !(2..=3).contains(&self.spatial_dims) {
-            return Err(unsupported("spatial_dims", self.spatial_dims.to_string(), "2 and 3"));
-        }
+        config::spatial_dims(self.spatial_dims)?;
         let channels = count("channels", self.channels, MOST_CHANNELS)?;
         Ok(MultiScale {
             dims: self.spatial_dims,

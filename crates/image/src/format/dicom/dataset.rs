@@ -8,6 +8,8 @@ use crate::error::{Parsed, damaged};
 pub type Tag = (u16, u16);
 
 pub const PIXEL_DATA: Tag = (0x7FE0, 0x0010);
+pub const FLOAT_PIXEL_DATA: Tag = (0x7FE0, 0x0008);
+pub const DOUBLE_PIXEL_DATA: Tag = (0x7FE0, 0x0009);
 const ITEM: Tag = (0xFFFE, 0xE000);
 const ITEM_END: Tag = (0xFFFE, 0xE00D);
 const SEQUENCE_END: Tag = (0xFFFE, 0xE0DD);
@@ -29,6 +31,13 @@ pub struct Element {
 pub struct Syntax {
     pub explicit: bool,
     pub order: Order,
+}
+
+impl Syntax {
+    /// How a sequence's items are written: those of unknown type as if types were implicit.
+    fn within(self, vr: [u8; 2]) -> Syntax {
+        Syntax { explicit: self.explicit && &vr != b"UN", ..self }
+    }
 }
 
 /// A head: tag, type, where the value begins, and its stated length.
@@ -67,9 +76,19 @@ pub fn is_long(vr: [u8; 2]) -> bool {
 
 /// The elements from `start` to the end of the bytes, or to the end of group `only`.
 pub fn read_elements(bytes: &Bytes, start: u64, syntax: Syntax, only: Option<u16>) -> Parsed<Vec<Element>> {
+    elements_within(bytes, start, bytes.len(), syntax, only)
+}
+
+fn elements_within(
+    bytes: &Bytes,
+    start: u64,
+    stop: u64,
+    syntax: Syntax,
+    only: Option<u16>,
+) -> Parsed<Vec<Element>> {
     let mut list: Vec<Element> = Vec::new();
     let mut at = start;
-    while at + 8 <= bytes.len() {
+    while at + 8 <= stop {
         if let Some(group) = only {
             // What follows may be packed, and is not to be parsed.
             if syntax.order.u16(&bytes.read(at, 2)?) != group {
@@ -77,26 +96,21 @@ pub fn read_elements(bytes: &Bytes, start: u64, syntax: Syntax, only: Option<u16
             }
         }
         let head = read_head(bytes, at, syntax)?;
+        if head.tag == ITEM_END {
+            break;
+        }
         if list.len() > 100_000 {
             return damaged("more elements than any image has");
         }
         let open = head.length == UNDEFINED;
         let end = match open {
             true if head.tag == PIXEL_DATA => skip_fragments(bytes, head.value, syntax)?,
-            // Sequences of unknown type are written as if types were implicit.
-            true => {
-                let inner = if &head.vr == b"UN" { Syntax { explicit: false, ..syntax } } else { syntax };
-                skip_sequence(bytes, head.value, inner, 0)?
-            }
+            true => skip_sequence(bytes, head.value, syntax.within(head.vr), 0)?,
             false => head.value + u64::from(head.length),
         };
-        if end > bytes.len() {
-            return damaged(format!(
-                "element ({:04X},{:04X}) ends at {end}, and the file has {} bytes",
-                head.tag.0,
-                head.tag.1,
-                bytes.len()
-            ));
+        if end > stop {
+            let (group, element) = head.tag;
+            return damaged(format!("element ({group:04X},{element:04X}) ends at {end}, beyond {stop}"));
         }
         list.push(Element { tag: head.tag, vr: head.vr, start: at, value: head.value, end, open });
         at = end;
@@ -166,6 +180,26 @@ pub struct DataSet<'a> {
 impl DataSet<'_> {
     pub fn find(&self, tag: Tag) -> Option<&Element> {
         self.elements.iter().find(|e| e.tag == tag)
+    }
+
+    /// What is read of each item of a sequence, up to one that is damaged.
+    pub fn items<T>(&self, tag: Tag, read: impl Fn(&DataSet) -> T) -> Vec<T> {
+        let mut list = Vec::new();
+        let Some(sequence) = self.find(tag) else { return list };
+        let (bytes, syntax) = (self.bytes, self.syntax.within(sequence.vr));
+        let mut at = sequence.value;
+        while at + 8 <= sequence.end {
+            let Ok(item) = read_head(bytes, at, syntax) else { break };
+            let end = match item.length {
+                UNDEFINED => skip_item(bytes, item.value, syntax, 0),
+                length => Ok(item.value + u64::from(length)),
+            };
+            let Some(end) = end.ok().filter(|e| item.tag == ITEM && *e <= sequence.end) else { break };
+            let Ok(elements) = elements_within(bytes, item.value, end, syntax, None) else { break };
+            list.push(read(&DataSet { bytes, elements: &elements, syntax }));
+            at = end;
+        }
+        list
     }
 
     pub fn value(&self, tag: Tag) -> Option<Vec<u8>> {

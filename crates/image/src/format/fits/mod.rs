@@ -1,6 +1,7 @@
 //! FITS: images of all types with scale, blanks and world coordinates, extensions, and tile-compressed images
 //! (read only). On writing, every card and every other unit of the input comes back.
 
+mod codec;
 mod compressed;
 mod hcompress;
 mod header;

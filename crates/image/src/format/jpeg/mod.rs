@@ -6,6 +6,8 @@ mod sequential;
 use crate::error::{Fault, Parsed, damaged, guarded, unsupported};
 use jpeg_decoder::{ColorTransform, Decoder, PixelFormat};
 
+pub(crate) use sequential::rgb;
+
 pub(crate) struct Jpeg {
     pub width: usize,
     pub height: usize,

@@ -459,6 +459,18 @@ fn smooth_row(source: &[u32], width: usize, rule: [u32; 3], kind: u32, out: &mut
     }
 }
 
+/// Luminance and colour differences of so many bits (full range, ITU-R BT.601) as red, green and blue.
+pub fn rgb(ycbcr: [u16; 3], bits: u32) -> [u16; 3] {
+    let (centre, most) = (1i32 << (bits - 1), (1i32 << bits) - 1);
+    let [y, cb, cr] = ycbcr.map(i32::from);
+    let (cb, cr) = (cb - centre, cr - centre);
+    let half = 1 << 15;
+    let red = y + ((91_881 * cr + half) >> 16);
+    let green = y + ((-22_554 * cb - 46_802 * cr + half) >> 16);
+    let blue = y + ((116_130 * cb + half) >> 16);
+    [red, green, blue].map(|v| v.clamp(0, most) as u16)
+}
+
 fn assemble(frame: Frame, ycbcr: bool) -> Jpeg {
     let Frame { bits, width, height, components, h, v } = frame;
     // Compared to the largest factors, one component alone is not sampled down.
@@ -471,16 +483,9 @@ fn assemble(frame: Frame, ycbcr: bool) -> Jpeg {
         1 => data.push(value as u8),
         _ => data.extend_from_slice(&value.to_ne_bytes()),
     };
-    let (centre, most) = (1i32 << (bits - 1), (1i32 << bits) - 1);
     for i in 0..width * height {
         if ycbcr && samples == 3 {
-            let [y, cb, cr] = [0, 1, 2].map(|p| i32::from(planes[p][i]));
-            let (cb, cr) = (cb - centre, cr - centre);
-            let half = 1 << 15;
-            let red = y + ((91_881 * cr + half) >> 16);
-            let green = y + ((-22_554 * cb - 46_802 * cr + half) >> 16);
-            let blue = y + ((116_130 * cb + half) >> 16);
-            [red, green, blue].into_iter().for_each(|v| put(v.clamp(0, most) as u16));
+            rgb([0, 1, 2].map(|p| planes[p][i]), bits).into_iter().for_each(&mut put);
         } else {
             planes.iter().for_each(|plane| put(plane[i]));
         }

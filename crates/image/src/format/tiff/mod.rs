@@ -1,12 +1,13 @@
 //! TIFF and its dialects: plain files, ImageJ hyperstacks, OME-TIFF with sub-resolutions and sets of several
-//! files, tifffile's shaped series. `ifd` reads directories, `page` makes pictures of them, this file
-//! makes images of pictures, and `sink` writes.
+//! files, tifffile's shaped series. `ifd` reads directories, `page` makes pictures of them, `series`
+//! says which pictures make an image, this file opens one, and `sink` writes.
 
 pub(crate) mod codec;
 pub(crate) mod ifd;
 mod imagej;
 mod ome;
 mod page;
+mod series;
 mod sink;
 
 pub(super) use sink::create;
@@ -15,10 +16,11 @@ use crate::bytes::Bytes;
 use crate::dtype::Order;
 use crate::error::{Fault, Parsed, Result, damaged, unsupported};
 use crate::grid::Grid;
-use crate::image::{Axis, Channel, Description, Dim, Image, Source};
+use crate::image::{Axis, Description, Dim, Image, Source};
 use ifd::{Ifd, tag};
 use page::Page;
-use std::collections::{HashMap, HashSet};
+use series::{Series, SeriesPlane, companion_series, imagej_series, ome_series, plain_series, shaped_series};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -66,7 +68,7 @@ struct Native {
     dtype: crate::DType,
 }
 
-/// A plane that can be read, or the file that is missing.
+/// A plane that can be read, or where one that is missing should be.
 #[derive(Clone)]
 enum Plane {
     At { file: usize, page: Arc<Page> },
@@ -96,7 +98,7 @@ impl Source for TiffSource {
         let number = lead.iter().zip(&self.lead).fold(0, |n, (&i, &len)| n * len + i);
         let read = match self.levels[level].planes.get(number) {
             Some(Plane::At { file, page }) => page.read(&self.files[*file], within),
-            Some(Plane::Missing(name)) => damaged(format!("plane {number} is in {name}, which is missing")),
+            Some(Plane::Missing(place)) => damaged(format!("plane {number} is missing, {place}")),
             None => damaged(format!("plane {number} is not in the file")),
         };
         read.map_err(|fault| fault.at(&self.path, NAME))
@@ -141,28 +143,6 @@ fn hang(reader: &mut ifd::Reader, ifd: Ifd, file: usize, depth: usize, seen: &mu
         }
     }
     Node { ifd, file, subs, links }
-}
-
-/// One image of a file, before it is opened.
-struct Series {
-    name: String,
-    lead: Vec<Dim>,
-    planes: Vec<SeriesPlane>,
-    step: [(Option<f64>, String); 2],
-    channels: Vec<Channel>,
-    tags: Vec<(String, String)>,
-    warnings: Vec<String>,
-    relocated: bool,
-    /// All planes follow each other behind the first directory.
-    contiguous: bool,
-    /// Which image of the OME-XML it is.
-    number: usize,
-}
-
-#[derive(Clone)]
-enum SeriesPlane {
-    Node(usize),
-    Missing(String),
 }
 
 pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
@@ -363,7 +343,7 @@ fn sub_level(
     let mut model: Option<Arc<Page>> = None;
     for (plane, upper) in series.planes.iter().zip(&above.planes) {
         let (SeriesPlane::Node(node), Plane::At { page: upper, .. }) = (plane, upper) else {
-            planes.push(Plane::Missing("a file of the set".to_string()));
+            planes.push(Plane::Missing("in a file of the set".to_string()));
             continue;
         };
         let node = nodes[*node].subs.get(sub)?;
@@ -381,242 +361,6 @@ fn sub_level(
         planes.push(Plane::At { file: node.file, page });
     }
     Some(Level { grid: grid(&*model?), planes })
-}
-
-fn plain(name: String, lead: Vec<Dim>, planes: Vec<usize>) -> Series {
-    Series {
-        name,
-        lead,
-        planes: planes.into_iter().map(SeriesPlane::Node).collect(),
-        step: [(None, String::new()), (None, String::new())],
-        channels: Vec::new(),
-        tags: Vec::new(),
-        warnings: Vec::new(),
-        relocated: false,
-        contiguous: false,
-        number: 0,
-    }
-}
-
-/// Pages of one shape and type are one image.
-fn plain_series(nodes: &[Node], files: &[Arc<Bytes>], order: Order) -> Vec<Series> {
-    let mut groups: Vec<(Page, Vec<usize>)> = Vec::new();
-    let mut unread = Vec::new();
-    for (number, node) in nodes.iter().enumerate() {
-        match Page::new(&node.ifd, order, files[node.file].len()) {
-            Ok(page) => match groups.iter_mut().find(|(model, _)| model.alike(&page)) {
-                Some((_, members)) => members.push(number),
-                None => groups.push((page, vec![number])),
-            },
-            Err(Fault::Damaged(what) | Fault::Unsupported(what) | Fault::Limit(what)) => {
-                unread.push(format!("directory {number} is no readable picture: {what}"));
-            }
-            Err(Fault::Io(e)) => unread.push(format!("directory {number}: {e}")),
-        }
-    }
-    // A first page that cannot be read is the file's error, not a footnote.
-    if groups.first().is_none_or(|(_, members)| members[0] != 0) {
-        return Vec::new();
-    }
-    let mut series: Vec<Series> = groups
-        .into_iter()
-        .enumerate()
-        .map(|(i, (_, members))| {
-            let lead =
-                if members.len() > 1 { vec![Dim::new(Axis::Other(0), members.len())] } else { Vec::new() };
-            let ifd = &nodes[members[0]].ifd;
-            let step = |t: u16| match ifd.number(tag::RESOLUTION_UNIT) {
-                Some(3) => ifd.rational(t).filter(|v| *v > 0.0).map(|v| 1e4 / v),
-                _ => None,
-            };
-            let steps = [step(tag::Y_RESOLUTION), step(tag::X_RESOLUTION)];
-            let mut series = plain(i.to_string(), lead, members);
-            series.step = steps.map(|s| (s, "µm".to_string()));
-            series
-        })
-        .collect();
-    series[0].warnings = unread;
-    series
-}
-
-fn imagej_series(text: &str, nodes: &[Node], first: &Page, file: u64) -> Series {
-    let meta = imagej::parse(text, &nodes[0].ifd);
-    let fits = (meta.images as u64).saturating_mul(first.page_bytes() as u64) <= file;
-    let contiguous = nodes.len() == 1 && meta.images > 1 && first.is_rows() && !first.planar && fits;
-    let count = if contiguous { meta.images } else { nodes.len() };
-    let mut lead = meta.lead;
-    let mut warnings = Vec::new();
-    if lead.iter().map(|d| d.len).product::<usize>() != count {
-        warnings.push(format!("the description lists {} images, and {count} are there", meta.images));
-        lead = if count > 1 { vec![Dim::new(Axis::Other(0), count)] } else { Vec::new() };
-    }
-    let planes = if contiguous { vec![0; count] } else { (0..count).collect() };
-    let mut series = plain("0".to_string(), lead, planes);
-    series.contiguous = contiguous;
-    series.step = [(meta.y, meta.unit.clone()), (meta.x, meta.unit)];
-    series.warnings = warnings;
-    series
-}
-
-/// tifffile's own description: a JSON object with the shape, and perhaps the axes.
-fn shaped_series(text: &str, nodes: &[Node], first: &Page, file: u64) -> Option<Series> {
-    if !text.starts_with('{') {
-        return None;
-    }
-    let meta: serde_json::Value = serde_json::from_str(text).ok()?;
-    let shape: Vec<usize> =
-        meta.get("shape")?.as_array()?.iter().map(|n| Some(n.as_u64()? as usize)).collect::<Option<_>>()?;
-    let letters: Vec<char> = match meta.get("axes").and_then(|a| a.as_str()) {
-        Some(axes) if axes.chars().count() == shape.len() => axes.chars().collect(),
-        _ => vec!['Q'; shape.len()],
-    };
-    let long: Vec<(char, usize)> = letters.into_iter().zip(shape).filter(|(_, n)| *n != 1).collect();
-    let page: Vec<usize> = first.shape().into_iter().filter(|&n| n != 1).collect();
-    let at = long.len().checked_sub(page.len())?;
-    if long[at..].iter().map(|(_, n)| *n).ne(page.iter().copied()) {
-        return None;
-    }
-    let count = long[..at].iter().try_fold(1usize, |n, (_, len)| n.checked_mul(*len))?;
-    let contiguous = nodes.len() == 1 && count > 1 && first.is_rows() && !first.planar;
-    let wholly = (count as u64).checked_mul(first.page_bytes() as u64)?;
-    if count == 0 || count > 1 << 24 || (!contiguous && count != nodes.len()) || (contiguous && wholly > file)
-    {
-        return None;
-    }
-    let mut others = 0;
-    let lead = long[..at]
-        .iter()
-        .map(|&(letter, len)| {
-            let axis = match Axis::from_letter(letter) {
-                Some(Axis::Other(_) | Axis::Y | Axis::X | Axis::S) | None => {
-                    others += 1;
-                    Axis::Other(others - 1)
-                }
-                Some(axis) => axis,
-            };
-            Dim::new(axis, len)
-        })
-        .collect();
-    let planes = if contiguous { vec![0; count] } else { (0..count).collect() };
-    let mut series = plain("0".to_string(), lead, planes);
-    series.contiguous = contiguous;
-    Some(series)
-}
-
-/// The images that the OME-XML lists, with the other files of the set opened as far as they are there.
-fn ome_series(
-    path: &Path,
-    text: &str,
-    nodes: &mut Vec<Node>,
-    files: &mut Vec<Arc<Bytes>>,
-) -> Parsed<Vec<Series>> {
-    let own = nodes.len();
-    let images = ome::parse(text, own)?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    // Where each other file's directories begin in `nodes`, and how many there are.
-    let mut members: HashMap<String, Option<(usize, usize)>> = HashMap::new();
-    let mut out = Vec::new();
-    for (number, image) in images.into_iter().enumerate() {
-        let mut missing: Vec<String> = Vec::new();
-        let mut relocated = false;
-        let mut planes = Vec::with_capacity(image.planes.len());
-        for plane in &image.planes {
-            let Some(at) = plane else {
-                missing.push("no file".to_string());
-                planes.push(SeriesPlane::Missing("no file of the set".to_string()));
-                continue;
-            };
-            let base = match &at.file {
-                None => Some((0, own)),
-                Some(name) if Path::new(name).file_name() == path.file_name() => Some((0, own)),
-                Some(name) => {
-                    relocated = true;
-                    *members.entry(name.clone()).or_insert_with(|| open_member(folder, name, nodes, files))
-                }
-            };
-            match base {
-                Some((base, count)) if at.ifd < count => planes.push(SeriesPlane::Node(base + at.ifd)),
-                _ => {
-                    let name = at.file.clone().unwrap_or(format!("directory {}", at.ifd));
-                    planes.push(SeriesPlane::Missing(name.clone()));
-                    missing.push(name);
-                }
-            }
-        }
-        missing.dedup();
-        let mut warnings = Vec::new();
-        if !missing.is_empty() {
-            warnings.push(format!("planes are missing: {}", missing.join(", ")));
-        }
-        let Some(&SeriesPlane::Node(first)) = planes.iter().find(|p| matches!(p, SeriesPlane::Node(_)))
-        else {
-            continue;
-        };
-        let ifd = &nodes[first].ifd;
-        let found = [tag::WIDTH, tag::HEIGHT].map(|t| ifd.number(t).unwrap_or(0) as usize);
-        if found != [image.width, image.height] {
-            warnings.push(format!(
-                "the OME-XML says {} x {} pixels, and the directory {} x {}",
-                image.width, image.height, found[0], found[1]
-            ));
-        }
-        out.push(Series {
-            name: image.name,
-            lead: image.lead,
-            planes,
-            step: [image.y, image.x],
-            channels: image.channels,
-            tags: image.tags,
-            warnings,
-            relocated,
-            contiguous: false,
-            number,
-        });
-    }
-    if out.is_empty() {
-        return damaged("the OME-XML lists no image that is in the file");
-    }
-    Ok(out)
-}
-
-/// A file whose metadata are in a file of their own: the whole set where that is there, otherwise the planes
-/// of this file, with a warning.
-fn companion_series(
-    path: &Path,
-    name: &str,
-    nodes: &mut Vec<Node>,
-    files: &mut Vec<Arc<Bytes>>,
-    order: Order,
-) -> Vec<Series> {
-    let beside = Path::new(name).file_name().map(|n| path.with_file_name(n));
-    let text = beside.and_then(|p| std::fs::read_to_string(p).ok());
-    let mut series = match text.and_then(|text| ome_series(path, &text, nodes, files).ok()) {
-        Some(series) => return series,
-        None => plain_series(nodes, files, order),
-    };
-    if let Some(first) = series.first_mut() {
-        first.warnings.push(format!(
-            "this is one file of a set whose metadata file {name} is missing; only its own planes are read"
-        ));
-    }
-    series
-}
-
-/// Adds another file of the set; its directories follow those that are there already.
-fn open_member(
-    folder: &Path,
-    name: &str,
-    nodes: &mut Vec<Node>,
-    files: &mut Vec<Arc<Bytes>>,
-) -> Option<(usize, usize)> {
-    // Only files beside this one: a name must not lead anywhere else.
-    let name = Path::new(name).file_name()?;
-    let bytes = Bytes::open(&folder.join(name)).ok()?;
-    let parts = read_parts(bytes, files.len()).ok()?;
-    files.push(parts.bytes);
-    let base = nodes.len();
-    nodes.extend(parts.nodes);
-    Some((base, nodes.len() - base))
 }
 
 /// Errors of this format, for the sink.

@@ -86,9 +86,7 @@ impl DynUNetConfig {
     /// Names the first key whose value is not supported, or contradicts another's.
     pub fn resolve(&self) -> Result<DynUNet, Error> {
         let dims = self.spatial_dims;
-        if !(2..=3).contains(&dims) {
-            return Err(unsupported("spatial_dims", dims.to_string(), "2 and 3"));
-        }
+        config::spatial_dims(dims)?;
         let levels = self.levels()?;
         let dropout = self.dropout.unwrap_or(0.0);
         Ok(DynUNet {
