@@ -3,6 +3,7 @@
 //! Entries are files named by a hash of everything that they depend on. They are written aside and
 //! renamed, so processes that share the folder see whole entries; one that is damaged is made again.
 
+use clearshot_tensor::Fnv1a;
 use std::hash::{Hash, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,11 +19,6 @@ fn digest(text: &str) -> [u64; 2] {
         text.hash(&mut h);
         h.finish()
     })
-}
-
-fn checksum(payload: &[u8]) -> u64 {
-    // FNV-1a, which does not change between versions of the standard library.
-    payload.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// `CLEARSHOT_CACHE`, or `clearshot` in the user's cache folder; nothing where there is neither.
@@ -48,7 +44,7 @@ pub(crate) fn read(kind: &str, key: &str) -> Option<Vec<u8>> {
     let (sum, rest) = rest.split_first_chunk::<8>()?;
     let (len, rest) = rest.split_first_chunk::<8>()?;
     let key_len = u64::from_le_bytes(*len) as usize;
-    if key_len > rest.len() || u64::from_le_bytes(*sum) != checksum(rest) {
+    if key_len > rest.len() || u64::from_le_bytes(*sum) != Fnv1a::of(rest) {
         return None;
     }
     let (stored, payload) = rest.split_at(key_len);
@@ -89,7 +85,7 @@ fn put(path: &Path, key: &str, payload: &[u8], place: impl FnOnce(&Path) -> std:
         std::fs::create_dir_all(folder)?;
         let mut file = std::fs::File::create(&aside)?;
         file.write_all(MAGIC)?;
-        file.write_all(&checksum(&body).to_le_bytes())?;
+        file.write_all(&Fnv1a::of(&body).to_le_bytes())?;
         file.write_all(&(key.len() as u64).to_le_bytes())?;
         file.write_all(&body)?;
         drop(file);

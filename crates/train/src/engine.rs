@@ -11,7 +11,7 @@ use clearshot_graph::train::{Optimizer, Training};
 use clearshot_nn::Weights;
 use clearshot_nn::models::Network;
 use clearshot_runtime::{Device, Options, Precision, Session, compile};
-use clearshot_tensor::{Data, Tensor};
+use clearshot_tensor::{Data, Fnv1a, Tensor};
 use std::collections::BTreeSet;
 
 /// States that an iteration need not find as it left them.
@@ -303,18 +303,13 @@ impl Judge {
 
 /// A number that two sets of states share only if they are the same bits: FNV-1a over names and values.
 pub fn digest(states: &Weights) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    let mut add = |bytes: &[u8]| {
-        for b in bytes {
-            hash = (hash ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    };
+    let mut hash = Fnv1a::default();
     for (name, value) in states {
-        add(name.as_bytes());
+        hash.add(name.as_bytes());
         match value.data() {
-            Data::F32(v) => v.iter().for_each(|x| add(&x.to_bits().to_le_bytes())),
-            other => add(format!("{other:?}").as_bytes()),
+            Data::F32(v) => v.iter().for_each(|x| hash.add(&x.to_bits().to_le_bytes())),
+            other => hash.add(format!("{other:?}").as_bytes()),
         }
     }
-    hash
+    hash.finish()
 }
