@@ -4,7 +4,7 @@
 //! `|x_k - t|^2 + 2 <e_k, e_t>` and a part that is the same for all k: what both have of the same noise hides in their
 //! difference and is put back (Stein, 1981; as Eldar, 2009, does for inverse problems). Here t is `x_K + b (x_K - x_k)` with
 //! K = [`AHEAD`] k + [`FIRST`]: a later step, and beyond it, as steps never arrive. The wider the PSF, the more they stay
-//! behind, so b is [`BEYOND`] times what its standard deviation exceeds a pixel by; less where an image has few independent
+//! behind, so b is [`BEYOND`] times what its standard deviation exceeds [`SHARP`] pixels by; less where an image has few independent
 //! places (areas of the PSF) to tell by. `<e_k, e_t>` is measured on twins, images that are deconvolved from data with a
 //! little more noise. A step is right as soon as no step between it and K is predicted to be better.
 //!
@@ -22,19 +22,20 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// See the module.
 const AHEAD: f64 = 1.75;
-const FIRST: f64 = 7.0;
-const BEYOND: f64 = 0.6;
-const SHARED: f64 = 0.2;
+const FIRST: f64 = 5.0;
+const BEYOND: f64 = 0.8;
+const SHARP: f64 = 0.8;
+const SHARED: f64 = 0.1;
 const PLACES: f64 = 16.0;
 const DROWNED: f64 = 12.0;
 /// Independent places that must be there for a level of its own.
 const FEWEST: f64 = 2.0;
 /// With so many independent places, an image goes half as far beyond K as one with very many.
-const HALF: f64 = 50.0;
+const HALF: f64 = 100.0;
 /// Levels are told apart after so many steps.
 pub(super) const LOOK: usize = 10;
 /// Neighbouring levels count by a Gaussian of this width.
-const NEIGHBOURS: f64 = 0.8;
+const NEIGHBOURS: f64 = 0.5;
 /// Steps that are judged lie apart by this factor.
 const APART: f64 = 1.1;
 /// Images of more pixels are judged by about as many of them, spread all over.
@@ -131,7 +132,7 @@ impl Judge<'_> {
             places,
             seen,
             counts: counts(&pixels, area),
-            beyond: BEYOND * (sigma - 1.0).max(0.0) * independent / (independent + HALF),
+            beyond: BEYOND * (sigma - SHARP).max(0.0) * independent / (independent + HALF),
             candidates: VecDeque::new(),
             next: 1,
             pairs: BTreeMap::new(),
