@@ -164,8 +164,8 @@ fn deconvolved_pieces_are_those_of_the_whole() {
             assert!(report.pieces >= 4);
             let (rms, far) = apart(&pieces, &found.values);
             println!("{sigma} {side}: {} steps, {rms} and {far} of {error}", found.steps);
-            // A star's few pixels have most of the error: there a five-hundredth of the peak is little.
-            let little = (0.1 * error).max(20.0 / 500.0);
+            // A star's few pixels have most of the error: there half a percent of the peak is little.
+            let little = (0.1 * error).max(0.005 * 20.0);
             assert!(rms < 0.005 * error && far < little, "{sigma} {side}: {rms} and {far} of {error}");
         }
     }

@@ -283,9 +283,13 @@ impl Run<'_> {
         (first, walk.look())
     }
 
+    /// The level of each pixel, by what the image predicts, blurred once more lest noise decides.
     fn levels(&self, mean: &[f32]) -> Vec<f32> {
         let RichardsonLucy { background, read_noise, .. } = *self.settings;
-        mean.par_iter().map(|&m| stopping::level(m, background, read_noise * read_noise)).collect()
+        let light: Vec<f32> = mean.par_iter().map(|m| m - background).collect();
+        let mut levels = self.mean(&light);
+        levels.par_iter_mut().for_each(|m| *m = stopping::level(*m, background, read_noise * read_noise));
+        levels
     }
 
     /// The measurement that an image would give without noise.

@@ -9,7 +9,7 @@
 //! little more noise. A step is right as soon as no step between it and K is predicted to be better.
 //!
 //! Bright places are worth more steps than dark ones, whose noise would grow. So pixels are judged by their light, which is
-//! seen well enough in what the image predicts after [`LOOK`] steps: [`Levels`] has a number of steps for each level, and
+//! seen well enough in what the image predicts after [`LOOK`] steps, blurred: [`Levels`] has a number of steps for each level, and
 //! pixels between two levels get a mixture. A level is judged with its neighbours and with [`SHARED`] of the whole image. Of
 //! the brightest, so many are one that they have [`PLACES`] independent places, lest chance decides; but they are not
 //! drowned in a level that has [`DROWNED`] times as many.
@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// See the module.
 const AHEAD: f64 = 1.75;
 const FIRST: f64 = 5.0;
-const BEYOND: f64 = 0.8;
+const BEYOND: f64 = 0.7;
 const SHARP: f64 = 0.8;
 const SHARED: f64 = 0.1;
 const PLACES: f64 = 16.0;
