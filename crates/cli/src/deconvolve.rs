@@ -127,7 +127,7 @@ impl Deconvolve {
                 if self.steps.is_none() {
                     let found = settings.run(Electrons(&electrons(&values)), &shape, &psf)?;
                     settings.stop = found.levels.map_or(Stop::Steps(found.steps), Stop::Levels);
-                    eprintln!("clearshot: {}: {} for all pieces", input.display(), said(&settings.stop));
+                    eprintln!("clearshot: {}: {} for all pieces", input.display(), in_words(&settings.stop));
                 }
             }
             parameters["method"] = "richardson-lucy".into();
@@ -139,7 +139,7 @@ impl Deconvolve {
             parameters["tv"] = self.tv.into();
             parameters["steps"] = match settings.stop {
                 Stop::Steps(n) => n.into(),
-                stop => said(&stop).into(),
+                stop => in_words(&stop).into(),
             };
             let psf = psf.clone();
             let restore = Box::new(move |values: &[f32], shape: &[usize]| {
@@ -189,7 +189,7 @@ impl Deconvolve {
 }
 
 /// When steps end, in words.
-fn said(stop: &Stop) -> String {
+fn in_words(stop: &Stop) -> String {
     match stop {
         Stop::Steps(n) => format!("{n} steps"),
         Stop::Levels(levels) => format!("{} to {} steps by brightness", levels.least(), levels.most()),

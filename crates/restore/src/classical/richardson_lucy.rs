@@ -263,7 +263,7 @@ impl Run<'_> {
             if step > LOOK {
                 walk.step();
             }
-            let takes = table.shares(step);
+            let takes = table.takes(step);
             if takes.contains(&true) {
                 let x = first.get(step - 1).unwrap_or(&walk.x);
                 stopping::add(&mut values, x, &levels, &takes);

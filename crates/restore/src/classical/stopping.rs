@@ -46,20 +46,20 @@ const LEVELS: usize = 32;
 /// How many steps pixels take by the light they have: level l is of those whose light exceeds the dark by `2^(l / 2) - 1`
 /// standard deviations of its noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Levels([usize; LEVELS]);
+pub struct Levels([u32; LEVELS]);
 
 impl Levels {
     pub fn least(&self) -> usize {
-        self.0.iter().copied().min().unwrap_or(0)
+        self.0.iter().copied().min().unwrap_or(0) as usize
     }
 
     pub fn most(&self) -> usize {
-        self.0.iter().copied().max().unwrap_or(0)
+        self.0.iter().copied().max().unwrap_or(0) as usize
     }
 
-    /// What a level's pixels get of a step, level by level.
-    pub(super) fn shares(&self, step: usize) -> [bool; LEVELS] {
-        self.0.map(|s| s == step)
+    /// Which levels take this step.
+    pub(super) fn takes(&self, step: usize) -> [bool; LEVELS] {
+        self.0.map(|s| s as usize == step)
     }
 }
 
@@ -165,7 +165,7 @@ impl Judge<'_> {
 
     /// The steps that were taken, and the image of them.
     pub fn result(self) -> (Levels, Vec<f32>) {
-        (Levels(self.taken.map(|t| t.unwrap_or(1))), self.result)
+        (Levels(self.taken.map(|t| t.unwrap_or(1) as u32)), self.result)
     }
 
     fn keep<'t>(&mut self, step: usize, x: &[f32], twins: impl Iterator<Item = &'t [f32]>, change: f32) {
