@@ -43,8 +43,8 @@ pub struct Deconvolve {
     /// The strength of the total-variation term (0.002 to 0.02 where noise is strong).
     #[arg(long, default_value_t = 0.0)]
     tv: f32,
-    /// So many steps; unless told, until the predicted error is least. Pieces of a cut image all take the steps of the
-    /// brightest of a few.
+    /// So many steps everywhere; unless told, until the predicted error is least, which takes more steps where it is
+    /// bright. Pieces of a cut image all take the steps of the brightest of a few.
     #[arg(long)]
     steps: Option<usize>,
     /// Wiener's filter: the power of the noise over that of the image.
@@ -125,9 +125,9 @@ impl Deconvolve {
             if let Some((mean, Looked { values, shape, .. })) = self.brightest(image, reach)? {
                 settings.start = Some(settings.start_of(f64::from(gain) * (mean - f64::from(offset))));
                 if self.steps.is_none() {
-                    let found = settings.run(Electrons(&electrons(&values)), &shape, &psf)?.steps;
-                    eprintln!("clearshot: {}: {found} steps for all pieces", input.display());
-                    settings.stop = Stop::Steps(found);
+                    let found = settings.run(Electrons(&electrons(&values)), &shape, &psf)?;
+                    settings.stop = found.levels.map_or(Stop::Steps(found.steps), Stop::Levels);
+                    eprintln!("clearshot: {}: {} for all pieces", input.display(), in_words(&settings.stop));
                 }
             }
             parameters["method"] = "richardson-lucy".into();
@@ -139,7 +139,7 @@ impl Deconvolve {
             parameters["tv"] = self.tv.into();
             parameters["steps"] = match settings.stop {
                 Stop::Steps(n) => n.into(),
-                _ => "least predicted error".into(),
+                stop => in_words(&stop).into(),
             };
             let psf = psf.clone();
             let restore = Box::new(move |values: &[f32], shape: &[usize]| {
@@ -188,13 +188,25 @@ impl Deconvolve {
     }
 }
 
+/// When steps end, in words.
+fn in_words(stop: &Stop) -> String {
+    match stop {
+        Stop::Steps(n) => format!("{n} steps"),
+        Stop::Levels(levels) => format!("{} to {} steps by brightness", levels.least(), levels.most()),
+        Stop::Predicted { .. } | Stop::Discrepancy { .. } => "least predicted error".into(),
+    }
+}
+
 fn list() -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "richardson-lucy  the likeliest image under Poisson noise, step by step")?;
     writeln!(out, "    --gain, --offset, --read-noise   the camera; estimated where no gain is told")?;
     writeln!(out, "    --background 0                   mean electrons that are left out of the result")?;
     writeln!(out, "    --tv 0                           strength of the total-variation term")?;
-    writeln!(out, "    --steps                          unless told, until the predicted error is least")?;
+    writeln!(
+        out,
+        "    --steps                          unless told, until the predicted error is least, by brightness"
+    )?;
     writeln!(out, "wiener           division in Fourier space, in one step")?;
     writeln!(out, "    --balance 0.01                   the power of the noise over that of the image")?;
     Ok(())

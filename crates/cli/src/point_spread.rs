@@ -7,7 +7,7 @@ use clearshot_physics::{PhysicsError, Psf};
 /// a part of it that matters.
 ///
 /// # Errors
-/// If the numbers are no widths, or a width exceeds the image.
+/// If the numbers are no widths, or more than half of the light would lie outside the image.
 pub fn gaussian(sigmas: &[f64], image: &[usize]) -> Result<(Psf, Option<String>), PhysicsError> {
     let Fitted { psf, outside } = Psf::gaussian_fitting(sigmas, image)?;
     let said = (outside >= NEGLIGIBLE).then(|| {

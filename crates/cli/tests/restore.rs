@@ -420,10 +420,10 @@ fn bad_input_is_said_in_words() {
             "deconvolve good.tif x.tif --psf large.tif --gain 1",
             "[99,99] pixels does not fit an image of [32,32]",
         ),
-        ("deconvolve good.tif x.tif --psf-sigma 40 --gain 1", "does not fit an image of [32,32]"),
+        ("deconvolve good.tif x.tif --psf-sigma 20 --gain 1", "would lie outside an image of [32,32]"),
         (
             "restore good.tif -o x.tif --model m.clearshot --psf gaussian:40px",
-            "does not fit an image of [32,32]",
+            "would lie outside an image of [32,32]",
         ),
         ("deconvolve good.tif x.tif --psf-sigma 1 --gain=-1", "above zero"),
         ("restore good.tif -o x.tif --model m.clearshot --guidance best", "poisson-gaussian"),

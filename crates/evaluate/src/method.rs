@@ -97,7 +97,7 @@ fn uniform_noise(view: &View) -> f32 {
     (mean.max(view.background).max(0.0) + view.read_noise * view.read_noise).max(1e-6).sqrt() as f32
 }
 
-/// Richardson-Lucy with the camera's background and read noise, stopped at the least predicted error.
+/// Richardson-Lucy with the camera's background and read noise, stopped at the least predicted error, by brightness.
 pub struct Deconvolution;
 
 impl Method for Deconvolution {

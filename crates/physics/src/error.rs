@@ -18,6 +18,10 @@ pub enum PhysicsError {
     )]
     PsfTooLarge { psf: Shape, image: Shape },
     #[error(
+        "{percent:.0} % of the light of a Gaussian PSF of {psf} pixels would lie outside an image of {image}; give its standard deviation in pixels of this image, or take a larger image"
+    )]
+    PsfMisses { psf: Shape, image: Shape, percent: f64 },
+    #[error(
         "a measured PSF of {dtype} values: 8 bits do not hold the tails of a PSF; give the 16-bit or float stack"
     )]
     EightBitPsf { dtype: DType },

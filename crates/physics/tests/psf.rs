@@ -232,11 +232,16 @@ fn gaussians_are_made_to_fit() {
     assert_eq!((roomy.psf, roomy.outside), (Psf::gaussian(&[2.0, 1.5, 1.5]).unwrap(), 0.0));
     // A single plane is sharp across itself.
     assert_eq!(Psf::gaussian_fitting(&[2.0, 1.0, 1.0], &[1, 40, 40]).unwrap().psf.shape()[0], 1);
-    // Wider than the image is a slip, and so is another number of axes.
-    for (sigmas, image) in [([50.0, 1.0], [40, 40]), ([1.0, 1e9], [40, 40])] {
+    // More than half of the light outside is a slip, and so is another number of axes.
+    for (sigmas, image) in [([50.0, 1.0], [40, 40]), ([1.0, 1e9], [40, 40]), ([20.0, 20.0], [40, 40])] {
         let refused = Psf::gaussian_fitting(&sigmas, &image).unwrap_err();
+        assert!(matches!(refused, PhysicsError::PsfMisses { .. }), "{refused:?}");
         assert!(refused.to_string().contains("[40,40]"), "{refused}");
     }
+    // A normal variable within 64 / 90, along both axes.
+    let said = Psf::gaussian_fitting(&[90.0, 90.0], &[128, 128]).unwrap_err().to_string();
+    assert!(said.starts_with("73 % of the light") && said.contains("[901,901]"), "{said}");
+    assert!(Psf::gaussian_fitting(&[18.0, 18.0], &[40, 40]).is_ok());
     assert!(Psf::gaussian_fitting(&[1.0, 1.0], &[40, 40, 40]).is_err());
     assert!(Psf::gaussian_fitting(&[1.0, f64::NAN], &[40, 40]).is_err());
 }

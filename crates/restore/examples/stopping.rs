@@ -1,6 +1,6 @@
-//! Where Richardson-Lucy stops, image by image: the best of the first 300 steps, the step of its own stop, and the PSNR of
-//! both (range 1, clipped to [0, 1.5]). Every kind of scene, four peaks, three PSFs, sides of 64 to 256; the argument is
-//! the seeds.
+//! Where Richardson-Lucy stops, image by image: the best of the first 300 steps, the steps of its own stop (at dark and at
+//! bright places), and the PSNR of both (range 1, clipped to [0, 1.5]). Every kind of scene, four peaks, three PSFs, sides
+//! of 64 to 256; the argument is the seeds.
 //!
 //! `cargo run --release -p clearshot-restore --example stopping -- 31,32`
 
@@ -15,13 +15,14 @@ fn main() {
     let seeds = std::env::args().nth(1).unwrap_or_else(|| "31".into());
     let seeds: Vec<u64> = seeds.split(',').map(|s| s.parse().expect("a seed")).collect();
     println!("scene        peak sigma side seed | best at, dB | stop at, dB | lost");
-    let mut rows: Vec<(Scene, f64)> = Vec::new();
+    let mut rows: Vec<(Scene, usize, f64)> = Vec::new();
     for &seed in &seeds {
         for kind in &SCENES {
             for (i, peak) in [5.0, 20.0, 100.0, 1000.0].into_iter().enumerate() {
                 for (j, sigma) in [1.0, 1.5, 2.5].into_iter().enumerate() {
                     let side = SIDES[(rows.len() + seed as usize) % SIDES.len()];
-                    rows.push((kind.scene, row(kind.scene, peak, sigma, side, seed, (3 * i + j) as u32)));
+                    let lost = row(kind.scene, peak, sigma, side, seed, (3 * i + j) as u32);
+                    rows.push((kind.scene, side, lost));
                 }
             }
         }
@@ -33,9 +34,12 @@ fn main() {
         println!("{name}: {within} of {} within 0.5 dB, mean {mean:.2}, worst {worst:.2}", lost.len());
     };
     for kind in &SCENES {
-        summary(kind.name, rows.iter().filter(|r| r.0 == kind.scene).map(|r| r.1).collect());
+        summary(kind.name, rows.iter().filter(|r| r.0 == kind.scene).map(|r| r.2).collect());
     }
-    summary("all", rows.iter().map(|r| r.1).collect());
+    for side in [64, 96, 128, 160, 256] {
+        summary(&format!("side {side}"), rows.iter().filter(|r| r.1 == side).map(|r| r.2).collect());
+    }
+    summary("all", rows.iter().map(|r| r.2).collect());
 }
 
 /// Prints what one image loses, and returns it.
@@ -65,10 +69,10 @@ fn row(scene: Scene, peak: f64, sigma: f64, side: usize, seed: u64, index: u32) 
     fixed.watched(Electrons(&y), &shape, &psf, watch).expect("an image");
     let stopped = settings.run(Electrons(&y), &shape, &psf).expect("an image");
     let score = psnr(&stopped.values);
+    let (least, most) = stopped.levels.map_or((0, 0), |l| (l.least(), l.most()));
     println!(
-        "{:<12} {peak:>4} {sigma:>5} {side:>4} {seed:>4} | {at:>3} {best:.2} | {:>3} {score:.2} | {:.2}",
+        "{:<12} {peak:>4} {sigma:>5} {side:>4} {seed:>4} | {at:>3} {best:.2} | {least:>3} {most:>3} {score:.2} | {:.2}",
         scene.name(),
-        stopped.steps,
         best - score
     );
     best - score

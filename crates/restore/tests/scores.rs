@@ -69,21 +69,23 @@ fn denoisers_score_as_their_peers() {
 }
 
 /// What stopping loses against the best of the first 300 steps, image by image: every kind of scene, peaks of 5 to 1000
-/// electrons, seeds that no number was chosen on. Stars are their own case: a few pixels hold all of the error, and how the
-/// noise of those fell decides which step is best.
+/// electrons, seeds that no number was chosen on. Every image is within 0.5 dB of its best step or above, but for stars: there
+/// a few pixels hold all of the error, and how the noise of those fell decides which step is best. The same images show that
+/// nothing is below zero and that light is kept.
 #[test]
-fn richardson_lucy_stops_near_its_best_step() {
-    let (mut lost, mut stars, mut gained) = (Vec::new(), Vec::new(), Vec::new());
+fn richardson_lucy_stops_near_its_best_steps() {
+    let (mut all, mut stars, mut gained, mut far) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (i, kind) in SCENES.iter().enumerate() {
         for (j, peak) in [5.0, 20.0, 100.0, 1000.0].into_iter().enumerate() {
-            for seed in [41, 42, 43] {
+            for seed in [47, 48] {
                 let sigma = [1.0, 1.5, 2.5][(i + j + seed as usize) % 3];
-                let side = [96, 64, 80][(i + 2 * j + seed as usize) % 3];
+                let side = [96, 100, 112][(i + 2 * j + seed as usize) % 3];
                 let shape = [side, side];
                 let psf = Psf::gaussian(&[sigma, sigma]).unwrap();
                 let camera = Camera { psf: Some(psf.clone()), ..Camera::for_peak(peak) };
                 let truth = kind.scene.generate(seed, j as u32, &shape).unwrap();
-                let y = camera.take(&truth, &shape, seed, j as u32).unwrap().values;
+                let picture = camera.take(&truth, &shape, seed, j as u32).unwrap();
+                let y = picture.values;
                 let settings = RichardsonLucy {
                     background: camera.background as f32,
                     read_noise: camera.read_noise as f32,
@@ -91,38 +93,60 @@ fn richardson_lucy_stops_near_its_best_step() {
                 };
                 let (mut best, mut at) = (f64::NEG_INFINITY, 0);
                 let fixed = RichardsonLucy { stop: Stop::Steps(300), ..settings };
+                let sum = |x: &[f32]| x.iter().map(|&v| f64::from(v)).sum::<f64>();
+                let mut light = Vec::new();
                 let watch = |step, x: &[f32]| {
                     let score = psnr(&truth, &shape, x, 0.0, peak);
                     if score > best {
                         (best, at) = (score, step);
                     }
+                    light.push(sum(x));
                 };
                 fixed.watched(Electrons(&y), &shape, &psf, watch).unwrap();
                 let stopped = settings.run(Electrons(&y), &shape, &psf).unwrap();
-                assert_eq!(stopped.chi2.len(), stopped.predicted.len());
                 let score = psnr(&truth, &shape, &stopped.values, 0.0, peak);
-                println!(
-                    "{} {peak} sigma {sigma} side {side} seed {seed}: {} steps, {score:.2} dB; best {at}, {best:.2} dB",
-                    kind.name, stopped.steps
+                let levels = stopped.levels.unwrap();
+                let line = format!(
+                    "{} {peak} sigma {sigma} side {side} seed {seed}: {} to {} steps, {score:.2} dB; best {at}, {best:.2} dB",
+                    kind.name,
+                    levels.least(),
+                    levels.most()
                 );
-                if kind.scene == Scene::Stars { &mut stars } else { &mut lost }.push(best - score);
+                println!("{line}");
+                if kind.scene == Scene::Stars {
+                    stars.push(best - score);
+                } else if best - score > 0.5 {
+                    far.push(line.clone());
+                }
+                all.push(best - score);
                 gained.push(score - psnr(&truth, &shape, &y, camera.background, peak));
+                assert!(stopped.values.iter().all(|v| *v >= 0.0), "{line}");
+                // A mixture of steps has the light of one of them, within the noise of the picture's sum or 4 %: noise
+                // moves pixels between levels, which takes a little from one side of it.
+                let variance = camera.read_noise.powi(2);
+                let noise = picture.mean.iter().map(|&m| f64::from(m) + variance).sum::<f64>().sqrt();
+                let (kept, steps) = (sum(&stopped.values), &light[levels.least() - 1..levels.most()]);
+                let off = steps.iter().map(|l| (kept - l).abs()).fold(f64::INFINITY, f64::min);
+                let told = format!(
+                    "light {kept:.0}, off by {:.1} % and {:.2} of its noise",
+                    100.0 * off / kept,
+                    off / noise
+                );
+                println!("    {told}");
+                if off > (3.0 * noise).max(0.04 * kept) {
+                    far.push(format!("{line}: {told}"));
+                }
             }
         }
     }
-    let within = |lost: &[f64]| lost.iter().filter(|l| **l <= 0.5).count() as f64 / lost.len() as f64;
-    let worst = |lost: &[f64]| lost.iter().copied().fold(0.0, f64::max);
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    println!("within 0.5 dB: {:.3}, stars {:.3}", within(&lost), within(&stars));
-    println!(
-        "worst: {:.2} dB, stars {:.2} dB; mean {:.2}, {:.2}",
-        worst(&lost),
-        worst(&stars),
-        mean(&lost),
-        mean(&stars)
-    );
-    assert!(within(&lost) >= 0.95 && worst(&lost) < 1.5 && mean(&lost) < 0.2);
-    assert!(within(&stars) >= 0.5 && worst(&stars) < 3.0 && mean(&stars) < 0.8);
+    println!("lost: mean {:.2}, worst {:.2} dB", mean(&all), all.iter().copied().fold(0.0, f64::max));
+    assert!(far.is_empty(), "{far:#?}");
+    assert!(mean(&all) < 0.1, "{}", mean(&all));
+    let within = stars.iter().filter(|l| **l <= 0.5).count();
+    println!("stars: {within} of {} within 0.5 dB, mean {:.2}", stars.len(), mean(&stars));
+    assert!(5 * within >= 3 * stars.len() && mean(&stars) < 0.3, "{stars:.2?}");
+    assert!(stars.iter().all(|l| *l < 2.0), "{stars:.2?}");
     assert!(mean(&gained) > 5.0, "{}", mean(&gained));
 }
 

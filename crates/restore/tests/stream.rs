@@ -135,7 +135,7 @@ fn total_variation_in_pieces_is_that_of_the_whole() {
 fn deconvolved_pieces_are_those_of_the_whole() {
     let folder = tempfile::tempdir().unwrap();
     let shape = [301, 263];
-    for (sigma, scene) in [(1.5, Scene::Filaments), (2.5, Scene::Nuclei)] {
+    for (sigma, scene) in [(1.5, Scene::Filaments), (2.5, Scene::Nuclei), (1.2, Scene::Stars)] {
         let path = folder.path().join(format!("{sigma}.tif"));
         let psf = Psf::gaussian(&[sigma, sigma]).unwrap();
         let camera = Camera { psf: Some(psf.clone()), ..Camera::for_peak(20.0) };
@@ -150,7 +150,10 @@ fn deconvolved_pieces_are_those_of_the_whole() {
         let found = usual.run(Electrons(&image), &shape, &psf).unwrap();
         let mean = image.iter().map(|&v| f64::from(v)).sum::<f64>() / image.len() as f64;
         let start = Some(usual.start_of(mean));
-        let settings = RichardsonLucy { start, stop: Stop::Steps(found.steps), ..usual };
+        let settings = RichardsonLucy { start, stop: Stop::Levels(found.levels.unwrap()), ..usual };
+        // The whole once more by the steps that were found is the same image.
+        let again = settings.run(Electrons(&image), &shape, &psf).unwrap();
+        assert_eq!((&again.values, again.steps), (&found.values, found.steps));
         let error = apart(&found.values, &truth.iter().map(|v| 20.0 * v).collect::<Vec<_>>()).0;
         for side in [90, 131] {
             let cut = Cut { volume: false, tile: TileSide::Pixels(side), reach: RichardsonLucy::reach(&psf) };
@@ -161,7 +164,9 @@ fn deconvolved_pieces_are_those_of_the_whole() {
             assert!(report.pieces >= 4);
             let (rms, far) = apart(&pieces, &found.values);
             println!("{sigma} {side}: {} steps, {rms} and {far} of {error}", found.steps);
-            assert!(rms < 0.005 * error && far < 0.1 * error, "{sigma} {side}: {rms} and {far} of {error}");
+            // A star's few pixels have most of the error: there half a percent of the peak is little.
+            let little = (0.1 * error).max(0.005 * 20.0);
+            assert!(rms < 0.005 * error && far < little, "{sigma} {side}: {rms} and {far} of {error}");
         }
     }
 }

@@ -59,8 +59,7 @@ impl Psf {
     /// where an axis has a single pixel it is sharp along that.
     ///
     /// # Errors
-    /// As [`Psf::gaussian`]; also if the number of axes differs, or a standard deviation exceeds an image of several
-    /// pixels.
+    /// As [`Psf::gaussian`]; also if the number of axes differs, or more than half of the light would lie outside the image.
     pub fn gaussian_fitting(sigmas: &[f64], image: &[usize]) -> Result<Fitted, PhysicsError> {
         let axes = sigmas.len() as f64;
         require(
@@ -73,9 +72,16 @@ impl Psf {
         let size: Vec<usize> =
             sigmas.iter().zip(image).map(|(s, n)| super::odd_within(reach(*s), *n)).collect();
         let psf = Psf::gaussian_within(sigmas, &size)?;
-        if sigmas.iter().zip(image).any(|(s, n)| *n > 1 && *s > *n as f64) {
+        // An image that most of the light would miss is a slip in a unit or a number.
+        let hit = |(s, n): (&f64, &usize)| match *n > 1 && *s > 0.0 {
+            true => libm::erf(*n as f64 / (8f64.sqrt() * s)),
+            false => 1.0,
+        };
+        let inside: f64 = sigmas.iter().zip(image).map(hit).product();
+        if inside < 0.5 {
             let whole: Vec<usize> = sigmas.iter().map(|s| reach(*s)).collect();
-            return Err(PhysicsError::PsfTooLarge { psf: Shape::new(&whole), image: Shape::new(image) });
+            let (psf, image) = (Shape::new(&whole), Shape::new(image));
+            return Err(PhysicsError::PsfMisses { psf, image, percent: 100.0 * (1.0 - inside) });
         }
         // The light of pixels from -h to h is that of a Gaussian up to their edges.
         let within = |(s, n): (&f64, &usize)| match reach(*s) > *n {

@@ -7,11 +7,13 @@
 //! Steps first restore the image and then fit the noise. With chi2 = mean((y - m)^2 / (m + s^2)), there are two rules
 //! for ending them. [`Stop::Discrepancy`] waits until chi2 falls to a target: 1 is the residual of the true image, but an
 //! estimate that comes so near has used some of the noise, so 1 is early. [`Stop::Predicted`] predicts the error of the
-//! image itself, with the help of a twin that is deconvolved from slightly other data (Ramani, Blu, Unser, 2008) and of
-//! steps that go further than the result; see `stopping.rs`.
+//! image itself, with the help of twins that are deconvolved from slightly other data (Ramani, Blu, Unser, 2008) and of
+//! steps that go further than the result. It does so for bright and dark places separately, as bright ones are worth more steps:
+//! the result is a mixture of steps, by the light that a pixel has; see `stopping.rs`.
 
 use super::Reach;
-use super::stopping::Judge;
+pub use super::stopping::Levels;
+use super::stopping::{self, Judge, LOOK};
 use crate::RestoreError;
 use crate::convolve::{Convolution, Edges};
 use crate::error::{require, require_not_negative, require_positive};
@@ -47,9 +49,11 @@ pub enum Stop {
     Steps(usize),
     /// When chi2 falls to the target or stops falling, after `most` steps at the latest.
     Discrepancy { target: f32, most: usize },
-    /// At the step of the least predicted error among the first `most`. Each step costs twice as much, and three
-    /// quarters more steps are made than the result has.
+    /// At the steps of the least predicted error among the first `most`, more of them where it is bright. Three quarters
+    /// more steps are made than the result has, and each costs twice as much (more in images below 512 x 512).
     Predicted { most: usize },
+    /// At the steps that [`Stop::Predicted`] found for another piece of the same image.
+    Levels(Levels),
 }
 
 /// A deconvolved image and how it was come by.
@@ -57,11 +61,12 @@ pub enum Stop {
 pub struct Deconvolved {
     /// Electrons without the background.
     pub values: Vec<f32>,
+    /// The most steps that a place of it took.
     pub steps: usize,
-    /// chi2 of the start and after each step.
+    /// How many steps places took by their light, where those differ.
+    pub levels: Option<Levels>,
+    /// chi2 of the start and after each step that was made, which may be more than the result has.
     pub chi2: Vec<f64>,
-    /// Under [`Stop::Predicted`]: chi2 and twice the degrees of freedom a pixel, of the start and after each step.
-    pub predicted: Vec<f64>,
 }
 
 impl RichardsonLucy {
@@ -115,48 +120,14 @@ impl RichardsonLucy {
         let pixels = frame.values.len();
         let ones = vec![1.0; pixels];
         let seen = if self.make_up_for_edges { blur.adjoint(&ones) } else { ones };
-        let run = Run { settings: self, size: frame.size, blur, seen };
         let mean = || frame.values.iter().map(|&v| f64::from(v)).sum::<f64>() / pixels as f64;
         let start = self.start.unwrap_or_else(|| self.start_of(mean()));
-        let mut x = vec![start; pixels];
-        let mut out = Deconvolved { values: Vec::new(), steps: 0, chi2: Vec::new(), predicted: Vec::new() };
-        let (mut judge, mut twin): (_, Option<Twin>) = (Judge::new(pixels), None);
-        let most = self.stop.most();
-        for step in 0..=most {
-            let mean = run.mean(&x);
-            out.chi2.push(residual(frame.values, &mean, self.read_noise * self.read_noise));
-            let now = out.chi2[step];
-            let mut done = step == most;
-            match self.stop {
-                // The start is a constant, whatever the data are.
-                Stop::Predicted { .. } if step == 0 => out.predicted.push(now),
-                Stop::Predicted { .. } => {
-                    let twin = twin.get_or_insert_with(|| run.twin(frame.values, start, &mean));
-                    let twins = run.mean(&twin.x);
-                    let freedom = twin.freedom(&mean, &twins);
-                    out.predicted.push(now + 2.0 * freedom);
-                    let result = judge.see(step, &x, &twin.x, CHANGE, now, freedom);
-                    done |= result.is_some();
-                    if done {
-                        let result = result.unwrap_or_else(|| judge.last(step, x, &twin.x, CHANGE));
-                        (out.values, out.steps) = (result.values, result.step);
-                        return Ok(out);
-                    }
-                    run.step(&mut twin.x, &twin.y, twins);
-                }
-                Stop::Discrepancy { target, .. } => {
-                    done |= now <= f64::from(target) || (step > 0 && now >= out.chi2[step - 1]);
-                }
-                Stop::Steps(_) => (),
-            }
-            if done {
-                break;
-            }
-            run.step(&mut x, frame.values, mean);
-            watch(step + 1, &x);
+        let run = Run { settings: self, y: frame.values, size: frame.size, blur, seen, start };
+        match self.stop {
+            Stop::Steps(_) | Stop::Discrepancy { .. } => Ok(run.plain(&mut watch)),
+            Stop::Predicted { most } => Ok(run.predicted(most, psf, &mut watch)),
+            Stop::Levels(levels) => Ok(run.by_level(&levels, &mut watch)),
         }
-        (out.values, out.steps) = (x, out.chi2.len() - 1);
-        Ok(out)
     }
 
     fn check(&self) -> Result<(), RestoreError> {
@@ -176,6 +147,7 @@ impl Stop {
     fn most(&self) -> usize {
         match *self {
             Stop::Steps(n) | Stop::Discrepancy { most: n, .. } | Stop::Predicted { most: n } => n,
+            Stop::Levels(levels) => levels.most(),
         }
     }
 }
@@ -183,20 +155,143 @@ impl Stop {
 /// What stays the same from step to step.
 struct Run<'a> {
     settings: &'a RichardsonLucy,
+    y: &'a [f32],
     size: [usize; 3],
     blur: Convolution,
     seen: Vec<f32>,
+    /// What every pixel begins with.
+    start: f32,
+}
+
+/// An image on its way.
+struct Walk<'a> {
+    run: &'a Run<'a>,
+    x: Vec<f32>,
+    steps: usize,
+    chi2: Vec<f64>,
+    watch: &'a mut dyn FnMut(usize, &[f32]),
 }
 
 /// An image deconvolved from data that differ by a small random sign in each pixel.
 struct Twin {
     x: Vec<f32>,
     y: Vec<f32>,
-    /// By how much the data differ.
-    change: Vec<f32>,
+}
+
+impl Walk<'_> {
+    /// Goes one step on.
+    fn step(&mut self) {
+        let mean = self.look();
+        self.go(mean);
+    }
+
+    fn go(&mut self, mean: Vec<f32>) {
+        self.run.step(&mut self.x, self.run.y, mean);
+        self.steps += 1;
+        (self.watch)(self.steps, &self.x);
+    }
+
+    /// What the image predicts; its chi2 is noted.
+    fn look(&mut self) -> Vec<f32> {
+        let mean = self.run.mean(&self.x);
+        let variance = self.run.settings.read_noise * self.run.settings.read_noise;
+        self.chi2.truncate(self.steps);
+        self.chi2.push(residual(self.run.y, &mean, variance));
+        mean
+    }
 }
 
 impl Run<'_> {
+    fn walk<'a>(&'a self, watch: &'a mut dyn FnMut(usize, &[f32])) -> Walk<'a> {
+        Walk { run: self, x: vec![self.start; self.y.len()], steps: 0, chi2: Vec::new(), watch }
+    }
+
+    /// So many steps, or until chi2 falls to a target.
+    fn plain(&self, watch: &mut dyn FnMut(usize, &[f32])) -> Deconvolved {
+        let mut walk = self.walk(watch);
+        loop {
+            let mean = walk.look();
+            let now = walk.chi2[walk.steps];
+            let fits = match self.settings.stop {
+                Stop::Discrepancy { target, .. } => {
+                    now <= f64::from(target) || (walk.steps > 0 && now >= walk.chi2[walk.steps - 1])
+                }
+                _ => false,
+            };
+            if fits || walk.steps == self.settings.stop.most() {
+                return Deconvolved { values: walk.x, steps: walk.steps, levels: None, chi2: walk.chi2 };
+            }
+            walk.go(mean);
+        }
+    }
+
+    /// The steps of the least predicted error; see `stopping.rs`.
+    fn predicted(&self, most: usize, psf: &Psf, watch: &mut dyn FnMut(usize, &[f32])) -> Deconvolved {
+        let mut walk = self.walk(watch);
+        let (mut first, mean) = self.first_steps(&mut walk);
+        let levels = self.levels(&mean);
+        let sharpness: f64 = psf.values().iter().map(|v| v * v).sum();
+        let axes = psf.shape().iter().filter(|n| **n > 1).count().max(1);
+        let mut judge = Judge::new(&levels, 1.0 / sharpness, axes);
+        let mut twins: Vec<Twin> = (0..twins(self.y.len())).map(|t| self.twin(t, &mean)).collect();
+        for step in 1..=most {
+            if step > LOOK {
+                walk.step();
+            }
+            for twin in &mut twins {
+                let mean = self.mean(&twin.x);
+                self.step(&mut twin.x, &twin.y, mean);
+            }
+            let early = first.get_mut(step - 1).map(std::mem::take);
+            let x = early.as_deref().unwrap_or(&walk.x);
+            if judge.see(step, x, twins.iter().map(|t| &t.x[..]), CHANGE, step == most) {
+                break;
+            }
+        }
+        walk.look();
+        let (levels, values) = judge.result();
+        Deconvolved { values, steps: levels.most(), levels: Some(levels), chi2: walk.chi2 }
+    }
+
+    /// Steps by the light of each pixel.
+    fn by_level(&self, table: &Levels, watch: &mut dyn FnMut(usize, &[f32])) -> Deconvolved {
+        let mut walk = self.walk(watch);
+        let (first, mean) = self.first_steps(&mut walk);
+        let levels = self.levels(&mean);
+        let mut values = vec![0.0; self.y.len()];
+        for step in 1..=table.most() {
+            if step > LOOK {
+                walk.step();
+            }
+            let takes = table.takes(step);
+            if takes.contains(&true) {
+                let x = first.get(step - 1).unwrap_or(&walk.x);
+                stopping::add(&mut values, x, &levels, &takes);
+            }
+        }
+        walk.look();
+        Deconvolved { values, steps: table.most(), levels: Some(*table), chi2: walk.chi2 }
+    }
+
+    /// The images of the steps after which levels are told apart, and what the last of them predicts.
+    fn first_steps(&self, walk: &mut Walk<'_>) -> (Vec<Vec<f32>>, Vec<f32>) {
+        let mut first = Vec::with_capacity(LOOK);
+        for _ in 0..LOOK {
+            walk.step();
+            first.push(walk.x.clone());
+        }
+        (first, walk.look())
+    }
+
+    /// The level of each pixel, by what the image predicts, blurred once more lest noise decides.
+    fn levels(&self, mean: &[f32]) -> Vec<f32> {
+        let RichardsonLucy { background, read_noise, .. } = *self.settings;
+        let light: Vec<f32> = mean.par_iter().map(|m| m - background).collect();
+        let mut levels = self.mean(&light);
+        levels.par_iter_mut().for_each(|m| *m = stopping::level(*m, background, read_noise * read_noise));
+        levels
+    }
+
     /// The measurement that an image would give without noise.
     fn mean(&self, x: &[f32]) -> Vec<f32> {
         let mut mean = self.blur.apply(x);
@@ -226,31 +321,26 @@ impl Run<'_> {
         }
     }
 
-    /// The twin after its first step; `mean` is what the image predicts after its own, which tells the noise.
-    fn twin(&self, y: &[f32], start: f32, mean: &[f32]) -> Twin {
+    /// A twin before its first step; `mean` is what the image predicts, which tells the noise.
+    fn twin(&self, number: usize, mean: &[f32]) -> Twin {
         let variance = self.settings.read_noise * self.settings.read_noise;
-        let key = Key { seed: 0x7111, step: 0, stream: 0 };
-        let change = |(i, &m): (usize, &f32)| {
+        let key = Key { seed: 0x7111, step: 0, stream: number as u32 };
+        let other = |((i, &m), &y): ((usize, &f32), &f32)| {
             let sign = if key.block(i as u64)[0] & 1 == 0 { 1.0 } else { -1.0 };
-            sign * CHANGE * (m + variance).max(TINY).sqrt()
+            y + sign * CHANGE * (m + variance).max(TINY).sqrt()
         };
-        let change: Vec<f32> = mean.par_iter().enumerate().map(change).collect();
-        let other = y.iter().zip(&change).map(|(y, c)| y + c).collect();
-        let mut twin = Twin { x: vec![start; y.len()], y: other, change };
-        let first = self.mean(&twin.x);
-        self.step(&mut twin.x, &twin.y, first);
-        twin
+        let y = mean.par_iter().enumerate().zip(self.y).map(other).collect();
+        Twin { x: vec![self.start; self.y.len()], y }
     }
 }
 
-impl Twin {
-    /// The mean over the pixels of d m / d y.
-    fn freedom(&self, mean: &[f32], twins: &[f32]) -> f64 {
-        let one = |((m, t), c): ((&f32, &f32), &f32)| f64::from((t - m) / c);
-        mean.iter().zip(twins).zip(&self.change).map(one).sum::<f64>() / mean.len() as f64
-    }
+/// How many twins an image of so many pixels has: the fewer pixels, the more does chance weigh.
+fn twins(pixels: usize) -> usize {
+    (MANY / pixels.max(1)).clamp(1, 16)
 }
 
+/// Images of more pixels than half of this have one twin.
+const MANY: usize = 1 << 18;
 /// How much a twin's data differ, in standard deviations of the noise.
 const CHANGE: f32 = 0.1;
 /// Below this a denominator is darkness.

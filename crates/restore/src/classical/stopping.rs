@@ -1,127 +1,217 @@
-//! Which step of [`super::richardson_lucy`] is nearest to the true image, judged by steps that go further.
+//! How many steps of [`super::richardson_lucy`] come nearest to the true image, judged by steps that go further.
 //!
-//! Let x_k be the image after k steps and e_k its noise. As x_K of a later step K is nearer to the truth in the mean, the
-//! error of x_k is `|x_k - x_K|^2 + 2 <e_k, e_K>` and a part that is the same for all k: what both have of the same noise
-//! hides in their difference and is put back (Stein, 1981; as Eldar, 2009, does for inverse problems, with x_K in place of
-//! an inverse that does not exist). `<e_k, e_K>` is measured on the twin, an image that is deconvolved from data with a
-//! little more noise. A step is the result as soon as no step between it and K = [`AHEAD`] k + [`FIRST`] is predicted to be
-//! better. If K is far, the noise of x_K hides the signal; if it is near, too little of the error is seen.
+//! Let x_k be the image after k steps and e_k its noise. If an image t is the truth in the mean, the error of x_k is
+//! `|x_k - t|^2 + 2 <e_k, e_t>` and a part that is the same for all k: what both have of the same noise hides in their
+//! difference and is put back (Stein, 1981; as Eldar, 2009, does for inverse problems). Here t is `x_K + b (x_K - x_k)` with
+//! K = [`AHEAD`] k + [`FIRST`]: a later step, and beyond it, as steps never arrive. The wider the PSF, the more they stay
+//! behind, so b is [`BEYOND`] times what its standard deviation exceeds [`SHARP`] pixels by; less where an image has few independent
+//! places (areas of the PSF) to tell by. `<e_k, e_t>` is measured on twins, images that are deconvolved from data with a
+//! little more noise. A step is right as soon as no step between it and K is predicted to be better.
 //!
-//! Where little is lit, first steps change so little that chance decides. Therefore a step must also predict the data: its
-//! chi2 - 1 + 2 f (f: degrees of freedom, measured on the twin too) may exceed the least one by [`MISFIT`] times f.
+//! Bright places are worth more steps than dark ones, whose noise would grow. So pixels are judged by their light, which is
+//! seen well enough in what the image predicts after [`LOOK`] steps, blurred: [`Levels`] has a number of steps for each level, and
+//! pixels between two levels get a mixture. A level is judged with its neighbours and with [`SHARED`] of the whole image. Of
+//! the brightest, so many are one that they have [`PLACES`] independent places, lest chance decides; but they are not
+//! drowned in a level that has [`DROWNED`] times as many.
 //!
-//! The three numbers were chosen on 180 generated images (every kind of scene, peaks of 5 to 1000 electrons, PSFs of 1 to
-//! 2.5 pixels, sides of 64 to 160, three seeds) and tried on 180 of three other seeds; docs/images.md has the outcome.
+//! docs/images.md says which images the numbers were chosen on, and what came out on others.
 
 use clearshot_tensor::noise::Key;
 use rayon::prelude::*;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// See the module.
 const AHEAD: f64 = 1.75;
 const FIRST: f64 = 5.0;
-const MISFIT: f64 = 1.5;
+const BEYOND: f64 = 0.7;
+const SHARP: f64 = 0.8;
+const SHARED: f64 = 0.1;
+const PLACES: f64 = 16.0;
+const DROWNED: f64 = 12.0;
+/// Independent places that must be there for a level of its own.
+const FEWEST: f64 = 2.0;
+/// With so many independent places, an image goes half as far beyond K as one with very many.
+const HALF: f64 = 100.0;
+/// Levels are told apart after so many steps.
+pub(super) const LOOK: usize = 10;
+/// Neighbouring levels count by a Gaussian of this width.
+const NEIGHBOURS: f64 = 0.5;
 /// Steps that are judged lie apart by this factor.
 const APART: f64 = 1.1;
-/// Predictions that differ by less than this part of the noise are equal.
-const EQUAL: f64 = 1e-5;
 /// Images of more pixels are judged by about as many of them, spread all over.
 const SAMPLE: usize = 1 << 18;
+/// Levels there are; brighter pixels are of the last.
+const LEVELS: usize = 32;
 
-/// A step that may be the result.
-pub(super) struct Candidate {
-    pub step: usize,
-    pub values: Vec<f32>,
+/// How many steps pixels take by the light they have: level l is of those whose light exceeds the dark by `2^(l / 2) - 1`
+/// standard deviations of its noise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Levels([u32; LEVELS]);
+
+impl Levels {
+    pub fn least(&self) -> usize {
+        self.0.iter().copied().min().unwrap_or(0) as usize
+    }
+
+    pub fn most(&self) -> usize {
+        self.0.iter().copied().max().unwrap_or(0) as usize
+    }
+
+    /// Which levels take this step.
+    pub(super) fn takes(&self, step: usize) -> [bool; LEVELS] {
+        self.0.map(|s| s as usize == step)
+    }
+}
+
+/// A pixel's level, with a fraction, by its mean electrons: background and variance of the read noise are the dark.
+pub(super) fn level(mean: f32, background: f32, variance: f32) -> f32 {
+    let (bright, dark) = ((mean + variance).max(0.0), background + variance);
+    let above = 2.0 * (bright.sqrt() - dark.sqrt());
+    (2.0 * (1.0 + above.max(0.0)).log2()).min((LEVELS - 1) as f32)
+}
+
+/// Adds to the result what the levels that take this step have of it.
+pub(super) fn add(result: &mut [f32], x: &[f32], levels: &[f32], takes: &[bool; LEVELS]) {
+    result.par_iter_mut().zip(x).zip(levels).for_each(|((r, x), l)| {
+        let (at, part) = (*l as usize, l.fract());
+        let lower = if takes[at] { 1.0 - part } else { 0.0 };
+        let upper = if part > 0.0 && takes[at + 1] { part } else { 0.0 };
+        *r += (lower + upper) * x;
+    });
+}
+
+/// A step that may be taken.
+struct Candidate {
+    step: usize,
+    values: Vec<f32>,
     /// The values of the pixels that are looked at, if those are not all.
     looked_at: Option<Vec<f32>>,
-    /// What a unit of noise in the data makes of these pixels.
-    noise: Vec<f32>,
-    /// What is predicted of its misfit to other data of the same scene.
-    misfit: f64,
+    /// What a unit of noise in the data makes of these pixels, twin by twin.
+    noise: Vec<Vec<f32>>,
 }
 
 /// Predicts errors; see the module.
-pub(super) struct Judge {
-    /// The pixels that are looked at, if not all.
+pub(super) struct Judge<'a> {
+    /// Of each pixel.
+    levels: &'a [f32],
+    /// The pixels that are looked at, if not all, and their levels.
     places: Option<Vec<usize>>,
+    seen: Vec<f32>,
+    /// How much each level counts for each.
+    counts: Vec<[f64; LEVELS]>,
+    beyond: f64,
     /// The oldest first.
     candidates: VecDeque<Candidate>,
     next: usize,
-    /// The least predicted misfit and the degrees of freedom there.
-    least: (f64, f64),
+    /// `|x - y|^2 + 2 <e, f>` of pairs of candidates, level by level.
+    pairs: BTreeMap<(usize, usize), [f64; LEVELS]>,
+    taken: [Option<usize>; LEVELS],
+    result: Vec<f32>,
 }
 
-impl Judge {
-    pub fn new(pixels: usize) -> Judge {
-        let one_of = pixels.div_ceil(SAMPLE) as u32;
+impl Judge<'_> {
+    /// For an image of these levels behind a PSF whose area is so many pixels, along so many axes.
+    pub fn new(levels: &[f32], area: f64, axes: usize) -> Judge<'_> {
+        let one_of = levels.len().div_ceil(SAMPLE) as u32;
         let key = Key { seed: 0x7112, step: 0, stream: 0 };
-        let places = (one_of > 1)
-            .then(|| (0..pixels).filter(|&i| key.block(i as u64)[0].is_multiple_of(one_of)).collect());
-        Judge { places, candidates: VecDeque::new(), next: 1, least: (f64::INFINITY, 0.0) }
+        let places: Option<Vec<usize>> = (one_of > 1)
+            .then(|| (0..levels.len()).filter(|&i| key.block(i as u64)[0].is_multiple_of(one_of)).collect());
+        let seen: Vec<f32> = match &places {
+            None => levels.to_vec(),
+            Some(places) => places.iter().map(|&i| levels[i]).collect(),
+        };
+        let mut pixels = [0.0; LEVELS];
+        for l in levels {
+            spread(&mut pixels, *l, 1.0);
+        }
+        // Of a Gaussian of standard deviation s the area is (4 pi s^2)^(axes / 2).
+        let sigma = (area.powf(2.0 / axes as f64) / (4.0 * std::f64::consts::PI)).sqrt();
+        let independent = levels.len() as f64 / area;
+        Judge {
+            levels,
+            places,
+            seen,
+            counts: counts(&pixels, area),
+            beyond: BEYOND * (sigma - SHARP).max(0.0) * independent / (independent + HALF),
+            candidates: VecDeque::new(),
+            next: 1,
+            pairs: BTreeMap::new(),
+            taken: [None; LEVELS],
+            result: vec![0.0; levels.len()],
+        }
     }
 
-    /// Looks at a step: its image, that of the twin whose data differ by `change` of their noise, chi2 and the degrees of
-    /// freedom. Gives the result if it is clear now.
-    pub fn see(
+    /// Looks at a step: its image, and those of twins whose data differ by `change` of their noise; it may be the last that can be
+    /// made. Says whether every level has its step.
+    pub fn see<'t>(
         &mut self,
         step: usize,
         x: &[f32],
-        twin: &[f32],
+        twins: impl Iterator<Item = &'t [f32]>,
         change: f32,
-        chi2: f64,
-        freedom: f64,
-    ) -> Option<Candidate> {
-        let misfit = chi2 + 2.0 * freedom;
-        if misfit < self.least.0 {
-            self.least = (misfit, freedom);
-        }
-        if step < self.next {
-            return None;
-        }
-        self.next = (step + 1).max((step as f64 * APART).round() as usize);
-        self.keep(step, x, twin, change, misfit);
-        while let Some(oldest) = self.candidates.front()
-            && step as f64 >= AHEAD * oldest.step as f64 + FIRST
-        {
-            let fits = oldest.misfit - self.least.0 <= MISFIT * self.least.1;
-            if fits && self.best() == 0 {
-                return self.candidates.pop_front();
+        last: bool,
+    ) -> bool {
+        if step >= self.next || last {
+            self.next = (step + 1).max((step as f64 * APART).round() as usize);
+            self.keep(step, x, twins, change);
+            while let Some(oldest) = self.candidates.front()
+                && (last || step as f64 >= AHEAD * oldest.step as f64 + FIRST)
+            {
+                self.judge_oldest();
             }
-            self.candidates.pop_front();
         }
-        None
+        self.taken.iter().all(Option::is_some)
     }
 
-    /// The result where no further step can be made: of those that are left, the one of the least predicted error.
-    pub fn last(mut self, step: usize, x: Vec<f32>, twin: &[f32], change: f32) -> Candidate {
-        if self.candidates.back().is_none_or(|c| c.step != step) {
-            self.keep(step, &x, twin, change, f64::INFINITY);
-        }
-        let best = self.best();
-        let fallback =
-            Candidate { step, values: x, looked_at: None, noise: Vec::new(), misfit: f64::INFINITY };
-        self.candidates.remove(best).unwrap_or(fallback)
+    /// The steps that were taken, and the image of them.
+    pub fn result(self) -> (Levels, Vec<f32>) {
+        (Levels(self.taken.map(|t| t.unwrap_or(1) as u32)), self.result)
     }
 
-    fn keep(&mut self, step: usize, x: &[f32], twin: &[f32], change: f32, misfit: f64) {
-        let noise = |i: usize| (twin[i] - x[i]) / change;
-        let (looked_at, noise) = match &self.places {
-            None => (None, (0..x.len()).map(noise).collect()),
-            Some(places) => {
-                (Some(places.iter().map(|&i| x[i]).collect()), places.iter().map(|&i| noise(i)).collect())
-            }
+    fn keep<'t>(&mut self, step: usize, x: &[f32], twins: impl Iterator<Item = &'t [f32]>, change: f32) {
+        let noise = |twin: &[f32], i: usize| (twin[i] - x[i]) / change;
+        let of_twin = |twin: &[f32]| match &self.places {
+            None => (0..x.len()).map(|i| noise(twin, i)).collect(),
+            Some(places) => places.iter().map(|&i| noise(twin, i)).collect(),
         };
-        self.candidates.push_back(Candidate { step, values: x.to_vec(), looked_at, noise, misfit });
+        let noise = twins.map(of_twin).collect();
+        let looked_at = self.places.as_ref().map(|places| places.iter().map(|&i| x[i]).collect());
+        self.candidates.push_back(Candidate { step, values: x.to_vec(), looked_at, noise });
     }
 
-    /// Which candidate has the least predicted error, judged by the latest; the first of equal ones.
-    fn best(&self) -> usize {
-        let Some(last) = self.candidates.back() else { return 0 };
-        let equal = EQUAL * sum(last, last, |_, _, e, f| e * f);
-        let error = |c: &Candidate| sum(c, last, |x, y, e, f| (x - y) * (x - y) + 2.0 * e * f);
-        let errors: Vec<f64> = self.candidates.iter().map(error).collect();
-        let least = errors.iter().copied().fold(f64::INFINITY, f64::min);
-        errors.iter().position(|e| *e <= least + equal).unwrap_or(0)
+    /// Levels for which the oldest candidate is the best, as seen from the latest, take it. Then it goes.
+    fn judge_oldest(&mut self) {
+        let later = self.candidates.len() - 1;
+        let mut best = [true; LEVELS];
+        let mut own = [0.0; LEVELS];
+        for i in 0..later {
+            let (near, far) = (self.pair(0, i), self.pair(i, later));
+            let error: Vec<f64> =
+                far.iter().zip(&near).map(|(f, n)| (1.0 + self.beyond) * f - self.beyond * n).collect();
+            for (l, counts) in self.counts.iter().enumerate() {
+                let error: f64 = error.iter().zip(counts).map(|(e, c)| e * c).sum();
+                if i == 0 {
+                    own[l] = error;
+                } else {
+                    best[l] &= own[l] <= error;
+                }
+            }
+        }
+        let Some(oldest) = self.candidates.pop_front() else { return };
+        let takes: [bool; LEVELS] = std::array::from_fn(|l| best[l] && self.taken[l].is_none());
+        if takes.contains(&true) {
+            add(&mut self.result, &oldest.values, self.levels, &takes);
+            for (taken, takes) in self.taken.iter_mut().zip(takes) {
+                *taken = taken.or(takes.then_some(oldest.step));
+            }
+        }
+        self.pairs.retain(|pair, _| pair.0 > oldest.step);
+    }
+
+    /// What is known of two candidates, the older first.
+    fn pair(&mut self, i: usize, j: usize) -> [f64; LEVELS] {
+        let (a, b) = (&self.candidates[i], &self.candidates[j]);
+        *self.pairs.entry((a.step, b.step)).or_insert_with(|| sums(a, b, &self.seen))
     }
 }
 
@@ -131,18 +221,59 @@ impl Candidate {
     }
 }
 
-/// A sum over pixels of values and noise of two images, by pieces of a fixed size so that threads do not change it.
-fn sum(a: &Candidate, b: &Candidate, of: fn(f64, f64, f64, f64) -> f64) -> f64 {
+/// Adds a pixel's value to the two levels that it lies between.
+fn spread(sums: &mut [f64; LEVELS], level: f32, value: f64) {
+    let (at, part) = (level as usize, f64::from(level.fract()));
+    sums[at] += (1.0 - part) * value;
+    if part > 0.0 {
+        sums[at + 1] += part * value;
+    }
+}
+
+/// How much each level counts for each, by how many pixels they have.
+fn counts(pixels: &[f64; LEVELS], area: f64) -> Vec<[f64; LEVELS]> {
+    let brightest = pixels.iter().rposition(|p| *p > 0.0).unwrap_or(0);
+    // The groups of levels that are one, from the brightest down.
+    let mut group = [0; LEVELS];
+    let (mut now, mut places) = (0, 0.0);
+    for l in (0..=brightest).rev() {
+        let own = pixels[l] / area;
+        if places >= PLACES || (places >= FEWEST && own > DROWNED * places) {
+            (now, places) = (now + 1, 0.0);
+        }
+        group[l] = now;
+        places += own;
+    }
+    if places < FEWEST && now > 0 {
+        group.iter_mut().filter(|g| **g == now).for_each(|g| *g = now - 1);
+    }
+    let near = |a: usize, b: usize| (-0.5 * ((a as f64 - b as f64) / NEIGHBOURS).powi(2)).exp();
+    let of = |l: usize, other: usize| {
+        let joined = (0..=brightest).filter(|&m| group[m] == group[l]);
+        SHARED + joined.map(|m| near(m, other)).sum::<f64>()
+    };
+    (0..LEVELS).map(|l| std::array::from_fn(|other| of(l.min(brightest), other))).collect()
+}
+
+/// Level by level, the squared difference of two images and twice what they have of the same noise; by pieces of a fixed
+/// size so that threads do not change it.
+fn sums(a: &Candidate, b: &Candidate, levels: &[f32]) -> [f64; LEVELS] {
     const PIECE: usize = 4096;
-    let parts: Vec<f64> = (a.seen().par_chunks(PIECE).zip(b.seen().par_chunks(PIECE)))
-        .zip(a.noise.par_chunks(PIECE).zip(b.noise.par_chunks(PIECE)))
-        .map(|((x, y), (e, f))| {
-            let mut part = 0.0;
-            for i in 0..x.len() {
-                part += of(x[i].into(), y[i].into(), e[i].into(), f[i].into());
-            }
-            part
-        })
-        .collect();
-    parts.iter().sum()
+    let (x, y) = (a.seen(), b.seen());
+    let weight = 2.0 / a.noise.len().max(1) as f64;
+    let piece = |n: usize| {
+        let mut part = [0.0; LEVELS];
+        for i in n * PIECE..((n + 1) * PIECE).min(x.len()) {
+            let difference = f64::from(x[i] - y[i]);
+            let shared: f64 = a.noise.iter().zip(&b.noise).map(|(e, f)| f64::from(e[i] * f[i])).sum();
+            spread(&mut part, levels[i], difference * difference + weight * shared);
+        }
+        part
+    };
+    let parts: Vec<[f64; LEVELS]> = (0..x.len().div_ceil(PIECE)).into_par_iter().map(piece).collect();
+    let mut sums = [0.0; LEVELS];
+    for part in &parts {
+        sums.iter_mut().zip(part).for_each(|(s, p)| *s += p);
+    }
+    sums
 }
