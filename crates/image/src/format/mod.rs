@@ -72,6 +72,13 @@ pub const FORMATS: &[Format] = &[
         create: png::create,
     },
     Format {
+        name: jpeg::file::NAME,
+        extensions: &["jpg", "jpeg"],
+        recognise: jpeg::file::recognise,
+        open: jpeg::file::open,
+        create: jpeg::file::create,
+    },
+    Format {
         name: fits::NAME,
         extensions: &["fits", "fit", "fts"],
         recognise: fits::recognise,

@@ -1,6 +1,7 @@
-//! JPEG streams inside TIFF and DICOM files: sequential with 8 and 12 bits (`sequential`), progressive with 8
+//! JPEG files ([`file`]), and JPEG streams inside TIFF and DICOM files: sequential with 8 and 12 bits (`sequential`), progressive with 8
 //! bits and lossless with up to 16 (jpeg-decoder).
 
+pub(crate) mod file;
 mod sequential;
 
 use crate::error::{Fault, Parsed, damaged, guarded, unsupported};
