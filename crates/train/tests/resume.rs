@@ -109,6 +109,28 @@ fn several_domains_and_checkpoints_on_the_way() {
     }));
 }
 
+/// A rate at which the network falls apart: the run goes back, and where it was stopped does not matter.
+#[test]
+fn a_run_that_diverges_and_turns_back() {
+    let changes = json!({
+        "optimizer": {"kind": "sgd", "rate": 1e12, "clip": 0.0, "momentum": 0.0},
+        "schedule": {"shape": "constant", "warm_up": 0},
+        "trainer": {"iterations": 12, "skips": 2, "returns": 60},
+        "checkpoint": {"every": 1, "top": 1},
+        "records": {"every": 1},
+    });
+    let config = config(changes);
+    let dir = tempfile::tempdir().expect("a folder");
+    let straight = whole(&config, &dir.path().join("straight"), &[]);
+    let returns = straight.1.iter().filter(|r| r["kind"] == "return").count();
+    assert!(returns > 3, "{returns} returns");
+    let last = straight.1.iter().rev().find(|r| r["kind"] == "train").expect("a record");
+    assert!(last["loss"].as_f64().expect("a number") < 100.0 && last["iteration"] == 12, "{last}");
+    let stopped = whole(&config, &dir.path().join("stopped"), &[1, 3, 5]);
+    assert_eq!(straight.1, stopped.1);
+    assert_eq!(straight.0, stopped.0);
+}
+
 #[test]
 fn a_changed_length_is_honoured_and_a_changed_batch_refused() {
     let dir = tempfile::tempdir().expect("a folder");

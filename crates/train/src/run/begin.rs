@@ -15,6 +15,9 @@ use clearshot_nn::models::{self, Network};
 use clearshot_nn::{Param, Weights};
 use clearshot_runtime::{Device, available_bytes, gpus, plan};
 
+/// What the guard knows; at another size it knows nothing.
+pub(super) const GUARD: &str = "guard.";
+
 impl Run {
     /// The network of a stage and its `config.json`.
     pub(super) fn network(&self, stage: usize) -> Result<(Box<dyn Network>, String)> {
@@ -173,7 +176,7 @@ impl Run {
 
 /// States beside parameters that a later stage goes on with.
 fn is_kept(name: &str) -> bool {
-    ["adam.", "ema.", "sgd.", "train.", "record."].iter().any(|prefix| name.starts_with(prefix))
+    ["adam.", "ema.", "sgd.", "train.", "record.", GUARD].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Refuses a network for other channels than the task's, and data that no model could say of itself: it gives back the

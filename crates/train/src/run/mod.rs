@@ -7,6 +7,7 @@ mod begin;
 mod calibrate;
 mod record;
 mod resume;
+mod turn_back;
 mod validate;
 
 use crate::checkpoint::{self, Progress};
@@ -276,6 +277,10 @@ impl Run {
             self.fix_total(timed, &mut clock)?;
             if i.is_multiple_of(self.config.records.every) || self.progress.total == Some(i) {
                 self.record()?;
+                if self.progress.skipped_in_a_row >= self.config.trainer.skips {
+                    self.turn_back()?;
+                    continue;
+                }
             }
             let last = self.progress.total == Some(i);
             let every = self.config.validation.every;
@@ -294,7 +299,8 @@ impl Run {
         if ending != Ending::Interrupted {
             self.calibrate(stop)?;
         }
-        let done = self.progress.iteration - began;
+        // A run that turned back may be before where it began.
+        let done = self.progress.iteration.saturating_sub(began);
         let found = checkpoint::list(&self.out)?;
         Ok(Summary {
             ending,
@@ -332,7 +338,7 @@ impl Run {
         let p = &mut self.progress;
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let numbers = Numbers {
-            rate: self.config.optimizer.rate
+            rate: base_rate(&self.config, p)
                 * rate(&self.config.schedule, &self.config.trainer.growth, &place),
             ema_decay: ema_decay(self.config.trainer.ema_half_life, work.images, p.iteration),
             alpha,
@@ -380,7 +386,8 @@ impl Run {
     }
 
     fn next_stage(&mut self) -> Result<()> {
-        let states = self.working().engine.states()?;
+        let mut states = self.working().engine.states()?;
+        states.retain(|name, _| !name.starts_with(begin::GUARD));
         self.waited += self.working().feed.waited.as_secs_f64();
         let p = &mut self.progress;
         p.stage += 1;
@@ -455,6 +462,11 @@ impl Run {
         self.saved_at = Some(i);
         Ok(())
     }
+}
+
+/// The rate that the schedule takes its share of.
+fn base_rate(config: &RunConfig, progress: &Progress) -> f64 {
+    config.optimizer.rate * 0.5f64.powi(progress.returns as i32)
 }
 
 /// The run's own lock, which ends with the process however it ends.
