@@ -102,6 +102,7 @@ impl Run {
         engine.load(&states)?;
         let first = self.progress.images;
         let (signal, [inputs, channels], kept) = (source.signal(), source.channels(), size.clone());
+        let names = source.names();
         let (task, seed) = (self.task.clone(), self.config.seed);
         self.warnings = source.warnings();
         let [workers, ahead] = self.workers();
@@ -115,6 +116,7 @@ impl Run {
             size: kept,
             inputs,
             channels,
+            names,
             engine,
             feed,
             images,

@@ -88,6 +88,7 @@ struct Working {
     /// Of what is measured, and of what is clean.
     inputs: usize,
     channels: usize,
+    names: Vec<String>,
     engine: Engine,
     feed: Feed<Batch>,
     /// Images of an iteration.
@@ -428,6 +429,7 @@ impl Run {
             scores: json!({ "validation_psnr": p.score }),
             familiar: self.familiar()?,
             inputs: Some(work.inputs).filter(|n| *n != work.channels),
+            names: work.names.clone(),
             ..About::new(&self.config.name, task, work.signal.clone(), work.channels, &work.size)
         };
         Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)
