@@ -63,6 +63,9 @@ pub struct Progress {
     /// How often the run went back to a checkpoint because it had diverged.
     #[serde(default)]
     pub returns: u64,
+    /// The iteration that it went back to last.
+    #[serde(default)]
+    pub returned_to: Option<u64>,
 }
 
 /// What a checkpoint holds.

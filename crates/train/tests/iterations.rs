@@ -156,7 +156,7 @@ fn a_batch_that_is_far_from_the_others_is_refused() {
                 domains: vec![0; 2],
             }
         };
-        let mut step = |engine: &mut Engine, iteration: u64, target: f32| {
+        let step = |engine: &mut Engine, iteration: u64, target: f32| {
             let numbers =
                 Numbers { rate: 1e-5, ema_decay: 0.5, alpha: 1.0, iteration, first: 2 * runs * iteration };
             engine.step(|| Ok(batch(target)), &numbers).expect("an iteration");

@@ -37,6 +37,7 @@ impl Run {
             best: before.best.into_iter().chain(p.best).reduce(f64::max),
             seconds: p.seconds,
             returns: p.returns + 1,
+            returned_to: Some(before.iteration),
             ..before
         };
         let rate = base_rate(&self.config, &self.progress);
@@ -53,10 +54,14 @@ impl Run {
         Ok(())
     }
 
-    /// The last timely checkpoint whose own iteration was not skipped.
+    /// The last timely checkpoint whose own iteration was not skipped. Where the run came from that one already and has got
+    /// to none since, it was ruined itself, and the one before it is taken.
     fn last_sound(&self) -> Result<Option<Saved>> {
         let found = checkpoint::list(&self.out)?;
         for f in found.iter().rev().filter(|f| checkpoint::is_timely(&f.progress, &self.config.checkpoint)) {
+            if self.progress.returned_to == Some(f.progress.iteration) {
+                continue;
+            }
             let saved = checkpoint::read(&f.path)?;
             if skips(&saved.states) == 0.0 {
                 return Ok(Some(saved));
