@@ -80,8 +80,8 @@ fn an_image_without_channels_goes_with_a_target_that_has_them() {
         }
     }
     for channels in [1, 2] {
-        let mut network = network(1);
-        network["out_channels"] = json!(channels);
+        let mut network = network(0);
+        network["out_channels"] = json!(0);
         let targets = folder(&format!("out{channels}"));
         let pairs = config(json!({
             "data": {"kind": "pairs", "inputs": folder("in"), "targets": targets, "validation": 0.3},

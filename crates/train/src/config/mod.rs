@@ -158,7 +158,8 @@ pub enum CompileMode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// A network's `config.json`: `_class_name` and its keys.
+    /// A network's `config.json`: `_class_name` and its keys. 0 `in_channels` or `out_channels` are as many as the task and the data
+    /// give.
     pub network: Map<String, Json>,
     /// A model to start from: a `.clearshot` file, a folder, or a checkpoint.
     pub init: Option<PathBuf>,

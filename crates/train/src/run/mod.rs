@@ -126,9 +126,11 @@ impl Run {
     /// # Errors
     /// If the configuration cannot be meant, the folder cannot be written to, holds a run that is not to be gone on
     /// with, or none that could; or the device has not the memory.
-    pub fn open(config: RunConfig, out: &Path, resume: bool, show: Show) -> Result<Run> {
+    pub fn open(mut config: RunConfig, out: &Path, resume: bool, show: Show) -> Result<Run> {
         config.check()?;
         let task = Task::new(&config.task)?;
+        let data = Data::new(&config)?;
+        begin::fill_channels(&mut config, &task, &data)?;
         let device = config.device()?;
         std::fs::create_dir_all(out).map_err(io(out))?;
         let lock = lock(out)?;
@@ -157,7 +159,7 @@ impl Run {
         };
         let saved_at = states.is_some().then_some(progress.iteration);
         let mut run = Run {
-            data: Data::new(&config)?,
+            data,
             stages: stages(&config.trainer),
             out: out.to_owned(),
             config,
@@ -451,17 +453,19 @@ impl Run {
         if self.saved_at == Some(i) {
             return Ok(());
         }
-        let work = self.working();
-        let states = work.engine.states()?;
-        let model = self.model()?;
         // The best model comes first: a run killed between the two goes on from before it and writes it again.
         if self.progress.score.is_some() && self.progress.score == self.progress.best {
             let best = self.out.join(BEST);
-            model.save_file(&best, DType::F32).map_err(|e| advised(&best, e.into()))?;
+            self.model()?.save_file(&best, DType::F32).map_err(|e| advised(&best, e.into()))?;
         }
+        self.write_checkpoint()?;
+        checkpoint::prune(&self.out, &self.config.checkpoint)
+    }
+
+    fn write_checkpoint(&mut self) -> Result<()> {
+        let (states, model) = (self.working().engine.states()?, self.model()?);
         checkpoint::write(&self.out, &self.config, &self.progress, &states, |to| Ok(model.save_folder(to)?))?;
-        checkpoint::prune(&self.out, &self.config.checkpoint)?;
-        self.saved_at = Some(i);
+        self.saved_at = Some(self.progress.iteration);
         Ok(())
     }
 }

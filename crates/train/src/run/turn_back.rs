@@ -2,8 +2,8 @@
 //!
 //! The guard has kept the weights as they were before it refused the first iteration; what made it refuse began earlier. So a
 //! run goes back to a checkpoint from before, or to its beginning, and takes the same samples again. Only timely
-//! checkpoints count, and nothing is written but a record: a run that is killed here or was stopped on the way does the same
-//! when it is gone on with, to the bit.
+//! checkpoints count, so that it does not matter where a run was stopped on the way, and what it goes on from is a checkpoint
+//! before the later ones are removed.
 
 use super::{Run, base_rate};
 use crate::checkpoint::{self, Progress, Saved};
@@ -28,7 +28,6 @@ impl Run {
             Some(saved) => (saved.progress, Some(saved.states)),
             None => (Progress::default(), None),
         };
-        checkpoint::remove_after(&self.out, before.iteration)?;
         self.waited += self.working().feed.waited.as_secs_f64();
         self.progress = Progress {
             total: p.total,
@@ -44,8 +43,9 @@ impl Run {
         let values = [("from", p.iteration as f64), ("rate", rate)].map(|(n, v)| (n.to_string(), v));
         self.records.put("return", self.progress.iteration, &values)?;
         self.progress.records = self.records.position();
-        self.saved_at = states.is_some().then_some(self.progress.iteration);
         self.begin(states)?;
+        self.write_checkpoint()?;
+        checkpoint::remove_after(&self.out, self.progress.iteration)?;
         self.since = (self.progress.iteration, self.progress.seconds, self.waited);
         self.records.console.say(&format!(
             "training had diverged at iteration {}: it goes on from iteration {} at half the rate, {rate:.1e}",
