@@ -450,7 +450,7 @@ pub struct TrainerConfig {
     pub growth: GrowthConfig,
     /// Half-life in images of the average of the weights, which is what becomes the model; 0 for no average.
     pub ema_half_life: f64,
-    /// How many times its mean of lately a loss or a gradient's norm may be; iterations above it, and above six standard
+    /// How many times its mean of lately a loss or a gradient's norm may be; iterations above it, and above four standard
     /// deviations, are skipped, as those without a finite gradient are. 0 for no such bound.
     pub guard: f64,
     /// Iterations that were skipped, less a quarter for each good one since, upon which the run goes back to its last checkpoint.
