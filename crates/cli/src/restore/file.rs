@@ -359,7 +359,7 @@ impl Job<'_> {
         if let Some(chi2) = chi2.filter(|c| record.pixels >= FEW && !EXPLAINED.contains(c)) {
             let why = match chi2 >= EXPLAINED.end {
                 true => {
-                    "the restored image does not explain what was measured: offset, gain or read noise are not this image's, or its noise is not a camera's"
+                    "the restored image does not explain what was measured: offset, gain or read noise are not this image's, its noise is not a camera's, or the model does not know what is in it"
                 }
                 false => {
                     "there is less noise than the camera's numbers say: they are not this image's, or it was smoothed or averaged before"
