@@ -62,12 +62,7 @@ pub fn training_of(config: &RunConfig) -> Training {
         ema_input: true,
         loss_scale: narrow.then_some((65_536.0, scaling)),
         runs: config.trainer.accumulate,
-        guard: (config.trainer.guard > 0.0).then_some(Guard {
-            ratio: config.trainer.guard,
-            deviations: 4.0,
-            after: 10.0,
-            ..Guard::USUAL
-        }),
+        guard: (config.trainer.guard > 0.0).then_some(Guard { ratio: config.trainer.guard, ..Guard::USUAL }),
     }
 }
 

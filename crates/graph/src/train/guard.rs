@@ -28,8 +28,9 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Ten times the usual size, by six standard deviations of the latest hundred.
-    pub const USUAL: Guard = Guard { ratio: 10.0, deviations: 6.0, horizon: 100.0, after: 50.0 };
+    /// Ten times the usual size, by four standard deviations of the latest hundred. A network falls apart soon if its rate is far
+    /// too high, so ten iterations are enough to judge by.
+    pub const USUAL: Guard = Guard { ratio: 10.0, deviations: 4.0, horizon: 100.0, after: 10.0 };
 
     /// Watches values none of which is negative: infinite where one is refused, else zero. `counts` is 1 where the
     /// iteration ends with this run and 0 where it does not; none for always.
