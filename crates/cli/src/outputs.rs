@@ -5,17 +5,47 @@ use clearshot_image::dataset::list::{files, stem};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+/// Endings of pictures that cannot be written here; a folder of such a name is nobody's wish.
+const NOT_WRITTEN: [&str; 12] =
+    ["jpg", "jpeg", "bmp", "gif", "webp", "heic", "czi", "nd2", "lif", "mrc", "h5", "pdf"];
+
+/// Whether the output is one file, by its ending. The folder that it goes into, or that the files go into, is made.
+pub fn prepared(output: &Path) -> Result<bool> {
+    let named = clearshot_image::format::has_known_extension(output);
+    let ending = output.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    if !named && !output.is_dir() && NOT_WRITTEN.contains(&ending.as_str()) {
+        bail!(
+            "{}: .{ending} files are not written here; write .tif, .png, .ome.zarr, .nii.gz, .fits or .npy",
+            output.display()
+        );
+    }
+    let folder = if named { output.parent() } else { Some(output) };
+    if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    Ok(named)
+}
+
+/// The files that an input names.
+pub fn listed(source: &str) -> Result<Vec<PathBuf>> {
+    if source == "-" && !Path::new(source).exists() {
+        bail!("-: standard input is not read; name a file, a folder or a pattern such as 'raw/*.tif'");
+    }
+    Ok(files(source)?)
+}
+
 /// Inputs (files, folders, glob patterns) with their outputs: one named file, or files in a folder under their own names,
 /// with another ending if `to` says one. Two inputs must not become one.
 pub fn pairs(sources: &[String], output: &Path, to: Option<&str>) -> Result<Vec<(PathBuf, PathBuf)>> {
     let mut inputs = Vec::new();
     for source in sources {
-        inputs.extend(files(source)?);
+        inputs.extend(listed(source)?);
     }
     let named = clearshot_image::format::has_known_extension(output);
     if named && inputs.len() > 1 {
         bail!("{} files into the one file {}: name a folder", inputs.len(), output.display());
     }
+    prepared(output)?;
     if named && to.is_none() {
         return Ok(inputs.into_iter().map(|input| (input, output.to_path_buf())).collect());
     }

@@ -9,11 +9,11 @@ mod trace;
 
 use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
-use anyhow::{Context, Result, bail};
+use crate::outputs::{listed, prepared};
+use anyhow::{Result, bail};
 use camera::Given;
 use clap::Args;
 use clearshot_graph::plan::human;
-use clearshot_image::dataset::list::files;
 use clearshot_model::Model;
 use clearshot_physics::Psf;
 use clearshot_restore::learned::{Forecast, Guidance, Output, Restorer, Settings, law};
@@ -60,19 +60,19 @@ pub struct Restore {
     #[arg(long, default_value_t = 25, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     steps: u32,
     /// Electrons per count. What is not given of the camera is estimated from the image.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     gain: Option<f64>,
     /// Counts without light.
     #[arg(long, allow_hyphen_values = true)]
     offset: Option<f64>,
     /// The standard deviation of the read noise in electrons.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     read_noise: Option<f64>,
     /// A file with the camera: {"gain": 0.46, "offset": 100, "read_noise": 1.6}.
     #[arg(long, value_name = "FILE")]
     camera: Option<PathBuf>,
     /// Mean electrons where there is no object; unless told, what the darkest places have.
-    #[arg(long, value_name = "ELECTRONS")]
+    #[arg(long, value_name = "ELECTRONS", allow_negative_numbers = true)]
     background: Option<f64>,
     /// The blur to take off: a file, gaussian:1.5px, or airy:na=1.4,em=520nm.
     #[arg(long, value_name = "PSF")]
@@ -229,9 +229,7 @@ impl Restore {
         if self.std && restorer.settings().samples < 2 {
             bail!("--std needs samples to tell a spread from; say --samples 8, say");
         }
-        if !named {
-            std::fs::create_dir_all(&self.output).with_context(|| self.output.display().to_string())?;
-        }
+        prepared(&self.output)?;
         // Another PSF may come under the same name.
         let psf_file = match self.psf.as_deref().map(Path::new) {
             Some(path) if path.exists() => Some(fingerprint(path)?),
@@ -327,9 +325,9 @@ impl Restore {
     fn inputs(&self) -> Result<(Vec<PathBuf>, Vec<Failure>)> {
         let (mut found, mut failed) = (Vec::new(), Vec::new());
         for source in &self.inputs {
-            match files(source) {
+            match listed(source) {
                 Ok(files) => found.extend(files),
-                Err(e) if self.inputs.len() == 1 => return Err(e.into()),
+                Err(e) if self.inputs.len() == 1 => return Err(e),
                 Err(e) => failed.push((source.clone(), e.to_string())),
             }
         }

@@ -16,7 +16,7 @@ pub struct Synth {
     scene: String,
     #[arg(long, default_value_t = 1)]
     count: u32,
-    /// Sizes as YxX or ZxYxX.
+    /// Sizes as YxX or ZxYxX; one number is a square's.
     #[arg(long, default_value = "128x128")]
     size: String,
     /// Mean electrons of the brightest value.
@@ -54,8 +54,10 @@ impl Synth {
     pub fn run(self) -> Result<()> {
         let scene = Scene::by_name(&self.scene)?;
         let shape: Option<Vec<usize>> = self.size.split('x').map(|n| n.parse().ok()).collect();
-        let Some(shape) = shape.filter(|s| matches!(s.len(), 2 | 3)) else {
-            bail!("--size {}: sizes are YxX or ZxYxX", self.size);
+        let shape = match shape.as_deref() {
+            Some([side]) => vec![*side; 2],
+            Some(shape @ ([_, _] | [_, _, _])) => shape.to_vec(),
+            _ => bail!("--size {}: sizes are YxX or ZxYxX, or one number", self.size),
         };
         let usual = Camera::for_peak(self.peak);
         let psf =

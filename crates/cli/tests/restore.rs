@@ -674,3 +674,53 @@ fn thin_stacks_and_large_psfs() {
         assert!(said.contains("crop the PSF"), "{said}");
     }
 }
+
+/// What users trip over is out of the way, or said with what to do.
+#[test]
+fn stumbling_blocks_are_out_of_the_way_or_said() {
+    let at = folder("restore_stumbling");
+    let shape = [40, 48];
+    write(&at.join("in.tif"), "YX", &shape, DType::U16, &counts(&shape, 5));
+    must(&format!("restore in.tif -o new/folder/out.tif {CAMERA}"), &at);
+    assert!(at.join("new/folder/out.tif").is_file());
+
+    let text = refused(&format!("restore in.tif -o out.jpg {CAMERA}"), &at);
+    assert!(
+        text.contains(".jpg files are not written here; write .tif") && !at.join("out.jpg").exists(),
+        "{text}"
+    );
+    let text = refused(&format!("restore - -o out.tif {CAMERA}"), &at);
+    assert!(text.contains("standard input is not read"), "{text}");
+    let text = refused("restore in.tif -o out.tif --gain -1", &at);
+    assert!(text.contains("gain") && !text.contains("unexpected argument"), "{text}");
+    std::fs::write(at.join("empty.tif"), b"").expect("a file");
+    let text = refused(&format!("restore empty.tif -o out.tif {CAMERA}"), &at);
+    assert!(text.contains("the file is empty"), "{text}");
+    std::fs::write(at.join("photo.jpg"), [0xFF, 0xD8, 0xFF, 0xE0]).expect("a file");
+    let text = refused(&format!("restore photo.jpg -o out.tif {CAMERA}"), &at);
+    assert!(text.contains("take the original, as TIFF or PNG"), "{text}");
+
+    // A scene of filaments with 5 electrons of background.
+    must("synth --scene filaments --count 1 --size 96 --peak 100 --out scene --seed 3", &at);
+    let noisy =
+        std::fs::read_dir(at.join("scene/noisy")).expect("pictures").flatten().next().expect("a picture");
+    let path = noisy.path().display().to_string();
+    let told = |name: &str, more: &str| {
+        let made = clearshot(&format!("restore {path} -o {name}.tif --read-noise 2 {more}"), &at);
+        assert!(made.status.success(), "{more}");
+        String::from_utf8_lossy(&made.stderr).into_owned()
+    };
+    let text = told("high", "--gain 1 --offset 0 --background 20");
+    let number =
+        text.split("so say --background ").nth(1).and_then(|t| t.split(',').next()).expect("a number");
+    let dark: f64 = number.parse().expect("a number");
+    assert!((4.0..6.0).contains(&dark), "{text}");
+    // And with that number there is nothing to say.
+    let text = told("right", &format!("--gain 1 --offset 0 --background {dark}"));
+    assert!(!text.contains("contradicts") && !text.contains("chi2"), "{text}");
+    // Another camera's numbers: nothing is as dark as that, and noise is never so little.
+    for (name, camera) in [("dark", "--gain 1 --offset 300"), ("quiet", "--gain 0.05 --offset 0")] {
+        let text = told(name, camera);
+        assert!(text.contains("chi2 is ") && text.contains("where about 1 is right"), "{text}");
+    }
+}

@@ -75,11 +75,22 @@ impl de::Error for Fault {
     }
 
     fn invalid_type(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
-        Fault::Other(format!("{} is here, and {expected} is needed", words(unexpected)))
+        Fault::Other(format!("{} is here, and {} is needed", words(unexpected), wanted(expected)))
     }
 
     fn invalid_value(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
-        Fault::Other(format!("{} is here, and {expected} is needed", words(unexpected)))
+        Fault::Other(format!("{} is here, and {} is needed", words(unexpected), wanted(expected)))
+    }
+}
+
+/// What a type is to whoever writes a value of it.
+fn wanted(expected: &dyn de::Expected) -> String {
+    match expected.to_string().as_str() {
+        "f32" | "f64" => "a number".into(),
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 on".into(),
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".into(),
+        "a boolean" => "true or false".into(),
+        other => other.into(),
     }
 }
 

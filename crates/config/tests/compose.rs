@@ -232,7 +232,7 @@ fn typed_structs_refuse_with_key_file_and_nearest() {
     );
     assert_eq!(
         unread::<Trainer>("trainer", &["trainer.steps=many"]),
-        "trainer.steps (command line): 'many' is here, and u64 is needed"
+        "trainer.steps (command line): 'many' is here, and a whole number from 0 on is needed"
     );
     assert_eq!(
         unread::<Trainer>("trainer", &["trainer.device=cudda"]),

@@ -141,6 +141,11 @@ pub fn by_name(name: &str) -> Result<Box<dyn Method>, EvaluateError> {
         (_, Some(row)) => Ok(Box::new(Classical { name: name.into(), method: row.method, stabilised })),
         _ => {
             let known = names();
+            if name.contains(['/', '\\']) || name.ends_with(".clearshot") {
+                let why =
+                    "there is no such model: a file NAME.clearshot or a folder with a config.json is needed";
+                return Err(EvaluateError::File { path: name.into(), why: why.into() });
+            }
             let meant = match nearest(name, known.iter().map(String::as_str)) {
                 Some(best) => format!("; the nearest is '{best}'"),
                 None => format!("; there are {}, and models by file", known.join(", ")),

@@ -7,12 +7,16 @@
 //! Several runs can make one iteration: gradients are then summed in the states `sum.NAME`. Two inputs say
 //! where a run stands: `carry` is 0 in the first and 1 in the others, `gate` is 0 in the last and infinite in
 //! the others. The gate counts as one more square of a gradient, so all but the last are iterations that are
-//! skipped for a norm that is not finite: no update of its own is needed.
+//! skipped for a norm that is not finite: no update of its own is needed. [`Guard`] shuts the same gate.
+
+mod guard;
+
+pub use guard::Guard;
 
 use crate::builder::Builder;
 use crate::grad::{GradError, grad};
 use crate::graph::{StateInit, Type, Value};
-use crate::ops::{Adam, Clip, LossScale, Op, ReduceKind, Sgd};
+use crate::ops::{Adam, Binary, Clip, LossScale, Op, ReduceKind, Sgd};
 use clearshot_tensor::Shape;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,6 +47,8 @@ pub struct Training {
     pub loss_scale: Option<(f32, LossScale)>,
     /// How many runs make an iteration; the loss of each counts by its share.
     pub runs: usize,
+    /// Iterations whose loss or gradients are far from what they were lately are skipped.
+    pub guard: Option<Guard>,
 }
 
 impl Default for Training {
@@ -54,12 +60,13 @@ impl Default for Training {
             ema_input: false,
             loss_scale: None,
             runs: 1,
+            guard: None,
         }
     }
 }
 
 /// Adds gradients of `loss`, and the updates of all `params`, to the graph. Gives the outputs `loss`
-/// and `grad_norm`, and takes the input `rate`, `ema_decay` if asked to, and `carry` and `gate` where several runs
+/// and `grad_norm`, with a guard also `admitted_norm`, which is infinite where it refuses, and takes the input `rate`, `ema_decay` if asked to, and `carry` and `gate` where several runs
 /// make an iteration.
 ///
 /// # Errors
@@ -91,6 +98,7 @@ pub fn finish_iteration(
     let rate = b.input("rate", scalar);
     let step = b.state("train.step", scalar, StateInit::Constant(0.0));
     let mut operands = vec![scale];
+    let mut gate = None;
     if t.runs > 1 {
         if t.loss_scale.is_some() {
             b.refuse("training", format!("loss scaling over iterations of {} runs", t.runs));
@@ -103,13 +111,26 @@ pub fn finish_iteration(
             *g = b.add(kept, *g);
             b.update(before, *g);
         }
-        operands.push(b.input("gate", scalar));
+        let shut = b.input("gate", scalar);
+        operands.push(shut);
+        gate = Some(shut);
     }
     for &g in &grads {
         operands.push(b.reduce_all(ReduceKind::SumSquares, g));
     }
-    let clipped = b.push(Op::Clip(Clip { max_norm: t.clip_norm }), operands);
-    let (norm, factor) = (clipped[0], clipped[1]);
+    let clip = Op::Clip(Clip { max_norm: t.clip_norm });
+    let mut clipped = b.push(clip.clone(), operands.clone());
+    let norm = clipped[0];
+    if let Some(guard) = t.guard {
+        let counts = gate.map(|gate| {
+            let open = b.scalar(1.0);
+            b.binary(Binary::Greater, open, gate)
+        });
+        operands.push(guard.watch(b, &[("norm", norm), ("loss", loss)], counts));
+        clipped = b.push(clip, operands);
+        b.output("admitted_norm", clipped[0]);
+    }
+    let factor = clipped[1];
     let decay = t.ema_decay.map(|d| match t.ema_input {
         true => b.input("ema_decay", scalar),
         false => b.scalar(d as f32),

@@ -16,7 +16,7 @@ pub enum Error {
     DiskFull { path: PathBuf },
     #[error("{}: exists already; choose another name, or say that it may be replaced (--force)", path.display())]
     Exists { path: PathBuf },
-    #[error("{}: no format that is known here ({known})", path.display())]
+    #[error("{}: no format that is known here ({known}){}", path.display(), instead(path))]
     UnknownFormat { path: PathBuf, known: String },
     #[error("{}: damaged {format} file: {what}", path.display())]
     Damaged { path: PathBuf, format: &'static str, what: String },
@@ -34,6 +34,22 @@ pub enum Error {
     Incomplete { path: PathBuf, level: usize, missing: usize, total: usize },
     #[error("{what}")]
     Request { what: String },
+}
+
+/// What can be done about a file of no known format.
+fn instead(path: &Path) -> &'static str {
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    match ending.as_str() {
+        _ if path.metadata().is_ok_and(|m| m.is_file() && m.len() == 0) => "; the file is empty",
+        "jpg" | "jpeg" | "webp" | "heic" | "gif" => {
+            "; such pictures were compressed for looking at, and what is lost does not come back: take the original, as TIFF or PNG"
+        }
+        "czi" | "nd2" | "lif" | "oib" | "oif" | "lsm" | "vsi" | "ims" | "dv" => {
+            "; export it as OME-TIFF from the microscope's program, or by Fiji or bfconvert"
+        }
+        "bmp" | "mrc" | "h5" | "hdf5" | "mat" | "raw" => "; save it as TIFF in the program that made it",
+        _ => "",
+    }
 }
 
 /// What can be done about something that is not supported.

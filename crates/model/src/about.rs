@@ -25,6 +25,9 @@ pub struct About {
     /// Of those that go in, where they are others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<usize>,
+    /// What those that come out are called, where its training files said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
     /// Spatial axes: 2 or 3.
     pub dims: usize,
     /// The spatial size that it was trained at.
@@ -57,6 +60,7 @@ impl About {
             signal,
             channels,
             inputs: None,
+            names: Vec::new(),
             dims: crop.len(),
             crop: crop.to_vec(),
             training: Json::Null,

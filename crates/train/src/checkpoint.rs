@@ -56,9 +56,16 @@ pub struct Progress {
     pub recorded: u64,
     /// Seconds of training.
     pub seconds: f64,
-    /// Iterations that changed nothing because a gradient was not finite, and how many of the latest in a row.
+    /// Iterations that changed nothing because a gradient was not finite or the guard refused it, and how many of the latest,
+    /// less a quarter for each good one since.
     pub skipped: u64,
     pub skipped_in_a_row: u64,
+    /// How often the run went back to a checkpoint because it had diverged.
+    #[serde(default)]
+    pub returns: u64,
+    /// The iteration that it went back to last.
+    #[serde(default)]
+    pub returned_to: Option<u64>,
 }
 
 /// What a checkpoint holds.
@@ -221,7 +228,14 @@ pub fn tidy(run: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Which checkpoints a configuration keeps: the last, the best of the latest stage, and one every so often.
+/// Whether it was written because its time had come, not because a run was stopped then. A run that has diverged goes
+/// back to such a one only, for it must not matter where it was stopped.
+pub fn is_timely(progress: &Progress, config: &CheckpointConfig) -> bool {
+    config.every > 0 && progress.iteration.is_multiple_of(config.every)
+}
+
+/// Which checkpoints a configuration keeps: the last, the last timely one, the best of the latest stage, and one every so
+/// often.
 fn kept(found: &[Found], config: &CheckpointConfig) -> Vec<bool> {
     let last = found.len().saturating_sub(1);
     let mut by_score: Vec<usize> = (0..found.len()).filter(|&i| found[i].progress.score.is_some()).collect();
@@ -232,13 +246,24 @@ fn kept(found: &[Found], config: &CheckpointConfig) -> Vec<bool> {
     });
     by_score.truncate(config.top);
     let periodic = |p: &Progress| config.keep_every > 0 && p.iteration.is_multiple_of(config.keep_every);
-    (0..found.len()).map(|i| i == last || by_score.contains(&i) || periodic(&found[i].progress)).collect()
+    let timely = found.iter().rposition(|f| is_timely(&f.progress, config));
+    (0..found.len())
+        .map(|i| i == last || timely == Some(i) || by_score.contains(&i) || periodic(&found[i].progress))
+        .collect()
 }
 
 /// Whether a score is among those that are kept; one that is not finite never is.
 pub fn is_among_best(found: &[Found], config: &CheckpointConfig, stage: usize, score: f64) -> bool {
     let better = |f: &&Found| f.progress.stage == stage && f.progress.score.is_some_and(|s| s >= score);
     score.is_finite() && found.iter().filter(better).count() < config.top
+}
+
+/// Removes the checkpoints of later iterations.
+///
+/// # Errors
+/// If one cannot be removed.
+pub fn remove_after(run: &Path, iteration: u64) -> Result<()> {
+    list(run)?.iter().filter(|f| f.progress.iteration > iteration).try_for_each(|f| remove(&f.path))
 }
 
 /// Removes the checkpoints that need not be kept.
@@ -276,8 +301,11 @@ mod tests {
         ]
         .map(|(i, stage, score)| Found { path: PathBuf::new(), progress: progress(i, stage, score) })
         .into();
-        let config = CheckpointConfig { every: 1, top: 2, keep_every: 3 };
+        let config = CheckpointConfig { every: 0, top: 2, keep_every: 3 };
         assert_eq!(kept(&found, &config), [false, true, true, true, false, true]);
+        // The way back stays, whatever was written since.
+        let config = CheckpointConfig { every: 5, top: 0, keep_every: 0 };
+        assert_eq!(kept(&found, &config), [false, false, false, false, true, true]);
         assert!(is_among_best(&found, &config, 1, 30.5) && !is_among_best(&found, &config, 1, 29.5));
         assert!(
             !is_among_best(&[], &config, 1, f64::NEG_INFINITY) && !is_among_best(&[], &config, 1, f64::NAN)

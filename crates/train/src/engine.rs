@@ -7,7 +7,7 @@ use crate::iteration::{self, Built, Shapes};
 use crate::task::{Task, key};
 use clearshot_diffusion::{Level, LevelInputs};
 use clearshot_graph::ops::{Adam, LossScale, Sgd};
-use clearshot_graph::train::{Optimizer, Training};
+use clearshot_graph::train::{Guard, Optimizer, Training};
 use clearshot_nn::Weights;
 use clearshot_nn::models::Network;
 use clearshot_runtime::{Device, Options, Precision, Session, compile};
@@ -62,6 +62,7 @@ pub fn training_of(config: &RunConfig) -> Training {
         ema_input: true,
         loss_scale: narrow.then_some((65_536.0, scaling)),
         runs: config.trainer.accumulate,
+        guard: (config.trainer.guard > 0.0).then_some(Guard { ratio: config.trainer.guard, ..Guard::USUAL }),
     }
 }
 

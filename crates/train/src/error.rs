@@ -18,10 +18,11 @@ pub enum TrainError {
     #[error("{}: {reason}", path.display())]
     Checkpoint { path: PathBuf, reason: String },
     #[error(
-        "the gradients were not finite in {count} iterations in a row, the last being {iteration}: training has \
-         diverged; lower optimizer.rate, lengthen schedule.warm_up or lower optimizer.clip"
+        "training has diverged: {count} of the iterations up to {iteration} were skipped because gradients were not \
+         finite or far from what they had been, and going back {returns} times at half the rate did not help; \
+         lower optimizer.rate (it came down to {rate:.1e}), lengthen schedule.warm_up, and look at the training images"
     )]
-    Diverged { iteration: u64, count: u64 },
+    Diverged { iteration: u64, count: u64, returns: u64, rate: f64 },
     #[error("the worker that makes training images stopped: {0}")]
     Worker(String),
     #[error("what the model `{model}` was trained on is not known: {why}")]

@@ -140,7 +140,7 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
 
 /// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
 /// `rate`, and where they have a meaning `balance`, `key`, `alpha`, `weight.NAME` of each further term, `ema_decay`, `carry`, `gate`.
-/// The state `record.loss` sums up losses until it is set; `record.skips` counts the latest iterations in a row that were skipped.
+/// The state `record.loss` sums up losses until it is set; `record.skips` counts the latest iterations that were skipped.
 ///
 /// # Errors
 /// If the network does not fit the task.
@@ -178,14 +178,19 @@ pub fn training(
     Ok(Built { graph: b.finish()?, levels })
 }
 
-/// Counts in the state `record.skips` how many iterations in a row, up to the last, had a norm that is not finite.
-/// Counted here, for a host that looks at every norm would wait for every iteration.
+/// What a good iteration takes back of the skips before it: a network that falls apart is good on a batch now and then.
+const TAKEN_BACK: f64 = 0.25;
+
+/// Counts in the state `record.skips` the latest iterations whose norm was not finite or that the guard refused, less a
+/// quarter for each good one since, and never below zero. Counted here, for a host that looks at every norm would wait for
+/// every iteration.
 fn count_skips(b: &mut Builder) {
-    let Some(norm) = b.graph().output("grad_norm") else { return };
+    let norm = ["admitted_norm", "grad_norm"].iter().find_map(|name| b.graph().output(name));
+    let Some(norm) = norm else { return };
     let carry = b.graph().inputs().find(|(name, _)| *name == "carry").map(|(_, value)| value);
     let before = b.state("record.skips", Type::f32(Shape::SCALAR), StateInit::Constant(0.0));
-    // An iteration is counted in its first run, where nothing is carried over, and forgotten in the last if it is good:
-    // the runs before that have an infinite norm.
+    // An iteration is counted in its first run, where nothing is carried over, and taken back in the last if it is good: the
+    // runs before that have an infinite norm.
     let counted = match carry {
         Some(carry) => {
             let more = b.sub(before, carry);
@@ -195,8 +200,10 @@ fn count_skips(b: &mut Builder) {
     };
     let most = b.scalar(f32::MAX);
     let good = b.binary(Binary::Greater, most, norm);
-    let forgotten = b.mul(counted, good);
-    let after = b.sub(counted, forgotten);
+    let taken = b.mul_scalar(good, 1.0 + TAKEN_BACK);
+    let less = b.sub(counted, taken);
+    let none = b.scalar(0.0);
+    let after = b.binary(Binary::Max, less, none);
     b.update(before, after);
 }
 

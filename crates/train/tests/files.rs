@@ -2,7 +2,8 @@
 
 mod tiny;
 
-use clearshot_image::{Axis, DType, Description, Dim, WriteOptions, Writer};
+use clearshot_image::dataset::Normaliser;
+use clearshot_image::{Axis, Channel, DType, Description, Dim, WriteOptions, Writer};
 use clearshot_model::{Model, Signal};
 use clearshot_train::Run;
 use clearshot_train::data::{Data, Part};
@@ -30,7 +31,9 @@ fn write(path: &Path, pixel: impl Fn(usize, usize) -> f64) {
 fn write_channels(path: &Path, channels: usize, pixel: impl Fn(usize, usize, usize) -> f64) {
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
     let dims = vec![Dim::new(Axis::C, channels), Dim::new(Axis::Y, 40), Dim::new(Axis::X, 48)];
-    let description = Description::new("", path, dims, DType::U16);
+    let mut description = Description::new("", path, dims, DType::U16);
+    let named = |c: usize| Channel { name: Some(format!("dye {c}")), ..Channel::default() };
+    description.channels = (0..channels).map(named).collect();
     let mut writer = Writer::create(path, &description, &WriteOptions::default()).expect("a file");
     let of = |i: usize| pixel(i / (40 * 48), i / 48 % 40, i % 48);
     let values: Vec<f64> = (0..channels * 40 * 48).map(of).collect();
@@ -60,6 +63,54 @@ fn targets_may_have_other_channels_than_their_inputs() {
     run.train(&never(), None).expect("an end");
     let about = Model::load(&folder("run").join("best.clearshot")).expect("a model").about;
     assert_eq!((about.inputs, about.channels), (Some(2), 3));
+}
+
+/// An image without an axis of channels goes with a target that has one; both are cut at the same place, and the names of what
+/// comes out are the targets'.
+#[test]
+fn an_image_without_channels_goes_with_a_target_that_has_them() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = |name: &str| dir.path().join(name);
+    for scene in 0..6 {
+        let name = format!("scene{scene}.ome.tif");
+        write(&folder("in").join(&name), |y, x| wave(scene, y, x));
+        for channels in [1, 2] {
+            let out = folder(&format!("out{channels}")).join(&name);
+            write_channels(&out, channels, |c, y, x| wave(scene, y, x) * (1 + c) as f64);
+        }
+    }
+    for channels in [1, 2] {
+        let mut network = network(0);
+        network["out_channels"] = json!(0);
+        let targets = folder(&format!("out{channels}"));
+        let pairs = config(json!({
+            "data": {"kind": "pairs", "inputs": folder("in"), "targets": targets, "validation": 0.3},
+            "model": {"network": network}, "task": {"kind": "supervised"}, "trainer": {"iterations": 2},
+        }));
+        let source = Data::new(&pairs).expect("data").source(Part::Training, &[16, 16], None).expect("files");
+        assert_eq!(source.channels(), [1, channels]);
+        let Signal::Fixed { input, target: Some(target) } = source.signal() else {
+            panic!("limits of files")
+        };
+        let counts = |n: &Normaliser, v: f32| n.low + 0.5 * (n.high - n.low) * (f64::from(v) + 1.0);
+        for number in 0..8 {
+            let sample = source.sample(number).expect("a sample");
+            for (i, pixel) in sample.clean.chunks(channels).enumerate() {
+                let measured = counts(&input, sample.measured[i]);
+                for (c, v) in pixel.iter().enumerate() {
+                    let off = counts(&target, *v) - measured * (1 + c) as f64;
+                    // Counts are whole numbers.
+                    assert!(off.abs() < 1.1, "pixel {i}, channel {c}: {off}");
+                }
+            }
+        }
+        let run_folder = folder(&format!("run{channels}"));
+        let mut run = Run::open(pairs, &run_folder, false, Show::Quiet).expect("a run");
+        run.train(&never(), None).expect("an end");
+        let about = Model::load(&run_folder.join("best.clearshot")).expect("a model").about;
+        let names: &[&str] = if channels == 2 { &["dye 0", "dye 1"] } else { &["dye 0"] };
+        assert_eq!((about.names, about.channels), (names.iter().map(|n| n.to_string()).collect(), channels));
+    }
 }
 
 fn wave(scene: usize, y: usize, x: usize) -> f64 {

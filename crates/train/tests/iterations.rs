@@ -81,12 +81,15 @@ fn rates_that_blow_up_are_told_with_their_iteration() {
     let config = config(json!({
         "optimizer": {"kind": "sgd", "rate": 1e30, "clip": 0.0},
         "schedule": {"warm_up": 0},
-        "trainer": {"iterations": 60, "skips": 5},
+        "trainer": {"iterations": 60, "skips": 5, "returns": 2},
         "validation": {"every": 0},
     }));
     let mut run = Run::open(config, folder.path(), false, Show::Quiet).expect("a run");
     match run.train(&never(), None) {
-        Err(TrainError::Diverged { iteration, count }) => assert!(count >= 5 && iteration < 20),
+        Err(TrainError::Diverged { iteration, count, returns, rate }) => {
+            assert!(count >= 5 && iteration < 20 && returns == 2, "{count} {iteration} {returns}");
+            assert_eq!(rate, 0.25e30);
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -115,8 +118,9 @@ fn a_batch_that_is_not_finite_costs_its_own_iteration() {
                 domains: vec![0; 2],
             }
         };
-        // What the first run of each iteration is given; good iterations so far, and bad ones in a row.
-        let expected = [(0.5, 1.0, 0.0), (f32::NAN, 1.0, 1.0), (f32::NAN, 1.0, 2.0), (0.5, 2.0, 0.0)];
+        // What the first run of each iteration is given; good iterations so far, and bad ones less a quarter of the good since.
+        let expected =
+            [(0.5, 1.0, 0.0), (f32::NAN, 1.0, 1.0), (f32::NAN, 1.0, 2.0), (0.5, 2.0, 1.75), (0.5, 3.0, 1.5)];
         for (iteration, (first, good, skips)) in (0..).zip(expected) {
             let numbers =
                 Numbers { rate: 1e-3, ema_decay: 0.5, alpha: 1.0, iteration, first: 2 * runs * iteration };
@@ -125,6 +129,55 @@ fn a_batch_that_is_not_finite_costs_its_own_iteration() {
             let number = |name: &str| engine.number(name).expect("a number");
             assert_eq!((number("train.step"), number("record.skips")), (Some(good), Some(skips)), "{runs}");
         }
+    }
+}
+
+/// What the guard refuses leaves everything as it was but the guard's own count, in every way of running, and what is usual
+/// goes on.
+#[test]
+fn a_batch_that_is_far_from_the_others_is_refused() {
+    for runs in [1, 2] {
+        let config = config(json!({
+            "model": {"network": network(1)}, "task": {"kind": "supervised"}, "trainer": {"accumulate": runs},
+        }));
+        let net = models::read(&network(1).to_string()).expect("a network");
+        let task = Task::new(&config.task).expect("a task");
+        let shapes = Shapes { batch: 2, size: &[16, 16], channels: [1, 1], photons: false };
+        let mut engine =
+            Engine::new(&*net, &task, &shapes, &config, &Device::cpu(Some(1))).expect("an engine");
+        engine.load(&weights::initial(&net.parameters().expect("parameters"), 3)).expect("weights");
+        let batch = |target: f32| {
+            let pixels: Vec<f32> = (0..512).map(|i| (i % 7) as f32 * 0.1).collect();
+            Batch {
+                clean: Tensor::f32([2, 16, 16, 1], pixels.iter().map(|p| p * target).collect()),
+                measured: Tensor::f32([2, 16, 16, 1], pixels),
+                numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
+                scales: vec![2.0; 2],
+                domains: vec![0; 2],
+            }
+        };
+        let step = |engine: &mut Engine, iteration: u64, target: f32| {
+            let numbers =
+                Numbers { rate: 1e-5, ema_decay: 0.5, alpha: 1.0, iteration, first: 2 * runs * iteration };
+            engine.step(|| Ok(batch(target)), &numbers).expect("an iteration");
+        };
+        // A little of everything before the guard says a word.
+        let usual = |i: u64| 1.0 + 0.3 * (i as f32).sin();
+        (0..60).for_each(|i| step(&mut engine, i, usual(i)));
+        let number =
+            |engine: &Engine, name: &str| engine.number(name).expect("a number").expect("it is there");
+        assert_eq!((number(&engine, "guard.refused"), number(&engine, "train.step")), (0.0, 60.0), "{runs}");
+        let lasting = |engine: &Engine| -> Weights {
+            let states = engine.states().expect("states").into_iter();
+            states.filter(|(n, _)| !n.starts_with("record.") && n != "guard.refused").collect()
+        };
+        let before = lasting(&engine);
+        step(&mut engine, 60, 1e4);
+        assert!(number(&engine, "grad_norm").is_finite(), "the norm is told as it is");
+        assert_eq!((number(&engine, "guard.refused"), number(&engine, "record.skips")), (1.0, 1.0), "{runs}");
+        assert_eq!(lasting(&engine), before);
+        step(&mut engine, 61, usual(61));
+        assert_eq!((number(&engine, "guard.refused"), number(&engine, "train.step")), (1.0, 61.0), "{runs}");
     }
 }
 

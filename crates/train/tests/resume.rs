@@ -109,6 +109,28 @@ fn several_domains_and_checkpoints_on_the_way() {
     }));
 }
 
+/// A rate that rises until the network falls apart: the run goes back and ends sound, and where it was stopped does not matter.
+#[test]
+fn a_run_that_diverges_and_turns_back() {
+    let config = config(json!({
+        "optimizer": {"kind": "sgd", "rate": 50.0, "clip": 0.0, "momentum": 0.0},
+        "schedule": {"shape": "constant", "warm_up": 400},
+        "trainer": {"iterations": 40, "skips": 3, "returns": 12},
+        "checkpoint": {"every": 4, "top": 1},
+        "validation": {"every": 0},
+        "records": {"every": 2},
+    }));
+    let dir = tempfile::tempdir().expect("a folder");
+    let straight = whole(&config, &dir.path().join("straight"), &[]);
+    assert!(straight.1.iter().any(|r| r["kind"] == "return"), "it never went back: {:?}", straight.1);
+    let trained: Vec<&Value> = straight.1.iter().filter(|r| r["kind"] == "train").collect();
+    let [first, last] = [trained[0], trained[trained.len() - 1]].map(|r| r["loss"].as_f64().expect("a loss"));
+    assert!(last < 2.0 * first, "{first} became {last}");
+    let stopped = whole(&config, &dir.path().join("stopped"), &[9, 22, 31]);
+    assert_eq!(straight.1, stopped.1);
+    assert_eq!(straight.0, stopped.0);
+}
+
 #[test]
 fn a_changed_length_is_honoured_and_a_changed_batch_refused() {
     let dir = tempfile::tempdir().expect("a folder");

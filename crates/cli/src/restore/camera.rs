@@ -174,6 +174,8 @@ const BLOCK: usize = 8;
 /// contradiction; noise alone gives 2 %.
 const TOO_DARK: f64 = 2.0;
 const CONTRADICTION: f64 = 0.1;
+/// By how many standard deviations the middle of the lowest tenth of normal numbers lies below their mean.
+const LOWEST_TENTH: f64 = 1.645;
 
 impl Look {
     /// Whether much of the image is darker than the camera's background, in words: nothing can be, as far as a model
@@ -198,12 +200,22 @@ impl Look {
         let darker = means.partition_point(|&m| m < limit);
         let share = darker as f64 / means.len().max(1) as f64;
         (share > CONTRADICTION).then(|| {
+            let dark = self.dark(&means, camera);
             format!(
-                "the background of {background} electrons contradicts the image: {:.0} % of its blocks of 8 x 8 pixels have a mean below {limit:.2} electrons (half of those below {:.2}), where noise explains 2 %; what is dark would come back too bright: say a lower --background or none, or check --offset and --gain",
+                "the background of {background} electrons contradicts the image: {:.0} % of its blocks of 8 x 8 pixels have a mean below {limit:.2} electrons (half of those below {:.2}), where noise explains 2 %; what is dark would come back too bright: the darkest places have about {dark:.2} electrons, so say --background {dark:.2}, or leave it out; or check --offset and --gain",
                 100.0 * share,
                 means[darker / 2]
             )
         })
+    }
+
+    /// Electrons in the darkest places, from the means of blocks in rising order: the middle of the lowest tenth, less what
+    /// noise alone takes from it.
+    fn dark(&self, means: &[f64], camera: &Camera) -> f64 {
+        let lowest = means[means.len() / 20];
+        let deviation = (lowest.max(0.0) + camera.read_noise.powi(2)).sqrt() / BLOCK as f64;
+        let share = (0.1 * means.len() as f64).min(1.0);
+        (lowest + share * LOWEST_TENTH * deviation).max(0.0)
     }
 }
 

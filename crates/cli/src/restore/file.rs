@@ -58,6 +58,9 @@ const WARN_SATURATED: f64 = 0.001;
 const MOST_SATURATED: f64 = 0.5;
 /// A model of fixed limits should see at least this share of its range.
 const LEAST_USED: f64 = 0.02;
+/// chi2 outside of these says that the camera's numbers do not fit the image; of so few pixels it says nothing.
+const EXPLAINED: std::ops::Range<f64> = 0.4..2.0;
+const FEW: usize = 256;
 /// Bytes of restored values that are held until all are known, so that the file's record can count what was clipped.
 const HELD: usize = 4 << 30;
 /// Pixels of small parts that are restored at once.
@@ -186,7 +189,7 @@ impl Job<'_> {
         let about = &restorer.model().about;
         let mut d = self.described(&image.description);
         if about.input_channels() != about.channels {
-            parts.set_channels(&mut d, about.channels)?;
+            parts.set_channels(&mut d, about.channels, &about.names)?;
         }
         // Where restored parts go, in the same order: another place only if they have other channels.
         let places = &Parts::of(&d, about.dims, about.channels)?;
@@ -199,7 +202,8 @@ impl Job<'_> {
         let mut line = Line::new(self.label.clone());
         let (mut runs, total) = (0, forecast.runs * groups.len());
         let holds = parts.all.len() * parts.pixels() * places.channels * size_of::<f32>() <= HELD;
-        let mut record = Record { clipped: 0, filled: 0, chi2: Vec::new(), strange: None };
+        let pixels = parts.all.len() * parts.pixels();
+        let mut record = Record { pixels, clipped: 0, filled: 0, chi2: Vec::new(), strange: None };
         let mut outputs = match holds {
             true => None,
             false => Some(self.outputs(
@@ -352,6 +356,20 @@ impl Job<'_> {
             );
         }
         let chi2 = record.mean_chi2();
+        if let Some(chi2) = chi2.filter(|c| record.pixels >= FEW && !EXPLAINED.contains(c)) {
+            let why = match chi2 >= EXPLAINED.end {
+                true => {
+                    "the restored image does not explain what was measured: offset, gain or read noise are not this image's, its noise is not a camera's, or the model does not know what is in it"
+                }
+                false => {
+                    "there is less noise than the camera's numbers say: they are not this image's, or it was smoothed or averaged before"
+                }
+            };
+            self.voice.note(
+                self.input,
+                &format!("chi2 is {chi2:.2}, where about 1 is right: {why}; do not trust the result before that is mended"),
+            );
+        }
         let mut text =
             format!("{} -> {} ({}", self.input.display(), self.output.display(), duration(seconds));
         if let Some(chi2) = chi2 {
@@ -441,6 +459,7 @@ fn as_float(d: &Description) -> Description {
 
 /// What is known when all parts are restored.
 struct Record {
+    pixels: usize,
     clipped: usize,
     filled: usize,
     chi2: Vec<f64>,

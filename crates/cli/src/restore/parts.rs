@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use clearshot_image::grid::strides;
-use clearshot_image::{Axis, DType, Description, Dim, Image, Writer};
+use clearshot_image::{Axis, Channel, DType, Description, Dim, Image, Writer};
 use clearshot_restore::learned::Source;
 use std::ops::Range;
 
@@ -83,7 +83,7 @@ impl Parts {
     ///
     /// # Errors
     /// If the file has further channels, or colours, which would each become as many.
-    pub fn set_channels(&self, d: &mut Description, channels: usize) -> Result<()> {
+    pub fn set_channels(&self, d: &mut Description, channels: usize, names: &[String]) -> Result<()> {
         let sets = [Axis::C, Axis::S].into_iter().filter_map(|a| d.position(a));
         let others: usize = sets.filter(|&a| self.channel != Some(a)).map(|a| d.dims[a].len).product();
         if others > 1 {
@@ -101,7 +101,9 @@ impl Parts {
         }
         d.levels = vec![d.shape()];
         // What the file says of its own channels, and in its own way, is not true of others.
-        (d.channels, d.mosaic, d.native) = (Vec::new(), None, None);
+        (d.mosaic, d.native) = (None, None);
+        let named = |name: &String| Channel { name: Some(name.clone()), ..Channel::default() };
+        d.channels = names.iter().map(named).collect();
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use super::augment::{Symmetry, intensity};
 use super::list::Entry;
 use super::normalise::Normaliser;
 use crate::error::{Result, request};
-use crate::image::{Axis, Image};
+use crate::image::{Axis, Description, Image};
 use clearshot_tensor::noise::Key;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -159,7 +159,7 @@ impl Dataset {
             false => Symmetry::NONE,
         };
         let finish = |image: &Image| -> Result<(Vec<f32>, usize)> {
-            let (values, channels) = self.read(image, &origin)?;
+            let (values, channels) = self.read(image, &origin_in(image, d, &origin))?;
             let [.., y, x] = spec.size[..] else { return request("a crop without Y and X") };
             let outer = values.len() / (y * x * channels);
             let mut values = symmetry.apply(&values, outer, y, x, channels);
@@ -176,6 +176,14 @@ impl Dataset {
         };
         let shape = [&spec.size[..], &[channels]].concat();
         Ok(Crop { number, entry, origin, symmetry, shape, input, target })
+    }
+
+    /// What the first file's channels are called, of targets where there are any; empty where not all of them have names.
+    pub fn channel_names(&self) -> Result<Vec<String>> {
+        let Some(entry) = self.entries.first() else { return Ok(vec![]) };
+        let image = self.image(entry.target.as_ref().unwrap_or(&entry.input))?;
+        let names: Option<Vec<String>> = image.description.channels.iter().map(|c| c.name.clone()).collect();
+        Ok(names.filter(|n| n.len() == channels_of(&image)).unwrap_or_default())
     }
 
     /// A crop's values with the channels last, normalised.
@@ -219,9 +227,20 @@ impl Dataset {
     }
 }
 
+/// Where a crop of one file begins in its partner, which may have other axes of channels.
+fn origin_in(image: &Image, of: &Description, origin: &[usize]) -> Vec<usize> {
+    let mut others = of.dims.iter().zip(origin).filter(|(d, _)| !is_channel(d.axis)).map(|(_, &at)| at);
+    let dims = image.description.dims.iter();
+    dims.map(|d| if is_channel(d.axis) { 0 } else { others.next().unwrap_or(0) }).collect()
+}
+
+fn is_channel(axis: Axis) -> bool {
+    matches!(axis, Axis::C | Axis::S)
+}
+
 fn channels_of(image: &Image) -> usize {
     let dims = &image.description.dims;
-    dims.iter().filter(|d| matches!(d.axis, Axis::C | Axis::S)).map(|d| d.len).product()
+    dims.iter().filter(|d| is_channel(d.axis)).map(|d| d.len).product()
 }
 
 /// How much of each axis of a file a crop takes: its size in space, all channels, one of everything else. An
@@ -270,10 +289,10 @@ fn check(entry: &Entry, spec: &CropSpec) -> Result<(usize, Option<usize>)> {
     let Some(path) = &entry.target else { return Ok((channels_of(&image), None)) };
     let target = Image::open(path)?;
     let t = &target.description;
-    let other = |d: &crate::Description| -> Vec<(Axis, usize)> {
-        d.dims.iter().filter(|d| !matches!(d.axis, Axis::C | Axis::S)).map(|d| (d.axis, d.len)).collect()
+    let other = |d: &Description| -> Vec<(Axis, usize)> {
+        d.dims.iter().filter(|d| !is_channel(d.axis)).map(|d| (d.axis, d.len)).collect()
     };
-    if t.dims.len() != d.dims.len() || other(t) != other(d) {
+    if other(t) != other(d) {
         return request(format!(
             "its target {} has {} {:?}, and the input {} {:?}",
             path.display(),

@@ -20,6 +20,8 @@ pub(super) struct ImageScale {
     pub photons: Option<Photons>,
     /// What the network is shown it under.
     pub seen: Option<(Camera, Photons)>,
+    /// The network's answer is weighed with the measurement.
+    pub weighed: bool,
     /// The file's number at the network's zero, and of its unit.
     pub file: [f64; 2],
 }

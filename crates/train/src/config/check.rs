@@ -133,6 +133,14 @@ impl RunConfig {
         )?;
         require(trainer.crop > 0, "trainer.crop", trainer.crop, "one pixel or more")?;
         require(trainer.accumulate > 0, "trainer.accumulate", trainer.accumulate, "one run or more")?;
+        let guard = trainer.guard;
+        require(
+            guard == 0.0 || (guard.is_finite() && guard > 1.0),
+            "trainer.guard",
+            guard,
+            "a number above 1, or 0",
+        )?;
+        require(trainer.skips > 0, "trainer.skips", trainer.skips, "one iteration or more")?;
         match &trainer.batch {
             Count::Number(n) => {
                 let fits = *n > 0 && n.is_multiple_of(trainer.accumulate);

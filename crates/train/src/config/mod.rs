@@ -158,7 +158,8 @@ pub enum CompileMode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// A network's `config.json`: `_class_name` and its keys.
+    /// A network's `config.json`: `_class_name` and its keys. 0 `in_channels` or `out_channels` are as many as the task and the data
+    /// give.
     pub network: Map<String, Json>,
     /// A model to start from: a `.clearshot` file, a folder, or a checkpoint.
     pub init: Option<PathBuf>,
@@ -449,8 +450,13 @@ pub struct TrainerConfig {
     pub growth: GrowthConfig,
     /// Half-life in images of the average of the weights, which is what becomes the model; 0 for no average.
     pub ema_half_life: f64,
-    /// Iterations without a finite gradient, one after another, that end the run.
+    /// How many times its mean of lately a loss or a gradient's norm may be; iterations above it, and above four standard
+    /// deviations, are skipped, as those without a finite gradient are. 0 for no such bound.
+    pub guard: f64,
+    /// Iterations that were skipped, less a quarter for each good one since, upon which the run goes back to its last checkpoint.
     pub skips: u64,
+    /// How often it goes back, each time to go on at half the rate, before it ends.
+    pub returns: u64,
     /// Validations without improvement that end the run; 0 for never.
     pub early_stop: usize,
 }
@@ -468,7 +474,9 @@ impl Default for TrainerConfig {
             accumulate: 1,
             growth: GrowthConfig::default(),
             ema_half_life: 2000.0,
+            guard: 10.0,
             skips: 10,
+            returns: 5,
             early_stop: 0,
         }
     }

@@ -5,6 +5,12 @@ use crate::error::{Result, setting};
 use clearshot_runtime::{Device, Options, Precision};
 
 impl RunConfig {
+    fn gpu(&self, ordinal: usize) -> Result<Device> {
+        let needed =
+            |why| format!("{why}; trainer.device=cpu trains on the processor, which takes far longer");
+        Device::cuda(ordinal).or_else(|why| setting("trainer.device", &self.trainer.device, needed(why)))
+    }
+
     /// # Errors
     /// If there is no such device, or it cannot be used: why.
     pub fn device(&self) -> Result<Device> {
@@ -15,9 +21,9 @@ impl RunConfig {
                 Device::Cpu { .. } => Device::cpu(threads),
                 gpu => gpu,
             }),
-            "cuda" => Ok(Device::cuda(0)?),
+            "cuda" => self.gpu(0),
             name => match name.strip_prefix("cuda:").and_then(|n| n.parse().ok()) {
-                Some(ordinal) => Ok(Device::cuda(ordinal)?),
+                Some(ordinal) => self.gpu(ordinal),
                 None => setting("trainer.device", name, "cpu, cuda, cuda:N or auto"),
             },
         }

@@ -21,6 +21,7 @@ pub struct Files {
     pub input: Normaliser,
     pub target: Normaliser,
     channels: [usize; 2],
+    names: Vec<String>,
     cut: Vec<usize>,
     size: Vec<usize>,
     warnings: Vec<String>,
@@ -101,6 +102,7 @@ impl Files {
             channels = camera::CHANNELS;
         }
         let dataset = Dataset::new(entries(part), spec(seed))?;
+        let names = if data.kind == DataKind::Pairs { dataset.channel_names()? } else { vec![] };
         let mut domains: Vec<String> = dataset.entries.iter().map(|e| e.domain.clone()).collect();
         domains.sort();
         domains.dedup();
@@ -111,6 +113,7 @@ impl Files {
             input,
             target,
             channels,
+            names,
             cut: cut.to_vec(),
             size: size.to_vec(),
             warnings,
@@ -148,6 +151,10 @@ impl Source for Files {
 
     fn channels(&self) -> [usize; 2] {
         self.channels
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.names.clone()
     }
 
     fn signal(&self) -> Signal {

@@ -46,6 +46,11 @@ pub trait Source: Send + Sync {
     /// Channels of what is measured and of what is clean.
     fn channels(&self) -> [usize; 2];
 
+    /// What the channels of what is clean are called; empty where nobody says.
+    fn names(&self) -> Vec<String> {
+        vec![]
+    }
+
     /// How numbers of files become the network's.
     fn signal(&self) -> Signal {
         Signal::Photons

@@ -35,6 +35,8 @@ pub struct Look {
     pub stage: String,
     pub score: Option<f64>,
     pub best: Option<f64>,
+    /// Iterations that changed nothing.
+    pub skipped: u64,
 }
 
 const WIDTH: usize = 64;
@@ -101,8 +103,10 @@ fn line(look: &Look) -> String {
     let of = look.total.map_or("?".to_string(), |t| t.to_string());
     let left = look.seconds_left.map_or("?".to_string(), duration);
     let score = |x: Option<f64>| x.map_or("-".to_string(), |s| format!("{s:.2} dB"));
+    let skipped = if look.skipped > 0 { format!(", {} skipped", look.skipped) } else { String::new() };
     format!(
-        "{} {}/{of} loss {:.5} rate {:.2e} {:.0} images/s, {left} left, {}validation {} (best {}), {:.0} % waiting for data",
+        "{} {}/{of} loss {:.5} rate {:.2e} {:.0} images/s, {left} left, {}validation {} (best {}), {:.0} % waiting for \
+         data{skipped}",
         look.name,
         look.iteration,
         look.loss,

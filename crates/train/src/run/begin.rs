@@ -2,9 +2,10 @@
 
 use super::{Run, Working};
 use crate::checkpoint;
-use crate::config::{DataKind, epochs};
+use crate::config::{DataKind, RunConfig, epochs};
+use crate::data::camera::CHANNELS;
 use crate::data::feed::Feed;
-use crate::data::{Part, batch};
+use crate::data::{Data, Part, batch};
 use crate::engine::{Engine, training_of};
 use crate::error::{Result, setting};
 use crate::iteration::{self, Shapes};
@@ -14,6 +15,10 @@ use clearshot_model::Model;
 use clearshot_nn::models::{self, Network};
 use clearshot_nn::{Param, Weights};
 use clearshot_runtime::{Device, available_bytes, gpus, plan};
+use serde_json::Value as Json;
+
+/// What the guard knows; at another size it knows nothing.
+pub(super) const GUARD: &str = "guard.";
 
 impl Run {
     /// The network of a stage and its `config.json`.
@@ -99,6 +104,7 @@ impl Run {
         engine.load(&states)?;
         let first = self.progress.images;
         let (signal, [inputs, channels], kept) = (source.signal(), source.channels(), size.clone());
+        let names = source.names();
         let (task, seed) = (self.task.clone(), self.config.seed);
         self.warnings = source.warnings();
         let [workers, ahead] = self.workers();
@@ -112,6 +118,7 @@ impl Run {
             size: kept,
             inputs,
             channels,
+            names,
             engine,
             feed,
             images,
@@ -173,7 +180,25 @@ impl Run {
 
 /// States beside parameters that a later stage goes on with.
 fn is_kept(name: &str) -> bool {
-    ["adam.", "ema.", "sgd.", "train.", "record."].iter().any(|prefix| name.starts_with(prefix))
+    ["adam.", "ema.", "sgd.", "train.", "record.", GUARD].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Where a network's channels are 0, makes them those that the task and the data give.
+pub(super) fn fill_channels(config: &mut RunConfig, task: &Task, data: &Data) -> Result<()> {
+    let left_open = |key: &str| config.model.network.get(key).and_then(Json::as_u64) == Some(0);
+    let open: Vec<&str> = ["in_channels", "out_channels"].into_iter().filter(|key| left_open(key)).collect();
+    if open.is_empty() {
+        return Ok(());
+    }
+    let size: Vec<usize> = config.trainer.depth.into_iter().chain([config.trainer.crop; 2]).collect();
+    let photons = config.data.kind != DataKind::Pairs;
+    let channels = if photons { CHANNELS } else { data.source(Part::Training, &size, None)?.channels() };
+    let shapes = Shapes { batch: 1, size: &size, channels, photons };
+    for key in open {
+        let count = if key == "in_channels" { shapes.network_inputs(task) } else { channels[1] };
+        config.model.network.insert(key.into(), count.into());
+    }
+    Ok(())
 }
 
 /// Refuses a network for other channels than the task's, and data that no model could say of itself: it gives back the
@@ -186,11 +211,16 @@ fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
     }
     let (wants, gets) = (network.in_channels(), shapes.network_inputs(task));
     if wants != gets {
-        let needed = format!("this task and these data give a network {gets} channels");
+        let needed = format!(
+            "this task and these data give a network {gets} channels; say model.network.in_channels={gets}, or 0 for what fits"
+        );
         return setting("model.network.in_channels", wants, needed);
     }
     if network.out_channels() != shapes.channels[1] {
-        let needed = format!("the clean images have {} channels", shapes.channels[1]);
+        let needed = format!(
+            "the clean images have {0} channels; say model.network.out_channels={0}, or 0 for what fits",
+            shapes.channels[1]
+        );
         return setting("model.network.out_channels", network.out_channels(), needed);
     }
     if network.dims() != shapes.size.len() {

@@ -7,6 +7,7 @@ mod begin;
 mod calibrate;
 mod record;
 mod resume;
+mod turn_back;
 mod validate;
 
 use crate::checkpoint::{self, Progress};
@@ -87,6 +88,7 @@ struct Working {
     /// Of what is measured, and of what is clean.
     inputs: usize,
     channels: usize,
+    names: Vec<String>,
     engine: Engine,
     feed: Feed<Batch>,
     /// Images of an iteration.
@@ -124,9 +126,11 @@ impl Run {
     /// # Errors
     /// If the configuration cannot be meant, the folder cannot be written to, holds a run that is not to be gone on
     /// with, or none that could; or the device has not the memory.
-    pub fn open(config: RunConfig, out: &Path, resume: bool, show: Show) -> Result<Run> {
+    pub fn open(mut config: RunConfig, out: &Path, resume: bool, show: Show) -> Result<Run> {
         config.check()?;
         let task = Task::new(&config.task)?;
+        let data = Data::new(&config)?;
+        begin::fill_channels(&mut config, &task, &data)?;
         let device = config.device()?;
         std::fs::create_dir_all(out).map_err(io(out))?;
         let lock = lock(out)?;
@@ -155,7 +159,7 @@ impl Run {
         };
         let saved_at = states.is_some().then_some(progress.iteration);
         let mut run = Run {
-            data: Data::new(&config)?,
+            data,
             stages: stages(&config.trainer),
             out: out.to_owned(),
             config,
@@ -276,6 +280,10 @@ impl Run {
             self.fix_total(timed, &mut clock)?;
             if i.is_multiple_of(self.config.records.every) || self.progress.total == Some(i) {
                 self.record()?;
+                if self.progress.skipped_in_a_row >= self.config.trainer.skips {
+                    self.turn_back()?;
+                    continue;
+                }
             }
             let last = self.progress.total == Some(i);
             let every = self.config.validation.every;
@@ -294,7 +302,8 @@ impl Run {
         if ending != Ending::Interrupted {
             self.calibrate(stop)?;
         }
-        let done = self.progress.iteration - began;
+        // A run that turned back may be before where it began.
+        let done = self.progress.iteration.saturating_sub(began);
         let found = checkpoint::list(&self.out)?;
         Ok(Summary {
             ending,
@@ -332,7 +341,7 @@ impl Run {
         let p = &mut self.progress;
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let numbers = Numbers {
-            rate: self.config.optimizer.rate
+            rate: base_rate(&self.config, p)
                 * rate(&self.config.schedule, &self.config.trainer.growth, &place),
             ema_decay: ema_decay(self.config.trainer.ema_half_life, work.images, p.iteration),
             alpha,
@@ -380,7 +389,8 @@ impl Run {
     }
 
     fn next_stage(&mut self) -> Result<()> {
-        let states = self.working().engine.states()?;
+        let mut states = self.working().engine.states()?;
+        states.retain(|name, _| !name.starts_with(begin::GUARD));
         self.waited += self.working().feed.waited.as_secs_f64();
         let p = &mut self.progress;
         p.stage += 1;
@@ -421,6 +431,7 @@ impl Run {
             scores: json!({ "validation_psnr": p.score }),
             familiar: self.familiar()?,
             inputs: Some(work.inputs).filter(|n| *n != work.channels),
+            names: work.names.clone(),
             ..About::new(&self.config.name, task, work.signal.clone(), work.channels, &work.size)
         };
         Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)
@@ -442,19 +453,26 @@ impl Run {
         if self.saved_at == Some(i) {
             return Ok(());
         }
-        let work = self.working();
-        let states = work.engine.states()?;
-        let model = self.model()?;
         // The best model comes first: a run killed between the two goes on from before it and writes it again.
         if self.progress.score.is_some() && self.progress.score == self.progress.best {
             let best = self.out.join(BEST);
-            model.save_file(&best, DType::F32).map_err(|e| advised(&best, e.into()))?;
+            self.model()?.save_file(&best, DType::F32).map_err(|e| advised(&best, e.into()))?;
         }
+        self.write_checkpoint()?;
+        checkpoint::prune(&self.out, &self.config.checkpoint)
+    }
+
+    fn write_checkpoint(&mut self) -> Result<()> {
+        let (states, model) = (self.working().engine.states()?, self.model()?);
         checkpoint::write(&self.out, &self.config, &self.progress, &states, |to| Ok(model.save_folder(to)?))?;
-        checkpoint::prune(&self.out, &self.config.checkpoint)?;
-        self.saved_at = Some(i);
+        self.saved_at = Some(self.progress.iteration);
         Ok(())
     }
+}
+
+/// The rate that the schedule takes its share of.
+fn base_rate(config: &RunConfig, progress: &Progress) -> f64 {
+    config.optimizer.rate * 0.5f64.powi(progress.returns as i32)
 }
 
 /// The run's own lock, which ends with the process however it ends.

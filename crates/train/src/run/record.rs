@@ -1,6 +1,6 @@
 //! What is written down of the iterations since the last record.
 
-use super::Run;
+use super::{Run, base_rate};
 use crate::error::{Result, TrainError};
 use crate::records::console::Look;
 use crate::schedule::rate;
@@ -26,6 +26,7 @@ impl Run {
             })
             .collect();
         let skipped = (p.iteration as f64 - good).max(0.0) as u64;
+        let refused = number("guard.refused")?;
         let fresh = skipped - p.skipped.min(skipped);
         p.skipped_in_a_row = number("record.skips")? as u64;
         p.skipped = skipped;
@@ -34,10 +35,11 @@ impl Run {
         let per_second = (p.iteration - self.since.0) as f64 / seconds.max(1e-9);
         let waiting = ((waited - self.since.2) / seconds.max(1e-9)).min(1.0);
         self.since = (p.iteration, p.seconds, waited);
-        let share = rate(&self.config.schedule, &self.config.trainer.growth, &place);
+        let rate =
+            base_rate(&self.config, p) * rate(&self.config.schedule, &self.config.trainer.growth, &place);
         let mut values = vec![
             ("loss".to_string(), loss),
-            ("rate".to_string(), self.config.optimizer.rate * share),
+            ("rate".to_string(), rate),
             ("grad_norm".to_string(), norm),
             ("images".to_string(), p.images as f64),
             ("seconds".to_string(), p.seconds),
@@ -45,6 +47,8 @@ impl Run {
             ("waiting".to_string(), waiting),
             ("skipped".to_string(), skipped as f64),
         ];
+        // Of those that were skipped, the ones with finite gradients.
+        values.extend((!refused.is_nan()).then(|| ("refused".to_string(), refused)));
         values.extend(terms);
         p.recorded = p.iteration;
         work.engine.clear_loss()?;
@@ -59,20 +63,20 @@ impl Run {
             iteration: p.iteration,
             total: p.total,
             loss,
-            rate: self.config.optimizer.rate * share,
+            rate,
             images_per_second: per_second * work.images as f64,
             seconds_left: p.total.map(|t| (t - p.iteration.min(t)) as f64 / per_second.max(1e-9)),
             waiting,
             stage,
             score: p.stage_best.and(self.last_full),
             best: p.best,
+            skipped,
         });
         if fresh > 0 {
-            let text = format!("{fresh} iterations were skipped: a gradient was not finite");
+            let text = format!(
+                "{fresh} iterations were skipped: gradients were not finite, or far from what they had been"
+            );
             self.records.console.say(&text);
-        }
-        if p.skipped_in_a_row >= self.config.trainer.skips {
-            return Err(TrainError::Diverged { iteration: p.iteration, count: p.skipped_in_a_row });
         }
         Ok(())
     }

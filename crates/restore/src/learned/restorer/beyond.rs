@@ -1,6 +1,8 @@
-//! Images with more light than a model was trained on.
+//! Images with so much light that a network's errors may be more than the noise.
 //!
-//! They are shown with more noise than they have, and conditions may come together that training never had, so that the
+//! The noise of bright pixels is small beside the light, and so must be the errors of a network that is to do no harm; near
+//! the most light that it was trained on, and wherever a few pixels are far brighter than the rest, they are not. With still more
+//! light images are shown with more noise than they have, and conditions come together that training never had, so that the
 //! network may take detail for noise or draw what is not there. Its answer m is then put together with the measurement y by
 //! what is known of the errors of both: the camera says the noise's variance V, and Stein's lemma the squared error of m,
 //! which is (y - m)^2 - V + 2 V a in the mean, a being how far m follows y. The best of all m + w (y - m) has
@@ -10,9 +12,10 @@
 
 use super::Restorer;
 use crate::learned::field::Field;
-use crate::learned::measured::Measured;
+use crate::learned::measured::{Camera, Measured};
 use crate::learned::question::ImageScale;
 use crate::learned::{Error, moments};
+use clearshot_model::Photons;
 use clearshot_tensor::noise::Key;
 use rayon::prelude::*;
 
@@ -21,11 +24,17 @@ const LITTLE: f64 = 0.1;
 /// Standard deviations of a mean over a neighbourhood that count as chance.
 const BY_CHANCE: f32 = 2.0;
 
-impl ImageScale {
-    /// Whether an image has more light than the network is shown.
-    pub(in crate::learned) fn is_beyond(&self) -> bool {
-        matches!((&self.seen, &self.photons), (Some((_, seen)), Some(photons)) if seen.peak < photons.peak)
-    }
+/// The share of the most light that was trained on up to which a network is taken at its word.
+const SURE: f64 = 0.125;
+
+/// Whether an answer about an image is to be weighed with the measurement: a pixel has more light than the network is sure
+/// of, or all of it more than was trained on.
+pub(super) fn is_bright(image: &Measured, camera: &Camera, photons: &Photons, most: f64) -> bool {
+    let (c, valid) = (image.channels, image.valid.as_deref());
+    let bright = (photons.background + SURE * most) as f32;
+    let above =
+        |(i, &v): (usize, &f32)| valid.is_none_or(|valid| valid[i / c]) && camera.electrons(v) > bright;
+    photons.peak > most || image.values.par_iter().enumerate().any(above)
 }
 
 /// The sign of the little noise at a place of the image.

@@ -1,7 +1,7 @@
 //! From the network's numbers to those of the file, with what samples and residuals say of them.
 
 use super::Restorer;
-use super::beyond::weigh;
+use super::beyond::{is_bright, weigh};
 use crate::learned::correct::GuideStep;
 use crate::learned::field::Field;
 use crate::learned::measured::{Camera, Measured};
@@ -114,21 +114,26 @@ impl Restorer {
                 let counts = |x: f64| photons.electrons(x) / camera.gain + camera.offset;
                 let file = [counts(0.0), counts(1.0) - counts(0.0)];
                 let seen = Some(self.within_range(camera, &photons)?);
-                Ok(ImageScale { camera: Some(*camera), photons: Some(photons), seen, file })
+                let weighed = is_bright(image, camera, &photons, self.brightest());
+                Ok(ImageScale { camera: Some(*camera), photons: Some(photons), seen, weighed, file })
             }
             (Signal::Fixed { input, target }, camera) => {
                 let of = target.as_ref().unwrap_or(input);
                 let file = [0.5 * (of.low + of.high), 0.5 * (of.high - of.low)];
-                Ok(ImageScale { camera: camera.copied(), photons: None, seen: None, file })
+                Ok(ImageScale { camera: camera.copied(), photons: None, seen: None, weighed: false, file })
             }
         }
+    }
+
+    /// The most light that the model was trained on, at an image's bright end; infinite where it does not say.
+    fn brightest(&self) -> f64 {
+        self.model.about.familiar.as_ref().map_or(f64::INFINITY, Familiar::brightest)
     }
 
     /// The camera and scale under which the network sees an image. One with more light than it was trained on is shown as if
     /// it had the most of that: with more noise than there is, rather than with light that the network knows nothing of.
     fn within_range(&self, camera: &Camera, photons: &Photons) -> Result<(Camera, Photons), Error> {
-        let most = self.model.about.familiar.as_ref().map_or(f64::INFINITY, Familiar::brightest);
-        let share = (most / photons.peak).min(1.0);
+        let share = (self.brightest() / photons.peak).min(1.0);
         let seen = Camera { gain: share * camera.gain, read_noise: share * camera.read_noise, ..*camera };
         let Photons { background, read_noise, peak } = *photons;
         Ok((seen, Photons::new(share * background, share * read_noise, share * peak)?))

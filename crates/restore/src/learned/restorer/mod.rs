@@ -237,7 +237,7 @@ impl Restorer {
                 condition(signal, guided, &images[frame], &scales[frame], pixels, out);
             };
             tiles.ask(&level, &mut frames, &beside, ran)?;
-            for i in (0..count).filter(|i| !guided && scales[*i].is_beyond()) {
+            for i in (0..count).filter(|i| !guided && scales[*i].weighed) {
                 let shaken = [self.shaken(&images[i], &scales[i], seed(i, 0))?];
                 let mut answer = self.scratch.field(len)?;
                 let x = xs[i].as_deref().unwrap_or(&[]);

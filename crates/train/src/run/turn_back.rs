@@ -1,0 +1,77 @@
+//! Going back to the last sound checkpoint when training has diverged, to go on at half the rate.
+//!
+//! The guard has kept the weights as they were before it refused the first iteration; what made it refuse began earlier. So a
+//! run goes back to a checkpoint from before, or to its beginning, and takes the same samples again. Only timely
+//! checkpoints count, so that it does not matter where a run was stopped on the way, and what it goes on from is a checkpoint
+//! before the later ones are removed.
+
+use super::{Run, base_rate};
+use crate::checkpoint::{self, Progress, Saved};
+use crate::error::{Result, TrainError};
+use clearshot_nn::Weights;
+
+impl Run {
+    /// # Errors
+    /// If it has gone back as often as it may, or a checkpoint cannot be read or removed.
+    pub(super) fn turn_back(&mut self) -> Result<()> {
+        let p = self.progress.clone();
+        if p.returns >= self.config.trainer.returns {
+            return Err(TrainError::Diverged {
+                iteration: p.iteration,
+                count: p.skipped_in_a_row,
+                returns: p.returns,
+                rate: base_rate(&self.config, &p),
+            });
+        }
+        let sound = self.last_sound()?;
+        let (before, states) = match sound {
+            Some(saved) => (saved.progress, Some(saved.states)),
+            None => (Progress::default(), None),
+        };
+        self.waited += self.working().feed.waited.as_secs_f64();
+        self.progress = Progress {
+            total: p.total,
+            batch: p.batch,
+            // The best model is in its file whatever became of the run since.
+            best: before.best.into_iter().chain(p.best).reduce(f64::max),
+            seconds: p.seconds,
+            returns: p.returns + 1,
+            returned_to: Some(before.iteration),
+            ..before
+        };
+        let rate = base_rate(&self.config, &self.progress);
+        let values = [("from", p.iteration as f64), ("rate", rate)].map(|(n, v)| (n.to_string(), v));
+        self.records.put("return", self.progress.iteration, &values)?;
+        self.progress.records = self.records.position();
+        self.begin(states)?;
+        self.write_checkpoint()?;
+        checkpoint::remove_after(&self.out, self.progress.iteration)?;
+        self.since = (self.progress.iteration, self.progress.seconds, self.waited);
+        self.records.console.say(&format!(
+            "training had diverged at iteration {}: it goes on from iteration {} at half the rate, {rate:.1e}",
+            p.iteration, self.progress.iteration
+        ));
+        Ok(())
+    }
+
+    /// The last timely checkpoint whose own iteration was not skipped. Where the run came from that one already and has got
+    /// to none since, it was ruined itself, and the one before it is taken.
+    fn last_sound(&self) -> Result<Option<Saved>> {
+        let found = checkpoint::list(&self.out)?;
+        for f in found.iter().rev().filter(|f| checkpoint::is_timely(&f.progress, &self.config.checkpoint)) {
+            if self.progress.returned_to == Some(f.progress.iteration) {
+                continue;
+            }
+            let saved = checkpoint::read(&f.path)?;
+            if skips(&saved.states) == 0.0 {
+                return Ok(Some(saved));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The iterations in a row, up to the checkpoint's, that were skipped.
+fn skips(states: &Weights) -> f64 {
+    states.get("record.skips").and_then(|t| t.to_f64().first().copied()).unwrap_or(0.0)
+}
