@@ -12,8 +12,9 @@ const NOT_WRITTEN: [&str; 12] =
 /// Whether the output is one file, by its ending. The folder that it goes into, or that the files go into, is made.
 pub fn prepared(output: &Path) -> Result<bool> {
     let named = clearshot_image::format::has_known_extension(output);
-    let ending = output.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-    if !named && !output.is_dir() && NOT_WRITTEN.contains(&ending.as_str()) {
+    if !output.is_dir()
+        && let Some(ending) = not_written(output)
+    {
         bail!(
             "{}: .{ending} files are not written here; write .tif, .png, .ome.zarr, .nii.gz, .fits or .npy",
             output.display()
@@ -26,6 +27,12 @@ pub fn prepared(output: &Path) -> Result<bool> {
     Ok(named)
 }
 
+/// The ending of a file of that name, where such files are not written.
+fn not_written(path: &Path) -> Option<&'static str> {
+    let ending = path.extension()?.to_string_lossy().to_lowercase();
+    NOT_WRITTEN.into_iter().find(|e| *e == ending)
+}
+
 /// The files that an input names.
 pub fn listed(source: &str) -> Result<Vec<PathBuf>> {
     if source == "-" && !Path::new(source).exists() {
@@ -35,7 +42,7 @@ pub fn listed(source: &str) -> Result<Vec<PathBuf>> {
 }
 
 /// Inputs (files, folders, glob patterns) with their outputs: one named file, or files in a folder under their own names,
-/// with another ending if `to` says one. Two inputs must not become one.
+/// with another ending if `to` says one; what cannot be written as it was read becomes a TIFF. Two inputs must not become one.
 pub fn pairs(sources: &[String], output: &Path, to: Option<&str>) -> Result<Vec<(PathBuf, PathBuf)>> {
     let mut inputs = Vec::new();
     for source in sources {
@@ -55,6 +62,7 @@ pub fn pairs(sources: &[String], output: &Path, to: Option<&str>) -> Result<Vec<
     for input in inputs {
         let name = match to {
             Some(ending) => format!("{}.{}", stem(&input), ending.trim_start_matches('.')),
+            None if not_written(&input).is_some() => format!("{}.tif", stem(&input)),
             None => input.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         };
         let path = output.join(name);

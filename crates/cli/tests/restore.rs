@@ -696,9 +696,16 @@ fn stumbling_blocks_are_out_of_the_way_or_said() {
     std::fs::write(at.join("empty.tif"), b"").expect("a file");
     let text = refused(&format!("restore empty.tif -o out.tif {CAMERA}"), &at);
     assert!(text.contains("the file is empty"), "{text}");
-    std::fs::write(at.join("photo.jpg"), [0xFF, 0xD8, 0xFF, 0xE0]).expect("a file");
-    let text = refused(&format!("restore photo.jpg -o out.tif {CAMERA}"), &at);
+    std::fs::write(at.join("photo.webp"), b"RIFF").expect("a file");
+    let text = refused(&format!("restore photo.webp -o out.tif {CAMERA}"), &at);
     assert!(text.contains("take the original, as TIFF or PNG"), "{text}");
+    // A photograph is read, with a warning, and comes back as a TIFF.
+    let photograph = concat!(env!("CARGO_MANIFEST_DIR"), "/../image/tests/pictures/grey.jpg");
+    std::fs::copy(photograph, at.join("photo.jpg")).expect("a copy");
+    let made = clearshot(&format!("restore photo.jpg -o photos {CAMERA}"), &at);
+    let text = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(made.status.success() && text.contains("8 bits, packed with losses"), "{text}");
+    assert!(at.join("photos/photo.tif").exists(), "{text}");
 
     // A scene of filaments with 5 electrons of background.
     must("synth --scene filaments --count 1 --size 96 --peak 100 --out scene --seed 3", &at);

@@ -41,7 +41,7 @@ fn instead(path: &Path) -> &'static str {
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
     match ending.as_str() {
         _ if path.metadata().is_ok_and(|m| m.is_file() && m.len() == 0) => "; the file is empty",
-        "jpg" | "jpeg" | "webp" | "heic" | "gif" => {
+        "webp" | "heic" | "gif" => {
             "; such pictures were compressed for looking at, and what is lost does not come back: take the original, as TIFF or PNG"
         }
         "czi" | "nd2" | "lif" | "oib" | "oif" | "lsm" | "vsi" | "ims" | "dv" => {

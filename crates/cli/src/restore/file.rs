@@ -161,6 +161,9 @@ impl Job<'_> {
                 ),
             );
         }
+        for warning in &d.warnings {
+            self.voice.note(self.input, warning);
+        }
         let colour = d.dim(Axis::S).is_some_and(|s| s.len >= 3);
         if colour && d.dtype == DType::U8 {
             self.voice.note(
