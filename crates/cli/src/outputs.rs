@@ -33,6 +33,14 @@ fn not_written(path: &Path) -> Option<&'static str> {
     NOT_WRITTEN.into_iter().find(|e| *e == ending)
 }
 
+/// The name of what a file becomes in a folder: its own, or where such files are not written, that of a TIFF.
+pub fn name_of_result(input: &Path) -> String {
+    match not_written(input) {
+        Some(_) => format!("{}.tif", stem(input)),
+        None => input.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+    }
+}
+
 /// The files that an input names.
 pub fn listed(source: &str) -> Result<Vec<PathBuf>> {
     if source == "-" && !Path::new(source).exists() {
@@ -62,8 +70,7 @@ pub fn pairs(sources: &[String], output: &Path, to: Option<&str>) -> Result<Vec<
     for input in inputs {
         let name = match to {
             Some(ending) => format!("{}.{}", stem(&input), ending.trim_start_matches('.')),
-            None if not_written(&input).is_some() => format!("{}.tif", stem(&input)),
-            None => input.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            None => name_of_result(&input),
         };
         let path = output.join(name);
         if let Some(other) = taken.insert(path.clone(), input.clone()) {

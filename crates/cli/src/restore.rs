@@ -9,7 +9,7 @@ mod trace;
 
 use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
-use crate::outputs::{listed, prepared};
+use crate::outputs::{listed, name_of_result, prepared};
 use anyhow::{Result, bail};
 use camera::Given;
 use clap::Args;
@@ -255,7 +255,7 @@ impl Restore {
         for (number, input) in inputs.iter().enumerate() {
             let output = match named {
                 true => self.output.clone(),
-                false => self.output.join(input.file_name().unwrap_or_default()),
+                false => self.output.join(name_of_result(input)),
             };
             let job = Job {
                 input,

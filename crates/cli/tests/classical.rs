@@ -38,7 +38,8 @@ fn scenes_are_made_restored_and_scored() {
         "denoise --noise 0 s/noisy/nuclei_0000.tif x.tif",
         "denoise --noise 1 s/noisy one.tif",
         "measure --truth s/truth --image s/noisy --range 0",
-        "synth --scene nuclei --size 12 --out t",
+        "synth --scene nuclei --size 12x --out t",
+        "synth --scene nuclei --size 2x3x4x5 --out t",
     ] {
         let out = clearshot(wrong, &at);
         let said = String::from_utf8_lossy(&out.stderr).into_owned();

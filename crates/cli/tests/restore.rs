@@ -267,9 +267,9 @@ fn a_stack_goes_on_where_it_was_interrupted() {
         let [a, b] = ["out", "straight"].map(|name| read(at.join(format!("{name}{suffix}.tif"))).1);
         assert_eq!(a, b);
     }
-    // A folder that is not there is not made, and said before anything is restored.
-    let said = refused(&run.replace("out.tif", "nowhere/out.tif"), &at);
-    assert!(said.contains("nowhere") && !at.join("nowhere").exists(), "{said}");
+    // A folder that is not there is made.
+    must(&run.replace("out.tif", "new/out.tif"), &at);
+    assert_eq!(read(at.join("new/out.tif")).1, read(at.join("out.tif")).1);
     // Parts of other settings are not taken.
     write(&at.join("other_std.tif"), "YX", &[4, 4], DType::F32, &[0.0; 16]);
     let other = run.replace("out.tif", "other.tif");
@@ -490,7 +490,9 @@ fn pixels_that_are_no_numbers_and_colour_pictures_are_taken_and_said() {
     std::fs::write(at.join("camera.json"), r#"{"gain": 1.0, "offset": 0, "read_noise": 1.5}"#)
         .expect("a file");
     let out = clearshot("restore s/noisy -o s/known --model m.clearshot --camera camera.json", &at);
-    assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    // A model that learnt nothing explains nothing, and that is all there is to say.
+    assert!(out.status.success() && said.lines().all(|l| l.contains("chi2 is")), "{said}");
 }
 
 #[test]
