@@ -4,7 +4,7 @@
 use clearshot_graph::grad::grad;
 use clearshot_graph::ops::{Geometry, LossScale, ReduceKind, Sgd};
 use clearshot_graph::reference::{Precision, run};
-use clearshot_graph::train::{Optimizer, Training, finish_iteration};
+use clearshot_graph::train::{Guard, Optimizer, Training, finish_iteration};
 use clearshot_graph::{Array, Builder, Graph, StateInit, Type, losses};
 use clearshot_runtime::{CompileError, Device, Options, Session, ValueError, compile};
 use clearshot_tensor::noise::Key;
@@ -183,6 +183,34 @@ fn updates_are_those_of_the_reference_and_bad_gradients_skip_them() {
             // Doubled after two good steps, halved by the bad one, doubled after two more.
             assert_eq!(session.get("train.loss_scale").unwrap().as_f32().unwrap(), [2048.0]);
         }
+    }
+}
+
+/// The guard's numbers stay what they are where images are stored in bfloat16, as for a GPU: what is far is refused, and
+/// nothing else.
+#[test]
+fn a_guard_refuses_alike_in_sixteen_bits() {
+    let guard = Guard { after: 3.0, ..Guard::USUAL };
+    let graph = iteration(&Training { guard: Some(guard), ..Training::default() });
+    let fused = clearshot_graph::passes::optimise(graph.clone(), &clearshot_cuda::TARGET).unwrap();
+    let narrow = clearshot_graph::passes::precision::narrow(fused, DType::BF16);
+    narrow.verify("precision").unwrap();
+    for graph in [graph, narrow] {
+        let (w, bias) = (noise([5, 3, 3, 3], 1), noise([5], 2));
+        let first =
+            [("w", w), ("bias", bias), ("rate", Tensor::scalar(0.05)), ("target", noise([4, 6, 6, 5], 3))];
+        let mut values: BTreeMap<String, Array> =
+            first.iter().map(|(name, t)| (name.to_string(), Array::from_tensor(t))).collect();
+        for step in 0..7 {
+            let far = step == 5;
+            let x = Array::from_tensor(&noise([4, 6, 6, 3], 10 + step));
+            values.insert("x".into(), x.map(|v| if far { 1e4 * v } else { v }));
+            let before = values["w"].clone();
+            let results = run(&graph, &mut values, Precision::Stored).unwrap();
+            assert_eq!(results["admitted_norm"].data[0].is_finite(), !far, "step {step}\n{graph}");
+            assert_eq!(values["w"].data == before.data, far, "step {step}");
+        }
+        assert_eq!(values["guard.refused"].data, [1.0]);
     }
 }
 
