@@ -304,8 +304,8 @@ mod tests {
         let config = CheckpointConfig { every: 0, top: 2, keep_every: 3 };
         assert_eq!(kept(&found, &config), [false, true, true, true, false, true]);
         // The way back stays, whatever was written since.
-        let config = CheckpointConfig { every: 5, top: 0, keep_every: 0 };
-        assert_eq!(kept(&found, &config), [false, false, false, false, true, true]);
+        let timely = CheckpointConfig { every: 5, top: 0, keep_every: 0 };
+        assert_eq!(kept(&found, &timely), [false, false, false, false, true, true]);
         assert!(is_among_best(&found, &config, 1, 30.5) && !is_among_best(&found, &config, 1, 29.5));
         assert!(
             !is_among_best(&[], &config, 1, f64::NEG_INFINITY) && !is_among_best(&[], &config, 1, f64::NAN)
