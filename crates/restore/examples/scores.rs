@@ -1,7 +1,8 @@
 //! The scores of the classical restorers on generated scenes: PSNR in dB with range 1 after clipping to [0, 1.5], the
-//! mean over some images (the first argument, 4 if there is none). First noise alone, then noise and a Gaussian PSF.
+//! mean over some images (the first argument, 4 if there is none) of a seed (the second, 1). First noise alone, then noise
+//! and a Gaussian PSF.
 //!
-//! `cargo run --release -p clearshot-restore --example scores`
+//! `cargo run --release -p clearshot-restore --example scores [-- 6 93]`
 
 use clearshot_metrics::{Crop, ImageRef, Pair, Rounding, intensity};
 use clearshot_physics::{Electrons, Psf};
@@ -33,9 +34,13 @@ const BLURRED: [(Scene, f64, f64); 8] = [
     (Scene::Stars, 2.5, 1000.0),
 ];
 const SHAPE: [usize; 2] = [128, 128];
+/// Steps of Richardson-Lucy that the best is looked for among.
+const STEPS: usize = 300;
 
 fn main() {
-    let images: u32 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(4);
+    let argument =
+        |i: usize, usual: u32| std::env::args().nth(i).and_then(|n| n.parse().ok()).unwrap_or(usual);
+    let (images, seed) = (argument(1, 4), u64::from(argument(2, 1)));
     let names = ["noisy", "Gaussian*", "GAT+median", "GAT+Wiener", "GAT+NLM", "GAT+TV", "BM3D", "GAT+BM3D"];
     print!("{:<10} {:>5}", "scene", "peak");
     names.iter().for_each(|n| print!(" {n:>10}"));
@@ -43,7 +48,7 @@ fn main() {
     for (scene, peak) in ROWS {
         let mut means = [0.0; 8];
         for index in 0..images {
-            let scores = scores(scene, peak, index);
+            let scores = scores(scene, peak, seed, index);
             means.iter_mut().zip(scores).for_each(|(m, s)| *m += s / f64::from(images));
         }
         print!("{:<10} {peak:>5}", scene.name());
@@ -59,19 +64,19 @@ fn main() {
     for (scene, sigma, peak) in BLURRED {
         let mut means = [0.0; 9];
         for index in 0..images {
-            let scores = deconvolved(scene, sigma, peak, index);
+            let scores = deconvolved(scene, sigma, peak, seed, index);
             means.iter_mut().zip(scores).for_each(|(m, s)| *m += s / f64::from(images));
         }
         print!("{:<10} {sigma:>5} {peak:>5}", scene.name());
-        means.iter().for_each(|m| print!(" {m:>10.1}"));
+        means.iter().for_each(|m| print!(" {m:>10.2}"));
         println!();
     }
 }
 
-fn scores(scene: Scene, peak: f64, index: u32) -> [f64; 8] {
-    let truth = scene.generate(1, index, &SHAPE).expect("a scene of this size");
+fn scores(scene: Scene, peak: f64, seed: u64, index: u32) -> [f64; 8] {
+    let truth = scene.generate(seed, index, &SHAPE).expect("a scene of this size");
     let camera = Camera::for_peak(peak);
-    let y = camera.take(&truth, &SHAPE, 1, index).expect("a picture").values;
+    let y = camera.take(&truth, &SHAPE, seed, index).expect("a picture").values;
     let wide: Vec<f64> = truth.iter().map(|&v| v.into()).collect();
     let score = |electrons: &[f32]| psnr(&wide, electrons, camera.background, peak);
     let run = |m: &Method, x: &[f32], s: f32| m.run(x, &SHAPE, s).expect("a denoised image");
@@ -110,11 +115,11 @@ fn psnr(truth: &[f64], electrons: &[f32], background: f64, peak: f64) -> f64 {
     intensity::psnr(&pair, 1.0).expect("a range")
 }
 
-fn deconvolved(scene: Scene, sigma: f64, peak: f64, index: u32) -> [f64; 9] {
-    let truth = scene.generate(1, index, &SHAPE).expect("a scene of this size");
+fn deconvolved(scene: Scene, sigma: f64, peak: f64, seed: u64, index: u32) -> [f64; 9] {
+    let truth = scene.generate(seed, index, &SHAPE).expect("a scene of this size");
     let psf = Psf::gaussian(&[sigma, sigma]).expect("a PSF");
     let camera = Camera { psf: Some(psf.clone()), ..Camera::for_peak(peak) };
-    let y = camera.take(&truth, &SHAPE, 1, index).expect("a picture").values;
+    let y = camera.take(&truth, &SHAPE, seed, index).expect("a picture").values;
     let wide: Vec<f64> = truth.iter().map(|&v| v.into()).collect();
     let usual = RichardsonLucy {
         background: camera.background as f32,
@@ -124,15 +129,16 @@ fn deconvolved(scene: Scene, sigma: f64, peak: f64, index: u32) -> [f64; 9] {
     let smooth = RichardsonLucy { total_variation: 0.01, ..usual };
     let curve = |settings: RichardsonLucy| {
         let mut curve = Vec::new();
-        let fixed = RichardsonLucy { stop: Stop::Steps(150), ..settings };
+        let fixed = RichardsonLucy { stop: Stop::Steps(STEPS), ..settings };
         fixed
             .watched(Electrons(&y), &SHAPE, &psf, |_, x| curve.push(psnr(&wide, x, 0.0, peak)))
             .expect("a deconvolved image");
-        let steps = settings.run(Electrons(&y), &SHAPE, &psf).expect("a deconvolved image").steps;
-        (curve, steps)
+        // Its own result is a mixture of steps, which no one step of the curve is.
+        let stopped = settings.run(Electrons(&y), &SHAPE, &psf).expect("a deconvolved image");
+        (curve, psnr(&wide, &stopped.values, 0.0, peak), stopped.steps)
     };
-    let (plain, steps) = curve(usual);
-    let (flat, flat_steps) = curve(smooth);
+    let (plain, stopped, steps) = curve(usual);
+    let (flat, flat_stopped, _) = curve(smooth);
     let best = |c: &[f64]| (0..c.len()).max_by(|&a, &b| c[a].total_cmp(&c[b])).expect("steps");
     let lifted: Vec<f32> = y.iter().map(|v| v - camera.background as f32).collect();
     let balances = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0];
@@ -142,11 +148,11 @@ fn deconvolved(scene: Scene, sigma: f64, peak: f64, index: u32) -> [f64; 9] {
         psnr(&wide, &y, camera.background, peak),
         plain[29],
         plain[best(&plain)],
-        plain[steps.clamp(1, 150) - 1],
+        stopped,
         steps as f64,
         (best(&plain) + 1) as f64,
         flat[best(&flat)],
-        flat[flat_steps.clamp(1, 150) - 1],
+        flat_stopped,
         balances.map(filtered).into_iter().fold(0.0, f64::max),
     ]
 }

@@ -1,9 +1,8 @@
 //! Where Richardson-Lucy stops, image by image: the best of the first 300 steps, the steps of its own stop (at dark and at
 //! bright places), and the PSNR of both (range 1, clipped to [0, 1.5]). Every kind of scene, four peaks, three PSFs, sides
-//! of 64 to 256; the argument is the seeds. With `rows` behind them, means of six images of 128 x 128 for scenes, peaks and PSFs that
-//! scores of deconvolution are usually told for.
+//! of 64 to 256; the argument is the seeds. The example `scores` has means.
 //!
-//! `cargo run --release -p clearshot-restore --example stopping -- 31,32 [rows]`
+//! `cargo run --release -p clearshot-restore --example stopping -- 31,32`
 
 use clearshot_physics::{Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
@@ -16,9 +15,6 @@ fn main() {
     let seeds = std::env::args().nth(1).unwrap_or_else(|| "31".into());
     let seeds: Vec<u64> = seeds.split(',').map(|s| s.parse().expect("a seed")).collect();
     println!("scene        peak sigma side seed | best at, dB | stop at, dB | lost");
-    if std::env::args().nth(2).is_some_and(|a| a == "rows") {
-        return means(&seeds);
-    }
     let mut rows: Vec<(Scene, usize, f64)> = Vec::new();
     for &seed in &seeds {
         for kind in &SCENES {
@@ -44,31 +40,6 @@ fn main() {
         summary(&format!("side {side}"), rows.iter().filter(|r| r.1 == side).map(|r| r.2).collect());
     }
     summary("all", rows.iter().map(|r| r.2).collect());
-}
-
-/// Prints what means of six images lose.
-fn means(seeds: &[u64]) {
-    const SIDE: usize = 128;
-    const IMAGES: u32 = 6;
-    let rows = [
-        (Scene::Filaments, 1.5, 20.0),
-        (Scene::Filaments, 1.5, 100.0),
-        (Scene::Filaments, 2.5, 100.0),
-        (Scene::Nuclei, 1.5, 20.0),
-        (Scene::Nuclei, 2.5, 20.0),
-        (Scene::Nuclei, 2.5, 100.0),
-        (Scene::Stars, 1.5, 100.0),
-        (Scene::Stars, 2.5, 1000.0),
-    ];
-    let mut lines = Vec::new();
-    for (scene, sigma, peak) in rows {
-        for &seed in seeds {
-            let lost: f64 = (0..IMAGES).map(|i| row(scene, peak, sigma, SIDE, seed, i)).sum();
-            let mean = lost / f64::from(IMAGES);
-            lines.push(format!("{:<12} {peak:>4} {sigma:>5} seed {seed:>4}: lost {mean:.2}", scene.name()));
-        }
-    }
-    println!("means of {IMAGES} images of {SIDE} x {SIDE}:\n{}", lines.join("\n"));
 }
 
 /// Prints what one image loses, and returns it.

@@ -9,6 +9,7 @@ use clearshot_graph::{Builder, Graph, Type, Value};
 use clearshot_nn::Param;
 use clearshot_nn::models::unet2d::{Extras, UNet2D, network};
 use clearshot_runtime::{CompileError, Device, Options, Precision, Session, compile};
+use clearshot_suite::report::relative_error;
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{Shape, Tensor};
 
@@ -198,9 +199,7 @@ fn volumes_match_the_cpu() {
     let truth = run(&Device::cpu(None), Precision::F32);
     for (precision, limit) in [(Precision::F32, 2e-5), (Precision::Bf16, 2e-2)] {
         for (i, (got, truth)) in run(&device, precision).iter().zip(&truth).enumerate() {
-            let off: f64 = got.iter().zip(truth).map(|(a, b)| (a - b) * (a - b)).sum();
-            let size: f64 = truth.iter().map(|v| v * v).sum();
-            let error = (off / size).sqrt();
+            let error = relative_error(got, truth, 0.0);
             eprintln!("volume, {precision}, result {i}: {error:.1e}");
             assert!(error < limit, "{precision}, result {i}: {error}");
         }
@@ -242,9 +241,7 @@ fn wide_heads_match_the_cpu() {
     let truth = run(&Device::cpu(None), Precision::F32);
     for (precision, limit) in [(Precision::Bf16, 2e-2), (Precision::F16, 3e-3)] {
         for (i, (got, truth)) in run(&device, precision).iter().zip(&truth).enumerate() {
-            let off: f64 = got.iter().zip(truth).map(|(a, b)| (a - b) * (a - b)).sum();
-            let size: f64 = truth.iter().map(|v| v * v).sum();
-            let error = (off / size).sqrt();
+            let error = relative_error(got, truth, 0.0);
             eprintln!("heads of 64, {precision}, result {i}: {error:.1e}");
             assert!(error < limit, "{precision}, result {i}: {error}");
         }
@@ -295,9 +292,7 @@ fn fused_ends_match_the_cpu() {
     let truth = run(&Device::cpu(None), Precision::F32);
     for (precision, limit) in [(Precision::F32, 2e-5), (Precision::Bf16, 1e-2), (Precision::F16, 1.5e-3)] {
         for (name, (got, truth)) in names.iter().zip(run(&device, precision).iter().zip(&truth)) {
-            let off: f64 = got.iter().zip(truth).map(|(a, b)| (a - b) * (a - b)).sum();
-            let size: f64 = truth.iter().map(|v| v * v).sum();
-            let error = (off / size).sqrt();
+            let error = relative_error(got, truth, 0.0);
             eprintln!("{name}, {precision}: {error:.1e}");
             assert!(error < limit, "{name}, {precision}: {error}");
         }

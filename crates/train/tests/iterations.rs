@@ -94,18 +94,23 @@ fn rates_that_blow_up_are_told_with_their_iteration() {
     }
 }
 
+/// Of supervised training on two crops of 16 x 16 pixels, in so many runs an iteration.
+fn engine(runs: u64) -> Engine {
+    let config = config(json!({
+        "model": {"network": network(1)}, "task": {"kind": "supervised"}, "trainer": {"accumulate": runs},
+    }));
+    let net = models::read(&network(1).to_string()).expect("a network");
+    let task = Task::new(&config.task).expect("a task");
+    let shapes = Shapes { batch: 2, size: &[16, 16], channels: [1, 1], photons: false };
+    let mut engine = Engine::new(&*net, &task, &shapes, &config, &Device::cpu(Some(1))).expect("an engine");
+    engine.load(&weights::initial(&net.parameters().expect("parameters"), 3)).expect("weights");
+    engine
+}
+
 #[test]
 fn a_batch_that_is_not_finite_costs_its_own_iteration() {
     for runs in [1, 2] {
-        let config = config(json!({
-            "model": {"network": network(1)}, "task": {"kind": "supervised"}, "trainer": {"accumulate": runs},
-        }));
-        let net = models::read(&network(1).to_string()).expect("a network");
-        let task = Task::new(&config.task).expect("a task");
-        let shapes = Shapes { batch: 2, size: &[16, 16], channels: [1, 1], photons: false };
-        let mut engine =
-            Engine::new(&*net, &task, &shapes, &config, &Device::cpu(Some(1))).expect("an engine");
-        engine.load(&weights::initial(&net.parameters().expect("parameters"), 3)).expect("weights");
+        let mut engine = engine(runs);
         let batch = |first: f32| {
             let mut pixels: Vec<f32> = (0..512).map(|i| (i % 7) as f32 * 0.1).collect();
             let clean = Tensor::f32([2, 16, 16, 1], pixels.clone());
@@ -137,15 +142,7 @@ fn a_batch_that_is_not_finite_costs_its_own_iteration() {
 #[test]
 fn a_batch_that_is_far_from_the_others_is_refused() {
     for runs in [1, 2] {
-        let config = config(json!({
-            "model": {"network": network(1)}, "task": {"kind": "supervised"}, "trainer": {"accumulate": runs},
-        }));
-        let net = models::read(&network(1).to_string()).expect("a network");
-        let task = Task::new(&config.task).expect("a task");
-        let shapes = Shapes { batch: 2, size: &[16, 16], channels: [1, 1], photons: false };
-        let mut engine =
-            Engine::new(&*net, &task, &shapes, &config, &Device::cpu(Some(1))).expect("an engine");
-        engine.load(&weights::initial(&net.parameters().expect("parameters"), 3)).expect("weights");
+        let mut engine = engine(runs);
         let batch = |target: f32| {
             let pixels: Vec<f32> = (0..512).map(|i| (i % 7) as f32 * 0.1).collect();
             Batch {

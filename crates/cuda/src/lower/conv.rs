@@ -82,6 +82,15 @@ impl Sizes {
         self.kernel == [1; 3] && g.stride == [1; 3] && g.pad == [[0; 2]; 3] && g.groups == 1
     }
 
+    /// Whether it is one of 3 x 3 pixels on a plane in 16 bits that keeps the size, small enough to count results in 32.
+    fn is_usual(&self) -> bool {
+        self.dims == 2
+            && self.dtype.bytes() == 2
+            && self.kernel == [1, 3, 3]
+            && self.geometry == Geometry::new(2, 1, 1)
+            && self.rows() <= i32::MAX as usize
+    }
+
     fn rows(&self) -> usize {
         self.n * self.output.iter().product::<usize>()
     }

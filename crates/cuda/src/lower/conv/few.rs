@@ -4,7 +4,6 @@ use super::Sizes;
 use crate::context::{Params, Source};
 use crate::error::CudaError;
 use crate::lower::{Kernel, Node, type_name};
-use clearshot_graph::ops::Geometry;
 
 /// Pixels along a row that a thread makes.
 const PIXELS: usize = 32;
@@ -21,14 +20,10 @@ fn vector(s: &Sizes) -> usize {
 
 /// Whether the kernel takes a convolution whose end is nothing but a bias.
 pub(super) fn takes(s: &Sizes) -> bool {
-    s.dims == 2
-        && s.dtype.bytes() == 2
+    s.is_usual()
         && (1..=2).contains(&s.c)
         && s.k.is_multiple_of(vector(s) * LEAST_ACROSS)
         && s.k <= MOST_STRETCHES
-        && s.kernel == [1, 3, 3]
-        && s.geometry == Geometry::new(2, 1, 1)
-        && s.rows() <= i32::MAX as usize
 }
 
 /// From x (operand 0), weights and a bias of the same type.

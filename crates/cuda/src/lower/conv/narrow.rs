@@ -4,7 +4,6 @@ use super::Sizes;
 use crate::context::{Params, Source};
 use crate::error::CudaError;
 use crate::lower::{Kernel, Node, type_name};
-use clearshot_graph::ops::Geometry;
 
 /// Results of a block, across and down.
 const TILE: [usize; 2] = [30, 14];
@@ -15,14 +14,7 @@ const MOST_SHARED: usize = 48 << 10;
 /// Whether the kernel takes a convolution whose end is nothing but a bias.
 pub(super) fn takes(s: &Sizes) -> bool {
     let shared = s.k * 9 * (s.c + (TILE[0] + 2) * (TILE[1] + 2)) * size_of::<f32>();
-    s.dims == 2
-        && s.dtype.bytes() == 2
-        && (1..=2).contains(&s.k)
-        && s.c.is_multiple_of(8)
-        && shared <= MOST_SHARED
-        && s.kernel == [1, 3, 3]
-        && s.geometry == Geometry::new(2, 1, 1)
-        && s.rows() <= i32::MAX as usize
+    s.is_usual() && (1..=2).contains(&s.k) && s.c.is_multiple_of(8) && shared <= MOST_SHARED
 }
 
 /// From x (operand 0), weights and a bias of the same type.
