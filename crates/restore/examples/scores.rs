@@ -1,8 +1,8 @@
 //! The scores of the classical restorers on generated scenes: PSNR in dB with range 1 after clipping to [0, 1.5], the
-//! mean over some images (the first argument, 4 if there is none) of a seed (the second, 1). First noise alone, then noise
-//! and a Gaussian PSF.
+//! mean over some images (the first argument, 4 if there is none) of a seed (the second, 1). First noise alone, unless a
+//! third argument says `blurred`, then noise and a Gaussian PSF.
 //!
-//! `cargo run --release -p clearshot-restore --example scores [-- 6 93]`
+//! `cargo run --release -p clearshot-restore --example scores [-- 6 93 [blurred]]`
 
 use clearshot_metrics::{Crop, ImageRef, Pair, Rounding, intensity};
 use clearshot_physics::{Electrons, Psf};
@@ -41,6 +41,13 @@ fn main() {
     let argument =
         |i: usize, usual: u32| std::env::args().nth(i).and_then(|n| n.parse().ok()).unwrap_or(usual);
     let (images, seed) = (argument(1, 4), u64::from(argument(2, 1)));
+    if std::env::args().nth(3).is_none_or(|a| a != "blurred") {
+        noise_alone(images, seed);
+    }
+    noise_and_blur(images, seed);
+}
+
+fn noise_alone(images: u32, seed: u64) {
     let names = ["noisy", "Gaussian*", "GAT+median", "GAT+Wiener", "GAT+NLM", "GAT+TV", "BM3D", "GAT+BM3D"];
     print!("{:<10} {:>5}", "scene", "peak");
     names.iter().for_each(|n| print!(" {n:>10}"));
@@ -56,6 +63,9 @@ fn main() {
         println!();
     }
     println!();
+}
+
+fn noise_and_blur(images: u32, seed: u64) {
     let names =
         ["noisy", "RL30", "RL best", "RL stop", "steps", "best at", "RL-TV best", "RL-TV stop", "Wiener*"];
     print!("{:<10} {:>5} {:>5}", "scene", "sigma", "peak");

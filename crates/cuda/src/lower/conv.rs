@@ -3,9 +3,10 @@
 //! Those of one pixel are matrix products; parts of a concatenation are then products that add up, and
 //! nothing is copied. The rest is done by kernels of our own for one kind of card ([`warpgroup`]) or by cuDNN, whichever
 //! was the fastest for the shape when it was measured; images that are upsampled first are convolved small ([`phases`]),
-//! one or two channels are laid out for a product ([`thin`]) or summed without one ([`few`], [`narrow`]), other odd numbers rounded up ([`widened`]), and what
-//! cuDNN refuses is done by plain kernels.
+//! one or two channels are laid out for a product ([`thin`]) or summed without one ([`few`], [`narrow`]), other odd numbers rounded up ([`widened`]),
+//! fp32 may be multiplied without tensor cores ([`direct`]), and what cuDNN refuses is done by plain kernels.
 
+mod direct;
 mod few;
 mod forward;
 mod input_grad;
@@ -82,10 +83,9 @@ impl Sizes {
         self.kernel == [1; 3] && g.stride == [1; 3] && g.pad == [[0; 2]; 3] && g.groups == 1
     }
 
-    /// Whether it is one of 3 x 3 pixels on a plane in 16 bits that keeps the size, small enough to count results in 32.
+    /// Whether it is one of 3 x 3 pixels on a plane that keeps the size, small enough to count results in 32 bits.
     fn is_usual(&self) -> bool {
         self.dims == 2
-            && self.dtype.bytes() == 2
             && self.kernel == [1, 3, 3]
             && self.geometry == Geometry::new(2, 1, 1)
             && self.rows() <= i32::MAX as usize
@@ -294,6 +294,8 @@ enum Candidate {
     Warpgroups(warpgroup::Tile),
     Few,
     Narrow,
+    /// In fp32, without tensor cores.
+    Direct,
 }
 
 /// The library and the tiles of our own kernels.

@@ -29,14 +29,12 @@ pub fn rounded(dtype: DType, values: &[f32]) -> (Vec<u8>, Vec<f64>) {
 }
 
 pub fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
-    let pair = |b: &[u8]| [b[0], b[1]];
-    bytes
-        .chunks_exact(2)
-        .map(|b| match dtype {
-            DType::BF16 => bf16::from_ne_bytes(pair(b)).to_f64(),
-            _ => f16::from_ne_bytes(pair(b)).to_f64(),
-        })
-        .collect()
+    let value = |b: &[u8]| match dtype {
+        DType::F32 => f32::from_ne_bytes([b[0], b[1], b[2], b[3]]).into(),
+        DType::BF16 => bf16::from_ne_bytes([b[0], b[1]]).to_f64(),
+        _ => f16::from_ne_bytes([b[0], b[1]]).to_f64(),
+    };
+    bytes.chunks_exact(dtype.bytes()).map(value).collect()
 }
 
 /// The bytes that a kernel writes, which must be the same both times, over outputs that hold no number before.

@@ -13,7 +13,7 @@
 
 use super::Reach;
 pub use super::stopping::Levels;
-use super::stopping::{self, Judge, LOOK};
+use super::stopping::{self, CHANGE, Data, Judge, LOOK, Twin};
 use crate::RestoreError;
 use crate::convolve::{Convolution, Edges};
 use crate::error::{require, require_not_negative, require_positive};
@@ -172,12 +172,6 @@ struct Walk<'a> {
     watch: &'a mut dyn FnMut(usize, &[f32]),
 }
 
-/// An image deconvolved from data that differ by a small random sign in each pixel.
-struct Twin {
-    x: Vec<f32>,
-    y: Vec<f32>,
-}
-
 impl Walk<'_> {
     /// Goes one step on.
     fn step(&mut self) {
@@ -232,8 +226,11 @@ impl Run<'_> {
         let levels = self.levels(&mean);
         let sharpness: f64 = psf.values().iter().map(|v| v * v).sum();
         let axes = psf.shape().iter().filter(|n| **n > 1).count().max(1);
-        let mut judge = Judge::new(&levels, 1.0 / sharpness, axes);
-        let mut twins: Vec<Twin> = (0..twins(self.y.len())).map(|t| self.twin(t, &mean)).collect();
+        let read = self.settings.read_noise * self.settings.read_noise;
+        let variance: Vec<f32> = mean.iter().map(|m| (m + read).max(TINY)).collect();
+        let data = Data { y: self.y, variance: &variance };
+        let mut judge = Judge::new(data, &levels, 1.0 / sharpness, axes);
+        let mut twins: Vec<Twin> = (0..twins(self.y.len())).map(|t| self.twin(t, &variance)).collect();
         for step in 1..=most {
             if step > LOOK {
                 walk.step();
@@ -244,7 +241,7 @@ impl Run<'_> {
             }
             let early = first.get_mut(step - 1).map(std::mem::take);
             let x = early.as_deref().unwrap_or(&walk.x);
-            if judge.see(step, x, twins.iter().map(|t| &t.x[..]), CHANGE, step == most) {
+            if judge.see(step, x, &twins, |x| self.mean(x), step == most) {
                 break;
             }
         }
@@ -321,15 +318,14 @@ impl Run<'_> {
         }
     }
 
-    /// A twin before its first step; `mean` is what the image predicts, which tells the noise.
-    fn twin(&self, number: usize, mean: &[f32]) -> Twin {
-        let variance = self.settings.read_noise * self.settings.read_noise;
+    /// A twin before its first step: a random sign in each pixel changes its data.
+    fn twin(&self, number: usize, variance: &[f32]) -> Twin {
         let key = Key { seed: 0x7111, step: 0, stream: number as u32 };
-        let other = |((i, &m), &y): ((usize, &f32), &f32)| {
+        let other = |((i, v), &y): ((usize, &f32), &f32)| {
             let sign = if key.block(i as u64)[0] & 1 == 0 { 1.0 } else { -1.0 };
-            y + sign * CHANGE * (m + variance).max(TINY).sqrt()
+            y + sign * CHANGE * v.sqrt()
         };
-        let y = mean.par_iter().enumerate().zip(self.y).map(other).collect();
+        let y = variance.par_iter().enumerate().zip(self.y).map(other).collect();
         Twin { x: vec![self.start; self.y.len()], y }
     }
 }
@@ -341,8 +337,6 @@ fn twins(pixels: usize) -> usize {
 
 /// Images of more pixels than half of this have one twin.
 const MANY: usize = 1 << 18;
-/// How much a twin's data differ, in standard deviations of the noise.
-const CHANGE: f32 = 0.1;
 /// Below this a denominator is darkness.
 const TINY: f32 = 1e-12;
 

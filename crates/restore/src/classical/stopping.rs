@@ -3,10 +3,14 @@
 //! Let x_k be the image after k steps and e_k its noise. If an image t is the truth in the mean, the error of x_k is
 //! `|x_k - t|^2 + 2 <e_k, e_t>` and a part that is the same for all k: what both have of the same noise hides in their
 //! difference and is put back (Stein, 1981; as Eldar, 2009, does for inverse problems). Here t is `x_K + b (x_K - x_k)` with
-//! K = [`AHEAD`] k + [`FIRST`]: a later step, and beyond it, as steps never arrive. The wider the PSF, the more they stay
-//! behind, so b is [`BEYOND`] times what its standard deviation exceeds [`SHARP`] pixels by; less where an image has few independent
-//! places (areas of the PSF) to tell by. `<e_k, e_t>` is measured on twins, images that are deconvolved from data with a
-//! little more noise. A step is right as soon as no step between it and K is predicted to be better.
+//! K = [`AHEAD`] k + [`FIRST`]: a later step, and beyond it, as steps never arrive. `<e_k, e_t>` is measured on twins, images
+//! that are deconvolved from data with a little more noise. A step is right as soon as no step between it and K is predicted
+//! to be better.
+//!
+//! The wider the PSF, the more do steps stay behind, so b is up to what its standard deviation exceeds [`SHARP`] pixels by. Whether the truth lies that way at all is seen in the data: of all `A x_k + c A (x_K - x_k)`, the
+//! one with the least predicted error has c = `(<y - A x_k, A d> - <n, A e_d>) / |A d|^2`, where d is x_K - x_k, all is divided by the noise
+//! n of the data, and twins tell how much of it d follows. While c is 1 or more, b is whole. From there it falls to 0 at c = [`TURN`]; below
+//! that, what steps still add is noise, and t goes back from x_K, to [`BACK`] of the way at the most.
 //!
 //! Bright places are worth more steps than dark ones, whose noise would grow. So pixels are judged by their light, which is
 //! seen well enough in what the image predicts after [`LOOK`] steps, blurred: [`Levels`] has a number of steps for each level, and
@@ -23,15 +27,14 @@ use std::collections::{BTreeMap, VecDeque};
 /// See the module.
 const AHEAD: f64 = 1.75;
 const FIRST: f64 = 5.0;
-const BEYOND: f64 = 0.7;
 const SHARP: f64 = 0.8;
+const TURN: f64 = 0.25;
+const BACK: f64 = 0.6;
 const SHARED: f64 = 0.1;
 const PLACES: f64 = 16.0;
-const DROWNED: f64 = 12.0;
+const DROWNED: f64 = 5.0;
 /// Independent places that must be there for a level of its own.
 const FEWEST: f64 = 2.0;
-/// With so many independent places, an image goes half as far beyond K as one with very many.
-const HALF: f64 = 100.0;
 /// Levels are told apart after so many steps.
 pub(super) const LOOK: usize = 10;
 /// Neighbouring levels count by a Gaussian of this width.
@@ -42,6 +45,8 @@ const APART: f64 = 1.1;
 const SAMPLE: usize = 1 << 18;
 /// Levels there are; brighter pixels are of the last.
 const LEVELS: usize = 32;
+/// How much a twin's data differ, in standard deviations of the noise.
+pub(super) const CHANGE: f32 = 0.1;
 
 /// How many steps pixels take by the light they have: level l is of those whose light exceeds the dark by `2^(l / 2) - 1`
 /// standard deviations of its noise.
@@ -80,6 +85,19 @@ pub(super) fn add(result: &mut [f32], x: &[f32], levels: &[f32], takes: &[bool; 
     });
 }
 
+/// What was measured.
+pub(super) struct Data<'a> {
+    pub y: &'a [f32],
+    /// Of each pixel's noise.
+    pub variance: &'a [f32],
+}
+
+/// An image deconvolved from data that differ by [`CHANGE`] of their noise.
+pub(super) struct Twin {
+    pub x: Vec<f32>,
+    pub y: Vec<f32>,
+}
+
 /// A step that may be taken.
 struct Candidate {
     step: usize,
@@ -88,10 +106,15 @@ struct Candidate {
     looked_at: Option<Vec<f32>>,
     /// What a unit of noise in the data makes of these pixels, twin by twin.
     noise: Vec<Vec<f32>>,
+    /// What the image predicts for these pixels beyond the data, in standard deviations.
+    residual: Vec<f32>,
+    /// How much of the data's noise the prediction follows, level by level.
+    followed: [f64; LEVELS],
 }
 
 /// Predicts errors; see the module.
 pub(super) struct Judge<'a> {
+    data: Data<'a>,
     /// Of each pixel.
     levels: &'a [f32],
     /// The pixels that are looked at, if not all, and their levels.
@@ -99,6 +122,7 @@ pub(super) struct Judge<'a> {
     seen: Vec<f32>,
     /// How much each level counts for each.
     counts: Vec<[f64; LEVELS]>,
+    /// How far the truth may lie beyond the latest step, in distances from the oldest.
     beyond: f64,
     /// The oldest first.
     candidates: VecDeque<Candidate>,
@@ -109,9 +133,9 @@ pub(super) struct Judge<'a> {
     result: Vec<f32>,
 }
 
-impl Judge<'_> {
+impl<'a> Judge<'a> {
     /// For an image of these levels behind a PSF whose area is so many pixels, along so many axes.
-    pub fn new(levels: &[f32], area: f64, axes: usize) -> Judge<'_> {
+    pub fn new(data: Data<'a>, levels: &'a [f32], area: f64, axes: usize) -> Judge<'a> {
         let one_of = levels.len().div_ceil(SAMPLE) as u32;
         let key = Key { seed: 0x7112, step: 0, stream: 0 };
         let places: Option<Vec<usize>> = (one_of > 1)
@@ -126,13 +150,13 @@ impl Judge<'_> {
         }
         // Of a Gaussian of standard deviation s the area is (4 pi s^2)^(axes / 2).
         let sigma = (area.powf(2.0 / axes as f64) / (4.0 * std::f64::consts::PI)).sqrt();
-        let independent = levels.len() as f64 / area;
         Judge {
+            data,
             levels,
             places,
             seen,
             counts: counts(&pixels, area),
-            beyond: BEYOND * (sigma - SHARP).max(0.0) * independent / (independent + HALF),
+            beyond: (sigma - SHARP).max(0.0),
             candidates: VecDeque::new(),
             next: 1,
             pairs: BTreeMap::new(),
@@ -141,19 +165,19 @@ impl Judge<'_> {
         }
     }
 
-    /// Looks at a step: its image, and those of twins whose data differ by `change` of their noise; it may be the last that can be
-    /// made. Says whether every level has its step.
-    pub fn see<'t>(
+    /// Looks at a step: its image, those of its twins, and what images predict; it may be the last that can be made. Says
+    /// whether every level has its step.
+    pub fn see(
         &mut self,
         step: usize,
         x: &[f32],
-        twins: impl Iterator<Item = &'t [f32]>,
-        change: f32,
+        twins: &[Twin],
+        predict: impl Fn(&[f32]) -> Vec<f32>,
         last: bool,
     ) -> bool {
         if step >= self.next || last {
             self.next = (step + 1).max((step as f64 * APART).round() as usize);
-            self.keep(step, x, twins, change);
+            self.keep(step, x, twins, predict);
             while let Some(oldest) = self.candidates.front()
                 && (last || step as f64 >= AHEAD * oldest.step as f64 + FIRST)
             {
@@ -168,28 +192,52 @@ impl Judge<'_> {
         (Levels(self.taken.map(|t| t.unwrap_or(1) as u32)), self.result)
     }
 
-    fn keep<'t>(&mut self, step: usize, x: &[f32], twins: impl Iterator<Item = &'t [f32]>, change: f32) {
-        let noise = |twin: &[f32], i: usize| (twin[i] - x[i]) / change;
-        let of_twin = |twin: &[f32]| match &self.places {
-            None => (0..x.len()).map(|i| noise(twin, i)).collect(),
-            Some(places) => places.iter().map(|&i| noise(twin, i)).collect(),
-        };
-        let noise = twins.map(of_twin).collect();
-        let looked_at = self.places.as_ref().map(|places| places.iter().map(|&i| x[i]).collect());
-        self.candidates.push_back(Candidate { step, values: x.to_vec(), looked_at, noise });
+    fn keep(&mut self, step: usize, x: &[f32], twins: &[Twin], predict: impl Fn(&[f32]) -> Vec<f32>) {
+        let Data { y, variance } = self.data;
+        let mean = predict(x);
+        let residual = self.of_places(|i| (mean[i] - y[i]) / variance[i].sqrt());
+        let mut followed = [0.0; LEVELS];
+        let mut noise = Vec::with_capacity(twins.len());
+        for twin in twins {
+            let other = predict(&twin.x);
+            let follows = |i| (twin.y[i] - y[i]) * (other[i] - mean[i]) / (CHANGE * CHANGE * variance[i]);
+            let follows = self.of_places(follows);
+            let by_level = by_level(&self.seen, |n| f64::from(follows[n]) / twins.len() as f64);
+            followed.iter_mut().zip(by_level).for_each(|(all, one)| *all += one);
+            noise.push(self.of_places(|i| (twin.x[i] - x[i]) / CHANGE));
+        }
+        let looked_at = self.places.is_some().then(|| self.of_places(|i| x[i]));
+        self.candidates.push_back(Candidate {
+            step,
+            values: x.to_vec(),
+            looked_at,
+            noise,
+            residual,
+            followed,
+        });
+    }
+
+    /// Something of each pixel that is looked at.
+    fn of_places(&self, of: impl Fn(usize) -> f32 + Send + Sync) -> Vec<f32> {
+        match &self.places {
+            None => (0..self.levels.len()).into_par_iter().map(of).collect(),
+            Some(places) => places.par_iter().map(|&i| of(i)).collect(),
+        }
     }
 
     /// Levels for which the oldest candidate is the best, as seen from the latest, take it. Then it goes.
     fn judge_oldest(&mut self) {
         let later = self.candidates.len() - 1;
+        let beyond = self.ahead(0, later).map(|ahead| match ahead - TURN {
+            more if more > 0.0 => self.beyond * (more / (1.0 - TURN)).min(1.0),
+            less => less.max(-BACK),
+        });
         let mut best = [true; LEVELS];
         let mut own = [0.0; LEVELS];
         for i in 0..later {
             let (near, far) = (self.pair(0, i), self.pair(i, later));
-            let error: Vec<f64> =
-                far.iter().zip(&near).map(|(f, n)| (1.0 + self.beyond) * f - self.beyond * n).collect();
             for (l, counts) in self.counts.iter().enumerate() {
-                let error: f64 = error.iter().zip(counts).map(|(e, c)| e * c).sum();
+                let error = (1.0 + beyond[l]) * weighted(&far, counts) - beyond[l] * weighted(&near, counts);
                 if i == 0 {
                     own[l] = error;
                 } else {
@@ -206,6 +254,21 @@ impl Judge<'_> {
             }
         }
         self.pairs.retain(|pair, _| pair.0 > oldest.step);
+    }
+
+    /// Level by level, how far from one candidate to a later one the data would go: see c in the module.
+    fn ahead(&self, from: usize, to: usize) -> [f64; LEVELS] {
+        let (a, b) = (&self.candidates[from], &self.candidates[to]);
+        let (r, s) = (&a.residual, &b.residual);
+        let way = by_level(&self.seen, |i| f64::from(s[i] - r[i]).powi(2));
+        let mut gain = by_level(&self.seen, |i| f64::from(r[i] * (r[i] - s[i])));
+        for (l, gain) in gain.iter_mut().enumerate() {
+            *gain -= b.followed[l] - a.followed[l];
+        }
+        std::array::from_fn(|l| match weighted(&way, &self.counts[l]) {
+            0.0 => 0.0,
+            way => weighted(&gain, &self.counts[l]) / way,
+        })
     }
 
     /// What is known of two candidates, the older first.
@@ -255,22 +318,31 @@ fn counts(pixels: &[f64; LEVELS], area: f64) -> Vec<[f64; LEVELS]> {
     (0..LEVELS).map(|l| std::array::from_fn(|other| of(l.min(brightest), other))).collect()
 }
 
-/// Level by level, the squared difference of two images and twice what they have of the same noise; by pieces of a fixed
-/// size so that threads do not change it.
+fn weighted(of_levels: &[f64; LEVELS], counts: &[f64; LEVELS]) -> f64 {
+    of_levels.iter().zip(counts).map(|(v, c)| v * c).sum()
+}
+
+/// Level by level, the squared difference of two images and twice what they have of the same noise.
 fn sums(a: &Candidate, b: &Candidate, levels: &[f32]) -> [f64; LEVELS] {
-    const PIECE: usize = 4096;
     let (x, y) = (a.seen(), b.seen());
     let weight = 2.0 / a.noise.len().max(1) as f64;
+    by_level(levels, |i| {
+        let shared: f64 = a.noise.iter().zip(&b.noise).map(|(e, f)| f64::from(e[i] * f[i])).sum();
+        f64::from(x[i] - y[i]).powi(2) + weight * shared
+    })
+}
+
+/// Sums of a value over the pixels of each level; by pieces of a fixed size so that threads do not change them.
+fn by_level(levels: &[f32], value: impl Fn(usize) -> f64 + Sync) -> [f64; LEVELS] {
+    const PIECE: usize = 4096;
     let piece = |n: usize| {
         let mut part = [0.0; LEVELS];
-        for i in n * PIECE..((n + 1) * PIECE).min(x.len()) {
-            let difference = f64::from(x[i] - y[i]);
-            let shared: f64 = a.noise.iter().zip(&b.noise).map(|(e, f)| f64::from(e[i] * f[i])).sum();
-            spread(&mut part, levels[i], difference * difference + weight * shared);
+        for i in n * PIECE..((n + 1) * PIECE).min(levels.len()) {
+            spread(&mut part, levels[i], value(i));
         }
         part
     };
-    let parts: Vec<[f64; LEVELS]> = (0..x.len().div_ceil(PIECE)).into_par_iter().map(piece).collect();
+    let parts: Vec<[f64; LEVELS]> = (0..levels.len().div_ceil(PIECE)).into_par_iter().map(piece).collect();
     let mut sums = [0.0; LEVELS];
     for part in &parts {
         sums.iter_mut().zip(part).for_each(|(s, p)| *s += p);

@@ -21,6 +21,7 @@ fn vector(s: &Sizes) -> usize {
 /// Whether the kernel takes a convolution whose end is nothing but a bias.
 pub(super) fn takes(s: &Sizes) -> bool {
     s.is_usual()
+        && s.dtype.bytes() == 2
         && (1..=2).contains(&s.c)
         && s.k.is_multiple_of(vector(s) * LEAST_ACROSS)
         && s.k <= MOST_STRETCHES

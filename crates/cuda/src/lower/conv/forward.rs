@@ -1,7 +1,7 @@
 //! Convolutions themselves.
 
 use super::library::Kind;
-use super::{Candidate, Gathered, Sizes, Way, few, narrow, phases, seen_shape, warpgroup, ways};
+use super::{Candidate, Gathered, Sizes, Way, direct, few, narrow, phases, seen_shape, warpgroup, ways};
 use crate::error::CudaError;
 use crate::lower::matmul::{Epilogue, Extras, Product, Ready, alignment};
 use crate::lower::{Io, Kernel, Node, fastest};
@@ -42,7 +42,19 @@ pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaEr
     if bare && same_types && narrow::takes(&sizes) {
         ways.push(Candidate::Narrow);
     }
+    let plain = direct::Call {
+        weight: at.weight,
+        bias: at.bias,
+        residual: at.residual,
+        by_sample: a.bias == Bias::Sample,
+        act: a.act,
+        upsample: a.upsample,
+    };
+    if parts == 1 && n.y[0].dtype == sizes.dtype && direct::takes(n.cx, &sizes) {
+        ways.push(Candidate::Direct);
+    }
     fastest(n, &format!("{a:?} {:?}", n.math), &ways, |way| match way {
+        Candidate::Direct => direct::forward(n, &sizes, plain),
         Candidate::Warpgroups(tile) => warpgroup::forward(n, &sizes, own, tile),
         Candidate::Few => few::forward(n, &sizes, at.weight, at.bias),
         Candidate::Narrow => narrow::forward(n, &sizes, at.weight, at.bias),

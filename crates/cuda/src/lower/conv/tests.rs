@@ -1,14 +1,14 @@
-//! Every tile of the kernels by warpgroups, not only the one that is fastest, against fp64 and against itself. Passes and
-//! says so where there is no GPU.
+//! Every way of our own to do a convolution, not only the one that is fastest, against fp64 and against itself. Passes and says
+//! so where there is no GPU.
 
 use super::warpgroup::{self, Call};
 use super::{Kernel, Node, Sizes};
-use super::{few, narrow};
+use super::{direct, few, narrow};
 use crate::context::Context;
 use crate::lower::Math;
 use crate::lower::trial::{check, rounded, run, values};
 use clearshot_graph::Type;
-use clearshot_graph::ops::Geometry;
+use clearshot_graph::ops::{Geometry, Unary};
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{DType, Shape};
 
@@ -316,8 +316,11 @@ fn few_channels_are_right_on_either_side() {
         (case(1, 8, 1, 70, 61), true),
         (case(3, 64, 2, 5, 3), true),
     ] {
-        for (dtype, limit) in [(DType::BF16, 2.5e-3), (DType::F16, 4e-4)] {
+        for (dtype, limit) in [(DType::BF16, 2.5e-3), (DType::F16, 4e-4), (DType::F32, 1e-6)] {
             let s = case.sizes(dtype);
+            if dtype == DType::F32 && !narrow::takes(&s) {
+                continue;
+            }
             assert!(few::takes(&s) != narrow::takes(&s));
             let draw = |seed, len, size| rounded(dtype, &numbers(seed, len, size));
             let ((x, x_is), (w, w_is)) = (draw(1, s.in_rows() * s.c, 1.0), draw(2, s.weight_len(), 0.1));
@@ -330,9 +333,65 @@ fn few_channels_are_right_on_either_side() {
             let make = if few::takes(&s) { few::forward } else { narrow::forward };
             let kernel = make(&node, &s, 1, with_bias.then_some(2)).unwrap();
             let name = format!("few {dtype} {case:?}");
-            let got = run(&cx, &kernel, &[x, w, bias], &[truth.len() * 2], &name);
+            let got = run(&cx, &kernel, &[x, w, bias], &[truth.len() * dtype.bytes()], &name);
             right &= check(&name, "result", &values(dtype, &got[0]), &truth, limit);
         }
+    }
+    assert!(right, "see above");
+}
+
+#[test]
+fn fp32_without_tensor_cores_is_right_and_repeats_itself() {
+    let cx = match Context::get(0) {
+        Ok(cx) => cx,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let _turn = cx.turn();
+    let case = |n, c, k, h, w, upsample| Case { n, c, k, h, w, upsample, side: 3, stride: 1 };
+    let mut right = true;
+    for (i, case) in [
+        case(2, 48, 48, 17, 9, false),
+        case(1, 96, 48, 8, 40, true),
+        case(3, 7, 8, 5, 3, false),
+        case(2, 20, 72, 33, 35, false),
+        case(1, 64, 136, 16, 64, false),
+        case(2, 9, 64, 7, 17, true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let s = case.sizes(DType::F32);
+        if !direct::takes(&cx, &s) {
+            return eprintln!("skipped: a card of compute capability {:?}", cx.gpu.capability);
+        }
+        let (by_sample, with_residual, silu) = (i % 2 == 1, i % 3 != 1, i % 4 < 2);
+        let draw = |seed, len, size| rounded(DType::F32, &numbers(seed, len, size));
+        let (x, x_is) = draw(1, case.n * case.h * case.w * case.c, 1.0);
+        let (w, w_is) = draw(2, s.weight_len(), 0.1);
+        let (bias, bias_is) = draw(3, case.n * s.k, 1.0);
+        let (residual, residual_is) = draw(4, s.rows() * s.k, 1.0);
+        let pixels = s.rows() / s.n;
+        let end = |(i, v): (usize, f64)| {
+            let sample = if by_sample { i / (pixels * s.k) * s.k } else { 0 };
+            let v = v + bias_is[sample + i % s.k];
+            let v = if silu { v / (1.0 + (-v).exp()) } else { v };
+            v + if with_residual { residual_is[i] } else { 0.0 }
+        };
+        let truth: Vec<f64> = case.forward(&x_is, &w_is).into_iter().enumerate().map(end).collect();
+        let call = direct::Call {
+            weight: 1,
+            bias: Some(2),
+            residual: with_residual.then_some(3),
+            by_sample,
+            act: silu.then_some(Unary::Silu),
+            upsample: case.upsample,
+        };
+        let vector = Type { shape: Shape::new(&[s.k]), dtype: DType::F32 };
+        let node = Node { cx: &cx, math: Math { tf32: false }, x: vec![vector; 4], y: &[] };
+        let kernel = direct::forward(&node, &s, call).unwrap();
+        let name = format!("direct {case:?}");
+        let got = run(&cx, &kernel, &[x, w, bias, residual], &[truth.len() * 4], &name);
+        right &= check(&name, "result", &values(DType::F32, &got[0]), &truth, 1e-6);
     }
     assert!(right, "see above");
 }
