@@ -108,7 +108,6 @@ mod tests {
     #[test]
     fn the_folder_is_the_users_and_never_the_current_one() {
         let folder = |set: &[(&str, &str)]| {
-            let set = set.to_vec();
             folder_by(|name| set.iter().find(|(n, _)| *n == name).map(|(_, v)| PathBuf::from(v)))
         };
         let is = |path: &str| Some(PathBuf::from(path));

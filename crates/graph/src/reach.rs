@@ -104,8 +104,8 @@ fn unfused(conv: &Conv) -> bool {
     conv.parts == 1 && conv.prologue.is_none() && !conv.upsample && !conv.residual
 }
 
-/// Branches side by side may step differently: their pattern repeats where all do.
-fn least_common_multiple(a: usize, b: usize) -> usize {
+/// The least common multiple of two steps: branches side by side may step differently, and their pattern repeats where all do.
+pub fn least_common_multiple(a: usize, b: usize) -> usize {
     let (mut x, mut y) = (a, b);
     while y != 0 {
         (x, y) = (y, x % y);

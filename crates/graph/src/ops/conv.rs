@@ -159,7 +159,8 @@ pub enum Bias {
 }
 
 /// y = act(conv(z) + bias) + residual, where z is x, or the parts of x side by side, normalised and
-/// activated if there is a prologue, every pixel repeated if it is upsampled. Operands: x parts, prologue's, weight, bias, residual.
+/// activated if there is a prologue, every pixel repeated if it is upsampled. Operands: x parts, prologue's, weight,
+/// bias, residual.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
     pub geometry: Geometry,
