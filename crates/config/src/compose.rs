@@ -251,7 +251,6 @@ fn apply(root: &mut Node, o: &Override) -> Result<(), ConfigError> {
     let keys: Vec<&str> = o.key.split('.').collect();
     let (last, parents) = keys.split_last().ok_or_else(|| fail("a key is missing".into()))?;
     let missing = |path: &str, known: Vec<String>| {
-        let known: Vec<String> = known;
         fail(format!("there is no key {path}{}", crate::nearest::meant(path, &known)))
     };
     for key in parents {

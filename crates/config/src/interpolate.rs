@@ -5,6 +5,9 @@ use crate::tree::{Node, Tree, Value, joined};
 
 const LONGEST_CHAIN: usize = 32;
 const LONGEST_TEXT: usize = 1 << 20;
+/// References that one value may come to, those inside of what it refers to included: two in each of a chain's values
+/// double with every link.
+const MOST_REFERENCES: usize = 10_000;
 
 /// The tree with every reference replaced by what it refers to.
 pub(crate) fn resolve(tree: Tree) -> Result<Tree, ConfigError> {
@@ -28,7 +31,7 @@ fn visit(node: &mut Node, path: &str, tree: &Tree) -> Result<(), ConfigError> {
                 origin: node.origin.clone(),
                 why,
             };
-            let value = resolved(&node.value, tree, 0).map_err(fail)?;
+            let value = resolved(&node.value, tree, 0, &mut 0).map_err(fail)?;
             node.value = value;
             Ok(())
         }
@@ -36,7 +39,7 @@ fn visit(node: &mut Node, path: &str, tree: &Tree) -> Result<(), ConfigError> {
     }
 }
 
-fn resolved(value: &Value, tree: &Tree, depth: usize) -> Result<Value, String> {
+fn resolved(value: &Value, tree: &Tree, depth: usize, seen: &mut usize) -> Result<Value, String> {
     let Value::Scalar { text, .. } = value else { return Ok(value.clone()) };
     if depth > LONGEST_CHAIN {
         return Err(format!("'{text}' refers to itself"));
@@ -52,7 +55,11 @@ fn resolved(value: &Value, tree: &Tree, depth: usize) -> Result<Value, String> {
                 crate::nearest::meant(name, &tree.paths())
             )
         })?;
-        let found = resolved(&target.value, tree, depth + 1)?;
+        *seen += 1;
+        if *seen > MOST_REFERENCES {
+            return Err(format!("'{text}' comes to more than {MOST_REFERENCES} references"));
+        }
+        let found = resolved(&target.value, tree, depth + 1, seen)?;
         out.push_str(&rest[..start]);
         rest = &rest[end + 1..];
         let is_whole = out.is_empty() && rest.is_empty() && start == 0;

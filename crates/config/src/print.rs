@@ -72,7 +72,7 @@ fn scalar(text: &str, quoted: bool) -> String {
         .chars()
         .next()
         .is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.' | '+' | '$' | '^'))
-        || (text.starts_with('-') && text.len() > 1 && text.as_bytes()[1].is_ascii_digit());
+        || matches!(text.as_bytes(), [b'-', b'0'..=b'9' | b'.', ..]);
     let is_null = matches!(text, "null" | "Null" | "NULL");
     let is_mark = text.starts_with("...");
     let is_unresolved = text == "???";

@@ -25,9 +25,11 @@ pub fn sweep(overrides: &[String]) -> Result<Vec<Vec<String>>, ConfigError> {
 fn alternatives(text: &str) -> Result<Vec<String>, ConfigError> {
     let Some((key, value)) = text.split_once('=') else { return Ok(vec![text.to_string()]) };
     let mut parts = vec![String::new()];
-    let (mut depth, mut quote) = (0i32, None);
+    let (mut depth, mut quote, mut escaped) = (0i32, None, false);
     for c in value.chars() {
         match (quote, c) {
+            _ if escaped => escaped = false,
+            (Some('"'), '\\') => escaped = true,
             (Some(q), c) if c == q => quote = None,
             (None, '"' | '\'') => quote = Some(c),
             (None, '[' | '{') => depth += 1,
@@ -58,6 +60,7 @@ mod tests {
         assert_eq!(all.len(), 6);
         assert_eq!(all[1], ["a=1", "b=x", "c='p,q'"]);
         assert_eq!(all[5], ["a=2", "b=x", "c={k: [3,4]}"]);
+        assert_eq!(runs(&[r#"a="p\",q",2"#]).unwrap(), [[r#"a="p\",q""#], ["a=2"]]);
         assert_eq!(runs(&[]).unwrap(), [Vec::<String>::new()]);
         assert!(runs(&["a=1,2", "b=["]).is_err());
         let many = "a=".to_string() + &vec!["1"; 1000].join(",");

@@ -131,6 +131,11 @@ fn wrong_lines_say_what_was_meant() {
     assert!(said(&["model.channels.7=1"]).contains("a list of 2, and has no item 7"));
     assert!(said(&["name=${sead}"]).contains("sead, which does not exist; the nearest is 'seed'"));
     assert!(said(&["name=${name}"]).contains("refers to itself"));
+    // Every link doubles the references, and none of them adds a letter.
+    let mut chain: Vec<String> = (0..30).map(|i| format!("+k{i}=${{k{0}}}${{k{0}}}", i + 1)).collect();
+    chain.push("+k30=''".into());
+    let chain: Vec<&str> = chain.iter().map(String::as_str).collect();
+    assert!(said(&chain).contains("references"));
     assert!(said(&["name=${trainer}x"]).contains("a group of keys into a text"));
     assert!(said(&["trainer=../secret"]).contains("no option"));
     assert!(said(&["/nowhere/my.yaml"]).contains("/nowhere/my.yaml: "));

@@ -44,7 +44,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `threads` (at least 1), the calling thread counted.
+    /// A pool of `threads` (at least 1), the calling thread counted; of fewer where the system gives no more, which changes
+    /// no result.
     pub fn new(threads: usize) -> Pool {
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
@@ -56,12 +57,10 @@ impl Pool {
             body: std::cell::UnsafeCell::new(None),
         });
         let workers: Vec<_> = (1..threads.max(1))
-            .map(|worker| {
+            .map_while(|worker| {
                 let shared = shared.clone();
-                std::thread::Builder::new()
-                    .name(format!("clearshot-{worker}"))
-                    .spawn(move || serve(&shared, worker))
-                    .expect("the system gives no more threads")
+                let thread = std::thread::Builder::new().name(format!("clearshot-{worker}"));
+                thread.spawn(move || serve(&shared, worker)).ok()
             })
             .collect();
         let handles = workers.iter().map(|w| w.thread().clone()).collect();

@@ -23,13 +23,18 @@ fn digest(text: &str) -> [u64; 2] {
 
 /// `CLEARSHOT_CACHE`, or `clearshot` in the user's cache folder; nothing where there is neither.
 pub fn folder() -> Option<PathBuf> {
-    let own = std::env::var_os("CLEARSHOT_CACHE").map(PathBuf::from);
-    let user = || {
-        let xdg = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let base = xdg.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache")))?;
-        Some(base.join("clearshot"))
-    };
-    own.or_else(user).filter(|p| !p.as_os_str().is_empty())
+    folder_by(|name| std::env::var_os(name).map(PathBuf::from))
+}
+
+/// As [`folder`], by the environment's variables. `CLEARSHOT_CACHE` that is empty wants no cache.
+fn folder_by(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    if let Some(own) = variable("CLEARSHOT_CACHE") {
+        return Some(own).filter(|p| !p.as_os_str().is_empty());
+    }
+    // By the XDG specification what is no absolute path counts as not set.
+    let absolute = |name: &str| variable(name).filter(|p| p.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+    Some(base.join("clearshot"))
 }
 
 fn path(kind: &str, key: &str) -> Option<PathBuf> {
@@ -99,6 +104,26 @@ fn put(path: &Path, key: &str, payload: &[u8], place: impl FnOnce(&Path) -> std:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_folder_is_the_users_and_never_the_current_one() {
+        let folder = |set: &[(&str, &str)]| {
+            folder_by(|name| set.iter().find(|(n, _)| *n == name).map(|(_, v)| PathBuf::from(v)))
+        };
+        let is = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(folder(&[("HOME", "/home/a")]), is("/home/a/.cache/clearshot"));
+        assert_eq!(folder(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/home/a")]), is("/c/clearshot"));
+        assert_eq!(folder(&[("CLEARSHOT_CACHE", "here"), ("XDG_CACHE_HOME", "/c")]), is("here"));
+        assert_eq!(folder(&[("CLEARSHOT_CACHE", ""), ("HOME", "/home/a")]), None);
+        // Set and empty, or relative: as if it were not set.
+        for unset in ["", "cache"] {
+            assert_eq!(
+                folder(&[("XDG_CACHE_HOME", unset), ("HOME", "/home/a")]),
+                is("/home/a/.cache/clearshot")
+            );
+            assert_eq!(folder(&[("HOME", unset)]), None);
+        }
+    }
 
     /// The folder is taken from the environment, which tests share: one test does it all.
     #[test]

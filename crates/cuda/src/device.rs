@@ -11,7 +11,7 @@ use std::fmt;
 
 /// The oldest driver: its CUDA version as drivers count.
 const OLDEST_DRIVER: i32 = 12_000;
-/// The least compute capability: tensor cores with bfloat16 came with 8.0.
+/// The least compute capability: the first with tensor cores, which take 16-bit floats.
 const LEAST_CAPABILITY: (i32, i32) = (7, 0);
 
 /// A GPU of this machine.

@@ -97,7 +97,9 @@ fn inspection(graph: &Graph, session: &Session) -> Result<Session, Error> {
             b.output(&output_name(node), size);
         }
     }
-    Ok(compile(b.finish()?, session.device(), &Options { optimise: false, ..Options::default() })?)
+    // In the precision of the session: in another one other values may be the first.
+    let precision = session.arithmetic().precision();
+    Ok(compile(b.finish()?, session.device(), &Options { optimise: false, precision, ..Options::default() })?)
 }
 
 fn first(graph: &Graph, inspected: &Session) -> Result<Option<String>, Error> {

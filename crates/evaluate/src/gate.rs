@@ -1,10 +1,11 @@
 //! May a new model take an old one's place? Not where one of its metrics falls under 95 % of the old one's.
 //!
 //! PSNR and SSIM are compared as they are. chi2 and coverage are best at a value (1 and 0.9), so what is compared is
-//! how near they are to it: 1 less the distance, not below 0.
+//! how near they are to it: 1 less the distance, not below 0. Images that the old one restored and the new one did not
+//! count as a metric of their own.
 
 use crate::EvaluateError;
-use crate::summary::Summary;
+use crate::summary::{Cell, Summary};
 use serde::Serialize;
 
 /// The share of the old metric that the new one must reach.
@@ -21,7 +22,7 @@ pub struct Check {
     pub passes: bool,
 }
 
-/// Every metric, in each cell that both have and over all of them.
+/// Every metric, in each cell that both have and over all of them, and the images that are lost.
 ///
 /// # Errors
 /// If the two have no cell in common.
@@ -33,9 +34,14 @@ pub fn compare(
 ) -> Result<Vec<Check>, EvaluateError> {
     let mut out = Vec::new();
     let mut pairs = Vec::new();
+    let place = |c: &Cell| format!("{} at peak {}", c.scene, c.peak);
     for a in old.cells.iter().filter(|c| c.method == old_method) {
-        if let Some(b) = new.cell(new_method, &a.scene, a.peak) {
-            pairs.push((a, b));
+        let b = new.cell(new_method, &a.scene, a.peak);
+        pairs.extend(b.map(|b| (a, b)));
+        // What it failed on is in no mean.
+        let restored = b.map_or(0, |b| b.images);
+        if restored < a.images {
+            out.push(check("images", place(a), a.images as f64, restored as f64));
         }
     }
     if pairs.is_empty() {
@@ -58,7 +64,7 @@ pub fn compare(
             sums[i][0] += old;
             sums[i][1] += new;
             counts[i] += 1;
-            out.push(check(METRICS[i], format!("{} at peak {}", a.scene, a.peak), old, new));
+            out.push(check(METRICS[i], place(a), old, new));
         }
     }
     for i in 0..METRICS.len() {

@@ -31,7 +31,7 @@ impl Learned {
     pub fn open(name: &str, settings: Settings, device: Device) -> Result<Learned, EvaluateError> {
         let path = (name != DEFAULT).then(|| PathBuf::from(name));
         let model = load(path.as_deref())?;
-        let identity = format!(
+        let mut identity = format!(
             "model {} spread {:?} samples {} sampler {} steps {} seed {} output {:?}",
             model.hash(),
             model.about.spread,
@@ -41,6 +41,17 @@ impl Learned {
             settings.seed,
             settings.output
         );
+        // What is as usual is not said, so that records from before it could be otherwise hold.
+        let usual = Settings::default();
+        for (name, is, usually) in [
+            ("guidance", format!("{:?}", settings.guidance), format!("{:?}", usual.guidance)),
+            ("tile", format!("{:?}", settings.tile), format!("{:?}", usual.tile)),
+            ("precision", settings.precision.to_string(), usual.precision.to_string()),
+        ] {
+            if is != usually {
+                identity += &format!(" {name} {is}");
+            }
+        }
         let restorer = Restorer::new(model, settings.clone(), device)?;
         Ok(Learned { name: name.into(), identity, path, settings, device, restorer: RefCell::new(restorer) })
     }

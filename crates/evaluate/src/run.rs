@@ -61,14 +61,17 @@ impl Store {
     pub fn open(path: &Path) -> Result<Store, EvaluateError> {
         let failed = |why: String| EvaluateError::File { path: path.into(), why };
         let io = |e: std::io::Error| failed(e.to_string());
-        let text = match std::fs::read(path) {
-            Ok(bytes) => String::from_utf8(bytes).map_err(|_| failed("not a file of records".into()))?,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(io(e)),
         };
-        let whole = text.rfind('\n').map_or(0, |i| i + 1);
+        // A line may be cut off within a letter.
+        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+        let text =
+            std::str::from_utf8(&bytes[..whole]).map_err(|_| failed("not a file of records".into()))?;
         let mut done = HashMap::new();
-        for (number, line) in text[..whole].lines().enumerate() {
+        for (number, line) in text.lines().enumerate() {
             let record: Record = serde_json::from_str(line)
                 .map_err(|e| failed(format!("line {} is no record: {e}", number + 1)))?;
             done.insert(record.key.clone(), record);

@@ -90,11 +90,8 @@ pub fn faint_line(
         let signal = signal(method, &case)?;
         let mean_at = |row: usize| {
             let inner = n / 4..3 * n / 4;
-            let sum: f64 = (row..row + 2)
-                .flat_map(|y| inner.clone().map(move |x| (y, x)))
-                .map(|(y, x)| signal[y * n + x])
-                .sum();
-            sum / n as f64
+            let pixels = (row..row + 2).flat_map(|y| inner.clone().map(move |x| y * n + x));
+            pixels.map(|at| signal[at]).sum::<f64>() / (2 * inner.len()) as f64
         };
         with.push(mean_at(row));
         // Rows without a line, away from it.

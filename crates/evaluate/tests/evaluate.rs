@@ -81,6 +81,10 @@ fn the_number_of_records_is_the_product_and_done_ones_are_skipped() {
     assert!(store.len() < first.len() && !store.is_empty());
     assert_eq!(records(&bench, &methods(), &mut store), first);
     assert_eq!(Store::open(&path).unwrap().len(), first.len());
+    // Or in the middle of a letter.
+    std::fs::write(&path, [&written[..], "{\"key\": \"\u{3b1}".as_bytes().split_last().unwrap().1].concat())
+        .unwrap();
+    assert_eq!(Store::open(&path).unwrap().len(), first.len());
     std::fs::write(&path, "not a record\n").unwrap();
     let said = Store::open(&path).map(|_| ()).unwrap_err().to_string();
     assert!(said.contains("line 1 is no record"), "{said}");
@@ -327,6 +331,17 @@ fn a_model_that_is_worse_does_not_pass() {
     let s = summary(&plain);
     let lost = gate::compare(&s, "a", &s, "d").unwrap();
     assert!(lost.iter().any(|c| c.metric == "coverage" && !c.passes));
+    // So is failing on an image, however good the others are, and on all of a cell.
+    let elsewhere = |r: Record| Record { scene: "stars".into(), ..r };
+    let mut few: Vec<Record> = (0..3).map(|i| scored("a", true, i, 30.0)).collect();
+    few.extend((0..3).map(|i| elsewhere(scored("a", true, i, 30.0))));
+    few.extend((0..2).map(|i| scored("e", true, i, 40.0)));
+    let s = summary(&few);
+    let lost: Vec<_> = gate::compare(&s, "a", &s, "e").unwrap().into_iter().filter(|c| !c.passes).collect();
+    assert_eq!(
+        lost.iter().map(|c| (c.metric, c.old, c.new)).collect::<Vec<_>>(),
+        [("images", 3.0, 2.0), ("images", 3.0, 0.0)]
+    );
 }
 
 #[test]
@@ -381,6 +396,11 @@ fn empty_pictures_stay_empty_and_faint_lines_are_found() {
     let (faint, strong) = (line(0.1), line(0.5));
     assert!((strong.recovered - 1.0).abs() < 0.1, "{strong:?}");
     assert!(strong.contrast > 3.0 && strong.contrast > faint.contrast, "{strong:?} {faint:?}");
+    // With light enough that noise does not count, all of a line comes back, whatever the size.
+    for size in [32, 33, 34, 35] {
+        let line = stress::faint_line(&Raw, 1e6, 1.0, &Bench { size, ..bench.clone() }).unwrap();
+        assert!((line.recovered - 1.0).abs() < 1e-3, "{size}: {line:?}");
+    }
 }
 
 #[test]

@@ -245,7 +245,7 @@ impl Builder {
         let op = ConvInputGrad {
             geometry,
             upsample: false,
-            input: std::array::from_fn(|a| smallest[a] + extra[a]),
+            input: std::array::from_fn(|a| smallest[a].saturating_add(extra[a])),
             channels: [0, sw.channels() * geometry.groups],
             bias: bias.is_some(),
             act: None,
@@ -485,8 +485,8 @@ impl Builder {
         let shape = self.shape(x);
         match ops::conv::spatial("input of upsample", shape) {
             Ok([z, y, w]) => {
-                let z = if shape.rank() == 4 { 1 } else { z * factor };
-                self.resize(x, mode, [z, y * factor, w * factor])
+                let z = if shape.rank() == 4 { 1 } else { z.saturating_mul(factor) };
+                self.resize(x, mode, [z, y.saturating_mul(factor), w.saturating_mul(factor)])
             }
             Err(e) => self.refuse("upsample", e.to_string()),
         }

@@ -52,7 +52,7 @@ pub fn reach(graph: &Graph, input: &str, output: &str) -> Option<Reach> {
             }
         };
         if let Sees::Near { step, .. } = sees {
-            stride = std::array::from_fn(|a| stride[a].max(step[a]));
+            stride = std::array::from_fn(|a| least_common_multiple(stride[a], step[a]));
         }
         seen.push(sees);
     }
@@ -102,6 +102,15 @@ fn through(op: &Op, operands: &[Sees], shapes: &[Shape], made: Shape, rank: usiz
 
 fn unfused(conv: &Conv) -> bool {
     conv.parts == 1 && conv.prologue.is_none() && !conv.upsample && !conv.residual
+}
+
+/// The least common multiple of two steps: branches side by side may step differently, and their pattern repeats where all do.
+pub fn least_common_multiple(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x.max(1) * b
 }
 
 /// What depends on all of them.
@@ -192,6 +201,20 @@ mod tests {
             }
         }
         assert!(furthest <= radius[2] && radius[2] <= furthest + 3, "{furthest} {radius:?}");
+    }
+
+    /// Branches of two and of three pixels to a step go together every six.
+    #[test]
+    fn steps_of_branches_are_met_by_all() {
+        let mut b = Builder::new();
+        let x = b.input("x", Type::f32([1, 12, 12, 1]));
+        let [two, three] = [2, 3].map(|k| {
+            let low = b.pool(x, crate::ops::PoolKind::Average, [1, k, k], Geometry::new(2, k, 0));
+            b.upsample(low, ResizeMode::Nearest, k)
+        });
+        let y = b.add(two, three);
+        b.output("y", y);
+        assert_eq!(reach(&b.finish().unwrap(), "x", "y").unwrap().stride, [1, 6, 6]);
     }
 
     #[test]

@@ -94,6 +94,24 @@ fn what_is_not_supported_is_named_with_what_is() {
 }
 
 #[test]
+fn impossible_levels_and_activations_of_a_dynunet_are_named() {
+    let refused = |json: &str| {
+        let text = format!(r#"{{"_class_name": "DynUNet", {json}}}"#);
+        clearshot_nn::models::read(&text).map(|_| ()).unwrap_err().to_string()
+    };
+    // Twelve strides of 64 have a product that no number holds.
+    let each = |value: &str, count: usize| vec![value; count].join(",");
+    let (kernels, strides, ups) = (each("63", 12), each("64", 12), each("64", 11));
+    let deep =
+        format!(r#""kernel_size": [{kernels}], "strides": [{strides}], "upsample_kernel_size": [{ups}]"#);
+    assert!(refused(&deep).contains("`strides`"), "{}", refused(&deep));
+    for slope in [r#"["relu", {"negative_slope": 0.1}]"#, r#"["leakyrelu", {"negative_slope": "0.1"}]"#] {
+        let said = refused(&format!(r#""act_name": {slope}"#));
+        assert!(said.contains("negative_slope") && said.contains("leakyrelu"), "{said}");
+    }
+}
+
+#[test]
 fn image_sizes_that_do_not_fit_are_told_the_next() {
     let error = |shape: [usize; 4], t: usize| {
         let mut b = Builder::new();

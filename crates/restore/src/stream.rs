@@ -177,7 +177,8 @@ pub fn run(
     }
 }
 
-/// Where a file's pieces lie, as [`run`] would cut it, without halo. For deciding on a setting before.
+/// Where a file's pieces lie, as [`run`] would cut it for a file of the same chunks, without halo. For deciding on a
+/// setting before.
 ///
 /// # Errors
 /// If the image has not the axes.

@@ -31,14 +31,19 @@ pub struct Arithmetic {
 impl Arithmetic {
     pub const F32: Arithmetic = Arithmetic { narrow: None, math: Math { tf32: false } };
 
+    /// What a user would have asked for by name.
+    pub fn precision(&self) -> Precision {
+        match (self.narrow, self.math.tf32) {
+            (Some(DType::F16), _) => Precision::F16,
+            (Some(_), _) => Precision::Bf16,
+            (None, true) => Precision::Tf32,
+            (None, false) => Precision::F32,
+        }
+    }
+
     /// As users name it.
     pub fn name(&self) -> &'static str {
-        match (self.narrow, self.math.tf32) {
-            (Some(DType::F16), _) => "fp16",
-            (Some(_), _) => "bf16",
-            (None, true) => "tf32",
-            (None, false) => "fp32",
-        }
+        self.precision().name()
     }
 }
 
@@ -56,6 +61,17 @@ impl Precision {
     /// Whether a device that computes in fp32 alone does what is asked.
     pub fn is_f32(self) -> bool {
         matches!(self, Precision::Auto | Precision::F32)
+    }
+
+    /// As users name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::Auto => "auto",
+            Precision::F32 => "fp32",
+            Precision::Tf32 => "tf32",
+            Precision::Bf16 => "bf16",
+            Precision::F16 => "fp16",
+        }
     }
 
     pub(crate) fn choose(self, graph: &Graph, gpu: &Gpu) -> Arithmetic {
@@ -76,13 +92,7 @@ impl Precision {
 
 impl fmt::Display for Precision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Precision::Auto => "auto",
-            Precision::F32 => "fp32",
-            Precision::Tf32 => "tf32",
-            Precision::Bf16 => "bf16",
-            Precision::F16 => "fp16",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -92,7 +102,7 @@ impl FromStr for Precision {
     fn from_str(s: &str) -> Result<Precision, String> {
         let all = [Precision::Auto, Precision::F32, Precision::Tf32, Precision::Bf16, Precision::F16];
         all.into_iter()
-            .find(|p| p.to_string() == s)
+            .find(|p| p.name() == s)
             .ok_or_else(|| format!("no precision `{s}`; there are auto, fp32, tf32, bf16 and fp16"))
     }
 }

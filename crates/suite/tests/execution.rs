@@ -2,7 +2,7 @@
 //! states updated in place, skipped iterations, and what a session refuses.
 
 use clearshot_graph::grad::grad;
-use clearshot_graph::ops::{Geometry, LossScale, ReduceKind, Sgd};
+use clearshot_graph::ops::{Geometry, LossScale, ReduceKind, ResizeMode, Sgd};
 use clearshot_graph::reference::{Precision, run};
 use clearshot_graph::train::{Guard, Optimizer, Training, finish_iteration};
 use clearshot_graph::{Array, Builder, Graph, StateInit, Type, losses};
@@ -302,6 +302,24 @@ fn impossible_operations_are_refused_when_built() {
     refused("a norm of a scalar", &|b| {
         let x = b.input("x", Type::f32(Shape::SCALAR));
         b.group_norm(x, x, x, 1, 1e-5);
+    });
+    refused("a transposed convolution without taps", &|b| {
+        let x = plane(b);
+        let w = b.param("w", [4, 0, 3, 4]);
+        b.conv_transpose(x, w, None, Geometry::new(2, 2, 0), [0; 3]);
+    });
+    refused("a transposed convolution of endless steps", &|b| {
+        let x = plane(b);
+        let w = b.param("w", [4, 3, 3, 4]);
+        b.conv_transpose(x, w, None, Geometry::new(2, usize::MAX, 0), [0; 3]);
+    });
+    refused("an image enlarged beyond counting", &|b| {
+        let x = plane(b);
+        b.upsample(x, ResizeMode::Nearest, usize::MAX);
+    });
+    refused("a shape of more elements than can be counted", &|b| {
+        let x = b.input("x", Type::f32([0, 4]));
+        b.reshape(x, [1 << 32, 1 << 32]);
     });
     refused("more elements than there are addresses", &|b| {
         b.input("x", Type::f32([1 << 31, 1 << 16, 1 << 16, 2]));

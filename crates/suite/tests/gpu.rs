@@ -31,6 +31,23 @@ fn normal(shape: impl Into<Shape>, stream: u32) -> Tensor {
     Tensor::f32(shape, values)
 }
 
+/// Whether what a GPU computes in each precision is what the CPU does in fp32, within the limit beside it.
+fn match_the_cpu<const N: usize>(
+    gpu: &Device,
+    limits: &[(Precision, f64)],
+    names: &[&str; N],
+    run: impl Fn(&Device, Precision) -> [Vec<f64>; N],
+) {
+    let truth = run(&Device::cpu(None), Precision::F32);
+    for &(precision, limit) in limits {
+        for (name, (got, truth)) in names.iter().zip(run(gpu, precision).iter().zip(&truth)) {
+            let error = relative_error(got, truth, 0.0);
+            eprintln!("{name}, {precision}: {error:.1e}");
+            assert!(error < limit, "{name}, {precision}: {error}");
+        }
+    }
+}
+
 /// A small network that predicts noise: an iteration with AdamW, clipping and an average.
 fn iteration(model: &UNet2D, batch: usize, size: usize, training: &Training) -> Graph {
     let mut b = Builder::new();
@@ -196,14 +213,12 @@ fn volumes_match_the_cpu() {
         session.run().unwrap();
         ["o", "dx", "dw", "dgamma"].map(|n| session.get(n).unwrap().to_f64())
     };
-    let truth = run(&Device::cpu(None), Precision::F32);
-    for (precision, limit) in [(Precision::F32, 2e-5), (Precision::Bf16, 2e-2)] {
-        for (i, (got, truth)) in run(&device, precision).iter().zip(&truth).enumerate() {
-            let error = relative_error(got, truth, 0.0);
-            eprintln!("volume, {precision}, result {i}: {error:.1e}");
-            assert!(error < limit, "{precision}, result {i}: {error}");
-        }
-    }
+    match_the_cpu(
+        &device,
+        &[(Precision::F32, 2e-5), (Precision::Bf16, 2e-2)],
+        &["o", "dx", "dw", "dgamma"],
+        run,
+    );
 }
 
 /// Attention between many queries and other keys in heads of 64, whose kernels differ from card to card, in 16 bits
@@ -238,14 +253,7 @@ fn wide_heads_match_the_cpu() {
         assert!(first == once(), "{precision}: other bits in the second run");
         first
     };
-    let truth = run(&Device::cpu(None), Precision::F32);
-    for (precision, limit) in [(Precision::Bf16, 2e-2), (Precision::F16, 3e-3)] {
-        for (i, (got, truth)) in run(&device, precision).iter().zip(&truth).enumerate() {
-            let error = relative_error(got, truth, 0.0);
-            eprintln!("heads of 64, {precision}, result {i}: {error:.1e}");
-            assert!(error < limit, "{precision}, result {i}: {error}");
-        }
-    }
+    match_the_cpu(&device, &[(Precision::Bf16, 2e-2), (Precision::F16, 3e-3)], &["o", "dq", "dk", "dv"], run);
 }
 
 /// What is fused behind convolutions and products, in the order that the graph says: an activation, then a residual; on
@@ -289,14 +297,12 @@ fn fused_ends_match_the_cpu() {
         session.run().unwrap();
         names.map(|n| session.get(n).unwrap().to_f64())
     };
-    let truth = run(&Device::cpu(None), Precision::F32);
-    for (precision, limit) in [(Precision::F32, 2e-5), (Precision::Bf16, 1e-2), (Precision::F16, 1.5e-3)] {
-        for (name, (got, truth)) in names.iter().zip(run(&device, precision).iter().zip(&truth)) {
-            let error = relative_error(got, truth, 0.0);
-            eprintln!("{name}, {precision}: {error:.1e}");
-            assert!(error < limit, "{name}, {precision}: {error}");
-        }
-    }
+    match_the_cpu(
+        &device,
+        &[(Precision::F32, 2e-5), (Precision::Bf16, 1e-2), (Precision::F16, 1.5e-3)],
+        &names,
+        run,
+    );
 }
 
 #[test]

@@ -49,13 +49,14 @@ impl Shape {
         self.last().copied().unwrap_or(1)
     }
 
-    /// Row-major steps, in elements.
+    /// Row-major steps, in elements. A shape without elements may have sizes whose product is beyond `usize`; its steps
+    /// are used for nothing and stop there.
     pub fn strides(&self) -> [usize; MAX_RANK] {
         let mut strides = [0; MAX_RANK];
-        let mut step = 1;
+        let mut step = 1usize;
         for axis in (0..self.rank()).rev() {
             strides[axis] = step;
-            step *= self[axis];
+            step = step.saturating_mul(self[axis]);
         }
         strides
     }
@@ -137,5 +138,11 @@ mod tests {
         assert_eq!(s(&[2, 1, 4]).broadcast(&s(&[3, 1])), Some(s(&[2, 3, 4])));
         assert_eq!(s(&[5]).broadcast(&Shape::SCALAR), Some(s(&[5])));
         assert_eq!(s(&[5]).broadcast(&s(&[4])), None);
+    }
+
+    #[test]
+    fn a_shape_without_elements_may_have_any_sizes() {
+        let shape = Shape::new(&[0, 1 << 40, 1 << 40]);
+        assert_eq!((shape.checked_len(), shape.strides()[2]), (Some(0), 1));
     }
 }

@@ -10,6 +10,7 @@ use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What can go wrong with a file.
 #[derive(Debug, thiserror::Error)]
@@ -114,14 +115,15 @@ fn beginning(bytes: &[u8]) -> String {
     format!("the bytes {}", shown.join(" "))
 }
 
-/// Writes `bytes` beside `path` and renames.
+/// Writes `bytes` beside `path` and renames. Of several that write one path at a time, one is whole there in the end.
 ///
 /// # Errors
 /// As the file system says; the file beside it is removed then.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     use std::io::Write;
+    static COUNT: AtomicU32 = AtomicU32::new(0);
     let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.part", std::process::id()));
+    beside.push(format!(".{}-{}.part", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
     let beside = PathBuf::from(beside);
     let attempt = (|| {
         let mut file = std::fs::File::create(&beside)?;
@@ -223,6 +225,23 @@ mod tests {
         sample().write(&path).unwrap();
         let back = Store::read(&path).unwrap();
         assert_eq!((back.tensors, back.metadata), (sample().tensors, sample().metadata));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside the file");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn writers_of_one_path_leave_one_whole_file() {
+        let dir = std::env::temp_dir().join(format!("clearshot-whole-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("x");
+        std::thread::scope(|s| {
+            for t in 0..4u8 {
+                let path = &path;
+                s.spawn(move || (0..20).for_each(|_| write_whole(path, &[t; 5000]).unwrap()));
+            }
+        });
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes.len() == 5000 && bytes.iter().all(|b| *b == bytes[0]));
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside the file");
         std::fs::remove_dir_all(&dir).unwrap();
     }

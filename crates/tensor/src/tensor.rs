@@ -19,10 +19,15 @@ pub enum Data {
 /// What can be wrong with a tensor's parts.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum TensorError {
-    #[error("{got} values do not fill shape {shape}, which has {} elements", shape.len())]
+    #[error("{got} values do not fill shape {shape}, which has {} elements", count(shape))]
     Length { shape: Shape, got: usize },
     #[error("a tensor of {got} was given where {expected} is needed")]
     Kind { expected: &'static str, got: DType },
+}
+
+/// The number of a shape's elements, for a message.
+fn count(shape: &Shape) -> String {
+    shape.checked_len().map_or_else(|| "more than 2^64".into(), |n| n.to_string())
 }
 
 /// Values with a shape.
@@ -265,5 +270,7 @@ mod tests {
     fn a_wrong_length_is_named() {
         let e = Tensor::new([2, 2], Data::F32(vec![0.0; 3])).unwrap_err();
         assert_eq!(e.to_string(), "3 values do not fill shape [2,2], which has 4 elements");
+        let e = Tensor::new([1 << 40, 1 << 40], Data::F32(vec![])).unwrap_err();
+        assert!(e.to_string().contains("more than 2^64"), "{e}");
     }
 }

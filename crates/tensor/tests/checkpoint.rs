@@ -126,6 +126,8 @@ fn tensors_that_reach_beyond_their_storage_are_refused() {
     assert_eq!(fine.tensors["w"].shape(), Shape::from([2, 2]));
     let fine = parse(&of(tensor(4, 4, &[0, 9], &[9, 1]))).unwrap();
     assert_eq!(fine.tensors["w"].shape(), Shape::from([0, 9]), "nothing is read of an empty one");
+    let fine = parse(&of(tensor(4, 0, &[0, 1 << 40, 1 << 40], &[1, 1, 1]))).unwrap();
+    assert!(fine.tensors["w"].shape().is_empty(), "sizes whose product is too large, beside none");
     for (bad, says) in [
         (tensor(4, 1, &[4], &[1]), "beyond its storage"),
         (tensor(4, 0, &[2], &[4]), "beyond its storage"),
@@ -209,6 +211,12 @@ fn tangled_dictionaries_are_refused_in_time() {
     assert!(refusal(&pickled(&deep)).contains("no dictionary"));
     let long = [holding(&"w".repeat(4000), &whole), b".".to_vec()].concat();
     assert!(refusal(&pickled(&long)).contains("4000 bytes"));
+    // One long tuple as the sizes and steps of many tensors.
+    let ones = [b"(".to_vec(), b"K\x01".repeat(100_000), b"tq\x01".to_vec()].concat();
+    let storage = [b"(".to_vec(), text("storage"), b"ctorch\nFloatStorage\n".to_vec()];
+    let storage = [storage.concat(), text("0"), text("cpu"), int(4), b"tQq\x02".to_vec()].concat();
+    let call = b"ctorch._utils\n_rebuild_tensor_v2\n(h\x02K\x00h\x01h\x01\x89}tR".repeat(100_000);
+    assert!(refusal(&pickled(&[ones, storage, call].concat())).contains("100000 axes"));
     // A small storage looked at by many tensors.
     let mut many = b"}(".to_vec();
     for i in 0..20_000 {

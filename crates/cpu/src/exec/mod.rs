@@ -9,7 +9,7 @@ use crate::Cpu;
 use crate::kernels::Prepared;
 use crate::lower::{Machine, is_constant, lower};
 pub use clearshot_graph::ValueError;
-use clearshot_graph::plan::{Backend, Place, Plan};
+use clearshot_graph::plan::{Backend, DEVICE_REGIONS, Place, Plan};
 use clearshot_graph::{Graph, Op, StateInit, Value};
 use clearshot_tensor::{DType, Data, Tensor};
 use memory::Memory;
@@ -80,7 +80,7 @@ unsafe impl Send for WriteBack {}
 pub struct Executor {
     cpu: Cpu,
     plan: Plan,
-    regions: [Memory; 6],
+    regions: [Memory; DEVICE_REGIONS],
     instrs: Vec<Instr>,
     write_backs: Vec<WriteBack>,
     /// Inputs and states by name: where they are, and whether they have been set.
@@ -176,7 +176,7 @@ impl Executor {
 
     #[allow(clippy::mut_from_ref)]
     fn floats(&self, place: Place) -> &mut [f32] {
-        // SAFETY: regions are page-aligned and offsets multiples of 64; only `&mut self` methods and
+        // SAFETY: regions are page-aligned and offsets multiples of the plan's ALIGN; only `&mut self` methods and
         // constructors write.
         unsafe { std::slice::from_raw_parts_mut(self.bytes(place).cast(), place.bytes / 4) }
     }

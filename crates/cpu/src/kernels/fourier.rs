@@ -1,9 +1,10 @@
 //! Cyclic convolution by FFTs over the spatial axes.
 //!
-//! The spectra of the distinct kernel planes are made first, once where the kernel never changes. Because a kernel is real, two image planes
-//! that share it go through one complex transform as its real and imaginary part and come out apart. They
-//! are always channels of one sample: what one rounds the other sees, and a sample must not depend on
-//! those beside it.
+//! The spectra of the distinct kernel planes are made first, once where the kernel never changes. Because a kernel is
+//! real, two image planes that share it go through one complex transform as its real and imaginary part and come out
+//! apart. They are always channels of one sample: what one rounds the other sees, and a sample must not depend on those
+//! beside it.
+//!
 //! Along X the transforms lie in rows; along the other axes some columns at a time are gathered into
 //! rows. The last forward transform, the product with the kernel's spectrum and the first transform
 //! back are one pass over memory.

@@ -3,8 +3,9 @@
 //! Those of one pixel are matrix products; parts of a concatenation are then products that add up, and
 //! nothing is copied. The rest is done by kernels of our own for one kind of card ([`warpgroup`]) or by cuDNN, whichever
 //! was the fastest for the shape when it was measured; images that are upsampled first are convolved small ([`phases`]),
-//! one or two channels are laid out for a product ([`thin`]) or summed without one ([`few`], [`narrow`]), other odd numbers rounded up ([`widened`]),
-//! fp32 may be multiplied without tensor cores ([`direct`]), and what cuDNN refuses is done by plain kernels.
+//! few channels are laid out for a product ([`thin`]) or, one or two, summed without one ([`few`], [`narrow`]), other odd
+//! numbers rounded up ([`widened`]), fp32 multiplied without tensor cores where that is faster ([`direct`]), and what cuDNN refuses is
+//! done by plain kernels.
 
 mod direct;
 mod few;

@@ -41,8 +41,35 @@ pub(super) struct Product {
     pub align: u32,
 }
 
+impl Product {
+    /// One product `[m, k]` by `[k, n]` of matrices without gaps, in one type, with nothing added; `transposed` says of
+    /// a and of b whether they lie the other way around.
+    pub fn dense([m, n, k]: [usize; 3], transposed: [bool; 2], dtype: DType) -> Product {
+        let [transpose_a, transpose_b] = transposed;
+        Product {
+            batch: 1,
+            m,
+            n,
+            k,
+            transpose_a,
+            transpose_b,
+            row_a: if transpose_a { m } else { k },
+            row_b: if transpose_b { k } else { n },
+            row_d: n,
+            step_a: 0,
+            step_b: 0,
+            step_d: 0,
+            input: dtype,
+            output: dtype,
+            bias: false,
+            add: false,
+            align: ALIGNED,
+        }
+    }
+}
+
 /// What addresses inside plans are multiples of.
-pub(super) const ALIGNED: u32 = 256;
+const ALIGNED: u32 = 256;
 
 /// What `bytes` behind such an address is a multiple of.
 pub(super) fn alignment(bytes: usize) -> u32 {
@@ -297,25 +324,7 @@ impl Ready {
 /// A product large enough to show the card's rate: its operations, and its milliseconds.
 pub(crate) fn largest_product(cx: &Arc<Context>, dtype: DType, math: Math) -> Result<(f64, f32), CudaError> {
     let n = 8192;
-    let product = Product {
-        batch: 1,
-        m: n,
-        n,
-        k: n,
-        transpose_a: false,
-        transpose_b: true,
-        row_a: n,
-        row_b: n,
-        row_d: n,
-        step_a: 0,
-        step_b: 0,
-        step_d: 0,
-        input: dtype,
-        output: dtype,
-        bias: false,
-        add: false,
-        align: ALIGNED,
-    };
+    let product = Product::dense([n; 3], [false, true], dtype);
     let ready = Ready::new(cx, &product, math)?;
     let bytes = n * n * dtype.bytes();
     let [a, b, d] = [tune::sample(cx, bytes)?, tune::sample(cx, bytes)?, tune::sample(cx, bytes)?];
@@ -384,22 +393,13 @@ pub(super) fn matmul(n: &Node<'_>, a: &MatMul) -> Result<Kernel, CudaError> {
     let (batch, m) = if s.shared { (1, s.batch * s.m) } else { (s.batch, s.m) };
     let product = Product {
         batch,
-        m,
-        n: s.n,
-        k: s.k,
-        transpose_a: a.transpose_a,
-        transpose_b: a.transpose_b,
-        row_a: if a.transpose_a { m } else { s.k },
-        row_b: if a.transpose_b { s.k } else { s.n },
-        row_d: s.n,
         step_a: m * s.k,
         step_b: s.k * s.n,
         step_d: m * s.n,
-        input: n.x[0].dtype,
         output: n.y[0].dtype,
         bias: a.bias,
         add: a.residual && a.act.is_none(),
-        align: ALIGNED,
+        ..Product::dense([m, s.n, s.k], [a.transpose_a, a.transpose_b], n.x[0].dtype)
     };
     let ready = Ready::new(n.cx, &product, n.math)?;
     let count = n.y[0].shape.len();

@@ -6,6 +6,7 @@
 
 mod attention;
 mod conv;
+mod fourier;
 mod gather;
 mod maps;
 mod matmul;
@@ -90,7 +91,7 @@ pub(crate) fn lower(cx: &Arc<Context>, graph: &Graph, node: usize, math: Math) -
         Op::MatMul(a) => matmul::matmul(&at, a),
         Op::Attention(a) => attention::forward(&at, a),
         Op::AttentionGrad(a) => attention::backward(&at, a),
-        Op::CyclicConv(a) => movement::cyclic(&at, a),
+        Op::CyclicConv(a) => fourier::cyclic(&at, a),
         Op::Norm(a) => norm::norm(&at, a),
         Op::NormStats(a) => norm::stats(&at, a),
         Op::NormGrad(a) => norm::grad(&at, a),
@@ -225,8 +226,8 @@ pub(crate) fn type_name(dtype: DType) -> Result<&'static str, CudaError> {
         DType::F16 => Ok("f16"),
         DType::I32 => Ok("i32"),
         other => Err(CudaError::Unsupported {
-            op: format!("{other}"),
-            reason: "f32, f16, bf16 and i32 are".into(),
+            op: format!("an operand of {other}"),
+            reason: "kernels take f32, f16, bf16 and i32".into(),
         }),
     }
 }

@@ -8,8 +8,8 @@ use crate::Error;
 pub struct Setting {
     pub name: &'static str,
     pub about: &'static str,
-    /// What it is unless given; without one it must be given.
-    pub default: Option<f64>,
+    /// What it is unless given.
+    pub default: f64,
     /// Whether it counts something.
     pub whole: bool,
 }
@@ -24,13 +24,16 @@ pub struct NamedLaw {
     make: fn(&[f64]) -> Law,
 }
 
-const fn number(name: &'static str, default: Option<f64>, about: &'static str) -> Setting {
+const fn number(name: &'static str, default: f64, about: &'static str) -> Setting {
     Setting { name, about, default, whole: false }
 }
 
 const fn count(name: &'static str, default: f64, about: &'static str) -> Setting {
-    Setting { name, about, default: Some(default), whole: true }
+    Setting { name, about, default, whole: true }
 }
+
+/// Falling times that lie behind any level's: no warm-up.
+const ALWAYS: [f64; 2] = [f64::MAX / 4.0, f64::MAX / 8.0];
 
 /// Every law; the first is the one to take unless there is a reason for another.
 pub const LAWS: &[NamedLaw] = &[
@@ -38,8 +41,8 @@ pub const LAWS: &[NamedLaw] = &[
         name: "proximal",
         about: "measurement and prior weighed by their precisions; cannot overshoot",
         settings: &[
-            number("strength", Some(1.0), "what the measurement's logarithm is multiplied by"),
-            number("sd", Some(0.5), "standard deviation of the prior's images, normalised; EDM's sigma_data"),
+            number("strength", 1.0, "what the measurement's logarithm is multiplied by"),
+            number("sd", 0.5, "standard deviation of the prior's images, normalised; EDM's sigma_data"),
             count("passes", 2.0, "how often a likelihood that is not quadratic is made so again"),
             count("iterations", 8.0, "conjugate gradients in each pass, where there is a blur"),
         ],
@@ -52,38 +55,42 @@ pub const LAWS: &[NamedLaw] = &[
         name: "covariance",
         about: "as proximal, with the covariance that the network's own derivative says; three times the time",
         settings: &[
-            number("strength", Some(1.0), "what the measurement's logarithm is multiplied by"),
-            number("sd", Some(0.5), "standard deviation of the prior's images, normalised; EDM's sigma_data"),
+            number("strength", 1.0, "what the measurement's logarithm is multiplied by"),
+            number("sd", 0.5, "standard deviation of the prior's images, normalised; EDM's sigma_data"),
             count("iterations", 1.0, "conjugate gradients, each of which goes back through the network"),
         ],
         make: |s| Law::Covariance(Covariance { strength: s[0], sd: s[1], iterations: s[2] as usize }),
     },
     NamedLaw {
-        name: "kappa-sigma-squared",
+        name: "sigma-squared",
         about: "kappa times the squared noise per signal times the gradient; exact as noise vanishes with kappa 1",
-        settings: &[number("kappa", Some(1.0), "the weight")],
+        settings: &[number("kappa", 1.0, "the weight")],
         make: |s| Law::SigmaSquared { kappa: s[0] },
     },
     NamedLaw {
-        name: "kappa-sigma",
+        name: "sigma",
         about: "kappa times the noise per signal times the gradient",
-        settings: &[number("kappa", None, "the weight")],
+        settings: &[number("kappa", 1.0, "the weight")],
         make: |s| Law::Sigma { kappa: s[0] },
     },
     NamedLaw {
         name: "constant",
         about: "kappa times the gradient at every level",
-        settings: &[number("kappa", None, "the weight")],
+        settings: &[number("kappa", 1.0, "the weight")],
         make: |s| Law::Constant { kappa: s[0] },
     },
     NamedLaw {
         name: "norm-adaptive",
-        about: "a step of a given size along each image's gradient, with a warm-up (PKL)",
+        about: "a step of a given size along each image's gradient, with a warm-up if asked for (PKL)",
         settings: &[
-            number("lambda", None, "root mean square of the step, normalised"),
-            number("eps", Some(1e-3), "added to the gradient's root mean square"),
-            number("warm-up-from", Some(1000.0), "the network's time of no guidance"),
-            number("warm-up-to", Some(800.0), "the network's time from which on there is all of it"),
+            number("lambda", 0.1, "root mean square of the step, normalised"),
+            number("eps", 1e-8, "added to the gradient's root mean square"),
+            number("warm-up-from", ALWAYS[0], "the network's time of no guidance"),
+            number(
+                "warm-up-to",
+                ALWAYS[1],
+                "the network's time from which on there is all of it; before any time unless given",
+            ),
         ],
         make: |s| Law::NormAdaptive(NormAdaptive { lambda: s[0], eps: s[1], warm_up: [s[2], s[3]] }),
     },
@@ -91,7 +98,7 @@ pub const LAWS: &[NamedLaw] = &[
         name: "discrepancy",
         about: "down the gradient until the residual is as large as its noise",
         settings: &[
-            number("target", Some(1.0), "chi2, the mean squared residual over its variance"),
+            number("target", 1.0, "chi2, the mean squared residual over its variance"),
             count("steps", 3.0, "steps down the gradient"),
         ],
         make: |s| Law::Discrepancy(Discrepancy { target: s[0], steps: s[1] as usize }),
@@ -99,7 +106,7 @@ pub const LAWS: &[NamedLaw] = &[
     NamedLaw {
         name: "through",
         about: "the gradient through the network (DPS); exact as noise vanishes with kappa 1, twice the time",
-        settings: &[number("kappa", Some(1.0), "the weight")],
+        settings: &[number("kappa", 1.0, "the weight")],
         make: |s| Law::Through { kappa: s[0] },
     },
 ];
@@ -120,7 +127,7 @@ impl NamedLaw {
     /// The law with these settings, and the defaults of the others.
     ///
     /// # Errors
-    /// If a setting is unknown, given twice, missing or impossible.
+    /// If a setting is unknown, given twice or impossible.
     pub fn law(&self, given: &[(&str, f64)]) -> Result<Law, Error> {
         let mut values: Vec<Option<f64>> = vec![None; self.settings.len()];
         for &(name, value) in given {
@@ -139,14 +146,7 @@ impl NamedLaw {
                 return Err(Error::Setting { what: setting.name, got, must });
             }
         }
-        let mut all = Vec::new();
-        for (setting, value) in self.settings.iter().zip(values) {
-            all.push(value.or(setting.default).ok_or_else(|| Error::Setting {
-                what: setting.name,
-                got: "not given".into(),
-                must: format!("given for the law `{}`: {}", self.name, setting.about),
-            })?);
-        }
+        let all: Vec<f64> = self.settings.iter().zip(values).map(|(s, v)| v.unwrap_or(s.default)).collect();
         let law = (self.make)(&all);
         law.check()?;
         Ok(law)
@@ -159,8 +159,8 @@ impl Law {
         match self {
             Law::Proximal(_) => "proximal",
             Law::Covariance(_) => "covariance",
-            Law::SigmaSquared { .. } => "kappa-sigma-squared",
-            Law::Sigma { .. } => "kappa-sigma",
+            Law::SigmaSquared { .. } => "sigma-squared",
+            Law::Sigma { .. } => "sigma",
             Law::Constant { .. } => "constant",
             Law::NormAdaptive(_) => "norm-adaptive",
             Law::Discrepancy(_) => "discrepancy",
@@ -176,15 +176,14 @@ mod tests {
     #[test]
     fn every_law_is_found_and_made() {
         for row in LAWS {
-            let missing = row.settings.iter().filter(|s| s.default.is_none());
-            let given: Vec<(&str, f64)> = missing.map(|s| (s.name, 0.25)).collect();
-            let law = named(row.name).unwrap().law(&given).unwrap();
+            let law = named(row.name).unwrap().law(&[]).unwrap();
             assert_eq!(law.name(), row.name);
             assert!(!law.is_off(), "{}", row.name);
-            if !given.is_empty() {
-                let refused = row.law(&[]).unwrap_err().to_string();
-                assert!(refused.contains(given[0].0) && refused.contains(row.name), "{refused}");
-            }
+        }
+        // Without a warm-up all of it is there at every level, EDM's and DDPM's.
+        let Law::NormAdaptive(steady) = named("norm-adaptive").unwrap().law(&[]).unwrap() else { panic!() };
+        for time in [-2.0, 0.0, 999.0] {
+            assert_eq!(steady.weight(&crate::Level::new(1.0, 1.0, time)), steady.lambda);
         }
         assert_eq!(named("proximal").unwrap().law(&[]).unwrap(), Law::Proximal(Proximal::new(0.5)));
         let default = named("discrepancy").unwrap().law(&[]).unwrap();
@@ -206,13 +205,15 @@ mod tests {
         let refusal = |law: &str, given: &[(&str, f64)]| {
             named(law).and_then(|l| l.law(given)).expect_err("must be refused").to_string()
         };
-        assert!(refusal("proximate", &[]).contains("kappa-sigma-squared"));
+        assert!(refusal("proximate", &[]).contains("sigma-squared"));
         assert!(refusal("proximal", &[("kappa", 1.0)]).contains("strength, sd"));
         assert!(refusal("proximal", &[("passes", 1.5)]).contains("passes is 1.5"));
         assert!(refusal("proximal", &[("passes", 0.0)]).contains("passes"));
         assert!(refusal("discrepancy", &[("steps", f64::NAN)]).contains("steps is NaN"));
         assert!(refusal("through", &[("kappa", 1.0), ("kappa", 2.0)]).contains("1 and 2"));
         assert!(refusal("constant", &[("kappa", -1.0)]).contains("-1"));
-        assert!(refusal("norm-adaptive", &[("lambda", 1.0), ("warm-up-to", 2000.0)]).contains("warm-up"));
+        assert!(
+            refusal("norm-adaptive", &[("warm-up-from", 1000.0), ("warm-up-to", 2000.0)]).contains("warm-up")
+        );
     }
 }

@@ -62,7 +62,8 @@ impl Geometry {
                 || OpError::Attribute(format!("sizes beyond any memory: {self:?}, input {input:?}"));
             let [low, high] = self.pad[a];
             let padded = input[a].checked_add(low).and_then(|x| x.checked_add(high)).ok_or_else(too_large)?;
-            let reach = self.dilation[a].checked_mul(kernel[a] - 1).ok_or_else(too_large)? + 1;
+            let reach = self.dilation[a].checked_mul(kernel[a] - 1).and_then(|x| x.checked_add(1));
+            let reach = reach.ok_or_else(too_large)?;
             if padded < reach {
                 return Err(OpError::Attribute(format!(
                     "a kernel that reaches over {reach} pixels does not fit {padded} (input {input:?}, kernel {kernel:?})"
@@ -85,9 +86,10 @@ impl Geometry {
     /// The smallest input size that gives `output`: what a transposed convolution makes.
     pub fn smallest_input(&self, output: [usize; 3], kernel: [usize; 3]) -> [usize; 3] {
         std::array::from_fn(|a| {
-            let reach = self.dilation[a] * (kernel[a] - 1) + 1;
-            (output[a].saturating_sub(1) * self.stride[a] + reach)
-                .saturating_sub(self.pad[a][0] + self.pad[a][1])
+            // What is too large stays so, and what is 0 is refused by the shape rule.
+            let reach = self.dilation[a].saturating_mul(kernel[a].saturating_sub(1)).saturating_add(1);
+            let steps = output[a].saturating_sub(1).saturating_mul(self.stride[a]);
+            steps.saturating_add(reach).saturating_sub(self.pad[a][0].saturating_add(self.pad[a][1]))
         })
     }
 
@@ -157,7 +159,8 @@ pub enum Bias {
 }
 
 /// y = act(conv(z) + bias) + residual, where z is x, or the parts of x side by side, normalised and
-/// activated if there is a prologue, every pixel repeated if it is upsampled. Operands: x parts, prologue's, weight, bias, residual.
+/// activated if there is a prologue, every pixel repeated if it is upsampled. Operands: x parts, prologue's, weight,
+/// bias, residual.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
     pub geometry: Geometry,

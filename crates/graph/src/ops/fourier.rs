@@ -2,7 +2,8 @@
 //!
 //! x is `[N, (Z,) Y, X, C]`; the kernel has the spatial sizes of x, alone or with N and C (each may be
 //! 1). `y[p] = sum_q kernel[q] x[p - q]`, indices modulo the sizes; with `adjoint`, `x[p + q]`. The
-//! kernel's origin is its first element. Backends use FFTs; the meaning below is the plain sum.
+//! kernel's origin is its first element. The CPU transforms
+//! (FFTs), the GPU sums over the taps that are not zero; the meaning below is the plain sum.
 
 use super::{GradNode, Grads, Op, OpError, floats, operands};
 use crate::array::{Array, for_each_index};

@@ -293,8 +293,8 @@ impl Op {
     }
 
     /// The gradients with respect to the inputs, as nodes added to `b`. Nothing where the op is not
-    /// differentiable: fused ops (differentiate before fusing), gradients of attention, norm and
-    /// pooling, and updates.
+    /// differentiable: fused ops (differentiate before fusing), gradients of attention, norm, pooling, padding and
+    /// elementwise functions, and updates.
     pub fn grad(&self, b: &mut Builder, n: &GradNode<'_>) -> Grads {
         match self {
             Op::Input(_) | Op::State(_) | Op::Const(_) => Some(vec![]),

@@ -8,7 +8,7 @@ use clearshot_tensor::{MAX_RANK, Shape};
 
 pub(super) fn infer_reshape(shape: Shape, x: &[Type]) -> Result<Vec<Type>, OpError> {
     operands(x, 1)?;
-    if x[0].shape.len() != shape.len() {
+    if shape.checked_len() != Some(x[0].shape.len()) {
         return Err(OpError::Mismatch { what: "reshape", left: x[0].shape, right: shape });
     }
     Ok(vec![Type { dtype: x[0].dtype, shape }])

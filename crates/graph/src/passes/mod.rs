@@ -1,9 +1,8 @@
 //! Passes: functions from graph to graph, in one visible list.
 //!
 //! Besides these only [`precision`] and [`recompute`] change a graph, when 16-bit floats or a budget are
-//! asked for, and [`mod@delay`] its order. The verifier runs after each
-//! pass: it costs milliseconds, and a wrong graph would cost more. A [`Target`] says what a backend's kernels can do, so that fusing
-//! makes only what can be run.
+//! asked for, and [`mod@delay`] its order. The verifier runs after each pass: it costs milliseconds, and a wrong graph
+//! would cost more. A [`Target`] says what a backend's kernels can do, so that fusing makes only what can be run.
 
 mod cse;
 pub mod delay;

@@ -105,7 +105,8 @@ impl<'a> Work<'a> {
 
     /// What a node costs, in operations.
     fn cost(&self, node: usize) -> u64 {
-        cost::flops(&self.graph, node) + self.backend.operations_per_byte() * cost::traffic(&self.graph, node)
+        let moved = self.backend.operations_per_byte().saturating_mul(cost::traffic(&self.graph, node));
+        cost::flops(&self.graph, node).saturating_add(moved)
     }
 
     /// Drops values that lie idle at `peak`, about `excess` bytes of them. Also gives what that costs.
@@ -141,7 +142,7 @@ impl<'a> Work<'a> {
         let mut open = vec![i];
         let mut cost = 0;
         while let Some(at) = open.pop() {
-            cost += self.cost(at);
+            cost = self.cost(at).saturating_add(cost);
             for v in &self.graph.nodes[at].inputs {
                 let root = self.graph.behind_views(*v).at();
                 if self.is_there(root, peak, uses) || !chain.insert(root) {

@@ -3,8 +3,8 @@
 //! A loss or a gradient whose size is far outside of what it was lately says that the weights, or the images, are no
 //! longer what they were. Clipping bounds such a step and still takes it, one after the other, in a direction that means
 //! nothing. The guard refuses it: it watches the logarithms of the loss and of the gradients' norm, whose mean and variance
-//! it keeps in states, and is one more square of a gradient for [`Clip`](crate::ops::Clip), infinite where it refuses. So it is made of
-//! ordinary nodes, runs where the iteration runs, and what it knows is saved with the other states.
+//! it keeps in states, and is one more square of a gradient for [`Clip`](crate::ops::Clip), infinite where it refuses. So
+//! it is made of ordinary nodes, runs where the iteration runs, and what it knows is saved with the other states.
 //!
 //! What is refused or not finite does not enter the statistics: a network that falls apart multiplies its loss within a few
 //! iterations, and would soon pass for usual. Whoever trains sees how many were refused in a row, and goes back.

@@ -5,8 +5,8 @@
 //! differences are a handful of choices that the blocks share (`Style`). Parameters have the names of the
 //! authors' files, which hold the nominal size of each level (`model.enc.16x16_block0`); images of other sizes
 //! are taken too. The output is the denoised image; under improved DDPM's preconditioning the network has twice its
-//! channels, of which the second half, the learned variance, is not part of it. `condition_channels` is ours: channels that stand beside
-//! the noisy image and are not noisy themselves, the input `condition`.
+//! channels, of which the second half, the learned variance, is not part of it. `condition_channels` is ours: channels
+//! that stand beside the noisy image and are not noisy themselves, the input `condition`.
 
 mod block;
 mod config;

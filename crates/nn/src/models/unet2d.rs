@@ -19,7 +19,7 @@ use crate::layers::{
     self, AttentionStyle, Conditions, Resample, ResnetStyle, Scope, attention, conv3, resnet, time_mlp,
 };
 use clearshot_graph::ops::{Geometry, ResizeMode, Unary};
-use clearshot_graph::{Builder, Type, Value};
+use clearshot_graph::{Builder, Value};
 use clearshot_tensor::DType;
 
 /// What diffusers calls this network.
@@ -134,15 +134,7 @@ impl UNet2D {
     /// # Errors
     /// If the network cannot be built.
     pub fn parameters(&self) -> Result<Vec<Param>, Error> {
-        let mut b = Builder::new();
-        let side = self.multiple();
-        let x = b.input("x", Type::f32([1, side, side, self.in_channels]));
-        let t = b.input("t", Type::f32([1]));
-        let class = self.class_input(&mut b, 1);
-        let mut params = vec![];
-        self.add(&mut Scope::new(&mut b, &mut params), x, t, Extras { class, dropout_key: None });
-        b.finish()?;
-        Ok(params)
+        crate::models::Network::parameters(self)
     }
 
     /// Adds the network to `b`: x is `[N, Y, X, C]`, t `[N]`.

@@ -3,6 +3,7 @@
 use super::Error;
 use super::layout::Layout;
 use super::tiles::{Asked, TileGraph};
+use clearshot_graph::reach::least_common_multiple;
 use clearshot_runtime::{Device, Options};
 
 /// How a network may be cut.
@@ -85,7 +86,7 @@ fn layouts(cut: &Cut, size: &[usize], tile: Option<usize>) -> Vec<Layout> {
             // Thin axes need no alignment beyond the stride's.
             let align = |a: usize| match size.len() == 3 && a == 0 {
                 true => stride[a],
-                false => ALIGN * stride[a] / common_divisor(ALIGN, stride[a]),
+                false => least_common_multiple(ALIGN, stride[a]),
             };
             let aligns: Vec<usize> = (0..size.len()).map(align).collect();
             let halo: Vec<usize> = aligns.iter().zip(radius).map(|(&a, r)| r.next_multiple_of(a)).collect();
@@ -104,10 +105,6 @@ fn layouts(cut: &Cut, size: &[usize], tile: Option<usize>) -> Vec<Layout> {
             all
         }
     }
-}
-
-fn common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
 fn usual_batch(layout: &Layout, images: usize, device: &Device) -> usize {

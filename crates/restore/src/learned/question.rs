@@ -8,7 +8,7 @@ use super::measured::{Camera, Measured};
 use super::tiles::{Asked, Question, TileGraph};
 use clearshot_diffusion::Denoiser;
 use clearshot_diffusion::precondition::Clipped;
-use clearshot_graph::reach::reach;
+use clearshot_graph::reach::{least_common_multiple, reach};
 use clearshot_graph::{Builder, Value};
 use clearshot_model::signal::CHANNELS;
 use clearshot_model::{ConditionKind, Model, Photons, Process, Signal, Task};
@@ -74,7 +74,7 @@ pub(super) fn cut(model: &Model) -> Result<Cut, Error> {
         for a in 0..size.len() {
             let axis = a + 3 - size.len();
             radius[a] = radius[a].max(found.radius[axis]);
-            stride[a] = stride[a].max(found.stride[axis]);
+            stride[a] = least_common_multiple(stride[a], found.stride[axis]);
         }
     }
     Ok(Cut::Local { radius, stride })

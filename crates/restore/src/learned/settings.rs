@@ -2,7 +2,7 @@
 
 use super::Error;
 use clearshot_diffusion::Law;
-use clearshot_diffusion::guide::{Discrepancy, NormAdaptive, Proximal};
+use clearshot_diffusion::guide::{LAWS, NamedLaw, Proximal, Setting, named};
 use clearshot_physics::{Likelihood, Psf};
 use clearshot_runtime::Precision;
 use std::path::PathBuf;
@@ -109,55 +109,43 @@ impl Guidance {
     }
 }
 
-/// The laws by name, with the numbers that each takes.
-const LAWS: &str = "proximal[:strength=1,sd=0.5,passes=2,iterations=8], sigma-squared[:kappa=1], sigma[:kappa=1], \
-                    constant[:kappa=1], norm-adaptive[:lambda=0.1,eps=1e-8], discrepancy[:target=1,steps=3]";
+/// The laws that tiles can take, with their numbers as they are unless given.
+fn laws() -> String {
+    let of_tiles = |row: &&NamedLaw| row.law(&[]).is_ok_and(|law| !law.goes_through());
+    let shown = |s: &Setting| format!("{}={}", s.name, s.default);
+    // A default that is beyond any number says that there is none.
+    let has_default = |s: &&Setting| s.default.abs() < 1e9;
+    let written = |row: &NamedLaw| {
+        let numbers: Vec<String> = row.settings.iter().filter(has_default).map(shown).collect();
+        format!("{}[:{}]", row.name, numbers.join(","))
+    };
+    LAWS.iter().filter(of_tiles).map(written).collect::<Vec<_>>().join(", ")
+}
 
-/// A law from `NAME` or `NAME:key=value,key=value`.
+/// A law from `NAME` or `NAME:key=value,key=value`; `sd` is the standard deviation of the prior's images unless given.
 ///
 /// # Errors
-/// If there is no such law or key, or a value is no number.
+/// If there is no such law or key, a value is no number or impossible, or the law differentiates the network.
 pub fn law(text: &str, sd: f64) -> Result<Law, Error> {
-    let refuse = |got: &str| Error::Unknown {
+    let refuse = || Error::Unknown {
         what: "no law is written",
-        got: got.into(),
-        known: format!("there are {LAWS}"),
+        got: text.into(),
+        known: format!("there are {}", laws()),
     };
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-    let mut numbers = Vec::new();
+    let row = named(name).map_err(|_| refuse())?;
+    let mut given: Vec<(&str, f64)> = Vec::new();
     for part in rest.split(',').filter(|p| !p.is_empty()) {
-        let (key, value) = part.split_once('=').ok_or_else(|| refuse(text))?;
-        numbers.push((key.trim(), value.trim().parse::<f64>().map_err(|_| refuse(text))?));
+        let (key, value) = part.split_once('=').ok_or_else(refuse)?;
+        given.push((key.trim(), value.trim().parse::<f64>().map_err(|_| refuse())?));
     }
-    let mut take = |key: &str, default: f64| match numbers.iter().position(|(k, _)| *k == key) {
-        Some(at) => numbers.swap_remove(at).1,
-        None => default,
-    };
-    let law = match name {
-        "proximal" => Law::Proximal(Proximal {
-            strength: take("strength", 1.0),
-            sd: take("sd", sd),
-            passes: take("passes", 2.0) as usize,
-            iterations: take("iterations", 8.0) as usize,
-        }),
-        "sigma-squared" => Law::SigmaSquared { kappa: take("kappa", 1.0) },
-        "sigma" => Law::Sigma { kappa: take("kappa", 1.0) },
-        "constant" => Law::Constant { kappa: take("kappa", 1.0) },
-        "norm-adaptive" => Law::NormAdaptive(NormAdaptive {
-            lambda: take("lambda", 0.1),
-            eps: take("eps", 1e-8),
-            warm_up: [f64::MAX / 4.0, f64::MAX / 8.0],
-        }),
-        "discrepancy" => {
-            Law::Discrepancy(Discrepancy { target: take("target", 1.0), steps: take("steps", 3.0) as usize })
-        }
-        "through" => return Err(Error::Through { law: "through" }),
-        "covariance" => return Err(Error::Through { law: "covariance" }),
-        _ => return Err(refuse(text)),
-    };
-    match numbers.is_empty() {
-        true => Ok(law),
-        false => Err(refuse(text)),
+    if row.settings.iter().any(|s| s.name == "sd") && !given.iter().any(|(key, _)| *key == "sd") {
+        given.push(("sd", sd));
+    }
+    let law = row.law(&given)?;
+    match law.goes_through() {
+        true => Err(Error::Through { law: law.name() }),
+        false => Ok(law),
     }
 }
 
@@ -170,7 +158,16 @@ mod tests {
         assert_eq!(law("proximal", 0.5).unwrap(), Law::Proximal(Proximal::new(0.5)));
         let Law::Proximal(p) = law("proximal:strength=0.5,iterations=3", 0.5).unwrap() else { panic!() };
         assert_eq!((p.strength, p.iterations, p.sd), (0.5, 3, 0.5));
+        assert_eq!(law("proximal:sd=0.3", 0.5).unwrap(), Law::Proximal(Proximal::new(0.3)));
         assert_eq!(law("sigma-squared:kappa=2", 0.5).unwrap(), Law::SigmaSquared { kappa: 2.0 });
+        assert_eq!(law("sigma", 0.5).unwrap(), Law::Sigma { kappa: 1.0 });
+        let said = law("prox", 0.5).unwrap_err().to_string();
+        assert!(
+            said.contains("proximal[:strength=1,sd=0.5,passes=2,iterations=8], sigma-squared[:kappa=1]"),
+            "{said}"
+        );
+        assert!(said.contains("norm-adaptive[:lambda=0.1,eps=0.00000001], discrepancy"), "{said}");
+        assert!(law("proximal:passes=2.5", 0.5).unwrap_err().to_string().contains("2.5"));
         for wrong in ["prox", "proximal:kappa=1", "sigma:kappa", "sigma:kappa=x", "through", ""] {
             assert!(law(wrong, 0.5).is_err(), "{wrong}");
         }

@@ -9,6 +9,9 @@ use crate::DType;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+/// More axes than any tensor of PyTorch has. A tuple may be given to many tensors, so a long one would fill the memory.
+const MOST_AXES: usize = 64;
+
 /// A value; containers by their number in [`Pickle::containers`].
 #[derive(Clone, Debug)]
 pub(super) enum Value {
@@ -412,7 +415,11 @@ impl<'a> Machine<'a> {
             Value::Int(n) => usize::try_from(*n).map_err(|_| format!("a tensor has a size or step of {n}")),
             _ => Err("a tensor has a size that is no integer".into()),
         };
-        self.tuple(value)?.iter().map(size).collect()
+        let sizes = self.tuple(value)?;
+        if sizes.len() > MOST_AXES {
+            return Err(format!("a tensor of {} axes", sizes.len()));
+        }
+        sizes.iter().map(size).collect()
     }
 
     /// Attributes of a dictionary (versions of layers) say nothing of its tensors; nothing else has any.

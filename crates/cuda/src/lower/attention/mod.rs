@@ -9,15 +9,12 @@ mod tests;
 mod tiled;
 mod warpgroup;
 
-use super::{Io, Kernel, Node};
+use super::{Kernel, Node, fastest};
 use crate::context::Context;
 use crate::error::CudaError;
-use crate::memory::Buffer;
-use crate::tune;
 use clearshot_graph::ops::Attention;
 use clearshot_graph::ops::attention::AttentionSizes;
 use clearshot_tensor::DType;
-use std::fmt::Debug;
 use std::sync::Arc;
 
 /// One attention's sizes and types.
@@ -86,52 +83,6 @@ fn backward_kernel(cx: &Arc<Context>, p: Problem, way: BackwardWay) -> Result<Ke
     }
 }
 
-/// Milliseconds of a kernel on tensors of its own; `lse` says where among its operands that lies.
-fn measure(
-    cx: &Arc<Context>,
-    p: &Problem,
-    kernel: &Kernel,
-    inputs: usize,
-    outputs: usize,
-    lse: usize,
-) -> Result<f32, CudaError> {
-    let rows = p.s.batch * p.s.queries.max(p.s.keys);
-    let (image, statistics) =
-        (rows * p.heads * p.s.d * p.dtype.bytes(), p.pairs() * p.s.queries * size_of::<f32>());
-    let operands: Vec<Buffer> = (0..inputs + outputs)
-        .map(|i| if i == lse { Buffer::new(cx, statistics) } else { tune::sample(cx, image) })
-        .collect::<Result<_, _>>()?;
-    let work = Buffer::new(cx, kernel.workspace)?;
-    let x: Vec<u64> = operands.iter().map(Buffer::start).collect();
-    let io = Io { inputs: &x[..inputs], outputs: &x[inputs..], workspace: work.start() };
-    cx.time(&mut || kernel.launch(cx, &io))
-}
-
-/// The fastest way, measured once for the problem.
-fn fastest<W: Copy + Debug>(
-    cx: &Arc<Context>,
-    key: &str,
-    ways: &[W],
-    mut time: impl FnMut(W) -> Result<f32, CudaError>,
-) -> Result<W, CudaError> {
-    if ways.len() == 1 {
-        return Ok(ways[0]);
-    }
-    let text = tune::choice(cx, &format!("{key} {ways:?}"), || {
-        let mut best = (f32::INFINITY, 0);
-        for (i, way) in ways.iter().enumerate() {
-            // One that needs more shared memory than the card has is no candidate.
-            if let Ok(t) = time(*way)
-                && t < best.0
-            {
-                best = (t, i);
-            }
-        }
-        Ok(best.0.is_finite().then(|| best.1.to_string()))
-    })?;
-    Ok(ways[text.parse().ok().filter(|i| *i < ways.len()).unwrap_or(0)])
-}
-
 fn sizes(n: &Node<'_>, a: &Attention) -> Result<AttentionSizes, CudaError> {
     let unfit = |reason: String| CudaError::Unsupported { op: "attention".into(), reason };
     a.sizes(n.x[0].shape, n.x[1].shape, n.x[2].shape).map_err(|e| unfit(e.to_string()))
@@ -148,10 +99,7 @@ pub(super) fn forward(n: &Node<'_>, a: &Attention) -> Result<Kernel, CudaError> 
         return plain::forward(n, a, s);
     }
     let (cx, p) = (n.cx, Problem::new(n, a, s));
-    let way = fastest(cx, &format!("attention forward {p:?}"), &forward_ways(cx, &p), |way| {
-        measure(cx, &p, &forward_kernel(cx, p, way)?, 3, 2, 4)
-    })?;
-    forward_kernel(cx, p, way)
+    fastest(n, &format!("attention forward {p:?}"), &forward_ways(cx, &p), |way| forward_kernel(cx, p, way))
 }
 
 pub(super) fn backward(n: &Node<'_>, a: &Attention) -> Result<Kernel, CudaError> {
@@ -160,8 +108,7 @@ pub(super) fn backward(n: &Node<'_>, a: &Attention) -> Result<Kernel, CudaError>
         return plain::backward(n, a, s);
     }
     let (cx, p) = (n.cx, Problem::new(n, a, s));
-    let way = fastest(cx, &format!("attention backward {p:?}"), &backward_ways(cx, &p), |way| {
-        measure(cx, &p, &backward_kernel(cx, p, way)?, 6, 3, 4)
-    })?;
-    backward_kernel(cx, p, way)
+    fastest(n, &format!("attention backward {p:?}"), &backward_ways(cx, &p), |way| {
+        backward_kernel(cx, p, way)
+    })
 }

@@ -113,23 +113,12 @@ fn product_forward(n: &Node<'_>, a: &Conv, sizes: &Sizes) -> Result<Kernel, Cuda
     for (i, part) in n.x[..a.parts].iter().enumerate() {
         let c = part.shape.channels();
         let product = Product {
-            batch: 1,
-            m: sizes.rows(),
-            n: sizes.k,
-            k: c,
-            transpose_a: false,
-            transpose_b: true,
-            row_a: c,
             row_b: sizes.c,
-            row_d: sizes.k,
-            step_a: 0,
-            step_b: 0,
-            step_d: 0,
-            input: sizes.dtype,
             output: n.y[0].dtype,
             bias: a.bias == Bias::Channel && i == 0,
             add: a.residual || i > 0,
             align: alignment(first * sizes.dtype.bytes()),
+            ..Product::dense([sizes.rows(), sizes.k, c], [false, true], sizes.dtype)
         };
         products.push((Ready::new(n.cx, &product, n.math)?, (first * sizes.dtype.bytes()) as u64));
         first += c;

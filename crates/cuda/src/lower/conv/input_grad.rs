@@ -49,23 +49,11 @@ pub(in crate::lower) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Ke
     }
     if sizes.is_product() && a.act.is_none() && bias_at.is_none() {
         let product = Product {
-            batch: 1,
-            m: sizes.rows(),
-            n: len,
-            k: sizes.k,
-            transpose_a: false,
-            transpose_b: false,
-            row_a: sizes.k,
             row_b: sizes.c,
-            row_d: len,
-            step_a: 0,
-            step_b: 0,
-            step_d: 0,
-            input: sizes.dtype,
             output: n.y[0].dtype,
-            bias: false,
             add: a.residual,
             align: alignment(first * sizes.dtype.bytes()),
+            ..Product::dense([sizes.rows(), len, sizes.k], [false, false], sizes.dtype)
         };
         let ready = Ready::new(n.cx, &product, n.math)?;
         let offset = (first * sizes.dtype.bytes()) as u64;

@@ -1,8 +1,8 @@
 //! Convolutions by cuDNN.
 //!
 //! For each shape the library's best estimates among the algorithms that give the same bits every time are
-//! timed once; a fused
-//! convolution (bias and residual added by the library) is timed against a plain one with a kernel behind it.
+//! timed once; a fused convolution (bias and residual added by the library) is timed against a plain one with a kernel
+//! behind it.
 
 use super::super::Math;
 use super::super::matmul::Extras;

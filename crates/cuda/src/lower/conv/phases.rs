@@ -1,4 +1,4 @@
-//! Convolutions of upsampled images, by phases: see `phases.cu`.
+//! Convolutions of upsampled images, by phases: see `kernels/conv/phases.cu`.
 
 use super::Sizes;
 use super::library::{Kind, Library};
@@ -101,7 +101,7 @@ impl Phases {
     }
 }
 
-/// `bias_type` is the kernels' name of the bias's type; the kernel takes x, w and the bias's address.
+/// From the small image (operand 0), weights and a bias of any type. Nothing where the library refuses it.
 pub(super) fn forward(
     n: &Node<'_>,
     s: &Sizes,

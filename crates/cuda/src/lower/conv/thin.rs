@@ -1,4 +1,4 @@
-//! Convolutions between one or two channels and many: the first and the last of a network.
+//! Convolutions between few channels and many, with steps of one pixel: the first and the last of a network.
 //!
 //! The library has no fast way for them. Here the taps of the few channels are laid side by side, and what is
 //! left is a matrix product that is bound by reading or writing the many.
@@ -7,7 +7,7 @@ use super::Sizes;
 use super::library::Kind;
 use crate::context::{Context, Function, Params, Source};
 use crate::error::CudaError;
-use crate::lower::matmul::{ALIGNED, Product, Ready};
+use crate::lower::matmul::{Product, Ready};
 use crate::lower::{Math, blocks, type_name};
 use clearshot_tensor::DType;
 use std::sync::Arc;
@@ -72,88 +72,27 @@ impl Thin {
         let few = if side == Side::Input { s.c } else { s.k };
         let many = if side == Side::Input { s.k } else { s.c };
         let wide = (taps * few).next_multiple_of(8);
-        // Pixels of the product's tall factors: those of the side that the taps lie beside.
-        let product = Product {
-            batch: 1,
-            m: 0,
-            n: 0,
-            k: 0,
-            transpose_a: false,
-            transpose_b: false,
-            row_a: 0,
-            row_b: 0,
-            row_d: 0,
-            step_a: 0,
-            step_b: 0,
-            step_d: 0,
-            input: s.dtype,
-            output: s.dtype,
-            bias: false,
-            add: false,
-            align: ALIGNED,
-        };
+        let product = |sizes, transposed| Product::dense(sizes, transposed, s.dtype);
         let product = match (kind, side) {
             // Taps [rows, wide] by weights [many, wide] -> [rows, many].
             (Kind::Forward | Kind::Fused { .. }, Side::Input) => Product {
-                m: s.rows(),
-                n: many,
-                k: wide,
-                transpose_b: true,
-                row_a: wide,
-                row_b: wide,
-                row_d: many,
                 bias: kind == (Kind::Fused { residual: false }),
-                ..product
+                ..product([s.rows(), many, wide], [false, true])
             },
             // Image [rows, many] by weights [wide, many] -> taps [rows, wide].
-            (Kind::Forward | Kind::Fused { .. }, Side::Output) => Product {
-                m: s.in_rows(),
-                n: wide,
-                k: many,
-                transpose_b: true,
-                row_a: many,
-                row_b: many,
-                row_d: wide,
-                output: DType::F32,
-                ..product
-            },
-            // Gradient [rows, many] by weights [many, wide] -> taps [rows, wide].
-            (Kind::InputGrad, Side::Input) => Product {
-                m: s.rows(),
-                n: wide,
-                k: many,
-                row_a: many,
-                row_b: wide,
-                row_d: wide,
-                output: DType::F32,
-                ..product
-            },
-            // Taps [rows, wide] by weights [wide, many] -> [rows, many].
-            (Kind::InputGrad, Side::Output) => {
-                Product { m: s.in_rows(), n: many, k: wide, row_a: wide, row_b: many, row_d: many, ..product }
+            (Kind::Forward | Kind::Fused { .. }, Side::Output) => {
+                Product { output: DType::F32, ..product([s.in_rows(), wide, many], [false, true]) }
             }
+            // Gradient [rows, many] by weights [many, wide] -> taps [rows, wide].
+            (Kind::InputGrad, Side::Input) => {
+                Product { output: DType::F32, ..product([s.rows(), wide, many], [false, false]) }
+            }
+            // Taps [rows, wide] by weights [wide, many] -> [rows, many].
+            (Kind::InputGrad, Side::Output) => product([s.in_rows(), many, wide], [false, false]),
             // Gradient [rows, many] and taps [rows, wide] -> [many, wide].
-            (Kind::WeightGrad, Side::Input) => Product {
-                m: many,
-                n: wide,
-                k: s.rows(),
-                transpose_a: true,
-                row_a: many,
-                row_b: wide,
-                row_d: wide,
-                ..product
-            },
+            (Kind::WeightGrad, Side::Input) => product([many, wide, s.rows()], [true, false]),
             // Taps [rows, wide] and image [rows, many] -> [wide, many].
-            (Kind::WeightGrad, Side::Output) => Product {
-                m: wide,
-                n: many,
-                k: s.in_rows(),
-                transpose_a: true,
-                row_a: wide,
-                row_b: many,
-                row_d: many,
-                ..product
-            },
+            (Kind::WeightGrad, Side::Output) => product([wide, many, s.in_rows()], [true, false]),
         };
         let name = type_name(s.dtype)?;
         let source = Source::new("thin", include_str!("../../kernels/conv/thin.cu"))

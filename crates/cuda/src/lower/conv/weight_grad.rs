@@ -23,23 +23,10 @@ pub(in crate::lower) fn weight_grad(n: &Node<'_>, a: &ConvWeightGrad) -> Result<
         for part in &n.x[..parts] {
             let c = part.shape.channels();
             let product = Product {
-                batch: 1,
-                m: sizes.k,
-                n: c,
-                k: sizes.rows(),
-                transpose_a: true,
-                transpose_b: false,
-                row_a: sizes.k,
-                row_b: c,
                 row_d: sizes.c,
-                step_a: 0,
-                step_b: 0,
-                step_d: 0,
-                input: sizes.dtype,
                 output: n.y[0].dtype,
-                bias: false,
-                add: false,
                 align: alignment(first * n.y[0].dtype.bytes()),
+                ..Product::dense([sizes.k, c, sizes.rows()], [true, false], sizes.dtype)
             };
             products.push((Ready::new(n.cx, &product, n.math)?, (first * n.y[0].dtype.bytes()) as u64));
             first += c;

@@ -1,7 +1,7 @@
 //! Convolutions of few channels, widened to what tensor cores take at once.
 //!
-//! The library is slow on 16-bit images of two channels or one. Zeros make them eight: reading and writing
-//! those costs far less than the slow way.
+//! The library is slow on 16-bit images whose channels are no multiple of eight. Zeros fill them up: reading and
+//! writing those costs far less than the slow way.
 
 use super::library::{Kind, Library};
 use super::{Channels, Sizes};

@@ -12,6 +12,9 @@ use clearshot_graph::ops::Unary;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+/// By how much all levels together may make an image smaller.
+const MOST_SHRINKING: usize = 1 << 16;
+
 /// The name of a layer, alone or with arguments: `"INSTANCE"` or `["INSTANCE", {"affine": true}]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -141,6 +144,12 @@ impl DynUNetConfig {
             }
             levels.push(Level { kernel, stride, up, channels: filters[i] });
         }
+        // Images have to be multiples of all strides together.
+        let together = |a: usize| levels.iter().fold(1usize, |all, l| all.saturating_mul(l.stride[a]));
+        if let Some(all) = (0..3).map(together).find(|&all| all > MOST_SHRINKING) {
+            let supported = format!("strides whose product is at most {MOST_SHRINKING} along an axis");
+            return Err(unsupported("strides", format!("{all} together"), &supported));
+        }
         Ok(levels)
     }
 
@@ -204,8 +213,17 @@ impl DynUNetConfig {
             let supported = "inplace, and negative_slope for `leakyrelu`";
             return Err(unsupported("act_name", format!("`{key}`: {value}"), supported));
         }
-        Ok(match choice("act_name", &name, &["leakyrelu", "relu", "swish", "silu", "gelu"])? {
-            0 => Unary::LeakyRelu(slope.as_ref().and_then(Json::as_f64).unwrap_or(0.01)),
+        let kind = choice("act_name", &name, &["leakyrelu", "relu", "swish", "silu", "gelu"])?;
+        let slope = match (kind, slope) {
+            (_, None) => 0.01,
+            (0, Some(Json::Number(slope))) => slope.as_f64().unwrap_or(0.01),
+            (_, Some(other)) => {
+                let supported = "a number, for `leakyrelu`";
+                return Err(unsupported("act_name", format!("`negative_slope`: {other}"), supported));
+            }
+        };
+        Ok(match kind {
+            0 => Unary::LeakyRelu(slope),
             1 => Unary::Relu,
             2 | 3 => Unary::Silu,
             _ => Unary::Gelu,

@@ -6,55 +6,27 @@ use super::{ClassEmbedding, Extras, UNet2D};
 use crate::Error;
 use crate::layers::Scope;
 use crate::models::network::{Given, Network, Port, multiples};
-use clearshot_graph::train::{Training, finish_iteration};
-use clearshot_graph::{Builder, Graph, StateInit, Type, Value, losses};
+use clearshot_graph::train::Training;
+use clearshot_graph::{Graph, Type, Value};
 use clearshot_tensor::Shape;
 
 impl UNet2D {
-    /// Gives the output `y`.
+    /// As every network's, for a plane: gives the output `y`.
     ///
     /// # Errors
     /// If the size does not suit the network.
     pub fn inference(&self, batch: usize, size: [usize; 2]) -> Result<Graph, Error> {
-        let mut b = Builder::new();
-        let y = self.on_inputs(&mut b, batch, size, false);
-        b.output("y", y);
-        Ok(b.finish()?)
+        Network::inference(self, batch, &size)
     }
 
-    /// Takes the inputs `target` (as the network's output), `rate` and, where the network drops
-    /// activations, `key`; gives the outputs `loss` (mean squared error) and `grad_norm`, and updates all
+    /// As every network's, for a plane: takes the inputs `target` (as the network's output), `rate` and, where the
+    /// network drops activations, `key`; gives the outputs `loss` (mean squared error) and `grad_norm`, and updates all
     /// trainable parameters.
     ///
     /// # Errors
     /// If the size does not suit the network.
     pub fn training(&self, batch: usize, size: [usize; 2], training: &Training) -> Result<Graph, Error> {
-        let mut b = Builder::new();
-        let y = self.on_inputs(&mut b, batch, size, true);
-        let shape = b.shape(y);
-        let target = b.input("target", Type::f32(shape));
-        let loss = losses::mse(&mut b, y, target);
-        let params: Vec<Value> = self
-            .parameters()?
-            .iter()
-            .filter(|p| p.trainable)
-            .map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given))
-            .collect();
-        finish_iteration(&mut b, loss, &params, training)?;
-        Ok(b.finish()?)
-    }
-
-    fn on_inputs(&self, b: &mut Builder, batch: usize, size: [usize; 2], train: bool) -> Value {
-        let x = b.input("x", Type::f32([batch, size[0], size[1], self.in_channels()]));
-        let t = b.input("t", Type::f32([batch]));
-        let class = self.class_input(b, batch);
-        let dropout_key = (train && self.style.dropout > 0.0).then(|| b.input("key", Type::i32([4])));
-        self.build(b, x, t, Extras { class, dropout_key })
-    }
-
-    /// The input that the network's classes come by.
-    pub(super) fn class_input(&self, b: &mut Builder, batch: usize) -> Option<Value> {
-        self.class_type(batch).map(|ty| b.input("class", ty))
+        Network::training(self, batch, &size, training)
     }
 
     fn class_type(&self, batch: usize) -> Option<Type> {
