@@ -100,6 +100,16 @@ impl Rescale {
             *v = if blank { f64::NAN } else { self.slope * *v + self.intercept };
         }
     }
+
+    /// From a meant value to the stored one, not rounded: what is no number is the stored value that means none, if there
+    /// is one.
+    pub fn stored(&self, meant: f64) -> f64 {
+        match self.blank {
+            Some(blank) if meant.is_nan() => blank as f64,
+            _ if self.slope != 0.0 => (meant - self.intercept) / self.slope,
+            _ => meant,
+        }
+    }
 }
 
 /// What an image is, and what its file carries besides pixels.
