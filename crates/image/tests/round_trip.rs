@@ -485,8 +485,20 @@ fn manifests_say_scene_domain_and_split() {
     let spec = CropSpec { balance: Balance::Domains, ..CropSpec::plain(&[8, 8], 1) };
     let dataset = Dataset::new(listing.entries.clone(), spec).unwrap();
     let y = (0..400).filter(|&i| dataset.entries[dataset.crop(i).unwrap().entry].domain == "y").count();
-    // Half of 400, within four standard deviations.
-    assert!((160..=240).contains(&y), "{y}");
+    assert_eq!(y, 200);
+    // As many crops as there are domains have one of each, wherever they begin.
+    let domain = |i: u64| dataset.entries[dataset.crop(i).unwrap().entry].domain.clone();
+    assert!((0..50).all(|i| domain(i) != domain(i + 1)));
+    let files: Vec<usize> = (0..600).map(|i| dataset.crop(i).unwrap().entry).collect();
+    for file in [0, 1, 3] {
+        // A third of 300, within four standard deviations.
+        let count = files.iter().filter(|&&f| f == file).count();
+        assert!((67..=133).contains(&count), "{file}: {count}");
+    }
+    let text = "input,scene,split\n0.tif,a,train\n1.tif,a,test\n";
+    std::fs::write(&manifest, text).unwrap();
+    let error = Listing::manifest(&manifest).err().unwrap().to_string();
+    assert!(error.contains("line 3") && error.contains("\"a\""), "{error}");
     std::fs::write(&manifest, "input,colour\n0.tif,red\n").unwrap();
     let error = Listing::manifest(&manifest).err().unwrap().to_string();
     assert!(error.contains("colour"), "{error}");
