@@ -505,6 +505,21 @@ fn manifests_say_scene_domain_and_split() {
 }
 
 #[test]
+fn numbers_too_large_for_32_bits_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.npy");
+    let mut bytes = Vec::new();
+    DType::F64.encode(&[1.0, f64::INFINITY, -2e38, f64::NAN, 1e300, 3.0], &mut bytes);
+    write(&path, &Description::new("made", &path, dims("YX", &[2, 3]), DType::F64), &bytes);
+    let image = Image::open(&path).unwrap();
+    assert_eq!(image.read_f64(&[1..2, 1..2]).unwrap(), [1e300]);
+    // Infinite is what it says.
+    assert_eq!(image.read_f32(&[0..1, 0..3]).unwrap(), [1.0, f32::INFINITY, -2e38]);
+    let said = image.read_f32(&[0..2, 0..3]).unwrap_err().to_string();
+    assert!(said.contains("large.npy") && said.contains("1e300"), "{said}");
+}
+
+#[test]
 fn crops_are_normalised_and_dark_ones_avoided() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.npy");
