@@ -180,7 +180,8 @@ fn head_of(path: &Path, count: u64) -> Result<Vec<u8>> {
 /// The partner of a pair, with the same ending `.gz` or without.
 fn partner(path: &Path, from: &str, to: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let lower = name.to_lowercase();
+    // As many bytes as the name has, whatever its letters.
+    let lower = name.to_ascii_lowercase();
     let at = lower.rfind(from).unwrap_or(lower.len());
     let candidate =
         path.with_file_name(format!("{}{to}{}", &name[..at], &name[(at + from.len()).min(name.len())..]));
