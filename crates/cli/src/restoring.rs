@@ -159,7 +159,6 @@ impl Files {
             description.dtype = DType::F32;
             description.bits = 32;
             description.rescale = None;
-            description.native = None;
         }
         let mut parameters = job.parameters;
         if let Some(path) = &self.mask {

@@ -531,6 +531,15 @@ fn crops_are_normalised_and_dark_ones_avoided() {
     let image = Image::open(&path).unwrap();
     let normaliser = Normaliser::of(&image, Range::MinMax, false).unwrap();
     assert_eq!((normaliser.low, normaliser.high), (0.0, 1000.0));
+    // What is not finite does not count.
+    let odd = folder.path().join("odd.npy");
+    let mut bytes = Vec::new();
+    DType::F32.encode(&[f64::INFINITY, -2.0, f64::NAN, 5.0, f64::NEG_INFINITY, 3.0], &mut bytes);
+    write(&odd, &Description::new("made", &odd, dims("YX", &[2, 3]), DType::F32), &bytes);
+    for range in [Range::MinMax, Range::Percentiles { low: 0.0, high: 100.0 }] {
+        let found = Normaliser::of(&Image::open(&odd).unwrap(), range, false).unwrap();
+        assert_eq!((found.low, found.high), (-2.0, 5.0), "{range:?}");
+    }
     let entry =
         Entry { input: path, target: None, scene: "a".to_string(), domain: String::new(), split: None };
     let spec =
@@ -546,12 +555,3 @@ fn crops_are_normalised_and_dark_ones_avoided() {
     // A quarter of places would do; sixteen draws miss them all once in a hundred.
     assert!(bright >= 46, "{bright}");
 }
-    // What is not finite does not count.
-    let odd = folder.path().join("odd.npy");
-    let mut bytes = Vec::new();
-    DType::F32.encode(&[f64::INFINITY, -2.0, f64::NAN, 5.0, f64::NEG_INFINITY, 3.0], &mut bytes);
-    write(&odd, &Description::new("made", &odd, dims("YX", &[2, 3]), DType::F32), &bytes);
-    for range in [Range::MinMax, Range::Percentiles { low: 0.0, high: 100.0 }] {
-        let found = Normaliser::of(&Image::open(&odd).unwrap(), range, false).unwrap();
-        assert_eq!((found.low, found.high), (-2.0, 5.0), "{range:?}");
-    }

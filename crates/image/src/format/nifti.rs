@@ -60,7 +60,33 @@ struct Native {
     dtype: DType,
 }
 
+/// Whether a header serves values of another type too: those of colours have the samples in the type, and the values
+/// must mean themselves.
+fn can_be_retyped(description: &Description) -> bool {
+    type_code(description.dtype).is_some()
+        && description.rescale.is_none()
+        && description.position(Axis::S).is_none()
+}
+
 impl Header {
+    /// Says another type, without a slope.
+    fn retype(&mut self, dtype: DType) {
+        let o = self.order;
+        let (code, bits) = (o.put16(type_code(dtype).unwrap_or(0) as u16), o.put16(dtype.bits() as u16));
+        let mut put = |at: usize, data: &[u8]| self.bytes[at..at + data.len()].copy_from_slice(data);
+        if self.version == 1 {
+            put(70, &code);
+            put(72, &bits);
+            put(112, &o.put32(1f32.to_bits()));
+            put(116, &o.put32(0));
+        } else {
+            put(12, &code);
+            put(14, &bits);
+            put(176, &o.put64(1f64.to_bits()));
+            put(184, &o.put64(0));
+        }
+    }
+
     fn i16(&self, at: usize) -> i16 {
         self.order.u16(&self.bytes[at..]) as i16
     }
@@ -399,10 +425,14 @@ pub(super) fn create(
     let shape = description.shape();
     let native = description
         .native::<Native>()
-        .filter(|n| description.format == NAME && n.shape == shape && n.dtype == description.dtype);
+        .filter(|n| description.format == NAME && n.shape == shape)
+        .filter(|n| n.dtype == description.dtype || can_be_retyped(description));
     let (mut header, axes) = match native {
         Some(n) => {
-            let header = Header { version: n.version, order: n.order, bytes: n.bytes.clone() };
+            let mut header = Header { version: n.version, order: n.order, bytes: n.bytes.clone() };
+            if n.dtype != description.dtype {
+                header.retype(description.dtype);
+            }
             (header, (0..shape.len()).collect())
         }
         None => fresh(path, description)?,
