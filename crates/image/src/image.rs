@@ -317,8 +317,8 @@ impl Image {
         if self.dtype() == DType::F64 || self.description.rescale.is_some() {
             let infinite = values.iter().enumerate().filter(|(_, v)| v.is_infinite());
             let width = self.dtype().bytes();
-            let wide = infinite.map(|(i, _)| self.decode(&bytes[i * width..(i + 1) * width])[0]);
-            if let Some(value) = wide.into_iter().find(|v| v.is_finite()) {
+            let mut wide = infinite.map(|(i, _)| self.decode(&bytes[i * width..(i + 1) * width])[0]);
+            if let Some(value) = wide.find(|v| v.is_finite()) {
                 let path = self.description.path.display();
                 return request(format!(
                     "{path}: {value:e} is larger than 32-bit numbers can be; scale the image"

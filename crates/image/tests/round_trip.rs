@@ -176,9 +176,12 @@ fn headers_outlive_a_change_of_type() {
         for (i, n) in [3u16, 4, 3, 2, 1, 1, 1, 1].iter().enumerate() {
             put(40 + 2 * i, &n.to_le_bytes());
         }
-        (put(70, &4u16.to_le_bytes()), put(72, &16u16.to_le_bytes()));
+        put(70, &4u16.to_le_bytes());
+        put(72, &16u16.to_le_bytes());
         (0..8).for_each(|i| put(76 + 4 * i, &1f32.to_le_bytes()));
-        (put(108, &352f32.to_le_bytes()), put(112, &2f32.to_le_bytes()), put(116, &7f32.to_le_bytes()));
+        put(108, &352f32.to_le_bytes());
+        put(112, &2f32.to_le_bytes());
+        put(116, &7f32.to_le_bytes());
         put(254, &1u16.to_le_bytes());
         (0..12).for_each(|i| put(280 + 4 * i, &(i as f32 - 5.5).to_le_bytes()));
         head[344..348].copy_from_slice(b"n+1\0");
