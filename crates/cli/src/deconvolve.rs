@@ -104,7 +104,7 @@ impl Deconvolve {
             let gain = match self.gain {
                 Some(gain) => gain,
                 None => {
-                    let fit = estimated(image, input, self.offset, self.read_noise)?;
+                    let fit = estimated(&self.files, image, input, self.offset, self.read_noise)?;
                     saturation = fit.saturation.map(|v| v as f32);
                     if fit.doubts.contains(&Doubt::GainNotSeen) {
                         bail!("the image does not tell its gain: say --gain (and --offset, --read-noise)");
@@ -122,7 +122,9 @@ impl Deconvolve {
             };
             let electrons =
                 move |values: &[f32]| -> Vec<f32> { values.iter().map(|v| gain * (v - offset)).collect() };
-            if let Some((mean, Looked { values, shape, .. })) = self.brightest(image, reach)? {
+            if let Some((mean, Looked { values, shape, .. })) =
+                self.brightest(image, reach, saturation, &psf.shape())?
+            {
                 settings.start = Some(settings.start_of(f64::from(gain) * (mean - f64::from(offset))));
                 if self.steps.is_none() {
                     let found = settings.run(Electrons(&electrons(&values)), &shape, &psf)?;
@@ -151,14 +153,22 @@ impl Deconvolve {
     }
 
     /// Of an image that is cut, the brightest of a few pieces, without invalid pixels, and the mean of all of them.
-    fn brightest(&self, image: &Image, reach: Reach) -> Result<Option<(f64, Looked)>> {
+    fn brightest(
+        &self,
+        image: &Image,
+        reach: Reach,
+        full: Option<f32>,
+        psf: &[usize],
+    ) -> Result<Option<(f64, Looked)>> {
         let (mut best, mut most): (Option<Looked>, f64) = (None, f64::NEG_INFINITY);
         let (mut sum, mut count) = (0.0, 0);
-        self.files.look_at(image, reach, LOOKED_AT, 0, &mut |looked| {
+        self.files.look_at(image, reach, LOOKED_AT, 0, full, &mut |looked| {
             let light = looked.values.iter().map(|&v| f64::from(v)).sum::<f64>();
             (sum, count) = (sum + light, count + looked.values.len());
             let mean = light / looked.values.len() as f64;
-            if mean > most {
+            // What is left over at an edge may be narrower than the PSF.
+            let fits = looked.shape.iter().zip(psf).all(|(n, p)| n >= p);
+            if fits && mean > most {
                 (best, most) = (Some(looked), mean);
             }
             Ok(())

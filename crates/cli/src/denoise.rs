@@ -7,7 +7,6 @@ use clearshot_image::Image;
 use clearshot_physics::Electrons;
 use clearshot_physics::calibration::blind::{BlindFit, Doubt, Known};
 use clearshot_restore::classical::{METHODS, Method, Reach, stabilise, stabilised};
-use clearshot_restore::estimate::camera_of;
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
@@ -94,7 +93,7 @@ impl Denoise {
             parameters["noise_estimated"] = estimated.into();
             let mut method = method;
             if matches!(method, Method::TotalVariation(_)) {
-                method = self.settled(method, image, input, noise)?;
+                method = self.settled(method, image, input, noise, saturation)?;
             }
             let restore = Box::new(move |values: &[f32], shape: &[usize]| match noise {
                 Noise::Any => method.run(values, shape, 0.0),
@@ -110,7 +109,14 @@ impl Denoise {
     }
 
     /// The method as every piece of an image that is cut is to have it.
-    fn settled(&self, method: Method, image: &Image, input: &Path, noise: Noise) -> Result<Method> {
+    fn settled(
+        &self,
+        method: Method,
+        image: &Image,
+        input: &Path,
+        noise: Noise,
+        full: Option<f32>,
+    ) -> Result<Method> {
         let mut said = Vec::new();
         let Reach::Fading { overlap } = method.reach() else { return Ok(method) };
         self.files.look_at(
@@ -118,6 +124,7 @@ impl Denoise {
             method.reach(),
             LOOKED_AT,
             overlap,
+            full,
             &mut |Looked { mut values, shape, core }| {
                 let sigma = match noise {
                     Noise::Any => 0.0,
@@ -151,7 +158,7 @@ impl Denoise {
         if matches!(method, Method::Gaussian(_) | Method::Median(_)) {
             return Ok((Noise::Any, None));
         }
-        let fit = estimated(image, input, self.offset, self.read_noise)?;
+        let fit = estimated(&self.files, image, input, self.offset, self.read_noise)?;
         let saturation = fit.saturation.map(|v| v as f32);
         if fit.doubts.contains(&Doubt::GainNotSeen) {
             return Ok((Noise::Uniform(fit.line.deviation(fit.line.pivot) as f32), saturation));
@@ -163,6 +170,7 @@ impl Denoise {
 
 /// The camera as a file's own pixels tell it, said aloud.
 pub fn estimated(
+    files: &Files,
     image: &Image,
     input: &Path,
     offset: Option<f32>,
@@ -170,7 +178,7 @@ pub fn estimated(
 ) -> Result<BlindFit> {
     let known =
         Known { offset: offset.map(f64::from), read_noise: read_noise.map(f64::from), ..Known::default() };
-    let fit = camera_of(image, &known)?;
+    let fit = files.camera_of(image, known)?;
     let name = input.display();
     if fit.doubts.contains(&Doubt::GainNotSeen) {
         let sigma = fit.line.deviation(fit.line.pivot);

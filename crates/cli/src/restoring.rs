@@ -5,10 +5,13 @@ use crate::outputs;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clearshot_image::grid::Region;
 use clearshot_image::picture::{Panel, side_by_side};
 use clearshot_image::{DType, Image, Provenance, WriteOptions, Writer};
+use clearshot_physics::calibration::blind::{BlindFit, Known};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::Reach;
+use clearshot_restore::estimate::camera_of;
 use clearshot_restore::invalid::Invalid;
 use clearshot_restore::stream::{self, Cut, Frames, Piece, TileSide, Work};
 use std::io::Write;
@@ -92,14 +95,29 @@ impl Files {
         Cut { volume: self.volume, tile: self.tile, reach }
     }
 
+    fn mask_of(&self, image: &Image) -> Result<Option<Mask>> {
+        self.mask.as_ref().map(|path| Mask::open(path, &image.description)).transpose()
+    }
+
+    /// What an image's own pixels say of the camera, invalid ones apart.
+    pub fn camera_of(&self, image: &Image, known: Known) -> Result<BlindFit> {
+        let mask = self.mask_of(image)?;
+        let marks = |region: &Region, pixels: usize| {
+            mask.as_ref().map(|m| m.marks(region, pixels).map_err(|e| format!("{e:#}"))).transpose()
+        };
+        Ok(camera_of(image, &Known { saturation: self.saturation.map(f64::from), ..known }, &marks)?)
+    }
+
     /// Shows some pieces of an image that is cut, `most` at most, one after the other and without invalid pixels; none of
-    /// one that is not cut. Each comes with so many pixels around it as `halo` says.
+    /// one that is not cut. Each comes with so many pixels around it as `halo` says. `full` is where the file's own values
+    /// say that pixels are.
     pub fn look_at(
         &self,
         image: &Image,
         reach: Reach,
         most: usize,
         halo: usize,
+        full: Option<f32>,
         show: &mut dyn FnMut(Looked) -> Result<()>,
     ) -> Result<()> {
         let list = stream::pieces(image, &self.cut(reach))?;
@@ -107,6 +125,7 @@ impl Files {
         if list.len() == frames.regions().len() {
             return Ok(());
         }
+        let mask = self.mask_of(image)?;
         let (count, size) = (list.len().min(most), image.shape());
         for i in 0..count {
             let mut region = list[(2 * i + 1) * list.len() / (2 * count)].clone();
@@ -118,7 +137,9 @@ impl Files {
             }
             let shape: Vec<usize> = frames.inner().iter().map(|&a| region[a].len()).collect();
             let values = image.read_f32(&region)?;
-            let values = Invalid::find(&values, None, None).filled(&values, &shape);
+            let marks = mask.as_ref().map(|m| m.marks(&region, values.len())).transpose()?;
+            let full = self.saturation.or(full);
+            let values = Invalid::find(&values, full, marks.as_deref()).filled(&values, &shape);
             show(Looked { values, shape, core })?;
         }
         Ok(())
@@ -153,13 +174,12 @@ impl Files {
         if let Some(path) = picture.as_ref().filter(|p| p.exists() && !self.force) {
             bail!("{}: exists already; --force replaces it", path.display());
         }
-        let mask = self.mask.as_ref().map(|path| Mask::open(path, &image.description)).transpose()?;
+        let mask = self.mask_of(image)?;
         let mut description = image.description.clone();
         if self.float && description.dtype != DType::F32 {
             description.dtype = DType::F32;
             description.bits = 32;
             description.rescale = None;
-            description.native = None;
         }
         let mut parameters = job.parameters;
         if let Some(path) = &self.mask {
@@ -177,7 +197,7 @@ impl Files {
         let mut invalid_count = 0;
         // Filled holes are a few pixels wide; what fills them must be the same in every piece.
         let reach = match job.reach {
-            Reach::Within { halo, align } if mask.is_some() || saturation.is_some() => {
+            Reach::Within { halo, align } if mask.is_some() || saturation.is_some() || may_be_none(image) => {
                 Reach::Within { halo: halo + FILL_REACH, align }
             }
             other => other,
@@ -265,6 +285,11 @@ const MOST_PICTURED: usize = 1024;
 const LEAST_PICTURED: usize = 320;
 /// Pixels that more halo gives the filling of holes.
 const FILL_REACH: usize = 8;
+
+/// Whether pixels can say by their value that there is none.
+fn may_be_none(image: &Image) -> bool {
+    image.dtype().is_float() || image.description.rescale.is_some_and(|r| r.blank.is_some())
+}
 
 /// The file of a PSF, which is refused where its values have 8 bits.
 pub fn refuse_eight_bits(psf: &Image) -> Result<()> {

@@ -195,3 +195,113 @@ fn an_interrupt_leaves_nothing() {
         assert!(!at.join(output).exists());
     }
 }
+
+/// 32-bit numbers as an NPY file.
+fn npy(path: &std::path::Path, [height, width]: [usize; 2], values: &[f32]) {
+    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({height}, {width}), }}");
+    header.push_str(&" ".repeat((118 - header.len()) % 64 + 64 - 1));
+    header.truncate(117);
+    header.push('\n');
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.bytes());
+    file.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+    std::fs::write(path, file).unwrap();
+}
+
+fn values(path: &std::path::Path, pixels: usize) -> Vec<f32> {
+    let file = std::fs::read(path).unwrap();
+    let data = &file[file.len() - 4 * pixels..];
+    data.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+}
+
+/// Something smooth with noise.
+fn measured(size: [usize; 2]) -> Vec<f32> {
+    let mut state = 7u32;
+    let mut noise = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 16_777_216.0 - 0.5
+    };
+    (0..size[0] * size[1])
+        .map(|i| 60.0 + 0.3 * (i % size[1]) as f32 + (0..6).map(|_| 5.0 * noise()).sum::<f32>())
+        .collect()
+}
+
+#[test]
+fn marked_pixels_have_no_say_in_anything() {
+    let at = folder("marked");
+    let size @ [height, width] = [72, 90];
+    let image = measured(size);
+    let marked: Vec<bool> =
+        (0..height * width).map(|i| i < 14 * width && i % 7 == 5 || i % 997 == 7).collect();
+    npy(&at.join("mask.npy"), size, &marked.iter().map(|m| f32::from(*m)).collect::<Vec<_>>());
+    for verb in [
+        "denoise --method nlm",
+        "denoise --method tv --noise 3 --tile 40",
+        "denoise --method median --saturation 500",
+        "deconvolve --psf-sigma 1 --gain 1 --tile 45",
+    ] {
+        let restored = [0.0, 400.0, -3e4].map(|odd| {
+            let given: Vec<f32> = image.iter().zip(&marked).map(|(v, m)| if *m { odd } else { *v }).collect();
+            npy(&at.join("x.npy"), size, &given);
+            must(&format!("{verb} --force --mask mask.npy x.npy y.npy"), &at);
+            values(&at.join("y.npy"), height * width)
+        });
+        assert!(restored[0] == restored[1] && restored[0] == restored[2], "{verb}");
+        assert_ne!(restored[0], image, "{verb}");
+    }
+}
+
+#[test]
+fn pixels_without_a_number_do_not_show_where_an_image_is_cut() {
+    let at = folder("holes");
+    let size @ [height, width] = [70, 96];
+    let mut image = measured(size);
+    (0..image.len()).filter(|i| i % 13 == 4 || i % 17 == 3).for_each(|i| image[i] = f32::NAN);
+    npy(&at.join("x.npy"), size, &image);
+    for method in ["gaussian", "median", "wiener", "nlm", "bm3d"] {
+        let restored = ["200", "32", "17"].map(|tile| {
+            must(&format!("denoise --force --method {method} --noise 4 --tile {tile} x.npy y.npy"), &at);
+            values(&at.join("y.npy"), height * width).iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+        });
+        assert!(restored[0] == restored[1] && restored[0] == restored[2], "{method}");
+        let kept = restored[0].iter().zip(&image).all(|(y, x)| f32::from_bits(*y).is_nan() == x.is_nan());
+        assert!(kept, "{method}");
+    }
+}
+
+#[test]
+fn what_a_file_says_is_no_value_stays_none() {
+    let at = folder("blanks");
+    let (height, width) = (24, 30);
+    let cards = [
+        "SIMPLE  = T",
+        "BITPIX  = 16",
+        "NAXIS   = 2",
+        "NAXIS1  = 30",
+        "NAXIS2  = 24",
+        "BLANK   = -99",
+        "BSCALE  = 0.5",
+        "BZERO   = 7.0",
+        "END",
+    ];
+    let mut file: Vec<u8> = cards.iter().flat_map(|c| format!("{c:<80}").into_bytes()).collect();
+    file.resize(2880, b' ');
+    let stored = |i: usize| if i % 29 == 3 { -99i16 } else { 100 + (i % 7) as i16 };
+    file.extend((0..height * width).flat_map(|i| stored(i).to_be_bytes()));
+    file.resize(file.len().next_multiple_of(2880), 0);
+    std::fs::write(at.join("x.fits"), file).unwrap();
+    let blanks = |name: &str| {
+        let said: serde_json::Value =
+            serde_json::from_str(&must(&format!("info --json {name}"), &at)).unwrap();
+        (said["statistics"]["not_finite"].clone(), said["statistics"]["min"].as_f64().unwrap())
+    };
+    let (before, least) = blanks("x.fits");
+    assert!(before.as_u64().unwrap() > 20 && least == 57.0, "{before} {least}");
+    for method in ["median", "gaussian"] {
+        must(&format!("denoise --method {method} --force x.fits y.fits"), &at);
+        let (after, least) = blanks("y.fits");
+        assert_eq!(after, before, "{method}");
+        assert!(least > 50.0, "{method}: {least}");
+    }
+}

@@ -159,10 +159,7 @@ impl DType {
             .par_chunks_mut(PIECE * width)
             .zip(values.par_chunks(PIECE))
             .map(|(out, values)| {
-                let stored = |v: f32| match rescale {
-                    Some(r) if r.slope != 0.0 => (f64::from(v) - r.intercept) / r.slope,
-                    _ => f64::from(v),
-                };
+                let stored = |v: f32| rescale.map_or(f64::from(v), |r| r.stored(f64::from(v)));
                 if self == U16 {
                     let mut changed = 0;
                     for (o, &v) in out.as_chunks_mut::<2>().0.iter_mut().zip(values) {
@@ -292,7 +289,11 @@ mod tests {
                 let (bytes, changed) = dtype.encode_f32(&values, rescale);
                 let stored: Vec<f64> = values
                     .iter()
-                    .map(|&v| rescale.map_or(f64::from(v), |r| (f64::from(v) - r.intercept) / r.slope))
+                    .map(|&v| match rescale {
+                        Some(_) if v.is_nan() => 3.0,
+                        Some(r) => (f64::from(v) - r.intercept) / r.slope,
+                        None => v.into(),
+                    })
                     .collect();
                 let mut wide = Vec::new();
                 assert_eq!((dtype.encode(&stored, &mut wide), &wide), (changed, &bytes), "{dtype}");
@@ -306,6 +307,18 @@ mod tests {
                     .all(|(s, m)| s.to_bits() == (*m as f32).to_bits() || (s.is_nan() && m.is_nan()));
                 assert!(same && single.len() == meant.len(), "{dtype}");
             }
+        }
+    }
+
+    #[test]
+    fn what_means_no_value_comes_back_as_it_was() {
+        for (dtype, blank) in [(U8, 255), (I16, -32_768), (U16, 0), (I32, -7)] {
+            let rescale = Some(Rescale { slope: -0.25, intercept: 10.0, blank: Some(blank) });
+            let mut stored = Vec::new();
+            dtype.encode(&[1.0, blank as f64, 100.0], &mut stored);
+            let meant = dtype.decode_f32(&stored, rescale);
+            assert!(meant[1].is_nan() && meant[2] == -15.0, "{dtype}: {meant:?}");
+            assert_eq!(dtype.encode_f32(&meant, rescale), (stored, 0), "{dtype}");
         }
     }
 

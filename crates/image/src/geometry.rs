@@ -111,16 +111,21 @@ impl Geometry {
     }
 
     /// The PSNR in dB of an image after everything was done and taken back, its own range being the peak; none where
-    /// nothing was lost.
+    /// nothing but rounding was lost. Pixels that are not finite do not count, and where others become so it is minus
+    /// infinity.
     ///
     /// # Errors
     /// If the image is of another size.
     pub fn round_trip_psnr(&self, image: &[f64]) -> Result<Option<f64>> {
         let back = self.undo(&self.apply(image)?, image)?;
-        let square = image.iter().zip(&back).map(|(a, b)| (a - b).powi(2)).sum::<f64>() / image.len() as f64;
-        let (low, high) =
-            image.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &v| (l.min(v), h.max(v)));
-        Ok((square > 0.0).then(|| 10.0 * ((high - low).powi(2) / square).log10()))
+        let (mut low, mut high, mut square, mut count) = (f64::INFINITY, f64::NEG_INFINITY, 0.0, 0usize);
+        for (&a, b) in image.iter().zip(&back).filter(|(a, _)| a.is_finite()) {
+            (low, high, count) = (low.min(a), high.max(a), count + 1);
+            square += if b.is_finite() { (a - b).powi(2) } else { f64::INFINITY };
+        }
+        let square = square / count.max(1) as f64;
+        let rounding = 1e-12 * low.abs().max(high.abs());
+        Ok((square.sqrt() > rounding).then(|| 10.0 * ((high - low).powi(2) / square).log10()))
     }
 
     /// The record that goes beside the image.
@@ -287,16 +292,21 @@ fn resize(values: &[f64], from: &[usize], to: &[usize]) -> Vec<f64> {
 /// For each new pixel of an axis, the old ones that it is made of and their shares.
 fn taps(from: usize, to: usize) -> Vec<Vec<(usize, f64)>> {
     let ratio = from as f64 / to as f64;
+    // Nothing of what is not finite would still not be finite.
+    let some = |mut taps: Vec<(usize, f64)>| {
+        taps.retain(|(_, share)| *share > 0.0);
+        taps
+    };
     let of = |i: usize| {
         if to > from {
             let centre = ((i as f64 + 0.5) * ratio - 0.5).clamp(0.0, (from - 1) as f64);
             let low = (centre as usize).min(from.saturating_sub(2));
             let share = centre - low as f64;
-            return vec![(low, 1.0 - share), ((low + 1).min(from - 1), share)];
+            return some(vec![(low, 1.0 - share), ((low + 1).min(from - 1), share)]);
         }
         let (start, end) = (i as f64 * ratio, (i + 1) as f64 * ratio);
         let covers = |at: usize| (end.min((at + 1) as f64) - start.max(at as f64)).max(0.0) / ratio;
-        (start as usize..(end.ceil() as usize).min(from)).map(|at| (at, covers(at))).collect()
+        some((start as usize..(end.ceil() as usize).min(from)).map(|at| (at, covers(at))).collect())
     };
     (0..to).map(of).collect()
 }
@@ -388,6 +398,31 @@ mod tests {
         assert!(flat.iter().all(|v| (v - 2.5).abs() < 1e-12));
         let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
         assert!((mean(&to(&[8, 31]).apply(&smooth).unwrap()) - mean(&smooth)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_resizing_loses_is_told_of_odd_images_too() {
+        let psnr = |from: usize, to: usize, image: &[f64]| {
+            let step = Step::Resize { size: vec![to] };
+            Geometry::new(&[from]).unwrap().then(step).unwrap().round_trip_psnr(image).unwrap()
+        };
+        // A constant loses nothing but rounding, whatever the sizes.
+        for (from, to) in [(7, 3), (7, 5), (5, 11), (1, 4), (9, 1)] {
+            assert_eq!(psnr(from, to, &vec![0.1; from]), None, "{from} {to}");
+        }
+        // A pixel without a value is no loss, what it does to others is.
+        let mut image: Vec<f64> = (0..12).map(f64::from).collect();
+        image[3] = f64::NAN;
+        assert_eq!(psnr(12, 5, &image), Some(f64::NEG_INFINITY));
+        assert_eq!(psnr(12, 12, &image), None);
+        // Seen through a pad that is taken off again, it is there as it was.
+        let step = Step::Pad { before: vec![2], after: vec![9], with: Surround::Reflect };
+        let padded = Geometry::new(&[12]).unwrap().then(step).unwrap();
+        assert_eq!(padded.round_trip_psnr(&image).unwrap(), None);
+        // A new pixel that has nothing of it does not see it.
+        let twice = Geometry::new(&[3]).unwrap().then(Step::Resize { size: vec![6] }).unwrap();
+        let made = twice.apply(&[1.0, f64::INFINITY, 3.0]).unwrap();
+        assert_eq!((made[0], made[5]), (1.0, 3.0));
     }
 
     #[test]

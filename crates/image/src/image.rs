@@ -100,6 +100,16 @@ impl Rescale {
             *v = if blank { f64::NAN } else { self.slope * *v + self.intercept };
         }
     }
+
+    /// From a meant value to the stored one, not rounded: what is no number is the stored value that means none, if there
+    /// is one.
+    pub fn stored(&self, meant: f64) -> f64 {
+        match self.blank {
+            Some(blank) if meant.is_nan() => blank as f64,
+            _ if self.slope != 0.0 => (meant - self.intercept) / self.slope,
+            _ => meant,
+        }
+    }
 }
 
 /// What an image is, and what its file carries besides pixels.
@@ -302,7 +312,20 @@ impl Image {
     /// [`Image::read_f64`] in half the memory.
     pub fn read_f32(&self, region: &Region) -> Result<Vec<f32>> {
         let bytes = self.read(region)?;
-        Ok(self.dtype().decode_f32(&bytes, self.description.rescale))
+        let values = self.dtype().decode_f32(&bytes, self.description.rescale);
+        // Only these can be larger than 32 bits hold.
+        if self.dtype() == DType::F64 || self.description.rescale.is_some() {
+            let infinite = values.iter().enumerate().filter(|(_, v)| v.is_infinite());
+            let width = self.dtype().bytes();
+            let mut wide = infinite.map(|(i, _)| self.decode(&bytes[i * width..(i + 1) * width])[0]);
+            if let Some(value) = wide.find(|v| v.is_finite()) {
+                let path = self.description.path.display();
+                return request(format!(
+                    "{path}: {value:e} is larger than 32-bit numbers can be; scale the image"
+                ));
+            }
+        }
+        Ok(values)
     }
 }
 

@@ -31,7 +31,9 @@ impl Mosaic {
             sorted.sort_unstable();
             sorted
         };
-        if name.chars().count() != 4 || sorted != [0, 1, 1, 2] {
+        // Greens lie across from each other.
+        let across = pattern.len() == 4 && (pattern[0] == pattern[3] || pattern[1] == pattern[2]);
+        if name.chars().count() != 4 || sorted != [0, 1, 1, 2] || !across {
             return request(format!("the Bayer pattern {name:?}; it is one of RGGB, BGGR, GRBG, GBRG"));
         }
         let mosaic = Mosaic { size: [2, 2], pattern, black: vec![black], white };
@@ -140,7 +142,12 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        assert!(Mosaic::bayer("RGBG", 0.0, 1.0).is_ok());
+        for name in ["RGGB", "BGGR", "GRBG", "GBRG", "grbg"] {
+            assert!(Mosaic::bayer(name, 0.0, 1.0).is_ok(), "{name}");
+        }
+        for name in ["RGBG", "GGRB", "GRGB", "RGGBX", "RGG", ""] {
+            assert!(Mosaic::bayer(name, 0.0, 1.0).is_err(), "{name}");
+        }
         assert!(Mosaic::bayer("RRGB", 0.0, 1.0).is_err());
         assert!(Mosaic::bayer("RGGB", 5.0, 5.0).is_err());
         assert!(Mosaic::bayer("RGGB", 0.0, 1.0).unwrap().pack(&[0.0; 15], 3, 5).is_err());

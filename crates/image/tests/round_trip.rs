@@ -111,6 +111,87 @@ fn every_format_gives_back_what_it_was_given() {
     }
 }
 
+/// Volumes of Silicon Graphics and tifffile, whose tiles have a depth: read as planes they would be wrong.
+#[test]
+fn a_volume_in_one_directory_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("volume.tif");
+    let made = |deep: &[(u16, u16)]| {
+        let mut tags =
+            vec![(256u16, 4u16), (257, 2), (258, 8), (259, 1), (262, 1), (273, 8), (277, 1), (278, 2)];
+        tags.extend([(279, 8)].iter().chain(deep));
+        let mut file = b"II*\0\x10\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08".to_vec();
+        file.extend((tags.len() as u16).to_le_bytes());
+        for (tag, value) in tags {
+            file.extend([tag.to_le_bytes(), 3u16.to_le_bytes()].concat());
+            file.extend([1u32.to_le_bytes(), u32::from(value).to_le_bytes()].concat());
+        }
+        file.extend([0; 4]);
+        std::fs::write(&path, file).unwrap();
+        Image::open(&path)
+    };
+    assert_eq!(whole(&made(&[(32997, 1), (32998, 1)]).unwrap()), [1, 2, 3, 4, 5, 6, 7, 8]);
+    for deep in [(32997, 5), (32998, 16)] {
+        let said = made(&[deep]).err().unwrap().to_string();
+        assert!(said.contains("volume.tif") && said.contains(&deep.1.to_string()), "{said}");
+    }
+}
+
+/// What a header says beside the type of the pixels stays when they become another type.
+#[test]
+fn headers_outlive_a_change_of_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = bytes_of(DType::F32, &[2, 3, 4], 5);
+    let again = |name: &str| {
+        let before = Image::open(folder.path().join(name)).unwrap();
+        let mut d = before.description.clone();
+        assert!(d.rescale.is_some(), "{name}");
+        (d.dtype, d.bits, d.rescale) = (DType::F32, 32, None);
+        let path = folder.path().join(format!("float_{name}"));
+        write(&path, &d, &bytes);
+        let after = Image::open(&path).unwrap();
+        assert_eq!((after.description.dtype, after.description.rescale), (DType::F32, None), "{name}");
+        assert!(whole(&after) == bytes, "{name}");
+        std::fs::read(path).unwrap()
+    };
+    let cards = "SIMPLE  = T|BITPIX  = 16|NAXIS   = 3|NAXIS1  = 4|NAXIS2  = 3|NAXIS3  = 2|BSCALE  = 0.5|BZERO   = 3|\
+                 BLANK   = -1|CRVAL1  = 12.5|OBJECT  = 'M 31'|END";
+    let mut fits: Vec<u8> = cards.split('|').flat_map(|c| format!("{c:<80}").into_bytes()).collect();
+    fits.resize(2880, b' ');
+    fits.resize(2 * 2880, 1);
+    std::fs::write(folder.path().join("a.fits"), fits).unwrap();
+    let text = String::from_utf8_lossy(&again("a.fits")).into_owned();
+    for kept in ["CRVAL1  = 12.5", "OBJECT  = 'M 31'"] {
+        assert!(text.contains(kept), "{kept}");
+    }
+    assert!(text[80..].starts_with("BITPIX  =") && !text.contains("BLANK") && !text.contains("BSCALE"));
+    for big in [false, true] {
+        // An affine that is no diagonal, in the rows of the s-form.
+        let mut head = vec![0u8; 352 + 48];
+        let mut put = |at: usize, data: &[u8]| {
+            let data: Vec<u8> = if big { data.iter().rev().copied().collect() } else { data.to_vec() };
+            head[at..at + data.len()].copy_from_slice(&data);
+        };
+        put(0, &348u32.to_le_bytes());
+        for (i, n) in [3u16, 4, 3, 2, 1, 1, 1, 1].iter().enumerate() {
+            put(40 + 2 * i, &n.to_le_bytes());
+        }
+        put(70, &4u16.to_le_bytes());
+        put(72, &16u16.to_le_bytes());
+        (0..8).for_each(|i| put(76 + 4 * i, &1f32.to_le_bytes()));
+        put(108, &352f32.to_le_bytes());
+        put(112, &2f32.to_le_bytes());
+        put(116, &7f32.to_le_bytes());
+        put(254, &1u16.to_le_bytes());
+        (0..12).for_each(|i| put(280 + 4 * i, &(i as f32 - 5.5).to_le_bytes()));
+        head[344..348].copy_from_slice(b"n+1\0");
+        std::fs::write(folder.path().join("a.nii"), &head).unwrap();
+        let made = again("a.nii");
+        assert!(made[254..256] == head[254..256] && made[280..328] == head[280..328], "big endian: {big}");
+        std::fs::remove_file(folder.path().join("float_a.nii")).unwrap();
+    }
+}
+
 #[test]
 fn names_and_colours_of_channels_survive() {
     let folder = tempfile::tempdir().unwrap();
@@ -407,11 +488,38 @@ fn manifests_say_scene_domain_and_split() {
     let spec = CropSpec { balance: Balance::Domains, ..CropSpec::plain(&[8, 8], 1) };
     let dataset = Dataset::new(listing.entries.clone(), spec).unwrap();
     let y = (0..400).filter(|&i| dataset.entries[dataset.crop(i).unwrap().entry].domain == "y").count();
-    // Half of 400, within four standard deviations.
-    assert!((160..=240).contains(&y), "{y}");
+    assert_eq!(y, 200);
+    // As many crops as there are domains have one of each, wherever they begin.
+    let domain = |i: u64| dataset.entries[dataset.crop(i).unwrap().entry].domain.clone();
+    assert!((0..50).all(|i| domain(i) != domain(i + 1)));
+    let files: Vec<usize> = (0..600).map(|i| dataset.crop(i).unwrap().entry).collect();
+    for file in [0, 1, 3] {
+        // A third of 300, within four standard deviations.
+        let count = files.iter().filter(|&&f| f == file).count();
+        assert!((67..=133).contains(&count), "{file}: {count}");
+    }
+    let text = "input,scene,split\n0.tif,a,train\n1.tif,a,test\n";
+    std::fs::write(&manifest, text).unwrap();
+    let error = Listing::manifest(&manifest).err().unwrap().to_string();
+    assert!(error.contains("line 3") && error.contains("\"a\""), "{error}");
     std::fs::write(&manifest, "input,colour\n0.tif,red\n").unwrap();
     let error = Listing::manifest(&manifest).err().unwrap().to_string();
     assert!(error.contains("colour"), "{error}");
+}
+
+#[test]
+fn numbers_too_large_for_32_bits_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.npy");
+    let mut bytes = Vec::new();
+    DType::F64.encode(&[1.0, f64::INFINITY, -2e38, f64::NAN, 1e300, 3.0], &mut bytes);
+    write(&path, &Description::new("made", &path, dims("YX", &[2, 3]), DType::F64), &bytes);
+    let image = Image::open(&path).unwrap();
+    assert_eq!(image.read_f64(&[1..2, 1..2]).unwrap(), [1e300]);
+    // Infinite is what it says.
+    assert_eq!(image.read_f32(&[0..1, 0..3]).unwrap(), [1.0, f32::INFINITY, -2e38]);
+    let said = image.read_f32(&[0..2, 0..3]).unwrap_err().to_string();
+    assert!(said.contains("large.npy") && said.contains("1e300"), "{said}");
 }
 
 #[test]
@@ -426,6 +534,15 @@ fn crops_are_normalised_and_dark_ones_avoided() {
     let image = Image::open(&path).unwrap();
     let normaliser = Normaliser::of(&image, Range::MinMax, false).unwrap();
     assert_eq!((normaliser.low, normaliser.high), (0.0, 1000.0));
+    // What is not finite does not count.
+    let odd = folder.path().join("odd.npy");
+    let mut bytes = Vec::new();
+    DType::F32.encode(&[f64::INFINITY, -2.0, f64::NAN, 5.0, f64::NEG_INFINITY, 3.0], &mut bytes);
+    write(&odd, &Description::new("made", &odd, dims("YX", &[2, 3]), DType::F32), &bytes);
+    for range in [Range::MinMax, Range::Percentiles { low: 0.0, high: 100.0 }] {
+        let found = Normaliser::of(&Image::open(&odd).unwrap(), range, false).unwrap();
+        assert_eq!((found.low, found.high), (-2.0, 5.0), "{range:?}");
+    }
     let entry =
         Entry { input: path, target: None, scene: "a".to_string(), domain: String::new(), split: None };
     let spec =

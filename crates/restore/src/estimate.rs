@@ -2,6 +2,7 @@
 
 use crate::stream::{Frames, StreamError};
 use clearshot_image::Image;
+use clearshot_image::grid::Region;
 use clearshot_physics::calibration::blind::{self, BlindFit, Known};
 use clearshot_physics::{Adu, PhysicsError};
 use std::ops::Range;
@@ -19,6 +20,8 @@ pub enum EstimateError {
         "the noise cannot be estimated from the image: {0}; say it (a gain, an offset and a read noise, or a sigma)"
     )]
     Physics(#[from] PhysicsError),
+    #[error("{0}")]
+    Mask(String),
 }
 
 impl From<clearshot_image::Error> for EstimateError {
@@ -27,11 +30,14 @@ impl From<clearshot_image::Error> for EstimateError {
     }
 }
 
-/// What the file's own pixels say of the camera.
+/// Which of a region's pixels, of which there are so many, hold no measurement; nothing where all do.
+pub type Marks<'m> = dyn Fn(&Region, usize) -> Result<Option<Vec<bool>>, String> + 'm;
+
+/// What the file's own pixels say of the camera, those apart that are marked.
 ///
 /// # Errors
-/// If the file cannot be read, has no planes of Y and X, or has too few smooth places.
-pub fn camera_of(image: &Image, known: &Known) -> Result<BlindFit, EstimateError> {
+/// If the file or its marks cannot be read, it has no planes of Y and X, or too few smooth places.
+pub fn camera_of(image: &Image, known: &Known, marks: &Marks<'_>) -> Result<BlindFit, EstimateError> {
     let frames = Frames::of(&image.description, false)?;
     let planes = frames.regions();
     let size = frames.size();
@@ -49,7 +55,15 @@ pub fn camera_of(image: &Image, known: &Known) -> Result<BlindFit, EstimateError
                 let start =
                     |i: usize, axis: usize| (2 * i + 1) * (size[axis] - side[axis]) / (2 * room[axis]);
                 let region = crop(&frames, plane, [start(y, 0), start(x, 1)], side);
-                crops.push(image.read_f32(&region)?);
+                let mut values = image.read_f32(&region)?;
+                if let Some(marks) = marks(&region, values.len()).map_err(EstimateError::Mask)? {
+                    values
+                        .iter_mut()
+                        .zip(marks)
+                        .filter(|(_, marked)| *marked)
+                        .for_each(|(v, _)| *v = f32::NAN);
+                }
+                crops.push(values);
             }
         }
     }

@@ -10,6 +10,9 @@ pub(crate) struct Frame<'a> {
     pub size: [usize; 3],
 }
 
+/// The largest value that an image may have.
+pub(crate) const LARGEST: f32 = 1e15;
+
 impl<'a> Frame<'a> {
     /// # Errors
     /// If the shape is not that of a plane or a volume, is not filled, or a pixel is not finite or beyond 1e15.
@@ -31,7 +34,7 @@ impl<'a> Frame<'a> {
         }
         let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
         let needed = "at most 1e15, so that squares can be summed (scale the image)";
-        require(largest <= 1e15, "the largest value", largest.into(), needed)?;
+        require(largest <= LARGEST, "the largest value", largest.into(), needed)?;
         Ok(Frame { values, size })
     }
 

@@ -75,6 +75,33 @@ fn less_than_a_photon() {
     finite("1e-20", &tiny, &[40, 40], 1e-20);
 }
 
+/// Fluxes in SI units: what comes out is what the same image in another unit gives, to the bit for powers of two.
+#[test]
+fn the_unit_does_not_matter() {
+    let shape = [40, 43];
+    let image: Vec<f32> = drawn(40 * 43).iter().enumerate().map(|(i, v)| (i % 43) as f32 + 8.0 * v).collect();
+    for row in &METHODS {
+        let plain = row.method.run(&image, &shape, 2.5).unwrap();
+        for power in [-110, -85, -50, -20, 9, 30] {
+            let unit = 2f32.powi(power);
+            let other: Vec<f32> = image.iter().map(|v| v * unit).collect();
+            let got = row.method.run(&other, &shape, 2.5 * unit).unwrap();
+            for (g, p) in got.iter().zip(&plain) {
+                assert!((g / unit - p).abs() <= 1e-4, "{} at 2^{power}: {} for {p}", row.name, g / unit);
+            }
+            let core = [0..40, 0..43];
+            let said = |x: &[f32], noise: f32| row.method.says(x, &shape, &core, noise).unwrap();
+            let (here, there) = (said(&image, 2.5), said(&other, 2.5 * unit));
+            assert_eq!(
+                row.method.settled(here.as_slice()),
+                row.method.settled(there.as_slice()),
+                "{}",
+                row.name
+            );
+        }
+    }
+}
+
 #[test]
 fn sizes_of_one_pixel_and_long_strips() {
     for shape in [

@@ -451,9 +451,11 @@ impl Job<'_> {
 
 fn as_float(d: &Description) -> Description {
     let mut d = d.clone();
-    if d.dtype != DType::F32 || d.rescale.is_some() {
+    if d.dtype != DType::F32 {
         d.dtype = DType::F32;
         d.bits = 32;
+        d.rescale = None;
+    } else if d.rescale.is_some() {
         d.rescale = None;
         d.native = None;
     }

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use clearshot_image::grid::strides;
-use clearshot_image::{Axis, Channel, DType, Description, Dim, Image, Writer};
+use clearshot_image::{Axis, Channel, DType, Description, Dim, Image, Rescale, Writer};
 use clearshot_restore::learned::Source;
 use std::ops::Range;
 
@@ -200,7 +200,7 @@ impl Parts {
     fn encoded(&self, region: &[Range<usize>], values: &[f32], form: &Form) -> (Vec<u8>, usize) {
         let mut stored = vec![0.0f64; values.len()];
         for (&place, &v) in self.places(region).iter().zip(values) {
-            stored[place] = (f64::from(v) - form.intercept) / form.slope;
+            stored[place] = form.rescale.map_or(v.into(), |r| r.stored(v.into()));
         }
         let mut bytes = Vec::with_capacity(stored.len() * form.dtype.bytes());
         let changed = form.dtype.encode(&stored, &mut bytes);
@@ -236,16 +236,13 @@ const BAND: usize = 256;
 /// How values are stored.
 pub struct Form {
     pub dtype: DType,
-    pub slope: f64,
-    pub intercept: f64,
+    rescale: Option<Rescale>,
     shape: Vec<usize>,
 }
 
 impl Form {
     pub fn of(d: &Description) -> Form {
-        let rescale = d.rescale.filter(|r| r.slope != 0.0);
-        let (slope, intercept) = rescale.map_or((1.0, 0.0), |r| (r.slope, r.intercept));
-        Form { dtype: d.dtype, slope, intercept, shape: d.shape() }
+        Form { dtype: d.dtype, rescale: d.rescale, shape: d.shape() }
     }
 }
 

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex};
 pub enum Balance {
     /// Every file as often as every other.
     Files,
-    /// Every domain as often as every other, and within it every file.
+    /// Domains in turn, and within a domain every file as often as every other: of as many crops in a row as there are
+    /// domains, each has one, so a batch has each domain as often as it is larger than their number.
     Domains,
 }
 
@@ -143,7 +144,7 @@ impl Dataset {
         let entry = match spec.balance {
             Balance::Files => draw(0, self.entries.len()),
             Balance::Domains => {
-                let domain = &self.domains[draw(0, self.domains.len())];
+                let domain = &self.domains[(number % self.domains.len() as u64) as usize];
                 domain[draw(1, domain.len())]
             }
         };

@@ -132,7 +132,8 @@ impl Listing {
             return refuse(1, "no column named input".to_string());
         }
         let folder = path.parent().unwrap_or(Path::new(""));
-        let mut entries = Vec::new();
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut stated: BTreeMap<String, Split> = BTreeMap::new();
         for (line, row) in rows {
             if row.len() != header.len() {
                 return refuse(line, format!("{} fields, and the header has {}", row.len(), header.len()));
@@ -153,6 +154,11 @@ impl Listing {
                 }
             };
             let scene = field("scene").unwrap_or_else(|| stem(&input));
+            if let Some(split) = split
+                && let Some(other) = stated.insert(scene.clone(), split).filter(|other| *other != split)
+            {
+                return refuse(line, format!("scene {scene:?} is in {split:?} and, before, in {other:?}"));
+            }
             let target = field("target").map(|t| folder.join(t));
             entries.push(Entry { input, target, scene, domain: field("domain").unwrap_or_default(), split });
         }

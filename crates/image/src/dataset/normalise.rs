@@ -65,7 +65,7 @@ impl Normaliser {
         let (mut least, mut greatest) = (f64::INFINITY, f64::NEG_INFINITY);
         for region in bands(image.grid(0), image.grid(0), image.dtype().bytes())? {
             for v in image.read_f64(&region)? {
-                if range == Range::MinMax {
+                if range == Range::MinMax && v.is_finite() {
                     least = least.min(v);
                     greatest = greatest.max(v);
                 } else if number.is_multiple_of(step) {

@@ -60,7 +60,33 @@ struct Native {
     dtype: DType,
 }
 
+/// Whether a header serves values of another type too: those of colours have the samples in the type, and the values
+/// must mean themselves.
+fn can_be_retyped(description: &Description) -> bool {
+    type_code(description.dtype).is_some()
+        && description.rescale.is_none()
+        && description.position(Axis::S).is_none()
+}
+
 impl Header {
+    /// Says another type, without a slope.
+    fn retype(&mut self, dtype: DType) {
+        let o = self.order;
+        let (code, bits) = (o.put16(type_code(dtype).unwrap_or(0) as u16), o.put16(dtype.bits() as u16));
+        let mut put = |at: usize, data: &[u8]| self.bytes[at..at + data.len()].copy_from_slice(data);
+        if self.version == 1 {
+            put(70, &code);
+            put(72, &bits);
+            put(112, &o.put32(1f32.to_bits()));
+            put(116, &o.put32(0));
+        } else {
+            put(12, &code);
+            put(14, &bits);
+            put(176, &o.put64(1f64.to_bits()));
+            put(184, &o.put64(0));
+        }
+    }
+
     fn i16(&self, at: usize) -> i16 {
         self.order.u16(&self.bytes[at..]) as i16
     }
@@ -180,7 +206,8 @@ fn head_of(path: &Path, count: u64) -> Result<Vec<u8>> {
 /// The partner of a pair, with the same ending `.gz` or without.
 fn partner(path: &Path, from: &str, to: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let lower = name.to_lowercase();
+    // As many bytes as the name has, whatever its letters.
+    let lower = name.to_ascii_lowercase();
     let at = lower.rfind(from).unwrap_or(lower.len());
     let candidate =
         path.with_file_name(format!("{}{to}{}", &name[..at], &name[(at + from.len()).min(name.len())..]));
@@ -398,10 +425,14 @@ pub(super) fn create(
     let shape = description.shape();
     let native = description
         .native::<Native>()
-        .filter(|n| description.format == NAME && n.shape == shape && n.dtype == description.dtype);
+        .filter(|n| description.format == NAME && n.shape == shape)
+        .filter(|n| n.dtype == description.dtype || can_be_retyped(description));
     let (mut header, axes) = match native {
         Some(n) => {
-            let header = Header { version: n.version, order: n.order, bytes: n.bytes.clone() };
+            let mut header = Header { version: n.version, order: n.order, bytes: n.bytes.clone() };
+            if n.dtype != description.dtype {
+                header.retype(description.dtype);
+            }
             (header, (0..shape.len()).collect())
         }
         None => fresh(path, description)?,

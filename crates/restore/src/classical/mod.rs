@@ -20,10 +20,11 @@ pub use settings::Setting;
 
 use crate::RestoreError;
 use crate::error::{require_not_negative, require_positive};
-use crate::frame::Frame;
+use crate::frame::{Frame, LARGEST};
 use clearshot_physics::Electrons;
 use clearshot_physics::anscombe;
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// A denoiser with its settings.
@@ -130,7 +131,9 @@ impl Method {
         match self {
             Method::TotalVariation(m) if m.steps.is_none() => {
                 require_positive("the standard deviation of the noise", noise.into())?;
-                Ok(Some(m.energies(Frame::new(piece, shape)?, core, noise)?))
+                let scale = scale(Frame::new(piece, shape)?, noise);
+                let scaled = scaled(piece, scale);
+                Ok(Some(m.energies(Frame::new(&scaled, shape)?, core, noise * scale)?))
             }
             _ => Ok(None),
         }
@@ -153,6 +156,11 @@ impl Method {
         let needs_noise = !matches!(self, Method::Gaussian(_) | Method::Median(_));
         if needs_noise {
             require_positive("the standard deviation of the noise", noise.into())?;
+            let scale = scale(frame, noise);
+            if scale != 1.0 {
+                let denoised = self.run(&scaled(image, scale), shape, noise * scale)?;
+                return Ok(scaled(&denoised, 1.0 / scale).into_owned());
+            }
         }
         match self {
             Method::Gaussian(m) => m.run(frame),
@@ -163,6 +171,24 @@ impl Method {
             Method::Bm3d(m) => m.run(frame, noise),
         }
     }
+}
+
+/// The least noise whose square, and parts of that, are ordinary numbers of 32 bits.
+const LEAST_NOISE: f32 = 1e-12;
+
+/// What to multiply an image by so that its noise can be squared: fluxes in SI units are as small as 1e-26. A power of two, so
+/// that nothing is rounded; 1 where the noise is no less than 1e-12, or so much less than the image that it is lost in rounding.
+fn scale(frame: Frame<'_>, noise: f32) -> f32 {
+    if noise >= LEAST_NOISE {
+        return 1.0;
+    }
+    let scale = (-noise.log2().floor()).clamp(0.0, 120.0).exp2();
+    let largest = frame.values.iter().fold(0f32, |m, v| m.max(v.abs()));
+    if noise * scale >= LEAST_NOISE && largest * scale <= LARGEST { scale } else { 1.0 }
+}
+
+fn scaled(image: &[f32], by: f32) -> Cow<'_, [f32]> {
+    if by == 1.0 { Cow::Borrowed(image) } else { Cow::Owned(image.iter().map(|v| v * by).collect()) }
 }
 
 /// Denoises electrons: Poisson noise and read noise of a known standard deviation. What comes back is the mean of the

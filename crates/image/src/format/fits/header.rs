@@ -81,6 +81,16 @@ impl Header {
         self.push(&format!("{key:<8}= {value:>20} / {comment}"));
     }
 
+    /// Gives a card that is there another value, in its place.
+    pub fn replace_value(&mut self, key: &str, value: &str, comment: &str) {
+        self.push_value(key, value, comment);
+        let new = self.cards.pop();
+        let old = self.cards.iter().position(|c| String::from_utf8_lossy(&c[..8]).trim_end() == key);
+        if let (Some(new), Some(old)) = (new, old) {
+            self.cards[old] = new;
+        }
+    }
+
     /// Text in HISTORY cards, as many as it takes.
     pub fn push_history(&mut self, text: &str) {
         let chars: Vec<char> = text.chars().collect();

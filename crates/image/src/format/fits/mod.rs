@@ -168,9 +168,16 @@ pub(super) fn create(
     let shape = description.shape();
     let native = description
         .native::<Native>()
-        .filter(|n| description.format == NAME && n.shape == shape && n.dtype == description.dtype);
+        .filter(|n| description.format == NAME && n.shape == shape)
+        .filter(|n| n.dtype == description.dtype || description.rescale.is_none());
     let (mut header, axes) = match native {
-        Some(n) => (n.header.clone(), (0..shape.len()).collect::<Vec<_>>()),
+        Some(n) => {
+            let mut header = n.header.clone();
+            if n.dtype != description.dtype {
+                retype(&mut header, path, description.dtype)?;
+            }
+            (header, (0..shape.len()).collect::<Vec<_>>())
+        }
         None => fresh(path, description)?,
     };
     header.remove(|key| matches!(key, "CHECKSUM" | "DATASUM"));
@@ -223,9 +230,9 @@ fn copy_range(source: &Bytes, from: u64, to: u64, file: &mut AsideFile) -> Parse
     Ok(())
 }
 
-/// A header for an image from another format, and its axes in the file's order, slowest first.
-fn fresh(path: &Path, description: &Description) -> Result<(Header, Vec<usize>)> {
-    let (bits, zero) = match description.dtype {
+/// BITPIX and, where whole numbers are signed or unsigned by an offset, BZERO.
+fn stored_as(path: &Path, dtype: DType) -> Result<(i32, Option<&'static str>)> {
+    Ok(match dtype {
         DType::U8 => (8, None),
         DType::I8 => (8, Some("-128")),
         DType::I16 => (16, None),
@@ -237,7 +244,26 @@ fn fresh(path: &Path, description: &Description) -> Result<(Header, Vec<usize>)>
         DType::F32 => (-32, None),
         DType::F64 => (-64, None),
         DType::F16 => return request(format!("{}: FITS has no float16 pixels", path.display())),
-    };
+    })
+}
+
+fn push_offset(header: &mut Header, zero: &str) {
+    header.push_value("BSCALE", "1", "unsigned or signed by an offset");
+    header.push_value("BZERO", zero, "unsigned or signed by an offset");
+}
+
+/// A header for the same image with values of another type, which mean themselves.
+fn retype(header: &mut Header, path: &Path, dtype: DType) -> Result<()> {
+    let (bits, zero) = stored_as(path, dtype)?;
+    header.remove(|key| matches!(key, "BSCALE" | "BZERO" | "BLANK"));
+    header.replace_value("BITPIX", &bits.to_string(), "bits of one value");
+    zero.iter().for_each(|zero| push_offset(header, zero));
+    Ok(())
+}
+
+/// A header for an image from another format, and its axes in the file's order, slowest first.
+fn fresh(path: &Path, description: &Description) -> Result<(Header, Vec<usize>)> {
+    let (bits, zero) = stored_as(path, description.dtype)?;
     let shape = description.shape();
     if shape.contains(&0) {
         return request(format!("{}: an image of shape {shape:?} has no pixels", path.display()));
@@ -260,8 +286,7 @@ fn fresh(path: &Path, description: &Description) -> Result<(Header, Vec<usize>)>
     }
     header.push_value("EXTEND", "T", "extensions may follow");
     if let Some(zero) = zero {
-        header.push_value("BSCALE", "1", "unsigned or signed by an offset");
-        header.push_value("BZERO", zero, "unsigned or signed by an offset");
+        push_offset(&mut header, zero);
     } else if let Some(r) = description.rescale {
         header.push_value(
             "BSCALE",

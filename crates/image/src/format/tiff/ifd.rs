@@ -35,6 +35,8 @@ pub mod tag {
     pub const JPEG_TABLES: u16 = 347;
     pub const YCBCR_SUBSAMPLING: u16 = 530;
     pub const REFERENCE_BLACK_WHITE: u16 = 532;
+    pub const IMAGE_DEPTH: u16 = 32997;
+    pub const TILE_DEPTH: u16 = 32998;
     pub const CFA_REPEAT: u16 = 33421;
     pub const CFA_PATTERN: u16 = 33422;
     pub const EXIF: u16 = 34665;

@@ -39,6 +39,11 @@ impl Page {
         if width as u128 * height as u128 * samples as u128 > 1 << 46 {
             return damaged(format!("a size of {width} x {height} with {samples} samples"));
         }
+        if let Some(depth) =
+            [tag::IMAGE_DEPTH, tag::TILE_DEPTH].iter().find_map(|&t| ifd.number(t).filter(|&d| d > 1))
+        {
+            return unsupported(format!("a volume in one directory ({depth} planes deep)"));
+        }
         let planar = ifd.number(tag::PLANAR) == Some(2) && samples > 1;
         let (dtype, bits) = pixel_type(ifd)?;
         let compression = Compression::from_tag(ifd.number(tag::COMPRESSION).unwrap_or(1))?;
