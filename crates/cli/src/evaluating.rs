@@ -1,5 +1,6 @@
 //! What `eval` and `compare` share: which methods on which images, the records they make, and the reports of them.
 
+use crate::electrons;
 use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
 use crate::progress::Line;
@@ -48,13 +49,13 @@ pub struct Settings {
     #[arg(long, requires = "truth")]
     noisy: Option<String>,
     /// Electrons per count of those files.
-    #[arg(long, default_value_t = 1.0, requires = "truth")]
+    #[arg(long, default_value_t = 1.0, value_parser = electrons::gain::<f64>, allow_negative_numbers = true, requires = "truth")]
     gain: f64,
     /// Counts without light.
-    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true, requires = "truth")]
+    #[arg(long, default_value_t = 0.0, value_parser = electrons::counts::<f64>, allow_negative_numbers = true, requires = "truth")]
     offset: f64,
     /// The standard deviation of the read noise in electrons.
-    #[arg(long, default_value_t = 0.0, requires = "truth")]
+    #[arg(long, default_value_t = 0.0, value_parser = electrons::amount::<f64>, allow_negative_numbers = true, requires = "truth")]
     read_noise: f64,
     /// Try several values: KEY=A,B,... The keys samples, steps and sampler are the models'; gain, background, read_noise and
     /// psf (its width) tell methods another camera than the true one, by factors, and shift moves the PSF by pixels. Several
@@ -362,9 +363,6 @@ impl Settings {
     /// Every combination of sizes and of what is swept, with what distinguishes it.
     fn runs(&self) -> Result<Vec<(String, Cases)>> {
         if let (Some(truth), Some(noisy)) = (&self.truth, &self.noisy) {
-            if !(self.gain.is_finite() && self.gain > 0.0) {
-                bail!("--gain {}: electrons per count are a number above zero", self.gain);
-            }
             if let Some(sweep) = self.swept(false)?.first() {
                 bail!(
                     "--sweep {sweep}: the camera is swept over generated scenes only; leave it out with --truth, and say what the camera is by --gain, --offset and --read-noise"

@@ -55,12 +55,16 @@ pub const FILES: &[(&str, &str)] = files![
     "trainer/gpu_optimized.yaml",
 ];
 
+/// The keys that say how long to train, one at a time: `trainer.iterations=200` takes the place of the seconds that an
+/// experiment is made for.
+const LENGTHS: [&str; 3] = ["trainer.iterations", "trainer.seconds", "trainer.epochs"];
+
 /// The groups, with those of a folder in front.
 ///
 /// # Errors
 /// If the folder is none.
 pub fn groups(folder: Option<&Path>) -> Result<Groups, ConfigError> {
-    let built_in = Groups::embedded(FILES);
+    let built_in = Groups::embedded(FILES).exclusive(&[&LENGTHS]);
     match folder {
         Some(folder) => built_in.in_front(folder),
         None => Ok(built_in),
@@ -161,6 +165,30 @@ mod tests {
         assert_eq!((config.performance.precision.as_str(), config.trainer.device.as_str()), ("bf16", "cuda"));
         let text = read_with(&["experiment=default", "trainer.iteration=5"]).unwrap_err().to_string();
         assert!(text.contains("trainer.iteration") && text.contains("trainer.iterations"), "{text}");
+    }
+
+    #[test]
+    fn a_length_takes_the_place_of_the_experiments() {
+        let lengths = |overrides: &[&str]| {
+            let config = read_with(overrides).unwrap();
+            config.check().unwrap();
+            (config.trainer.iterations, config.trainer.seconds)
+        };
+        assert_eq!(lengths(&["experiment=supervised"]), (None, Some(290.0)));
+        assert_eq!(lengths(&["experiment=supervised", "trainer.iterations=200"]), (Some(200), None));
+        assert_eq!(lengths(&["trainer.seconds=9", "experiment=default"]), (None, Some(9.0)));
+        let both = ["experiment=supervised", "trainer.iterations=200", "trainer.seconds=9"];
+        let said = read_with(&both).unwrap_err().to_string();
+        assert!(
+            said.contains("trainer.iterations (command line) and trainer.seconds (command line)"),
+            "{said}"
+        );
+        // Of a run that goes on, too.
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.yaml");
+        std::fs::write(&file, yaml(&read_with(&["experiment=supervised"]).unwrap())).unwrap();
+        let again = read_again(&file, &["trainer.iterations=7".into()]).unwrap();
+        assert_eq!((again.trainer.iterations, again.trainer.seconds), (Some(7), None));
     }
 
     #[test]
