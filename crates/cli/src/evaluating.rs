@@ -156,6 +156,16 @@ impl Cases {
     }
 }
 
+/// What is thought of a summary.
+pub struct Judgement {
+    /// For programs.
+    pub record: serde_json::Value,
+    /// For people.
+    pub text: String,
+    /// Why it is refused, if it is.
+    pub refusal: Option<String>,
+}
+
 impl Settings {
     /// Methods by their names: those that need no training, `default`, and the paths of models, with every combination of
     /// the models' settings that are swept.
@@ -240,15 +250,15 @@ impl Settings {
 
     /// Makes the records and the reports. `title` heads them.
     pub fn evaluate(&self, title: &str, methods: &[Box<dyn Method>]) -> Result<()> {
-        self.evaluated(title, methods, &|_, _| Ok(()))
+        self.evaluated(title, methods, &|_| Ok(None))
     }
 
-    /// The same; `judge` may refuse the summary after it was reported.
+    /// The same; `judge` may refuse the summary, which is reported all the same.
     pub fn evaluated(
         &self,
         title: &str,
         methods: &[Box<dyn Method>],
-        judge: &dyn Fn(&Summary, &[Record]) -> Result<()>,
+        judge: &dyn Fn(&Summary) -> Result<Option<Judgement>>,
     ) -> Result<()> {
         if let Some(folder) = &self.out {
             std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -318,14 +328,21 @@ impl Settings {
             let pictures = illustrations(methods, &runs)?;
             put("report.html", &report::html(title, &about, &summary, &pictures, &[]))?;
         }
+        let judgement = judge(&summary)?;
         let mut out = std::io::stdout().lock();
         if self.json {
-            write!(out, "{}", report::json(&summary))?;
+            let mut record: serde_json::Value = serde_json::from_str(&report::json(&summary))?;
+            if let Some(judgement) = &judgement {
+                record["judgement"] = judgement.record.clone();
+            }
+            writeln!(out, "{record:#}")?;
         } else if !self.quiet {
-            write!(out, "{markdown}{advice}")?;
+            write!(out, "{markdown}{advice}{}", judgement.as_ref().map_or("", |j| &j.text))?;
         }
         out.flush()?;
-        judge(&summary, &records)?;
+        if let Some(why) = judgement.and_then(|j| j.refusal) {
+            bail!(why);
+        }
         if !summary.failures.is_empty() {
             let all = records.len();
             bail!("{} of {all} restorations failed; the report lists them", summary.failures.len());

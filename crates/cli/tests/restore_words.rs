@@ -85,6 +85,18 @@ fn bad_input_is_said_in_words() {
         ("restore good.tif -o x.tif --model m.clearshot --device cuda:99", ""),
         ("restore good.tif -o good.tif --model m.clearshot --force", "its own input"),
         ("restore good.tif -o x.tif --model m.clearshot --gain 0", "above zero"),
+        ("denoise good.tif x.tif --gain -1", "'--gain <GAIN>': electrons per count are a number above zero"),
+        ("deconvolve good.tif x.tif --psf-sigma 1 --gain nan", "'--gain <GAIN>': electrons per count"),
+        ("eval raw --truth good.tif --noisy good.tif --gain 0", "'--gain <GAIN>': electrons per count"),
+        (
+            "denoise good.tif x.tif --gain 1 --read-noise -1",
+            "'--read-noise <READ_NOISE>': a number not below zero",
+        ),
+        ("denoise good.tif x.tif --gain 1 --offset inf", "'--offset <OFFSET>': a number is needed"),
+        (
+            "synth --scene nuclei --out x --background -1",
+            "'--background <BACKGROUND>': a number not below zero",
+        ),
         ("restore good.tif -o x.tif --model m.clearshot --sampler best --samples 1", "heun"),
         ("restore good.tif -o x.tif --model m.clearshot --psf airy:na=1.4", "em="),
         ("restore good.tif -o x.tif --model m.clearshot --psf blur", "gaussian:1.5px"),

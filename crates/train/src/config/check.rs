@@ -140,6 +140,7 @@ impl RunConfig {
         let seconds = trainer.seconds.unwrap_or(1.0);
         require(positive(seconds), "trainer.seconds", seconds, "a number above zero")?;
         require(trainer.crop > 0, "trainer.crop", trainer.crop, "one pixel or more")?;
+        require(trainer.depth != Some(0), "trainer.depth", 0, "one plane or more")?;
         require(trainer.accumulate > 0, "trainer.accumulate", trainer.accumulate, "one run or more")?;
         let guard = trainer.guard;
         require(

@@ -1,6 +1,8 @@
 //! How a run goes: the optimiser and its rate, how long and on what, what is scored, kept and recorded on the way.
 
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
+use std::fmt::Formatter;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -81,11 +83,41 @@ impl Default for ScheduleConfig {
 }
 
 /// A number, or `auto`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Count {
     Number(usize),
     Word(String),
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Count, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a whole number, or auto,")
+            }
+
+            fn visit_u64<E: Error>(self, n: u64) -> Result<Count, E> {
+                usize::try_from(n)
+                    .map(Count::Number)
+                    .map_err(|_| E::invalid_value(Unexpected::Unsigned(n), &self))
+            }
+
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Count, E> {
+                usize::try_from(n)
+                    .map(Count::Number)
+                    .map_err(|_| E::invalid_value(Unexpected::Signed(n), &self))
+            }
+
+            fn visit_str<E: Error>(self, word: &str) -> Result<Count, E> {
+                Ok(Count::Word(word.into()))
+            }
+        }
+        from.deserialize_any(Either)
+    }
 }
 
 /// How different the images of a data set are, which decides how often each is seen.

@@ -101,6 +101,12 @@ impl Run {
             photons: self.config.data.kind != DataKind::Pairs,
         };
         check_channels(&*network, &self.task, &shapes)?;
+        // What a validation would trip over is said now, and not hundreds of iterations later.
+        let judged = self.judged_size();
+        self.data.source(Part::Validation, &judged, from)?;
+        if let Err(why) = network.check_size(&judged) {
+            return setting("validation.crop", lengths(&judged), why);
+        }
         let mut engine = Engine::new(&*network, &self.task, &shapes, &self.config, &self.device)?;
         engine.load(&states)?;
         let first = self.progress.images;
