@@ -93,10 +93,6 @@ fn bad_input_is_said_in_words() {
             "'--read-noise <READ_NOISE>': a number not below zero",
         ),
         ("denoise good.tif x.tif --gain 1 --offset inf", "'--offset <OFFSET>': a number is needed"),
-        (
-            "synth --scene nuclei --out x --background -1",
-            "'--background <BACKGROUND>': a number not below zero",
-        ),
         ("restore good.tif -o x.tif --model m.clearshot --sampler best --samples 1", "heun"),
         ("restore good.tif -o x.tif --model m.clearshot --psf airy:na=1.4", "em="),
         ("restore good.tif -o x.tif --model m.clearshot --psf blur", "gaussian:1.5px"),

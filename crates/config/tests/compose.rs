@@ -304,7 +304,10 @@ fn values() -> impl Strategy<Value = serde_json::Value> {
 #[test]
 fn the_last_of_keys_that_exclude_one_another_stays() {
     const FILES: &[(&str, &str)] = &[
-        ("train.yaml", "defaults:\n  - experiment: null\ntrainer: {steps: null, seconds: null, crop: 4}\n"),
+        (
+            "train.yaml",
+            "defaults:\n  - _self_\n  - experiment: null\ntrainer: {steps: null, seconds: null, crop: 4}\n",
+        ),
         ("experiment/short.yaml", "# @package _global_\ntrainer:\n  seconds: 290\n"),
         ("experiment/both.yaml", "# @package _global_\ntrainer:\n  seconds: 290\n  steps: 3\n"),
     ];
