@@ -168,30 +168,6 @@ mod tests {
     }
 
     #[test]
-    fn a_length_takes_the_place_of_the_experiments() {
-        let lengths = |overrides: &[&str]| {
-            let config = read_with(overrides).unwrap();
-            config.check().unwrap();
-            (config.trainer.iterations, config.trainer.seconds)
-        };
-        assert_eq!(lengths(&["experiment=supervised"]), (None, Some(290.0)));
-        assert_eq!(lengths(&["experiment=supervised", "trainer.iterations=200"]), (Some(200), None));
-        assert_eq!(lengths(&["trainer.seconds=9", "experiment=default"]), (None, Some(9.0)));
-        let both = ["experiment=supervised", "trainer.iterations=200", "trainer.seconds=9"];
-        let said = read_with(&both).unwrap_err().to_string();
-        assert!(
-            said.contains("trainer.iterations (command line) and trainer.seconds (command line)"),
-            "{said}"
-        );
-        // Of a run that goes on, too.
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("config.yaml");
-        std::fs::write(&file, yaml(&read_with(&["experiment=supervised"]).unwrap())).unwrap();
-        let again = read_again(&file, &["trainer.iterations=7".into()]).unwrap();
-        assert_eq!((again.trainer.iterations, again.trainer.seconds), (Some(7), None));
-    }
-
-    #[test]
     fn a_written_configuration_is_read_again() {
         let config =
             read_with(&["experiment=default", "trainer.iterations=5", "data.scenes={nuclei: 2.5}"]).unwrap();
