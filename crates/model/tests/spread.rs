@@ -23,9 +23,9 @@ fn estimates_a_little_above_the_background_are_told_from_those_at_it() {
         normal.iter().zip(uniform.chunks(3)).map(pixel).collect()
     };
     let reach = 1.86;
-    let factor = SpreadFactor::of(&[drawn(1, 0.03), drawn(2, 0.03)], reach).expect("pixels");
+    let factor = SpreadFactor::of(&[drawn(1, 0.1), drawn(2, 0.1)], reach).expect("pixels");
     let inside = |p: &&Known| p.error <= reach * p.spread * factor.at(p.spread, p.light);
-    for doubtful in [0.0, 0.03, 0.5] {
+    for doubtful in [0.0, 0.1, 0.5] {
         let others = drawn(3, doubtful);
         let held = others.iter().filter(inside).count() as f64 / others.len() as f64;
         assert!((held - 0.9).abs() < 0.06, "{doubtful}: {held}");
