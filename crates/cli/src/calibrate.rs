@@ -2,7 +2,7 @@
 
 use crate::network::DeviceName;
 use crate::progress::Line;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_model::Model;
 use clearshot_restore::learned::Error;
@@ -26,9 +26,9 @@ pub struct Calibrate {
     /// Images that are restored for it: scenes or files as in its training, other ones.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(2..))]
     images: u16,
-    /// Pixels along their sides; unless told, as in its training.
-    #[arg(long)]
-    size: Option<usize>,
+    /// Pixels along their sides, or several such numbers, which are taken in turn; unless told, as in its training.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    size: Vec<u16>,
     /// Of the images; unless told, that of its training.
     #[arg(long)]
     seed: Option<u64>,
@@ -55,6 +55,11 @@ impl Calibrate {
         if let Some(why) = needless(&config) {
             bail!("{}: there is no spread to calibrate: {why}", self.model.display());
         }
+        let out = self.out.as_ref().unwrap_or(&self.model);
+        // What takes minutes is not begun where its result could not be kept.
+        let aside = out.with_extension(format!("{}.part", std::process::id()));
+        let kept = std::fs::File::create_new(&aside).and_then(|_| std::fs::remove_file(&aside));
+        kept.with_context(|| format!("{}: nothing can be written there", out.display()))?;
         if let Some(seed) = self.seed {
             config.seed = seed;
         }
@@ -62,9 +67,14 @@ impl Calibrate {
         if model.about.familiar.is_none() {
             model.about.familiar = familiar(&Data::new(&data_of(&model)?)?, &trained, OF_A_KIND)?;
         }
-        let mut size = trained;
-        if let (Some(side), [.., y, x]) = (self.size, &mut size[..]) {
-            (*y, *x) = (side, side);
+        let mut sizes: Vec<Vec<usize>> = Vec::new();
+        for side in &self.size {
+            let mut size = trained.clone();
+            size.iter_mut().rev().take(2).for_each(|n| *n = usize::from(*side));
+            sizes.push(size);
+        }
+        if sizes.is_empty() {
+            sizes.push(trained);
         }
         let [images, samples, steps] = [self.images, self.samples, self.steps].map(usize::from);
         let (how, device) = (
@@ -77,10 +87,9 @@ impl Calibrate {
             Ok(())
         };
         let data = Data::new(&config)?;
-        let (model, found) = calibrate(model, &data, &size, &how, device, &mut told)?;
+        let (model, found) = calibrate(model, &data, &sizes, &how, device, &mut told)?;
         line.end();
         let Some(found) = found else { bail!("no image has a spread; nothing was written") };
-        let out = self.out.as_ref().unwrap_or(&self.model);
         // Half precision where the file was written so: it then holds the same numbers again.
         let is_half = model.weights.values().all(|w| w.to_f16().to_f64() == w.to_f64());
         model.save_file(out, if is_half { DType::F16 } else { DType::F32 })?;

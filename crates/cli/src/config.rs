@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use clearshot_config::{compose, group_reference, struct_reference};
+use clearshot_train::config::SOURCES;
 use clearshot_train::{RunConfig, presets};
 use std::io::Write;
 use std::path::PathBuf;
@@ -47,12 +48,9 @@ impl Config {
     }
 }
 
-/// The structs that a run is read into: their comments are the reference's.
-const SOURCE: &str = include_str!("../../train/src/config/mod.rs");
-
 fn reference() -> Result<String> {
     let defaults = serde_json::to_value(RunConfig::default())?;
-    let keys = struct_reference(&[SOURCE], "RunConfig", &defaults);
+    let keys = struct_reference(&SOURCES, "RunConfig", &defaults);
     let groups = group_reference(&presets::groups(None)?)?;
     Ok(format!(
         "# Configuration of training\n\nMade by `clearshot config --reference`; `clearshot config [KEY=VALUE ...]` prints what a run's configuration comes to.\n\n## Keys\n\n{keys}\n{groups}"

@@ -1,6 +1,7 @@
 //! `clearshot deconvolve`: image files without the blur of the microscope, by Richardson-Lucy or Wiener.
 
 use crate::denoise::estimated;
+use crate::electrons;
 use crate::point_spread;
 use crate::restoring::{Files, Job, Looked, refuse_eight_bits};
 use anyhow::{Context, Result, bail};
@@ -29,16 +30,16 @@ pub struct Deconvolve {
     #[arg(long, value_delimiter = ',')]
     psf_sigma: Vec<f64>,
     /// Electrons per count; unless told, Richardson-Lucy estimates it from the image.
-    #[arg(long)]
+    #[arg(long, value_parser = electrons::gain::<f32>, allow_negative_numbers = true)]
     gain: Option<f32>,
     /// Counts without light; 0 unless told or estimated.
-    #[arg(long, allow_hyphen_values = true)]
+    #[arg(long, value_parser = electrons::counts::<f32>, allow_negative_numbers = true)]
     offset: Option<f32>,
     /// The standard deviation of the read noise in electrons; 0 unless told or estimated.
-    #[arg(long)]
+    #[arg(long, value_parser = electrons::amount::<f32>, allow_negative_numbers = true)]
     read_noise: Option<f32>,
     /// Mean electrons of the background, which is left out of the result.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = electrons::amount::<f32>, allow_negative_numbers = true)]
     background: f32,
     /// The strength of the total-variation term (0.002 to 0.02 where noise is strong).
     #[arg(long, default_value_t = 0.0)]
@@ -74,9 +75,6 @@ impl Deconvolve {
     pub fn run(self) -> Result<()> {
         if self.files.list {
             return list();
-        }
-        if let Some(g) = self.gain.filter(|g| !(g.is_finite() && *g > 0.0)) {
-            bail!("--gain {g}: electrons per count are a number above zero");
         }
         let spread = self.point_spread()?;
         self.files.each("deconvolve", &mut |image, input| {

@@ -193,7 +193,6 @@ impl Demo {
             format!("trainer.device={}", device_name(device)),
             // The clock ends it, so the rate must not depend on how many iterations there will be.
             "schedule=constant".into(),
-            "trainer.seconds=null".into(),
             "trainer.iterations=1000000".into(),
             "trainer.crop=48".into(),
             "trainer.batch=4".into(),

@@ -1,5 +1,6 @@
 //! `clearshot denoise`: image files without their noise, by a method that needs no training.
 
+use crate::electrons;
 use crate::restoring::{Files, Job, Looked};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -26,13 +27,13 @@ pub struct Denoise {
     noise: Option<f32>,
     /// Electrons per count: the noise is a camera's, and the generalised Anscombe transform makes it uniform. Unless this or
     /// --noise is told, methods that need the noise estimate it from the image.
-    #[arg(long)]
+    #[arg(long, value_parser = electrons::gain::<f32>, allow_negative_numbers = true)]
     gain: Option<f32>,
     /// Counts without light; 0 unless told or estimated.
-    #[arg(long, allow_hyphen_values = true)]
+    #[arg(long, value_parser = electrons::counts::<f32>, allow_negative_numbers = true)]
     offset: Option<f32>,
     /// The standard deviation of the read noise in electrons; 0 unless told or estimated.
-    #[arg(long)]
+    #[arg(long, value_parser = electrons::amount::<f32>, allow_negative_numbers = true)]
     read_noise: Option<f32>,
 }
 
@@ -56,9 +57,6 @@ impl Denoise {
     pub fn run(self) -> Result<()> {
         if self.files.list {
             return list();
-        }
-        if let Some(g) = self.gain.filter(|g| !(g.is_finite() && *g > 0.0)) {
-            bail!("--gain {g}: electrons per count are a number above zero");
         }
         if self.method == "none" {
             if !self.settings.is_empty() {

@@ -241,10 +241,10 @@ fn default_model() -> Finding {
             let about = &m.about;
             let weights: usize = m.weights.values().map(|t| t.shape().len()).sum();
             let says = format!(
-                "{} ({}), {weights} weights, trained at {:?} pixels",
+                "{} ({}), {weights} weights, trained on {} pixels",
                 about.name,
                 about.task.name(),
-                about.crop
+                clearshot_image::lengths(&about.crop)
             );
             finding("default model", "ok", says, None)
         }

@@ -1,5 +1,6 @@
 //! What `eval` and `compare` share: which methods on which images, the records they make, and the reports of them.
 
+use crate::electrons;
 use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
 use crate::progress::Line;
@@ -48,13 +49,13 @@ pub struct Settings {
     #[arg(long, requires = "truth")]
     noisy: Option<String>,
     /// Electrons per count of those files.
-    #[arg(long, default_value_t = 1.0, requires = "truth")]
+    #[arg(long, default_value_t = 1.0, value_parser = electrons::gain::<f64>, allow_negative_numbers = true, requires = "truth")]
     gain: f64,
     /// Counts without light.
-    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true, requires = "truth")]
+    #[arg(long, default_value_t = 0.0, value_parser = electrons::counts::<f64>, allow_negative_numbers = true, requires = "truth")]
     offset: f64,
     /// The standard deviation of the read noise in electrons.
-    #[arg(long, default_value_t = 0.0, requires = "truth")]
+    #[arg(long, default_value_t = 0.0, value_parser = electrons::amount::<f64>, allow_negative_numbers = true, requires = "truth")]
     read_noise: f64,
     /// Try several values: KEY=A,B,... The keys samples, steps and sampler are the models'; gain, background, read_noise and
     /// psf (its width) tell methods another camera than the true one, by factors, and shift moves the PSF by pixels. Several
@@ -155,6 +156,16 @@ impl Cases {
     }
 }
 
+/// What is thought of a summary.
+pub struct Judgement {
+    /// For programs.
+    pub record: serde_json::Value,
+    /// For people.
+    pub text: String,
+    /// Why it is refused, if it is.
+    pub refusal: Option<String>,
+}
+
 impl Settings {
     /// Methods by their names: those that need no training, `default`, and the paths of models, with every combination of
     /// the models' settings that are swept.
@@ -239,15 +250,15 @@ impl Settings {
 
     /// Makes the records and the reports. `title` heads them.
     pub fn evaluate(&self, title: &str, methods: &[Box<dyn Method>]) -> Result<()> {
-        self.evaluated(title, methods, &|_, _| Ok(()))
+        self.evaluated(title, methods, &|_| Ok(None))
     }
 
-    /// The same; `judge` may refuse the summary after it was reported.
+    /// The same; `judge` may refuse the summary, which is reported all the same.
     pub fn evaluated(
         &self,
         title: &str,
         methods: &[Box<dyn Method>],
-        judge: &dyn Fn(&Summary, &[Record]) -> Result<()>,
+        judge: &dyn Fn(&Summary) -> Result<Option<Judgement>>,
     ) -> Result<()> {
         if let Some(folder) = &self.out {
             std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -317,14 +328,21 @@ impl Settings {
             let pictures = illustrations(methods, &runs)?;
             put("report.html", &report::html(title, &about, &summary, &pictures, &[]))?;
         }
+        let judgement = judge(&summary)?;
         let mut out = std::io::stdout().lock();
         if self.json {
-            write!(out, "{}", report::json(&summary))?;
+            let mut record: serde_json::Value = serde_json::from_str(&report::json(&summary))?;
+            if let Some(judgement) = &judgement {
+                record["judgement"] = judgement.record.clone();
+            }
+            writeln!(out, "{record:#}")?;
         } else if !self.quiet {
-            write!(out, "{markdown}{advice}")?;
+            write!(out, "{markdown}{advice}{}", judgement.as_ref().map_or("", |j| &j.text))?;
         }
         out.flush()?;
-        judge(&summary, &records)?;
+        if let Some(why) = judgement.and_then(|j| j.refusal) {
+            bail!(why);
+        }
         if !summary.failures.is_empty() {
             let all = records.len();
             bail!("{} of {all} restorations failed; the report lists them", summary.failures.len());
@@ -362,9 +380,6 @@ impl Settings {
     /// Every combination of sizes and of what is swept, with what distinguishes it.
     fn runs(&self) -> Result<Vec<(String, Cases)>> {
         if let (Some(truth), Some(noisy)) = (&self.truth, &self.noisy) {
-            if !(self.gain.is_finite() && self.gain > 0.0) {
-                bail!("--gain {}: electrons per count are a number above zero", self.gain);
-            }
             if let Some(sweep) = self.swept(false)?.first() {
                 bail!(
                     "--sweep {sweep}: the camera is swept over generated scenes only; leave it out with --truth, and say what the camera is by --gain, --offset and --read-noise"

@@ -1,5 +1,6 @@
 //! `clearshot info`: what image files are, and what they carry.
 
+use crate::failure::worded;
 use anyhow::{Result, bail};
 use clap::Args;
 use clearshot_image::dataset::list::files;
@@ -43,7 +44,7 @@ impl Info {
                         return Err(e);
                     }
                     failed += 1;
-                    eprintln!("clearshot: {e:#}");
+                    eprintln!("clearshot: {}", worded(&e));
                 }
             }
         }
@@ -146,7 +147,7 @@ fn print(image: &Image, statistics: Option<Statistics>, out: &mut impl Write) ->
         line("meant", format!("{} x stored + {}{blank}", r.slope, r.intercept))?;
     }
     if d.levels.len() > 1 {
-        line("levels", d.levels.iter().map(|l| format!("{l:?}")).collect::<Vec<_>>().join(" "))?;
+        line("levels", d.levels.iter().map(|l| clearshot_image::lengths(l)).collect::<Vec<_>>().join(", "))?;
     }
     if d.items.len() > 1 {
         let names: Vec<String> = d.items.iter().enumerate().map(|(n, i)| format!("{n} {i:?}")).collect();

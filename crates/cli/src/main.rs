@@ -11,8 +11,10 @@ mod denoise;
 mod devices;
 mod doctor;
 mod dump;
+mod electrons;
 mod eval;
 mod evaluating;
+mod failure;
 mod fingerprint;
 mod info;
 mod interrupt;
@@ -124,7 +126,7 @@ fn main() -> ExitCode {
         // A reader that has seen enough (`clearshot dump | head`) is no failure.
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("clearshot: {e:#}");
+            eprintln!("clearshot: {}", failure::worded(&e));
             ExitCode::FAILURE
         }
     }

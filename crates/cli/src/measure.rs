@@ -3,8 +3,8 @@
 use crate::mask::Mask;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use clearshot_image::Image;
 use clearshot_image::dataset::list::{Listing, files};
+use clearshot_image::{Image, lengths};
 use clearshot_metrics::intensity::{self, Normalisation};
 use clearshot_metrics::ssim::Ssim;
 use clearshot_metrics::{Crop, ImageRef, Pair, Rounding};
@@ -84,7 +84,11 @@ impl Measure {
     fn scores(&self, truth: &Path, image: &Path) -> Result<[f64; 5]> {
         let (truth, image) = (Image::open(truth)?, Image::open(image)?);
         if truth.shape() != image.shape() {
-            bail!("the shapes are {:?} and {:?}", truth.shape(), image.shape());
+            bail!(
+                "the truth has {} pixels and the image {}",
+                lengths(&truth.shape()),
+                lengths(&image.shape())
+            );
         }
         let frames = Frames::of(&truth.description, self.volume)?;
         let mask = self.mask.as_ref().map(|path| Mask::open(path, &truth.description)).transpose()?;

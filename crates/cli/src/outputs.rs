@@ -1,5 +1,6 @@
 //! Which file each input becomes, and the walk over them: one that fails does not keep the others from being made.
 
+use crate::failure::worded;
 use anyhow::{Context, Result, bail};
 use clearshot_image::dataset::list::{files, stem};
 use std::collections::HashMap;
@@ -99,7 +100,7 @@ pub fn each(
                 return Err(e);
             }
             failed += 1;
-            eprintln!("clearshot: {e:#}");
+            eprintln!("clearshot: {}", worded(&e));
         }
     }
     if failed > 0 {

@@ -7,6 +7,8 @@ mod parts;
 mod report;
 mod trace;
 
+use crate::electrons;
+use crate::failure::worded;
 use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
 use crate::outputs::{listed, name_of_result, prepared};
@@ -14,6 +16,7 @@ use anyhow::{Result, bail};
 use camera::Given;
 use clap::Args;
 use clearshot_graph::plan::human;
+use clearshot_image::lengths;
 use clearshot_model::Model;
 use clearshot_physics::Psf;
 use clearshot_restore::learned::{Forecast, Guidance, Output, Restorer, Settings, law};
@@ -60,19 +63,19 @@ pub struct Restore {
     #[arg(long, default_value_t = 25, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     steps: u32,
     /// Electrons per count. What is not given of the camera is estimated from the image.
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, value_parser = electrons::gain::<f64>, allow_negative_numbers = true)]
     gain: Option<f64>,
     /// Counts without light.
-    #[arg(long, allow_hyphen_values = true)]
+    #[arg(long, value_parser = electrons::counts::<f64>, allow_negative_numbers = true)]
     offset: Option<f64>,
     /// The standard deviation of the read noise in electrons.
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     read_noise: Option<f64>,
     /// A file with the camera: {"gain": 0.46, "offset": 100, "read_noise": 1.6}.
     #[arg(long, value_name = "FILE")]
     camera: Option<PathBuf>,
     /// Mean electrons where there is no object; unless told, what the darkest places have.
-    #[arg(long, value_name = "ELECTRONS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "ELECTRONS", value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     background: Option<f64>,
     /// The blur to take off: a file, gaussian:1.5px, or airy:na=1.4,em=520nm.
     #[arg(long, value_name = "PSF")]
@@ -170,7 +173,6 @@ impl Voice {
 
     fn plan(&self, input: &Path, forecast: &Forecast, groups: usize, device: &str) -> Result<()> {
         let seconds = forecast.seconds().map(|s| s * groups as f64);
-        let by = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ");
         let record = json!({
             "event": "plan", "input": input, "device": device, "tile": forecast.tile, "halo": forecast.halo,
             "tiles": forecast.tiles, "batch": forecast.batch, "blended": forecast.blends,
@@ -179,13 +181,13 @@ impl Voice {
         });
         let beside = match forecast.blends {
             true => "overlapping by a quarter".to_string(),
-            false => format!("with {} pixels around each", by(&forecast.halo)),
+            false => format!("with {} pixels around each", lengths(&forecast.halo)),
         };
         let text = format!(
             "plan: {} {} of {} pixels {beside}, {} at once on {device}; {} there and {} for the image{}",
             forecast.tiles,
             if forecast.tiles == 1 { "tile" } else { "tiles" },
-            by(&forecast.tile),
+            lengths(&forecast.tile),
             forecast.batch,
             human(forecast.device_bytes),
             human(forecast.host_bytes),
@@ -278,7 +280,7 @@ impl Restore {
                 Ok(Outcome::Skipped) => skipped += 1,
                 Err(e) => {
                     // Errors of files begin with the file's name already.
-                    let (name, text) = (input.display().to_string(), format!("{e:#}"));
+                    let (name, text) = (input.display().to_string(), worded(&e));
                     let text = text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).to_string();
                     if total > 1 {
                         eprintln!("clearshot: {name}: {text}");

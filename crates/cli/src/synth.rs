@@ -1,5 +1,6 @@
 //! `clearshot synth`: generated scenes and what a camera sees of them, as files.
 
+use crate::electrons;
 use crate::point_spread;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
@@ -23,10 +24,10 @@ pub struct Synth {
     #[arg(long, default_value_t = 20.0)]
     peak: f64,
     /// Mean electrons without light; unless told, what usually goes with the peak.
-    #[arg(long)]
+    #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     background: Option<f64>,
     /// The standard deviation of the read noise in electrons; unless told, what usually goes with the peak.
-    #[arg(long)]
+    #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     read_noise: Option<f64>,
     /// Blur by a Gaussian of this standard deviation in pixels.
     #[arg(long)]

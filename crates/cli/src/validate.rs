@@ -1,10 +1,10 @@
 //! `clearshot validate`: whether a new model may take the old one's place.
 
-use crate::evaluating::Settings;
+use crate::evaluating::{Judgement, Settings};
 use anyhow::{Result, bail};
 use clap::Args;
 use clearshot_evaluate::gate::{SHARE, compare};
-use std::io::Write;
+use serde_json::json;
 
 #[derive(Args)]
 pub struct Validate {
@@ -24,23 +24,22 @@ impl Validate {
         self.settings.check_one_setting()?;
         let methods = self.settings.methods(&[self.old.clone(), self.new.clone()])?;
         let (old, new) = (methods[0].name().to_string(), methods[1].name().to_string());
-        self.settings.evaluated(&format!("{new} in place of {old}"), &methods, &|summary, _| {
+        self.settings.evaluated(&format!("{new} in place of {old}"), &methods, &|summary| {
             let checks = compare(summary, &old, summary, &new)?;
             let failed: Vec<_> = checks.iter().filter(|c| !c.passes).collect();
-            let mut out = std::io::stdout().lock();
-            for c in &failed {
-                writeln!(out, "{}, {}: {:.4} after {:.4}", c.metric, c.place, c.new, c.old)?;
+            let record = json!({ "old": old, "new": new, "passes": failed.is_empty(), "checks": checks });
+            let mut text: String = failed
+                .iter()
+                .map(|c| format!("{}, {}: {:.4} after {:.4}\n", c.metric, c.place, c.new, c.old))
+                .collect();
+            let refusal = (!failed.is_empty()).then(|| {
+                let (percent, all) = (100.0 * SHARE, checks.len());
+                format!("{} of {all} metrics of {new} are under {percent} % of those of {old}", failed.len())
+            });
+            if refusal.is_none() {
+                text += &format!("{new} may take the place of {old}: all {} metrics hold\n", checks.len());
             }
-            if !failed.is_empty() {
-                let percent = 100.0 * SHARE;
-                bail!(
-                    "{} of {} metrics of {new} are under {percent} % of those of {old}",
-                    failed.len(),
-                    checks.len()
-                );
-            }
-            writeln!(out, "{new} may take the place of {old}: all {} metrics hold", checks.len())?;
-            Ok(())
+            Ok(Some(Judgement { record, text, refusal }))
         })
     }
 }

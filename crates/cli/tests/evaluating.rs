@@ -162,6 +162,15 @@ fn a_worse_method_does_not_take_the_place() {
     std::fs::create_dir_all(at.join("raw")).expect("a folder");
     let said = refused(&format!("validate gat+nlm raw {settings}"), &at);
     assert!(said.contains("of raw are under 95 % of those of gat+nlm"), "{said}");
+    // For programs, one JSON object whatever comes of it.
+    for (line, passes) in [("raw gat+nlm", true), ("gat+nlm raw", false)] {
+        let out = clearshot(&format!("validate {line} {settings} --json"), &at);
+        assert_eq!(out.status.success(), passes, "{line}");
+        let said: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        assert_eq!(said["judgement"]["passes"], passes, "{line}");
+        let checks = said["judgement"]["checks"].as_array().expect("checks");
+        assert_eq!(checks.iter().all(|c| c["passes"] == true), passes, "{line}");
+    }
 }
 
 #[test]

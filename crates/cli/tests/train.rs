@@ -121,6 +121,32 @@ fn what_is_wrong_is_said() {
     assert!(text.contains("nowhere"), "{text}");
     let text = say(&with(&["trainer.iterations=4", "performance.precision=bf16"]));
     assert!(text.contains("GPU"), "{text}");
+    // A program's own words are nobody's, and what a validation would trip over is said at the start.
+    for (change, words) in [
+        (
+            "trainer.batch=-1",
+            "trainer.batch (command line): -1 is here, and a whole number, or auto, is needed",
+        ),
+        ("data.sizes=32", "data.sizes (command line): 32 is here, and a list, [a, b], is needed"),
+        (
+            "data.camera.peak=[5]",
+            "data.camera.peak (command line): a list of 1 is here, and a list of 2 values is needed",
+        ),
+        ("trainer.depth=0", "trainer.depth: 0; one plane or more"),
+        (
+            "validation.crop=15",
+            "validation.crop: 15 x 15; an image of 15 x 15 pixels: the sizes must be multiples",
+        ),
+        ("validation.crop=48", "data.sizes: 32; crops of 48 pixels"),
+        (
+            "trainer.seconds=5",
+            "trainer.iterations (command line) and trainer.seconds (command line) are given together",
+        ),
+    ] {
+        let text = say(&with(&["trainer.iterations=4", change]));
+        assert!(text.contains(words), "{change}: {text}");
+        assert!(checkpoints(&out).is_empty(), "{change}");
+    }
     let text = complaint(program(&[], &out, &["--resume"]).output().expect("a start"));
     assert!(text.contains("config.yaml"), "{text}");
     // A file where the folder should be.

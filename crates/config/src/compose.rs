@@ -3,8 +3,10 @@
 //! First it is settled which option each group has: what the command line says, else what an `override` in a chosen
 //! file says (the last one counts), else what the list of defaults says. A chosen file may override groups that were
 //! listed before it, so choosing is repeated until nothing changes. Then the chosen files are merged in the order of
-//! the list, files of the user's after them, and overrides of values come last.
+//! the list, files of the user's after them, and overrides of values come last; of keys that exclude one another the
+//! last one stays.
 
+use crate::exclusive::{self, Exclusive};
 use crate::groups::{self, File, Groups};
 use crate::overrides::{Act, Override};
 use crate::tree::{Node, Origin, Tree, Value, joined};
@@ -101,7 +103,7 @@ pub fn compose_with(
             }
         }
         if walk.met == overridden {
-            return finish(walk.layers, &values);
+            return finish(walk.layers, &values, groups.exclusive_keys());
         }
         if round == MOST_ROUNDS {
             let origin = walk.met.values().next().map_or_else(Origin::command_line, |(_, o)| o.clone());
@@ -226,8 +228,9 @@ impl Walk<'_> {
     }
 }
 
-fn finish(layers: Vec<Layer>, overrides: &[Override]) -> Result<Tree, ConfigError> {
-    let mut root = Node::new(Value::Map(Vec::new()), Origin::command_line());
+fn finish(layers: Vec<Layer>, overrides: &[Override], sets: &[Exclusive]) -> Result<Tree, ConfigError> {
+    let empty = || Node::new(Value::Map(Vec::new()), Origin::command_line());
+    let mut root = empty();
     for layer in layers {
         let mut node = layer.node;
         let path = layer.package;
@@ -235,11 +238,19 @@ fn finish(layers: Vec<Layer>, overrides: &[Override]) -> Result<Tree, ConfigErro
             let origin = node.origin.clone();
             node = Node::new(Value::Map(vec![(key.to_string(), node)]), origin);
         }
+        let chosen = exclusive::chosen(&node, sets)?;
         root.merge(node);
+        exclusive::take_back(&mut root, &chosen);
     }
+    // The command line is one place, however many overrides it has.
+    let mut said = empty();
     for o in overrides {
         apply(&mut root, o)?;
+        if o.act != Act::Delete {
+            apply(&mut said, &Override { act: Act::Force, ..o.clone() })?;
+        }
     }
+    exclusive::take_back(&mut root, &exclusive::chosen(&said, sets)?);
     interpolate::resolve(Tree { root })
 }
 
@@ -274,7 +285,7 @@ fn apply(root: &mut Node, o: &Override) -> Result<(), ConfigError> {
             }
             value => return Err(fail(format!("{path} is {}, and has no keys", value.name()))),
         }
-        node = child_mut(node, key).ok_or_else(|| missing(&full, known))?;
+        node = node.child_mut(key).ok_or_else(|| missing(&full, known))?;
         path = full;
     }
     let full = joined(&path, last);
@@ -295,7 +306,7 @@ fn apply(root: &mut Node, o: &Override) -> Result<(), ConfigError> {
         return Ok(());
     }
     let value = o.value.clone().unwrap_or(Value::Null);
-    match (child_mut(node, last), o.act) {
+    match (node.child_mut(last), o.act) {
         (Some(_), Act::Add) => Err(fail(format!("{full} is there already; write {full}=VALUE to change it"))),
         (Some(found), _) => {
             // A map given to a group of keys changes those it names, as Hydra's does.
@@ -326,13 +337,5 @@ fn children(node: &Node, path: &str) -> Vec<String> {
     match &node.value {
         Value::Map(entries) => entries.iter().map(|(k, _)| joined(path, k)).collect(),
         _ => Vec::new(),
-    }
-}
-
-fn child_mut<'a>(node: &'a mut Node, key: &str) -> Option<&'a mut Node> {
-    match &mut node.value {
-        Value::Map(entries) => entries.iter_mut().find(|(k, _)| k == key).map(|(_, n)| n),
-        Value::List(items) => items.get_mut(key.parse::<usize>().ok()?),
-        _ => None,
     }
 }

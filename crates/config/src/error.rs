@@ -22,10 +22,26 @@ pub enum ConfigError {
     Defaults { origin: Origin, why: String },
     #[error("override '{text}': {why}")]
     Override { text: String, why: String },
+    #[error("{}; only one of {} can be meant: leave out the others", places(given), listed(keys))]
+    Exclusive { given: Vec<(&'static str, Origin)>, keys: &'static [&'static str] },
     #[error("{path} ({origin}): {why}")]
     Interpolation { path: String, origin: Origin, why: String },
     #[error(transparent)]
     Read(#[from] ReadError),
+}
+
+fn places(given: &[(&'static str, Origin)]) -> String {
+    let each: Vec<String> = given.iter().map(|(key, origin)| format!("{key} ({origin})")).collect();
+    format!("{} are given together", listed(&each))
+}
+
+/// `a, b and c`.
+fn listed<T: AsRef<str>>(words: &[T]) -> String {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match words.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => words.join(""),
+    }
 }
 
 /// Why a configuration is not what a typed struct asks for.

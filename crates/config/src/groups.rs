@@ -1,6 +1,7 @@
 //! The files that a configuration is chosen from: those built into the program, and a user's folders in front of them.
 
 use crate::ConfigError;
+use crate::exclusive::Exclusive;
 use crate::parse::parse;
 use crate::tree::{Node, Origin};
 use std::collections::BTreeSet;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 pub struct Groups {
     embedded: &'static [(&'static str, &'static str)],
     folders: Vec<PathBuf>,
+    exclusive: &'static [Exclusive],
 }
 
 /// A file that was chosen.
@@ -23,7 +25,17 @@ pub(crate) struct File {
 impl Groups {
     /// Files built in, as (path with slashes and `.yaml`, contents).
     pub fn embedded(files: &'static [(&'static str, &'static str)]) -> Groups {
-        Groups { embedded: files, folders: Vec::new() }
+        Groups { embedded: files, folders: Vec::new(), exclusive: &[] }
+    }
+
+    /// Sets of dotted keys of which one at a time can be meant. One that is written later, in another file or on the command
+    /// line, takes the place of the others; two at one place are an error.
+    pub fn exclusive(self, sets: &'static [&'static [&'static str]]) -> Groups {
+        Groups { exclusive: sets, ..self }
+    }
+
+    pub(crate) fn exclusive_keys(&self) -> &'static [Exclusive] {
+        self.exclusive
     }
 
     /// A folder whose files come before those that are there already.

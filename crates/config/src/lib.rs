@@ -10,10 +10,11 @@
 //! `override /group: option`, `_self_` (last unless placed) and plain names of files beside; `# @package _global_` or
 //! `# @package a.b` at the head of a file; `${a.b}` for another key's value; `???` for a value that must be given.
 //! Overrides are `group=option`, `a.b=value`, `+a.b=value`, `++a.b=value`, `~a.b`, and the path of a YAML file whose
-//! contents come after the groups'.
+//! contents come after the groups'. Keys that exclude one another ([`Groups::exclusive`]) follow what was written last.
 
 mod compose;
 mod error;
+mod exclusive;
 mod groups;
 mod interpolate;
 mod nearest;

@@ -78,6 +78,10 @@ impl de::Error for Fault {
         Fault::Other(format!("{} is here, and {} is needed", words(unexpected), wanted(expected)))
     }
 
+    fn invalid_length(length: usize, expected: &dyn de::Expected) -> Fault {
+        Fault::Other(format!("a list of {length} is here, and {} is needed", wanted(expected)))
+    }
+
     fn invalid_value(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
         Fault::Other(format!("{} is here, and {} is needed", words(unexpected), wanted(expected)))
     }
@@ -90,7 +94,13 @@ fn wanted(expected: &dyn de::Expected) -> String {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 on".into(),
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".into(),
         "a boolean" => "true or false".into(),
-        other => other.into(),
+        "a string" => "a text".into(),
+        "a map" => "a group of keys, {key: value},".into(),
+        "a sequence" => "a list, [a, b],".into(),
+        other => match other.strip_prefix("an array of length ") {
+            Some(length) => format!("a list of {length} values"),
+            None => other.into(),
+        },
     }
 }
 

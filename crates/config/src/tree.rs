@@ -83,6 +83,14 @@ impl Node {
         }
     }
 
+    pub(crate) fn child_mut(&mut self, key: &str) -> Option<&mut Node> {
+        match &mut self.value {
+            Value::Map(entries) => entries.iter_mut().find(|(k, _)| k == key).map(|(_, n)| n),
+            Value::List(items) => items.get_mut(key.parse::<usize>().ok()?),
+            _ => None,
+        }
+    }
+
     /// Lays `over` upon this node: keys of both are merged, everything else is replaced.
     pub(crate) fn merge(&mut self, over: Node) {
         match (&mut self.value, over.value) {

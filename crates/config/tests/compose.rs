@@ -305,6 +305,59 @@ fn values() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
+/// Keys that exclude one another: what is written later takes the place of the others, two at one place are refused.
+#[test]
+fn the_last_of_keys_that_exclude_one_another_stays() {
+    const FILES: &[(&str, &str)] = &[
+        (
+            "train.yaml",
+            "defaults:\n  - _self_\n  - experiment: null\ntrainer: {steps: null, seconds: null, crop: 4}\n",
+        ),
+        ("experiment/short.yaml", "# @package _global_\ntrainer:\n  seconds: 290\n"),
+        ("experiment/both.yaml", "# @package _global_\ntrainer:\n  seconds: 290\n  steps: 3\n"),
+    ];
+    let made = |overrides: &[&str]| {
+        let groups =
+            Groups::embedded(FILES).exclusive(&[&["trainer.steps", "trainer.seconds", "trainer.rounds"]]);
+        let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
+        compose(&groups, "train", &overrides).map_err(|e| e.to_string())
+    };
+    let lengths = |overrides: &[&str]| {
+        let tree = made(overrides).unwrap();
+        ["trainer.steps", "trainer.seconds"].map(|key| value(&tree, key))
+    };
+    use serde_json::json;
+    assert_eq!(lengths(&["experiment=short"]), [json!(null), json!(290)]);
+    for later in ["trainer.steps=200", "trainer={steps: 200}", "++trainer.steps=200"] {
+        assert_eq!(lengths(&["experiment=short", later]), [json!(200), json!(null)], "{later}");
+        assert_eq!(lengths(&[later, "experiment=short"]), [json!(200), json!(null)], "{later}");
+    }
+    assert_eq!(lengths(&["experiment=short", "trainer.seconds=10"]), [json!(null), json!(10)]);
+    assert_eq!(
+        lengths(&["trainer.steps=5", "trainer.steps=null", "trainer.seconds=1"]),
+        [json!(null), json!(1)]
+    );
+    // Without another length nothing is taken back, and `null` takes back what it names alone.
+    assert_eq!(lengths(&["experiment=short", "trainer.crop=8"]), [json!(null), json!(290)]);
+    assert_eq!(lengths(&["experiment=short", "trainer.steps=null"]), [json!(null), json!(290)]);
+
+    let file = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("exclusive.yaml");
+    std::fs::write(&file, "trainer: {rounds: 7}\n").unwrap();
+    let mine = made(&["experiment=short", &file.display().to_string()]).unwrap();
+    assert_eq!(["seconds", "rounds"].map(|k| value(&mine, &format!("trainer.{k}"))), [json!(null), json!(7)]);
+
+    assert_eq!(
+        made(&["experiment=short", "trainer.steps=200", "trainer.seconds=60"]).unwrap_err(),
+        "trainer.steps (command line) and trainer.seconds (command line) are given together; only one of trainer.steps, \
+         trainer.seconds and trainer.rounds can be meant: leave out the others"
+    );
+    // A file is one place, whatever comes after it.
+    let both = made(&["experiment=both", "trainer.steps=9"]).unwrap_err();
+    assert!(both.starts_with(
+        "trainer.steps (experiment/both.yaml:4) and trainer.seconds (experiment/both.yaml:3) are"
+    ));
+}
+
 proptest! {
     /// JSON is YAML: what is read from it prints as YAML that reads back as the same values.
     #[test]

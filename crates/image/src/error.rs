@@ -14,6 +14,8 @@ pub enum Error {
     Missing { path: PathBuf },
     #[error("{}: the disk is full; nothing was written, make room and try again", path.display())]
     DiskFull { path: PathBuf },
+    #[error("{}: nothing can be written there, the file system is read-only; choose another folder", path.display())]
+    ReadOnly { path: PathBuf },
     #[error("{}: exists already; choose another name, or say that it may be replaced (--force)", path.display())]
     Exists { path: PathBuf },
     #[error("{}: no format that is known here ({known}){}", path.display(), instead(path))]
@@ -118,6 +120,11 @@ impl Error {
         match source.kind() {
             std::io::ErrorKind::StorageFull => Error::DiskFull { path },
             std::io::ErrorKind::NotFound => Error::Missing { path },
+            std::io::ErrorKind::ReadOnlyFilesystem => Error::ReadOnly { path },
+            // Without the name of a file aside, which says nothing to who asked for another.
+            std::io::ErrorKind::PermissionDenied => {
+                Error::Io { path, source: std::io::ErrorKind::PermissionDenied.into() }
+            }
             _ => Error::Io { path, source },
         }
     }

@@ -6,6 +6,7 @@
 //! [`Geometry::is_exact`] and the JSON say so, and [`Geometry::round_trip_psnr`] says how much it is for an image.
 
 use crate::error::{Error, Result, request};
+use crate::image::lengths;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -174,12 +175,31 @@ impl Geometry {
     }
 }
 
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Step::Pad { before, after, .. } => {
+                write!(f, "padding by {} before and {} behind", lengths(before), lengths(after))
+            }
+            Step::Crop { start, size } => {
+                write!(
+                    f,
+                    "cutting {} at {}",
+                    lengths(size),
+                    start.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+                )
+            }
+            Step::Resize { size } => write!(f, "resizing to {}", lengths(size)),
+        }
+    }
+}
+
 impl Step {
     /// What it makes of a shape.
     fn shape(&self, shape: &[usize]) -> Result<Vec<usize>> {
         let axes = |lists: &[&Vec<usize>]| match lists.iter().all(|l| l.len() == shape.len()) {
             true => Ok(()),
-            false => request(format!("{self:?} for an image of {} axes", shape.len())),
+            false => request(format!("{self} for an image of {} axes", shape.len())),
         };
         let sum = |parts: [usize; 3]| parts.iter().try_fold(0usize, |a, &b| a.checked_add(b));
         match self {
@@ -187,7 +207,7 @@ impl Step {
                 axes(&[before, after])?;
                 let sizes: Option<Vec<usize>> =
                     (0..shape.len()).map(|a| sum([before[a], shape[a], after[a]])).collect();
-                sizes.ok_or_else(|| Error::Request { what: format!("{self:?} is more than can be") })
+                sizes.ok_or_else(|| Error::Request { what: format!("{self} is more than can be") })
             }
             Step::Crop { start, size } => {
                 axes(&[start, size])?;
@@ -195,7 +215,7 @@ impl Step {
                     |a: usize| size[a] > 0 && sum([start[a], size[a], 0]).is_some_and(|e| e <= shape[a]);
                 match (0..shape.len()).all(inside) {
                     true => Ok(size.clone()),
-                    false => request(format!("{self:?} of an image of shape {shape:?}")),
+                    false => request(format!("{self} of an image of {}", lengths(shape))),
                 }
             }
             Step::Resize { size } => {
@@ -208,7 +228,8 @@ impl Step {
 
 fn volume(shape: &[usize]) -> Result<usize> {
     let count = shape.iter().try_fold(1usize, |n, &s| n.checked_mul(s)).filter(|n| (1..=MOST).contains(n));
-    count.ok_or_else(|| Error::Request { what: format!("an image of shape {shape:?}") })
+    count
+        .ok_or_else(|| Error::Request { what: format!("an image of {} is more than can be", lengths(shape)) })
 }
 
 fn same_size(got: usize, expected: usize) -> Result<()> {

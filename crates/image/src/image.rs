@@ -139,6 +139,11 @@ pub struct Description {
     pub native: Option<Arc<dyn Any + Send + Sync>>,
 }
 
+/// Lengths as people write them: `64 x 48`.
+pub fn lengths(of: &[usize]) -> String {
+    of.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ")
+}
+
 impl Description {
     pub fn new(format: &'static str, path: &Path, dims: Vec<Dim>, dtype: DType) -> Description {
         let shape = dims.iter().map(|d| d.len).collect();

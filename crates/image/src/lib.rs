@@ -28,7 +28,7 @@ pub use copy::{Progress, copy, copy_with, not_kept};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use geometry::{Geometry, Step, Surround};
-pub use image::{Axis, Channel, Description, Dim, Image, Rescale, Source};
+pub use image::{Axis, Channel, Description, Dim, Image, Rescale, Source, lengths};
 pub use mosaic::Mosaic;
 pub use provenance::Provenance;
 pub use statistics::Statistics;

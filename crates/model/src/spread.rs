@@ -65,8 +65,10 @@ pub struct Light {
 const VERSION: u32 = 1;
 /// Knots of ln(spread / noise).
 const SPREADS: [f64; 6] = [-4.5, -3.5, -2.5, -1.75, -1.0, 0.0];
-/// Knots of ln(1 + signal / noise).
-const SIGNALS: [f64; 6] = [0.0, 0.25, 0.6, 1.2, 2.0, 3.0];
+/// Knots of ln(1 + signal / noise). They are dense near the background: an estimate that is a little above it is mostly
+/// wrong by just that little, and one that is at it by far less than its samples differ. How many pixels are of the one and
+/// of the other kind differs from scene to scene.
+const SIGNALS: [f64; 9] = [0.0, 0.01, 0.035, 0.1, 0.25, 0.6, 1.2, 2.0, 3.0];
 /// The share of errors that intervals are to hold.
 const SHARE: f64 = 0.9;
 /// What differences between neighbouring knots cost, in pixels of each image.

@@ -36,15 +36,15 @@ pub fn data_of(model: &Model) -> Result<RunConfig> {
     }
 }
 
-/// Finds what a model's spread is to be multiplied by, on validation images of `size`, and lets the model say so. `told`
-/// hears how many images are done.
+/// Finds what a model's spread is to be multiplied by, on validation images of `sizes`, which are taken in turn, and lets the
+/// model say so. `told` hears how many images are done.
 ///
 /// # Errors
 /// If an image cannot be had or restored, or `told` says to stop.
 pub fn calibrate(
     model: Model,
     data: &Data,
-    size: &[usize],
+    sizes: &[Vec<usize>],
     config: &CalibrationConfig,
     device: Device,
     told: &mut dyn FnMut(usize) -> std::result::Result<(), learned::Error>,
@@ -52,10 +52,14 @@ pub fn calibrate(
     let settings = Settings { samples: config.samples, steps: config.steps, ..Settings::default() };
     let signal = model.about.signal.clone();
     let mut restorer = Restorer::new(model, settings, device)?;
-    let source = data.source(Part::Validation, size, None)?;
+    let sources: Vec<_> =
+        sizes.iter().map(|size| data.source(Part::Validation, size, None)).collect::<Result<_>>()?;
     let mut examples = Vec::new();
-    for number in 0..config.images as u64 {
-        examples.push(example(&source.sample(number)?, &signal, source.channels(), size, &restorer)?);
+    for number in 0..config.images {
+        // In pairs: of every size, one image is in either half of them.
+        let turn = number / 2 % sizes.len().max(1);
+        let (size, source) = (&sizes[turn], &sources[turn]);
+        examples.push(example(&source.sample(number as u64)?, &signal, source.channels(), size, &restorer)?);
     }
     let found = restorer.calibrate(&examples, told)?;
     let mut model = restorer.into_model();

@@ -55,12 +55,16 @@ pub const FILES: &[(&str, &str)] = files![
     "trainer/gpu_optimized.yaml",
 ];
 
+/// The keys that say how long to train, one at a time: `trainer.iterations=200` takes the place of the seconds that an
+/// experiment is made for.
+const LENGTHS: [&str; 3] = ["trainer.iterations", "trainer.seconds", "trainer.epochs"];
+
 /// The groups, with those of a folder in front.
 ///
 /// # Errors
 /// If the folder is none.
 pub fn groups(folder: Option<&Path>) -> Result<Groups, ConfigError> {
-    let built_in = Groups::embedded(FILES);
+    let built_in = Groups::embedded(FILES).exclusive(&[&LENGTHS]);
     match folder {
         Some(folder) => built_in.in_front(folder),
         None => Ok(built_in),

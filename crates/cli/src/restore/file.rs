@@ -554,9 +554,12 @@ fn writer_beside(
     };
     match create(&path, d) {
         Ok(writer) => Ok((path, writer)),
-        Err(e @ (ImageError::Exists { .. } | ImageError::Io { .. } | ImageError::DiskFull { .. })) => {
-            Err(e.into())
-        }
+        Err(
+            e @ (ImageError::Exists { .. }
+            | ImageError::Io { .. }
+            | ImageError::DiskFull { .. }
+            | ImageError::ReadOnly { .. }),
+        ) => Err(e.into()),
         Err(_) => {
             let writer = create(&fallback, d)?;
             Ok((fallback, writer))

@@ -5,8 +5,8 @@ use super::parts::Parts;
 use anyhow::{Result, bail};
 use clearshot_evaluate::report::inline::{base64, escape};
 use clearshot_graph::plan::human;
-use clearshot_image::Image;
 use clearshot_image::picture::{Colours, Panel, PixelSize, Stretch, side_by_side};
+use clearshot_image::{Image, lengths};
 use clearshot_restore::learned::moments::normalised;
 use clearshot_restore::learned::{Camera, Forecast, Measured, Restored};
 use clearshot_train::records::console::duration;
@@ -128,9 +128,9 @@ impl Report {
         row(
             "plan",
             format!(
-                "{} tiles of {:?} pixels, {} at once, {} on the device",
+                "{} tiles of {} pixels, {} at once, {} on the device",
                 forecast.tiles,
-                forecast.tile,
+                lengths(&forecast.tile),
                 forecast.batch,
                 human(forecast.device_bytes)
             ),

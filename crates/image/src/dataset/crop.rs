@@ -90,12 +90,13 @@ impl Dataset {
         let mut channels = None;
         for entry in entries {
             match check(&entry, &spec) {
-                Ok(found) if channels.is_none_or(|c| c == found) => {
-                    channels = Some(found);
-                    kept.push(entry);
-                }
                 Ok(found) => {
-                    let what = format!("has {found:?} channels, and others have {channels:?}");
+                    let others = *channels.get_or_insert(found);
+                    if found == others {
+                        kept.push(entry);
+                        continue;
+                    }
+                    let what = format!("has {}, and others have {}", worded(found), worded(others));
                     skipped.push((entry.input, what));
                 }
                 Err(e) => skipped.push((entry.input, e.to_string())),
@@ -269,6 +270,17 @@ fn depth_axis(image: &Image, rank: usize) -> Option<usize> {
 }
 
 /// The channels of an entry's input and target, if both can be used.
+/// Channels of an input and, where there is one, of its target.
+fn worded((input, target): (usize, Option<usize>)) -> String {
+    let channels = |n: usize| format!("{n} {}", if n == 1 { "channel" } else { "channels" });
+    match target {
+        Some(target) if target != input => {
+            format!("{} and a target with {}", channels(input), channels(target))
+        }
+        _ => channels(input),
+    }
+}
+
 fn check(entry: &Entry, spec: &CropSpec) -> Result<(usize, Option<usize>)> {
     let image = Image::open(&entry.input)?;
     let d = &image.description;

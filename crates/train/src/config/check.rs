@@ -16,8 +16,9 @@ impl RunConfig {
         for (key, given) in
             [("data.camera.background", camera.background), ("data.camera.read_noise", camera.read_noise)]
         {
-            let fits = |r: [f64; 2]| range(r) || r == [0.0; 2];
-            require(given.is_none_or(fits), key, given, "two rising numbers above zero, or two zeros")?;
+            let Some(given) = given else { continue };
+            let fits = range(given) || given == [0.0; 2];
+            require(fits, key, given, "two rising numbers above zero, or two zeros")?;
         }
         require(range([1.0, camera.spread]), "data.camera.spread", camera.spread, "a number from 1 on")?;
         require(
@@ -59,11 +60,9 @@ impl RunConfig {
                     "0 or more",
                 )?;
                 if trainer.epochs.is_some() {
-                    return setting(
-                        "trainer.epochs",
-                        "set",
-                        "generated scenes never end: set trainer.iterations",
-                    );
+                    let needed =
+                        "generated scenes never end: give trainer.iterations or trainer.seconds instead";
+                    return setting("trainer.epochs", "given", needed);
                 }
             }
             DataKind::Clean | DataKind::Pairs if data.inputs.is_none() && data.manifest.is_none() => {
@@ -88,14 +87,15 @@ impl RunConfig {
             "above task.sigma_min, both above zero",
         )?;
         require(positive(task.bend), "task.bend", task.bend, "a number above zero")?;
-        for (key, term) in [
-            ("task.intensity", task.intensity),
-            ("task.gradient", task.gradient),
-            ("task.frequency", task.frequency),
-            ("task.wavelet", task.wavelet),
+        for ([weight, from], term) in [
+            (["task.intensity.weight", "task.intensity.from"], task.intensity),
+            (["task.gradient.weight", "task.gradient.from"], task.gradient),
+            (["task.frequency.weight", "task.frequency.from"], task.frequency),
+            (["task.wavelet.weight", "task.wavelet.from"], task.wavelet),
         ] {
-            let fits = term.weight.is_finite() && term.weight >= 0.0 && share(term.from);
-            require(fits, key, term, "a weight not below 0 that starts at a share from 0 to 1")?;
+            let fits = term.weight.is_finite() && term.weight >= 0.0;
+            require(fits, weight, term.weight, "a number not below 0")?;
+            require(share(term.from), from, term.from, "a share from 0 to 1")?;
         }
         let o = &self.optimizer;
         require(positive(o.rate), "optimizer.rate", o.rate, "a number above zero")?;
@@ -118,20 +118,29 @@ impl RunConfig {
             require(share(value), key, value, "a share from 0 to 1")?;
         }
         require(s.cycles > 0, "schedule.cycles", s.cycles, "one or more")?;
-        let lengths = [trainer.iterations.is_some(), trainer.seconds.is_some(), trainer.epochs.is_some()];
-        if lengths.iter().filter(|given| **given).count() != 1 {
-            let needed =
-                "one of trainer.iterations, trainer.seconds and trainer.epochs says how long to train";
-            return setting("trainer.iterations", format!("{:?}", trainer.iterations), needed);
+        let lengths = [
+            ("trainer.iterations", trainer.iterations.is_some()),
+            ("trainer.seconds", trainer.seconds.is_some()),
+            ("trainer.epochs", trainer.epochs.is_some()),
+        ];
+        let given: Vec<&str> = lengths.iter().filter(|(_, given)| *given).map(|(key, _)| *key).collect();
+        match given[..] {
+            [_] => {}
+            [] => {
+                let needed =
+                    "how long to train is not said: give it, or trainer.seconds, or for files trainer.epochs";
+                return setting("trainer.iterations", "nothing", needed);
+            }
+            [first, ref others @ ..] => {
+                let needed = "only one of them can be meant: leave out the others";
+                return setting(first, format!("given beside {}", others.join(" and ")), needed);
+            }
         }
         require(trainer.iterations != Some(0), "trainer.iterations", 0, "one or more")?;
-        require(
-            trainer.seconds.is_none_or(positive),
-            "trainer.seconds",
-            trainer.seconds,
-            "a number above zero",
-        )?;
+        let seconds = trainer.seconds.unwrap_or(1.0);
+        require(positive(seconds), "trainer.seconds", seconds, "a number above zero")?;
         require(trainer.crop > 0, "trainer.crop", trainer.crop, "one pixel or more")?;
+        require(trainer.depth != Some(0), "trainer.depth", 0, "one plane or more")?;
         require(trainer.accumulate > 0, "trainer.accumulate", trainer.accumulate, "one run or more")?;
         let guard = trainer.guard;
         require(
@@ -150,7 +159,8 @@ impl RunConfig {
         }
         let growth = &trainer.growth;
         let rising = growth.stages.is_sorted_by(|a, b| a.size < b.size);
-        require(rising, "trainer.growth.stages", &growth.stages, "sizes that rise")?;
+        let sizes: Vec<usize> = growth.stages.iter().map(|s| s.size).collect();
+        require(rising, "trainer.growth.stages", sizes, "sizes that rise")?;
         if let Some(last) = growth.stages.last() {
             require(
                 last.size == trainer.crop,

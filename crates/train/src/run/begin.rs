@@ -11,6 +11,7 @@ use crate::error::{Result, setting};
 use crate::iteration::{self, Shapes};
 use crate::schedule::{asked_batch, batch_of};
 use crate::task::Task;
+use clearshot_image::lengths;
 use clearshot_model::Model;
 use clearshot_nn::models::{self, Network};
 use clearshot_nn::{Param, Weights};
@@ -100,6 +101,12 @@ impl Run {
             photons: self.config.data.kind != DataKind::Pairs,
         };
         check_channels(&*network, &self.task, &shapes)?;
+        // What a validation would trip over is said now, and not hundreds of iterations later.
+        let judged = self.judged_size();
+        self.data.source(Part::Validation, &judged, from)?;
+        if let Err(why) = network.check_size(&judged) {
+            return setting("validation.crop", lengths(&judged), why);
+        }
         let mut engine = Engine::new(&*network, &self.task, &shapes, &self.config, &self.device)?;
         engine.load(&states)?;
         let first = self.progress.images;
@@ -163,7 +170,7 @@ impl Run {
         };
         let needed = bytes(1)?;
         if needed > memory {
-            let least = format!("one image of {size:?} pixels takes {needed} bytes");
+            let least = format!("one image of {} pixels takes {needed} bytes", lengths(&size));
             return setting("performance.memory", format!("{memory} bytes"), least);
         }
         let (mut fits, mut too_many) = (1, 2);
@@ -229,7 +236,7 @@ fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
     }
     match network.check_size(shapes.size) {
         Ok(()) => Ok(()),
-        Err(why) => setting("trainer.crop", format!("{:?}", shapes.size), why),
+        Err(why) => setting("trainer.crop", lengths(shapes.size), why),
     }
 }
 

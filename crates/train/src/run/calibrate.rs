@@ -33,7 +33,7 @@ impl Run {
             true => Err(learned::Error::Stopped),
             false => Ok(()),
         };
-        let (model, found) = match calibrate(model, &self.data, &size, &config, self.device, &mut told) {
+        let (model, found) = match calibrate(model, &self.data, &[size], &config, self.device, &mut told) {
             Err(TrainError::Restore(learned::Error::Stopped)) => {
                 self.records.console.say("interrupted: the spread is not calibrated; --resume does it");
                 return Ok(());

@@ -22,6 +22,7 @@ use crate::records::{RECORDS, Records};
 use crate::schedule::{Place, Stage, ema_decay, rate, stages};
 use crate::task::{self, Task};
 use clearshot_graph::plan::human;
+use clearshot_image::lengths;
 use clearshot_model::{About, Familiar, Model, Signal};
 use clearshot_nn::models::Network;
 use clearshot_runtime::Device;
@@ -208,10 +209,10 @@ impl Run {
         let parameters: usize =
             work.network.parameters().map_or(0, |all| all.iter().map(|p| p.shape.len()).sum());
         format!(
-            "{}: {parameters} parameters, {} images of {:?} an iteration, {}, {}, {} threads make samples",
+            "{}: {parameters} parameters, {} images of {} pixels an iteration, {}, {}, {} threads make samples",
             session.device(),
             work.images,
-            work.size,
+            lengths(&work.size),
             session.arithmetic(),
             human(self.planned_bytes()),
             self.workers()[0],

@@ -23,14 +23,18 @@ pub(super) struct Judged {
 }
 
 impl Run {
-    pub(super) fn judged(&self) -> Result<Judged> {
-        let v = &self.config.validation;
-        let side = match (self.is_growing(), v.crop) {
+    /// The lengths of validation images.
+    pub(super) fn judged_size(&self) -> Vec<usize> {
+        self.size(match (self.is_growing(), self.config.validation.crop) {
             (true, _) => self.stages[self.progress.stage].size,
             (false, 0) => self.config.trainer.crop,
             (false, crop) => crop,
-        };
-        let size = self.size(side);
+        })
+    }
+
+    pub(super) fn judged(&self) -> Result<Judged> {
+        let v = &self.config.validation;
+        let size = self.judged_size();
         let whole = self.size(self.config.trainer.crop);
         let from = self.is_growing().then_some(&whole[..]);
         let source = self.data.source(Part::Validation, &size, from)?;

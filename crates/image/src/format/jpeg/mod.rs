@@ -5,7 +5,7 @@ pub(crate) mod file;
 mod sequential;
 
 use crate::error::{Fault, Parsed, damaged, guarded, unsupported};
-use jpeg_decoder::{ColorTransform, Decoder, PixelFormat};
+use jpeg_decoder::{ColorTransform, Decoder, PixelFormat, UnsupportedFeature};
 
 pub(crate) use sequential::rgb;
 
@@ -38,7 +38,7 @@ pub(crate) fn decode(packed: &[u8], tables: Option<&[u8]>, ycbcr: bool) -> Parse
         decoder.set_max_decoding_buffer_size(width * height * 8);
         decoder.set_color_transform(if ycbcr { ColorTransform::YCbCr } else { ColorTransform::None });
         let data = decoder.decode().map_err(|e| match e {
-            jpeg_decoder::Error::Unsupported(what) => Fault::Unsupported(format!("JPEG feature {what:?}")),
+            jpeg_decoder::Error::Unsupported(what) => Fault::Unsupported(feature(&what)),
             other => Fault::Damaged(other.to_string()),
         })?;
         let Some(info) = decoder.info() else { return damaged("a JPEG stream without a frame") };
@@ -88,4 +88,19 @@ fn check_frame(stream: &[u8]) -> Parsed<(usize, usize)> {
         }
     }
     damaged("a JPEG stream without a frame")
+}
+
+/// What the decoder cannot do, in words.
+fn feature(what: &UnsupportedFeature) -> String {
+    match what {
+        UnsupportedFeature::Hierarchical => "hierarchical JPEG".into(),
+        UnsupportedFeature::ArithmeticEntropyCoding => "JPEG with arithmetic coding".into(),
+        UnsupportedFeature::SamplePrecision(bits) => format!("JPEG of {bits} bits a sample"),
+        UnsupportedFeature::ComponentCount(n) => format!("JPEG of {n} components"),
+        UnsupportedFeature::DNL => "JPEG whose height stands behind its first scan".into(),
+        UnsupportedFeature::SubsamplingRatio | UnsupportedFeature::NonIntegerSubsamplingRatio => {
+            "this subsampling of colours in JPEG".into()
+        }
+        UnsupportedFeature::ColorTransform(_) => "this transform of colours in JPEG".into(),
+    }
 }

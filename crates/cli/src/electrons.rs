@@ -1,0 +1,53 @@
+//! Numbers of a camera as flags give them: gains, noises and offsets that cannot be meant are refused where they are
+//! read, by every verb alike.
+
+use std::str::FromStr;
+
+/// Electrons per count.
+///
+/// # Errors
+/// If it is no number above zero.
+pub fn gain<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
+    number(text, |g| g.is_finite() && g > 0.0, "electrons per count are a number above zero")
+}
+
+/// A mean or a standard deviation of electrons.
+///
+/// # Errors
+/// If it is no number from zero on.
+pub fn amount<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
+    number(text, |n| n.is_finite() && n >= 0.0, "a number not below zero is needed")
+}
+
+/// Counts, which may be below zero.
+///
+/// # Errors
+/// If it is no number.
+pub fn counts<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
+    number(text, f64::is_finite, "a number is needed")
+}
+
+fn number<T: FromStr + Copy + Into<f64>>(
+    text: &str,
+    fits: fn(f64) -> bool,
+    needed: &str,
+) -> Result<T, String> {
+    text.trim().parse().ok().filter(|n: &T| fits((*n).into())).ok_or_else(|| needed.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_camera_has_is_refused() {
+        assert_eq!(gain::<f32>("0.46"), Ok(0.46));
+        assert_eq!(amount::<f64>("0"), Ok(0.0));
+        assert_eq!(counts::<f64>("-100"), Ok(-100.0));
+        for text in ["0", "-1", "nan", "inf", "one", ""] {
+            assert!(gain::<f32>(text).is_err(), "{text}");
+        }
+        assert!(["-1", "nan", "inf"].iter().all(|t| amount::<f32>(t).is_err()));
+        assert!(["nan", "-inf", "1e"].iter().all(|t| counts::<f32>(t).is_err()));
+    }
+}

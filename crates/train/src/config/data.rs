@@ -1,0 +1,111 @@
+//! What is trained on: scenes or files, and the cameras that look at them.
+
+use clearshot_image::dataset::Range;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataKind {
+    /// Generated scenes before a simulated camera.
+    #[default]
+    Scenes,
+    /// Files without noise before a simulated camera.
+    Clean,
+    /// Files in pairs: inputs and their targets.
+    Pairs,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BalanceKind {
+    #[default]
+    Files,
+    Domains,
+}
+
+/// What is trained on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataConfig {
+    pub kind: DataKind,
+    /// Kinds of scenes and how often each is drawn; every batch has its share of each.
+    pub scenes: BTreeMap<String, f64>,
+    /// Side lengths of the scenes that crops are cut from, taken in turn.
+    pub sizes: Vec<usize>,
+    /// Scenes of each kind that crops are cut from at any time.
+    pub pool: usize,
+    /// New scenes of each kind per thousand crops; they take the place of the oldest.
+    pub refresh: f64,
+    /// A folder, a glob pattern or a file: images, or the inputs of pairs.
+    pub inputs: Option<String>,
+    /// The same for the targets of pairs, which have the names of their inputs.
+    pub targets: Option<String>,
+    /// A CSV file with the columns input, target, scene, domain, split, in place of the two.
+    pub manifest: Option<PathBuf>,
+    /// The share of scenes that is kept for validation.
+    pub validation: f64,
+    pub balance: BalanceKind,
+    /// Limits of values that become -1 and 1, for inputs and targets each.
+    pub normalise: Range,
+    /// Turns and flips.
+    pub augment: bool,
+    pub camera: CameraConfig,
+}
+
+impl Default for DataConfig {
+    fn default() -> DataConfig {
+        DataConfig {
+            kind: DataKind::Scenes,
+            scenes: clearshot_scenes::SCENES.iter().map(|k| (k.name.to_string(), 1.0)).collect(),
+            sizes: vec![128],
+            pool: 128,
+            refresh: 0.0,
+            inputs: None,
+            targets: None,
+            manifest: None,
+            validation: 0.1,
+            balance: BalanceKind::Files,
+            normalise: Range::Percentiles { low: 0.1, high: 99.9 },
+            augment: true,
+            camera: CameraConfig::default(),
+        }
+    }
+}
+
+/// The cameras that look at clean images. Ranges are drawn from log-uniformly.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CameraConfig {
+    /// Electrons of the brightest value.
+    pub peak: [f64; 2],
+    /// Electrons without light; unless told, what usually goes with the peak, times or divided by up to `spread`.
+    pub background: Option<[f64; 2]>,
+    /// Standard deviation of the read noise in electrons; the same.
+    pub read_noise: Option<[f64; 2]>,
+    pub spread: f64,
+    /// The peak that a network is told is off by up to this factor less one.
+    pub peak_error: f64,
+    /// How much of what noise adds to the peak that is found in an image a network is told, at the most.
+    pub peak_noise: f64,
+    /// The share of crops that are blurred before the camera, target and all.
+    pub blur: f64,
+    /// Of a Gaussian's standard deviation in pixels.
+    pub blur_sigma: [f64; 2],
+}
+
+impl Default for CameraConfig {
+    fn default() -> CameraConfig {
+        CameraConfig {
+            peak: [20.0, 20.0],
+            background: None,
+            read_noise: None,
+            spread: 1.0,
+            peak_error: 0.0,
+            peak_noise: 0.0,
+            blur: 0.0,
+            blur_sigma: [0.5, 2.5],
+        }
+    }
+}
