@@ -328,7 +328,9 @@ impl Settings {
             let pictures = illustrations(methods, &runs)?;
             put("report.html", &report::html(title, &about, &summary, &pictures, &[]))?;
         }
-        let judgement = judge(&summary)?;
+        // Where some restorations failed, nothing is judged good.
+        let whole = summary.failures.is_empty();
+        let judgement = judge(&summary)?.filter(|j| whole || j.refusal.is_some());
         let mut out = std::io::stdout().lock();
         if self.json {
             let mut record: serde_json::Value = serde_json::from_str(&report::json(&summary))?;
@@ -343,7 +345,7 @@ impl Settings {
         if let Some(why) = judgement.and_then(|j| j.refusal) {
             bail!(why);
         }
-        if !summary.failures.is_empty() {
+        if !whole {
             let all = records.len();
             bail!("{} of {all} restorations failed; the report lists them", summary.failures.len());
         }
@@ -362,7 +364,7 @@ impl Settings {
                     b.count,
                     b.seed
                 ));
-                out.push("background and read noise as usual for the peak: 1 and 1 electrons up to 10, 2 and 1.5 up to 50, 5 and 2 up to 500".into());
+                out.push("background and read noise as usual for the peak: 1 and 1 electrons up to 10, 2 and 1.5 up to 50, 5 and 2 up to 500, 20 and 2 above".into());
             }
             Some((_, Cases::Files { parts, gain, offset, read_noise })) => out.push(format!(
                 "{} planes of files in one cell under their mean peak, {gain} electrons a count, offset {offset}, read noise {read_noise}",
