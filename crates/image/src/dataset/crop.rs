@@ -17,7 +17,7 @@ pub enum Balance {
     /// Every file as often as every other.
     Files,
     /// Domains in turn, and within a domain every file as often as every other: of as many crops in a row as there are
-    /// domains, each has one, so a batch has each domain as often as it is larger than their number.
+    /// domains, each has one.
     Domains,
 }
 
@@ -269,7 +269,6 @@ fn depth_axis(image: &Image, rank: usize) -> Option<usize> {
     d.position(Axis::Z).or_else(|| d.dims.iter().position(|d| matches!(d.axis, Axis::Other(_))))
 }
 
-/// The channels of an entry's input and target, if both can be used.
 /// Channels of an input and, where there is one, of its target.
 fn worded((input, target): (usize, Option<usize>)) -> String {
     let channels = |n: usize| format!("{n} {}", if n == 1 { "channel" } else { "channels" });
@@ -281,6 +280,7 @@ fn worded((input, target): (usize, Option<usize>)) -> String {
     }
 }
 
+/// The channels of an entry's input and target, if both can be used.
 fn check(entry: &Entry, spec: &CropSpec) -> Result<(usize, Option<usize>)> {
     let image = Image::open(&entry.input)?;
     let d = &image.description;
