@@ -1,7 +1,7 @@
 //! Files written and read again: every format, type and order of writing; what may not happen to existing
 //! files; tiles through files; data sets from files.
 
-use clearshot_image::dataset::{Balance, CropSpec, Dataset, Entry, Listing, Normaliser, Range, Split};
+use clearshot_image::dataset::{CropSpec, Dataset, Entry, Listing, Normaliser, Range, Split};
 use clearshot_image::tiles::{Edge, TileSpec, Window, process};
 use clearshot_image::{
     Axis, Channel, DType, Description, Dim, Error, Image, Provenance, WriteOptions, Writer, copy, not_kept,
@@ -485,19 +485,19 @@ fn manifests_say_scene_domain_and_split() {
     // The second file follows its scene.
     assert_eq!(train.iter().map(|e| e.scene.as_str()).collect::<Vec<_>>(), ["a", "a", "c"]);
     assert_eq!(listing.split(Split::Test, 0.0, 0.0, 1).len(), 1);
-    let spec = CropSpec { balance: Balance::Domains, ..CropSpec::plain(&[8, 8], 1) };
-    let dataset = Dataset::new(listing.entries.clone(), spec).unwrap();
-    let y = (0..400).filter(|&i| dataset.entries[dataset.crop(i).unwrap().entry].domain == "y").count();
-    assert_eq!(y, 200);
-    // As many crops as there are domains have one of each, wherever they begin.
-    let domain = |i: u64| dataset.entries[dataset.crop(i).unwrap().entry].domain.clone();
-    assert!((0..50).all(|i| domain(i) != domain(i + 1)));
-    let files: Vec<usize> = (0..600).map(|i| dataset.crop(i).unwrap().entry).collect();
+    let dataset = Dataset::new(listing.entries.clone(), CropSpec::plain(&[8, 8], 1)).unwrap();
+    let domains: Vec<_> = dataset.domains().iter().map(|d| (d.name.as_str(), &d.entries[..])).collect();
+    assert_eq!(domains, [("x", &[0, 1, 3][..]), ("y", &[2])]);
+    let drawn =
+        |domain| -> Vec<usize> { (0..300).map(|i| dataset.crop_of(domain, i).unwrap().entry).collect() };
+    let files = drawn(0);
     for file in [0, 1, 3] {
         // A third of 300, within four standard deviations.
         let count = files.iter().filter(|&&f| f == file).count();
         assert!((67..=133).contains(&count), "{file}: {count}");
     }
+    assert!(drawn(1).iter().all(|&f| f == 2));
+    assert!(dataset.crop_of(2, 0).unwrap_err().to_string().contains("domain 2 of 2"));
     let text = "input,scene,split\n0.tif,a,train\n1.tif,a,test\n";
     std::fs::write(&manifest, text).unwrap();
     let error = Listing::manifest(&manifest).err().unwrap().to_string();

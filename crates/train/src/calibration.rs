@@ -57,9 +57,10 @@ pub fn calibrate(
     let mut examples = Vec::new();
     for number in 0..config.images {
         // In pairs: of every size, one image is in either half of them.
-        let turn = number / 2 % sizes.len().max(1);
+        let (turn, round) = (number / 2 % sizes.len().max(1), number / 2 / sizes.len().max(1));
         let (size, source) = (&sizes[turn], &sources[turn]);
-        examples.push(example(&source.sample(number as u64)?, &signal, source.channels(), size, &restorer)?);
+        let sample = source.sample(number as u64, data.in_turn(&**source, round as u64))?;
+        examples.push(example(&sample, &signal, source.channels(), size, &restorer)?);
     }
     let found = restorer.calibrate(&examples, told)?;
     let mut model = restorer.into_model();

@@ -60,6 +60,9 @@ pub struct Progress {
     /// less a quarter for each good one since.
     pub skipped: u64,
     pub skipped_in_a_row: u64,
+    /// Shares of domains in the present period and the next, where they follow the losses.
+    #[serde(default)]
+    pub shares: Vec<Vec<f64>>,
     /// How often the run went back to a checkpoint because it had diverged.
     #[serde(default)]
     pub returns: u64,

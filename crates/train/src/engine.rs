@@ -3,7 +3,7 @@
 use crate::config::{CompileMode, OptimizerConfig, OptimizerKind, RunConfig};
 use crate::data::{Batch, NUMBERS};
 use crate::error::Result;
-use crate::iteration::{self, Built, Shapes};
+use crate::iteration::{self, Built, DOMAIN_LOSSES, DOMAIN_SAMPLES, Shapes};
 use crate::task::{Task, key};
 use clearshot_diffusion::{Level, LevelInputs};
 use clearshot_graph::ops::{Adam, LossScale, Sgd};
@@ -37,6 +37,7 @@ pub struct Engine {
     task: Task,
     seed: u64,
     runs: usize,
+    domains: usize,
 }
 
 /// What an iteration's end is like.
@@ -102,7 +103,7 @@ impl Engine {
         let (session, levels) = open(built, config, device, &config.options()?)?;
         let inputs = inputs_of(&session);
         let (task, runs) = (task.clone(), config.trainer.accumulate);
-        Ok(Engine { session, levels, inputs, task, seed: config.seed, runs })
+        Ok(Engine { session, levels, inputs, task, seed: config.seed, runs, domains: shapes.domains })
     }
 
     pub fn session(&self) -> &Session {
@@ -153,6 +154,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Which domain each sample is of, where their losses are told apart.
+    fn set_domains(&mut self, of: &[usize]) -> Result<()> {
+        let count = self.domains;
+        let mut belongs = vec![0.0; of.len() * count];
+        of.iter().enumerate().filter(|(_, d)| **d < count).for_each(|(i, d)| belongs[i * count + d] = 1.0);
+        self.set("domains", &Tensor::f32([of.len(), count], belongs))
+    }
+
     /// One iteration over the batches of its runs; on a GPU it is begun, and ended where it has several.
     ///
     /// # Errors
@@ -172,6 +181,7 @@ impl Engine {
             let numbers = batch.numbers.as_f32()?.chunks(NUMBERS).enumerate();
             let balance = numbers.map(|(i, n)| self.task.balance(n, each.get(i)) as f32).collect();
             self.set("balance", &Tensor::f32([count], balance))?;
+            self.set_domains(&batch.domains)?;
             if let Some(levels) = &self.levels {
                 for (name, value) in levels.at_each(&each).filter(|(name, _)| self.inputs.contains(*name)) {
                     self.session.set(name, &value)?;
@@ -219,6 +229,22 @@ impl Engine {
     /// What went wrong on the device.
     pub fn clear_loss(&mut self) -> Result<()> {
         Ok(self.session.set("record.loss", &Tensor::scalar(0.0))?)
+    }
+
+    /// The mean loss of each domain since this was last asked for, where they are told apart; no number for one without samples.
+    ///
+    /// # Errors
+    /// What went wrong on the device.
+    pub fn take_domain_losses(&mut self) -> Result<Vec<f64>> {
+        if self.domains == 0 {
+            return Ok(vec![]);
+        }
+        let [losses, samples] = [DOMAIN_LOSSES, DOMAIN_SAMPLES].map(|name| self.session.get(name));
+        let (losses, samples) = (losses?.to_f64(), samples?.to_f64());
+        for name in [DOMAIN_LOSSES, DOMAIN_SAMPLES] {
+            self.session.set(name, &Tensor::zeros([self.domains]))?;
+        }
+        Ok(losses.iter().zip(samples).map(|(loss, n)| loss / n).collect())
     }
 
     /// Forgets sums that are not finite, which no factor makes zero: the next iteration would be skipped for them too.

@@ -6,10 +6,10 @@
 use crate::data::{NUMBERS, image_shape};
 use crate::error::Result;
 use crate::task::Task;
-use clearshot_diffusion::objective::{distance, noised, target};
+use clearshot_diffusion::objective::{distance_of_each, noised, target};
 use clearshot_diffusion::precondition::Preconditioned;
 use clearshot_diffusion::{Condition, LevelInputs};
-use clearshot_graph::ops::{Binary, NoiseKind, Unary};
+use clearshot_graph::ops::{Binary, NoiseKind, ReduceKind, Unary};
 use clearshot_graph::train::{Training, finish_iteration};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
 use clearshot_nn::models::{Given, Network};
@@ -29,6 +29,8 @@ pub struct Shapes<'a> {
     pub channels: [usize; 2],
     /// What is measured are electrons.
     pub photons: bool,
+    /// Domains whose losses are told apart; 0 where they are not.
+    pub domains: usize,
 }
 
 impl Shapes<'_> {
@@ -52,7 +54,8 @@ pub struct Built {
 
 struct Forward {
     clean: Value,
-    loss: Value,
+    /// Of each sample, `[N]`.
+    losses: Value,
     estimate: Value,
     levels: Option<LevelInputs>,
 }
@@ -114,8 +117,8 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     let Some(diffusion) = &task.diffusion else {
         let x = seen.unwrap_or(clean);
         let estimate = network_on(b, network, x, None, train);
-        let loss = distance(b, task.distance, estimate, clean, balance);
-        return Forward { clean, loss, estimate, levels: None };
+        let losses = distance_of_each(b, task.distance, estimate, clean, balance);
+        return Forward { clean, losses, estimate, levels: None };
     };
     let mut levels = LevelInputs::new(shapes.batch);
     let key = b.input("noise_key", Type::i32([shapes.batch, 4]));
@@ -133,13 +136,13 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     if let Some(balance) = balance {
         weights = b.mul(weights, balance);
     }
-    let loss = distance(b, task.distance, predicted, wanted, Some(weights));
+    let losses = distance_of_each(b, task.distance, predicted, wanted, Some(weights));
     let estimate = denoiser.clean(b, x, predicted, &mut levels);
-    Forward { clean, loss, estimate, levels: Some(levels) }
+    Forward { clean, losses, estimate, levels: Some(levels) }
 }
 
 /// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
-/// `rate`, and where they have a meaning `balance`, `key`, `alpha`, `weight.NAME` of each further term, `ema_decay`, `carry`, `gate`.
+/// `rate`, and where they have a meaning `balance`, `domains`, `key`, `alpha`, `weight.NAME` of each further term, `ema_decay`, `carry`, `gate`.
 /// The state `record.loss` sums up losses until it is set; `record.skips` counts the latest iterations that were skipped.
 ///
 /// # Errors
@@ -151,9 +154,10 @@ pub fn training(
     training: &Training,
 ) -> Result<Built> {
     let mut b = Builder::new();
-    let Forward { clean, mut loss, estimate, levels } = forward(&mut b, network, task, shapes, true);
+    let Forward { clean, losses, estimate, levels } = forward(&mut b, network, task, shapes, true);
     let scalar = Type::f32(Shape::SCALAR);
-    let main = loss;
+    let main = b.reduce_all(ReduceKind::Mean, losses);
+    let mut loss = main;
     for (term, _) in &task.terms {
         let (name, term) = (term.name(), term.build(&mut b, task.distance, estimate, clean));
         b.output(&format!("term.{name}"), term);
@@ -174,8 +178,31 @@ pub fn training(
     let before = b.state("record.loss", scalar, StateInit::Constant(0.0));
     let after = b.add(before, loss);
     b.update(before, after);
+    if shapes.domains > 0 {
+        sum_by_domain(&mut b, losses, shapes.domains);
+    }
     count_skips(&mut b);
     Ok(Built { graph: b.finish()?, levels })
+}
+
+/// Sums of losses and numbers of samples, domain by domain, until they are set.
+pub const DOMAIN_LOSSES: &str = "record.domain_losses";
+pub const DOMAIN_SAMPLES: &str = "record.domain_samples";
+
+/// Adds each sample's loss to its domain's. The input `domains`, `[N, D]`, has a 1 for the domain of each sample. Summed here,
+/// for a host that looks at every loss would wait for every iteration.
+fn sum_by_domain(b: &mut Builder, losses: Value, domains: usize) {
+    let samples = b.shape(losses)[0];
+    let belongs = b.input("domains", Type::f32([samples, domains]));
+    let losses = b.reshape(losses, [samples, 1]);
+    let parts = b.mul(belongs, losses);
+    for (name, parts) in [(DOMAIN_LOSSES, parts), (DOMAIN_SAMPLES, belongs)] {
+        let sum = b.sum(parts, &[0]);
+        let sum = b.reshape(sum, [domains]);
+        let before = b.state(name, Type::f32([domains]), StateInit::Constant(0.0));
+        let after = b.add(before, sum);
+        b.update(before, after);
+    }
 }
 
 /// What a good iteration takes back of the skips before it: a network that falls apart is good on a batch now and then.
@@ -229,7 +256,7 @@ mod tests {
     #[test]
     fn the_graph_makes_the_channels_that_restoring_makes() {
         let size = [3, 5];
-        let shapes = Shapes { batch: 3, size: &size, channels: [1, 1], photons: true };
+        let shapes = Shapes { batch: 3, size: &size, channels: [1, 1], photons: true, domains: 0 };
         let mut b = Builder::new();
         let channels = condition(&mut b, &shapes);
         b.output("channels", channels);

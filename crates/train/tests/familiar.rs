@@ -68,7 +68,7 @@ fn strange_images_are_told_from_those_of_the_training() {
     let data = Data::new(&config).expect("data");
     let source = data.source(Part::Validation, &[SIDE, SIDE], None).expect("a source");
     let count = MANY * source.domains().len() as u64;
-    let samples: Vec<Sample> = (0..count).map(|n| source.sample(n).expect("a sample")).collect();
+    let samples: Vec<Sample> = (0..count).map(|n| source.sample(n, None).expect("a sample")).collect();
     let known: Vec<f64> = samples.iter().filter_map(|s| of(&familiar, s)).collect();
     let alarms = known.iter().filter(|d| **d > 1.0).count();
     assert!(known.len() as u64 > count * 3 / 4, "{} of {count} have anything in them", known.len());

@@ -94,7 +94,7 @@ fn an_image_without_channels_goes_with_a_target_that_has_them() {
         };
         let counts = |n: &Normaliser, v: f32| n.low + 0.5 * (n.high - n.low) * (f64::from(v) + 1.0);
         for number in 0..8 {
-            let sample = source.sample(number).expect("a sample");
+            let sample = source.sample(number, None).expect("a sample");
             for (i, pixel) in sample.clean.chunks(channels).enumerate() {
                 let measured = counts(&input, sample.measured[i]);
                 for (c, v) in pixel.iter().enumerate() {
@@ -135,10 +135,10 @@ fn pairs_and_clean_files_train_and_tell_how_their_numbers_were_scaled() {
     }));
     // An input and its target are cut, turned and scaled alike: away from the ends they are the same numbers.
     let source = Data::new(&pairs).expect("data").source(Part::Training, &[16, 16], None).expect("files");
-    let sample = source.sample(5).expect("a sample");
+    let sample = source.sample(5, None).expect("a sample");
     let off = sample.measured.iter().zip(&sample.clean).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(off < 0.1, "{off}");
-    assert_eq!(sample, source.sample(5).expect("the same"));
+    assert_eq!(sample, source.sample(5, None).expect("the same"));
     let mut run = Run::open(pairs.clone(), &folder("run"), false, Show::Quiet).expect("a run");
     assert!(run.warnings().iter().any(|w| w.contains("left out: 1 (") && w.contains("scene9.tif")));
     run.train(&never(), None).expect("an end");

@@ -94,14 +94,15 @@ fn rates_that_blow_up_are_told_with_their_iteration() {
     }
 }
 
-/// Of supervised training on two crops of 16 x 16 pixels, in so many runs an iteration.
-fn engine(runs: u64) -> Engine {
+/// Of supervised training on two crops of 16 x 16 pixels, in so many runs an iteration; losses of so many domains are told
+/// apart.
+fn engine(runs: u64, domains: usize) -> Engine {
     let config = config(json!({
         "model": {"network": network(1)}, "task": {"kind": "supervised"}, "trainer": {"accumulate": runs},
     }));
     let net = models::read(&network(1).to_string()).expect("a network");
     let task = Task::new(&config.task).expect("a task");
-    let shapes = Shapes { batch: 2, size: &[16, 16], channels: [1, 1], photons: false };
+    let shapes = Shapes { batch: 2, size: &[16, 16], channels: [1, 1], photons: false, domains };
     let mut engine = Engine::new(&*net, &task, &shapes, &config, &Device::cpu(Some(1))).expect("an engine");
     engine.load(&weights::initial(&net.parameters().expect("parameters"), 3)).expect("weights");
     engine
@@ -110,7 +111,7 @@ fn engine(runs: u64) -> Engine {
 #[test]
 fn a_batch_that_is_not_finite_costs_its_own_iteration() {
     for runs in [1, 2] {
-        let mut engine = engine(runs);
+        let mut engine = engine(runs, 0);
         let batch = |first: f32| {
             let mut pixels: Vec<f32> = (0..512).map(|i| (i % 7) as f32 * 0.1).collect();
             let clean = Tensor::f32([2, 16, 16, 1], pixels.clone());
@@ -137,12 +138,76 @@ fn a_batch_that_is_not_finite_costs_its_own_iteration() {
     }
 }
 
+#[test]
+fn losses_are_told_apart_by_domain() {
+    // The second image is so far from what it should be that the network's part in it does not count.
+    let far = 100.0;
+    let batch = |domains: [usize; 2]| Batch {
+        measured: Tensor::f32([2, 16, 16, 1], vec![0.0; 512]),
+        clean: Tensor::f32([2, 16, 16, 1], [vec![0.0; 256], vec![far; 256]].concat()),
+        numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
+        scales: vec![2.0; 2],
+        domains: domains.to_vec(),
+    };
+    let mut engine = engine(2, 3);
+    let mut runs = [[0, 2], [2, 0]].into_iter();
+    let numbers = Numbers { rate: 1e-9, ema_decay: 0.5, alpha: 1.0, iteration: 0, first: 0 };
+    engine.step(|| Ok(batch(runs.next().expect("a run"))), &numbers).expect("an iteration");
+    let all = engine.number("record.loss").expect("a number").expect("a loss") / 2.0;
+    let [small, none, large] = engine.take_domain_losses().expect("losses")[..] else {
+        panic!("three domains")
+    };
+    // Each of the two has either image once.
+    assert!((small - all).abs() < 1e-4 * all && (large - all).abs() < 1e-4 * all, "{small} {large} {all}");
+    assert!(none.is_nan());
+    engine.step(|| Ok(batch([1, 2])), &numbers).expect("an iteration");
+    let [none, small, large] = engine.take_domain_losses().expect("losses")[..] else {
+        panic!("three domains")
+    };
+    assert!(none.is_nan() && small < 10.0, "{none} {small}");
+    assert!((large / f64::from(far * far) - 1.0).abs() < 0.05, "{large}");
+}
+
+/// Draws by losses: the domain that is harder has the larger share once its losses are known, and the records say so.
+#[test]
+fn the_harder_domain_is_drawn_more_often() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let changes = json!({
+        "data": {"scenes": {"phantom": 1.0, "stars": 9.0}, "balance": "adaptive", "balance_every": 5},
+        "trainer": {"iterations": 20, "batch": 16}, "validation": {"every": 0},
+    });
+    let mut run = Run::open(config(changes), folder.path(), false, Show::Quiet).expect("a run");
+    run.train(&never(), None).expect("an end");
+    let text = std::fs::read_to_string(folder.path().join("records.jsonl")).expect("records");
+    let lines = text.lines().map(|l| serde_json::from_str::<Value>(l).expect("JSON"));
+    let told: Vec<[f64; 4]> = lines
+        .filter(|l| l["kind"] == "balance")
+        .map(|l| {
+            ["share.phantom", "share.stars", "loss.phantom", "loss.stars"].map(|k| l[k].as_f64().expect(k))
+        })
+        .collect();
+    assert_eq!(told.len(), 4, "{text}");
+    for [dim, bright, of_dim, of_bright] in told {
+        assert!(
+            (dim + bright - 1.0).abs() < 1e-9 && (dim > bright) == (of_dim > of_bright),
+            "{dim} {bright}"
+        );
+        assert!((dim - 0.25 - 0.5 * of_dim / (of_dim + of_bright)).abs() < 1e-6, "{dim}");
+    }
+    let progress = run.progress();
+    assert_eq!(progress.shares.len(), 2);
+    let scenes = json!({"data": {"balance": "inverse_frequency"}});
+    let refused = Run::open(config(scenes), &folder.path().join("other"), false, Show::Quiet);
+    let said = refused.err().expect("a refusal").to_string();
+    assert!(said.starts_with("data.balance: inverse_frequency") && said.contains("data.scenes"), "{said}");
+}
+
 /// What the guard refuses leaves everything as it was but the guard's own count, in every way of running, and what is usual
 /// goes on.
 #[test]
 fn a_batch_that_is_far_from_the_others_is_refused() {
     for runs in [1, 2] {
-        let mut engine = engine(runs);
+        let mut engine = engine(runs, 0);
         let batch = |target: f32| {
             let pixels: Vec<f32> = (0..512).map(|i| (i % 7) as f32 * 0.1).collect();
             Batch {

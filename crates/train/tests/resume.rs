@@ -101,6 +101,21 @@ fn a_growing_network_with_adaptive_stages() {
     }));
 }
 
+/// Stopped before the losses of the first period are known, and in the middle of the next: with batches made ahead, in one
+/// run of the graph and in two, and over a change of the batch.
+#[test]
+fn domains_that_follow_their_losses() {
+    let data = json!({"scenes": {"nuclei": 1.0, "stars": 2.0}, "balance": "adaptive", "balance_every": 2});
+    for trainer in [
+        json!({}),
+        json!({"accumulate": 2}),
+        json!({"growth": {"stages": [{"size": 8, "share": 0.5}, {"size": 16, "share": 0.5}], "warm_up": 2}}),
+    ] {
+        let workers = json!({"workers": 3, "ahead": 50});
+        check(json!({"data": data, "trainer": trainer, "performance": workers}));
+    }
+}
+
 #[test]
 fn several_domains_and_checkpoints_on_the_way() {
     check(json!({

@@ -57,11 +57,23 @@ pub fn mean_of_each(b: &mut Builder, x: Value) -> Value {
 /// How far apart two batches are; images count by `weights`, `[N]`, where there are any.
 #[track_caller]
 pub fn distance(b: &mut Builder, kind: Distance, x: Value, target: Value, weights: Option<Value>) -> Value {
+    let each = distance_of_each(b, kind, x, target, weights);
+    b.reduce_all(ReduceKind::Mean, each)
+}
+
+/// The same for each image, `[N]`.
+#[track_caller]
+pub fn distance_of_each(
+    b: &mut Builder,
+    kind: Distance,
+    x: Value,
+    target: Value,
+    weights: Option<Value>,
+) -> Value {
     let difference = b.sub(x, target);
     let each = b.unary(kind.function(), difference);
     let each = mean_of_each(b, each);
-    let each = weights.map_or(each, |w| b.mul(each, w));
-    b.reduce_all(ReduceKind::Mean, each)
+    weights.map_or(each, |w| b.mul(each, w))
 }
 
 /// `alpha x0 + sigma noise`.

@@ -11,22 +11,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// How files are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Balance {
-    /// Every file as often as every other.
-    Files,
-    /// Domains in turn, and within a domain every file as often as every other: of as many crops in a row as there are
-    /// domains, each has one.
-    Domains,
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub struct CropSpec {
     /// Lengths along Y X, or along Z Y X.
     pub size: Vec<usize>,
     pub seed: u64,
-    pub balance: Balance,
     /// Turns and flips.
     pub augment: bool,
     /// Intensity is multiplied by up to this much more or less than one, input and target alike.
@@ -38,15 +27,7 @@ pub struct CropSpec {
 
 impl CropSpec {
     pub fn plain(size: &[usize], seed: u64) -> CropSpec {
-        CropSpec {
-            size: size.to_vec(),
-            seed,
-            balance: Balance::Files,
-            augment: false,
-            scale: 0.0,
-            least_mean: None,
-            normaliser: None,
-        }
+        CropSpec { size: size.to_vec(), seed, augment: false, scale: 0.0, least_mean: None, normaliser: None }
     }
 }
 
@@ -68,8 +49,16 @@ pub struct Dataset {
     /// Files that were left out, and why.
     pub skipped: Vec<(PathBuf, String)>,
     spec: CropSpec,
-    domains: Vec<Vec<usize>>,
+    domains: Vec<Domain>,
     open: Mutex<VecDeque<(PathBuf, Arc<Image>)>>,
+}
+
+/// Files that belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    pub name: String,
+    /// Which of [`Dataset::entries`].
+    pub entries: Vec<usize>,
 }
 
 /// How many files are held open.
@@ -111,7 +100,8 @@ impl Dataset {
         for (n, entry) in kept.iter().enumerate() {
             domains.entry(&entry.domain).or_default().push(n);
         }
-        let domains = domains.into_values().collect();
+        let named = |(name, entries): (&str, _)| Domain { name: name.to_string(), entries };
+        let domains = domains.into_iter().map(named).collect();
         Ok(Dataset { entries: kept, skipped, spec, domains, open: Mutex::new(VecDeque::new()) })
     }
 
@@ -119,22 +109,40 @@ impl Dataset {
         &self.spec
     }
 
-    /// Crop number `number`: the same for the same seed, files and specification.
+    /// In the order of their names.
+    pub fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    /// Crop number `number`, of any file: the same for the same seed, files and specification.
     pub fn crop(&self, number: u64) -> Result<Crop> {
-        let mut crop = self.attempt(number, 0)?;
+        self.bright(number, None)
+    }
+
+    /// Crop number `number` of one domain's files.
+    pub fn crop_of(&self, domain: usize, number: u64) -> Result<Crop> {
+        match self.domains.get(domain) {
+            Some(domain) => self.bright(number, Some(domain)),
+            None => request(format!("domain {domain} of {}", self.domains.len())),
+        }
+    }
+
+    /// Draws again where a crop is dark, if that is asked for.
+    fn bright(&self, number: u64, domain: Option<&Domain>) -> Result<Crop> {
+        let mut crop = self.attempt(number, domain, 0)?;
         if let Some(least) = self.spec.least_mean {
             for attempt in 1..16 {
                 let mean = crop.input.iter().sum::<f32>() / crop.input.len() as f32;
                 if mean >= least {
                     break;
                 }
-                crop = self.attempt(number, attempt)?;
+                crop = self.attempt(number, domain, attempt)?;
             }
         }
         Ok(crop)
     }
 
-    fn attempt(&self, number: u64, attempt: u32) -> Result<Crop> {
+    fn attempt(&self, number: u64, domain: Option<&Domain>, attempt: u32) -> Result<Crop> {
         let spec = &self.spec;
         // The number takes the place of the step and of the upper half of the stream.
         let key = Key { seed: spec.seed ^ (number >> 32) << 32, step: number as u32, stream: 0xC0 + attempt };
@@ -142,12 +150,9 @@ impl Dataset {
             let [a, b, ..] = key.block(slot);
             ((u128::from(u64::from(a) | u64::from(b) << 32) * below as u128) >> 64) as usize
         };
-        let entry = match spec.balance {
-            Balance::Files => draw(0, self.entries.len()),
-            Balance::Domains => {
-                let domain = &self.domains[(number % self.domains.len() as u64) as usize];
-                domain[draw(1, domain.len())]
-            }
+        let entry = match domain {
+            None => draw(0, self.entries.len()),
+            Some(domain) => domain.entries[draw(1, domain.entries.len())],
         };
         let image = self.image(&self.entries[entry].input)?;
         let d = &image.description;

@@ -1,12 +1,14 @@
-//! Data sets: lists of images (`list`), their normalisation (`normalise`), joint augmentation (`augment`), and
-//! crops drawn from them (`crop`). Crop `i` is a pure function of the seed and `i`, whatever thread asks for it.
+//! Data sets: lists of images (`list`), their normalisation (`normalise`), joint augmentation (`augment`), crops drawn
+//! from them (`crop`), and how many of each domain a batch takes (`mix`). Crop `i` is a pure function of the seed and `i`, whatever thread asks for it.
 
 pub mod augment;
 pub mod crop;
 pub mod list;
+pub mod mix;
 pub mod normalise;
 
 pub use augment::{Symmetry, intensity};
-pub use crop::{Balance, Crop, CropSpec, Dataset};
+pub use crop::{Crop, CropSpec, Dataset, Domain};
 pub use list::{Entry, Listing, Split};
+pub use mix::{Balance, Mix};
 pub use normalise::{Normaliser, Range};

@@ -2,6 +2,7 @@
 
 use super::{Count, DataKind, RunConfig};
 use crate::error::{Result, require, setting};
+use clearshot_image::dataset::Balance;
 
 impl RunConfig {
     /// # Errors
@@ -46,8 +47,13 @@ impl RunConfig {
             data.validation,
             "a share from 0 to below 1",
         )?;
+        require(data.balance_every > 0, "data.balance_every", 0, "one iteration or more")?;
         match data.kind {
             DataKind::Scenes => {
+                if data.balance == Balance::InverseFrequency {
+                    let needed = "generated scenes have no number of files: give them weights in data.scenes";
+                    return setting("data.balance", "inverse_frequency", needed);
+                }
                 let weights: f64 = data.scenes.values().sum();
                 let fits = data.scenes.values().all(|w| w.is_finite() && *w >= 0.0) && weights > 0.0;
                 require(fits, "data.scenes", &data.scenes, "kinds of scenes with weights, one above zero")?;

@@ -1,6 +1,6 @@
 //! What is trained on: scenes or files, and the cameras that look at them.
 
-use clearshot_image::dataset::Range;
+use clearshot_image::dataset::{Balance, Range};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,14 +15,6 @@ pub enum DataKind {
     Clean,
     /// Files in pairs: inputs and their targets.
     Pairs,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BalanceKind {
-    #[default]
-    Files,
-    Domains,
 }
 
 /// What is trained on.
@@ -46,7 +38,13 @@ pub struct DataConfig {
     pub manifest: Option<PathBuf>,
     /// The share of scenes that is kept for validation.
     pub validation: f64,
-    pub balance: BalanceKind,
+    /// How often each domain is drawn: every file alike (scenes by their weights), every domain alike, by one over the number of
+    /// its files, or half of the draws by the domains' losses.
+    pub balance: Balance,
+    /// Samples of each domain that a batch has at least, unless files are drawn alike; if not told, one where there is room.
+    pub least: Option<usize>,
+    /// Iterations after which draws by losses are decided anew.
+    pub balance_every: u64,
     /// Limits of values that become -1 and 1, for inputs and targets each.
     pub normalise: Range,
     /// Turns and flips.
@@ -66,7 +64,9 @@ impl Default for DataConfig {
             targets: None,
             manifest: None,
             validation: 0.1,
-            balance: BalanceKind::Files,
+            balance: Balance::Files,
+            least: None,
+            balance_every: 100,
             normalise: Range::Percentiles { low: 0.1, high: 99.9 },
             augment: true,
             camera: CameraConfig::default(),

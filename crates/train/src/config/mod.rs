@@ -9,7 +9,7 @@ mod learned;
 mod resolve;
 mod running;
 
-pub use data::{BalanceKind, CameraConfig, DataConfig, DataKind};
+pub use data::{CameraConfig, DataConfig, DataKind};
 pub use learned::{
     CompileMode, DistanceKind, ModelConfig, PredictionKind, TaskConfig, TaskKind, TermConfig, WeightKind,
 };

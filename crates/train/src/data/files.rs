@@ -2,9 +2,9 @@
 
 use super::camera::{self, Cameras};
 use super::{NUMBERS, Part, Sample, Source, shrunk};
-use crate::config::{BalanceKind, DataKind, RunConfig};
+use crate::config::{DataKind, RunConfig};
 use crate::error::{Result, setting};
-use clearshot_image::dataset::{Balance, CropSpec, Dataset, Listing, Normaliser, Split};
+use clearshot_image::dataset::{Balance, Crop, CropSpec, Dataset, Listing, Normaliser, Split};
 use clearshot_model::Signal;
 
 /// Crops whose values say what the limits of a data set are.
@@ -16,7 +16,6 @@ const NAMED: usize = 5;
 /// Crops of a data set's files.
 pub struct Files {
     dataset: Dataset,
-    domains: Vec<String>,
     cameras: Option<Cameras>,
     pub input: Normaliser,
     pub target: Normaliser,
@@ -68,18 +67,17 @@ impl Files {
                 ));
             }
         }
-        let balance = match data.balance {
-            BalanceKind::Files => Balance::Files,
-            BalanceKind::Domains => Balance::Domains,
-        };
         let augment = data.augment && part == Part::Training;
-        let spec = |seed| CropSpec { balance, augment, ..CropSpec::plain(cut, seed) };
+        let spec = |seed| CropSpec { augment, ..CropSpec::plain(cut, seed) };
         // Limits are those of the training files, for validation too.
         let training = Dataset::new(entries(Part::Training), spec(super::mixed(config.seed ^ 0x11)))?;
         let (mut inputs, mut targets) = (vec![], vec![]);
         let mut channels = [0; 2];
         for number in 0..LOOKED_AT {
-            let crop = training.crop(number)?;
+            let crop = match data.balance {
+                Balance::Files => training.crop(number)?,
+                _ => training.crop_of((number % training.domains().len() as u64) as usize, number)?,
+            };
             let pixels: usize = cut.iter().product();
             channels = [crop.input.len() / pixels, crop.target.as_ref().map_or(0, |t| t.len() / pixels)];
             inputs.extend(crop.input.iter().map(|&v| f64::from(v)));
@@ -103,12 +101,8 @@ impl Files {
         }
         let dataset = Dataset::new(entries(part), spec(seed))?;
         let names = if data.kind == DataKind::Pairs { dataset.channel_names()? } else { vec![] };
-        let mut domains: Vec<String> = dataset.entries.iter().map(|e| e.domain.clone()).collect();
-        domains.sort();
-        domains.dedup();
         Ok(Files {
             dataset,
-            domains,
             cameras,
             input,
             target,
@@ -128,15 +122,13 @@ impl Files {
     }
 }
 
-impl Source for Files {
-    fn sample(&self, number: u64) -> Result<Sample> {
-        let crop = self.dataset.crop(number)?;
-        let domain = &self.dataset.entries[crop.entry].domain;
-        let domain = self.domains.iter().position(|d| d == domain).unwrap_or(0);
+impl Files {
+    fn made(&self, crop: &Crop) -> Result<Sample> {
+        let domain = self.dataset.domains().iter().position(|d| d.entries.contains(&crop.entry)).unwrap_or(0);
         let input = self.finish(&crop.input, &self.input, self.channels[0]);
         if let Some(cameras) = &self.cameras {
             let scene = input.iter().map(|v| ((v + 1.0) / 2.0).max(0.0)).collect();
-            return Ok(Sample { domain, ..cameras.expose(scene, &self.size, 1.0, number) });
+            return Ok(Sample { domain, ..cameras.expose(scene, &self.size, 1.0, crop.number) });
         }
         let target = crop.target.as_deref().unwrap_or(&[]);
         let clean = self.finish(target, &self.target, self.channels[1]);
@@ -144,9 +136,23 @@ impl Source for Files {
         numbers[NUMBERS - 1] = 1.0;
         Ok(Sample { measured: input, clean, numbers, scale: 2.0, domain })
     }
+}
+
+impl Source for Files {
+    fn sample(&self, number: u64, domain: Option<usize>) -> Result<Sample> {
+        let crop = match domain {
+            Some(domain) => self.dataset.crop_of(domain, number)?,
+            None => self.dataset.crop(number)?,
+        };
+        self.made(&crop)
+    }
 
     fn domains(&self) -> Vec<String> {
-        self.domains.clone()
+        self.dataset.domains().iter().map(|d| d.name.clone()).collect()
+    }
+
+    fn files_of_domains(&self) -> Vec<usize> {
+        self.dataset.domains().iter().map(|d| d.entries.len()).collect()
     }
 
     fn channels(&self) -> [usize; 2] {

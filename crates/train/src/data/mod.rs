@@ -1,15 +1,18 @@
 //! What a network is trained on: sample `i` is a pure function of (seed, `i`), whatever threads make it.
 //!
 //! Clean images come from generated scenes ([`scenes`]) or files ([`files`]) and are seen through a simulated
-//! camera ([`camera`]); or files come in pairs. Batches are made ahead by threads ([`feed`]).
+//! camera ([`camera`]); or files come in pairs. Which domain a sample is of may follow from shares ([`draws`]). Batches
+//! are made ahead by threads ([`feed`]).
 
 pub mod camera;
+pub mod draws;
 pub mod feed;
 pub mod files;
 pub mod scenes;
 
 use crate::config::{DataKind, RunConfig};
 use crate::error::Result;
+use clearshot_image::dataset::Balance;
 use clearshot_model::familiar::{LEAST, statistics};
 use clearshot_model::{Familiar, Signal};
 use clearshot_tensor::{Shape, Tensor};
@@ -36,12 +39,19 @@ pub struct Sample {
 
 /// Where samples come from.
 pub trait Source: Send + Sync {
+    /// A sample of one of [`Source::domains`], or of whichever falls to its number.
+    ///
     /// # Errors
     /// If a file cannot be read.
-    fn sample(&self, number: u64) -> Result<Sample>;
+    fn sample(&self, number: u64, domain: Option<usize>) -> Result<Sample>;
 
     /// What kinds of images there are.
     fn domains(&self) -> Vec<String>;
+
+    /// How many files each of them has; 1 where none has any.
+    fn files_of_domains(&self) -> Vec<usize> {
+        vec![1; self.domains().len()]
+    }
 
     /// Channels of what is measured and of what is clean.
     fn channels(&self) -> [usize; 2];
@@ -77,7 +87,8 @@ pub struct Batch {
     pub domains: Vec<usize>,
 }
 
-/// The batch of samples `first` and on; `size` is (Z,) Y, X. Of some the condition is dropped.
+/// The batch of samples `first` and on; `size` is (Z,) Y, X. Some are of a told domain, and of some the condition is
+/// dropped.
 ///
 /// # Errors
 /// If a sample cannot be had.
@@ -86,6 +97,7 @@ pub fn batch(
     first: u64,
     count: usize,
     size: &[usize],
+    domain: impl Fn(u64) -> Option<usize>,
     drops: impl Fn(u64) -> bool,
 ) -> Result<Batch> {
     let [from, to] = source.channels();
@@ -95,7 +107,7 @@ pub fn batch(
     let mut numbers = Vec::with_capacity(count * NUMBERS);
     let (mut scales, mut domains) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for number in first..first + count as u64 {
-        let sample = source.sample(number)?;
+        let sample = source.sample(number, domain(number))?;
         measured.extend_from_slice(&sample.measured);
         clean.extend_from_slice(&sample.clean);
         numbers.extend_from_slice(&if drops(number) { [0.0; NUMBERS] } else { sample.numbers });
@@ -174,6 +186,12 @@ impl Data {
             None => Ok(Arc::new(Files::open(&self.config, part, seed, cut, size)?)),
         }
     }
+
+    /// The domain of images to judge by: each in turn, unless files are drawn whatever their domain.
+    pub(crate) fn in_turn(&self, source: &dyn Source, turn: u64) -> Option<usize> {
+        let domains = source.domains().len() as u64;
+        (self.config.data.balance != Balance::Files).then(|| (turn % domains) as usize)
+    }
 }
 
 /// What training images of a size are like, of so many of each kind; nothing is known of files in pairs, whose numbers
@@ -190,7 +208,7 @@ pub fn familiar(data: &Data, size: &[usize], of_a_kind: usize) -> Result<Option<
     let (domains, channels) = (source.domains(), source.channels()[0]);
     let mut known = Vec::new();
     for number in 0..(of_a_kind * domains.len()) as u64 {
-        let sample = source.sample(number)?;
+        let sample = source.sample(number, data.in_turn(&*source, number))?;
         let middle = size[..size.len() - 2].iter().product::<usize>() / 2 * height * width * channels;
         let plane = sample.measured[middle..].iter().step_by(channels).take(height * width);
         let plane: Vec<f32> = plane.copied().collect();

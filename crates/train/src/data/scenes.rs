@@ -127,12 +127,12 @@ impl Scenes {
 }
 
 impl Source for Scenes {
-    fn sample(&self, number: u64) -> Result<Sample> {
+    fn sample(&self, number: u64, domain: Option<usize>) -> Result<Sample> {
         let pool = &self.pool;
+        let kind = domain.unwrap_or_else(|| pool.kind(number));
         let key = Key { seed: self.seed, step: number as u32, stream: 0x5C0 | ((number >> 32) as u32) << 12 };
         let words: Vec<u32> = (0..2).flat_map(|i| key.block(i)).collect();
         let draw = |slot: usize, below: usize| ((u64::from(words[slot]) * below as u64) >> 32) as usize;
-        let kind = pool.kind(number);
         let first = (number as f64 / 1000.0 * pool.refresh) as u32;
         let index = first + draw(0, pool.window) as u32;
         let depth = (self.cut.len() == 3).then(|| self.cut[0]);
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn samples_depend_on_their_number_alone() {
         let (a, b) = (source(100.0, &[32, 32]), source(100.0, &[32, 32]));
-        let of = |s: &Scenes, n: u64| s.sample(n).unwrap();
+        let of = |s: &Scenes, n: u64| s.sample(n, None).unwrap();
         let forward: Vec<Sample> = (0..40).map(|n| of(&a, n * 97)).collect();
         let backward: Vec<Sample> = (0..40).rev().map(|n| of(&b, n * 97)).collect();
         assert!(forward.iter().eq(backward.iter().rev()));
@@ -212,9 +212,9 @@ mod tests {
     #[test]
     fn the_window_moves_on_and_volumes_are_cut() {
         let s = source(1000.0, &[32, 32]);
-        (0..4096).step_by(16).for_each(|n| _ = s.sample(n * 64).unwrap());
+        (0..4096).step_by(16).for_each(|n| _ = s.sample(n * 64, None).unwrap());
         assert!(s.pool.made.lock().unwrap().len() < 200);
         let s = source(0.0, &[8, 16, 16]);
-        assert_eq!(s.sample(1).unwrap().clean.len(), 8 * 16 * 16);
+        assert_eq!(s.sample(1, None).unwrap().clean.len(), 8 * 16 * 16);
     }
 }

@@ -4,6 +4,7 @@ use super::{Run, Working};
 use crate::checkpoint;
 use crate::config::{DataKind, RunConfig, epochs};
 use crate::data::camera::CHANNELS;
+use crate::data::draws::{Draws, From};
 use crate::data::feed::Feed;
 use crate::data::{Data, Part, batch};
 use crate::engine::{Engine, training_of};
@@ -11,12 +12,14 @@ use crate::error::{Result, setting};
 use crate::iteration::{self, Shapes};
 use crate::schedule::{asked_batch, batch_of};
 use crate::task::Task;
+use clearshot_image::dataset::Balance;
 use clearshot_image::lengths;
 use clearshot_model::Model;
 use clearshot_nn::models::{self, Network};
 use clearshot_nn::{Param, Weights};
 use clearshot_runtime::{Device, available_bytes, gpus, plan};
 use serde_json::Value as Json;
+use std::sync::Arc;
 
 /// What the guard knows; at another size it knows nothing.
 pub(super) const GUARD: &str = "guard.";
@@ -93,12 +96,17 @@ impl Run {
         let from = self.is_growing().then_some(&whole[..]);
         let source = self.data.source(Part::Training, &size, from)?;
         let images = batch_of(self.progress.batch, &self.config.trainer, side);
-        let each = images / self.config.trainer.accumulate;
+        let runs = self.config.trainer.accumulate;
+        let each = images / runs;
+        let from_here = From { iteration: self.progress.iteration, sample: self.progress.images, images };
+        let draws =
+            Draws::new(&self.config.data, &*source, from_here, &mut self.progress.shares)?.map(Arc::new);
         let shapes = Shapes {
             batch: each,
             size: &size,
             channels: source.channels(),
             photons: self.config.data.kind != DataKind::Pairs,
+            domains: draws.as_ref().and_then(|d| d.followed()).unwrap_or(0),
         };
         check_channels(&*network, &self.task, &shapes)?;
         // What a validation would trip over is said now, and not hundreds of iterations later.
@@ -115,8 +123,13 @@ impl Run {
         let (task, seed) = (self.task.clone(), self.config.seed);
         self.warnings = source.warnings();
         let [workers, ahead] = self.workers();
+        // Nothing is made before its domain is known.
+        let ahead =
+            draws.as_ref().map_or(ahead, |d| ahead.min(d.ahead().saturating_mul(runs as u64) as usize));
+        let (dealt, domains) = (draws.clone(), source.domains());
         let feed = Feed::new(0, workers, ahead, move |i| {
-            batch(&*source, first + i * each as u64, each, &size, |n| task.drops(seed, n))
+            let domain = |n| dealt.as_ref().map(|d| d.domain(n));
+            batch(&*source, first + i * each as u64, each, &size, domain, |n| task.drops(seed, n))
         });
         self.work = Some(Working {
             network,
@@ -126,6 +139,8 @@ impl Run {
             inputs,
             channels,
             names,
+            domains,
+            draws,
             engine,
             feed,
             images,
@@ -159,11 +174,14 @@ impl Run {
         };
         let (network, _) = self.network(self.stages.len() - 1)?;
         let size = self.size(self.config.trainer.crop);
-        let channels = self.data.source(Part::Training, &size, None)?.channels();
+        let source = self.data.source(Part::Training, &size, None)?;
+        let channels = source.channels();
+        let follows = self.config.data.balance == Balance::Adaptive;
+        let domains = if follows { source.domains().len() } else { 0 };
         let photons = self.config.data.kind != DataKind::Pairs;
         let (training, options) = (training_of(&self.config), self.config.options()?);
         let bytes = |batch: usize| -> Result<usize> {
-            let shapes = Shapes { batch, size: &size, channels, photons };
+            let shapes = Shapes { batch, size: &size, channels, photons, domains };
             check_channels(&*network, &self.task, &shapes)?;
             let built = iteration::training(&*network, &self.task, &shapes, &training)?;
             Ok(plan(built.graph, &self.device, &options)?.bytes())
@@ -200,7 +218,7 @@ pub(super) fn fill_channels(config: &mut RunConfig, task: &Task, data: &Data) ->
     let size: Vec<usize> = config.trainer.depth.into_iter().chain([config.trainer.crop; 2]).collect();
     let photons = config.data.kind != DataKind::Pairs;
     let channels = if photons { CHANNELS } else { data.source(Part::Training, &size, None)?.channels() };
-    let shapes = Shapes { batch: 1, size: &size, channels, photons };
+    let shapes = Shapes { batch: 1, size: &size, channels, photons, domains: 0 };
     for key in open {
         let count = if key == "in_channels" { shapes.network_inputs(task) } else { channels[1] };
         config.model.network.insert(key.into(), count.into());
@@ -252,7 +270,7 @@ mod tests {
             "down_block_types": ["DownBlock2D", "DownBlock2D"], "up_block_types": ["UpBlock2D", "UpBlock2D"]}"#;
         let network = models::read(text).unwrap();
         let task = |kind| Task::new(&TaskConfig { kind, ..TaskConfig::default() }).unwrap();
-        let shapes = Shapes { batch: 1, size: &[16, 16], channels: [3, 1], photons: false };
+        let shapes = Shapes { batch: 1, size: &[16, 16], channels: [3, 1], photons: false, domains: 0 };
         assert!(check_channels(&*network, &task(TaskKind::Supervised), &shapes).is_ok());
         let refused = check_channels(&*network, &task(TaskKind::Conditional), &shapes);
         let text = refused.unwrap_err().to_string();

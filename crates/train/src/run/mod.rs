@@ -12,6 +12,7 @@ mod validate;
 
 use crate::checkpoint::{self, Progress};
 use crate::config::RunConfig;
+use crate::data::draws::Draws;
 use crate::data::feed::Feed;
 use crate::data::{Batch, Data, familiar};
 use crate::engine::{Engine, Numbers, digest};
@@ -90,6 +91,9 @@ struct Working {
     inputs: usize,
     channels: usize,
     names: Vec<String>,
+    domains: Vec<String>,
+    /// Where domains are balanced.
+    draws: Option<Arc<Draws>>,
     engine: Engine,
     feed: Feed<Batch>,
     /// Images of an iteration.
@@ -354,6 +358,25 @@ impl Run {
         p.iteration += 1;
         p.images += work.images as u64;
         p.score = None;
+        self.follow_losses()
+    }
+
+    /// At the end of a period whose losses are followed: says how later draws are shared.
+    fn follow_losses(&mut self) -> Result<()> {
+        let (p, work) =
+            (&mut self.progress, self.work.as_mut().expect("a run has a stage from its beginning on"));
+        let Some(draws) = work.draws.as_ref().filter(|d| d.is_due(p.iteration)) else { return Ok(()) };
+        let losses = work.engine.take_domain_losses()?;
+        draws.follow(p.iteration, &losses, &mut p.shares)?;
+        let shares = p.shares.last().into_iter().flatten();
+        let each = work.domains.iter().zip(shares.zip(&losses));
+        let values: Vec<(String, f64)> = each
+            .flat_map(|(name, (share, loss))| {
+                [(format!("share.{name}"), *share), (format!("loss.{name}"), *loss)]
+            })
+            .collect();
+        self.records.put("balance", p.iteration, &values)?;
+        p.records = self.records.position();
         Ok(())
     }
 

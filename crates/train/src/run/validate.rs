@@ -40,10 +40,13 @@ impl Run {
         let source = self.data.source(Part::Validation, &size, from)?;
         let at_once = v.images.min(JUDGED_AT_ONCE);
         let photons = self.config.data.kind != DataKind::Pairs;
-        let shapes = Shapes { batch: at_once, size: &size, channels: source.channels(), photons };
+        let shapes = Shapes { batch: at_once, size: &size, channels: source.channels(), photons, domains: 0 };
         let judge = Judge::new(&*self.working().network, &self.task, &shapes, &self.config, &self.device)?;
         let batches = (0..v.images.div_ceil(at_once))
-            .map(|i| batch(&*source, (i * at_once) as u64, at_once, &size, |_| false))
+            .map(|i| {
+                let domain = |n| self.data.in_turn(&*source, n);
+                batch(&*source, (i * at_once) as u64, at_once, &size, domain, |_| false)
+            })
             .collect::<Result<_>>()?;
         Ok(Judged { judge, batches, domains: source.domains(), size, at_once })
     }
