@@ -1,7 +1,6 @@
 //! What `eval` and `compare` share: which methods on which images, the records they make, and the reports of them.
 
 use crate::electrons;
-use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
@@ -12,8 +11,8 @@ use clearshot_evaluate::{
     Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary, Told, budget,
     given, method, picture, rounded, run, stress,
 };
-use clearshot_image::Image;
 use clearshot_image::dataset::list::{Listing, files};
+use clearshot_image::{Image, fingerprint};
 use clearshot_restore::stream::Frames;
 use clearshot_runtime::peak_bytes;
 use clearshot_tensor::store::write_whole;

@@ -15,9 +15,9 @@ mod electrons;
 mod eval;
 mod evaluating;
 mod failure;
-mod fingerprint;
 mod info;
 mod interrupt;
+mod manifest;
 mod mask;
 mod measure;
 mod network;
@@ -68,6 +68,8 @@ enum Verb {
     Convert(convert::Convert),
     /// Generate scenes from a seed, and what a camera sees of them.
     Synth(synth::Synth),
+    /// Write down which files a data set is made of, with their fingerprints, or check that they are what was written.
+    Manifest(manifest::Manifest),
     /// Restore image files with a trained model.
     Restore(Box<restore::Restore>),
     /// Take the noise off image files, without a trained model.
@@ -107,6 +109,7 @@ fn main() -> ExitCode {
         Verb::Info(v) => v.run(),
         Verb::Convert(v) => v.run(),
         Verb::Synth(v) => v.run(),
+        Verb::Manifest(v) => v.run(),
         Verb::Restore(v) => v.run(),
         Verb::Denoise(v) => v.run(),
         Verb::Deconvolve(v) => v.run(),

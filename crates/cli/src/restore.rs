@@ -9,14 +9,13 @@ mod trace;
 
 use crate::electrons;
 use crate::failure::worded;
-use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
 use crate::outputs::{listed, name_of_result, prepared};
 use anyhow::{Result, bail};
 use camera::Given;
 use clap::Args;
 use clearshot_graph::plan::human;
-use clearshot_image::lengths;
+use clearshot_image::{fingerprint, lengths};
 use clearshot_model::Model;
 use clearshot_physics::Psf;
 use clearshot_restore::learned::{Forecast, Guidance, Output, Restorer, Settings, law};

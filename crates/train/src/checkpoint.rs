@@ -63,6 +63,9 @@ pub struct Progress {
     /// Shares of domains in the present period and the next, where they follow the losses.
     #[serde(default)]
     pub shares: Vec<Vec<f64>>,
+    /// Which files it trains on, as one number.
+    #[serde(default)]
+    pub files: Option<String>,
     /// How often the run went back to a checkpoint because it had diverged.
     #[serde(default)]
     pub returns: u64,

@@ -172,3 +172,45 @@ fn pairs_and_clean_files_train_and_tell_how_their_numbers_were_scaled() {
     let refused = Run::open(none, &folder("none"), false, Show::Quiet);
     assert!(refused.err().expect("a refusal").to_string().contains("empty"));
 }
+
+/// Domains of very unequal numbers of files, from a manifest: every batch has each of them, a run that was stopped goes on
+/// alike, wherever the files lie by then, and other files are refused.
+#[test]
+fn domains_of_a_manifest_are_balanced_and_its_files_kept_to() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = |name: &str| dir.path().join(name);
+    let manifest = |root: &std::path::Path, files: usize| {
+        let mut text = "input,domain\n".to_string();
+        for scene in 0..files {
+            let (name, domain) = (format!("scene{scene}.tif"), if scene == 0 { "rare" } else { "usual" });
+            write(&root.join(&name), |y, x| wave(scene, y, x));
+            text += &format!("{name},{domain}\n");
+        }
+        std::fs::write(root.join("list.csv"), text).expect("a manifest");
+        root.join("list.csv")
+    };
+    let of = |manifest: &std::path::Path, balance: &str, iterations: u64| {
+        config(json!({
+            "data": {"kind": "clean", "manifest": manifest, "balance": balance, "balance_every": 2, "validation": 0.0},
+            "trainer": {"iterations": iterations}, "validation": {"every": 0},
+        }))
+    };
+    let first = manifest(&folder("first"), 9);
+    for balance in ["domains", "inverse_frequency", "adaptive"] {
+        let straight = folder(&format!("straight-{balance}"));
+        let mut run = Run::open(of(&first, balance, 6), &straight, false, Show::Quiet).expect("a run");
+        let straight = run.train(&never(), None).expect("an end");
+        let stopped = folder(&format!("stopped-{balance}"));
+        let mut run = Run::open(of(&first, balance, 6), &stopped, false, Show::Quiet).expect("a run");
+        run.train(&never(), Some(3)).expect("a stop");
+        drop(run);
+        let moved = manifest(&folder(&format!("moved-{balance}")), 9);
+        let mut run = Run::open(of(&moved, balance, 6), &stopped, true, Show::Quiet).expect("the same files");
+        assert_eq!(run.train(&never(), None).expect("an end").digest, straight.digest, "{balance}");
+        drop(run);
+        let more = manifest(&folder(&format!("more-{balance}")), 10);
+        let refused =
+            Run::open(of(&more, balance, 8), &stopped, true, Show::Quiet).err().expect("other files");
+        assert!(refused.to_string().starts_with("data.manifest: other files"), "{refused}");
+    }
+}

@@ -6,12 +6,11 @@ use super::kept::Kept;
 use super::parts::{Form, Parts};
 use super::report::{Report, Shown};
 use super::trace::Trace;
-use crate::fingerprint::fingerprint;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clearshot_image::dataset::list::stem;
 use clearshot_image::{
-    Axis, DType, Description, Error as ImageError, Image, Provenance, WriteOptions, Writer,
+    Axis, DType, Description, Error as ImageError, Image, Provenance, WriteOptions, Writer, fingerprint,
 };
 use clearshot_model::Signal;
 use clearshot_restore::learned::field::Field;

@@ -1,4 +1,4 @@
-//! Which files a data set is made of: folders, glob patterns and CSV manifests; pairs by name; splits by
+//! Which files a data set is made of: folders and glob patterns (for manifests see `manifest`); pairs by name; splits by
 //! scene. What is missing or cannot be paired is reported, not passed over in silence.
 
 use crate::error::{Error, Result, request};
@@ -27,11 +27,24 @@ pub enum Split {
     Test,
 }
 
+impl Split {
+    /// As manifests say it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Split::Train => "train",
+            Split::Validation => "validation",
+            Split::Test => "test",
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     pub entries: Vec<Entry>,
     /// Files that found no partner, with what was looked for.
     pub unpaired: Vec<String>,
+    /// What a manifest says the files are, by their fingerprints.
+    pub sums: BTreeMap<PathBuf, String>,
 }
 
 /// The files of a folder (not of folders below), of a glob pattern, or one file, in the order of their names.
@@ -81,7 +94,7 @@ impl Listing {
                 Entry { input, target: None, scene, domain: String::new(), split: None }
             })
             .collect();
-        Ok(Listing { entries, unpaired: Vec::new() })
+        Ok(Listing { entries, ..Listing::default() })
     }
 
     /// Inputs and targets with the same name, endings aside.
@@ -116,58 +129,6 @@ impl Listing {
         Ok(listing)
     }
 
-    /// A CSV file with a header line: `input` and, as wanted, `target`, `scene`, `domain`, `split` (train,
-    /// validation or test). Names are relative to the manifest.
-    pub fn manifest(path: &Path) -> Result<Listing> {
-        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
-        let refuse = |line: usize, what: String| request(format!("{}, line {line}: {what}", path.display()));
-        let mut rows = parse_csv(&text).into_iter();
-        let Some((_, header)) = rows.next() else { return refuse(1, "no header line".to_string()) };
-        let known = ["input", "target", "scene", "domain", "split"];
-        let header: Vec<String> = header.iter().map(|h| h.trim().to_lowercase()).collect();
-        if let Some(unknown) = header.iter().find(|h| !known.contains(&h.as_str())) {
-            return refuse(1, format!("column {unknown:?}; columns are {}", known.join(", ")));
-        }
-        if !header.iter().any(|h| h == "input") {
-            return refuse(1, "no column named input".to_string());
-        }
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let mut entries: Vec<Entry> = Vec::new();
-        let mut stated: BTreeMap<String, Split> = BTreeMap::new();
-        for (line, row) in rows {
-            if row.len() != header.len() {
-                return refuse(line, format!("{} fields, and the header has {}", row.len(), header.len()));
-            }
-            let field = |name: &str| {
-                let at = header.iter().position(|h| h == name)?;
-                Some(row[at].trim().to_string()).filter(|v| !v.is_empty())
-            };
-            let Some(input) = field("input") else { return refuse(line, "no input".to_string()) };
-            let input = folder.join(input);
-            let split = match field("split").as_deref() {
-                None => None,
-                Some("train") => Some(Split::Train),
-                Some("validation" | "val") => Some(Split::Validation),
-                Some("test") => Some(Split::Test),
-                Some(other) => {
-                    return refuse(line, format!("split {other:?}; it is train, validation or test"));
-                }
-            };
-            let scene = field("scene").unwrap_or_else(|| stem(&input));
-            if let Some(split) = split
-                && let Some(other) = stated.insert(scene.clone(), split).filter(|other| *other != split)
-            {
-                return refuse(line, format!("scene {scene:?} is in {split:?} and, before, in {other:?}"));
-            }
-            let target = field("target").map(|t| folder.join(t));
-            entries.push(Entry { input, target, scene, domain: field("domain").unwrap_or_default(), split });
-        }
-        if entries.is_empty() {
-            return refuse(1, "no rows".to_string());
-        }
-        Ok(Listing { entries, unpaired: Vec::new() })
-    }
-
     /// The entries of one split. A scene's split is a function of the seed and its name alone, so adding files
     /// moves none; what a manifest states is kept, for the whole scene.
     pub fn split(&self, which: Split, validation: f64, test: f64, seed: u64) -> Vec<Entry> {
@@ -196,54 +157,9 @@ fn split_of(scene: &str, validation: f64, test: f64, seed: u64) -> Split {
     }
 }
 
-/// Rows of fields with the line each begins on; fields may be quoted, with doubled quotes inside. Empty lines
-/// are left out.
-fn parse_csv(text: &str) -> Vec<(usize, Vec<String>)> {
-    let mut rows = Vec::new();
-    let (mut row, mut field, mut quoted) = (Vec::new(), String::new(), false);
-    let (mut line, mut begun) = (1, 1);
-    let mut chars = text.trim_start_matches('\u{feff}').chars().peekable();
-    loop {
-        match chars.next() {
-            Some('"') if quoted && chars.peek() == Some(&'"') => {
-                chars.next();
-                field.push('"');
-            }
-            Some('"') if quoted || field.is_empty() => quoted = !quoted,
-            Some(',') if !quoted => row.push(std::mem::take(&mut field)),
-            Some('\r') if !quoted => {}
-            end @ (Some('\n') | None) if !quoted || end.is_none() => {
-                row.push(std::mem::take(&mut field));
-                if row.iter().any(|f| !f.trim().is_empty()) {
-                    rows.push((begun, std::mem::take(&mut row)));
-                }
-                row.clear();
-                line += 1;
-                begun = line;
-                if end.is_none() {
-                    return rows;
-                }
-            }
-            Some(c) => {
-                line += usize::from(c == '\n');
-                field.push(c);
-            }
-            None => return rows,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn csv_fields_may_be_quoted() {
-        let rows = parse_csv("a,b\n\"x, \"\"y\"\"\",2\r\n\n3,\"two\nlines\"\n");
-        assert_eq!(rows[1], (2, vec!["x, \"y\"".to_string(), "2".to_string()]));
-        assert_eq!(rows[2], (4, vec!["3".to_string(), "two\nlines".to_string()]));
-        assert_eq!(rows.len(), 3);
-    }
 
     #[test]
     fn stems_lose_the_whole_ending() {
@@ -263,7 +179,7 @@ mod tests {
                 split: None,
             })
             .collect();
-        let listing = Listing { entries, unpaired: Vec::new() };
+        let listing = Listing { entries, ..Listing::default() };
         let mut all = HashSet::new();
         let mut total = 0;
         for (which, fraction) in [(Split::Train, 0.7), (Split::Validation, 0.2), (Split::Test, 0.1)] {

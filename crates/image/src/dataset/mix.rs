@@ -111,14 +111,11 @@ fn raised(shares: &[f64], batch: f64, least: f64) -> Vec<f64> {
         let sum: f64 = of(false).map(|(s, _)| s).sum();
         let part = |(s, raised): (&f64, &bool)| if *raised { least } else { s / sum * left };
         let parts: Vec<f64> = shares.iter().zip(&is_raised).map(part).collect();
-        match parts.iter().zip(&is_raised).position(|(p, raised)| !raised && !(*p >= least)) {
-            Some(_) => {
-                for (raised, p) in is_raised.iter_mut().zip(&parts) {
-                    *raised |= !(*p >= least);
-                }
-            }
-            None => return parts,
+        let low: Vec<bool> = parts.iter().zip(&is_raised).map(|(p, raised)| !raised && *p < least).collect();
+        if !low.contains(&true) {
+            return parts;
         }
+        is_raised.iter_mut().zip(low).for_each(|(raised, low)| *raised |= low);
     }
 }
 

@@ -1,14 +1,16 @@
-//! Data sets: lists of images (`list`), their normalisation (`normalise`), joint augmentation (`augment`), crops drawn
+//! Data sets: lists of images (`list`), as files with fingerprints (`manifest`), their normalisation (`normalise`), joint augmentation (`augment`), crops drawn
 //! from them (`crop`), and how many of each domain a batch takes (`mix`). Crop `i` is a pure function of the seed and `i`, whatever thread asks for it.
 
 pub mod augment;
 pub mod crop;
 pub mod list;
+pub mod manifest;
 pub mod mix;
 pub mod normalise;
 
 pub use augment::{Symmetry, intensity};
 pub use crop::{Crop, CropSpec, Dataset, Domain};
 pub use list::{Entry, Listing, Split};
+pub use manifest::Altered;
 pub use mix::{Balance, Mix};
 pub use normalise::{Normaliser, Range};

@@ -34,12 +34,13 @@ pub struct DataConfig {
     pub inputs: Option<String>,
     /// The same for the targets of pairs, which have the names of their inputs.
     pub targets: Option<String>,
-    /// A CSV file with the columns input, target, scene, domain, split, in place of the two.
+    /// A CSV file with the columns input, target, scene, domain, split, sha256, target_sha256, in place of the two;
+    /// `clearshot manifest` writes it.
     pub manifest: Option<PathBuf>,
     /// The share of scenes that is kept for validation.
     pub validation: f64,
-    /// How often each domain is drawn: every file alike (scenes by their weights), every domain alike, by one over the number of
-    /// its files, or half of the draws by the domains' losses.
+    /// How often each domain is drawn: `files`, every file alike and scenes by their weights; `domains`, every domain alike;
+    /// `inverse_frequency`, by one over the number of its files; `adaptive`, half of the draws by the domains' losses.
     pub balance: Balance,
     /// Samples of each domain that a batch has at least, unless files are drawn alike; if not told, one where there is room.
     pub least: Option<usize>,

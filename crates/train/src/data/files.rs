@@ -23,6 +23,7 @@ pub struct Files {
     names: Vec<String>,
     cut: Vec<usize>,
     size: Vec<usize>,
+    identity: String,
     warnings: Vec<String>,
 }
 
@@ -110,6 +111,7 @@ impl Files {
             names,
             cut: cut.to_vec(),
             size: size.to_vec(),
+            identity: listing.identity(),
             warnings,
         })
     }
@@ -172,6 +174,10 @@ impl Source for Files {
 
     fn images(&self) -> Option<usize> {
         Some(self.dataset.entries.len())
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(self.identity.clone())
     }
 
     fn warnings(&self) -> Vec<String> {

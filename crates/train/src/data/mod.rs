@@ -71,6 +71,11 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Which files there are, as one number; see [`clearshot_image::dataset::Listing::identity`].
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
     /// What whoever trains should know of the data.
     fn warnings(&self) -> Vec<String> {
         vec![]

@@ -8,7 +8,7 @@ use crate::data::draws::{Draws, From};
 use crate::data::feed::Feed;
 use crate::data::{Data, Part, batch};
 use crate::engine::{Engine, training_of};
-use crate::error::{Result, setting};
+use crate::error::{Result, TrainError, setting};
 use crate::iteration::{self, Shapes};
 use crate::schedule::{asked_batch, batch_of};
 use crate::task::Task;
@@ -95,6 +95,7 @@ impl Run {
         let whole = self.size(self.config.trainer.crop);
         let from = self.is_growing().then_some(&whole[..]);
         let source = self.data.source(Part::Training, &size, from)?;
+        self.keep_to_files(source.identity())?;
         let images = batch_of(self.progress.batch, &self.config.trainer, side);
         let runs = self.config.trainer.accumulate;
         let each = images / runs;
@@ -146,6 +147,22 @@ impl Run {
             images,
             judge: None,
         });
+        Ok(())
+    }
+
+    /// The files of a run are those that it began with, wherever they lie now.
+    fn keep_to_files(&mut self, found: Option<String>) -> Result<()> {
+        let key = if self.config.data.manifest.is_some() { "data.manifest" } else { "data.inputs" };
+        match (&self.progress.files, &found) {
+            (Some(began), Some(found)) if began != found => {
+                let named = |what: &str, identity: &str| {
+                    format!("{what} (identity {})", &identity[..12.min(identity.len())])
+                };
+                let (got, began) = (named("other files, or in other splits", found), named("its own", began));
+                return Err(TrainError::Changed { key: key.into(), got, began });
+            }
+            _ => self.progress.files = found,
+        }
         Ok(())
     }
 

@@ -450,7 +450,7 @@ impl Run {
         let about = About {
             training: json!({
                 "iterations": p.iteration, "images": p.images, "seconds": p.seconds, "seed": self.config.seed,
-                "config": self.config,
+                "files": p.files, "config": self.config,
             }),
             scores: json!({ "validation_psnr": p.score }),
             familiar: self.familiar()?,

@@ -1,6 +1,6 @@
 //! What a file holds, as one number: how a second run tells that its input is the one of the first.
 
-use anyhow::{Context, Result};
+use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,12 @@ use std::path::{Path, PathBuf};
 /// If something of it cannot be read.
 pub fn fingerprint(path: &Path) -> Result<String> {
     let mut hash = Sha256::new();
-    add(path, &mut hash).with_context(|| path.display().to_string())?;
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    add(path, &mut hash).map_err(|e| Error::io(path, e))?;
+    Ok(hexadecimal(hash))
+}
+
+pub(crate) fn hexadecimal(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// An entry of a folder is told from the next by the lengths of its name and of what it holds.
