@@ -1,13 +1,18 @@
-// Numbers of 16 bits: bf16 with -DELEM_BF16, else fp16. Stands before the kernels of matrix units; includes nothing, so that
-// NVRTC needs no header path.
+// Numbers of 16 bits: bf16 with -DELEM_BF16, else fp16; with -DELEM_TF32 numbers of 32 bits, of which matrix units read the
+// first 19. Stands before the kernels of matrix units; includes nothing, so that NVRTC needs no header path.
 
 typedef unsigned short half_t;
 typedef unsigned int u32;
 
-#ifdef ELEM_BF16
+#if defined(ELEM_TF32)
+#define ELEM "tf32"
+constexpr int ELEM_BYTES = 4;
+#elif defined(ELEM_BF16)
 #define ELEM "bf16"
+constexpr int ELEM_BYTES = 2;
 #else
 #define ELEM "f16"
+constexpr int ELEM_BYTES = 2;
 #endif
 
 __device__ __forceinline__ float to_float(half_t x) {

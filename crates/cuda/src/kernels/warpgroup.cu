@@ -1,7 +1,7 @@
 // What kernels of compute capability 9.0 share: matrix products by warpgroups, copies by the tensor memory unit, and the
 // barriers between them. Stands behind half.cu; compiled for sm_90a.
 //
-// Tiles in shared memory are rows of 64 elements (128 bytes), their 16-byte pieces exchanged as the unit's 128-byte
+// Tiles in shared memory are rows of 128 bytes, 64 elements of 16 bits or 32 of 32 bits, their 16-byte pieces exchanged as the unit's 128-byte
 // swizzle does: piece c of row r lies at c ^ (r % 8). A tile begins at a multiple of 1024 bytes.
 
 typedef unsigned long long u64;
@@ -89,7 +89,7 @@ __device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 barrier
                  : "memory");
 }
 
-// ---- matrix products of a warpgroup, D[64][N] (+)= A[64][16] B[16][N]
+// ---- matrix products of a warpgroup, D[64][N] (+)= A[64][16] B[16][N]; of 32 bits A[64][8] B[8][N], never transposed
 //
 // Accumulators: row 16 w + g (+ 8 for i & 2) of warp w, column 8 n + 2 t + (i & 1) at [4 n + i].
 // A in registers: as mma.sync's, 16 rows a warp.
@@ -138,31 +138,38 @@ __device__ __forceinline__ void hold(float x, u32 anywhere) {
 #define D_48 D_32, D_8(32), D_8(40)
 #define D_64 D_48, D_8(48), D_8(56)
 #define D_96 D_64, D_8(64), D_8(72), D_8(80), D_8(88)
+#ifdef ELEM_TF32
+#define DEPTH "k8"
+#define TURNED(which) ""
+#else
+#define DEPTH "k16"
+#define TURNED(which) which
+#endif
 #define PRODUCT(n, registers, add, operands)                                                                                           \
-    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." ELEM "." ELEM " {" registers "}, " \
+    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n  DEPTH ".f32." ELEM "." ELEM " {" registers "}, " \
     operands ";\n}"
 
 // A and B in shared memory. ADD: whether D is added to. TRANSPOSED_*: contraction along the tile's rows.
 template <int N, int TRANSPOSED_A, int TRANSPOSED_B> __device__ __forceinline__ void product(float (&d)[N / 2], u64 a, u64 b, int add) {
     static_assert(N == 48 || N == 64 || N == 96 || N == 128 || N == 192, "columns of a product");
     if constexpr (N == 48)
-        asm volatile(PRODUCT("48", R_24, "%26", "%24, %25, p, 1, 1, %27, %28")
+        asm volatile(PRODUCT("48", R_24, "%26", "%24, %25, p, 1, 1" TURNED(", %27, %28"))
                      : D_24
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
     if constexpr (N == 64)
-        asm volatile(PRODUCT("64", R_32, "%34", "%32, %33, p, 1, 1, %35, %36")
+        asm volatile(PRODUCT("64", R_32, "%34", "%32, %33, p, 1, 1" TURNED(", %35, %36"))
                      : D_32
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
     if constexpr (N == 96)
-        asm volatile(PRODUCT("96", R_48, "%50", "%48, %49, p, 1, 1, %51, %52")
+        asm volatile(PRODUCT("96", R_48, "%50", "%48, %49, p, 1, 1" TURNED(", %51, %52"))
                      : D_48
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
     if constexpr (N == 128)
-        asm volatile(PRODUCT("128", R_64, "%66", "%64, %65, p, 1, 1, %67, %68")
+        asm volatile(PRODUCT("128", R_64, "%66", "%64, %65, p, 1, 1" TURNED(", %67, %68"))
                      : D_64
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
     if constexpr (N == 192)
-        asm volatile(PRODUCT("192", R_96, "%98", "%96, %97, p, 1, 1, %99, %100")
+        asm volatile(PRODUCT("192", R_96, "%98", "%96, %97, p, 1, 1" TURNED(", %99, %100"))
                      : D_96
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
 }
@@ -170,11 +177,11 @@ template <int N, int TRANSPOSED_A, int TRANSPOSED_B> __device__ __forceinline__ 
 // A in registers.
 template <int N, int TRANSPOSED_B> __device__ __forceinline__ void product(float (&d)[N / 2], const u32 (&a)[4], u64 b, int add) {
     if constexpr (N == 64)
-        asm volatile(PRODUCT("64", R_32, "%37", "{%32, %33, %34, %35}, %36, p, 1, 1, %38")
+        asm volatile(PRODUCT("64", R_32, "%37", "{%32, %33, %34, %35}, %36, p, 1, 1" TURNED(", %38"))
                      : D_32
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
     else
-        asm volatile(PRODUCT("128", R_64, "%69", "{%64, %65, %66, %67}, %68, p, 1, 1, %70")
+        asm volatile(PRODUCT("128", R_64, "%69", "{%64, %65, %66, %67}, %68, p, 1, 1" TURNED(", %70"))
                      : D_64
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
 }

@@ -301,7 +301,7 @@ enum Candidate {
 
 /// The library and the tiles of our own kernels.
 fn ways(n: &Node<'_>, sizes: &Sizes, own: Option<&warpgroup::Call>) -> Vec<Candidate> {
-    let tiles = own.map(|call| warpgroup::tiles(n.cx, sizes, call));
+    let tiles = own.map(|call| warpgroup::tiles(n, sizes, call));
     let mut ways: Vec<_> = tiles.unwrap_or_default().into_iter().map(Candidate::Warpgroups).collect();
     // Plain kernels take so long that they are not even tried where there are others.
     if ways.is_empty() || !sizes.is_huge() {

@@ -8,17 +8,18 @@ use std::ffi::c_void;
 /// What the unit's steps and addresses must be multiples of, in bytes.
 pub(super) const STEP: usize = 16;
 
-/// A tensor of 16-bit elements: sizes innermost first, steps in elements from the second on. `exchanged` boxes are 64
-/// elements wide and lie in shared memory with their 16-byte pieces exchanged, as matrix products take them.
+/// A tensor of elements of 2 or 4 bytes: sizes innermost first, steps in elements from the second on. `exchanged` boxes are
+/// 128 bytes wide and lie in shared memory with their 16-byte pieces exchanged, as matrix products take them.
 pub(super) fn encode(
     address: u64,
+    bytes: usize,
     sizes: &[usize],
     steps: &[usize],
     extent: &[usize],
     exchanged: bool,
 ) -> Result<Vec<u64>, CudaError> {
     let sizes: Vec<u64> = sizes.iter().map(|s| *s as u64).collect();
-    let strides: Vec<u64> = steps.iter().map(|s| *s as u64 * 2).collect();
+    let strides: Vec<u64> = steps.iter().map(|s| (*s * bytes) as u64).collect();
     let extent: Vec<u32> = extent.iter().map(|s| *s as u32).collect();
     let ones = vec![1u32; sizes.len()];
     debug_assert!(strides.len() + 1 == sizes.len() && extent.len() == sizes.len());
@@ -27,7 +28,10 @@ pub(super) fn encode(
     unsafe {
         sys::cuTensorMapEncodeTiled(
             &mut map,
-            sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+            match bytes {
+                4 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+                _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+            },
             sizes.len() as u32,
             address as *mut c_void,
             sizes.as_ptr(),

@@ -1,7 +1,7 @@
 // Convolutions by warpgroups, stride 1 or 2: y = act(conv(x) + bias) + residual, and the gradient of their input. Behind half.cu
 // and warpgroup.cu.
 //
-// A block makes 16 rows of 8 MB pixels by BN channels: two warpgroups of 8 rows each, and one that loads. 64 channels of the
+// A block makes 16 rows of 8 MB pixels by BN channels: two warpgroups of 8 rows each, and one that loads. 64 channels (32 of TF32) of the
 // pixels and of those around them come to shared memory once, and every tap is a product whose left side begins at another
 // pixel of that patch: pixels are rows of 128 bytes, 8 neighbours along x are a group of 8 rows, and groups lie a row of the
 // patch apart.
@@ -10,7 +10,7 @@
 // -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
 // -DSILU=0|1; -DPATCHES patches held; -DPARTS=1|2 images whose channels lie one behind the other; -DSPLIT=1|2|4 blocks
 // that share a tile; -DHELD=0|1; -DWIDE_BIAS=0|1: whether biases are in fp32;
-// -DSTEPS=0..4 runs of 16 channels that every turn has, 0 where they differ. With KS 2 these are the four phases of a
+// -DSTEPS=0..4 quarters of a row of channels that every turn has, 0 where they differ. With KS 2 these are the four phases of a
 // convolution on an image of twice the size (phases.cu): y and the residual have four maps, one for each phase, or where
 // TRANSPOSED, x has, whose sums add up.
 //
@@ -24,11 +24,18 @@
 // HELD weights, all that a block ever needs, come once; STAGES are then a tile's, and the grid is a multiple of the
 // channels' tiles and phases.
 //
+// Matrix units take of TF32 what they read of fp32, and would round everything towards zero: the three warps beside the one
+// that loads round every patch to the nearest before it is used, and weights come rounded (round_weights). Results and
+// residuals of fp32 go between registers and the image itself.
+//
 // conv_warpgroup(x_maps, w_map, y_maps, residual_maps, p): block 384; grid at most p.tiles, a block goes on to the next tile;
 // where tiles are shared, SPLIT p.tiles.
 
 constexpr int GROUPS = 2;
 constexpr int TAPS = KS * KS;
+constexpr int WIDE = ROW_BYTES / ELEM_BYTES; // channels of a row
+constexpr bool ROUNDED = ELEM_BYTES == 4, BOXED = !ROUNDED;
+constexpr int ROUNDERS = 3; // warps
 constexpr int SOURCES = KS == 2 && TRANSPOSED || DOWN ? 4 : PARTS, RESULTS = KS == 2 && !TRANSPOSED && !DOWN ? 4 : 1;
 constexpr int PATCH_W = 8 * MB + KS - 1, PATCH_H = 8 * GROUPS + KS - 1;
 constexpr int PATCH_BYTES = PATCH_W * PATCH_H * ROW_BYTES;
@@ -41,6 +48,7 @@ constexpr int COLUMNS = SPLIT > 1 ? BOX : BN;
 constexpr int BOX_BYTES = 64 * BOX * 2, GROUP_OUT = MB * BOXES * BOX_BYTES;
 static_assert(SPLIT == 1 || (MB == 1 && BN * 512 <= STAGES * TILE_BYTES), "room for the sums of a shared tile");
 static_assert(!TRANSPOSED || BN % 64 == 0, "whole boxes of columns");
+static_assert(BOXED || (SPLIT == 1 && !TRANSPOSED), "TF32 of a whole tile");
 static_assert(SPLIT == 1 || !HELD, "sums of a shared tile lie where its weights were");
 static_assert(!DOWN || (KS < 3 && PARTS == 1 && !TRANSPOSED && !HELD), "a plain convolution of stride 2");
 static_assert(PARTS == 1 || (KS != 2 && !TRANSPOSED), "parts of a plain convolution's input");
@@ -57,6 +65,10 @@ struct Params {
     int tap_columns, first_column; // of the weights' rows: from tap to tap, and where they begin
     int phase_rows; // of the weights, from phase to phase
     int bias_step; // from sample to sample
+    // Where results are not stored in boxes: the images, and their sizes, which of phases are those of each
+    float* y;
+    const float* added;
+    int height, width;
 };
 
 // Biases of two channels beside each other.
@@ -67,6 +79,12 @@ __device__ __forceinline__ float2 both(Biases pair) { return pair; }
 typedef u32 Biases;
 __device__ __forceinline__ float2 both(Biases pair) { return {low_float(pair), high_float(pair)}; }
 #endif
+
+__device__ __forceinline__ u32 rounded(float x) {
+    u32 y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return y;
+}
 
 struct Tile {
     int x, y, n, k, phase;
@@ -105,26 +123,80 @@ __device__ __forceinline__ void silu(float* v) {
     v[2] *= of_high * d[3], v[3] *= of_high * d[2];
 }
 
+// Rounds the channels of a patch that are there to the nearest TF32.
+__device__ __forceinline__ void round_patch(u32 patch, int channels) {
+    int first = threadIdx.x - 128 * GROUPS - 32;
+#pragma unroll 4
+    for (int i = first; i < PATCH_BYTES / 16; i += 32 * ROUNDERS) {
+        if (((i ^ i >> 3) & 7) * 4 >= channels) continue;
+        u32 v[4];
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(patch + i * 16));
+#pragma unroll
+        for (int e = 0; e < 4; e++) v[e] = rounded(__uint_as_float(v[e]));
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(patch + i * 16), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+    }
+}
+
+// Ends a warp's part of a tile. Of 8 channels, four neighbours have two each of two pixels, one above the other: they exchange them, so
+// that each has four of one pixel.
+__device__ __forceinline__ void store_directly(const Params& p, const Tile& at, float (&acc)[MB][BN / 2], const Biases* biases, int group, int warp, int lane) {
+    int t = lane & 3, lower = t & 1, first = at.k + (t >> 1) * 4;
+    int y = at.y + 8 * group + 2 * warp + lower;
+    constexpr int SCALE = RESULTS == 4 ? 2 : 1;
+#pragma unroll
+    for (int m = 0; m < MB; m++) {
+        int x = at.x + 8 * m + (lane >> 2);
+        bool inside = y < p.height && x < p.width;
+        long long row = ((long long)at.n * p.height + y) * SCALE + (at.phase >> 1);
+        long long to = (row * p.width * SCALE + x * SCALE + (at.phase & 1)) * p.k + first;
+        constexpr int RUN = BN / 8 % 6 ? 4 : 6;
+        float4 extra[RUN];
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+            if (j % RUN == 0) {
+#pragma unroll
+                for (int i = 0; i < RUN; i++) {
+                    extra[i] = {};
+                    if (p.residual && inside && first + (j + i) * 8 < p.k) extra[i] = *(const float4*)(p.added + to + (j + i) * 8);
+                }
+            }
+            float2 bias = both(biases[j]);
+            float v[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) v[i] = acc[m][4 * j + i] + (i & 1 ? bias.y : bias.x);
+            if (SILU) silu(v);
+            float a = __shfl_xor_sync(~0u, lower ? v[0] : v[2], 1), b = __shfl_xor_sync(~0u, lower ? v[1] : v[3], 1);
+            float4 out = lower ? float4{a, b, v[2], v[3]} : float4{v[0], v[1], a, b};
+            const float4& more = extra[j % RUN];
+            out = {out.x + more.x, out.y + more.y, out.z + more.z, out.w + more.w};
+            if (inside && first + j * 8 < p.k) *(float4*)(p.y + to + j * 8) = out;
+        }
+    }
+}
+
 extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     conv_warpgroup(const __grid_constant__ Maps<SOURCES> x_maps, const __grid_constant__ TensorMap w_map,
                    const __grid_constant__ Maps<RESULTS> y_maps, const __grid_constant__ Maps<RESULTS> residual_maps,
                    const __grid_constant__ Params p) {
     extern __shared__ char raw[];
-    __shared__ __align__(8) u64 barriers[2 * (PATCHES + STAGES + GROUPS)];
+    __shared__ __align__(8) u64 barriers[2 * (PATCHES + STAGES + GROUPS) + PATCHES];
     u32 patches = (shared_address(raw) + 1023) & ~1023u;
     u32 weights = patches + PATCHES * PATCH_STEP, outs = weights + STAGES * TILE_BYTES;
     u32 patch_full = shared_address(barriers), patch_empty = patch_full + 8 * PATCHES;
     u32 full = patch_empty + 8 * PATCHES, empty = full + 8 * STAGES, out_full = empty + 8 * STAGES, out_empty = out_full + 8 * GROUPS;
+    u32 landed = ROUNDED ? out_empty + 8 * GROUPS : patch_full;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, group = warp / 4;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < PATCHES; i++) barrier_init(patch_full + 8 * i, 1), barrier_init(patch_empty + 8 * i, 4 * GROUPS);
+        for (int i = 0; i < PATCHES; i++) barrier_init(patch_full + 8 * i, ROUNDED ? ROUNDERS : 1), barrier_init(patch_empty + 8 * i, 4 * GROUPS);
+        if (ROUNDED)
+            for (int i = 0; i < PATCHES; i++) barrier_init(landed + 8 * i, 1);
         for (int i = 0; i < STAGES; i++) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 4 * GROUPS);
         for (int i = 0; i < GROUPS; i++) barrier_init(out_full + 8 * i, 1), barrier_init(out_empty + 8 * i, 1);
         fence_barriers();
     }
     __syncthreads();
-    // Turns take 64 channels of one source each.
-    int first_chunks = (p.c[0] + 63) / 64, turns = PARTS == 2 ? first_chunks + (p.c[1] + 63) / 64 : SOURCES * first_chunks;
+    // Turns take a row's channels of one source each.
+    int first_chunks = (p.c[0] + WIDE - 1) / WIDE, turns = PARTS == 2 ? first_chunks + (p.c[1] + WIDE - 1) / WIDE : SOURCES * first_chunks;
     int rank = blockIdx.x % SPLIT, first_turn = turns * rank / SPLIT, end_turn = turns * (rank + 1) / SPLIT;
     int first_tile = blockIdx.x / SPLIT, next_tile = gridDim.x / SPLIT, box_column = SPLIT > 1 ? rank * BOX : 0;
     struct Turn {
@@ -132,7 +204,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     };
     auto turn_at = [&](int turn) -> Turn {
         int source = PARTS == 2 ? turn >= first_chunks : turn / first_chunks, chunk = turn - source * first_chunks;
-        return {source, chunk, (PARTS == 2 && source ? p.c[1] : p.c[0]) - chunk * 64};
+        return {source, chunk, (PARTS == 2 && source ? p.c[1] : p.c[0]) - chunk * WIDE};
     };
     int stage = 0, phase = 0, patch = 0, patch_phase = 0, out_phase = 0;
     auto advance = [&]() {
@@ -144,6 +216,19 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
 
     if (group == GROUPS) {
         fewer_registers<40>();
+        if (ROUNDED && warp > 4 * GROUPS) {
+            for (int tile = first_tile; tile < p.tiles; tile += next_tile) {
+                for (int turn = first_turn; turn < end_turn; turn++) {
+                    barrier_wait(landed + 8 * patch, patch_phase);
+                    round_patch(patches + patch * PATCH_STEP, turn_at(turn).left);
+                    fence_async();
+                    __syncwarp();
+                    if (lane == 0) barrier_arrive(patch_full + 8 * patch);
+                    advance_patch();
+                }
+            }
+            return;
+        }
         if (threadIdx.x != 128 * GROUPS) return;
         for (int tile = first_tile; tile < p.tiles; tile += next_tile) {
             Tile at = tile_at(p, tile);
@@ -154,8 +239,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                 int dy = KS != 2 || DOWN ? -(KS / 2) : TRANSPOSED ? -(which >> 1) : (which >> 1) - 1;
                 int dx = KS != 2 || DOWN ? -(KS / 2) : TRANSPOSED ? -(which & 1) : (which & 1) - 1;
                 barrier_wait(patch_empty + 8 * patch, patch_phase ^ 1);
-                barrier_expect(patch_full + 8 * patch, PATCH_BYTES);
-                copy_box(patches + patch * PATCH_STEP, x_maps.at[source], patch_full + 8 * patch, chunk * 64, at.x + dx, at.y + dy, at.n);
+                barrier_expect(landed + 8 * patch, PATCH_BYTES);
+                copy_box(patches + patch * PATCH_STEP, x_maps.at[source], landed + 8 * patch, chunk * WIDE, at.x + dx, at.y + dy, at.n);
                 advance_patch();
                 for (int tap = 0; tap < TAPS && !(HELD && tile != first_tile); tap++) {
                     if (!meets(source, tap)) continue;
@@ -167,11 +252,11 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                         for (int i = 0; i < BN / 64; i++)
                             copy_box(to + i * 64 * ROW_BYTES, w_map, full + 8 * stage, column + at.k + i * 64, row + chunk * 64);
                     } else {
-                        copy_box(to, w_map, full + 8 * stage, column + part_column + chunk * 64, row + at.k);
+                        copy_box(to, w_map, full + 8 * stage, column + part_column + chunk * WIDE, row + at.k);
                     }
                     advance();
                 }
-                if (p.residual && turn == first_turn) {
+                if (BOXED && p.residual && turn == first_turn) {
                     for (int i = 0; i < GROUPS; i++) {
                         barrier_wait(out_empty + 8 * i, out_phase ^ 1);
                         barrier_expect(out_full + 8 * i, GROUP_OUT);
@@ -212,7 +297,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
         }
         for (int turn = first_turn; turn < end_turn; turn++) {
             auto [source, chunk, left] = turn_at(turn);
-            int steps = min(4, (left + 15) / 16), first_tap = first_met(source);
+            int steps = min(4, (left + WIDE / 4 - 1) / (WIDE / 4)), first_tap = first_met(source);
             barrier_wait(patch_full + 8 * patch, patch_phase);
             u32 corner = patches + patch * PATCH_STEP + 8 * group * PATCH_W * ROW_BYTES;
 #pragma unroll
@@ -237,7 +322,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                 if (!HELD && last_stage >= 0) release(empty + 8 * last_stage);
                 if (tap == first_tap) {
                     if (last_patch >= 0) release(patch_empty + 8 * last_patch);
-                    if (p.residual && turn == first_turn && leader && tile != first_tile) stores_read(), barrier_arrive(out_empty + 8 * group);
+                    if (BOXED && p.residual && turn == first_turn && leader && tile != first_tile) stores_read(), barrier_arrive(out_empty + 8 * group);
                 }
                 if (tap == (DOWN ? first_tap : LEAD) && group == 0 && turn == first_turn && tile == first_tile) arrive_threads<2 * GROUP>(START);
                 last_stage = stage;
@@ -286,6 +371,10 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
             cluster_arrive();
         }
 
+        if constexpr (!BOXED) {
+            store_directly(p, at, acc, biases, group, warp & 3, lane);
+            continue;
+        }
         if (p.residual) {
             barrier_wait(out_full + 8 * group, out_phase);
             out_phase ^= 1;
@@ -331,6 +420,11 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
             stores_commit();
         }
     }
-    if (leader) stores_done();
+    if (BOXED && leader) stores_done();
     if constexpr (SPLIT > 1) cluster_wait();
+}
+
+// To the nearest TF32.
+extern "C" __global__ void round_weights(const float* from, u32* to, int count) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) to[i] = rounded(from[i]);
 }

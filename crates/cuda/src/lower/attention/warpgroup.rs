@@ -71,7 +71,14 @@ fn source(p: &Problem, kernels: &str) -> Source {
 /// A tensor [batch, rows, heads * 64] of 16 bits in boxes of one head's columns.
 fn boxes(p: &Problem, address: u64, rows: usize, box_rows: usize) -> Result<Vec<u64>, CudaError> {
     let columns = p.heads * HEAD;
-    maps::encode(address, &[columns, rows, p.s.batch], &[columns, columns * rows], &[HEAD, box_rows, 1], true)
+    maps::encode(
+        address,
+        2,
+        &[columns, rows, p.s.batch],
+        &[columns, columns * rows],
+        &[HEAD, box_rows, 1],
+        true,
+    )
 }
 
 /// The kernel of a forward tile: from q, k, v to o and lse.

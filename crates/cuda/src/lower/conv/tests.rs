@@ -11,6 +11,7 @@ use clearshot_graph::Type;
 use clearshot_graph::ops::{Geometry, Unary};
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{DType, Shape};
+use std::sync::Arc;
 
 /// A convolution of some pixels along a side on an image of h x w, which it may see upsampled, or halve.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +111,12 @@ fn numbers(seed: u64, count: usize, size: f32) -> Vec<f32> {
     values.iter().map(|v| v * size).collect()
 }
 
+/// What matrix units should make of fp32: the nearest number of 10 bits behind the first.
+fn as_tf32(values: &[f64]) -> Vec<f64> {
+    let nearest = |v: f64| f64::from(f32::from_bits(((v as f32).to_bits() + 0x1000) & !0x1FFF));
+    values.iter().map(|v| nearest(*v)).collect()
+}
+
 #[test]
 fn every_tile_is_right_and_repeats_itself() {
     let cx = match Context::get(0) {
@@ -136,26 +143,33 @@ fn every_tile_is_right_and_repeats_itself() {
     ];
     let mut right = true;
     // First all kernels are asked for, and compiled side by side.
-    for (dtype, asked) in [false, true].into_iter().flat_map(|a| [(DType::BF16, a), (DType::F16, a)]) {
+    let types = [DType::BF16, DType::F16, DType::F32];
+    for (dtype, asked) in [false, true].into_iter().flat_map(|a| types.map(|t| (t, a))) {
         // Products are exact but for rounding at the end; phases' weights are rounded once more.
-        let unit = if dtype == DType::BF16 { 2.5e-3 } else { 4e-4 };
-        for (i, case) in cases.into_iter().enumerate() {
+        let [unit, of_phases] = match dtype {
+            DType::BF16 => [2.5e-3, 5e-3],
+            DType::F16 => [4e-4, 8e-4],
+            _ => [1e-5, 4e-4],
+        };
+        let is_tf32 = dtype == DType::F32;
+        for (i, case) in cases.into_iter().enumerate().filter(|(_, case)| !is_tf32 || case.c % 4 == 0) {
             let s = case.sizes(dtype);
-            let limit = if case.upsample { 2.0 * unit } else { unit };
+            let limit = if case.upsample { of_phases } else { unit };
             let seed = 10 * i as u64;
             let (x_bytes, x) = rounded(dtype, &numbers(seed, s.in_rows() / case.scale().pow(2) * s.c, 1.0));
             let (w_bytes, w) = rounded(dtype, &numbers(seed + 1, s.weight_len(), 0.1));
+            let (x, w) = if is_tf32 { (as_tf32(&x), as_tf32(&w)) } else { (x, w) };
             let bias_type = if i % 2 == 0 { DType::F32 } else { dtype };
             let (bias_bytes, bias) = rounded(bias_type, &numbers(seed + 2, s.n * s.k, 1.0));
             let (dy_bytes, dy) = rounded(dtype, &numbers(seed + 3, s.rows() * s.k, 1.0));
             let image = Shape::new(&[s.n, case.h, case.w, s.c]);
             let large = Shape::new(&[s.n, s.output[1], s.output[2], s.k]);
             let ty = |shape| Type { dtype, shape };
-            let node = |x: Vec<Type>, y| Node { cx: &cx, math: Math { tf32: false }, x, y };
+            let node = |x: Vec<Type>, y| Node { cx: &cx, math: Math { tf32: is_tf32 }, x, y };
             let weight = ty(Shape::new(&[s.k, case.side, case.side, s.c]));
             // Images here are so small that it is not worth holding weights.
-            let tiles = |call: &Call| {
-                let some = warpgroup::tiles(&cx, &s, call);
+            let tiles = |n: &Node<'_>, call: &Call| {
+                let some = warpgroup::tiles(n, &s, call);
                 some.iter()
                     .flat_map(|t| [Some(*t), t.holding(&s, call)].into_iter().flatten())
                     .collect::<Vec<_>>()
@@ -177,7 +191,7 @@ fn every_tile_is_right_and_repeats_itself() {
                     return;
                 }
                 let name = format!("{dtype} {case:?} {name}");
-                let got = run(&cx, &kernel, inputs, &[truth.len() * 2], &name);
+                let got = run(&cx, &kernel, inputs, &[truth.len() * dtype.bytes()], &name);
                 right &= check(&name, "result", &values(dtype, &got[0]), truth, limit);
             };
 
@@ -185,7 +199,7 @@ fn every_tile_is_right_and_repeats_itself() {
             let outs = [ty(large)];
             let bias_of_samples = Type { dtype: bias_type, shape: Shape::new(&[s.n, s.k]) };
             let n = node(vec![ty(image), weight, bias_of_samples, ty(large)], &outs);
-            for tile in tiles(&call) {
+            for tile in tiles(&n, &call) {
                 let kernel = warpgroup::forward(&n, &s, call, tile).unwrap();
                 compare(format!("{tile:?}"), kernel, &[x_bytes.clone(), w_bytes.clone()], &plain);
                 let full = Call { bias: Some(2), residual: Some(3), by_sample: true, silu: true, ..call };
@@ -201,8 +215,8 @@ fn every_tile_is_right_and_repeats_itself() {
                 compare(format!("{tile:?} to its end"), kernel, &inputs, &truth);
             }
 
-            assert!(!tiles(&call).is_empty());
-            if s.c < 8 || case.stride == 2 {
+            assert!(!tiles(&n, &call).is_empty());
+            if s.c < 8 || case.stride == 2 || is_tf32 {
                 continue;
             }
             let whole = case.input_grad(&dy, &w);
@@ -212,7 +226,7 @@ fn every_tile_is_right_and_repeats_itself() {
             let part: Vec<f64> = whole.chunks(s.c).flat_map(|row| row[first..].to_vec()).collect();
             let outs = [ty(image.with(3, s.c - first))];
             let n = node(vec![ty(large), weight], &outs);
-            for tile in tiles(&back) {
+            for tile in tiles(&n, &back) {
                 let kernel = warpgroup::forward(&n, &s, back, tile).unwrap();
                 let name = format!("{tile:?} input's gradient");
                 compare(name, kernel, &[dy_bytes.clone(), w_bytes.clone()], &part);
@@ -236,7 +250,14 @@ fn two_images_add_up() {
         Err(why) => return eprintln!("skipped: {why}"),
     };
     let _turn = cx.turn();
-    let (dtype, n, [c0, c1], k, h, w) = (DType::BF16, 2, [136, 64], 200, 19, 21);
+    for dtype in [DType::BF16, DType::F32] {
+        two_images(&cx, dtype);
+    }
+}
+
+fn two_images(cx: &Arc<Context>, dtype: DType) {
+    let is_tf32 = dtype == DType::F32;
+    let (n, [c0, c1], k, h, w) = (2, [136, 64], 200, 19, 21);
     let c = c0 + c1;
     let seen = [1, h, w];
     let s = Sizes {
@@ -252,8 +273,12 @@ fn two_images_add_up() {
     };
     let rows = n * h * w;
     let draw = |seed, len, size| rounded(dtype, &numbers(seed, len, size));
-    let ((a, a_is), (b, b_is)) = (draw(1, rows * c0, 1.0), draw(2, rows * c1, 1.0));
-    let ((weight, w_is), (bias, bias_is)) = (draw(3, k * c, 0.1), draw(4, k, 1.0));
+    let factor = |seed, len, size| {
+        let (bytes, values) = draw(seed, len, size);
+        if is_tf32 { (bytes, as_tf32(&values)) } else { (bytes, values) }
+    };
+    let ((a, a_is), (b, b_is)) = (factor(1, rows * c0, 1.0), factor(2, rows * c1, 1.0));
+    let ((weight, w_is), (bias, bias_is)) = (factor(3, k * c, 0.1), draw(4, k, 1.0));
     let (residual, residual_is) = draw(5, rows * k, 1.0);
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let truth: Vec<f64> = (0..rows * k)
@@ -271,7 +296,7 @@ fn two_images_add_up() {
     let weight_type = Type { dtype, shape: Shape::new(&[k, 1, 1, c]) };
     let bias_type = Type { dtype, shape: Shape::new(&[k]) };
     let x = vec![ty(c0), ty(c1), weight_type, bias_type, ty(k)];
-    let node = Node { cx: &cx, math: Math { tf32: false }, x, y: &outs };
+    let node = Node { cx, math: Math { tf32: is_tf32 }, x, y: &outs };
     let call = Call {
         parts: 2,
         weight: 2,
@@ -286,13 +311,14 @@ fn two_images_add_up() {
     };
     assert!(call.is_taken(&node, None));
     let mut right = true;
-    let some = warpgroup::tiles(&cx, &s, &call);
+    let some = warpgroup::tiles(&node, &s, &call);
     for tile in some.iter().flat_map(|t| [Some(*t), t.holding(&s, &call)].into_iter().flatten()) {
         let kernel = warpgroup::forward(&node, &s, call, tile).unwrap();
         let inputs = [a.clone(), b.clone(), weight.clone(), bias.clone(), residual.clone()];
         let name = format!("two images {tile:?}");
-        let got = run(&cx, &kernel, &inputs, &[truth.len() * 2], &name);
-        right &= check(&name, "result", &values(dtype, &got[0]), &truth, 2.5e-3);
+        let got = run(cx, &kernel, &inputs, &[truth.len() * dtype.bytes()], &name);
+        let limit = if is_tf32 { 1e-5 } else { 2.5e-3 };
+        right &= check(&name, "result", &values(dtype, &got[0]), &truth, limit);
     }
     assert!(right, "see above");
 }

@@ -1,5 +1,5 @@
 //! Convolutions of 3 x 3 pixels, of one pixel on two images, and of 2 x 2 or 3 x 3 that halve the image, by warpgroups,
-//! in 16 bits on cards of compute capability 9.0: see `kernels/conv`.
+//! in 16 bits, or forward in TF32, on cards of compute capability 9.0: see `kernels/conv`.
 //!
 //! A patch of the image comes to shared memory once for all taps. Bias, residual and SiLU are added before the result
 //! leaves the block. Convolutions of upsampled images are done by phases, whose results go straight to their places.
@@ -8,7 +8,7 @@
 use super::Sizes;
 use super::phases::Weights;
 use super::widened::Widen;
-use crate::context::{Context, Params, Source};
+use crate::context::{Params, Source};
 use crate::error::CudaError;
 use crate::lower::{Io, Kernel, Node, blocks, maps};
 use clearshot_graph::ops::{Geometry, Unary};
@@ -22,12 +22,14 @@ const WEIGHT_GRAD: &str = include_str!("../../kernels/conv/weight_grad.cu");
 
 /// Threads of a warpgroup.
 const GROUP: usize = 128;
-/// Bytes of a pixel's 64 channels, and what tiles in shared memory are aligned to.
+/// Bytes of a pixel's channels in shared memory, and what tiles in shared memory are aligned to.
 const ROW_BYTES: usize = 128;
 const ALIGNMENT: usize = 1024;
 /// Shared memory that a block may ask for besides the barriers.
 const MOST_SHARED: usize = (227 << 10) - 1024;
 const PHASES: usize = 4;
+/// Words of a tensor's map.
+const MAP_WORDS: usize = 16;
 
 /// What a block of the forward kernel makes: 16 rows of 8 `blocks` pixels, and so many channels; or as many blocks as there
 /// are `shares` together.
@@ -69,25 +71,41 @@ fn pace(s: &Sizes) -> Option<Pace> {
 }
 
 /// Whether the kernels take the convolution, or its gradients: one that sees `s`.
-fn takes(cx: &Context, s: &Sizes) -> bool {
+fn takes(n: &Node<'_>, s: &Sizes) -> bool {
     let sizes = [s.n, s.c, s.k, s.input[1], s.input[2]];
-    cx.gpu.capability == (9, 0)
-        && matches!(s.dtype, DType::BF16 | DType::F16)
+    let computes = match s.dtype {
+        DType::BF16 | DType::F16 => true,
+        DType::F32 => n.math.tf32,
+        _ => false,
+    };
+    n.cx.gpu.capability == (9, 0)
+        && computes
         && s.dims == 2
-        && (s.k * 2).is_multiple_of(maps::STEP)
+        && is_whole(s.k, s.dtype)
         && sizes.iter().product::<usize>() > 0
         && s.rows() <= i32::MAX as usize
-        && (s.rows() * s.c <= i32::MAX as usize || (s.c * 2).is_multiple_of(maps::STEP))
+        && (s.rows() * s.c <= i32::MAX as usize || is_whole(s.c, s.dtype))
+}
+
+/// Whether so many channels are as many bytes as the copy unit takes.
+fn is_whole(channels: usize, dtype: DType) -> bool {
+    (channels * dtype.bytes()).is_multiple_of(maps::STEP)
+}
+
+/// Channels of a row in shared memory.
+fn row(dtype: DType) -> usize {
+    ROW_BYTES / dtype.bytes()
 }
 
 /// Tiles worth trying for a convolution that sees `s`; where it is transposed, only those of whole boxes of 64 channels.
-pub(super) fn tiles(cx: &Context, s: &Sizes, call: &Call) -> Vec<Tile> {
+pub(super) fn tiles(n: &Node<'_>, s: &Sizes, call: &Call) -> Vec<Tile> {
     let fits = match pace(s) {
         Some(Pace::Whole) => true,
-        Some(Pace::Halved) => !call.transposed && call.parts == 1 && (s.c * 2).is_multiple_of(maps::STEP),
+        Some(Pace::Halved) => !call.transposed && call.parts == 1 && is_whole(s.c, s.dtype),
         None => false,
     };
-    if !takes(cx, s) || !fits {
+    let is_wide = s.dtype == DType::F32;
+    if !takes(n, s) || !fits || (is_wide && call.transposed) {
         return vec![];
     }
     let (channels, transposed) = (call.channels, call.transposed);
@@ -98,7 +116,7 @@ pub(super) fn tiles(cx: &Context, s: &Sizes, call: &Call) -> Vec<Tile> {
         _ => 128,
     };
     let count = |t: &Tile| (s.rows() / (128 * t.blocks)).max(1) * channels.div_ceil(t.channels);
-    let sms = cx.gpu.multiprocessors;
+    let sms = n.cx.gpu.multiprocessors;
     let large = Tile { blocks: 2, channels: wide, shares: 1, feed: Feed::Anew };
     let mut all = vec![large];
     // Small images do not fill the card with large tiles.
@@ -112,7 +130,8 @@ pub(super) fn tiles(cx: &Context, s: &Sizes, call: &Call) -> Vec<Tile> {
     let shared = |t: &Tile| {
         let tile = *t;
         [2, 4].map(|shares| Tile { shares, ..tile }).into_iter().filter(move |t| {
-            t.blocks == 1 && t.channels.is_multiple_of(64) && count(t) * t.shares <= sms && t.shares <= summed
+            let small = t.blocks == 1 && count(t) * t.shares <= sms;
+            small && !is_wide && t.channels.is_multiple_of(64) && t.shares <= summed
         })
     };
     let shared: Vec<Tile> = all.iter().flat_map(shared).collect();
@@ -142,30 +161,31 @@ struct View {
     h: usize,
     w: usize,
     c: usize,
+    dtype: DType,
     phase: Option<usize>,
 }
 
 impl View {
-    fn map(&self, address: u64, extent: [usize; 3], exchanged: bool) -> Result<Vec<u64>, CudaError> {
+    fn map(&self, address: u64, extent: [usize; 3]) -> Result<Vec<u64>, CudaError> {
         let View { n, h, w, c, .. } = *self;
         let (step, first) = match self.phase {
             None => (1, 0),
             Some(i) => (2, (i / 2 * 2 * w + i % 2) * c),
         };
-        let row = step * w * c;
-        let steps = [step * c, step * row, step * h * row];
-        let [channels, x, y] = extent;
-        maps::encode(address + first as u64 * 2, &[c, w, h, n], &steps, &[channels, x, y, 1], exchanged)
+        let line = step * w * c;
+        let steps = [step * c, step * line, step * h * line];
+        let ([channels, x, y], bytes) = (extent, self.dtype.bytes());
+        let (first, exchanged) = ((first * bytes) as u64, channels == row(self.dtype));
+        maps::encode(address + first, bytes, &[c, w, h, n], &steps, &[channels, x, y, 1], exchanged)
     }
 }
 
 /// Views of all phases of a large image, or the image itself, one behind the other.
 fn views(address: u64, view: View, phases: usize, extent: [usize; 3]) -> Result<Vec<u64>, CudaError> {
-    let exchanged = extent[0] == 64;
     let mut words = vec![];
     for i in 0..phases {
         let phase = (phases > 1).then_some(i);
-        words.extend(View { phase, ..view }.map(address, extent, exchanged)?);
+        words.extend(View { phase, ..view }.map(address, extent)?);
     }
     Ok(words)
 }
@@ -185,6 +205,10 @@ struct ForwardParams {
     first_column: i32,
     phase_rows: i32,
     bias_step: i32,
+    y: u64,
+    added: u64,
+    height: i32,
+    width: i32,
 }
 
 /// Where the operands of a convolution or of its input's gradient stand, and what it is.
@@ -221,16 +245,16 @@ impl Call {
     /// Whether the kernels have inputs and an end like these.
     pub fn is_taken(&self, n: &Node<'_>, act: Option<Unary>) -> bool {
         let dtype = n.x[0].dtype;
-        let whole = |i: usize| (n.x[i].shape.channels() * 2).is_multiple_of(maps::STEP);
+        let whole = |i: usize| is_whole(n.x[i].shape.channels(), dtype);
         // One image of a few channels is widened on the way.
         let images = match self.parts {
-            1 => whole(0) || !(self.transposed || self.upsample),
+            1 => whole(0) || !(self.transposed || self.upsample || dtype == DType::F32),
             2 => whole(0) && whole(1) && !self.upsample,
             _ => false,
         };
         images
-            && self.first.is_multiple_of(maps::STEP / 2)
-            && self.channels.is_multiple_of(maps::STEP / 2)
+            && is_whole(self.first, dtype)
+            && is_whole(self.channels, dtype)
             && matches!(act, None | Some(Unary::Silu))
             && n.y[0].dtype == dtype
             && self.bias.is_none_or(|i| [dtype, DType::F32].contains(&n.x[i].dtype))
@@ -239,9 +263,11 @@ impl Call {
 
 fn source(s: &Sizes, file: &'static str, kernels: &str) -> Source {
     let text = Cow::Owned(format!("{SHARED}\n{kernels}"));
-    Source { file, text, prelude: false, options: vec![] }
-        .option("-default-device")
-        .option(if s.dtype == DType::F16 { "-DELEM_FP16" } else { "-DELEM_BF16" })
+    Source { file, text, prelude: false, options: vec![] }.option("-default-device").option(match s.dtype {
+        DType::F32 => "-DELEM_TF32",
+        DType::F16 => "-DELEM_FP16",
+        _ => "-DELEM_BF16",
+    })
 }
 
 /// What a block of the forward kernel has in shared memory.
@@ -258,12 +284,14 @@ impl Room {
         const MOST_STAGES: usize = 12;
         let side = call.side(s);
         let (patch, stage) = (patch_bytes(side, tile), tile.channels * ROW_BYTES);
-        let fixed = ALIGNMENT + 2 * tile.blocks * 64 * tile.channels * 2;
+        // Results of 16 bits wait in shared memory.
+        let results = if s.dtype == DType::F32 { 0 } else { 2 * tile.blocks * 64 * tile.channels * 2 };
+        let fixed = ALIGNMENT + results;
         let left = MOST_SHARED - fixed;
         let (patches, stages) = match (tile.feed, side) {
             (Feed::Held, _) => {
                 let summed = if call.transposed { s.k } else { s.c };
-                let stages = side * side * summed.div_ceil(64);
+                let stages = side * side * summed.div_ceil(row(s.dtype));
                 ((left.checked_sub(stages * stage)? / patch).min(4), stages)
             }
             // With one tap, every patch goes with one tile of weights.
@@ -296,14 +324,20 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         op: "conv".into(),
         reason: format!("{tile:?} has no room for its weights"),
     })?;
-    let narrow = !call.transposed && !(s.c * 2).is_multiple_of(maps::STEP);
+    let narrow = !call.transposed && !is_whole(s.c, s.dtype);
     let widen = if narrow { Some(Widen::new(n.cx, s)?) } else { None };
     let real = *s;
     let s = Sizes { c: if narrow { s.c.next_multiple_of(maps::STEP / 2) } else { s.c }, ..*s };
     let weights = if call.upsample { Some(Weights::new(n.cx, &s)?) } else { None };
     let [image_bytes, wide_bytes] =
         if narrow { [s.in_rows() * s.c, s.weight_len()].map(|len| s.bytes(len)) } else { [0; 2] };
-    let weight_bytes = weights.as_ref().map_or(0, |w| w.bytes());
+    let is_rounded = s.dtype == DType::F32;
+    let weight_bytes = match &weights {
+        Some(weights) => weights.bytes(),
+        None if is_rounded => s.bytes(s.weight_len()),
+        None => 0,
+    };
+    let wide = row(s.dtype);
 
     let [_, h, w] = if call.upsample { s.input.map(|v| v / 2) } else { s.output };
     let made = if call.transposed { call.channels } else { s.k };
@@ -313,8 +347,8 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         (false, parts) => n.x[..parts].iter().map(|t| t.shape.channels()).collect(),
     };
     let steps = match summed[..] {
-        [c] if c < 64 => c.div_ceil(16),
-        _ if summed.iter().all(|c| c.is_multiple_of(64)) => 4,
+        [c] if c < wide => c.div_ceil(wide / 4),
+        _ if summed.iter().all(|c| c.is_multiple_of(wide)) => 4,
         _ => 0,
     };
     let source = source(&s, "conv/forward", FORWARD)
@@ -332,6 +366,7 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         .define("TRANSPOSED", call.transposed as usize)
         .define("SILU", call.silu as usize);
     let f = n.cx.function(&source, "conv_warpgroup")?;
+    let round = if is_rounded { Some(n.cx.function(&source, "round_weights")?) } else { None };
     let [phase_sources, results] = match (call.upsample, call.transposed) {
         (false, _) if halved => [PHASES, 1],
         (false, _) => [1, 1],
@@ -343,11 +378,11 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
     // For every place, tiles of all phases and channels.
     let (places, kinds) = (tiles_x * tiles_y * s.n, tiles_k * results);
     let tiles = places * kinds;
-    let blocks = n.cx.gpu.multiprocessors;
+    let sms = n.cx.gpu.multiprocessors;
     let grid = match tile.feed {
         _ if tile.shares > 1 => tiles * tile.shares,
-        Feed::Anew => tiles.min(blocks),
-        Feed::Held => kinds * places.min((blocks / kinds).max(1)),
+        Feed::Anew => tiles.min(sms),
+        Feed::Held => kinds * places.min((sms / kinds).max(1)),
     };
     let fixed = ForwardParams {
         bias: 0,
@@ -362,6 +397,10 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         first_column: call.first as i32,
         phase_rows: s.k as i32,
         bias_step: if call.by_sample { s.k as i32 } else { 0 },
+        y: 0,
+        added: 0,
+        height: h as i32,
+        width: w as i32,
     };
     let boxed = match tile.shares {
         1 if tile.channels.is_multiple_of(64) => 64,
@@ -382,19 +421,27 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
             weights.gather(cx, weight, io.workspace)?;
             (weight, rows) = (io.workspace, PHASES * s.k);
         }
-        let view = |c| View { n: s.n, h, w, c, phase: None };
+        let view = |c| View { n: s.n, h, w, c, dtype: s.dtype, phase: None };
         let columns = if call.upsample { side * side } else { s.kernel[1] * s.kernel[2] } * s.c;
-        let weight = maps::encode(weight, &[columns, rows], &[columns], &[64, weight_rows], true)?;
-        let result = views(y, view(made), results, [boxed, 8, 8])?;
-        let residual = match call.residual {
-            Some(i) => views(io.inputs[i], view(made), results, [boxed, 8, 8])?,
-            None => result.clone(),
+        if let Some(round) = round {
+            let count = rows * columns;
+            let a = Params::new().with(weight).with(io.workspace).with(count as i32);
+            cx.launch(round, blocks(cx, count), 256, 0, &a)?;
+            weight = io.workspace;
+        }
+        let weight =
+            maps::encode(weight, s.dtype.bytes(), &[columns, rows], &[columns], &[wide, weight_rows], true)?;
+        let added = call.residual.map_or(0, |i| io.inputs[i]);
+        let boxes = |at: u64| match is_rounded || at == 0 {
+            true => Ok(vec![0; MAP_WORDS * results]),
+            false => views(at, view(made), results, [boxed, 8, 8]),
         };
+        let (result, residual) = (boxes(y)?, boxes(added)?);
         let mut sources = vec![];
         for (image, c) in images.iter().zip(&summed) {
-            sources.extend(views(*image, view(*c), phase_sources, [64, patch[0], patch[1]])?);
+            sources.extend(views(*image, view(*c), phase_sources, [wide, patch[0], patch[1]])?);
         }
-        let p = ForwardParams { bias: call.bias.map_or(0, |i| io.inputs[i]), ..fixed };
+        let p = ForwardParams { bias: call.bias.map_or(0, |i| io.inputs[i]), y, added, ..fixed };
         let a = Params::new().words(sources).words(weight).words(result).words(residual).with(p);
         cx.launch(f, [grid, 1], 3 * GROUP, room.bytes, &a)
     }))
@@ -427,10 +474,11 @@ fn splits(multiprocessors: usize, blocks: usize, tiles: usize) -> usize {
 }
 
 pub(super) fn takes_weight_grad(n: &Node<'_>, s: &Sizes) -> bool {
-    takes(n.cx, s)
+    takes(n, s)
+        && s.dtype != DType::F32
         && pace(s) == Some(Pace::Whole)
         && s.kernel == [1, 3, 3]
-        && (s.c * 2).is_multiple_of(maps::STEP)
+        && is_whole(s.c, s.dtype)
         && n.y[0].dtype == s.dtype
 }
 
@@ -471,7 +519,7 @@ pub(super) fn weight_grad(
         splits: splits as i32,
     };
     Ok(Kernel::new(partial_bytes + weight_bytes, move |cx, io: &Io<'_>| {
-        let image = |c| View { n: s.n, h, w, c, phase: None };
+        let image = |c| View { n: s.n, h, w, c, dtype: s.dtype, phase: None };
         let x = views(io.inputs[0], image(s.c), 1, [64, patch[0], patch[1]])?;
         let dy = views(io.inputs[dy_at], image(s.k), phases, [64, PIXELS[0], PIXELS[1]])?;
         let p = WeightParams { partial: io.workspace, ..fixed };
