@@ -2,7 +2,8 @@
 // barriers between them. Stands behind half.cu; compiled for sm_90a.
 //
 // Tiles in shared memory are rows of 128 bytes, 64 elements of 16 bits or 32 of 32 bits, their 16-byte pieces exchanged as the unit's 128-byte
-// swizzle does: piece c of row r lies at c ^ (r % 8). A tile begins at a multiple of 1024 bytes.
+// swizzle does: piece c of row r lies at c ^ (r % 8). With -DROW=64 they are half as long, and it lies at c ^ (r / 2 % 4). A tile
+// begins at a multiple of 1024 bytes.
 
 typedef unsigned long long u64;
 
@@ -11,7 +12,10 @@ struct alignas(64) TensorMap {
     u64 words[16];
 };
 
-constexpr int ROW_BYTES = 128;
+#ifndef ROW
+#define ROW 128
+#endif
+constexpr int ROW_BYTES = ROW;
 constexpr int GROUP = 128; // threads of a warpgroup
 
 // ---- barriers in shared memory
@@ -98,8 +102,8 @@ __device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 barrier
 // Or contraction along its rows (TRANSPOSED): the next 16 of these are 2048 bytes on. Either way 8 rows are 1024 bytes.
 // Columns past the 64th are `next` bytes on. The exchange of pieces goes by a byte's address alone: a tile may begin at any row
 // of a larger one, and its groups of 8 rows may lie any number of rows (`group` bytes) apart.
-__device__ __forceinline__ u64 describe(u32 tile, int group = 1024, int next = 16) {
-    return (1ull << 62) | ((u64)(group >> 4) << 32) | ((u64)(next >> 4) << 16) | ((tile & 0x3ffff) >> 4);
+__device__ __forceinline__ u64 describe(u32 tile, int group = 8 * ROW_BYTES, int next = 16) {
+    return ((ROW_BYTES == 64 ? 2ull : 1ull) << 62) | ((u64)(group >> 4) << 32) | ((u64)(next >> 4) << 16) | ((tile & 0x3ffff) >> 4);
 }
 constexpr u64 ALONG_COLUMNS = 32 >> 4, ALONG_ROWS = 2048 >> 4;
 

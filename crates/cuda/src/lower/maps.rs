@@ -9,7 +9,7 @@ use std::ffi::c_void;
 pub(super) const STEP: usize = 16;
 
 /// A tensor of elements of 2 or 4 bytes: sizes innermost first, steps in elements from the second on. `exchanged` boxes are
-/// 128 bytes wide and lie in shared memory with their 16-byte pieces exchanged, as matrix products take them.
+/// 64 or 128 bytes wide and lie in shared memory with their 16-byte pieces exchanged, as matrix products take them.
 pub(super) fn encode(
     address: u64,
     bytes: usize,
@@ -20,6 +20,8 @@ pub(super) fn encode(
 ) -> Result<Vec<u64>, CudaError> {
     let sizes: Vec<u64> = sizes.iter().map(|s| *s as u64).collect();
     let strides: Vec<u64> = steps.iter().map(|s| (*s * bytes) as u64).collect();
+    let width = extent[0] * bytes;
+    debug_assert!(!exchanged || width == 64 || width == 128);
     let extent: Vec<u32> = extent.iter().map(|s| *s as u32).collect();
     let ones = vec![1u32; sizes.len()];
     debug_assert!(strides.len() + 1 == sizes.len() && extent.len() == sizes.len());
@@ -39,10 +41,10 @@ pub(super) fn encode(
             extent.as_ptr(),
             ones.as_ptr(),
             sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-            if exchanged {
-                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B
-            } else {
-                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE
+            match width {
+                _ if !exchanged => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+                64 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+                _ => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
             },
             sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
             sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,

@@ -10,7 +10,7 @@
 // -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
 // -DSILU=0|1; -DPATCHES patches held; -DPARTS=1|2 images whose channels lie one behind the other; -DSPLIT=1|2|4 blocks
 // that share a tile; -DHELD=0|1; -DWIDE_BIAS=0|1: whether biases are in fp32;
-// -DSTEPS=0..4 quarters of a row of channels that every turn has, 0 where they differ. With KS 2 these are the four phases of a
+// -DSTEPS=0..4 runs of 32 bytes of channels that every turn has, 0 where they differ; -DROW=64|128 bytes of a row. With KS 2 these are the four phases of a
 // convolution on an image of twice the size (phases.cu): y and the residual have four maps, one for each phase, or where
 // TRANSPOSED, x has, whose sums add up.
 //
@@ -33,7 +33,7 @@
 
 constexpr int GROUPS = 2;
 constexpr int TAPS = KS * KS;
-constexpr int WIDE = ROW_BYTES / ELEM_BYTES; // channels of a row
+constexpr int EACH = 32 / ELEM_BYTES, RUNS = ROW_BYTES / 32, WIDE = RUNS * EACH; // channels of a product; products and channels of a row
 constexpr bool ROUNDED = ELEM_BYTES == 4, BOXED = !ROUNDED;
 constexpr int ROUNDERS = 3; // warps
 constexpr int SOURCES = KS == 2 && TRANSPOSED || DOWN ? 4 : PARTS, RESULTS = KS == 2 && !TRANSPOSED && !DOWN ? 4 : 1;
@@ -49,6 +49,7 @@ constexpr int BOX_BYTES = 64 * BOX * 2, GROUP_OUT = MB * BOXES * BOX_BYTES;
 static_assert(SPLIT == 1 || (MB == 1 && BN * 512 <= STAGES * TILE_BYTES), "room for the sums of a shared tile");
 static_assert(!TRANSPOSED || BN % 64 == 0, "whole boxes of columns");
 static_assert(BOXED || (SPLIT == 1 && !TRANSPOSED), "TF32 of a whole tile");
+static_assert(BOXED ? ROW_BYTES == 128 : true, "boxes of 64 channels");
 static_assert(SPLIT == 1 || !HELD, "sums of a shared tile lie where its weights were");
 static_assert(!DOWN || (KS < 3 && PARTS == 1 && !TRANSPOSED && !HELD), "a plain convolution of stride 2");
 static_assert(PARTS == 1 || (KS != 2 && !TRANSPOSED), "parts of a plain convolution's input");
@@ -125,15 +126,26 @@ __device__ __forceinline__ void silu(float* v) {
 
 // Rounds the channels of a patch that are there to the nearest TF32.
 __device__ __forceinline__ void round_patch(u32 patch, int channels) {
-    int first = threadIdx.x - 128 * GROUPS - 32;
-#pragma unroll 4
-    for (int i = first; i < PATCH_BYTES / 16; i += 32 * ROUNDERS) {
-        if (((i ^ i >> 3) & 7) * 4 >= channels) continue;
-        u32 v[4];
-        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(patch + i * 16));
+    constexpr int COUNT = PATCH_BYTES / 16, STEP = 32 * ROUNDERS, BATCH = 4;
+    for (int first = threadIdx.x - 128 * GROUPS - 32; first < COUNT; first += BATCH * STEP) {
+        // All of a batch are on their way before the first is needed.
+        u32 v[BATCH][4];
+        bool there[BATCH];
 #pragma unroll
-        for (int e = 0; e < 4; e++) v[e] = rounded(__uint_as_float(v[e]));
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(patch + i * 16), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+        for (int b = 0; b < BATCH; b++) {
+            int i = first + b * STEP, piece = (i ^ i >> 3) & (ROW_BYTES / 16 - 1);
+            there[b] = i < COUNT && piece * 4 < channels;
+            if (there[b])
+                asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v[b][0]), "=r"(v[b][1]), "=r"(v[b][2]), "=r"(v[b][3]) : "r"(patch + i * 16));
+        }
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            u32 at = patch + (first + b * STEP) * 16;
+#pragma unroll
+            for (int e = 0; e < 4; e++) v[b][e] = rounded(__uint_as_float(v[b][e]));
+            if (there[b])
+                asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v[b][0]), "r"(v[b][1]), "r"(v[b][2]), "r"(v[b][3]) : "memory");
+        }
     }
 }
 
@@ -297,7 +309,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
         }
         for (int turn = first_turn; turn < end_turn; turn++) {
             auto [source, chunk, left] = turn_at(turn);
-            int steps = min(4, (left + WIDE / 4 - 1) / (WIDE / 4)), first_tap = first_met(source);
+            int steps = min(RUNS, (left + EACH - 1) / EACH), first_tap = first_met(source);
             barrier_wait(patch_full + 8 * patch, patch_phase);
             u32 corner = patches + patch * PATCH_STEP + 8 * group * PATCH_W * ROW_BYTES;
 #pragma unroll
@@ -305,13 +317,13 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                 if (!meets(source, tap)) continue;
                 barrier_wait(full + 8 * stage, phase);
                 u64 a = describe(corner + (tap / KS * PATCH_W + tap % KS) * ROW_BYTES, PATCH_W * ROW_BYTES);
-                u64 b = describe(weights + stage * TILE_BYTES, 1024, TRANSPOSED ? 64 * ROW_BYTES : 16);
+                u64 b = describe(weights + stage * TILE_BYTES, 8 * ROW_BYTES, TRANSPOSED ? 64 * ROW_BYTES : 16);
                 constexpr u64 NEXT = TRANSPOSED ? ALONG_ROWS : ALONG_COLUMNS;
 #pragma unroll
                 for (int m = 0; m < MB; m++) pin(acc[m]);
                 products_begin();
 #pragma unroll
-                for (int i = 0; i < 4; i++)
+                for (int i = 0; i < RUNS; i++)
                     if (STEPS ? i < STEPS : i < steps) {
 #pragma unroll
                         for (int m = 0; m < MB; m++)
@@ -424,7 +436,9 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     if constexpr (SPLIT > 1) cluster_wait();
 }
 
+#ifdef ELEM_TF32
 // To the nearest TF32.
 extern "C" __global__ void round_weights(const float* from, u32* to, int count) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) to[i] = rounded(from[i]);
 }
+#endif

@@ -171,7 +171,8 @@ fn every_tile_is_right_and_repeats_itself() {
             let tiles = |n: &Node<'_>, call: &Call| {
                 let some = warpgroup::tiles(n, &s, call);
                 some.iter()
-                    .flat_map(|t| [Some(*t), t.holding(&s, call)].into_iter().flatten())
+                    .flat_map(|t| [Some(*t), t.holding(&s, call), t.holding_less(&s, call)])
+                    .flatten()
                     .collect::<Vec<_>>()
             };
             let call = Call {

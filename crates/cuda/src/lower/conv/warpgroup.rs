@@ -24,6 +24,8 @@ const WEIGHT_GRAD: &str = include_str!("../../kernels/conv/weight_grad.cu");
 const GROUP: usize = 128;
 /// Bytes of a pixel's channels in shared memory, and what tiles in shared memory are aligned to.
 const ROW_BYTES: usize = 128;
+/// Bytes of channels that a product sums over.
+const RUN_BYTES: usize = 32;
 const ALIGNMENT: usize = 1024;
 /// Shared memory that a block may ask for besides the barriers.
 const MOST_SHARED: usize = (227 << 10) - 1024;
@@ -39,6 +41,8 @@ pub(super) struct Tile {
     channels: usize,
     shares: usize,
     feed: Feed,
+    /// Bytes of a pixel's channels that come at a time.
+    row: usize,
 }
 
 /// How weights come to a block's shared memory.
@@ -92,11 +96,6 @@ fn is_whole(channels: usize, dtype: DType) -> bool {
     (channels * dtype.bytes()).is_multiple_of(maps::STEP)
 }
 
-/// Channels of a row in shared memory.
-fn row(dtype: DType) -> usize {
-    ROW_BYTES / dtype.bytes()
-}
-
 /// Tiles worth trying for a convolution that sees `s`; where it is transposed, only those of whole boxes of 64 channels.
 pub(super) fn tiles(n: &Node<'_>, s: &Sizes, call: &Call) -> Vec<Tile> {
     let fits = match pace(s) {
@@ -117,7 +116,7 @@ pub(super) fn tiles(n: &Node<'_>, s: &Sizes, call: &Call) -> Vec<Tile> {
     };
     let count = |t: &Tile| (s.rows() / (128 * t.blocks)).max(1) * channels.div_ceil(t.channels);
     let sms = n.cx.gpu.multiprocessors;
-    let large = Tile { blocks: 2, channels: wide, shares: 1, feed: Feed::Anew };
+    let large = Tile { blocks: 2, channels: wide, shares: 1, feed: Feed::Anew, row: ROW_BYTES };
     let mut all = vec![large];
     // Small images do not fill the card with large tiles.
     if count(&large) < 2 * sms {
@@ -137,12 +136,18 @@ pub(super) fn tiles(n: &Node<'_>, s: &Sizes, call: &Call) -> Vec<Tile> {
     let shared: Vec<Tile> = all.iter().flat_map(shared).collect();
     if count(&large) >= sms {
         all.extend(large.holding(s, call));
+        all.extend(large.holding_less(s, call));
     }
     all.extend(shared);
     all
 }
 
 impl Tile {
+    /// Channels that come at a time.
+    fn wide(&self, dtype: DType) -> usize {
+        self.row / dtype.bytes()
+    }
+
     /// The same with its weights held, where they fit.
     pub(super) fn holding(self, s: &Sizes, call: &Call) -> Option<Tile> {
         let held = Tile { feed: Feed::Held, ..self };
@@ -151,6 +156,11 @@ impl Tile {
             && !(call.upsample && call.transposed)
             && pace(s) == Some(Pace::Whole);
         (suits && Room::new(s, call, held).is_some()).then_some(held)
+    }
+
+    /// The same with half as many channels at a time, for TF32: less comes in vain, and more is on its way.
+    pub(super) fn holding_less(self, s: &Sizes, call: &Call) -> Option<Tile> {
+        Tile { row: ROW_BYTES / 2, ..self }.holding(s, call).filter(|_| s.dtype == DType::F32)
     }
 }
 
@@ -166,7 +176,7 @@ struct View {
 }
 
 impl View {
-    fn map(&self, address: u64, extent: [usize; 3]) -> Result<Vec<u64>, CudaError> {
+    fn map(&self, address: u64, extent: [usize; 3], exchanged: bool) -> Result<Vec<u64>, CudaError> {
         let View { n, h, w, c, .. } = *self;
         let (step, first) = match self.phase {
             None => (1, 0),
@@ -175,17 +185,29 @@ impl View {
         let line = step * w * c;
         let steps = [step * c, step * line, step * h * line];
         let ([channels, x, y], bytes) = (extent, self.dtype.bytes());
-        let (first, exchanged) = ((first * bytes) as u64, channels == row(self.dtype));
-        maps::encode(address + first, bytes, &[c, w, h, n], &steps, &[channels, x, y, 1], exchanged)
+        maps::encode(
+            address + (first * bytes) as u64,
+            bytes,
+            &[c, w, h, n],
+            &steps,
+            &[channels, x, y, 1],
+            exchanged,
+        )
     }
 }
 
 /// Views of all phases of a large image, or the image itself, one behind the other.
-fn views(address: u64, view: View, phases: usize, extent: [usize; 3]) -> Result<Vec<u64>, CudaError> {
+fn views(
+    address: u64,
+    view: View,
+    phases: usize,
+    extent: [usize; 3],
+    exchanged: bool,
+) -> Result<Vec<u64>, CudaError> {
     let mut words = vec![];
     for i in 0..phases {
         let phase = (phases > 1).then_some(i);
-        words.extend(View { phase, ..view }.map(address, extent)?);
+        words.extend(View { phase, ..view }.map(address, extent, exchanged)?);
     }
     Ok(words)
 }
@@ -282,8 +304,9 @@ impl Room {
     /// Nothing where weights are to be held and do not fit.
     fn new(s: &Sizes, call: &Call, tile: Tile) -> Option<Room> {
         const MOST_STAGES: usize = 12;
+        const MOST_PATCHES: usize = 8;
         let side = call.side(s);
-        let (patch, stage) = (patch_bytes(side, tile), tile.channels * ROW_BYTES);
+        let (patch, stage) = (patch_bytes(side, tile), tile.channels * tile.row);
         // Results of 16 bits wait in shared memory.
         let results = if s.dtype == DType::F32 { 0 } else { 2 * tile.blocks * 64 * tile.channels * 2 };
         let fixed = ALIGNMENT + results;
@@ -291,8 +314,8 @@ impl Room {
         let (patches, stages) = match (tile.feed, side) {
             (Feed::Held, _) => {
                 let summed = if call.transposed { s.k } else { s.c };
-                let stages = side * side * summed.div_ceil(row(s.dtype));
-                ((left.checked_sub(stages * stage)? / patch).min(4), stages)
+                let stages = side * side * summed.div_ceil(tile.wide(s.dtype));
+                ((left.checked_sub(stages * stage)? / patch).min(MOST_PATCHES), stages)
             }
             // With one tap, every patch goes with one tile of weights.
             (_, 1) => {
@@ -312,7 +335,7 @@ fn patch(side: usize, tile: Tile) -> [usize; 2] {
 }
 
 fn patch_bytes(side: usize, tile: Tile) -> usize {
-    (patch(side, tile).iter().product::<usize>() * ROW_BYTES).next_multiple_of(ALIGNMENT)
+    (patch(side, tile).iter().product::<usize>() * tile.row).next_multiple_of(ALIGNMENT)
 }
 
 /// The kernel of a convolution that sees `s`, or of its input's gradient.
@@ -337,7 +360,8 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         None if is_rounded => s.bytes(s.weight_len()),
         None => 0,
     };
-    let wide = row(s.dtype);
+    let wide = tile.wide(s.dtype);
+    let run = RUN_BYTES / s.dtype.bytes();
 
     let [_, h, w] = if call.upsample { s.input.map(|v| v / 2) } else { s.output };
     let made = if call.transposed { call.channels } else { s.k };
@@ -347,8 +371,8 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         (false, parts) => n.x[..parts].iter().map(|t| t.shape.channels()).collect(),
     };
     let steps = match summed[..] {
-        [c] if c < wide => c.div_ceil(wide / 4),
-        _ if summed.iter().all(|c| c.is_multiple_of(wide)) => 4,
+        [c] if c < wide => c.div_ceil(run),
+        _ if summed.iter().all(|c| c.is_multiple_of(wide)) => wide / run,
         _ => 0,
     };
     let source = source(&s, "conv/forward", FORWARD)
@@ -363,6 +387,7 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         .define("HELD", (tile.feed == Feed::Held) as usize)
         .define("DOWN", halved as usize)
         .define("STEPS", steps)
+        .define("ROW", tile.row)
         .define("TRANSPOSED", call.transposed as usize)
         .define("SILU", call.silu as usize);
     let f = n.cx.function(&source, "conv_warpgroup")?;
@@ -434,12 +459,12 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         let added = call.residual.map_or(0, |i| io.inputs[i]);
         let boxes = |at: u64| match is_rounded || at == 0 {
             true => Ok(vec![0; MAP_WORDS * results]),
-            false => views(at, view(made), results, [boxed, 8, 8]),
+            false => views(at, view(made), results, [boxed, 8, 8], boxed == 64),
         };
         let (result, residual) = (boxes(y)?, boxes(added)?);
         let mut sources = vec![];
         for (image, c) in images.iter().zip(&summed) {
-            sources.extend(views(*image, view(*c), phase_sources, [wide, patch[0], patch[1]])?);
+            sources.extend(views(*image, view(*c), phase_sources, [wide, patch[0], patch[1]], true)?);
         }
         let p = ForwardParams { bias: call.bias.map_or(0, |i| io.inputs[i]), y, added, ..fixed };
         let a = Params::new().words(sources).words(weight).words(result).words(residual).with(p);
@@ -520,8 +545,8 @@ pub(super) fn weight_grad(
     };
     Ok(Kernel::new(partial_bytes + weight_bytes, move |cx, io: &Io<'_>| {
         let image = |c| View { n: s.n, h, w, c, dtype: s.dtype, phase: None };
-        let x = views(io.inputs[0], image(s.c), 1, [64, patch[0], patch[1]])?;
-        let dy = views(io.inputs[dy_at], image(s.k), phases, [64, PIXELS[0], PIXELS[1]])?;
+        let x = views(io.inputs[0], image(s.c), 1, [64, patch[0], patch[1]], true)?;
+        let dy = views(io.inputs[dy_at], image(s.k), phases, [64, PIXELS[0], PIXELS[1]], true)?;
         let p = WeightParams { partial: io.workspace, ..fixed };
         let a = Params::new().words(x).words(dy).with(p);
         let shared = ALIGNMENT + stages * stage;
