@@ -1,14 +1,12 @@
-// Attention in float32, forward and backward, with plain FMAs and tiles in shared memory; includes nothing.
+// Attention in float32, forward and backward, with plain FMAs and tiles in shared memory. Stands behind delta.cu.
 //
 // attention_forward(q, k, v, o, lse, work, heads, sq, sk, q_row, k_row, v_row, o_row, scale)
 //   grid  ceil(sq / TILE) * B * H, dynamic shared memory (3 TILE (HEAD_DIM + 4) + TILE (TILE + 4)) * 4 bytes
-// attention_delta(o, do_, lse, delta, heads, sq, o_row, do_row, rows)
-//   grid  ceil(rows / 256) with rows = B H sq, block 256; delta: 2 rows floats: -rowsum(o do), then -lse log2(e)
 // attention_backward_kv(q, k, v, do_, delta, dk, dv, work, heads, sq, sk, q_row, k_row, v_row, do_row, dk_row, dv_row, scale, rows)
 //   grid  ceil(sk / TILE) * B * H, dynamic shared memory (4 TILE (HEAD_DIM + 4) + 2 TILE (TILE + 4)) * 4 bytes
 // attention_backward_q(q, k, v, do_, delta, dq, work, heads, sq, sk, q_row, k_row, v_row, do_row, dq_row, scale, rows)
 //   grid  ceil(sq / TILE) * B * H, dynamic shared memory (4 TILE (HEAD_DIM + 4) + 2 TILE (TILE + 4)) * 4 bytes
-// Blocks are of 128 threads (attention_delta: 256). work is not used.
+// Blocks are of 128 threads. work is not used.
 // Options: -DHEAD_DIM=8|16|32|64|128, -DD=<real head size>, -DVEC=4|2|1, -DTILE=64|32 (rows and columns of a tile).
 
 constexpr int THREADS = 128;
@@ -17,8 +15,7 @@ constexpr int COLUMNS = TILE / 8; // columns of a tile that one thread holds: tx
 constexpr int PITCH = HEAD_DIM + 4, P_PITCH = TILE + 4;
 constexpr int WIDTH = HEAD_DIM >= 32 ? 4 : HEAD_DIM / 8;  // neighbouring channels that one thread holds
 constexpr int GROUPS = HEAD_DIM / (8 * WIDTH);            // and how many such runs, 8 WIDTH apart
-constexpr float LOG2E = 1.4426950408889634f, LOG2E_REST = 1.925963033500e-8f;
-constexpr float LN2 = 0.6931471805599453f;
+constexpr float LOG2E_REST = 1.925963033500e-8f;
 
 // scale log2(e) in two parts: large logits would show the rounding of one.
 struct Factor {
@@ -29,13 +26,6 @@ struct Factor {
     }
     __device__ __forceinline__ float times(float x, float plus) const { return fmaf(x, high, fmaf(x, low, plus)); }
 };
-
-__device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
-
-template <int N> struct Vector;
-template <> struct Vector<1> { typedef float type; };
-template <> struct Vector<2> { typedef float2 type; };
-template <> struct Vector<4> { typedef float4 type; };
 
 // Rows of a head into [TILE][PITCH]; zeros past `valid_rows` and past D.
 __device__ __forceinline__ void load_tile(float* to, const float* from, int row_stride, int valid_rows) {
@@ -180,23 +170,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_forward(const fl
         store_row(o + (long long)row * o_row, acc[i], 1.f / total, tx);
         if (tx == 0) lse[(long long)bh * sq + first + row] = (top[i] + log2f(total)) * LN2;
     }
-}
-
-extern "C" __global__ void __launch_bounds__(256) attention_delta(const float* __restrict__ o, const float* __restrict__ do_,
-                                                                const float* __restrict__ lse, float* __restrict__ delta, int heads, int sq,
-                                                                int o_row, int do_row, long long rows) {
-    long long i = (long long)blockIdx.x * 256 + threadIdx.x;
-    if (i >= rows) return;
-    // Heads vary fastest, as in memory.
-    int h = (int)(i % heads);
-    long long row = i / heads, b = row / sq, s = row % sq;
-    const float* x = o + row * o_row + h * D;
-    const float* y = do_ + row * do_row + h * D;
-    float sum = 0.f;
-    for (int c = 0; c < D; c++) sum = fmaf(x[c], y[c], sum);
-    long long at = (b * heads + h) * sq + s;
-    delta[at] = -sum;
-    delta[rows + at] = -lse[at] * LOG2E;
 }
 
 // Both gradients: `a` and `c` are the block's own rows (k and v, or q and do), `x` and `y` the rows it goes through

@@ -24,6 +24,8 @@ struct Problem {
     heads: usize,
     scale: f32,
     dtype: DType,
+    /// Whether fp32 is multiplied by matrix units.
+    tf32: bool,
     /// The head that kernels are made for, the sizes' or the next larger one.
     head: usize,
 }
@@ -31,7 +33,9 @@ struct Problem {
 impl Problem {
     fn new(n: &Node<'_>, a: &Attention, s: AttentionSizes) -> Problem {
         let head = [8, 16, 32, 64, 128].into_iter().find(|h| *h >= s.d).unwrap_or(128);
-        Problem { s, heads: a.heads, scale: a.scale as f32, dtype: n.x[0].dtype, head }
+        let dtype = n.x[0].dtype;
+        let tf32 = dtype == DType::F32 && n.math.tf32 && n.cx.gpu.capability >= (8, 0);
+        Problem { s, heads: a.heads, scale: a.scale as f32, dtype, tf32, head }
     }
 
     fn single(&self) -> bool {

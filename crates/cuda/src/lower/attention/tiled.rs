@@ -1,6 +1,6 @@
 //! Attention by tiles of queries and keys, never holding all of their products.
 //!
-//! In 16 bits the products are the tensor cores'; in fp32 they are plain multiply-adds. Several tile sizes
+//! In 16 bits and in TF32 the products are the tensor cores'; in fp32 they are plain multiply-adds. Several tile sizes
 //! are compiled and the fastest for the shape is kept.
 
 use super::Problem;
@@ -15,7 +15,15 @@ pub(super) const PRELUDE: &str =
     concat!(include_str!("../../kernels/half.cu"), include_str!("../../kernels/attention/prelude.cu"));
 const FORWARD: &str = include_str!("../../kernels/attention/forward.cu");
 const BACKWARD: &str = include_str!("../../kernels/attention/backward.cu");
-const SINGLE: &str = include_str!("../../kernels/attention/single.cu");
+const SINGLE: &str = concat!(
+    include_str!("../../kernels/attention/delta.cu"),
+    include_str!("../../kernels/attention/single.cu")
+);
+const TF32: &str = concat!(
+    include_str!("../../kernels/half.cu"),
+    include_str!("../../kernels/attention/delta.cu"),
+    include_str!("../../kernels/attention/tf32.cu")
+);
 
 /// Rows of a block: 16 for each warp and tile of it; columns: what it holds of the other side at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,7 +52,8 @@ impl Tile {
 
 pub(super) fn forward_tiles(p: &Problem) -> Vec<Tile> {
     match p.head {
-        _ if p.single() => vec![tile(4, 1, 64)],
+        _ if p.tf32 => p.tf32_columns().map(|columns| tile(4, 1, columns)).to_vec(),
+        _ if p.single() => vec![tile(4, 1, p.single_tile())],
         8 => vec![tile(4, 2, 256), tile(4, 1, 256)],
         16 | 32 => vec![tile(4, 2, 64), tile(4, 1, 64)],
         64 => vec![tile(8, 2, 64), tile(4, 2, 64), tile(4, 1, 64)],
@@ -55,7 +64,8 @@ pub(super) fn forward_tiles(p: &Problem) -> Vec<Tile> {
 /// For keys and values, and for queries.
 pub(super) fn backward_tiles(p: &Problem) -> Vec<(Tile, Tile)> {
     match p.head {
-        _ if p.single() => vec![(tile(4, 1, 64), tile(4, 1, 64))],
+        _ if p.tf32 => p.tf32_columns().map(|columns| (tile(4, 1, columns), tile(4, 1, columns))).to_vec(),
+        _ if p.single() => vec![(tile(4, 1, p.single_tile()), tile(4, 1, p.single_tile()))],
         8 => vec![(tile(4, 2, 128), tile(4, 2, 128)), (tile(4, 3, 128), tile(4, 2, 128))],
         16 | 32 => vec![(tile(4, 2, 64), tile(4, 2, 64)), (tile(4, 1, 64), tile(4, 1, 64))],
         64 => vec![(tile(4, 2, 64), tile(4, 2, 64)), (tile(4, 1, 64), tile(4, 1, 64))],
@@ -69,12 +79,19 @@ impl Problem {
         if self.head > 64 { 32 } else { 64 }
     }
 
+    /// Columns of tiles of TF32, of which the smaller fit into the shared memory of every card.
+    fn tf32_columns(&self) -> [usize; 2] {
+        if self.head > 64 { [32, 16] } else { [64, 32] }
+    }
+
     fn pitch(&self) -> usize {
         if self.head == 8 { 8 } else { self.head + 8 }
     }
 
-    fn source(&self, backward: bool) -> Source {
+    /// `columns` of the fp32 kernels' tiles.
+    fn source(&self, backward: bool, columns: usize) -> Source {
         let text = match (self.single(), backward) {
+            (true, _) if self.tf32 => TF32.into(),
             (true, _) => SINGLE.into(),
             (false, false) => format!("{PRELUDE}\n{FORWARD}"),
             (false, true) => format!("{PRELUDE}\n{BACKWARD}"),
@@ -86,7 +103,8 @@ impl Problem {
             .define("VEC", vector(self.dtype, &[self.s.d]))
             .option("-default-device");
         match self.dtype {
-            DType::F32 => source.define("TILE", self.single_tile()),
+            DType::F32 if self.tf32 => source.define("TILE", columns).option("-DELEM_TF32"),
+            DType::F32 => source.define("TILE", columns),
             DType::F16 => source.option("-DELEM_FP16"),
             _ => source.option("-DELEM_BF16"),
         }
@@ -118,12 +136,15 @@ struct Forward {
 
 impl Forward {
     fn new(cx: &Arc<Context>, p: Problem, t: Tile) -> Result<Forward, CudaError> {
-        let source = if p.single() { p.source(false) } else { t.define(p.source(false), "FWD", "KEYS") };
+        let source = p.source(false, t.columns);
+        let source = if p.single() { source } else { t.define(source, "FWD", "KEYS") };
         let special = p.head == 8 && !p.single();
         let prepare = if special { Some(cx.function(&source, "attention_prepare")?) } else { None };
         let main = cx.function(&source, "attention_forward")?;
-        let (rows, threads, shared) = if p.single() {
-            let t = p.single_tile();
+        let (rows, threads, shared) = if p.tf32 {
+            (t.rows(), 128, 2 * t.columns * (p.head + 4) * 4)
+        } else if p.single() {
+            let t = t.columns;
             (t, 128, (3 * t * (p.head + 4) + t * (t + 4)) * 4)
         } else {
             (t.rows(), 32 * t.warps, 8 * t.columns * p.pitch())
@@ -158,15 +179,16 @@ struct Backward {
 
 impl Backward {
     fn new(cx: &Arc<Context>, p: Problem, (kv, q): (Tile, Tile)) -> Result<Backward, CudaError> {
-        let source = if p.single() {
-            p.source(true)
-        } else {
-            q.define(kv.define(p.source(true), "KV", "QUERIES"), "DQ", "KEYS")
-        };
+        let source = p.source(true, kv.columns);
+        let source =
+            if p.single() { source } else { q.define(kv.define(source, "KV", "QUERIES"), "DQ", "KEYS") };
         let special = p.head == 8 && !p.single();
         let prepare = if special { Some(cx.function(&source, "attention_backward_prepare")?) } else { None };
-        let (rows, threads, shared) = if p.single() {
-            let t = p.single_tile();
+        let (rows, threads, shared) = if p.tf32 {
+            let rows = kv.rows();
+            ([rows; 2], [128; 2], [(2 * (rows + kv.columns) * (p.head + 4) + 2 * kv.columns) * 4; 2])
+        } else if p.single() {
+            let t = kv.columns;
             ([t; 2], [128; 2], [(4 * t * (p.head + 4) + 2 * t * (t + 4)) * 4; 2])
         } else {
             let shared = [8 * kv.columns * p.pitch() + 32 * kv.columns, 8 * q.columns * p.pitch()];
