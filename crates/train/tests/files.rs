@@ -214,3 +214,58 @@ fn domains_of_a_manifest_are_balanced_and_its_files_kept_to() {
         assert!(refused.to_string().starts_with("data.manifest: other files"), "{refused}");
     }
 }
+
+/// Brightness varies alike in an input and its target, noise in inputs alone, and neither in validation.
+#[test]
+fn brightness_and_noise_vary_in_training_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = |name: &str| dir.path().join(name);
+    for scene in 0..8 {
+        for part in ["in", "out"] {
+            write(&folder(part).join(format!("scene{scene}.tif")), |y, x| wave(scene, y, x));
+        }
+    }
+    let of = |intensity: f64, noise: f64| {
+        config(json!({
+            "data": {
+                "kind": "pairs", "inputs": folder("in"), "targets": folder("out"), "validation": 0.4,
+                "intensity": intensity, "noise": noise,
+            },
+            "model": {"network": network(1)}, "task": {"kind": "supervised"},
+        }))
+    };
+    let samples = |config: &clearshot_train::RunConfig, part| {
+        let source = Data::new(config).expect("data").source(part, &[16, 16], None).expect("files");
+        let Signal::Fixed { target: Some(n), .. } = source.signal() else { panic!("limits of files") };
+        let counts = |v: &f32| n.low + 0.5 * (n.high - n.low) * (f64::from(*v) + 1.0);
+        let of = |number: u64| {
+            let sample = source.sample(number, None).expect("a sample");
+            let sum = sample.clean.iter().map(counts).sum::<f64>();
+            let differences = sample.measured.iter().zip(&sample.clean).map(|(a, b)| f64::from(a - b));
+            let spread = (differences.map(|d| d * d).sum::<f64>() / sample.clean.len() as f64).sqrt();
+            (sum, spread)
+        };
+        (0..32).map(of).collect::<Vec<_>>()
+    };
+    let (plain, varied) = (of(0.0, 0.0), of(0.1, 0.05));
+    let factors: Vec<f64> = samples(&plain, Part::Training)
+        .into_iter()
+        .zip(samples(&varied, Part::Training))
+        .map(|((before, none), (after, spread))| {
+            assert!(none == 0.0 && (spread - 0.05).abs() < 0.01, "{none} {spread}");
+            after / before
+        })
+        .collect();
+    let (least, most) = factors.iter().fold((9.0f64, 0.0f64), |(a, b), f| (a.min(*f), b.max(*f)));
+    assert!((0.9 - 1e-3..0.93).contains(&least) && (1.07..1.1 + 1e-3).contains(&most), "{least} to {most}");
+    assert_eq!(samples(&plain, Part::Validation), samples(&varied, Part::Validation));
+    for (data, key) in [
+        (json!({"intensity": 0.1}), "data.intensity"),
+        (json!({"noise": 0.1}), "data.noise"),
+        (json!({"intensity": 1.5}), "data.intensity"),
+        (json!({"noise": -1.0}), "data.noise"),
+    ] {
+        let refused = Run::open(config(json!({"data": data})), &folder("run"), false, Show::Quiet);
+        assert!(refused.err().expect("a refusal").to_string().starts_with(key), "{key}");
+    }
+}

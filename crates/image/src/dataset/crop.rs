@@ -20,6 +20,8 @@ pub struct CropSpec {
     pub augment: bool,
     /// Intensity is multiplied by up to this much more or less than one, input and target alike.
     pub scale: f32,
+    /// Normal noise of this standard deviation is added to the input (after normalisation), not to the target.
+    pub noise: f32,
     /// A crop whose input has a lower mean (after normalisation) is drawn again, at most sixteen times.
     pub least_mean: Option<f32>,
     pub normaliser: Option<Normaliser>,
@@ -27,7 +29,15 @@ pub struct CropSpec {
 
 impl CropSpec {
     pub fn plain(size: &[usize], seed: u64) -> CropSpec {
-        CropSpec { size: size.to_vec(), seed, augment: false, scale: 0.0, least_mean: None, normaliser: None }
+        CropSpec {
+            size: size.to_vec(),
+            seed,
+            augment: false,
+            scale: 0.0,
+            noise: 0.0,
+            least_mean: None,
+            normaliser: None,
+        }
     }
 }
 
@@ -165,20 +175,20 @@ impl Dataset {
             true => Symmetry::from_number(draw(2, 8) as u32, square),
             false => Symmetry::NONE,
         };
-        let finish = |image: &Image| -> Result<(Vec<f32>, usize)> {
+        let finish = |image: &Image, noise: f32| -> Result<(Vec<f32>, usize)> {
             let (values, channels) = self.read(image, &origin_in(image, d, &origin))?;
             let [.., y, x] = spec.size[..] else { return request("a crop without Y and X") };
             let outer = values.len() / (y * x * channels);
             let mut values = symmetry.apply(&values, outer, y, x, channels);
-            if spec.scale > 0.0 {
+            if spec.scale > 0.0 || noise > 0.0 {
                 let key = Key { stream: 0x1C0 + attempt, ..key };
-                intensity(&mut values, key, spec.scale, 0.0);
+                intensity(&mut values, key, spec.scale, noise);
             }
             Ok((values, channels))
         };
-        let (input, channels) = finish(&image)?;
+        let (input, channels) = finish(&image, spec.noise)?;
         let target = match &self.entries[entry].target {
-            Some(path) => Some(finish(&*self.image(path)?)?.0),
+            Some(path) => Some(finish(&*self.image(path)?, 0.0)?.0),
             None => None,
         };
         let shape = [&spec.size[..], &[channels]].concat();

@@ -47,6 +47,17 @@ impl RunConfig {
             data.validation,
             "a share from 0 to below 1",
         )?;
+        let fits = (0.0..1.0).contains(&data.intensity);
+        require(fits, "data.intensity", data.intensity, "a share from 0 to below 1")?;
+        require(data.noise.is_finite() && data.noise >= 0.0, "data.noise", data.noise, "a number from 0 on")?;
+        if data.kind == DataKind::Scenes && data.intensity > 0.0 {
+            let needed = "for files alone: the brightness of generated scenes is that of data.camera.peak";
+            return setting("data.intensity", data.intensity, needed);
+        }
+        if data.kind != DataKind::Pairs && data.noise > 0.0 {
+            let needed = "for pairs alone: clean images get their noise from data.camera";
+            return setting("data.noise", data.noise, needed);
+        }
         require(data.balance_every > 0, "data.balance_every", 0, "one iteration or more")?;
         match data.kind {
             DataKind::Scenes => {

@@ -50,6 +50,10 @@ pub struct DataConfig {
     pub normalise: Range,
     /// Turns and flips.
     pub augment: bool,
+    /// Files: intensity is multiplied by up to this much more or less than one, input and target alike.
+    pub intensity: f64,
+    /// Pairs: normal noise of this standard deviation is added to inputs, where their limits are -1 and 1.
+    pub noise: f64,
     pub camera: CameraConfig,
 }
 
@@ -70,6 +74,8 @@ impl Default for DataConfig {
             balance_every: 100,
             normalise: Range::Percentiles { low: 0.1, high: 99.9 },
             augment: true,
+            intensity: 0.0,
+            noise: 0.0,
             camera: CameraConfig::default(),
         }
     }

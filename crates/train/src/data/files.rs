@@ -100,7 +100,12 @@ impl Files {
             }
             channels = camera::CHANNELS;
         }
-        let dataset = Dataset::new(entries(part), spec(seed))?;
+        let mut varied = spec(seed);
+        if part == Part::Training {
+            let half_range = 0.5 * (input.high - input.low);
+            (varied.scale, varied.noise) = (data.intensity as f32, (data.noise * half_range) as f32);
+        }
+        let dataset = Dataset::new(entries(part), varied)?;
         let names = if data.kind == DataKind::Pairs { dataset.channel_names()? } else { vec![] };
         Ok(Files {
             dataset,
