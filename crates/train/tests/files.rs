@@ -9,7 +9,7 @@ use clearshot_train::Run;
 use clearshot_train::data::{Data, Part};
 use clearshot_train::records::console::Show;
 use clearshot_train::run::never;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use tiny::{config, network};
 
@@ -268,4 +268,28 @@ fn brightness_and_noise_vary_in_training_alone() {
         let refused = Run::open(config(json!({"data": data})), &folder("run"), false, Show::Quiet);
         assert!(refused.err().expect("a refusal").to_string().starts_with(key), "{key}");
     }
+}
+
+/// An image that is dark but for a corner: crops are where its light is, if that is asked for.
+#[test]
+fn dark_crops_are_drawn_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for scene in 0..4 {
+        let path = dir.path().join("in").join(format!("scene{scene}.tif"));
+        write(&path, |y, x| if y < 20 && x < 20 { 900.0 } else { 100.0 });
+    }
+    let means = |least: Value| -> Vec<f32> {
+        let clean = config(json!({
+            "data": {"kind": "clean", "inputs": dir.path().join("in"), "least_mean": least, "validation": 0.2},
+        }));
+        let source = Data::new(&clean).expect("data").source(Part::Training, &[16, 16], None).expect("files");
+        let mean = |n| {
+            let sample = source.sample(n, None).expect("a sample");
+            sample.clean.iter().map(|v| (v + 1.0) / sample.scale).sum::<f32>() / 256.0
+        };
+        (0..40).map(mean).collect()
+    };
+    let lit = |means: Vec<f32>| means.into_iter().filter(|m| *m >= 0.1).count();
+    let (any, some) = (lit(means(Value::Null)), lit(means(json!(-0.8))));
+    assert!(any <= 32 && some >= 39, "{any} and {some} of 40");
 }

@@ -50,6 +50,11 @@ impl RunConfig {
         let fits = (0.0..1.0).contains(&data.intensity);
         require(fits, "data.intensity", data.intensity, "a share from 0 to below 1")?;
         require(data.noise.is_finite() && data.noise >= 0.0, "data.noise", data.noise, "a number from 0 on")?;
+        if let Some(mean) = data.least_mean {
+            require((-1.0..1.0).contains(&mean), "data.least_mean", mean, "a number from -1 to below 1")?;
+            let needed = "for files alone: crops of generated scenes are taken as they come";
+            require(data.kind != DataKind::Scenes, "data.least_mean", mean, needed)?;
+        }
         if data.kind == DataKind::Scenes && data.intensity > 0.0 {
             let needed = "for files alone: the brightness of generated scenes is that of data.camera.peak";
             return setting("data.intensity", data.intensity, needed);

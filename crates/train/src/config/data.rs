@@ -52,6 +52,9 @@ pub struct DataConfig {
     pub augment: bool,
     /// Files: intensity is multiplied by up to this much more or less than one, input and target alike.
     pub intensity: f64,
+    /// Files: a crop with less light than this is drawn again, at most sixteen times: the mean of its input, of which the limits
+    /// are -1 and 1.
+    pub least_mean: Option<f64>,
     /// Pairs: normal noise of this standard deviation is added to inputs, where their limits are -1 and 1.
     pub noise: f64,
     pub camera: CameraConfig,
@@ -75,6 +78,7 @@ impl Default for DataConfig {
             normalise: Range::Percentiles { low: 0.1, high: 99.9 },
             augment: true,
             intensity: 0.0,
+            least_mean: None,
             noise: 0.0,
             camera: CameraConfig::default(),
         }

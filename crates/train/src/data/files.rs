@@ -104,6 +104,7 @@ impl Files {
         if part == Part::Training {
             let half_range = 0.5 * (input.high - input.low);
             (varied.scale, varied.noise) = (data.intensity as f32, (data.noise * half_range) as f32);
+            varied.least_mean = data.least_mean.map(|mean| (input.low + (mean + 1.0) * half_range) as f32);
         }
         let dataset = Dataset::new(entries(part), varied)?;
         let names = if data.kind == DataKind::Pairs { dataset.channel_names()? } else { vec![] };
