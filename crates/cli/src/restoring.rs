@@ -291,16 +291,6 @@ fn may_be_none(image: &Image) -> bool {
     image.dtype().is_float() || image.description.rescale.is_some_and(|r| r.blank.is_some())
 }
 
-/// The file of a PSF, which is refused where its values have 8 bits.
-pub fn refuse_eight_bits(psf: &Image) -> Result<()> {
-    let dtype = match psf.dtype() {
-        DType::U8 => clearshot_tensor::DType::U8,
-        _ => return Ok(()),
-    };
-    Err(clearshot_physics::PhysicsError::EightBitPsf { dtype })
-        .with_context(|| psf.description.path.display().to_string())
-}
-
 fn picture_path(output: &Path) -> PathBuf {
     let mut name = output.as_os_str().to_os_string();
     name.push(".png");

@@ -305,3 +305,30 @@ fn what_a_file_says_is_no_value_stays_none() {
         assert!(least > 50.0, "{method}: {least}");
     }
 }
+
+/// One parser of PSFs: a width in pixels is --psf-sigma's, and one in micrometres needs the file's pixel size.
+#[test]
+fn deconvolve_takes_every_kind_of_psf() {
+    let at = folder("psf_kinds");
+    must("synth --scene nuclei --peak 100 --size 40x41 --psf-sigma 1.2 --out s", &at);
+    let deconvolve = "deconvolve --gain 1 --steps 5 --float s/noisy/nuclei_0000.tif";
+    must(&format!("{deconvolve} a.npy --psf-sigma 1.2"), &at);
+    must(&format!("{deconvolve} b.npy --psf gaussian:1.2px"), &at);
+    let (a, b) = (values(&at.join("a.npy"), 40 * 41), values(&at.join("b.npy"), 40 * 41));
+    assert!(a == b && a != values_of_noise(&at));
+    for (psf, said) in [
+        ("gaussian:0.1um", "pixels"),
+        ("airy:na=1.4,em=520nm", "pixels"),
+        ("airy:na=1.4", "em="),
+        ("gaussian:1px,2px,3px", "one for each of 2 axes"),
+        ("nothing.tif", "gaussian:1.5px"),
+    ] {
+        let refused = refused(&format!("{deconvolve} c.npy --psf {psf}"), &at);
+        assert!(refused.contains(said), "{psf}: {refused}");
+    }
+}
+
+fn values_of_noise(at: &std::path::Path) -> Vec<f32> {
+    must("convert s/noisy/nuclei_0000.tif noise.npy", at);
+    values(&at.join("noise.npy"), 40 * 41)
+}

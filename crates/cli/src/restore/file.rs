@@ -1,12 +1,13 @@
 //! One file: looked at, restored part after part, and written with a record of what was done.
 
 use super::Voice;
-use super::camera::{Given, Look, psf};
+use super::camera::{Given, Look};
 use super::kept::Kept;
 use super::parts::{Form, Parts};
 use super::report::{Report, Shown};
 use super::trace::Trace;
 use crate::fingerprint::fingerprint;
+use crate::point_spread::PointSpread;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clearshot_image::dataset::list::stem;
@@ -104,7 +105,7 @@ impl Job<'_> {
         drop(look);
         let camera = camera.map(|(camera, _)| camera);
         if let Some(text) = self.psf {
-            let (psf, said) = psf(text, d, &parts.size)?;
+            let (psf, said) = PointSpread::parse(text, parts.size.len())?.of(d, &parts.size)?;
             if let Some(said) = said {
                 self.voice.note(self.input, &said);
             }
