@@ -306,6 +306,19 @@ fn what_a_file_says_is_no_value_stays_none() {
     }
 }
 
+/// Images that have no room for SSIM's window have the other scores.
+#[test]
+fn small_images_are_scored_without_a_window() {
+    let at = folder("small_scores");
+    npy(&at.join("t.npy"), [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    npy(&at.join("x.npy"), [2, 3], &[2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    let out = must("measure --truth t.npy --image x.npy --range 10 --json", &at);
+    let record: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert!(record["ssim"].is_null() && record["mae"] == 1.0, "{out}");
+    assert!((record["psnr"].as_f64().expect("a score") - 20.0).abs() < 1e-9, "{out}");
+    assert!(must("measure --truth t.npy --image x.npy --range 10", &at).contains("psnr 20.0000"));
+}
+
 /// One parser of PSFs: a width in pixels is --psf-sigma's, and one in micrometres needs the file's pixel size.
 #[test]
 fn deconvolve_takes_every_kind_of_psf() {
