@@ -275,6 +275,18 @@ impl Settings {
         let alone = self.swept_alone()?;
         let mut points = Vec::new();
         for (label, cases) in &runs {
+        // What cannot work is said before anything takes time.
+        if let Some(method) = methods.iter().find(|m| m.needs_psf() && self.psf_sigma.is_none()) {
+            let name = method.name();
+            match self.truth {
+                Some(_) => bail!(
+                    "{name} needs a PSF, and files come without one here; leave it out, or use deconvolve"
+                ),
+                None => bail!(
+                    "{name} needs a PSF: say how much the scenes are blurred by --psf-sigma, or leave it out"
+                ),
+            }
+        }
             budget::reset_peak();
             let mut line = Line::new("evaluating".into());
             let mut times: BTreeMap<String, (f64, usize)> = BTreeMap::new();

@@ -263,3 +263,16 @@ fn the_demo_makes_a_report() {
         assert!(at.join("d").join(file).exists(), "{file}");
     }
 }
+
+/// What cannot work is said before anything runs.
+#[test]
+fn a_method_without_its_psf_is_refused_first() {
+    let at = folder("no_psf");
+    for verb in ["compare raw rl", "eval rl"] {
+        let said = refused(&format!("{verb} --scenes nuclei --peaks 20 --count 1 --size 32 --out r"), &at);
+        assert!(said.contains("rl needs a PSF") && said.contains("--psf-sigma"), "{said}");
+        assert!(!at.join("r").exists(), "{verb} began");
+    }
+    let said = refused("compare raw rl --truth a --noisy b", &at);
+    assert!(said.contains("rl needs a PSF"), "{said}");
+}
