@@ -319,6 +319,24 @@ fn small_images_are_scored_without_a_window() {
     assert!(must("measure --truth t.npy --image x.npy --range 10", &at).contains("psnr 20.0000"));
 }
 
+/// The light over the ratio of exposures, above the offset; nothing else.
+#[test]
+fn exposure_scaling_is_its_formula() {
+    let at = folder("exposure");
+    let short: Vec<f32> = (0..35).map(|i| 100.0 + i as f32).collect();
+    npy(&at.join("short.npy"), [5, 7], &short);
+    must("denoise --method exposure --set ratio=0.25 --offset 100 short.npy long.npy", &at);
+    for (v, s) in values(&at.join("long.npy"), 35).iter().zip(&short) {
+        assert_eq!(*v, 100.0 + 4.0 * (s - 100.0));
+    }
+    let said = refused("denoise --method exposure short.npy x.npy", &at);
+    assert!(said.contains("ratio="), "{said}");
+    for bad in ["0", "-1", "nan", "x"] {
+        let said = refused(&format!("denoise --method exposure --set ratio={bad} short.npy x.npy"), &at);
+        assert!(said.contains("above zero"), "{said}");
+    }
+}
+
 /// One parser of PSFs: a width in pixels is --psf-sigma's, and one in micrometres needs the file's pixel size.
 #[test]
 fn deconvolve_takes_every_kind_of_psf() {
