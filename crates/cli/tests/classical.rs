@@ -170,7 +170,8 @@ fn invalid_pixels_stay_out() {
 #[test]
 fn an_interrupt_leaves_nothing() {
     let at = folder("interrupt");
-    must("synth --scene nuclei --size 1500x1500 --out s", &at);
+    // More than is held back until all of it is known.
+    must("synth --scene nuclei --size 3000x3000 --out s", &at);
     for output in ["o.tif", "o.ome.zarr"] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_clearshot"))
             .args(["denoise", "--method", "nlm", "--noise", "2", "--set", "search-radius=20", "--tile", "64"])
@@ -362,4 +363,32 @@ fn deconvolve_takes_every_kind_of_psf() {
 fn values_of_noise(at: &std::path::Path) -> Vec<f32> {
     must("convert s/noisy/nuclei_0000.tif noise.npy", at);
     values(&at.join("noise.npy"), 40 * 41)
+}
+
+/// What a file's record says of how it was made: the pieces, and what did not fit.
+#[test]
+fn the_record_counts_what_was_clipped_and_says_how_it_was_cut() {
+    let at = folder("record");
+    must("synth --scene nuclei --peak 200 --size 50x60 --bits 8 --out s", &at);
+    must("denoise --method gaussian --tile 32 s/noisy/nuclei_0000.tif a.tif", &at);
+    let record = |name: &str| -> serde_json::Value {
+        let out = must(&format!("info --json {name}"), &at);
+        let info: serde_json::Value =
+            serde_json::from_str(out.lines().next().expect("a line")).expect("JSON");
+        info["provenance"]["parameters"].clone()
+    };
+    let said = record("a.tif");
+    assert_eq!(said["plan"]["tile"], serde_json::json!([32, 32]), "{said}");
+    assert_eq!((&said["plan"]["pieces"], &said["plan"]["halo"]), (&4.into(), &5.into()), "{said}");
+    assert_eq!((&said["clipped"], &said["filled"]), (&0.into(), &0.into()), "{said}");
+    // A thousand times the light does not fit 16 bits everywhere.
+    let out = must(
+        "denoise --method exposure --set ratio=0.001 --offset 100 s/noisy/nuclei_0000.tif b.tif --json",
+        &at,
+    );
+    let told: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let said = record("b.tif");
+    assert!(said["clipped"].as_u64().is_some_and(|n| n > 0), "{said}");
+    assert_eq!(said["clipped"], told["clipped"]);
+    assert!(refused("denoise --method gaussian s/noisy/nuclei_0000.tif a.tif", &at).contains("--force"));
 }
