@@ -204,7 +204,9 @@ impl Job<'_> {
         let forecast = restorer.prepare(&parts.size, together)?;
         self.voice.plan(self.input, &forecast, groups.len(), &restorer.device().to_string())?;
         let mut line = Line::new(self.label.clone());
-        let (mut runs, total) = (0, forecast.runs * groups.len());
+        let mut runs = 0;
+        // Runs of the graph for a group that is not yet prepared: the last one may have fewer images.
+        let expected = |group: &[Vec<usize>]| (forecast.runs * group.len()).div_ceil(together);
         let holds = parts.all.len() * parts.pixels() * places.channels * size_of::<f32>() <= HELD;
         let pixels = parts.all.len() * parts.pixels();
         let mut record = Record { pixels, clipped: 0, filled: 0, chi2: Vec::new(), strange: None };
@@ -238,10 +240,12 @@ impl Job<'_> {
             let made = match found {
                 Some(found) => {
                     found_parts += found.len();
-                    runs += forecast.runs;
+                    runs += expected(group);
                     found
                 }
                 None => {
+                    let own = restorer.prepare(&parts.size, group.len())?.runs;
+                    let total = runs + own + groups[g + 1..].iter().map(|g| expected(g)).sum::<usize>();
                     let made = restorer.restore(&measured, &numbers, camera.as_ref(), &mut || {
                         runs += 1;
                         if !self.voice.quiet {
