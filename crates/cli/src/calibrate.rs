@@ -43,6 +43,9 @@ pub struct Calibrate {
     /// Threads of the CPU.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// One JSON object instead of a sentence.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Calibrate {
@@ -93,6 +96,14 @@ impl Calibrate {
         // Half precision where the file was written so: it then holds the same numbers again.
         let is_half = model.weights.values().all(|w| w.to_f16().to_f64() == w.to_f64());
         model.save_file(out, if is_half { DType::F16 } else { DType::F32 })?;
+        if self.json {
+            let record = serde_json::json!({
+                "model": out, "images": images, "samples": samples, "steps": steps, "nominal": 0.9, "before": found.before,
+                "after": found.after,
+            });
+            println!("{record}");
+            return Ok(());
+        }
         println!(
             "{}: 90 % intervals held {:.1} % of truths, and hold {:.1} % now (found on one half of {images} images, counted \
              on the other); the weights are as before",

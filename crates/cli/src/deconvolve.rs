@@ -2,19 +2,18 @@
 
 use crate::denoise::estimated;
 use crate::electrons;
-use crate::point_spread;
-use crate::restoring::{Files, Job, Looked, refuse_eight_bits};
-use anyhow::{Context, Result, bail};
+use crate::point_spread::{PointSpread, Width};
+use crate::restoring::{Files, Job, Looked};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use clearshot_image::Image;
+use clearshot_physics::Electrons;
 use clearshot_physics::calibration::blind::Doubt;
-use clearshot_physics::{Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Reach, wiener};
 use clearshot_restore::stream::Frames;
 use serde_json::json;
 use std::io::Write;
-use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct Deconvolve {
@@ -23,9 +22,10 @@ pub struct Deconvolve {
     /// How.
     #[arg(long, value_enum, default_value_t = Way::RichardsonLucy)]
     method: Way,
-    /// A file with the point-spread function, its peak in the middle: a plane, or with --volume a stack.
-    #[arg(long, conflicts_with = "psf_sigma", required_unless_present_any = ["psf_sigma", "list"])]
-    psf: Option<PathBuf>,
+    /// The point-spread function: a file, its peak in the middle (a plane, or with --volume a stack), gaussian:1.5px, or
+    /// airy:na=1.4,em=520nm.
+    #[arg(long, value_name = "PSF", conflicts_with = "psf_sigma", required_unless_present_any = ["psf_sigma", "list"])]
+    psf: Option<String>,
     /// A Gaussian PSF instead: its standard deviation in pixels, or one for each axis (Z,Y,X).
     #[arg(long, value_delimiter = ',')]
     psf_sigma: Vec<f64>,
@@ -61,13 +61,6 @@ enum Way {
     Wiener,
 }
 
-/// The PSF as it was asked for; each image has its own size of it.
-enum Spread {
-    /// Standard deviations in pixels.
-    Gaussian(Vec<f64>),
-    Measured(Psf),
-}
-
 /// Pieces that are looked at for the brightest.
 const LOOKED_AT: usize = 9;
 
@@ -79,10 +72,7 @@ impl Deconvolve {
         let spread = self.point_spread()?;
         self.files.each("deconvolve", &mut |image, input| {
             let size = Frames::of(&image.description, self.files.is_volume())?.size();
-            let (psf, said) = match &spread {
-                Spread::Gaussian(sigmas) => point_spread::gaussian(sigmas, &size)?,
-                Spread::Measured(psf) => point_spread::measured(psf, &size)?,
-            };
+            let (psf, said) = spread.of(&image.description, &size)?;
             if let Some(said) = said {
                 eprintln!("clearshot: {}: {said}", input.display());
             }
@@ -174,25 +164,17 @@ impl Deconvolve {
         Ok(best.map(|looked| (sum / count as f64, looked)))
     }
 
-    fn point_spread(&self) -> Result<Spread> {
+    fn point_spread(&self) -> Result<PointSpread> {
         let axes = if self.files.is_volume() { 3 } else { 2 };
-        let Some(path) = &self.psf else {
-            let sigmas = match self.psf_sigma[..] {
-                [one] => vec![one; axes],
-                ref many if many.len() == axes => many.to_vec(),
-                _ => bail!("--psf-sigma has {} numbers, and one or {axes} are needed", self.psf_sigma.len()),
-            };
-            return Ok(Spread::Gaussian(sigmas));
-        };
-        let name = || path.display().to_string();
-        let image = Image::open(path)?;
-        refuse_eight_bits(&image)?;
-        let frames = Frames::of(&image.description, axes == 3).with_context(name)?;
-        let [region] = &frames.regions()[..] else {
-            bail!("{}: {} planes or volumes, and a PSF is one", name(), frames.regions().len());
-        };
-        let values = image.read_f64(region)?.iter().map(|v| v.max(0.0)).collect();
-        Psf::new(&frames.size()[..], values).map(Spread::Measured).with_context(name)
+        if let Some(text) = &self.psf {
+            return PointSpread::parse(text, axes);
+        }
+        if self.psf_sigma.len() != 1 && self.psf_sigma.len() != axes {
+            bail!("--psf-sigma has {} numbers, and one or {axes} are needed", self.psf_sigma.len());
+        }
+        let words: Vec<String> = self.psf_sigma.iter().map(|s| s.to_string()).collect();
+        let widths = self.psf_sigma.iter().map(|&s| Width::Pixels(s)).collect();
+        Ok(PointSpread::Gaussian { text: format!("gaussian:{}", words.join(",")), widths })
     }
 }
 

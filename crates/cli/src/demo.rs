@@ -37,6 +37,9 @@ pub struct Demo {
     /// Print nothing but the last lines.
     #[arg(long)]
     quiet: bool,
+    /// One JSON object at the end instead of words.
+    #[arg(long)]
+    json: bool,
 }
 
 /// What the training is shown on: one kind of scene at one light level.
@@ -52,7 +55,7 @@ impl Demo {
         let start = Instant::now();
         let out = self.folder()?;
         let say = |text: &str| -> Result<()> {
-            if !self.quiet {
+            if !self.quiet && !self.json {
                 let mut stdout = std::io::stdout().lock();
                 writeln!(stdout, "[{:5.1} s] {text}", start.elapsed().as_secs_f64())?;
                 stdout.flush()?;
@@ -104,6 +107,17 @@ impl Demo {
         put("records.csv", &report::csv(&records))?;
         put("report.html", &report::html("Clearshot's demo", &about, &summary, &illustrations, &next))?;
         let mut stdout = std::io::stdout().lock();
+        if self.json {
+            let rows = summary.rows.iter().map(
+                |r| serde_json::json!({ "method": r.method, "psnr": r.psnr, "ssim": r.ssim, "chi2": r.chi2 }),
+            );
+            let record = serde_json::json!({
+                "out": out, "report": out.join("report.html"), "seconds": start.elapsed().as_secs_f64(), "about": about,
+                "rows": rows.collect::<Vec<_>>(),
+            });
+            writeln!(stdout, "{record}")?;
+            return Ok(());
+        }
         writeln!(
             stdout,
             "\nDone in {:.0} s. Look at {}",
@@ -146,7 +160,7 @@ impl Demo {
     }
 
     fn tell(&self, summary: &Summary) -> Result<()> {
-        if self.quiet {
+        if self.quiet || self.json {
             return Ok(());
         }
         let mut out = std::io::stdout().lock();

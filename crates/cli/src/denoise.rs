@@ -16,7 +16,8 @@ use std::path::Path;
 pub struct Denoise {
     #[command(flatten)]
     files: Files,
-    /// gaussian, median, wiener, nlm, tv or bm3d; none passes pixels on as they are.
+    /// gaussian, median, wiener, nlm, tv or bm3d; exposure divides the light above --offset by --set ratio=R and does nothing
+    /// else, as a baseline for short exposures beside long ones; none passes pixels on as they are.
     #[arg(long, default_value = "bm3d")]
     method: String,
     /// A setting of the method, KEY=VALUE; `denoise --list` shows them all.
@@ -67,6 +68,19 @@ impl Denoise {
                 Ok(Job { parameters: json!({ "method": "none" }), reach, restore: None, saturation: None })
             });
         }
+        if self.method == "exposure" {
+            let ratio = self.ratio()?;
+            let offset = self.offset.unwrap_or(0.0);
+            return self.files.each("denoise", &mut |_, _| {
+                let parameters =
+                    json!({ "method": "exposure", "settings": { "ratio": ratio }, "offset": offset });
+                let restore = Box::new(move |values: &[f32], _: &[usize]| {
+                    Ok(values.iter().map(|v| offset + (v - offset) / ratio).collect())
+                });
+                let reach = Reach::Within { halo: 0, align: 1 };
+                Ok(Job { parameters, reach, restore: Some(restore), saturation: None })
+            });
+        }
         let mut method = Method::by_name(&self.method)?;
         for setting in &self.settings {
             let (key, value) =
@@ -104,6 +118,17 @@ impl Denoise {
             });
             Ok(Job { parameters, reach: method.reach(), restore: Some(restore), saturation })
         })
+    }
+
+    /// How many times the light of the exposure that is wanted these files have.
+    fn ratio(&self) -> Result<f32> {
+        let needed = "the method exposure needs --set ratio=R: the exposure of these files over the one that is wanted";
+        let [setting] = &self.settings[..] else { bail!("{needed}, and no other setting") };
+        let Some(("ratio", value)) = setting.split_once('=').map(|(k, v)| (k.trim(), v.trim())) else {
+            bail!("--set {setting}: {needed}");
+        };
+        let ratio = value.parse::<f32>().ok().filter(|r| r.is_finite() && *r > 0.0);
+        ratio.with_context(|| format!("--set {setting}: a finite number above zero is needed"))
     }
 
     /// The method as every piece of an image that is cut is to have it.
@@ -212,6 +237,8 @@ fn list() -> Result<()> {
             writeln!(out, "    {:<16} {:<8} {}", s.key, s.value as f32, s.about)?;
         }
     }
+    writeln!(out, "{:<9} the light over the exposure, nothing else", "exposure")?;
+    writeln!(out, "    {:<16} {:<8} these files' exposure over the one that is wanted", "ratio", "")?;
     writeln!(out, "{:<9} pixels passed on as they are", "none")?;
     Ok(())
 }

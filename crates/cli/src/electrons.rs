@@ -11,6 +11,14 @@ pub fn gain<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
     number(text, |g| g.is_finite() && g > 0.0, "electrons per count are a number above zero")
 }
 
+/// How many times the light of another exposure.
+///
+/// # Errors
+/// If it is no number above zero.
+pub fn ratio<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
+    number(text, |r| r.is_finite() && r > 0.0, "a number above zero is needed")
+}
+
 /// A mean or a standard deviation of electrons.
 ///
 /// # Errors

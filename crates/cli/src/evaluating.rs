@@ -56,6 +56,10 @@ pub struct Settings {
     /// The standard deviation of the read noise in electrons.
     #[arg(long, default_value_t = 0.0, value_parser = electrons::amount::<f64>, allow_negative_numbers = true, requires = "truth")]
     read_noise: f64,
+    /// How many times the light of the clean files the noisy ones have (0.1: a tenth of the exposure). The clean ones are scored as
+    /// they would be at that exposure, so that `raw` is the short exposure scaled up and nothing else.
+    #[arg(long, default_value_t = 1.0, value_parser = electrons::ratio::<f64>, allow_negative_numbers = true, requires = "truth")]
+    exposure: f64,
     /// Try several values: KEY=A,B,... The keys samples, steps and sampler are the models'; gain, background, read_noise and
     /// psf (its width) tell methods another camera than the true one, by factors, and shift moves the PSF by pixels. Several
     /// keys make every combination; one alone makes a curve, with the truth (1, of a shift 0) among its values.
@@ -103,7 +107,7 @@ pub struct Settings {
 /// The images of a run: made from a seed, or given.
 enum Cases {
     Scenes(Bench),
-    Files { parts: Vec<Part>, gain: f64, offset: f64, read_noise: f64 },
+    Files { parts: Vec<Part>, gain: f64, offset: f64, read_noise: f64, exposure: f64 },
 }
 
 /// A plane of a pair of files.
@@ -127,10 +131,11 @@ impl Cases {
     fn name(&self, number: usize) -> String {
         match self {
             Cases::Scenes(bench) => bench.name(number),
-            Cases::Files { parts, gain, offset, read_noise } => {
+            Cases::Files { parts, gain, offset, read_noise, exposure } => {
+                let exposed = if *exposure == 1.0 { String::new() } else { format!(" exposure {exposure}") };
                 // The number is what its pair is found by among the images of the cell.
                 format!(
-                    "pair {number} {} gain {gain} offset {offset} read-noise {read_noise}",
+                    "pair {number} {} gain {gain} offset {offset} read-noise {read_noise}{exposed}",
                     parts[number].name
                 )
             }
@@ -140,9 +145,19 @@ impl Cases {
     fn case(&self, number: usize) -> Result<Case, EvaluateError> {
         match self {
             Cases::Scenes(bench) => bench.case(number),
-            Cases::Files { parts, gain, offset, read_noise } => {
+            Cases::Files { parts, gain, offset, read_noise, exposure } => {
                 let p = &parts[number];
-                given(&p.truth, &p.noisy, &p.region, &p.shape, *gain, *offset, *read_noise, number as u32)
+                given(
+                    &p.truth,
+                    &p.noisy,
+                    &p.region,
+                    &p.shape,
+                    *gain,
+                    *offset,
+                    *read_noise,
+                    *exposure,
+                    number as u32,
+                )
             }
         }
     }
@@ -259,6 +274,18 @@ impl Settings {
         methods: &[Box<dyn Method>],
         judge: &dyn Fn(&Summary) -> Result<Option<Judgement>>,
     ) -> Result<()> {
+        // What cannot work is said before anything takes time.
+        if let Some(method) = methods.iter().find(|m| m.needs_psf() && self.psf_sigma.is_none()) {
+            let name = method.name();
+            match self.truth {
+                Some(_) => bail!(
+                    "{name} needs a PSF, and files come without one here; leave it out, or use deconvolve"
+                ),
+                None => bail!(
+                    "{name} needs a PSF: say how much the scenes are blurred by --psf-sigma, or leave it out"
+                ),
+            }
+        }
         if let Some(folder) = &self.out {
             std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
@@ -365,8 +392,8 @@ impl Settings {
                 ));
                 out.push("background and read noise as usual for the peak: 1 and 1 electrons up to 10, 2 and 1.5 up to 50, 5 and 2 up to 500, 20 and 2 above".into());
             }
-            Some((_, Cases::Files { parts, gain, offset, read_noise })) => out.push(format!(
-                "{} planes of files in one cell under their mean peak, {gain} electrons a count, offset {offset}, read noise {read_noise}",
+            Some((_, Cases::Files { parts, gain, offset, read_noise, exposure })) => out.push(format!(
+                "{} planes of files in one cell under their mean peak, {gain} electrons a count, offset {offset}, read noise {read_noise}, {exposure} times the clean files' exposure",
                 parts.len()
             )),
             None => {}
@@ -387,8 +414,9 @@ impl Settings {
                 );
             }
             let parts = parts(truth, noisy)?;
-            let (gain, offset, read_noise) = (self.gain, self.offset, self.read_noise);
-            return Ok(vec![(String::new(), Cases::Files { parts, gain, offset, read_noise })]);
+            let (gain, offset, read_noise, exposure) =
+                (self.gain, self.offset, self.read_noise, self.exposure);
+            return Ok(vec![(String::new(), Cases::Files { parts, gain, offset, read_noise, exposure })]);
         }
         let all = Bench::default().scenes;
         let scenes = match self.scenes.as_str() {

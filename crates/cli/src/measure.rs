@@ -7,7 +7,7 @@ use clearshot_image::dataset::list::{Listing, files};
 use clearshot_image::{Image, lengths};
 use clearshot_metrics::intensity::{self, Normalisation};
 use clearshot_metrics::ssim::Ssim;
-use clearshot_metrics::{Crop, ImageRef, Pair, Rounding};
+use clearshot_metrics::{Crop, ImageRef, MetricError, Pair, Rounding};
 use clearshot_restore::invalid::Invalid;
 use clearshot_restore::stream::Frames;
 use std::io::Write;
@@ -34,12 +34,14 @@ pub struct Measure {
     /// Score volumes along Z, Y and X instead of plane after plane.
     #[arg(long)]
     volume: bool,
-    /// One JSON line a pair.
+    /// One JSON line a pair; a score that is infinite, or that an image is too small for, is null.
     #[arg(long)]
     json: bool,
 }
 
 const NAMES: [&str; 5] = ["psnr", "ssim", "nrmse", "mae", "snr"];
+/// The place of the score that has a window.
+const SSIM: usize = 1;
 
 impl Measure {
     pub fn run(self) -> Result<()> {
@@ -53,12 +55,19 @@ impl Measure {
         };
         let mut out = std::io::stdout().lock();
         let mut means = [0.0; 5];
+        let mut small = false;
         for (truth, image) in &pairs {
             let scores = self
                 .scores(truth, image)
                 .with_context(|| format!("{} beside {}", image.display(), truth.display()))?;
             means.iter_mut().zip(scores).for_each(|(m, s)| *m += s / pairs.len() as f64);
+            small |= scores[SSIM].is_nan();
             self.tell(&mut out, &image.display().to_string(), &scores)?;
+        }
+        if small {
+            eprintln!(
+                "clearshot: there is no ssim where an image has no room for its window of 7 pixels along every axis"
+            );
         }
         if pairs.len() > 1 && !self.json {
             self.tell(&mut out, "mean", &means)?;
@@ -107,7 +116,7 @@ impl Measure {
             )?;
             let scores = [
                 intensity::psnr(&pair, self.range)?,
-                Ssim::uniform7(self.range).mean(&pair)?,
+                ssim_of(&Ssim::uniform7(self.range), &pair)?,
                 intensity::nrmse(&pair, Normalisation::Euclidean),
                 intensity::mae(&pair),
                 intensity::snr(&pair),
@@ -115,6 +124,14 @@ impl Measure {
             means.iter_mut().zip(scores).for_each(|(m, s)| *m += s / parts.len() as f64);
         }
         Ok(means)
+    }
+}
+
+/// No number where the window does not fit; the other scores are worth having all the same.
+fn ssim_of(ssim: &Ssim, pair: &Pair<'_>) -> Result<f64, MetricError> {
+    match ssim.mean(pair) {
+        Err(MetricError::Window { .. }) => Ok(f64::NAN),
+        other => other,
     }
 }
 

@@ -23,6 +23,9 @@ pub struct Profile {
     /// Also write the nodes one behind the other as a trace that chrome://tracing and Perfetto show.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// One JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
 }
 
 /// The nodes in running order, each behind the one before, as Chrome's trace events. A device's nodes are
@@ -90,6 +93,22 @@ impl Profile {
         }
         let ceilings = session.ceilings()?;
         let mut out = std::io::stdout().lock();
+        if self.json {
+            let ops = kinds.iter().map(|(name, t)| {
+                serde_json::json!({ "op": name, "nodes": t.count, "ms": t.nanoseconds as f64 * 1e-6, "flops": t.flops, "bytes": t.bytes })
+            });
+            let nodes = times.iter().take(self.top).map(|t| {
+                let ms = t.nanoseconds as f64 / runs as f64 * 1e-6;
+                serde_json::json!({ "node": graph.line(t.node), "ms": ms, "flops": flops(graph, t.node), "bytes": traffic(graph, t.node) })
+            });
+            let pace = ceilings.as_ref().map(|c| serde_json::json!({ "flops": c.flops, "bytes": c.bytes }));
+            let record = serde_json::json!({
+                "network": network.name, "work": network.work(), "runs": runs, "ms": all as f64 / runs as f64 * 1e-6,
+                "device_pace": pace, "ops": ops.collect::<Vec<_>>(), "slowest": nodes.collect::<Vec<_>>(),
+            });
+            writeln!(out, "{record}")?;
+            return Ok(());
+        }
         let milliseconds = |ns: u64| ns as f64 * 1e-6;
         writeln!(out, "{} {}: {:.2} ms in nodes", network.name, network.work(), milliseconds(all / runs))?;
         if let Some(c) = ceilings {

@@ -189,9 +189,6 @@ impl Files {
         if let Some(full) = saturation {
             parameters["saturation"] = full.into();
         }
-        let provenance = Provenance::new(operation, &image.description, parameters).value();
-        let options = WriteOptions { replace: self.force, provenance: Some(provenance) };
-        let mut writer = Writer::create(output, &description, &options)?;
         let start = Instant::now();
         let mut line = Line::new(name);
         let mut invalid_count = 0;
@@ -202,13 +199,34 @@ impl Files {
             }
             other => other,
         };
+        let plan = stream::plan(image, &self.cut(reach))?;
+        parameters["plan"] =
+            serde_json::json!({ "tile": plan.tile, "halo": plan.halo, "pieces": plan.pieces });
+        let writer_of = |mut parameters: serde_json::Value, counts: Option<(usize, usize)>| {
+            parameters["clipped"] = counts.map(|(clipped, _)| clipped).into();
+            parameters["filled"] = counts.map(|(_, filled)| filled).into();
+            let provenance = Provenance::new(operation, &image.description, parameters).value();
+            let options = WriteOptions { replace: self.force, provenance: Some(provenance) };
+            Writer::create(output, &description, &options)
+        };
+        // A file's record is written before its pixels, so what is counted in it is known only of pixels that are held.
+        let bytes = description.shape().iter().product::<usize>() * description.dtype.bytes();
+        let mut place = match bytes <= HELD {
+            true if output.exists() && !self.force => {
+                bail!("{}: exists already; --force replaces it", output.display())
+            }
+            true => Place::Held(stream::Held::of(image)),
+            false => Place::File(writer_of(parameters.clone(), None)?),
+        };
+        let sink: &mut dyn stream::Sink = match &mut place {
+            Place::Held(held) => held,
+            Place::File(writer) => writer,
+        };
         let mut failure = None;
         let report = match job.restore {
-            None => {
-                stream::run(image, &mut writer, &description, &self.cut(reach), Work::Pass, &mut |d, t| {
-                    line.show(d, t)
-                })
-            }
+            None => stream::run(image, sink, &description, &self.cut(reach), Work::Pass, &mut |d, t| {
+                line.show(d, t)
+            }),
             Some(mut restore) => {
                 let mut each = |piece: &Piece<'_>| {
                     let marks =
@@ -229,9 +247,7 @@ impl Files {
                     Ok(restored)
                 };
                 let work = Work::Restore(&mut each);
-                stream::run(image, &mut writer, &description, &self.cut(reach), work, &mut |d, t| {
-                    line.show(d, t)
-                })
+                stream::run(image, sink, &description, &self.cut(reach), work, &mut |d, t| line.show(d, t))
             }
         };
         line.end();
@@ -239,7 +255,14 @@ impl Files {
             return Err(e);
         }
         let report = report.with_context(|| input.display().to_string())?;
-        writer.finish()?;
+        match place {
+            Place::File(writer) => writer.finish()?,
+            Place::Held(held) => {
+                let mut writer = writer_of(parameters, Some((report.clipped, invalid_count)))?;
+                held.write(&mut writer)?;
+                writer.finish()?;
+            }
+        }
         if report.clipped > 0 {
             let (count, name) = (report.clipped, description.dtype.name());
             eprintln!(
@@ -280,6 +303,14 @@ impl Files {
     }
 }
 
+/// Where restored pixels go first.
+enum Place {
+    Held(stream::Held),
+    File(Writer),
+}
+
+/// Bytes of a result that are held until all of it is known.
+const HELD: usize = 32 << 20;
 /// Pixels of a picture's panel along its longer side, and its width at least.
 const MOST_PICTURED: usize = 1024;
 const LEAST_PICTURED: usize = 320;
@@ -289,16 +320,6 @@ const FILL_REACH: usize = 8;
 /// Whether pixels can say by their value that there is none.
 fn may_be_none(image: &Image) -> bool {
     image.dtype().is_float() || image.description.rescale.is_some_and(|r| r.blank.is_some())
-}
-
-/// The file of a PSF, which is refused where its values have 8 bits.
-pub fn refuse_eight_bits(psf: &Image) -> Result<()> {
-    let dtype = match psf.dtype() {
-        DType::U8 => clearshot_tensor::DType::U8,
-        _ => return Ok(()),
-    };
-    Err(clearshot_physics::PhysicsError::EightBitPsf { dtype })
-        .with_context(|| psf.description.path.display().to_string())
 }
 
 fn picture_path(output: &Path) -> PathBuf {

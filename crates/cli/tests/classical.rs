@@ -170,7 +170,8 @@ fn invalid_pixels_stay_out() {
 #[test]
 fn an_interrupt_leaves_nothing() {
     let at = folder("interrupt");
-    must("synth --scene nuclei --size 1500x1500 --out s", &at);
+    // More than is held back until all of it is known.
+    must("synth --scene nuclei --size 3000x3000 --out s", &at);
     for output in ["o.tif", "o.ome.zarr"] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_clearshot"))
             .args(["denoise", "--method", "nlm", "--noise", "2", "--set", "search-radius=20", "--tile", "64"])
@@ -304,4 +305,90 @@ fn what_a_file_says_is_no_value_stays_none() {
         assert_eq!(after, before, "{method}");
         assert!(least > 50.0, "{method}: {least}");
     }
+}
+
+/// Images that have no room for SSIM's window have the other scores.
+#[test]
+fn small_images_are_scored_without_a_window() {
+    let at = folder("small_scores");
+    npy(&at.join("t.npy"), [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    npy(&at.join("x.npy"), [2, 3], &[2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    let out = must("measure --truth t.npy --image x.npy --range 10 --json", &at);
+    let record: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert!(record["ssim"].is_null() && record["mae"] == 1.0, "{out}");
+    assert!((record["psnr"].as_f64().expect("a score") - 20.0).abs() < 1e-9, "{out}");
+    assert!(must("measure --truth t.npy --image x.npy --range 10", &at).contains("psnr 20.0000"));
+}
+
+/// The light over the ratio of exposures, above the offset; nothing else.
+#[test]
+fn exposure_scaling_is_its_formula() {
+    let at = folder("exposure");
+    let short: Vec<f32> = (0..35).map(|i| 100.0 + i as f32).collect();
+    npy(&at.join("short.npy"), [5, 7], &short);
+    must("denoise --method exposure --set ratio=0.25 --offset 100 short.npy long.npy", &at);
+    for (v, s) in values(&at.join("long.npy"), 35).iter().zip(&short) {
+        assert_eq!(*v, 100.0 + 4.0 * (s - 100.0));
+    }
+    let said = refused("denoise --method exposure short.npy x.npy", &at);
+    assert!(said.contains("ratio="), "{said}");
+    for bad in ["0", "-1", "nan", "x"] {
+        let said = refused(&format!("denoise --method exposure --set ratio={bad} short.npy x.npy"), &at);
+        assert!(said.contains("above zero"), "{said}");
+    }
+}
+
+/// One parser of PSFs: a width in pixels is --psf-sigma's, and one in micrometres needs the file's pixel size.
+#[test]
+fn deconvolve_takes_every_kind_of_psf() {
+    let at = folder("psf_kinds");
+    must("synth --scene nuclei --peak 100 --size 40x41 --psf-sigma 1.2 --out s", &at);
+    let deconvolve = "deconvolve --gain 1 --steps 5 --float s/noisy/nuclei_0000.tif";
+    must(&format!("{deconvolve} a.npy --psf-sigma 1.2"), &at);
+    must(&format!("{deconvolve} b.npy --psf gaussian:1.2px"), &at);
+    let (a, b) = (values(&at.join("a.npy"), 40 * 41), values(&at.join("b.npy"), 40 * 41));
+    assert!(a == b && a != values_of_noise(&at));
+    for (psf, said) in [
+        ("gaussian:0.1um", "pixels"),
+        ("airy:na=1.4,em=520nm", "pixels"),
+        ("airy:na=1.4", "em="),
+        ("gaussian:1px,2px,3px", "one for each of 2 axes"),
+        ("nothing.tif", "gaussian:1.5px"),
+    ] {
+        let refused = refused(&format!("{deconvolve} c.npy --psf {psf}"), &at);
+        assert!(refused.contains(said), "{psf}: {refused}");
+    }
+}
+
+fn values_of_noise(at: &std::path::Path) -> Vec<f32> {
+    must("convert s/noisy/nuclei_0000.tif noise.npy", at);
+    values(&at.join("noise.npy"), 40 * 41)
+}
+
+/// What a file's record says of how it was made: the pieces, and what did not fit.
+#[test]
+fn the_record_counts_what_was_clipped_and_says_how_it_was_cut() {
+    let at = folder("record");
+    must("synth --scene nuclei --peak 200 --size 50x60 --bits 8 --out s", &at);
+    must("denoise --method gaussian --tile 32 s/noisy/nuclei_0000.tif a.tif", &at);
+    let record = |name: &str| -> serde_json::Value {
+        let out = must(&format!("info --json {name}"), &at);
+        let info: serde_json::Value =
+            serde_json::from_str(out.lines().next().expect("a line")).expect("JSON");
+        info["provenance"]["parameters"].clone()
+    };
+    let said = record("a.tif");
+    assert_eq!(said["plan"]["tile"], serde_json::json!([32, 32]), "{said}");
+    assert_eq!((&said["plan"]["pieces"], &said["plan"]["halo"]), (&4.into(), &5.into()), "{said}");
+    assert_eq!((&said["clipped"], &said["filled"]), (&0.into(), &0.into()), "{said}");
+    // A thousand times the light does not fit 16 bits everywhere.
+    let out = must(
+        "denoise --method exposure --set ratio=0.001 --offset 100 s/noisy/nuclei_0000.tif b.tif --json",
+        &at,
+    );
+    let told: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let said = record("b.tif");
+    assert!(said["clipped"].as_u64().is_some_and(|n| n > 0), "{said}");
+    assert_eq!(said["clipped"], told["clipped"]);
+    assert!(refused("denoise --method gaussian s/noisy/nuclei_0000.tif a.tif", &at).contains("--force"));
 }

@@ -263,3 +263,33 @@ fn the_demo_makes_a_report() {
         assert!(at.join("d").join(file).exists(), "{file}");
     }
 }
+
+/// What cannot work is said before anything runs.
+#[test]
+fn a_method_without_its_psf_is_refused_first() {
+    let at = folder("no_psf");
+    for verb in ["compare raw rl", "eval rl"] {
+        let said = refused(&format!("{verb} --scenes nuclei --peaks 20 --count 1 --size 32 --out r"), &at);
+        assert!(said.contains("rl needs a PSF") && said.contains("--psf-sigma"), "{said}");
+        assert!(!at.join("r").exists(), "{verb} began");
+    }
+    let said = refused("compare raw rl --truth a --noisy b", &at);
+    assert!(said.contains("rl needs a PSF"), "{said}");
+}
+
+/// Every long verb has a form for programs.
+#[test]
+fn profiles_and_the_demo_have_json() {
+    let at = folder("json_forms");
+    let read = |line: &str| -> serde_json::Value {
+        let out = must(line, &at);
+        assert_eq!(out.lines().count(), 1, "{line}: {out}");
+        serde_json::from_str(&out).expect("JSON")
+    };
+    let demo = read("demo --json --out d --train-seconds 0 --count 1 --size 32");
+    assert_eq!(demo["rows"].as_array().map(Vec::len), Some(4), "{demo}");
+    assert!(demo["rows"][0]["psnr"].is_number() && at.join("d/report.html").is_file(), "{demo}");
+    let profile = read("profile --json --net tiny --size 32 --runs 1 --top 3 --device cpu");
+    assert_eq!(profile["slowest"].as_array().map(Vec::len), Some(3), "{profile}");
+    assert!(profile["ms"].as_f64().is_some_and(|ms| ms > 0.0) && profile["ops"][0]["nodes"].is_number());
+}

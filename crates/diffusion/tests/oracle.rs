@@ -304,3 +304,47 @@ fn values_that_are_not_finite_stop_with_their_step() {
     assert!(matches!(&e, Error::NonFinite { step, .. } if *step == first), "{e}");
     assert!(e.to_string().contains("the denoiser"), "{e}");
 }
+
+/// Churn holds at both ends of its range, and nowhere beyond.
+#[test]
+fn churn_holds_at_the_ends_of_its_range() {
+    let levels = geometric(8.0, 0.5, 4);
+    let raises = |range: [f64; 2]| -> Vec<bool> {
+        let program = euler(&levels, &Churn { amount: 1.0, range, noise: 1.0 }).unwrap();
+        program.calls().iter().map(|c| c.raise > 0.0).collect()
+    };
+    let ratios: Vec<f64> = levels.steps().iter().map(|s| s.from.ratio()).collect();
+    assert_eq!(raises([ratios[2], ratios[1]]), [false, true, true, false]);
+    assert_eq!(raises([ratios[2].next_up(), ratios[1].next_down()]), [false; 4]);
+}
+
+/// Fewer than 15 steps end in lower orders; 15 do not.
+#[test]
+fn few_steps_are_fewer_than_fifteen() {
+    let calls = |steps: usize, lower_order_final: bool| {
+        let options = DpmSolver { lower_order_final, ..DpmSolver::default() };
+        dpm_solver_pp(&geometric(10.0, 0.1, steps), &options).unwrap().calls().to_vec()
+    };
+    assert_eq!(calls(15, true), calls(15, false));
+    assert_ne!(calls(14, true), calls(14, false));
+}
+
+/// SDE-DPM-Solver++ 2 after Heun: an x0 that is a straight line in lambda is integrated exactly. With weight 2 e^(2 (l - l')), the
+/// line's slope counts alpha (h - (1 - e^(-2h)) / 2).
+#[test]
+fn stochastic_heun_is_exact_for_straight_lines() {
+    let options = DpmSolver { second: Second::Heun, stochastic: true, ..DpmSolver::default() };
+    for levels in [geometric(9.0, 0.2, 20), geometric(9.0, 0.2, 20).preserving()] {
+        let program = dpm_solver_pp(&levels, &options).unwrap();
+        for (i, call) in program.calls().iter().enumerate().skip(1) {
+            let step = levels.steps()[i];
+            let h = step.to.lambda() - step.from.lambda();
+            let before = step.from.lambda() - levels.steps()[i - 1].from.lambda();
+            // x0 = 1 + (lambda - lambda of this step): 1 now, and 1 - before at the step before.
+            let got = call.x.x0 + call.x.kept[0] * (1.0 - before);
+            let decay = 1.0 - (-2.0 * h).exp();
+            let exact = step.to.alpha * (decay + h - 0.5 * decay);
+            assert!((got - exact).abs() < 1e-12, "step {i}: {got} for {exact}");
+        }
+    }
+}

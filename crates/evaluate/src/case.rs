@@ -212,7 +212,8 @@ pub fn rounded(peak: f64) -> f64 {
 }
 
 /// The case of a pair of planes in files, in counts of a camera. The peak is the 99.8th percentile of the truth above
-/// the background, which is the truth's 0.5th percentile.
+/// the background, which is the truth's 0.5th percentile. Noisy files have `exposure` times the light of the true ones, which are
+/// scaled to that before: the measurement as it is then scores as one that was only scaled.
 ///
 /// # Errors
 /// If a file cannot be read, the shapes differ, a pixel is not finite, or the truth has no light.
@@ -224,6 +225,7 @@ pub fn given(
     gain: f64,
     offset: f64,
     read_noise: f64,
+    exposure: f64,
     index: u32,
 ) -> Result<Case, EvaluateError> {
     let read = |path: &Path| -> Result<Vec<f32>, EvaluateError> {
@@ -241,7 +243,8 @@ pub fn given(
         let (truth, noisy) = (truth.display().to_string(), noisy.display().to_string());
         return Err(EvaluateError::Shapes { truth, noisy, truth_shape, noisy_shape });
     }
-    let (truth_values, electrons) = (read(truth)?, read(noisy)?);
+    let (mut truth_values, electrons) = (read(truth)?, read(noisy)?);
+    truth_values.iter_mut().for_each(|v| *v = (f64::from(*v) * exposure) as f32);
     let mut sorted = truth_values.clone();
     sorted.sort_by(f32::total_cmp);
     let at = |share: f64| f64::from(sorted[((sorted.len() - 1) as f64 * share).round() as usize]);

@@ -49,6 +49,11 @@ pub trait Method {
         false
     }
 
+    /// Whether it can do nothing without a PSF.
+    fn needs_psf(&self) -> bool {
+        false
+    }
+
     /// # Errors
     /// As the restorer says.
     fn restore(&self, view: &View) -> Result<Restored, String>;
@@ -103,6 +108,10 @@ pub struct Deconvolution;
 impl Method for Deconvolution {
     fn name(&self) -> &str {
         "rl"
+    }
+
+    fn needs_psf(&self) -> bool {
+        true
     }
 
     fn restore(&self, view: &View) -> Result<Restored, String> {

@@ -303,11 +303,18 @@ fn files_are_scored_by_the_peak_itself() {
     let truth: Vec<f32> = (0..32 * 32).map(|i| if i % 32 < 16 { 0.0 } else { 0.4 }).collect();
     let off: Vec<f32> = truth.iter().map(|t| t + 0.04).collect();
     let (a, b) = (write("truth.tif", &truth), write("noisy.tif", &off));
-    let case = given(&a, &b, &[0..32, 0..32], &[32, 32], 2.0, 0.0, 1.0, 0).unwrap();
+    let case = given(&a, &b, &[0..32, 0..32], &[32, 32], 2.0, 0.0, 1.0, 1.0, 0).unwrap();
     assert!((case.peak - 0.8).abs() < 1e-6, "{}", case.peak);
     assert_eq!((case.view.gain, case.view.offset), (2.0, 0.0));
     let s = Scores::of(&case, &Raw.restore(&case.view).unwrap(), &Told::default()).unwrap();
     // An error of a tenth of the peak.
+    assert!((s.psnr - 20.0).abs() < 1e-4, "{s:?}");
+    // A quarter of the exposure and the same relative error: scaled up, nothing else, it scores as before.
+    let short: Vec<f32> = off.iter().map(|v| 0.25 * v).collect();
+    let c = write("short.tif", &short);
+    let case = given(&a, &c, &[0..32, 0..32], &[32, 32], 2.0, 0.0, 1.0, 0.25, 0).unwrap();
+    assert!((case.peak - 0.2).abs() < 1e-6, "{}", case.peak);
+    let s = Scores::of(&case, &Raw.restore(&case.view).unwrap(), &Told::default()).unwrap();
     assert!((s.psnr - 20.0).abs() < 1e-4, "{s:?}");
 }
 

@@ -56,6 +56,9 @@ fn responses_by_hand() {
     assert_eq!((gone.signal_to_artefact, gone.gain), (f64::INFINITY, 0.0));
     let kept = pattern.response(view(&pattern.insert(view(&without)).unwrap()), view(&without)).unwrap();
     close(kept.gain, 1.0);
+    // What the run with the pattern makes of the rest of the scene says nothing: the scene is that without it.
+    let spilled: Vec<f64> = pattern.mask.iter().map(|&m| if m { 4.0 } else { 30.0 }).collect();
+    close(pattern.response(view(&spilled), view(&without)).unwrap().signal_to_artefact, 10.0 * 9f64.log10());
     // Of one image alone: 9 outside over 16 inside.
     close(power_ratio(view(&with), &pattern.mask).unwrap(), 10.0 * (9.0f64 / 16.0).log10());
 }

@@ -100,8 +100,8 @@ impl Curve {
 /// The curve of two images of one scene. `pixel_size` has one entry an axis.
 ///
 /// # Errors
-/// If shapes differ, a pixel is not finite, an axis has fewer than 2 pixels, or a pixel size or a
-/// taper's share is out of its range.
+/// If shapes differ, a pixel is not finite, an axis has fewer than 2 pixels, a pixel size or a taper's share is out of its range,
+/// or pixel sizes differ so much that no ring is left.
 pub fn two_images(
     a: ImageRef<'_>,
     b: ImageRef<'_>,
@@ -156,12 +156,15 @@ fn tapered(data: &[f64], shape: &[usize], taper: Taper) -> Result<Vec<Complex<f6
     if let Some(index) = data.iter().position(|x| !x.is_finite()) {
         return Err(MetricError::Pixel { what: "image", index, got: data[index], needed: "a finite value" });
     }
-    let mean = data.iter().sum::<f64>() / data.len() as f64;
+    // Differences from one pixel first, so that a flat image is exactly zero: what rounding leaves of a mean agrees in any two
+    // images.
+    let first = data[0];
+    let mean = data.iter().map(|x| x - first).sum::<f64>() / data.len() as f64;
     let weights = shape.iter().map(|&n| weights(n, taper)).collect::<Result<Vec<_>, _>>()?;
     let mut at = vec![0; shape.len()];
     let weighted = data.iter().enumerate().map(|(i, x)| {
         unravel(i, shape, &mut at);
-        at.iter().zip(&weights).fold(x - mean, |x, (&k, w)| x * w[k])
+        at.iter().zip(&weights).fold((x - first) - mean, |x, (&k, w)| x * w[k])
     });
     Ok(forward(&weighted.collect::<Vec<_>>(), shape))
 }
@@ -207,6 +210,10 @@ impl Sums {
         let nyquist = pixel_size.iter().map(|p| 0.5 / p).fold(f64::INFINITY, f64::min);
         // The division may fall short of a whole number by its rounding.
         let count = ((nyquist / width) * (1.0 + 1e-12)).floor() as usize;
+        if count == 0 {
+            let (what, needed) = ("rings below the lowest Nyquist frequency", "one or more");
+            return Err(MetricError::Count { what, got: 0, needed });
+        }
         let (shape, pixel_size) = (shape.to_vec(), pixel_size.to_vec());
         Ok(Sums { shape, pixel_size, width, sums: vec![[0.0; 3]; count + 1], bins: vec![0; count + 1] })
     }

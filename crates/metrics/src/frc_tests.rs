@@ -97,6 +97,75 @@ fn oblong_images_and_volumes_work_too() {
     assert!((found - 10.0 / 32.0).abs() <= 1.0 / 32.0, "{found}");
 }
 
+/// Pixels that are longer along one axis than along the other: the resolution is a length, whichever axis it lies along.
+#[test]
+fn unequal_pixels_keep_the_physical_cut_off() {
+    let cases: [(&[usize], &[f64], f64); 3] = [
+        (&[101, 75], &[65.0, 130.0], 1.0 / 700.0),
+        (&[64, 200], &[200.0, 65.0], 1.0 / 900.0),
+        (&[24, 60, 61], &[0.3, 0.1, 0.1], 1.0 / 1.1),
+    ];
+    for (shape, pixel, cut) in cases {
+        // Band-limited in physical frequency.
+        let n = shape.iter().product();
+        let spectrum = forward(&noise(n, 21), shape);
+        let mut at = vec![0; shape.len()];
+        let kept: Vec<Complex<f64>> = (0..n)
+            .map(|i| {
+                unravel(i, shape, &mut at);
+                let along = |a: usize| signed(at[a], shape[a]) / (shape[a] as f64 * pixel[a]);
+                let f = (0..shape.len()).map(|a| along(a).powi(2)).sum::<f64>().sqrt();
+                if f <= cut { spectrum[i] } else { Complex::default() }
+            })
+            .collect();
+        let part = |f: fn(&Complex<f64>) -> f64| forward(&kept.iter().map(f).collect::<Vec<_>>(), shape);
+        let (re, im) = (part(|s| s.re), part(|s| s.im));
+        let scene: Vec<f64> = re.iter().zip(&im).map(|(re, im)| (re.re + im.im) / n as f64).collect();
+        let (a, b) = (plus(&scene, &noise(n, 22), 0.02), plus(&scene, &noise(n, 23), 0.02));
+        let view = |x| ImageRef::new(x, shape).unwrap();
+        let curve = two_images(view(&a), view(&b), pixel, Taper::None).unwrap();
+        let ring = shape.iter().zip(pixel).map(|(&n, p)| 1.0 / (n as f64 * p)).fold(0.0, f64::max);
+        let found = frequency(&curve, Threshold::Half);
+        // The ring that holds the cut-off agrees with its inner part, so the crossing lies up to a ring behind its middle.
+        assert!(found > cut - ring && found < cut + 1.5 * ring, "{shape:?}: {found} against {cut}");
+        // The other way round the pixels would be of other lengths.
+        let mut turned = pixel.to_vec();
+        turned.reverse();
+        let wrong = two_images(view(&a), view(&b), &turned, Taper::None).unwrap();
+        assert_ne!(wrong.resolution(Threshold::Half), curve.resolution(Threshold::Half));
+    }
+}
+
+/// Nothing is resolved in an image without anything in it, whatever its value; a mean that is rounded would leave the
+/// same dust in both.
+#[test]
+fn flat_images_resolve_nothing() {
+    for value in [1.0, 0.1, 1.0 / 3.0, 1e9 + 0.1, -7.7] {
+        for shape in [&[5usize, 5][..], &[16, 17], &[7, 9, 11]] {
+            let x = vec![value; shape.iter().product()];
+            let flat = ImageRef::new(&x, shape).unwrap();
+            let ones = vec![1.0; shape.len()];
+            for taper in [Taper::None, Taper::Hann] {
+                for curve in [two_images(flat, flat, &ones, taper), one_image(flat, &ones, taper)] {
+                    let curve = curve.unwrap();
+                    assert_eq!(
+                        curve.resolution(Threshold::OneSeventh),
+                        Resolution::Unresolved,
+                        "{value} {shape:?}"
+                    );
+                }
+            }
+        }
+    }
+    let x = [1.0, 2.0, 3.0, 5.0, 4.0, 6.0];
+    let small = ImageRef::new(&x, &[2, 3]).unwrap();
+    let said = two_images(small, small, &[1.0, 2.0], Taper::None).unwrap_err().to_string();
+    assert_eq!(
+        said,
+        "0 values were given for rings below the lowest Nyquist frequency, and one or more is needed"
+    );
+}
+
 /// With scene and noise both white the correlation is S / (S + N) in every ring.
 #[test]
 fn white_scenes_correlate_by_their_share_of_power() {
@@ -128,6 +197,27 @@ fn one_image_gives_what_two_give() {
         let inside: Vec<_> = curve.rings.iter().filter(|r| r.frequency * 25.6 < cut - 2.0).collect();
         assert!(inside.iter().all(|r| r.correlation > 0.95), "the half-pixel phase is undone");
     }
+}
+
+/// Rings go up to the lowest Nyquist frequency and no further, and hold one bin of each two conjugates.
+#[test]
+fn rings_are_counted() {
+    let curve = |shape: &[usize], pixel: &[f64]| {
+        let x = noise(shape.iter().product(), 7);
+        two_images(ImageRef::new(&x, shape).unwrap(), ImageRef::new(&x, shape).unwrap(), pixel, Taper::None)
+            .unwrap()
+    };
+    // The Nyquist frequency of 5 pixels is two rings and a half.
+    assert_eq!(curve(&[5, 5], &[1.0; 2]).rings.len(), 2);
+    // 10 pixels of 2 and 40 of 1: rings as wide as the shorter extent's bins, up to where the longer pixels end.
+    let oblong = curve(&[10, 40], &[2.0, 1.0]);
+    assert_eq!(oblong.rings.len(), 5);
+    assert!(
+        (oblong.rings[0].frequency - 0.05).abs() < 1e-15 && (oblong.rings[4].frequency - 0.25).abs() < 1e-15
+    );
+    // Ring 1 of 8 x 8 has the eight neighbours of zero, in four pairs; ring 4 has bins that are their own conjugates.
+    let bins: Vec<usize> = curve(&[8, 8], &[1.0; 2]).rings.iter().map(|r| r.bins).collect();
+    assert_eq!(bins[..2], [4, 6]);
 }
 
 #[test]

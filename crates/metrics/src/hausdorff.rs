@@ -145,6 +145,7 @@ mod tests {
         assert_eq!(h(&[0], &[18], 100.0), 18f64.sqrt());
         // From the first mask 0, 0, 4; from the second 0, 0: the median of three is 0.
         assert_eq!(h(&[0, 1, 14], &[0, 1], 100.0), 13f64.sqrt());
+        assert_eq!(h(&[0, 1], &[0, 1, 14], 100.0), 13f64.sqrt());
         assert_eq!(h(&[0, 1, 14], &[0, 1], 50.0), 0.0);
         assert!((h(&[0, 1, 14], &[0, 1], 95.0) - 0.9 * 13f64.sqrt()).abs() < 1e-14);
         assert_eq!((h(&[], &[], 95.0), h(&[3], &[], 95.0)), (0.0, f64::INFINITY));

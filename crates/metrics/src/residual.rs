@@ -15,6 +15,8 @@ use crate::{ImageRef, MetricError};
 use std::f64::consts::PI;
 
 const EULER: f64 = 0.577_215_664_901_532_9;
+/// The second derivative of digamma at 1: -2 zeta(3).
+const TETRAGAMMA: f64 = -2.404_113_806_319_188_6;
 
 /// The mean of squared residuals in units of their variance.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,14 +90,20 @@ pub struct Whiteness {
 /// left out (that is the bias), as are the few bins that are their own conjugates.
 ///
 /// # Errors
-/// If a pixel is not finite or the image has fewer than 8 pairs of conjugate bins.
+/// If a pixel is not finite, all are equal (there is no spectrum then), or the image has fewer than 8 pairs of conjugate bins.
 pub fn whiteness(residual: ImageRef<'_>) -> Result<Whiteness, MetricError> {
     let data = residual.data();
     if let Some(index) = data.iter().position(|x| !x.is_finite()) {
         let got = data[index];
         return Err(MetricError::Pixel { what: "residual", index, got, needed: "a finite value" });
     }
-    let spectrum = forward(data, residual.shape());
+    // Differences from one pixel, which change zero frequency only: otherwise equal residuals would have the spectrum of rounding.
+    let differences: Vec<f64> = data.iter().map(|x| x - data[0]).collect();
+    if differences.iter().all(|&x| x == 0.0) {
+        let needed = "residuals that differ from each other";
+        return Err(MetricError::Pixel { what: "residual", index: 0, got: data[0], needed });
+    }
+    let spectrum = forward(&differences, residual.shape());
     let power: Vec<f64> = independent(residual.shape()).map(|i| spectrum[i].norm_sqr()).collect();
     if power.len() < 8 {
         let got = power.len();
@@ -103,11 +111,21 @@ pub fn whiteness(residual: ImageRef<'_>) -> Result<Whiteness, MetricError> {
     }
     let m = power.len() as f64;
     let log_flatness = power.iter().map(|p| p.ln()).sum::<f64>() / m - (power.iter().sum::<f64>() / m).ln();
-    // For exponential E: the mean of ln E is -gamma, its variance pi^2/6, its covariance with E is 1;
-    // the logarithm of a mean of m has mean -1/2m.
-    let expected = -EULER + 0.5 / m;
-    let error = ((PI * PI / 6.0 - 1.0) / m).sqrt();
-    Ok(Whiteness { flatness: log_flatness.exp(), p: normal_below((log_flatness - expected) / error) })
+    Ok(Whiteness { flatness: log_flatness.exp(), p: flatness_below(log_flatness, m) })
+}
+
+/// How often the logarithm of the flatness of `m` bins of white noise is at most this.
+///
+/// Shares of a sum of exponential numbers follow Dirichlet's law, so the cumulants of order n are
+/// psi_n(1) / m^(n-1) - psi_n(m), psi being the polygamma functions. Three of them and Wilson's and Hilferty's cube root stand for
+/// the law, which is skewed where bins are few.
+fn flatness_below(log_flatness: f64, m: f64) -> f64 {
+    let mean = -EULER + 0.5 / m + 1.0 / (12.0 * m * m);
+    let variance = (PI * PI / 6.0 - 1.0) / m - 0.5 / (m * m) - 1.0 / (6.0 * m.powi(3));
+    let third = (TETRAGAMMA + 1.0) / (m * m) + 1.0 / m.powi(3) + 0.5 / m.powi(4);
+    let skewness = third / variance.powf(1.5);
+    let x = (log_flatness - mean) / variance.sqrt();
+    normal_below((6.0 / skewness) * ((1.0 + 0.5 * skewness * x).max(0.0).cbrt() - 1.0) + skewness / 6.0)
 }
 
 /// One bin of each pair of conjugates.

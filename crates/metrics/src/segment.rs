@@ -208,6 +208,21 @@ mod tests {
         assert!(Labels::connected(&mask, &[2, 2], Connectivity::Faces).is_err());
     }
 
+    /// A bin holds its lower edge and what lies below the next one, whatever the quotient is rounded to.
+    #[test]
+    fn values_on_edges_belong_to_the_bin_above() {
+        for (low, high, bins) in [(0.1, 0.7, 7), (-3.3, 1.1, 49), (1e-3, 65_535.7, 256), (0.3, 0.9, 10)] {
+            let step = (high - low) / bins as f64;
+            let edge = |i: usize| if i == bins { high } else { low + i as f64 * step };
+            for i in 0..bins {
+                let bin_of = |x: f64| histogram(&[x], low, high, bins, edge).iter().position(|&c| c == 1.0);
+                assert_eq!(bin_of(edge(i)), Some(i), "{low} {high} {bins}");
+                assert_eq!(bin_of(edge(i + 1).next_down()), Some(i), "{low} {high} {bins}");
+            }
+            assert_eq!(histogram(&[high], low, high, bins, edge)[bins - 1], 1.0);
+        }
+    }
+
     /// Two spikes: every threshold between them separates equally well, and the first is taken.
     #[test]
     fn otsu_parts_two_values() {

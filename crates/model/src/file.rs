@@ -170,7 +170,7 @@ impl Model {
             tensors.insert(name.clone(), narrow);
         }
         let metadata = BTreeMap::from([
-            ("about".to_string(), self.about_text()),
+            ("about".to_string(), self.about_text(path)?),
             ("config".to_string(), self.config.clone()),
         ]);
         Store { tensors, metadata }.write(path).map_err(|e| match e {
@@ -195,11 +195,11 @@ impl Model {
         if let Some(text) = diffusers::scheduler(&self.about.task) {
             write(SCHEDULER_FILE, &text)?;
         }
-        write(ABOUT_FILE, &self.about_text())
+        write(ABOUT_FILE, &self.about_text(folder)?)
     }
 
-    fn about_text(&self) -> String {
-        serde_json::to_string_pretty(&self.about).unwrap_or_default()
+    fn about_text(&self, path: &Path) -> Result<String, ModelError> {
+        serde_json::to_string_pretty(&self.about).map_err(|e| damaged(path, e.to_string()))
     }
 
     /// The network as a denoiser.
@@ -221,10 +221,13 @@ impl Model {
         }
     }
 
-    /// A number of what is computed with: the network and its weights, in hexadecimal.
+    /// A number of what is computed with, in hexadecimal: the network and its weights, what they are for, how files' numbers
+    /// become theirs, and the images that they are for.
     pub fn hash(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.config.as_bytes());
+        let About { task, signal, familiar, .. } = &self.about;
+        hash.update(serde_json::json!([task, signal, familiar]).to_string());
         for (name, weight) in &self.weights {
             hash.update(name.as_bytes());
             for value in weight.to_f64() {

@@ -2,6 +2,7 @@
 
 use clearshot_diffusion::{Condition, Denoiser, LevelInputs};
 use clearshot_graph::{Builder, Type};
+use clearshot_image::dataset::{Normaliser, Range};
 use clearshot_model::{About, ConditionKind, Model, ModelError, PredictionKind, Process, Signal, Task};
 use clearshot_nn::{models, weights};
 use clearshot_tensor::DType;
@@ -52,6 +53,29 @@ fn the_built_in_model_is_one_for_conditional_diffusion() {
     assert_eq!((&model.about.signal, model.about.channels), (&Signal::Photons, 1));
     assert_eq!(model.levels(7).unwrap().len(), 7);
     assert_eq!(model.hash().len(), 64);
+}
+
+/// The same weights for another task, another unit or other images are another model; its name and notes are not.
+#[test]
+fn the_hash_is_of_everything_that_results_follow_from() {
+    let base = model(LOCAL, conditional());
+    let with = |change: &dyn Fn(&mut About)| {
+        let mut other = model(LOCAL, conditional());
+        change(&mut other.about);
+        other.hash()
+    };
+    assert_eq!(with(&|a| a.name = "another".into()), base.hash());
+    let familiar = Model::builtin().unwrap().about.familiar;
+    assert!(familiar.is_some());
+    let limits = Normaliser { range: Range::MinMax, low: 100.0, high: 300.0, clip: false };
+    let signal = Signal::Fixed { input: limits, target: Some(limits) };
+    let others = [
+        with(&|a| a.task = prior()),
+        with(&|a| a.signal = signal.clone()),
+        with(&|a| a.familiar = familiar.clone()),
+    ];
+    assert!(others.iter().all(|h| *h != base.hash()));
+    assert!(others[0] != others[1] && others[1] != others[2]);
 }
 
 #[test]

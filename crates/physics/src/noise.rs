@@ -182,6 +182,29 @@ mod tests {
         assert!(speckle(&[0.0, 0.0], -0.1, &window, KEY).is_err());
     }
 
+    /// Speckle is in proportion to the light and keeps its mean, below zero too; read noise is the same everywhere.
+    #[test]
+    fn speckle_grows_with_the_light() {
+        let n = 100_000;
+        let window = Window::all([1, 1, n]);
+        for level in [-40.0, 0.0, 3.0, 5e4] {
+            let x = vec![level; n];
+            let moments = |y: Vec<f64>| {
+                let mean = y.iter().sum::<f64>() / n as f64;
+                (mean, (y.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64).sqrt())
+            };
+            let (mean, deviation) = moments(speckle(&x, 0.2, &window, KEY).unwrap());
+            let spread = 0.2 * f64::abs(level);
+            assert!((mean - level).abs() <= 5.0 * spread / (n as f64).sqrt(), "{level}: {mean}");
+            assert!((deviation - spread).abs() <= 0.015 * spread, "{level}: {deviation}");
+            let (mean, deviation) = moments(gaussian(&x, 3.0, &window, KEY).unwrap());
+            assert!(
+                (mean - level).abs() <= 0.05 && (deviation - 3.0).abs() <= 0.045,
+                "{level}: {mean} {deviation}"
+            );
+        }
+    }
+
     #[test]
     fn shares_of_salt_and_pepper() {
         let n = 100_000;

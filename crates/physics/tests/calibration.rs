@@ -125,6 +125,20 @@ fn darks_tell_offset_and_read_noise() {
     assert!(from_darks(&frames[..1], true).is_err());
 }
 
+/// Read noise of half a count: a third more variance is seen than there is, and that is the rounding's.
+#[test]
+fn rounding_is_no_read_noise() {
+    let camera = camera(1.0, 0.5);
+    let frames: Vec<Vec<f64>> = (0..40).map(|i| frame(&camera, &[0.0; SIDE * SIDE], 1.0, i)).collect();
+    let frames: Vec<Adu<&[f64]>> = frames.iter().map(|f| Adu(&f[..])).collect();
+    let square = |rounded: bool| {
+        let (_, Adu(noise)) = from_darks(&frames, rounded).unwrap();
+        (0..SIDE * SIDE).map(|i| noise.at(i).powi(2)).sum::<f64>() / (SIDE * SIDE) as f64
+    };
+    assert!((square(true) - 0.25).abs() < 0.01, "{}", square(true));
+    assert!((square(false) - 0.25 - 1.0 / 12.0).abs() < 0.01, "{}", square(false));
+}
+
 #[test]
 fn frames_that_tell_nothing_are_refused() {
     let flat = vec![700.0; SIDE * SIDE];

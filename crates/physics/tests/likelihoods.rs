@@ -2,6 +2,7 @@
 
 use clearshot_graph::reference::{Precision, run};
 use clearshot_graph::{Array, Builder, Type};
+use clearshot_physics::likelihood::FLOOR;
 use clearshot_physics::poisson::log_pmf;
 use clearshot_physics::{
     Boundary, Electrons, Forward, Likelihood, Map, Measured, MeasuredValues, Normalised, Operator, Pooling,
@@ -256,6 +257,12 @@ fn invalid_pixels_say_nothing() {
     assert!(e.to_string().starts_with("the measurement is NaN at pixel 1"), "{e}");
     assert!(seen.value(Likelihood::Gaussian, Electrons(&mean[..3])).is_err());
     assert_eq!(Measured { valid: Some(&[false; 4]), ..seen }.chi2(Electrons(&mean)).unwrap(), None);
+    // (3 - 2)^2 over 2 + 1.5^2 and (5 - 6)^2 over 6 + 1.5^2; a mean below zero has the noise of darkness.
+    let chi2 = seen.chi2(Electrons(&mean)).unwrap().unwrap();
+    assert!((chi2 - 0.5 * (1.0 / 4.25 + 1.0 / 8.25)).abs() < 1e-15, "{chi2}");
+    let dark = [-2.0, 4.0, 6.0, 1.0];
+    let chi2 = seen.chi2(Electrons(&dark)).unwrap().unwrap();
+    assert!((chi2 - 0.5 * (25.0 / (2.25 + FLOOR) + 1.0 / 8.25)).abs() < 1e-12, "{chi2}");
 }
 
 fn forward(likelihood: Likelihood, boundary: Boundary) -> Forward {

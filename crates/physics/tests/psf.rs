@@ -154,6 +154,48 @@ fn beads_average_to_their_psf() {
     assert!(average(&tensor, &Search { radius: vec![8], ..search }).is_err());
 }
 
+/// A bead counts whose surroundings are its own: none within two radii, and none cut off by the edge.
+#[test]
+fn beads_that_share_their_surroundings_or_lose_some_do_not_count() {
+    let (height, width) = (90, 120);
+    let image = |beads: &[(usize, usize)]| {
+        let light = |i: usize| {
+            let (y, x) = ((i / width) as f64, (i % width) as f64);
+            let one = |&(by, bx): &(usize, usize)| {
+                500.0 * (-((y - by as f64).powi(2) + (x - bx as f64).powi(2)) / 4.5).exp()
+            };
+            beads.iter().map(one).sum::<f64>()
+        };
+        Tensor::new([height, width], Data::F64((0..height * width).map(light).collect())).unwrap()
+    };
+    let search = Search { radius: vec![8, 8], least: 0.2, background: Background::None };
+    let count = |beads: &[(usize, usize)]| average(&image(beads), &search).map(|(_, n)| n);
+    assert_eq!(count(&[(20, 30)]).unwrap(), 1);
+    // 12 pixels apart: each lies in the other's surroundings, though not in its box.
+    assert_eq!(count(&[(20, 30), (60, 40), (60, 52)]).unwrap(), 1);
+    assert_eq!(count(&[(20, 30), (60, 40), (60, 57)]).unwrap(), 3);
+    // The last row and column that leave room for a radius are 81 and 111.
+    assert_eq!(count(&[(20, 30), (81, 111)]).unwrap(), 2);
+    for edge in [(82, 60), (60, 112), (7, 60), (60, 7)] {
+        assert_eq!(count(&[(20, 30), edge]).unwrap(), 1, "{edge:?}");
+    }
+    assert_eq!(count(&[(20, 30), (8, 60), (60, 8)]).unwrap(), 3);
+}
+
+/// All light of a PSF may lie between the places that coarser pixels are sampled at.
+#[test]
+fn light_between_coarse_pixels_is_not_lost() {
+    for at in 2..7 {
+        let mut values = vec![0.0; 81];
+        values[4 * 9 + at] = 1.0;
+        let coarse = Psf::new([9, 9], values).unwrap().rescaled(&[1.0, 1.0], &[4.0, 4.0]).unwrap();
+        let centre = coarse.centroid();
+        // What the kernel has below zero is cut off, which moves the middle by a twentieth of a pixel.
+        let off = centre[1] - (at as f64 - 4.0) / 4.0;
+        assert!(off.abs() < 0.06 && centre[0].abs() < 1e-9, "{at}: {centre:?}");
+    }
+}
+
 #[test]
 fn impossible_psfs_are_refused_by_name() {
     let bytes = Tensor::new([2, 2], Data::U8(vec![1, 2, 3, 4])).unwrap();

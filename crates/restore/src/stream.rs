@@ -63,6 +63,68 @@ pub struct Report {
     pub clipped: usize,
 }
 
+/// Where restored pieces go.
+pub trait Sink {
+    /// The sizes of its chunks, which pieces are made of where they are many.
+    fn chunk(&self) -> Vec<usize>;
+
+    /// # Errors
+    /// If a piece cannot be written.
+    fn put(&mut self, place: &Region, bytes: &[u8]) -> clearshot_image::Result<()>;
+}
+
+impl Sink for Writer {
+    fn chunk(&self) -> Vec<usize> {
+        self.grid(0).chunk.to_vec()
+    }
+
+    fn put(&mut self, place: &Region, bytes: &[u8]) -> clearshot_image::Result<()> {
+        self.write(place, bytes)
+    }
+}
+
+/// Pieces that are kept until all are known, for files whose record is to count what became of them.
+pub struct Held {
+    chunk: Vec<usize>,
+    pieces: Vec<(Vec<Range<usize>>, Vec<u8>)>,
+}
+
+impl Held {
+    /// For what is made of an image.
+    pub fn of(image: &Image) -> Held {
+        Held { chunk: image.grid(0).chunk.to_vec(), pieces: Vec::new() }
+    }
+
+    /// Writes them all.
+    ///
+    /// # Errors
+    /// If a piece cannot be written.
+    pub fn write(self, writer: &mut Writer) -> clearshot_image::Result<()> {
+        self.pieces.iter().try_for_each(|(place, bytes)| writer.write(place, bytes))
+    }
+}
+
+impl Sink for Held {
+    fn chunk(&self) -> Vec<usize> {
+        self.chunk.clone()
+    }
+
+    fn put(&mut self, place: &Region, bytes: &[u8]) -> clearshot_image::Result<()> {
+        self.pieces.push((place.to_vec(), bytes.to_vec()));
+        Ok(())
+    }
+}
+
+/// How an image is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Pixels of a piece along (Z,) Y and X, without its surroundings.
+    pub tile: Vec<usize>,
+    /// Pixels that a piece sees beyond its own, or by which blended ones overlap.
+    pub halo: usize,
+    pub pieces: usize,
+}
+
 /// Pixels of a piece that is not cut further.
 const MOST_PIXELS: usize = 1 << 23;
 /// Pixels of a piece of what is cut.
@@ -133,21 +195,22 @@ struct Job {
     wide: Vec<Range<usize>>,
 }
 
-/// Restores an image into a file that `writer` makes, of the type and rescaling that `output` says. `tell` is told how
+/// Restores an image into a `sink`, a file's writer usually, in the type and rescaling that `output` says. `tell` is told how
 /// many pieces of how many are done.
 ///
 /// # Errors
 /// If the file cannot be read or written, or a piece cannot be restored.
 pub fn run(
     image: &Image,
-    writer: &mut Writer,
+    sink: &mut dyn Sink,
     output: &Description,
     cut: &Cut,
     work: Work<'_>,
     tell: &mut dyn FnMut(usize, usize),
 ) -> Result<Report, StreamError> {
     let frames = Frames::of(&image.description, cut.volume)?;
-    let chunk: Vec<usize> = frames.inner.iter().map(|&a| writer.grid(0).chunk[a]).collect();
+    let chunks = sink.chunk();
+    let chunk: Vec<usize> = frames.inner.iter().map(|&a| chunks[a]).collect();
     let (halo, align) = match cut.reach {
         Reach::Within { halo, align } => (halo, align),
         Reach::Fading { overlap } => (overlap, 1),
@@ -158,21 +221,15 @@ pub fn run(
     match work {
         Work::Pass => {
             let jobs = jobs(&frames, &core, 0, 1);
-            pass(image, writer, output, &jobs, tell)
+            pass(image, sink, output, &jobs, tell)
         }
         Work::Restore(restore) => match cut.reach {
             Reach::Fading { overlap } if !whole => {
-                blended(image, writer, output, &frames, &core, overlap, restore, tell)
+                blended(image, sink, output, &frames, &core, overlap, restore, tell)
             }
-            _ => side_by_side(
-                image,
-                writer,
-                output,
-                &frames,
-                &jobs(&frames, &core, halo, align),
-                restore,
-                tell,
-            ),
+            _ => {
+                side_by_side(image, sink, output, &frames, &jobs(&frames, &core, halo, align), restore, tell)
+            }
         },
     }
 }
@@ -184,13 +241,30 @@ pub fn run(
 /// If the image has not the axes.
 pub fn pieces(image: &Image, cut: &Cut) -> Result<Vec<Vec<Range<usize>>>, StreamError> {
     let frames = Frames::of(&image.description, cut.volume)?;
+    let (core, _) = core_of(image, &frames, cut);
+    Ok(jobs(&frames, &core, 0, 1).into_iter().map(|j| j.core).collect())
+}
+
+/// The same in a few numbers.
+///
+/// # Errors
+/// If the image has not the axes.
+pub fn plan(image: &Image, cut: &Cut) -> Result<Plan, StreamError> {
+    let frames = Frames::of(&image.description, cut.volume)?;
+    let (tile, halo) = core_of(image, &frames, cut);
+    let pieces = jobs(&frames, &tile, 0, 1).len();
+    let halo = if tile == frames.size() { 0 } else { halo };
+    Ok(Plan { tile, halo, pieces })
+}
+
+/// The sizes of a file's pieces, cut along its own chunks, and their halo.
+fn core_of(image: &Image, frames: &Frames, cut: &Cut) -> (Vec<usize>, usize) {
     let chunk: Vec<usize> = frames.inner.iter().map(|&a| image.grid(0).chunk[a]).collect();
     let halo = match cut.reach {
         Reach::Within { halo, .. } => halo,
         Reach::Fading { overlap } => overlap,
     };
-    let core = core_size(&frames.size(), &chunk, cut.tile, halo);
-    Ok(jobs(&frames, &core, 0, 1).into_iter().map(|j| j.core).collect())
+    (core_size(&frames.size(), &chunk, cut.tile, halo), halo)
 }
 
 /// The sizes of pieces without their halo.
@@ -268,7 +342,7 @@ fn read_ahead<J: Sync, T: Send>(
 
 fn pass(
     image: &Image,
-    writer: &mut Writer,
+    sink: &mut dyn Sink,
     output: &Description,
     jobs: &[Job],
     tell: &mut dyn FnMut(usize, usize),
@@ -280,12 +354,12 @@ fn pass(
         |job| image.read(&job.core),
         |i, job, bytes| {
             if same {
-                writer.write(&job.core, &bytes)?;
+                sink.put(&job.core, &bytes)?;
             } else {
                 let values = image.dtype().decode_f32(&bytes, image.description.rescale);
                 let (bytes, clipped) = output.dtype.encode_f32(&values, output.rescale);
                 report.clipped += clipped;
-                writer.write(&job.core, &bytes)?;
+                sink.put(&job.core, &bytes)?;
             }
             report.pieces += 1;
             tell(i + 1, jobs.len());
@@ -299,7 +373,7 @@ type Restore<'w> = dyn FnMut(&Piece<'_>) -> Result<Vec<f32>, RestoreError> + 'w;
 
 fn side_by_side(
     image: &Image,
-    writer: &mut Writer,
+    sink: &mut dyn Sink,
     output: &Description,
     frames: &Frames,
     jobs: &[Job],
@@ -323,7 +397,7 @@ fn side_by_side(
             let (bytes, clipped) = output.dtype.encode_f32(&inside, output.rescale);
             report.clipped += clipped;
             report.pieces += 1;
-            writer.write(&job.core, &bytes)?;
+            sink.put(&job.core, &bytes)?;
             tell(i + 1, jobs.len());
             Ok(())
         },
@@ -352,7 +426,7 @@ fn middle(values: &[f32], frames: &Frames, job: &Job) -> Vec<f32> {
 
 fn blended(
     image: &Image,
-    writer: &mut Writer,
+    sink: &mut dyn Sink,
     output: &Description,
     frames: &Frames,
     core: &[usize],
@@ -389,7 +463,7 @@ fn blended(
                 let single: Vec<f32> = values.iter().map(|&v| v as f32).collect();
                 let (bytes, clipped) = output.dtype.encode_f32(&single, output.rescale);
                 report.clipped += clipped;
-                writer.write(region, &bytes)
+                sink.put(region, &bytes)
             })?;
             report.pieces += 1;
             tell(i + 1, tiles.len());

@@ -83,6 +83,28 @@ fn apart(a: &[f32], b: &[f32], peak: f64) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max) * CAMERA.gain / peak
 }
 
+/// Progress is told of as many runs as were forecast, for any number of images at once: a last group may have fewer.
+#[test]
+fn as_many_runs_are_told_of_as_were_forecast() {
+    let size = [40, 50];
+    let images: Vec<Measured> = (0..5).map(|seed| measured(&picture(size, seed), &size)).collect();
+    for (samples, tile, batch) in [(0, 32, 4), (1, 32, 4), (3, 64, 2), (2, 64, 1)] {
+        let (tile, batch) = (Some(tile), Some(batch));
+        let settings = Settings { samples, steps: 3, tile, batch, ..Settings::default() };
+        let mut restorer = Restorer::new(conditional(), settings, Device::cpu(Some(2))).unwrap();
+        for count in [5, 2, 1] {
+            let forecast = restorer.prepare(&size, count).unwrap();
+            let (mut runs, numbers) = (0, (0..count as u64).collect::<Vec<_>>());
+            let mut ran = || {
+                runs += 1;
+                Ok(())
+            };
+            restorer.restore(&images[..count], &numbers, Some(&CAMERA), &mut ran).unwrap();
+            assert_eq!(runs, forecast.runs, "{samples} samples of {count} images: {forecast:?}");
+        }
+    }
+}
+
 #[test]
 fn tiles_batch_and_threads_do_not_matter() {
     let size = [150, 211];

@@ -79,6 +79,37 @@ fn the_camera_has_the_noise_that_it_says() {
     assert_ne!(y.values, camera.take(&scene, &shape, 1, 1).unwrap().values);
 }
 
+/// Mean and variance of every kind of scene's picture are those of its light, with a background and without, with read noise
+/// and without; where there is no light and no read noise there is nothing.
+#[test]
+fn every_kind_of_scene_has_the_noise_of_its_light() {
+    let shape = [61, 67];
+    for kind in &SCENES {
+        for (background, read_noise) in [(0.0, 0.0), (0.0, 1.5), (2.0, 1.5)] {
+            let camera = Camera { background, read_noise, ..Camera::for_peak(17.0) };
+            let (mut error, mut of_error, mut excess, mut of_excess) = (0.0, 0.0, 0.0, 0.0);
+            for index in 0..8 {
+                let truth = kind.scene.generate(31, index, &shape).unwrap();
+                let y = camera.take(&truth, &shape, 31, index).unwrap();
+                for (v, t) in y.values.iter().zip(&truth) {
+                    let mean = 17.0 * f64::from(*t) + background;
+                    let variance = mean + read_noise * read_noise;
+                    let d = f64::from(*v) - mean;
+                    assert!(variance > 0.0 || d == 0.0, "{}: light from nowhere", kind.name);
+                    error += d;
+                    of_error += variance;
+                    excess += d * d - variance;
+                    // The fourth central moment is 3 V^2 + the mean.
+                    of_excess += 2.0 * variance * variance + mean;
+                }
+            }
+            let (mean, spread) = (error / f64::sqrt(of_error), excess / f64::sqrt(of_excess));
+            let what = format!("{} background {background} read noise {read_noise}", kind.name);
+            assert!(mean.abs() < 4.0 && spread.abs() < 4.0, "{what}: {mean} and {spread} standard errors");
+        }
+    }
+}
+
 #[test]
 fn defects_and_converters_do_what_they_say() {
     let shape = [64, 64];

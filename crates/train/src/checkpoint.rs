@@ -177,26 +177,52 @@ fn remove(path: &Path) -> Result<()> {
     std::fs::remove_dir_all(&gone).map_err(io(&gone))
 }
 
-/// The checkpoints of a run, in the order of their iterations.
+/// The checkpoints of a run, in the order of their iterations; damaged ones are left out.
 ///
 /// # Errors
-/// If the folder cannot be read, or one of them is damaged.
+/// If the folder cannot be read.
 pub fn list(run: &Path) -> Result<Vec<Found>> {
-    let folder = run.join(FOLDER);
-    if !folder.is_dir() {
-        return Ok(vec![]);
+    Ok(sorted_out(run)?.0)
+}
+
+/// The last checkpoint of a run that is whole, and which others are not and why, a line each.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn newest(run: &Path) -> Result<(Option<Saved>, Vec<String>)> {
+    let (found, mut damaged) = sorted_out(run)?;
+    let mut newest = None;
+    for f in found.iter().rev() {
+        match read(&f.path) {
+            Ok(saved) => {
+                newest = Some(saved);
+                break;
+            }
+            Err(e) => damaged.push(e),
+        }
     }
-    let mut found = vec![];
+    Ok((newest, damaged.iter().map(|e| format!("a damaged checkpoint is left out: {e}")).collect()))
+}
+
+/// The checkpoints whose progress can be read, in the order of their iterations, and why the others' cannot.
+fn sorted_out(run: &Path) -> Result<(Vec<Found>, Vec<TrainError>)> {
+    let folder = run.join(FOLDER);
+    let (mut found, mut damaged) = (vec![], vec![]);
+    if !folder.is_dir() {
+        return Ok((found, damaged));
+    }
     for entry in std::fs::read_dir(&folder).map_err(io(&folder))? {
         let path = entry.map_err(io(&folder))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name.starts_with(PREFIX) {
-            let progress = read_json(&path.join(PROGRESS))?;
-            found.push(Found { path, progress });
+            match read_json(&path.join(PROGRESS)) {
+                Ok(progress) => found.push(Found { path, progress }),
+                Err(e) => damaged.push(e),
+            }
         }
     }
     found.sort_by_key(|f| f.progress.iteration);
-    Ok(found)
+    Ok((found, damaged))
 }
 
 /// Reads a checkpoint.

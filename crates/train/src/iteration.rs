@@ -12,11 +12,9 @@ use clearshot_diffusion::{Condition, LevelInputs};
 use clearshot_graph::ops::{Binary, NoiseKind, ReduceKind, Unary};
 use clearshot_graph::train::{Training, finish_iteration};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
+use clearshot_model::signal::CHANNELS;
 use clearshot_nn::models::{Given, Network};
 use clearshot_tensor::Shape;
-
-/// Channels of a condition made from electrons.
-pub const PHOTON_CHANNELS: usize = 5;
 
 /// What a graph is built for.
 #[derive(Clone, Copy)]
@@ -36,7 +34,7 @@ pub struct Shapes<'a> {
 impl Shapes<'_> {
     /// Channels of the condition.
     pub fn condition(&self) -> usize {
-        if self.photons { PHOTON_CHANNELS } else { self.channels[0] }
+        if self.photons { CHANNELS } else { self.channels[0] }
     }
 
     /// Channels that a network for this task takes.
@@ -272,12 +270,12 @@ mod tests {
         let got = session.get("channels").unwrap();
         let got = got.as_f32().unwrap();
         for (i, &(peak, background, read_noise)) in cameras.iter().enumerate() {
-            let mut want = vec![0.0; 15 * PHOTON_CHANNELS];
+            let mut want = vec![0.0; 15 * CHANNELS];
             let photons = Photons::new(background, read_noise, peak).unwrap();
             photons.condition(&electrons[15 * i..15 * (i + 1)], &mut want);
             let part = &got[i * want.len()..(i + 1) * want.len()];
             assert!(part.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{part:?} {want:?}");
         }
-        assert!(got[2 * 15 * PHOTON_CHANNELS..].iter().all(|v| *v == 0.0));
+        assert!(got[2 * 15 * CHANNELS..].iter().all(|v| *v == 0.0));
     }
 }

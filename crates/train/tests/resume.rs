@@ -165,6 +165,44 @@ fn a_changed_length_is_honoured_and_a_changed_batch_refused() {
     assert_eq!(longer.train(&never(), None).expect("an end").iteration, 10);
 }
 
+/// A damaged checkpoint is named and left out, whichever of its files is; the run goes on from the last whole one to the
+/// same end.
+#[test]
+fn a_damaged_checkpoint_does_not_stand_in_the_way_of_whole_ones() {
+    let usual = config(json!({"checkpoint": {"every": 2, "keep_every": 2}, "validation": {"every": 0}}));
+    let dir = tempfile::tempdir().expect("a folder");
+    let straight = whole(&usual, &dir.path().join("straight"), &[]);
+    for (case, file) in ["progress.json", "config.json", "states.safetensors"].into_iter().enumerate() {
+        let folder = dir.path().join(case.to_string());
+        let open = |resume| Run::open(usual.clone(), &folder, resume, Show::Quiet);
+        open(false).expect("a run").train(&never(), Some(5)).expect("an end");
+        let mut all: Vec<_> = std::fs::read_dir(folder.join("checkpoints"))
+            .expect("checkpoints")
+            .map(|e| e.expect("an entry").path())
+            .collect();
+        all.sort();
+        let last = all.pop().expect("a checkpoint");
+        assert!(!all.is_empty() && last.join(file).is_file(), "{}: {file}", last.display());
+        let bytes = std::fs::read(last.join(file)).expect("a file");
+        std::fs::write(last.join(file), &bytes[..bytes.len() / 2]).expect("a shorter one");
+        let mut run = open(true).expect("a run");
+        let named = |w: &String| {
+            w.contains("left out") && w.contains(last.to_str().expect("text")) && w.contains(file)
+        };
+        assert!(run.warnings().iter().any(named), "{:?}", run.warnings());
+        assert_eq!(run.progress().iteration, 4);
+        assert_eq!(run.train(&never(), None).expect("an end").digest, straight.0, "{file}");
+        drop(run);
+        // Where none is whole, all are named.
+        for entry in std::fs::read_dir(folder.join("checkpoints")).expect("checkpoints") {
+            std::fs::write(entry.expect("an entry").path().join(file), "{").expect("a broken file");
+        }
+        let text = open(true).err().expect("a refusal").to_string();
+        assert!(text.contains(file) && text.contains("no checkpoint to go on from"), "{text}");
+        assert!(open(false).is_err());
+    }
+}
+
 #[test]
 fn records_of_a_run_without_checkpoints_are_not_written_over() {
     for name in ["records.jsonl", "config.yaml"] {

@@ -1,13 +1,10 @@
-//! The camera of a file: as given, or as the file's own noise tells it; and its PSF.
+//! The camera of a file: as given, or as the file's own noise tells it.
 
 use super::parts::Parts;
-use crate::point_spread;
-use crate::restoring::refuse_eight_bits;
-use anyhow::{Context, Result, bail};
-use clearshot_image::{Axis, Description, Image};
+use anyhow::{Context, Result};
+use clearshot_image::{Description, Image};
+use clearshot_physics::Adu;
 use clearshot_physics::calibration::blind::{Doubt, Known, estimate};
-use clearshot_physics::psf::Optics;
-use clearshot_physics::{Adu, Psf};
 use clearshot_restore::learned::{Camera, Source};
 use std::path::Path;
 
@@ -217,135 +214,4 @@ impl Look {
         let share = (0.1 * means.len() as f64).min(1.0);
         (lowest + share * LOWEST_TENTH * deviation).max(0.0)
     }
-}
-
-/// The PSF that a text names, for an image of this size: a file, `gaussian:1.5px`, or `airy:na=1.4,em=520nm[,n=1.515]`.
-/// And what there is to say of its size.
-///
-/// # Errors
-/// If there is no such file, the text is no PSF, it does not fit the image, or the pixel size is needed and not known.
-pub fn psf(text: &str, d: &Description, size: &[usize]) -> Result<(Psf, Option<String>)> {
-    let axes = size.len();
-    if let Some(rest) = text.strip_prefix("gaussian:") {
-        let parts: Vec<&str> = rest.split(',').collect();
-        // One width is that of every axis, whose pixels may differ.
-        let of_axis = |axis: usize| match parts[..] {
-            [one] => one,
-            _ => parts[axis],
-        };
-        if parts.len() != 1 && parts.len() != axes {
-            bail!("--psf {text}: one number is needed, or one for each of {axes} axes");
-        }
-        let sigmas =
-            (0..axes).map(|axis| length(of_axis(axis), d, axis, axes)).collect::<Result<Vec<f64>>>()?;
-        return point_spread::gaussian(&sigmas, size).with_context(|| format!("--psf {text}"));
-    }
-    if let Some(rest) = text.strip_prefix("airy:") {
-        return Ok((airy(text, rest, d, size)?, None));
-    }
-    let path = Path::new(text);
-    if !path.exists() {
-        bail!("--psf {text}: no such file; or write gaussian:1.5px, or airy:na=1.4,em=520nm");
-    }
-    let image = Image::open(path)?;
-    refuse_eight_bits(&image)?;
-    let parts = Parts::of(&image.description, axes, 1).with_context(|| text.to_string())?;
-    let [part] = &parts.all[..] else {
-        bail!("{text}: {} planes or volumes, and a PSF is one", parts.all.len());
-    };
-    let source = parts.source(&image, part);
-    let mut values = Vec::new();
-    for z in 0..parts.pixels() / (parts.height() * parts.width()) {
-        values.extend(source.rows(z, 0..parts.height()).map_err(anyhow::Error::msg)?);
-    }
-    let values = values.iter().map(|&v| f64::from(v).max(0.0)).collect();
-    let psf = Psf::new(&parts.size[..], values).with_context(|| text.to_string())?;
-    point_spread::measured(&psf, size).with_context(|| text.to_string())
-}
-
-fn airy(text: &str, rest: &str, d: &Description, size: &[usize]) -> Result<Psf> {
-    let (mut aperture, mut wavelength, mut index) = (None, None, None);
-    for part in rest.split(',') {
-        let usage = || {
-            format!("--psf {text}: write airy:na=1.4,em=520nm, with n=1.515 for the immersion if it matters")
-        };
-        let (key, value) = part.split_once('=').with_context(usage)?;
-        match key.trim() {
-            "na" => aperture = Some(value.trim().parse::<f64>().with_context(usage)?),
-            "em" => {
-                let (number, unit) = number_and_unit(value).with_context(usage)?;
-                wavelength =
-                    Some(number * nanometres(if unit.is_empty() { "nm" } else { unit }).with_context(usage)?);
-            }
-            "n" => index = Some(value.trim().parse::<f64>().with_context(usage)?),
-            _ => bail!(usage()),
-        }
-    }
-    let (Some(numerical_aperture), Some(wavelength)) = (aperture, wavelength) else {
-        bail!("--psf {text}: the numerical aperture (na=) and the wavelength (em=) are both needed");
-    };
-    let usual = if numerical_aperture > 1.33 {
-        1.515
-    } else if numerical_aperture > 0.95 {
-        1.33
-    } else {
-        1.0
-    };
-    let optics = Optics { wavelength, numerical_aperture, refractive_index: index.unwrap_or(usual) };
-    let pixel = |axis: Axis| {
-        pixel_nanometres(d, axis).with_context(|| {
-            format!(
-                "--psf {text}: the file does not say how large its pixels are along {}; use gaussian:SIGMApx",
-                axis.letter()
-            )
-        })
-    };
-    let (y, x) = (pixel(Axis::Y)?, pixel(Axis::X)?);
-    // Eight times the radius of the first dark ring, within the image.
-    let reach = 8.0 * 0.61 * wavelength / numerical_aperture;
-    let odd = |reach: f64, step: f64, len: usize| {
-        let most = if len.is_multiple_of(2) { len.saturating_sub(1) } else { len };
-        (2 * (reach / step).ceil() as usize + 1).min(most.max(1))
-    };
-    let n = size.len();
-    let [height, width] = [odd(reach, y, size[n - 2]), odd(reach, x, size[n - 1])];
-    if n == 2 {
-        return Ok(Psf::airy(&optics, [y, x], [height, width])?);
-    }
-    let z = pixel(Axis::Z)?;
-    let depth = 4.0 * 2.0 * optics.refractive_index * wavelength / numerical_aperture.powi(2);
-    Ok(Psf::born_wolf(&optics, [z, y, x], [odd(depth, z, size[0]), height, width])?)
-}
-
-fn number_and_unit(text: &str) -> Option<(f64, &str)> {
-    let text = text.trim();
-    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    Some((text[..end].parse().ok()?, text[end..].trim()))
-}
-
-fn nanometres(unit: &str) -> Option<f64> {
-    Some(match unit {
-        "nm" | "nanometer" | "nanometre" => 1.0,
-        "um" | "µm" | "μm" | "micrometer" | "micrometre" | "micron" => 1e3,
-        "mm" | "millimeter" | "millimetre" => 1e6,
-        _ => return None,
-    })
-}
-
-fn pixel_nanometres(d: &Description, axis: Axis) -> Option<f64> {
-    let dim = d.dim(axis)?;
-    Some(dim.step? * nanometres(dim.unit.as_deref()?)?)
-}
-
-/// A length in pixels along an axis, from pixels or from a unit.
-fn length(text: &str, d: &Description, place: usize, axes: usize) -> Result<f64> {
-    let usage = || format!("--psf: `{text}` is no width; write 1.5px or 0.12um");
-    let (number, unit) = number_and_unit(text).with_context(usage)?;
-    if matches!(unit, "" | "px" | "pixel" | "pixels") {
-        return Ok(number);
-    }
-    let axis = [Axis::Z, Axis::Y, Axis::X][(place + 3 - axes).min(2)];
-    let pixel = pixel_nanometres(d, axis)
-        .context("the file does not say how large its pixels are; give the PSF in px")?;
-    Ok(number * nanometres(unit).with_context(usage)? / pixel)
 }

@@ -1,11 +1,12 @@
 //! One file: looked at, restored part after part, and written with a record of what was done.
 
 use super::Voice;
-use super::camera::{Given, Look, psf};
+use super::camera::{Given, Look};
 use super::kept::Kept;
 use super::parts::{Form, Parts};
 use super::report::{Report, Shown};
 use super::trace::Trace;
+use crate::point_spread::PointSpread;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clearshot_image::dataset::list::stem;
@@ -13,6 +14,7 @@ use clearshot_image::{
     Axis, DType, Description, Error as ImageError, Image, Provenance, WriteOptions, Writer, fingerprint,
 };
 use clearshot_model::Signal;
+use clearshot_physics::units::Regime;
 use clearshot_restore::learned::field::Field;
 use clearshot_restore::learned::{Camera, Forecast, Measured, Restored, Restorer};
 use clearshot_runtime::Device;
@@ -103,7 +105,7 @@ impl Job<'_> {
         drop(look);
         let camera = camera.map(|(camera, _)| camera);
         if let Some(text) = self.psf {
-            let (psf, said) = psf(text, d, &parts.size)?;
+            let (psf, said) = PointSpread::parse(text, parts.size.len())?.of(d, &parts.size)?;
             if let Some(said) = said {
                 self.voice.note(self.input, &said);
             }
@@ -202,10 +204,13 @@ impl Job<'_> {
         let forecast = restorer.prepare(&parts.size, together)?;
         self.voice.plan(self.input, &forecast, groups.len(), &restorer.device().to_string())?;
         let mut line = Line::new(self.label.clone());
-        let (mut runs, total) = (0, forecast.runs * groups.len());
+        let mut runs = 0;
+        // Runs of the graph for a group that is not yet prepared: the last one may have fewer images.
+        let expected = |group: &[Vec<usize>]| (forecast.runs * group.len()).div_ceil(together);
         let holds = parts.all.len() * parts.pixels() * places.channels * size_of::<f32>() <= HELD;
         let pixels = parts.all.len() * parts.pixels();
-        let mut record = Record { pixels, clipped: 0, filled: 0, chi2: Vec::new(), strange: None };
+        let light = camera.map(|_| Light::default());
+        let mut record = Record { pixels, clipped: 0, filled: 0, chi2: Vec::new(), strange: None, light };
         let mut outputs = match holds {
             true => None,
             false => Some(self.outputs(
@@ -236,10 +241,12 @@ impl Job<'_> {
             let made = match found {
                 Some(found) => {
                     found_parts += found.len();
-                    runs += forecast.runs;
+                    runs += expected(group);
                     found
                 }
                 None => {
+                    let own = restorer.prepare(&parts.size, group.len())?.runs;
+                    let total = runs + own + groups[g + 1..].iter().map(|g| expected(g)).sum::<usize>();
                     let made = restorer.restore(&measured, &numbers, camera.as_ref(), &mut || {
                         runs += 1;
                         if !self.voice.quiet {
@@ -256,6 +263,9 @@ impl Job<'_> {
             for (i, restored) in made.into_iter().enumerate() {
                 let number = g * together + i;
                 record.chi2.extend(restored.mean_chi2);
+                if let (Some(light), Some(camera)) = (&mut record.light, camera.as_ref()) {
+                    light.see(restored.image.iter().map(|&v| camera.electrons(v)));
+                }
                 if let Some(trace) = trace.as_deref_mut() {
                     trace.add(self.input, number, &restored.guided)?;
                 }
@@ -386,7 +396,7 @@ impl Job<'_> {
             json!({
                 "event": "file", "input": self.input, "output": self.output, "status": "restored", "written": paths,
                 "seconds": seconds, "clipped": record.clipped, "filled": record.filled, "chi2": chi2, "camera": camera,
-                "strange": record.strange, "interval_90": reach,
+                "strange": record.strange, "interval_90": reach, "regime": record.light.as_ref().map(Light::value),
             }),
         )
     }
@@ -469,6 +479,31 @@ struct Record {
     chi2: Vec<f64>,
     /// Why the model is not made for it.
     strange: Option<String>,
+    /// How much light there is, where the camera is known.
+    light: Option<Light>,
+}
+
+/// Pixels of restored parts, and those of them with fewer than 1, 3 and 10 electrons.
+#[derive(Default)]
+struct Light {
+    pixels: usize,
+    below: [usize; 3],
+}
+
+impl Light {
+    fn see(&mut self, electrons: impl Iterator<Item = f32>) {
+        for e in electrons.filter(|e| e.is_finite()) {
+            self.pixels += 1;
+            self.below.iter_mut().zip([1.0, 3.0, 10.0]).for_each(|(n, limit)| *n += usize::from(e < limit));
+        }
+    }
+
+    /// The shares, and whether shot noise is as good as Gaussian.
+    fn value(&self) -> Value {
+        let [below_1, below_3, below_10] = self.below.map(|n| n as f64 / self.pixels.max(1) as f64);
+        let regime = Regime { below_1, below_3, below_10 };
+        json!({ "below_1": below_1, "below_3": below_3, "below_10": below_10, "gaussian": regime.is_gaussian() })
+    }
 }
 
 impl Record {
@@ -570,5 +605,26 @@ fn same_file(a: &Path, b: &Path) -> bool {
     match (a.canonicalize(), b.canonicalize()) {
         (Ok(a), Ok(b)) => a == b,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Light;
+    use clearshot_physics::Electrons;
+    use clearshot_physics::units::Regime;
+
+    /// Part by part the shares are those of all pixels together.
+    #[test]
+    fn the_light_of_parts_is_that_of_the_whole() {
+        let all: Vec<f32> = (0..400).map(|i| (i * 7 % 83) as f32 * 0.3 - 1.0).collect();
+        let mut light = Light::default();
+        all.chunks(130).for_each(|part| light.see(part.iter().copied().chain([f32::NAN])));
+        let whole = Regime::of(Electrons(&all.iter().map(|&v| v.into()).collect::<Vec<f64>>()));
+        let said = light.value();
+        assert_eq!(said["below_1"], whole.below_1);
+        assert_eq!(said["below_3"], whole.below_3);
+        assert_eq!(said["below_10"], whole.below_10);
+        assert_eq!(said["gaussian"], whole.is_gaussian());
     }
 }

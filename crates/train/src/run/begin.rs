@@ -122,7 +122,7 @@ impl Run {
         let (signal, [inputs, channels], kept) = (source.signal(), source.channels(), size.clone());
         let names = source.names();
         let (task, seed) = (self.task.clone(), self.config.seed);
-        self.warnings = source.warnings();
+        self.warnings = self.damaged.iter().cloned().chain(source.warnings()).collect();
         let [workers, ahead] = self.workers();
         // Nothing is made before its domain is known.
         let ahead =
@@ -251,6 +251,11 @@ fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
         let got = format!("inputs of {from} and targets of {to} channels");
         return setting("data.targets", got, "of diffusion, a target has as many channels as its input");
     }
+    if shapes.photons && from != 1 {
+        let needed =
+            "a simulated camera sees one channel: choose one of the files' channels, or give pairs of files";
+        return setting("data.targets", format!("images of {from} channels"), needed);
+    }
     let (wants, gets) = (network.in_channels(), shapes.network_inputs(task));
     if wants != gets {
         let needed = format!(
@@ -292,5 +297,9 @@ mod tests {
         let refused = check_channels(&*network, &task(TaskKind::Conditional), &shapes);
         let text = refused.unwrap_err().to_string();
         assert!(text.starts_with("data.targets: inputs of 3 and targets of 1 channels"), "{text}");
+        // Electrons of three channels have no condition that they could become.
+        let colours = Shapes { channels: [3, 3], photons: true, ..shapes };
+        let text = check_channels(&*network, &task(TaskKind::Supervised), &colours).unwrap_err().to_string();
+        assert!(text.starts_with("data.targets: images of 3 channels"), "{text}");
     }
 }

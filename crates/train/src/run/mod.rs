@@ -114,7 +114,9 @@ pub struct Run {
     records: Records,
     /// Held as long as the run lives, so that no other writes into its folder.
     _lock: File,
-    /// What whoever trains should know of the data.
+    /// Which checkpoints are not gone on from, and why.
+    damaged: Vec<String>,
+    /// What whoever trains should know of the data and the checkpoints.
     warnings: Vec<String>,
     /// What the training images are like, once it was asked for.
     familiar: OnceCell<Option<Familiar>>,
@@ -140,12 +142,13 @@ impl Run {
         std::fs::create_dir_all(out).map_err(io(out))?;
         let lock = lock(out)?;
         checkpoint::tidy(out)?;
-        let found = checkpoint::list(out)?;
-        let saved = match (found.last(), resume) {
-            (Some(last), true) => Some(checkpoint::read(&last.path)?),
+        let (newest, damaged) = checkpoint::newest(out)?;
+        let saved = match (newest, resume) {
+            (Some(last), true) => Some(last),
             (None, true) => {
-                let reason =
+                let nothing =
                     "no checkpoint to go on from; train without --resume in another --out".to_string();
+                let reason = damaged.into_iter().chain([nothing]).collect::<Vec<_>>().join("; ");
                 return Err(TrainError::Checkpoint { path: out.into(), reason });
             }
             (Some(_), false) => {
@@ -174,6 +177,7 @@ impl Run {
             work: None,
             records: Records::new(out, Console::new(show)),
             _lock: lock,
+            damaged,
             warnings: vec![],
             familiar: OnceCell::new(),
             saved_at,

@@ -56,15 +56,16 @@ impl Run {
 
     /// The last timely checkpoint whose own iteration was not skipped. Where the run came from that one already and has got
     /// to none since, it was ruined itself, and the one before it is taken.
-    fn last_sound(&self) -> Result<Option<Saved>> {
+    fn last_sound(&mut self) -> Result<Option<Saved>> {
         let found = checkpoint::list(&self.out)?;
         for f in found.iter().rev().filter(|f| checkpoint::is_timely(&f.progress, &self.config.checkpoint)) {
             if self.progress.returned_to == Some(f.progress.iteration) {
                 continue;
             }
-            let saved = checkpoint::read(&f.path)?;
-            if skips(&saved.states) == 0.0 {
-                return Ok(Some(saved));
+            match checkpoint::read(&f.path) {
+                Ok(saved) if skips(&saved.states) == 0.0 => return Ok(Some(saved)),
+                Ok(_) => {}
+                Err(e) => self.records.console.say(&format!("a damaged checkpoint is left out: {e}")),
             }
         }
         Ok(None)
