@@ -20,6 +20,10 @@ pub struct Manifest {
     /// The targets of pairs: as many folders or patterns as there are inputs. A target has the name of its input.
     #[arg(long, num_args = 1..)]
     targets: Vec<String>,
+    /// Masks: as many folders or patterns as there are inputs. A mask has the name of its input, and marks pixels that hold no
+    /// measurement; not every input needs one.
+    #[arg(long, num_args = 1..)]
+    masks: Vec<String>,
     /// What the domains are called, where that is not what their folders are called.
     #[arg(long, num_args = 1..)]
     domains: Vec<String>,
@@ -27,7 +31,7 @@ pub struct Manifest {
     #[arg(long, required_unless_present = "check")]
     out: Option<PathBuf>,
     /// A manifest whose files are compared with what it says; the exit status is 1 if one is missing or has changed.
-    #[arg(long, conflicts_with_all = ["inputs", "targets", "domains", "out", "force"])]
+    #[arg(long, conflicts_with_all = ["inputs", "targets", "masks", "domains", "out", "force"])]
     check: Option<PathBuf>,
     /// Replace a manifest that is there already.
     #[arg(long)]
@@ -47,7 +51,9 @@ impl Manifest {
     }
 
     fn write(&self, out: &Path) -> Result<()> {
-        for (flag, given) in [("--targets", &self.targets), ("--domains", &self.domains)] {
+        for (flag, given) in
+            [("--targets", &self.targets), ("--masks", &self.masks), ("--domains", &self.domains)]
+        {
             if !given.is_empty() && given.len() != self.inputs.len() {
                 bail!("{flag}: {} for {} inputs; there is one for each", given.len(), self.inputs.len());
             }
@@ -61,6 +67,9 @@ impl Manifest {
                 Some(targets) => Listing::pairs(input, targets)?,
                 None => Listing::single(input)?,
             };
+            if let Some(masks) = self.masks.get(i) {
+                part = part.with_masks(masks)?;
+            }
             let domain = match self.domains.get(i) {
                 Some(name) => name.clone(),
                 None if self.inputs.len() > 1 => folder_name(&part),

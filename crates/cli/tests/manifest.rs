@@ -30,6 +30,10 @@ fn a_data_set_is_written_down_and_checked_later() {
           trainer.crop=32 validation.crop=32 trainer.batch=2 trainer.device=cpu calibration.images=0 --out run",
         &at,
     );
+    // Any image is a mask, where it has the name.
+    must("manifest nuclei/noisy --masks nuclei/truth --out masked.csv", &at);
+    let text = std::fs::read_to_string(at.join("masked.csv")).expect("a manifest");
+    assert!(text.lines().skip(1).all(|l| l.contains(",,nuclei/truth/")), "{text}");
     // One bit of a chunk of one image.
     let chunk = walk(&at.join("stars/truth"))
         .into_iter()

@@ -543,8 +543,14 @@ fn crops_are_normalised_and_dark_ones_avoided() {
         let found = Normaliser::of(&Image::open(&odd).unwrap(), range, false).unwrap();
         assert_eq!((found.low, found.high), (-2.0, 5.0), "{range:?}");
     }
-    let entry =
-        Entry { input: path, target: None, scene: "a".to_string(), domain: String::new(), split: None };
+    let entry = Entry {
+        input: path,
+        target: None,
+        mask: None,
+        scene: "a".to_string(),
+        domain: String::new(),
+        split: None,
+    };
     let spec =
         CropSpec { normaliser: Some(normaliser), least_mean: Some(-0.9), ..CropSpec::plain(&[8, 8], 3) };
     let dataset = Dataset::new(vec![entry], spec).unwrap();

@@ -182,6 +182,10 @@ impl Engine {
             let balance = numbers.map(|(i, n)| self.task.balance(n, each.get(i)) as f32).collect();
             self.set("balance", &Tensor::f32([count], balance))?;
             self.set_domains(&batch.domains)?;
+            if let Some(valid) = &batch.valid {
+                self.set("valid", &valid.mask)?;
+                self.set("valid_factors", &Tensor::f32([count], valid.factors.clone()))?;
+            }
             if let Some(levels) = &self.levels {
                 for (name, value) in levels.at_each(&each).filter(|(name, _)| self.inputs.contains(*name)) {
                     self.session.set(name, &value)?;

@@ -29,6 +29,8 @@ pub struct Shapes<'a> {
     pub photons: bool,
     /// Domains whose losses are told apart; 0 where they are not.
     pub domains: usize,
+    /// Whether some pixels are left out of the loss.
+    pub masked: bool,
 }
 
 impl Shapes<'_> {
@@ -52,6 +54,8 @@ pub struct Built {
 
 struct Forward {
     clean: Value,
+    /// 1 for pixels that count.
+    valid: Option<Value>,
     /// Of each sample, `[N]`.
     losses: Value,
     estimate: Value,
@@ -112,11 +116,19 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     let clean = b.input("clean", Type::f32(image_shape(shapes.batch, shapes.size, shapes.channels[1])));
     let seen = task.is_conditional().then(|| condition(b, shapes));
     let balance = (train && task.balance > 0.0).then(|| b.input("balance", Type::f32([shapes.batch])));
+    let masked = train && shapes.masked;
+    let valid = masked.then(|| b.input("valid", Type::f32(image_shape(shapes.batch, shapes.size, 1))));
+    let mut weights = balance;
+    if masked {
+        // The mean is that of the pixels that count.
+        let factors = b.input("valid_factors", Type::f32([shapes.batch]));
+        weights = Some(weights.map_or(factors, |w| b.mul(w, factors)));
+    }
     let Some(diffusion) = &task.diffusion else {
         let x = seen.unwrap_or(clean);
         let estimate = network_on(b, network, x, None, train);
-        let losses = distance_of_each(b, task.distance, estimate, clean, balance);
-        return Forward { clean, losses, estimate, levels: None };
+        let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
+        return Forward { clean, valid, losses, estimate, levels: None };
     };
     let mut levels = LevelInputs::new(shapes.batch);
     let key = b.input("noise_key", Type::i32([shapes.batch, 4]));
@@ -130,17 +142,15 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     let given = Condition { image: seen, ..Condition::default() };
     let (predicted, _) = denoiser.predict(b, x, &mut levels, &given);
     let wanted = target(b, diffusion.prediction, clean, noise, &mut levels);
-    let mut weights = diffusion.weight.input(b, diffusion.prediction, &mut levels);
-    if let Some(balance) = balance {
-        weights = b.mul(weights, balance);
-    }
-    let losses = distance_of_each(b, task.distance, predicted, wanted, Some(weights));
+    let of_level = diffusion.weight.input(b, diffusion.prediction, &mut levels);
+    let weights = weights.map_or(of_level, |w| b.mul(of_level, w));
+    let losses = distance_of_each(b, task.distance, predicted, wanted, Some(weights), valid);
     let estimate = denoiser.clean(b, x, predicted, &mut levels);
-    Forward { clean, losses, estimate, levels: Some(levels) }
+    Forward { clean, valid, losses, estimate, levels: Some(levels) }
 }
 
 /// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
-/// `rate`, and where they have a meaning `balance`, `domains`, `key`, `alpha`, `weight.NAME` of each further term, `ema_decay`, `carry`, `gate`.
+/// `rate`, and where they have a meaning `balance`, `valid`, `valid_factors`, `domains`, `key`, `alpha`, `weight.NAME` of each further term, `ema_decay`, `carry`, `gate`.
 /// The state `record.loss` sums up losses until it is set; `record.skips` counts the latest iterations that were skipped.
 ///
 /// # Errors
@@ -152,7 +162,13 @@ pub fn training(
     training: &Training,
 ) -> Result<Built> {
     let mut b = Builder::new();
-    let Forward { clean, losses, estimate, levels } = forward(&mut b, network, task, shapes, true);
+    let Forward { clean, valid, losses, mut estimate, levels } = forward(&mut b, network, task, shapes, true);
+    if let Some(valid) = valid {
+        // Further terms look at neighbours: where nothing was measured, the estimate is as it should be.
+        let off = b.sub(estimate, clean);
+        let off = b.mul(off, valid);
+        estimate = b.add(clean, off);
+    }
     let scalar = Type::f32(Shape::SCALAR);
     let main = b.reduce_all(ReduceKind::Mean, losses);
     let mut loss = main;
@@ -254,7 +270,8 @@ mod tests {
     #[test]
     fn the_graph_makes_the_channels_that_restoring_makes() {
         let size = [3, 5];
-        let shapes = Shapes { batch: 3, size: &size, channels: [1, 1], photons: true, domains: 0 };
+        let shapes =
+            Shapes { batch: 3, size: &size, channels: [1, 1], photons: true, domains: 0, masked: false };
         let mut b = Builder::new();
         let channels = condition(&mut b, &shapes);
         b.output("channels", channels);

@@ -293,3 +293,70 @@ fn dark_crops_are_drawn_again() {
     let (any, some) = (lit(means(Value::Null)), lit(means(json!(-0.8))));
     assert!(any <= 32 && some >= 39, "{any} and {some} of 40");
 }
+
+/// Pixels without a measurement are left out by the loss, the network's input and the scores: what they hold changes no bit of
+/// a run. In pairs and in clean images, marked in a mask, full, or no numbers; and without a word about them, numbers are wanted.
+#[test]
+fn pixels_without_a_measurement_have_no_say() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = |name: &str| dir.path().join(name);
+    let is_bad = |y: usize, x: usize| (y + 2 * x).is_multiple_of(17);
+    for scene in 0..6 {
+        let name = format!("scene{scene}.npy");
+        write(&folder("masks").join(&name), |y, x| f64::from(is_bad(y, x)));
+        write(&folder("out").join(&name), |y, x| wave(scene, y, x));
+        for (garbage, value) in [("dark", 0.0), ("bright", 3000.0), ("brighter", 60000.0)] {
+            write(&folder(garbage).join(&name), |y, x| if is_bad(y, x) { value } else { wave(scene, y, x) });
+        }
+        let mut nan = vec![];
+        let values = (0..40 * 48).map(|i| (i / 48, i % 48));
+        let values: Vec<f64> = values
+            .map(|(y, x)| if is_bad(y, x) { f64::NAN } else { wave(scene, y, x).round_ties_even() })
+            .collect();
+        DType::F32.encode(&values, &mut nan);
+        write_npy(&folder("nan").join(&name), &nan);
+    }
+    let digest = |inputs: &str, kind: &str, task: &str, more: Value| -> Result<u64, String> {
+        let mut changes = json!({
+            "data": {"kind": kind, "inputs": folder(inputs), "validation": 0.3},
+            "model": {"network": network(0)}, "task": {"kind": task, "gradient": {"weight": 0.1}},
+            "trainer": {"iterations": 3}, "validation": {"every": 1},
+        });
+        if kind == "pairs" {
+            changes["data"]["targets"] = json!(folder("out"));
+        }
+        tiny::merge(&mut changes, more);
+        let out = tempfile::tempdir().expect("a folder");
+        let mut run =
+            Run::open(config(changes), out.path(), false, Show::Quiet).map_err(|e| e.to_string())?;
+        let end = run.train(&never(), None).map_err(|e| e.to_string())?;
+        Ok(end.digest ^ end.best.unwrap_or(0.0).to_bits())
+    };
+    let masks = json!({"data": {"masks": folder("masks")}});
+    for (kind, task) in [("pairs", "supervised"), ("pairs", "conditional"), ("clean", "supervised")] {
+        let of = |inputs: &str, more: Value| digest(inputs, kind, task, more);
+        let marked = of("dark", masks.clone());
+        assert!(marked.is_ok(), "{marked:?}");
+        assert_eq!(of("bright", masks.clone()), marked);
+        assert_eq!(of("brighter", json!({"data": {"saturation": 2000.0}})), marked);
+        assert_eq!(of("nan", json!({"data": {"invalid": true}})), marked);
+        assert_ne!(of("dark", json!({})), marked);
+        let said = of("nan", json!({})).expect_err("numbers are wanted");
+        assert!(
+            said.contains("data.invalid") && said.contains("scene") && said.contains("no numbers"),
+            "{said}"
+        );
+    }
+    let scenes = config(json!({"data": {"invalid": true}}));
+    assert!(Run::open(scenes, &folder("run"), false, Show::Quiet).is_err());
+}
+
+fn write_npy(path: &Path, bytes: &[u8]) {
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    let dims = vec![Dim::new(Axis::Y, 40), Dim::new(Axis::X, 48)];
+    let description = Description::new("", path, dims, DType::F32);
+    let options = WriteOptions { replace: false, provenance: None };
+    let mut writer = Writer::create(path, &description, &options).expect("a file");
+    writer.write(&[0..40, 0..48], bytes).expect("pixels");
+    writer.finish().expect("a file");
+}

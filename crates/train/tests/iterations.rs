@@ -6,7 +6,7 @@ use clearshot_nn::{Weights, models, weights};
 use clearshot_runtime::Device;
 use clearshot_tensor::Tensor;
 use clearshot_train::checkpoint;
-use clearshot_train::data::{Batch, NUMBERS};
+use clearshot_train::data::{Batch, NUMBERS, Valid};
 use clearshot_train::engine::{Engine, Numbers};
 use clearshot_train::iteration::Shapes;
 use clearshot_train::records::console::Show;
@@ -97,12 +97,17 @@ fn rates_that_blow_up_are_told_with_their_iteration() {
 /// Of supervised training on two crops of 16 x 16 pixels, in so many runs an iteration; losses of so many domains are told
 /// apart.
 fn engine(runs: u64, domains: usize) -> Engine {
+    engine_of(runs, domains, false)
+}
+
+/// The same; some pixels may be left out of the loss.
+fn engine_of(runs: u64, domains: usize, masked: bool) -> Engine {
     let config = config(json!({
         "model": {"network": network(1)}, "task": {"kind": "supervised"}, "trainer": {"accumulate": runs},
     }));
     let net = models::read(&network(1).to_string()).expect("a network");
     let task = Task::new(&config.task).expect("a task");
-    let shapes = Shapes { batch: 2, size: &[16, 16], channels: [1, 1], photons: false, domains };
+    let shapes = Shapes { batch: 2, size: &[16, 16], channels: [1, 1], photons: false, domains, masked };
     let mut engine = Engine::new(&*net, &task, &shapes, &config, &Device::cpu(Some(1))).expect("an engine");
     engine.load(&weights::initial(&net.parameters().expect("parameters"), 3)).expect("weights");
     engine
@@ -122,6 +127,7 @@ fn a_batch_that_is_not_finite_costs_its_own_iteration() {
                 numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
                 scales: vec![2.0; 2],
                 domains: vec![0; 2],
+                valid: None,
             }
         };
         // What the first run of each iteration is given; good iterations so far, and bad ones less a quarter of the good since.
@@ -148,6 +154,7 @@ fn losses_are_told_apart_by_domain() {
         numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
         scales: vec![2.0; 2],
         domains: domains.to_vec(),
+        valid: None,
     };
     let mut engine = engine(2, 3);
     let mut runs = [[0, 2], [2, 0]].into_iter();
@@ -166,6 +173,33 @@ fn losses_are_told_apart_by_domain() {
     };
     assert!(none.is_nan() && small < 10.0, "{none} {small}");
     assert!((large / f64::from(far * far) - 1.0).abs() < 0.05, "{large}");
+}
+
+/// Whatever stands where nothing was measured changes no bit of anything, and the loss is the mean of the rest.
+#[test]
+fn masked_pixels_have_no_say() {
+    let half: Vec<f32> = (0..512).map(|i| f32::from(i % 256 < 128)).collect();
+    let after = |there: f32, elsewhere: f32| {
+        let clean: Vec<f32> = half.iter().map(|v| if *v > 0.0 { there } else { elsewhere }).collect();
+        let batch = || Batch {
+            measured: Tensor::f32([2, 16, 16, 1], vec![0.0; 512]),
+            clean: Tensor::f32([2, 16, 16, 1], clean.clone()),
+            numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
+            scales: vec![2.0; 2],
+            domains: vec![0; 2],
+            valid: Some(Valid { mask: Tensor::f32([2, 16, 16, 1], half.clone()), factors: vec![2.0; 2] }),
+        };
+        let mut engine = engine_of(1, 0, true);
+        let numbers = Numbers { rate: 1e-3, ema_decay: 0.5, alpha: 1.0, iteration: 0, first: 0 };
+        engine.step(|| Ok(batch()), &numbers).expect("an iteration");
+        let loss = engine.number("record.loss").expect("a number").expect("a loss");
+        (loss, engine.states().expect("states"))
+    };
+    let (loss, states) = after(100.0, 0.0);
+    // The network's part in it does not count beside 100.
+    assert!((loss / 1e4 - 1.0).abs() < 0.05, "{loss}");
+    assert_eq!((loss, states), after(100.0, 1e6));
+    assert_ne!(loss, after(99.0, 0.0).0);
 }
 
 /// Draws by losses: the domain that is harder has the larger share once its losses are known, and the records say so.
@@ -216,6 +250,7 @@ fn a_batch_that_is_far_from_the_others_is_refused() {
                 numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
                 scales: vec![2.0; 2],
                 domains: vec![0; 2],
+                valid: None,
             }
         };
         let step = |engine: &mut Engine, iteration: u64, target: f32| {

@@ -57,11 +57,11 @@ pub fn mean_of_each(b: &mut Builder, x: Value) -> Value {
 /// How far apart two batches are; images count by `weights`, `[N]`, where there are any.
 #[track_caller]
 pub fn distance(b: &mut Builder, kind: Distance, x: Value, target: Value, weights: Option<Value>) -> Value {
-    let each = distance_of_each(b, kind, x, target, weights);
+    let each = distance_of_each(b, kind, x, target, weights, None);
     b.reduce_all(ReduceKind::Mean, each)
 }
 
-/// The same for each image, `[N]`.
+/// The same for each image, `[N]`. What `valid` makes zero counts for nothing, and has no gradient.
 #[track_caller]
 pub fn distance_of_each(
     b: &mut Builder,
@@ -69,8 +69,10 @@ pub fn distance_of_each(
     x: Value,
     target: Value,
     weights: Option<Value>,
+    valid: Option<Value>,
 ) -> Value {
     let difference = b.sub(x, target);
+    let difference = valid.map_or(difference, |v| b.mul(difference, v));
     let each = b.unary(kind.function(), difference);
     let each = mean_of_each(b, each);
     weights.map_or(each, |w| b.mul(each, w))

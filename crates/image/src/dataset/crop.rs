@@ -25,6 +25,15 @@ pub struct CropSpec {
     /// A crop whose input has a lower mean (after normalisation) is drawn again, at most sixteen times.
     pub least_mean: Option<f32>,
     pub normaliser: Option<Normaliser>,
+    /// Crops say which of their pixels hold no measurement.
+    pub invalid: Option<Invalid>,
+}
+
+/// Which pixels hold no measurement, besides those that are no numbers or marked in a mask.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Invalid {
+    /// Those of inputs at or above it, before normalisation.
+    pub saturation: Option<f64>,
 }
 
 impl CropSpec {
@@ -37,6 +46,7 @@ impl CropSpec {
             noise: 0.0,
             least_mean: None,
             normaliser: None,
+            invalid: None,
         }
     }
 }
@@ -52,6 +62,8 @@ pub struct Crop {
     pub shape: Vec<usize>,
     pub input: Vec<f32>,
     pub target: Option<Vec<f32>>,
+    /// Of each pixel, whatever its channels, whether it holds no measurement; where that was asked for.
+    pub invalid: Option<Vec<bool>>,
 }
 
 pub struct Dataset {
@@ -142,7 +154,8 @@ impl Dataset {
         let mut crop = self.attempt(number, domain, 0)?;
         if let Some(least) = self.spec.least_mean {
             for attempt in 1..16 {
-                let mean = crop.input.iter().sum::<f32>() / crop.input.len() as f32;
+                let there = crop.input.iter().filter(|v| v.is_finite());
+                let mean = there.clone().sum::<f32>() / there.count() as f32;
                 if mean >= least {
                     break;
                 }
@@ -175,24 +188,43 @@ impl Dataset {
             true => Symmetry::from_number(draw(2, 8) as u32, square),
             false => Symmetry::NONE,
         };
-        let finish = |image: &Image, noise: f32| -> Result<(Vec<f32>, usize)> {
-            let (values, channels) = self.read(image, &origin_in(image, d, &origin))?;
+        let pixels: usize = spec.size.iter().product();
+        let mut invalid = spec.invalid.map(|_| vec![false; pixels]);
+        let turned = |image: &Image, normaliser: Option<Normaliser>| -> Result<(Vec<f32>, usize)> {
+            let (values, channels) = self.read(image, &origin_in(image, d, &origin), normaliser)?;
             let [.., y, x] = spec.size[..] else { return request("a crop without Y and X") };
             let outer = values.len() / (y * x * channels);
-            let mut values = symmetry.apply(&values, outer, y, x, channels);
-            if spec.scale > 0.0 || noise > 0.0 {
-                let key = Key { stream: 0x1C0 + attempt, ..key };
-                intensity(&mut values, key, spec.scale, noise);
+            Ok((symmetry.apply(&values, outer, y, x, channels), channels))
+        };
+        let mut mark = |values: &[f32], channels: usize, is_invalid: &dyn Fn(f32) -> bool| {
+            let Some(marks) = &mut invalid else { return };
+            for (mark, pixel) in marks.iter_mut().zip(values.chunks_exact(channels)) {
+                *mark |= pixel.iter().any(|v| is_invalid(*v));
             }
-            Ok((values, channels))
         };
-        let (input, channels) = finish(&image, spec.noise)?;
-        let target = match &self.entries[entry].target {
-            Some(path) => Some(finish(&*self.image(path)?, 0.0)?.0),
-            None => None,
+        let vary = |values: &mut [f32], noise: f32| {
+            if spec.scale > 0.0 || noise > 0.0 {
+                intensity(values, Key { stream: 0x1C0 + attempt, ..key }, spec.scale, noise);
+            }
         };
+        let full = spec.invalid.and_then(|i| i.saturation);
+        let full = full.map_or(f32::INFINITY, |v| spec.normaliser.map_or(v, |n| n.forward(v)) as f32);
+        let (mut input, channels) = turned(&image, spec.normaliser)?;
+        mark(&input, channels, &|v| !v.is_finite() || v >= full);
+        vary(&mut input, spec.noise);
+        let mut target = None;
+        if let Some(path) = &self.entries[entry].target {
+            let (mut values, channels) = turned(&*self.image(path)?, spec.normaliser)?;
+            mark(&values, channels, &|v| !v.is_finite());
+            vary(&mut values, 0.0);
+            target = Some(values);
+        }
+        if let (Some(path), Some(_)) = (&self.entries[entry].mask, spec.invalid) {
+            let (values, channels) = turned(&*self.image(path)?, None)?;
+            mark(&values, channels, &|v| v != 0.0);
+        }
         let shape = [&spec.size[..], &[channels]].concat();
-        Ok(Crop { number, entry, origin, symmetry, shape, input, target })
+        Ok(Crop { number, entry, origin, symmetry, shape, input, target, invalid })
     }
 
     /// What the first file's channels are called, of targets where there are any; empty where not all of them have names.
@@ -203,8 +235,13 @@ impl Dataset {
         Ok(names.filter(|n| n.len() == channels_of(&image)).unwrap_or_default())
     }
 
-    /// A crop's values with the channels last, normalised.
-    fn read(&self, image: &Image, origin: &[usize]) -> Result<(Vec<f32>, usize)> {
+    /// A crop's values with the channels last.
+    fn read(
+        &self,
+        image: &Image,
+        origin: &[usize],
+        normaliser: Option<Normaliser>,
+    ) -> Result<(Vec<f32>, usize)> {
         let dims = &image.description.dims;
         let lengths = crop_lengths(image, &self.spec.size);
         let region: Vec<_> = origin.iter().zip(&lengths).map(|(&o, &n)| o..o + n).collect();
@@ -221,7 +258,7 @@ impl Dataset {
         order.sort_by_key(|&a| rank(dims[a].axis));
         let bytes: Vec<u8> = values
             .iter()
-            .map(|&v| self.spec.normaliser.map_or(v, |n| n.forward(v)) as f32)
+            .map(|&v| normaliser.map_or(v, |n| n.forward(v)) as f32)
             .flat_map(f32::to_ne_bytes)
             .collect();
         let turned = crate::grid::permute(&bytes, &lengths, &order, 4);
@@ -314,21 +351,27 @@ fn check(entry: &Entry, spec: &CropSpec) -> Result<(usize, Option<usize>)> {
             spec.size
         ));
     }
-    let Some(path) = &entry.target else { return Ok((channels_of(&image), None)) };
-    let target = Image::open(path)?;
-    let t = &target.description;
-    let other = |d: &Description| -> Vec<(Axis, usize)> {
-        d.dims.iter().filter(|d| !is_channel(d.axis)).map(|d| (d.axis, d.len)).collect()
-    };
-    if other(t) != other(d) {
-        return request(format!(
-            "its target {} has {} {:?}, and the input {} {:?}",
+    let fits = |path: &Path, what: &str| -> Result<usize> {
+        let other = Image::open(path)?;
+        let o = &other.description;
+        let lengths = |d: &Description| -> Vec<(Axis, usize)> {
+            d.dims.iter().filter(|d| !is_channel(d.axis)).map(|d| (d.axis, d.len)).collect()
+        };
+        if lengths(o) == lengths(d) {
+            return Ok(channels_of(&other));
+        }
+        request(format!(
+            "its {what} {} has {} {:?}, and the input {} {:?}",
             path.display(),
-            t.axes(),
-            t.shape(),
+            o.axes(),
+            o.shape(),
             d.axes(),
             d.shape()
-        ));
+        ))
+    };
+    if let (Some(mask), Some(_)) = (&entry.mask, spec.invalid) {
+        fits(mask, "mask")?;
     }
-    Ok((channels_of(&image), Some(channels_of(&target))))
+    let target = entry.target.as_ref().map(|path| fits(path, "target")).transpose()?;
+    Ok((channels_of(&image), target))
 }

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 pub struct Entry {
     pub input: PathBuf,
     pub target: Option<PathBuf>,
+    /// An image whose pixels other than zero mark those that hold no measurement.
+    pub mask: Option<PathBuf>,
     /// Images of one scene never end up in different splits.
     pub scene: String,
     pub domain: String,
@@ -91,23 +93,27 @@ impl Listing {
             .into_iter()
             .map(|input| {
                 let scene = stem(&input);
-                Entry { input, target: None, scene, domain: String::new(), split: None }
+                Entry { input, target: None, mask: None, scene, domain: String::new(), split: None }
             })
             .collect();
         Ok(Listing { entries, ..Listing::default() })
     }
 
+    /// Gives inputs the masks that have their names, endings aside; not all need to have one.
+    ///
+    /// # Errors
+    /// If there are none, or two have one name.
+    pub fn with_masks(mut self, source: &str) -> Result<Listing> {
+        let mut masks = by_name(source)?;
+        for entry in &mut self.entries {
+            entry.mask = masks.remove(&stem(&entry.input)).or(entry.mask.take());
+        }
+        self.unpaired.extend(masks.values().map(|m| format!("{}: no input of that name", m.display())));
+        Ok(self)
+    }
+
     /// Inputs and targets with the same name, endings aside.
     pub fn pairs(inputs: &str, targets: &str) -> Result<Listing> {
-        let by_name = |source: &str| -> Result<BTreeMap<String, PathBuf>> {
-            let mut map = BTreeMap::new();
-            for file in files(source)? {
-                if let Some(other) = map.insert(stem(&file), file.clone()) {
-                    return request(format!("{} and {} have one name", other.display(), file.display()));
-                }
-            }
-            Ok(map)
-        };
         let (inputs, mut targets) = (by_name(inputs)?, by_name(targets)?);
         let mut listing = Listing::default();
         for (name, input) in inputs {
@@ -115,6 +121,7 @@ impl Listing {
                 Some(target) => listing.entries.push(Entry {
                     input,
                     target: Some(target),
+                    mask: None,
                     scene: name,
                     domain: String::new(),
                     split: None,
@@ -143,6 +150,16 @@ impl Listing {
     pub fn scenes(&self) -> usize {
         self.entries.iter().map(|e| e.scene.as_str()).collect::<HashSet<_>>().len()
     }
+}
+
+fn by_name(source: &str) -> Result<BTreeMap<String, PathBuf>> {
+    let mut map = BTreeMap::new();
+    for file in files(source)? {
+        if let Some(other) = map.insert(stem(&file), file.clone()) {
+            return request(format!("{} and {} have one name", other.display(), file.display()));
+        }
+    }
+    Ok(map)
 }
 
 fn split_of(scene: &str, validation: f64, test: f64, seed: u64) -> Split {
@@ -174,6 +191,7 @@ mod tests {
             .map(|i| Entry {
                 input: format!("{i}.tif").into(),
                 target: None,
+                mask: None,
                 scene: format!("scene {}", i / 3),
                 domain: String::new(),
                 split: None,

@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const COLUMNS: [&str; 7] = ["input", "target", "scene", "domain", "split", "sha256", "target_sha256"];
+const COLUMNS: [&str; 9] =
+    ["input", "target", "mask", "scene", "domain", "split", "sha256", "target_sha256", "mask_sha256"];
 
 /// What became of a file since its manifest was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +34,8 @@ impl Altered {
 }
 
 impl Listing {
-    /// A CSV file with a header line: `input` and, as wanted, `target`, `scene`, `domain`, `split` (train, validation or
-    /// test), and the fingerprints `sha256` and `target_sha256`. Names are relative to the manifest.
+    /// A CSV file with a header line: `input` and, as wanted, `target`, `mask`, `scene`, `domain`, `split` (train, validation
+    /// or test), and the fingerprints `sha256`, `target_sha256` and `mask_sha256`. Names are relative to the manifest.
     ///
     /// # Errors
     /// If it cannot be read, or a line of it cannot be meant: which.
@@ -83,7 +84,13 @@ impl Listing {
                 );
             }
             let target = field("target").map(|t| folder.join(t));
-            for (name, file) in [("sha256", Some(&input)), ("target_sha256", target.as_ref())] {
+            let mask = field("mask").map(|m| folder.join(m));
+            let files = [
+                ("sha256", Some(&input)),
+                ("target_sha256", target.as_ref()),
+                ("mask_sha256", mask.as_ref()),
+            ];
+            for (name, file) in files {
                 let Some(sum) = field(name).map(|sum| sum.to_lowercase()) else { continue };
                 if sum.len() != 64 || !sum.bytes().all(|b| b.is_ascii_hexdigit()) {
                     return refuse(line, format!("{name} {sum:?}; it is 64 hexadecimal digits"));
@@ -93,7 +100,8 @@ impl Listing {
                     return refuse(line, format!("another {name} of {} than before", file.display()));
                 }
             }
-            entries.push(Entry { input, target, scene, domain: field("domain").unwrap_or_default(), split });
+            let domain = field("domain").unwrap_or_default();
+            entries.push(Entry { input, target, mask, scene, domain, split });
         }
         if entries.is_empty() {
             return refuse(1, "no rows".to_string());
@@ -101,9 +109,9 @@ impl Listing {
         Ok(Listing { entries, unpaired: Vec::new(), sums })
     }
 
-    /// Every file once, inputs and targets.
+    /// Every file once: inputs, targets and masks.
     pub fn files(&self) -> Vec<&Path> {
-        let each = self.entries.iter().flat_map(|e| [Some(&e.input), e.target.as_ref()]);
+        let each = self.entries.iter().flat_map(Entry::files);
         let mut files: Vec<&Path> = each.flatten().map(PathBuf::as_path).collect();
         files.sort();
         files.dedup();
@@ -169,11 +177,13 @@ impl Listing {
             let fields = [
                 named(&entry.input)?,
                 entry.target.as_ref().map_or(Ok(String::new()), |t| named(t))?,
+                entry.mask.as_ref().map_or(Ok(String::new()), |m| named(m))?,
                 quoted(&entry.scene),
                 quoted(&entry.domain),
                 entry.split.map_or("", Split::word).to_string(),
                 sum(Some(&entry.input)),
                 sum(entry.target.as_ref()),
+                sum(entry.mask.as_ref()),
             ];
             text += &format!("{}\n", fields.join(","));
         }
@@ -192,7 +202,7 @@ impl Listing {
         };
         let name = |p: &Path| p.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for entry in &self.entries {
-            for file in [Some(&entry.input), entry.target.as_ref()] {
+            for file in entry.files() {
                 add(&file.map(|f| name(f)).unwrap_or_default());
                 add(file.and_then(|f| self.sums.get(f)).map_or("", String::as_str));
             }
@@ -201,6 +211,12 @@ impl Listing {
             add(entry.split.map_or("", Split::word));
         }
         crate::fingerprint::hexadecimal(hash)
+    }
+}
+
+impl Entry {
+    fn files(&self) -> [Option<&PathBuf>; 3] {
+        [Some(&self.input), self.target.as_ref(), self.mask.as_ref()]
     }
 }
 
@@ -263,12 +279,13 @@ mod tests {
 
     fn pair(folder: &Path, name: &str, domain: &str) -> Entry {
         let file = |part: &str| folder.join(part).join(name);
-        for part in ["in", "out"] {
+        for part in ["in", "out", "bad"] {
             std::fs::create_dir_all(folder.join(part)).unwrap();
             std::fs::write(file(part), format!("{part} {name}")).unwrap();
         }
         let scene = format!("{domain}/{name}");
-        Entry { input: file("in"), target: Some(file("out")), scene, domain: domain.into(), split: None }
+        let (target, mask) = (Some(file("out")), Some(file("bad")));
+        Entry { input: file("in"), target, mask, scene, domain: domain.into(), split: None }
     }
 
     #[test]
@@ -280,12 +297,14 @@ mod tests {
         let mut listing = Listing { entries, ..Listing::default() };
         let mut seen = vec![];
         listing.take_sums(|done| seen.push(done)).unwrap();
-        assert_eq!((seen, listing.sums.len()), (vec![0, 1, 2, 3], 4));
+        assert_eq!((seen, listing.sums.len()), (vec![0, 1, 2, 3, 4, 5], 6));
         let path = root.join("list.csv");
         listing.write_manifest(&path, false).unwrap();
         assert!(matches!(listing.write_manifest(&path, false), Err(Error::Exists { .. })));
         assert!(
-            std::fs::read_to_string(&path).unwrap().contains("\nin/plain.tif,out/plain.tif,x/plain.tif,x,,")
+            std::fs::read_to_string(&path)
+                .unwrap()
+                .contains("\nin/plain.tif,out/plain.tif,bad/plain.tif,x/plain.tif,x,,")
         );
         let again = Listing::manifest(&path).unwrap();
         assert_eq!(again, listing);

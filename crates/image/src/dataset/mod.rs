@@ -9,7 +9,7 @@ pub mod mix;
 pub mod normalise;
 
 pub use augment::{Symmetry, intensity};
-pub use crop::{Crop, CropSpec, Dataset, Domain};
+pub use crop::{Crop, CropSpec, Dataset, Domain, Invalid};
 pub use list::{Entry, Listing, Split};
 pub use manifest::Altered;
 pub use mix::{Balance, Mix};

@@ -50,6 +50,18 @@ impl RunConfig {
         let fits = (0.0..1.0).contains(&data.intensity);
         require(fits, "data.intensity", data.intensity, "a share from 0 to below 1")?;
         require(data.noise.is_finite() && data.noise >= 0.0, "data.noise", data.noise, "a number from 0 on")?;
+        if let Some(full) = data.saturation {
+            require(full.is_finite(), "data.saturation", full, "a number")?;
+        }
+        for (key, given) in [
+            ("data.masks", data.masks.is_some()),
+            ("data.saturation", data.saturation.is_some()),
+            ("data.invalid", data.invalid),
+        ] {
+            if data.kind == DataKind::Scenes && given {
+                return setting(key, "given", "for files alone: every pixel of generated scenes is valid");
+            }
+        }
         if let Some(mean) = data.least_mean {
             require((-1.0..1.0).contains(&mean), "data.least_mean", mean, "a number from -1 to below 1")?;
             let needed = "for files alone: crops of generated scenes are taken as they come";

@@ -37,6 +37,13 @@ pub struct DataConfig {
     /// A CSV file with the columns input, target, scene, domain, split, sha256, target_sha256, in place of the two;
     /// `clearshot manifest` writes it.
     pub manifest: Option<PathBuf>,
+    /// Masks of inputs, which have their names: pixels other than zero are left out of the loss, as those are that are no numbers. A
+    /// folder, a glob pattern or a file; or the column mask of a manifest.
+    pub masks: Option<String>,
+    /// Inputs at or above it are left out of the loss, as those are that are no numbers.
+    pub saturation: Option<f64>,
+    /// Whether pixels that are no numbers are left out of the loss where there are neither masks nor a saturation.
+    pub invalid: bool,
     /// The share of scenes that is kept for validation.
     pub validation: f64,
     /// How often each domain is drawn: `files`, every file alike and scenes by their weights; `domains`, every domain alike;
@@ -71,6 +78,9 @@ impl Default for DataConfig {
             inputs: None,
             targets: None,
             manifest: None,
+            masks: None,
+            saturation: None,
+            invalid: false,
             validation: 0.1,
             balance: Balance::Files,
             least: None,

@@ -70,7 +70,14 @@ impl Cameras {
         let measured = values.iter().zip(&noise).enumerate().map(electrons).collect();
         let scale = (2.0 * peak / told) as f32;
         let clean = values.iter().map(|v| scale * v - 1.0).collect();
-        Sample { measured, clean, numbers: numbers(told, background, read_noise), scale, domain: 0 }
+        Sample {
+            measured,
+            clean,
+            numbers: numbers(told, background, read_noise),
+            scale,
+            domain: 0,
+            valid: None,
+        }
     }
 }
 

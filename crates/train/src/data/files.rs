@@ -4,8 +4,11 @@ use super::camera::{self, Cameras};
 use super::{NUMBERS, Part, Sample, Source, shrunk};
 use crate::config::{DataKind, RunConfig};
 use crate::error::{Result, setting};
-use clearshot_image::dataset::{Balance, Crop, CropSpec, Dataset, Listing, Normaliser, Split};
+use clearshot_image::dataset::{Balance, Crop, CropSpec, Dataset, Invalid, Listing, Normaliser, Split};
 use clearshot_model::Signal;
+use clearshot_restore::invalid;
+use std::borrow::Cow;
+use std::path::Path;
 
 /// Crops whose values say what the limits of a data set are.
 const LOOKED_AT: u64 = 64;
@@ -24,6 +27,7 @@ pub struct Files {
     cut: Vec<usize>,
     size: Vec<usize>,
     identity: String,
+    masked: bool,
     warnings: Vec<String>,
 }
 
@@ -42,6 +46,12 @@ impl Files {
                 return setting("data.inputs", "nothing", "a folder, a pattern or data.manifest");
             }
         };
+        let listing = match &data.masks {
+            Some(masks) => listing.with_masks(masks)?,
+            None => listing,
+        };
+        let marked = listing.entries.iter().any(|e| e.mask.is_some());
+        let masked = data.invalid || data.saturation.is_some() || marked;
         let of = |part: Part| {
             let which = if part == Part::Training { Split::Train } else { Split::Validation };
             listing.split(which, data.validation, 0.0, config.seed)
@@ -69,7 +79,8 @@ impl Files {
             }
         }
         let augment = data.augment && part == Part::Training;
-        let spec = |seed| CropSpec { augment, ..CropSpec::plain(cut, seed) };
+        let invalid = masked.then_some(Invalid { saturation: data.saturation });
+        let spec = |seed| CropSpec { augment, invalid, ..CropSpec::plain(cut, seed) };
         // Limits are those of the training files, for validation too.
         let training = Dataset::new(entries(Part::Training), spec(super::mixed(config.seed ^ 0x11)))?;
         let (mut inputs, mut targets) = (vec![], vec![]);
@@ -81,8 +92,16 @@ impl Files {
             };
             let pixels: usize = cut.iter().product();
             channels = [crop.input.len() / pixels, crop.target.as_ref().map_or(0, |t| t.len() / pixels)];
-            inputs.extend(crop.input.iter().map(|&v| f64::from(v)));
-            targets.extend(crop.target.iter().flatten().map(|&v| f64::from(v)));
+            for (all, values, channels) in [
+                (&mut inputs, Some(&crop.input), channels[0]),
+                (&mut targets, crop.target.as_ref(), channels[1]),
+            ] {
+                // What holds no measurement does not move the limits.
+                let is_invalid =
+                    |i: usize| crop.invalid.as_ref().is_some_and(|marks| marks[i / channels.max(1)]);
+                let values = values.into_iter().flatten().enumerate();
+                all.extend(values.filter(|(i, _)| !is_invalid(*i)).map(|(_, &v)| f64::from(v)));
+            }
         }
         let input = Normaliser::fit(inputs, data.normalise, false)?;
         let target = match data.kind {
@@ -118,6 +137,7 @@ impl Files {
             cut: cut.to_vec(),
             size: size.to_vec(),
             identity: listing.identity(),
+            masked,
             warnings,
         })
     }
@@ -133,16 +153,57 @@ impl Files {
 impl Files {
     fn made(&self, crop: &Crop) -> Result<Sample> {
         let domain = self.dataset.domains().iter().position(|d| d.entries.contains(&crop.entry)).unwrap_or(0);
-        let input = self.finish(&crop.input, &self.input, self.channels[0]);
+        let entry = &self.dataset.entries[crop.entry];
+        let unmarked = |values: &[f32], path: &Path| match crop.invalid.is_some()
+            || values.iter().all(|v| v.is_finite())
+        {
+            true => Ok(()),
+            false => {
+                let needed = format!(
+                    "{} has pixels that are no numbers: true leaves them out of the loss",
+                    path.display()
+                );
+                setting("data.invalid", "false", needed)
+            }
+        };
+        unmarked(&crop.input, &entry.input)?;
+        let valid = self.valid(crop);
+        let input = self.finish(&self.filled(crop, &crop.input), &self.input, self.channels[0]);
         if let Some(cameras) = &self.cameras {
             let scene = input.iter().map(|v| ((v + 1.0) / 2.0).max(0.0)).collect();
-            return Ok(Sample { domain, ..cameras.expose(scene, &self.size, 1.0, crop.number) });
+            return Ok(Sample { domain, valid, ..cameras.expose(scene, &self.size, 1.0, crop.number) });
         }
         let target = crop.target.as_deref().unwrap_or(&[]);
-        let clean = self.finish(target, &self.target, self.channels[1]);
+        if let Some(path) = &entry.target {
+            unmarked(target, path)?;
+        }
+        let clean = self.finish(&self.filled(crop, target), &self.target, self.channels[1]);
         let mut numbers = [0.0; NUMBERS];
         numbers[NUMBERS - 1] = 1.0;
-        Ok(Sample { measured: input, clean, numbers, scale: 2.0, domain })
+        Ok(Sample { measured: input, clean, numbers, scale: 2.0, domain, valid })
+    }
+
+    /// Pixels that hold no measurement as their neighbours are, so that nothing depends on what they held.
+    fn filled<'a>(&self, crop: &Crop, values: &'a [f32]) -> Cow<'a, [f32]> {
+        let Some(marks) = crop.invalid.as_ref().filter(|marks| marks.contains(&true)) else {
+            return values.into();
+        };
+        let channels = values.len() / marks.len();
+        let mut out = values.to_vec();
+        for channel in 0..channels {
+            let plane: Vec<f32> = values.iter().skip(channel).step_by(channels).copied().collect();
+            let filled = invalid::Invalid::find(&plane, None, Some(marks)).filled(&plane, &self.cut);
+            out.iter_mut().skip(channel).step_by(channels).zip(filled).for_each(|(to, v)| *to = v);
+        }
+        out.into()
+    }
+
+    /// Of pixels that are averages, those count whose parts all do.
+    fn valid(&self, crop: &Crop) -> Option<Vec<f32>> {
+        let marks = crop.invalid.as_ref()?;
+        let whole = marks.iter().map(|mark| if *mark { 0.0 } else { 1.0 }).collect();
+        let small = shrunk(whole, &self.cut, &self.size);
+        Some(small.into_iter().map(|v| if v > 1.0 - 1e-4 { 1.0 } else { 0.0 }).collect())
     }
 }
 
@@ -180,6 +241,10 @@ impl Source for Files {
 
     fn images(&self) -> Option<usize> {
         Some(self.dataset.entries.len())
+    }
+
+    fn is_masked(&self) -> bool {
+        self.masked
     }
 
     fn identity(&self) -> Option<String> {

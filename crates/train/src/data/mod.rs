@@ -35,6 +35,8 @@ pub struct Sample {
     pub scale: f32,
     /// Which of [`Source::domains`] it belongs to.
     pub domain: usize,
+    /// 1 for pixels that hold a measurement and 0 for others, which are filled from their neighbours; nothing where all count.
+    pub valid: Option<Vec<f32>>,
 }
 
 /// Where samples come from.
@@ -66,6 +68,11 @@ pub trait Source: Send + Sync {
         Signal::Photons
     }
 
+    /// Whether its samples say which of their pixels are valid.
+    fn is_masked(&self) -> bool {
+        false
+    }
+
     /// How many images there are, if they end.
     fn images(&self) -> Option<usize> {
         None
@@ -90,6 +97,26 @@ pub struct Batch {
     /// As each [`Sample::scale`].
     pub scales: Vec<f32>,
     pub domains: Vec<usize>,
+    pub valid: Option<Valid>,
+}
+
+/// Which pixels of a batch hold a measurement.
+pub struct Valid {
+    /// 1 or 0, of one channel.
+    pub mask: Tensor,
+    /// All pixels over those that count, of each sample; 0 where none does.
+    pub factors: Vec<f32>,
+}
+
+impl Valid {
+    fn new(mask: Tensor, each: usize) -> Result<Valid> {
+        let factor = |part: &[f32]| {
+            let kept: f32 = part.iter().sum();
+            if kept > 0.0 { each as f32 / kept } else { 0.0 }
+        };
+        let factors = mask.as_f32()?.chunks_exact(each).map(factor).collect();
+        Ok(Valid { mask, factors })
+    }
 }
 
 /// The batch of samples `first` and on; `size` is (Z,) Y, X. Some are of a told domain, and of some the condition is
@@ -110,12 +137,19 @@ pub fn batch(
     let mut measured = Vec::with_capacity(count * pixels * from);
     let mut clean = Vec::with_capacity(count * pixels * to);
     let mut numbers = Vec::with_capacity(count * NUMBERS);
+    let mut valid = source.is_masked().then(|| Vec::with_capacity(count * pixels));
     let (mut scales, mut domains) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for number in first..first + count as u64 {
         let sample = source.sample(number, domain(number))?;
         measured.extend_from_slice(&sample.measured);
         clean.extend_from_slice(&sample.clean);
         numbers.extend_from_slice(&if drops(number) { [0.0; NUMBERS] } else { sample.numbers });
+        if let Some(all) = &mut valid {
+            match &sample.valid {
+                Some(valid) => all.extend_from_slice(valid),
+                None => all.resize(all.len() + pixels, 1.0),
+            }
+        }
         scales.push(sample.scale);
         domains.push(sample.domain);
     }
@@ -125,6 +159,7 @@ pub fn batch(
         numbers: Tensor::f32(image_shape(count, &vec![1; size.len()], NUMBERS), numbers),
         scales,
         domains,
+        valid: valid.map(|v| Valid::new(Tensor::f32(image_shape(count, size, 1), v), pixels)).transpose()?,
     })
 }
 

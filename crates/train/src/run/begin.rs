@@ -108,6 +108,7 @@ impl Run {
             channels: source.channels(),
             photons: self.config.data.kind != DataKind::Pairs,
             domains: draws.as_ref().and_then(|d| d.followed()).unwrap_or(0),
+            masked: source.is_masked(),
         };
         check_channels(&*network, &self.task, &shapes)?;
         // What a validation would trip over is said now, and not hundreds of iterations later.
@@ -195,10 +196,11 @@ impl Run {
         let channels = source.channels();
         let follows = self.config.data.balance == Balance::Adaptive;
         let domains = if follows { source.domains().len() } else { 0 };
+        let masked = source.is_masked();
         let photons = self.config.data.kind != DataKind::Pairs;
         let (training, options) = (training_of(&self.config), self.config.options()?);
         let bytes = |batch: usize| -> Result<usize> {
-            let shapes = Shapes { batch, size: &size, channels, photons, domains };
+            let shapes = Shapes { batch, size: &size, channels, photons, domains, masked };
             check_channels(&*network, &self.task, &shapes)?;
             let built = iteration::training(&*network, &self.task, &shapes, &training)?;
             Ok(plan(built.graph, &self.device, &options)?.bytes())
@@ -235,7 +237,7 @@ pub(super) fn fill_channels(config: &mut RunConfig, task: &Task, data: &Data) ->
     let size: Vec<usize> = config.trainer.depth.into_iter().chain([config.trainer.crop; 2]).collect();
     let photons = config.data.kind != DataKind::Pairs;
     let channels = if photons { CHANNELS } else { data.source(Part::Training, &size, None)?.channels() };
-    let shapes = Shapes { batch: 1, size: &size, channels, photons, domains: 0 };
+    let shapes = Shapes { batch: 1, size: &size, channels, photons, domains: 0, masked: false };
     for key in open {
         let count = if key == "in_channels" { shapes.network_inputs(task) } else { channels[1] };
         config.model.network.insert(key.into(), count.into());
@@ -292,7 +294,8 @@ mod tests {
             "down_block_types": ["DownBlock2D", "DownBlock2D"], "up_block_types": ["UpBlock2D", "UpBlock2D"]}"#;
         let network = models::read(text).unwrap();
         let task = |kind| Task::new(&TaskConfig { kind, ..TaskConfig::default() }).unwrap();
-        let shapes = Shapes { batch: 1, size: &[16, 16], channels: [3, 1], photons: false, domains: 0 };
+        let shapes =
+            Shapes { batch: 1, size: &[16, 16], channels: [3, 1], photons: false, domains: 0, masked: false };
         assert!(check_channels(&*network, &task(TaskKind::Supervised), &shapes).is_ok());
         let refused = check_channels(&*network, &task(TaskKind::Conditional), &shapes);
         let text = refused.unwrap_err().to_string();

@@ -40,7 +40,14 @@ impl Run {
         let source = self.data.source(Part::Validation, &size, from)?;
         let at_once = v.images.min(JUDGED_AT_ONCE);
         let photons = self.config.data.kind != DataKind::Pairs;
-        let shapes = Shapes { batch: at_once, size: &size, channels: source.channels(), photons, domains: 0 };
+        let shapes = Shapes {
+            batch: at_once,
+            size: &size,
+            channels: source.channels(),
+            photons,
+            domains: 0,
+            masked: false,
+        };
         let judge = Judge::new(&*self.working().network, &self.task, &shapes, &self.config, &self.device)?;
         let batches = (0..v.images.div_ceil(at_once))
             .map(|i| {
@@ -83,12 +90,16 @@ impl Run {
             let each = truths.len() / judged.at_once;
             for k in 0..judged.at_once {
                 let part = k * each..(k + 1) * each;
-                scores.push((
-                    batch.domains[k],
-                    psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k]),
-                ));
+                let valid = batch.valid.as_ref().map(|v| v.mask.as_f32()).transpose()?;
+                let pixels = valid.map(|v| {
+                    let each = v.len() / judged.at_once;
+                    &v[k * each..(k + 1) * each]
+                });
+                let score = psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k], pixels);
+                scores.push((batch.domains[k], score));
                 let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
-                noisy.push(psnr(&seen, &truth, batch.scales[k]));
+                let plane = pixels.map(|v| &v[..height * width]);
+                noisy.push(psnr(&seen, &truth, batch.scales[k], plane));
                 if full && rows.len() < self.config.records.pictures {
                     rows.push(vec![seen, made, truth]);
                 }
@@ -144,11 +155,14 @@ fn improve(best: &mut Option<f64>, stale: &mut usize, score: f64, by: f64) {
 }
 
 /// PSNR in dB for a range of 1, in the units of scenes, where the network's -1 is 0 and `scale` above it 1; the estimate is
-/// clipped to [0, 1.5]. An estimate with a value that is no number is as bad as can be.
-fn psnr(estimate: &[f32], truth: &[f32], scale: f32) -> f64 {
+/// clipped to [0, 1.5]. Of pixels that are marked 0, nothing counts. An estimate with a value that is no number is as bad as can be.
+fn psnr(estimate: &[f32], truth: &[f32], scale: f32, valid: Option<&[f32]>) -> f64 {
     let of = |x: f32| (f64::from(x) + 1.0) / f64::from(scale);
     let square = |(&e, &t): (&f32, &f32)| (of(e).clamp(0.0, 1.5) - of(t)).powi(2);
-    let mse = estimate.iter().zip(truth).map(square).sum::<f64>() / truth.len() as f64;
+    let channels = truth.len() / valid.map_or(truth.len(), <[f32]>::len).max(1);
+    let counts = |i: &usize| valid.is_none_or(|v| v[i / channels.max(1)] != 0.0);
+    let kept: Vec<usize> = (0..truth.len()).filter(counts).collect();
+    let mse = kept.iter().map(|&i| square((&estimate[i], &truth[i]))).sum::<f64>() / kept.len().max(1) as f64;
     if mse.is_finite() { -10.0 * mse.max(1e-12).log10() } else { f64::NEG_INFINITY }
 }
 
@@ -180,9 +194,9 @@ mod tests {
     #[test]
     fn broken_estimates_are_never_the_best() {
         let truth = [0.0, 0.5, -0.5, 0.25];
-        assert!((psnr(&[0.2, 0.7, -0.3, 0.45], &truth, 2.0) - 20.0).abs() < 1e-5);
-        assert!((psnr(&truth, &truth, 2.0) - 120.0).abs() < 1e-9);
-        let broken = psnr(&[0.0, f32::NAN, -0.5, 0.25], &truth, 2.0);
+        assert!((psnr(&[0.2, 0.7, -0.3, 0.45], &truth, 2.0, None) - 20.0).abs() < 1e-5);
+        assert!((psnr(&truth, &truth, 2.0, None) - 120.0).abs() < 1e-9);
+        let broken = psnr(&[0.0, f32::NAN, -0.5, 0.25], &truth, 2.0, None);
         assert_eq!(broken, f64::NEG_INFINITY);
         let (mut best, mut stale) = (None, 0);
         improve(&mut best, &mut stale, broken, 0.0);
