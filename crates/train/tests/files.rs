@@ -127,6 +127,11 @@ fn pairs_and_clean_files_train_and_tell_how_their_numbers_were_scaled() {
         write(&folder("out").join(&name), |y, x| wave(scene, y, x));
     }
     std::fs::write(folder("in").join("scene9.tif"), "no image").expect("a file");
+    // Cut in the middle.
+    let whole = std::fs::read(folder("in").join("scene0.tif")).expect("a file");
+    for part in ["in", "out"] {
+        std::fs::write(folder(part).join("scene7.tif"), &whole[..whole.len() / 8]).expect("a file");
+    }
     let pairs = config(json!({
         "data": {"kind": "pairs", "inputs": folder("in"), "targets": folder("out"), "validation": 0.3},
         "model": {"network": network(1)},
@@ -141,6 +146,12 @@ fn pairs_and_clean_files_train_and_tell_how_their_numbers_were_scaled() {
     assert_eq!(sample, source.sample(5, None).expect("the same"));
     let mut run = Run::open(pairs.clone(), &folder("run"), false, Show::Quiet).expect("a run");
     assert!(run.warnings().iter().any(|w| w.contains("left out: 1 (") && w.contains("scene9.tif")));
+    let unusable = run.warnings().iter().find(|w| w.contains("cannot be used"));
+    assert!(
+        unusable.is_some_and(|w| w.contains("left out: 1 (") && w.contains("scene7.tif")),
+        "{:?}",
+        run.warnings()
+    );
     run.train(&never(), None).expect("an end");
     let model = Model::load(&folder("run").join("best.clearshot")).expect("a model");
     match model.about.signal {
@@ -154,7 +165,7 @@ fn pairs_and_clean_files_train_and_tell_how_their_numbers_were_scaled() {
     let mut unsplit = pairs;
     unsplit.data.validation = 0.0;
     let source = Data::new(&unsplit).expect("data").source(Part::Validation, &[16, 16], None).expect("files");
-    assert!(source.warnings().iter().any(|w| w.contains("none of 6 files falls to validation")));
+    assert!(source.warnings().iter().any(|w| w.contains("none of 7 files falls to validation")));
     let clean = config(json!({
         "data": {"kind": "clean", "inputs": folder("out"), "camera": {"peak": [50.0, 50.0]}},
         "trainer": {"iterations": null, "epochs": "simple", "batch": 4},

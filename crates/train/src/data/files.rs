@@ -62,11 +62,8 @@ impl Files {
             if entries.is_empty() { listing.entries.clone() } else { entries }
         };
         let mut warnings = vec![];
-        if !listing.unpaired.is_empty() {
-            let (count, some) = (listing.unpaired.len(), listing.unpaired.iter().take(NAMED));
-            let named: Vec<&str> = some.map(String::as_str).collect();
-            let more = if count > NAMED { "; ..." } else { "" };
-            warnings.push(format!("files without a partner, left out: {count} ({}{more})", named.join("; ")));
+        if let Some(said) = left_out("files without a partner", &listing.unpaired) {
+            warnings.push(said);
         }
         for (part, name) in [(Part::Training, "training"), (Part::Validation, "validation")] {
             if of(part).is_empty() {
@@ -126,6 +123,8 @@ impl Files {
             varied.least_mean = data.least_mean.map(|mean| (input.low + (mean + 1.0) * half_range) as f32);
         }
         let dataset = Dataset::new(entries(part), varied)?;
+        let unusable: Vec<String> = dataset.skipped.iter().map(|(path, why)| named(path, why)).collect();
+        warnings.extend(left_out("files that cannot be used", &unusable));
         let names = if data.kind == DataKind::Pairs { dataset.channel_names()? } else { vec![] };
         Ok(Files {
             dataset,
@@ -148,6 +147,19 @@ impl Files {
         let with = |size: &[usize]| [size, &[channels]].concat();
         shrunk(values, &with(&self.cut), &with(&self.size))
     }
+}
+
+/// A file and why it is left out; some reasons begin with its name.
+fn named(path: &Path, why: &str) -> String {
+    let name = path.display().to_string();
+    if why.starts_with(&name) { why.to_string() } else { format!("{name}: {why}") }
+}
+
+/// What is said of files that are left out, if any are.
+fn left_out(what: &str, files: &[String]) -> Option<String> {
+    let some: Vec<&str> = files.iter().take(NAMED).map(String::as_str).collect();
+    let more = if files.len() > NAMED { "; ..." } else { "" };
+    (!files.is_empty()).then(|| format!("{what}, left out: {} ({}{more})", files.len(), some.join("; ")))
 }
 
 impl Files {

@@ -113,7 +113,9 @@ impl Run {
         check_channels(&*network, &self.task, &shapes)?;
         // What a validation would trip over is said now, and not hundreds of iterations later.
         let judged = self.judged_size();
-        self.data.source(Part::Validation, &judged, from)?;
+        let mut warnings = source.warnings();
+        let also = self.data.source(Part::Validation, &judged, from)?.warnings();
+        warnings.extend(also.into_iter().filter(|w| !source.warnings().contains(w)));
         if let Err(why) = network.check_size(&judged) {
             return setting("validation.crop", lengths(&judged), why);
         }
@@ -123,7 +125,7 @@ impl Run {
         let (signal, [inputs, channels], kept) = (source.signal(), source.channels(), size.clone());
         let names = source.names();
         let (task, seed) = (self.task.clone(), self.config.seed);
-        self.warnings = self.damaged.iter().cloned().chain(source.warnings()).collect();
+        self.warnings = self.damaged.iter().cloned().chain(warnings).collect();
         let [workers, ahead] = self.workers();
         // Nothing is made before its domain is known.
         let ahead =
