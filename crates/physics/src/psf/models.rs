@@ -83,12 +83,12 @@ impl Psf {
             let (psf, image) = (Shape::new(&whole), Shape::new(image));
             return Err(PhysicsError::PsfMisses { psf, image, percent: 100.0 * (1.0 - inside) });
         }
-        // The light of pixels from -h to h is that of a Gaussian up to their edges.
-        let within = |(s, n): (&f64, &usize)| match reach(*s) > *n {
+        // The light of pixels from -h to h is that of a Gaussian up to their edges; along an axis of one pixel none is lost.
+        let within = |((s, n), of): ((&f64, &usize), &usize)| match *of > 1 && reach(*s) > *n {
             true => libm::erf(((n / 2) as f64 + 0.5) / (s * 2f64.sqrt())),
             false => 1.0,
         };
-        let inside: f64 = sigmas.iter().zip(&size).map(within).product();
+        let inside: f64 = sigmas.iter().zip(&size).zip(image).map(within).product();
         Ok(Fitted { psf, outside: 1.0 - inside })
     }
 

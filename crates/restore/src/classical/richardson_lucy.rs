@@ -395,3 +395,22 @@ fn curvature(x: &[f32], size: [usize; 3]) -> Vec<f32> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A divergence moves values and makes none: whatever the image, over all pixels it adds up to nothing.
+    #[test]
+    fn the_total_variation_term_makes_no_light() {
+        for size in [[1, 9, 11], [4, 5, 6], [1, 1, 20]] {
+            let n = size.iter().product::<usize>();
+            let mut x = vec![0f32; n];
+            Key { seed: 8, step: 0, stream: 0 }.fill_uniform(0, &mut x);
+            let terms = curvature(&x, size);
+            let sum: f64 = terms.iter().map(|&c| f64::from(c)).sum();
+            assert!(sum.abs() < 1e-4 && terms.iter().any(|c| c.abs() > 0.1), "{size:?}: {sum}");
+        }
+        assert_eq!(curvature(&[3.0; 12], [1, 3, 4]), [0.0; 12]);
+    }
+}
