@@ -4,6 +4,7 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result, request};
 use crate::grid::{Grid, Region, copy_common, extent, volume};
+use crate::remote::side_by_side;
 use rayon::prelude::*;
 use serde_json::Value;
 use std::any::Any;
@@ -198,6 +199,10 @@ impl Description {
 pub trait Source: Send + Sync {
     fn grid(&self, level: usize) -> &Grid;
     fn chunk(&self, level: usize, index: &[usize]) -> Result<Vec<u8>>;
+    /// How many chunks to ask for at once where a server is waited for; zero where it is the processor.
+    fn at_once(&self) -> usize {
+        0
+    }
 }
 
 /// An opened image.
@@ -269,11 +274,13 @@ impl Image {
         out.resize(bytes, 0);
         // As many chunks at a time as there are threads to decode them, and memory to hold them.
         let chunk_bytes = volume(&grid.chunk).unwrap_or(usize::MAX).saturating_mul(width).max(1);
-        let together = (rayon::current_num_threads() * 2).min((64 << 20) / chunk_bytes).max(1);
+        let waiting = self.source.at_once();
+        let together = (rayon::current_num_threads() * 2).max(waiting).min((64 << 20) / chunk_bytes).max(1);
         for batch in wanted.chunks(together) {
             let fetch = |index: &Vec<usize>| self.fetch(level, index, region);
             let chunks: Vec<Result<Arc<Vec<u8>>>> = match batch {
                 [one] => vec![fetch(one)],
+                many if waiting > 0 => side_by_side(many, waiting, fetch)?.into_iter().map(Ok).collect(),
                 many => many.par_iter().map(fetch).collect(),
             };
             for (index, chunk) in batch.iter().zip(chunks) {

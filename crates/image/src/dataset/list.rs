@@ -1,6 +1,7 @@
 //! Which files a data set is made of: folders, glob patterns and CSV manifests; pairs by name; splits by
 //! scene. What is missing or cannot be paired is reported, not passed over in silence.
 
+use crate::address::{Address, is_address};
 use crate::error::{Error, Result, request};
 use crate::format::has_known_extension;
 use clearshot_tensor::Fnv1a;
@@ -34,9 +35,13 @@ pub struct Listing {
     pub unpaired: Vec<String>,
 }
 
-/// The files of a folder (not of folders below), of a glob pattern, or one file, in the order of their names.
+/// The files of a folder (not of folders below), of a glob pattern, or one file, in the order of their names; the images at
+/// an address.
 pub fn files(source: &str) -> Result<Vec<PathBuf>> {
     let path = Path::new(source);
+    if let Some(address) = Address::of(path)? {
+        return address.images();
+    }
     let is_store = |p: &Path| p.is_dir() && has_known_extension(p);
     let mut found: Vec<PathBuf> = if path.is_dir() && !is_store(path) {
         let entries = std::fs::read_dir(path).map_err(|e| Error::io(path, e))?;
@@ -117,7 +122,7 @@ impl Listing {
     }
 
     /// A CSV file with a header line: `input` and, as wanted, `target`, `scene`, `domain`, `split` (train,
-    /// validation or test). Names are relative to the manifest.
+    /// validation or test). Names are relative to the manifest, or addresses.
     pub fn manifest(path: &Path) -> Result<Listing> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
         let refuse = |line: usize, what: String| request(format!("{}, line {line}: {what}", path.display()));
@@ -132,6 +137,7 @@ impl Listing {
             return refuse(1, "no column named input".to_string());
         }
         let folder = path.parent().unwrap_or(Path::new(""));
+        let beside = |name: String| if is_address(&name) { PathBuf::from(name) } else { folder.join(name) };
         let mut entries: Vec<Entry> = Vec::new();
         let mut stated: BTreeMap<String, Split> = BTreeMap::new();
         for (line, row) in rows {
@@ -143,7 +149,7 @@ impl Listing {
                 Some(row[at].trim().to_string()).filter(|v| !v.is_empty())
             };
             let Some(input) = field("input") else { return refuse(line, "no input".to_string()) };
-            let input = folder.join(input);
+            let input = beside(input);
             let split = match field("split").as_deref() {
                 None => None,
                 Some("train") => Some(Split::Train),
@@ -159,7 +165,7 @@ impl Listing {
             {
                 return refuse(line, format!("scene {scene:?} is in {split:?} and, before, in {other:?}"));
             }
-            let target = field("target").map(|t| folder.join(t));
+            let target = field("target").map(beside);
             entries.push(Entry { input, target, scene, domain: field("domain").unwrap_or_default(), split });
         }
         if entries.is_empty() {
