@@ -11,11 +11,12 @@ use crate::electrons;
 use crate::failure::worded;
 use crate::fingerprint::fingerprint;
 use crate::network::DeviceName;
-use crate::outputs::{listed, name_of_result, prepared};
+use crate::outputs::{listed, prepared, result_in};
 use anyhow::{Result, bail};
 use camera::Given;
 use clap::Args;
 use clearshot_graph::plan::human;
+use clearshot_image::address::exists;
 use clearshot_image::lengths;
 use clearshot_model::Model;
 use clearshot_physics::Psf;
@@ -234,7 +235,7 @@ impl Restore {
         prepared(&self.output)?;
         // Another PSF may come under the same name.
         let psf_file = match self.psf.as_deref().map(Path::new) {
-            Some(path) if path.exists() => Some(fingerprint(path)?),
+            Some(path) if exists(path)? => Some(fingerprint(path)?),
             _ => None,
         };
         let asked = json!({
@@ -257,7 +258,7 @@ impl Restore {
         for (number, input) in inputs.iter().enumerate() {
             let output = match named {
                 true => self.output.clone(),
-                false => self.output.join(name_of_result(input)),
+                false => result_in(&self.output, input),
             };
             let job = Job {
                 input,

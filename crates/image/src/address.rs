@@ -340,6 +340,16 @@ pub fn exists(path: &Path) -> Result<bool> {
     }
 }
 
+/// Sees whether something can be written at an address, before much work is done for it.
+///
+/// # Errors
+/// If not.
+pub fn try_out(path: &Path) -> Result<()> {
+    let Some(address) = Address::of(path)? else { return Ok(()) };
+    crate::format::refuse_output(path)?;
+    Remote::new(&address).and_then(|remote| zarr::Upload::try_out(&remote)).map_err(address.fail())
+}
+
 /// Whether two names are of one thing that is there.
 pub fn same_place(a: &Path, b: &Path) -> bool {
     match (Address::of(a), Address::of(b)) {

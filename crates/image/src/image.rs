@@ -244,6 +244,14 @@ impl Image {
         self.shape().into_iter().map(|n| 0..n).collect()
     }
 
+    /// Regions that cover the image in order, each small enough to be held and large enough to be worth reading.
+    ///
+    /// # Errors
+    /// When there would be millions of them.
+    pub fn bands(&self) -> Result<Vec<Vec<std::ops::Range<usize>>>> {
+        crate::copy::bands(self.grid(0), self.grid(0), self.dtype().bytes())
+    }
+
     /// Reads a region of the full resolution: row-major, in the machine's byte order.
     pub fn read(&self, region: &Region) -> Result<Vec<u8>> {
         self.read_level(0, region)

@@ -244,7 +244,7 @@ pub fn psf(text: &str, d: &Description, size: &[usize]) -> Result<(Psf, Option<S
         return Ok((airy(text, rest, d, size)?, None));
     }
     let path = Path::new(text);
-    if !path.exists() {
+    if !clearshot_image::address::exists(path)? {
         bail!("--psf {text}: no such file; or write gaussian:1.5px, or airy:na=1.4,em=520nm");
     }
     let image = Image::open(path)?;

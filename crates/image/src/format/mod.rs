@@ -109,6 +109,18 @@ fn by_name(path: &Path) -> Option<&'static Format> {
     FORMATS.iter().find(|f| f.extensions.iter().any(|e| name.ends_with(&format!(".{e}"))))
 }
 
+/// Refuses what cannot be written at an address; a name without an ending is that of a folder of images.
+pub fn refuse_output(path: &Path) -> Result<()> {
+    let Some(address) = Address::of(path)? else { return Ok(()) };
+    refuse_other_than_zarr(&address.path())?;
+    if address.is_s3() {
+        return Ok(());
+    }
+    request(format!(
+        "{address}: http addresses are for reading only; write to s3://BUCKET/NAME.zarr (AWS_ENDPOINT_URL names a server other than Amazon's) or to a local folder"
+    ))
+}
+
 /// Refuses what is no folder of Zarr at an address.
 fn refuse_other_than_zarr(path: &Path) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
@@ -145,17 +157,9 @@ pub(crate) fn create(
     description: &Description,
     options: &WriteOptions,
 ) -> Result<(&'static str, Box<dyn Target>)> {
-    let address = Address::of(path)?;
-    let shown = address.as_ref().map(Address::path);
+    let shown = Address::of(path)?.map(|address| address.path());
     let path = shown.as_deref().unwrap_or(path);
-    if let Some(address) = &address {
-        refuse_other_than_zarr(path)?;
-        if !address.is_s3() {
-            return request(format!(
-                "{address}: http addresses are for reading only; write to s3://BUCKET/NAME.zarr (AWS_ENDPOINT_URL names a server other than Amazon's) or to a local folder"
-            ));
-        }
-    }
+    refuse_output(path)?;
     let Some(format) = by_name(path) else {
         return Err(Error::UnknownFormat { path: path.to_path_buf(), known: known() });
     };

@@ -215,7 +215,7 @@ impl Server {
                 if mischief == Mischief::SilentInTheMiddle {
                     std::thread::sleep(Duration::from_secs(20));
                 }
-                return None;
+                None
             }
             Mischief::Endless => loop {
                 out.write_all(&[b' '; 1 << 16]).ok()?;

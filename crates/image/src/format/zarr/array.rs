@@ -276,10 +276,13 @@ pub struct IndexCache {
     held: Mutex<HashMap<String, Arc<Slot>>>,
 }
 
-/// A shard's index once it is read; nothing in it where the shard is not stored.
+/// A shard's index; nothing where the shard is not stored.
+type Table = Option<Arc<Vec<u64>>>;
+
+/// A shard's index once it is read.
 #[derive(Default)]
 struct Slot {
-    read: Mutex<Option<Parsed<Option<Arc<Vec<u64>>>>>>,
+    read: Mutex<Option<Parsed<Table>>>,
     waiting: AtomicUsize,
 }
 
@@ -288,7 +291,7 @@ impl IndexCache {
         &self,
         key: &str,
         read: impl FnOnce() -> Parsed<Option<Vec<u64>>>,
-    ) -> Parsed<Option<Arc<Vec<u64>>>> {
+    ) -> Parsed<Table> {
         let slot = {
             let mut held = self.held.lock().unwrap_or_else(|p| p.into_inner());
             if held.len() >= 256 && !held.contains_key(key) {

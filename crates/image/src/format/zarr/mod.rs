@@ -9,6 +9,7 @@ mod upload;
 
 pub(super) use sink::create;
 pub(crate) use store::is_at;
+pub(crate) use upload::Upload;
 
 use crate::error::{Fault, Parsed, Result, damaged, unsupported};
 use crate::grid::Grid;

@@ -26,6 +26,13 @@ pub struct Upload {
 }
 
 impl Upload {
+    /// Puts an object and takes it away again: whether anything can be written.
+    pub fn try_out(remote: &Remote) -> Parsed<()> {
+        let key = format!("{MARK}.try");
+        remote.put(&key, b"")?;
+        remote.delete(&key)
+    }
+
     /// Prepares the place: what is there is refused, or taken away as far as the new image does not replace it.
     pub fn begin(
         address: &Address,
@@ -36,7 +43,8 @@ impl Upload {
     ) -> Result<Upload> {
         let path = address.path();
         let fail = |fault: Fault| fault.at(&path, NAME);
-        if Address::of(&description.path)?.is_some_and(|input| input.overlaps(address)) {
+        let input = Address::of(&description.path)?.filter(|_| description.format == NAME);
+        if input.is_some_and(|input| input.overlaps(address)) {
             return request(format!(
                 "{address}: the image would be written over its own input; choose another address"
             ));
