@@ -33,10 +33,10 @@ use trace::Trace;
 
 #[derive(Args)]
 pub struct Restore {
-    /// Files, folders or glob patterns.
+    /// Files, folders, glob patterns or addresses of Zarr (s3://, https://).
     #[arg(required = true, value_name = "IN")]
     inputs: Vec<String>,
-    /// A file whose ending names the format; for several inputs a folder.
+    /// A file whose ending names the format, or s3://BUCKET/NAME.zarr; for several inputs a folder.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     /// A model: a file NAME.clearshot, or a folder (of diffusers too). Unless told, the one that comes with the program.

@@ -22,10 +22,10 @@ use std::time::Instant;
 
 #[derive(Args)]
 pub struct Files {
-    /// A file, a folder or a glob pattern (several are allowed).
+    /// A file, a folder, a glob pattern or the address of Zarr (s3://, https://); several are allowed.
     #[arg(required = true)]
     inputs: Vec<String>,
-    /// A file whose ending names the format; for several inputs a folder.
+    /// A file whose ending names the format, or s3://BUCKET/NAME.zarr; for several inputs a folder.
     #[arg(required = true)]
     output: Option<PathBuf>,
     /// List the methods with their settings, and do nothing else.

@@ -287,11 +287,7 @@ struct Slot {
 }
 
 impl IndexCache {
-    fn get(
-        &self,
-        key: &str,
-        read: impl FnOnce() -> Parsed<Option<Vec<u64>>>,
-    ) -> Parsed<Table> {
+    fn get(&self, key: &str, read: impl FnOnce() -> Parsed<Option<Vec<u64>>>) -> Parsed<Table> {
         let slot = {
             let mut held = self.held.lock().unwrap_or_else(|p| p.into_inner());
             if held.len() >= 256 && !held.contains_key(key) {
