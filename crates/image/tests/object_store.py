@@ -7,12 +7,18 @@ The server is moto's, made to check every request's signature against keys and p
 where the packages are missing it makes one in --venv and installs them, and says so and ends where that cannot be.
 """
 import argparse
+import datetime
+import functools
+import http.server
 import json
+import logging
 import os
 import pathlib
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 
 PACKAGES = ["numpy", "zarr>=3", "s3fs", "moto[server]"]
 
@@ -50,6 +56,7 @@ import zarr  # noqa: E402
 from moto.server import ThreadedMotoServer  # noqa: E402
 from zarr.codecs import BloscCodec, ZstdCodec  # noqa: E402
 
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
 WORK = pathlib.Path(tempfile.mkdtemp(prefix="object_store"))
 failures, checked = [], 0
 
@@ -226,6 +233,44 @@ def check_wrong_keys():
     assert done.returncode != 0 and "no bucket" in done.stderr, done.stderr
 
 
+def certificate():
+    """A certificate that this machine signed for itself, with its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    made = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+            .serial_number(1).not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
+            .sign(key, hashes.SHA256()))
+    pem = serialization.Encoding.PEM
+    (WORK / "root.pem").write_bytes(made.public_bytes(pem))
+    (WORK / "key.pem").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8,
+                                                     serialization.NoEncryption()))
+
+
+def check_https():
+    """Python's own server, behind a certificate of its own: it closes every connection and knows no ranges."""
+    data = np.random.default_rng(9).integers(0, 60000, (40, 60)).astype("u2")
+    zarr.create_array(WORK / "shards.zarr", data=data, chunks=(10, 10), shards=(20, 30))
+    certificate()
+    handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    server = http.server.ThreadingHTTPServer(("localhost", 0), functools.partial(handler, directory=WORK))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(WORK / "root.pem", WORK / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"https://localhost:{server.server_port}/shards.zarr"
+    done = tool(address, WORK / "pixels.raw", AWS_CA_BUNDLE=str(WORK / "root.pem"))
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(np.fromfile(WORK / "pixels.raw", "u2").reshape(40, 60), data)
+    done = tool(address, WORK / "pixels.raw")
+    assert done.returncode != 0 and "no safe connection" in done.stderr and "AWS_CA_BUNDLE" in done.stderr, done.stderr
+
+
 if __name__ == "__main__":
     for case in CASES:
         check("read " + case[0], check_read, *case)
@@ -234,6 +279,7 @@ if __name__ == "__main__":
     check("pyramids and replacing", check_fresh)
     check("arrays", check_arrays)
     check("wrong keys", check_wrong_keys)
+    check("https", check_https)
     print(f"{checked - len(failures)} of {checked} hold")
     sys.stdout.flush()
     # Not by the ordinary way, which waits for s3fs.

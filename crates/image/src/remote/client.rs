@@ -408,6 +408,11 @@ impl Client {
         let host = &self.place().0;
         let lasting = |what: String| Trouble::Lasting(Fault::Remote(what));
         let elsewhere = if self.s3.is_some() { " and AWS_ENDPOINT_URL" } else { "" };
+        let unsafe_connection = |why: &dyn std::fmt::Display| {
+            lasting(format!(
+                "no safe connection to {host}: {why}; a server with a certificate of its own is trusted with AWS_CA_BUNDLE=FILE.pem"
+            ))
+        };
         match error {
             ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => Trouble::Passing(
                 format!("{host} does not answer; check the address{elsewhere} and the network"),
@@ -421,13 +426,13 @@ impl Client {
             ureq::Error::HostNotFound => {
                 lasting(format!("there is no host {host}, or no network; check the address{elsewhere}"))
             }
+            // So certificates that are not trusted come through.
+            ureq::Error::Io(e) if e.kind() == ErrorKind::InvalidData => unsafe_connection(&e),
             ureq::Error::Io(e) => Trouble::Passing(format!("the connection to {host} broke: {e}"), 1),
             ureq::Error::Protocol(e) => {
                 Trouble::Passing(format!("{host} does not speak HTTP as it should: {e}"), 2)
             }
-            ureq::Error::Rustls(e) => lasting(format!(
-                "no safe connection to {host}: {e}; a server with a certificate of its own is trusted with AWS_CA_BUNDLE=FILE.pem"
-            )),
+            ureq::Error::Rustls(e) => unsafe_connection(&e),
             other => lasting(self.access.redacted(&format!("{host}: {other}"))),
         }
     }

@@ -17,8 +17,8 @@ pub enum Store {
 }
 
 pub const MARKERS: [&str; 4] = ["zarr.json", ".zgroup", ".zarray", ".zattrs"];
-/// Bytes of metadata from a server at most.
-const MOST_METADATA: u64 = 32 << 20;
+/// Bytes of metadata from a server at most; parsed they are thirty times as many.
+const MOST_METADATA: u64 = 8 << 20;
 
 /// Whether anything of Zarr is at an address.
 pub(crate) fn is_at(remote: &Remote) -> Parsed<bool> {
