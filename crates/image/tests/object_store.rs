@@ -316,6 +316,18 @@ fn an_upload_that_ends_in_the_middle_is_no_image_and_is_finished_by_the_next() {
         write(address, &shape, 3, false).unwrap_or_else(|e| panic!("after {accepted}: {e}"));
         assert!(server.below("ending/a.zarr") == files, "after {accepted}");
     }
+    // No answer but a good one is taken for an object that was put.
+    for (status, says) in [(404, ""), (404, "NoSuchBucket"), (301, ""), (500, "InternalError")] {
+        server.objects().clear();
+        let body = format!("<Error><Code>{says}</Code><Message>Gone.</Message></Error>");
+        server.misbehave(move |asked| match asked.path.contains("/c/") {
+            true => Mischief::Status(status, body.clone()),
+            false => Mischief::Nothing,
+        });
+        let error = write(address, &[1, 20, 20], 3, false).unwrap_err().to_string();
+        assert!(error.contains("Gone.") && error.contains(says), "{status}: {error}");
+    }
+    server.behave();
     // What another program left without metadata at its root is not ours to replace.
     server.objects().clear();
     server.objects().insert("ending/a.zarr/sub/.zarray".into(), b"{}".to_vec());

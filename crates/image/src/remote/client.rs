@@ -151,10 +151,11 @@ impl Client {
     }
 
     fn attempt(&self, ask: &Ask<'_>) -> Result<Answer, Trouble> {
-        let response = self.request(ask)?;
+        let region = self.region();
+        let response = self.request(ask, &region)?;
         let status = response.status().as_u16();
-        if let Some(region) = self.other_region(&response) {
-            return Err(Trouble::Elsewhere(region));
+        if let Some(other) = self.other_region(&response, &region) {
+            return Err(Trouble::Elsewhere(other));
         }
         match status {
             200..=299 => self.accept(ask, status, response),
@@ -164,6 +165,9 @@ impl Client {
                     Some("NoSuchBucket") => Err(Trouble::Lasting(Fault::Remote(format!(
                         "the server knows no bucket of that name ({said}); check the name, and AWS_ENDPOINT_URL if it is not Amazon's"
                     )))),
+                    _ if ask.method == "PUT" => {
+                        Err(Trouble::Lasting(Fault::Remote(self.worded(ask, status, &said))))
+                    }
                     _ => Ok(Answer { status, body: Vec::new() }),
                 }
             }
@@ -177,10 +181,20 @@ impl Client {
                 Err(Trouble::Lasting(Fault::Forbidden(what)))
             }
             _ => {
-                let (_, said) = self.said(ask, response)?;
-                Err(Trouble::Lasting(Fault::Remote(self.worded(ask, status, &said))))
+                let (code, said) = self.said(ask, response)?;
+                let what = self.worded(ask, status, &said);
+                match code.as_deref() {
+                    Some("RequestTimeout" | "SlowDown") => Err(Trouble::Passing(what, 1)),
+                    _ => Err(Trouble::Lasting(Fault::Remote(what))),
+                }
             }
         }
+    }
+
+    /// The region that the bucket is known to lie in by now.
+    fn region(&self) -> String {
+        let held = self.s3.as_ref().map(|bucket| bucket.region.lock().unwrap_or_else(|p| p.into_inner()));
+        held.map_or(String::new(), |region| region.clone())
     }
 
     fn worded(&self, ask: &Ask<'_>, status: u16, said: &str) -> String {
@@ -216,32 +230,30 @@ impl Client {
         Ok((code, self.access.redacted(&said)))
     }
 
-    fn other_region(&self, response: &Response<Body>) -> Option<String> {
-        let bucket = self.s3.as_ref()?;
+    /// The region that the server says, where it is not the one that was asked in.
+    fn other_region(&self, response: &Response<Body>, here: &str) -> Option<String> {
         let status = response.status().as_u16();
-        if !matches!(status, 301 | 307 | 400) || self.access.endpoint.is_some() {
+        if self.s3.is_none() || !matches!(status, 301 | 307 | 400) || self.access.endpoint.is_some() {
             return None;
         }
         let region = response.headers().get("x-amz-bucket-region")?.to_str().ok()?;
-        let here = bucket.region.lock().unwrap_or_else(|p| p.into_inner()).clone();
         let plain = !region.is_empty() && region.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         (plain && region != here).then(|| region.to_string())
     }
 
-    /// Where S3 requests go now, which is another place where the server has told another region.
-    fn place(&self) -> (String, String, String) {
+    /// Host, beginning of the URL and of the path of requests in a region.
+    fn place(&self, region: &str) -> (String, String, String) {
         match (&self.s3, &self.access.endpoint) {
             (Some(bucket), None) => {
-                let region = bucket.region.lock().unwrap_or_else(|p| p.into_inner()).clone();
-                let (base, path) = amazon(&bucket.name, &region);
+                let (base, path) = amazon(&bucket.name, region);
                 (host_of(&base), base, path)
             }
             _ => (self.host.clone(), self.base.clone(), self.bucket_path.clone()),
         }
     }
 
-    fn request(&self, ask: &Ask<'_>) -> Result<Response<Body>, Trouble> {
-        let (host, base, bucket_path) = self.place();
+    fn request(&self, ask: &Ask<'_>, region: &str) -> Result<Response<Body>, Trouble> {
+        let (host, base, bucket_path) = self.place(region);
         let mut path = format!("{bucket_path}{}", ask.path);
         if path.is_empty() {
             path.push('/');
@@ -249,24 +261,22 @@ impl Client {
         let mut query: Vec<String> = ask.query.iter().map(|(key, value)| format!("{key}={value}")).collect();
         query.extend(self.access.query.clone().filter(|_| self.s3.is_none()));
         let mark = if query.is_empty() { "" } else { "?" };
-        let mut headers = vec![("host".to_string(), host)];
+        let mut headers = Vec::new();
+        if self.s3.is_some() {
+            headers.push(("host".to_string(), host));
+        }
         if let Some((range, ..)) = &ask.range {
             headers.push(("range".into(), range.clone()));
         }
         match (&self.s3, &self.access.credentials) {
-            (Some(bucket), Some(credentials)) => {
+            (Some(_), Some(credentials)) => {
                 let moment = sign::moment(SystemTime::now());
                 let payload = sign::digest(ask.body.unwrap_or_default());
                 headers.push(("x-amz-content-sha256".into(), payload.clone()));
                 headers.push(("x-amz-date".into(), moment.clone()));
                 headers.extend(credentials.token.iter().map(|t| ("x-amz-security-token".into(), t.clone())));
-                let region = bucket.region.lock().unwrap_or_else(|p| p.into_inner()).clone();
-                let signer = Signer {
-                    key: &credentials.key,
-                    secret: &credentials.secret,
-                    region: &region,
-                    moment: &moment,
-                };
+                let signer =
+                    Signer { key: &credentials.key, secret: &credentials.secret, region, moment: &moment };
                 let signed = Signed {
                     method: ask.method,
                     path: &path,
@@ -405,7 +415,7 @@ impl Client {
     /// No answer at all.
     fn failed(&self, ask: &Ask<'_>, error: ureq::Error) -> Trouble {
         use std::io::ErrorKind;
-        let host = &self.place().0;
+        let host = &self.place(&self.region()).0;
         let lasting = |what: String| Trouble::Lasting(Fault::Remote(what));
         let elsewhere = if self.s3.is_some() { " and AWS_ENDPOINT_URL" } else { "" };
         let unsafe_connection = |why: &dyn std::fmt::Display| {
