@@ -166,6 +166,13 @@ fn images_at_addresses_are_restored_and_scored() {
     );
     let info = must("info --json b.tif", &at);
     assert!(info.contains("b.zarr") && !info.contains("s3cr3t"), "{info}");
+    // Somebody's objects are left alone, which is known before the work; with --force they go.
+    server.objects().insert("lab/b.zarr/sub/.zarray".into(), b"{}".to_vec());
+    let line = "restore s/noisy/nuclei_0000.tif -o s3://lab/b.zarr --gain 1 --offset 100 --read-noise 2";
+    fails(line, &["s3://lab/b.zarr", "--force"], &at, &server);
+    assert_eq!(server.below("lab/b.zarr").len(), 1);
+    done(&format!("{line} --force"), &at, &server);
+    assert!(!server.below("lab/b.zarr").contains_key("sub/.zarray"));
     // Where nothing may be written that is said before the work.
     server.misbehave(|asked| match asked.method.as_str() {
         "PUT" => Mischief::Status(

@@ -340,14 +340,14 @@ pub fn exists(path: &Path) -> Result<bool> {
     }
 }
 
-/// Sees whether something can be written at an address, before much work is done for it.
+/// Sees whether an image can be written at an address, before much work is done for it.
 ///
 /// # Errors
 /// If not.
-pub fn try_out(path: &Path) -> Result<()> {
+pub fn try_out(path: &Path, replace: bool) -> Result<()> {
     let Some(address) = Address::of(path)? else { return Ok(()) };
     crate::format::refuse_output(path)?;
-    Remote::new(&address).and_then(|remote| zarr::Upload::try_out(&remote)).map_err(address.fail())
+    zarr::Upload::try_out(&address, replace)
 }
 
 /// Whether two names are of one thing that is there.

@@ -117,13 +117,13 @@ impl Job<'_> {
 
     /// What is there of what this run would make.
     fn standing(&self, hash: &str, restorer: &Restorer) -> Result<Standing> {
-        if !exists(self.output)? {
-            try_out(self.output)?;
-            return Ok(Standing::Missing);
-        }
         if self.force {
-            try_out(self.output)?;
+            try_out(self.output, true)?;
             return Ok(Standing::InPart);
+        }
+        if !exists(self.output)? {
+            try_out(self.output, false)?;
+            return Ok(Standing::Missing);
         }
         let earlier = Image::open(self.output).ok().and_then(|i| i.description.provenance);
         let of = |key: &str| earlier.as_ref().and_then(|p| p["parameters"].get(key));

@@ -1,9 +1,9 @@
 //! Restored parts of a stack, kept beside its output until all of them are there: a run that was interrupted goes on
 //! after the last of them.
 //!
-//! They lie in a hidden folder (of an output at an address in the cache folder) that says which settings, input and camera they are of. What another run left there is
-//! taken away, and so is the folder when the output is complete. A part's file is written aside and renamed, so it is
-//! whole or absent; one that cannot be read is restored again.
+//! They lie in a hidden folder (in the cache folder, where the output is at an address) that says which settings, input and
+//! camera they are of. What another run left there is taken away, and so is the folder when the output is complete. A
+//! part's file is written aside and renamed, so it is whole or absent; one that cannot be read is restored again.
 
 use anyhow::{Context, Result, bail};
 use clearshot_image::address::is_address;

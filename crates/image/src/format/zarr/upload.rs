@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 /// The object that says that what lies beside it is not complete.
 const MARK: &str = ".clearshot.unfinished";
+const UNFINISHED: &[u8] = b"An image is being written here, or was not completed.\n";
 
 pub struct Upload {
     remote: Arc<Remote>,
@@ -26,11 +27,18 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Puts an object and takes it away again: whether anything can be written.
-    pub fn try_out(remote: &Remote) -> Parsed<()> {
-        let key = format!("{MARK}.try");
-        remote.put(&key, b"")?;
-        remote.delete(&key)
+    /// Sees whether an image may be put at an address, by putting the mark and taking it away again.
+    pub fn try_out(address: &Address, replace: bool) -> Result<()> {
+        let fail = |fault: Fault| fault.at(&address.path(), NAME);
+        let remote = Remote::new(address).map_err(fail)?;
+        let there = Standing::at(&remote).map_err(fail)?;
+        there.refuse(address, replace)?;
+        remote.put(MARK, UNFINISHED).map_err(fail)?;
+        if !there.marked {
+            // A mark that stays does no harm.
+            let _ = remote.delete(MARK);
+        }
+        Ok(())
     }
 
     /// Prepares the place: what is there is refused, or taken away as far as the new image does not replace it.
@@ -60,9 +68,7 @@ impl Upload {
         }
         let remote = Arc::new(Remote::new(address).map_err(fail)?);
         let there = Standing::at(&remote).map_err(fail)?;
-        if there.complete && !replace || there.others && !there.marked && !replace {
-            return Err(Error::Exists { path });
-        }
+        there.refuse(address, replace)?;
         let store = Store::Remote(Arc::clone(&remote));
         let upload = Upload { remote, store, unfinished: Unfinished::address(&path) };
         upload.prepare(&there, levels).map_err(fail)?;
@@ -71,7 +77,7 @@ impl Upload {
 
     fn prepare(&self, there: &Standing, levels: &[(&str, &Grid)]) -> Parsed<()> {
         let remote = &self.remote;
-        remote.put(MARK, b"An image is being written here, or was not completed.\n")?;
+        remote.put(MARK, UNFINISHED)?;
         if !there.complete && !there.others {
             return Ok(());
         }
@@ -113,6 +119,15 @@ struct Standing {
 }
 
 impl Standing {
+    /// What is there stays unless it may be replaced or is what an earlier run did not complete.
+    fn refuse(&self, address: &Address, replace: bool) -> Result<()> {
+        let ours = self.marked && !self.complete;
+        match replace || ours || !(self.complete || self.others) {
+            true => Ok(()),
+            false => Err(Error::Exists { path: address.path() }),
+        }
+    }
+
     fn at(remote: &Remote) -> Parsed<Standing> {
         let mut standing = Standing { complete: false, marked: false, others: false };
         remote.list("", true, &mut |page| {
