@@ -279,21 +279,22 @@ impl Image {
         if out.try_reserve_exact(bytes).is_err() {
             return request(format!("a region of {size:?} pixels does not fit into memory"));
         }
-        out.resize(bytes, 0);
         // As many chunks at a time as there are threads to decode them, and memory to hold them.
         let chunk_bytes = volume(&grid.chunk).unwrap_or(usize::MAX).saturating_mul(width).max(1);
         let waiting = self.source.at_once();
         let together = (rayon::current_num_threads() * 2).max(waiting).min((64 << 20) / chunk_bytes).max(1);
         for batch in wanted.chunks(together) {
             let fetch = |index: &Vec<usize>| self.fetch(level, index, region);
-            let chunks: Vec<Result<Arc<Vec<u8>>>> = match batch {
-                [one] => vec![fetch(one)],
-                many if waiting > 0 => side_by_side(many, waiting, fetch)?.into_iter().map(Ok).collect(),
-                many => many.par_iter().map(fetch).collect(),
+            let chunks: Vec<Arc<Vec<u8>>> = match batch {
+                [one] => vec![fetch(one)?],
+                many if waiting > 0 => side_by_side(many, waiting, fetch)?,
+                many => many.par_iter().map(fetch).collect::<Result<_>>()?,
             };
+            // Memory is taken when there is something to put there: metadata alone may lie.
+            out.resize(bytes, 0);
             for (index, chunk) in batch.iter().zip(chunks) {
                 let at: Vec<usize> = index.iter().zip(&grid.chunk).map(|(i, c)| i * c).collect();
-                copy_common(width, &chunk?, &grid.chunk, &at, &mut out, region);
+                copy_common(width, &chunk, &grid.chunk, &at, &mut out, region);
             }
         }
         Ok(out)

@@ -317,8 +317,12 @@ impl Client {
 
     fn patient<S: ureq::AsSendBody>(&self, agent: &Agent, request: Request<S>) -> Request<S> {
         let patience = Some(self.access.patience);
+        // A server on this machine is not asked through a proxy.
+        let here = ["localhost", "127.", "[::1]"].iter().any(|name| self.host.starts_with(name));
+        let proxy = agent.config().proxy().filter(|_| !here).cloned();
         agent
             .configure_request(request)
+            .proxy(proxy)
             .timeout_resolve(patience)
             .timeout_connect(patience)
             .timeout_per_read(patience)
@@ -366,7 +370,7 @@ impl Client {
             return Ok(Answer { status, body });
         }
         // The whole object in place of a part: what comes before it is let go by, if it is not too much.
-        let Some(total) = whole.filter(|total| *total <= super::MOST) else {
+        let Some(total) = whole.filter(|total| *total <= super::MOST_SKIPPED) else {
             return Err(Trouble::Lasting(Fault::Remote(format!(
                 "the server sends all of {} where a part of it was asked for ({range}): it knows no ranges, which shards need; copy the image to a local folder first",
                 ask.key
@@ -418,6 +422,8 @@ impl Client {
         let host = &self.place(&self.region()).0;
         let lasting = |what: String| Trouble::Lasting(Fault::Remote(what));
         let elsewhere = if self.s3.is_some() { " and AWS_ENDPOINT_URL" } else { "" };
+        let nowhere =
+            || lasting(format!("there is no host {host}, or no network; check the address{elsewhere}"));
         let unsafe_connection = |why: &dyn std::fmt::Display| {
             lasting(format!(
                 "no safe connection to {host}: {why}; a server with a certificate of its own is trusted with AWS_CA_BUNDLE=FILE.pem"
@@ -433,9 +439,8 @@ impl Client {
             ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused => lasting(format!(
                 "{host} refuses connections: no server runs there; check the address{elsewhere}"
             )),
-            ureq::Error::HostNotFound => {
-                lasting(format!("there is no host {host}, or no network; check the address{elsewhere}"))
-            }
+            ureq::Error::HostNotFound => nowhere(),
+            ureq::Error::Io(e) if not_found(&e) => nowhere(),
             // So certificates that are not trusted come through.
             ureq::Error::Io(e) if e.kind() == ErrorKind::InvalidData => unsafe_connection(&e),
             ureq::Error::Io(e) => Trouble::Passing(format!("the connection to {host} broke: {e}"), 1),
@@ -446,6 +451,12 @@ impl Client {
             other => lasting(self.access.redacted(&format!("{host}: {other}"))),
         }
     }
+}
+
+/// Whether a name could not be resolved, which has no kind of its own; 11001 is Windows' number for it.
+fn not_found(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(11001)
+        || error.to_string().starts_with("failed to lookup address information")
 }
 
 fn too_long(ask: &Ask<'_>, length: &str) -> Trouble {

@@ -14,7 +14,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The most bytes of one answer: what a damaged or hostile server can make a program hold.
-pub(crate) const MOST: u64 = 256 << 20;
+pub(crate) const MOST: u64 = 128 << 20;
+/// Of a list of a thousand objects.
+const MOST_LISTED: u64 = 8 << 20;
+/// What a server without ranges may send in place of a part, which is let go by.
+const MOST_SKIPPED: u64 = 1 << 30;
 /// Requests that are under way at once.
 pub(crate) const AT_ONCE: usize = 16;
 /// What one PUT can hold on S3.
@@ -142,6 +146,7 @@ impl Remote {
             let mut ask = self.ask("GET", "a list of objects");
             ask.path = String::new();
             ask.query = query;
+            ask.most = MOST_LISTED;
             let answer = self.client.send(&ask)?;
             let Some(answer) = found(answer) else {
                 return Err(Fault::Remote("the server does not list objects (404)".to_string()));
