@@ -1,4 +1,4 @@
-//! `clearshot convert`: image files into other files, streamed, with what they carry.
+//! `clearshot convert`: image files into other files, streamed, with what they carry. Files may be addresses.
 
 use crate::outputs;
 use crate::progress::Line;
@@ -11,10 +11,10 @@ use std::time::Instant;
 
 #[derive(Args)]
 pub struct Convert {
-    /// A file, a folder or a glob pattern (several are allowed).
+    /// A file, a folder, a glob pattern or the address of Zarr (s3://, https://); several are allowed.
     #[arg(required = true)]
     inputs: Vec<String>,
-    /// A file whose ending names the format; for several inputs a folder.
+    /// A file whose ending names the format, or s3://BUCKET/NAME.zarr; for several inputs a folder.
     output: PathBuf,
     /// The ending of files that are written into a folder (tif, ome.tif, ome.zarr, nii.gz ...); unless told, the
     /// input's own.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 #[derive(Args)]
 pub struct Info {
-    /// Files, folders or glob patterns.
+    /// Files, folders, glob patterns or addresses of Zarr (s3://, https://).
     #[arg(required = true)]
     files: Vec<String>,
     /// Which image of a file that has several, by name or number.

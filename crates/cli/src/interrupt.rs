@@ -25,10 +25,20 @@ pub fn listen() {
                     continue;
                 }
                 ENDING.store(true, Ordering::SeqCst);
-                clearshot_image::discard_unfinished();
+                let unfinished = clearshot_image::discard_unfinished();
                 let left = match FINISHING.get() {
-                    Some(_) => "a checkpoint that was being written is none, those before are whole",
-                    None => "nothing half written is left",
+                    Some(_) => {
+                        "a checkpoint that was being written is none, those before are whole".to_string()
+                    }
+                    None if unfinished.is_empty() => "nothing half written is left".to_string(),
+                    None => {
+                        let places: Vec<String> =
+                            unfinished.iter().map(|p| p.display().to_string()).collect();
+                        format!(
+                            "what lies at {} is no image yet, and the same command finishes it",
+                            places.join(", ")
+                        )
+                    }
                 };
                 eprintln!("\nclearshot: interrupted; {left}");
                 std::process::exit(128 + signal);

@@ -95,7 +95,9 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let verb = Cli::parse().verb;
+    // Secrets of addresses are taken out before anything can say them.
+    let arguments = std::env::args_os().map(clearshot_image::address::without_secrets);
+    let verb = Cli::parse_from(arguments).verb;
     interrupt::listen();
     let outcome = match verb {
         Verb::Demo(v) => v.run(),

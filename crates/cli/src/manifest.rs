@@ -58,6 +58,12 @@ impl Manifest {
                 bail!("{flag}: {} for {} inputs; there is one for each", given.len(), self.inputs.len());
             }
         }
+        if clearshot_image::address::is_address(out) {
+            bail!(
+                "{}: a manifest is a file of this machine; the images that it names may lie at addresses",
+                out.display()
+            );
+        }
         if out.symlink_metadata().is_ok() && !self.force {
             return Err(clearshot_image::Error::Exists { path: out.into() }.into());
         }

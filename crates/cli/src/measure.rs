@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Measure {
-    /// The true image, or a folder or glob pattern of them.
+    /// The true image, or a folder or glob pattern of them; of Zarr also an address (s3://, https://).
     #[arg(long)]
     truth: String,
     /// The image to score, or a folder or glob pattern; files are paired by name.

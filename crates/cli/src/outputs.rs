@@ -2,7 +2,9 @@
 
 use crate::failure::worded;
 use anyhow::{Context, Result, bail};
+use clearshot_image::address::is_address;
 use clearshot_image::dataset::list::{files, stem};
+use clearshot_image::format::{has_known_extension, refuse_output};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -10,9 +12,10 @@ use std::path::{Path, PathBuf};
 const NOT_WRITTEN: [&str; 12] =
     ["jpg", "jpeg", "bmp", "gif", "webp", "heic", "czi", "nd2", "lif", "mrc", "h5", "pdf"];
 
-/// Whether the output is one file, by its ending. The folder that it goes into, or that the files go into, is made.
+/// Whether the output is one file, by its ending. The folder that it goes into, or that the files go into, is made; at an
+/// address there is nothing to make.
 pub fn prepared(output: &Path) -> Result<bool> {
-    let named = clearshot_image::format::has_known_extension(output);
+    let named = has_known_extension(output);
     if !output.is_dir()
         && let Some(ending) = not_written(output)
     {
@@ -20,6 +23,10 @@ pub fn prepared(output: &Path) -> Result<bool> {
             "{}: .{ending} files are not written here; write .tif, .png, .ome.zarr, .nii.gz, .fits or .npy",
             output.display()
         );
+    }
+    if is_address(output) {
+        refuse_output(output)?;
+        return Ok(named);
     }
     let folder = if named { output.parent() } else { Some(output) };
     if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty()) {
@@ -34,12 +41,17 @@ fn not_written(path: &Path) -> Option<&'static str> {
     NOT_WRITTEN.into_iter().find(|e| *e == ending)
 }
 
-/// The name of what a file becomes in a folder: its own, or where such files are not written, that of a TIFF.
-pub fn name_of_result(input: &Path) -> String {
-    match not_written(input) {
+/// What a file becomes in a folder: its own name, or where such files are not written, that of a TIFF; at an address
+/// that of a Zarr folder. A folder of Zarr without an ending gets one.
+pub fn result_in(folder: &Path, input: &Path) -> PathBuf {
+    let name = input.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let is_folder = name.to_lowercase().ends_with(".zarr");
+    folder.join(match not_written(input) {
+        _ if is_address(folder) && !is_folder => format!("{}.ome.zarr", stem(input)),
+        _ if is_address(input) && !is_folder => format!("{}.ome.zarr", stem(input)),
         Some(_) => format!("{}.tif", stem(input)),
-        None => input.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-    }
+        None => name,
+    })
 }
 
 /// The files that an input names.
@@ -50,14 +62,14 @@ pub fn listed(source: &str) -> Result<Vec<PathBuf>> {
     Ok(files(source)?)
 }
 
-/// Inputs (files, folders, glob patterns) with their outputs: one named file, or files in a folder under their own names,
+/// Inputs (files, folders, glob patterns, addresses) with their outputs: one named file, or files in a folder under their own names,
 /// with another ending if `to` says one; what cannot be written as it was read becomes a TIFF. Two inputs must not become one.
 pub fn pairs(sources: &[String], output: &Path, to: Option<&str>) -> Result<Vec<(PathBuf, PathBuf)>> {
     let mut inputs = Vec::new();
     for source in sources {
         inputs.extend(listed(source)?);
     }
-    let named = clearshot_image::format::has_known_extension(output);
+    let named = has_known_extension(output);
     if named && inputs.len() > 1 {
         bail!("{} files into the one file {}: name a folder", inputs.len(), output.display());
     }
@@ -65,15 +77,16 @@ pub fn pairs(sources: &[String], output: &Path, to: Option<&str>) -> Result<Vec<
     if named && to.is_none() {
         return Ok(inputs.into_iter().map(|input| (input, output.to_path_buf())).collect());
     }
-    std::fs::create_dir_all(output).with_context(|| output.display().to_string())?;
+    if !is_address(output) {
+        std::fs::create_dir_all(output).with_context(|| output.display().to_string())?;
+    }
     let mut taken: HashMap<PathBuf, PathBuf> = HashMap::new();
     let mut pairs = Vec::new();
     for input in inputs {
-        let name = match to {
-            Some(ending) => format!("{}.{}", stem(&input), ending.trim_start_matches('.')),
-            None => name_of_result(&input),
+        let path = match to {
+            Some(ending) => output.join(format!("{}.{}", stem(&input), ending.trim_start_matches('.'))),
+            None => result_in(output, &input),
         };
-        let path = output.join(name);
         if let Some(other) = taken.insert(path.clone(), input.clone()) {
             bail!("{} and {} would both become {}", other.display(), input.display(), path.display());
         }

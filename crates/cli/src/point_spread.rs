@@ -5,6 +5,7 @@
 //! may be another size in each ([`PointSpread::of`]).
 
 use anyhow::{Context, Result, bail};
+use clearshot_image::address::exists;
 use clearshot_image::{Axis, DType, Description, Image};
 use clearshot_physics::psf::{Fitted, NEGLIGIBLE, Optics};
 use clearshot_physics::{PhysicsError, Psf};
@@ -52,7 +53,7 @@ impl PointSpread {
             return Ok(PointSpread::Airy { text: text.into(), optics: optics(text, rest)? });
         }
         let path = Path::new(text);
-        if !path.exists() {
+        if !exists(path)? {
             bail!("--psf {text}: no such file; or write gaussian:1.5px, or airy:na=1.4,em=520nm");
         }
         let image = Image::open(path)?;

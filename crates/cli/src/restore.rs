@@ -10,11 +10,12 @@ mod trace;
 use crate::electrons;
 use crate::failure::worded;
 use crate::network::DeviceName;
-use crate::outputs::{listed, name_of_result, prepared};
+use crate::outputs::{listed, prepared, result_in};
 use anyhow::{Result, bail};
 use camera::Given;
 use clap::Args;
 use clearshot_graph::plan::human;
+use clearshot_image::address::exists;
 use clearshot_image::{fingerprint, lengths};
 use clearshot_model::Model;
 use clearshot_physics::Psf;
@@ -31,10 +32,10 @@ use trace::Trace;
 
 #[derive(Args)]
 pub struct Restore {
-    /// Files, folders or glob patterns.
+    /// Files, folders, glob patterns or addresses of Zarr (s3://, https://).
     #[arg(required = true, value_name = "IN")]
     inputs: Vec<String>,
-    /// A file whose ending names the format; for several inputs a folder.
+    /// A file whose ending names the format, or s3://BUCKET/NAME.zarr; for several inputs a folder.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     /// A model: a file NAME.clearshot, or a folder (of diffusers too). Unless told, the one that comes with the program.
@@ -233,7 +234,7 @@ impl Restore {
         prepared(&self.output)?;
         // Another PSF may come under the same name.
         let psf_file = match self.psf.as_deref().map(Path::new) {
-            Some(path) if path.exists() => Some(fingerprint(path)?),
+            Some(path) if exists(path)? => Some(fingerprint(path)?),
             _ => None,
         };
         let asked = json!({
@@ -256,7 +257,7 @@ impl Restore {
         for (number, input) in inputs.iter().enumerate() {
             let output = match named {
                 true => self.output.clone(),
-                false => self.output.join(name_of_result(input)),
+                false => result_in(&self.output, input),
             };
             let job = Job {
                 input,

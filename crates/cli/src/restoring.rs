@@ -5,6 +5,7 @@ use crate::outputs;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clearshot_image::address::is_address;
 use clearshot_image::grid::Region;
 use clearshot_image::picture::{Panel, side_by_side};
 use clearshot_image::{DType, Image, Provenance, WriteOptions, Writer};
@@ -21,10 +22,10 @@ use std::time::Instant;
 
 #[derive(Args)]
 pub struct Files {
-    /// A file, a folder or a glob pattern (several are allowed).
+    /// A file, a folder, a glob pattern or the address of Zarr (s3://, https://); several are allowed.
     #[arg(required = true)]
     inputs: Vec<String>,
-    /// A file whose ending names the format; for several inputs a folder.
+    /// A file whose ending names the format, or s3://BUCKET/NAME.zarr; for several inputs a folder.
     #[arg(required = true)]
     output: Option<PathBuf>,
     /// List the methods with their settings, and do nothing else.
@@ -170,6 +171,12 @@ impl Files {
         operation: &str,
         job: Job<'_>,
     ) -> Result<()> {
+        if self.png && is_address(output) {
+            bail!(
+                "--png: pictures go beside the output, and {} is no folder of this machine",
+                output.display()
+            );
+        }
         let picture = self.png.then(|| picture_path(output));
         if let Some(path) = picture.as_ref().filter(|p| p.exists() && !self.force) {
             bail!("{}: exists already; --force replaces it", path.display());

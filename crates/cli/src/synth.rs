@@ -5,6 +5,7 @@ use crate::point_spread;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clearshot_image::address::is_address;
 use clearshot_image::{Axis, DType, Description, Dim, Provenance, WriteOptions, Writer};
 use clearshot_scenes::{Camera, Converter, Scene};
 use std::io::Write;
@@ -80,7 +81,9 @@ impl Synth {
         });
         let folders = ["truth", "noisy"].map(|name| self.out.join(name));
         for folder in &folders {
-            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+            if !is_address(folder) {
+                std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+            }
         }
         let mut line = Line::new(self.scene.clone());
         let mut out = std::io::stdout().lock();

@@ -1,7 +1,9 @@
 //! Files that come into being whole or not at all: written beside their place under another name, made
 //! durable, and renamed when complete. A program killed in between leaves the old file, or none; one that is asked to
-//! end calls [`discard_unfinished`] and leaves nothing hidden either.
+//! end calls [`discard_unfinished`] and leaves nothing hidden either. What is written to an address has no such place aside; it is
+//! only known here, so that it can be said.
 
+use crate::address::is_address;
 use crate::bytes::write_all_at;
 use crate::error::{Error, Result};
 use std::fs::File;
@@ -18,10 +20,11 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
 }
 
 /// Removes every file and folder that is not complete. Nothing can be begun or completed in this process
-/// afterwards: for a program that is about to end.
-pub fn discard_unfinished() {
+/// afterwards: for a program that is about to end. Returns the addresses at which something incomplete is left.
+pub fn discard_unfinished() -> Vec<PathBuf> {
     let list = unfinished();
-    for path in list.iter() {
+    let (left, files): (Vec<&PathBuf>, Vec<&PathBuf>) = list.iter().partition(|path| is_address(path));
+    for path in files {
         // Other threads may still be putting files into a folder.
         for _ in 0..100 {
             let gone = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
@@ -31,8 +34,23 @@ pub fn discard_unfinished() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
+    let left = left.into_iter().cloned().collect();
     // The lock is never given back: what waits for it waits until the process ends.
     std::mem::forget(list);
+    left
+}
+
+/// An address that something is being written to.
+pub(crate) struct Unfinished(Listed);
+
+impl Unfinished {
+    pub fn address(path: &Path) -> Unfinished {
+        Unfinished(Listed::new(path, &mut unfinished()))
+    }
+
+    pub fn done(&self) {
+        self.0.strike(&mut unfinished());
+    }
 }
 
 /// A path on the list. One that was given up stays on it: taking it away again does no harm.

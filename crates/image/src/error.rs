@@ -26,6 +26,8 @@ pub enum Error {
     Unsupported { path: PathBuf, format: &'static str, what: String },
     #[error("{}: {format} file asks for more memory than is sensible: {what}", path.display())]
     Limit { path: PathBuf, format: &'static str, what: String },
+    #[error("{}: {what}", path.display())]
+    Remote { path: PathBuf, what: String },
     #[error("{}: has no image {item}; it has: {}", path.display(), items.join(", "))]
     NoSuchItem { path: PathBuf, item: String, items: Vec<String> },
     #[error("region {region:?} of level {level} does not lie in an image of shape {shape:?}")]
@@ -79,6 +81,10 @@ pub(crate) enum Fault {
     Damaged(String),
     Unsupported(String),
     Limit(String),
+    /// A server that does not do what it was asked.
+    Remote(String),
+    /// A server that refuses to show or take something.
+    Forbidden(String),
     Io(std::io::Error),
 }
 
@@ -91,12 +97,25 @@ impl From<std::io::Error> for Fault {
 }
 
 impl Fault {
+    /// The same once more, for another who waited for the same thing.
+    pub fn again(&self) -> Fault {
+        match self {
+            Fault::Damaged(what) => Fault::Damaged(what.clone()),
+            Fault::Unsupported(what) => Fault::Unsupported(what.clone()),
+            Fault::Limit(what) => Fault::Limit(what.clone()),
+            Fault::Remote(what) => Fault::Remote(what.clone()),
+            Fault::Forbidden(what) => Fault::Forbidden(what.clone()),
+            Fault::Io(e) => Fault::Io(std::io::Error::new(e.kind(), e.to_string())),
+        }
+    }
+
     pub fn at(self, path: &Path, format: &'static str) -> Error {
         let path = path.to_path_buf();
         match self {
             Fault::Damaged(what) => Error::Damaged { path, format, what },
             Fault::Unsupported(what) => Error::Unsupported { path, format, what },
             Fault::Limit(what) => Error::Limit { path, format, what },
+            Fault::Remote(what) | Fault::Forbidden(what) => Error::Remote { path, what },
             Fault::Io(source) => Error::io(&path, source),
         }
     }

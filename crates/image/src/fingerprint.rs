@@ -1,22 +1,40 @@
 //! What a file holds, as one number: how a second run tells that its input is the one of the first.
 
+use crate::address::Address;
 use crate::error::{Error, Result};
+use crate::image::Image;
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A number of all the bytes of a file, or of all files of a folder with their names, in hexadecimal (SHA-256).
+/// A number of all the bytes of a file, or of all files of a folder with their names, in hexadecimal (SHA-256). At an address,
+/// of what the server lists (names, lengths and its marks of contents), or of the pixels where it does not list.
 ///
 /// # Errors
 /// If something of it cannot be read.
 pub fn fingerprint(path: &Path) -> Result<String> {
     let mut hash = Sha256::new();
-    add(path, &mut hash).map_err(|e| Error::io(path, e))?;
+    match Address::of(path)? {
+        None => add(path, &mut hash).map_err(|e| Error::io(path, e))?,
+        Some(address) => match address.listed_state().ok().flatten() {
+            Some(lines) => lines.iter().for_each(|line| hash.update(format!("{line}\n"))),
+            None => add_pixels(path, &mut hash)?,
+        },
+    }
     Ok(hexadecimal(hash))
 }
 
 pub(crate) fn hexadecimal(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn add_pixels(path: &Path, hash: &mut Sha256) -> Result<()> {
+    let image = Image::open(path)?;
+    hash.update(format!("{} {:?} {}\n", image.description.axes(), image.shape(), image.dtype().name()));
+    for region in image.bands()? {
+        hash.update(image.read(&region)?);
+    }
+    Ok(())
 }
 
 /// An entry of a folder is told from the next by the lengths of its name and of what it holds.

@@ -4,6 +4,7 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result, request};
 use crate::grid::{Grid, Region, copy_common, extent, volume};
+use crate::remote::side_by_side;
 use rayon::prelude::*;
 use serde_json::Value;
 use std::any::Any;
@@ -198,6 +199,10 @@ impl Description {
 pub trait Source: Send + Sync {
     fn grid(&self, level: usize) -> &Grid;
     fn chunk(&self, level: usize, index: &[usize]) -> Result<Vec<u8>>;
+    /// How many chunks to ask for at once where a server is waited for; zero where it is the processor.
+    fn at_once(&self) -> usize {
+        0
+    }
 }
 
 /// An opened image.
@@ -239,6 +244,14 @@ impl Image {
         self.shape().into_iter().map(|n| 0..n).collect()
     }
 
+    /// Regions that cover the image in order, each small enough to be held and large enough to be worth reading.
+    ///
+    /// # Errors
+    /// When there would be millions of them.
+    pub fn bands(&self) -> Result<Vec<Vec<std::ops::Range<usize>>>> {
+        crate::copy::bands(self.grid(0), self.grid(0), self.dtype().bytes())
+    }
+
     /// Reads a region of the full resolution: row-major, in the machine's byte order.
     pub fn read(&self, region: &Region) -> Result<Vec<u8>> {
         self.read_level(0, region)
@@ -266,19 +279,22 @@ impl Image {
         if out.try_reserve_exact(bytes).is_err() {
             return request(format!("a region of {size:?} pixels does not fit into memory"));
         }
-        out.resize(bytes, 0);
         // As many chunks at a time as there are threads to decode them, and memory to hold them.
         let chunk_bytes = volume(&grid.chunk).unwrap_or(usize::MAX).saturating_mul(width).max(1);
-        let together = (rayon::current_num_threads() * 2).min((64 << 20) / chunk_bytes).max(1);
+        let waiting = self.source.at_once();
+        let together = (rayon::current_num_threads() * 2).max(waiting).min((64 << 20) / chunk_bytes).max(1);
         for batch in wanted.chunks(together) {
             let fetch = |index: &Vec<usize>| self.fetch(level, index, region);
-            let chunks: Vec<Result<Arc<Vec<u8>>>> = match batch {
-                [one] => vec![fetch(one)],
-                many => many.par_iter().map(fetch).collect(),
+            let chunks: Vec<Arc<Vec<u8>>> = match batch {
+                [one] => vec![fetch(one)?],
+                many if waiting > 0 => side_by_side(many, waiting, fetch)?,
+                many => many.par_iter().map(fetch).collect::<Result<_>>()?,
             };
+            // Memory is taken when there is something to put there: metadata alone may lie.
+            out.resize(bytes, 0);
             for (index, chunk) in batch.iter().zip(chunks) {
                 let at: Vec<usize> = index.iter().zip(&grid.chunk).map(|(i, c)| i * c).collect();
-                copy_common(width, &chunk?, &grid.chunk, &at, &mut out, region);
+                copy_common(width, &chunk, &grid.chunk, &at, &mut out, region);
             }
         }
         Ok(out)

@@ -3,8 +3,9 @@
 //!
 //! [`Image::open`] recognises a file by its contents and gives a [`Description`] and regions of pixels;
 //! [`Writer`] makes a file of regions; [`copy`] is the one through the other. Formats are rows of
-//! [`format::FORMATS`].
+//! [`format::FORMATS`]. A path may be an address ([`address`]).
 
+pub mod address;
 pub(crate) mod aside;
 pub(crate) mod bytes;
 mod copy;
@@ -20,6 +21,7 @@ mod mosaic;
 pub mod picture;
 mod provenance;
 pub(crate) mod raw;
+pub(crate) mod remote;
 mod statistics;
 pub mod tiles;
 mod writer;

@@ -1,6 +1,5 @@
 //! Statistics of an image's meant values, read in bands.
 
-use crate::copy::bands;
 use crate::error::Result;
 use crate::image::Image;
 
@@ -26,7 +25,7 @@ impl Statistics {
             deviation: 0.0,
         };
         let mut squares = 0.0;
-        for region in bands(image.grid(0), image.grid(0), image.dtype().bytes())? {
+        for region in image.bands()? {
             let values = image.read_f64(&region)?;
             let finite = || values.iter().copied().filter(|v| v.is_finite());
             let n = finite().count();

@@ -2,6 +2,7 @@
 //! end. Memory holds only the chunks that are not complete, so writing row after row needs one row of
 //! chunks. Lower resolutions that were not written are averaged from the one above.
 
+use crate::address::Address;
 use crate::dtype::DType;
 use crate::error::{Error, Parsed, Result, request};
 use crate::grid::{Grid, Place, Region, copy_box, copy_common, extent, intersect, volume};
@@ -28,6 +29,10 @@ pub(crate) trait Target: Send + Sync {
     }
     fn encode(&self, level: usize, index: &[usize], raw: Vec<u8>) -> Parsed<Vec<u8>>;
     fn store(&mut self, level: usize, index: &[usize], encoded: Vec<u8>) -> Parsed<()>;
+    /// Stores several chunks; where a server is waited for, side by side.
+    fn store_all(&mut self, level: usize, chunks: Vec<(Vec<usize>, Vec<u8>)>) -> Parsed<()> {
+        chunks.into_iter().try_for_each(|(index, encoded)| self.store(level, &index, encoded))
+    }
     /// A chunk that was stored before, decoded; only asked of files with several levels.
     fn read_back(&self, _level: usize, _index: &[usize]) -> Parsed<Vec<u8>> {
         Ok(Vec::new())
@@ -66,7 +71,9 @@ impl Writer {
         description: &Description,
         options: &WriteOptions,
     ) -> Result<Writer> {
-        let path = path.as_ref();
+        // As it may be seen, if it is an address.
+        let address = Address::of(path.as_ref())?.map(|address| address.path());
+        let path = address.as_deref().unwrap_or(path.as_ref());
         let (format, target) = crate::format::create(path, description, options)?;
         let too_many = |level: usize| volume(&target.grid(level).counts()).is_none_or(|n| n > 1 << 28);
         if (0..target.levels()).any(too_many) {
@@ -132,20 +139,17 @@ impl Writer {
     fn put(&mut self, level: usize, complete: Vec<(Vec<usize>, Vec<u8>)>) -> Result<()> {
         let target = &self.target;
         let encode = |(index, raw): (Vec<usize>, Vec<u8>)| {
-            let encoded = target.encode(level, &index, raw);
-            (index, encoded)
+            let encoded = target.encode(level, &index, raw)?;
+            Ok((index, encoded))
         };
-        let encoded: Vec<_> = if complete.len() > 1 {
+        let encoded: Parsed<Vec<_>> = if complete.len() > 1 {
             complete.into_par_iter().map(encode).collect()
         } else {
             complete.into_iter().map(encode).collect()
         };
-        for (index, bytes) in encoded {
-            bytes
-                .and_then(|bytes| self.target.store(level, &index, bytes))
-                .map_err(|fault| fault.at(&self.path, self.format))?;
-        }
-        Ok(())
+        encoded
+            .and_then(|chunks| self.target.store_all(level, chunks))
+            .map_err(|fault| fault.at(&self.path, self.format))
     }
 
     /// Makes the missing lower levels, checks that nothing is missing, and gives the file its name.

@@ -1,6 +1,7 @@
-//! Runs `conformance.py`, which compares this crate with the readers that Python's users trust. It needs a
-//! Python that has them (`CLEARSHOT_PYTHON`) and the sample files (`CLEARSHOT_DATA`), and takes a minute; the
-//! script can also be run by itself, and then makes an environment of its own.
+//! Runs `conformance.py`, which compares this crate with the readers that Python's users trust, and `object_store.py`, which
+//! does so on an S3 server. They need a Python that has them (`CLEARSHOT_PYTHON`), the first the sample files
+//! (`CLEARSHOT_DATA`) too, and take a minute; the scripts can also be run by themselves, and then make an environment of
+//! their own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,13 +20,29 @@ fn python_readers_agree() {
         eprintln!("skipped: no sample files at {} (set CLEARSHOT_DATA)", data.display());
         return;
     }
+    agrees(Command::new(python).arg(root.join("tests/conformance.py")).arg("--data").arg(data));
+}
+
+#[test]
+fn python_agrees_on_an_object_store() {
+    let Some(python) = std::env::var_os("CLEARSHOT_PYTHON") else {
+        eprintln!("skipped: CLEARSHOT_PYTHON names no Python with zarr, s3fs and moto[server]");
+        return;
+    };
+    let has = Command::new(&python).args(["-c", "import moto.server, s3fs, zarr"]).output().unwrap();
+    if !has.status.success() {
+        eprintln!("skipped: {} has no zarr, s3fs and moto[server]", Path::new(&python).display());
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/object_store.py");
+    agrees(Command::new(python).arg(script));
+}
+
+/// Runs a script with the tool that it compares.
+fn agrees(script: &mut Command) {
     let test = std::env::current_exe().unwrap();
     let tool = test.parent().and_then(Path::parent).unwrap().join("examples/dump_image");
-    let done = Command::new(python)
-        .arg(root.join("tests/conformance.py"))
-        .args(["--tool".as_ref(), tool.as_os_str(), "--data".as_ref(), data.as_os_str()])
-        .output()
-        .unwrap();
+    let done = script.arg("--tool").arg(tool).output().unwrap();
     let text = String::from_utf8_lossy(&done.stdout);
     let failed: Vec<&str> = text.lines().filter(|l| l.starts_with("FAIL")).collect();
     assert!(done.status.success(), "{}\n{}", failed.join("\n"), String::from_utf8_lossy(&done.stderr));

@@ -9,6 +9,7 @@ use super::trace::Trace;
 use crate::point_spread::PointSpread;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
+use clearshot_image::address::{exists, is_address, same_place, try_out};
 use clearshot_image::dataset::list::stem;
 use clearshot_image::{
     Axis, DType, Description, Error as ImageError, Image, Provenance, WriteOptions, Writer, fingerprint,
@@ -75,7 +76,7 @@ impl Job<'_> {
         report: Option<&mut Report>,
         trace: Option<&mut Trace>,
     ) -> Result<Outcome> {
-        if same_file(self.input, self.output) {
+        if same_place(self.input, self.output) {
             bail!("the output would replace its own input; choose another name or folder");
         }
         let image = Image::open(self.input)?;
@@ -117,17 +118,22 @@ impl Job<'_> {
 
     /// What is there of what this run would make.
     fn standing(&self, hash: &str, restorer: &Restorer) -> Result<Standing> {
-        if !self.output.exists() {
-            return Ok(Standing::Missing);
-        }
         if self.force {
+            try_out(self.output, true)?;
             return Ok(Standing::InPart);
+        }
+        if !exists(self.output)? {
+            try_out(self.output, false)?;
+            return Ok(Standing::Missing);
         }
         let earlier = Image::open(self.output).ok().and_then(|i| i.description.provenance);
         let of = |key: &str| earlier.as_ref().and_then(|p| p["parameters"].get(key));
         if of("settings") == Some(self.asked) && of("input").and_then(Value::as_str) == Some(hash) {
-            let there = |suffix: &str| beside_paths(self.output, suffix).iter().any(|path| path.exists());
-            let all = self.beside(restorer).iter().all(|(suffix, _)| there(suffix));
+            let mut all = true;
+            for (suffix, _) in self.beside(restorer) {
+                let [path, fallback] = beside_paths(self.output, &suffix);
+                all = all && (exists(&path)? || fallback.exists());
+            }
             return Ok(if all { Standing::Done } else { Standing::InPart });
         }
         bail!(
@@ -447,7 +453,7 @@ impl Job<'_> {
         let options = WriteOptions { replace, provenance: Some(provenance) };
         let mut beside = Vec::new();
         for (suffix, what) in self.beside(restorer) {
-            if beside_paths(self.output, &suffix).iter().any(|path| same_file(self.input, path)) {
+            if beside_paths(self.output, &suffix).iter().any(|path| same_place(self.input, path)) {
                 bail!("OUT_{suffix} would replace the input; choose another name or folder");
             }
             let (path, writer) = writer_beside(self.output, &suffix, &float, &options)?;
@@ -583,7 +589,7 @@ fn writer_beside(
         earlier.is_some_and(|p| p["operation"] == "restore")
     };
     let create = |path: &Path, d: &Description| {
-        let replace = options.replace || (path.exists() && ours(path));
+        let replace = options.replace || (exists(path)? && ours(path));
         Writer::create(path, d, &WriteOptions { replace, ..options.clone() })
     };
     match create(&path, d) {
@@ -592,19 +598,14 @@ fn writer_beside(
             e @ (ImageError::Exists { .. }
             | ImageError::Io { .. }
             | ImageError::DiskFull { .. }
-            | ImageError::ReadOnly { .. }),
+            | ImageError::ReadOnly { .. }
+            | ImageError::Remote { .. }),
         ) => Err(e.into()),
+        Err(e) if is_address(output) => Err(e.into()),
         Err(_) => {
             let writer = create(&fallback, d)?;
             Ok((fallback, writer))
         }
-    }
-}
-
-fn same_file(a: &Path, b: &Path) -> bool {
-    match (a.canonicalize(), b.canonicalize()) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => false,
     }
 }
 

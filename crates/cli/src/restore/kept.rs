@@ -1,13 +1,15 @@
 //! Restored parts of a stack, kept beside its output until all of them are there: a run that was interrupted goes on
 //! after the last of them.
 //!
-//! They lie in a hidden folder that says which settings, input and camera they are of. What another run left there is
-//! taken away, and so is the folder when the output is complete. A part's file is written aside and renamed, so it is
-//! whole or absent; one that cannot be read is restored again.
+//! They lie in a hidden folder (in the cache folder, where the output is at an address) that says which settings, input and
+//! camera they are of. What another run left there is taken away, and so is the folder when the output is complete. A
+//! part's file is written aside and renamed, so it is whole or absent; one that cannot be read is restored again.
 
 use anyhow::{Context, Result, bail};
+use clearshot_image::address::is_address;
 use clearshot_restore::learned::Restored;
 use clearshot_restore::learned::field::{Field, Scratch};
+use clearshot_runtime::cache_folder;
 use clearshot_tensor::Tensor;
 use clearshot_tensor::store::{Store, write_whole};
 use serde_json::{Value, json};
@@ -29,8 +31,16 @@ impl Kept {
     /// # Errors
     /// If there is something of that name that no run of this program made, or it cannot be written.
     pub fn open(output: &Path, run: &Value) -> Result<Kept> {
-        let name = output.file_name().unwrap_or_default().to_string_lossy();
-        let folder = output.with_file_name(format!(".{name}.parts"));
+        let local = match is_address(output) {
+            true => {
+                let number = clearshot_tensor::Fnv1a::of(output.as_os_str().as_encoded_bytes());
+                let cache = cache_folder().filter(|folder| std::fs::create_dir_all(folder).is_ok());
+                cache.unwrap_or_else(std::env::temp_dir).join(format!("clearshot-{number:016x}"))
+            }
+            false => output.to_path_buf(),
+        };
+        let name = local.file_name().unwrap_or_default().to_string_lossy();
+        let folder = local.with_file_name(format!(".{name}.parts"));
         let path = folder.join(RUN);
         let said = || folder.display().to_string();
         if folder.exists() {
@@ -42,7 +52,7 @@ impl Kept {
             }
         }
         // Under another name first, so that a folder of this name always says what it is of.
-        let aside = output.with_file_name(format!(".{name}.parts.{}", std::process::id()));
+        let aside = local.with_file_name(format!(".{name}.parts.{}", std::process::id()));
         // Not the folder around it, which is the user's to make.
         std::fs::create_dir(&aside).with_context(|| output.display().to_string())?;
         write_whole(&aside.join(RUN), run.to_string().as_bytes()).with_context(said)?;

@@ -1,6 +1,7 @@
 //! Which files a data set is made of: folders and glob patterns (for manifests see `manifest`); pairs by name; splits by
 //! scene. What is missing or cannot be paired is reported, not passed over in silence.
 
+use crate::address::Address;
 use crate::error::{Error, Result, request};
 use crate::format::has_known_extension;
 use clearshot_tensor::Fnv1a;
@@ -49,9 +50,13 @@ pub struct Listing {
     pub sums: BTreeMap<PathBuf, String>,
 }
 
-/// The files of a folder (not of folders below), of a glob pattern, or one file, in the order of their names.
+/// The files of a folder (not of folders below), of a glob pattern, or one file, in the order of their names; the images at
+/// an address.
 pub fn files(source: &str) -> Result<Vec<PathBuf>> {
     let path = Path::new(source);
+    if let Some(address) = Address::of(path)? {
+        return address.images();
+    }
     let is_store = |p: &Path| p.is_dir() && has_known_extension(p);
     let mut found: Vec<PathBuf> = if path.is_dir() && !is_store(path) {
         let entries = std::fs::read_dir(path).map_err(|e| Error::io(path, e))?;

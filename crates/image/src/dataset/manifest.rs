@@ -4,6 +4,7 @@
 //! So a colleague, or the same person a year on, can tell whether they train on the same images.
 
 use super::list::{Entry, Listing, Split, stem};
+use crate::address::{exists, is_address};
 use crate::aside::AsideFile;
 use crate::error::{Error, Result, request};
 use crate::fingerprint::fingerprint;
@@ -35,7 +36,7 @@ impl Altered {
 
 impl Listing {
     /// A CSV file with a header line: `input` and, as wanted, `target`, `mask`, `scene`, `domain`, `split` (train, validation
-    /// or test), and the fingerprints `sha256`, `target_sha256` and `mask_sha256`. Names are relative to the manifest.
+    /// or test), and the fingerprints `sha256`, `target_sha256` and `mask_sha256`. Names are relative to the manifest, or addresses.
     ///
     /// # Errors
     /// If it cannot be read, or a line of it cannot be meant: which.
@@ -52,6 +53,7 @@ impl Listing {
             return refuse(1, "no column named input".to_string());
         }
         let folder = path.parent().unwrap_or(Path::new(""));
+        let beside = |name: String| if is_address(&name) { PathBuf::from(name) } else { folder.join(name) };
         let mut entries: Vec<Entry> = Vec::new();
         let mut sums = BTreeMap::new();
         let mut stated: BTreeMap<String, Split> = BTreeMap::new();
@@ -64,7 +66,7 @@ impl Listing {
                 Some(row[at].trim().to_string()).filter(|v| !v.is_empty())
             };
             let Some(input) = field("input") else { return refuse(line, "no input".to_string()) };
-            let input = folder.join(input);
+            let input = beside(input);
             let split = match field("split").as_deref() {
                 None => None,
                 Some("train") => Some(Split::Train),
@@ -83,8 +85,8 @@ impl Listing {
                     format!("scene {scene:?} is in {} and, before, in {}", split.word(), other.word()),
                 );
             }
-            let target = field("target").map(|t| folder.join(t));
-            let mask = field("mask").map(|m| folder.join(m));
+            let target = field("target").map(beside);
+            let mask = field("mask").map(beside);
             let files = [
                 ("sha256", Some(&input)),
                 ("target_sha256", target.as_ref()),
@@ -141,7 +143,7 @@ impl Listing {
         for (done, file) in self.files().into_iter().enumerate() {
             told(done);
             let what = match self.sums.get(file) {
-                _ if !file.exists() => Altered::Missing,
+                _ if !exists(file)? => Altered::Missing,
                 None => Altered::Unknown,
                 Some(sum) if *sum != fingerprint(file)? => Altered::Changed,
                 Some(_) => continue,
@@ -163,7 +165,7 @@ impl Listing {
         let full = |path: &Path| path.canonicalize().map_err(|e| Error::io(path, e));
         let folder = full(folder)?;
         let named = |file: &Path| -> Result<String> {
-            let whole = full(file)?;
+            let whole = if is_address(file) { file.to_path_buf() } else { full(file)? };
             let name = whole.strip_prefix(&folder).unwrap_or(&whole);
             match name.to_str() {
                 Some(name) => Ok(quoted(name)),

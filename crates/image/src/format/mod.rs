@@ -12,8 +12,9 @@ pub mod tiff;
 pub mod zarr;
 pub(crate) mod zip;
 
+use crate::address::Address;
 use crate::bytes::Bytes;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, request};
 use crate::image::{Description, Image};
 use crate::writer::{Target, WriteOptions};
 use std::path::Path;
@@ -108,7 +109,37 @@ fn by_name(path: &Path) -> Option<&'static Format> {
     FORMATS.iter().find(|f| f.extensions.iter().any(|e| name.ends_with(&format!(".{e}"))))
 }
 
+/// Refuses what cannot be written at an address; a name without an ending is that of a folder of images.
+pub fn refuse_output(path: &Path) -> Result<()> {
+    let Some(address) = Address::of(path)? else { return Ok(()) };
+    refuse_other_than_zarr(&address.path())?;
+    if address.is_s3() {
+        return Ok(());
+    }
+    request(format!(
+        "{address}: http addresses are for reading only; write to s3://BUCKET/NAME.zarr (AWS_ENDPOINT_URL names a server other than Amazon's) or to a local folder"
+    ))
+}
+
+/// Refuses what is no folder of Zarr at an address.
+fn refuse_other_than_zarr(path: &Path) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let what = match by_name(path) {
+        Some(format) if format.name != zarr::NAME => format!("{} files", format.name),
+        Some(_) if name.ends_with(".zip") || name.ends_with(".ozx") => "zip archives".to_string(),
+        _ => return Ok(()),
+    };
+    request(format!(
+        "{}: {what} are read and written on local disks only, and Zarr folders at addresses; copy the file here first, or write to a name that ends in .zarr",
+        path.display()
+    ))
+}
+
 pub(crate) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
+    if let Some(address) = Address::of(path)? {
+        refuse_other_than_zarr(&address.path())?;
+        return zarr::open(&address.path(), item);
+    }
     let meta = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
     let head = if meta.is_dir() {
         Vec::new()
@@ -126,6 +157,9 @@ pub(crate) fn create(
     description: &Description,
     options: &WriteOptions,
 ) -> Result<(&'static str, Box<dyn Target>)> {
+    let shown = Address::of(path)?.map(|address| address.path());
+    let path = shown.as_deref().unwrap_or(path);
+    refuse_output(path)?;
     let Some(format) = by_name(path) else {
         return Err(Error::UnknownFormat { path: path.to_path_buf(), known: known() });
     };

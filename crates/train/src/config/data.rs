@@ -30,7 +30,7 @@ pub struct DataConfig {
     pub pool: usize,
     /// New scenes of each kind per thousand crops; they take the place of the oldest.
     pub refresh: f64,
-    /// A folder, a glob pattern or a file: images, or the inputs of pairs.
+    /// A folder, a glob pattern, a file or the address of Zarr (s3://, https://): images, or the inputs of pairs.
     pub inputs: Option<String>,
     /// The same for the targets of pairs, which have the names of their inputs.
     pub targets: Option<String>,

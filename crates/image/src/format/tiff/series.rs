@@ -63,6 +63,9 @@ pub fn plain_series(nodes: &[Node], files: &[Arc<Bytes>], order: Order) -> Vec<S
                 unread.push(format!("directory {number} is no readable picture: {what}"));
             }
             Err(Fault::Io(e)) => unread.push(format!("directory {number}: {e}")),
+            Err(Fault::Remote(what) | Fault::Forbidden(what)) => {
+                unread.push(format!("directory {number}: {what}"));
+            }
         }
     }
     // A first page that cannot be read is the file's error, not a footnote.

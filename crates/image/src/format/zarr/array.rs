@@ -9,6 +9,7 @@ use crate::grid::{Grid, permute, volume};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +61,9 @@ pub struct Keys {
 }
 
 fn json(data: &[u8], key: &str) -> Parsed<Value> {
+    if data.trim_ascii_start().starts_with(b"<") {
+        return damaged(format!("{key} is a page for people (HTML or XML) and no metadata"));
+    }
     serde_json::from_slice(data).map_err(|e| Fault::Damaged(format!("{key}: {e}")))
 }
 
@@ -70,15 +74,16 @@ pub fn join(folder: &str, name: &str) -> String {
 /// The attributes of a group or array, and its version; nothing where there is none.
 pub fn attributes(store: &Store, path: &str) -> Parsed<Option<(Value, u8)>> {
     let key = join(path, "zarr.json");
-    if let Some(data) = store.get(&key)? {
+    if let Some(data) = store.get_metadata(&key)? {
         let meta = json(&data, &key)?;
         return Ok(Some((meta.get("attributes").cloned().unwrap_or(Value::Null), 3)));
     }
     let key = join(path, ".zattrs");
-    if let Some(data) = store.get(&key)? {
+    if let Some(data) = store.get_metadata(&key)? {
         return Ok(Some((json(&data, &key)?, 2)));
     }
-    let exists = store.get(&join(path, ".zgroup"))?.is_some() || store.get(&join(path, ".zarray"))?.is_some();
+    let exists = store.get_metadata(&join(path, ".zgroup"))?.is_some()
+        || store.get_metadata(&join(path, ".zarray"))?.is_some();
     Ok(exists.then_some((Value::Null, 2)))
 }
 
@@ -88,7 +93,7 @@ impl Array {
             return damaged(format!("an array at {path}"));
         }
         let key = join(path, "zarr.json");
-        if let Some(data) = store.get(&key)? {
+        if let Some(data) = store.get_metadata(&key)? {
             let meta = json(&data, &key)?;
             if meta.get("node_type").and_then(Value::as_str) != Some("array") {
                 return Ok(None);
@@ -96,10 +101,10 @@ impl Array {
             return Array::version3(path, &meta).map(Some);
         }
         let key = join(path, ".zarray");
-        match store.get(&key)? {
+        match store.get_metadata(&key)? {
             Some(data) => {
                 let mut array = Array::version2(path, &json(&data, &key)?)?;
-                if let Some(data) = store.get(&join(path, ".zattrs"))? {
+                if let Some(data) = store.get_metadata(&join(path, ".zattrs"))? {
                     array.attributes = json(&data, ".zattrs")?;
                 }
                 Ok(Some(array))
@@ -138,7 +143,7 @@ impl Array {
         })
     }
 
-    fn version3(path: &str, meta: &Value) -> Parsed<Array> {
+    pub fn version3(path: &str, meta: &Value) -> Parsed<Array> {
         let name = meta.get("data_type").and_then(Value::as_str).unwrap_or("a structure");
         let dtype = match name {
             "bool" => DType::U8,
@@ -221,9 +226,15 @@ impl Array {
         Ok(self.fill.repeat(count))
     }
 
+    /// Bytes that a packed chunk has at most: those of its pixels, and what packers add to what they cannot pack.
+    fn most_packed(&self) -> u64 {
+        let size = volume(&self.grid.chunk).unwrap_or(usize::MAX / 16) * self.dtype.bytes();
+        (size + size / 8 + 65_536) as u64
+    }
+
     pub fn chunk(&self, store: &Store, indices: &IndexCache, index: &[usize]) -> Parsed<Vec<u8>> {
         let (Some(shard), Some(sharding)) = (&self.shard, &self.sharding) else {
-            return match store.get(&self.key(index))? {
+            return match store.get(&self.key(index), self.most_packed())? {
                 Some(data) => self.chain.decode(data, &self.grid.chunk, self.dtype),
                 None => self.empty_chunk(),
             };
@@ -239,7 +250,7 @@ impl Array {
         if offset == u64::MAX && length == u64::MAX {
             return self.empty_chunk();
         }
-        match store.get_part(&key, Some(offset), length)? {
+        match store.get_part(&key, Some(offset), length, self.most_packed())? {
             Some(data) => sharding.inner.decode(data, &self.grid.chunk, self.dtype),
             None => self.empty_chunk(),
         }
@@ -253,7 +264,7 @@ fn read_index(store: &Store, key: &str, sharding: &Sharding, per: &[usize]) -> P
     let checksum = if sharding.index.packers.contains(&Packer::Crc32c) { 4 } else { 0 };
     let length = (count * 16 + checksum) as u64;
     let start = if sharding.index_at_end { None } else { Some(0) };
-    let Some(data) = store.get_part(key, start, length)? else { return Ok(None) };
+    let Some(data) = store.get_part(key, start, length, length)? else { return Ok(None) };
     let shape = [per, &[2]].concat();
     let bytes = sharding.index.decode(data, &shape, DType::U64)?;
     Ok(Some(bytes.as_chunks::<8>().0.iter().map(|b| u64::from_ne_bytes(*b)).collect()))
@@ -262,26 +273,40 @@ fn read_index(store: &Store, key: &str, sharding: &Sharding, per: &[usize]) -> P
 /// The indices of the shards that were read last.
 #[derive(Default)]
 pub struct IndexCache {
-    held: Mutex<HashMap<String, Option<Arc<Vec<u64>>>>>,
+    held: Mutex<HashMap<String, Arc<Slot>>>,
+}
+
+/// A shard's index; nothing where the shard is not stored.
+type Table = Option<Arc<Vec<u64>>>;
+
+/// A shard's index once it is read.
+#[derive(Default)]
+struct Slot {
+    read: Mutex<Option<Parsed<Table>>>,
+    waiting: AtomicUsize,
 }
 
 impl IndexCache {
-    fn get(
-        &self,
-        key: &str,
-        read: impl FnOnce() -> Parsed<Option<Vec<u64>>>,
-    ) -> Parsed<Option<Arc<Vec<u64>>>> {
-        let lock = || self.held.lock().unwrap_or_else(|p| p.into_inner());
-        if let Some(found) = lock().get(key) {
-            return Ok(found.clone());
+    fn get(&self, key: &str, read: impl FnOnce() -> Parsed<Option<Vec<u64>>>) -> Parsed<Table> {
+        let slot = {
+            let mut held = self.held.lock().unwrap_or_else(|p| p.into_inner());
+            if held.len() >= 256 && !held.contains_key(key) {
+                held.clear();
+            }
+            Arc::clone(held.entry(key.to_string()).or_default())
+        };
+        // Who comes second waits for the first: an index is read once, and fails once for all who wait for it.
+        slot.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut held = slot.read.lock().unwrap_or_else(|p| p.into_inner());
+        let outcome = match held.get_or_insert_with(|| read().map(|table| table.map(Arc::new))) {
+            Ok(table) => Ok(table.clone()),
+            Err(fault) => Err(fault.again()),
+        };
+        let last = slot.waiting.fetch_sub(1, Ordering::SeqCst) == 1;
+        if last && outcome.is_err() {
+            *held = None;
         }
-        let table = read()?.map(Arc::new);
-        let mut held = lock();
-        if held.len() >= 256 {
-            held.clear();
-        }
-        held.insert(key.to_string(), table.clone());
-        Ok(table)
+        outcome
     }
 }
 

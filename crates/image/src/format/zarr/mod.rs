@@ -1,12 +1,15 @@
-//! OME-Zarr 0.4 (Zarr 2) and 0.5 (Zarr 3), folders and zip archives, and plain Zarr arrays. Read as they
+//! OME-Zarr 0.4 (Zarr 2) and 0.5 (Zarr 3), folders, zip archives and addresses, and plain Zarr arrays. Read as they
 //! are, written as 0.5. `array` knows metadata, codecs and shards, `store` where they lie.
 
 mod array;
 mod blosc;
 mod sink;
 mod store;
+mod upload;
 
 pub(super) use sink::create;
+pub(crate) use store::is_at;
+pub(crate) use upload::Upload;
 
 use crate::error::{Fault, Parsed, Result, damaged, unsupported};
 use crate::grid::Grid;
@@ -52,6 +55,10 @@ impl Source for ZarrSource {
             .chunk(&self.store, &self.indices, index)
             .map_err(|fault| fault.at(&self.path, NAME))
     }
+
+    fn at_once(&self) -> usize {
+        self.store.at_once()
+    }
 }
 
 pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
@@ -89,14 +96,14 @@ pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
     }
     let mut items = Vec::new();
     let mut arrays = Vec::new();
-    for key in store.arrays() {
+    for key in store.arrays().map_err(fail)? {
         if let Some(array) = Array::open(&store, &key).map_err(fail)? {
             items.push(key);
             arrays.push(array);
         }
     }
     if arrays.is_empty() {
-        return Err(fail(Fault::Damaged("no array".to_string())));
+        return Err(fail(store.without_array()));
     }
     let chosen = super::choose(path, &items, item)?;
     open_plain(path, store, arrays.swap_remove(chosen), items, chosen).map_err(fail)

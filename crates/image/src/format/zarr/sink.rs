@@ -1,20 +1,24 @@
-//! Writing OME-Zarr 0.5: a folder made aside and renamed, or the same packed into a zip archive. Whole
-//! chunks and whole shards only. What came from Zarr keeps its levels, chunks, shards and attributes; what
+//! Writing OME-Zarr 0.5: a folder made aside and renamed, the same packed into a zip archive, or objects at an address
+//! (`upload`). Whole chunks and whole shards only. What came from Zarr keeps its levels, chunks, shards and attributes; what
 //! came from elsewhere gets its axes in the order that the format asks for, and a pyramid where it is large.
 
-use super::array::{Array, IndexCache};
+use super::array::{Array, IndexCache, join};
 use super::store::Store;
+use super::upload::Upload;
 use super::{NAME, Native};
+use crate::address::Address;
 use crate::aside::{AsideFile, AsideFolder};
 use crate::dtype::{DType, Order, swap_bytes};
-use crate::error::{Error, Parsed, Result, damaged, request};
+use crate::error::{Error, Parsed, Result, request};
 use crate::format::zip::{ZipWriter, checksum};
 use crate::grid::{Grid, Place, copy_box, indices, permute};
 use crate::image::{Axis, Description};
+use crate::remote::{AT_ONCE, side_by_side};
 use crate::writer::{Target, WriteOptions};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 struct ZarrTarget {
     place: PlaceOut,
@@ -28,6 +32,7 @@ struct ZarrTarget {
 enum PlaceOut {
     Folder(AsideFolder),
     Zip(AsideFile, tempfile::TempDir),
+    Objects(Box<Upload>),
 }
 
 struct LevelOut {
@@ -39,6 +44,21 @@ struct LevelOut {
     inner: Option<Vec<usize>>,
     key: String,
     metadata: Value,
+    /// The same as a reader sees it.
+    array: Array,
+}
+
+impl LevelOut {
+    fn new(
+        grid: Grid,
+        file: Grid,
+        inner: Option<Vec<usize>>,
+        key: String,
+        metadata: Value,
+    ) -> Parsed<LevelOut> {
+        let array = Array::version3(&key, &metadata)?;
+        Ok(LevelOut { grid, file, inner, key, metadata, array })
+    }
 }
 
 pub(in crate::format) fn create(
@@ -56,11 +76,15 @@ pub(in crate::format) fn create(
             && n.arrays[0].dtype == description.dtype
     });
     let (levels, order, group) = match native {
-        Some(native) => keep(native, description, options),
+        Some(native) => keep(native, description, options).map_err(|fault| fault.at(path, NAME))?,
         None => fresh(path, description, options)?,
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let place = if name.ends_with(".zip") || name.ends_with(".ozx") {
+    let place = if let Some(address) = Address::of(path)? {
+        let grids: Vec<(&str, &Grid)> = levels.iter().map(|l| (l.key.as_str(), &l.file)).collect();
+        let width = description.dtype.bytes();
+        PlaceOut::Objects(Box::new(Upload::begin(&address, description, &grids, width, options.replace)?))
+    } else if name.ends_with(".zip") || name.ends_with(".ozx") {
         let file = AsideFile::create(path, options.replace)?;
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let staging = tempfile::Builder::new().prefix(".zarr.").suffix(".part").tempdir_in(parent);
@@ -69,7 +93,9 @@ pub(in crate::format) fn create(
         PlaceOut::Folder(AsideFolder::create(path, options.replace)?)
     };
     let target = ZarrTarget { place, dtype: description.dtype, levels, order, group };
-    target.write_metadata().map_err(|e| Error::io(path, e))?;
+    if let Some(root) = target.root() {
+        target.write_metadata(root).map_err(|e| Error::io(path, e))?;
+    }
     Ok(Box::new(target))
 }
 
@@ -80,11 +106,7 @@ fn provenance_into(attributes: &mut Value, options: &WriteOptions) {
 }
 
 /// The levels, chunks and attributes that the input had.
-fn keep(
-    native: &Native,
-    description: &Description,
-    options: &WriteOptions,
-) -> (Vec<LevelOut>, Vec<usize>, Option<Value>) {
+fn keep(native: &Native, description: &Description, options: &WriteOptions) -> Parsed<Made> {
     let mut attributes = native.attributes.clone();
     provenance_into(&mut attributes, options);
     let plain = native.ome.is_none();
@@ -103,16 +125,16 @@ fn keep(
             array.dtype.decode(&array.fill, &mut fill);
             let metadata = array_metadata(&grid, inner.as_deref(), array.dtype, fill[0], &names, &own);
             let key = if plain { String::new() } else { dataset_path(native, n) };
-            LevelOut { file: grid.clone(), grid, inner, key, metadata }
+            LevelOut::new(grid.clone(), grid, inner, key, metadata)
         })
-        .collect();
+        .collect::<Parsed<_>>()?;
     let group = native.ome.as_ref().map(|ome| {
         if let Some(map) = attributes.as_object_mut() {
             map.insert("ome".to_string(), ome.clone());
         }
         group_metadata(attributes)
     });
-    (levels, (0..description.dims.len()).collect(), group)
+    Ok((levels, (0..description.dims.len()).collect(), group))
 }
 
 /// The name that the input's metadata give a level, whatever group it was in.
@@ -266,7 +288,8 @@ fn fresh(path: &Path, description: &Description, options: &WriteOptions) -> Resu
             "coordinateTransformations": [{"type": "scale", "scale": scale}],
         }));
         let metadata = array_metadata(&file, None, description.dtype, 0.0, &names, &Value::Null);
-        levels.push(LevelOut { grid, file, inner: None, key: n.to_string(), metadata });
+        let level = LevelOut::new(grid, file, None, n.to_string(), metadata);
+        levels.push(level.map_err(|fault| fault.at(path, NAME))?);
     }
     let stem = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut ome = json!({
@@ -306,31 +329,38 @@ fn pyramid(description: &Description) -> Vec<Vec<usize>> {
 }
 
 impl ZarrTarget {
-    fn root(&self) -> &Path {
+    /// The folder on this machine that chunks are written to.
+    fn root(&self) -> Option<&Path> {
         match &self.place {
-            PlaceOut::Folder(folder) => folder.root(),
-            PlaceOut::Zip(_, staging) => staging.path(),
+            PlaceOut::Folder(folder) => Some(folder.root()),
+            PlaceOut::Zip(_, staging) => Some(staging.path()),
+            PlaceOut::Objects(_) => None,
         }
     }
 
-    fn write_metadata(&self) -> std::io::Result<()> {
-        let put = |folder: PathBuf, value: &Value| {
-            std::fs::create_dir_all(&folder)?;
-            std::fs::write(folder.join("zarr.json"), format!("{value:#}"))
-        };
-        if let Some(group) = &self.group {
-            put(self.root().to_path_buf(), group)?;
-        }
-        self.levels.iter().try_for_each(|level| put(self.root().join(&level.key), &level.metadata))?;
-        // Groups between the root and the arrays.
+    /// Every group and array with its metadata, what is inside before what it is in: the root is the last.
+    fn metadata(&self) -> Vec<(String, String)> {
+        let mut all: BTreeMap<&str, String> = BTreeMap::new();
         for level in &self.levels {
-            let mut folder = Path::new(&level.key).parent();
-            while let Some(between) = folder.filter(|f| !f.as_os_str().is_empty()) {
-                put(self.root().join(between), &group_metadata(json!({})))?;
-                folder = between.parent();
+            all.insert(&level.key, format!("{:#}", level.metadata));
+            // Groups between the root and the arrays.
+            for (at, _) in level.key.match_indices('/') {
+                all.entry(&level.key[..at]).or_insert_with(|| format!("{:#}", group_metadata(json!({}))));
             }
         }
-        Ok(())
+        if let Some(group) = &self.group {
+            all.insert("", format!("{group:#}"));
+        }
+        let key = |folder: &str| join(folder, "zarr.json");
+        all.into_iter().rev().map(|(folder, text)| (key(folder), text)).collect()
+    }
+
+    fn write_metadata(&self, root: &Path) -> std::io::Result<()> {
+        self.metadata().into_iter().try_for_each(|(key, text)| {
+            let path = root.join(key);
+            std::fs::create_dir_all(path.parent().unwrap_or(root))?;
+            std::fs::write(path, text)
+        })
     }
 
     fn file_index(&self, index: &[usize]) -> Vec<usize> {
@@ -389,10 +419,12 @@ impl Target for ZarrTarget {
     }
 
     fn store(&mut self, level: usize, index: &[usize], encoded: Vec<u8>) -> Parsed<()> {
-        let mut file = self.root().join(&self.levels[level].key).join("c");
-        for i in self.file_index(index) {
-            file.push(i.to_string());
-        }
+        let key = self.levels[level].array.key(&self.file_index(index));
+        let file = match &self.place {
+            PlaceOut::Objects(upload) => return upload.put(&key, &encoded),
+            PlaceOut::Folder(folder) => folder.root().join(key),
+            PlaceOut::Zip(_, staging) => staging.path().join(key),
+        };
         if let Err(e) = std::fs::write(&file, &encoded) {
             // The folder of a row of chunks is made with its first chunk.
             if e.kind() != std::io::ErrorKind::NotFound {
@@ -404,24 +436,46 @@ impl Target for ZarrTarget {
         Ok(())
     }
 
+    fn store_all(&mut self, level: usize, chunks: Vec<(Vec<usize>, Vec<u8>)>) -> Parsed<()> {
+        if let PlaceOut::Objects(upload) = &self.place {
+            let array = &self.levels[level].array;
+            let put = |(index, encoded): &(Vec<usize>, Vec<u8>)| {
+                upload.put(&array.key(&self.file_index(index)), encoded)
+            };
+            return side_by_side(&chunks, AT_ONCE, put).map(|_| ());
+        }
+        chunks.into_iter().try_for_each(|(index, encoded)| self.store(level, &index, encoded))
+    }
+
     fn read_back(&self, level: usize, index: &[usize]) -> Parsed<Vec<u8>> {
-        let store = Store::Folder(self.root().to_path_buf());
+        let local;
+        let store = match &self.place {
+            PlaceOut::Objects(upload) => upload.store(),
+            PlaceOut::Folder(folder) => {
+                local = Store::Folder(folder.root().to_path_buf());
+                &local
+            }
+            PlaceOut::Zip(_, staging) => {
+                local = Store::Folder(staging.path().to_path_buf());
+                &local
+            }
+        };
         let out = &self.levels[level];
-        let Some(array) = Array::open(&store, &out.key)? else { return damaged("the level just written") };
+        let array = &out.array;
         let file_index = self.file_index(index);
         let width = self.dtype.bytes();
         let mut inverse = vec![0; self.order.len()];
         self.order.iter().enumerate().for_each(|(i, &a)| inverse[a] = i);
         let cache = IndexCache::default();
         let raw = match &out.inner {
-            None => array.chunk(&store, &cache, &file_index)?,
+            None => array.chunk(store, &cache, &file_index)?,
             Some(inner) => {
                 let mut raw = vec![0; out.file.chunk.iter().product::<usize>() * width];
                 let per = Grid::new(out.file.chunk.clone(), inner.clone()).counts();
                 let ranges: Vec<_> = per.iter().map(|&n| 0..n).collect();
                 for part in indices(&ranges) {
                     let at: Vec<usize> = (0..part.len()).map(|a| file_index[a] * per[a] + part[a]).collect();
-                    let chunk = array.chunk(&store, &cache, &at)?;
+                    let chunk = array.chunk(store, &cache, &at)?;
                     let start: Vec<usize> = part.iter().zip(inner).map(|(i, c)| i * c).collect();
                     let zeros = vec![0; inner.len()];
                     let to = Place { shape: &out.file.chunk, start: &start };
@@ -434,7 +488,9 @@ impl Target for ZarrTarget {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
+        let metadata = self.metadata();
         match self.place {
+            PlaceOut::Objects(upload) => upload.finish(&metadata),
             PlaceOut::Folder(folder) => folder.commit(),
             PlaceOut::Zip(file, staging) => {
                 let path = file.path().to_path_buf();

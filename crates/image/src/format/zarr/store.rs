@@ -1,19 +1,42 @@
-//! Where a Zarr hierarchy lies: a folder, or a zip archive.
+//! Where a Zarr hierarchy lies: a folder, a zip archive, or an address.
 
+use super::array::join;
+use crate::address::Address;
 use crate::bytes::Bytes;
-use crate::error::Parsed;
+use crate::error::{Fault, Parsed};
 use crate::format::zip::Zip;
+use crate::remote::{AT_ONCE, Remote};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub enum Store {
     Folder(PathBuf),
     Zip { archive: Zip, prefix: String },
+    Remote(Arc<Remote>),
 }
 
-const MARKERS: [&str; 4] = ["zarr.json", ".zgroup", ".zarray", ".zattrs"];
+pub const MARKERS: [&str; 4] = ["zarr.json", ".zgroup", ".zarray", ".zattrs"];
+/// Bytes of metadata from a server at most; parsed they are thirty times as many.
+const MOST_METADATA: u64 = 8 << 20;
+
+/// Whether anything of Zarr is at an address.
+pub(crate) fn is_at(remote: &Remote) -> Parsed<bool> {
+    for marker in MARKERS {
+        if remote.get(marker, MOST_METADATA)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 impl Store {
     pub fn open(path: &Path) -> Parsed<Store> {
+        match Address::of(path) {
+            Ok(Some(address)) => return Remote::new(&address).map(|remote| Store::Remote(Arc::new(remote))),
+            Ok(None) => {}
+            Err(e) => return Err(Fault::Remote(e.to_string())),
+        }
         if path.is_dir() {
             return Ok(Store::Folder(path.to_path_buf()));
         }
@@ -27,8 +50,22 @@ impl Store {
         Ok(Store::Zip { archive, prefix })
     }
 
-    pub fn get(&self, key: &str) -> Parsed<Option<Vec<u8>>> {
+    /// How many requests should be under way at once.
+    pub fn at_once(&self) -> usize {
+        if matches!(self, Store::Remote(_)) { AT_ONCE } else { 0 }
+    }
+
+    pub fn get_metadata(&self, key: &str) -> Parsed<Option<Vec<u8>>> {
         match self {
+            Store::Remote(remote) => remote.get_metadata(key, MOST_METADATA),
+            _ => self.get(key, MOST_METADATA),
+        }
+    }
+
+    /// A value. A server may send so many bytes at most; files are as long as they are.
+    pub fn get(&self, key: &str, most: u64) -> Parsed<Option<Vec<u8>>> {
+        match self {
+            Store::Remote(remote) => remote.get(key, most),
             Store::Folder(root) => match Bytes::open(&root.join(key)) {
                 Ok(bytes) => bytes.read(0, bytes.len()).map(Some),
                 Err(_) if !root.join(key).is_file() => Ok(None),
@@ -39,7 +76,7 @@ impl Store {
     }
 
     /// A part of a value: from the start, or `None` to count `length` back from the end.
-    pub fn get_part(&self, key: &str, start: Option<u64>, length: u64) -> Parsed<Option<Vec<u8>>> {
+    pub fn get_part(&self, key: &str, start: Option<u64>, length: u64, most: u64) -> Parsed<Option<Vec<u8>>> {
         let part = |bytes: &Bytes, base: u64, size: u64| {
             let start = match start {
                 Some(start) => start,
@@ -52,6 +89,7 @@ impl Store {
             }
         };
         match self {
+            Store::Remote(remote) => remote.get_part(key, start, length, most),
             Store::Folder(root) => {
                 let path = root.join(key);
                 if !path.is_file() {
@@ -77,9 +115,11 @@ impl Store {
     }
 
     /// Folders that hold arrays, down to three levels, in the order of their names.
-    pub fn arrays(&self) -> Vec<String> {
+    pub fn arrays(&self) -> Parsed<Vec<String>> {
         let mut found = Vec::new();
         match self {
+            Store::Remote(remote) if remote.is_s3() => listed(remote, "", 0, &mut found)?,
+            Store::Remote(_) => found = self.consolidated()?,
             Store::Folder(root) => walk(root, "", 0, &mut found),
             Store::Zip { archive, prefix } => {
                 for name in &archive.names {
@@ -91,13 +131,72 @@ impl Store {
         }
         found.sort();
         found.dedup();
-        found
+        Ok(found)
+    }
+
+    /// The arrays that the metadata of the whole hierarchy list in one place.
+    fn consolidated(&self) -> Parsed<Vec<String>> {
+        let parse = |key: &str| -> Parsed<Option<Value>> {
+            let data = self.get_metadata(key)?;
+            Ok(data.and_then(|data| serde_json::from_slice(&data).ok()))
+        };
+        let (mut arrays, mut is_group) = (Vec::new(), false);
+        if let Some(root) = parse("zarr.json")? {
+            is_group = true;
+            let nodes = root["consolidated_metadata"]["metadata"].as_object();
+            let nodes = nodes.into_iter().flatten().filter(|(_, node)| node["node_type"] == "array");
+            arrays.extend(nodes.map(|(key, _)| key.clone()));
+        }
+        if let Some(root) = parse(".zmetadata")? {
+            let keys = root["metadata"].as_object().into_iter().flatten().map(|(key, _)| key);
+            arrays.extend(keys.filter_map(|key| key.strip_suffix("/.zarray")).map(str::to_string));
+        }
+        is_group = is_group || parse(".zgroup")?.is_some();
+        if arrays.is_empty() && is_group {
+            return Err(Fault::Remote(
+                "a group without OME metadata, and over http nothing can be listed; name the array itself (ADDRESS/ARRAY), or write s3://"
+                    .to_string(),
+            ));
+        }
+        Ok(arrays)
+    }
+
+    /// Why there is nothing to read.
+    pub fn without_array(&self) -> Fault {
+        match self {
+            Store::Remote(remote) => Fault::Remote(remote.forbidden().unwrap_or_else(|| {
+                "there is no Zarr image at this address: no zarr.json, .zattrs, .zgroup or .zarray below it (404); check the address, and that it ends with the image's folder".to_string()
+            })),
+            _ => Fault::Damaged("no array".to_string()),
+        }
     }
 
     /// Whether anything of Zarr is at the root of a folder.
     pub fn is_hierarchy(folder: &Path) -> bool {
         MARKERS.iter().any(|m| folder.join(m).is_file())
     }
+}
+
+/// As [`walk`] at an address.
+fn listed(remote: &Remote, key: &str, depth: usize, found: &mut Vec<String>) -> Parsed<()> {
+    let (mut folders, mut arrays) = (Vec::new(), false);
+    remote.list(key, true, &mut |page| {
+        arrays = arrays || page.objects.iter().any(|o| o.key == "zarr.json" || o.key == ".zarray");
+        folders.extend(page.folders.into_iter().map(|f| f.trim_end_matches('/').to_string()));
+        Ok(())
+    })?;
+    if arrays {
+        found.push(key.to_string());
+        let meta = remote.get(&join(key, "zarr.json"), MOST_METADATA)?;
+        let is_group = meta.is_some_and(|m| !String::from_utf8_lossy(&m).contains("\"chunk_grid\""));
+        if !is_group {
+            return Ok(());
+        }
+    }
+    if depth == 3 {
+        return Ok(());
+    }
+    folders.iter().take(10_000).try_for_each(|name| listed(remote, &join(key, name), depth + 1, found))
 }
 
 fn walk(folder: &Path, key: &str, depth: usize, found: &mut Vec<String>) {
