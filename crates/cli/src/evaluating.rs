@@ -287,6 +287,9 @@ impl Settings {
             }
         }
         if let Some(folder) = &self.out {
+            if clearshot_image::address::is_address(folder) {
+                bail!("{}: reports go into a folder of this machine", folder.display());
+            }
             std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
         let mut store = match &self.out {

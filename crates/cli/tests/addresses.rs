@@ -225,3 +225,19 @@ fn an_interrupted_upload_is_finished_by_the_same_command() {
     must("convert s/noisy/nuclei_0000.tif a.zarr", &at);
     assert!(server.below("lab/a.zarr") == files_below(&at.join("a.zarr")));
 }
+
+/// What is no image goes into folders of this machine, and none of an address's name is made.
+#[test]
+fn runs_reports_and_manifests_lie_on_this_machine() {
+    let at = folder("addresses-local");
+    must("synth --scene nuclei --count 1 --size 32 --out in", &at);
+    for command in [
+        "train trainer.iterations=1 trainer.seconds=null --out s3://bucket/run",
+        "compare raw --count 1 --size 32 --out s3://bucket/report",
+        "manifest in/noisy --out s3://bucket/list.csv",
+    ] {
+        let said = refused(command, &at);
+        assert!(said.contains("s3://bucket") && said.contains("this machine"), "{command}: {said}");
+    }
+    assert!(!at.join("s3:").exists());
+}

@@ -23,6 +23,7 @@ use crate::records::{RECORDS, Records};
 use crate::schedule::{Place, Stage, ema_decay, rate, stages};
 use crate::task::{self, Task};
 use clearshot_graph::plan::human;
+use clearshot_image::address::is_address;
 use clearshot_image::lengths;
 use clearshot_model::{About, Familiar, Model, Signal};
 use clearshot_nn::models::Network;
@@ -139,6 +140,10 @@ impl Run {
         let data = Data::new(&config)?;
         begin::fill_channels(&mut config, &task, &data)?;
         let device = config.device()?;
+        if is_address(out) {
+            let reason = "a run's folder lies on this machine; images may lie at addresses".to_string();
+            return Err(TrainError::Checkpoint { path: out.into(), reason });
+        }
         std::fs::create_dir_all(out).map_err(io(out))?;
         let lock = lock(out)?;
         checkpoint::tidy(out)?;
