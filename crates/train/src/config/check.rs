@@ -56,7 +56,7 @@ impl RunConfig {
         for (key, given) in [
             ("data.masks", data.masks.is_some()),
             ("data.saturation", data.saturation.is_some()),
-            ("data.invalid", data.invalid),
+            ("data.invalid", data.invalid == Some(true)),
         ] {
             if data.kind == DataKind::Scenes && given {
                 return setting(key, "given", "for files alone: every pixel of generated scenes is valid");

@@ -42,8 +42,8 @@ pub struct DataConfig {
     pub masks: Option<String>,
     /// Inputs at or above it are left out of the loss, as those are that are no numbers.
     pub saturation: Option<f64>,
-    /// Whether pixels that are no numbers are left out of the loss where there are neither masks nor a saturation.
-    pub invalid: bool,
+    /// Whether pixels that are no numbers are left out of the loss; unless told, where files are of a type that has such.
+    pub invalid: Option<bool>,
     /// The share of scenes that is kept for validation.
     pub validation: f64,
     /// How often each domain is drawn: `files`, every file alike and scenes by their weights; `domains`, every domain alike;
@@ -80,7 +80,7 @@ impl Default for DataConfig {
             manifest: None,
             masks: None,
             saturation: None,
-            invalid: false,
+            invalid: None,
             validation: 0.1,
             balance: Balance::Files,
             least: None,

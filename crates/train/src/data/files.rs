@@ -4,6 +4,7 @@ use super::camera::{self, Cameras};
 use super::{NUMBERS, Part, Sample, Source, shrunk};
 use crate::config::{DataKind, RunConfig};
 use crate::error::{Result, setting};
+use clearshot_image::Image;
 use clearshot_image::dataset::{Balance, Crop, CropSpec, Dataset, Invalid, Listing, Normaliser, Split};
 use clearshot_model::Signal;
 use clearshot_restore::invalid;
@@ -51,7 +52,9 @@ impl Files {
             None => listing,
         };
         let marked = listing.entries.iter().any(|e| e.mask.is_some());
-        let masked = data.invalid || data.saturation.is_some() || marked;
+        let masked = data.saturation.is_some()
+            || marked
+            || data.invalid.unwrap_or_else(|| listing.files().into_iter().any(may_lack_numbers));
         let of = |part: Part| {
             let which = if part == Part::Training { Split::Train } else { Split::Validation };
             listing.split(which, data.validation, 0.0, config.seed)
@@ -147,6 +150,14 @@ impl Files {
         let with = |size: &[usize]| [size, &[channels]].concat();
         shrunk(values, &with(&self.cut), &with(&self.size))
     }
+}
+
+/// Whether pixels of a file can be no numbers.
+fn may_lack_numbers(path: &Path) -> bool {
+    let of = |image: Image| {
+        image.dtype().is_float() || image.description.rescale.is_some_and(|r| r.blank.is_some())
+    };
+    Image::open(path).is_ok_and(of)
 }
 
 /// A file and why it is left out; some reasons begin with its name.
