@@ -5,7 +5,7 @@ use crate::outputs;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use clearshot_image::address::is_address;
+use clearshot_image::address::{exists, is_address};
 use clearshot_image::grid::Region;
 use clearshot_image::picture::{Panel, side_by_side};
 use clearshot_image::{DType, Image, Provenance, WriteOptions, Writer};
@@ -219,7 +219,7 @@ impl Files {
         // A file's record is written before its pixels, so what is counted in it is known only of pixels that are held.
         let bytes = description.shape().iter().product::<usize>() * description.dtype.bytes();
         let mut place = match bytes <= HELD {
-            true if output.exists() && !self.force => {
+            true if exists(output)? && !self.force => {
                 bail!("{}: exists already; --force replaces it", output.display())
             }
             true => Place::Held(stream::Held::of(image)),
