@@ -15,26 +15,11 @@ import subprocess
 import sys
 import tempfile
 
+import environment
+
 PACKAGES = ["numpy", "tifffile", "imagecodecs", "zarr>=3", "nibabel", "pydicom", "astropy", "pillow",
             "pylibjpeg", "pylibjpeg-openjpeg"]
-
-
-def environment(venv):
-    """Re-runs this script in an environment that has the readers."""
-    try:
-        import astropy, imagecodecs, nibabel, numpy, pydicom, tifffile, zarr  # noqa: F401
-        return
-    except ImportError:
-        pass
-    if os.environ.get("CLEARSHOT_CONFORMANCE_VENV"):
-        sys.exit("the readers cannot be imported in " + sys.prefix)
-    python = pathlib.Path(venv) / "bin" / "python"
-    if not python.exists():
-        subprocess.check_call([sys.executable, "-m", "venv", venv])
-        subprocess.check_call([str(python), "-m", "pip", "install", "-q", *PACKAGES])
-    os.environ["CLEARSHOT_CONFORMANCE_VENV"] = "1"
-    os.execv(str(python), [str(python), *sys.argv])
-
+MODULES = ["astropy", "imagecodecs", "nibabel", "numpy", "pydicom", "tifffile", "zarr"]
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--tool", required=True)
@@ -42,7 +27,7 @@ parser.add_argument("--data", default=os.environ.get("CLEARSHOT_DATA", "../share
 parser.add_argument("--venv", default="target/conformance-venv")
 parser.add_argument("--only", default="")
 args = parser.parse_args()
-environment(args.venv)
+environment.enter(args.venv, PACKAGES, MODULES)
 
 import warnings  # noqa: E402
 

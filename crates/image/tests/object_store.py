@@ -20,33 +20,16 @@ import sys
 import tempfile
 import threading
 
+import environment
+
 PACKAGES = ["numpy", "zarr>=3", "s3fs", "moto[server]"]
-
-
-def environment(venv):
-    """Re-runs this script in an environment that has the packages."""
-    try:
-        import moto.server, numpy, s3fs, zarr  # noqa: F401
-        return
-    except ImportError:
-        pass
-    if os.environ.get("CLEARSHOT_CONFORMANCE_VENV"):
-        sys.exit("the packages cannot be imported in " + sys.prefix)
-    python = pathlib.Path(venv) / "bin" / "python"
-    if not python.exists():
-        subprocess.check_call([sys.executable, "-m", "venv", venv])
-    if subprocess.call([str(python), "-m", "pip", "install", "-q", *PACKAGES]) != 0:
-        print("skipped: no network to install " + ", ".join(PACKAGES) + " from")
-        sys.exit(0)
-    os.environ["CLEARSHOT_CONFORMANCE_VENV"] = "1"
-    os.execv(str(python), [str(python), *sys.argv])
-
+MODULES = ["moto", "numpy", "s3fs", "zarr"]
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--tool", required=True)
 parser.add_argument("--venv", default="target/object-store-venv")
 args = parser.parse_args()
-environment(args.venv)
+environment.enter(args.venv, PACKAGES, MODULES)
 
 import boto3  # noqa: E402
 import numpy as np  # noqa: E402
