@@ -41,7 +41,15 @@ impl Listing {
     /// # Errors
     /// If it cannot be read, or a line of it cannot be meant: which.
     pub fn manifest(path: &Path) -> Result<Listing> {
-        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
+        let text = match std::fs::read_to_string(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
+                return request(format!(
+                    "{}: no text; a manifest is a CSV file with a header line",
+                    path.display()
+                ));
+            }
+            read => read.map_err(|e| Error::io(path, e))?,
+        };
         let refuse = |line: usize, what: String| request(format!("{}, line {line}: {what}", path.display()));
         let mut rows = parse_csv(&text).into_iter();
         let Some((_, header)) = rows.next() else { return refuse(1, "no header line".to_string()) };
