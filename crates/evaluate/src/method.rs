@@ -2,10 +2,10 @@
 
 use crate::EvaluateError;
 use clearshot_config::nearest;
-use clearshot_physics::{Electrons, Psf};
+use clearshot_physics::{Correlation, Electrons, Psf};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::richardson_lucy::RichardsonLucy;
-use clearshot_restore::classical::{self, METHODS};
+use clearshot_restore::classical::{self, METHODS, Noise};
 
 /// What a method is told: electrons and what is believed of the camera.
 #[derive(Clone, Debug)]
@@ -87,10 +87,11 @@ impl Method for Classical {
     fn restore(&self, view: &View) -> Result<Restored, String> {
         let outcome = if self.stabilised {
             let electrons = Electrons(view.electrons.as_slice());
-            classical::stabilised(&self.method, electrons, &view.shape, Electrons(view.read_noise as f32))
-                .map(|e| e.0)
+            let read_noise = Electrons(view.read_noise as f32);
+            let white = Correlation::WHITE;
+            classical::stabilised(&self.method, electrons, &view.shape, read_noise, &white).map(|e| e.0)
         } else {
-            self.method.run(&view.electrons, &view.shape, uniform_noise(view))
+            self.method.run(&view.electrons, &view.shape, Noise::white(uniform_noise(view)))
         };
         outcome.map(|mean| Restored { mean, std: None, reach: None }).map_err(|e: RestoreError| e.to_string())
     }
