@@ -51,8 +51,8 @@ pub struct Stage {
 
 impl Bm3d {
     pub const USUAL: Bm3d = Bm3d {
-        first: Stage { blocks: 16, step: 3, search_radius: 19, likeness: 5.0 },
-        second: Stage { blocks: 32, step: 3, search_radius: 19, likeness: 1.0 },
+        first: Stage { blocks: 16, step: 3, search_radius: 19, likeness: 8.0 },
+        second: Stage { blocks: 32, step: 3, search_radius: 19, likeness: 2.0 },
         threshold: 2.8,
     };
 
