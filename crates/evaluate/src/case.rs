@@ -255,7 +255,7 @@ pub fn given(
     }
     let scene = noisy.file_name().unwrap_or_default().to_string_lossy().into_owned();
     // What a method is told is what can be found in the measurement, as restoring a file does.
-    let camera = learned::Camera { gain: 1.0, offset: 0.0, read_noise, background: None };
+    let camera = learned::Camera { read_noise, ..learned::Camera::default() };
     let values = learned::Values { values: &electrons, size: shape, channels: 1 };
     let measured = learned::Measured::read(&values, &learned::field::Scratch::new(usize::MAX, None))?;
     let found = learned::measured::background(&measured, &camera);

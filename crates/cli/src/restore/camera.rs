@@ -3,8 +3,8 @@
 use super::parts::Parts;
 use anyhow::{Context, Result};
 use clearshot_image::{Description, Image};
-use clearshot_physics::Adu;
 use clearshot_physics::calibration::blind::{Doubt, Known, estimate};
+use clearshot_physics::{Adu, Correlation};
 use clearshot_restore::learned::{Camera, Source};
 use std::path::Path;
 
@@ -15,6 +15,7 @@ pub struct Given {
     pub offset: Option<f64>,
     pub read_noise: Option<f64>,
     pub background: Option<f64>,
+    pub correlation: Option<Correlation>,
 }
 
 impl Given {
@@ -37,6 +38,7 @@ impl Given {
             offset: self.offset.or(Some(camera.offset)),
             read_noise: self.read_noise.or(Some(camera.read_noise)),
             background: self.background.or(camera.background),
+            correlation: self.correlation.or(Some(camera.correlation)),
         })
     }
 
@@ -46,6 +48,7 @@ impl Given {
             offset: self.offset.unwrap_or(0.0),
             read_noise: self.read_noise.unwrap_or(0.0),
             background: self.background,
+            correlation: Correlation::WHITE,
         };
         Ok(camera.check()?)
     }
@@ -57,6 +60,7 @@ impl Given {
             offset: self.offset?,
             read_noise: self.read_noise?,
             background: self.background,
+            correlation: self.correlation.unwrap_or_default(),
         })
     }
 }
@@ -131,8 +135,13 @@ impl Look {
         if let Some(camera) = given.whole() {
             return Ok((camera, None));
         }
-        let known =
-            Known { gain: given.gain, offset: given.offset, read_noise: given.read_noise, saturation: None };
+        let known = Known {
+            gain: given.gain,
+            offset: given.offset,
+            read_noise: given.read_noise,
+            saturation: None,
+            correlation: given.correlation,
+        };
         let planes: Vec<Adu<&[f32]>> = self.planes.iter().map(|p| Adu(&p[..])).collect();
         let fit = estimate(&planes, self.shape, &known).context(
             "the camera's noise cannot be told from this image; say --gain, --offset and --read-noise, or --camera FILE",
@@ -142,6 +151,7 @@ impl Look {
             offset: fit.offset,
             read_noise: fit.read_noise,
             background: given.background,
+            correlation: given.correlation.unwrap_or(fit.correlation),
         };
         let said_already = |d: &&Doubt| **d != Doubt::GainNotSeen;
         let doubts: Vec<&str> = fit.doubts.iter().filter(said_already).map(|d| d.about()).collect();
