@@ -41,18 +41,18 @@ impl Style {
         let radial = dice.chance(0.25);
         Style {
             magnification,
-            spacing: dice.log_between(2.5, 12.0) * libm::pow(m, 0.8),
+            spacing: (dice.log_between(1.3, 7.0) * libm::pow(m, 0.8)).max(1.2),
             bundle: dice.count(1, 7),
             length: dice.log_between(25.0, 200.0) * m,
-            bend: dice.between(0.1, 0.9),
+            bend: if radial { dice.between(0.05, 0.35) } else { dice.log_between(0.06, 0.7) },
             scale: dice.log_between(20.0, 120.0) * m,
             crossing: if dice.chance(0.5) { 0.0 } else { dice.between(0.3, 1.5) },
             radial,
-            spread: dice.between(0.4, 1.2),
-            beads: if dice.chance(0.4) { 0.0 } else { dice.between(0.2, 1.5) },
+            spread: dice.between(0.3, 0.9),
+            beads: if dice.chance(0.4) { 0.0 } else { dice.between(0.2, 1.1) },
             wide: [dice.between(0.0, 0.8), dice.between(0.0, 0.3)],
             rim: if dice.chance(0.5) { 0.0 } else { dice.log_between(0.1, 3.0) },
-            cytoplasm: dice.log_between(0.02, 0.6),
+            cytoplasm: dice.log_between(0.03, 0.6),
             knots: if dice.chance(0.5) { 0.0 } else { dice.between(0.0, 0.1) },
         }
     }
@@ -75,7 +75,7 @@ fn layer(cells: &Cells, style: &Style, dice: &mut Dice) -> Plane {
     let total = (height * width) as f64 * cells.cover() / style.spacing;
     let mut painted = 0.0;
     // Starts outside of cells are no fibres; a limit keeps scenes of slivers from taking long.
-    for _ in 0..(4.0 * total / style.length) as usize + 40 {
+    for _ in 0..(6.0 * total / style.length) as usize + 40 {
         painted += walk.bundle(&strength, dice);
         if painted > total {
             break;
@@ -125,7 +125,11 @@ impl Walk<'_> {
         let length = style.length * dice.lognormal(0.5);
         let pick = dice.between(0.0, 1.0);
         let plane = if pick < style.wide[1] { 2 } else { usize::from(pick < style.wide[0]) };
-        let light = cell.brightness * dice.lognormal(style.spread) * libm::exp(0.5 * strength.values[at]);
+        // Wider fibres hold more light, but not so much as to be as bright as thin ones everywhere.
+        let light = cell.brightness
+            * [1.0, 1.8, 3.0][plane]
+            * dice.lognormal(style.spread)
+            * libm::exp(0.5 * strength.values[at]);
         let turn = if dice.chance(0.5) { style.crossing } else { 0.0 };
         let turn = turn + 0.08 * dice.normals()[0];
         let apart = style.magnification * dice.between(0.8, 3.0);

@@ -38,25 +38,25 @@ impl Style {
         let many_short = dice.chance(0.4);
         Style {
             magnification,
-            spacing: dice.log_between(5.0, 25.0) * m,
+            spacing: dice.log_between(3.0, 14.0) * m,
             length: if many_short { dice.log_between(3.0, 12.0) } else { dice.log_between(12.0, 90.0) } * m,
             radius: dice.log_between(0.8, 2.0) * m,
             bend: dice.log_between(0.05, 0.35),
             branches: if dice.chance(0.5) { 0.0 } else { dice.between(0.1, 0.7) },
             rings: if dice.chance(0.5) { 0.0 } else { dice.between(0.0, 0.3) },
             hollow: if dice.chance(0.5) { 0.0 } else { dice.between(0.3, 1.0) },
-            spread: dice.between(0.2, 0.8),
+            spread: dice.between(0.15, 0.6),
             beads: if dice.chance(0.4) { 0.0 } else { dice.between(0.1, 0.4) },
             gather: dice.between(0.0, 2.0),
             radial: dice.between(0.0, 1.0),
-            cytoplasm: dice.log_between(0.01, 0.4),
+            cytoplasm: dice.log_between(0.02, 0.5),
             nucleus: dice.log_between(0.02, 0.4),
         }
     }
 }
 
 pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
-    let m = optics::magnification(dice);
+    let m = optics::magnification(dice).min(3.0);
     let diameter = dice.log_between(70.0, 200.0) * m.min(2.5);
     let cells = Cells::draw(size[1], size[2], diameter, dice);
     let style = Style::draw(m, dice);
@@ -74,7 +74,7 @@ fn layer(cells: &Cells, style: &Style, dice: &mut Dice) -> Plane {
     };
     let total = (height * width) as f64 * cells.cover() / style.spacing;
     let mut painted = 0.0;
-    for _ in 0..(4.0 * total / style.length) as usize + 40 {
+    for _ in 0..(12.0 * total / style.length) as usize + 60 {
         painted += tubules.tubule(dice);
         if painted > total {
             break;
@@ -159,14 +159,18 @@ impl Tubules<'_> {
         let (mut at, mut done, mut curve) = (start, 0.0, 0.0);
         self.last.truncate(200);
         let first = self.plane.index(start).unwrap_or(0);
-        while done < length {
+        let mut blocked = 0;
+        while done < length && blocked < 8 {
             let [kick, swell] = dice.normals();
             curve = 0.8 * curve + 0.6 * style.bend * kick;
             heading += curve;
             let next = [at[0] + step * libm::sin(heading), at[1] + step * libm::cos(heading)];
             let outside = self.plane.index(next).is_some_and(|i| !self.cells.same(first, i));
             if outside || nucleus.radius(next) < 1.0 {
-                break;
+                // Along the wall rather than through it.
+                heading += 0.7;
+                blocked += 1;
+                continue;
             }
             self.brush.rod(at, next, radius * (1.0 + style.beads * swell).clamp(0.4, 1.8));
             if done as usize % 8 == 0 {

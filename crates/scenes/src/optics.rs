@@ -17,8 +17,10 @@ struct Optics {
     slope: f64,
     /// Planes out of focus after which light falls off; infinite in a wide-field microscope.
     section: f64,
-    /// Light that scatters far, as a share of all, and how far in pixels.
-    halo: [f64; 2],
+    /// Haze: the PSF's wide tails, each a share of the light and how far it goes in pixels.
+    halos: [[f64; 2]; 2],
+    /// How much bright structures are compressed, as by labels that saturate.
+    compressed: f64,
     /// What is dark, as a share of the bright end.
     background: f64,
     /// How uneven the light is.
@@ -35,19 +37,24 @@ pub(crate) fn magnification(dice: &mut Dice) -> f64 {
 impl Optics {
     fn draw(magnification: f64, dice: &mut Dice) -> Optics {
         let wide_field = dice.chance(0.55);
-        let usual = 0.9 * libm::pow(magnification, 0.6);
-        let sharp = dice.chance(0.1);
+        let usual = 0.85 * libm::pow(magnification, 0.55);
+        let sharp = dice.chance(0.15);
         let sigma =
-            if sharp { dice.between(0.4, 0.7) } else { (usual * dice.lognormal(0.35)).clamp(0.6, 3.5) };
-        let haze = if wide_field { dice.between(0.1, 1.5) } else { dice.between(-0.2, 0.3).max(0.0) };
+            if sharp { dice.between(0.35, 0.7) } else { (usual * dice.lognormal(0.35)).clamp(0.55, 3.5) };
+        let mut haze = |low| {
+            let share = if wide_field { dice.between(0.1, 1.0) } else { dice.between(-0.2, 0.2).max(0.0) };
+            [share, dice.log_between(low, 4.0 * low)]
+        };
+        let halos = [haze(3.0), haze(10.0)];
         Optics {
             sigma,
             slope: dice.log_between(0.4, 1.5),
             section: if wide_field { f64::INFINITY } else { dice.log_between(1.0, 4.0) },
-            halo: [haze, dice.log_between(4.0, 30.0)],
-            background: if dice.chance(0.3) { 0.0 } else { dice.log_between(0.003, 0.15) },
+            halos,
+            compressed: if dice.chance(0.35) { 0.0 } else { dice.log_between(0.2, 4.0) },
+            background: if dice.chance(0.3) { 0.0 } else { dice.log_between(0.003, 0.2) },
             uneven: dice.between(0.0, 0.25),
-            bright: 1.0 - dice.log_between(1e-5, 4e-3),
+            bright: 1.0 - dice.log_between(3e-5, 4e-3),
         }
     }
 
@@ -62,9 +69,9 @@ impl Optics {
                 sum.add(&layer.blurred((self.sigma * self.sigma + out * out).sqrt()), light);
             }
         }
-        if self.halo[0] > 0.0 {
-            let far = sum.blurred(self.halo[1]);
-            sum.add(&far, self.halo[0]);
+        let sharp = sum.clone();
+        for [share, sigma] in self.halos.into_iter().filter(|h| h[0] > 0.0) {
+            sum.add(&sharp.blurred(sigma), share);
         }
         sum
     }
@@ -92,11 +99,14 @@ pub(crate) fn image(
         }
     }
     canvas.normalise(optics.bright);
-    let b = optics.background;
+    let (b, c) = (optics.background, optics.compressed);
     // Stray light is uneven, too.
     for plane in canvas.values.chunks_mut(height * width) {
         let lit = plane.iter_mut().zip(&light.values);
-        lit.for_each(|(v, l)| *v = (*v + b * (1.0 + 0.3 * l).max(0.0) * (1.0 - *v)).clamp(0.0, 1.0));
+        lit.for_each(|(v, l)| {
+            let seen = *v * (1.0 + c) / (1.0 + c * *v);
+            *v = (seen + b * (1.0 + 0.3 * l).max(0.0) * (1.0 - seen)).clamp(0.0, 1.0);
+        });
     }
     canvas
 }

@@ -31,7 +31,7 @@ impl Style {
         Style {
             magnification,
             shape: Shape {
-                spacing: dice.log_between(6.0, 16.0) * m,
+                spacing: (dice.log_between(6.0, 16.0) * m).max(4.0),
                 jitter: 1.0,
                 warp: [dice.between(0.1, 0.4), dice.between(1.0, 3.0)],
                 stretch: dice.log_between(1.0, 2.0),
@@ -42,7 +42,7 @@ impl Style {
             sheets: dice.between(-1.5, 1.5),
             sheet: dice.between(0.3, 1.0),
             gather: dice.between(0.0, 1.0),
-            cytoplasm: dice.log_between(0.01, 0.2),
+            cytoplasm: dice.log_between(0.02, 0.4),
             nucleus: dice.log_between(0.02, 0.3),
         }
     }

@@ -21,8 +21,8 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
 
 /// A field through a curve, not below zero.
 fn texture(height: usize, width: usize, magnification: f64, dice: &mut Dice) -> Plane {
-    let slope = dice.between(0.1, 1.6);
-    let finest = magnification * dice.log_between(0.5, 6.0);
+    let slope = dice.between(-0.2, 0.9);
+    let finest = magnification * dice.log_between(0.5, 4.0);
     let base = Plane::field(height, width, dice, |s| {
         let below = (libm::log2(finest) - libm::log2(s)).max(0.0);
         libm::pow(s, slope) * libm::exp(-2.0 * below * below)

@@ -34,10 +34,10 @@ impl Style {
         let m = magnification;
         Style {
             magnification,
-            density: dice.log_between(0.0004, 0.03) / m,
+            density: dice.log_between(0.001, 0.06) / libm::pow(m, 1.5),
             radius: dice.log_between(0.4, 2.0) * m,
             sizes: dice.between(0.05, 0.6),
-            tail: dice.between(1.3, 5.0),
+            tail: dice.between(1.8, 8.0),
             clustered: if dice.chance(0.4) { 0.0 } else { dice.between(0.2, 0.9) },
             cluster: dice.log_between(4.0, 25.0) * m,
             rings: if dice.chance(0.6) { 0.0 } else { dice.between(0.1, 1.0) },
@@ -68,7 +68,7 @@ fn layer(cells: &Cells, style: &Style, dice: &mut Dice) -> Plane {
         }
         let Some((at, light)) = place(cells, style, centre, dice) else { continue };
         let radius = style.radius * dice.lognormal(style.sizes);
-        let light = light * (1.0 + dice.pareto(style.tail)).min(30.0) * dice.lognormal(0.3);
+        let light = light * (1.0 + dice.pareto(style.tail)).min(12.0) * dice.lognormal(0.3);
         if radius < POINT {
             // As bright as a dot of the smallest radius.
             plane.splat(at, light * 4.0 * radius * radius);

@@ -7,8 +7,9 @@
 use crate::dice::Dice;
 use crate::plane::Plane;
 
-/// Pixels of the blocks that share a list of seeds.
-const BLOCK: usize = 8;
+/// Pixels of the blocks that share a list of seeds, for cells that are larger than this many of them and for smaller ones.
+const BLOCKS: [usize; 2] = [8, 4];
+const LARGE: f64 = 12.0;
 
 /// See the module.
 pub(crate) struct Voronoi {
@@ -101,14 +102,15 @@ impl Voronoi {
             seeds: seeds.at.len(),
         };
         let mut found = Vec::new();
-        for top in (0..height).step_by(BLOCK) {
-            for left in (0..width).step_by(BLOCK) {
-                let block = grid.block(top / BLOCK, left / BLOCK);
+        let side = grid.side;
+        for top in (0..height).step_by(side) {
+            for left in (0..width).step_by(side) {
+                let block = grid.block(top / side, left / side);
                 let (centre, radius) = block.ball();
                 seeds.near(centre, radius, &mut found);
-                for y in top..(top + BLOCK).min(height) {
-                    for x in left..(left + BLOCK).min(width) {
-                        let p = block.at((y - top) as f64 / BLOCK as f64, (x - left) as f64 / BLOCK as f64);
+                for y in top..(top + side).min(height) {
+                    for x in left..(left + side).min(width) {
+                        let p = block.at((y - top) as f64 / side as f64, (x - left) as f64 / side as f64);
                         it.set(y * width + x, three_nearest(&seeds, &found, p));
                     }
                 }
@@ -149,6 +151,8 @@ fn three_nearest(seeds: &Seeds, found: &[(f64, u32)], p: [f64; 2]) -> [(f64, u32
 
 /// Where the corners of blocks lie once space is bent.
 struct Warped {
+    /// Pixels of a block.
+    side: usize,
     columns: usize,
     corners: Vec<[f64; 2]>,
     low: [f64; 2],
@@ -157,23 +161,24 @@ struct Warped {
 
 impl Warped {
     fn draw(height: usize, width: usize, shape: &Shape, dice: &mut Dice) -> Warped {
-        let (rows, columns) = (height.div_ceil(BLOCK) + 1, width.div_ceil(BLOCK) + 1);
+        let side = BLOCKS[usize::from(shape.spacing < LARGE)];
+        let (rows, columns) = (height.div_ceil(side) + 1, width.div_ceil(side) + 1);
         let [amount, scale] = shape.warp.map(|w| w * shape.spacing);
-        let mut push = || Plane::smooth(rows, columns, dice, scale / BLOCK as f64);
+        let mut push = || Plane::smooth(rows, columns, dice, scale / side as f64);
         let (down, right) = (push(), push());
         let angle = dice.angle();
         let (sin, cos) = (libm::sin(angle), libm::cos(angle));
         let long = shape.stretch.sqrt();
         let corner = |i: usize| {
-            let y = (i / columns * BLOCK) as f64 + amount * down.values[i];
-            let x = (i % columns * BLOCK) as f64 + amount * right.values[i];
+            let y = (i / columns * side) as f64 + amount * down.values[i];
+            let x = (i % columns * side) as f64 + amount * right.values[i];
             [(cos * y + sin * x) * long, (cos * x - sin * y) / long]
         };
         let corners: Vec<[f64; 2]> = (0..rows * columns).map(corner).collect();
         let fold = |a: usize, f: fn(f64, f64) -> f64, from| corners.iter().map(|c| c[a]).fold(from, f);
         let low = [0, 1].map(|a| fold(a, f64::min, f64::INFINITY));
         let high = [0, 1].map(|a| fold(a, f64::max, f64::NEG_INFINITY));
-        Warped { columns, corners, low, high }
+        Warped { side, columns, corners, low, high }
     }
 
     fn block(&self, row: usize, column: usize) -> Block {
