@@ -11,6 +11,7 @@ use crate::plane::Plane;
 const WIDTHS: [f64; 3] = [0.25, 0.8, 1.8];
 
 /// What the fibres of a scene have in common.
+#[derive(Clone, Copy)]
 struct Style {
     magnification: f64,
     /// Pixels between neighbouring fibres, about.
@@ -25,6 +26,10 @@ struct Style {
     crossing: f64,
     /// Fibres leave a centre of the cell.
     radial: bool,
+    /// Fine fibres between the others: how bright they are, pixels between them, and the angle at which they cross.
+    ground: f64,
+    ground_spacing: f64,
+    mesh: f64,
     /// The spread of brightness, and that along a fibre.
     spread: f64,
     beads: f64,
@@ -48,6 +53,9 @@ impl Style {
             scale: dice.log_between(20.0, 120.0) * m,
             crossing: if dice.chance(0.5) { 0.0 } else { dice.between(0.3, 1.5) },
             radial,
+            ground: if dice.chance(0.4) { 0.0 } else { dice.log_between(0.1, 0.8) },
+            ground_spacing: (dice.log_between(1.0, 3.0) * libm::pow(m, 0.7)).max(1.2),
+            mesh: if dice.chance(0.5) { 0.0 } else { dice.between(0.3, 1.5) },
             spread: dice.between(0.3, 0.9),
             beads: if dice.chance(0.4) { 0.0 } else { dice.between(0.2, 1.1) },
             wide: [dice.between(0.0, 0.8), dice.between(0.0, 0.3)],
@@ -72,13 +80,30 @@ fn layer(cells: &Cells, style: &Style, dice: &mut Dice) -> Plane {
     direction.values.iter_mut().for_each(|v| *v *= style.bend);
     let strength = Plane::smooth(height, width, dice, style.scale);
     let mut walk = Walk { cells, style, direction, planes: WIDTHS.map(|_| Plane::new(height, width)) };
-    let total = (height * width) as f64 * cells.cover() / style.spacing;
-    let mut painted = 0.0;
-    // Starts outside of cells are no fibres; a limit keeps scenes of slivers from taking long.
-    for _ in 0..(6.0 * total / style.length) as usize + 40 {
-        painted += walk.bundle(&strength, dice);
-        if painted > total {
-            break;
+    let area = (height * width) as f64 * cells.cover();
+    let ground = Style {
+        bundle: 1,
+        length: 0.3 * style.length + 6.0,
+        wide: [0.0; 2],
+        knots: 0.0,
+        crossing: style.crossing.max(style.mesh),
+        ..*style
+    };
+    for (population, spacing, light) in
+        [(style, style.spacing, 1.0), (&ground, style.ground_spacing, style.ground)]
+    {
+        if light == 0.0 {
+            continue;
+        }
+        let total = area / spacing;
+        let mut painted = 0.0;
+        // Starts outside of cells are not fibres; a limit keeps scenes of slivers from taking long.
+        for _ in 0..(6.0 * total / population.length) as usize + 40 {
+            walk.style = population;
+            painted += walk.bundle(&strength, light, dice);
+            if painted > total {
+                break;
+            }
         }
     }
     let mut sum = Plane::new(height, width);
@@ -92,7 +117,7 @@ fn layer(cells: &Cells, style: &Style, dice: &mut Dice) -> Plane {
 /// Adds cytoplasm, rims and the shadow or the glow of nuclei.
 fn dress(cells: &Cells, style: &Style, sum: &mut Plane, dice: &mut Dice) {
     let m = style.magnification;
-    let haze = Plane::smooth(cells.height, cells.width, dice, 12.0 * m);
+    let haze = Plane::cloud(cells.height, cells.width, dice, 12.0 * m);
     let level = sum.mean() / cells.cover().max(0.05);
     let width = m * dice.between(1.0, 3.0);
     let nucleus = dice.between(-0.6, 1.0);
@@ -117,7 +142,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// A bundle from a random place; how many pixels of fibre were painted.
-    fn bundle(&mut self, strength: &Plane, dice: &mut Dice) -> f64 {
+    fn bundle(&mut self, strength: &Plane, share: f64, dice: &mut Dice) -> f64 {
         let Some((at, middle)) = self.cells.inside(dice) else { return 0.0 };
         let Some(cell) = self.cells.at(at) else { return 0.0 };
         let style = self.style;
@@ -126,7 +151,8 @@ impl Walk<'_> {
         let pick = dice.between(0.0, 1.0);
         let plane = if pick < style.wide[1] { 2 } else { usize::from(pick < style.wide[0]) };
         // Wider fibres hold more light, but not so much as to be as bright as thin ones everywhere.
-        let light = cell.brightness
+        let light = share
+            * cell.brightness
             * [1.0, 1.8, 3.0][plane]
             * dice.lognormal(style.spread)
             * libm::exp(0.5 * strength.values[at]);

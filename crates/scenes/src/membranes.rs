@@ -4,7 +4,7 @@
 use crate::canvas::Canvas;
 use crate::dice::Dice;
 use crate::optics;
-use crate::plane::Plane;
+use crate::plane::{Plane, bell};
 use crate::voronoi::{Shape, Voronoi};
 
 /// Different brightnesses of walls and of the insides of cells.
@@ -36,7 +36,7 @@ impl Style {
                 jitter: dice.between(0.4, 1.0),
                 warp: [dice.between(0.03, 0.25), dice.between(0.6, 4.0)],
                 stretch: dice.log_between(1.0, 2.5),
-                weights: dice.between(0.0, 0.6),
+                weights: dice.between(0.0, 0.5),
             },
             wall: dice.log_between(0.4, 1.6) * libm::pow(m, 0.7),
             spread: dice.between(0.1, 0.8),
@@ -61,7 +61,7 @@ fn layer(style: &Style, extent: &Plane, dice: &mut Dice) -> Plane {
     let (height, width) = (extent.height, extent.width);
     let m = style.magnification;
     let cells = Voronoi::draw(height, width, &style.shape, dice);
-    let bright = Plane::smooth(height, width, dice, 25.0 * m);
+    let bright = Plane::cloud(height, width, dice, 25.0 * m);
     let grain = Plane::grain(height, width, dice, 2.0 * m);
     let levels: Vec<f64> = (0..LEVELS).map(|_| dice.lognormal(style.spread)).collect();
     let patchy = dice.between(0.2, 0.8);
@@ -78,8 +78,8 @@ fn layer(style: &Style, extent: &Plane, dice: &mut Dice) -> Plane {
         let thickness = style.wall * (0.6 + 0.5 * levels[(number + 7) % LEVELS].min(3.0));
         let u = wall / thickness;
         let corner = junction / (2.0 * thickness);
-        let membrane = libm::exp(-0.5 * u * u)
-            * (levels[number] + style.junction * libm::exp(-0.5 * corner * corner))
+        let membrane = bell(u)
+            * (levels[number] + style.junction * bell(corner))
             * (1.0 + 0.3 * grain.values[i]).max(0.1);
         let own = levels[cells.ids[i][0] as usize % LEVELS];
         let deep = (wall / (0.18 * style.shape.spacing) - 1.0).clamp(0.0, 1.0);

@@ -40,7 +40,7 @@ impl Style {
             magnification,
             spacing: dice.log_between(3.0, 14.0) * m,
             length: if many_short { dice.log_between(3.0, 12.0) } else { dice.log_between(12.0, 90.0) } * m,
-            radius: dice.log_between(0.8, 2.0) * m,
+            radius: dice.log_between(0.7, 1.7) * m,
             bend: dice.log_between(0.05, 0.35),
             branches: if dice.chance(0.5) { 0.0 } else { dice.between(0.1, 0.7) },
             rings: if dice.chance(0.5) { 0.0 } else { dice.between(0.0, 0.3) },
@@ -81,7 +81,7 @@ fn layer(cells: &Cells, style: &Style, dice: &mut Dice) -> Plane {
         }
     }
     let mut sum = tubules.plane;
-    let haze = Plane::smooth(height, width, dice, 10.0 * style.magnification);
+    let haze = Plane::cloud(height, width, dice, 10.0 * style.magnification);
     let grain = Plane::grain(height, width, dice, 3.0 * style.magnification);
     let rest = cells.fill(|i, p, cell, edge| {
         let r = cell.nucleus.radius(p);

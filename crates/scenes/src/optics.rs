@@ -37,7 +37,7 @@ pub(crate) fn magnification(dice: &mut Dice) -> f64 {
 impl Optics {
     fn draw(magnification: f64, dice: &mut Dice) -> Optics {
         let wide_field = dice.chance(0.55);
-        let usual = 0.85 * libm::pow(magnification, 0.55);
+        let usual = if wide_field { 1.0 } else { 0.7 } * libm::pow(magnification, 0.55);
         let sharp = dice.chance(0.15);
         let sigma =
             if sharp { dice.between(0.35, 0.7) } else { (usual * dice.lognormal(0.35)).clamp(0.55, 3.5) };

@@ -143,7 +143,7 @@ impl Plane {
                 sum = sum.doubled(h, w);
             }
             let a = amplitude((1u64 << level) as f64);
-            if a > 1e-3 {
+            if a > 3e-3 {
                 let scale = if level == 0 { a } else { a / LEFT };
                 sum.values.iter_mut().zip(dice.field(h * w)).for_each(|(s, n)| *s += scale * n);
             }
@@ -170,6 +170,13 @@ impl Plane {
         })
     }
 
+    /// A random field that is rough above a scale in pixels and has a little structure below, the less the finer, as the
+    /// cytoplasm of cells has.
+    pub fn cloud(height: usize, width: usize, dice: &mut Dice, scale: f64) -> Plane {
+        let slope = dice.between(0.5, 2.0);
+        Plane::field(height, width, dice, |s| libm::pow(s / scale, slope).min(1.0))
+    }
+
     fn standardise(&mut self) {
         let n = self.values.len() as f64;
         let mean = self.mean();
@@ -177,6 +184,11 @@ impl Plane {
         let scale = 1.0 / variance.sqrt().max(1e-12);
         self.values.iter_mut().for_each(|v| *v = (*v - mean) * scale);
     }
+}
+
+/// A Gaussian's height at so many standard deviations, zero from four on.
+pub(crate) fn bell(u: f64) -> f64 {
+    if u.abs() < 4.0 { libm::exp(-0.5 * u * u) } else { 0.0 }
 }
 
 /// The pixel of `n` that position `p` is mirrored to.

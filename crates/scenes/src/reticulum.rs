@@ -5,7 +5,7 @@ use crate::canvas::Canvas;
 use crate::cells::Cells;
 use crate::dice::Dice;
 use crate::optics;
-use crate::plane::Plane;
+use crate::plane::{Plane, bell};
 use crate::voronoi::{Shape, Voronoi};
 
 const LEVELS: usize = 509;
@@ -35,7 +35,7 @@ impl Style {
                 jitter: 1.0,
                 warp: [dice.between(0.1, 0.4), dice.between(1.0, 3.0)],
                 stretch: dice.log_between(1.0, 2.0),
-                weights: dice.between(0.0, 0.8),
+                weights: dice.between(0.0, 0.5),
             },
             tubule: dice.log_between(0.5, 1.1) * libm::pow(m, 0.8),
             open: dice.between(0.0, 0.45),
@@ -60,7 +60,7 @@ fn layer(cells: &Cells, style: &Style, dice: &mut Dice) -> Plane {
     let (height, width) = (cells.height, cells.width);
     let m = style.magnification;
     let mesh = Voronoi::draw(height, width, &style.shape, dice);
-    let bright = Plane::smooth(height, width, dice, 15.0 * m);
+    let bright = Plane::cloud(height, width, dice, 15.0 * m);
     let grain = Plane::grain(height, width, dice, 2.5 * m);
     let spread = dice.between(0.1, 0.6);
     let levels: Vec<f64> =
@@ -72,14 +72,14 @@ fn layer(cells: &Cells, style: &Style, dice: &mut Dice) -> Plane {
         }
         let far = if r.is_finite() { r - 1.0 } else { 1.0 };
         let u = mesh.wall.values[i] / style.tubule;
-        let tubule = levels[mesh.wall_number(i, LEVELS)] * libm::exp(-0.5 * u * u);
+        let tubule = levels[mesh.wall_number(i, LEVELS)] * bell(u);
         // The envelope around the nucleus, and sheets that grow scarce away from it.
         let shell = (far * cell.nucleus.radii[0] - style.tubule) / style.tubule;
-        let envelope = if r.is_finite() { libm::exp(-0.5 * shell * shell) } else { 0.0 };
+        let envelope = if r.is_finite() { bell(shell) } else { 0.0 };
         let sheet = (2.0 * (bright.values[i] + style.sheets - 2.0 * far)).clamp(0.0, 1.0);
         let sheet = style.sheet * sheet * (1.0 + 0.25 * grain.values[i]).max(0.0);
         let near = libm::exp(-style.gather * far) * (edge / (4.0 * m)).min(1.0);
         let network = tubule.max(sheet).max(0.8 * envelope) * libm::exp(0.3 * bright.values[i]);
-        cell.brightness * (network * near + style.cytoplasm)
+        cell.brightness * (network * near + style.cytoplasm * (1.0 + 0.3 * bright.values[i]).max(0.1))
     })
 }

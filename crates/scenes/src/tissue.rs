@@ -94,7 +94,7 @@ fn layer(height: usize, width: usize, style: &Style, dice: &mut Dice) -> Plane {
         }
     }
     if style.cytoplasm > 0.0 {
-        let haze = Plane::smooth(height, width, dice, 15.0 * style.magnification);
+        let haze = Plane::cloud(height, width, dice, 15.0 * style.magnification);
         let rough = dice.between(0.2, 1.0);
         let dim = plane.values.iter_mut().zip(&haze.values);
         dim.for_each(|(v, h)| *v += style.cytoplasm * libm::exp(rough * h));

@@ -34,8 +34,8 @@ impl Style {
         let m = magnification;
         Style {
             magnification,
-            density: dice.log_between(0.001, 0.06) / libm::pow(m, 1.5),
-            radius: dice.log_between(0.4, 2.0) * m,
+            density: dice.log_between(0.003, 0.2) / libm::pow(m, 1.5),
+            radius: dice.log_between(0.3, 1.8) * m,
             sizes: dice.between(0.05, 0.6),
             tail: dice.between(1.8, 8.0),
             clustered: if dice.chance(0.4) { 0.0 } else { dice.between(0.2, 0.9) },
@@ -86,7 +86,7 @@ fn layer(cells: &Cells, style: &Style, dice: &mut Dice) -> Plane {
         let skin = (0.5 * radius).max(1.2);
         brush.paint(&mut plane, Fill { solid: light - 0.8 * surface, surface, skin });
     }
-    let haze = Plane::smooth(height, width, dice, 10.0 * style.magnification);
+    let haze = Plane::cloud(height, width, dice, 10.0 * style.magnification);
     let rough = dice.between(0.1, 0.7);
     let cytoplasm = cells.fill(|i, p, cell, edge| {
         let r = cell.nucleus.radius(p);

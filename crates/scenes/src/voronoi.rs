@@ -84,8 +84,8 @@ impl Seeds {
                 found.push((self.distance(id, centre), id));
             }
         }
-        found.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let limit = found.get(2).map_or(f64::INFINITY, |f| f.0) + 2.0 * radius;
+        let third = found.iter().fold([(f64::INFINITY, 0); 3], |best, f| among(best, *f))[2];
+        let limit = third.0 + 2.0 * radius;
         found.retain(|f| f.0 <= limit);
     }
 }
@@ -135,18 +135,22 @@ impl Voronoi {
 }
 
 fn three_nearest(seeds: &Seeds, found: &[(f64, u32)], p: [f64; 2]) -> [(f64, u32); 3] {
-    let mut best = [(f64::INFINITY, 0); 3];
-    for &(_, id) in found {
-        let d = seeds.distance(id, p);
-        if d < best[0].0 {
-            best = [(d, id), best[0], best[1]];
-        } else if d < best[1].0 {
-            best = [best[0], (d, id), best[1]];
-        } else if d < best[2].0 {
-            best[2] = (d, id);
-        }
+    let none = [(f64::INFINITY, 0); 3];
+    found.iter().fold(none, |best, &(_, id)| among(best, (seeds.distance(id, p), id)))
+}
+
+/// The three nearest of the three nearest so far and another.
+fn among(best: [(f64, u32); 3], it: (f64, u32)) -> [(f64, u32); 3] {
+    let [first, second, third] = best;
+    if it.0 < first.0 {
+        [it, first, second]
+    } else if it.0 < second.0 {
+        [first, it, second]
+    } else if it.0 < third.0 {
+        [first, second, it]
+    } else {
+        best
     }
-    best
 }
 
 /// Where the corners of blocks lie once space is bent.
