@@ -84,3 +84,43 @@ impl Brush {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOLID: Fill = Fill { solid: 1.0, surface: 0.0, skin: 1.0 };
+
+    /// A cylinder's thickness is a half circle: its section's mean over the diameter is pi/4.
+    #[test]
+    fn rods_are_as_thick_as_cylinders_and_joints_are_no_brighter() {
+        let (mut brush, mut plane) = (Brush::new(64, 64), Plane::new(64, 64));
+        brush.rod([32.0, -20.0], [32.0, 30.0], 8.0);
+        brush.rod([32.0, 30.0], [32.0, 90.0], 8.0);
+        brush.paint(&mut plane, SOLID);
+        let column = |x: usize| (0..64).map(|y| plane.values[y * 64 + x]).sum::<f64>();
+        let expected = std::f64::consts::PI / 4.0 * 17.0;
+        assert!((column(10) / expected - 1.0).abs() < 0.02, "{} {expected}", column(10));
+        assert_eq!(column(10), column(30));
+        assert!(plane.values.iter().all(|v| (0.0..=1.0).contains(v)));
+        // The brush forgets: a second stroke adds itself alone.
+        let before = plane.values.clone();
+        brush.rod([5.0, 5.0], [5.0, 5.0], 2.0);
+        brush.paint(&mut plane, SOLID);
+        let changed: Vec<usize> = (0..64 * 64).filter(|&i| plane.values[i] != before[i]).collect();
+        assert!(changed.iter().all(|i| i / 64 <= 8 && i % 64 <= 8) && changed.len() > 9);
+    }
+
+    #[test]
+    fn hollow_rods_are_dark_inside_and_strokes_outside_are_nothing() {
+        let (mut brush, mut plane) = (Brush::new(40, 40), Plane::new(40, 40));
+        brush.rod([20.0, 20.0], [20.0, 20.0], 10.0);
+        brush.paint(&mut plane, Fill { solid: 0.2, surface: 1.0, skin: 3.0 });
+        let at = |x: usize| plane.values[20 * 40 + x];
+        assert!((at(20) - 0.2).abs() < 1e-9 && at(28) > 1.0 && at(33) == 0.0, "{} {}", at(20), at(28));
+        let before = plane.values.clone();
+        brush.rod([-50.0, 90.0], [-30.0, 95.0], 5.0);
+        brush.paint(&mut plane, SOLID);
+        assert_eq!(plane.values, before);
+    }
+}

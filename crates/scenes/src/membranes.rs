@@ -54,6 +54,9 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
     let style = Style::draw(m, dice);
     let [_, height, width] = size;
     let extent = Plane::smooth(height, width, dice, 60.0 * m);
+    // Some of the picture is tissue, however the field fell.
+    let top = extent.values.iter().copied().fold(0.0, f64::max);
+    let style = Style { tissue: style.tissue.min(0.5 * top), ..style };
     optics::image(size, m, dice, |dice| layer(&style, &extent, dice))
 }
 

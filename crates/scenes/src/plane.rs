@@ -7,7 +7,7 @@ use crate::dice::Dice;
 
 /// Wider blurs than this many pixels are made at half the resolution.
 const WIDEST_DIRECT: f64 = 2.5;
-/// Halving and doubling blur by a variance of this many pixels squared (1/4 and 3/4).
+/// Halving and doubling move light by this many pixels squared, in the mean over places (1/4 and 3/4).
 const VARIANCE_OF_HALVING: f64 = 1.0;
 /// Planes smaller than this along an axis are not halved.
 const SMALLEST_HALVED: usize = 8;
@@ -154,7 +154,7 @@ impl Plane {
 
     /// A random field of structure around one scale, in pixels: an octave or two wide.
     pub fn grain(height: usize, width: usize, dice: &mut Dice, scale: f64) -> Plane {
-        let centre = libm::log2(scale.max(1.0));
+        let centre = libm::log2(fitting(scale, height, width));
         Plane::field(height, width, dice, |s| {
             let d = libm::log2(s) - centre;
             libm::exp(-1.2 * d * d)
@@ -163,7 +163,7 @@ impl Plane {
 
     /// A random field that is smooth below a scale in pixels and rough above.
     pub fn smooth(height: usize, width: usize, dice: &mut Dice, scale: f64) -> Plane {
-        let least = libm::log2(scale.max(1.0));
+        let least = libm::log2(fitting(scale, height, width));
         Plane::field(height, width, dice, |s| {
             let below = (least - libm::log2(s)).max(0.0);
             libm::exp(-2.0 * below * below)
@@ -174,6 +174,7 @@ impl Plane {
     /// cytoplasm of cells has.
     pub fn cloud(height: usize, width: usize, dice: &mut Dice, scale: f64) -> Plane {
         let slope = dice.between(0.5, 2.0);
+        let scale = fitting(scale, height, width);
         Plane::field(height, width, dice, |s| libm::pow(s / scale, slope).min(1.0))
     }
 
@@ -186,6 +187,11 @@ impl Plane {
     }
 }
 
+/// A scale that a plane has room for: a field of larger ones alone would be constant.
+fn fitting(scale: f64, height: usize, width: usize) -> f64 {
+    scale.clamp(1.0, 0.5 * height.max(width) as f64)
+}
+
 /// A Gaussian's height at so many standard deviations, zero from four on.
 pub(crate) fn bell(u: f64) -> f64 {
     if u.abs() < 4.0 { libm::exp(-0.5 * u * u) } else { 0.0 }
@@ -195,4 +201,90 @@ pub(crate) fn bell(u: f64) -> f64 {
 fn mirror(p: isize, n: usize) -> usize {
     let q = p.rem_euclid(2 * n as isize) as usize;
     if q < n { q } else { 2 * n - 1 - q }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearshot_tensor::noise::Key;
+
+    fn dice(step: u32) -> Dice {
+        Dice::new(Key { seed: 3, step, stream: 1 })
+    }
+
+    /// The light, and the mean squared distance from (y, x) along each axis.
+    fn moments(plane: &Plane, y: f64, x: f64) -> [f64; 3] {
+        let of = |f: &dyn Fn(f64, f64) -> f64| {
+            let at = |(i, v): (usize, &f64)| v * f((i / plane.width) as f64, (i % plane.width) as f64);
+            plane.values.iter().enumerate().map(at).sum::<f64>()
+        };
+        let light = of(&|_, _| 1.0);
+        [light, of(&|v, _| (v - y) * (v - y)) / light, of(&|_, u| (u - x) * (u - x)) / light]
+    }
+
+    #[test]
+    fn blurs_have_their_width_and_keep_the_light() {
+        // Below one pixel samples of a Gaussian are narrower than the Gaussian.
+        for sigma in [1.0, 1.7, 2.4, 2.6, 5.0, 11.0, 25.0] {
+            // Halved planes shift a point by where it lies in a block: all places of a block of 16.
+            let mut mean = [0.0; 2];
+            for phase in 0..16 {
+                let mut plane = Plane::new(256, 240);
+                let (y, x) = (120 + phase, 112 + (5 * phase) % 16);
+                plane.values[y * 240 + x] = 2.0;
+                let [light, down, right] = moments(&plane.blurred(sigma), y as f64, x as f64);
+                assert!((light - 2.0).abs() < 1e-9, "{sigma}: {light}");
+                mean = [mean[0] + down / 16.0, mean[1] + right / 16.0];
+            }
+            for variance in mean {
+                // Weights end at 3.5 standard deviations.
+                assert!((variance.sqrt() / sigma - 1.0).abs() < 0.01, "{sigma}: {}", variance.sqrt());
+            }
+        }
+    }
+
+    #[test]
+    fn blurs_are_mirrored_at_the_edges() {
+        for (h, w) in [(8, 8), (9, 31), (64, 57)] {
+            for sigma in [0.7, 3.0, 30.0] {
+                let flat = Plane::from_fn(h, w, |_, _| 0.7).blurred(sigma);
+                assert!(flat.values.iter().all(|v| (v - 0.7).abs() < 1e-12), "{h} {w} {sigma}");
+            }
+        }
+    }
+
+    #[test]
+    fn fields_are_standard_and_as_smooth_as_asked() {
+        // The correlation of neighbours is one for a field that is smooth and less for a rough one.
+        let neighbours = |p: &Plane| {
+            let rows = p.values.chunks(p.width);
+            rows.map(|r| r.windows(2).map(|v| v[0] * v[1]).sum::<f64>()).sum::<f64>() / p.values.len() as f64
+        };
+        let mut last = 0.0;
+        for scale in [1.0, 4.0, 16.0] {
+            let p = Plane::grain(128, 100, &mut dice(scale as u32), scale);
+            let mean = p.mean();
+            let variance = p.values.iter().map(|v| v * v).sum::<f64>() / 12_800.0;
+            assert!(mean.abs() < 1e-9 && (variance - 1.0).abs() < 1e-9);
+            let now = neighbours(&p);
+            assert!(now > last + 0.02, "{scale}: {now} after {last}");
+            last = now;
+        }
+        assert!(last > 0.95, "{last}");
+    }
+
+    #[test]
+    fn points_between_pixels_are_shared() {
+        let mut plane = Plane::new(4, 5);
+        plane.splat([1.25, 2.5], 4.0);
+        assert_eq!(plane.values[7..9], [1.5, 1.5]);
+        assert_eq!(plane.values[12..14], [0.5, 0.5]);
+        // What lies outside is lost.
+        plane.splat([-0.5, 0.0], 2.0);
+        assert_eq!(plane.values[0], 1.0);
+        plane.splat([f64::MAX, -1e9], 2.0);
+        assert_eq!(plane.values.iter().sum::<f64>(), 5.0);
+        assert_eq!(plane.index([3.4, 4.4]), Some(19));
+        assert!(plane.index([3.6, 0.0]).is_none() && plane.index([0.0, -0.6]).is_none());
+    }
 }

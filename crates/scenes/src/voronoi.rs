@@ -142,14 +142,14 @@ fn three_nearest(seeds: &Seeds, found: &[(f64, u32)], p: [f64; 2]) -> [(f64, u32
 /// The three nearest of the three nearest so far and another.
 fn among(best: [(f64, u32); 3], it: (f64, u32)) -> [(f64, u32); 3] {
     let [first, second, third] = best;
-    if it.0 < first.0 {
-        [it, first, second]
-    } else if it.0 < second.0 {
-        [first, it, second]
-    } else if it.0 < third.0 {
-        [first, second, it]
-    } else {
+    if it.0 >= third.0 {
         best
+    } else if it.0 >= second.0 {
+        [first, second, it]
+    } else if it.0 >= first.0 {
+        [first, it, second]
+    } else {
+        [it, first, second]
     }
 }
 
@@ -208,5 +208,42 @@ impl Block {
             (d[0] * d[0] + d[1] * d[1]).sqrt()
         };
         (centre, self.0.iter().map(far).fold(0.0, f64::max))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearshot_tensor::noise::Key;
+
+    /// Beside a search of all seeds for every pixel.
+    #[test]
+    fn the_nearest_seeds_are_found() {
+        for step in 0..24 {
+            let make = || Dice::new(Key { seed: 8, step, stream: 2 });
+            let mut dice = make();
+            let shape = Shape {
+                spacing: dice.log_between(4.0, 60.0),
+                jitter: dice.between(0.0, 1.0),
+                warp: [dice.between(0.0, 0.4), dice.between(0.3, 4.0)],
+                stretch: dice.log_between(1.0, 3.0),
+                weights: dice.between(0.0, 0.5),
+            };
+            let (height, width) = (41, 50);
+            let it = Voronoi::draw(height, width, &shape, &mut make());
+            let mut again = make();
+            let grid = Warped::draw(height, width, &shape, &mut again);
+            let seeds = Seeds::draw(grid.low, grid.high, &shape, &mut again);
+            for i in 0..height * width {
+                let (y, x, side) = (i / width, i % width, grid.side);
+                let block = grid.block(y / side, x / side);
+                let p = block.at((y % side) as f64 / side as f64, (x % side) as f64 / side as f64);
+                let mut all: Vec<f64> = (0..seeds.at.len() as u32).map(|s| seeds.distance(s, p)).collect();
+                all.sort_by(f64::total_cmp);
+                assert_eq!(seeds.distance(it.ids[i][0], p), all[0], "{step} {i}");
+                assert_eq!(it.wall.values[i], 0.5 * (all[1] - all[0]), "{step} {i}");
+                assert_eq!(it.junction.values[i], 0.5 * (all[2] - all[0]), "{step} {i}");
+            }
+        }
     }
 }
