@@ -74,7 +74,7 @@ pub struct Bench {
 impl Default for Bench {
     fn default() -> Bench {
         Bench {
-            scenes: clearshot_scenes::SCENES.iter().map(|k| k.name.to_string()).collect(),
+            scenes: clearshot_scenes::benchmark_scenes().map(|k| k.name.to_string()).collect(),
             peaks: vec![5.0, 20.0, 100.0],
             count: 8,
             size: 128,

@@ -71,7 +71,7 @@ impl Default for DataConfig {
     fn default() -> DataConfig {
         DataConfig {
             kind: DataKind::Scenes,
-            scenes: clearshot_scenes::SCENES.iter().map(|k| (k.name.to_string(), 1.0)).collect(),
+            scenes: clearshot_scenes::benchmark_scenes().map(|k| (k.name.to_string(), 1.0)).collect(),
             sizes: vec![128],
             pool: 128,
             refresh: 0.0,
