@@ -3,8 +3,8 @@
 use super::parts::Parts;
 use anyhow::{Context, Result};
 use clearshot_image::{Description, Image};
-use clearshot_physics::Adu;
-use clearshot_physics::calibration::blind::{Doubt, Known, estimate};
+use clearshot_physics::calibration::blind::{Doubt, Known};
+use clearshot_restore::estimate::{as_camera, camera_of};
 use clearshot_restore::learned::{Camera, Source};
 use std::path::Path;
 
@@ -127,22 +127,16 @@ impl Look {
     ///
     /// # Errors
     /// If the file does not tell what was not given.
-    pub fn camera(&self, given: &Given) -> Result<(Camera, Option<String>)> {
+    pub fn camera(&self, image: &Image, given: &Given) -> Result<(Camera, Option<String>)> {
         if let Some(camera) = given.whole() {
             return Ok((camera, None));
         }
         let known =
             Known { gain: given.gain, offset: given.offset, read_noise: given.read_noise, saturation: None };
-        let planes: Vec<Adu<&[f32]>> = self.planes.iter().map(|p| Adu(&p[..])).collect();
-        let fit = estimate(&planes, self.shape, &known).context(
+        let fit = camera_of(image, &known, &|_, _| Ok(None)).context(
             "the camera's noise cannot be told from this image; say --gain, --offset and --read-noise, or --camera FILE",
         )?;
-        let camera = Camera {
-            gain: fit.gain,
-            offset: fit.offset,
-            read_noise: fit.read_noise,
-            background: given.background,
-        };
+        let camera = Camera { background: given.background, ..as_camera(&fit) };
         let said_already = |d: &&Doubt| **d != Doubt::GainNotSeen;
         let doubts: Vec<&str> = fit.doubts.iter().filter(said_already).map(|d| d.about()).collect();
         let rest = format!("offset {:.1}, read noise {:.2} electrons", fit.offset, fit.read_noise);

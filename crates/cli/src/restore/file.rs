@@ -96,8 +96,8 @@ impl Job<'_> {
         }
         self.warn(d, &parts, &look, &restorer.model().about.signal)?;
         let camera = match restorer.needs_camera() {
-            false => self.given.gain.map(|_| look.camera(self.given)).transpose()?,
-            true => Some(look.camera(self.given)?),
+            false => self.given.gain.map(|_| look.camera(&image, self.given)).transpose()?,
+            true => Some(look.camera(&image, self.given)?),
         };
         if let Some((camera, said)) = &camera {
             said.iter().for_each(|said| self.voice.note(self.input, said));
