@@ -1,7 +1,8 @@
 //! The camera of a file: as given, or as the file's own noise tells it.
 
-use super::parts::Parts;
+use super::parts::{Apart, Parts};
 use anyhow::{Context, Result};
+use clearshot_image::grid::Region;
 use clearshot_image::{Description, Image};
 use clearshot_physics::calibration::blind::{Doubt, Known};
 use clearshot_restore::estimate::{as_camera, camera_of};
@@ -81,8 +82,10 @@ impl Look {
         let (top, left) = ((parts.height() - height) / 2, (parts.width() - width) / 2);
         let z = parts.size[..parts.size.len() - 2].iter().product::<usize>() / 2;
         let mut planes = Vec::new();
+        let all = Apart::default();
         for part in parts.all.iter().step_by(step) {
-            let rows = parts.source(image, part).rows(z, top..top + height).map_err(anyhow::Error::msg)?;
+            let source = parts.source(image, part, &all);
+            let rows = source.rows(z, top..top + height).map_err(anyhow::Error::msg)?;
             for c in 0..parts.channels {
                 let of = |y: usize| {
                     let rows = &rows;
@@ -127,13 +130,20 @@ impl Look {
     ///
     /// # Errors
     /// If the file does not tell what was not given.
-    pub fn camera(&self, image: &Image, given: &Given) -> Result<(Camera, Option<String>)> {
+    pub fn camera(&self, image: &Image, given: &Given, apart: &Apart) -> Result<(Camera, Option<String>)> {
         if let Some(camera) = given.whole() {
             return Ok((camera, None));
         }
-        let known =
-            Known { gain: given.gain, offset: given.offset, read_noise: given.read_noise, saturation: None };
-        let fit = camera_of(image, &known, &|_, _| Ok(None)).context(
+        let known = Known {
+            gain: given.gain,
+            offset: given.offset,
+            read_noise: given.read_noise,
+            saturation: apart.saturation.map(f64::from),
+        };
+        let marks = |region: &Region, pixels: usize| {
+            apart.mask.as_ref().map(|m| m.marks(region, pixels).map_err(|e| format!("{e:#}"))).transpose()
+        };
+        let fit = camera_of(image, &known, &marks).context(
             "the camera's noise cannot be told from this image; say --gain, --offset and --read-noise, or --camera FILE",
         )?;
         let camera = Camera { background: given.background, ..as_camera(&fit) };
