@@ -98,7 +98,7 @@ impl Method for Learned {
             Signal::Photons => (1.0, 0.0),
         };
         let (read_noise, background) = (view.read_noise, Some(view.background));
-        let camera = Camera { gain, offset, read_noise, background, ..Camera::default() };
+        let camera = Camera { gain, offset, read_noise, background, correlation: view.correlation };
         let counts: Vec<f32> = view.electrons.iter().map(|&e| camera.counts(e)).collect();
         let source = Values { values: &counts, size: &view.shape, channels: 1 };
         let measured = Measured::read(&source, restorer.scratch()).map_err(|e| words(&e))?;
