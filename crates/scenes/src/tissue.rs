@@ -31,7 +31,7 @@ struct Style {
 impl Style {
     fn draw(magnification: f64, dice: &mut Dice) -> Style {
         let m = magnification;
-        let radius = dice.log_between(6.0, 20.0) * m.min(3.0);
+        let radius = dice.log_between(6.0, 24.0) * m.min(3.0);
         Style {
             magnification,
             radius,
@@ -60,7 +60,12 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
 fn layer(height: usize, width: usize, style: &Style, dice: &mut Dice) -> Plane {
     let mut plane = Plane::new(height, width);
     let outline = Plane::smooth(height, width, dice, style.radius);
-    let grain = Plane::grain(height, width, dice, style.grain);
+    // Chromatin has structure from its finest grain up to the size of a nucleus.
+    let grain = Plane::field(height, width, dice, |s| {
+        let below = libm::log2(style.grain / s).max(0.0);
+        let above = libm::log2(2.0 * s / style.radius).max(0.0);
+        libm::exp(-1.5 * (below * below + above * above))
+    });
     let margin = 1.5 * style.radius;
     let area = (height as f64 + 2.0 * margin) * (width as f64 + 2.0 * margin);
     let count = style.cover * area / (std::f64::consts::PI * style.radius * style.radius);
