@@ -85,7 +85,8 @@ fn varied_scenes_are_never_empty_and_never_alike() {
             let largest = x.iter().copied().fold(0.0, f32::max);
             let variance = x.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / 9216.0;
             assert!(largest > 0.9 && variance > 1e-5, "{} {index}: {largest} {variance}", kind.name);
-            let steps = x.windows(2).map(|v| f64::from(v[1] - v[0]).powi(2)).sum::<f64>() / 9216.0;
+            let steps = |row: &[f32]| row.windows(2).map(|v| f64::from(v[1] - v[0]).powi(2)).sum::<f64>();
+            let steps = x.chunks(96).map(steps).sum::<f64>() / 9120.0;
             means.push(mean);
             fine.push(steps / variance);
         }
@@ -93,8 +94,8 @@ fn varied_scenes_are_never_empty_and_never_alike() {
         fine.sort_by(f64::total_cmp);
         assert!((0.04..0.5).contains(&means[20]), "{}: {means:.3?}", kind.name);
         assert!(means[35] > 3.0 * means[4], "{}: {means:.3?}", kind.name);
-        // The share of variance between neighbours: the sharpest have several times that of the smoothest.
-        assert!(fine[35] > 4.0 * fine[4], "{}: {fine:.4?}", kind.name);
+        // The share of variance between neighbours: the sharpest has many times that of the smoothest.
+        assert!(fine[39] > 8.0 * fine[0], "{}: {fine:.4?}", kind.name);
     }
 }
 
