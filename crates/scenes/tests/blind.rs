@@ -111,7 +111,10 @@ fn doubts_are_said() {
             (at(y, x) + at(y, x + 1) + at(y + 1, x) + at(y + 1, x + 1)) / 4.0
         })
         .collect();
-    assert!(doubts(&smooth).contains(&Doubt::Correlated));
+    let fit = estimate(&[Adu(&smooth)], SHAPE, &Known::default()).unwrap();
+    for (lag, want) in [((0, 1), 0.5), ((1, 0), 0.5), ((1, 1), 0.25), ((0, 2), 0.0)] {
+        assert!((fit.correlation.at(lag.0, lag.1) - want).abs() < 0.05, "{lag:?}: {:?}", fit.correlation);
+    }
     // Read noise alone.
     let dark = picture(Scene::Phantom, [0.01, 0.0, 5.0, 1.0, 100.0], false, 2);
     let fit = estimate(&[Adu(&dark)], SHAPE, &Known::default()).unwrap();
