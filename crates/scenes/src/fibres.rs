@@ -79,32 +79,20 @@ fn layer(cells: &Cells, style: &Style, dice: &mut Dice) -> Plane {
     let mut direction = Plane::smooth(height, width, dice, style.scale);
     direction.values.iter_mut().for_each(|v| *v *= style.bend);
     let strength = Plane::smooth(height, width, dice, style.scale);
-    let mut walk = Walk { cells, style, direction, planes: WIDTHS.map(|_| Plane::new(height, width)) };
-    let area = (height * width) as f64 * cells.cover();
-    let ground = Style {
-        bundle: 1,
-        length: 0.3 * style.length + 6.0,
-        wide: [0.0; 2],
-        knots: 0.0,
-        crossing: style.crossing.max(style.mesh),
-        ..*style
-    };
-    for (population, spacing, light) in
-        [(style, style.spacing, 1.0), (&ground, style.ground_spacing, style.ground)]
-    {
-        if light == 0.0 {
-            continue;
-        }
-        let total = area / spacing;
-        let mut painted = 0.0;
-        // Starts outside of cells are not fibres; a limit keeps scenes of slivers from taking long.
-        for _ in 0..(6.0 * total / population.length) as usize + 40 {
-            walk.style = population;
-            painted += walk.bundle(&strength, light, dice);
-            if painted > total {
-                break;
-            }
-        }
+    let mut walk =
+        Walk { cells, style: *style, direction, planes: WIDTHS.map(|_| Plane::new(height, width)) };
+    walk.populate(style.spacing, 1.0, &strength, dice);
+    if style.ground > 0.0 {
+        let fine = Style {
+            bundle: 1,
+            length: 0.3 * style.length + 6.0,
+            wide: [0.0; 2],
+            knots: 0.0,
+            crossing: style.crossing.max(style.mesh),
+            ..*style
+        };
+        walk.style = fine;
+        walk.populate(style.ground_spacing, style.ground, &strength, dice);
     }
     let mut sum = Plane::new(height, width);
     for (plane, sigma) in walk.planes.iter().zip(WIDTHS) {
@@ -134,14 +122,27 @@ fn dress(cells: &Cells, style: &Style, sum: &mut Plane, dice: &mut Dice) {
 
 struct Walk<'a> {
     cells: &'a Cells,
-    style: &'a Style,
+    style: Style,
     /// Radians that a fibre is turned by against the direction of its cell.
     direction: Plane,
     planes: [Plane; 3],
 }
 
 impl Walk<'_> {
-    /// A bundle from a random place; how many pixels of fibre were painted.
+    /// Bundles until fibres are about `spacing` pixels apart.
+    fn populate(&mut self, spacing: f64, share: f64, strength: &Plane, dice: &mut Dice) {
+        let total = self.direction.values.len() as f64 * self.cells.cover() / spacing;
+        let mut painted = 0.0;
+        // Starts outside of cells are not fibres; a limit keeps scenes of slivers from taking long.
+        for _ in 0..(6.0 * total / self.style.length) as usize + 40 {
+            painted += self.bundle(strength, share, dice);
+            if painted > total {
+                break;
+            }
+        }
+    }
+
+    /// A bundle from a random place, its light times `share`; how many pixels of fibre were painted.
     fn bundle(&mut self, strength: &Plane, share: f64, dice: &mut Dice) -> f64 {
         let Some((at, middle)) = self.cells.inside(dice) else { return 0.0 };
         let Some(cell) = self.cells.at(at) else { return 0.0 };

@@ -1,9 +1,13 @@
 //! Scenes generated from a seed, and the camera that looks at them.
 //!
 //! A scene is a pure function of (kind, seed, index, size): no generator is carried from one to the next, and the
-//! same scene has the same bits on every machine. Values are in [0, 1]. [`SCENES`] is the list of kinds; what
-//! each is made of follows pictures of 128 x 128 pixels, and larger ones hold more objects of the same
-//! size. [`Camera`] turns a scene into electrons or counts.
+//! same scene has the same bits on every machine. Values are in [0, 1]. [`SCENES`] is the list of kinds; larger
+//! scenes hold more objects of the same size. [`Camera`] turns a scene into electrons or counts.
+//!
+//! There are two families. The kinds of the benchmark are plain: published tables rely on their bits. The others are as varied
+//! as real microscopy, for training: each draws a magnification and a style, paints one or more layers (`plane`, `brush`,
+//! `voronoi` and `cells` are what they paint with), and `optics` turns the layers into what a microscope shows. A new
+//! kind of that family is a file with `paint`, a variant of [`Scene`] and a row of [`SCENES`].
 
 mod brush;
 mod camera;

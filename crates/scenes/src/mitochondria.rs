@@ -173,7 +173,7 @@ impl Tubules<'_> {
                 continue;
             }
             self.brush.rod(at, next, radius * (1.0 + style.beads * swell).clamp(0.4, 1.8));
-            if done as usize % 8 == 0 {
+            if (done as usize).is_multiple_of(8) {
                 self.last.insert(0, next);
             }
             at = next;

@@ -38,9 +38,12 @@ impl Optics {
     fn draw(magnification: f64, dice: &mut Dice) -> Optics {
         let wide_field = dice.chance(0.55);
         let usual = if wide_field { 1.0 } else { 0.7 } * libm::pow(magnification, 0.55);
-        let sharp = dice.chance(0.15);
-        let sigma =
-            if sharp { dice.between(0.35, 0.7) } else { (usual * dice.lognormal(0.35)).clamp(0.55, 3.5) };
+        let sigma = match dice.between(0.0, 1.0) {
+            // Barely sampled, or a specimen that is a little out of focus.
+            u if u < 0.15 => dice.between(0.35, 0.7),
+            u if u > 0.92 => dice.between(2.0, 5.0),
+            _ => (usual * dice.lognormal(0.35)).clamp(0.55, 3.5),
+        };
         let mut haze = |low| {
             let share = if wide_field { dice.between(0.1, 1.0) } else { dice.between(-0.2, 0.2).max(0.0) };
             [share, dice.log_between(low, 4.0 * low)]

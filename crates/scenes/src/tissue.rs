@@ -31,7 +31,7 @@ struct Style {
 impl Style {
     fn draw(magnification: f64, dice: &mut Dice) -> Style {
         let m = magnification;
-        let radius = dice.log_between(6.0, 20.0) * m.min(3.0);
+        let radius = dice.log_between(6.0, 24.0) * m.min(3.0);
         Style {
             magnification,
             radius,
@@ -60,37 +60,33 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
 fn layer(height: usize, width: usize, style: &Style, dice: &mut Dice) -> Plane {
     let mut plane = Plane::new(height, width);
     let outline = Plane::smooth(height, width, dice, style.radius);
-    let grain = Plane::grain(height, width, dice, style.grain);
+    // Chromatin has structure from its finest grain up to the size of a nucleus.
+    let grain = Plane::field(height, width, dice, |s| {
+        let below = libm::log2(style.grain / s).max(0.0);
+        let above = libm::log2(2.0 * s / style.radius).max(0.0);
+        libm::exp(-1.5 * (below * below + above * above))
+    });
     let margin = 1.5 * style.radius;
     let area = (height as f64 + 2.0 * margin) * (width as f64 + 2.0 * margin);
     let count = style.cover * area / (std::f64::consts::PI * style.radius * style.radius);
     let crowd = Plane::smooth(height, width, dice, 4.0 * style.radius);
     let crowded = dice.between(0.0, 1.0);
-    let mut taken: Vec<(Nucleus, f64)> = vec![];
-    for _ in 0..count.ceil() as usize + 1 {
-        let y = dice.between(-margin, height as f64 + margin);
-        let x = dice.between(-margin, width as f64 + margin);
+    for number in 0..count.ceil() as usize + 1 {
+        // The first is in the picture, so that there is something to see.
+        let around = if number == 0 { 0.0 } else { margin };
+        let y = dice.between(-around, height as f64 + around);
+        let x = dice.between(-around, width as f64 + around);
         let here = plane.index([y, x]).map_or(0.0, |i| crowd.values[i]);
-        if !dice.chance(libm::exp(crowded * (here - 1.0))) {
+        if number > 0 && !dice.chance(libm::exp(crowded * (here - 1.0))) {
             continue;
         }
-        let small = dice.chance(style.condensed);
-        let radius = style.radius * dice.lognormal(style.sizes) * if small { 0.5 } else { 1.0 };
-        let long = libm::exp(0.5 * style.long * dice.normals()[0].abs() + if small { 0.4 } else { 0.0 });
-        let a = dice.angle();
-        let turn = [libm::sin(a), libm::cos(a)];
-        let nucleus = Nucleus { centre: [y, x], radii: [radius / long, radius * long], turn };
-        let light = dice.lognormal(style.spread) * if small { 2.5 } else { 1.0 };
+        let (nucleus, condensed) = nucleus([y, x], style, dice);
         // Nuclei of one layer seldom overlap.
-        let clear = |(n, r): &(Nucleus, f64)| {
-            let d = [n.centre[0] - y, n.centre[1] - x];
-            (d[0] * d[0] + d[1] * d[1]).sqrt() > 0.85 * (r + radius)
-        };
-        if taken.iter().all(clear) || dice.chance(0.1) {
-            let mottle = if small { 0.0 } else { style.mottle };
-            Chromatin { style, outline: &outline, grain: &grain, mottle, light }
-                .paint(&mut plane, &nucleus, dice);
-            taken.push((nucleus, radius));
+        if is_free(&plane, &nucleus) || dice.chance(0.1) {
+            let mottle = if condensed { 0.0 } else { style.mottle };
+            let light = dice.lognormal(style.spread) * if condensed { 2.5 } else { 1.0 };
+            let chromatin = Chromatin { style, outline: &outline, grain: &grain, mottle, light };
+            chromatin.paint(&mut plane, &nucleus, dice);
         }
     }
     if style.cytoplasm > 0.0 {
@@ -100,6 +96,30 @@ fn layer(height: usize, width: usize, style: &Style, dice: &mut Dice) -> Plane {
         dim.for_each(|(v, h)| *v += style.cytoplasm * libm::exp(rough * h));
     }
     plane
+}
+
+/// A nucleus, and whether it is condensed: small, long and bright.
+fn nucleus(centre: [f64; 2], style: &Style, dice: &mut Dice) -> (Nucleus, bool) {
+    let condensed = dice.chance(style.condensed);
+    let radius = style.radius * dice.lognormal(style.sizes) * if condensed { 0.5 } else { 1.0 };
+    let long = libm::exp(0.5 * style.long * dice.normals()[0].abs() + if condensed { 0.4 } else { 0.0 });
+    let angle = dice.angle();
+    let turn = [libm::sin(angle), libm::cos(angle)];
+    (Nucleus { centre, radii: [radius / long, radius * long], turn }, condensed)
+}
+
+/// Whether nothing is painted yet at the centre and at eight places near the outline.
+fn is_free(plane: &Plane, nucleus: &Nucleus) -> bool {
+    let [sin, cos] = nucleus.turn;
+    let [centre_y, centre_x] = nucleus.centre;
+    let d = 0.5f64.sqrt();
+    let around =
+        [[0.0, 0.0], [1.0, 0.0], [d, d], [0.0, 1.0], [-d, d], [-1.0, 0.0], [-d, -d], [0.0, -1.0], [d, -d]];
+    around.iter().all(|[v, u]| {
+        let (v, u) = (0.85 * v * nucleus.radii[0], 0.85 * u * nucleus.radii[1]);
+        let at = [centre_y + cos * v - sin * u, centre_x + sin * v + cos * u];
+        plane.index(at).is_none_or(|i| plane.values[i] == 0.0)
+    })
 }
 
 /// The inside of a nucleus.

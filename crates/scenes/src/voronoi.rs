@@ -64,13 +64,8 @@ impl Seeds {
         Seeds { spacing: s, origin, size, at }
     }
 
-    fn distance(&self, id: u32, p: [f64; 2]) -> f64 {
-        let [y, x, weight] = self.at[id as usize];
-        ((p[0] - y) * (p[0] - y) + (p[1] - x) * (p[1] - x)).sqrt() + weight
-    }
-
     /// The seeds that can be among the three nearest of a point within `radius` of `centre`.
-    fn near(&self, centre: [f64; 2], radius: f64, found: &mut Vec<(f64, u32)>) {
+    fn near(&self, centre: [f64; 2], radius: f64, found: &mut Vec<([f64; 3], u32)>) {
         let reach = 2.0 + (radius / self.spacing).ceil();
         let range = |a: usize| {
             let cell = ((centre[a] - self.origin[a]) / self.spacing).floor();
@@ -80,13 +75,12 @@ impl Seeds {
         found.clear();
         for row in range(0) {
             for column in range(1) {
-                let id = (row * self.size[1] + column) as u32;
-                found.push((self.distance(id, centre), id));
+                let id = row * self.size[1] + column;
+                found.push((self.at[id], id as u32));
             }
         }
-        let third = found.iter().fold([(f64::INFINITY, 0); 3], |best, f| among(best, *f))[2];
-        let limit = third.0 + 2.0 * radius;
-        found.retain(|f| f.0 <= limit);
+        let limit = three_nearest(found, centre)[2].0 + 2.0 * radius;
+        found.retain(|(seed, _)| distance(seed, centre) <= limit);
     }
 }
 
@@ -111,7 +105,7 @@ impl Voronoi {
                 for y in top..(top + side).min(height) {
                     for x in left..(left + side).min(width) {
                         let p = block.at((y - top) as f64 / side as f64, (x - left) as f64 / side as f64);
-                        it.set(y * width + x, three_nearest(&seeds, &found, p));
+                        it.set(y * width + x, three_nearest(&found, p));
                     }
                 }
             }
@@ -134,9 +128,14 @@ impl Voronoi {
     }
 }
 
-fn three_nearest(seeds: &Seeds, found: &[(f64, u32)], p: [f64; 2]) -> [(f64, u32); 3] {
+/// The distance from a seed, its weight included.
+fn distance([y, x, weight]: &[f64; 3], p: [f64; 2]) -> f64 {
+    ((p[0] - y) * (p[0] - y) + (p[1] - x) * (p[1] - x)).sqrt() + weight
+}
+
+fn three_nearest(seeds: &[([f64; 3], u32)], p: [f64; 2]) -> [(f64, u32); 3] {
     let none = [(f64::INFINITY, 0); 3];
-    found.iter().fold(none, |best, &(_, id)| among(best, (seeds.distance(id, p), id)))
+    seeds.iter().fold(none, |best, (seed, id)| among(best, (distance(seed, p), *id)))
 }
 
 /// The three nearest of the three nearest so far and another.
@@ -238,9 +237,9 @@ mod tests {
                 let (y, x, side) = (i / width, i % width, grid.side);
                 let block = grid.block(y / side, x / side);
                 let p = block.at((y % side) as f64 / side as f64, (x % side) as f64 / side as f64);
-                let mut all: Vec<f64> = (0..seeds.at.len() as u32).map(|s| seeds.distance(s, p)).collect();
+                let mut all: Vec<f64> = seeds.at.iter().map(|s| distance(s, p)).collect();
                 all.sort_by(f64::total_cmp);
-                assert_eq!(seeds.distance(it.ids[i][0], p), all[0], "{step} {i}");
+                assert_eq!(distance(&seeds.at[it.ids[i][0] as usize], p), all[0], "{step} {i}");
                 assert_eq!(it.wall.values[i], 0.5 * (all[1] - all[0]), "{step} {i}");
                 assert_eq!(it.junction.values[i], 0.5 * (all[2] - all[0]), "{step} {i}");
             }

@@ -24,7 +24,7 @@ fn hashes_are_fixed() {
         [0xCE35_0714_0049_8E88, 0x6466_0DF9_573E_E7DF, 0x2C2B_F340_EDAB_26B5],
         [0x153A_966B_5FA8_199E, 0xE832_3489_AD8D_E53B, 0xF2BF_3D92_1C42_ED3C],
         [0x7BCF_B19B_9C5A_CDE9, 0x5C06_CC21_59DC_7C4C, 0x2846_F072_3858_03CA],
-        [0x303F_1545_D54F_4D02, 0x6130_B9F7_2E46_A67E, 0xCE35_8100_3222_FC7D],
+        [0x19AF_C651_06F0_30B8, 0x7A31_6D31_0317_3FB1, 0x258F_523F_6194_DEDB],
         [0xF58D_591E_E94B_BE2C, 0x9BA9_9EE3_0830_3F43, 0xFFEB_194A_9518_4128],
     ];
     let got: Vec<[u64; 3]> = SCENES
@@ -85,7 +85,8 @@ fn varied_scenes_are_never_empty_and_never_alike() {
             let largest = x.iter().copied().fold(0.0, f32::max);
             let variance = x.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / 9216.0;
             assert!(largest > 0.9 && variance > 1e-5, "{} {index}: {largest} {variance}", kind.name);
-            let steps = x.windows(2).map(|v| f64::from(v[1] - v[0]).powi(2)).sum::<f64>() / 9216.0;
+            let steps = |row: &[f32]| row.windows(2).map(|v| f64::from(v[1] - v[0]).powi(2)).sum::<f64>();
+            let steps = x.chunks(96).map(steps).sum::<f64>() / 9120.0;
             means.push(mean);
             fine.push(steps / variance);
         }
@@ -93,8 +94,8 @@ fn varied_scenes_are_never_empty_and_never_alike() {
         fine.sort_by(f64::total_cmp);
         assert!((0.04..0.5).contains(&means[20]), "{}: {means:.3?}", kind.name);
         assert!(means[35] > 3.0 * means[4], "{}: {means:.3?}", kind.name);
-        // The share of variance between neighbours: the sharpest have several times that of the smoothest.
-        assert!(fine[35] > 4.0 * fine[4], "{}: {fine:.4?}", kind.name);
+        // The share of variance between neighbours: the sharpest has many times that of the smoothest.
+        assert!(fine[39] > 8.0 * fine[0], "{}: {fine:.4?}", kind.name);
     }
 }
 
