@@ -18,6 +18,7 @@ use super::{Noise, Reach};
 use crate::RestoreError;
 use crate::error::{require, require_positive};
 use crate::frame::{Frame, mirror};
+use clearshot_physics::correlation::REACH;
 use filter::Rule;
 use pass::{Images, MOST_BLOCKS, Pass, STRIP};
 use transform::SIDE;
@@ -95,7 +96,7 @@ impl Bm3d {
 
 /// How often the power of the noise at the lowest frequencies is twice that of white noise.
 fn doublings(noise: &Noise) -> f32 {
-    noise.correlation.of_means().max(1.0).log2() as f32
+    noise.correlation.spectrum([4 * REACH; 2])[0].max(1.0).log2() as f32
 }
 
 /// Both passes over a plane.
