@@ -37,7 +37,13 @@ impl Validity {
     ///
     /// # Errors
     /// If the image or its mask cannot be read, or the file cannot be written.
-    pub fn save(&self, image: &Image, saturation: Option<f32>, path: &Path, options: &WriteOptions) -> Result<()> {
+    pub fn save(
+        &self,
+        image: &Image,
+        saturation: Option<f32>,
+        path: &Path,
+        options: &WriteOptions,
+    ) -> Result<()> {
         let mask = self.mask_of(image)?;
         let full = self.saturation.or(saturation);
         let mut d = image.description.clone();
