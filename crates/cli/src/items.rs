@@ -93,7 +93,7 @@ pub fn each(
     if !dark.is_empty() {
         let fate = if together { "copied as they are" } else { "left out" };
         say(&format!(
-            "{} hold no light (marks, errors or weights) and are {fate}; --item restores one",
+            "{}: no light in it (marks, errors or weights), {fate}; --item restores it",
             dark.join(", ")
         ));
     }
