@@ -4,7 +4,7 @@ mod measured;
 mod program;
 
 use clearshot_image::{DType, Image};
-use measured::{CAMERA, conditional, counts, model, write};
+use measured::{CAMERA, conditional, counts, model, read, write};
 use program::{clearshot, folder, must};
 use std::path::{Path, PathBuf};
 
@@ -262,7 +262,7 @@ fn masks_say_why() {
         ("deconvolve", "deconvolve --psf-sigma 1 --gain 0.5 --steps 2 x.tif deconvolve.tif".to_string()),
     ] {
         must(&format!("{line} --saturation 4000 --mask m.tif --save-mask"), &at);
-        let (mask, codes) = pixels(&at.join(format!("{verb}_mask.tif")), 0);
+        let (mask, codes) = read(at.join(format!("{verb}_mask.tif")));
         assert_eq!(mask.dtype(), DType::U8);
         let expected = |i: usize| match i {
             7 | 100 => 1.0,
@@ -272,7 +272,7 @@ fn masks_say_why() {
         };
         assert!(codes.iter().enumerate().all(|(i, c)| *c == expected(i)), "{verb}");
         // What was not finite is none in a file of floats; what was saturated is filled and not salt.
-        let (_, restored) = pixels(&at.join(format!("{verb}.tif")), 0);
+        let (_, restored) = read(at.join(format!("{verb}.tif")));
         assert!(restored.iter().enumerate().all(|(i, v)| v.is_nan() == [7, 100].contains(&i)), "{verb}");
         assert!(restored[333] < 1000.0, "{verb}: {}", restored[333]);
         assert!(program::refused(&format!("{line} --save-mask"), &at).contains("exists already"), "{verb}");
