@@ -16,7 +16,8 @@ pub fn needless(config: &RunConfig) -> Option<&'static str> {
     match config.task.kind {
         TaskKind::Conditional => None,
         TaskKind::Prior => Some("the spread of a prior's samples is the measurement's that guides it"),
-        TaskKind::Supervised => Some("it gives one image and no samples"),
+        kind if kind.is_of_noise() => Some("its task learns the mean alone"),
+        _ => Some("it gives one image and no samples"),
     }
 }
 

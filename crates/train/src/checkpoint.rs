@@ -72,6 +72,9 @@ pub struct Progress {
     /// The iteration that it went back to last.
     #[serde(default)]
     pub returned_to: Option<u64>,
+    /// Images of every validation, where time decided how many.
+    #[serde(default)]
+    pub judged: Option<usize>,
 }
 
 /// What a checkpoint holds.

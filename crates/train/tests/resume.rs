@@ -76,6 +76,17 @@ fn supervised_with_further_terms() {
     }));
 }
 
+/// Tasks that learn from noise: second exposures, blind spots and splits belong to their samples.
+#[test]
+fn learning_from_noise() {
+    for task in ["noise2noise", "noise2void", "splitting"] {
+        let blind = json!({"share": 0.05});
+        check(
+            json!({"model": {"network": network(5)}, "task": {"kind": task, "drop": 0.0, "at_most": 0.0, "blind": blind}}),
+        );
+    }
+}
+
 #[test]
 fn accumulation() {
     check(json!({"trainer": {"accumulate": 2}}));

@@ -77,6 +77,7 @@ impl Cameras {
             scale,
             domain: 0,
             valid: None,
+            weight: 1.0,
         }
     }
 }
