@@ -38,7 +38,7 @@ pub fn data_of(model: &Model) -> Result<RunConfig> {
 }
 
 /// Finds what a model's spread is to be multiplied by, on validation images of `sizes`, which are taken in turn, and lets the
-/// model say so. `told` hears how many images are done.
+/// model say so. `told` hears after every run of the graph how many images are done.
 ///
 /// # Errors
 /// If an image cannot be had or restored, or `told` says to stop.

@@ -75,6 +75,9 @@ pub struct Progress {
     /// Images of every validation, where time decided how many.
     #[serde(default)]
     pub judged: Option<usize>,
+    /// The score of the model that the run began from.
+    #[serde(default)]
+    pub start: Option<f64>,
 }
 
 /// What a checkpoint holds.

@@ -170,15 +170,6 @@ impl Dataset {
         self.domain_of[entry]
     }
 
-    /// Bytes of all pixels, masks apart: what holding them takes.
-    ///
-    /// # Errors
-    /// If a file is no longer there.
-    pub fn bytes(&self) -> Result<usize> {
-        let files = self.entries.iter().flat_map(|e| [Some(&e.input), e.target.as_ref()]).flatten();
-        files.map(|path| self.store.bytes_of(path)).sum()
-    }
-
     pub fn spec(&self) -> &CropSpec {
         &self.spec
     }

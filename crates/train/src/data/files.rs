@@ -7,6 +7,7 @@ use super::{NUMBERS, Part, Sample, Source, shrunk};
 use crate::config::{DataConfig, DataKind, RunConfig, TaskKind};
 use crate::error::{Result, setting};
 use clearshot_graph::plan::human;
+use clearshot_image::Axis;
 use clearshot_image::dataset::{
     Balance, Crop, CropSpec, Dataset, Entry, Invalid, Listing, Normaliser, Repeats, Split, Store,
 };
@@ -48,7 +49,14 @@ pub struct Files {
     masked: bool,
     warnings: Vec<String>,
     notes: Vec<String>,
+    store: Arc<Store>,
+    /// Where files are too few to keep some for validation: the part of every image that crops are cut from.
+    within: Option<Part>,
 }
+
+/// The share of every image's rows that is kept for validation where no file is, and how often a crop is drawn to lie within its part.
+const KEPT_ROWS: f64 = 0.2;
+const ATTEMPTS: u64 = 256;
 
 /// What the numbers of a sample are.
 enum Scale {
@@ -128,11 +136,23 @@ impl Files {
             if entries.is_empty() { listing.entries.clone() } else { entries }
         };
         let mut warnings = vec![];
+        let mut notes = vec![];
         if let Some(said) = left_out("files without a partner", &listing.unpaired) {
             warnings.push(said);
         }
+        // Of noisy images, a network that has seen an image knows its noise: scores need pixels of their own.
+        let divided = config.task.kind.is_of_noise()
+            && of(Part::Validation).is_empty()
+            && listing.entries.iter().all(|e| border(store, &e.input, cut).is_some());
+        if divided {
+            notes.push(format!(
+                "of {} files none is kept for validation: the last {:.0} % of the rows of each are",
+                listing.entries.len(),
+                100.0 * KEPT_ROWS
+            ));
+        }
         for (part, name) in [(Part::Training, "training"), (Part::Validation, "validation")] {
-            if of(part).is_empty() {
+            if of(part).is_empty() && !divided {
                 warnings.push(format!(
                     "none of {} files falls to {name} (data.validation: {}): all of them are trained on and scored, so \
                      scores say nothing of other images",
@@ -154,7 +174,6 @@ impl Files {
         if data.kind == DataKind::Pairs && channels[1] == 0 {
             return setting("data.targets", "files without targets", "pairs, or data.kind: clean");
         }
-        let mut notes = vec![];
         let fits = data.kind == DataKind::Pairs && config.task.kind != TaskKind::Noise2noise && {
             let due = match data.fit {
                 None if shared.photons && channels[0] == channels[1] => Some(
@@ -207,7 +226,9 @@ impl Files {
         let dataset = Dataset::held(entries(part), varied, Arc::clone(store))?;
         let unusable: Vec<String> = dataset.skipped.iter().map(|(path, why)| named(path, why)).collect();
         warnings.extend(left_out("files that cannot be used", &unusable));
-        notes.push(memory_note(training.bytes()? + dataset.bytes()?, store.limit()));
+        let files = listing.files();
+        notes
+            .push(memory_note(files.into_iter().filter_map(|p| store.bytes_of(p).ok()).sum(), store.limit()));
         let names = if data.kind == DataKind::Clean { vec![] } else { dataset.channel_names()? };
         Ok(Files {
             dataset,
@@ -223,6 +244,24 @@ impl Files {
             masked,
             warnings,
             notes,
+            store: Arc::clone(store),
+            within: divided.then_some(part),
+        })
+    }
+
+    /// Whether a crop lies in the part of its image that it is to be cut from.
+    fn is_within(&self, crop: &Crop) -> Result<bool> {
+        let Some(part) = self.within else { return Ok(true) };
+        let path = &self.dataset.entries[crop.entry].input;
+        let (Some(border), Some(y)) =
+            (border(&self.store, path, &self.cut), self.store.description(path)?.position(Axis::Y))
+        else {
+            return Ok(true);
+        };
+        let rows = self.cut[self.cut.len() - 2];
+        Ok(match part {
+            Part::Training => crop.origin[y] + rows <= border,
+            Part::Validation => crop.origin[y] >= border,
         })
     }
 
@@ -252,6 +291,14 @@ impl Files {
         let with = |size: &[usize]| [size, &[channels]].concat();
         shrunk(values, &with(&self.cut), &with(&self.size))
     }
+}
+
+/// The row at which the part for validation begins; none where an image is too small to be divided.
+fn border(store: &Store, path: &Path, cut: &[usize]) -> Option<usize> {
+    let [.., rows, _] = *cut else { return None };
+    let height = store.description(path).ok()?.dim(Axis::Y)?.len;
+    let kept = ((KEPT_ROWS * height as f64).ceil() as usize).max(rows);
+    (height >= kept + rows).then(|| height - kept)
 }
 
 /// The values of some crops.
@@ -394,10 +441,17 @@ impl Files {
 
 impl Source for Files {
     fn sample(&self, number: u64, domain: Option<usize>) -> Result<Sample> {
-        let crop = match domain {
-            Some(domain) => self.dataset.crop_of(domain, number)?,
-            None => self.dataset.crop(number)?,
+        let drawn = |number: u64| match domain {
+            Some(domain) => self.dataset.crop_of(domain, number),
+            None => self.dataset.crop(number),
         };
+        let mut crop = drawn(number)?;
+        for attempt in 1..ATTEMPTS {
+            if self.is_within(&crop)? {
+                break;
+            }
+            crop = Crop { number, ..drawn(super::mixed(number ^ attempt << 40))? };
+        }
         self.made(&crop)
     }
 

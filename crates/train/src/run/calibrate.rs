@@ -44,16 +44,18 @@ impl Run {
             let console = &mut self.records.console;
             let mut told = |done: usize| {
                 let spent = begun.elapsed().as_secs_f64();
-                if done == 1 {
-                    each = spent;
-                }
-                if spent > said + SAID_EVERY {
+                each = spent / done.max(1) as f64;
+                if done > 0 && spent > said + SAID_EVERY {
                     said = spent;
-                    let left = spent / done as f64 * (images - done) as f64;
+                    let left = each * (images - done) as f64;
                     console.say(&format!("calibrating: {done} of {images} images, {} left", duration(left)));
                 }
-                // What the first image took says whether there is time for all.
-                let too_long = done == 1 && each * images as f64 > most && images > LEAST_IMAGES;
+                // What the first image takes says whether there is time for all.
+                let too_long = match done {
+                    0 => each * LEAST_IMAGES as f64 > most,
+                    1 => each * images as f64 > most && images > LEAST_IMAGES,
+                    _ => false,
+                };
                 match stop.load(Ordering::Relaxed) || too_long {
                     true => Err(learned::Error::Stopped),
                     false => Ok(()),
@@ -70,7 +72,7 @@ impl Run {
                     images = (most / each) as usize / 2 * 2;
                     if images < LEAST_IMAGES {
                         self.records.console.say(&format!(
-                            "the spread of samples is not calibrated: {LEAST_IMAGES} images would take {}, longer than training did; \
+                            "the spread of samples is not calibrated: {LEAST_IMAGES} images would take {} or more, longer than training did; \
                              `clearshot calibrate {}` does it",
                             duration(each * LEAST_IMAGES as f64),
                             best.display(),

@@ -4,12 +4,16 @@
 //! last validation and the last checkpoint are part of the time: what they took before is kept back for them.
 
 use super::Run;
+use crate::config::ScheduleConfig;
 use crate::error::Result;
 use std::time::Instant;
 
 /// The share of the time that is kept back for what has not been measured yet, and in which the device is waited for.
 const KEPT_BACK: f64 = 0.02;
 const NEAR_THE_END: f64 = 0.05;
+
+/// Iterations of a process that are not timed.
+const UNTIMED: u64 = 5;
 
 /// Seconds that were last measured; none so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,12 +37,41 @@ impl Run {
         if p.total.is_some() || p.iteration == 0 || p.seconds <= 0.0 {
             return p.total;
         }
-        let way = p.seconds / self.for_iterations()?;
-        Some(((p.iteration as f64 / way).round() as u64).max(p.iteration + 1))
+        let limit = self.for_iterations()?;
+        let left = match self.pace() {
+            Some(each) => (limit - p.seconds).max(0.0) / each,
+            None => p.iteration as f64 * (limit / p.seconds - 1.0).max(0.0),
+        };
+        Some(p.iteration + (left.round() as u64).max(1))
     }
 
-    /// Quarters of the time that are over; none where iterations are counted.
+    /// Seconds of an iteration, validations and all, once some were timed.
+    fn pace(&self) -> Option<f64> {
+        let ((from, since), p) = (self.timed?, &self.progress);
+        (p.iteration > from && p.seconds > since).then(|| (p.seconds - since) / (p.iteration - from) as f64)
+    }
+
+    /// Begins to time iterations after the first ones of this process, which set up what the others use.
+    pub(super) fn time(&mut self, began: u64) {
+        if self.timed.is_none() && self.progress.iteration >= began + UNTIMED {
+            self.timed = Some((self.progress.iteration, self.progress.seconds));
+        }
+    }
+
+    /// The schedule of the rate. A run that the clock ends may be too short for its warming up, which then is a tenth of it.
+    pub(super) fn schedule(&self) -> ScheduleConfig {
+        let mut schedule = self.config.schedule.clone();
+        if let (Some(_), Some(_), Some(total)) = (self.config.trainer.seconds, self.pace(), self.total()) {
+            schedule.warm_up = schedule.warm_up.min((total / 10).max(UNTIMED));
+        }
+        schedule
+    }
+
+    /// Quarters of the time that are over; none where iterations are counted, or a validation takes too much of the time.
     pub(super) fn quarter(&self) -> u64 {
+        if self.config.trainer.seconds.is_some_and(|s| self.costs.validation > KEPT_BACK * 2.0 * s) {
+            return 0;
+        }
         self.config.trainer.seconds.map_or(0, |s| (4.0 * self.progress.seconds / s) as u64).min(3)
     }
 
@@ -52,9 +85,10 @@ impl Run {
         self.working().engine.session().wait()?;
         let p = &mut self.progress;
         p.seconds = before + clock.elapsed().as_secs_f64();
-        let each = p.seconds / p.iteration.max(1) as f64;
-        if p.seconds + 0.5 * each >= limit {
-            p.total = Some(p.iteration);
+        let seconds = p.seconds;
+        let each = self.pace().unwrap_or(seconds / self.progress.iteration.max(1) as f64);
+        if seconds + 0.5 * each >= limit {
+            self.progress.total = Some(self.progress.iteration);
         }
         Ok(())
     }

@@ -69,6 +69,8 @@ pub struct Summary {
     /// Of the whole validation set, at the end.
     pub score: Option<f64>,
     pub best: Option<f64>,
+    /// The score of the model that the run began from.
+    pub start: Option<f64>,
     /// Of all states: equal for equal bits.
     pub digest: u64,
     pub iterations_per_second: f64,
@@ -126,6 +128,8 @@ pub struct Run {
     since: (u64, f64, f64),
     /// What the last validation and the last checkpoint took, in seconds.
     costs: clock::Costs,
+    /// The iteration and the second from which on iterations are timed.
+    timed: Option<(u64, f64)>,
 }
 
 impl Run {
@@ -192,6 +196,7 @@ impl Run {
             waited: 0.0,
             since: (0, 0.0, 0.0),
             costs: clock::Costs::default(),
+            timed: None,
         };
         run.begin(states)?;
         // What is there is changed only by a run that can be.
@@ -278,6 +283,7 @@ impl Run {
         if began == 0 && self.config.model.init.is_some() {
             // The model that a run begins from is the first that may be the best.
             self.validate()?;
+            self.progress.start = self.progress.score;
             self.progress.seconds = before + clock.elapsed().as_secs_f64();
         }
         let ending = loop {
@@ -297,6 +303,7 @@ impl Run {
             let quarter = self.quarter();
             self.step()?;
             self.progress.seconds = before + clock.elapsed().as_secs_f64();
+            self.time(began);
             self.end_in_time(before, clock)?;
             let i = self.progress.iteration;
             if i.is_multiple_of(self.config.records.every) || self.progress.total == Some(i) {
@@ -334,6 +341,7 @@ impl Run {
             seconds: self.progress.seconds,
             score: self.last_full,
             best: self.progress.best,
+            start: self.progress.start,
             digest: self.digest()?,
             iterations_per_second: done as f64 / seconds.max(1e-9),
             waiting: (self.waited + self.working().feed.waited.as_secs_f64()) / seconds.max(1e-9),
@@ -358,13 +366,12 @@ impl Run {
     }
 
     fn step(&mut self) -> Result<()> {
-        let place = self.place();
+        let (place, schedule) = (self.place(), self.schedule());
         let alpha = self.alpha();
         let p = &mut self.progress;
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let numbers = Numbers {
-            rate: base_rate(&self.config, p)
-                * rate(&self.config.schedule, &self.config.trainer.growth, &place),
+            rate: base_rate(&self.config, p) * rate(&schedule, &self.config.trainer.growth, &place),
             ema_decay: ema_decay(self.config.trainer.ema_half_life, work.images, p.iteration),
             alpha,
             iteration: p.iteration,

@@ -10,6 +10,7 @@ use crate::iteration::Shapes;
 use crate::records::event_file::Png;
 use crate::records::picture::Picture;
 use clearshot_diffusion::Level;
+use clearshot_runtime::Device;
 use std::time::Instant;
 
 /// Images that run at once, at most.
@@ -40,30 +41,33 @@ impl Run {
 
     /// The images that every validation scores: as many as are asked for, or as there is time for.
     fn judged(&mut self) -> Result<Judged> {
-        let images = self.progress.judged.unwrap_or(self.config.validation.images);
-        let mut judged = self.judged_on(images)?;
-        if let (None, Some(seconds)) = (self.progress.judged, self.config.trainer.seconds) {
-            let weights = self.working().engine.weights(&*self.working().network)?;
-            judged.judge.load(&weights, self.alpha())?;
-            let level = self.judged_level();
-            // The first run is slower than others.
-            let mut each = 0.0;
-            for _ in 0..2 {
-                let start = Instant::now();
-                judged.judge.estimate(&judged.batches[0], level.as_ref(), self.config.seed, 0)?;
-                each = start.elapsed().as_secs_f64() / judged.at_once as f64;
-            }
-            let fits = (TIME_SHARE * seconds / each.max(1e-9)) as usize;
-            let images = fits.max(LEAST_IMAGES).min(images);
-            self.progress.judged = Some(images);
-            if images < self.config.validation.images {
-                self.records
-                    .console
-                    .say(&format!("validations score {images} images each, for the sake of time"));
-                judged = self.judged_on(images)?;
-            }
+        let asked = self.config.validation.images;
+        let (None, Some(seconds)) = (self.progress.judged, self.config.trainer.seconds) else {
+            return self.judged_on(self.progress.judged.unwrap_or(asked));
+        };
+        // On a GPU a graph for other images would have to be set up, and its first run is slower than others.
+        let (probe, runs) = match self.device {
+            Device::Cpu { .. } => (asked.min(LEAST_IMAGES), 1),
+            Device::Cuda { .. } => (asked, 2),
+        };
+        let mut judged = self.judged_on(probe)?;
+        let weights = self.working().engine.weights(&*self.working().network)?;
+        judged.judge.load(&weights, self.alpha())?;
+        let (level, mut each) = (self.judged_level(), 0.0);
+        for _ in 0..runs {
+            let start = Instant::now();
+            judged.judge.estimate(&judged.batches[0], level.as_ref(), self.config.seed, 0)?;
+            each = start.elapsed().as_secs_f64() / judged.at_once as f64;
         }
-        Ok(judged)
+        let fits = (TIME_SHARE * seconds / each.max(1e-9)) as usize;
+        let images = fits.max(LEAST_IMAGES).min(asked);
+        self.progress.judged = Some(images);
+        if images < asked {
+            self.records
+                .console
+                .say(&format!("validations score {images} images each, for the sake of time"));
+        }
+        if images == probe { Ok(judged) } else { self.judged_on(images) }
     }
 
     fn judged_level(&self) -> Option<Level> {
