@@ -1,4 +1,4 @@
-//! `clearshot compare`: methods side by side, every classical one unless told.
+//! `clearshot compare`: methods side by side, every usual one unless told.
 
 use crate::evaluating::Settings;
 use anyhow::Result;
@@ -13,8 +13,18 @@ pub struct Compare {
     settings: Settings,
 }
 
-const USUAL: [&str; 8] =
-    ["raw", "gaussian", "gat+median", "gat+nlm", "gat+tv", "bm3d", "gat+bm3d", "default"];
+const USUAL: [&str; 10] = [
+    "raw",
+    "gaussian",
+    "best-gaussian",
+    "gat+median",
+    "gat+wiener",
+    "gat+nlm",
+    "gat+tv",
+    "bm3d",
+    "gat+bm3d",
+    "default",
+];
 
 impl Compare {
     pub fn run(self) -> Result<()> {

@@ -259,9 +259,9 @@ fn device_name(device: Device) -> String {
 }
 
 fn scored(bench: &Bench, methods: &[Box<dyn Method>]) -> Result<(Vec<Record>, Summary)> {
-    let (name, case) = (|n: usize| bench.name(n), |n: usize| bench.case(n));
+    let (name, case) = (|n: usize| Ok(bench.name(n)), |n: usize| bench.case(n));
     let records =
-        run(methods, bench.len(), &name, &case, &Told::default(), &mut Store::default(), &mut |_| ())?;
+        run(methods, bench.len(), &name, &case, &Told::default(), false, &mut Store::default(), &mut |_| ())?;
     let summary = Summary::of(&records)?;
     Ok((records, summary))
 }

@@ -7,7 +7,8 @@ use clap::Args;
 #[derive(Args)]
 pub struct Eval {
     /// Methods: raw, gaussian, median, wiener, nlm, tv or bm3d, each alone or after `gat+` (under the Anscombe
-    /// transform), rl (with --psf-sigma); `default` for the model that comes with the program; or a model's file or folder.
+    /// transform), best-gaussian (an oracle: its width is chosen by the
+    /// truth), rl (with --psf-sigma); `default` for the model that comes with the program; or a model's file or folder.
     #[arg(default_value = "default")]
     methods: Vec<String>,
     #[command(flatten)]

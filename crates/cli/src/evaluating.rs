@@ -6,25 +6,25 @@ use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_evaluate::curve::{self, Curve};
+use clearshot_evaluate::files::{Grouping, Pairs, Terms};
 use clearshot_evaluate::report::{self, Illustration};
 use clearshot_evaluate::{
-    Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary, Told, budget,
-    given, method, picture, rounded, run, stress,
+    BEST_GAUSSIAN, Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary,
+    Told, budget, method, picture, rounded, run, stress,
 };
-use clearshot_image::dataset::list::{Listing, files};
-use clearshot_image::{Image, fingerprint};
-use clearshot_restore::stream::Frames;
+use clearshot_physics::calibration::blind::Known;
 use clearshot_runtime::peak_bytes;
+use clearshot_scenes::SCENES;
 use clearshot_tensor::store::write_whole;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Settings {
-    /// Kinds of scenes, separated by commas; `all` for every kind.
-    #[arg(long, default_value = "all", conflicts_with = "truth")]
+    /// Choose kinds of scenes, separated by commas; `benchmark` for the five of the published tables, `all` for every kind that
+    /// `clearshot synth` generates. Default: benchmark.
+    #[arg(long, default_value = "benchmark", conflicts_with = "truth")]
     scenes: String,
     /// Mean electrons of the brightest value, separated by commas.
     #[arg(long, default_value = "5,20,100", value_delimiter = ',', conflicts_with = "truth")]
@@ -47,15 +47,27 @@ pub struct Settings {
     /// The noisy ones that go with them, paired by name.
     #[arg(long, requires = "truth")]
     noisy: Option<String>,
-    /// Electrons per count of those files.
-    #[arg(long, default_value_t = 1.0, value_parser = electrons::gain::<f64>, allow_negative_numbers = true, requires = "truth")]
-    gain: f64,
-    /// Counts without light.
-    #[arg(long, default_value_t = 0.0, value_parser = electrons::counts::<f64>, allow_negative_numbers = true, requires = "truth")]
-    offset: f64,
-    /// The standard deviation of the read noise in electrons.
-    #[arg(long, default_value_t = 0.0, value_parser = electrons::amount::<f64>, allow_negative_numbers = true, requires = "truth")]
-    read_noise: f64,
+    /// Electrons per count of those files. Default: estimated from each noisy file, as `restore` does.
+    #[arg(long, value_parser = electrons::gain::<f64>, allow_negative_numbers = true, requires = "truth")]
+    gain: Option<f64>,
+    /// Counts without light. Default: estimated from each noisy file.
+    #[arg(long, value_parser = electrons::counts::<f64>, allow_negative_numbers = true, requires = "truth")]
+    offset: Option<f64>,
+    /// The standard deviation of the read noise in electrons. Default: estimated from each noisy file.
+    #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true, requires = "truth")]
+    read_noise: Option<f64>,
+    /// Fit gain and offset of each result to its clean file by least squares before scoring, for pairs whose scales differ.
+    /// Default: nothing is fitted.
+    #[arg(long, requires = "truth")]
+    fit: bool,
+    /// Compute PSNR and SSIM of files with this range of values. Default: 255 for clean files of 8 bits, otherwise the
+    /// greatest less the least value of each clean image.
+    #[arg(long, value_name = "R", value_parser = electrons::ratio::<f64>, allow_negative_numbers = true, requires = "truth")]
+    range: Option<f64>,
+    /// Group files into the rows of the table by a regular expression on their names without the ending: by what its first
+    /// group matches. `all` makes one group. Default: the name up to a last _ or - that only digits follow.
+    #[arg(long, value_name = "PATTERN", requires = "truth")]
+    group: Option<String>,
     /// How many times the light of the clean files the noisy ones have (0.1: a tenth of the exposure). The clean ones are scored as
     /// they would be at that exposure, so that `raw` is the short exposure scaled up and nothing else.
     #[arg(long, default_value_t = 1.0, value_parser = electrons::ratio::<f64>, allow_negative_numbers = true, requires = "truth")]
@@ -107,65 +119,35 @@ pub struct Settings {
 /// The images of a run: made from a seed, or given.
 enum Cases {
     Scenes(Bench),
-    Files { parts: Vec<Part>, gain: f64, offset: f64, read_noise: f64, exposure: f64 },
-}
-
-/// A plane of a pair of files.
-struct Part {
-    truth: PathBuf,
-    noisy: PathBuf,
-    region: Vec<Range<usize>>,
-    shape: Vec<usize>,
-    /// What the records of it follow from.
-    name: String,
+    Files(Pairs),
 }
 
 impl Cases {
     fn len(&self) -> usize {
         match self {
             Cases::Scenes(bench) => bench.len(),
-            Cases::Files { parts, .. } => parts.len(),
+            Cases::Files(pairs) => pairs.len(),
         }
     }
 
-    fn name(&self, number: usize) -> String {
+    fn name(&self, number: usize) -> Result<String, EvaluateError> {
         match self {
-            Cases::Scenes(bench) => bench.name(number),
-            Cases::Files { parts, gain, offset, read_noise, exposure } => {
-                let exposed = if *exposure == 1.0 { String::new() } else { format!(" exposure {exposure}") };
-                // The number is what its pair is found by among the images of the cell.
-                format!(
-                    "pair {number} {} gain {gain} offset {offset} read-noise {read_noise}{exposed}",
-                    parts[number].name
-                )
-            }
+            Cases::Scenes(bench) => Ok(bench.name(number)),
+            Cases::Files(pairs) => pairs.name(number),
         }
     }
 
     fn case(&self, number: usize) -> Result<Case, EvaluateError> {
         match self {
             Cases::Scenes(bench) => bench.case(number),
-            Cases::Files { parts, gain, offset, read_noise, exposure } => {
-                let p = &parts[number];
-                given(
-                    &p.truth,
-                    &p.noisy,
-                    &p.region,
-                    &p.shape,
-                    *gain,
-                    *offset,
-                    *read_noise,
-                    *exposure,
-                    number as u32,
-                )
-            }
+            Cases::Files(pairs) => pairs.case(number),
         }
     }
 
     fn told(&self) -> Told {
         match self {
             Cases::Scenes(bench) => bench.told,
-            Cases::Files { .. } => Told::default(),
+            Cases::Files(_) => Told::default(),
         }
     }
 }
@@ -296,6 +278,7 @@ impl Settings {
             Some(folder) => Store::open(&folder.join("records.jsonl"))?,
             None => Store::default(),
         };
+        let grouping = Grouping::parse(self.group.as_deref())?;
         let mut made = 0;
         let mut records = Vec::new();
         let mut trials = Vec::new();
@@ -317,7 +300,10 @@ impl Settings {
             };
             let name = |n: usize| cases.name(n);
             let case = |n: usize| cases.case(n);
-            let mut own = run(methods, cases.len(), &name, &case, &cases.told(), &mut store, &mut heard)?;
+            // Times are asked of scenes alone.
+            let at_once = matches!(cases, Cases::Files(_));
+            let told = cases.told();
+            let mut own = run(methods, cases.len(), &name, &case, &told, at_once, &mut store, &mut heard)?;
             line.end();
             if let (Cases::Scenes(bench), true) = (cases, many) {
                 trials.extend(times.iter().map(|(name, time)| trial(name, bench, &own, *time)));
@@ -329,10 +315,10 @@ impl Settings {
             records.extend(own);
         }
         let summary = match runs.first() {
-            Some((_, Cases::Files { .. })) => Summary::together("files", &records)?,
+            Some((_, Cases::Files(_))) => Summary::grouped(&records, &|name| grouping.of(name))?,
             _ => Summary::of(&records)?,
         };
-        let mut about = self.about(&runs);
+        let mut about = self.about(&runs, methods);
         let found = records.len() - made;
         if found > 0 && !self.quiet {
             eprintln!("clearshot: {found} of {} records were there already", records.len());
@@ -381,7 +367,7 @@ impl Settings {
         Ok(())
     }
 
-    fn about(&self, runs: &[(String, Cases)]) -> Vec<String> {
+    fn about(&self, runs: &[(String, Cases)], methods: &[Box<dyn Method>]) -> Vec<String> {
         let mut out = Vec::new();
         match runs.first() {
             Some((_, Cases::Scenes(b))) => {
@@ -394,17 +380,17 @@ impl Settings {
                     b.seed
                 ));
                 out.push("background and read noise as usual for the peak: 1 and 1 electrons up to 10, 2 and 1.5 up to 50, 5 and 2 up to 500, 20 and 2 above".into());
+                out.push("PSNR with range 1 in units of the peak, after clipping to [0, 1.5]".into());
             }
-            Some((_, Cases::Files { parts, gain, offset, read_noise, exposure })) => out.push(format!(
-                "{} planes of files in one cell under their mean peak, {gain} electrons a count, offset {offset}, read noise {read_noise}, {exposure} times the clean files' exposure",
-                parts.len()
-            )),
+            Some((_, Cases::Files(pairs))) => out.extend(about_files(pairs)),
             None => {}
         }
         for sweep in &self.sweep {
             out.push(format!("every value of {sweep}"));
         }
-        out.push("PSNR with range 1 in units of the peak, after clipping to [0, 1.5]".into());
+        if methods.iter().any(|m| m.is_oracle()) {
+            out.push(format!("{BEST_GAUSSIAN} is an oracle: the Gaussian blur whose width was chosen by the truth of each image"));
+        }
         out
     }
 
@@ -416,14 +402,20 @@ impl Settings {
                     "--sweep {sweep}: the camera is swept over generated scenes only; leave it out with --truth, and say what the camera is by --gain, --offset and --read-noise"
                 );
             }
-            let parts = parts(truth, noisy)?;
-            let (gain, offset, read_noise, exposure) =
-                (self.gain, self.offset, self.read_noise, self.exposure);
-            return Ok(vec![(String::new(), Cases::Files { parts, gain, offset, read_noise, exposure })]);
+            let known = Known {
+                gain: self.gain,
+                offset: self.offset,
+                read_noise: self.read_noise,
+                ..Known::default()
+            };
+            let terms = Terms { known, exposure: self.exposure, range: self.range, fit: self.fit };
+            let pairs = Pairs::new(truth, noisy, terms)?;
+            pairs.unpaired.iter().for_each(|u| eprintln!("clearshot: {u}"));
+            return Ok(vec![(String::new(), Cases::Files(pairs))]);
         }
-        let all = Bench::default().scenes;
         let scenes = match self.scenes.as_str() {
-            "all" => all,
+            "benchmark" => Bench::default().scenes,
+            "all" => SCENES.iter().map(|k| k.name.to_string()).collect(),
             list => list.split(',').map(|s| s.trim().to_string()).collect(),
         };
         let mut out = Vec::new();
@@ -566,7 +558,7 @@ fn illustrations(methods: &[Box<dyn Method>], runs: &[(String, Cases)]) -> Resul
             let a_scene = b.peaks.len() * b.count as usize;
             (0..b.scenes.len()).map(|s| s * a_scene + b.peaks.len() / 2 * b.count as usize).collect()
         }
-        Cases::Files { parts, .. } => (0..parts.len().min(4)).collect(),
+        Cases::Files(pairs) => (0..pairs.len().min(4)).collect(),
     };
     let mut out = Vec::new();
     for number in numbers {
@@ -577,29 +569,33 @@ fn illustrations(methods: &[Box<dyn Method>], runs: &[(String, Cases)]) -> Resul
     Ok(out)
 }
 
-/// Every plane of every pair.
-fn parts(truth: &str, noisy: &str) -> Result<Vec<Part>> {
-    let (truths, images) = (files(truth)?, files(noisy)?);
-    let pairs: Vec<(PathBuf, PathBuf)> = if truths.len() == 1 && images.len() == 1 {
-        vec![(truths[0].clone(), images[0].clone())]
-    } else {
-        let listing = Listing::pairs(noisy, truth)?;
-        listing.unpaired.iter().for_each(|u| eprintln!("clearshot: {u}"));
-        listing.entries.into_iter().filter_map(|e| Some((e.target?, e.input))).collect()
+/// How files were looked at and scored, for the report.
+fn about_files(pairs: &Pairs) -> Vec<String> {
+    let Terms { known, exposure, range, fit } = *pairs.terms();
+    let numbers = [("gain", known.gain), ("offset", known.offset), ("read noise", known.read_noise)];
+    let given: Vec<String> =
+        numbers.iter().filter_map(|(name, v)| v.map(|v| format!("{name} {v} as given"))).collect();
+    let camera = match given.len() {
+        3 => String::new(),
+        0 => "camera estimated from each noisy file".into(),
+        _ => "the rest of the camera estimated from each noisy file".into(),
     };
-    if pairs.is_empty() {
-        bail!("{truth} and {noisy}: no two files go together");
-    }
-    let mut out = Vec::new();
-    for (truth, noisy) in pairs {
-        let image = Image::open(&noisy)?;
-        let contents = format!("{} of {}", fingerprint(&noisy)?, fingerprint(&truth)?);
-        let frames = Frames::of(&image.description, false).with_context(|| noisy.display().to_string())?;
-        for (i, region) in frames.regions().into_iter().enumerate() {
-            let shape = frames.size();
-            let name = format!("{} plane {i} contents {contents}", noisy.display());
-            out.push(Part { truth: truth.clone(), noisy: noisy.clone(), region, shape, name });
-        }
-    }
-    Ok(out)
+    let camera = given.into_iter().chain(Some(camera).filter(|c| !c.is_empty())).collect::<Vec<_>>();
+    let light =
+        if exposure == 1.0 { String::new() } else { format!(", {exposure} times the clean files' exposure") };
+    let scale = match range {
+        Some(r) => format!("the range {r}"),
+        None => "the range 255 for clean files of 8 bits, and otherwise the greatest less the least value of each clean image".into(),
+    };
+    let fitted = match fit {
+        true => "gain and offset of each result fitted to the clean image by least squares before scoring",
+        false => "results scored as they are, without a fit of gain and offset",
+    };
+    vec![
+        format!("{} planes of files; {}{light}", pairs.len(), camera.join(", ")),
+        format!(
+            "PSNR and SSIM (uniform window of 7) with {scale}, as scikit-image; nothing clipped or rounded"
+        ),
+        fitted.into(),
+    ]
 }

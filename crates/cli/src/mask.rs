@@ -1,10 +1,76 @@
-//! Masks: files whose pixels other than zero mark invalid pixels of another image.
+//! Which pixels hold no measurement: what the command line says of it, the masks that mark such pixels of an image, and the
+//! mask that says what was found. One rule for every verb that restores.
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
+use clearshot_image::dataset::list::stem;
 use clearshot_image::grid::Region;
-use clearshot_image::{Description, Image};
+use clearshot_image::{DType, Description, Image, WriteOptions, Writer};
+use clearshot_restore::invalid::Invalid;
+use clearshot_restore::stream::Frames;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Options of every verb that restores.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Validity {
+    /// Take pixels at or above this value as saturated: what they held is estimated from their neighbours. Default: where
+    /// values pile up at the top of the range.
+    #[arg(long, value_name = "VALUE")]
+    pub saturation: Option<f32>,
+    /// Take pixels as invalid (dead, hot) that are not zero in this image of the same Y and X: they are filled from their
+    /// neighbours. Default: none.
+    #[arg(long, value_name = "FILE")]
+    pub mask: Option<PathBuf>,
+    /// Write OUT_mask beside each output: 0 valid, 1 not finite, 2 saturated, 3 marked by --mask. Default: no mask.
+    #[arg(long)]
+    pub save_mask: bool,
+}
+
+impl Validity {
+    pub fn mask_of(&self, image: &Image) -> Result<Option<Mask>> {
+        self.mask.as_ref().map(|path| Mask::open(path, &image.description)).transpose()
+    }
+
+    /// Why pixels of an image hold no measurement, as an image of its own; `saturation` is where its own values say that
+    /// pixels are saturated, which what was said on the command line goes before.
+    ///
+    /// # Errors
+    /// If the image or its mask cannot be read, or the file cannot be written.
+    pub fn save(
+        &self,
+        image: &Image,
+        saturation: Option<f32>,
+        path: &Path,
+        options: &WriteOptions,
+    ) -> Result<()> {
+        let mask = self.mask_of(image)?;
+        let full = self.saturation.or(saturation);
+        let mut d = image.description.clone();
+        (d.dtype, d.bits, d.rescale, d.native, d.mosaic) = (DType::U8, 8, None, None, None);
+        d.levels = vec![d.shape()];
+        let mut writer = Writer::create(path, &d, options)?;
+        for region in Frames::of(&image.description, false)?.regions() {
+            let values = image.read_f32(&region)?;
+            let marks = mask.as_ref().map(|m| m.marks(&region, values.len())).transpose()?;
+            writer.write(&region, &Invalid::find(&values, full, marks.as_deref()).codes(values.len()))?;
+        }
+        Ok(writer.finish()?)
+    }
+}
+
+/// The name of OUT_mask.
+pub fn mask_path(output: &Path) -> PathBuf {
+    let name = output.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = stem(output);
+    let ending = name[stem.len()..].to_string();
+    output.with_file_name(format!("{stem}_mask{ending}"))
+}
+
+/// Whether pixels of a file can say by their value that there is none.
+pub fn may_be_none(d: &Description) -> bool {
+    d.dtype.is_float() || d.rescale.is_some_and(|r| r.blank.is_some())
+}
 
 /// An image that marks invalid pixels of another, which it may have fewer axes than.
 pub struct Mask {

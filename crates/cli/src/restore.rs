@@ -9,6 +9,7 @@ mod trace;
 
 use crate::electrons;
 use crate::failure::worded;
+use crate::mask::Validity;
 use crate::network::DeviceName;
 use crate::outputs::{listed, prepared, result_in};
 use anyhow::{Result, bail};
@@ -77,6 +78,8 @@ pub struct Restore {
     /// Mean electrons where there is no object; unless told, what the darkest places have.
     #[arg(long, value_name = "ELECTRONS", value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     background: Option<f64>,
+    #[command(flatten)]
+    validity: Validity,
     /// The blur to take off: a file, gaussian:1.5px, or airy:na=1.4,em=520nm.
     #[arg(long, value_name = "PSF")]
     psf: Option<String>,
@@ -211,6 +214,7 @@ impl Restore {
             offset: self.offset,
             read_noise: self.read_noise,
             background: self.background,
+            correlation: None,
         }
         .with_file(self.camera.as_deref())?;
         given.check()?;
@@ -237,6 +241,7 @@ impl Restore {
             Some(path) if exists(path)? => Some(fingerprint(path)?),
             _ => None,
         };
+        let mask_hash = self.validity.mask.as_deref().map(fingerprint).transpose()?;
         let asked = json!({
             "model": name, "model_hash": hash, "samples": samples, "estimate": match restorer.output() {
                 Output::Direct => "direct",
@@ -246,7 +251,8 @@ impl Restore {
             "read_noise": given.read_noise, "background": given.background, "psf": self.psf, "psf_file": psf_file, "guidance": self.guidance,
             "law": self.law, "clip": self.clip, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
             "std": self.std, "spread": restorer.model().about.spread.as_ref().filter(|_| self.std),
-            "chi2": self.chi2, "save_samples": self.save_samples,
+            "chi2": self.chi2, "save_samples": self.save_samples, "saturation": self.validity.saturation, "mask": mask_hash,
+            "save_mask": self.validity.save_mask,
         });
         let voice = Voice { json: self.json, quiet: self.quiet };
         let mut report = self.report.as_deref().map(|path| Report::new(path, self.force)).transpose()?;
@@ -265,6 +271,7 @@ impl Restore {
                 label: format!("{}/{total} {}", number + 1, input.display()),
                 asked: &asked,
                 given: &given,
+                validity: &self.validity,
                 psf: self.psf.as_deref(),
                 std: self.std,
                 float: self.float,

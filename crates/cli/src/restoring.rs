@@ -1,6 +1,6 @@
 //! What the verbs that restore files share: the files, how they are cut, which of their pixels are invalid, and pictures.
 
-use crate::mask::Mask;
+use crate::mask::{Validity, mask_path, may_be_none};
 use crate::outputs;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
@@ -37,13 +37,8 @@ pub struct Files {
     /// The side of the pieces that large planes and volumes are cut into, in pixels, or `auto`.
     #[arg(long, default_value = "auto", value_parser = tile_side)]
     tile: TileSide,
-    /// Pixels at or above this value are full: they are kept out of the restoring and given back as they are.
-    #[arg(long)]
-    saturation: Option<f32>,
-    /// An image of the same Y and X whose pixels other than zero mark invalid ones (dead, hot): they are filled from their
-    /// neighbours.
-    #[arg(long)]
-    mask: Option<PathBuf>,
+    #[command(flatten)]
+    validity: Validity,
     /// Write 32-bit numbers instead of the input's type.
     #[arg(long)]
     float: bool,
@@ -96,17 +91,13 @@ impl Files {
         Cut { volume: self.volume, tile: self.tile, reach }
     }
 
-    fn mask_of(&self, image: &Image) -> Result<Option<Mask>> {
-        self.mask.as_ref().map(|path| Mask::open(path, &image.description)).transpose()
-    }
-
     /// What an image's own pixels say of the camera, invalid ones apart.
     pub fn camera_of(&self, image: &Image, known: Known) -> Result<BlindFit> {
-        let mask = self.mask_of(image)?;
+        let mask = self.validity.mask_of(image)?;
         let marks = |region: &Region, pixels: usize| {
             mask.as_ref().map(|m| m.marks(region, pixels).map_err(|e| format!("{e:#}"))).transpose()
         };
-        Ok(camera_of(image, &Known { saturation: self.saturation.map(f64::from), ..known }, &marks)?)
+        Ok(camera_of(image, &Known { saturation: self.validity.saturation.map(f64::from), ..known }, &marks)?)
     }
 
     /// Shows some pieces of an image that is cut, `most` at most, one after the other and without invalid pixels; none of
@@ -126,7 +117,7 @@ impl Files {
         if list.len() == frames.regions().len() {
             return Ok(());
         }
-        let mask = self.mask_of(image)?;
+        let mask = self.validity.mask_of(image)?;
         let (count, size) = (list.len().min(most), image.shape());
         for i in 0..count {
             let mut region = list[(2 * i + 1) * list.len() / (2 * count)].clone();
@@ -139,7 +130,7 @@ impl Files {
             let shape: Vec<usize> = frames.inner().iter().map(|&a| region[a].len()).collect();
             let values = image.read_f32(&region)?;
             let marks = mask.as_ref().map(|m| m.marks(&region, values.len())).transpose()?;
-            let full = self.saturation.or(full);
+            let full = self.validity.saturation.or(full);
             let values = Invalid::find(&values, full, marks.as_deref()).filled(&values, &shape);
             show(Looked { values, shape, core })?;
         }
@@ -178,10 +169,13 @@ impl Files {
             );
         }
         let picture = self.png.then(|| picture_path(output));
-        if let Some(path) = picture.as_ref().filter(|p| p.exists() && !self.force) {
-            bail!("{}: exists already; --force replaces it", path.display());
+        let mask_file = self.validity.save_mask.then(|| mask_path(output));
+        for path in picture.iter().chain(&mask_file) {
+            if exists(path)? && !self.force {
+                bail!("{}: exists already; --force replaces it", path.display());
+            }
         }
-        let mask = self.mask_of(image)?;
+        let mask = self.validity.mask_of(image)?;
         let mut description = image.description.clone();
         if self.float && description.dtype != DType::F32 {
             description.dtype = DType::F32;
@@ -189,10 +183,10 @@ impl Files {
             description.rescale = None;
         }
         let mut parameters = job.parameters;
-        if let Some(path) = &self.mask {
+        if let Some(path) = &self.validity.mask {
             parameters["mask"] = serde_json::json!(path);
         }
-        let saturation = self.saturation.or(job.saturation);
+        let saturation = self.validity.saturation.or(job.saturation);
         if let Some(full) = saturation {
             parameters["saturation"] = full.into();
         }
@@ -201,7 +195,9 @@ impl Files {
         let mut invalid_count = 0;
         // Filled holes are a few pixels wide; what fills them must be the same in every piece.
         let reach = match job.reach {
-            Reach::Within { halo, align } if mask.is_some() || saturation.is_some() || may_be_none(image) => {
+            Reach::Within { halo, align }
+                if mask.is_some() || saturation.is_some() || may_be_none(&image.description) =>
+            {
                 Reach::Within { halo: halo + FILL_REACH, align }
             }
             other => other,
@@ -229,6 +225,7 @@ impl Files {
             Place::Held(held) => held,
             Place::File(writer) => writer,
         };
+        let keeps_none = may_be_none(&description);
         let mut failure = None;
         let report = match job.restore {
             None => stream::run(image, sink, &description, &self.cut(reach), Work::Pass, &mut |d, t| {
@@ -250,7 +247,9 @@ impl Files {
                     }
                     invalid_count += invalid.count();
                     let mut restored = restore(&invalid.filled(piece.values, piece.shape), piece.shape)?;
-                    invalid.give_back(piece.values, &mut restored);
+                    if keeps_none {
+                        invalid.give_back(&mut restored);
+                    }
                     Ok(restored)
                 };
                 let work = Work::Restore(&mut each);
@@ -277,6 +276,10 @@ impl Files {
                 output.display()
             );
         }
+        if let Some(path) = &mask_file {
+            let options = WriteOptions { replace: self.force, provenance: None };
+            self.validity.save(image, saturation, path, &options)?;
+        }
         if let Some(path) = &picture {
             self.draw(image, output, path)?;
         }
@@ -287,7 +290,7 @@ impl Files {
         if self.json {
             let record = serde_json::json!({
                 "input": input, "output": output, "pieces": report.pieces, "seconds": seconds, "bytes": bytes,
-                "clipped": report.clipped, "invalid": invalid_count, "picture": picture,
+                "clipped": report.clipped, "invalid": invalid_count, "picture": picture, "mask": mask_file,
             });
             writeln!(out, "{record}")?;
         } else {
@@ -323,11 +326,6 @@ const MOST_PICTURED: usize = 1024;
 const LEAST_PICTURED: usize = 320;
 /// Pixels that more halo gives the filling of holes.
 const FILL_REACH: usize = 8;
-
-/// Whether pixels can say by their value that there is none.
-fn may_be_none(image: &Image) -> bool {
-    image.dtype().is_float() || image.description.rescale.is_some_and(|r| r.blank.is_some())
-}
 
 fn picture_path(output: &Path) -> PathBuf {
     let mut name = output.as_os_str().to_os_string();

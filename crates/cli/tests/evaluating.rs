@@ -37,11 +37,11 @@ fn pairs_of_files_and_wrong_cameras() {
     must("synth --scene nuclei --count 2 --peak 50 --size 48x40 --seed 4 --out s", &at);
     let json = must("eval gaussian --truth s/truth --noisy s/noisy --read-noise 1.5 --json", &at);
     let summary: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    // The files are one cell, so that there are intervals; their peak is rounded there.
+    // The files differ by a number, so they are one group and there are intervals; their peak is rounded there.
     let cells = summary["cells"].as_array().expect("cells");
     assert_eq!(cells.len(), 3);
     for cell in cells {
-        assert_eq!((cell["scene"].as_str(), cell["images"].as_u64()), (Some("files"), Some(2)), "{cell}");
+        assert_eq!((cell["scene"].as_str(), cell["images"].as_u64()), (Some("nuclei"), Some(2)), "{cell}");
         let [mean, low, high] = [0usize, 1, 2].map(|i| cell["psnr"][i].as_f64().expect("a number"));
         assert!(low < mean && mean < high, "{cell}");
     }

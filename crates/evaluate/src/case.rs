@@ -1,14 +1,10 @@
-//! What is restored: generated scenes at chosen light levels, or given pairs of files.
+//! What is restored: generated scenes at chosen light levels; `files` has given pairs of files.
 
 use crate::EvaluateError;
 use crate::method::View;
-use clearshot_image::Image;
-use clearshot_physics::Psf;
-use clearshot_restore::learned;
+use clearshot_physics::{Correlation, Psf};
 use clearshot_scenes::{Camera, Scene};
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
-use std::path::Path;
 
 /// A measurement with its truth.
 #[derive(Clone, Debug)]
@@ -24,7 +20,18 @@ pub struct Case {
     pub background: f64,
     pub read_noise: f64,
     pub psf: Option<Psf>,
+    pub scale: Scale,
     pub view: View,
+}
+
+/// What PSNR, SSIM and mean absolute errors are of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scale {
+    /// Units of the peak above the background with range 1, clipped to [0, 1.5] for PSNR; SSIM with the paper's window.
+    Peak,
+    /// The file's own unit with a given range, nothing clipped or rounded: what scikit-image gives with `data_range`. With
+    /// `fit`, gain and offset of a result are first fitted to the truth by least squares.
+    Counts { range: f64, fit: bool },
 }
 
 /// What methods are told of the camera, as factors on the truth: 1 is right. For finding out what a wrong calibration
@@ -74,7 +81,7 @@ pub struct Bench {
 impl Default for Bench {
     fn default() -> Bench {
         Bench {
-            scenes: clearshot_scenes::SCENES.iter().map(|k| k.name.to_string()).collect(),
+            scenes: clearshot_scenes::benchmark_scenes().map(|k| k.name.to_string()).collect(),
             peaks: vec![5.0, 20.0, 100.0],
             count: 8,
             size: 128,
@@ -191,6 +198,8 @@ pub(crate) fn pictured(
         shape: shape.clone(),
         background: camera.background * told.gain * told.background,
         read_noise: camera.read_noise * told.gain * told.read_noise,
+        correlation: Correlation::WHITE,
+        saturation: None,
         psf: blur(told.psf, told.shift)?,
         seed: seed ^ u64::from(index),
     };
@@ -202,6 +211,7 @@ pub(crate) fn pictured(
         background: camera.background,
         read_noise: camera.read_noise,
         psf: camera.psf,
+        scale: Scale::Peak,
         view,
     })
 }
@@ -209,65 +219,4 @@ pub(crate) fn pictured(
 /// A peak as people read it: to three digits. Scores are of the peak itself.
 pub fn rounded(peak: f64) -> f64 {
     format!("{peak:.2e}").parse().unwrap_or(peak)
-}
-
-/// The case of a pair of planes in files, in counts of a camera. The peak is the 99.8th percentile of the truth above
-/// the background, which is the truth's 0.5th percentile. Noisy files have `exposure` times the light of the true ones, which are
-/// scaled to that before: the measurement as it is then scores as one that was only scaled.
-///
-/// # Errors
-/// If a file cannot be read, the shapes differ, a pixel is not finite, or the truth has no light.
-pub fn given(
-    truth: &Path,
-    noisy: &Path,
-    region: &[Range<usize>],
-    shape: &[usize],
-    gain: f64,
-    offset: f64,
-    read_noise: f64,
-    exposure: f64,
-    index: u32,
-) -> Result<Case, EvaluateError> {
-    let read = |path: &Path| -> Result<Vec<f32>, EvaluateError> {
-        let image = Image::open(path)?;
-        let values = image.read_f64(region)?;
-        if let Some(i) = values.iter().position(|v| !v.is_finite()) {
-            let why = format!("pixel {i} is {}; mask or fill it first", values[i]);
-            return Err(EvaluateError::File { path: path.into(), why });
-        }
-        Ok(values.iter().map(|v| ((v - offset) * gain) as f32).collect())
-    };
-    let truth_shape = Image::open(truth)?.shape().to_vec();
-    let noisy_shape = Image::open(noisy)?.shape().to_vec();
-    if truth_shape != noisy_shape {
-        let (truth, noisy) = (truth.display().to_string(), noisy.display().to_string());
-        return Err(EvaluateError::Shapes { truth, noisy, truth_shape, noisy_shape });
-    }
-    let (mut truth_values, electrons) = (read(truth)?, read(noisy)?);
-    truth_values.iter_mut().for_each(|v| *v = (f64::from(*v) * exposure) as f32);
-    let mut sorted = truth_values.clone();
-    sorted.sort_by(f32::total_cmp);
-    let at = |share: f64| f64::from(sorted[((sorted.len() - 1) as f64 * share).round() as usize]);
-    let background = at(0.005).max(0.0);
-    let peak = at(0.998) - background;
-    if peak <= 0.0 {
-        return Err(EvaluateError::Dark { what: truth.display().to_string() });
-    }
-    let scene = noisy.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // What a method is told is what can be found in the measurement, as restoring a file does.
-    let camera = learned::Camera { gain: 1.0, offset: 0.0, read_noise, background: None };
-    let values = learned::Values { values: &electrons, size: shape, channels: 1 };
-    let measured = learned::Measured::read(&values, &learned::field::Scratch::new(usize::MAX, None))?;
-    let found = learned::measured::background(&measured, &camera);
-    let view = View {
-        electrons,
-        gain,
-        offset,
-        shape: shape.to_vec(),
-        background: found,
-        read_noise,
-        psf: None,
-        seed: u64::from(index),
-    };
-    Ok(Case { scene, peak, index, truth: truth_values, background, read_noise, psf: None, view })
 }

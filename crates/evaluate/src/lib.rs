@@ -5,8 +5,9 @@
 //! are not there yet, [`Summary`] condenses them, and [`report`] writes them down. Records follow from what is named in
 //! their keys alone, so a re-run gives the same reports to the byte, and one that was interrupted goes on where it was.
 //!
-//! Scores are those of denoising papers: restored images less the background, in units of the peak, clipped to [0, 1.5],
-//! PSNR with range 1. SSIM is of unclipped images, because clipping decides it where a scene is mostly dark. chi2 is
+//! Scores of generated scenes are those of denoising papers: restored images less the background, in units of the peak, clipped to [0, 1.5],
+//! PSNR with range 1. SSIM is of unclipped images, because clipping decides it where a scene is mostly dark. Scores of given
+//! files are in the files' own unit (see [`Scale`]). chi2 is
 //! that of the measurement under the restored mean, and with it the share of the noise's variance that a method's standard
 //! deviation leaves open. Coverage is the share of pixels whose truth lies in the 90 % interval that this deviation gives,
 //! by Student's law where it comes from a few samples.
@@ -15,19 +16,22 @@ pub mod budget;
 mod case;
 pub mod curve;
 mod error;
+pub mod files;
 pub mod gate;
 mod learned;
 pub mod method;
+mod oracle;
 pub mod report;
 mod run;
 mod score;
 pub mod stress;
 mod summary;
 
-pub use case::{Bench, Case, Told, given, rounded};
+pub use case::{Bench, Case, Scale, Told, rounded};
 pub use error::EvaluateError;
 pub use learned::{DEFAULT, Learned};
 pub use method::{Method, Restored, View};
+pub use oracle::NAME as BEST_GAUSSIAN;
 pub use run::{Outcome, Progress, Record, Store, picture, run};
 pub use score::Scores;
 pub use summary::{Cell, Comparison, Summary, Verdict};

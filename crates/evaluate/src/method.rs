@@ -1,11 +1,15 @@
 //! What restores: the raw input, classical restorers alone and under the generalised Anscombe transform, models.
 
 use crate::EvaluateError;
+use crate::case::Case;
+use crate::oracle::{self, BestGaussian};
 use clearshot_config::nearest;
-use clearshot_physics::{Electrons, Psf};
+use clearshot_physics::{Correlation, Electrons, Psf};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::richardson_lucy::RichardsonLucy;
 use clearshot_restore::classical::{self, METHODS};
+use clearshot_restore::invalid::Invalid;
+use std::borrow::Cow;
 
 /// What a method is told: electrons and what is believed of the camera.
 #[derive(Clone, Debug)]
@@ -20,6 +24,10 @@ pub struct View {
     pub background: f64,
     /// Standard deviation of the read noise in electrons.
     pub read_noise: f64,
+    /// How the noise of neighbouring pixels belongs together.
+    pub correlation: Correlation,
+    /// Electrons from which on pixels are saturated, where values pile up at the top of the range.
+    pub saturation: Option<f32>,
     pub psf: Option<Psf>,
     /// What random methods draw from.
     pub seed: u64,
@@ -49,6 +57,16 @@ pub trait Method {
         false
     }
 
+    /// Whether it looks at the truth. What does is a bound and no method: it is in no comparison.
+    fn is_oracle(&self) -> bool {
+        false
+    }
+
+    /// The method as threads can share it, where they can.
+    fn shared(&self) -> Option<&(dyn Method + Sync)> {
+        None
+    }
+
     /// Whether it can do nothing without a PSF.
     fn needs_psf(&self) -> bool {
         false
@@ -57,6 +75,14 @@ pub trait Method {
     /// # Errors
     /// As the restorer says.
     fn restore(&self, view: &View) -> Result<Restored, String>;
+
+    /// The same for a case, of which only an oracle looks at more than the view.
+    ///
+    /// # Errors
+    /// As the restorer says.
+    fn restore_case(&self, case: &Case) -> Result<Restored, String> {
+        self.restore(&case.view)
+    }
 }
 
 /// The measurement itself.
@@ -65,6 +91,10 @@ pub struct Raw;
 impl Method for Raw {
     fn name(&self) -> &str {
         "raw"
+    }
+
+    fn shared(&self) -> Option<&(dyn Method + Sync)> {
+        Some(self)
     }
 
     fn restore(&self, view: &View) -> Result<Restored, String> {
@@ -84,15 +114,32 @@ impl Method for Classical {
         &self.name
     }
 
+    fn shared(&self) -> Option<&(dyn Method + Sync)> {
+        Some(self)
+    }
+
     fn restore(&self, view: &View) -> Result<Restored, String> {
+        // The blur and the median ask for no noise, so that nothing is known of saturation either.
+        let asks = !matches!(self.method, classical::Method::Gaussian(_) | classical::Method::Median(_));
+        let values = if asks { filled(view) } else { Cow::Borrowed(&view.electrons[..]) };
         let outcome = if self.stabilised {
-            let electrons = Electrons(view.electrons.as_slice());
+            let electrons = Electrons(&values[..]);
             classical::stabilised(&self.method, electrons, &view.shape, Electrons(view.read_noise as f32))
                 .map(|e| e.0)
         } else {
-            self.method.run(&view.electrons, &view.shape, uniform_noise(view))
+            self.method.run(&values, &view.shape, uniform_noise(view))
         };
         outcome.map(|mean| Restored { mean, std: None, reach: None }).map_err(|e: RestoreError| e.to_string())
+    }
+}
+
+/// The electrons with saturated pixels filled from their neighbours, as `denoise` does.
+fn filled(view: &View) -> Cow<'_, [f32]> {
+    let Some(full) = view.saturation else { return Cow::Borrowed(&view.electrons) };
+    let invalid = Invalid::find(&view.electrons, Some(full), None);
+    match invalid.is_empty() {
+        true => Cow::Borrowed(&view.electrons),
+        false => Cow::Owned(invalid.filled(&view.electrons, &view.shape)),
     }
 }
 
@@ -108,6 +155,10 @@ pub struct Deconvolution;
 impl Method for Deconvolution {
     fn name(&self) -> &str {
         "rl"
+    }
+
+    fn shared(&self) -> Option<&(dyn Method + Sync)> {
+        Some(self)
     }
 
     fn needs_psf(&self) -> bool {
@@ -132,7 +183,8 @@ impl Method for Deconvolution {
 pub fn names() -> Vec<String> {
     let plain = METHODS.iter().map(|r| r.name.to_string());
     let stable = METHODS.iter().map(|r| format!("gat+{}", r.name));
-    ["raw".to_string()].into_iter().chain(plain).chain(stable).chain(["rl".to_string()]).collect()
+    let others = [oracle::NAME, "rl"].map(String::from);
+    ["raw".to_string()].into_iter().chain(plain).chain(stable).chain(others).collect()
 }
 
 /// A method that needs no training, by its name.
@@ -147,6 +199,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Method>, EvaluateError> {
     match (name, METHODS.iter().find(|r| r.name == plain)) {
         ("raw", _) => Ok(Box::new(Raw)),
         ("rl", _) => Ok(Box::new(Deconvolution)),
+        (oracle::NAME, _) => Ok(Box::new(BestGaussian)),
         (_, Some(row)) => Ok(Box::new(Classical { name: name.into(), method: row.method, stabilised })),
         _ => {
             let known = names();

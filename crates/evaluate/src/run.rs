@@ -8,6 +8,7 @@ use crate::method::{Method, Restored};
 use crate::score::Scores;
 use crate::{EvaluateError, Told};
 use clearshot_image::picture::{Panel, Stretch, side_by_side};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,6 +24,9 @@ pub struct Record {
     pub key: String,
     pub method: String,
     pub learned: bool,
+    /// Whether the method looks at the truth.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub oracle: bool,
     pub scene: String,
     pub peak: f64,
     pub index: u32,
@@ -116,7 +120,7 @@ pub struct Progress<'a> {
     pub done: usize,
     pub total: usize,
     pub record: &'a Record,
-    /// What restoring and scoring took.
+    /// What restoring and scoring took, beside others where cases are done side by side.
     pub seconds: f64,
 }
 
@@ -136,45 +140,62 @@ pub(crate) fn key(method: &dyn Method, case: &str, told: &Told) -> String {
 /// case: what failed is tried again.
 ///
 /// `name` names a case without making it, by everything that it follows from; `progress` hears of every record that was
-/// made. A method that fails on a case gives a record that says so.
+/// made. A method that fails on a case gives a record that says so. `at_once` lets methods that threads can share work on a
+/// case at the same time: sooner done, but no time is a method's own.
 ///
 /// # Errors
 /// If a case cannot be made or the store cannot be written.
 pub fn run(
     methods: &[Box<dyn Method>],
     count: usize,
-    name: &dyn Fn(usize) -> String,
+    name: &dyn Fn(usize) -> Result<String, EvaluateError>,
     case: &dyn Fn(usize) -> Result<Case, EvaluateError>,
     told: &Told,
+    at_once: bool,
     store: &mut Store,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Record>, EvaluateError> {
     let total = methods.len() * count;
     let mut out = Vec::with_capacity(total);
     for number in 0..count {
-        let case_name = name(number);
-        let mut made: Option<Case> = None;
-        for method in methods {
-            let key = key(method.as_ref(), &case_name, told);
-            if let Some(record) = store.get(&key).filter(|r| r.scores().is_some()) {
-                // The same model may have been called otherwise when the record was made.
-                let (method, learned) = (method.name().to_string(), method.is_learned());
-                out.push(Record { method, learned, ..record.clone() });
-                continue;
-            }
-            let case = match &mut made {
-                Some(case) => case,
-                none => none.insert(case(number)?),
+        let case_name = name(number)?;
+        let keys: Vec<String> = methods.iter().map(|m| key(m.as_ref(), &case_name, told)).collect();
+        let missing = |k: &usize| store.get(&keys[*k]).and_then(Record::scores).is_none();
+        let missing: Vec<usize> = (0..methods.len()).filter(missing).collect();
+        if !missing.is_empty() {
+            let case = case(number)?;
+            let mut done = out.len() + methods.len() - missing.len();
+            let mut keep = |(record, seconds): (Record, f64)| {
+                store.add(record.clone())?;
+                done += 1;
+                progress(Progress { done, total, record: &record, seconds });
+                Ok::<(), EvaluateError>(())
             };
-            let start = Instant::now();
-            let record = record(method.as_ref(), case, told, key);
-            let seconds = start.elapsed().as_secs_f64();
-            store.add(record.clone())?;
-            progress(Progress { done: out.len() + 1, total, record: &record, seconds });
-            out.push(record);
+            let is_shared = |k: &&usize| at_once && methods[**k].shared().is_some();
+            let (shared, alone): (Vec<&usize>, Vec<&usize>) = missing.iter().partition(is_shared);
+            let jobs: Vec<(&(dyn Method + Sync), String)> =
+                shared.iter().filter_map(|k| Some((methods[**k].shared()?, keys[**k].clone()))).collect();
+            let made: Vec<(Record, f64)> =
+                jobs.into_par_iter().map(|(method, key)| timed(method, &case, told, key)).collect();
+            made.into_iter().try_for_each(&mut keep)?;
+            for k in alone {
+                keep(timed(methods[*k].as_ref(), &case, told, keys[*k].clone()))?;
+            }
+        }
+        for (method, key) in methods.iter().zip(&keys) {
+            let record = store.get(key).expect("what was missing was made");
+            // The same model may have been called otherwise when the record was made.
+            let (method, learned) = (method.name().to_string(), method.is_learned());
+            out.push(Record { method, learned, ..record.clone() });
         }
     }
     Ok(out)
+}
+
+fn timed(method: &dyn Method, case: &Case, told: &Told, key: String) -> (Record, f64) {
+    let start = Instant::now();
+    let record = record(method, case, told, key);
+    (record, start.elapsed().as_secs_f64())
 }
 
 fn record(method: &dyn Method, case: &Case, told: &Told, key: String) -> Record {
@@ -182,7 +203,7 @@ fn record(method: &dyn Method, case: &Case, told: &Told, key: String) -> Record 
         let scores = Scores::of(case, &restored, told).map_err(|e| e.to_string())?;
         if scores.is_finite() { Ok(scores) } else { Err("the result has pixels that are not finite".into()) }
     };
-    let outcome = match method.restore(&case.view).and_then(scored) {
+    let outcome = match method.restore_case(case).and_then(scored) {
         Ok(scores) => Outcome::Scores(scores),
         Err(why) => Outcome::Failed(why),
     };
@@ -190,6 +211,7 @@ fn record(method: &dyn Method, case: &Case, told: &Told, key: String) -> Record 
         key,
         method: method.name().into(),
         learned: method.is_learned(),
+        oracle: method.is_oracle(),
         scene: case.scene.clone(),
         peak: case.peak,
         index: case.index,
@@ -218,7 +240,7 @@ pub fn picture(methods: &[Box<dyn Method>], case: &Case) -> Result<Vec<u8>, Eval
     };
     add("truth", case.truth.clone())?;
     for method in methods {
-        if let Ok(restored) = method.restore(&case.view) {
+        if let Ok(restored) = method.restore_case(case) {
             add(method.name(), restored.mean)?;
         }
     }

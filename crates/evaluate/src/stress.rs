@@ -46,7 +46,7 @@ pub fn blank_field(method: &dyn Method, peak: f64, bench: &Bench) -> Result<Blan
 }
 
 fn signal(method: &dyn Method, case: &Case) -> Result<Vec<f64>, EvaluateError> {
-    let restored = method.restore(&case.view).map_err(|why| fail(method, why))?;
+    let restored = method.restore_case(case).map_err(|why| fail(method, why))?;
     Ok(restored.mean.iter().map(|&v| (f64::from(v) - case.background) / case.peak).collect())
 }
 

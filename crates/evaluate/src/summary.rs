@@ -6,6 +6,7 @@ use clearshot_metrics::MetricError;
 use clearshot_metrics::statistics::{Interval, bootstrap, holm, paired_t};
 use clearshot_tensor::noise::Key;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 const DRAWS: usize = 2000;
 const CONFIDENCE: f64 = 0.95;
@@ -15,7 +16,11 @@ const CONFIDENCE: f64 = 0.95;
 pub struct Cell {
     pub method: String,
     pub learned: bool,
+    /// Whether the method looks at the truth: it is a bound, and in no comparison.
+    pub oracle: bool,
+    /// The kind of scene, or the group of files.
     pub scene: String,
+    /// Of a group of files the mean over its images.
     pub peak: f64,
     pub images: usize,
     /// (mean, low, high): the mean over images and its 95 % bootstrap interval.
@@ -30,6 +35,7 @@ pub struct Cell {
 pub struct Row {
     pub method: String,
     pub learned: bool,
+    pub oracle: bool,
     pub psnr: f64,
     pub ssim: f64,
     pub chi2: f64,
@@ -60,6 +66,8 @@ pub struct Comparison {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
+    /// Whether cells are groups of files, in place of scenes at light levels.
+    pub files: bool,
     pub cells: Vec<Cell>,
     pub rows: Vec<Row>,
     pub comparisons: Vec<Comparison>,
@@ -72,17 +80,17 @@ impl Summary {
     /// Where there are scores that are not finite.
     pub fn of(records: &[Record]) -> Result<Summary, MetricError> {
         let mut summary = Summary { failures: failures(records), ..Summary::default() };
-        let methods = distinct(records.iter().map(|r| (r.method.clone(), r.learned)));
+        let methods = distinct(records.iter().map(|r| (r.method.clone(), r.learned, r.oracle)));
         let places = distinct(records.iter().map(|r| (r.scene.clone(), r.peak)));
         for (scene, peak) in &places {
-            for (method, learned) in &methods {
+            for (method, learned, oracle) in &methods {
                 let own = own(records, method, scene, *peak);
                 if !own.is_empty() {
-                    summary.cells.push(cell(method, *learned, scene, *peak, &own)?);
+                    summary.cells.push(cell(method, [*learned, *oracle], scene, *peak, &own)?);
                 }
             }
         }
-        for (method, learned) in &methods {
+        for (method, learned, oracle) in &methods {
             let own: Vec<&Cell> = summary.cells.iter().filter(|c| c.method == *method).collect();
             if !own.is_empty() {
                 let over =
@@ -91,6 +99,7 @@ impl Summary {
                 let row = Row {
                     method: method.clone(),
                     learned: *learned,
+                    oracle: *oracle,
                     psnr: over(&|c| c.psnr.0),
                     ssim: over(&|c| c.ssim.0),
                     chi2: over(&|c| c.chi2),
@@ -103,15 +112,24 @@ impl Summary {
         Ok(summary)
     }
 
-    /// The same with all images in one cell under their mean peak: each file has a peak of its own, and of a single image
-    /// there is neither an interval nor a test.
+    /// The same of files, with all images of a group in one cell under their mean peak: each file has a peak of its own,
+    /// and of a single image there is neither an interval nor a test. `group` is told a file's name.
     ///
     /// # Errors
     /// As [`Summary::of`].
-    pub fn together(scene: &str, records: &[Record]) -> Result<Summary, MetricError> {
-        let mean = records.iter().map(|r| r.peak).sum::<f64>() / records.len().max(1) as f64;
-        let placed = |r: &Record| Record { scene: scene.into(), peak: rounded(mean), ..r.clone() };
+    pub fn grouped(records: &[Record], group: &dyn Fn(&str) -> String) -> Result<Summary, MetricError> {
+        let mut peaks: BTreeMap<String, (f64, usize)> = BTreeMap::new();
+        for r in records {
+            let peak = peaks.entry(group(&r.scene)).or_default();
+            (peak.0, peak.1) = (peak.0 + r.peak, peak.1 + 1);
+        }
+        let placed = |r: &Record| {
+            let scene = group(&r.scene);
+            let (sum, count) = peaks[&scene];
+            Record { scene, peak: rounded(sum / count as f64), ..r.clone() }
+        };
         let mut summary = Summary::of(&records.iter().map(placed).collect::<Vec<_>>())?;
+        summary.files = true;
         // What failed keeps its file's name.
         summary.failures = failures(records);
         summary.failures.iter_mut().for_each(|f| f.2 = rounded(f.2));
@@ -150,7 +168,13 @@ fn own<'a>(records: &'a [Record], method: &str, scene: &str, peak: f64) -> Vec<&
     own
 }
 
-fn cell(method: &str, learned: bool, scene: &str, peak: f64, own: &[&Record]) -> Result<Cell, MetricError> {
+fn cell(
+    method: &str,
+    [learned, oracle]: [bool; 2],
+    scene: &str,
+    peak: f64,
+    own: &[&Record],
+) -> Result<Cell, MetricError> {
     let values = |f: &dyn Fn(&crate::Scores) -> f64| -> Vec<f64> {
         own.iter().filter_map(|r| r.scores().map(f)).collect()
     };
@@ -159,6 +183,7 @@ fn cell(method: &str, learned: bool, scene: &str, peak: f64, own: &[&Record]) ->
     Ok(Cell {
         method: method.into(),
         learned,
+        oracle,
         scene: scene.into(),
         peak,
         images: own.len(),
@@ -179,7 +204,8 @@ fn interval(values: &[f64], stream: u32) -> Result<(f64, f64, f64), MetricError>
 fn comparisons(records: &[Record], cells: &[Cell]) -> Result<Vec<Comparison>, MetricError> {
     let mut out: Vec<Comparison> = Vec::new();
     for cell in cells.iter().filter(|c| c.learned) {
-        let beside = cells.iter().filter(|c| !c.learned && c.scene == cell.scene && c.peak == cell.peak);
+        let is_beside = |c: &&Cell| !c.learned && !c.oracle && c.scene == cell.scene && c.peak == cell.peak;
+        let beside = cells.iter().filter(is_beside);
         let Some(best) = beside.max_by(|a, b| a.psnr.0.total_cmp(&b.psnr.0)) else { continue };
         let scores = |method: &str| own(records, method, &cell.scene, cell.peak);
         // Images on which one of the two failed are in no pair.

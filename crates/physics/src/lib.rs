@@ -7,6 +7,7 @@
 
 pub mod anscombe;
 pub mod calibration;
+pub mod correlation;
 mod error;
 mod grid;
 pub mod likelihood;
@@ -18,6 +19,7 @@ pub mod poisson;
 pub mod psf;
 pub mod units;
 
+pub use correlation::Correlation;
 pub use error::PhysicsError;
 pub use likelihood::{Likelihood, Measured};
 pub use map::Map;

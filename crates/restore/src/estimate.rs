@@ -1,8 +1,9 @@
-//! The noise of an image file, where nobody has told it: from crops all over the file.
+//! The noise of an image file, where nobody has told it: from crops all over the file. Every verb that estimates does it here.
 
+use crate::learned::Camera;
 use crate::stream::{Frames, StreamError};
-use clearshot_image::Image;
 use clearshot_image::grid::Region;
+use clearshot_image::{Axis, Image};
 use clearshot_physics::calibration::blind::{self, BlindFit, Known};
 use clearshot_physics::{Adu, PhysicsError};
 use std::ops::Range;
@@ -39,7 +40,12 @@ pub type Marks<'m> = dyn Fn(&Region, usize) -> Result<Option<Vec<bool>>, String>
 /// If the file or its marks cannot be read, it has no planes of Y and X, or too few smooth places.
 pub fn camera_of(image: &Image, known: &Known, marks: &Marks<'_>) -> Result<BlindFit, EstimateError> {
     let frames = Frames::of(&image.description, false)?;
-    let planes = frames.regions();
+    let mut planes = frames.regions();
+    // A second or fourth sample of a pixel is its transparency, which has no noise.
+    if let Some(samples) = image.description.position(Axis::S) {
+        let len = image.description.dims[samples].len;
+        planes.retain(|p| !matches!(len, 2 | 4) || p[samples].start + 1 < len);
+    }
     let size = frames.size();
     let side = [size[0].min(SIDE), size[1].min(SIDE)];
     // As many crops of a plane as have room in it, and then as many planes.
@@ -69,6 +75,17 @@ pub fn camera_of(image: &Image, known: &Known, marks: &Marks<'_>) -> Result<Blin
     }
     let views: Vec<Adu<&[f32]>> = crops.iter().map(|c| Adu(&c[..])).collect();
     Ok(blind::estimate(&views, side, known)?)
+}
+
+/// An estimate as the camera that restorers take; the background is left to be found.
+pub fn as_camera(fit: &BlindFit) -> Camera {
+    Camera {
+        gain: fit.gain,
+        offset: fit.offset,
+        read_noise: fit.read_noise,
+        background: None,
+        correlation: fit.correlation,
+    }
 }
 
 fn crop(frames: &Frames, plane: &[Range<usize>], start: [usize; 2], side: [usize; 2]) -> Vec<Range<usize>> {

@@ -1,8 +1,8 @@
 //! Pixels that hold no measurement: not finite, full, or marked in a mask.
 //!
-//! They are filled from their neighbours before a restorer sees the image, so that they neither spread nor stop it.
-//! Afterwards those that were not finite or full are given back as they were: there is no measurement to restore, and a
-//! full pixel at least says that it is bright. Marked ones (dead, hot) keep what their neighbours made of them.
+//! They are filled from their neighbours before a restorer sees the image, so that they neither spread nor stop it, and keep
+//! what the restorer made of that. Only a pixel that was not finite is given back as NaN, in files that can say so: there
+//! nothing was measured, and who reads the file must see it.
 
 use crate::frame::mirror;
 
@@ -13,6 +13,17 @@ pub enum Reason {
     /// At or above saturation.
     Full,
     Marked,
+}
+
+impl Reason {
+    /// The reason's number in a mask, where 0 is a valid pixel.
+    pub fn code(self) -> u8 {
+        match self {
+            Reason::NotFinite => 1,
+            Reason::Full => 2,
+            Reason::Marked => 3,
+        }
+    }
 }
 
 /// The invalid pixels of one plane or volume, in the order of their places.
@@ -91,13 +102,20 @@ impl Invalid {
         out
     }
 
-    /// Gives pixels that were not finite or full back as they were.
-    pub fn give_back(&self, given: &[f32], restored: &mut [f32]) {
+    /// Makes pixels that were not finite NaN again, for outputs that hold such values.
+    pub fn give_back(&self, restored: &mut [f32]) {
         for &(i, reason) in &self.pixels {
-            if reason != Reason::Marked {
-                restored[i] = given[i];
+            if reason == Reason::NotFinite {
+                restored[i] = f32::NAN;
             }
         }
+    }
+
+    /// The reason's number at each of so many pixels, 0 where they are valid.
+    pub fn codes(&self, pixels: usize) -> Vec<u8> {
+        let mut out = vec![0; pixels];
+        self.pixels.iter().for_each(|&(i, reason)| out[i] = reason.code());
+        out
     }
 }
 
@@ -146,11 +164,13 @@ mod tests {
         }
         assert!(filled[0].is_finite());
         let mut restored = filled.clone();
-        invalid.give_back(&given, &mut restored);
-        assert!(
-            restored[4 * 11 + 5].is_nan() && restored[0] == f32::INFINITY && restored[7 * 11 + 2] == 900.0
-        );
+        invalid.give_back(&mut restored);
+        assert!(restored[4 * 11 + 5].is_nan() && restored[0].is_nan());
+        assert_eq!(restored[7 * 11 + 2], filled[7 * 11 + 2]);
         assert!((restored[2 * 11 + 8] - truth[2 * 11 + 8]).abs() < 1e-5);
+        let codes = invalid.codes(99);
+        let found = [codes[0], codes[1], codes[4 * 11 + 5], codes[7 * 11 + 2], codes[2 * 11 + 8]];
+        assert_eq!(found, [1, 0, 1, 2, 3]);
     }
 
     /// As many turns as a hole is wide, each over its rim alone: over all of a hole, this would take minutes.

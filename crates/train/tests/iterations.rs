@@ -290,7 +290,7 @@ fn networks_for_other_channels_and_sizes_are_refused_by_their_key() {
         Ok(_) => panic!("it should be refused"),
     };
     let text = complaint(json!({"model": {"network": network(3)}}));
-    assert!(text.starts_with("model.network.in_channels: 3") && text.contains("6 channels"), "{text}");
+    assert!(text.starts_with("model.network.in_channels: 3") && text.contains("10 channels"), "{text}");
     let text = complaint(json!({"trainer": {"crop": 17}}));
     assert!(text.starts_with("trainer.crop"), "{text}");
     let text = complaint(json!({"trainer": {"crop": 64}}));
@@ -324,7 +324,7 @@ fn a_model_is_gone_on_with() {
     let (a, b) =
         (&trained.weights["conv_in.weight"], &run.model().expect("a model").weights["conv_in.weight"]);
     assert!(a.to_f64().iter().zip(b.to_f64()).all(|(a, b)| (a - b).abs() < 1e-6));
-    let other = json!({"model": {"init": init, "network": {"_class_name": "Local", "in_channels": 6}}});
+    let other = json!({"model": {"init": init, "network": {"_class_name": "Local", "in_channels": 10}}});
     let refused = Run::open(config(other), &folder.path().join("other"), false, Show::Quiet);
     assert!(refused.err().expect("a refusal").to_string().starts_with("model.init"));
 }

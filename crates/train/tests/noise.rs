@@ -63,14 +63,14 @@ fn the_loss_of_splitting_is_the_supervised_one_and_a_constant() {
                 truth.sample(number, None).expect("a sample"),
                 split.sample(number, None).expect("a sample"),
             );
-            let n = sample.numbers.map(f64::from);
+            let [whole, n] = [clean.numbers, sample.numbers].map(|n| n.map(f64::from));
             let x: Vec<f32> = sample.measured.iter().map(|e| (n[0] * f64::from(*e) + n[1]) as f32).collect();
             for ((f, part), truth) in smoothed(&x, side).iter().zip(&sample.clean).zip(&clean.clean) {
                 let truth = f64::from(*truth);
                 supervised += (f - truth).powi(2);
                 against_part += (f - f64::from(*part)).powi(2);
-                let electrons = 0.5 * (truth + 1.0) * peak + background;
-                constant += 2.0 * (electrons + read_noise * read_noise) * (2.0 / peak).powi(2);
+                let electrons = (truth - whole[1]) / whole[0];
+                constant += 2.0 * (electrons + read_noise * read_noise) * whole[0].powi(2);
                 count += 1.0;
             }
         }
@@ -198,7 +198,7 @@ fn files_of_every_kind_train_and_their_models_restore() {
         let mut restorer = Restorer::new(model, Settings::default(), Device::cpu(Some(1))).expect(&said);
         let values = Values { values: &counts, size, channels };
         let measured = Measured::read(&values, restorer.scratch()).expect(&said);
-        let camera = Camera { gain: 0.5, offset: 100.0, read_noise: 1.5, background: None };
+        let camera = Camera { gain: 0.5, offset: 100.0, read_noise: 1.5, ..Camera::default() };
         let made = restorer.restore(&[measured], &[0], Some(&camera), &mut || Ok(())).expect(&said);
         assert!(made[0].image.iter().all(|v| v.is_finite()), "{said}");
     }

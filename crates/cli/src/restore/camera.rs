@@ -1,10 +1,12 @@
 //! The camera of a file: as given, or as the file's own noise tells it.
 
-use super::parts::Parts;
+use super::parts::{Apart, Parts};
 use anyhow::{Context, Result};
+use clearshot_image::grid::Region;
 use clearshot_image::{Description, Image};
-use clearshot_physics::Adu;
-use clearshot_physics::calibration::blind::{Doubt, Known, estimate};
+use clearshot_physics::Correlation;
+use clearshot_physics::calibration::blind::{Doubt, Known};
+use clearshot_restore::estimate::{as_camera, camera_of};
 use clearshot_restore::learned::{Camera, Source};
 use std::path::Path;
 
@@ -15,6 +17,7 @@ pub struct Given {
     pub offset: Option<f64>,
     pub read_noise: Option<f64>,
     pub background: Option<f64>,
+    pub correlation: Option<Correlation>,
 }
 
 impl Given {
@@ -37,6 +40,7 @@ impl Given {
             offset: self.offset.or(Some(camera.offset)),
             read_noise: self.read_noise.or(Some(camera.read_noise)),
             background: self.background.or(camera.background),
+            correlation: self.correlation.or(Some(camera.correlation)),
         })
     }
 
@@ -46,6 +50,7 @@ impl Given {
             offset: self.offset.unwrap_or(0.0),
             read_noise: self.read_noise.unwrap_or(0.0),
             background: self.background,
+            correlation: Correlation::WHITE,
         };
         Ok(camera.check()?)
     }
@@ -57,6 +62,7 @@ impl Given {
             offset: self.offset?,
             read_noise: self.read_noise?,
             background: self.background,
+            correlation: self.correlation.unwrap_or_default(),
         })
     }
 }
@@ -81,8 +87,10 @@ impl Look {
         let (top, left) = ((parts.height() - height) / 2, (parts.width() - width) / 2);
         let z = parts.size[..parts.size.len() - 2].iter().product::<usize>() / 2;
         let mut planes = Vec::new();
+        let all = Apart::default();
         for part in parts.all.iter().step_by(step) {
-            let rows = parts.source(image, part).rows(z, top..top + height).map_err(anyhow::Error::msg)?;
+            let source = parts.source(image, part, &all);
+            let rows = source.rows(z, top..top + height).map_err(anyhow::Error::msg)?;
             for c in 0..parts.channels {
                 let of = |y: usize| {
                     let rows = &rows;
@@ -127,22 +135,24 @@ impl Look {
     ///
     /// # Errors
     /// If the file does not tell what was not given.
-    pub fn camera(&self, given: &Given) -> Result<(Camera, Option<String>)> {
+    pub fn camera(&self, image: &Image, given: &Given, apart: &Apart) -> Result<(Camera, Option<String>)> {
         if let Some(camera) = given.whole() {
             return Ok((camera, None));
         }
-        let known =
-            Known { gain: given.gain, offset: given.offset, read_noise: given.read_noise, saturation: None };
-        let planes: Vec<Adu<&[f32]>> = self.planes.iter().map(|p| Adu(&p[..])).collect();
-        let fit = estimate(&planes, self.shape, &known).context(
+        let known = Known {
+            gain: given.gain,
+            offset: given.offset,
+            read_noise: given.read_noise,
+            saturation: apart.saturation.map(f64::from),
+            correlation: given.correlation,
+        };
+        let marks = |region: &Region, pixels: usize| {
+            apart.mask.as_ref().map(|m| m.marks(region, pixels).map_err(|e| format!("{e:#}"))).transpose()
+        };
+        let fit = camera_of(image, &known, &marks).context(
             "the camera's noise cannot be told from this image; say --gain, --offset and --read-noise, or --camera FILE",
         )?;
-        let camera = Camera {
-            gain: fit.gain,
-            offset: fit.offset,
-            read_noise: fit.read_noise,
-            background: given.background,
-        };
+        let camera = Camera { background: given.background, ..as_camera(&fit) };
         let said_already = |d: &&Doubt| **d != Doubt::GainNotSeen;
         let doubts: Vec<&str> = fit.doubts.iter().filter(said_already).map(|d| d.about()).collect();
         let rest = format!("offset {:.1}, read noise {:.2} electrons", fit.offset, fit.read_noise);

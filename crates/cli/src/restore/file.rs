@@ -3,9 +3,10 @@
 use super::Voice;
 use super::camera::{Given, Look};
 use super::kept::Kept;
-use super::parts::{Form, Parts};
+use super::parts::{Apart, Form, Parts};
 use super::report::{Report, Shown};
 use super::trace::Trace;
+use crate::mask::{Validity, mask_path, may_be_none};
 use crate::point_spread::PointSpread;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
@@ -32,6 +33,7 @@ pub struct Job<'a> {
     /// The settings as the record has them.
     pub asked: &'a Value,
     pub given: &'a Given,
+    pub validity: &'a Validity,
     pub psf: Option<&'a str>,
     pub std: bool,
     pub float: bool,
@@ -94,15 +96,18 @@ impl Job<'_> {
             )?;
             return Ok(Outcome::Skipped);
         }
+        let apart = Apart { saturation: self.validity.saturation, mask: self.validity.mask_of(&image)? };
         self.warn(d, &parts, &look, &restorer.model().about.signal)?;
         let camera = match restorer.needs_camera() {
-            false => self.given.gain.map(|_| look.camera(self.given)).transpose()?,
-            true => Some(look.camera(self.given)?),
+            false => self.given.gain.map(|_| look.camera(&image, self.given, &apart)).transpose()?,
+            true => Some(look.camera(&image, self.given, &apart)?),
         };
         if let Some((camera, said)) = &camera {
             said.iter().for_each(|said| self.voice.note(self.input, said));
             look.contradicts(camera).iter().for_each(|said| self.voice.note(self.input, said));
         }
+        let (share, top) = look.saturated(d);
+        let saturation = (share > 0.0).then_some(top as f32);
         drop(look);
         let camera = camera.map(|(camera, _)| camera);
         if let Some(text) = self.psf {
@@ -113,7 +118,12 @@ impl Job<'_> {
             restorer.set_psf(psf)?;
         }
         let replace = standing == Standing::InPart;
-        self.restore(restorer, &image, &parts, camera, &hash, replace, report, trace)
+        self.restore(restorer, &image, &parts, &apart, camera, &hash, replace, report, trace)?;
+        if self.validity.save_mask {
+            let options = WriteOptions { replace: true, provenance: None };
+            self.validity.save(&image, saturation, &mask_path(self.output), &options)?;
+        }
+        Ok(Outcome::Done)
     }
 
     /// What is there of what this run would make.
@@ -123,6 +133,9 @@ impl Job<'_> {
             return Ok(Standing::InPart);
         }
         if !exists(self.output)? {
+            if self.validity.save_mask && exists(&mask_path(self.output))? {
+                bail!("{}: exists already; --force replaces it", mask_path(self.output).display());
+            }
             try_out(self.output, false)?;
             return Ok(Standing::Missing);
         }
@@ -134,6 +147,7 @@ impl Job<'_> {
                 let [path, fallback] = beside_paths(self.output, &suffix);
                 all = all && (exists(&path)? || fallback.exists());
             }
+            all = all && (!self.validity.save_mask || exists(&mask_path(self.output))?);
             return Ok(if all { Standing::Done } else { Standing::InPart });
         }
         bail!(
@@ -189,12 +203,13 @@ impl Job<'_> {
         restorer: &mut Restorer,
         image: &Image,
         parts: &Parts,
+        apart: &Apart,
         camera: Option<Camera>,
         hash: &str,
         replace: bool,
         report: Option<&mut Report>,
         mut trace: Option<&mut Trace>,
-    ) -> Result<Outcome> {
+    ) -> Result<()> {
         let start = Instant::now();
         let about = &restorer.model().about;
         let mut d = self.described(&image.description);
@@ -235,7 +250,7 @@ impl Job<'_> {
         for (g, group) in groups.iter().enumerate() {
             let mut measured = Vec::new();
             for part in *group {
-                measured.push(Measured::read(&parts.source(image, part), restorer.scratch())?);
+                measured.push(Measured::read(&parts.source(image, part, apart), restorer.scratch())?);
             }
             let filled: usize = measured.iter().map(|m| m.filled).sum();
             record.filled += filled;
@@ -266,8 +281,11 @@ impl Job<'_> {
                     made
                 }
             };
-            for (i, restored) in made.into_iter().enumerate() {
+            for (i, mut restored) in made.into_iter().enumerate() {
                 let number = g * together + i;
+                if measured[i].filled > 0 && may_be_none(&d) {
+                    parts.give_back(image, &parts.all[number], &mut restored.image)?;
+                }
                 record.chi2.extend(restored.mean_chi2);
                 if let (Some(light), Some(camera)) = (&mut record.light, camera.as_ref()) {
                     light.see(restored.image.iter().map(|&v| camera.electrons(v)));
@@ -320,7 +338,7 @@ impl Job<'_> {
         if let (Some(report), Some(shown)) = (report, shown) {
             report.add(&shown, camera, record.mean_chi2(), &forecast, start.elapsed().as_secs_f64())?;
         }
-        Ok(Outcome::Done)
+        Ok(())
     }
 
     /// Says once of a file that it is unlike what the model was trained on, and returns why.
@@ -363,7 +381,7 @@ impl Job<'_> {
             let n = record.filled;
             self.voice.note(
                 self.input,
-                &format!("{n} pixels were no numbers (NaN or infinite): filled from their neighbours and left out of the measurement"),
+                &format!("{n} pixels hold no measurement (not finite, saturated or masked): filled from their neighbours and left out of the measurement"),
             );
         }
         if record.clipped > 0 {

@@ -1,6 +1,7 @@
 //! The planes or volumes of a file: which there are for a model, how they are read in bands with channels last, and how
 //! restored ones go back to where they came from.
 
+use crate::mask::Mask;
 use anyhow::{Result, bail};
 use clearshot_image::grid::strides;
 use clearshot_image::{Axis, Channel, DType, Description, Dim, Image, Rescale, Writer};
@@ -225,8 +226,36 @@ impl Parts {
         Ok(())
     }
 
-    pub fn source<'a>(&'a self, image: &'a Image, part: &'a [usize]) -> FilePart<'a> {
-        FilePart { parts: self, image, part }
+    /// A part as it is read: pixels that are saturated or marked are no numbers.
+    pub fn source<'a>(&'a self, image: &'a Image, part: &'a [usize], apart: &'a Apart) -> FilePart<'a> {
+        FilePart { parts: self, image, part, apart }
+    }
+
+    /// Makes values of a restored part NaN where the file's own are no finite numbers. A part of other channels than the
+    /// file's loses a pixel if any of the file's is none.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn give_back(&self, image: &Image, part: &[usize], restored: &mut [f32]) -> Result<()> {
+        let channels = restored.len() / self.pixels().max(1);
+        for (z, rows, at) in self.bands() {
+            let region = self.region(part, z..z + 1, rows, &image.shape());
+            let values = image.read_f64(&region)?;
+            let places = self.places(&region);
+            for (i, pixel) in places.chunks_exact(self.channels).enumerate() {
+                let first = (at.start / self.channels + i) * channels;
+                for (c, value) in restored[first..first + channels].iter_mut().enumerate() {
+                    let none = match channels == self.channels {
+                        true => !values[pixel[c]].is_finite(),
+                        false => pixel.iter().any(|&p| !values[p].is_finite()),
+                    };
+                    if none {
+                        *value = f32::NAN;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -246,11 +275,19 @@ impl Form {
     }
 }
 
+/// Pixels that are kept apart from the measurement: from a value on, and where a mask marks them.
+#[derive(Default)]
+pub struct Apart {
+    pub saturation: Option<f32>,
+    pub mask: Option<Mask>,
+}
+
 /// One part of a file.
 pub struct FilePart<'a> {
     parts: &'a Parts,
     image: &'a Image,
     part: &'a [usize],
+    apart: &'a Apart,
 }
 
 impl Source for FilePart<'_> {
@@ -264,7 +301,14 @@ impl Source for FilePart<'_> {
 
     fn rows(&self, z: usize, rows: Range<usize>) -> Result<Vec<f32>, String> {
         let region = self.parts.region(self.part, z..z + 1, rows, &self.image.shape());
-        let values = self.image.read_f64(&region).map_err(|e| e.to_string())?;
+        let mut values = self.image.read_f64(&region).map_err(|e| e.to_string())?;
+        if let Some(full) = self.apart.saturation {
+            values.iter_mut().filter(|v| **v >= f64::from(full)).for_each(|v| *v = f64::NAN);
+        }
+        if let Some(mask) = &self.apart.mask {
+            let marks = mask.marks(&region, values.len()).map_err(|e| format!("{e:#}"))?;
+            values.iter_mut().zip(marks).filter(|(_, marked)| *marked).for_each(|(v, _)| *v = f64::NAN);
+        }
         Ok(self.parts.places(&region).iter().map(|&p| values[p] as f32).collect())
     }
 }

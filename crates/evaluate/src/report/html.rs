@@ -43,9 +43,10 @@ pub fn html(
         ));
     }
     if !summary.cells.is_empty() {
-        put("<h2>PSNR in dB</h2>\n<p>Bars are 95 % intervals of the mean over images.</p>");
-        for scene in scenes(summary) {
-            put(&plot(summary, scene));
+        put("<h2>PSNR in dB</h2>");
+        if !summary.files {
+            put("<p>Bars are 95 % intervals of the mean over images.</p>");
+            scenes(summary).into_iter().for_each(|scene| put(&plot(summary, scene)));
         }
         put(&table(summary));
         put(&means(summary));
@@ -89,19 +90,30 @@ fn plot(summary: &Summary, scene: &str) -> String {
 }
 
 fn table(summary: &Summary) -> String {
-    let mut out = String::from("<table><tr><th>scene</th><th>peak</th>");
+    let keys = if summary.files { ["group", "n"] } else { ["scene", "peak"] };
+    let mut out = format!("<table><tr><th>{}</th><th>{}</th>", keys[0], keys[1]);
     for row in &summary.rows {
         write!(out, "<th>{}</th>", escape(&row.method)).expect("writing to a string");
     }
     out.push_str("</tr>\n");
     for scene in scenes(summary) {
         for peak in peaks(summary, scene) {
-            write!(out, "<tr><td>{}</td><td>{peak}</td>", escape(scene)).expect("writing to a string");
             let found: Vec<_> = summary.rows.iter().map(|r| summary.cell(&r.method, scene, peak)).collect();
-            let best = found.iter().flatten().map(|c| c.psnr.0).fold(f64::NEG_INFINITY, f64::max);
+            let images = found.iter().flatten().map(|c| c.images).max().unwrap_or(0);
+            let second = if summary.files { images.to_string() } else { peak.to_string() };
+            write!(out, "<tr><td>{}</td><td>{second}</td>", escape(scene)).expect("writing to a string");
+            // An oracle is not among those that can be the best.
+            let best = found
+                .iter()
+                .flatten()
+                .filter(|c| !c.oracle)
+                .map(|c| c.psnr.0)
+                .fold(f64::NEG_INFINITY, f64::max);
             for cell in found {
                 match cell {
-                    Some(c) if c.psnr.0 == best => write!(out, "<td><b>{:.2}</b></td>", c.psnr.0),
+                    Some(c) if c.psnr.0 == best && !c.oracle => {
+                        write!(out, "<td><b>{:.2}</b></td>", c.psnr.0)
+                    }
                     Some(c) => write!(out, "<td>{:.2}</td>", c.psnr.0),
                     None => write!(out, "<td>failed</td>"),
                 }

@@ -1,7 +1,7 @@
 //! The report as Markdown: the table of PSNR, the means of everything else, and where a model does not win.
 
 use super::{peaks, scenes};
-use crate::summary::{Comparison, Summary, Verdict};
+use crate::summary::{Cell, Comparison, Row, Summary, Verdict};
 use std::fmt::Write;
 
 /// A report under a title. `about` says how it was made, one line each.
@@ -19,30 +19,17 @@ pub fn markdown(title: &str, about: &[String], summary: &Summary) -> String {
         &mut out,
         "\n## PSNR in dB\n\nMean over images and half the width of its 95 % interval; the best of a row in bold.\n",
     );
-    let methods: Vec<&str> = summary.rows.iter().map(|r| r.method.as_str()).collect();
-    let head: Vec<String> = methods.iter().map(|m| cell(m)).collect();
-    line(&mut out, &format!("| scene | peak | {} |", head.join(" | ")));
-    line(&mut out, &format!("|---|---|{}", "---|".repeat(methods.len())));
-    for scene in scenes(summary) {
-        for peak in peaks(summary, scene) {
-            let found: Vec<_> = methods.iter().map(|m| summary.cell(m, scene, peak)).collect();
-            let best = found.iter().flatten().map(|c| c.psnr.0).fold(f64::NEG_INFINITY, f64::max);
-            let values: Vec<String> = found
-                .iter()
-                .map(|c| match c {
-                    None => "failed".into(),
-                    Some(c) => {
-                        let text = format!("{:.2} ± {:.2}", c.psnr.0, 0.5 * (c.psnr.2 - c.psnr.1));
-                        if c.psnr.0 == best { format!("**{text}**") } else { text }
-                    }
-                })
-                .collect();
-            line(&mut out, &format!("| {} | {peak} | {} |", cell(scene), values.join(" | ")));
-        }
+    out.push_str(&table(summary, 2, &|c| c.psnr, &|r| r.psnr));
+    if summary.files {
+        line(&mut out, "\n## SSIM\n");
+        out.push_str(&table(summary, 4, &|c| c.ssim, &|r| r.ssim));
     }
+    let over = if summary.files { "groups" } else { "table" };
     line(
         &mut out,
-        "\n## Means over the table\n\n| method | PSNR | SSIM | chi2 | coverage of 90 % intervals |\n|---|---|---|---|---|",
+        &format!(
+            "\n## Means over the {over}\n\n| method | PSNR | SSIM | chi2 | coverage of 90 % intervals |\n|---|---|---|---|---|"
+        ),
     );
     for r in &summary.rows {
         let covered = r.coverage.map_or("-".into(), |c| format!("{:.1} %", 100.0 * c));
@@ -63,6 +50,56 @@ pub fn markdown(title: &str, about: &[String], summary: &Summary) -> String {
                 ),
             );
         }
+    }
+    out
+}
+
+/// A row for each kind of scene and light level, or for each group of files with their mean as the last row.
+fn table(
+    summary: &Summary,
+    digits: usize,
+    value: &dyn Fn(&Cell) -> (f64, f64, f64),
+    mean: &dyn Fn(&Row) -> f64,
+) -> String {
+    let head: Vec<String> = summary.rows.iter().map(|r| cell(&r.method)).collect();
+    let keys = if summary.files { "group | n" } else { "scene | peak" };
+    let mut out = format!("| {keys} | {} |\n|---|---|{}\n", head.join(" | "), "---|".repeat(head.len()));
+    let mut put = |key: &str, second: &str, values: &[Option<(f64, String)>]| {
+        // An oracle is not among those that can be the best.
+        let may = values.iter().zip(&summary.rows).filter(|(_, r)| !r.oracle);
+        let best = may.filter_map(|(v, _)| v.as_ref()).map(|v| v.0).fold(f64::NEG_INFINITY, f64::max);
+        let shown = |(v, row): (&Option<(f64, String)>, &Row)| match v {
+            None => "failed".into(),
+            Some((v, text)) if *v == best && !row.oracle => format!("**{text}**"),
+            Some((_, text)) => text.clone(),
+        };
+        let values: Vec<String> = values.iter().zip(&summary.rows).map(shown).collect();
+        writeln!(out, "| {key} | {second} | {} |", values.join(" | ")).expect("writing to a string");
+    };
+    let (mut groups, mut images) = (0, 0);
+    for scene in scenes(summary) {
+        for peak in peaks(summary, scene) {
+            let found: Vec<_> = summary.rows.iter().map(|r| summary.cell(&r.method, scene, peak)).collect();
+            let count = found.iter().flatten().map(|c| c.images).max().unwrap_or(0);
+            (groups, images) = (groups + 1, images + count);
+            let text = |c: &Cell| {
+                let (mean, low, high) = value(c);
+                // Of a single image there is no interval.
+                let text = match c.images {
+                    1 if summary.files => format!("{mean:.digits$}"),
+                    _ => format!("{mean:.digits$} ± {:.digits$}", 0.5 * (high - low)),
+                };
+                (mean, text)
+            };
+            let values: Vec<_> = found.iter().map(|c| c.map(text)).collect();
+            let second = if summary.files { count.to_string() } else { peak.to_string() };
+            put(&cell(scene), &second, &values);
+        }
+    }
+    if summary.files && groups > 1 {
+        let text = |r: &Row| Some((mean(r), format!("{:.digits$}", mean(r))));
+        let values: Vec<_> = summary.rows.iter().map(text).collect();
+        put(&format!("mean of {groups} groups"), &images.to_string(), &values);
     }
     out
 }

@@ -1,6 +1,6 @@
 //! Samples from files: pairs, noisy files, repeats, or clean images before a simulated camera.
 
-use super::camera::{self, Cameras};
+use super::camera::{self, Cameras, Ends};
 use super::fit::{self, Fits};
 use super::real::RealCameras;
 use super::{NUMBERS, Part, Sample, Source, shrunk};
@@ -391,7 +391,7 @@ impl Files {
             Scale::Simulated(cameras) => {
                 let input = self.finish(&raw, &self.input, self.channels[0]);
                 let scene = input.iter().map(|v| ((v + 1.0) / 2.0).max(0.0)).collect();
-                cameras.expose(scene, &self.size, 1.0, crop.number)
+                cameras.expose(scene, &self.size, Ends { bright: 1.0, dark: 0.0 }, crop.number)
             }
             Scale::Real(real) => {
                 let (camera, p) = real.of(&self.dataset, crop.entry, &crop.origin)?;
@@ -402,7 +402,7 @@ impl Files {
                 let measured = electrons(&raw, self.channels[0]);
                 let mut clean = electrons(&self.target(crop)?, self.channels[1]);
                 clean.iter_mut().for_each(|v| *v = p.normalised(f64::from(*v)) as f32);
-                Sample::plain(measured, clean, camera::numbers(p.peak, p.background, p.read_noise))
+                Sample::plain(measured, clean, camera::numbers(&p))
             }
             Scale::Fixed => {
                 let input = self.finish(&raw, &self.input, self.channels[0]);

@@ -63,7 +63,7 @@ impl Source for Learning {
             }
             How::Split([low, high]) => {
                 let share = low + (high - low) * f64::from(key(self.seed, number, 0x591).uniform(0));
-                split::split(sample, share, key(self.seed, number, 0x592))
+                split::split(sample, &self.size, share, key(self.seed, number, 0x592))
             }
         }
     }

@@ -41,6 +41,7 @@ impl RealCameras {
             offset: data.offset,
             read_noise: data.read_noise,
             saturation: data.saturation,
+            ..Known::default()
         };
         RealCameras { known, ..RealCameras::default() }
     }
@@ -57,7 +58,13 @@ impl RealCameras {
             .collect();
         let views: Vec<Adu<&[f32]>> = planes.iter().map(|p| Adu(&p[..])).collect();
         let fit = estimate(&views, [height, width], &self.known).ok()?;
-        Some(Camera { gain: fit.gain, offset: fit.offset, read_noise: fit.read_noise, background: None })
+        Some(Camera {
+            gain: fit.gain,
+            offset: fit.offset,
+            read_noise: fit.read_noise,
+            background: None,
+            correlation: fit.correlation,
+        })
     }
 
     fn of_file(&self, dataset: &Dataset, entry: usize, origin: &[usize]) -> Result<Option<Camera>> {
@@ -90,16 +97,19 @@ impl RealCameras {
             gain: median(&|c| c.gain),
             offset: median(&|c| c.offset),
             read_noise: median(&|c| c.read_noise),
-            background: None,
+            ..found[0]
         });
         let usual = *self.usual.get_or_init(|| usual);
         match usual {
             Some(c) => Ok(format!(
-                "camera of the noisy files, median of {}: gain {:.3} electrons per count, offset {:.1}, read noise {:.2} electrons",
+                "camera of the noisy files, median of {}: gain {:.3} electrons per count, offset {:.1}, read noise {:.2} electrons, correlation of \
+                 the noise of neighbours {:.2} along X and {:.2} along Y",
                 found.len(),
                 c.gain,
                 c.offset,
-                c.read_noise
+                c.read_noise,
+                median(&|c| c.correlation.at(0, 1)),
+                median(&|c| c.correlation.at(1, 0)),
             )),
             None => {
                 let needed = "the camera cannot be estimated from these files: give data.gain, data.offset and data.read_noise";
@@ -115,7 +125,7 @@ impl RealCameras {
     pub fn of(&self, dataset: &Dataset, entry: usize, origin: &[usize]) -> Result<(Camera, Photons)> {
         let origin = dataset.frame_origin(entry, origin)?;
         let told = self.of_file(dataset, entry, &origin)?.or_else(|| self.usual.get().copied().flatten());
-        let camera = told.unwrap_or(Camera { gain: 1.0, offset: 0.0, read_noise: 0.0, background: None });
+        let camera = told.unwrap_or_default();
         let path = dataset.entries[entry].input.clone();
         let cell = once(&self.scales, (path, origin.clone()));
         if let Some(Ok(scale)) = cell.get() {

@@ -345,9 +345,9 @@ mod tests {
         let refused = check_channels(&*network, &task(TaskKind::Conditional), &shapes);
         let text = refused.unwrap_err().to_string();
         assert!(text.starts_with("data.targets: inputs of 3 and targets of 1 channels"), "{text}");
-        // Electrons of each channel become five.
+        // Electrons of each channel become nine.
         let colours = Shapes { channels: [3, 3], photons: true, ..shapes };
         let text = check_channels(&*network, &task(TaskKind::Supervised), &colours).unwrap_err().to_string();
-        assert!(text.starts_with("model.network.in_channels: 3; ") && text.contains("15 channels"), "{text}");
+        assert!(text.starts_with("model.network.in_channels: 3; ") && text.contains("27 channels"), "{text}");
     }
 }
