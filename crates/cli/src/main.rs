@@ -1,5 +1,6 @@
 //! The program. One file a verb; each verb is a struct of its arguments and a `run`.
 
+mod adapt;
 mod bench;
 mod calibrate;
 mod compare;
@@ -89,6 +90,8 @@ enum Verb {
     Compare(compare::Compare),
     /// Train a model by a configuration, or go on with a run.
     Train(train::Train),
+    /// Fit the default model to your own noisy images, and keep it where it helps.
+    Adapt(adapt::Adapt),
     /// Let a model learn what the spread of its samples is worth, on scenes like those that it was trained on.
     Calibrate(calibrate::Calibrate),
     /// Print what a training run's configuration comes to, and where each value was written.
@@ -121,6 +124,7 @@ fn main() -> ExitCode {
         Verb::Compare(v) => v.run(),
         Verb::Validate(v) => v.run(),
         Verb::Doctor(v) => v.run(),
+        Verb::Adapt(v) => v.run(),
         Verb::Train(v) => match v.run() {
             Ok(code) => return code,
             Err(e) => Err(e),

@@ -57,6 +57,7 @@ impl Train {
         let mut run = Run::open(config, &out, self.resume, show)?;
         if !self.quiet && !self.json {
             eprintln!("{}\n{}", out.display(), run.plan());
+            run.notes().iter().for_each(|note| eprintln!("{note}"));
         }
         for warning in run.warnings().iter().filter(|_| !self.quiet) {
             eprintln!("clearshot: {warning}");

@@ -126,7 +126,9 @@ pub fn finish_iteration(
             let open = b.scalar(1.0);
             b.binary(Binary::Greater, open, gate)
         });
-        operands.push(guard.watch(b, &[("norm", norm), ("loss", loss)], counts));
+        // A clipped step is as long as any: its norm alone says little, and rises tenfold while a network finds its output's mean.
+        let of_norm = if t.clip_norm.is_finite() { guard.ratio * guard.ratio } else { guard.ratio };
+        operands.push(guard.watch(b, &[("norm", norm, of_norm), ("loss", loss, guard.ratio)], counts));
         clipped = b.push(clip, operands);
         b.output("admitted_norm", clipped[0]);
     }

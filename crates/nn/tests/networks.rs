@@ -6,11 +6,13 @@ use clearshot_graph::reference::{Precision, run};
 use clearshot_graph::train::Training;
 use clearshot_graph::{Array, Builder, Graph, Type};
 use clearshot_nn::init::example;
+use clearshot_nn::models::dncnn::DnCnnConfig;
 use clearshot_nn::models::dynunet::DynUNetConfig;
 use clearshot_nn::models::edm::EdmConfig;
 use clearshot_nn::models::growing::{GrowingConfig, grow};
 use clearshot_nn::models::local::LocalConfig;
 use clearshot_nn::models::multiscale::MultiScaleConfig;
+use clearshot_nn::models::n2v::N2vConfig;
 use clearshot_nn::models::rosinality::RosinalityConfig;
 use clearshot_nn::models::unet2d_condition::UNet2DConditionConfig;
 use clearshot_nn::models::{ARCHITECTURES, Given, Network, Preconditioned, architecture, read};
@@ -37,6 +39,10 @@ const DYNUNET: &str = "DynUNet";
 const MULTI_SCALE: &str = "MultiScale";
 const GROWING: &str = "Growing";
 const LOCAL: &str = "Local";
+const DNCNN: &str = "DnCNN";
+const N2V: &str = "N2VUNet";
+/// Networks in which a pixel depends on a bounded neighbourhood.
+const BOUNDED: [&str; 3] = [LOCAL, DNCNN, N2V];
 
 /// Small networks of every kind, with image sizes for them.
 fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
@@ -86,6 +92,10 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
         (GROWING, growing, vec![6, 12]),
         (LOCAL, local, vec![4, 8]),
         (LOCAL, local3, vec![2, 4, 6]),
+        (DNCNN, json!({"in_channels": 4, "out_channels": 2, "channels": 5, "layers": 4}), vec![5, 6]),
+        (DNCNN, json!({"spatial_dims": 3, "channels": 4, "layers": 3}), vec![3, 4, 5]),
+        (N2V, json!({"in_channels": 2, "channels": 4}), vec![8, 12]),
+        (N2V, json!({"spatial_dims": 3, "channels": 3, "depth": 1, "n2v2": false}), vec![2, 4, 6]),
     ]
 }
 
@@ -602,6 +612,8 @@ fn configurations_of_nonsense_never_panic() {
         (MULTI_SCALE, serde_json::to_value(MultiScaleConfig::default())),
         (GROWING, serde_json::to_value(GrowingConfig::default())),
         (LOCAL, serde_json::to_value(LocalConfig::default())),
+        (DNCNN, serde_json::to_value(DnCnnConfig::default())),
+        (N2V, serde_json::to_value(N2vConfig::default())),
     ];
     let (mut taken, mut refused) = (0, 0);
     for (name, default) in defaults {
@@ -658,6 +670,45 @@ fn folders_of_every_architecture_come_back_as_they_were() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// As many parameters as the authors' networks have, and sums that can be done by hand.
+#[test]
+fn baselines_are_the_authors_networks() {
+    let count = |network: &dyn Network| -> usize {
+        network.parameters().unwrap().iter().map(|p| p.shape.len()).sum()
+    };
+    // KAIR's dncnn_25: 555 137 numbers; csbdeep's U-Net of 32 channels and depth 2 without batch norms.
+    assert_eq!(count(&*network(DNCNN, json!({}))), 555_137);
+    let conv = |from: usize, to: usize| 9 * from * to + to;
+    let unet = conv(1, 32)
+        + conv(32, 32)
+        + conv(32, 64)
+        + conv(64, 64)
+        + conv(64, 128)
+        + conv(128, 64)
+        + conv(128, 64)
+        + conv(64, 32)
+        + conv(64, 32)
+        + conv(32, 32)
+        + 32
+        + 1;
+    assert_eq!(count(&*network(N2V, json!({"n2v2": false}))), unet);
+    assert_eq!(count(&*network(N2V, json!({}))), unet - 9 * 32 * 32);
+    // Two layers whose middle taps are 1 and 2: the noise is 2 relu(x), which leaves -x of what is positive and x of the rest.
+    let small = network(DNCNN, json!({"channels": 1, "layers": 2}));
+    let graph = small.inference(1, &[2, 2]).unwrap();
+    let middle =
+        |tap: f64| Array::new([1, 3, 3, 1], (0..9).map(|i| if i == 4 { tap } else { 0.0 }).collect());
+    let zero = Array::new([1], vec![0.0]);
+    let values = BTreeMap::from([
+        ("x".to_string(), Array::new([1, 2, 2, 1], vec![1.0, -2.0, 3.0, 0.5])),
+        ("model.0.weight".into(), middle(1.0)),
+        ("model.2.weight".into(), middle(2.0)),
+        ("model.0.bias".into(), zero.clone()),
+        ("model.2.bias".into(), zero),
+    ]);
+    assert_eq!(output(&graph, &values).data, [-1.0, -2.0, -3.0, -0.5]);
+}
+
 /// What a local network makes of a tile with a margin is what it makes of the whole image there; other networks
 /// are not local.
 #[test]
@@ -682,7 +733,7 @@ fn tiles_of_a_local_network_are_parts_of_the_whole() {
     for x in 30..34 {
         assert_eq!(tile.get(&[0, 1, x - from, 0]), whole.get(&[0, 1, x, 0]), "column {x}");
     }
-    for (name, config, size) in all().into_iter().filter(|(name, ..)| *name != LOCAL) {
+    for (name, config, size) in all().into_iter().filter(|(name, ..)| !BOUNDED.contains(name)) {
         let graph = network(name, config).inference(1, &size).unwrap();
         assert_eq!(reach_of(&graph), None, "{name}");
     }

@@ -79,9 +79,17 @@ pub fn peak_bytes() -> Option<usize> {
     kibibytes("/proc/self/status", "VmHWM:")
 }
 
-/// The memory that can be had without driving others out, where the system tells it.
+/// The memory that can be had without driving others out, where the system tells it: the machine's, or what a container's limit leaves.
 pub fn available_bytes() -> Option<usize> {
-    kibibytes("/proc/meminfo", "MemAvailable:")
+    let machine = kibibytes("/proc/meminfo", "MemAvailable:");
+    let container = [
+        ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"],
+        ["/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"],
+    ];
+    // A limit that is none reads `max`, or is beyond any machine.
+    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok();
+    let left = |[limit, used]: [&str; 2]| Some(number(limit)?.saturating_sub(number(used).unwrap_or(0)));
+    machine.into_iter().chain(container.into_iter().filter_map(left)).min()
 }
 
 /// The number of a line of one of Linux's tables, in bytes.

@@ -16,7 +16,8 @@ pub fn needless(config: &RunConfig) -> Option<&'static str> {
     match config.task.kind {
         TaskKind::Conditional => None,
         TaskKind::Prior => Some("the spread of a prior's samples is the measurement's that guides it"),
-        TaskKind::Supervised => Some("it gives one image and no samples"),
+        kind if kind.is_of_noise() => Some("its task learns the mean alone"),
+        _ => Some("it gives one image and no samples"),
     }
 }
 
@@ -37,7 +38,7 @@ pub fn data_of(model: &Model) -> Result<RunConfig> {
 }
 
 /// Finds what a model's spread is to be multiplied by, on validation images of `sizes`, which are taken in turn, and lets the
-/// model say so. `told` hears how many images are done.
+/// model say so. `told` hears after every run of the graph how many images are done.
 ///
 /// # Errors
 /// If an image cannot be had or restored, or `told` says to stop.

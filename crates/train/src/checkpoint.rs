@@ -72,6 +72,12 @@ pub struct Progress {
     /// The iteration that it went back to last.
     #[serde(default)]
     pub returned_to: Option<u64>,
+    /// Images of every validation, where time decided how many.
+    #[serde(default)]
+    pub judged: Option<usize>,
+    /// The score of the model that the run began from.
+    #[serde(default)]
+    pub start: Option<f64>,
 }
 
 /// What a checkpoint holds.

@@ -179,7 +179,9 @@ impl Engine {
             let level = |i: u64| Some(self.task.diffusion.as_ref()?.level(self.seed, first + i));
             let each: Vec<Level> = (0..count as u64).filter_map(level).collect();
             let numbers = batch.numbers.as_f32()?.chunks(NUMBERS).enumerate();
-            let balance = numbers.map(|(i, n)| self.task.balance(n, each.get(i)) as f32).collect();
+            let weighed =
+                |(i, n): (usize, &[f32])| batch.weights[i] * self.task.balance(n, each.get(i)) as f32;
+            let balance = numbers.map(weighed).collect();
             self.set("balance", &Tensor::f32([count], balance))?;
             self.set_domains(&batch.domains)?;
             if let Some(valid) = &batch.valid {

@@ -36,7 +36,7 @@ pub struct Shapes<'a> {
 impl Shapes<'_> {
     /// Channels of the condition.
     pub fn condition(&self) -> usize {
-        if self.photons { CHANNELS } else { self.channels[0] }
+        if self.photons { CHANNELS * self.channels[0] } else { self.channels[0] }
     }
 
     /// Channels that a network for this task takes.
@@ -74,6 +74,17 @@ fn condition(b: &mut Builder, shapes: &Shapes<'_>) -> Value {
         return b.mul(measured, kept);
     }
     let n: Vec<Value> = (0..NUMBERS).map(|i| number(b, i)).collect();
+    // Each channel of an image becomes several, side by side.
+    let mut parts = vec![];
+    for channel in 0..shapes.channels[0] {
+        let measured = if shapes.channels[0] == 1 { measured } else { b.slice(measured, axis, channel, 1) };
+        parts.extend(channels_of(b, measured, &n));
+    }
+    b.concat_channels(&parts)
+}
+
+/// The condition's channels of one channel of electrons.
+fn channels_of(b: &mut Builder, measured: Value, n: &[Value]) -> Vec<Value> {
     let scaled = b.mul(measured, n[0]);
     let linear = b.add(scaled, n[1]);
     let shifted = b.add(measured, n[2]);
@@ -84,7 +95,7 @@ fn condition(b: &mut Builder, shapes: &Shapes<'_>) -> Value {
     let shape = b.shape(measured);
     let mut channels = vec![linear, stabilised];
     channels.extend((5..NUMBERS).map(|i| b.broadcast(n[i], shape)));
-    b.concat_channels(&channels)
+    channels
 }
 
 /// The network's nodes: for x and the time that it is told, if it is.
@@ -116,7 +127,7 @@ fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Val
 fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<'_>, train: bool) -> Forward {
     let clean = b.input("clean", Type::f32(image_shape(shapes.batch, shapes.size, shapes.channels[1])));
     let seen = task.is_conditional().then(|| condition(b, shapes));
-    let balance = (train && task.balance > 0.0).then(|| b.input("balance", Type::f32([shapes.batch])));
+    let balance = (train && task.weighs_samples()).then(|| b.input("balance", Type::f32([shapes.batch])));
     let masked = train && shapes.masked;
     let valid = masked.then(|| b.input("valid", Type::f32(image_shape(shapes.batch, shapes.size, 1))));
     let mut weights = balance;

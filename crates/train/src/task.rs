@@ -95,12 +95,21 @@ impl Task {
             (t.weight > 0.0).then_some((term, Ramp { full: t.weight, from: t.from, over: t.over }))
         };
         let diffusion = match config.kind {
-            TaskKind::Supervised => None,
             TaskKind::Conditional | TaskKind::Prior => Some(Diffusion::new(config)?),
+            // The mean alone can be learned from noise: at the level where the condition tells all.
+            _ if config.is_conditional_form() => {
+                Some(Diffusion::new(&TaskConfig { at_most: 1.0, ..config.clone() })?)
+            }
+            _ => None,
         };
         let drop = if config.kind == TaskKind::Conditional { config.drop } else { 0.0 };
         let (balance, terms) = (config.balance, Term::ALL.into_iter().filter_map(term).collect());
         Ok(Task { kind: config.kind, diffusion, distance, drop, balance, terms })
+    }
+
+    /// Whether samples count differently.
+    pub fn weighs_samples(&self) -> bool {
+        self.balance > 0.0 || self.kind == TaskKind::Splitting
     }
 
     /// Whether the network is given the measurement.
@@ -139,7 +148,7 @@ impl Task {
 
 /// What a model that was trained like this says of itself.
 pub fn about(config: &TaskConfig) -> model::Task {
-    if config.kind == TaskKind::Supervised {
+    if !matches!(config.kind, TaskKind::Conditional | TaskKind::Prior) && !config.is_conditional_form() {
         return model::Task::Regression;
     }
     let [first, last] = config.betas;

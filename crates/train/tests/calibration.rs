@@ -33,7 +33,7 @@ fn conditional_models_are_calibrated_when_training_ends_and_only_then() {
     assert_eq!((rest.hash(), &rest.about.spread), (whole.hash(), &whole.about.spread));
     // Without images, and where samples have no meaning, it is left out.
     let (_, none, _) = train(json!({}), &folder("none"), None, false);
-    let supervised = json!({"task": {"kind": "supervised", "drop": 0.0, "at_most": 0.0}, "model": {"network": network(5)},
+    let supervised = json!({"task": {"kind": "supervised", "drop": 0.0, "at_most": 0.0}, "model": {"network": network(0)},
         "calibration": {"images": 3}});
     let (_, direct, _) = train(supervised, &folder("direct"), None, false);
     assert_eq!((none.about.spread, direct.about.spread), (None, None));

@@ -3,11 +3,12 @@
 use clearshot_model::familiar::statistics;
 use clearshot_model::{Familiar, Model};
 use clearshot_tensor::noise::Key;
-use clearshot_train::data::camera::{Cameras, photons};
+use clearshot_train::data::camera::{Cameras, Ends, photons};
 use clearshot_train::data::{Data, Part, Sample};
 use clearshot_train::presets;
 
 const SIDE: usize = 128;
+const ENDS: Ends = Ends { bright: 1.0, dark: 0.0 };
 /// Images of each kind.
 const MANY: u64 = 40;
 
@@ -78,7 +79,7 @@ fn strange_images_are_told_from_those_of_the_training() {
         (0..MANY)
             .filter_map(|n| {
                 let pixel = |i: usize| value(n, i / SIDE, i % SIDE) as f32;
-                of(&familiar, &cameras.expose((0..SIDE * SIDE).map(pixel).collect(), &[SIDE, SIDE], 1.0, n))
+                of(&familiar, &cameras.expose((0..SIDE * SIDE).map(pixel).collect(), &[SIDE, SIDE], ENDS, n))
             })
             .collect()
     };

@@ -126,6 +126,7 @@ fn a_batch_that_is_not_finite_costs_its_own_iteration() {
                 clean,
                 numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
                 scales: vec![2.0; 2],
+                weights: vec![1.0; 2],
                 domains: vec![0; 2],
                 valid: None,
             }
@@ -153,6 +154,7 @@ fn losses_are_told_apart_by_domain() {
         clean: Tensor::f32([2, 16, 16, 1], [vec![0.0; 256], vec![far; 256]].concat()),
         numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
         scales: vec![2.0; 2],
+        weights: vec![1.0; 2],
         domains: domains.to_vec(),
         valid: None,
     };
@@ -186,6 +188,7 @@ fn masked_pixels_have_no_say() {
             clean: Tensor::f32([2, 16, 16, 1], clean.clone()),
             numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
             scales: vec![2.0; 2],
+            weights: vec![1.0; 2],
             domains: vec![0; 2],
             valid: Some(Valid { mask: Tensor::f32([2, 16, 16, 1], half.clone()), factors: vec![2.0; 2] }),
         };
@@ -249,6 +252,7 @@ fn a_batch_that_is_far_from_the_others_is_refused() {
                 measured: Tensor::f32([2, 16, 16, 1], pixels),
                 numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
                 scales: vec![2.0; 2],
+                weights: vec![1.0; 2],
                 domains: vec![0; 2],
                 valid: None,
             }
@@ -286,7 +290,7 @@ fn networks_for_other_channels_and_sizes_are_refused_by_their_key() {
         Ok(_) => panic!("it should be refused"),
     };
     let text = complaint(json!({"model": {"network": network(3)}}));
-    assert!(text.starts_with("model.network.in_channels: 3") && text.contains("6 channels"), "{text}");
+    assert!(text.starts_with("model.network.in_channels: 3") && text.contains("10 channels"), "{text}");
     let text = complaint(json!({"trainer": {"crop": 17}}));
     assert!(text.starts_with("trainer.crop"), "{text}");
     let text = complaint(json!({"trainer": {"crop": 64}}));
@@ -320,7 +324,7 @@ fn a_model_is_gone_on_with() {
     let (a, b) =
         (&trained.weights["conv_in.weight"], &run.model().expect("a model").weights["conv_in.weight"]);
     assert!(a.to_f64().iter().zip(b.to_f64()).all(|(a, b)| (a - b).abs() < 1e-6));
-    let other = json!({"model": {"init": init, "network": {"_class_name": "Local", "in_channels": 6}}});
+    let other = json!({"model": {"init": init, "network": {"_class_name": "Local", "in_channels": 10}}});
     let refused = Run::open(config(other), &folder.path().join("other"), false, Show::Quiet);
     assert!(refused.err().expect("a refusal").to_string().starts_with("model.init"));
 }

@@ -67,13 +67,24 @@ fn a_prior_with_timesteps_and_gradient_descent() {
 #[test]
 fn supervised_with_further_terms() {
     check(json!({
-        "model": {"network": network(5)},
+        "model": {"network": network(0)},
         "task": {
             "kind": "supervised", "distance": "smooth_l1", "intensity": {"weight": 0.5, "from": 0.1, "over": 6},
             "gradient": {"weight": 0.1},
         },
         "schedule": {"shape": "restarts", "cycles": 2, "refinement": 0.2},
     }));
+}
+
+/// Tasks that learn from noise: second exposures, blind spots and splits belong to their samples.
+#[test]
+fn learning_from_noise() {
+    for task in ["noise2noise", "noise2void", "splitting"] {
+        let blind = json!({"share": 0.05});
+        check(
+            json!({"model": {"network": network(0)}, "task": {"kind": task, "drop": 0.0, "at_most": 0.0, "blind": blind}}),
+        );
+    }
 }
 
 #[test]
@@ -91,7 +102,7 @@ fn progressive_resolution() {
 fn a_growing_network_with_adaptive_stages() {
     let stages = json!([{"size": 8, "share": 0.5}, {"size": 16, "share": 0.5}]);
     let growing = json!({
-        "_class_name": "Growing", "in_channels": 6, "out_channels": 1, "channels": 8, "channel_mult": [1],
+        "_class_name": "Growing", "in_channels": 0, "out_channels": 1, "channels": 8, "channel_mult": [1],
         "attention_head_dim": null, "groups": 4,
     });
     check(json!({

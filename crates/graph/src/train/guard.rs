@@ -17,7 +17,7 @@ use clearshot_tensor::Shape;
 /// Which iterations are refused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guard {
-    /// How many times its geometric mean a value is, at least, to be refused.
+    /// How many times its geometric mean a loss is, at least, to be refused; of a gradient's norm where it is clipped, the square of it.
     pub ratio: f64,
     /// How many standard deviations of its logarithm it is above the mean then, at least.
     pub deviations: f64,
@@ -32,12 +32,17 @@ impl Guard {
     /// too high, so ten iterations are enough to judge by.
     pub const USUAL: Guard = Guard { ratio: 10.0, deviations: 4.0, horizon: 100.0, after: 10.0 };
 
-    /// Watches values none of which is negative: infinite where one is refused, else zero. `counts` is 1 where the
-    /// iteration ends with this run and 0 where it does not; none for always.
-    pub(super) fn watch(&self, b: &mut Builder, values: &[(&str, Value)], counts: Option<Value>) -> Value {
+    /// Watches values none of which is negative, each with the ratio that it may reach: infinite where one is refused, else zero.
+    /// `counts` is 1 where the iteration ends with this run and 0 where it does not; none for always.
+    pub(super) fn watch(
+        &self,
+        b: &mut Builder,
+        values: &[(&str, Value, f64)],
+        counts: Option<Value>,
+    ) -> Value {
         let mut refused = b.scalar(0.0);
-        for (name, value) in values {
-            let far = self.is_far(b, name, *value, counts);
+        for (name, value, ratio) in values {
+            let far = Guard { ratio: *ratio, ..*self }.is_far(b, name, *value, counts);
             refused = b.binary(Binary::Max, refused, far);
         }
         let total = b.state("guard.refused", Type::f32(Shape::SCALAR), StateInit::Constant(0.0));

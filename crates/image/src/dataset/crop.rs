@@ -4,12 +4,14 @@
 use super::augment::{Symmetry, intensity};
 use super::list::Entry;
 use super::normalise::Normaliser;
+use super::repeats::Repeats;
+use super::store::{Pixels, Store};
 use crate::error::{Result, request};
-use crate::image::{Axis, Description, Image};
+use crate::image::{Axis, Description};
 use clearshot_tensor::noise::Key;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CropSpec {
@@ -27,6 +29,8 @@ pub struct CropSpec {
     pub normaliser: Option<Normaliser>,
     /// Crops say which of their pixels hold no measurement.
     pub invalid: Option<Invalid>,
+    /// The target of a crop is another repeat of its scene, drawn anew for every crop.
+    pub repeats: Option<Repeats>,
 }
 
 /// Which pixels hold no measurement, besides those that are no numbers or marked in a mask.
@@ -47,6 +51,7 @@ impl CropSpec {
             least_mean: None,
             normaliser: None,
             invalid: None,
+            repeats: None,
         }
     }
 }
@@ -72,7 +77,27 @@ pub struct Dataset {
     pub skipped: Vec<(PathBuf, String)>,
     spec: CropSpec,
     domains: Vec<Domain>,
-    open: Mutex<VecDeque<(PathBuf, Arc<Image>)>>,
+    /// The domain of each entry.
+    domain_of: Vec<usize>,
+    /// Of each entry, those that are repeats of it.
+    partners: Vec<Vec<usize>>,
+    store: Arc<Store>,
+}
+
+/// The input of an entry, or its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Input,
+    Target,
+}
+
+/// A whole image of a file, channels last.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    pub values: Vec<f32>,
+    /// (Z,) Y, X.
+    pub size: Vec<usize>,
+    pub channels: usize,
 }
 
 /// Files that belong together.
@@ -83,16 +108,21 @@ pub struct Domain {
     pub entries: Vec<usize>,
 }
 
-/// How many files are held open.
-const OPEN: usize = 32;
-
 impl Dataset {
-    /// Looks at every file once. A file that cannot be opened, is too small for a crop, or does not fit its
-    /// target is left out.
+    /// [`Dataset::held`] with files that are read for every crop.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn new(entries: Vec<Entry>, spec: CropSpec) -> Result<Dataset> {
+        Dataset::held(entries, spec, Arc::new(Store::new(0)))
+    }
+
+    /// Looks at every file once. A file that cannot be opened, is too small for a crop, does not fit its
+    /// target, or has no repeat where crops need one is left out. Pixels come from the store.
     ///
     /// # Errors
     /// When nothing is left, or the crop is neither two- nor three-dimensional.
-    pub fn new(entries: Vec<Entry>, spec: CropSpec) -> Result<Dataset> {
+    pub fn held(entries: Vec<Entry>, spec: CropSpec, store: Arc<Store>) -> Result<Dataset> {
         if !(2..=3).contains(&spec.size.len()) || spec.size.contains(&0) {
             return request(format!("crops of {:?}; they have a length along Y X or Z Y X", spec.size));
         }
@@ -100,7 +130,7 @@ impl Dataset {
         let mut skipped = Vec::new();
         let mut channels = None;
         for entry in entries {
-            match check(&entry, &spec) {
+            match check(&entry, &spec, &store) {
                 Ok(found) => {
                     let others = *channels.get_or_insert(found);
                     if found == others {
@@ -118,13 +148,26 @@ impl Dataset {
                 skipped.iter().map(|(p, why)| format!("{}: {why}", p.display())).collect();
             return request(format!("no file can be used: {}", reasons.join("; ")));
         }
+        let partners = match spec.repeats {
+            Some(Repeats::Files) => partners(&mut kept, &mut skipped)?,
+            _ => vec![vec![]; kept.len()],
+        };
         let mut domains: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (n, entry) in kept.iter().enumerate() {
             domains.entry(&entry.domain).or_default().push(n);
         }
         let named = |(name, entries): (&str, _)| Domain { name: name.to_string(), entries };
-        let domains = domains.into_iter().map(named).collect();
-        Ok(Dataset { entries: kept, skipped, spec, domains, open: Mutex::new(VecDeque::new()) })
+        let domains: Vec<Domain> = domains.into_iter().map(named).collect();
+        let mut domain_of = vec![0; kept.len()];
+        for (d, domain) in domains.iter().enumerate() {
+            domain.entries.iter().for_each(|&e| domain_of[e] = d);
+        }
+        Ok(Dataset { entries: kept, skipped, spec, domains, domain_of, partners, store })
+    }
+
+    /// Which of [`Dataset::domains`] an entry is of.
+    pub fn domain_of(&self, entry: usize) -> usize {
+        self.domain_of[entry]
     }
 
     pub fn spec(&self) -> &CropSpec {
@@ -147,6 +190,12 @@ impl Dataset {
             Some(domain) => self.bright(number, Some(domain)),
             None => request(format!("domain {domain} of {}", self.domains.len())),
         }
+    }
+
+    /// The first crop of one entry, as it is in the file.
+    pub fn crop_at(&self, entry: usize) -> Result<Crop> {
+        let one = Domain { name: String::new(), entries: vec![entry] };
+        self.attempt(0, Some(&one), 0)
     }
 
     /// Draws again where a crop is dark, if that is asked for.
@@ -177,9 +226,9 @@ impl Dataset {
             None => draw(0, self.entries.len()),
             Some(domain) => domain.entries[draw(1, domain.entries.len())],
         };
-        let image = self.image(&self.entries[entry].input)?;
-        let d = &image.description;
-        let lengths = crop_lengths(&image, &spec.size);
+        let image = self.store.pixels(&self.entries[entry].input)?;
+        let d = image.description();
+        let lengths = crop_lengths(d, &spec.size);
         let origin: Vec<usize> = (0..d.dims.len())
             .map(|a| draw(16 + a as u64, d.dims[a].len - lengths[a].min(d.dims[a].len) + 1))
             .collect();
@@ -190,11 +239,14 @@ impl Dataset {
         };
         let pixels: usize = spec.size.iter().product();
         let mut invalid = spec.invalid.map(|_| vec![false; pixels]);
-        let turned = |image: &Image, normaliser: Option<Normaliser>| -> Result<(Vec<f32>, usize)> {
-            let (values, channels) = self.read(image, &origin_in(image, d, &origin), normaliser)?;
+        let at = |image: &Pixels, origin: &[usize], normaliser: Option<Normaliser>| {
+            let (values, channels) = self.read(image, origin, normaliser)?;
             let [.., y, x] = spec.size[..] else { return request("a crop without Y and X") };
             let outer = values.len() / (y * x * channels);
             Ok((symmetry.apply(&values, outer, y, x, channels), channels))
+        };
+        let turned = |image: &Pixels, normaliser: Option<Normaliser>| {
+            at(image, &origin_in(image.description(), d, &origin), normaliser)
         };
         let mut mark = |values: &[f32], channels: usize, is_invalid: &dyn Fn(f32) -> bool| {
             let Some(marks) = &mut invalid else { return };
@@ -214,13 +266,26 @@ impl Dataset {
         vary(&mut input, spec.noise);
         let mut target = None;
         if let Some(path) = &self.entries[entry].target {
-            let (mut values, channels) = turned(&*self.image(path)?, spec.normaliser)?;
+            let (mut values, channels) = turned(&self.store.pixels(path)?, spec.normaliser)?;
             mark(&values, channels, &|v| !v.is_finite());
             vary(&mut values, 0.0);
             target = Some(values);
         }
+        if let Some(repeats) = spec.repeats {
+            let (mut values, channels) = match repeats {
+                Repeats::Files => {
+                    let others = &self.partners[entry];
+                    let other = &self.entries[others[draw(3, others.len())]].input;
+                    turned(&self.store.pixels(other)?, spec.normaliser)?
+                }
+                Repeats::T => at(&image, &another_time(d, &origin, |n| draw(3, n)), spec.normaliser)?,
+            };
+            mark(&values, channels, &|v| !v.is_finite() || v >= full);
+            vary(&mut values, spec.noise);
+            target = Some(values);
+        }
         if let (Some(path), Some(_)) = (&self.entries[entry].mask, spec.invalid) {
-            let (values, channels) = turned(&*self.image(path)?, None)?;
+            let (values, channels) = turned(&self.store.pixels(path)?, None)?;
             mark(&values, channels, &|v| v != 0.0);
         }
         let shape = [&spec.size[..], &[channels]].concat();
@@ -230,78 +295,127 @@ impl Dataset {
     /// What the first file's channels are called, of targets where there are any; empty where not all of them have names.
     pub fn channel_names(&self) -> Result<Vec<String>> {
         let Some(entry) = self.entries.first() else { return Ok(vec![]) };
-        let image = self.image(entry.target.as_ref().unwrap_or(&entry.input))?;
-        let names: Option<Vec<String>> = image.description.channels.iter().map(|c| c.name.clone()).collect();
-        Ok(names.filter(|n| n.len() == channels_of(&image)).unwrap_or_default())
+        let d = self.store.description(entry.target.as_ref().unwrap_or(&entry.input))?;
+        let names: Option<Vec<String>> = d.channels.iter().map(|c| c.name.clone()).collect();
+        Ok(names.filter(|n| n.len() == channels_of(&d)).unwrap_or_default())
+    }
+
+    /// Where the whole image begins that a crop at `origin` is cut from: the same time and, for planes, the same Z.
+    pub fn frame_origin(&self, entry: usize, origin: &[usize]) -> Result<Vec<usize>> {
+        let d = self.store.description(&self.entries[entry].input)?;
+        let lengths = crop_lengths(&d, &self.spec.size);
+        let depth = depth_axis(&d, self.spec.size.len());
+        let begins = |a: usize| match d.dims[a].axis {
+            Axis::X | Axis::Y | Axis::C | Axis::S => 0,
+            _ if Some(a) == depth || lengths[a] > 1 => 0,
+            _ => origin[a],
+        };
+        Ok((0..origin.len()).map(begins).collect())
+    }
+
+    /// The whole image at a [`Dataset::frame_origin`], or its target.
+    pub fn frame(&self, entry: usize, origin: &[usize], part: Part) -> Result<Frame> {
+        let of = self.store.description(&self.entries[entry].input)?;
+        let path = match (part, &self.entries[entry].target) {
+            (Part::Target, Some(target)) => target,
+            _ => &self.entries[entry].input,
+        };
+        let pixels = self.store.pixels(path)?;
+        let d = pixels.description();
+        let depth = depth_axis(d, self.spec.size.len());
+        let begin = origin_in(d, &of, origin);
+        let long =
+            |a: usize| matches!(d.dims[a].axis, Axis::X | Axis::Y | Axis::C | Axis::S) || Some(a) == depth;
+        let lengths: Vec<usize> =
+            (0..d.dims.len()).map(|a| if long(a) { d.dims[a].len } else { 1 }).collect();
+        let region: Vec<_> = begin.iter().zip(&lengths).map(|(&o, &n)| o..o + n).collect();
+        let values = channels_last(pixels.read(&region, None)?, d, &lengths);
+        let size =
+            depth.into_iter().chain([Axis::Y, Axis::X].into_iter().filter_map(|axis| d.position(axis)));
+        Ok(Frame { values, size: size.map(|a| d.dims[a].len).collect(), channels: channels_of(d) })
     }
 
     /// A crop's values with the channels last.
     fn read(
         &self,
-        image: &Image,
+        image: &Pixels,
         origin: &[usize],
         normaliser: Option<Normaliser>,
     ) -> Result<(Vec<f32>, usize)> {
-        let dims = &image.description.dims;
-        let lengths = crop_lengths(image, &self.spec.size);
+        let d = image.description();
+        let lengths = crop_lengths(d, &self.spec.size);
         let region: Vec<_> = origin.iter().zip(&lengths).map(|(&o, &n)| o..o + n).collect();
-        let values = image.read_f64(&region)?;
-        let rank = |axis: Axis| match axis {
-            Axis::T | Axis::Other(_) => 0,
-            Axis::Z => 1,
-            Axis::Y => 2,
-            Axis::X => 3,
-            Axis::C => 4,
-            Axis::S => 5,
-        };
-        let mut order: Vec<usize> = (0..dims.len()).collect();
-        order.sort_by_key(|&a| rank(dims[a].axis));
-        let bytes: Vec<u8> = values
-            .iter()
-            .map(|&v| normaliser.map_or(v, |n| n.forward(v)) as f32)
-            .flat_map(f32::to_ne_bytes)
-            .collect();
-        let turned = crate::grid::permute(&bytes, &lengths, &order, 4);
-        let values = turned.as_chunks::<4>().0.iter().map(|b| f32::from_ne_bytes(*b)).collect();
-        Ok((values, channels_of(image)))
-    }
-
-    fn image(&self, path: &Path) -> Result<Arc<Image>> {
-        let lock = || self.open.lock().unwrap_or_else(|p| p.into_inner());
-        if let Some((_, image)) = lock().iter().find(|(p, _)| p == path) {
-            return Ok(Arc::clone(image));
-        }
-        let image = Arc::new(Image::open(path)?);
-        let mut open = lock();
-        open.push_back((path.to_path_buf(), Arc::clone(&image)));
-        if open.len() > OPEN {
-            open.pop_front();
-        }
-        Ok(image)
+        let values = image.read(&region, normaliser)?;
+        Ok((channels_last(values, d, &lengths), channels_of(d)))
     }
 }
 
+/// Values of a region in the order T, Z, Y, X, C.
+fn channels_last(values: Vec<f32>, d: &Description, lengths: &[usize]) -> Vec<f32> {
+    let rank = |axis: Axis| match axis {
+        Axis::T | Axis::Other(_) => 0,
+        Axis::Z => 1,
+        Axis::Y => 2,
+        Axis::X => 3,
+        Axis::C => 4,
+        Axis::S => 5,
+    };
+    let long: Vec<Axis> = d.dims.iter().zip(lengths).filter(|(_, n)| **n > 1).map(|(d, _)| d.axis).collect();
+    if long.is_sorted_by_key(|axis| rank(*axis)) {
+        return values;
+    }
+    let mut order: Vec<usize> = (0..lengths.len()).collect();
+    order.sort_by_key(|&a| rank(d.dims[a].axis));
+    let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_ne_bytes).collect();
+    let turned = crate::grid::permute(&bytes, lengths, &order, 4);
+    turned.as_chunks::<4>().0.iter().map(|b| f32::from_ne_bytes(*b)).collect()
+}
+
+/// Of each entry, the others of its scene; entries without any are left out.
+fn partners(entries: &mut Vec<Entry>, skipped: &mut Vec<(PathBuf, String)>) -> Result<Vec<Vec<usize>>> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    entries.iter().for_each(|e| *counts.entry(e.scene.clone()).or_default() += 1);
+    let alone = |e: &Entry| counts[&e.scene] < 2;
+    skipped.extend(entries.iter().filter(|e| alone(e)).map(|e| (e.input.clone(), "no repeat of it".into())));
+    entries.retain(|e| !alone(e));
+    if entries.is_empty() {
+        return request("no file has a repeat that can be used");
+    }
+    let others = |i: usize| {
+        let same = |&j: &usize| j != i && entries[j].scene == entries[i].scene;
+        (0..entries.len()).filter(same).collect()
+    };
+    Ok((0..entries.len()).map(others).collect())
+}
+
+/// The same place at another time.
+fn another_time(d: &Description, origin: &[usize], draw: impl Fn(usize) -> usize) -> Vec<usize> {
+    let mut at = origin.to_vec();
+    if let Some(t) = d.position(Axis::T) {
+        let other = draw(d.dims[t].len - 1);
+        at[t] = if other < at[t] { other } else { other + 1 };
+    }
+    at
+}
+
 /// Where a crop of one file begins in its partner, which may have other axes of channels.
-fn origin_in(image: &Image, of: &Description, origin: &[usize]) -> Vec<usize> {
+fn origin_in(image: &Description, of: &Description, origin: &[usize]) -> Vec<usize> {
     let mut others = of.dims.iter().zip(origin).filter(|(d, _)| !is_channel(d.axis)).map(|(_, &at)| at);
-    let dims = image.description.dims.iter();
-    dims.map(|d| if is_channel(d.axis) { 0 } else { others.next().unwrap_or(0) }).collect()
+    image.dims.iter().map(|d| if is_channel(d.axis) { 0 } else { others.next().unwrap_or(0) }).collect()
 }
 
 fn is_channel(axis: Axis) -> bool {
     matches!(axis, Axis::C | Axis::S)
 }
 
-fn channels_of(image: &Image) -> usize {
-    let dims = &image.description.dims;
-    dims.iter().filter(|d| is_channel(d.axis)).map(|d| d.len).product()
+fn channels_of(d: &Description) -> usize {
+    d.dims.iter().filter(|d| is_channel(d.axis)).map(|d| d.len).product()
 }
 
 /// How much of each axis of a file a crop takes: its size in space, all channels, one of everything else. An
 /// axis without a meaning counts as Z where a three-dimensional crop finds no other.
-fn crop_lengths(image: &Image, size: &[usize]) -> Vec<usize> {
-    let d = &image.description;
-    let depth = depth_axis(image, size.len());
+fn crop_lengths(d: &Description, size: &[usize]) -> Vec<usize> {
+    let depth = depth_axis(d, size.len());
     (0..d.dims.len())
         .map(|a| match d.dims[a].axis {
             Axis::X => size[size.len() - 1],
@@ -313,8 +427,7 @@ fn crop_lengths(image: &Image, size: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-fn depth_axis(image: &Image, rank: usize) -> Option<usize> {
-    let d = &image.description;
+fn depth_axis(d: &Description, rank: usize) -> Option<usize> {
     if rank < 3 {
         return None;
     }
@@ -333,16 +446,15 @@ fn worded((input, target): (usize, Option<usize>)) -> String {
 }
 
 /// The channels of an entry's input and target, if both can be used.
-fn check(entry: &Entry, spec: &CropSpec) -> Result<(usize, Option<usize>)> {
-    let image = Image::open(&entry.input)?;
-    let d = &image.description;
+fn check(entry: &Entry, spec: &CropSpec, store: &Store) -> Result<(usize, Option<usize>)> {
+    let d = &*store.description(&entry.input)?;
     if d.position(Axis::Y).is_none() || d.position(Axis::X).is_none() {
         return request(format!("axes {}; Y and X are needed", d.axes()));
     }
-    if spec.size.len() == 3 && depth_axis(&image, 3).is_none() {
+    if spec.size.len() == 3 && depth_axis(d, 3).is_none() {
         return request(format!("axes {}; Z is needed for crops of {:?}", d.axes(), spec.size));
     }
-    let lengths = crop_lengths(&image, &spec.size);
+    let lengths = crop_lengths(d, &spec.size);
     if d.dims.iter().zip(&lengths).any(|(dim, &n)| dim.len < n) {
         return request(format!(
             "an image of {} {:?} is smaller than a crop of {:?}",
@@ -352,13 +464,12 @@ fn check(entry: &Entry, spec: &CropSpec) -> Result<(usize, Option<usize>)> {
         ));
     }
     let fits = |path: &Path, what: &str| -> Result<usize> {
-        let other = Image::open(path)?;
-        let o = &other.description;
+        let o = &*store.description(path)?;
         let lengths = |d: &Description| -> Vec<(Axis, usize)> {
             d.dims.iter().filter(|d| !is_channel(d.axis)).map(|d| (d.axis, d.len)).collect()
         };
         if lengths(o) == lengths(d) {
-            return Ok(channels_of(&other));
+            return Ok(channels_of(o));
         }
         request(format!(
             "its {what} {} has {} {:?}, and the input {} {:?}",
@@ -369,9 +480,16 @@ fn check(entry: &Entry, spec: &CropSpec) -> Result<(usize, Option<usize>)> {
             d.shape()
         ))
     };
+    if spec.repeats == Some(Repeats::T) && Repeats::T.inside(d) < 2 {
+        return request(format!(
+            "axes {} {:?}; repeats along T are needed, two or more",
+            d.axes(),
+            d.shape()
+        ));
+    }
     if let (Some(mask), Some(_)) = (&entry.mask, spec.invalid) {
         fits(mask, "mask")?;
     }
     let target = entry.target.as_ref().map(|path| fits(path, "target")).transpose()?;
-    Ok((channels_of(&image), target))
+    Ok((channels_of(d), target))
 }

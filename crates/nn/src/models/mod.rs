@@ -5,11 +5,13 @@
 //! tests go by; adding a network is a file and a row.
 
 pub mod config;
+pub mod dncnn;
 pub mod dynunet;
 pub mod edm;
 pub mod growing;
 pub mod local;
 pub mod multiscale;
+pub mod n2v;
 pub mod named;
 pub mod network;
 pub mod preconditioned;
@@ -22,11 +24,13 @@ pub use network::{Given, Network, Port};
 pub use preconditioned::Preconditioned;
 
 use crate::Error;
+use dncnn::DnCnnConfig;
 use dynunet::DynUNetConfig;
 use edm::EdmConfig;
 use growing::GrowingConfig;
 use local::LocalConfig;
 use multiscale::MultiScaleConfig;
+use n2v::N2vConfig;
 use rosinality::RosinalityConfig;
 use serde_json::{Map, Value as Json};
 use unet2d::UNet2DConfig;
@@ -84,6 +88,16 @@ pub const ARCHITECTURES: &[Architecture] = &[
         name: "Local",
         about: "a UNet without norms and attention, exact on tiles, in 2-D and 3-D, with vector conditioning",
         read: |map| Ok(Box::new(LocalConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "DnCNN",
+        about: "DnCNN, a chain of convolutions that predicts the noise, in 2-D and 3-D",
+        read: |map| Ok(Box::new(DnCnnConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "N2VUNet",
+        about: "the U-Net of Noise2Void and N2V2, in 2-D and 3-D",
+        read: |map| Ok(Box::new(N2vConfig::from_map(map)?.resolve()?)),
     },
 ];
 

@@ -1,6 +1,6 @@
 //! Values that cannot be meant, refused by their key before anything is computed.
 
-use super::{Count, DataKind, RunConfig};
+use super::{Count, DataKind, RunConfig, SignalKind, TaskKind};
 use crate::error::{Result, require, setting};
 use clearshot_image::dataset::Balance;
 
@@ -115,14 +115,15 @@ impl RunConfig {
                     return setting("trainer.epochs", "given", needed);
                 }
             }
-            DataKind::Clean | DataKind::Pairs if data.inputs.is_none() && data.manifest.is_none() => {
+            _ if data.inputs.is_none() && data.manifest.is_none() => {
                 return setting("data.inputs", "nothing", "files need a folder, a pattern or data.manifest");
             }
             DataKind::Pairs if data.targets.is_none() && data.manifest.is_none() => {
                 return setting("data.targets", "nothing", "pairs need the targets' folder or data.manifest");
             }
-            DataKind::Clean | DataKind::Pairs => {}
+            _ => {}
         }
+        self.check_noise()?;
         for (key, value) in
             [("task.drop", task.drop), ("task.at_most", task.at_most), ("task.balance", task.balance)]
         {
@@ -231,8 +232,6 @@ impl RunConfig {
         require(trainer.ema_half_life >= 0.0, "trainer.ema_half_life", trainer.ema_half_life, "0 or more")?;
         let v = &self.validation;
         require(v.images > 0, "validation.images", v.images, "one or more")?;
-        require(share(v.subset), "validation.subset", v.subset, "a share from 0 to 1")?;
-        require(v.full_every > 0, "validation.full_every", v.full_every, "one or more")?;
         require(positive(v.sigma), "validation.sigma", v.sigma, "a number above zero")?;
         let c = &self.calibration;
         require(c.images != 1, "calibration.images", c.images, "0, or two or more")?;
@@ -241,6 +240,64 @@ impl RunConfig {
         require(self.records.every > 0, "records.every", self.records.every, "one or more")?;
         self.options()?;
         self.memory()?;
+        self.file_memory()?;
         Ok(())
+    }
+
+    /// What goes with learning from noisy files and what does not.
+    fn check_noise(&self) -> Result<()> {
+        let (data, task) = (&self.data, &self.task);
+        let positive = |x: f64| x.is_finite() && x > 0.0;
+        let has_truth = matches!(data.kind, DataKind::Scenes | DataKind::Clean | DataKind::Pairs);
+        if !has_truth && !task.kind.is_of_noise() {
+            let needed = "a task that learns from noise, since these data have no clean image: noise2noise, noise2void or splitting";
+            return setting("task.kind", format!("{:?}", task.kind).to_lowercase(), needed);
+        }
+        if task.kind == TaskKind::Noise2noise && data.kind == DataKind::Noisy {
+            let needed = "repeats of each scene (data=repeats), or pairs of noisy files (data=pairs)";
+            return setting("data.kind", "noisy", needed);
+        }
+        if task.kind != TaskKind::Noise2noise && data.kind == DataKind::Repeats {
+            return setting(
+                "data.kind",
+                "repeats",
+                "for task=noise2noise; data=noisy takes every file by itself",
+            );
+        }
+        if task.kind == TaskKind::Splitting && data.signal == Some(SignalKind::Fixed) {
+            return setting("data.signal", "fixed", "photons: electrons are what is split");
+        }
+        if data.signal == Some(SignalKind::Fixed) && matches!(data.kind, DataKind::Scenes | DataKind::Clean) {
+            return setting("data.signal", "fixed", "photons: a simulated camera counts electrons");
+        }
+        if data.signal == Some(SignalKind::Photons) && (data.intensity > 0.0 || data.noise > 0.0) {
+            let key = if data.intensity > 0.0 { "data.intensity" } else { "data.noise" };
+            return setting(
+                key,
+                "given",
+                "0 with data.signal=photons: electrons tell how much noise there is",
+            );
+        }
+        if let Some(gain) = data.gain {
+            require(positive(gain), "data.gain", gain, "electrons per count, a number above zero")?;
+        }
+        if let Some(offset) = data.offset {
+            require(offset.is_finite(), "data.offset", offset, "a number")?;
+        }
+        if let Some(noise) = data.read_noise {
+            require(
+                noise.is_finite() && noise >= 0.0,
+                "data.read_noise",
+                noise,
+                "electrons, a number from 0 on",
+            )?;
+        }
+        let blind = &task.blind;
+        let fits = blind.share > 0.0 && blind.share <= 0.25;
+        require(fits, "task.blind.share", blind.share, "a share above 0, at most 0.25")?;
+        require(blind.radius > 0, "task.blind.radius", 0, "one pixel or more")?;
+        let [low, high] = task.split;
+        let fits = low > 0.0 && low <= high && high < 1.0;
+        require(fits, "task.split", task.split, "two rising shares above 0 and below 1")
     }
 }

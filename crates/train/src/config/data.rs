@@ -1,6 +1,6 @@
 //! What is trained on: scenes or files, and the cameras that look at them.
 
-use clearshot_image::dataset::{Balance, Range};
+use clearshot_image::dataset::{Balance, Range, Repeats};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,6 +15,20 @@ pub enum DataKind {
     Clean,
     /// Files in pairs: inputs and their targets.
     Pairs,
+    /// Noisy files alone.
+    Noisy,
+    /// Noisy files of which several show the same scene.
+    Repeats,
+}
+
+/// The numbers that a network is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalKind {
+    /// Electrons on each image's own scale, with how much noise there is beside them.
+    Photons,
+    /// The files' numbers between fixed limits.
+    Fixed,
 }
 
 /// What is trained on.
@@ -44,6 +58,23 @@ pub struct DataConfig {
     pub saturation: Option<f64>,
     /// Whether pixels that are no numbers are left out of the loss; unless told, where files are of a type that has such.
     pub invalid: Option<bool>,
+    /// Noisy files of one scene: `t`, along T of each file; `files`, those of a folder below `inputs` or whose names differ in their
+    /// last number. Default: t where every file has T, else files.
+    pub repeats: Option<Repeats>,
+    /// The numbers that the network is given: `photons`, electrons on each image's own scale, or `fixed`, the files' numbers between fixed limits.
+    /// Default: as `model.init` was trained; without it, photons for simulated cameras and task=splitting, else fixed.
+    pub signal: Option<SignalKind>,
+    /// Whether gain and offset of each target are fitted to its input by least squares. Default: where the files' own differ
+    /// and the two show the same thing.
+    pub fit: Option<bool>,
+    /// The camera of noisy files, for signal=photons: electrons per count. Default: estimated from each file.
+    pub gain: Option<f64>,
+    /// Counts without light. Default: estimated from each file.
+    pub offset: Option<f64>,
+    /// Standard deviation of the read noise in electrons. Default: estimated from each file.
+    pub read_noise: Option<f64>,
+    /// Memory that decoded files may take, as 4GiB; files beyond it are read again for each crop. Default: a quarter of the free memory.
+    pub memory: Option<String>,
     /// The share of scenes that is kept for validation.
     pub validation: f64,
     /// How often each domain is drawn: `files`, every file alike and scenes by their weights; `domains`, every domain alike;
@@ -81,6 +112,13 @@ impl Default for DataConfig {
             masks: None,
             saturation: None,
             invalid: None,
+            repeats: None,
+            signal: None,
+            fit: None,
+            gain: None,
+            offset: None,
+            read_noise: None,
+            memory: None,
             validation: 0.1,
             balance: Balance::Files,
             least: None,

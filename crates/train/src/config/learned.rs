@@ -40,6 +40,70 @@ pub enum TaskKind {
     Prior,
     /// From the measurement to the clean image at once.
     Supervised,
+    /// From one noisy image of a scene to another one of it.
+    Noise2noise,
+    /// From a pixel's surroundings to the noisy pixel itself, which the network does not see.
+    Noise2void,
+    /// From one part of an image's electrons to the other.
+    Splitting,
+}
+
+impl TaskKind {
+    /// Whether no clean image is needed.
+    pub fn is_of_noise(self) -> bool {
+        matches!(self, TaskKind::Noise2noise | TaskKind::Noise2void | TaskKind::Splitting)
+    }
+}
+
+/// What a blind spot is filled with: never with the pixel itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlindFill {
+    /// The median of its surroundings.
+    #[default]
+    Median,
+    /// One of its neighbours.
+    Uniform,
+}
+
+/// The axis along which noise is correlated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Along {
+    X,
+    Y,
+}
+
+/// Blind spots of task=noise2void.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BlindConfig {
+    /// The share of pixels that are blind spots.
+    pub share: f64,
+    /// Pixels to either side that a spot is filled from.
+    pub radius: usize,
+    /// What a spot is filled with.
+    pub fill: BlindFill,
+    /// Rows (x) or columns (y) along which noise is correlated: neighbours along it are filled too. Default: none.
+    pub along: Option<Along>,
+    /// Neighbours to either side that are filled, where noise is correlated.
+    pub reach: usize,
+}
+
+impl Default for BlindConfig {
+    fn default() -> BlindConfig {
+        BlindConfig { share: 0.01, radius: 5, fill: BlindFill::Median, along: None, reach: 4 }
+    }
+}
+
+/// How a network is asked for the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FormKind {
+    /// At once.
+    Regression,
+    /// As conditional diffusion at its noisiest level.
+    Conditional,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +154,13 @@ pub struct TermConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct TaskConfig {
     pub kind: TaskKind,
+    /// How a network that learns from noise is asked: `regression`, at once; `conditional`, as a conditional diffusion model is for its mean.
+    /// Default: as `model.init` was trained, else regression.
+    pub form: Option<FormKind>,
+    /// Blind spots of noise2void.
+    pub blind: BlindConfig,
+    /// The least and the greatest share of the electrons that splitting gives the network; the rest is its target.
+    pub split: [f64; 2],
     /// What a diffusion network predicts. `edm` goes with noise levels drawn log-normally, the others with the
     /// timesteps of a schedule.
     pub prediction: PredictionKind,
@@ -127,10 +198,20 @@ pub struct TaskConfig {
     pub wavelet: TermConfig,
 }
 
+impl TaskConfig {
+    /// Whether a task that is no diffusion is learned by a conditional diffusion model.
+    pub fn is_conditional_form(&self) -> bool {
+        self.form == Some(FormKind::Conditional)
+    }
+}
+
 impl Default for TaskConfig {
     fn default() -> TaskConfig {
         TaskConfig {
             kind: TaskKind::Conditional,
+            form: None,
+            blind: BlindConfig::default(),
+            split: [0.5, 0.9],
             prediction: PredictionKind::Edm,
             sigma_data: 0.5,
             sigma_min: 0.002,

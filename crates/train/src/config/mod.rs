@@ -9,9 +9,10 @@ mod learned;
 mod resolve;
 mod running;
 
-pub use data::{CameraConfig, DataConfig, DataKind};
+pub use data::{CameraConfig, DataConfig, DataKind, SignalKind};
 pub use learned::{
-    CompileMode, DistanceKind, ModelConfig, PredictionKind, TaskConfig, TaskKind, TermConfig, WeightKind,
+    Along, BlindConfig, BlindFill, CompileMode, DistanceKind, FormKind, ModelConfig, PredictionKind,
+    TaskConfig, TaskKind, TermConfig, WeightKind,
 };
 pub use resolve::epochs;
 pub use running::{

@@ -40,6 +40,14 @@ impl RunConfig {
         Ok(Options { optimise: self.model.compile_mode != CompileMode::None, budget, precision })
     }
 
+    /// Bytes of decoded files that may be held, where the configuration says.
+    ///
+    /// # Errors
+    /// If it is not a size.
+    pub fn file_memory(&self) -> Result<Option<usize>> {
+        bytes("data.memory", self.data.memory.as_deref())
+    }
+
     /// # Errors
     /// If it is no size.
     pub fn memory(&self) -> Result<Option<usize>> {

@@ -178,7 +178,7 @@ pub struct TrainerConfig {
     /// cpu, cuda, cuda:N, or auto.
     pub device: String,
     pub iterations: Option<u64>,
-    /// In place of iterations: as many as the first ones say will fit into this time.
+    /// In place of iterations: as many as fit into this time, validations included. The learning rate then follows the clock.
     pub seconds: Option<f64>,
     /// In place of both, for files: from their number and how different they are.
     pub epochs: Option<Complexity>,
@@ -193,8 +193,8 @@ pub struct TrainerConfig {
     pub growth: GrowthConfig,
     /// Half-life in images of the average of the weights, which is what becomes the model; 0 for no average.
     pub ema_half_life: f64,
-    /// How many times its mean of lately a loss or a gradient's norm may be; iterations above it, and above four standard
-    /// deviations, are skipped, as those without a finite gradient are. 0 for no such bound.
+    /// How many times its mean of lately a loss may be (a gradient's norm: the square of that, where it is clipped); iterations above it, and
+    /// above four standard deviations, are skipped, as those without a finite gradient are. 0 for no such bound.
     pub guard: f64,
     /// Iterations that were skipped, less a quarter for each good one since, upon which the run goes back to its last checkpoint.
     pub skips: u64,
@@ -258,14 +258,10 @@ impl Default for PerformanceConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValidationConfig {
-    /// Iterations from one to the next; 0 for none but the last.
+    /// Iterations from one to the next; 0 for none but the last. With `trainer.seconds`, also at every quarter of the time.
     pub every: u64,
-    /// Images of a full validation.
+    /// Images of a validation, the same ones every time; fewer where `trainer.seconds` leaves no time for them.
     pub images: usize,
-    /// The share of them that usually does.
-    pub subset: f64,
-    /// Every so many validations is full, and so is the last.
-    pub full_every: u64,
     /// Side length of the crops; 0 for that of training.
     pub crop: usize,
     /// The noise level at which a prior is scored; conditional models are at `task.sigma_max`.
@@ -274,7 +270,7 @@ pub struct ValidationConfig {
 
 impl Default for ValidationConfig {
     fn default() -> ValidationConfig {
-        ValidationConfig { every: 500, images: 64, subset: 0.25, full_every: 5, crop: 0, sigma: 0.2 }
+        ValidationConfig { every: 500, images: 32, crop: 0, sigma: 0.2 }
     }
 }
 
@@ -282,7 +278,7 @@ impl Default for ValidationConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CalibrationConfig {
-    /// Validation images that are restored for it; 0 for none: the spread is then shown as it is.
+    /// Validation images that are restored for it, fewer where that would take longer than training did; 0 for none: the spread is then shown as it is.
     pub images: usize,
     /// Samples of each.
     pub samples: usize,

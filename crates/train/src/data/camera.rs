@@ -117,7 +117,7 @@ impl Cameras {
             peak: gain * told_peak,
             correlation: self.told(&correlation, number),
         };
-        Sample { measured, clean, numbers: numbers(&told), scale: scale as f32, domain: 0, valid: None }
+        Sample { scale: scale as f32, ..Sample::plain(measured, clean, numbers(&told)) }
     }
 
     /// Makes independent noise one that neighbouring pixels share, where this image is to have such.

@@ -1,15 +1,21 @@
-//! Samples from files: pairs, or clean images before a simulated camera.
+//! Samples from files: pairs, noisy files, repeats, or clean images before a simulated camera.
 
 use super::camera::{self, Cameras, Ends};
+use super::fit::{self, Fits};
+use super::real::RealCameras;
 use super::{NUMBERS, Part, Sample, Source, shrunk};
-use crate::config::{DataKind, RunConfig};
+use crate::config::{DataConfig, DataKind, RunConfig, TaskKind};
 use crate::error::{Result, setting};
-use clearshot_image::Image;
-use clearshot_image::dataset::{Balance, Crop, CropSpec, Dataset, Invalid, Listing, Normaliser, Split};
+use clearshot_graph::plan::human;
+use clearshot_image::Axis;
+use clearshot_image::dataset::{
+    Balance, Crop, CropSpec, Dataset, Entry, Invalid, Listing, Normaliser, Repeats, Split, Store,
+};
 use clearshot_model::Signal;
 use clearshot_restore::invalid;
 use std::borrow::Cow;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Crops whose values say what the limits of a data set are.
 const LOOKED_AT: u64 = 64;
@@ -17,10 +23,22 @@ const LOOKED_AT: u64 = 64;
 /// Files that are named where some are left out.
 const NAMED: usize = 5;
 
+/// What all sources of a run's files share.
+pub struct Shared {
+    pub store: Arc<Store>,
+    pub real: Arc<RealCameras>,
+    /// How the model that a run begins from takes its numbers.
+    pub init: Option<Signal>,
+    /// What the network is given are electrons.
+    pub photons: bool,
+}
+
 /// Crops of a data set's files.
 pub struct Files {
     dataset: Dataset,
-    cameras: Option<Cameras>,
+    scale: Scale,
+    /// Where targets are fitted to their inputs.
+    fits: Option<Fits>,
     pub input: Normaliser,
     pub target: Normaliser,
     channels: [usize; 2],
@@ -30,31 +48,84 @@ pub struct Files {
     identity: String,
     masked: bool,
     warnings: Vec<String>,
+    notes: Vec<String>,
+    store: Arc<Store>,
+    /// Where files are too few to keep some for validation: the part of every image that crops are cut from.
+    within: Option<Part>,
+}
+
+/// The share of every image's rows that is kept for validation where no file is, and how often a crop is drawn to lie within its part.
+const KEPT_ROWS: f64 = 0.2;
+const ATTEMPTS: u64 = 256;
+
+/// What the numbers of a sample are.
+enum Scale {
+    /// Electrons of a simulated camera.
+    Simulated(Cameras),
+    /// Electrons of the camera that took the files.
+    Real(Arc<RealCameras>),
+    /// The files' numbers between limits.
+    Fixed,
+}
+
+/// The files of a configuration, and how they repeat where they do.
+fn listed(data: &DataConfig, store: &Store) -> Result<(Listing, Option<Repeats>)> {
+    let along_t = |listing: &Listing| {
+        let repeats = |e: &Entry| store.description(&e.input).is_ok_and(|d| Repeats::T.inside(&d) > 1);
+        listing.entries.iter().all(repeats)
+    };
+    let mut repeats = None;
+    let listing = match (&data.manifest, &data.inputs, &data.targets) {
+        (Some(manifest), ..) => Listing::manifest(manifest)?,
+        (None, Some(inputs), Some(targets)) if data.kind == DataKind::Pairs => {
+            Listing::pairs(inputs, targets)?
+        }
+        (None, Some(inputs), _) if data.kind == DataKind::Repeats => {
+            let stacks = Listing::single(inputs).is_ok_and(|l| along_t(&l));
+            let by = data.repeats.unwrap_or(if stacks { Repeats::T } else { Repeats::Files });
+            repeats = Some(by);
+            Listing::repeats(inputs, by)?
+        }
+        (None, Some(inputs), _) => Listing::single(inputs)?,
+        (None, None, _) => {
+            return setting("data.inputs", "nothing", "a folder, a pattern or data.manifest");
+        }
+    };
+    if data.kind == DataKind::Repeats && repeats.is_none() {
+        let by = if along_t(&listing) { Repeats::T } else { Repeats::Files };
+        repeats = Some(data.repeats.unwrap_or(by));
+    }
+    let listing = match &data.masks {
+        Some(masks) => listing.with_masks(masks)?,
+        None => listing,
+    };
+    Ok((listing, repeats))
 }
 
 impl Files {
     /// # Errors
     /// If no file can be used: why, for each.
-    pub fn open(config: &RunConfig, part: Part, seed: u64, cut: &[usize], size: &[usize]) -> Result<Files> {
+    pub fn open(
+        config: &RunConfig,
+        part: Part,
+        seed: u64,
+        cut: &[usize],
+        size: &[usize],
+        shared: &Shared,
+    ) -> Result<Files> {
         let data = &config.data;
-        let listing = match (&data.manifest, &data.inputs, &data.targets) {
-            (Some(manifest), ..) => Listing::manifest(manifest)?,
-            (None, Some(inputs), Some(targets)) if data.kind == DataKind::Pairs => {
-                Listing::pairs(inputs, targets)?
-            }
-            (None, Some(inputs), _) => Listing::single(inputs)?,
-            (None, None, _) => {
-                return setting("data.inputs", "nothing", "a folder, a pattern or data.manifest");
-            }
-        };
-        let listing = match &data.masks {
-            Some(masks) => listing.with_masks(masks)?,
-            None => listing,
-        };
+        let store = &shared.store;
+        let (listing, repeats) = listed(data, store)?;
         let marked = listing.entries.iter().any(|e| e.mask.is_some());
+        let may_lack = |path: &Path| {
+            let lacks = |d: &clearshot_image::Description| {
+                d.dtype.is_float() || d.rescale.is_some_and(|r| r.blank.is_some())
+            };
+            store.description(path).is_ok_and(|d| lacks(&d))
+        };
         let masked = data.saturation.is_some()
             || marked
-            || data.invalid.unwrap_or_else(|| listing.files().into_iter().any(may_lack_numbers));
+            || data.invalid.unwrap_or_else(|| listing.files().into_iter().any(may_lack));
         let of = |part: Part| {
             let which = if part == Part::Training { Split::Train } else { Split::Validation };
             listing.split(which, data.validation, 0.0, config.seed)
@@ -65,11 +136,23 @@ impl Files {
             if entries.is_empty() { listing.entries.clone() } else { entries }
         };
         let mut warnings = vec![];
+        let mut notes = vec![];
         if let Some(said) = left_out("files without a partner", &listing.unpaired) {
             warnings.push(said);
         }
+        // Of noisy images, a network that has seen an image knows its noise: scores need pixels of their own.
+        let divided = config.task.kind.is_of_noise()
+            && of(Part::Validation).is_empty()
+            && listing.entries.iter().all(|e| border(store, &e.input, cut).is_some());
+        if divided {
+            notes.push(format!(
+                "of {} files none is kept for validation: the last {:.0} % of the rows of each are",
+                listing.entries.len(),
+                100.0 * KEPT_ROWS
+            ));
+        }
         for (part, name) in [(Part::Training, "training"), (Part::Validation, "validation")] {
-            if of(part).is_empty() {
+            if of(part).is_empty() && !divided {
                 warnings.push(format!(
                     "none of {} files falls to {name} (data.validation: {}): all of them are trained on and scored, so \
                      scores say nothing of other images",
@@ -80,44 +163,59 @@ impl Files {
         }
         let augment = data.augment && part == Part::Training;
         let invalid = masked.then_some(Invalid { saturation: data.saturation });
-        let spec = |seed| CropSpec { augment, invalid, ..CropSpec::plain(cut, seed) };
+        let spec = |seed| CropSpec { augment, invalid, repeats, ..CropSpec::plain(cut, seed) };
         // Limits are those of the training files, for validation too.
-        let training = Dataset::new(entries(Part::Training), spec(super::mixed(config.seed ^ 0x11)))?;
-        let (mut inputs, mut targets) = (vec![], vec![]);
-        let mut channels = [0; 2];
-        for number in 0..LOOKED_AT {
-            let crop = match data.balance {
-                Balance::Files => training.crop(number)?,
-                _ => training.crop_of((number % training.domains().len() as u64) as usize, number)?,
-            };
-            let pixels: usize = cut.iter().product();
-            channels = [crop.input.len() / pixels, crop.target.as_ref().map_or(0, |t| t.len() / pixels)];
-            for (all, values, channels) in [
-                (&mut inputs, Some(&crop.input), channels[0]),
-                (&mut targets, crop.target.as_ref(), channels[1]),
-            ] {
-                // What holds no measurement does not move the limits.
-                let is_invalid =
-                    |i: usize| crop.invalid.as_ref().is_some_and(|marks| marks[i / channels.max(1)]);
-                let values = values.into_iter().flatten().enumerate();
-                all.extend(values.filter(|(i, _)| !is_invalid(*i)).map(|(_, &v)| f64::from(v)));
-            }
+        let training = Dataset::held(
+            entries(Part::Training),
+            spec(super::mixed(config.seed ^ 0x11)),
+            Arc::clone(store),
+        )?;
+        let (looks, mut channels) = Looks::at(&training, data, cut)?;
+        if data.kind == DataKind::Pairs && channels[1] == 0 {
+            return setting("data.targets", "files without targets", "pairs, or data.kind: clean");
         }
-        let input = Normaliser::fit(inputs, data.normalise, false)?;
-        let target = match data.kind {
-            DataKind::Pairs if channels[1] == 0 => {
-                return setting("data.targets", "files without targets", "pairs, or data.kind: clean");
-            }
-            DataKind::Pairs => Normaliser::fit(targets, data.normalise, false)?,
-            _ => input,
+        let fits = data.kind == DataKind::Pairs && config.task.kind != TaskKind::Noise2noise && {
+            let due = match data.fit {
+                None if shared.photons && channels[0] == channels[1] => Some(
+                    "targets are fitted to their inputs file by file; data.fit=false leaves them as they are"
+                        .into(),
+                ),
+                None => fit::is_due(&training)?,
+                Some(true) if channels[0] != channels[1] => {
+                    return setting(
+                        "data.fit",
+                        "true",
+                        "false: targets have other channels than their inputs",
+                    );
+                }
+                Some(asked) => asked.then(String::new),
+            };
+            notes.extend(due.iter().filter(|d| !d.is_empty()).cloned());
+            due.is_some()
         };
-        let cameras = (data.kind == DataKind::Clean).then(|| Cameras::new(&data.camera, seed));
-        if cameras.is_some() {
+        let own_limits = data.kind == DataKind::Pairs && !fits && config.task.kind != TaskKind::Noise2noise;
+        let (input, target) = match &shared.init {
+            // Numbers are scaled as the model that is begun from knows them.
+            Some(Signal::Fixed { input, target }) => (*input, target.unwrap_or(*input)),
+            _ => looks.limits(data, own_limits)?,
+        };
+        let scale = match (data.kind, shared.photons) {
+            (DataKind::Clean, _) => Scale::Simulated(Cameras::new(&data.camera, seed)),
+            (_, true) => Scale::Real(Arc::clone(&shared.real)),
+            (_, false) => Scale::Fixed,
+        };
+        if let Scale::Simulated(_) = scale {
             if channels[0] != 1 {
                 let needed = "clean images of one channel: the camera counts electrons of one colour";
                 return setting("data.inputs", format!("{} channels", channels[0]), needed);
             }
             channels = camera::CHANNELS;
+        }
+        if channels[1] == 0 {
+            channels[1] = channels[0];
+        }
+        if let Scale::Real(real) = &scale {
+            notes.push(real.look(&training)?);
         }
         let mut varied = spec(seed);
         if part == Part::Training {
@@ -125,13 +223,17 @@ impl Files {
             (varied.scale, varied.noise) = (data.intensity as f32, (data.noise * half_range) as f32);
             varied.least_mean = data.least_mean.map(|mean| (input.low + (mean + 1.0) * half_range) as f32);
         }
-        let dataset = Dataset::new(entries(part), varied)?;
+        let dataset = Dataset::held(entries(part), varied, Arc::clone(store))?;
         let unusable: Vec<String> = dataset.skipped.iter().map(|(path, why)| named(path, why)).collect();
         warnings.extend(left_out("files that cannot be used", &unusable));
-        let names = if data.kind == DataKind::Pairs { dataset.channel_names()? } else { vec![] };
+        let files = listing.files();
+        notes
+            .push(memory_note(files.into_iter().filter_map(|p| store.bytes_of(p).ok()).sum(), store.limit()));
+        let names = if data.kind == DataKind::Clean { vec![] } else { dataset.channel_names()? };
         Ok(Files {
             dataset,
-            cameras,
+            scale,
+            fits: fits.then(Fits::default),
             input,
             target,
             channels,
@@ -141,23 +243,113 @@ impl Files {
             identity: listing.identity(),
             masked,
             warnings,
+            notes,
+            store: Arc::clone(store),
+            within: divided.then_some(part),
         })
+    }
+
+    /// Whether a crop lies in the part of its image that it is to be cut from.
+    fn is_within(&self, crop: &Crop) -> Result<bool> {
+        let Some(part) = self.within else { return Ok(true) };
+        let path = &self.dataset.entries[crop.entry].input;
+        let (Some(border), Some(y)) =
+            (border(&self.store, path, &self.cut), self.store.description(path)?.position(Axis::Y))
+        else {
+            return Ok(true);
+        };
+        let rows = self.cut[self.cut.len() - 2];
+        Ok(match part {
+            Part::Training => crop.origin[y] + rows <= border,
+            Part::Validation => crop.origin[y] >= border,
+        })
+    }
+
+    /// The pixels of a crop's target, or of its repeat, in the unit of its input where they are fitted.
+    fn target(&self, crop: &Crop) -> Result<Vec<f32>> {
+        let values = crop.target.as_deref().unwrap_or(&crop.input);
+        let mut values = self.filled(crop, values).into_owned();
+        if let Some(fits) = &self.fits {
+            let cell = fits.of(&self.dataset, crop.entry, &crop.origin)?;
+            let lines = cell.get().map_or(&[][..], Vec::as_slice);
+            for (i, v) in values.iter_mut().enumerate() {
+                if let Some(line) = lines.get(i % lines.len().max(1)) {
+                    *v = (line.gain * f64::from(*v) + line.offset) as f32;
+                }
+            }
+        }
+        Ok(values)
     }
 
     /// Values normalised, and averaged down where crops are cut larger than they are used.
     fn finish(&self, values: &[f32], by: &Normaliser, channels: usize) -> Vec<f32> {
-        let values = values.iter().map(|&v| by.forward(f64::from(v)) as f32).collect();
+        self.smaller(values.iter().map(|&v| by.forward(f64::from(v)) as f32).collect(), channels)
+    }
+
+    /// Averaged down where crops are cut larger than they are used.
+    fn smaller(&self, values: Vec<f32>, channels: usize) -> Vec<f32> {
         let with = |size: &[usize]| [size, &[channels]].concat();
         shrunk(values, &with(&self.cut), &with(&self.size))
     }
 }
 
-/// Whether pixels of a file can be no numbers.
-fn may_lack_numbers(path: &Path) -> bool {
-    let of = |image: Image| {
-        image.dtype().is_float() || image.description.rescale.is_some_and(|r| r.blank.is_some())
-    };
-    Image::open(path).is_ok_and(of)
+/// The row at which the part for validation begins; none where an image is too small to be divided.
+fn border(store: &Store, path: &Path, cut: &[usize]) -> Option<usize> {
+    let [.., rows, _] = *cut else { return None };
+    let height = store.description(path).ok()?.dim(Axis::Y)?.len;
+    let kept = ((KEPT_ROWS * height as f64).ceil() as usize).max(rows);
+    (height >= kept + rows).then(|| height - kept)
+}
+
+/// The values of some crops.
+struct Looks {
+    inputs: Vec<f64>,
+    targets: Vec<f64>,
+}
+
+impl Looks {
+    /// With the channels of inputs and targets.
+    fn at(training: &Dataset, data: &DataConfig, cut: &[usize]) -> Result<(Looks, [usize; 2])> {
+        let mut looks = Looks { inputs: vec![], targets: vec![] };
+        let mut channels = [0; 2];
+        for number in 0..LOOKED_AT {
+            let crop = match data.balance {
+                Balance::Files => training.crop(number)?,
+                _ => training.crop_of((number % training.domains().len() as u64) as usize, number)?,
+            };
+            let pixels: usize = cut.iter().product();
+            channels = [crop.input.len() / pixels, crop.target.as_ref().map_or(0, |t| t.len() / pixels)];
+            for (all, values, channels) in [
+                (&mut looks.inputs, Some(&crop.input), channels[0]),
+                (&mut looks.targets, crop.target.as_ref(), channels[1]),
+            ] {
+                // What holds no measurement does not move the limits.
+                let is_invalid =
+                    |i: usize| crop.invalid.as_ref().is_some_and(|marks| marks[i / channels.max(1)]);
+                let values = values.into_iter().flatten().enumerate();
+                all.extend(values.filter(|(i, _)| !is_invalid(*i)).map(|(_, &v)| f64::from(v)));
+            }
+        }
+        Ok((looks, channels))
+    }
+
+    /// Of inputs, and of targets where they have some of their own.
+    fn limits(self, data: &DataConfig, own: bool) -> Result<(Normaliser, Normaliser)> {
+        let input = Normaliser::fit(self.inputs, data.normalise, false)?;
+        let target = if own { Normaliser::fit(self.targets, data.normalise, false)? } else { input };
+        Ok((input, target))
+    }
+}
+
+fn memory_note(bytes: usize, limit: usize) -> String {
+    match bytes <= limit {
+        true => format!("files: {} when decoded, held in memory", human(bytes)),
+        false => format!(
+            "files: {} when decoded, of which {} are held in memory and the rest is read for every crop; data.memory says how much",
+            human(bytes),
+            human(limit)
+        ),
+    }
 }
 
 /// A file and why it is left out; some reasons begin with its name.
@@ -175,7 +367,7 @@ fn left_out(what: &str, files: &[String]) -> Option<String> {
 
 impl Files {
     fn made(&self, crop: &Crop) -> Result<Sample> {
-        let domain = self.dataset.domains().iter().position(|d| d.entries.contains(&crop.entry)).unwrap_or(0);
+        let domain = self.dataset.domain_of(crop.entry);
         let entry = &self.dataset.entries[crop.entry];
         let unmarked = |values: &[f32], path: &Path| match crop.invalid.is_some()
             || values.iter().all(|v| v.is_finite())
@@ -190,24 +382,37 @@ impl Files {
             }
         };
         unmarked(&crop.input, &entry.input)?;
-        let valid = self.valid(crop);
-        let input = self.finish(&self.filled(crop, &crop.input), &self.input, self.channels[0]);
-        if let Some(cameras) = &self.cameras {
-            let scene = input.iter().map(|v| ((v + 1.0) / 2.0).max(0.0)).collect();
-            return Ok(Sample {
-                domain,
-                valid,
-                ..cameras.expose(scene, &self.size, Ends { bright: 1.0, dark: 0.0 }, crop.number)
-            });
-        }
-        let target = crop.target.as_deref().unwrap_or(&[]);
-        if let Some(path) = &entry.target {
+        if let (Some(path), Some(target)) = (&entry.target, &crop.target) {
             unmarked(target, path)?;
         }
-        let clean = self.finish(&self.filled(crop, target), &self.target, self.channels[1]);
-        let mut numbers = [0.0; NUMBERS];
-        numbers[NUMBERS - 1] = 1.0;
-        Ok(Sample { measured: input, clean, numbers, scale: 2.0, domain, valid })
+        let valid = self.valid(crop);
+        let raw = self.filled(crop, &crop.input);
+        let sample = match &self.scale {
+            Scale::Simulated(cameras) => {
+                let input = self.finish(&raw, &self.input, self.channels[0]);
+                let scene = input.iter().map(|v| ((v + 1.0) / 2.0).max(0.0)).collect();
+                cameras.expose(scene, &self.size, Ends { bright: 1.0, dark: 0.0 }, crop.number)
+            }
+            Scale::Real(real) => {
+                let (camera, p) = real.of(&self.dataset, crop.entry, &crop.origin)?;
+                let electrons = |values: &[f32], channels: usize| {
+                    let values = values.iter().map(|&v| camera.electrons(v)).collect();
+                    self.smaller(values, channels)
+                };
+                let measured = electrons(&raw, self.channels[0]);
+                let mut clean = electrons(&self.target(crop)?, self.channels[1]);
+                clean.iter_mut().for_each(|v| *v = p.normalised(f64::from(*v)) as f32);
+                Sample::plain(measured, clean, camera::numbers(&p))
+            }
+            Scale::Fixed => {
+                let input = self.finish(&raw, &self.input, self.channels[0]);
+                let clean = self.finish(&self.target(crop)?, &self.target, self.channels[1]);
+                let mut numbers = [0.0; NUMBERS];
+                numbers[NUMBERS - 1] = 1.0;
+                Sample::plain(input, clean, numbers)
+            }
+        };
+        Ok(Sample { domain, valid, ..sample })
     }
 
     /// Pixels that hold no measurement as their neighbours are, so that nothing depends on what they held.
@@ -236,10 +441,17 @@ impl Files {
 
 impl Source for Files {
     fn sample(&self, number: u64, domain: Option<usize>) -> Result<Sample> {
-        let crop = match domain {
-            Some(domain) => self.dataset.crop_of(domain, number)?,
-            None => self.dataset.crop(number)?,
+        let drawn = |number: u64| match domain {
+            Some(domain) => self.dataset.crop_of(domain, number),
+            None => self.dataset.crop(number),
         };
+        let mut crop = drawn(number)?;
+        for attempt in 1..ATTEMPTS {
+            if self.is_within(&crop)? {
+                break;
+            }
+            crop = Crop { number, ..drawn(super::mixed(number ^ attempt << 40))? };
+        }
         self.made(&crop)
     }
 
@@ -260,9 +472,11 @@ impl Source for Files {
     }
 
     fn signal(&self) -> Signal {
-        match self.cameras {
-            Some(_) => Signal::Photons,
-            None => Signal::Fixed { input: self.input, target: Some(self.target) },
+        match self.scale {
+            Scale::Fixed => {
+                Signal::Fixed { input: self.input, target: Some(self.target).filter(|t| *t != self.input) }
+            }
+            _ => Signal::Photons,
         }
     }
 
@@ -280,5 +494,9 @@ impl Source for Files {
 
     fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
     }
 }

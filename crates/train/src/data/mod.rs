@@ -1,22 +1,31 @@
 //! What a network is trained on: sample `i` is a pure function of (seed, `i`), whatever threads make it.
 //!
 //! Clean images come from generated scenes ([`scenes`]) or files ([`files`]) and are seen through a simulated
-//! camera ([`camera`]); or files come in pairs. Which domain a sample is of may follow from shares ([`draws`]). Batches
+//! camera ([`camera`]); or files come in pairs ([`fit`]), as repeats, or noisy alone, from their own camera ([`real`]). Tasks that need no clean
+//! image make theirs of these samples ([`learning`]). Which domain a sample is of may follow from shares ([`draws`]). Batches
 //! are made ahead by threads ([`feed`]).
 
+pub mod blind;
 pub mod camera;
 pub mod draws;
 pub mod feed;
 pub mod files;
+pub mod fit;
+pub mod learning;
+pub mod real;
 pub mod scenes;
+pub mod split;
 
-use crate::config::{DataKind, RunConfig};
-use crate::error::Result;
-use clearshot_image::dataset::Balance;
+use crate::config::{DataConfig, DataKind, RunConfig, SignalKind, TaskKind};
+use crate::error::{Result, setting};
+use crate::run::init_model;
+use clearshot_image::dataset::{Balance, Store};
 use clearshot_model::familiar::{LEAST, statistics};
 use clearshot_model::{Familiar, Signal};
 use clearshot_tensor::{Shape, Tensor};
-use files::Files;
+use files::{Files, Shared};
+use learning::Learning;
+use real::RealCameras;
 use scenes::{Pool, Scenes};
 use std::sync::Arc;
 
@@ -37,6 +46,27 @@ pub struct Sample {
     pub domain: usize,
     /// 1 for pixels that hold a measurement and 0 for others, which are filled from their neighbours; nothing where all count.
     pub valid: Option<Vec<f32>>,
+    /// How much it counts.
+    pub weight: f32,
+}
+
+impl Sample {
+    /// A sample of files, all of whose pixels count.
+    pub fn plain(measured: Vec<f32>, clean: Vec<f32>, numbers: [f32; NUMBERS]) -> Sample {
+        Sample { measured, clean, numbers, scale: 2.0, domain: 0, valid: None, weight: 1.0 }
+    }
+}
+
+impl DataConfig {
+    /// Whether a simulated camera takes the images.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.kind, DataKind::Scenes | DataKind::Clean)
+    }
+
+    /// Whether there are images that stand for the truth.
+    pub fn has_truth(&self) -> bool {
+        self.is_simulated() || self.kind == DataKind::Pairs
+    }
 }
 
 /// Where samples come from.
@@ -87,6 +117,11 @@ pub trait Source: Send + Sync {
     fn warnings(&self) -> Vec<String> {
         vec![]
     }
+
+    /// What was found out about the data and decided by it.
+    fn notes(&self) -> Vec<String> {
+        vec![]
+    }
 }
 
 /// Samples of one run of the graph, as its inputs.
@@ -96,6 +131,8 @@ pub struct Batch {
     pub numbers: Tensor,
     /// As each [`Sample::scale`].
     pub scales: Vec<f32>,
+    /// As each [`Sample::weight`].
+    pub weights: Vec<f32>,
     pub domains: Vec<usize>,
     pub valid: Option<Valid>,
 }
@@ -139,6 +176,7 @@ pub fn batch(
     let mut numbers = Vec::with_capacity(count * NUMBERS);
     let mut valid = source.is_masked().then(|| Vec::with_capacity(count * pixels));
     let (mut scales, mut domains) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut weights = Vec::with_capacity(count);
     for number in first..first + count as u64 {
         let sample = source.sample(number, domain(number))?;
         measured.extend_from_slice(&sample.measured);
@@ -151,6 +189,7 @@ pub fn batch(
             }
         }
         scales.push(sample.scale);
+        weights.push(sample.weight);
         domains.push(sample.domain);
     }
     Ok(Batch {
@@ -158,6 +197,7 @@ pub fn batch(
         clean: Tensor::f32(image_shape(count, size, to), clean),
         numbers: Tensor::f32(image_shape(count, &vec![1; size.len()], NUMBERS), numbers),
         scales,
+        weights,
         domains,
         valid: valid.map(|v| Valid::new(Tensor::f32(image_shape(count, size, 1), v), pixels)).transpose()?,
     })
@@ -180,12 +220,24 @@ pub enum Part {
 pub struct Data {
     config: RunConfig,
     pools: Option<[Arc<Pool>; 2]>,
+    shared: Shared,
 }
+
+/// The share of the free memory that decoded files take at the most, unless the configuration says how much.
+const MEMORY_SHARE: usize = 4;
 
 impl Data {
     /// # Errors
-    /// If there is no such kind of scene.
+    /// If there is no such kind of scene, or the model to begin from cannot be read or takes other numbers.
     pub fn new(config: &RunConfig) -> Result<Data> {
+        let free = || clearshot_runtime::available_bytes().unwrap_or(1 << 30) / MEMORY_SHARE;
+        let init = init_model(config)?.map(|m| m.about.signal);
+        let shared = Shared {
+            store: Arc::new(Store::new(config.file_memory()?.unwrap_or_else(free))),
+            real: Arc::new(RealCameras::new(&config.data)),
+            photons: takes_photons(config, init.as_ref())?,
+            init,
+        };
         let pools = match config.data.kind {
             DataKind::Scenes => Some([
                 Arc::new(Pool::new(
@@ -202,9 +254,14 @@ impl Data {
                     0.0,
                 )?),
             ]),
-            DataKind::Clean | DataKind::Pairs => None,
+            _ => None,
         };
-        Ok(Data { config: config.clone(), pools })
+        Ok(Data { config: config.clone(), pools, shared })
+    }
+
+    /// Whether what the network is given are electrons.
+    pub fn photons(&self) -> bool {
+        self.shared.photons
     }
 
     /// Samples of one part, as crops of `size`: (Z,) Y, X. With `from`, they are cut that large and shrunk.
@@ -212,6 +269,17 @@ impl Data {
     /// # Errors
     /// If crops do not fit, or no file can be used.
     pub fn source(&self, part: Part, size: &[usize], from: Option<&[usize]>) -> Result<Arc<dyn Source>> {
+        let inner = self.plain_source(part, size, from)?;
+        // Scores are against the truth where there is one.
+        if part == Part::Validation && self.config.data.has_truth() {
+            return Ok(inner);
+        }
+        let seed = mixed(self.config.seed ^ 0x1EA2 ^ part as u64);
+        Ok(Learning::of(inner, &self.config, seed, size))
+    }
+
+    /// The same as they were measured, whatever the task makes of them.
+    fn plain_source(&self, part: Part, size: &[usize], from: Option<&[usize]>) -> Result<Arc<dyn Source>> {
         let seed = match part {
             Part::Training => mixed(self.config.seed),
             Part::Validation => mixed(self.config.seed ^ 0x7A11),
@@ -223,7 +291,7 @@ impl Data {
                 let source = Scenes::new(Arc::clone(pool), &self.config.data, seed, cut, size)?;
                 Ok(Arc::new(source))
             }
-            None => Ok(Arc::new(Files::open(&self.config, part, seed, cut, size)?)),
+            None => Ok(Arc::new(Files::open(&self.config, part, seed, cut, size, &self.shared)?)),
         }
     }
 
@@ -234,17 +302,17 @@ impl Data {
     }
 }
 
-/// What training images of a size are like, of so many of each kind; nothing is known of files in pairs, whose numbers
-/// are no electrons, nor of very small ones.
+/// What training images of a size are like, of so many of each kind; nothing is known of numbers that are not electrons, nor of very
+/// small images.
 ///
 /// # Errors
 /// If a sample cannot be had.
 pub fn familiar(data: &Data, size: &[usize], of_a_kind: usize) -> Result<Option<Familiar>> {
     let [.., height, width] = *size else { return Ok(None) };
-    if data.config.data.kind == DataKind::Pairs || height.min(width) < LEAST {
+    if !data.photons() || height.min(width) < LEAST {
         return Ok(None);
     }
-    let source = data.source(Part::Training, size, None)?;
+    let source = data.plain_source(Part::Training, size, None)?;
     let (domains, channels) = (source.domains(), source.channels()[0]);
     let mut known = Vec::new();
     for number in 0..(of_a_kind * domains.len()) as u64 {
@@ -256,6 +324,23 @@ pub fn familiar(data: &Data, size: &[usize], of_a_kind: usize) -> Result<Option<
         known.extend(numbers.map(|n| (sample.domain, n)));
     }
     Ok(Familiar::of(&known, &domains, height.min(width)))
+}
+
+/// Whether the network is given electrons: as the configuration says, as the model that it begins from knows them, or as the task needs.
+fn takes_photons(config: &RunConfig, init: Option<&Signal>) -> Result<bool> {
+    let known = init.map(|signal| *signal == Signal::Photons);
+    if config.data.is_simulated() {
+        return Ok(true);
+    }
+    let asked = config.data.signal.map(|kind| kind == SignalKind::Photons);
+    if let (Some(asked), Some(known)) = (asked, known)
+        && asked != known
+    {
+        let [got, trained] = [asked, known].map(|photons| if photons { "photons" } else { "fixed" });
+        let needed = format!("the model in model.init was trained on {trained}: leave data.signal out");
+        return setting("data.signal", got, needed);
+    }
+    Ok(asked.or(known).unwrap_or(config.task.kind == TaskKind::Splitting))
 }
 
 /// SplitMix64's step: seeds that differ in a bit have nothing to do with each other.

@@ -1,9 +1,8 @@
 //! How a run begins and goes on at the next size: networks, first weights, batches, what makes samples.
 
-use super::{Run, Working};
-use crate::checkpoint;
-use crate::config::{DataKind, RunConfig, epochs};
-use crate::data::camera::CHANNELS;
+use super::{Run, Working, init_model};
+use crate::config::{RunConfig, epochs};
+use crate::data::camera;
 use crate::data::draws::{Draws, From};
 use crate::data::feed::Feed;
 use crate::data::{Data, Part, batch};
@@ -14,12 +13,16 @@ use crate::schedule::{asked_batch, batch_of};
 use crate::task::Task;
 use clearshot_image::dataset::Balance;
 use clearshot_image::lengths;
-use clearshot_model::Model;
 use clearshot_nn::models::{self, Network};
 use clearshot_nn::{Param, Weights};
 use clearshot_runtime::{Device, available_bytes, gpus, plan};
+use clearshot_tensor::Tensor;
 use serde_json::Value as Json;
 use std::sync::Arc;
+
+/// The last biases of networks, and how many images tell their first values.
+const OUTPUT_BIASES: [&str; 2] = ["conv_out.bias", "output_block.conv.conv.bias"];
+const CENTRED_BY: u64 = 16;
 
 /// What the guard knows; at another size it knows nothing.
 pub(super) const GUARD: &str = "guard.";
@@ -68,17 +71,51 @@ impl Run {
     /// Weights to start from.
     pub(super) fn initial(&self, network: &dyn Network) -> Result<Weights> {
         let params = network.parameters()?;
-        let Some(path) = &self.config.model.init else {
-            return Ok(clearshot_nn::weights::initial(&params, self.config.seed));
+        let (Some(path), Some(model)) = (&self.config.model.init, init_model(&self.config)?) else {
+            let mut weights = clearshot_nn::weights::initial(&params, self.config.seed);
+            self.centre(&mut weights)?;
+            return Ok(weights);
         };
-        let inside = path.join(checkpoint::MODEL);
-        let model = Model::load(if inside.is_dir() { &inside } else { path })?;
         let fits = |p: &&Param| model.weights.get(&p.name).is_some_and(|w| w.shape() == p.shape);
-        if params.iter().filter(fits).count() * 2 < params.len() {
-            let needed = "a model of the network in model.network: fewer than half of its weights fit";
+        let count = params.iter().filter(fits).count();
+        if count < params.len() && !self.is_growing() {
+            let needed = format!(
+                "{count} of the {} weights of model.network fit those of the model; leave model.network out to take the model's own, \
+                 and give it images of as many channels as it was trained on",
+                params.len()
+            );
             return setting("model.init", path.display(), needed);
         }
         Ok(models::growing::grow(&model.weights, &params, self.config.seed))
+    }
+
+    /// Lets the first output of a network that gives the image at once be the mean of images. Otherwise all weights move alike at
+    /// first to get there, far beyond it before they turn back.
+    fn centre(&self, weights: &mut Weights) -> Result<()> {
+        let name = OUTPUT_BIASES.into_iter().find(|name| weights.contains_key(*name));
+        let Some(bias) = name.and_then(|name| weights.get_mut(name)) else { return Ok(()) };
+        if self.task.diffusion.is_some() {
+            return Ok(());
+        }
+        let size = self.size(self.stages[self.progress.stage].size);
+        let whole = self.size(self.config.trainer.crop);
+        let from = self.is_growing().then_some(&whole[..]);
+        let source = self.data.source(Part::Training, &size, from)?;
+        let channels = source.channels()[1];
+        if bias.shape().len() != channels {
+            return Ok(());
+        }
+        let mut sums = vec![0f64; channels];
+        let mut count = 0.0;
+        for number in 0..CENTRED_BY {
+            let sample = source.sample(number, self.data.in_turn(&*source, number))?;
+            for pixel in sample.clean.chunks_exact(channels) {
+                sums.iter_mut().zip(pixel).for_each(|(sum, v)| *sum += f64::from(*v));
+                count += 1.0;
+            }
+        }
+        *bias = Tensor::f32([channels], sums.iter().map(|sum| (sum / count) as f32).collect());
+        Ok(())
     }
 
     /// Compiles the present stage and sets its states.
@@ -106,7 +143,7 @@ impl Run {
             batch: each,
             size: &size,
             channels: source.channels(),
-            photons: self.config.data.kind != DataKind::Pairs,
+            photons: self.data.photons(),
             domains: draws.as_ref().and_then(|d| d.followed()).unwrap_or(0),
             masked: source.is_masked(),
         };
@@ -114,6 +151,10 @@ impl Run {
         // What a validation would trip over is said now, and not hundreds of iterations later.
         let judged = self.judged_size();
         let mut warnings = source.warnings();
+        self.notes = source.notes();
+        if self.task.kind.is_of_noise() && !self.config.data.has_truth() {
+            self.notes.push("scores are against noisy images: they tell models apart, and are lower than against the truth".into());
+        }
         let also = self.data.source(Part::Validation, &judged, from)?.warnings();
         warnings.extend(also.into_iter().filter(|w| !source.warnings().contains(w)));
         if let Err(why) = network.check_size(&judged) {
@@ -199,7 +240,7 @@ impl Run {
         let follows = self.config.data.balance == Balance::Adaptive;
         let domains = if follows { source.domains().len() } else { 0 };
         let masked = source.is_masked();
-        let photons = self.config.data.kind != DataKind::Pairs;
+        let photons = self.data.photons();
         let (training, options) = (training_of(&self.config), self.config.options()?);
         let bytes = |batch: usize| -> Result<usize> {
             let shapes = Shapes { batch, size: &size, channels, photons, domains, masked };
@@ -237,8 +278,11 @@ pub(super) fn fill_channels(config: &mut RunConfig, task: &Task, data: &Data) ->
         return Ok(());
     }
     let size: Vec<usize> = config.trainer.depth.into_iter().chain([config.trainer.crop; 2]).collect();
-    let photons = config.data.kind != DataKind::Pairs;
-    let channels = if photons { CHANNELS } else { data.source(Part::Training, &size, None)?.channels() };
+    let photons = data.photons();
+    let channels = match config.data.is_simulated() {
+        true => camera::CHANNELS,
+        false => data.source(Part::Training, &size, None)?.channels(),
+    };
     let shapes = Shapes { batch: 1, size: &size, channels, photons, domains: 0, masked: false };
     for key in open {
         let count = if key == "in_channels" { shapes.network_inputs(task) } else { channels[1] };
@@ -255,10 +299,9 @@ fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
         let got = format!("inputs of {from} and targets of {to} channels");
         return setting("data.targets", got, "of diffusion, a target has as many channels as its input");
     }
-    if shapes.photons && from != 1 {
-        let needed =
-            "a simulated camera sees one channel: choose one of the files' channels, or give pairs of files";
-        return setting("data.targets", format!("images of {from} channels"), needed);
+    if shapes.photons && from != to {
+        let got = format!("inputs of {from} and targets of {to} channels");
+        return setting("data.targets", got, "of electrons, a target has as many channels as its input");
     }
     let (wants, gets) = (network.in_channels(), shapes.network_inputs(task));
     if wants != gets {
@@ -302,9 +345,9 @@ mod tests {
         let refused = check_channels(&*network, &task(TaskKind::Conditional), &shapes);
         let text = refused.unwrap_err().to_string();
         assert!(text.starts_with("data.targets: inputs of 3 and targets of 1 channels"), "{text}");
-        // Electrons of three channels have no condition that they could become.
+        // Electrons of each channel become nine.
         let colours = Shapes { channels: [3, 3], photons: true, ..shapes };
         let text = check_channels(&*network, &task(TaskKind::Supervised), &colours).unwrap_err().to_string();
-        assert!(text.starts_with("data.targets: images of 3 channels"), "{text}");
+        assert!(text.starts_with("model.network.in_channels: 3; ") && text.contains("27 channels"), "{text}");
     }
 }

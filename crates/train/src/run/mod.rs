@@ -5,6 +5,8 @@
 
 mod begin;
 mod calibrate;
+mod clock;
+mod init;
 mod record;
 mod resume;
 mod turn_back;
@@ -29,6 +31,7 @@ use clearshot_model::{About, Familiar, Model, Signal};
 use clearshot_nn::models::Network;
 use clearshot_runtime::Device;
 use clearshot_tensor::DType;
+pub(crate) use init::init_model;
 use serde_json::{Value as Json, json};
 use std::cell::OnceCell;
 use std::fs::File;
@@ -37,13 +40,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use validate::Judged;
-
-/// Iterations that are not timed: the first compile kernels and make scenes.
-const UNTIMED: u64 = 5;
-/// The share of `trainer.seconds` after which the number of iterations is fixed.
-const TIMED: f64 = 0.05;
-/// The share of what is left that iterations may take; validations and checkpoints take the rest.
-const FOR_ITERATIONS: f64 = 0.95;
 
 /// Images of each kind that a model's idea of its training images comes from.
 const KNOWN_OF_A_KIND: usize = 100;
@@ -73,6 +69,8 @@ pub struct Summary {
     /// Of the whole validation set, at the end.
     pub score: Option<f64>,
     pub best: Option<f64>,
+    /// The score of the model that the run began from.
+    pub start: Option<f64>,
     /// Of all states: equal for equal bits.
     pub digest: u64,
     pub iterations_per_second: f64,
@@ -119,6 +117,8 @@ pub struct Run {
     damaged: Vec<String>,
     /// What whoever trains should know of the data and the checkpoints.
     warnings: Vec<String>,
+    /// What was found out about the data.
+    notes: Vec<String>,
     /// What the training images are like, once it was asked for.
     familiar: OnceCell<Option<Familiar>>,
     saved_at: Option<u64>,
@@ -126,6 +126,10 @@ pub struct Run {
     waited: f64,
     /// Iterations and seconds since the last record, for its rates.
     since: (u64, f64, f64),
+    /// What the last validation and the last checkpoint took, in seconds.
+    costs: clock::Costs,
+    /// The iteration and the second from which on iterations are timed.
+    timed: Option<(u64, f64)>,
 }
 
 impl Run {
@@ -136,6 +140,7 @@ impl Run {
     /// with, or none that could; or the device has not the memory.
     pub fn open(mut config: RunConfig, out: &Path, resume: bool, show: Show) -> Result<Run> {
         config.check()?;
+        init::adopt(&mut config)?;
         let task = Task::new(&config.task)?;
         let data = Data::new(&config)?;
         begin::fill_channels(&mut config, &task, &data)?;
@@ -184,11 +189,14 @@ impl Run {
             _lock: lock,
             damaged,
             warnings: vec![],
+            notes: vec![],
             familiar: OnceCell::new(),
             saved_at,
             last_full: None,
             waited: 0.0,
             since: (0, 0.0, 0.0),
+            costs: clock::Costs::default(),
+            timed: None,
         };
         run.begin(states)?;
         // What is there is changed only by a run that can be.
@@ -237,6 +245,11 @@ impl Run {
         &self.warnings
     }
 
+    /// What was found out about the data: the camera of the files, how targets are scaled, what is held in memory.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// Of all states: equal for equal bits.
     ///
     /// # Errors
@@ -263,11 +276,16 @@ impl Run {
     /// # Errors
     /// If a checkpoint or record cannot be written, samples cannot be had, or training has diverged.
     pub fn train(&mut self, stop: &AtomicBool, stop_at: Option<u64>) -> Result<Summary> {
-        let mut clock = Instant::now();
+        let clock = Instant::now();
         let before = self.progress.seconds;
         self.since = (self.progress.iteration, self.progress.seconds, 0.0);
         let began = self.progress.iteration;
-        let mut timed = None;
+        if began == 0 && self.config.model.init.is_some() {
+            // The model that a run begins from is the first that may be the best.
+            self.validate()?;
+            self.progress.start = self.progress.score;
+            self.progress.seconds = before + clock.elapsed().as_secs_f64();
+        }
         let ending = loop {
             let p = &self.progress;
             if p.total.is_some_and(|t| p.iteration >= t) {
@@ -282,16 +300,12 @@ impl Run {
             if self.stage_is_over() {
                 self.next_stage()?;
             }
+            let quarter = self.quarter();
             self.step()?;
             self.progress.seconds = before + clock.elapsed().as_secs_f64();
+            self.time(began);
+            self.end_in_time(before, clock)?;
             let i = self.progress.iteration;
-            let warm =
-                self.config.trainer.seconds.is_none_or(|s| clock.elapsed().as_secs_f64() > 0.5 * TIMED * s);
-            if timed.is_none() && warm && i >= began + UNTIMED && self.progress.total.is_none() {
-                self.working().engine.session().wait()?;
-                timed = Some((i, Instant::now()));
-            }
-            self.fix_total(timed, &mut clock)?;
             if i.is_multiple_of(self.config.records.every) || self.progress.total == Some(i) {
                 self.record()?;
                 if self.progress.skipped_in_a_row >= self.config.trainer.skips {
@@ -301,20 +315,21 @@ impl Run {
             }
             let last = self.progress.total == Some(i);
             let every = self.config.validation.every;
-            if last || (every > 0 && i.is_multiple_of(every)) {
-                self.validate(last)?;
+            if last || (every > 0 && i.is_multiple_of(every)) || self.quarter() > quarter {
+                self.validate()?;
             }
             let every = self.config.checkpoint.every;
             if last || (every > 0 && i.is_multiple_of(every)) {
                 self.save()?;
             }
+            self.progress.seconds = before + clock.elapsed().as_secs_f64();
         };
         self.working().engine.session().wait()?;
         let seconds = clock.elapsed().as_secs_f64();
         self.progress.seconds = before + seconds;
         self.save()?;
         if ending != Ending::Interrupted {
-            self.calibrate(stop)?;
+            self.calibrate(stop, seconds)?;
         }
         // A run that turned back may be before where it began.
         let done = self.progress.iteration.saturating_sub(began);
@@ -326,6 +341,7 @@ impl Run {
             seconds: self.progress.seconds,
             score: self.last_full,
             best: self.progress.best,
+            start: self.progress.start,
             digest: self.digest()?,
             iterations_per_second: done as f64 / seconds.max(1e-9),
             waiting: (self.waited + self.working().feed.waited.as_secs_f64()) / seconds.max(1e-9),
@@ -337,26 +353,25 @@ impl Run {
     fn place(&self) -> Place {
         let p = &self.progress;
         let since_switch = (p.stage > 0).then(|| p.iteration - p.stage_began);
-        Place { iteration: p.iteration, total: p.total, since_switch }
+        Place { iteration: p.iteration, total: self.total(), since_switch }
     }
 
     /// How far the last stage of a growing network is blended in.
     fn alpha(&self) -> f64 {
         let (p, growth) = (&self.progress, &self.config.trainer.growth);
-        let (Some(total), true) = (p.total, p.stage > 0) else { return 1.0 };
+        let (Some(total), true) = (self.total(), p.stage > 0) else { return 1.0 };
         let share = self.stages[p.stage].end - self.stages[p.stage - 1].end;
         let over = total as f64 * share * growth.blend;
         if over < 1.0 { 1.0 } else { ((p.iteration - p.stage_began) as f64 / over).min(1.0) }
     }
 
     fn step(&mut self) -> Result<()> {
-        let place = self.place();
+        let (place, schedule) = (self.place(), self.schedule());
         let alpha = self.alpha();
         let p = &mut self.progress;
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let numbers = Numbers {
-            rate: base_rate(&self.config, p)
-                * rate(&self.config.schedule, &self.config.trainer.growth, &place),
+            rate: base_rate(&self.config, p) * rate(&schedule, &self.config.trainer.growth, &place),
             ema_decay: ema_decay(self.config.trainer.ema_half_life, work.images, p.iteration),
             alpha,
             iteration: p.iteration,
@@ -389,35 +404,13 @@ impl Run {
         Ok(())
     }
 
-    /// Once the first iterations were timed, says how many there will be.
-    fn fix_total(&mut self, timed: Option<(u64, Instant)>, clock: &mut Instant) -> Result<()> {
-        let (None, Some(seconds), Some((from, since))) =
-            (self.progress.total, self.config.trainer.seconds, timed)
-        else {
-            return Ok(());
-        };
-        let i = self.progress.iteration;
-        let spent = clock.elapsed().as_secs_f64();
-        if spent < TIMED * seconds || i <= from {
-            return Ok(());
-        }
-        self.working().engine.session().wait()?;
-        let each = since.elapsed().as_secs_f64() / (i - from) as f64;
-        // What was trained before the run was gone on with counts too.
-        let left = (seconds - self.progress.seconds).max(0.0) * FOR_ITERATIONS / each;
-        self.progress.total = Some(i + left as u64);
-        let text = format!("{:.1} iterations a second: {} iterations", 1.0 / each, i + left as u64);
-        self.records.console.say(&text);
-        Ok(())
-    }
-
     fn stage_is_over(&self) -> bool {
         let (p, growth) = (&self.progress, &self.config.trainer.growth);
         if p.stage + 1 >= self.stages.len() {
             return false;
         }
         let ended =
-            p.total.is_some_and(|t| p.iteration >= (t as f64 * self.stages[p.stage].end).round() as u64);
+            self.total().is_some_and(|t| p.iteration >= (t as f64 * self.stages[p.stage].end).round() as u64);
         ended || (growth.adaptive && p.stage_stale >= growth.patience)
     }
 
@@ -486,12 +479,14 @@ impl Run {
         if self.saved_at == Some(i) {
             return Ok(());
         }
+        let start = Instant::now();
         // The best model comes first: a run killed between the two goes on from before it and writes it again.
         if self.progress.score.is_some() && self.progress.score == self.progress.best {
             let best = self.out.join(BEST);
             self.model()?.save_file(&best, DType::F32).map_err(|e| advised(&best, e.into()))?;
         }
         self.write_checkpoint()?;
+        self.costs.checkpoint = start.elapsed().as_secs_f64();
         checkpoint::prune(&self.out, &self.config.checkpoint)
     }
 

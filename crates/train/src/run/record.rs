@@ -9,7 +9,7 @@ use crate::task::Term;
 impl Run {
     /// Writes down what the iterations since the last record were like.
     pub(super) fn record(&mut self) -> Result<()> {
-        let place = self.place();
+        let (place, total, schedule) = (self.place(), self.total(), self.schedule());
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let p = &mut self.progress;
         let count = (p.iteration - p.recorded).max(1) * self.config.trainer.accumulate as u64;
@@ -35,8 +35,7 @@ impl Run {
         let per_second = (p.iteration - self.since.0) as f64 / seconds.max(1e-9);
         let waiting = ((waited - self.since.2) / seconds.max(1e-9)).min(1.0);
         self.since = (p.iteration, p.seconds, waited);
-        let rate =
-            base_rate(&self.config, p) * rate(&self.config.schedule, &self.config.trainer.growth, &place);
+        let rate = base_rate(&self.config, p) * rate(&schedule, &self.config.trainer.growth, &place);
         let mut values = vec![
             ("loss".to_string(), loss),
             ("rate".to_string(), rate),
@@ -61,11 +60,11 @@ impl Run {
         self.records.console.look(&Look {
             name: self.config.name.clone(),
             iteration: p.iteration,
-            total: p.total,
+            total,
             loss,
             rate,
             images_per_second: per_second * work.images as f64,
-            seconds_left: p.total.map(|t| (t - p.iteration.min(t)) as f64 / per_second.max(1e-9)),
+            seconds_left: total.map(|t| (t - p.iteration.min(t)) as f64 / per_second.max(1e-9)),
             waiting,
             stage,
             score: p.stage_best.and(self.last_full),

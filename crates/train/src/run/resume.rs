@@ -25,7 +25,7 @@ const FIXED: [&str; 10] = [
     "trainer.growth.most",
 ];
 /// Keys below those that only say where things are.
-const PLACES: [&str; 4] = ["data.inputs", "data.targets", "data.masks", "data.manifest"];
+const PLACES: [&str; 5] = ["data.inputs", "data.targets", "data.masks", "data.manifest", "data.memory"];
 
 /// How far a run is that was saved with one configuration and goes on with another: as long as that one says.
 ///

@@ -37,6 +37,8 @@ impl Run {
             seconds: p.seconds,
             returns: p.returns + 1,
             returned_to: Some(before.iteration),
+            judged: p.judged,
+            start: p.start,
             ..before
         };
         let rate = base_rate(&self.config, &self.progress);

@@ -1,17 +1,23 @@
-//! Scores of the averaged weights on images that are not trained on: a few of them often, all of them now and then.
+//! Scores of the averaged weights on images that are not trained on, the same ones every time.
 
 use super::Run;
 use crate::checkpoint;
-use crate::config::{DataKind, TaskKind};
+use crate::config::TaskKind;
 use crate::data::{Batch, Part, batch};
 use crate::engine::Judge;
 use crate::error::Result;
 use crate::iteration::Shapes;
 use crate::records::event_file::Png;
 use crate::records::picture::Picture;
+use clearshot_diffusion::Level;
+use clearshot_runtime::Device;
+use std::time::Instant;
 
 /// Images that run at once, at most.
 const JUDGED_AT_ONCE: usize = 16;
+/// The share of `trainer.seconds` that a validation may take, and the images that it has whatever they take.
+const TIME_SHARE: f64 = 0.02;
+const LEAST_IMAGES: usize = 8;
 
 /// The validation set with what scores it.
 pub(super) struct Judged {
@@ -20,6 +26,7 @@ pub(super) struct Judged {
     domains: Vec<String>,
     size: Vec<usize>,
     at_once: usize,
+    images: usize,
 }
 
 impl Run {
@@ -32,14 +39,51 @@ impl Run {
         })
     }
 
-    pub(super) fn judged(&self) -> Result<Judged> {
-        let v = &self.config.validation;
+    /// The images that every validation scores: as many as are asked for, or as there is time for.
+    fn judged(&mut self) -> Result<Judged> {
+        let asked = self.config.validation.images;
+        let (None, Some(seconds)) = (self.progress.judged, self.config.trainer.seconds) else {
+            return self.judged_on(self.progress.judged.unwrap_or(asked));
+        };
+        // On a GPU a graph for other images would have to be set up, and its first run is slower than others.
+        let (probe, runs) = match self.device {
+            Device::Cpu { .. } => (asked.min(LEAST_IMAGES), 1),
+            Device::Cuda { .. } => (asked, 2),
+        };
+        let mut judged = self.judged_on(probe)?;
+        let weights = self.working().engine.weights(&*self.working().network)?;
+        judged.judge.load(&weights, self.alpha())?;
+        let (level, mut each) = (self.judged_level(), 0.0);
+        for _ in 0..runs {
+            let start = Instant::now();
+            judged.judge.estimate(&judged.batches[0], level.as_ref(), self.config.seed, 0)?;
+            each = start.elapsed().as_secs_f64() / judged.at_once as f64;
+        }
+        let fits = (TIME_SHARE * seconds / each.max(1e-9)) as usize;
+        let images = fits.max(LEAST_IMAGES).min(asked);
+        self.progress.judged = Some(images);
+        if images < asked {
+            self.records
+                .console
+                .say(&format!("validations score {images} images each, for the sake of time"));
+        }
+        if images == probe { Ok(judged) } else { self.judged_on(images) }
+    }
+
+    fn judged_level(&self) -> Option<Level> {
+        self.task.diffusion.as_ref().map(|d| match self.task.kind {
+            TaskKind::Prior => d.level_at(self.config.validation.sigma),
+            _ => d.last_level(),
+        })
+    }
+
+    fn judged_on(&self, images: usize) -> Result<Judged> {
         let size = self.judged_size();
         let whole = self.size(self.config.trainer.crop);
         let from = self.is_growing().then_some(&whole[..]);
         let source = self.data.source(Part::Validation, &size, from)?;
-        let at_once = v.images.min(JUDGED_AT_ONCE);
-        let photons = self.config.data.kind != DataKind::Pairs;
+        let at_once = images.min(JUDGED_AT_ONCE);
+        let photons = self.data.photons();
         let shapes = Shapes {
             batch: at_once,
             size: &size,
@@ -49,33 +93,27 @@ impl Run {
             masked: false,
         };
         let judge = Judge::new(&*self.working().network, &self.task, &shapes, &self.config, &self.device)?;
-        let batches = (0..v.images.div_ceil(at_once))
+        let batches = (0..images.div_ceil(at_once))
             .map(|i| {
                 let domain = |n| self.data.in_turn(&*source, n);
                 batch(&*source, (i * at_once) as u64, at_once, &size, domain, |_| false)
             })
             .collect::<Result<_>>()?;
-        Ok(Judged { judge, batches, domains: source.domains(), size, at_once })
+        Ok(Judged { judge, batches, domains: source.domains(), size, at_once, images })
     }
 
-    /// Scores the averaged weights: a subset of the validation images, or all of them now and then.
-    pub(super) fn validate(&mut self, last: bool) -> Result<()> {
+    /// Scores the averaged weights.
+    pub(super) fn validate(&mut self) -> Result<()> {
         if self.working().judge.is_none() {
             let judged = self.judged()?;
             if let Some(work) = &mut self.work {
                 work.judge = Some(judged);
             }
         }
-        let v = self.config.validation.clone();
-        let full = last || (self.progress.validations + 1).is_multiple_of(v.full_every);
-        let subset = ((v.images as f64 * v.subset).ceil() as usize).clamp(1, v.images);
-        let count = if full { v.images } else { subset };
-        let level = self.task.diffusion.as_ref().map(|d| match self.task.kind {
-            TaskKind::Prior => d.level_at(v.sigma),
-            _ => d.last_level(),
-        });
+        let start = Instant::now();
+        let level = self.judged_level();
         let (alpha, seed) = (self.alpha(), self.config.seed);
-        let photons = self.config.data.kind != DataKind::Pairs;
+        let photons = self.data.photons();
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let weights = work.engine.weights(&*work.network)?;
         let judged = work.judge.as_mut().expect("it was made above");
@@ -83,7 +121,8 @@ impl Run {
         let (mut scores, mut noisy): (Vec<(usize, f64)>, Vec<f64>) = (vec![], vec![]);
         let mut rows: Vec<Vec<Vec<f32>>> = vec![];
         let [.., height, width] = judged.size[..] else { return Ok(()) };
-        for (i, batch) in judged.batches.iter().enumerate().take(count.div_ceil(judged.at_once)) {
+        let count = judged.images;
+        for (i, batch) in judged.batches.iter().enumerate() {
             let first = (i * judged.at_once) as u64;
             let estimate = judged.judge.estimate(batch, level.as_ref(), seed, first)?;
             let (estimates, truths) = (estimate.as_f32()?, batch.clean.as_f32()?);
@@ -100,16 +139,15 @@ impl Run {
                 let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
                 let plane = pixels.map(|v| &v[..height * width]);
                 noisy.push(psnr(&seen, &truth, batch.scales[k], plane));
-                if full && rows.len() < self.config.records.pictures {
+                if rows.len() < self.config.records.pictures {
                     rows.push(vec![seen, made, truth]);
                 }
             }
         }
         scores.truncate(count);
         let mean = |scores: &[(usize, f64)]| scores.iter().map(|s| s.1).sum::<f64>() / scores.len() as f64;
-        // Validations are compared by the images that all of them score.
-        let compared = mean(&scores[..subset]);
-        let mut values = vec![("psnr".to_string(), mean(&scores)), ("images".to_string(), count as f64)];
+        let compared = mean(&scores);
+        let mut values = vec![("psnr".to_string(), compared), ("images".to_string(), count as f64)];
         if photons {
             // What there is to gain: the first plane as it was measured.
             values.push(("measured_psnr".to_string(), noisy[..count].iter().sum::<f64>() / count as f64));
@@ -120,7 +158,7 @@ impl Run {
                 values.push((format!("psnr.{domain}"), mean(&of)));
             }
         }
-        self.last_full = Some(mean(&scores));
+        self.last_full = Some(compared);
         self.progress.validations += 1;
         self.progress.score = compared.is_finite().then_some(compared);
         let growth = self.config.trainer.growth.threshold;
@@ -137,6 +175,7 @@ impl Run {
             self.records
                 .picture(iteration, &Png { bytes: &bytes, width: picture.width, height: picture.height })?;
         }
+        self.costs.validation = start.elapsed().as_secs_f64();
         let found = checkpoint::list(&self.out)?;
         if checkpoint::is_among_best(&found, &self.config.checkpoint, self.progress.stage, compared) {
             self.save()?;

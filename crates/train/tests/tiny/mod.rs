@@ -27,11 +27,11 @@ pub fn config(changes: Value) -> RunConfig {
     let mut whole = json!({
         "name": "tiny", "seed": 3,
         "data": {"sizes": [32], "pool": 4, "camera": {"peak": [5.0, 50.0], "spread": 2.0, "blur": 0.3}},
-        "model": {"network": network(6)},
+        "model": {"network": network(0)},
         "task": {"drop": 0.15, "at_most": 0.25},
         "schedule": {"warm_up": 2},
         "trainer": {"device": "cpu", "iterations": 8, "crop": 16, "batch": 4},
-        "validation": {"every": 3, "images": 6, "subset": 0.5, "full_every": 2},
+        "validation": {"every": 3, "images": 6},
         "calibration": {"images": 0},
         "checkpoint": {"every": 0, "top": 1},
         "records": {"every": 2, "tensorboard": true, "pictures": 1},

@@ -25,7 +25,7 @@ pub struct Calibrated {
 
 impl Restorer {
     /// Restores images whose truth is known and finds the factor under which 90 % intervals hold nine truths in ten. What the
-    /// model says of its spread so far plays no part. `told` hears of every image. None where there is no spread or no image.
+    /// model says of its spread so far plays no part. `told` hears after every run of the graph how many images are done. None where there is no spread or no image.
     ///
     /// # Errors
     /// As [`Restorer::restore`], or what `told` says.
@@ -64,7 +64,7 @@ impl Restorer {
         let mut all = Vec::new();
         for (i, Example { measured, truth, camera }) in examples.iter().enumerate() {
             let image = std::slice::from_ref(measured);
-            let made = self.restore(image, &[i as u64], camera.as_ref(), &mut || Ok(()))?;
+            let made = self.restore(image, &[i as u64], camera.as_ref(), &mut || told(i))?;
             let scale = self.scale(measured, camera.as_ref())?;
             for restored in made {
                 let Some(mut deviation) = restored.deviation else { continue };

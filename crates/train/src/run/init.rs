@@ -1,0 +1,58 @@
+//! Runs that begin from a model: they take its network, its levels and the numbers that it knows, so that the first loss is that model's.
+
+use crate::checkpoint;
+use crate::config::{FormKind, PredictionKind, RunConfig, TaskKind};
+use crate::error::{Result, setting};
+use clearshot_model::{ConditionKind, Model, PredictionKind as Predicts, Process, Task};
+use serde_json::{Map, Value as Json};
+
+/// The model of `model.init`, if there is one.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn init_model(config: &RunConfig) -> Result<Option<Model>> {
+    let Some(path) = &config.model.init else { return Ok(None) };
+    let inside = path.join(checkpoint::MODEL);
+    Ok(Some(Model::load(if inside.is_dir() { &inside } else { path })?))
+}
+
+/// Completes a configuration by the model that it begins from.
+///
+/// # Errors
+/// If the model cannot be read, or was trained to do something else.
+pub(super) fn adopt(config: &mut RunConfig) -> Result<()> {
+    let Some(model) = init_model(config)? else { return Ok(()) };
+    if config.model.network.is_empty() {
+        config.model.network = serde_json::from_str::<Map<String, Json>>(&model.config).unwrap_or_default();
+    }
+    let path = config.model.init.clone().unwrap_or_default();
+    let task = &mut config.task;
+    let Task::Diffusion { prediction, process, condition } = &model.about.task else { return Ok(()) };
+    let diffusion = matches!(task.kind, TaskKind::Conditional | TaskKind::Prior);
+    if !diffusion && *condition == ConditionKind::None {
+        let needed = "a model that is given the measurement: this one is a prior of clean images";
+        return setting("model.init", path.display(), needed);
+    }
+    if !diffusion && *task.form.get_or_insert(FormKind::Conditional) == FormKind::Regression {
+        return Ok(());
+    }
+    task.prediction = match prediction {
+        Predicts::Edm { sigma_data } => {
+            task.sigma_data = *sigma_data;
+            PredictionKind::Edm
+        }
+        Predicts::Epsilon => PredictionKind::Epsilon,
+        Predicts::Sample => PredictionKind::Sample,
+        Predicts::VPrediction => PredictionKind::VPrediction,
+        Predicts::Denoiser => return Ok(()),
+    };
+    match process {
+        Process::Edm { sigma_min, sigma_max, .. } => {
+            (task.sigma_min, task.sigma_max) = (*sigma_min, *sigma_max)
+        }
+        Process::Timesteps { law, first, last, steps } => {
+            (task.schedule, task.betas, task.timesteps) = (law.clone(), [*first, *last], *steps);
+        }
+    }
+    Ok(())
+}
