@@ -13,7 +13,7 @@ pub struct Compare {
     settings: Settings,
 }
 
-const USUAL: [&str; 10] = [
+const USUAL: [&str; 11] = [
     "raw",
     "gaussian",
     "best-gaussian",
@@ -24,6 +24,7 @@ const USUAL: [&str; 10] = [
     "bm3d",
     "gat+bm3d",
     "default",
+    "auto",
 ];
 
 impl Compare {

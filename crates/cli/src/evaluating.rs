@@ -9,7 +9,7 @@ use clearshot_evaluate::curve::{self, Curve};
 use clearshot_evaluate::files::{Grouping, Pairs, Terms};
 use clearshot_evaluate::report::{self, Illustration};
 use clearshot_evaluate::{
-    BEST_GAUSSIAN, Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary,
+    AUTO, BEST_GAUSSIAN, Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary,
     Told, budget, method, picture, rounded, run, stress,
 };
 use clearshot_physics::calibration::blind::Known;
@@ -162,6 +162,12 @@ pub struct Judgement {
     pub refusal: Option<String>,
 }
 
+/// Whether a name is that of a model, alone or mixed with classical methods (`auto`, `auto:FILE`).
+fn is_model(name: &str) -> bool {
+    let alone = name.strip_prefix(AUTO).map_or(name, |rest| rest.strip_prefix(':').unwrap_or(DEFAULT));
+    alone == DEFAULT || Path::new(alone).exists()
+}
+
 impl Settings {
     /// Methods by their names: those that need no training, `default`, and the paths of models, with every combination of
     /// the models' settings that are swept.
@@ -181,7 +187,7 @@ impl Settings {
                     out.push(found);
                     continue;
                 }
-                Err(e) if name != DEFAULT && !Path::new(name).exists() => return Err(e.into()),
+                Err(e) if !is_model(name) => return Err(e.into()),
                 Err(_) => {}
             }
             for combination in clearshot_config::sweep(&self.swept(true)?)? {

@@ -3,13 +3,15 @@
 use crate::EvaluateError;
 use crate::method::{Method, Restored, View};
 use clearshot_model::{Model, Signal};
-use clearshot_restore::learned::{Camera, Measured, Restorer, Settings, Values};
+use clearshot_restore::learned::{Camera, Measured, Restorer, Settings, Values, choice};
 use clearshot_runtime::Device;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 /// The name of the model that comes with the program.
 pub const DEFAULT: &str = "default";
+/// The same, mixed with classical restorers as the image's own data decide.
+pub const AUTO: &str = "auto";
 
 /// A model with how it is asked: by one evaluation, and by samples where intervals are wanted.
 pub struct Learned {
@@ -19,6 +21,8 @@ pub struct Learned {
     path: Option<PathBuf>,
     settings: Settings,
     device: Device,
+    /// Whether it is mixed with others by what the data say.
+    mixed: bool,
     /// Compiled for the PSF of the last view.
     restorer: RefCell<Restorer>,
 }
@@ -29,7 +33,12 @@ impl Learned {
     /// # Errors
     /// If there is none, or it cannot do what the settings ask.
     pub fn open(name: &str, settings: Settings, device: Device) -> Result<Learned, EvaluateError> {
-        let path = (name != DEFAULT).then(|| PathBuf::from(name));
+        let (mixed, named) = match name.strip_prefix(AUTO) {
+            Some("") => (true, DEFAULT),
+            Some(rest) if rest.starts_with(':') => (true, &rest[1..]),
+            _ => (false, name),
+        };
+        let path = (named != DEFAULT).then(|| PathBuf::from(named));
         let model = load(path.as_deref())?;
         let mut identity = format!(
             "model {} spread {:?} samples {} sampler {} steps {} seed {} output {:?}",
@@ -52,8 +61,11 @@ impl Learned {
                 identity += &format!(" {name} {is}");
             }
         }
-        let restorer = Restorer::new(model, settings.clone(), device)?;
-        Ok(Learned { name: name.into(), identity, path, settings, device, restorer: RefCell::new(restorer) })
+        if mixed {
+            identity += " mixed";
+        }
+        let restorer = RefCell::new(Restorer::new(model, settings.clone(), device)?);
+        Ok(Learned { name: name.into(), identity, path, settings, device, mixed, restorer })
     }
 }
 
@@ -102,10 +114,20 @@ impl Method for Learned {
         let counts: Vec<f32> = view.electrons.iter().map(|&e| camera.counts(e)).collect();
         let source = Values { values: &counts, size: &view.shape, channels: 1 };
         let measured = Measured::read(&source, restorer.scratch()).map_err(|e| words(&e))?;
+        let measured = [measured];
+        let choice = match self.mixed && view.psf.is_none() {
+            true => Some(
+                choice::choose(&mut restorer, &measured[0], &camera, &mut || Ok(())).map_err(|e| words(&e))?,
+            ),
+            false => None,
+        };
         let made = restorer
-            .restore(&[measured], &[view.seed], Some(&camera), &mut || Ok(()))
+            .restore(&measured, &[view.seed], Some(&camera), &mut || Ok(()))
             .map_err(|e| words(&e))?;
-        let image = made.into_iter().next().ok_or("nothing came back")?;
+        let mut image = made.into_iter().next().ok_or("nothing came back")?;
+        if let Some(choice) = choice {
+            choice.apply(&measured[0], &camera, &mut image).map_err(|e| words(&e))?;
+        }
         let reach = restorer.spread().map(|s| s.reach());
         let mean = image.image.iter().map(|&v| camera.electrons(v)).collect();
         let std = image.deviation.map(|d| d.iter().map(|&v| (f64::from(v) * gain) as f32).collect());

@@ -29,7 +29,7 @@ mod summary;
 
 pub use case::{Bench, Case, Scale, Told, rounded};
 pub use error::EvaluateError;
-pub use learned::{DEFAULT, Learned};
+pub use learned::{AUTO, DEFAULT, Learned};
 pub use method::{Method, Restored, View};
 pub use oracle::NAME as BEST_GAUSSIAN;
 pub use run::{Outcome, Progress, Record, Store, picture, run};

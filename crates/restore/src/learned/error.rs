@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    #[error(transparent)]
+    Classical(#[from] crate::RestoreError),
     #[error(
         "{} of working space in {}: {source}; make room there, or name another folder",
         human(*bytes), folder.display()

@@ -6,6 +6,7 @@
 //! and standard deviation it gives. The image's states live on the host ([`field`]); the network sees tiles
 //! ([`tiles`]) in step ([`walk`]); a measurement's physics correct whole images ([`correct`]).
 
+pub mod choice;
 pub mod choose;
 pub mod correct;
 mod error;
@@ -21,6 +22,7 @@ mod settings;
 pub mod tiles;
 pub mod walk;
 
+pub use choice::{Candidate, Choice};
 pub use correct::GuideStep;
 pub use error::Error;
 pub use measured::{Camera, Measured, Source, Values};

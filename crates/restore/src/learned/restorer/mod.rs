@@ -328,6 +328,29 @@ impl Restorer {
         Ok(all)
     }
 
+    /// Whether the image is what the network says at once, without guidance.
+    pub(in crate::learned) fn answers_at_once(&self) -> bool {
+        self.output == Output::Direct && self.guidance.is_none()
+    }
+
+    /// What the network says at once of some images, in the unit of their files, whatever samples the settings ask for.
+    pub(in crate::learned) fn estimate(
+        &mut self,
+        images: &[Measured],
+        camera: &Camera,
+        ran: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Vec<Vec<f32>>, Error> {
+        let numbers: Vec<u64> = (0..images.len() as u64).collect();
+        let (program, samples) = (self.program.take(), std::mem::take(&mut self.settings.samples));
+        let chi2 = std::mem::take(&mut self.settings.chi2);
+        let made = self.restore(images, &numbers, Some(camera), ran);
+        if program.is_some() {
+            self.ready = None;
+        }
+        (self.program, self.settings.samples, self.settings.chi2) = (program, samples, chi2);
+        Ok(made?.into_iter().map(|r| r.image.to_vec()).collect())
+    }
+
     /// How far an image is from what the model was trained on, where the model knows that and there is a camera.
     ///
     /// # Errors
