@@ -14,6 +14,7 @@ use clearshot_evaluate::{
 };
 use clearshot_physics::calibration::blind::Known;
 use clearshot_runtime::peak_bytes;
+use clearshot_scenes::SCENES;
 use clearshot_tensor::store::write_whole;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -21,8 +22,9 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Settings {
-    /// Kinds of scenes, separated by commas; `all` for every kind.
-    #[arg(long, default_value = "all", conflicts_with = "truth")]
+    /// Choose kinds of scenes, separated by commas; `benchmark` for the five of the published tables, `all` for every kind that
+    /// `clearshot synth` generates. Default: benchmark.
+    #[arg(long, default_value = "benchmark", conflicts_with = "truth")]
     scenes: String,
     /// Mean electrons of the brightest value, separated by commas.
     #[arg(long, default_value = "5,20,100", value_delimiter = ',', conflicts_with = "truth")]
@@ -117,7 +119,7 @@ pub struct Settings {
 /// The images of a run: made from a seed, or given.
 enum Cases {
     Scenes(Bench),
-    Files(Pairs),
+    Files(Box<Pairs>),
 }
 
 impl Cases {
@@ -409,11 +411,11 @@ impl Settings {
             let terms = Terms { known, exposure: self.exposure, range: self.range, fit: self.fit };
             let pairs = Pairs::new(truth, noisy, terms)?;
             pairs.unpaired.iter().for_each(|u| eprintln!("clearshot: {u}"));
-            return Ok(vec![(String::new(), Cases::Files(pairs))]);
+            return Ok(vec![(String::new(), Cases::Files(Box::new(pairs)))]);
         }
-        let all = Bench::default().scenes;
         let scenes = match self.scenes.as_str() {
-            "all" => all,
+            "benchmark" => Bench::default().scenes,
+            "all" => SCENES.iter().map(|k| k.name.to_string()).collect(),
             list => list.split(',').map(|s| s.trim().to_string()).collect(),
         };
         let mut out = Vec::new();

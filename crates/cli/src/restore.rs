@@ -217,6 +217,7 @@ impl Restore {
             offset: self.offset,
             read_noise: self.read_noise,
             background: self.background,
+            correlation: None,
         }
         .with_file(self.camera.as_deref())?;
         given.check()?;

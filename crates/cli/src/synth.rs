@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Synth {
-    /// filaments, nuclei, stars, phantom or dead-leaves.
+    /// Choose a kind: filaments, nuclei, stars, phantom or dead-leaves, as in the benchmark tables; or fibres, mitochondria,
+    /// membranes, reticulum, vesicles, tissue or textures, as a microscope shows them at a random magnification.
     #[arg(long)]
     scene: String,
     #[arg(long, default_value_t = 1)]

@@ -2,7 +2,7 @@
 
 use crate::EvaluateError;
 use crate::method::View;
-use clearshot_physics::Psf;
+use clearshot_physics::{Correlation, Psf};
 use clearshot_scenes::{Camera, Scene};
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +81,7 @@ pub struct Bench {
 impl Default for Bench {
     fn default() -> Bench {
         Bench {
-            scenes: clearshot_scenes::SCENES.iter().map(|k| k.name.to_string()).collect(),
+            scenes: clearshot_scenes::benchmark_scenes().map(|k| k.name.to_string()).collect(),
             peaks: vec![5.0, 20.0, 100.0],
             count: 8,
             size: 128,
@@ -198,6 +198,7 @@ pub(crate) fn pictured(
         shape: shape.clone(),
         background: camera.background * told.gain * told.background,
         read_noise: camera.read_noise * told.gain * told.read_noise,
+        correlation: Correlation::WHITE,
         saturation: None,
         psf: blur(told.psf, told.shift)?,
         seed: seed ^ u64::from(index),

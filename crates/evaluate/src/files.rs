@@ -167,6 +167,7 @@ impl Pairs {
             offset: camera.offset,
             shape: part.shape.clone(),
             read_noise: camera.read_noise,
+            correlation: camera.correlation,
             psf: None,
             seed: number as u64,
         };
@@ -195,7 +196,13 @@ impl Pairs {
     fn look(&self, noisy: &Path) -> Result<Seen, EvaluateError> {
         let known = self.terms.known;
         if let (Some(gain), Some(offset), Some(read_noise)) = (known.gain, known.offset, known.read_noise) {
-            let camera = Camera { gain, offset, read_noise, background: None };
+            let camera = Camera {
+                gain,
+                offset,
+                read_noise,
+                background: None,
+                correlation: known.correlation.unwrap_or_default(),
+            };
             return Ok(Seen { camera, saturation: known.saturation });
         }
         let fit = camera_of(&Image::open(noisy)?, &known, &|_, _| Ok(None))
@@ -230,7 +237,7 @@ fn finite(image: &Image, path: &Path, region: &[Range<usize>]) -> Result<Vec<f64
 
 /// What a method is told of the background is what can be found in the measurement, as restoring a file does.
 fn background_of(electrons: &[f32], shape: &[usize], read_noise: f64) -> Result<f64, EvaluateError> {
-    let camera = Camera { gain: 1.0, offset: 0.0, read_noise, background: None };
+    let camera = Camera { read_noise, ..Camera::default() };
     let values = learned::Values { values: electrons, size: shape, channels: 1 };
     let measured = learned::Measured::read(&values, &learned::field::Scratch::new(usize::MAX, None))?;
     Ok(learned::measured::background(&measured, &camera))

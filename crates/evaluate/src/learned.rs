@@ -97,7 +97,8 @@ impl Method for Learned {
             Signal::Fixed { .. } => (view.gain, view.offset),
             Signal::Photons => (1.0, 0.0),
         };
-        let camera = Camera { gain, offset, read_noise: view.read_noise, background: Some(view.background) };
+        let (read_noise, background) = (view.read_noise, Some(view.background));
+        let camera = Camera { gain, offset, read_noise, background, correlation: view.correlation };
         let counts: Vec<f32> = view.electrons.iter().map(|&e| camera.counts(e)).collect();
         let source = Values { values: &counts, size: &view.shape, channels: 1 };
         let measured = Measured::read(&source, restorer.scratch()).map_err(|e| words(&e))?;

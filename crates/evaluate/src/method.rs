@@ -4,7 +4,7 @@ use crate::EvaluateError;
 use crate::case::Case;
 use crate::oracle::{self, BestGaussian};
 use clearshot_config::nearest;
-use clearshot_physics::{Electrons, Psf};
+use clearshot_physics::{Correlation, Electrons, Psf};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::richardson_lucy::RichardsonLucy;
 use clearshot_restore::classical::{self, METHODS};
@@ -24,6 +24,8 @@ pub struct View {
     pub background: f64,
     /// Standard deviation of the read noise in electrons.
     pub read_noise: f64,
+    /// How the noise of neighbouring pixels belongs together.
+    pub correlation: Correlation,
     /// Electrons from which on pixels are saturated, where values pile up at the top of the range.
     pub saturation: Option<f32>,
     pub psf: Option<Psf>,

@@ -94,14 +94,15 @@ pub fn statistics(electrons: &[f32], size: [usize; 2], photons: &Photons) -> Opt
     if size[0].min(size[1]) < LEAST {
         return None;
     }
-    let Photons { background, read_noise, peak } = *photons;
+    let Photons { background, read_noise, peak, correlation } = *photons;
     let light: Vec<f64> = electrons.iter().map(|&e| (f64::from(e) - background) / peak).collect();
     let pixels = light.len() as f64;
     let mean_electrons = electrons.iter().map(|&e| f64::from(e)).sum::<f64>() / pixels;
     // The mean variance of a pixel: that of Poisson's law is its mean.
     let noise = (mean_electrons.max(0.0) + read_noise * read_noise) / (peak * peak);
     let fours = Blocks::of(&light, size, 4);
-    let (left, noise_of_fours) = (fours.moment(2) - noise / 16.0, noise / 16.0);
+    let noise_of_fours = noise * correlation.of_squares(4, 0, 0);
+    let left = fours.moment(2) - noise_of_fours;
     if left < BLANK * noise_of_fours * (2.0 * 16.0 / pixels).sqrt() {
         return None;
     }
@@ -118,13 +119,17 @@ pub fn statistics(electrons: &[f32], size: [usize; 2], photons: &Photons) -> Opt
     for side in SIDES {
         let blocks = Blocks::of(&light, size, side);
         let area = (side * side) as f64;
-        let noise = 2.0 * noise / area;
-        let unsure = (3.0 * noise * (2.0 * area / pixels).sqrt()).max(NOTHING);
-        let of = |square: f64| (square - noise).max(0.0) + unsure;
-        let [rows, columns] = [blocks.difference(0, 1), blocks.difference(1, 0)].map(of);
+        // What noise adds to the mean squared difference of neighbours.
+        let of = |(down, right)| {
+            let [own, shared] = [(0, 0), (down, right)].map(|(d, r)| correlation.of_squares(side, d, r));
+            let noise = 2.0 * noise * (own - shared).max(0.0);
+            let unsure = (3.0 * noise * (2.0 * area / pixels).sqrt()).max(NOTHING);
+            (blocks.difference(down as usize, right) - noise).max(0.0) + unsure
+        };
+        let [rows, columns] = [of((0, 1)), of((1, 0))];
         out.push((0.5 * (rows + columns)).log10());
         if COMPARED.contains(&side) {
-            let diagonals = of(0.5 * (blocks.difference(1, 1) + blocks.difference(1, -1)));
+            let diagonals = 0.5 * (of((1, 1)) + of((1, -1)));
             out.push((rows / columns).log10());
             out.push((2.0 * diagonals / (rows + columns)).log10());
         }

@@ -1,12 +1,12 @@
 //! How the numbers of image files become those of a network, and back.
 //!
 //! With [`Signal::Photons`] a network sees electrons on a scale of the image's own: x is -1 at the background
-//! and 1 at the image's peak, so that one network serves every exposure, and it is told beside the measurement
-//! how much noise there is. Everything is a number of the image, never of a tile.
+//! and 1 at the image's peak, so that one network serves every exposure, and beside the measurement stands
+//! how much noise there is and how neighbouring pixels share it. Everything is a number of the image, never of a tile.
 
 use crate::error::ModelError;
 use clearshot_image::dataset::Normaliser;
-use clearshot_physics::anscombe;
+use clearshot_physics::{Correlation, anscombe};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,7 +29,26 @@ impl Signal {
 }
 
 /// What [`Photons::condition`] makes of each pixel.
-pub const CHANNELS: usize = 5;
+pub const CHANNELS: usize = 5 + LAGS;
+
+/// Numbers that describe the noise's correlation.
+pub const LAGS: usize = 4;
+
+/// The noise's correlation as a network is given it: between neighbours along X, along Y, along diagonals, and two pixels apart.
+pub fn lags(c: &Correlation) -> [f64; LAGS] {
+    [c.at(0, 1), c.at(1, 0), 0.5 * (c.at(1, 1) + c.at(1, -1)), 0.5 * (c.at(0, 2) + c.at(2, 0))]
+}
+
+/// A correlation with these [`lags`], and nothing beyond them.
+pub fn from_lags([x, y, diagonal, two]: [f64; LAGS]) -> Correlation {
+    Correlation::from_lags(|dy, dx| match (dy, dx.abs()) {
+        (0, 1) => x,
+        (1, 0) => y,
+        (1, 1) => diagonal,
+        (0, 2) | (2, 0) => two,
+        _ => 0.0,
+    })
+}
 
 /// An image's own scale, in electrons.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +59,9 @@ pub struct Photons {
     pub read_noise: f64,
     /// Electrons above the background at the image's bright end.
     pub peak: f64,
+    /// How the noise of neighbouring pixels belongs together.
+    #[serde(default)]
+    pub correlation: Correlation,
 }
 
 impl Photons {
@@ -56,7 +78,12 @@ impl Photons {
                 return Err(ModelError::Setting { what, got: value.to_string(), must });
             }
         }
-        Ok(Photons { background, read_noise, peak })
+        Ok(Photons { background, read_noise, peak, correlation: Correlation::WHITE })
+    }
+
+    /// The same with noise that neighbouring pixels share.
+    pub fn with_correlation(self, correlation: Correlation) -> Photons {
+        Photons { correlation, ..self }
     }
 
     /// The network's number for a mean of so many electrons.
@@ -70,22 +97,24 @@ impl Photons {
     }
 
     /// What the network is given of a measurement in electrons, channels last: the measurement itself, the same
-    /// under Anscombe's transformation scaled to its own range, and three numbers that are the same everywhere: how bright the
-    /// image is, how much of its noise is there without light, and 1 for a condition that is there.
+    /// under Anscombe's transformation scaled to its own range, and numbers that are the same everywhere: how bright the
+    /// image is, how much of its noise is there without light, the noise's correlation ([`lags`]), and 1 for a condition that is
+    /// there.
     ///
     /// # Panics
     /// If `out` has not [`CHANNELS`] places for each pixel.
     pub fn condition(&self, electrons: &[f32], out: &mut [f32]) {
-        assert_eq!(out.len(), CHANNELS * electrons.len(), "five numbers for each pixel");
+        assert_eq!(out.len(), CHANNELS * electrons.len(), "nine numbers for each pixel");
         let variance = self.read_noise * self.read_noise;
         let low = anscombe::forward(self.background, variance);
         let high = anscombe::forward(self.background + self.peak, variance);
         let brightness = (0.5 * self.peak.log10() - 0.5) as f32;
         let dark = ((self.background + variance).sqrt() / self.peak).min(2.0) as f32;
+        let [x, y, diagonal, two] = lags(&self.correlation).map(|r| r as f32);
         for (&e, out) in electrons.iter().zip(out.as_chunks_mut::<CHANNELS>().0) {
             let e = f64::from(e);
             let steady = 2.0 * (anscombe::forward(e, variance) - low) / (high - low) - 1.0;
-            *out = [self.normalised(e) as f32, steady as f32, brightness, dark, 1.0];
+            *out = [self.normalised(e) as f32, steady as f32, brightness, dark, x, y, diagonal, two, 1.0];
         }
     }
 }
@@ -132,7 +161,8 @@ mod tests {
 
     #[test]
     fn the_scale_and_its_inverse() {
-        let p = Photons::new(3.0, 1.5, 40.0).unwrap();
+        let correlation = Correlation::gaussian([0.3, 0.6]);
+        let p = Photons::new(3.0, 1.5, 40.0).unwrap().with_correlation(correlation);
         assert_eq!((p.normalised(3.0), p.normalised(43.0)), (-1.0, 1.0));
         for e in [0.0, 3.0, 17.0, 900.0] {
             assert!((p.electrons(p.normalised(e)) - e).abs() < 1e-9);
@@ -140,18 +170,9 @@ mod tests {
         let mut out = [0.0; 2 * CHANNELS];
         p.condition(&[3.0, 43.0], &mut out);
         let dark = (3.0f64 + 2.25).sqrt() / 40.0;
-        let want = [
-            -1.0,
-            -1.0,
-            0.5 * 40f64.log10() - 0.5,
-            dark,
-            1.0,
-            1.0,
-            1.0,
-            0.5 * 40f64.log10() - 0.5,
-            dark,
-            1.0,
-        ];
+        let brightness = 0.5 * 40f64.log10() - 0.5;
+        let rest = [brightness, dark].into_iter().chain(lags(&correlation)).chain([1.0]);
+        let want = [-1.0, 1.0].into_iter().flat_map(|ends| [ends; 2].into_iter().chain(rest.clone()));
         assert!(out.iter().zip(want).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-6), "{out:?}");
         for (b, s, p) in [(-1.0, 1.0, 1.0), (0.0, f64::NAN, 1.0), (0.0, 0.0, 0.0)] {
             assert!(Photons::new(b, s, p).is_err());

@@ -173,11 +173,18 @@ impl Correlation {
         taps.into_iter().map(|t| t / power).collect()
     }
 
-    /// The noise's variance in the mean over many pixels, over that of independent ones: the spectrum at frequency zero.
-    pub fn of_means(&self) -> f64 {
-        let reach = REACH as isize;
-        let all = (-reach..=reach).flat_map(|dy| (-reach..=reach).map(move |dx| self.at(dy, dx)));
-        all.sum::<f64>().max(LEAST_POWER)
+    /// The covariance of the means of two squares of `side` x `side` pixels, the second `down` and `right` squares away, over
+    /// the variance of a pixel.
+    pub fn of_squares(&self, side: usize, down: isize, right: isize) -> f64 {
+        let (s, reach) = (side as isize, REACH as isize);
+        let shared = |d: isize| (s - d.abs()).max(0) as f64;
+        let mut sum = 0.0;
+        for dy in -reach..=reach {
+            for dx in -reach..=reach {
+                sum += self.at(dy, dx) * shared(dy - down * s) * shared(dx - right * s);
+            }
+        }
+        sum / (side as f64).powi(4)
     }
 }
 
@@ -248,6 +255,20 @@ mod tests {
             let want = c.at(dy as isize, dx as isize);
             assert!((lag(dy, dx) - want).abs() < 0.04, "{dy} {dx}: {} for {want}", lag(dy, dx));
         }
+    }
+
+    #[test]
+    fn means_of_squares() {
+        let white = Correlation::WHITE;
+        assert!((white.of_squares(3, 0, 0) - 1.0 / 9.0).abs() < 1e-12);
+        assert_eq!(white.of_squares(3, 0, 1), 0.0);
+        let c = Correlation::gaussian([0.7, 0.4]);
+        assert_eq!(c.of_squares(1, 1, 0), c.at(1, 0));
+        // Pair by pair.
+        let at = |i: isize| (i / 2, i % 2);
+        let pairs = (0..4).flat_map(|a| (0..4).map(move |b| (at(a), at(b))));
+        let sum: f64 = pairs.map(|(a, b)| c.at(b.0 - a.0, b.1 + 2 - a.1)).sum();
+        assert!((c.of_squares(2, 0, 1) - sum / 16.0).abs() < 1e-12);
     }
 
     #[test]

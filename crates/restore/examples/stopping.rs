@@ -6,7 +6,7 @@
 
 use clearshot_physics::{Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
-use clearshot_scenes::{Camera, SCENES, Scene};
+use clearshot_scenes::{Camera, Scene, benchmark_scenes};
 
 const SIDES: [usize; 8] = [64, 128, 96, 128, 64, 96, 160, 256];
 const STEPS: usize = 300;
@@ -17,7 +17,7 @@ fn main() {
     println!("scene        peak sigma side seed | best at, dB | stop at, dB | lost");
     let mut rows: Vec<(Scene, usize, f64)> = Vec::new();
     for &seed in &seeds {
-        for kind in &SCENES {
+        for kind in benchmark_scenes() {
             for (i, peak) in [5.0, 20.0, 100.0, 1000.0].into_iter().enumerate() {
                 for (j, sigma) in [1.0, 1.5, 2.5].into_iter().enumerate() {
                     let side = SIDES[(rows.len() + seed as usize) % SIDES.len()];
@@ -33,7 +33,7 @@ fn main() {
             (lost.iter().sum::<f64>() / lost.len() as f64, lost.iter().fold(0.0, |a: f64, b| a.max(*b)));
         println!("{name}: {within} of {} within 0.5 dB, mean {mean:.2}, worst {worst:.2}", lost.len());
     };
-    for kind in &SCENES {
+    for kind in benchmark_scenes() {
         summary(kind.name, rows.iter().filter(|r| r.0 == kind.scene).map(|r| r.2).collect());
     }
     for side in [64, 96, 128, 160, 256] {

@@ -79,7 +79,13 @@ pub fn camera_of(image: &Image, known: &Known, marks: &Marks<'_>) -> Result<Blin
 
 /// An estimate as the camera that restorers take; the background is left to be found.
 pub fn as_camera(fit: &BlindFit) -> Camera {
-    Camera { gain: fit.gain, offset: fit.offset, read_noise: fit.read_noise, background: None }
+    Camera {
+        gain: fit.gain,
+        offset: fit.offset,
+        read_noise: fit.read_noise,
+        background: None,
+        correlation: fit.correlation,
+    }
 }
 
 fn crop(frames: &Frames, plane: &[Range<usize>], start: [usize; 2], side: [usize; 2]) -> Vec<Range<usize>> {

@@ -1,5 +1,6 @@
 //! The background that is found in an image of its own, on generated scenes.
 
+use clearshot_physics::Correlation;
 use clearshot_restore::learned::field::Scratch;
 use clearshot_restore::learned::measured::background;
 use clearshot_restore::learned::{Camera, Measured, Values};
@@ -9,7 +10,8 @@ const SHAPE: [usize; 2] = [192, 192];
 
 #[test]
 fn the_darkest_places_tell_the_background() {
-    let camera = Camera { gain: 1.0, offset: 0.0, read_noise: 1.5, background: None };
+    let camera =
+        Camera { gain: 1.0, offset: 0.0, read_noise: 1.5, background: None, correlation: Correlation::WHITE };
     for scene in [Scene::Nuclei, Scene::Stars] {
         for (peak, level) in [(20.0, 2.0), (50.0, 5.0), (200.0, 20.0), (200.0, 0.0)] {
             for seed in [3, 4] {

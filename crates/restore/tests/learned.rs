@@ -9,7 +9,7 @@ use clearshot_graph::{Builder, Value};
 use clearshot_model::familiar::STATISTICS;
 use clearshot_model::{About, ConditionKind, Familiar, Model, PredictionKind, Process, Signal, Task};
 use clearshot_nn::{models, weights};
-use clearshot_physics::Psf;
+use clearshot_physics::{Correlation, Psf};
 use clearshot_restore::learned::field::Scratch;
 use clearshot_restore::learned::layout::Layout;
 use clearshot_restore::learned::tiles::{Asked, Question, TileGraph, Tiles};
@@ -22,7 +22,8 @@ use clearshot_tensor::{Shape, Tensor};
 use std::collections::BTreeMap;
 
 const LOCAL: &str = r#"{"_class_name": "Local", "channels": [8, 16], "blocks": 1}"#;
-const CAMERA: Camera = Camera { gain: 0.5, offset: 100.0, read_noise: 1.5, background: None };
+const CAMERA: Camera =
+    Camera { gain: 0.5, offset: 100.0, read_noise: 1.5, background: None, correlation: Correlation::WHITE };
 
 fn about(task: Task, signal: Signal) -> About {
     About::new("test", task, signal, 1, &[32, 32])

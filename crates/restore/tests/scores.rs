@@ -5,7 +5,7 @@ use clearshot_metrics::{Crop, ImageRef, Pair, Rounding, intensity};
 use clearshot_physics::{Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Method, stabilised};
-use clearshot_scenes::{Camera, SCENES, Scene};
+use clearshot_scenes::{Camera, Scene, benchmark_scenes};
 
 const SHAPE: [usize; 2] = [128, 128];
 
@@ -112,7 +112,7 @@ fn light_of(x: &[f32]) -> f64 {
 fn richardson_lucy_stops_near_its_best_steps() {
     let (mut stars, mut others, mut gained) = (Vec::new(), Vec::new(), Vec::new());
     let (mut missed, mut dimmed) = (Vec::new(), Vec::new());
-    for (i, kind) in SCENES.iter().enumerate() {
+    for (i, kind) in benchmark_scenes().enumerate() {
         for (j, peak) in [5.0, 20.0, 100.0, 1000.0].into_iter().enumerate() {
             for seed in [47, 48] {
                 let sigma = [1.0, 1.5, 2.5][(i + j + seed as usize) % 3];

@@ -5,6 +5,7 @@ use clearshot_model::{
     About, ConditionKind, Familiar, Model, PredictionKind, Process, Signal, SpreadFactor, Task,
 };
 use clearshot_nn::{models, weights};
+use clearshot_physics::Correlation;
 use clearshot_restore::learned::{Camera, Example, Measured, Restored, Restorer, Settings, Values};
 use clearshot_runtime::Device;
 use clearshot_tensor::Tensor;
@@ -46,7 +47,13 @@ fn measured(truth: &[f32], seed: u64) -> Vec<f32> {
     truth.iter().zip(noise).map(|(t, z)| t + z * (t + 4.0).sqrt()).collect()
 }
 
-const CAMERA: Camera = Camera { gain: 1.0, offset: 0.0, read_noise: 2.0, background: Some(10.0) };
+const CAMERA: Camera = Camera {
+    gain: 1.0,
+    offset: 0.0,
+    read_noise: 2.0,
+    background: Some(10.0),
+    correlation: Correlation::WHITE,
+};
 
 fn restored(restorer: &mut Restorer, values: &[f32]) -> Restored {
     let image = Measured::read(&Values { values, size: &SIZE, channels: 1 }, restorer.scratch()).unwrap();

@@ -101,13 +101,14 @@ impl Canvas {
     /// Divides by the value that a share of the pixels stays below, and clips to [0, 1]. An image of which less
     /// than that is bright is divided by its largest value.
     pub fn normalise(&mut self, share: f64) {
-        let mut sorted = self.values.clone();
-        sorted.sort_by(f64::total_cmp);
-        let position = share * (sorted.len() - 1) as f64;
+        let mut values = self.values.clone();
+        let position = share * (values.len() - 1) as f64;
         let (low, part) = (position as usize, position.fract());
-        let high = sorted[(low + 1).min(sorted.len() - 1)];
-        let at = sorted[low] + part * (high - sorted[low]);
-        let largest = sorted[sorted.len() - 1];
+        let (_, at_low, above) = values.select_nth_unstable_by(low, f64::total_cmp);
+        let at_low = *at_low;
+        let high = above.iter().copied().min_by(f64::total_cmp).unwrap_or(at_low);
+        let largest = above.iter().copied().max_by(f64::total_cmp).unwrap_or(at_low);
+        let at = at_low + part * (high - at_low);
         let scale = if at > 1e-3 * largest { at } else { largest };
         if scale > 0.0 {
             self.values.iter_mut().for_each(|v| *v = (*v / scale).clamp(0.0, 1.0));

@@ -31,6 +31,20 @@ impl Dice {
         (self.between(low as f64, (high + 1) as f64) as usize).min(high)
     }
 
+    /// Log-uniform between the two, which are above zero.
+    pub fn log_between(&mut self, low: f64, high: f64) -> f64 {
+        low * libm::exp(self.between(0.0, libm::log(high / low)))
+    }
+
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.between(0.0, 1.0) < probability
+    }
+
+    /// Log-normal with median 1; `spread` is the standard deviation of the logarithm.
+    pub fn lognormal(&mut self, spread: f64) -> f64 {
+        libm::exp(spread * self.normals()[0])
+    }
+
     pub fn angle(&mut self) -> f64 {
         self.between(0.0, std::f64::consts::TAU)
     }

@@ -1,19 +1,35 @@
 //! Scenes generated from a seed, and the camera that looks at them.
 //!
 //! A scene is a pure function of (kind, seed, index, size): no generator is carried from one to the next, and the
-//! same scene has the same bits on every machine. Values are in [0, 1]. [`SCENES`] is the list of kinds; what
-//! each is made of follows pictures of 128 x 128 pixels, and larger ones hold more objects of the same
-//! size. [`Camera`] turns a scene into electrons or counts.
+//! same scene has the same bits on every machine. Values are in [0, 1]. [`SCENES`] is the list of kinds; larger
+//! scenes hold more objects of the same size. [`Camera`] turns a scene into electrons or counts.
+//!
+//! There are two families. The kinds of the benchmark are plain: published tables rely on their bits. The others are as varied
+//! as real microscopy, for training: each draws a magnification and a style, paints one or more layers (`plane`, `brush`,
+//! `voronoi` and `cells` are what they paint with), and `optics` turns the layers into what a microscope shows. A new
+//! kind of that family is a file with `paint`, a variant of [`Scene`] and a row of [`SCENES`].
 
+mod brush;
 mod camera;
 mod canvas;
+mod cells;
 mod dice;
 mod error;
+mod fibres;
 mod filaments;
 mod leaves;
+mod membranes;
+mod mitochondria;
 mod nuclei;
+mod optics;
 mod phantom;
+mod plane;
+mod reticulum;
 mod stars;
+mod textures;
+mod tissue;
+mod vesicles;
+mod voronoi;
 
 pub use camera::{Camera, Converter, Picture};
 pub use error::SceneError;
@@ -35,6 +51,20 @@ pub enum Scene {
     Phantom,
     /// Disks of all sizes that hide one another, as photographs do: edges at every scale.
     DeadLeaves,
+    /// Bundles of fibres within cells, as stained actin or microtubules.
+    Fibres,
+    /// Tubules and rings around nuclei, as stained mitochondria.
+    Mitochondria,
+    /// A honeycomb of cell walls.
+    Membranes,
+    /// A network of thin tubules and sheets within cells, as the endoplasmic reticulum.
+    Reticulum,
+    /// Spots and rings of very different sizes, as stained vesicles.
+    Vesicles,
+    /// Nuclei with chromatin, in and out of focus.
+    Tissue,
+    /// Random fields with structure at every scale: clouds, patches, veins.
+    Textures,
 }
 
 /// A row of [`SCENES`].
@@ -42,24 +72,40 @@ pub struct Kind {
     pub scene: Scene,
     pub name: &'static str,
     pub about: &'static str,
+    /// Whether it is one of the kinds that benchmark tables have a row of. The others are drawn with random optics and
+    /// magnification, for training.
+    pub benchmark: bool,
 }
 
-/// Every kind of scene.
-pub const SCENES: [Kind; 5] = [
-    Kind { scene: Scene::Filaments, name: "filaments", about: "bent chains, as microtubules" },
-    Kind { scene: Scene::Nuclei, name: "nuclei", about: "textured blobs, as stained nuclei" },
-    Kind { scene: Scene::Stars, name: "stars", about: "points of very different brightness, and galaxies" },
-    Kind {
-        scene: Scene::Phantom,
-        name: "phantom",
-        about: "a ring with ellipses inside, as a head's section",
-    },
-    Kind {
-        scene: Scene::DeadLeaves,
-        name: "dead-leaves",
-        about: "disks that hide one another, as photographs",
-    },
+/// Every kind of scene. Those of the benchmark come first and are drawn at one size; the others are as a microscope
+/// shows them, with its PSF, haze from out of focus and background, at magnifications from 1/2 to 4.
+pub const SCENES: [Kind; 12] = [
+    benchmark(Scene::Filaments, "filaments", "bent chains, as microtubules"),
+    benchmark(Scene::Nuclei, "nuclei", "textured blobs, as stained nuclei"),
+    benchmark(Scene::Stars, "stars", "points of very different brightness, and galaxies"),
+    benchmark(Scene::Phantom, "phantom", "a ring with ellipses inside, as a head's section"),
+    benchmark(Scene::DeadLeaves, "dead-leaves", "disks that hide one another, as photographs"),
+    varied(Scene::Fibres, "fibres", "bundles of fibres within cells, as actin and microtubules"),
+    varied(Scene::Mitochondria, "mitochondria", "tubules and rings around nuclei"),
+    varied(Scene::Membranes, "membranes", "a honeycomb of cell walls"),
+    varied(Scene::Reticulum, "reticulum", "a network of thin tubules and sheets within cells"),
+    varied(Scene::Vesicles, "vesicles", "spots and rings of very different sizes and brightness"),
+    varied(Scene::Tissue, "tissue", "nuclei with chromatin, in and out of focus"),
+    varied(Scene::Textures, "textures", "random fields: clouds, patches and veins"),
 ];
+
+const fn benchmark(scene: Scene, name: &'static str, about: &'static str) -> Kind {
+    Kind { scene, name, about, benchmark: true }
+}
+
+const fn varied(scene: Scene, name: &'static str, about: &'static str) -> Kind {
+    Kind { scene, name, about, benchmark: false }
+}
+
+/// The kinds that benchmark tables have a row of.
+pub fn benchmark_scenes() -> impl Iterator<Item = &'static Kind> {
+    SCENES.iter().filter(|k| k.benchmark)
+}
 
 /// Sizes that scenes can have along an axis (the depth of a volume may be 1), and in all.
 const SIZES: std::ops::RangeInclusive<usize> = 8..=16_384;
@@ -110,6 +156,13 @@ impl Scene {
             Scene::Stars => stars::paint(size, &mut dice),
             Scene::Phantom => phantom::paint(size, &mut dice),
             Scene::DeadLeaves => leaves::paint(size, &mut dice),
+            Scene::Fibres => fibres::paint(size, &mut dice),
+            Scene::Mitochondria => mitochondria::paint(size, &mut dice),
+            Scene::Membranes => membranes::paint(size, &mut dice),
+            Scene::Reticulum => reticulum::paint(size, &mut dice),
+            Scene::Vesicles => vesicles::paint(size, &mut dice),
+            Scene::Tissue => tissue::paint(size, &mut dice),
+            Scene::Textures => textures::paint(size, &mut dice),
         };
         Ok(canvas.values.into_iter().map(|v| v as f32).collect())
     }

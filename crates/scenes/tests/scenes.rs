@@ -1,7 +1,7 @@
 //! Scenes and pictures are pure functions with fixed bits, and their camera has the noise that it says.
 
 use clearshot_physics::Psf;
-use clearshot_scenes::{Camera, Converter, SCENES, Scene, SceneError};
+use clearshot_scenes::{Camera, Converter, SCENES, Scene, SceneError, benchmark_scenes};
 use clearshot_tensor::Fnv1a;
 
 /// Of the bits.
@@ -13,19 +13,29 @@ fn hash(values: &[f32]) -> u64 {
 
 #[test]
 fn hashes_are_fixed() {
-    let expected: [[u64; 3]; 5] = [
+    let expected: Vec<[u64; 3]> = vec![
         [0x5BCE_03C6_7415_AFD2, 0x03B1_C51E_7AFF_DBAD, 0xD3AE_CB65_A02B_828A],
         [0x3938_AE50_4586_6332, 0x8C5B_9C34_B30D_074F, 0x8319_773F_9FCD_469D],
         [0x5C9B_9C07_BDD5_AC4B, 0x58C6_2F74_E55D_0F7B, 0x9165_4023_6D9A_2360],
         [0x9127_B042_FAB2_B99F, 0x3590_C974_0107_45AC, 0x71FC_02E8_8D44_5CB7],
         [0xAE13_ED93_0DFD_BB15, 0xABB0_DEBB_9268_E17F, 0x6C21_21C7_DF78_6D85],
+        [0x006B_0507_DC89_2D8B, 0x860F_721E_D393_8D4E, 0x12AE_9F68_EC4F_F3EF],
+        [0xD4EC_9182_4299_DEC6, 0x0333_A3F7_7DCE_EC89, 0xAFA0_E5A8_05EE_A84E],
+        [0xCE35_0714_0049_8E88, 0x6466_0DF9_573E_E7DF, 0x2C2B_F340_EDAB_26B5],
+        [0x153A_966B_5FA8_199E, 0xE832_3489_AD8D_E53B, 0xF2BF_3D92_1C42_ED3C],
+        [0x7BCF_B19B_9C5A_CDE9, 0x5C06_CC21_59DC_7C4C, 0x2846_F072_3858_03CA],
+        [0x19AF_C651_06F0_30B8, 0x7A31_6D31_0317_3FB1, 0x258F_523F_6194_DEDB],
+        [0xF58D_591E_E94B_BE2C, 0x9BA9_9EE3_0830_3F43, 0xFFEB_194A_9518_4128],
     ];
-    let got = SCENES.each_ref().map(|kind| {
-        let plane = kind.scene.generate(7, 3, &[96, 80]).unwrap();
-        let volume = kind.scene.generate(7, 3, &[11, 40, 36]).unwrap();
-        let picture = Camera::for_peak(20.0).take(&plane, &[96, 80], 7, 3).unwrap();
-        [hash(&plane), hash(&volume), hash(&picture.values)]
-    });
+    let got: Vec<[u64; 3]> = SCENES
+        .iter()
+        .map(|kind| {
+            let plane = kind.scene.generate(7, 3, &[96, 80]).unwrap();
+            let volume = kind.scene.generate(7, 3, &[11, 40, 36]).unwrap();
+            let picture = Camera::for_peak(20.0).take(&plane, &[96, 80], 7, 3).unwrap();
+            [hash(&plane), hash(&volume), hash(&picture.values)]
+        })
+        .collect();
     assert_eq!(got, expected, "{got:#018X?}");
 }
 
@@ -52,7 +62,7 @@ fn a_scene_is_a_function_of_its_seed_index_and_size() {
 #[test]
 fn scenes_are_as_bright_as_they_should_be() {
     let bounds = [(0.025, 0.05), (0.055, 0.10), (0.003, 0.008), (0.17, 0.25), (0.40, 0.60)];
-    for (kind, (low, high)) in SCENES.iter().zip(bounds) {
+    for (kind, (low, high)) in benchmark_scenes().zip(bounds) {
         let mean: f64 = (0..12)
             .map(|i| {
                 let x = kind.scene.generate(5, i, &[128, 128]).unwrap();
@@ -60,6 +70,51 @@ fn scenes_are_as_bright_as_they_should_be() {
             })
             .sum();
         assert!((low..high).contains(&mean), "{}: {mean}", kind.name);
+    }
+}
+
+/// Kinds that are drawn as a microscope shows them: every one of many scenes has something to see, as an ensemble they are
+/// as dark as fluorescence is, and neither all sharp nor all blurred.
+#[test]
+fn varied_scenes_are_never_empty_and_never_alike() {
+    for kind in SCENES.iter().filter(|k| !k.benchmark) {
+        let (mut means, mut fine) = (Vec::new(), Vec::new());
+        for index in 0..40 {
+            let x = kind.scene.generate(6, index, &[96, 96]).unwrap();
+            let mean = x.iter().map(|&v| f64::from(v)).sum::<f64>() / 9216.0;
+            let largest = x.iter().copied().fold(0.0, f32::max);
+            let variance = x.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / 9216.0;
+            assert!(largest > 0.9 && variance > 1e-5, "{} {index}: {largest} {variance}", kind.name);
+            let steps = |row: &[f32]| row.windows(2).map(|v| f64::from(v[1] - v[0]).powi(2)).sum::<f64>();
+            let steps = x.chunks(96).map(steps).sum::<f64>() / 9120.0;
+            means.push(mean);
+            fine.push(steps / variance);
+        }
+        means.sort_by(f64::total_cmp);
+        fine.sort_by(f64::total_cmp);
+        assert!((0.04..0.5).contains(&means[20]), "{}: {means:.3?}", kind.name);
+        assert!(means[35] > 3.0 * means[4], "{}: {means:.3?}", kind.name);
+        // The share of variance between neighbours: the sharpest has many times that of the smoothest.
+        assert!(fine[39] > 8.0 * fine[0], "{}: {fine:.4?}", kind.name);
+    }
+}
+
+/// A focal stack: neighbouring planes are much alike, planes far from each other are not the same.
+#[test]
+fn volumes_go_in_and_out_of_focus() {
+    let shape = [24, 48, 48];
+    for kind in SCENES.iter().filter(|k| !k.benchmark) {
+        let (mut near, mut far) = (0.0, 0.0);
+        for index in 0..6 {
+            let x = kind.scene.generate(2, index, &shape).unwrap();
+            let plane = |z: usize| &x[z * 2304..(z + 1) * 2304];
+            let apart = |a: usize, b: usize| -> f64 {
+                plane(a).iter().zip(plane(b)).map(|(u, v)| f64::from(u - v).powi(2)).sum()
+            };
+            near += (0..23).map(|z| apart(z, z + 1)).sum::<f64>() / 23.0;
+            far += (0..12).map(|z| apart(z, z + 12)).sum::<f64>() / 12.0;
+        }
+        assert!(near > 0.0 && far > 4.0 * near, "{}: {near} {far}", kind.name);
     }
 }
 
@@ -141,7 +196,8 @@ fn wrong_input_is_named() {
     }
     assert_eq!(
         Scene::by_name("cats").unwrap_err().to_string(),
-        "no scene is called 'cats'; there are filaments, nuclei, stars, phantom, dead-leaves"
+        "no scene is called 'cats'; there are filaments, nuclei, stars, phantom, dead-leaves, fibres, \
+         mitochondria, membranes, reticulum, vesicles, tissue, textures"
     );
     let take = |camera: Camera| camera.take(&[0.5; 64], &[8, 8], 1, 0).map(|_| ());
     assert!(take(Camera::for_peak(5.0)).is_ok());

@@ -83,7 +83,13 @@ fn example(
             let p = camera::photons(&sample.numbers)?;
             let truth = sample.clean.iter().map(|&x| p.electrons(f64::from(x)) as f32).collect();
             let background = Some(p.background);
-            let camera = Camera { gain: 1.0, offset: 0.0, read_noise: p.read_noise, background };
+            let camera = Camera {
+                gain: 1.0,
+                offset: 0.0,
+                read_noise: p.read_noise,
+                background,
+                correlation: p.correlation,
+            };
             (sample.measured.clone(), truth, Some(camera))
         }
         Signal::Fixed { input, target } => {

@@ -1,7 +1,7 @@
 //! One training iteration as one graph, and the estimate that validation scores, from the same nodes.
 //!
 //! Noise is drawn and the condition's channels are made inside the graph, so that a sample travels to the device as
-//! the two images and eight numbers that it is.
+//! the two images and the dozen numbers that it is.
 
 use crate::data::{NUMBERS, image_shape};
 use crate::error::Result;
@@ -82,8 +82,9 @@ fn condition(b: &mut Builder, shapes: &Shapes<'_>) -> Value {
     let root = b.mul(root, n[3]);
     let stabilised = b.add(root, n[4]);
     let shape = b.shape(measured);
-    let maps = [5, 6, 7].map(|i| b.broadcast(n[i], shape));
-    b.concat_channels(&[linear, stabilised, maps[0], maps[1], maps[2]])
+    let mut channels = vec![linear, stabilised];
+    channels.extend((5..NUMBERS).map(|i| b.broadcast(n[i], shape)));
+    b.concat_channels(&channels)
 }
 
 /// The network's nodes: for x and the time that it is told, if it is.
@@ -264,6 +265,7 @@ mod tests {
     use super::*;
     use crate::data::camera::numbers;
     use clearshot_model::Photons;
+    use clearshot_physics::Correlation;
     use clearshot_runtime::{Device, Options, compile};
     use clearshot_tensor::Tensor;
 
@@ -278,7 +280,9 @@ mod tests {
         let mut session = compile(b.finish().unwrap(), &Device::cpu(Some(1)), &Options::default()).unwrap();
         let electrons: Vec<f32> = (0..45).map(|i| i as f32 * 1.7 - 6.0).collect();
         let cameras = [(30.0, 2.0, 1.5), (400.0, 10.0, 3.0)];
-        let mut all: Vec<f32> = cameras.iter().flat_map(|&(p, b, s)| numbers(p, b, s)).collect();
+        let correlation = Correlation::gaussian([0.2, 0.7]);
+        let scale = |&(p, b, s)| Photons::new(b, s, p).unwrap().with_correlation(correlation);
+        let mut all: Vec<f32> = cameras.iter().flat_map(|c| numbers(&scale(c))).collect();
         // The third image's condition is dropped.
         all.extend([0.0; NUMBERS]);
         session.set("measured", &Tensor::f32([3, 3, 5, 1], electrons.clone())).unwrap();
@@ -286,10 +290,9 @@ mod tests {
         session.run().unwrap();
         let got = session.get("channels").unwrap();
         let got = got.as_f32().unwrap();
-        for (i, &(peak, background, read_noise)) in cameras.iter().enumerate() {
+        for (i, camera) in cameras.iter().enumerate() {
             let mut want = vec![0.0; 15 * CHANNELS];
-            let photons = Photons::new(background, read_noise, peak).unwrap();
-            photons.condition(&electrons[15 * i..15 * (i + 1)], &mut want);
+            scale(camera).condition(&electrons[15 * i..15 * (i + 1)], &mut want);
             let part = &got[i * want.len()..(i + 1) * want.len()];
             assert!(part.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{part:?} {want:?}");
         }

@@ -114,7 +114,7 @@ impl Task {
     /// noisy image alone leaves open, the error to expect is that of both together, A B / (A + B); relative
     /// to A, which the loss counts in, it is B / (A + B), and an image counts by a power of the inverse.
     pub fn balance(&self, numbers: &[f32], level: Option<&Level>) -> f64 {
-        let [slope, .., dark, kept] = numbers[..] else { return 1.0 };
+        let [slope, _, _, _, _, _, dark, .., kept] = numbers[..] else { return 1.0 };
         if self.balance == 0.0 || kept == 0.0 || slope == 0.0 {
             return 1.0;
         }
@@ -243,6 +243,7 @@ pub fn key(seed: u64, number: u64, stream: u32) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clearshot_model::Photons;
 
     #[test]
     fn shares_of_levels_and_drops_are_as_asked() {
@@ -264,7 +265,7 @@ mod tests {
     #[test]
     fn images_count_by_what_they_tell() {
         let task = Task::new(&TaskConfig { balance: 1.0, ..TaskConfig::default() }).unwrap();
-        let numbers = |peak| crate::data::camera::numbers(peak, 2.0, 1.5);
+        let numbers = |peak| crate::data::camera::numbers(&Photons::new(2.0, 1.5, peak).unwrap());
         let last = task.diffusion.as_ref().unwrap().last_level();
         let of = |peak: f64| task.balance(&numbers(peak), Some(&last));
         // (4 (2 + 2.25) + 0.4 peak) / peak^2, a tenth of it, beside 0.25.
@@ -274,7 +275,7 @@ mod tests {
         // Where little noise is left in x the measurement tells nothing, and a dropped one never does.
         let clean = task.diffusion.as_ref().unwrap().level_at(1e-3);
         assert!((task.balance(&numbers(20.0), Some(&clean)) - 1.0).abs() < 1e-3);
-        assert_eq!(task.balance(&[0.0; 8], Some(&last)), 1.0);
+        assert_eq!(task.balance(&[0.0; crate::data::NUMBERS], Some(&last)), 1.0);
     }
 
     #[test]

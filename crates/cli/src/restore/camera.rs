@@ -4,6 +4,7 @@ use super::parts::{Apart, Parts};
 use anyhow::{Context, Result};
 use clearshot_image::grid::Region;
 use clearshot_image::{Description, Image};
+use clearshot_physics::Correlation;
 use clearshot_physics::calibration::blind::{Doubt, Known};
 use clearshot_restore::estimate::{as_camera, camera_of};
 use clearshot_restore::learned::{Camera, Source};
@@ -16,6 +17,7 @@ pub struct Given {
     pub offset: Option<f64>,
     pub read_noise: Option<f64>,
     pub background: Option<f64>,
+    pub correlation: Option<Correlation>,
 }
 
 impl Given {
@@ -38,6 +40,7 @@ impl Given {
             offset: self.offset.or(Some(camera.offset)),
             read_noise: self.read_noise.or(Some(camera.read_noise)),
             background: self.background.or(camera.background),
+            correlation: self.correlation.or(Some(camera.correlation)),
         })
     }
 
@@ -47,6 +50,7 @@ impl Given {
             offset: self.offset.unwrap_or(0.0),
             read_noise: self.read_noise.unwrap_or(0.0),
             background: self.background,
+            correlation: Correlation::WHITE,
         };
         Ok(camera.check()?)
     }
@@ -58,6 +62,7 @@ impl Given {
             offset: self.offset?,
             read_noise: self.read_noise?,
             background: self.background,
+            correlation: self.correlation.unwrap_or_default(),
         })
     }
 }
@@ -139,6 +144,7 @@ impl Look {
             offset: given.offset,
             read_noise: given.read_noise,
             saturation: apart.saturation.map(f64::from),
+            correlation: given.correlation,
         };
         let marks = |region: &Region, pixels: usize| {
             apart.mask.as_ref().map(|m| m.marks(region, pixels).map_err(|e| format!("{e:#}"))).transpose()

@@ -11,8 +11,8 @@
 //! **What one picture cannot tell** is offset and read noise apart: a larger offset with more read noise has the
 //! same V. [`NoiseLine`] holds what is told; [`BlindFit`] adds the convention by which the rest is filled in, and the
 //! range that it could be in. Say the offset (or gain and read noise) if it is known: then nothing is left open.
-//! Noise must be independent from pixel to pixel; [`Doubt::Correlated`] says where it is not (pictures that were resampled,
-//! smoothed or compressed with loss). Texture as fine as the pixels counts as noise.
+//! Neighbouring pixels may share noise (pictures that were resampled, demosaiced or smoothed, or scanned): `spectrum.rs` tells how,
+//! and the variance is then told by all frequencies of the quietest blocks. Texture as fine as the pixels counts as noise.
 //!
 //! **How near it comes**, on generated scenes of 256 x 256 pixels of every kind behind a PSF of 1.2 pixels, peaks of 20 to
 //! 5000 electrons (`scenes/tests/blind.rs`): the noise within 20 % at the levels that the picture shows (mostly within 5
@@ -20,7 +20,10 @@
 //! without a PSF that are sharp to the pixel at more than 1000 electrons are told too much noise.
 
 use super::Calibration;
+use super::blocks::{Block, COEFFICIENTS, COUNTS, SIDE, collect, frequency, mean_squares};
 use super::pixels::Growth;
+use super::spectrum::{self, belongs, quiet};
+use crate::correlation::Correlation;
 use crate::error::{PhysicsError, require, require_length, require_positive};
 use crate::units::Adu;
 use serde::Serialize;
@@ -36,6 +39,8 @@ pub struct Known {
     pub read_noise: Option<f64>,
     /// Pixels at or above this are full. Unless told, a value that piles up at the top of the picture is.
     pub saturation: Option<f64>,
+    /// How the noise of neighbouring pixels belongs together.
+    pub correlation: Option<Correlation>,
 }
 
 /// `V(L) = at_pivot + slope (L - pivot)` in ADU, with standard errors. The pivot is the level at which the errors of
@@ -74,8 +79,8 @@ pub enum Doubt {
     OffsetAssumed,
     /// Fewer than 100 smooth blocks.
     FewBlocks,
-    /// Nowhere is the noise that of independent pixels: they share noise (resampled, smoothed, compressed), or all is texture.
-    Correlated,
+    /// Nowhere is there noise alone: all is texture, or its noise is of a kind that is not known.
+    Textured,
     /// Many pixels hold the smallest value: what lies below was clipped, and dark pixels look quieter than they are.
     ClippedBelow,
     /// The levels' variances lie on no line.
@@ -90,9 +95,7 @@ impl Doubt {
             Doubt::GainNotSeen => "noise does not grow with the level measurably; the gain is assumed",
             Doubt::OffsetAssumed => "one picture does not tell offset and read noise apart",
             Doubt::FewBlocks => "few smooth places to measure noise in",
-            Doubt::Correlated => {
-                "neighbouring pixels share noise (resampled or compressed?), or all is texture"
-            }
+            Doubt::Textured => "no place shows noise alone: all is texture, which counts as noise",
             Doubt::ClippedBelow => "dark pixels are clipped and look quieter than they are",
             Doubt::NoLine => "the noise does not follow a camera's law",
             Doubt::BrightNotSeen => "bright places are full of structure and do not tell their noise",
@@ -117,6 +120,8 @@ pub struct BlindFit {
     pub read_noise: f64,
     pub read_noise_range: [f64; 2],
     pub saturation: Option<f64>,
+    /// How the noise of neighbouring pixels belongs together.
+    pub correlation: Correlation,
     /// Smooth blocks that took part.
     pub blocks: usize,
     /// The levels that they cover.
@@ -134,14 +139,10 @@ impl BlindFit {
     }
 }
 
-/// The side of a block, and the step from one to the next.
-const SIDE: usize = 8;
-const STEP: usize = 4;
-/// Frequencies u + v of a block's coefficients in four bands: the first tells structure, the others hold the same in
-/// white noise.
-const BANDS: [std::ops::RangeInclusive<usize>; 4] = [1..=5, 6..=8, 9..=11, 12..=14];
-/// How many coefficients they have.
-const COUNTS: [f64; 4] = [20.0, 22.0, 15.0, 6.0];
+/// The least power of a spectrum's frequency that blocks are chosen by.
+const LEAST_POWER: f64 = 0.02;
+/// Neighbours that share less than this leave the high frequencies enough of the noise.
+const NEARLY_WHITE: f64 = 0.3;
 /// Blocks that a fit needs, and that a group of like levels needs.
 const FEWEST_BLOCKS: usize = 16;
 const FEWEST_IN_GROUP: usize = 12;
@@ -170,11 +171,8 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
     planes.iter().try_for_each(|p| require_length("a plane", p.0.len(), pixels))?;
     let ends = Ends::of(planes);
     let saturation = known.saturation.or(ends.full);
-    let transform = cosines();
-    let mut blocks = Vec::new();
-    for plane in planes {
-        collect(plane.0, shape, saturation, &transform, &mut blocks);
-    }
+    let views: Vec<&[f32]> = planes.iter().map(|p| p.0).collect();
+    let mut blocks = collect(&views, shape, saturation.unwrap_or(f64::INFINITY));
     if blocks.len() < FEWEST_BLOCKS {
         return Err(PhysicsError::TooFew {
             what: "blocks of 8 x 8 usable pixels",
@@ -183,22 +181,29 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
         });
     }
     blocks.sort_by(|a, b| a.level.total_cmp(&b.level));
+    let correlation = known.correlation.unwrap_or_else(|| spectrum::correlation(&blocks));
     // A few blocks at the ends do not set the steps of the levels.
     let trim = blocks.len() / 200;
     let brightest = blocks[blocks.len() - 1 - trim].level;
     // Groups that noise alone puts apart would flatten the line: steps are wide beside the noise of a block's mean.
     let noise = typical(&blocks, 2..=3).0.sqrt() / SIDE as f64;
     let step = ((brightest - blocks[trim].level) / GROUPS as f64).max(4.0 * noise);
-    let mut groups = group(&mut blocks, step, Group::of_white);
-    let correlated = groups.is_empty();
-    if correlated {
-        groups = group(&mut blocks, step, Group::of_correlated);
+    let power = mean_squares(&correlation).map(|s| s.max(LEAST_POWER));
+    if !correlation.is_white() {
+        blocks.iter_mut().for_each(|b| b.whiten(&power));
+    }
+    // Where high frequencies have little of the noise they tell little of it.
+    let white = correlation.at(0, 1).max(correlation.at(1, 0)) < NEARLY_WHITE;
+    let mut groups = if white { group(&mut blocks, step, Group::of_white) } else { vec![] };
+    let textured = white && groups.is_empty();
+    if groups.is_empty() {
+        groups = group(&mut blocks, step, |like| Some(Group::of_correlated(like, &power)));
     }
     let used: usize = groups.iter().map(|g| g.count).sum();
     let fixed = known.gain.map(f64::recip);
     let mut fit = fit(&groups, fixed);
     let mut steepest = fit.line.slope + 2.0 * fit.line.slope_error;
-    if fixed.is_none() && !correlated {
+    if fixed.is_none() && correlation.is_white() && !textured {
         let blocks = Growth { slope: fit.line.slope, error: fit.line.slope_error };
         let pixels = super::pixels::growth(planes, shape, saturation);
         if let Some(pixels) = pixels {
@@ -217,8 +222,8 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
     if used < 100 {
         doubts.push(Doubt::FewBlocks);
     }
-    if correlated {
-        doubts.push(Doubt::Correlated);
+    if textured {
+        doubts.push(Doubt::Textured);
     }
     if ends.at_bottom > 0.25 {
         doubts.push(Doubt::ClippedBelow);
@@ -227,8 +232,16 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
     if levels[1] - levels[0] < 0.5 * (brightest - levels[0]) {
         doubts.push(Doubt::BrightNotSeen);
     }
-    let seen =
-        Seen { line: fit.line, steepest, levels, brightest, blocks: used, rounded: ends.rounded, saturation };
+    let seen = Seen {
+        line: fit.line,
+        steepest,
+        levels,
+        brightest,
+        blocks: used,
+        rounded: ends.rounded,
+        saturation,
+        correlation,
+    };
     Ok(seen.resolve(known, doubts))
 }
 
@@ -281,74 +294,6 @@ impl Ends {
     }
 }
 
-/// What one block says.
-#[derive(Clone, Copy)]
-struct Block {
-    level: f64,
-    /// Mean squares of the coefficients in each band.
-    bands: [f64; 4],
-}
-
-/// Row u of the orthonormal cosine transform of 8 samples.
-fn cosines() -> [[f64; SIDE]; SIDE] {
-    let n = SIDE as f64;
-    std::array::from_fn(|u| {
-        let scale = if u == 0 { (1.0 / n).sqrt() } else { (2.0 / n).sqrt() };
-        std::array::from_fn(|x| scale * (std::f64::consts::PI * (x as f64 + 0.5) * u as f64 / n).cos())
-    })
-}
-
-fn collect(
-    plane: &[f32],
-    [height, width]: [usize; 2],
-    saturation: Option<f64>,
-    transform: &[[f64; SIDE]; SIDE],
-    blocks: &mut Vec<Block>,
-) {
-    if height < SIDE || width < SIDE {
-        return;
-    }
-    let full = saturation.unwrap_or(f64::INFINITY);
-    for y in (0..=height - SIDE).step_by(STEP) {
-        for x in (0..=width - SIDE).step_by(STEP) {
-            let mut rows = [[0f64; SIDE]; SIDE];
-            let mut usable = true;
-            for (dy, row) in rows.iter_mut().enumerate() {
-                let from = &plane[(y + dy) * width + x..][..SIDE];
-                row.iter_mut().zip(from).for_each(|(r, &v)| *r = v.into());
-                usable &= row.iter().all(|v| v.is_finite() && *v < full);
-            }
-            if !usable {
-                continue;
-            }
-            // A constant block is no picture of anything: borders, masks.
-            if rows.iter().flatten().all(|v| *v == rows[0][0]) {
-                continue;
-            }
-            blocks.push(split(&rows, transform));
-        }
-    }
-}
-
-fn split(rows: &[[f64; SIDE]; SIDE], transform: &[[f64; SIDE]; SIDE]) -> Block {
-    // along[y][u]: each row transformed.
-    let along = rows.map(|row| {
-        std::array::from_fn::<f64, SIDE, _>(|u| transform[u].iter().zip(&row).map(|(c, v)| c * v).sum())
-    });
-    let mut bands = [0f64; 4];
-    let mut mean = 0.0;
-    for v in 0..SIDE {
-        for u in 0..SIDE {
-            let c: f64 = (0..SIDE).map(|y| transform[v][y] * along[y][u]).sum();
-            match BANDS.iter().position(|b| b.contains(&(u + v))) {
-                Some(band) => bands[band] += c * c / COUNTS[band],
-                None => mean = c / SIDE as f64,
-            }
-        }
-    }
-    Block { level: mean, bands }
-}
-
 /// Smooth blocks of like level.
 struct Group {
     level: f64,
@@ -388,16 +333,32 @@ impl Group {
         })
     }
 
-    /// The smoothest blocks by all frequencies that such noise has.
-    fn of_correlated(like: &mut [Block]) -> Option<Group> {
-        like.sort_by(|a, b| a.bands[1].total_cmp(&b.bands[1]));
-        Some(Group::measured(&like[..fewest(like)], 0..=0))
+    /// The quietest blocks where noise has a spectrum of this shape: one half of the coefficients chooses blocks, the other is
+    /// measured, and the other way round.
+    fn of_correlated(like: &[Block], shape: &[f64; COEFFICIENTS]) -> Group {
+        let (mut level, mut variance, mut count, mut freedom) = (0.0, 0.0, 0, 0.0);
+        for half in 0..2 {
+            let measured: Vec<usize> =
+                (0..COEFFICIENTS).filter(|&i| belongs(i, 1 - half) && frequency(i) > 1).collect();
+            let sum = |power: i32| measured.iter().map(|&i| shape[i].powi(power)).sum::<f64>();
+            let own = sum(1).powi(2) / sum(2);
+            let quiet = quiet(like, half, shape);
+            let energy = |b: &&Block| measured.iter().map(|&i| f64::from(b.squares[i])).sum::<f64>() / sum(1);
+            variance += 0.5 * median(quiet.iter().map(energy)) / median_share(own);
+            level += 0.5 * quiet.iter().map(|b| b.level).sum::<f64>() / quiet.len() as f64;
+            (count, freedom) = (count + quiet.len(), freedom + own);
+        }
+        Group::new(level, variance, freedom, count / 2)
     }
 
     fn measured(smooth: &[Block], bands: std::ops::RangeInclusive<usize>) -> Group {
         let count = smooth.len();
         let level = smooth.iter().map(|b| b.level).sum::<f64>() / count as f64;
         let (variance, freedom) = typical(smooth, bands);
+        Group::new(level, variance, freedom, count)
+    }
+
+    fn new(level: f64, variance: f64, freedom: f64, count: usize) -> Group {
         // Blocks overlap by half along each axis, and a median needs more values than a mean for the same error.
         let relative_error = (2.0 / freedom * 1.57 * 3.0 / count as f64).sqrt().hypot(MODEL_ERROR);
         Group { level, variance, relative_error, count }
@@ -414,12 +375,15 @@ fn fewest(like: &[Block]) -> usize {
 fn typical(blocks: &[Block], bands: std::ops::RangeInclusive<usize>) -> (f64, f64) {
     let freedom: f64 = COUNTS[bands.clone()].iter().sum();
     let energy = |b: &Block| bands.clone().map(|i| b.bands[i] * COUNTS[i]).sum::<f64>() / freedom;
-    // The median of chi2 over its mean (Wilson, Hilferty).
-    let share = (1.0 - 2.0 / (9.0 * freedom)).powi(3);
-    (median(blocks.iter().map(energy)) / share, freedom)
+    (median(blocks.iter().map(energy)) / median_share(freedom), freedom)
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+/// The median of chi2 over its mean (Wilson, Hilferty).
+fn median_share(freedom: f64) -> f64 {
+    (1.0 - 2.0 / (9.0 * freedom)).powi(3)
+}
+
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     let at = values.len() / 2;
     *values.select_nth_unstable_by(at, f64::total_cmp).1
@@ -516,12 +480,13 @@ struct Seen {
     blocks: usize,
     rounded: bool,
     saturation: Option<f64>,
+    correlation: Correlation,
 }
 
 impl Seen {
     /// Fills in what the line leaves open.
     fn resolve(self, known: &Known, mut doubts: Vec<Doubt>) -> BlindFit {
-        let Seen { line, steepest, levels, brightest, blocks, rounded, saturation } = self;
+        let Seen { line, steepest, levels, brightest, blocks, rounded, saturation, correlation } = self;
         let rounding = if rounded { super::estimate::ROUNDING_VARIANCE } else { 0.0 };
         let darkest = (line.variance(levels[0]) - rounding).max(0.0);
         let slope_seen = known.gain.is_some() || (line.slope > SEEN * line.slope_error && line.slope > 0.0);
@@ -582,6 +547,7 @@ impl Seen {
             read_noise: known.read_noise.unwrap_or_else(|| square(offset).sqrt()),
             read_noise_range,
             saturation,
+            correlation,
             blocks,
             levels,
             doubts,

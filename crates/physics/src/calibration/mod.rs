@@ -6,8 +6,10 @@
 //! hold no information; [`Calibration::valid`] tells them.
 
 pub mod blind;
+mod blocks;
 pub mod estimate;
 mod pixels;
+mod spectrum;
 
 use crate::error::{ABOVE_ZERO, NOT_BELOW_ZERO, PhysicsError, require, require_length};
 use crate::map::Map;

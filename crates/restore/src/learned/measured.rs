@@ -5,6 +5,7 @@ use super::Error;
 use super::field::{Field, Scratch};
 use clearshot_model::signal::peak;
 use clearshot_model::{ModelError, Photons};
+use clearshot_physics::Correlation;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -63,6 +64,17 @@ pub struct Camera {
     /// Mean electrons without light from the object; found in the image unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<f64>,
+    /// How the noise of neighbouring pixels belongs together.
+    #[serde(default, skip_serializing_if = "Correlation::is_white")]
+    pub correlation: Correlation,
+}
+
+impl Default for Camera {
+    /// Electrons as they are, without read noise, independent from pixel to pixel.
+    fn default() -> Camera {
+        let (gain, offset, read_noise) = (1.0, 0.0, 0.0);
+        Camera { gain, offset, read_noise, background: None, correlation: Correlation::WHITE }
+    }
 }
 
 impl Camera {
@@ -205,7 +217,7 @@ impl Measured {
             }
             highest = highest.max(peak(&plane, [height, width], background, camera.read_noise));
         }
-        Photons::new(background, camera.read_noise, highest)
+        Ok(Photons::new(background, camera.read_noise, highest)?.with_correlation(camera.correlation))
     }
 }
 
@@ -282,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_background_is_found_under_noise() {
-        let camera = Camera { gain: 2.0, offset: 100.0, read_noise: 1.5, background: None };
+        let camera = Camera { gain: 2.0, offset: 100.0, read_noise: 1.5, ..Camera::default() };
         let mut noise = vec![0.0; 240 * 240];
         Key { seed: 4, step: 0, stream: 0 }.fill_normal(0, &mut noise);
         let values: Vec<f32> = noise

@@ -100,7 +100,7 @@ pub(super) fn condition(
         (Signal::Photons, Some((camera, photons))) => {
             // Each channel of the image becomes five, side by side.
             let mut electrons = vec![0.0; pixels.len()];
-            let mut five = vec![0.0; pixels.len() * CHANNELS];
+            let mut made = vec![0.0; pixels.len() * CHANNELS];
             for ch in 0..c {
                 let of = |&p: &usize| camera.electrons(image.values[p * c + ch]);
                 electrons.iter_mut().zip(pixels.iter().map(of)).for_each(|(e, v)| *e = v);
@@ -108,8 +108,8 @@ pub(super) fn condition(
                     photons.condition(&electrons, out);
                     return;
                 }
-                photons.condition(&electrons, &mut five);
-                for (to, from) in out.chunks_exact_mut(width).zip(five.chunks_exact(CHANNELS)) {
+                photons.condition(&electrons, &mut made);
+                for (to, from) in out.chunks_exact_mut(width).zip(made.chunks_exact(CHANNELS)) {
                     to[ch * CHANNELS..(ch + 1) * CHANNELS].copy_from_slice(from);
                 }
             }

@@ -34,13 +34,29 @@ impl RunConfig {
             camera.peak_noise,
             "a share from 0 to 1",
         )?;
-        require(share(camera.blur), "data.camera.blur", camera.blur, "a share from 0 to 1")?;
-        require(
-            range(camera.blur_sigma),
-            "data.camera.blur_sigma",
-            camera.blur_sigma,
-            "two rising numbers above zero",
-        )?;
+        for (key, given) in [
+            ("data.camera.blur", camera.blur),
+            ("data.camera.uniform", camera.uniform),
+            ("data.camera.correlated", camera.correlated),
+            ("data.camera.found", camera.found),
+            ("data.camera.clipped", camera.clipped),
+            ("data.camera.rounded", camera.rounded),
+        ] {
+            require(share(given), key, given, "a share from 0 to 1")?;
+        }
+        for (key, given) in [
+            ("data.camera.blur_sigma", camera.blur_sigma),
+            ("data.camera.uniform_noise", camera.uniform_noise),
+            ("data.camera.correlated_sigma", camera.correlated_sigma),
+        ] {
+            require(range(given), key, given, "two rising numbers above zero")?;
+        }
+        for (key, given) in [
+            ("data.camera.correlation_error", camera.correlation_error),
+            ("data.camera.noise_error", camera.noise_error),
+        ] {
+            require((0.0..=1.0).contains(&given), key, given, "a number from 0 to 1")?;
+        }
         require(
             (0.0..1.0).contains(&data.validation),
             "data.validation",

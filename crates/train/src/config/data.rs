@@ -71,7 +71,7 @@ impl Default for DataConfig {
     fn default() -> DataConfig {
         DataConfig {
             kind: DataKind::Scenes,
-            scenes: clearshot_scenes::SCENES.iter().map(|k| (k.name.to_string(), 1.0)).collect(),
+            scenes: clearshot_scenes::benchmark_scenes().map(|k| (k.name.to_string(), 1.0)).collect(),
             sizes: vec![128],
             pool: 128,
             refresh: 0.0,
@@ -114,6 +114,23 @@ pub struct CameraConfig {
     pub blur: f64,
     /// Of a Gaussian's standard deviation in pixels.
     pub blur_sigma: [f64; 2],
+    /// The share of crops whose noise is mostly there without light: a read noise of `uniform_noise` times the peak.
+    pub uniform: f64,
+    pub uniform_noise: [f64; 2],
+    /// The share of crops whose noise neighbouring pixels share, as after resampling, demosaicing or scanning: smoothed by
+    /// Gaussians of `correlated_sigma` pixels along X, Y or both.
+    pub correlated: f64,
+    pub correlated_sigma: [f64; 2],
+    /// The standard deviation of the errors of the correlation that a network is told.
+    pub correlation_error: f64,
+    /// The same of the logarithm of its noise: gain and read noise are told as wrong as they are estimated.
+    pub noise_error: f64,
+    /// The share of crops whose background is told as it would be found in the image: the light of its darkest places.
+    pub found: f64,
+    /// The share of crops that are clipped, at the dark end, the bright end or both.
+    pub clipped: f64,
+    /// The share of crops that are rounded to steps of up to the noise of the dark.
+    pub rounded: f64,
 }
 
 impl Default for CameraConfig {
@@ -127,6 +144,15 @@ impl Default for CameraConfig {
             peak_noise: 0.0,
             blur: 0.0,
             blur_sigma: [0.5, 2.5],
+            uniform: 0.0,
+            uniform_noise: [0.01, 0.3],
+            correlated: 0.0,
+            correlated_sigma: [0.35, 1.0],
+            correlation_error: 0.0,
+            noise_error: 0.0,
+            found: 0.0,
+            clipped: 0.0,
+            rounded: 0.0,
         }
     }
 }

@@ -5,8 +5,9 @@
 
 use super::{NUMBERS, Sample};
 use crate::config::CameraConfig;
+use clearshot_model::signal::{LAGS, from_lags, lags};
 use clearshot_model::{ModelError, Photons};
-use clearshot_physics::poisson;
+use clearshot_physics::{Correlation, poisson};
 use clearshot_scenes::Camera;
 use clearshot_tensor::noise::Key;
 
@@ -15,6 +16,23 @@ pub const CHANNELS: [usize; 2] = [1, 1];
 
 /// Standard deviations that the 99.8th percentile of noise lies above its mean.
 const NOISE_IN_PEAK: f64 = 3.0;
+/// Structure that is taken for noise makes a correlation too large: how often, and by how much in the mean.
+const MISTAKEN: f64 = 0.15;
+const MISTAKEN_BY: f64 = 0.05;
+/// How such errors are shared by the [`lags`].
+const MISTAKEN_LAGS: [f64; LAGS] = [1.0, 1.0, 0.7, 0.4];
+/// The most noise without correlation beside noise with it, as a share of the variance.
+const MOST_WHITE: f64 = 0.15;
+/// Errors of a background that is found, in standard deviations of a pixel's noise.
+const BACKGROUND_ERROR: f64 = 0.1;
+
+/// The light of an image that a crop was cut from, where its brightest value is about 1: at its bright end, and in its
+/// darkest places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ends {
+    pub bright: f64,
+    pub dark: f64,
+}
 
 /// Cameras by the number of the image they look at.
 pub struct Cameras {
@@ -31,15 +49,20 @@ impl Cameras {
         Key { seed: self.seed, step: number as u32, stream: stream | ((number >> 32) as u32) << 12 }
     }
 
-    /// What a camera makes of an image with values in [0, 1], cut from one whose bright end is `bright`; the domain
-    /// is left 0.
+    /// What a camera makes of an image with values in [0, 1], cut from one with these ends; the domain is left 0.
     ///
     /// A network will be told the peak that is found in a noisy image, which is that of the bright end and more,
-    /// by as much as noise moves the largest of many means over nine pixels.
-    pub fn expose(&self, mut values: Vec<f32>, size: &[usize], bright: f64, number: u64) -> Sample {
+    /// by as much as noise moves the largest of many means over nine pixels; and gain, read noise and correlation as they are
+    /// estimated, which is not quite right.
+    pub fn expose(&self, mut values: Vec<f32>, size: &[usize], ends: Ends, number: u64) -> Sample {
         let c = &self.config;
         let dice = self.key(number, 0xCA4);
         let unit = |i: u64| f64::from(dice.uniform(i));
+        // Every normal number is made of two uniform ones.
+        let normal = |i: u64| {
+            let radius = (-2.0 * unit(i).max(1e-9).ln()).sqrt();
+            radius * (std::f64::consts::TAU * unit(i + 1)).cos()
+        };
         let between = |i: u64, [low, high]: [f64; 2]| {
             if low <= 0.0 { low } else { low * (high / low).powf(unit(i)) }
         };
@@ -47,47 +70,140 @@ impl Cameras {
         let peak = between(0, c.peak);
         let usual = Camera::for_peak(peak);
         let background = c.background.map_or_else(|| around(1, usual.background), |r| between(1, r));
-        let read_noise = c.read_noise.map_or_else(|| around(2, usual.read_noise), |r| between(2, r));
-        let mut bright = bright;
+        let mut read_noise = c.read_noise.map_or_else(|| around(2, usual.read_noise), |r| between(2, r));
+        if unit(7) < c.uniform {
+            read_noise = peak * between(8, c.uniform_noise);
+        }
+        let Ends { mut bright, dark: darkest } = ends;
         if unit(4) < c.blur {
             let before = values.iter().fold(0f32, |a, b| a.max(*b));
             blur(&mut values, size, between(5, c.blur_sigma));
             let after = values.iter().fold(0f32, |a, b| a.max(*b));
             if before > 0.05 {
-                bright *= f64::from((after / before).max(0.05));
+                bright = darkest + (bright - darkest) * f64::from((after / before).max(0.05));
             }
         }
         let dark = background + read_noise * read_noise;
+        let mut at_dark = background;
+        if unit(9) < c.found {
+            let error = BACKGROUND_ERROR * dark.sqrt() * normal(10);
+            at_dark = (background + peak * darkest + error).max(0.0);
+        }
         let noise_in_means = (dark + peak * bright).sqrt() / 3.0;
-        let found = peak * bright + NOISE_IN_PEAK * c.peak_noise * unit(6) * noise_in_means;
-        let told = (found * (1.0 + c.peak_error).powf(2.0 * unit(3) - 1.0)).max(dark.sqrt().max(1.0));
+        let found =
+            peak * bright + background - at_dark + NOISE_IN_PEAK * c.peak_noise * unit(6) * noise_in_means;
+        let told_peak = (found * (1.0 + c.peak_error).powf(2.0 * unit(3) - 1.0)).max(dark.sqrt().max(1.0));
         let (shots, mut noise) = (self.key(number, 0xCA5), vec![0f32; values.len()]);
         self.key(number, 0xCA6).fill_normal(0, &mut noise);
-        let electrons = |(i, (&v, &n)): (usize, (&f32, &f32))| {
-            let mean = peak * f64::from(v.max(0.0)) + background;
-            (poisson::draw(mean, shots, i as u64) + read_noise * f64::from(n)) as f32
+        let mean = |v: f32| peak * f64::from(v.max(0.0)) + background;
+        for (i, (n, &v)) in noise.iter_mut().zip(&values).enumerate() {
+            let shot = poisson::draw(mean(v), shots, i as u64) - mean(v);
+            *n = (shot + read_noise * f64::from(*n)) as f32;
+        }
+        let correlation = self.correlate(&mut noise, size, number);
+        let mut measured: Vec<f32> =
+            noise.iter().zip(&values).map(|(n, &v)| (mean(v) + f64::from(*n)) as f32).collect();
+        self.convert(&mut measured, [background, peak * bright, dark.sqrt()], number);
+        // All of a camera's numbers are off alike where its gain is, and those without light by themselves too.
+        let gain = if c.noise_error > 0.0 { (c.noise_error * normal(12)).exp() } else { 1.0 };
+        let read = if c.noise_error > 0.0 { gain * (c.noise_error * normal(14)).exp() } else { 1.0 };
+        measured.iter_mut().for_each(|e| *e *= gain as f32);
+        let scale = 2.0 * peak / told_peak;
+        let shift = 2.0 * (background - at_dark) / told_peak - 1.0;
+        let clean = values.iter().map(|&v| (scale * f64::from(v) + shift) as f32).collect();
+        let told = Photons {
+            background: gain * at_dark,
+            read_noise: read * read_noise,
+            peak: gain * told_peak,
+            correlation: self.told(&correlation, number),
         };
-        let measured = values.iter().zip(&noise).enumerate().map(electrons).collect();
-        let scale = (2.0 * peak / told) as f32;
-        let clean = values.iter().map(|v| scale * v - 1.0).collect();
-        Sample {
-            measured,
-            clean,
-            numbers: numbers(told, background, read_noise),
-            scale,
-            domain: 0,
-            valid: None,
+        Sample { measured, clean, numbers: numbers(&told), scale: scale as f32, domain: 0, valid: None }
+    }
+
+    /// Makes independent noise one that neighbouring pixels share, where this image is to have such.
+    fn correlate(&self, noise: &mut Vec<f32>, size: &[usize], number: u64) -> Correlation {
+        let (c, dice) = (&self.config, self.key(number, 0xCA7));
+        let unit = |i: u64| f64::from(dice.uniform(i));
+        if unit(0) >= c.correlated {
+            return Correlation::WHITE;
+        }
+        let [low, high] = c.correlated_sigma;
+        let sigma = low + (high - low) * unit(1);
+        // Scanning detectors share noise along rows; cameras behind interpolation along both axes, about alike.
+        let along = match unit(2) {
+            u if u < 0.3 => [0.0, sigma],
+            u if u < 0.35 => [sigma, 0.0],
+            _ => [sigma, sigma * (0.8 + 0.4 * unit(3))],
+        };
+        let white = MOST_WHITE * unit(4) * unit(4);
+        let before = noise.clone();
+        let axes = size.len();
+        for (axis, sigma) in [(axes - 2, along[0]), (axes - 1, along[1])] {
+            if sigma > 0.0 {
+                let reach = (3.0 * sigma).ceil() as isize;
+                let taps: Vec<f64> =
+                    (-reach..=reach).map(|i| (-0.5 * (i as f64 / sigma).powi(2)).exp()).collect();
+                let power = taps.iter().map(|t| t * t).sum::<f64>().sqrt();
+                let taps: Vec<f32> = taps.iter().map(|t| (t / power) as f32).collect();
+                filter(noise, size, axis, &taps, |p, n| p.rem_euclid(n as isize) as usize);
+            }
+        }
+        let [kept, own] = [1.0 - white, white].map(|share| share.sqrt() as f32);
+        noise.iter_mut().zip(before).for_each(|(n, w)| *n = kept * *n + own * w);
+        let smooth = Correlation::gaussian(along);
+        Correlation::from_lags(|dy, dx| (1.0 - white) * smooth.at(dy, dx))
+    }
+
+    /// A correlation as it is estimated.
+    fn told(&self, correlation: &Correlation, number: u64) -> Correlation {
+        let error = self.config.correlation_error;
+        if error == 0.0 {
+            return *correlation;
+        }
+        let dice = self.key(number, 0xCA8);
+        let mut errors = [0f32; LAGS];
+        dice.fill_normal(0, &mut errors);
+        let unit = |i: u64| f64::from(dice.uniform(i + 16));
+        let excess = if unit(0) < MISTAKEN { -MISTAKEN_BY * unit(1).max(1e-6).ln() } else { 0.0 };
+        let size = 2.0 * error * unit(2);
+        let mut told = lags(correlation);
+        for ((told, e), share) in told.iter_mut().zip(errors).zip(MISTAKEN_LAGS) {
+            *told = (*told + size * f64::from(e) + excess * share * (1.0 - *told)).clamp(-0.5, 0.95);
+        }
+        from_lags(told)
+    }
+
+    /// What a converter does: clips and rounds, where this image is to be.
+    fn convert(&self, measured: &mut [f32], [background, peak, noise]: [f64; 3], number: u64) {
+        let (c, dice) = (&self.config, self.key(number, 0xCA9));
+        let unit = |i: u64| f64::from(dice.uniform(i));
+        if unit(0) < c.clipped {
+            let kind = unit(1);
+            let low = background + noise * (4.0 * unit(2) - 3.0);
+            let high = background + peak * (0.6 + 0.8 * unit(3));
+            if kind < 0.7 {
+                measured.iter_mut().for_each(|e| *e = e.max(low as f32));
+            }
+            if kind > 0.4 {
+                measured.iter_mut().for_each(|e| *e = e.min(high as f32));
+            }
+        }
+        if unit(4) < c.rounded {
+            let step = (noise * unit(5)).max(1e-6) as f32;
+            measured.iter_mut().for_each(|e| *e = (*e / step).round() * step);
         }
     }
 }
 
 /// What makes the channels of a condition from electrons `e`:
-/// `n0 e + n1`, `n3 sqrt(max(e + n2, 0)) + n4`, and the constants `n5`, `n6` and `n7`. All are 0 for a condition that is dropped.
-pub fn numbers(peak: f64, background: f64, read_noise: f64) -> [f32; NUMBERS] {
+/// `n0 e + n1`, `n3 sqrt(max(e + n2, 0)) + n4`, and the constants from `n5` on. All are 0 for a condition that is dropped.
+pub fn numbers(photons: &Photons) -> [f32; NUMBERS] {
+    let Photons { background, read_noise, peak, correlation } = *photons;
     let variance = read_noise * read_noise;
     let shift = 0.375 + variance;
     let [low, high] = [background, background + peak].map(|e| (e + shift).max(0.0).sqrt());
     let slope = 2.0 / (high - low);
+    let [x, y, diagonal, two] = lags(&correlation);
     [
         2.0 / peak,
         -2.0 * background / peak - 1.0,
@@ -96,6 +212,10 @@ pub fn numbers(peak: f64, background: f64, read_noise: f64) -> [f32; NUMBERS] {
         -slope * low - 1.0,
         peak.log10() / 2.0 - 0.5,
         ((background + variance).max(0.0).sqrt() / peak).clamp(0.0, 2.0),
+        x,
+        y,
+        diagonal,
+        two,
         1.0,
     ]
     .map(|x| x as f32)
@@ -106,10 +226,11 @@ pub fn numbers(peak: f64, background: f64, read_noise: f64) -> [f32; NUMBERS] {
 /// # Errors
 /// If they are none: a condition that was dropped has no scale.
 pub fn photons(numbers: &[f32; NUMBERS]) -> Result<Photons, ModelError> {
-    let [slope, at_zero, shift, ..] = numbers.map(f64::from);
+    let [slope, at_zero, shift, .., x, y, diagonal, two, _] = numbers.map(f64::from);
     let peak = 2.0 / slope;
     let background = (-(at_zero + 1.0) / slope).max(0.0);
-    Photons::new(background, (shift - 0.375).max(0.0).sqrt(), peak)
+    let photons = Photons::new(background, (shift - 0.375).max(0.0).sqrt(), peak)?;
+    Ok(photons.with_correlation(from_lags([x, y, diagonal, two])))
 }
 
 /// A Gaussian along every axis, mirrored at the edges.
@@ -118,23 +239,31 @@ fn blur(values: &mut [f32], size: &[usize], sigma: f64) {
     let weights: Vec<f64> = (-reach..=reach).map(|i| (-0.5 * (i as f64 / sigma).powi(2)).exp()).collect();
     let sum: f64 = weights.iter().sum();
     let weights: Vec<f32> = weights.iter().map(|w| (w / sum) as f32).collect();
-    for axis in 0..size.len() {
-        let n = size[axis];
-        let stride: usize = size[axis + 1..].iter().product();
-        let source: Vec<usize> = (-reach..n as isize + reach)
-            .map(|p| {
-                let q = p.rem_euclid(2 * n as isize) as usize;
-                if q < n { q } else { 2 * n - 1 - q }
-            })
-            .collect();
-        let mut line = vec![0f32; n];
-        for start in 0..values.len() / n {
-            let first = start / stride * stride * n + start % stride;
-            line.iter_mut().enumerate().for_each(|(i, v)| *v = values[first + i * stride]);
-            for i in 0..n {
-                let window = &source[i..i + weights.len()];
-                values[first + i * stride] = window.iter().zip(&weights).map(|(&s, w)| w * line[s]).sum();
-            }
+    let mirrored = |p: isize, n: usize| {
+        let q = p.rem_euclid(2 * n as isize) as usize;
+        if q < n { q } else { 2 * n - 1 - q }
+    };
+    (0..size.len()).for_each(|axis| filter(values, size, axis, &weights, mirrored));
+}
+
+/// A filter along one axis; `inside` says which value stands at a place beyond the edges.
+fn filter(
+    values: &mut [f32],
+    size: &[usize],
+    axis: usize,
+    taps: &[f32],
+    inside: impl Fn(isize, usize) -> usize,
+) {
+    let (n, reach) = (size[axis], (taps.len() / 2) as isize);
+    let stride: usize = size[axis + 1..].iter().product();
+    let source: Vec<usize> = (-reach..n as isize + reach).map(|p| inside(p, n)).collect();
+    let mut line = vec![0f32; n];
+    for start in 0..values.len() / n {
+        let first = start / stride * stride * n + start % stride;
+        line.iter_mut().enumerate().for_each(|(i, v)| *v = values[first + i * stride]);
+        for i in 0..n {
+            let window = &source[i..i + taps.len()];
+            values[first + i * stride] = window.iter().zip(taps).map(|(&s, w)| w * line[s]).sum();
         }
     }
 }
@@ -152,7 +281,8 @@ mod tests {
             ..CameraConfig::default()
         };
         let n = 400;
-        let sample = Cameras::new(&config, 1).expose(vec![0.5; n * n], &[n, n], 1.0, 9);
+        let ends = Ends { bright: 1.0, dark: 0.0 };
+        let sample = Cameras::new(&config, 1).expose(vec![0.5; n * n], &[n, n], ends, 9);
         let count = (n * n) as f64;
         let mean = sample.measured.iter().map(|&v| f64::from(v)).sum::<f64>() / count;
         let variance = sample.measured.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / count;
@@ -163,8 +293,36 @@ mod tests {
     }
 
     #[test]
+    fn noise_is_shared_by_neighbours_as_it_is_told() {
+        let config = CameraConfig {
+            peak: [200.0, 200.0],
+            correlated: 1.0,
+            read_noise: Some([4.0, 4.0]),
+            background: Some([9.0, 9.0]),
+            ..CameraConfig::default()
+        };
+        let n = 256;
+        for number in 0..4 {
+            let ends = Ends { bright: 1.0, dark: 0.0 };
+            let sample = Cameras::new(&config, 1).expose(vec![0.0; n * n], &[n, n], ends, number);
+            let told = photons(&sample.numbers).unwrap().correlation;
+            let off: Vec<f64> = sample.measured.iter().map(|&e| f64::from(e) - 9.0).collect();
+            let lag = |dy: usize, dx: usize| {
+                let at = |i: usize| off[i] * off[(i / n + dy) % n * n + (i % n + dx) % n];
+                (0..n * n).map(at).sum::<f64>() / (n * n) as f64
+            };
+            // The variance stays that of the camera, 9 + 16.
+            assert!((lag(0, 0) / 25.0 - 1.0).abs() < 0.06, "{}", lag(0, 0));
+            for (dy, dx) in [(0, 1), (1, 0), (1, 1)] {
+                let (got, want) = (lag(dy, dx) / lag(0, 0), told.at(dy as isize, dx as isize));
+                assert!((got - want).abs() < 0.03, "{number}: {got} for {want}");
+            }
+        }
+    }
+
+    #[test]
     fn numbers_map_background_and_peak_to_the_ends() {
-        let [a, b, shift, slope, offset, ..] = numbers(40.0, 3.0, 1.5).map(f64::from);
+        let [a, b, shift, slope, offset, ..] = numbers(&Photons::new(3.0, 1.5, 40.0).unwrap()).map(f64::from);
         for (e, x) in [(3.0, -1.0), (43.0, 1.0)] {
             assert!((a * e + b - x).abs() < 1e-5);
             assert!((slope * (e + shift).sqrt() + offset - x).abs() < 1e-5);
@@ -173,8 +331,9 @@ mod tests {
 
     #[test]
     fn numbers_make_the_channels_that_models_are_given() {
-        let photons = Photons::new(2.0, 1.5, 17.0).unwrap();
-        let n = numbers(17.0, 2.0, 1.5);
+        let correlation = from_lags([0.3, 0.2, 0.1, 0.05]);
+        let photons = Photons::new(2.0, 1.5, 17.0).unwrap().with_correlation(correlation);
+        let n = numbers(&photons);
         let again = super::photons(&n).unwrap();
         for (a, b) in [
             (again.peak, photons.peak),
@@ -183,12 +342,14 @@ mod tests {
         ] {
             assert!((a - b).abs() < 1e-5, "{again:?}");
         }
+        assert!((again.correlation.at(1, 1) - 0.1).abs() < 1e-6);
         assert!(super::photons(&[0.0; NUMBERS]).is_err());
         let electrons = [-3.0f32, 0.0, 2.0, 9.5, 40.0];
-        let mut want = [0.0; 25];
+        let mut want = [0.0; 45];
         photons.condition(&electrons, &mut want);
-        for (e, want) in electrons.iter().zip(want.chunks(5)) {
-            let got = [n[0] * e + n[1], n[3] * (e + n[2]).max(0.0).sqrt() + n[4], n[5], n[6], n[7]];
+        for (e, want) in electrons.iter().zip(want.chunks(9)) {
+            let made = [n[0] * e + n[1], n[3] * (e + n[2]).max(0.0).sqrt() + n[4]];
+            let got: Vec<f32> = made.into_iter().chain(n[5..].iter().copied()).collect();
             assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?} {want:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! Samples from files: pairs, or clean images before a simulated camera.
 
-use super::camera::{self, Cameras};
+use super::camera::{self, Cameras, Ends};
 use super::{NUMBERS, Part, Sample, Source, shrunk};
 use crate::config::{DataKind, RunConfig};
 use crate::error::{Result, setting};
@@ -194,7 +194,11 @@ impl Files {
         let input = self.finish(&self.filled(crop, &crop.input), &self.input, self.channels[0]);
         if let Some(cameras) = &self.cameras {
             let scene = input.iter().map(|v| ((v + 1.0) / 2.0).max(0.0)).collect();
-            return Ok(Sample { domain, valid, ..cameras.expose(scene, &self.size, 1.0, crop.number) });
+            return Ok(Sample {
+                domain,
+                valid,
+                ..cameras.expose(scene, &self.size, Ends { bright: 1.0, dark: 0.0 }, crop.number)
+            });
         }
         let target = crop.target.as_deref().unwrap_or(&[]);
         if let Some(path) = &entry.target {

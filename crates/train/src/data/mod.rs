@@ -21,7 +21,7 @@ use scenes::{Pool, Scenes};
 use std::sync::Arc;
 
 /// Numbers that go with a measured image; see [`camera::numbers`].
-pub const NUMBERS: usize = 8;
+pub const NUMBERS: usize = 8 + clearshot_model::signal::LAGS;
 
 /// One image to learn from.
 #[derive(Clone, Debug, PartialEq)]

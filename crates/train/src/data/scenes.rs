@@ -4,7 +4,7 @@
 //! window of scene numbers that moves on with the crops' number, so that which scene a crop comes from is a
 //! function of its number alone; a scene is made when a crop first needs it and forgotten when the window has passed it.
 
-use super::camera::{self, Cameras};
+use super::camera::{self, Cameras, Ends};
 use super::{Sample, Source, shrunk};
 use crate::config::DataConfig;
 use crate::error::{Result, setting};
@@ -25,8 +25,8 @@ const BRIGHT: f32 = 1e4;
 struct Painted {
     values: Vec<f32>,
     shape: Vec<usize>,
-    /// Its bright end, as that of an image is found.
-    bright: f64,
+    /// Its bright end and its darkest places, as those of an image are found.
+    ends: Ends,
 }
 
 type Made = Arc<OnceLock<std::result::Result<Arc<Painted>, String>>>;
@@ -76,7 +76,8 @@ impl Pool {
             let values = self.kinds[kind].generate(self.seed, index, &shape).map_err(|e| e.to_string())?;
             let electrons: Vec<f32> = values.iter().map(|v| BRIGHT * v).collect();
             let bright = peak(&electrons, [values.len() / side, side], 0.0, 0.0) / f64::from(BRIGHT);
-            Ok(Arc::new(Painted { values, shape: shape.clone(), bright }))
+            let dark = darkest(&values, [values.len() / side, side]);
+            Ok(Arc::new(Painted { ends: Ends { bright, dark }, values, shape: shape.clone() }))
         });
         match made {
             Ok(painted) => Ok(Arc::clone(painted)),
@@ -150,7 +151,7 @@ impl Source for Scenes {
         };
         let values = symmetry.apply(&values, values.len() / (y * x), y, x, 1);
         let values = shrunk(values, &self.cut, &self.size);
-        Ok(Sample { domain: kind, ..self.cameras.expose(values, &self.size, scene.bright, number) })
+        Ok(Sample { domain: kind, ..self.cameras.expose(values, &self.size, scene.ends, number) })
     }
 
     fn domains(&self) -> Vec<String> {
@@ -160,6 +161,24 @@ impl Source for Scenes {
     fn channels(&self) -> [usize; 2] {
         camera::CHANNELS
     }
+}
+
+/// The side of the squares whose means tell what is dark, and the share of them that is.
+const SQUARE: usize = 12;
+const DARK: f64 = 0.05;
+
+/// The light of a scene's darkest places: the middle of the lowest tenth of the means of squares.
+fn darkest(values: &[f32], [height, width]: [usize; 2]) -> f64 {
+    let side = SQUARE.min(height).min(width);
+    let mut means: Vec<f64> = Vec::new();
+    for y in (0..=height - side).step_by(side) {
+        for x in (0..=width - side).step_by(side) {
+            let rows = (y..y + side).flat_map(|y| &values[y * width + x..][..side]);
+            means.push(rows.map(|&v| f64::from(v)).sum::<f64>() / (side * side) as f64);
+        }
+    }
+    means.sort_by(f64::total_cmp);
+    means[(means.len() as f64 * DARK) as usize]
 }
 
 /// A box of an array.

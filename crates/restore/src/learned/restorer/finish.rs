@@ -135,7 +135,8 @@ impl Restorer {
     fn within_range(&self, camera: &Camera, photons: &Photons) -> Result<(Camera, Photons), Error> {
         let share = (self.brightest() / photons.peak).min(1.0);
         let seen = Camera { gain: share * camera.gain, read_noise: share * camera.read_noise, ..*camera };
-        let Photons { background, read_noise, peak } = *photons;
-        Ok((seen, Photons::new(share * background, share * read_noise, share * peak)?))
+        let Photons { background, read_noise, peak, correlation } = *photons;
+        let scaled = Photons::new(share * background, share * read_noise, share * peak)?;
+        Ok((seen, scaled.with_correlation(correlation)))
     }
 }
