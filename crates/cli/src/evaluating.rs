@@ -119,7 +119,7 @@ pub struct Settings {
 /// The images of a run: made from a seed, or given.
 enum Cases {
     Scenes(Bench),
-    Files(Pairs),
+    Files(Box<Pairs>),
 }
 
 impl Cases {
@@ -417,7 +417,7 @@ impl Settings {
             let terms = Terms { known, exposure: self.exposure, range: self.range, fit: self.fit };
             let pairs = Pairs::new(truth, noisy, terms)?;
             pairs.unpaired.iter().for_each(|u| eprintln!("clearshot: {u}"));
-            return Ok(vec![(String::new(), Cases::Files(pairs))]);
+            return Ok(vec![(String::new(), Cases::Files(Box::new(pairs)))]);
         }
         let scenes = match self.scenes.as_str() {
             "benchmark" => Bench::default().scenes,
