@@ -9,8 +9,8 @@ use clearshot_evaluate::curve::{self, Curve};
 use clearshot_evaluate::files::{Grouping, Pairs, Terms};
 use clearshot_evaluate::report::{self, Illustration};
 use clearshot_evaluate::{
-    AUTO, BEST_GAUSSIAN, Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store, Summary,
-    Told, budget, method, picture, rounded, run, stress,
+    AUTO, BEST_GAUSSIAN, Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store,
+    Summary, Told, budget, method, picture, rounded, run, stress,
 };
 use clearshot_physics::calibration::blind::Known;
 use clearshot_runtime::peak_bytes;

@@ -20,7 +20,8 @@ use clearshot_image::address::exists;
 use clearshot_image::{fingerprint, lengths};
 use clearshot_model::Model;
 use clearshot_physics::Psf;
-use clearshot_restore::learned::{Forecast, Guidance, Output, Restorer, Settings, law};
+use clearshot_restore::classical::gaussian::Gaussian;
+use clearshot_restore::learned::{Candidate, Forecast, Guidance, Output, Restorer, Settings, law};
 use clearshot_runtime::Precision;
 use clearshot_train::records::console::duration;
 use file::{Job, Outcome};
@@ -46,6 +47,10 @@ pub struct Restore {
     /// with --std or --save-samples: the image is then what the model says at once.
     #[arg(long, value_name = "K")]
     samples: Option<u32>,
+    /// Restore by this: `auto` mixes the model, BM3D, a Gaussian blur and the measurement by their errors, which are estimated
+    /// from the image itself; model, bm3d, gaussian or raw take one of them. Default: auto.
+    #[arg(long, default_value = "auto", value_name = "METHOD", value_parser = ["auto", "model", "bm3d", "gaussian", "raw"])]
+    method: String,
     /// What is written: `direct`, the model's estimate at once, or `samples`, the mean of the samples.
     #[arg(long, value_name = "WHAT", value_parser = ["direct", "samples"])]
     estimate: Option<String>,
@@ -252,7 +257,7 @@ impl Restore {
             },
             "sampler": self.sampler, "steps": self.steps, "seed": self.seed, "gain": given.gain, "offset": given.offset,
             "read_noise": given.read_noise, "background": given.background, "psf": self.psf, "psf_file": psf_file, "guidance": self.guidance,
-            "law": self.law, "clip": self.clip, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
+            "method": self.method, "law": self.law, "clip": self.clip, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
             "std": self.std, "spread": restorer.model().about.spread.as_ref().filter(|_| self.std),
             "chi2": self.chi2, "save_samples": self.save_samples, "saturation": self.validity.saturation, "mask": mask_hash,
             "save_mask": self.validity.save_mask, "item": self.item,
@@ -277,6 +282,7 @@ impl Restore {
                 validity: &self.validity,
                 item: self.item.as_deref(),
                 psf: self.psf.as_deref(),
+                method: self.method(),
                 std: self.std,
                 float: self.float,
                 force: self.force,
@@ -308,6 +314,16 @@ impl Restore {
             trace.finish()?;
         }
         self.summary(&voice, done, skipped, &failed)
+    }
+
+    fn method(&self) -> Option<Candidate> {
+        match self.method.as_str() {
+            "model" => Some(Candidate::Model),
+            "bm3d" => Some(Candidate::Bm3d),
+            "gaussian" => Some(Candidate::Gaussian(Gaussian::USUAL.sigma)),
+            "raw" => Some(Candidate::Raw),
+            _ => None,
+        }
     }
 
     fn summary(&self, voice: &Voice, done: usize, skipped: usize, failed: &[Failure]) -> Result<()> {

@@ -117,7 +117,8 @@ impl Method for Learned {
         let measured = [measured];
         let choice = match self.mixed && view.psf.is_none() {
             true => Some(
-                choice::choose(&mut restorer, &measured[0], &camera, &mut || Ok(())).map_err(|e| words(&e))?,
+                choice::choose(&mut restorer, &measured[0], &camera, &mut || Ok(()))
+                    .map_err(|e| words(&e))?,
             ),
             false => None,
         };

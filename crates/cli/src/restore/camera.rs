@@ -10,6 +10,19 @@ use clearshot_restore::estimate::{as_camera, camera_of};
 use clearshot_restore::learned::{Camera, Source};
 use std::path::Path;
 
+/// What is said of a correlation, if there is one.
+pub fn shared(c: &Correlation) -> String {
+    match c.is_white() {
+        true => String::new(),
+        false => format!(
+            ", noise shared by neighbours (correlation {:.2} along X, {:.2} along Y, {:.2} along diagonals)",
+            c.at(0, 1),
+            c.at(1, 0),
+            c.at(1, 1)
+        ),
+    }
+}
+
 /// What the command line says of the camera.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
@@ -155,7 +168,12 @@ impl Look {
         let camera = Camera { background: given.background, ..as_camera(&fit) };
         let said_already = |d: &&Doubt| **d != Doubt::GainNotSeen;
         let doubts: Vec<&str> = fit.doubts.iter().filter(said_already).map(|d| d.about()).collect();
-        let rest = format!("offset {:.1}, read noise {:.2} electrons", fit.offset, fit.read_noise);
+        let rest = format!(
+            "offset {:.1}, read noise {:.2} electrons{}",
+            fit.offset,
+            fit.read_noise,
+            shared(&fit.correlation)
+        );
         let [low, high] = fit.gain_range;
         let mut said = match fit.doubts.contains(&Doubt::GainNotSeen) {
             true => format!(

@@ -20,7 +20,7 @@ use clearshot_image::{
 use clearshot_model::Signal;
 use clearshot_physics::units::Regime;
 use clearshot_restore::learned::field::Field;
-use clearshot_restore::learned::{Camera, Forecast, Measured, Restored, Restorer};
+use clearshot_restore::learned::{Camera, Candidate, Choice, Forecast, Measured, Restored, Restorer, choice};
 use clearshot_runtime::Device;
 use clearshot_train::records::console::duration;
 use serde_json::{Value, json};
@@ -39,6 +39,8 @@ pub struct Job<'a> {
     /// The only image to restore of several.
     pub item: Option<&'a str>,
     pub psf: Option<&'a str>,
+    /// What restores, or nothing where the image's own data decide.
+    pub method: Option<Candidate>,
     pub std: bool,
     pub float: bool,
     pub force: bool,
@@ -293,6 +295,8 @@ impl Job<'_> {
         let busy = if matches!(restorer.device(), Device::Cpu { .. }) { TOGETHER_CPU } else { TOGETHER_GPU };
         let together = (busy / parts.pixels()).clamp(1, 16).min(parts.all.len());
         let groups: Vec<&[Vec<usize>]> = parts.all.chunks(together).collect();
+        let middle = parts.all.len() / 2;
+        let choice = self.choice(restorer, image, spot, parts, apart, camera.as_ref())?;
         let forecast = restorer.prepare(&parts.size, together)?;
         self.voice.plan(&spot.shown, &forecast, groups.len(), &restorer.device().to_string())?;
         let mut line = Line::new(self.label.clone());
@@ -302,7 +306,8 @@ impl Job<'_> {
         let holds = parts.all.len() * parts.pixels() * places.channels * size_of::<f32>() <= HELD;
         let pixels = parts.all.len() * parts.pixels();
         let light = camera.map(|_| Light::default());
-        let mut record = Record { pixels, clipped: 0, filled: 0, chi2: Vec::new(), strange: None, light };
+        let mut record =
+            Record { pixels, clipped: 0, filled: 0, chi2: Vec::new(), strange: None, light, choice };
         let mut outputs = match holds {
             true => None,
             false => Some(self.outputs(
@@ -317,7 +322,6 @@ impl Job<'_> {
         let run = json!({"settings": self.asked, "input": hash, "camera": camera, "together": together});
         let kept = (groups.len() > 1).then(|| Kept::open(&spot.base, &run)).transpose()?;
         let mut found_parts = 0;
-        let middle = parts.all.len() / 2;
         let mut shown = None;
         for (g, group) in groups.iter().enumerate() {
             let mut measured = Vec::new();
@@ -355,6 +359,9 @@ impl Job<'_> {
             };
             for (i, mut restored) in made.into_iter().enumerate() {
                 let number = g * together + i;
+                if let (Some(choice), Some(camera)) = (&record.choice, camera.as_ref()) {
+                    choice.apply(&measured[i], camera, &mut restored)?;
+                }
                 if measured[i].filled > 0 && may_be_none(&d) {
                     parts.give_back(image, &parts.all[number], &mut restored.image)?;
                 }
@@ -418,9 +425,42 @@ impl Job<'_> {
             reach,
         )?;
         if let (Some(report), Some(shown)) = (report, shown) {
-            report.add(&shown, camera, record.mean_chi2(), &forecast, start.elapsed().as_secs_f64())?;
+            let trusted = record.choice.as_ref().map(Choice::in_words);
+            report.add(
+                &shown,
+                camera,
+                trusted,
+                record.mean_chi2(),
+                &forecast,
+                start.elapsed().as_secs_f64(),
+            )?;
         }
         Ok(())
+    }
+
+    /// What to trust: as asked for, or as the data of the middle part say.
+    fn choice(
+        &self,
+        restorer: &mut Restorer,
+        image: &Image,
+        spot: &Spot,
+        parts: &Parts,
+        apart: &Apart,
+        camera: Option<&Camera>,
+    ) -> Result<Option<Choice>> {
+        let Some(camera) = camera else { return Ok(None) };
+        if let Some(only) = self.method {
+            return Ok(Some(Choice::only(only)));
+        }
+        let part = &parts.all[parts.all.len() / 2];
+        let measured = Measured::read(&parts.source(image, part, apart), restorer.scratch())?;
+        let choice = choice::choose(restorer, &measured, camera, &mut || Ok(()))?;
+        if choice.risk.is_some() {
+            let (text, record) =
+                (choice.in_words(), json!({"event": "choice", "input": spot.shown, "choice": choice}));
+            self.voice.say(&format!("restored by: {text}"), record)?;
+        }
+        Ok(Some(choice))
     }
 
     /// Says once of a file that it is unlike what the model was trained on, and returns why.
@@ -531,6 +571,7 @@ impl Job<'_> {
             "clipped": record.map(|r| r.clipped),
             "filled": record.map(|r| r.filled),
             "chi2": record.and_then(Record::mean_chi2),
+            "choice": record.and_then(|r| r.choice.as_ref()),
         });
         Provenance::new("restore", &image.description, parameters).value()
     }
@@ -595,6 +636,8 @@ struct Record {
     strange: Option<String>,
     /// How much light there is, where the camera is known.
     light: Option<Light>,
+    /// What was trusted.
+    choice: Option<Choice>,
 }
 
 /// Pixels of restored parts, and those of them with fewer than 1, 3 and 10 electrons.

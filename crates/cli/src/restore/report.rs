@@ -104,6 +104,7 @@ impl Report {
         &mut self,
         shown: &Shown,
         camera: Option<Camera>,
+        trusted: Option<String>,
         chi2: Option<f64>,
         forecast: &Forecast,
         seconds: f64,
@@ -117,10 +118,16 @@ impl Report {
             row(
                 "camera",
                 format!(
-                    "{:.4} electrons per count, offset {:.2} counts, read noise {:.2} electrons",
-                    c.gain, c.offset, c.read_noise
+                    "{:.4} electrons per count, offset {:.2} counts, read noise {:.2} electrons{}",
+                    c.gain,
+                    c.offset,
+                    c.read_noise,
+                    super::camera::shared(&c.correlation),
                 ),
             )?;
+        }
+        if let Some(trusted) = trusted {
+            row("restored by", trusted)?;
         }
         if let Some(chi2) = chi2 {
             row("chi2", format!("{chi2:.3} (1 where what is left over is noise)"))?;

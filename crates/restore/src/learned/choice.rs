@@ -10,10 +10,10 @@
 //!
 //! It is decided on a few crops of the image; what gets no weight is never run on the whole.
 
-use super::Error;
 use super::field::Field;
 use super::measured::{Camera, Measured, Values};
 use super::restorer::{Restored, Restorer};
+use super::{Error, moments};
 use crate::classical::{self, Method};
 use clearshot_physics::Electrons;
 use clearshot_physics::correlation::FILTER;
@@ -144,6 +144,8 @@ impl Choice {
             let noise = |v: f32| deviation_at(camera, v);
             deviation.iter_mut().zip(restored.image.iter()).for_each(|(d, &v)| *d = d.max(others * noise(v)));
         }
+        restored.mean_chi2 =
+            moments::mean_chi2(measured, &restored.image, restored.deviation.as_deref(), camera);
         Ok(())
     }
 }
@@ -165,7 +167,7 @@ fn classical(candidate: Candidate, image: &Measured, camera: &Camera) -> Result<
         let made = match candidate {
             Candidate::Gaussian(sigma) => {
                 let blur = classical::gaussian::Gaussian { sigma, ..classical::gaussian::Gaussian::USUAL };
-                Method::Gaussian(blur).run(&values, &[height, width], 0.0)?
+                Method::Gaussian(blur).run(&values, &[height, width], classical::Noise::white(0.0))?
             }
             _ => bm3d(&values, [height, width], camera)?,
         };
@@ -204,7 +206,8 @@ pub fn choose(
     let mut model = restorer.estimate(&crops, camera, ran)?;
     let probes: Vec<Vec<f32>> =
         crops.iter().zip(&model).enumerate().map(|(i, (y, m))| probe(y, m, camera, i as u32)).collect();
-    let probed = crops.iter().zip(&probes).map(|(y, n)| shifted(y, n, restorer)).collect::<Result<Vec<_>, _>>()?;
+    let probed =
+        crops.iter().zip(&probes).map(|(y, n)| shifted(y, n, restorer)).collect::<Result<Vec<_>, _>>()?;
     let mut model_probed = restorer.estimate(&probed, camera, ran)?;
     let mut sums = Sums::default();
     let blurs = BLURS.map(Candidate::Gaussian);
@@ -248,7 +251,8 @@ fn crops(image: &Measured, [height, width]: [usize; 2], restorer: &Restorer) -> 
                     values.extend(own.iter().map(|&v| if holds { v } else { f32::NAN }));
                 }
             }
-            let crop = Measured::read(&Values { values: &values, size: &size, channels: c }, restorer.scratch());
+            let crop =
+                Measured::read(&Values { values: &values, size: &size, channels: c }, restorer.scratch());
             match crop {
                 Err(Error::Missing { .. }) => {}
                 crop => out.push(crop?),
@@ -349,7 +353,8 @@ impl Sums {
             let mut moved = 0.0f64;
             for a in 0..n {
                 for b in (0..n).filter(|&b| b != a) {
-                    let slope = |i: usize| (0..n).map(|j| w[j] * self.product(i, j)).sum::<f64>() + self.follows[i];
+                    let slope =
+                        |i: usize| (0..n).map(|j| w[j] * self.product(i, j)).sum::<f64>() + self.follows[i];
                     let bend = self.product(a, a) + self.product(b, b) - 2.0 * self.product(a, b);
                     if w[b] <= 0.0 || bend <= 0.0 {
                         continue;
