@@ -248,7 +248,7 @@ fn fit(spectrum: &[f64; COEFFICIENTS], lags: &[Lag], least: usize) -> Correlatio
 fn solve(matrix: &mut [f64], right: &mut [f64], n: usize) -> Option<Vec<f64>> {
     for k in 0..n {
         let pivot = matrix[k * n + k];
-        if !(pivot > 1e-30) {
+        if pivot.is_nan() || pivot <= 1e-30 {
             return None;
         }
         for row in k + 1..n {

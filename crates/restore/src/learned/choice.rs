@@ -166,7 +166,7 @@ fn classical(candidate: Candidate, image: &Measured, camera: &Camera) -> Result<
         let values: Vec<f32> = (0..plane).map(|i| image.values[at(i)]).collect();
         let made = match candidate {
             Candidate::Gaussian(sigma) => {
-                let blur = classical::gaussian::Gaussian { sigma, ..classical::gaussian::Gaussian::USUAL };
+                let blur = classical::gaussian::Gaussian { sigma };
                 Method::Gaussian(blur).run(&values, &[height, width], classical::Noise::white(0.0))?
             }
             _ => bm3d(&values, [height, width], camera)?,
@@ -383,7 +383,8 @@ impl Sums {
         let sum: f64 = weights.iter().sum();
         weights.iter_mut().for_each(|w| *w /= sum);
         let model = self.risk(&unit(0));
-        if !(self.risk(&weights) < model - WORTH * model.abs().max(1e-3)) {
+        let gained = model - self.risk(&weights);
+        if gained.is_nan() || gained <= WORTH * model.abs().max(1e-3) {
             weights = unit(0);
         }
         let share = |a: usize| Share {

@@ -100,7 +100,8 @@ impl Cameras {
             let shot = poisson::draw(mean(v), shots, i as u64) - mean(v);
             *n = (shot + read_noise * f64::from(*n)) as f32;
         }
-        let correlation = self.correlate(&mut noise, size, number);
+        let correlation =
+            self.correlate(&mut noise, |i| mean(values[i]) + read_noise * read_noise, size, number);
         let mut measured: Vec<f32> =
             noise.iter().zip(&values).map(|(n, &v)| (mean(v) + f64::from(*n)) as f32).collect();
         self.convert(&mut measured, [background, peak * bright, dark.sqrt()], number);
@@ -121,7 +122,15 @@ impl Cameras {
     }
 
     /// Makes independent noise one that neighbouring pixels share, where this image is to have such.
-    fn correlate(&self, noise: &mut Vec<f32>, size: &[usize], number: u64) -> Correlation {
+    ///
+    /// Some of it stays independent: noise of the same variances, pixel by pixel, but of other draws.
+    fn correlate(
+        &self,
+        noise: &mut [f32],
+        variance: impl Fn(usize) -> f64,
+        size: &[usize],
+        number: u64,
+    ) -> Correlation {
         let (c, dice) = (&self.config, self.key(number, 0xCA7));
         let unit = |i: u64| f64::from(dice.uniform(i));
         if unit(0) >= c.correlated {
@@ -136,7 +145,6 @@ impl Cameras {
             _ => [sigma, sigma * (0.8 + 0.4 * unit(3))],
         };
         let white = MOST_WHITE * unit(4) * unit(4);
-        let before = noise.clone();
         let axes = size.len();
         for (axis, sigma) in [(axes - 2, along[0]), (axes - 1, along[1])] {
             if sigma > 0.0 {
@@ -148,8 +156,12 @@ impl Cameras {
                 filter(noise, size, axis, &taps, |p, n| p.rem_euclid(n as isize) as usize);
             }
         }
-        let [kept, own] = [1.0 - white, white].map(|share| share.sqrt() as f32);
-        noise.iter_mut().zip(before).for_each(|(n, w)| *n = kept * *n + own * w);
+        let mut independent = vec![0f32; noise.len()];
+        self.key(number, 0xCAA).fill_normal(0, &mut independent);
+        for (i, (n, own)) in noise.iter_mut().zip(independent).enumerate() {
+            *n =
+                ((1.0 - white).sqrt() * f64::from(*n) + (white * variance(i)).sqrt() * f64::from(own)) as f32;
+        }
         let smooth = Correlation::gaussian(along);
         Correlation::from_lags(|dy, dx| (1.0 - white) * smooth.at(dy, dx))
     }
