@@ -1,10 +1,10 @@
 //! `clearshot convert`: image files into other files, streamed, with what they carry. Files may be addresses.
 
-use crate::outputs;
 use crate::progress::Line;
+use crate::{items, outputs};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use clearshot_image::{Axis, Description, Image, copy_with, not_kept};
+use clearshot_image::{Axis, Description, copy_with, not_kept};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -42,10 +42,7 @@ impl Convert {
     }
 
     fn one(&self, input: &Path, output: &Path, name: String) -> Result<()> {
-        let mut image = match &self.item {
-            Some(item) => Image::open_item(input, item)?,
-            None => Image::open(input)?,
-        };
+        let mut image = items::open(input, self.item.as_deref())?;
         if let Some(letters) = &self.axes {
             rename_axes(&mut image.description, letters)?;
         }
@@ -57,7 +54,7 @@ impl Convert {
         copy_with(&image, output, self.force, &mut |p| line.show(p.done, p.total))?;
         line.end();
         let seconds = start.elapsed().as_secs_f64();
-        let lost = not_kept(&image.description, &written(&image.description, output)?.description);
+        let lost = not_kept(&image.description, &items::written(&image.description, output)?.description);
         for what in &lost {
             eprintln!("clearshot: {}: the format does not keep {what}", output.display());
         }
@@ -74,15 +71,6 @@ impl Convert {
         }
         Ok(())
     }
-}
-
-/// What was made of an image. A file of the same format has the input's other images too.
-fn written(of: &Description, output: &Path) -> Result<Image> {
-    let first = Image::open(output)?;
-    if of.item > 0 && first.description.items.len() == of.items.len() {
-        return Ok(Image::open_item(output, &of.item.to_string())?);
-    }
-    Ok(first)
 }
 
 /// Gives the axes other names. What the file's format keeps for itself says the old ones, and is left behind.

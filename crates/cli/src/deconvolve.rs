@@ -7,8 +7,8 @@ use crate::restoring::{Files, Job, Looked};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use clearshot_image::Image;
-use clearshot_physics::Electrons;
 use clearshot_physics::calibration::blind::Doubt;
+use clearshot_physics::{Correlation, Electrons};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Reach, wiener};
 use clearshot_restore::stream::Frames;
@@ -83,7 +83,7 @@ impl Deconvolve {
                 parameters["balance"] = self.balance.into();
                 let (psf, balance) = (psf.clone(), self.balance);
                 let restore = Box::new(move |values: &[f32], shape: &[usize]| {
-                    wiener::deconvolve(values, shape, &psf, balance)
+                    wiener::deconvolve(values, shape, &psf, balance, &Correlation::WHITE)
                 });
                 return Ok(Job { parameters, reach, restore: Some(restore), saturation: None });
             }

@@ -5,9 +5,9 @@ use crate::restoring::{Files, Job, Looked};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::Image;
-use clearshot_physics::Electrons;
 use clearshot_physics::calibration::blind::{BlindFit, Doubt, Known};
-use clearshot_restore::classical::{METHODS, Method, Reach, stabilise, stabilised};
+use clearshot_physics::{Correlation, Electrons};
+use clearshot_restore::classical::{self, METHODS, Method, Reach, stabilise, stabilised};
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
@@ -108,11 +108,13 @@ impl Denoise {
                 method = self.settled(method, image, input, noise, saturation)?;
             }
             let restore = Box::new(move |values: &[f32], shape: &[usize]| match noise {
-                Noise::Any => method.run(values, shape, 0.0),
-                Noise::Uniform(sigma) => method.run(values, shape, sigma),
+                Noise::Any => method.run(values, shape, classical::Noise::white(0.0)),
+                Noise::Uniform(sigma) => method.run(values, shape, classical::Noise::white(sigma)),
                 Noise::Camera { gain, offset, read_noise } => {
                     let electrons: Vec<f32> = values.iter().map(|v| gain * (v - offset)).collect();
-                    let clean = stabilised(&method, Electrons(&electrons), shape, Electrons(read_noise))?.0;
+                    let white = Correlation::WHITE;
+                    let clean =
+                        stabilised(&method, Electrons(&electrons), shape, Electrons(read_noise), &white)?.0;
                     Ok(clean.iter().map(|v| v / gain + offset).collect())
                 }
             });
@@ -158,7 +160,7 @@ impl Denoise {
                         1.0
                     }
                 };
-                said.extend(method.says(&values, &shape, &core, sigma)?);
+                said.extend(method.says(&values, &shape, &core, classical::Noise::white(sigma))?);
                 Ok(())
             },
         )?;

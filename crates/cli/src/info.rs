@@ -1,6 +1,7 @@
 //! `clearshot info`: what image files are, and what they carry.
 
 use crate::failure::worded;
+use crate::items;
 use anyhow::{Result, bail};
 use clap::Args;
 use clearshot_image::dataset::list::files;
@@ -55,10 +56,7 @@ impl Info {
     }
 
     fn one(&self, path: &Path, out: &mut impl Write) -> Result<()> {
-        let image = match &self.item {
-            Some(item) => Image::open_item(path, item)?,
-            None => Image::open(path)?,
-        };
+        let image = items::open(path, self.item.as_deref())?;
         let statistics = if self.quick { None } else { Some(Statistics::of(&image)?) };
         if self.json {
             writeln!(out, "{}", as_json(&image, statistics))?;

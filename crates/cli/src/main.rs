@@ -18,6 +18,7 @@ mod evaluating;
 mod failure;
 mod info;
 mod interrupt;
+mod items;
 mod manifest;
 mod mask;
 mod measure;

@@ -80,6 +80,9 @@ pub struct Restore {
     background: Option<f64>,
     #[command(flatten)]
     validity: Validity,
+    /// Restore this image of files that have several, by name or number. Default: all images.
+    #[arg(long, value_name = "NAME")]
+    item: Option<String>,
     /// The blur to take off: a file, gaussian:1.5px, or airy:na=1.4,em=520nm.
     #[arg(long, value_name = "PSF")]
     psf: Option<String>,
@@ -252,7 +255,7 @@ impl Restore {
             "law": self.law, "clip": self.clip, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
             "std": self.std, "spread": restorer.model().about.spread.as_ref().filter(|_| self.std),
             "chi2": self.chi2, "save_samples": self.save_samples, "saturation": self.validity.saturation, "mask": mask_hash,
-            "save_mask": self.validity.save_mask,
+            "save_mask": self.validity.save_mask, "item": self.item,
         });
         let voice = Voice { json: self.json, quiet: self.quiet };
         let mut report = self.report.as_deref().map(|path| Report::new(path, self.force)).transpose()?;
@@ -272,6 +275,7 @@ impl Restore {
                 asked: &asked,
                 given: &given,
                 validity: &self.validity,
+                item: self.item.as_deref(),
                 psf: self.psf.as_deref(),
                 std: self.std,
                 float: self.float,

@@ -1,5 +1,6 @@
 //! What the verbs that restore files share: the files, how they are cut, which of their pixels are invalid, and pictures.
 
+use crate::items::{self, Spot};
 use crate::mask::{Validity, mask_path, may_be_none};
 use crate::outputs;
 use crate::progress::Line;
@@ -8,7 +9,7 @@ use clap::Args;
 use clearshot_image::address::{exists, is_address};
 use clearshot_image::grid::Region;
 use clearshot_image::picture::{Panel, side_by_side};
-use clearshot_image::{DType, Image, Provenance, WriteOptions, Writer};
+use clearshot_image::{Collection, DType, Description, Image, Provenance, WriteOptions, Writer};
 use clearshot_physics::calibration::blind::{BlindFit, Known};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::Reach;
@@ -31,6 +32,9 @@ pub struct Files {
     /// List the methods with their settings, and do nothing else.
     #[arg(long, exclusive = true)]
     pub list: bool,
+    /// Restore this image of files that have several, by name or number. Default: all images.
+    #[arg(long, value_name = "NAME")]
+    item: Option<String>,
     /// Restore volumes along Z, Y and X instead of plane after plane.
     #[arg(long)]
     volume: bool,
@@ -146,42 +150,66 @@ impl Files {
         let output = self.output.as_deref().context("an output is needed")?;
         let pairs = outputs::pairs(&self.inputs, output, None)?;
         outputs::each(&pairs, "restored", |input, output, name| {
-            let image = Image::open(input)?;
-            Frames::of(&image.description, self.volume).with_context(|| input.display().to_string())?;
-            let job = prepare(&image, input).with_context(|| input.display().to_string())?;
-            self.one(&image, input, output, name, operation, job)
+            let mut image = |image: &Image, spot: &Spot, name: String| {
+                let say = || spot.shown.display().to_string();
+                Frames::of(&image.description, self.volume).with_context(say)?;
+                let job = prepare(image, &spot.shown).with_context(say)?;
+                self.one(image, input, spot, name, operation, job)
+            };
+            let first = items::open(input, self.item.as_deref())?;
+            let d = &first.description;
+            let say = |text: &str| eprintln!("clearshot: {}: {text}", input.display());
+            if d.items.len() == 1 {
+                return image(&first, &Spot::alone(input, output), name);
+            }
+            if self.item.is_some() {
+                if Collection::brings_others(&self.described(d), output) {
+                    say("one image is restored; the others are copied as they are");
+                }
+                return image(&first, &Spot::alone(input, output), name);
+            }
+            items::each(input, output, d, &self.described(d), self.force, &say, |one, spot| {
+                image(one, spot, format!("{name} {}", one.description.item))
+            })
         })
+    }
+
+    /// What an image is written as: itself, or the same in floats.
+    fn described(&self, d: &Description) -> Description {
+        let mut description = d.clone();
+        if self.float && description.dtype != DType::F32 {
+            description.dtype = DType::F32;
+            description.bits = 32;
+            description.rescale = None;
+        }
+        description
     }
 
     fn one(
         &self,
         image: &Image,
         input: &Path,
-        output: &Path,
+        spot: &Spot,
         name: String,
         operation: &str,
         job: Job<'_>,
     ) -> Result<()> {
+        let output = &spot.write;
         if self.png && is_address(output) {
             bail!(
                 "--png: pictures go beside the output, and {} is no folder of this machine",
                 output.display()
             );
         }
-        let picture = self.png.then(|| picture_path(output));
-        let mask_file = self.validity.save_mask.then(|| mask_path(output));
+        let picture = self.png.then(|| picture_path(&spot.base));
+        let mask_file = self.validity.save_mask.then(|| mask_path(&spot.base));
         for path in picture.iter().chain(&mask_file) {
             if exists(path)? && !self.force {
                 bail!("{}: exists already; --force replaces it", path.display());
             }
         }
         let mask = self.validity.mask_of(image)?;
-        let mut description = image.description.clone();
-        if self.float && description.dtype != DType::F32 {
-            description.dtype = DType::F32;
-            description.bits = 32;
-            description.rescale = None;
-        }
+        let description = self.described(spot.description(image));
         let mut parameters = job.parameters;
         if let Some(path) = &self.validity.mask {
             parameters["mask"] = serde_json::json!(path);
@@ -260,7 +288,7 @@ impl Files {
         if let Some(e) = failure {
             return Err(e);
         }
-        let report = report.with_context(|| input.display().to_string())?;
+        let report = report.with_context(|| spot.shown.display().to_string())?;
         match place {
             Place::File(writer) => writer.finish()?,
             Place::Held(held) => {
@@ -273,7 +301,7 @@ impl Files {
             let (count, name) = (report.clipped, description.dtype.name());
             eprintln!(
                 "clearshot: {}: {count} values did not fit {name} and were clipped; --float keeps them",
-                output.display()
+                spot.output.display()
             );
         }
         if let Some(path) = &mask_file {
@@ -289,19 +317,24 @@ impl Files {
         let mut out = std::io::stdout().lock();
         if self.json {
             let record = serde_json::json!({
-                "input": input, "output": output, "pieces": report.pieces, "seconds": seconds, "bytes": bytes,
+                "input": input, "item": image.description.item, "output": spot.output, "pieces": report.pieces, "seconds": seconds, "bytes": bytes,
                 "clipped": report.clipped, "invalid": invalid_count, "picture": picture, "mask": mask_file,
             });
             writeln!(out, "{record}")?;
         } else {
-            writeln!(out, "{} -> {} ({seconds:.2} s, {rate:.0} MB/s)", input.display(), output.display())?;
+            writeln!(
+                out,
+                "{} -> {} ({seconds:.2} s, {rate:.0} MB/s)",
+                spot.shown.display(),
+                spot.output.display()
+            )?;
         }
         Ok(())
     }
 
     /// The middle plane before and after, under one contrast.
     fn draw(&self, before: &Image, output: &Path, path: &Path) -> Result<()> {
-        let after = Image::open(output)?;
+        let after = items::written(&before.description, output)?;
         let planes = Frames::of(&before.description, false)?.regions();
         let plane = &planes[planes.len() / 2];
         let mut panels = [

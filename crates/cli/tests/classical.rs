@@ -147,8 +147,8 @@ fn invalid_pixels_stay_out() {
             &at,
         );
         let y = read_npy(&at.join("y.npy"));
-        assert!(y[77].is_nan() && y[400] == 900.0, "{method}: given back");
-        let others = y.iter().enumerate().filter(|(i, _)| ![77, 400].contains(i));
+        assert!(y[77].is_nan(), "{method}: given back");
+        let others = y.iter().enumerate().filter(|(i, _)| *i != 77);
         assert!(others.map(|o| *o.1).all(|v| (45.0..62.0).contains(&v)), "{method}: nothing spread");
     }
     // Scores leave them out.

@@ -105,7 +105,7 @@ fn options_of_scenes_do_not_go_with_files() {
             assert!(said.contains(name) && said.contains("--truth"), "{verb} {option}: {said}");
         }
     }
-    for option in ["--gain 2", "--offset -3", "--read-noise 1"] {
+    for option in ["--gain 2", "--offset -3", "--read-noise 1", "--fit", "--range 255", "--group all"] {
         let said = refused(&format!("eval raw {option}"), &at);
         assert!(said.contains("--truth"), "{option}: {said}");
     }

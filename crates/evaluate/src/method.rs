@@ -7,7 +7,7 @@ use clearshot_config::nearest;
 use clearshot_physics::{Correlation, Electrons, Psf};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::richardson_lucy::RichardsonLucy;
-use clearshot_restore::classical::{self, METHODS};
+use clearshot_restore::classical::{self, METHODS, Noise};
 use clearshot_restore::invalid::Invalid;
 use std::borrow::Cow;
 
@@ -123,11 +123,12 @@ impl Method for Classical {
         let asks = !matches!(self.method, classical::Method::Gaussian(_) | classical::Method::Median(_));
         let values = if asks { filled(view) } else { Cow::Borrowed(&view.electrons[..]) };
         let outcome = if self.stabilised {
-            let electrons = Electrons(&values[..]);
-            classical::stabilised(&self.method, electrons, &view.shape, Electrons(view.read_noise as f32))
+            let (electrons, read_noise) = (Electrons(&values[..]), Electrons(view.read_noise as f32));
+            classical::stabilised(&self.method, electrons, &view.shape, read_noise, &view.correlation)
                 .map(|e| e.0)
         } else {
-            self.method.run(&values, &view.shape, uniform_noise(view))
+            let noise = Noise { deviation: uniform_noise(view), correlation: view.correlation };
+            self.method.run(&values, &view.shape, noise)
         };
         outcome.map(|mean| Restored { mean, std: None, reach: None }).map_err(|e: RestoreError| e.to_string())
     }
@@ -170,6 +171,7 @@ impl Method for Deconvolution {
         let settings = RichardsonLucy {
             background: view.background as f32,
             read_noise: view.read_noise as f32,
+            correlation: view.correlation,
             ..RichardsonLucy::USUAL
         };
         let sharp =

@@ -4,7 +4,7 @@
 use crate::case::Case;
 use crate::method::{Method, Restored, View};
 use crate::score;
-use clearshot_restore::classical::{self, gaussian::Gaussian};
+use clearshot_restore::classical::{self, Noise, gaussian::Gaussian};
 
 /// As it is called on the command line and in tables.
 pub const NAME: &str = "best-gaussian";
@@ -39,7 +39,7 @@ impl Method for BestGaussian {
     fn restore_case(&self, case: &Case) -> Result<Restored, String> {
         let blurred = |sigma: f64| {
             let method = classical::Method::Gaussian(Gaussian { sigma: sigma as f32 });
-            method.run(&case.view.electrons, &case.view.shape, 0.0).map_err(|e| e.to_string())
+            method.run(&case.view.electrons, &case.view.shape, Noise::white(0.0)).map_err(|e| e.to_string())
         };
         let psnr = |sigma: f64| score::psnr(case, &blurred(sigma)?).map_err(|e| e.to_string());
         let width = |i: i32| if i < 0 { 0.0 } else { FIRST * WIDER.powi(i) };

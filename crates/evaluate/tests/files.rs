@@ -5,7 +5,7 @@ use clearshot_evaluate::method::{Method, Raw, by_name};
 use clearshot_evaluate::{BEST_GAUSSIAN, Record, Restored, Scores, Store, Summary, Told, report, run};
 use clearshot_image::{Axis, DType, Description, Dim, WriteOptions, Writer};
 use clearshot_physics::calibration::blind::Known;
-use clearshot_restore::classical::{self, gaussian::Gaussian};
+use clearshot_restore::classical::{self, Noise, gaussian::Gaussian};
 use clearshot_tensor::noise::Key;
 use std::path::{Path, PathBuf};
 
@@ -158,7 +158,7 @@ fn the_best_blur_is_an_oracle() {
     let reached = psnr(best.restore_case(&case).unwrap());
     for i in 0..40 {
         let blur = classical::Method::Gaussian(Gaussian { sigma: 0.1 * i as f32 });
-        let mean = blur.run(&case.view.electrons, &case.view.shape, 0.0).unwrap();
+        let mean = blur.run(&case.view.electrons, &case.view.shape, Noise::white(0.0)).unwrap();
         assert!(psnr(Restored { mean, std: None, reach: None }) < reached + 1e-3, "{i}");
     }
     assert!(best.restore(&case.view).is_err());

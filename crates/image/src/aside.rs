@@ -200,31 +200,74 @@ impl AsideFolder {
     /// first, so a kill between the two renames leaves none under the name.
     pub fn commit(self) -> Result<()> {
         let AsideFolder { path, temp, listed, replace } = self;
-        let fail = |e| Error::io(&path, e);
-        sync_tree(temp.path()).map_err(fail)?;
+        sync_tree(temp.path()).map_err(|e| Error::io(&path, e))?;
         let mut list = unfinished();
         listed.strike(&mut list);
-        let old = match path.symlink_metadata() {
-            Ok(_) if !replace => return Err(Error::Exists { path }),
-            Ok(_) => {
-                let prefix = prefix_of(&path);
-                let holder = builder(&prefix).tempdir_in(folder_of(&path)).map_err(fail)?;
-                std::fs::rename(&path, holder.path().join("old")).map_err(fail)?;
-                Some(holder)
-            }
-            Err(_) => None,
-        };
-        let written = temp.keep();
-        if let Err(e) = std::fs::rename(&written, &path) {
-            // The old one goes back; the new one is not left behind.
-            if let Some(holder) = &old {
-                std::fs::rename(holder.path().join("old"), &path).map_err(fail)?;
-            }
-            std::fs::remove_dir_all(&written).map_err(fail)?;
-            return Err(Error::io(&path, e));
-        }
-        sync_folder(folder_of(&path));
+        put_in_place(temp.path(), &path, replace)?;
+        // It has another name now.
+        let _ = temp.keep();
         Ok(())
+    }
+}
+
+/// Gives what was written its name. Who calls holds the lock of what is unfinished.
+fn put_in_place(written: &Path, path: &Path, replace: bool) -> Result<()> {
+    let fail = |e| Error::io(path, e);
+    let old = match path.symlink_metadata() {
+        Ok(_) if !replace => return Err(Error::Exists { path: path.to_path_buf() }),
+        Ok(_) => {
+            let prefix = prefix_of(path);
+            let holder = builder(&prefix).tempdir_in(folder_of(path)).map_err(fail)?;
+            std::fs::rename(path, holder.path().join("old")).map_err(fail)?;
+            Some(holder)
+        }
+        Err(_) => None,
+    };
+    if let Err(e) = std::fs::rename(written, path) {
+        // The old one goes back.
+        if let Some(holder) = &old {
+            std::fs::rename(holder.path().join("old"), path).map_err(fail)?;
+        }
+        return Err(Error::io(path, e));
+    }
+    sync_folder(folder_of(path));
+    Ok(())
+}
+
+/// A hidden folder beside the place of a file or folder that is made in several goes, each under its final name.
+pub(crate) struct AsidePlace {
+    path: PathBuf,
+    temp: tempfile::TempDir,
+    listed: Listed,
+    replace: bool,
+}
+
+impl AsidePlace {
+    pub fn create(path: &Path, replace: bool) -> Result<AsidePlace> {
+        let AsideFolder { path, temp, listed, replace } = AsideFolder::create(path, replace)?;
+        Ok(AsidePlace { path, temp, listed, replace })
+    }
+
+    /// Where go `turn` writes.
+    pub fn room(&self, turn: usize) -> Result<PathBuf> {
+        let folder = self.temp.path().join(turn.to_string());
+        std::fs::create_dir_all(&folder).map_err(|e| Error::io(&self.path, e))?;
+        Ok(folder.join(self.path.file_name().unwrap_or_default()))
+    }
+
+    /// Takes away what an earlier go wrote.
+    pub fn clear(&self, turn: usize) {
+        // What is left goes with the whole folder.
+        let _ = std::fs::remove_dir_all(self.temp.path().join(turn.to_string()));
+    }
+
+    /// Gives what go `turn` wrote its place.
+    pub fn commit(self, turn: usize) -> Result<()> {
+        let written = self.room(turn)?;
+        sync_tree(self.temp.path()).map_err(|e| Error::io(&self.path, e))?;
+        let mut list = unfinished();
+        self.listed.strike(&mut list);
+        put_in_place(&written, &self.path, self.replace)
     }
 }
 

@@ -227,6 +227,11 @@ impl Image {
         crate::format::open(path.as_ref(), Some(item))
     }
 
+    /// Opens one of several images of a file by its number, whatever the images are called.
+    pub fn open_number(path: impl AsRef<Path>, number: usize) -> Result<Image> {
+        crate::format::open(path.as_ref(), Some(&format!("#{number}")))
+    }
+
     pub fn dtype(&self) -> DType {
         self.description.dtype
     }

@@ -8,6 +8,7 @@
 pub mod address;
 pub(crate) mod aside;
 pub(crate) mod bytes;
+pub mod collection;
 mod copy;
 pub mod dataset;
 mod dtype;
@@ -27,6 +28,7 @@ pub mod tiles;
 mod writer;
 
 pub use aside::discard_unfinished;
+pub use collection::Collection;
 pub use copy::{Progress, copy, copy_with, not_kept};
 pub use dtype::DType;
 pub use error::{Error, Result};

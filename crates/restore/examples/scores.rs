@@ -5,9 +5,9 @@
 //! `cargo run --release -p clearshot-restore --example scores [-- 6 93 [blurred]]`
 
 use clearshot_metrics::{Crop, ImageRef, Pair, Rounding, intensity};
-use clearshot_physics::{Electrons, Psf};
+use clearshot_physics::{Correlation, Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
-use clearshot_restore::classical::{Method, gaussian::Gaussian, stabilised, wiener};
+use clearshot_restore::classical::{Method, Noise, gaussian::Gaussian, stabilised, wiener};
 use clearshot_scenes::{Camera, Scene};
 
 const ROWS: [(Scene, f64); 11] = [
@@ -89,10 +89,11 @@ fn scores(scene: Scene, peak: f64, seed: u64, index: u32) -> [f64; 8] {
     let y = camera.take(&truth, &SHAPE, seed, index).expect("a picture").values;
     let wide: Vec<f64> = truth.iter().map(|&v| v.into()).collect();
     let score = |electrons: &[f32]| psnr(&wide, electrons, camera.background, peak);
-    let run = |m: &Method, x: &[f32], s: f32| m.run(x, &SHAPE, s).expect("a denoised image");
+    let run = |m: &Method, x: &[f32], s: f32| m.run(x, &SHAPE, Noise::white(s)).expect("a denoised image");
     let stable = |name: &str| {
         let method = Method::by_name(name).expect("a method");
-        let done = stabilised(&method, Electrons(&y), &SHAPE, Electrons(camera.read_noise as f32));
+        let (electrons, read_noise) = (Electrons(y.as_slice()), Electrons(camera.read_noise as f32));
+        let done = stabilised(&method, electrons, &SHAPE, read_noise, &Correlation::WHITE);
         score(&done.expect("a denoised image").0)
     };
     let widths = [0.5, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0];
@@ -152,8 +153,14 @@ fn deconvolved(scene: Scene, sigma: f64, peak: f64, seed: u64, index: u32) -> [f
     let best = |c: &[f64]| (0..c.len()).max_by(|&a, &b| c[a].total_cmp(&c[b])).expect("steps");
     let lifted: Vec<f32> = y.iter().map(|v| v - camera.background as f32).collect();
     let balances = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0];
-    let filtered =
-        |b| psnr(&wide, &wiener::deconvolve(&lifted, &SHAPE, &psf, b).expect("an image"), 0.0, peak);
+    let filtered = |b| {
+        psnr(
+            &wide,
+            &wiener::deconvolve(&lifted, &SHAPE, &psf, b, &Correlation::WHITE).expect("an image"),
+            0.0,
+            peak,
+        )
+    };
     [
         psnr(&wide, &y, camera.background, peak),
         plain[29],

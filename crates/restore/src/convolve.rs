@@ -4,7 +4,7 @@
 //! turned while it is multiplied. Every line is one task's work alone, so threads do not change a bit.
 
 use crate::frame::mirror;
-use clearshot_physics::Psf;
+use clearshot_physics::{Correlation, Psf};
 use rayon::prelude::*;
 use realfft::num_complex::Complex;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
@@ -132,15 +132,21 @@ impl Convolution {
         self.fold(&room.grid)
     }
 
-    /// Divides by the PSF as far as noise allows: the spectrum `conj(H) / (|H|^2 + balance)`.
-    pub fn wiener(&self, y: &[f32], balance: f32) -> Vec<f32> {
+    /// Divides by the PSF as far as noise allows: the spectrum `conj(H) / (|H|^2 + balance P)`, P being the noise's.
+    pub fn wiener(&self, y: &[f32], balance: f32, correlation: &Correlation) -> Vec<f32> {
         let n = self.grid.iter().product::<usize>() as f32;
         let mut room = self.room();
         self.spread(y, &mut room.grid);
         self.forward(&mut room);
-        room.turned.par_iter_mut().zip(&self.spectrum).for_each(|(f, k)| {
-            let h = *k * n;
-            *f *= h.conj() / ((h.norm_sqr() + balance) * n);
+        let [nz, ny, nx] = self.grid;
+        let power = (!correlation.is_white()).then(|| correlation.spectrum([ny, nx]));
+        let lines = room.turned.par_chunks_mut(ny).zip(self.spectrum.par_chunks(ny)).enumerate();
+        lines.for_each(|(line, (values, kernel))| {
+            for (y, (f, k)) in values.iter_mut().zip(kernel).enumerate() {
+                let h = *k * n;
+                let noise = power.as_ref().map_or(1.0, |p| p[y * nx + line / nz] as f32);
+                *f *= h.conj() / ((h.norm_sqr() + balance * noise) * n);
+            }
         });
         self.backward(&mut room);
         self.crop(&room.grid)

@@ -1,9 +1,9 @@
 //! What must hold for the classical restorers whatever the image: oracles, refusals, threads.
 
-use clearshot_physics::{Boundary, Electrons, Operator, Psf};
+use clearshot_physics::{Boundary, Correlation, Electrons, Operator, Psf};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
-use clearshot_restore::classical::{Edges, METHODS, Method, nlm, stabilised, wiener};
+use clearshot_restore::classical::{Edges, METHODS, Method, Noise, nlm, stabilised, wiener};
 use clearshot_tensor::noise::Key;
 
 fn noise(n: usize, stream: u32) -> Vec<f32> {
@@ -29,7 +29,7 @@ fn a_constant_stays_one_at_any_size() {
     for shape in [&[1, 1][..], &[1, 9], &[5, 3], &[8, 8], &[17, 31], &[3, 11, 9], &[1, 12, 13]] {
         let flat = vec![7.25f32; shape.iter().product()];
         for row in &METHODS {
-            let out = row.method.run(&flat, shape, 1.0).unwrap();
+            let out = row.method.run(&flat, shape, Noise::white(1.0)).unwrap();
             assert!(out.iter().all(|v| (v - 7.25).abs() < 1e-4), "{} {shape:?}: {out:?}", row.name);
         }
     }
@@ -44,10 +44,10 @@ fn the_number_of_threads_changes_no_bit() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
             let mut out: Vec<Vec<f32>> =
-                METHODS.iter().map(|r| r.method.run(&image, &shape, 1.0).unwrap()).collect();
+                METHODS.iter().map(|r| r.method.run(&image, &shape, Noise::white(1.0)).unwrap()).collect();
             let lucy = RichardsonLucy { total_variation: 0.01, ..RichardsonLucy::USUAL };
             out.push(lucy.run(Electrons(&image), &shape, &psf).unwrap().values);
-            out.push(wiener::deconvolve(&image, &shape, &psf, 0.01).unwrap());
+            out.push(wiener::deconvolve(&image, &shape, &psf, 0.01, &Correlation::WHITE).unwrap());
             out
         })
     };
@@ -57,14 +57,17 @@ fn the_number_of_threads_changes_no_bit() {
     }
 }
 
-/// The definition, pixel by pixel in f64.
+/// The definition, pixel by pixel in f64; in correlated noise the planes of a volume are independent.
 #[test]
 fn non_local_means_is_its_definition() {
-    for shape in [[1usize, 13, 18], [5, 9, 8]] {
+    let (white, correlated) = (Correlation::WHITE, Correlation::gaussian([0.5, 0.9]));
+    let (plane, volume) = ([1usize, 13, 18], [5, 9, 8]);
+    for (shape, correlation) in [(plane, white), (volume, white), (plane, correlated), (volume, correlated)] {
         let image = picture(&shape);
         let (p, s, h) = (1isize, 2isize, 0.9);
         let settings = nlm::NonLocalMeans { patch_radius: 1, search_radius: 2, strength: h as f32 };
-        let got = Method::NonLocalMeans(settings).run(&image, &shape, 1.0).unwrap();
+        let noise = Noise { deviation: 1.0, correlation };
+        let got = Method::NonLocalMeans(settings).run(&image, &shape, noise).unwrap();
         let mirror = |q: isize, n: usize| {
             let q = q.rem_euclid(2 * n as isize) as usize;
             if q < n { q } else { 2 * n - 1 - q }
@@ -93,7 +96,9 @@ fn non_local_means_is_its_definition() {
                     .iter()
                     .map(|&o| (at(plus(here, o)) - at(plus(plus(here, o), d))).powi(2))
                     .sum::<f64>();
-                let x = (distance - 2.0 * patch.len() as f64).max(0.0) / (h * h * patch.len() as f64);
+                let shared = if d[0] == 0 { correlation.at(d[1], d[2]) } else { 0.0 };
+                let free = 2.0 * (1.0 - shared) * patch.len() as f64;
+                let x = (distance - free).max(0.0) / (h * h * patch.len() as f64);
                 let weight = if x > 5.0 { 0.0 } else { (-x).exp() };
                 total += weight * at(plus(here, d));
                 weights += weight;
@@ -218,7 +223,8 @@ fn stabilising_is_unbiased() {
         let average = y.iter().sum::<f32>() / 4096.0;
         for name in ["gaussian", "bm3d"] {
             let method = Method::by_name(name).unwrap();
-            let out = stabilised(&method, Electrons(&y), &shape, Electrons(sigma)).unwrap().0;
+            let out =
+                stabilised(&method, Electrons(&y), &shape, Electrons(sigma), &Correlation::WHITE).unwrap().0;
             let got = out.iter().sum::<f32>() / 4096.0;
             // What remains of the noise bends through the inverse; BM3D leaves less of it than the Gaussian.
             let limit = 0.06 * ((mean as f32) + sigma * sigma).sqrt();
@@ -234,13 +240,16 @@ fn wrong_input_is_named() {
     for row in &METHODS {
         let mut bad = image.clone();
         bad[5] = f32::INFINITY;
-        let said = row.method.run(&bad, &[12, 12], 1.0).unwrap_err();
+        let said = row.method.run(&bad, &[12, 12], Noise::white(1.0)).unwrap_err();
         assert_eq!(said, RestoreError::Pixel { index: 5, got: f32::INFINITY });
-        assert!(matches!(row.method.run(&image, &[144], 1.0), Err(RestoreError::Shape { .. })));
-        assert!(matches!(row.method.run(&image, &[11, 12], 1.0), Err(RestoreError::Length { .. })));
+        assert!(matches!(row.method.run(&image, &[144], Noise::white(1.0)), Err(RestoreError::Shape { .. })));
+        assert!(matches!(
+            row.method.run(&image, &[11, 12], Noise::white(1.0)),
+            Err(RestoreError::Length { .. })
+        ));
     }
     for noise in [0.0, -1.0, f32::NAN] {
-        assert!(Method::by_name("bm3d").unwrap().run(&image, &[12, 12], noise).is_err());
+        assert!(Method::by_name("bm3d").unwrap().run(&image, &[12, 12], Noise::white(noise)).is_err());
     }
     let said = Method::by_name("bm4d").unwrap_err().to_string();
     assert_eq!(said, "no method is called 'bm4d'; there are gaussian, median, wiener, nlm, tv, bm3d");
@@ -256,7 +265,7 @@ fn wrong_input_is_named() {
     ] {
         assert!(matches!(bad.run(Electrons(&image), &[12, 12], &psf), Err(RestoreError::Parameter { .. })));
     }
-    assert!(wiener::deconvolve(&image, &[12, 12], &psf, 0.0).is_err());
+    assert!(wiener::deconvolve(&image, &[12, 12], &psf, 0.0, &Correlation::WHITE).is_err());
 }
 
 /// Wiener's deconvolution of a blurred image without noise is the image, as far as the PSF leaves of it.
@@ -271,7 +280,7 @@ fn wiener_undoes_a_blur() {
     let operator =
         clearshot_physics::Operator::blur(shape, &psf, clearshot_physics::Boundary::Reflect).unwrap();
     let y = operator.apply(&truth).unwrap();
-    let got = wiener::deconvolve(&y, &shape, &psf, 1e-5).unwrap();
+    let got = wiener::deconvolve(&y, &shape, &psf, 1e-5, &Correlation::WHITE).unwrap();
     let error = |x: &[f32]| x.iter().zip(&truth).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(error(&got) < 2e-4 && error(&y) > 0.05, "{} {}", error(&got), error(&y));
 }

@@ -1,10 +1,10 @@
 //! Images that nobody means to take and everybody has: dark, full, almost without light, one pixel wide, with holes. Every
 //! method gives finite numbers or says what is wrong.
 
-use clearshot_physics::{Electrons, Psf};
+use clearshot_physics::{Correlation, Electrons, Psf};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
-use clearshot_restore::classical::{METHODS, stabilised, wiener};
+use clearshot_restore::classical::{METHODS, Noise, stabilised, wiener};
 use clearshot_tensor::noise::Key;
 
 type Outcome = Result<Vec<f32>, RestoreError>;
@@ -13,8 +13,8 @@ type Outcome = Result<Vec<f32>, RestoreError>;
 fn all(image: &[f32], shape: &[usize], noise: f32) -> Vec<(String, Outcome)> {
     let mut out = Vec::new();
     for row in &METHODS {
-        out.push((row.name.to_string(), row.method.run(image, shape, noise)));
-        let stable = stabilised(&row.method, Electrons(image), shape, Electrons(noise));
+        out.push((row.name.to_string(), row.method.run(image, shape, Noise::white(noise))));
+        let stable = stabilised(&row.method, Electrons(image), shape, Electrons(noise), &Correlation::WHITE);
         out.push((format!("stabilised {}", row.name), stable.map(|e| e.0)));
     }
     let sigmas = vec![0.9; shape.len()];
@@ -27,7 +27,10 @@ fn all(image: &[f32], shape: &[usize], noise: f32) -> Vec<(String, Outcome)> {
         let lucy = RichardsonLucy { read_noise: noise, total_variation: tv, stop, ..RichardsonLucy::USUAL };
         out.push((name.to_string(), lucy.run(Electrons(image), shape, &psf).map(|d| d.values)));
     }
-    out.push(("wiener deconvolution".to_string(), wiener::deconvolve(image, shape, &psf, 0.01)));
+    out.push((
+        "wiener deconvolution".to_string(),
+        wiener::deconvolve(image, shape, &psf, 0.01, &Correlation::WHITE),
+    ));
     out
 }
 
@@ -81,16 +84,17 @@ fn the_unit_does_not_matter() {
     let shape = [40, 43];
     let image: Vec<f32> = drawn(40 * 43).iter().enumerate().map(|(i, v)| (i % 43) as f32 + 8.0 * v).collect();
     for row in &METHODS {
-        let plain = row.method.run(&image, &shape, 2.5).unwrap();
+        let plain = row.method.run(&image, &shape, Noise::white(2.5)).unwrap();
         for power in [-110, -85, -50, -20, 9, 30] {
             let unit = 2f32.powi(power);
             let other: Vec<f32> = image.iter().map(|v| v * unit).collect();
-            let got = row.method.run(&other, &shape, 2.5 * unit).unwrap();
+            let got = row.method.run(&other, &shape, Noise::white(2.5 * unit)).unwrap();
             for (g, p) in got.iter().zip(&plain) {
                 assert!((g / unit - p).abs() <= 1e-4, "{} at 2^{power}: {} for {p}", row.name, g / unit);
             }
             let core = [0..40, 0..43];
-            let said = |x: &[f32], noise: f32| row.method.says(x, &shape, &core, noise).unwrap();
+            let said =
+                |x: &[f32], noise: f32| row.method.says(x, &shape, &core, Noise::white(noise)).unwrap();
             let (here, there) = (said(&image, 2.5), said(&other, 2.5 * unit));
             assert_eq!(
                 row.method.settled(here.as_slice()),
@@ -135,7 +139,7 @@ fn holes_are_named() {
 fn numbers_too_large_to_square_are_named() {
     let image: Vec<f32> = drawn(20 * 20).iter().map(|v| v * 1e30).collect();
     for row in &METHODS {
-        let said = row.method.run(&image, &[20, 20], 1.0).unwrap_err().to_string();
+        let said = row.method.run(&image, &[20, 20], Noise::white(1.0)).unwrap_err().to_string();
         assert!(said.contains("the largest value"), "{}: {said}", row.name);
     }
 }

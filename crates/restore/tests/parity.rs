@@ -2,7 +2,7 @@
 
 use clearshot_physics::{Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
-use clearshot_restore::classical::{Edges, Method, gaussian, median, tv, wiener};
+use clearshot_restore::classical::{Edges, Method, Noise, gaussian, median, tv, wiener};
 use clearshot_tensor::store::Store;
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn filters_are_those_of_scipy_and_scikit_image() {
             ("wiener", Method::Wiener(wiener::LocalWiener { radius: 2 }), 1e-6),
             ("tv", Method::TotalVariation(tv), 2e-6),
         ] {
-            let got = method.run(&y, &shape, 0.7).unwrap();
+            let got = method.run(&y, &shape, Noise::white(0.7)).unwrap();
             let difference = apart(&got, &values(&store, &format!("out.{name}")).0);
             assert!(difference <= limit, "{file}, {name}: {difference:e}");
         }

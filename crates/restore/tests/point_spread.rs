@@ -1,6 +1,6 @@
 //! Point-spread functions that do not suit an image are refused by name.
 
-use clearshot_physics::{Electrons, PhysicsError, Psf};
+use clearshot_physics::{Correlation, Electrons, PhysicsError, Psf};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::wiener;
@@ -11,7 +11,7 @@ fn a_psf_of_other_axes_or_larger_than_the_image_is_refused() {
     let run = |psf: &Psf| {
         let settings = RichardsonLucy { stop: Stop::Steps(1), ..RichardsonLucy::USUAL };
         let steps = settings.run(Electrons(&image[..]), &shape, psf).map(|d| d.values);
-        let at_once = wiener::deconvolve(&image, &shape, psf, 0.01);
+        let at_once = wiener::deconvolve(&image, &shape, psf, 0.01, &Correlation::WHITE);
         assert_eq!(steps.as_ref().err(), at_once.as_ref().err());
         steps
     };

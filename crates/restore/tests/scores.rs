@@ -2,9 +2,9 @@
 //! kind: PSNR in dB with range 1 after clipping to [0, 1.5]. `examples/scores.rs` prints the whole table.
 
 use clearshot_metrics::{Crop, ImageRef, Pair, Rounding, intensity};
-use clearshot_physics::{Electrons, Psf};
+use clearshot_physics::{Correlation, Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
-use clearshot_restore::classical::{Method, stabilised};
+use clearshot_restore::classical::{Method, Noise, stabilised};
 use clearshot_scenes::{Camera, Scene, benchmark_scenes};
 
 const SHAPE: [usize; 2] = [128, 128];
@@ -47,12 +47,12 @@ fn denoisers_score_as_their_peers() {
             let stable = |name: &str| {
                 let method = Method::by_name(name).unwrap();
                 let read_noise = Electrons(camera.read_noise as f32);
-                score(&stabilised(&method, Electrons(&y), &SHAPE, read_noise).unwrap().0)
+                score(&stabilised(&method, Electrons(&y), &SHAPE, read_noise, &Correlation::WHITE).unwrap().0)
             };
             // Without the transform, the noise is taken to be that of the mean everywhere.
             let mean = y.iter().map(|&v| f64::from(v).max(0.0)).sum::<f64>() / y.len() as f64;
             let sigma = (mean + camera.read_noise.powi(2)).sqrt() as f32;
-            let plain = Method::by_name("bm3d").unwrap().run(&y, &SHAPE, sigma).unwrap();
+            let plain = Method::by_name("bm3d").unwrap().run(&y, &SHAPE, Noise::white(sigma)).unwrap();
             let scores = [score(&y), stable("nlm"), stable("tv"), score(&plain), stable("bm3d")];
             means.iter_mut().zip(scores).for_each(|(m, s)| *m += s / f64::from(images));
         }

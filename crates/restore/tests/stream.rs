@@ -1,9 +1,9 @@
 //! Files restored piece by piece beside the same images restored whole.
 
 use clearshot_image::{Axis, DType, Description, Dim, Image, WriteOptions, Writer};
-use clearshot_physics::{Electrons, Psf};
+use clearshot_physics::{Correlation, Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
-use clearshot_restore::classical::{METHODS, Method, Reach, stabilised};
+use clearshot_restore::classical::{METHODS, Method, Noise, Reach, stabilised};
 use clearshot_restore::stream::{Cut, Report, TileSide, Work, run};
 use clearshot_scenes::{Camera, Scene};
 use std::path::Path;
@@ -49,12 +49,13 @@ fn pieces_have_the_bits_of_the_whole() {
     let image = noisy(&shape);
     save(&path, &image, &shape, DType::F32);
     for row in &METHODS {
-        let whole = row.method.run(&image, &shape, 4.0).unwrap();
+        let whole = row.method.run(&image, &shape, Noise::white(4.0)).unwrap();
         let sides: &[usize] = if row.name == "bm3d" { &[131] } else { &[48, 131, 1000] };
         for &side in sides {
             let cut = Cut { volume: false, tile: TileSide::Pixels(side), reach: row.method.reach() };
-            let mut each =
-                |piece: &clearshot_restore::stream::Piece<'_>| row.method.run(piece.values, piece.shape, 4.0);
+            let mut each = |piece: &clearshot_restore::stream::Piece<'_>| {
+                row.method.run(piece.values, piece.shape, Noise::white(4.0))
+            };
             let (pieces, report) = restored(&path, &cut, Work::Restore(&mut each));
             match cut.reach {
                 Reach::Within { .. } => {
@@ -97,7 +98,7 @@ fn total_variation_in_pieces_is_that_of_the_whole() {
         let image = Camera::for_peak(20.0).take(&truth, &shape, 8, 0).unwrap().values;
         save(&path, &image, &shape, DType::F32);
         let method = Method::by_name("tv").unwrap();
-        let whole = method.run(&image, &shape, noise).unwrap();
+        let whole = method.run(&image, &shape, Noise::white(noise)).unwrap();
         for side in [64, 131] {
             let mut said = Vec::new();
             let widened = |start: usize, n: usize| {
@@ -111,17 +112,20 @@ fn total_variation_in_pieces_is_that_of_the_whole() {
                     let size = [rows.len(), columns.len()];
                     let of_row = |row: usize| &image[row * shape[1]..][columns.clone()];
                     let piece: Vec<f32> = rows.flat_map(of_row).copied().collect();
-                    said.extend(method.says(&piece, &size, &[inner_y, inner_x], noise).unwrap());
+                    said.extend(
+                        method.says(&piece, &size, &[inner_y, inner_x], Noise::white(noise)).unwrap(),
+                    );
                 }
             }
             let settled = method.settled(&said);
             let cut = Cut { volume: false, tile: TileSide::Pixels(side), reach: settled.reach() };
             assert!(matches!(cut.reach, Reach::Within { .. }));
-            let mut each =
-                |piece: &clearshot_restore::stream::Piece<'_>| settled.run(piece.values, piece.shape, noise);
+            let mut each = |piece: &clearshot_restore::stream::Piece<'_>| {
+                settled.run(piece.values, piece.shape, Noise::white(noise))
+            };
             let (pieces, _) = restored(&path, &cut, Work::Restore(&mut each));
             assert!(
-                pieces == settled.run(&image, &shape, noise).unwrap(),
+                pieces == settled.run(&image, &shape, Noise::white(noise)).unwrap(),
                 "{name} {side}: the bits of the whole"
             );
             let (rms, _) = apart(&pieces, &whole);
@@ -187,11 +191,12 @@ fn volumes_and_stacks_of_planes() {
             let (count, inner) = if volume { (2, vec![9, 40, 37]) } else { (18, vec![40, 37]) };
             let pixels: usize = inner.iter().product();
             let whole: Vec<f32> = (0..count)
-                .flat_map(|i| method.run(&image[i * pixels..][..pixels], &inner, 4.0).unwrap())
+                .flat_map(|i| method.run(&image[i * pixels..][..pixels], &inner, Noise::white(4.0)).unwrap())
                 .collect();
             let cut = Cut { volume, tile: TileSide::Pixels(16), reach: method.reach() };
-            let mut each =
-                |piece: &clearshot_restore::stream::Piece<'_>| method.run(piece.values, piece.shape, 4.0);
+            let mut each = |piece: &clearshot_restore::stream::Piece<'_>| {
+                method.run(piece.values, piece.shape, Noise::white(4.0))
+            };
             let (pieces, _) = restored(&path, &cut, Work::Restore(&mut each));
             assert!(pieces == whole, "{name}, volume {volume}");
         }
@@ -207,7 +212,7 @@ fn the_transform_keeps_pieces_exact() {
     save(&path, &image, &shape, DType::F32);
     let method = Method::by_name("bm3d").unwrap();
     let run = |values: &[f32], shape: &[usize]| {
-        stabilised(&method, Electrons(values), shape, Electrons(1.5)).map(|e| e.0)
+        stabilised(&method, Electrons(values), shape, Electrons(1.5), &Correlation::WHITE).map(|e| e.0)
     };
     let whole = run(&image, &shape).unwrap();
     let cut = Cut { volume: false, tile: TileSide::Pixels(90), reach: method.reach() };
@@ -245,7 +250,9 @@ fn a_piece_that_fails_is_named() {
     let opened = Image::open(&path).unwrap();
     let mut writer =
         Writer::create(folder.path().join("b.tif"), &opened.description, &WriteOptions::default()).unwrap();
-    let mut each = |piece: &clearshot_restore::stream::Piece<'_>| method.run(piece.values, piece.shape, 4.0);
+    let mut each = |piece: &clearshot_restore::stream::Piece<'_>| {
+        method.run(piece.values, piece.shape, Noise::white(4.0))
+    };
     let said = run(&opened, &mut writer, &opened.description, &cut, Work::Restore(&mut each), &mut |_, _| ());
     assert!(said.unwrap_err().to_string().starts_with("part 4 of 4: the image is NaN"));
     let volume = Cut { volume: true, ..cut };

@@ -6,11 +6,13 @@ use super::kept::Kept;
 use super::parts::{Apart, Form, Parts};
 use super::report::{Report, Shown};
 use super::trace::Trace;
+use crate::items::{self, Spot};
 use crate::mask::{Validity, mask_path, may_be_none};
 use crate::point_spread::PointSpread;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clearshot_image::address::{exists, is_address, same_place, try_out};
+use clearshot_image::collection::{self, Collection};
 use clearshot_image::dataset::list::stem;
 use clearshot_image::{
     Axis, DType, Description, Error as ImageError, Image, Provenance, WriteOptions, Writer, fingerprint,
@@ -34,6 +36,8 @@ pub struct Job<'a> {
     pub asked: &'a Value,
     pub given: &'a Given,
     pub validity: &'a Validity,
+    /// The only image to restore of several.
+    pub item: Option<&'a str>,
     pub psf: Option<&'a str>,
     pub std: bool,
     pub float: bool,
@@ -75,36 +79,91 @@ impl Job<'_> {
     pub fn run(
         &self,
         restorer: &mut Restorer,
-        report: Option<&mut Report>,
-        trace: Option<&mut Trace>,
+        mut report: Option<&mut Report>,
+        mut trace: Option<&mut Trace>,
     ) -> Result<Outcome> {
         if same_place(self.input, self.output) {
             bail!("the output would replace its own input; choose another name or folder");
         }
-        let image = Image::open(self.input)?;
+        let first = items::open(self.input, self.item)?;
+        let d = &first.description;
+        let hash = fingerprint(self.input)?;
+        let written = self.written(d, restorer)?;
+        let together = Collection::is_one_file(d, &written, self.output);
+        if d.items.len() == 1 || self.item.is_some() {
+            if Collection::brings_others(&written, self.output) {
+                self.voice.note(self.input, "one image is restored; the others are copied as they are");
+            }
+            return self.image(&first, &Spot::alone(self.input, self.output), &hash, restorer, report, trace);
+        }
+        let bases: Vec<PathBuf> =
+            items::light(d).0.iter().map(|&n| collection::apart(self.output, &d.items, n)).collect();
+        let standing =
+            if together { self.standing(self.output, &bases, &hash, restorer)? } else { Standing::Missing };
+        if standing == Standing::Done {
+            return self.skipped(self.input, self.output);
+        }
+        let mut done = false;
+        let say = |text: &str| self.voice.note(self.input, text);
+        let replace = standing == Standing::InPart;
+        items::each(self.input, self.output, d, &written, replace, &say, |image, spot| {
+            let outcome =
+                self.image(image, spot, &hash, restorer, report.as_deref_mut(), trace.as_deref_mut())?;
+            done = done || matches!(outcome, Outcome::Done);
+            Ok(())
+        })?;
+        Ok(if done { Outcome::Done } else { Outcome::Skipped })
+    }
+
+    /// What an image is written as by a model that may make other channels of it.
+    fn written(&self, d: &Description, restorer: &Restorer) -> Result<Description> {
+        let about = &restorer.model().about;
+        let mut written = self.described(d);
+        if about.input_channels() != about.channels {
+            let parts = Parts::of(d, about.dims, about.input_channels())?;
+            parts.set_channels(&mut written, about.channels, &about.names)?;
+        }
+        Ok(written)
+    }
+
+    fn skipped(&self, shown: &Path, output: &Path) -> Result<Outcome> {
+        let record =
+            json!({"event": "file", "input": self.input, "output": output, "status": "already done"});
+        self.voice.say(&format!("{} -> {} (already done)", shown.display(), output.display()), record)?;
+        Ok(Outcome::Skipped)
+    }
+
+    /// Restores one image of the file.
+    fn image(
+        &self,
+        image: &Image,
+        spot: &Spot,
+        hash: &str,
+        restorer: &mut Restorer,
+        report: Option<&mut Report>,
+        trace: Option<&mut Trace>,
+    ) -> Result<Outcome> {
         let d = &image.description;
         let about = &restorer.model().about;
         let parts = Parts::of(d, about.dims, about.input_channels())?;
-        let look = Look::at(&image, &parts)?;
-        let hash = fingerprint(self.input)?;
-        let standing = self.standing(&hash, restorer)?;
+        let look = Look::at(image, &parts)?;
+        // What is there of a file with several images is known already.
+        let standing = match spot.is_shared {
+            true => Standing::Missing,
+            false => self.standing(&spot.output, std::slice::from_ref(&spot.base), hash, restorer)?,
+        };
         if standing == Standing::Done {
-            let record = json!({"event": "file", "input": self.input, "output": self.output, "status": "already done"});
-            self.voice.say(
-                &format!("{} -> {} (already done)", self.input.display(), self.output.display()),
-                record,
-            )?;
-            return Ok(Outcome::Skipped);
+            return self.skipped(&spot.shown, &spot.output);
         }
-        let apart = Apart { saturation: self.validity.saturation, mask: self.validity.mask_of(&image)? };
-        self.warn(d, &parts, &look, &restorer.model().about.signal)?;
+        let apart = Apart { saturation: self.validity.saturation, mask: self.validity.mask_of(image)? };
+        self.warn(&spot.shown, d, &parts, &look, &restorer.model().about.signal)?;
         let camera = match restorer.needs_camera() {
-            false => self.given.gain.map(|_| look.camera(&image, self.given, &apart)).transpose()?,
-            true => Some(look.camera(&image, self.given, &apart)?),
+            false => self.given.gain.map(|_| look.camera(image, self.given, &apart)).transpose()?,
+            true => Some(look.camera(image, self.given, &apart)?),
         };
         if let Some((camera, said)) = &camera {
-            said.iter().for_each(|said| self.voice.note(self.input, said));
-            look.contradicts(camera).iter().for_each(|said| self.voice.note(self.input, said));
+            said.iter().for_each(|said| self.voice.note(&spot.shown, said));
+            look.contradicts(camera).iter().for_each(|said| self.voice.note(&spot.shown, said));
         }
         let (share, top) = look.saturated(d);
         let saturation = (share > 0.0).then_some(top as f32);
@@ -113,50 +172,64 @@ impl Job<'_> {
         if let Some(text) = self.psf {
             let (psf, said) = PointSpread::parse(text, parts.size.len())?.of(d, &parts.size)?;
             if let Some(said) = said {
-                self.voice.note(self.input, &said);
+                self.voice.note(&spot.shown, &said);
             }
             restorer.set_psf(psf)?;
         }
         let replace = standing == Standing::InPart;
-        self.restore(restorer, &image, &parts, &apart, camera, &hash, replace, report, trace)?;
+        self.restore(restorer, image, spot, &parts, &apart, camera, hash, replace, report, trace)?;
         if self.validity.save_mask {
             let options = WriteOptions { replace: true, provenance: None };
-            self.validity.save(&image, saturation, &mask_path(self.output), &options)?;
+            self.validity.save(image, saturation, &mask_path(&spot.base), &options)?;
         }
         Ok(Outcome::Done)
     }
 
-    /// What is there of what this run would make.
-    fn standing(&self, hash: &str, restorer: &Restorer) -> Result<Standing> {
+    /// What is there of what this run would make: the output, and what goes beside it for each of its images.
+    fn standing(
+        &self,
+        output: &Path,
+        bases: &[PathBuf],
+        hash: &str,
+        restorer: &Restorer,
+    ) -> Result<Standing> {
         if self.force {
-            try_out(self.output, true)?;
+            try_out(output, true)?;
             return Ok(Standing::InPart);
         }
-        if !exists(self.output)? {
-            if self.validity.save_mask && exists(&mask_path(self.output))? {
-                bail!("{}: exists already; --force replaces it", mask_path(self.output).display());
+        let masks: Vec<PathBuf> =
+            bases.iter().filter(|_| self.validity.save_mask).map(|base| mask_path(base)).collect();
+        if !exists(output)? {
+            for path in &masks {
+                if exists(path)? {
+                    bail!("{}: exists already; --force replaces it", path.display());
+                }
             }
-            try_out(self.output, false)?;
+            try_out(output, false)?;
             return Ok(Standing::Missing);
         }
-        let earlier = Image::open(self.output).ok().and_then(|i| i.description.provenance);
+        let earlier = Image::open(output).ok().and_then(|i| i.description.provenance);
         let of = |key: &str| earlier.as_ref().and_then(|p| p["parameters"].get(key));
         if of("settings") == Some(self.asked) && of("input").and_then(Value::as_str) == Some(hash) {
             let mut all = true;
-            for (suffix, _) in self.beside(restorer) {
-                let [path, fallback] = beside_paths(self.output, &suffix);
+            for (base, (suffix, _)) in
+                bases.iter().flat_map(|b| self.beside(restorer).into_iter().map(move |s| (b, s)))
+            {
+                let [path, fallback] = beside_paths(base, &suffix);
                 all = all && (exists(&path)? || fallback.exists());
             }
-            all = all && (!self.validity.save_mask || exists(&mask_path(self.output))?);
+            for path in &masks {
+                all = all && exists(path)?;
+            }
             return Ok(if all { Standing::Done } else { Standing::InPart });
         }
         bail!(
             "{} exists already, made of something else or with other settings; choose another name, or say --force to replace it",
-            self.output.display()
+            output.display()
         )
     }
 
-    fn warn(&self, d: &Description, parts: &Parts, look: &Look, signal: &Signal) -> Result<()> {
+    fn warn(&self, shown: &Path, d: &Description, parts: &Parts, look: &Look, signal: &Signal) -> Result<()> {
         let (share, value) = look.saturated(d);
         if share > MOST_SATURATED {
             bail!(
@@ -167,7 +240,7 @@ impl Job<'_> {
         if share > WARN_SATURATED {
             let share = 100.0 * share;
             self.voice.note(
-                self.input,
+                shown,
                 &format!("{share:.1} % of the pixels are saturated (value {value}); what is restored there is a guess from around them"),
             );
         }
@@ -175,7 +248,7 @@ impl Job<'_> {
             && look.greatest() < input.low + LEAST_USED * (input.high - input.low)
         {
             self.voice.note(
-                self.input,
+                shown,
                 &format!(
                     "its numbers reach {}, and the model was made for numbers from {} to {}: it will see next to nothing; convert the image first",
                     look.greatest(), input.low, input.high
@@ -183,17 +256,17 @@ impl Job<'_> {
             );
         }
         for warning in &d.warnings {
-            self.voice.note(self.input, warning);
+            self.voice.note(shown, warning);
         }
         let colour = d.dim(Axis::S).is_some_and(|s| s.len >= 3);
         if colour && d.dtype == DType::U8 {
             self.voice.note(
-                self.input,
+                shown,
                 "an 8-bit colour picture: its numbers were processed for looking at and are no photon counts, so take the result with care; colours are restored one by one",
             );
         }
         if !parts.copied.is_empty() {
-            self.voice.note(self.input, "transparency is copied as it is");
+            self.voice.note(shown, "transparency is copied as it is");
         }
         Ok(())
     }
@@ -202,6 +275,7 @@ impl Job<'_> {
         &self,
         restorer: &mut Restorer,
         image: &Image,
+        spot: &Spot,
         parts: &Parts,
         apart: &Apart,
         camera: Option<Camera>,
@@ -212,10 +286,7 @@ impl Job<'_> {
     ) -> Result<()> {
         let start = Instant::now();
         let about = &restorer.model().about;
-        let mut d = self.described(&image.description);
-        if about.input_channels() != about.channels {
-            parts.set_channels(&mut d, about.channels, &about.names)?;
-        }
+        let d = self.written(spot.description(image), restorer)?;
         // Where restored parts go, in the same order: another place only if they have other channels.
         let places = &Parts::of(&d, about.dims, about.channels)?;
         let form = Form::of(&d);
@@ -223,7 +294,7 @@ impl Job<'_> {
         let together = (busy / parts.pixels()).clamp(1, 16).min(parts.all.len());
         let groups: Vec<&[Vec<usize>]> = parts.all.chunks(together).collect();
         let forecast = restorer.prepare(&parts.size, together)?;
-        self.voice.plan(self.input, &forecast, groups.len(), &restorer.device().to_string())?;
+        self.voice.plan(&spot.shown, &forecast, groups.len(), &restorer.device().to_string())?;
         let mut line = Line::new(self.label.clone());
         let mut runs = 0;
         // Runs of the graph for a group that is not yet prepared: the last one may have fewer images.
@@ -235,6 +306,7 @@ impl Job<'_> {
         let mut outputs = match holds {
             true => None,
             false => Some(self.outputs(
+                spot,
                 &d,
                 restorer,
                 replace,
@@ -243,7 +315,7 @@ impl Job<'_> {
         };
         let mut held: Vec<Restored> = Vec::new();
         let run = json!({"settings": self.asked, "input": hash, "camera": camera, "together": together});
-        let kept = (groups.len() > 1).then(|| Kept::open(self.output, &run)).transpose()?;
+        let kept = (groups.len() > 1).then(|| Kept::open(&spot.base, &run)).transpose()?;
         let mut found_parts = 0;
         let middle = parts.all.len() / 2;
         let mut shown = None;
@@ -255,7 +327,7 @@ impl Job<'_> {
             let filled: usize = measured.iter().map(|m| m.filled).sum();
             record.filled += filled;
             if record.strange.is_none() {
-                record.strange = self.strange(restorer, &measured, camera.as_ref())?;
+                record.strange = self.strange(&spot.shown, restorer, &measured, camera.as_ref())?;
             }
             let numbers: Vec<u64> = (0..group.len()).map(|i| (g * together + i) as u64).collect();
             let found = kept.as_ref().and_then(|k| k.all(&numbers, restorer.scratch()));
@@ -291,10 +363,10 @@ impl Job<'_> {
                     light.see(restored.image.iter().map(|&v| camera.electrons(v)));
                 }
                 if let Some(trace) = trace.as_deref_mut() {
-                    trace.add(self.input, number, &restored.guided)?;
+                    trace.add(&spot.shown, number, &restored.guided)?;
                 }
                 if number == middle && report.is_some() {
-                    shown = Some(Shown::of(self.input, image, parts, &measured[i], &restored, camera)?);
+                    shown = Some(Shown::of(&spot.shown, image, parts, &measured[i], &restored, camera)?);
                 }
                 match &mut outputs {
                     Some(outputs) => record.clipped += outputs.write(places, number, &restored, &form)?,
@@ -310,6 +382,7 @@ impl Job<'_> {
             Some(outputs) => outputs,
             None => {
                 let mut outputs = self.outputs(
+                    spot,
                     &d,
                     restorer,
                     replace,
@@ -329,12 +402,21 @@ impl Job<'_> {
         }
         if found_parts > 0 {
             self.voice.note(
-                self.input,
+                &spot.shown,
                 &format!("{found_parts} of {} planes were restored by a run before", parts.all.len()),
             );
         }
         let reach = restorer.spread().filter(|_| self.std).map(|s| s.reach());
-        self.tell(&record, &form, &paths, start.elapsed().as_secs_f64(), camera, reach)?;
+        self.tell(
+            spot,
+            image.description.item,
+            &record,
+            &form,
+            &paths,
+            start.elapsed().as_secs_f64(),
+            camera,
+            reach,
+        )?;
         if let (Some(report), Some(shown)) = (report, shown) {
             report.add(&shown, camera, record.mean_chi2(), &forecast, start.elapsed().as_secs_f64())?;
         }
@@ -344,6 +426,7 @@ impl Job<'_> {
     /// Says once of a file that it is unlike what the model was trained on, and returns why.
     fn strange(
         &self,
+        shown: &Path,
         restorer: &Restorer,
         images: &[Measured],
         camera: Option<&Camera>,
@@ -358,7 +441,7 @@ impl Job<'_> {
                 distance.statistic, distance.kind
             );
             self.voice.note(
-                self.input,
+                shown,
                 &format!(
                     "unlike what the model was trained on: {why}; it may draw what it knows instead of what is there: compare with `clearshot denoise`, look at --chi2 and --std, check --gain and --offset, or train on such images"
                 ),
@@ -370,6 +453,8 @@ impl Job<'_> {
 
     fn tell(
         &self,
+        spot: &Spot,
+        item: usize,
         record: &Record,
         form: &Form,
         paths: &[PathBuf],
@@ -380,14 +465,14 @@ impl Job<'_> {
         if record.filled > 0 {
             let n = record.filled;
             self.voice.note(
-                self.input,
+                &spot.shown,
                 &format!("{n} pixels hold no measurement (not finite, saturated or masked): filled from their neighbours and left out of the measurement"),
             );
         }
         if record.clipped > 0 {
             let (n, name) = (record.clipped, form.dtype.name());
             self.voice.note(
-                self.input,
+                &spot.shown,
                 &format!("{n} restored values did not fit {name} and were clipped; --float keeps them"),
             );
         }
@@ -402,12 +487,12 @@ impl Job<'_> {
                 }
             };
             self.voice.note(
-                self.input,
+                &spot.shown,
                 &format!("chi2 is {chi2:.2}, where about 1 is right: {why}; do not trust the result before that is mended"),
             );
         }
         let mut text =
-            format!("{} -> {} ({}", self.input.display(), self.output.display(), duration(seconds));
+            format!("{} -> {} ({}", spot.shown.display(), spot.output.display(), duration(seconds));
         if let Some(chi2) = chi2 {
             text += &format!(", chi2 {chi2:.2}");
         }
@@ -418,7 +503,7 @@ impl Job<'_> {
         self.voice.say(
             &text,
             json!({
-                "event": "file", "input": self.input, "output": self.output, "status": "restored", "written": paths,
+                "event": "file", "input": self.input, "item": item, "output": spot.output, "status": "restored", "written": paths,
                 "seconds": seconds, "clipped": record.clipped, "filled": record.filled, "chi2": chi2, "camera": camera,
                 "strange": record.strange, "interval_90": reach, "regime": record.light.as_ref().map(Light::value),
             }),
@@ -462,23 +547,28 @@ impl Job<'_> {
 
     fn outputs(
         &self,
+        spot: &Spot,
         d: &Description,
         restorer: &Restorer,
         replace: bool,
         provenance: Value,
     ) -> Result<Outputs> {
-        let float = as_float(d);
+        let mut float = as_float(d);
+        if spot.is_shared {
+            // A map is of one image, so that its file has no place for the others.
+            float.native = None;
+        }
         let options = WriteOptions { replace, provenance: Some(provenance) };
         let mut beside = Vec::new();
         for (suffix, what) in self.beside(restorer) {
-            if beside_paths(self.output, &suffix).iter().any(|path| same_place(self.input, path)) {
+            if beside_paths(&spot.base, &suffix).iter().any(|path| same_place(self.input, path)) {
                 bail!("OUT_{suffix} would replace the input; choose another name or folder");
             }
-            let (path, writer) = writer_beside(self.output, &suffix, &float, &options)?;
+            let (path, writer) = writer_beside(&spot.base, &suffix, &float, &options)?;
             beside.push((what, path, writer));
         }
-        let main = Writer::create(self.output, d, &options)?;
-        Ok(Outputs { main, path: self.output.to_path_buf(), float: Form::of(&float), beside })
+        let main = Writer::create(&spot.write, d, &options)?;
+        Ok(Outputs { main, path: spot.output.clone(), float: Form::of(&float), beside })
     }
 }
 

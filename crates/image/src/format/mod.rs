@@ -160,19 +160,41 @@ pub(crate) fn create(
     let shown = Address::of(path)?.map(|address| address.path());
     let path = shown.as_deref().unwrap_or(path);
     refuse_output(path)?;
-    let Some(format) = by_name(path) else {
+    let Some(format) = by_name(path).or_else(|| within_zarr(path)) else {
         return Err(Error::UnknownFormat { path: path.to_path_buf(), known: known() });
     };
     Ok((format.name, (format.create)(path, description, options)?))
 }
 
-/// Which of several images is meant: by number, by name, or the first.
+/// The format of a group in a folder of Zarr: `PLATE.zarr/A/1/0`.
+fn within_zarr(path: &Path) -> Option<&'static Format> {
+    let is_store = |folder: &Path| {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        name.ends_with(".zarr")
+    };
+    let format = FORMATS.iter().find(|f| f.name == zarr::NAME);
+    path.ancestors().skip(1).any(is_store).then_some(format).flatten()
+}
+
+/// Whether a file written from this description has the other images of the file that it was read from.
+pub(crate) fn keeps_others(path: &Path, description: &Description) -> bool {
+    match by_name(path).map(|f| f.name) {
+        Some(tiff::NAME) => tiff::keeps_others(path, description),
+        Some(fits::NAME) => fits::keeps_others(description),
+        _ => false,
+    }
+}
+
+/// Which of several images is meant: by name, by number (with a `#` before it never a name), or the first.
 pub(crate) fn choose(path: &Path, items: &[String], item: Option<&str>) -> Result<usize> {
     let Some(wanted) = item else { return Ok(0) };
     items
         .iter()
         .position(|name| name == wanted)
-        .or_else(|| wanted.parse().ok().filter(|&n: &usize| n < items.len()))
+        .or_else(|| {
+            let number = wanted.strip_prefix('#').unwrap_or(wanted).parse().ok();
+            number.filter(|&n: &usize| n < items.len())
+        })
         .ok_or_else(|| Error::NoSuchItem {
             path: path.to_path_buf(),
             item: wanted.to_string(),

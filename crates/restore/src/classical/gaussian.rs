@@ -1,4 +1,4 @@
-//! A Gaussian blur, separable, mirrored at the edges.
+//! A Gaussian blur, separable, mirrored at the edges. Its width is told, so noise changes nothing in it, correlated or not.
 
 use crate::RestoreError;
 use crate::error::require;

@@ -1,4 +1,4 @@
-//! The median of the box around each pixel, mirrored at the edges.
+//! The median of the box around each pixel, mirrored at the edges. It asks for no noise, correlated or not.
 //!
 //! The box of 3 x 3 pixels, which most people mean, has a way of its own: columns of three are sorted once for the three
 //! boxes that share them, and the median of nine is the median of the largest low, the middle middle and the

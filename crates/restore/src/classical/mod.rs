@@ -1,14 +1,16 @@
 //! Restorers that need no training.
 //!
-//! [`METHODS`] lists the denoisers with the settings that serve most images; each takes an image with Gaussian noise of
-//! one standard deviation. Cameras have noise of another kind: [`stabilised`] brings electrons to unit noise by the
-//! generalised Anscombe transform, denoises, and goes back by the exact unbiased inverse.
+//! [`METHODS`] lists the denoisers with the settings that serve most images; each takes an image with Gaussian [`Noise`] of
+//! one standard deviation, white or correlated. Cameras have noise of another kind: [`stabilised`] brings electrons to unit noise by the
+//! generalised Anscombe transform, denoises, and goes back by the exact unbiased inverse. The transform changes pixels one by
+//! one, each by a nearly straight line over the width of its noise, and leaves correlation as it is.
 //! Deconvolution is [`richardson_lucy`] and [`wiener::deconvolve`].
 
 pub mod bm3d;
 pub mod gaussian;
 pub mod median;
 pub mod nlm;
+mod noise;
 pub mod richardson_lucy;
 mod settings;
 mod stopping;
@@ -16,13 +18,14 @@ pub mod tv;
 pub mod wiener;
 
 pub use crate::convolve::Edges;
+pub use noise::Noise;
 pub use settings::Setting;
 
 use crate::RestoreError;
 use crate::error::{require_not_negative, require_positive};
 use crate::frame::{Frame, LARGEST};
-use clearshot_physics::Electrons;
 use clearshot_physics::anscombe;
+use clearshot_physics::{Correlation, Electrons};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -122,7 +125,7 @@ impl Method {
         piece: &[f32],
         shape: &[usize],
         core: &[Range<usize>],
-        noise: f32,
+        noise: Noise,
     ) -> Result<Option<Vec<f64>>, RestoreError> {
         let inside = core.len() == shape.len() && core.iter().zip(shape).all(|(c, n)| c.end <= *n);
         if !inside {
@@ -130,10 +133,11 @@ impl Method {
         }
         match self {
             Method::TotalVariation(m) if m.steps.is_none() => {
-                require_positive("the standard deviation of the noise", noise.into())?;
-                let scale = scale(Frame::new(piece, shape)?, noise);
+                let deviation = noise.deviation;
+                require_positive("the standard deviation of the noise", deviation.into())?;
+                let scale = scale(Frame::new(piece, shape)?, deviation);
                 let scaled = scaled(piece, scale);
-                Ok(Some(m.energies(Frame::new(&scaled, shape)?, core, noise * scale)?))
+                Ok(Some(m.energies(Frame::new(&scaled, shape)?, core, deviation * scale)?))
             }
             _ => Ok(None),
         }
@@ -147,28 +151,30 @@ impl Method {
         }
     }
 
-    /// The denoised image. `noise` is the standard deviation of its noise; the Gaussian and the median do not ask for it.
+    /// The denoised image. The Gaussian and the median do not ask for its noise; BM3D and non-local means use how it is
+    /// correlated, and the others its standard deviation.
     ///
     /// # Errors
     /// If the shape is not filled, a pixel is not finite, or a setting is out of its range.
-    pub fn run(&self, image: &[f32], shape: &[usize], noise: f32) -> Result<Vec<f32>, RestoreError> {
+    pub fn run(&self, image: &[f32], shape: &[usize], noise: Noise) -> Result<Vec<f32>, RestoreError> {
         let frame = Frame::new(image, shape)?;
+        let noise = noise.simplified();
         let needs_noise = !matches!(self, Method::Gaussian(_) | Method::Median(_));
         if needs_noise {
-            require_positive("the standard deviation of the noise", noise.into())?;
-            let scale = scale(frame, noise);
+            require_positive("the standard deviation of the noise", noise.deviation.into())?;
+            let scale = scale(frame, noise.deviation);
             if scale != 1.0 {
-                let denoised = self.run(&scaled(image, scale), shape, noise * scale)?;
+                let denoised = self.run(&scaled(image, scale), shape, noise.scaled(scale))?;
                 return Ok(scaled(&denoised, 1.0 / scale).into_owned());
             }
         }
         match self {
             Method::Gaussian(m) => m.run(frame),
             Method::Median(m) => m.run(frame),
-            Method::Wiener(m) => m.run(frame, noise),
-            Method::NonLocalMeans(m) => m.run(frame, noise),
-            Method::TotalVariation(m) => m.run(frame, noise),
-            Method::Bm3d(m) => m.run(frame, noise),
+            Method::Wiener(m) => m.run(frame, noise.deviation),
+            Method::NonLocalMeans(m) => m.run(frame, &noise),
+            Method::TotalVariation(m) => m.run(frame, noise.deviation),
+            Method::Bm3d(m) => m.run(frame, &noise),
         }
     }
 }
@@ -201,11 +207,13 @@ pub fn stabilised(
     electrons: Electrons<&[f32]>,
     shape: &[usize],
     read_noise: Electrons<f32>,
+    correlation: &Correlation,
 ) -> Result<Electrons<Vec<f32>>, RestoreError> {
     require_not_negative("the read noise", read_noise.0.into())?;
     let inverse = anscombe::Inverse::new(Electrons(read_noise.0.into()))?;
     Frame::new(electrons.0, shape)?;
-    let denoised = method.run(&stabilise(electrons, read_noise)?, shape, 1.0)?;
+    let noise = Noise { deviation: 1.0, correlation: *correlation };
+    let denoised = method.run(&stabilise(electrons, read_noise)?, shape, noise)?;
     Ok(Electrons(denoised.par_iter().map(|&d| inverse.mean(d.into()) as f32).collect()))
 }
 

@@ -3,12 +3,15 @@
 //!
 //! For each displacement the squared differences of whole rows are summed over the patch, axis by axis (after Darbon et
 //! al., 2008), so that a patch costs its width and not its area. The noise's share of a distance, twice its variance, is
-//! taken off before it is weighed. Rows are cut into strips that do not know of each other.
+//! taken off before it is weighed; in correlated noise, patches that are near share some of their noise, and
+//! less is taken off. Rows are cut into strips that do not know of each other.
 
+use super::Noise;
 use crate::RestoreError;
 use crate::error::{require, require_positive};
 use crate::frame::Frame;
 use crate::widest::widest;
+use clearshot_physics::Correlation;
 use rayon::prelude::*;
 
 /// See the module.
@@ -28,7 +31,7 @@ const STRIP: usize = 16;
 impl NonLocalMeans {
     pub const USUAL: NonLocalMeans = NonLocalMeans { patch_radius: 2, search_radius: 6, strength: 0.95 };
 
-    pub(super) fn run(&self, frame: Frame<'_>, noise: f32) -> Result<Vec<f32>, RestoreError> {
+    pub(super) fn run(&self, frame: Frame<'_>, noise: &Noise) -> Result<Vec<f32>, RestoreError> {
         let (p, s) = (self.patch_radius, self.search_radius);
         require(p <= 50, "the patch's radius", p as f64, "a whole number up to 50")?;
         require(s <= 200, "the search's radius", s as f64, "a whole number up to 200")?;
@@ -42,9 +45,9 @@ impl NonLocalMeans {
             tasks.extend(plane.chunks_mut(STRIP * width));
         }
         let strip = Strip { padded: &padded, wide, size: frame.size, patch: p, search: s };
-        let h = self.strength * noise;
+        let h = self.strength * noise.deviation;
         tasks.par_iter_mut().enumerate().for_each(|(task, out)| {
-            widest(|| strip.run(task / strips, task % strips * STRIP, out, noise * noise, h * h));
+            widest(|| strip.run(task / strips, task % strips * STRIP, out, noise, h * h));
         });
         Ok(out)
     }
@@ -61,13 +64,13 @@ struct Strip<'a> {
 impl Strip<'_> {
     #[inline(always)]
     /// Denoises the rows from `y` of plane `z` that `out` holds.
-    fn run(&self, z: usize, y: usize, out: &mut [f32], variance: f32, h2: f32) {
+    fn run(&self, z: usize, y: usize, out: &mut [f32], noise: &Noise, h2: f32) {
         let width = self.size[2];
         let rows = out.len() / width;
         let long = |a: usize, n: usize| if self.size[a] > 1 { n } else { 0 };
         let (p, s) = ([0, 1, 2].map(|a| long(a, self.patch)), [0, 1, 2].map(|a| long(a, self.search)));
         let pixels: usize = p.iter().map(|r| 2 * r + 1).product();
-        let (scale, free) = (-1.0 / (h2 * pixels as f32), 2.0 * variance * pixels as f32);
+        let (scale, free) = (-1.0 / (h2 * pixels as f32), 2.0 * noise.variance() * pixels as f32);
         let row = |z: usize, y: usize, x: usize| &self.padded[(z * self.wide[1] + y) * self.wide[2] + x..];
         let tall = rows + 2 * p[1];
         let broad = width + 2 * p[2];
@@ -80,6 +83,7 @@ impl Strip<'_> {
         for dz in 0..=2 * s[0] {
             for dy in 0..=2 * s[1] {
                 for dx in 0..=2 * s[2] {
+                    let free = free * (1.0 - shared(&noise.correlation, [dz, dy, dx], s));
                     apart.fill(0.0);
                     for (r, line) in apart.chunks_mut(broad).enumerate() {
                         for pz in 0..=2 * p[0] {
@@ -112,6 +116,12 @@ impl Strip<'_> {
         }
         out.iter_mut().zip(&weights).for_each(|(o, w)| *o /= w);
     }
+}
+
+/// How much of the noise two patches share that are displaced by `at - middle`.
+fn shared(correlation: &Correlation, at: [usize; 3], middle: [usize; 3]) -> f32 {
+    let [dz, dy, dx] = [0, 1, 2].map(|a| at[a] as isize - middle[a] as isize);
+    if dz == 0 { correlation.at(dy, dx) as f32 } else { 0.0 }
 }
 
 /// Patches that differ by more than this many widths have no weight: they are many, and together they would blur

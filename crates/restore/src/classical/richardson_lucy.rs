@@ -10,6 +10,9 @@
 //! image itself, with the help of twins that are deconvolved from slightly other data (Ramani, Blu, Unser, 2008) and of
 //! steps that go further than the result. It does so for bright and dark places separately, as bright ones are worth more steps:
 //! the result is a mixture of steps, by the light that a pixel has; see `stopping.rs`.
+//!
+//! Noise that neighbouring pixels share changes nothing in the steps, nor in the mean of chi2, which only scatters more. It
+//! does change which step is best, as more of it is found at the frequencies that steps restore: twins get such noise.
 
 use super::Reach;
 pub use super::stopping::Levels;
@@ -18,7 +21,8 @@ use crate::RestoreError;
 use crate::convolve::{Convolution, Edges};
 use crate::error::{require, require_not_negative, require_positive};
 use crate::frame::Frame;
-use clearshot_physics::{Electrons, PhysicsError, Psf};
+use clearshot_physics::correlation::FILTER;
+use clearshot_physics::{Correlation, Electrons, PhysicsError, Psf};
 use clearshot_tensor::Shape;
 use clearshot_tensor::noise::Key;
 use rayon::prelude::*;
@@ -30,6 +34,8 @@ pub struct RichardsonLucy {
     pub background: f32,
     /// Standard deviation of the read noise in electrons.
     pub read_noise: f32,
+    /// How the noise of neighbouring pixels is correlated, along Y and X.
+    pub correlation: Correlation,
     /// The strength of the total-variation term, relative to the data; 0 for none, 0.002 to 0.02 usually.
     pub total_variation: f32,
     pub edges: Edges,
@@ -74,6 +80,7 @@ impl RichardsonLucy {
     pub const USUAL: RichardsonLucy = RichardsonLucy {
         background: 0.0,
         read_noise: 0.0,
+        correlation: Correlation::WHITE,
         total_variation: 0.0,
         edges: Edges::Reflect,
         make_up_for_edges: true,
@@ -318,16 +325,42 @@ impl Run<'_> {
         }
     }
 
-    /// A twin before its first step: a random sign in each pixel changes its data.
+    /// A twin before its first step: a random sign in each pixel changes its data, correlated as the noise is.
     fn twin(&self, number: usize, variance: &[f32]) -> Twin {
         let key = Key { seed: 0x7111, step: 0, stream: number as u32 };
-        let other = |((i, v), &y): ((usize, &f32), &f32)| {
-            let sign = if key.block(i as u64)[0] & 1 == 0 { 1.0 } else { -1.0 };
-            y + sign * CHANGE * v.sqrt()
-        };
-        let y = variance.par_iter().enumerate().zip(self.y).map(other).collect();
+        let sign = |i: usize| if key.block(i as u64)[0] & 1 == 0 { 1.0 } else { -1.0 };
+        let signs: Vec<f32> = (0..self.y.len()).into_par_iter().map(sign).collect();
+        let unit = correlated(signs, self.size, &self.settings.correlation);
+        let other = |((n, v), y): ((&f32, &f32), &f32)| y + n * CHANGE * v.sqrt();
+        let y = unit.par_iter().zip(variance).zip(self.y).map(other).collect();
         Twin { x: vec![self.start; self.y.len()], y }
     }
+}
+
+/// White noise made to have a correlation, plane by plane, mirrored at the edges.
+fn correlated(white: Vec<f32>, size: [usize; 3], correlation: &Correlation) -> Vec<f32> {
+    if correlation.is_white() {
+        return white;
+    }
+    let taps: Vec<f32> = correlation.filter().iter().map(|&t| t as f32).collect();
+    let frame = Frame { values: &white, size };
+    let (padded, wide) = frame.mirrored([0, FILTER / 2, FILTER / 2]);
+    let [_, height, width] = size;
+    // An axis of one pixel is not mirrored and has the middle of the filter alone.
+    let across = |n: usize| if n > 1 { 0..FILTER } else { FILTER / 2..FILTER / 2 + 1 };
+    let (down, along) = (across(height), across(width));
+    let mut out = vec![0f32; white.len()];
+    out.par_chunks_mut(width).enumerate().for_each(|(row, out)| {
+        let first = row / height * wide[1] + row % height;
+        for v in down.clone() {
+            let line = &padded[(first + v - down.start) * wide[2]..][..wide[2]];
+            for u in along.clone() {
+                let tap = taps[v * FILTER + u];
+                out.iter_mut().zip(&line[u - along.start..]).for_each(|(o, n)| *o += tap * n);
+            }
+        }
+    });
+    out
 }
 
 /// How many twins an image of so many pixels has: the fewer pixels, the more does chance weigh.

@@ -5,6 +5,10 @@
 //! and u is f less the divergence of p. Steps and the rule for stopping are those of scikit-image's
 //! `denoise_tv_chambolle`, so that the two agree.
 //!
+//! The weight goes by the noise's standard deviation alone: the one that serves best is the same in correlated noise,
+//! 0.6 to 0.9 deviations on scenes in noise smoothed by up to 1.2 pixels, as in white noise. There is
+//! more of the noise left then, which no weight changes.
+//!
 //! A step carries what a pixel knows one pixel further. After a given number of steps nothing beyond as many pixels has
 //! counted, so pieces of an image that all take the steps of the whole have its bits; [`TotalVariation::settled`]
 //! finds that number.

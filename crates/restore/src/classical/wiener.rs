@@ -4,11 +4,13 @@ use crate::RestoreError;
 use crate::convolve::Convolution;
 use crate::error::{require, require_positive};
 use crate::frame::Frame;
-use clearshot_physics::Psf;
+use clearshot_physics::{Correlation, Psf};
 use rayon::prelude::*;
 
 /// The mean of the box around each pixel, plus as much of what the pixel differs from it as the box's variance exceeds
-/// that of the noise (Lee, 1980).
+/// that of the noise (Lee, 1980). It goes by the noise's deviation alone: of correlated noise there is less in the box's
+/// variance, some being in the mean, but that varies more from box to box. On scenes in noise smoothed by 0.5 to 1.2 pixels,
+/// taking off less lost up to 0.4 dB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalWiener {
     /// The box has `2 radius + 1` pixels along every axis longer than one.
@@ -60,15 +62,21 @@ impl LocalWiener {
     }
 }
 
-/// Undoes a blur in one step: `conj(H) / (|H|^2 + balance)` in Fourier space. `balance` is the noise's power over the
-/// image's; less is sharper and noisier. The image is mirrored at its edges.
+/// Undoes a blur in one step: `conj(H) / (|H|^2 + balance P)` in Fourier space. `balance` is the noise's power over the
+/// image's; less is sharper and noisier. P is the noise's spectrum, 1 where it is white. The image is mirrored at its edges.
 ///
 /// # Errors
 /// If the shape is not filled, a pixel is not finite, the PSF has other axes or is larger than the
 /// image, or `balance` is not above zero.
-pub fn deconvolve(image: &[f32], shape: &[usize], psf: &Psf, balance: f32) -> Result<Vec<f32>, RestoreError> {
+pub fn deconvolve(
+    image: &[f32],
+    shape: &[usize],
+    psf: &Psf,
+    balance: f32,
+    correlation: &Correlation,
+) -> Result<Vec<f32>, RestoreError> {
     let frame = Frame::new(image, shape)?;
     require_positive("the balance of the Wiener filter", balance.into())?;
     super::richardson_lucy::check_psf(psf, shape)?;
-    Ok(Convolution::seamless(frame.size, psf).wiener(frame.values, balance))
+    Ok(Convolution::seamless(frame.size, psf).wiener(frame.values, balance, correlation))
 }

@@ -160,16 +160,26 @@ fn dims(header: &Header, shape: &[usize]) -> Vec<Dim> {
         .collect()
 }
 
+/// What the input's file was, where the output can be the same.
+fn native_of(description: &Description) -> Option<&Native> {
+    description
+        .native::<Native>()
+        .filter(|n| description.format == NAME && n.shape == description.shape())
+        .filter(|n| n.dtype == description.dtype || description.rescale.is_none())
+}
+
+/// Whether the other images of the input's file come along.
+pub(super) fn keeps_others(description: &Description) -> bool {
+    native_of(description).is_some()
+}
+
 pub(super) fn create(
     path: &Path,
     description: &Description,
     options: &WriteOptions,
 ) -> Result<Box<dyn Target>> {
     let shape = description.shape();
-    let native = description
-        .native::<Native>()
-        .filter(|n| description.format == NAME && n.shape == shape)
-        .filter(|n| n.dtype == description.dtype || description.rescale.is_none());
+    let native = native_of(description);
     let (mut header, axes) = match native {
         Some(n) => {
             let mut header = n.header.clone();

@@ -10,7 +10,7 @@ mod page;
 mod series;
 mod sink;
 
-pub(super) use sink::create;
+pub(super) use sink::{create, keeps_others};
 
 use crate::bytes::Bytes;
 use crate::dtype::Order;

@@ -38,12 +38,7 @@ pub(in crate::format) fn create(
     description: &Description,
     options: &WriteOptions,
 ) -> Result<Box<dyn Target>> {
-    let native = description.native::<Native>().filter(|n| {
-        description.format == NAME
-            && n.shape == description.shape()
-            && n.dtype == description.dtype
-            && ome_name(path) == ome_name(&description.path)
-    });
+    let native = native_of(path, description);
     let provenance = options.provenance.as_ref().map(|v| v.to_string());
     let plan = match native {
         Some(native) => at(path, again(native, path, provenance.as_deref()))?,
@@ -63,6 +58,21 @@ pub(in crate::format) fn create(
     };
     target.reserve_rows();
     Ok(Box::new(target))
+}
+
+/// What the input's file was, where the output can be the same.
+fn native_of<'a>(path: &Path, description: &'a Description) -> Option<&'a Native> {
+    description.native::<Native>().filter(|n| {
+        description.format == NAME
+            && n.shape == description.shape()
+            && n.dtype == description.dtype
+            && ome_name(path) == ome_name(&description.path)
+    })
+}
+
+/// Whether the other images of the input's file come along.
+pub(in crate::format) fn keeps_others(path: &Path, description: &Description) -> bool {
+    native_of(path, description).is_some_and(|n| !n.relocated)
 }
 
 fn ome_name(path: &Path) -> bool {

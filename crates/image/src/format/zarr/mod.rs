@@ -3,10 +3,12 @@
 
 mod array;
 mod blosc;
+mod plate;
 mod sink;
 mod store;
 mod upload;
 
+pub(crate) use plate::frame;
 pub(super) use sink::create;
 pub(crate) use store::is_at;
 pub(crate) use upload::Upload;
@@ -65,9 +67,16 @@ pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
     let fail = |fault: Fault| fault.at(path, NAME);
     let store = Store::open(path).map_err(fail)?;
     let (root, version) = array::attributes(&store, "").map_err(fail)?.unwrap_or((Value::Null, 0));
-    if root.get("plate").or(root.get("ome").and_then(|o| o.get("plate"))).is_some() {
-        let what = "a plate (open one of its fields, PLATE.zarr/ROW/COLUMN/FIELD)".to_string();
-        return Err(fail(Fault::Unsupported(what)));
+    let items = plate::fields(&store, &root).map_err(fail)?;
+    if !items.is_empty() {
+        let chosen = super::choose(path, &items, item)?;
+        let prefix = items[chosen].clone();
+        let Some((attributes, version)) = array::attributes(&store, &prefix).map_err(fail)? else {
+            return Err(fail(Fault::Damaged(format!(
+                "the field {prefix}, which the plate lists, is missing"
+            ))));
+        };
+        return open_multiscale(path, store, prefix, attributes, version, items, chosen).map_err(fail);
     }
     if multiscales(&root).is_some() {
         return open_multiscale(path, store, String::new(), root, version, vec!["0".to_string()], 0)
@@ -226,6 +235,10 @@ fn finish(
     Ok(Image::new(description, Box::new(source)))
 }
 
+/// What earlier versions put beside other attributes.
+const OME_KEYS: [&str; 8] =
+    ["multiscales", "omero", "labels", "image-label", "plate", "well", "bioformats2raw.layout", "series"];
+
 /// Attributes as version 0.5 has them: everything of OME's under one key.
 fn split_attributes(attributes: Value, is_ome: bool) -> (Value, Option<Value>) {
     let Value::Object(mut all) = attributes else { return (Value::Object(Default::default()), None) };
@@ -236,7 +249,7 @@ fn split_attributes(attributes: Value, is_ome: bool) -> (Value, Option<Value>) {
         Some(Value::Object(ome)) => ome,
         _ => {
             let mut ome = serde_json::Map::new();
-            for key in ["multiscales", "omero", "labels", "image-label", "plate", "well"] {
+            for key in OME_KEYS {
                 if let Some(value) = all.shift_remove(key) {
                     ome.insert(key.to_string(), value);
                 }
@@ -248,6 +261,11 @@ fn split_attributes(attributes: Value, is_ome: bool) -> (Value, Option<Value>) {
     for scale in ome.get_mut("multiscales").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(scale) = scale.as_object_mut() {
             scale.shift_remove("version");
+        }
+    }
+    for key in ["plate", "well"] {
+        if let Some(map) = ome.get_mut(key).and_then(Value::as_object_mut) {
+            map.shift_remove("version");
         }
     }
     ome.insert("version".to_string(), Value::from("0.5"));

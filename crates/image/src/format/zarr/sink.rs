@@ -144,7 +144,7 @@ fn dataset_path(native: &Native, level: usize) -> String {
     listed.map_or(level.to_string(), str::to_string)
 }
 
-fn group_metadata(attributes: Value) -> Value {
+pub(super) fn group_metadata(attributes: Value) -> Value {
     json!({"zarr_format": 3, "node_type": "group", "attributes": attributes})
 }
 

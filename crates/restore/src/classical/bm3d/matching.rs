@@ -6,13 +6,24 @@
 
 use super::transform::SIDE;
 
+/// Which blocks are found.
+#[derive(Clone)]
+pub(super) struct Search {
+    /// How far away along y and x.
+    pub reach: usize,
+    /// How many.
+    pub most: usize,
+    /// Those whose sum of squared differences is below this.
+    pub limit: f32,
+    /// What is added to that sum, for each displacement, row by row.
+    pub bias: Vec<f32>,
+}
+
 /// Finds blocks in one guide image.
 pub(super) struct Matcher<'a> {
     guide: &'a [f32],
     size: [usize; 2],
-    reach: usize,
-    most: usize,
-    limit: f32,
+    search: &'a Search,
     sums: Vec<f32>,
     /// `most` entries for each reference block, best first.
     best: Vec<u64>,
@@ -45,69 +56,61 @@ impl Found<'_> {
 }
 
 impl<'a> Matcher<'a> {
-    pub fn new(guide: &'a [f32], size: [usize; 2], reach: usize, most: usize, limit: f32) -> Matcher<'a> {
+    pub fn new(guide: &'a [f32], size: [usize; 2], search: &'a Search) -> Matcher<'a> {
         let sums = vec![0.0; size[1]];
-        Matcher {
-            guide,
-            size,
-            reach,
-            most,
-            limit,
-            sums,
-            best: Vec::new(),
-            counts: Vec::new(),
-            worst: Vec::new(),
-        }
+        Matcher { guide, size, search, sums, best: Vec::new(), counts: Vec::new(), worst: Vec::new() }
     }
 
     /// Finds the stacks of the reference blocks at row `y` and the given columns, which ascend.
     #[inline(always)]
     pub fn row(&mut self, y: usize, columns: &[usize]) {
         let [height, width] = self.size;
+        let &Search { reach, most, limit, ref bias } = self.search;
         // A distance and a displacement as one number, so that sorting needs no second look. Displacement 0 is the
         // reference block, which is always found.
         self.best.clear();
-        self.best.resize(columns.len() * self.most, 0);
+        self.best.resize(columns.len() * most, 0);
         self.counts.clear();
         self.counts.resize(columns.len(), 1);
         self.worst.clear();
-        let open = if self.most > 1 { self.limit } else { 0.0 };
+        let open = if most > 1 { limit } else { f32::NEG_INFINITY };
         self.worst.resize(columns.len(), open);
-        let side = 2 * self.reach + 1;
+        let side = 2 * reach + 1;
         for dy in 0..side {
-            let Some(there) = (y + dy).checked_sub(self.reach).filter(|t| t + SIDE <= height) else {
+            let Some(there) = (y + dy).checked_sub(reach).filter(|t| t + SIDE <= height) else {
                 continue;
             };
             for dx in 0..side {
-                if dy == self.reach && dx == self.reach {
+                if dy == reach && dx == reach {
                     continue;
                 }
                 // Columns from which the displaced block is inside.
-                let low = self.reach.saturating_sub(dx);
-                let high = (width + self.reach).saturating_sub(dx).min(width);
+                let low = reach.saturating_sub(dx);
+                let high = (width + reach).saturating_sub(dx).min(width);
                 if low + SIDE > high {
                     continue;
                 }
                 let row = |y: usize, x: usize| &self.guide[y * width + x..][..high - low];
                 let a: [&[f32]; SIDE] = std::array::from_fn(|r| row(y + r, low));
-                let b: [&[f32]; SIDE] = std::array::from_fn(|r| row(there + r, low + dx - self.reach));
+                let b: [&[f32]; SIDE] = std::array::from_fn(|r| row(there + r, low + dx - reach));
                 let sums = &mut self.sums[..high - low];
                 block_distances(a, b, sums);
                 let last = high - SIDE;
                 let from = columns.partition_point(|&x| x < low);
-                let code = (dy * side + dx + 1) as u64;
+                let code = dy * side + dx;
+                let bias = bias[code];
                 for (i, &x) in columns.iter().enumerate().skip(from) {
                     if x > last {
                         break;
                     }
-                    let distance = sums[x - low];
+                    let distance = sums[x - low] + bias;
                     if distance < self.worst[i] {
-                        let list = &mut self.best[i * self.most..][..self.most];
-                        let entry = u64::from(distance.to_bits()) << 32 | code;
+                        let list = &mut self.best[i * most..][..most];
+                        let entry = u64::from(distance.max(0.0).to_bits()) << 32 | (code + 1) as u64;
                         let count = &mut self.counts[i];
                         insert(list, count, entry);
-                        if *count == self.most {
-                            self.worst[i] = f32::from_bits((list[self.most - 1] >> 32) as u32);
+                        if *count == most {
+                            self.worst[i] = f32::from_bits((list[most - 1] >> 32) as u32);
                         }
                     }
                 }
@@ -117,7 +120,8 @@ impl<'a> Matcher<'a> {
 
     /// The stack of the reference block at column `i` of the row.
     pub fn found(&self, i: usize) -> Found<'_> {
-        Found { entries: &self.best[i * self.most..][..self.counts[i]], reach: self.reach }
+        let Search { reach, most, .. } = *self.search;
+        Found { entries: &self.best[i * most..][..self.counts[i]], reach }
     }
 }
 

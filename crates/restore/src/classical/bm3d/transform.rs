@@ -1,8 +1,7 @@
 //! Transforms of blocks of 8 x 8 and of stacks.
 //!
 //! A transform is a matrix whose rows have unit length, so that white noise has the same variance in every
-//! coefficient, and its inverse. Coefficients come out transposed: nothing that is done to them depends on where they stand, and
-//! the inverse transposes them back.
+//! coefficient, and its inverse.
 
 use std::sync::LazyLock;
 
@@ -14,18 +13,31 @@ type Matrix = [[f64; SIDE]; SIDE];
 /// A transform of lines of eight, applied along both axes of a block.
 pub(super) struct Transform {
     forward: Block,
+    forward_turned: Block,
     backward: Block,
+    backward_turned: Block,
 }
 
 impl Transform {
     #[inline(always)]
     pub fn forward(&self, block: &Block) -> Block {
-        product(&self.forward, &turned(&product(&self.forward, block)))
+        product(&product(&self.forward, block), &self.forward_turned)
     }
 
     #[inline(always)]
     pub fn backward(&self, block: &Block) -> Block {
-        product(&self.backward, &turned(&product(&self.backward, block)))
+        product(&self.backward, &product(block, &self.backward_turned))
+    }
+
+    /// Of each row of the matrix, the sum of products of values so far apart, from -7 to 7.
+    pub fn autocorrelations(&self) -> [[f64; 2 * SIDE - 1]; SIDE] {
+        let value = |row: usize, i: usize| f64::from(self.forward[row * SIDE + i]);
+        std::array::from_fn(|row| {
+            std::array::from_fn(|lag| {
+                let apart = lag.abs_diff(SIDE - 1);
+                (apart..SIDE).map(|i| value(row, i) * value(row, i - apart)).sum()
+            })
+        })
     }
 
     fn new(mut rows: Matrix) -> Transform {
@@ -33,8 +45,15 @@ impl Transform {
             let length = row.iter().map(|v| v * v).sum::<f64>().sqrt();
             row.iter_mut().for_each(|v| *v /= length);
         }
+        let back = inverse(rows);
         let flat = |m: &Matrix| std::array::from_fn(|i| m[i / SIDE][i % SIDE] as f32);
-        Transform { forward: flat(&rows), backward: flat(&inverse(rows)) }
+        let turned = |m: &Matrix| std::array::from_fn(|i| m[i % SIDE][i / SIDE] as f32);
+        Transform {
+            forward: flat(&rows),
+            forward_turned: turned(&rows),
+            backward: flat(&back),
+            backward_turned: turned(&back),
+        }
     }
 }
 
@@ -111,19 +130,14 @@ fn inverse(mut m: Matrix) -> Matrix {
 #[inline(always)]
 fn product(m: &Block, x: &Block) -> Block {
     let mut out = [0f32; SIDE * SIDE];
-    for (row, factors) in out.chunks_exact_mut(SIDE).zip(m.chunks_exact(SIDE)) {
-        for (k, f) in factors.iter().enumerate() {
-            for i in 0..SIDE {
-                row[i] += f * x[k * SIDE + i];
-            }
+    for (out, factors) in out.chunks_exact_mut(SIDE).zip(m.chunks_exact(SIDE)) {
+        let mut row = [0f32; SIDE];
+        for (f, x) in factors.iter().zip(x.chunks_exact(SIDE)) {
+            row.iter_mut().zip(x).for_each(|(r, x)| *r += f * x);
         }
+        out.copy_from_slice(&row);
     }
     out
-}
-
-#[inline(always)]
-fn turned(x: &Block) -> Block {
-    std::array::from_fn(|i| x[i % SIDE * SIDE + i / SIDE])
 }
 
 /// Haar's transform along a stack of a power of two of blocks.

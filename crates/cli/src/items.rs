@@ -1,0 +1,113 @@
+//! The images of a file that has several: which of them are restored, and where each goes. Every verb that restores goes
+//! through all of them unless one is named.
+
+use anyhow::Result;
+use clearshot_image::collection::{self, Collection};
+use clearshot_image::{Description, Image};
+use std::path::{Path, PathBuf};
+
+/// Where the result of one image goes.
+pub struct Spot {
+    /// What is written: the output, or what becomes a part of it.
+    pub write: PathBuf,
+    /// The output itself.
+    pub output: PathBuf,
+    /// What names of files beside the output are made of: OUT, or OUT_IMAGE where there are several.
+    pub base: PathBuf,
+    /// The input as it is called in messages.
+    pub shown: PathBuf,
+    /// The image in the file that holds those before it, for its writer to keep.
+    pub kept: Option<Description>,
+    /// Whether other images go into the same file.
+    pub is_shared: bool,
+}
+
+impl Spot {
+    /// Of an image that has the output for itself.
+    pub fn alone(input: &Path, output: &Path) -> Spot {
+        let (output, shown) = (output.to_path_buf(), input.to_path_buf());
+        Spot { write: output.clone(), base: output.clone(), output, shown, kept: None, is_shared: false }
+    }
+
+    /// What the output's description is made of: that of the image, or of its copy in the file that is being made.
+    pub fn description<'a>(&'a self, image: &'a Image) -> &'a Description {
+        self.kept.as_ref().unwrap_or(&image.description)
+    }
+}
+
+/// The image that was named, or the first.
+pub fn open(input: &Path, item: Option<&str>) -> Result<Image> {
+    Ok(match item {
+        Some(item) => Image::open_item(input, item)?,
+        None => Image::open(input)?,
+    })
+}
+
+/// What was made of an image. A file of the same format may have the input's other images too.
+pub fn written(of: &Description, output: &Path) -> Result<Image> {
+    let first = Image::open(output)?;
+    if of.item > 0 && first.description.items.len() == of.items.len() {
+        return Ok(Image::open_number(output, of.item)?);
+    }
+    Ok(first)
+}
+
+/// What extensions of FITS files are called that hold no light: marks, errors and weights.
+const NO_LIGHT: [&str; 9] = ["DQ", "MASK", "BPM", "FLAGS", "ERR", "VAR", "IVAR", "WHT", "SIGMA"];
+
+/// The numbers of the images to restore, and the names of those that hold no light and are not.
+pub fn light(d: &Description) -> (Vec<usize>, Vec<String>) {
+    let holds_none = |name: &str| {
+        let name = name.split(',').next().unwrap_or("").to_uppercase();
+        d.format == "FITS" && NO_LIGHT.contains(&name.as_str())
+    };
+    let (dark, light): (Vec<usize>, Vec<usize>) = (0..d.items.len()).partition(|&n| holds_none(&d.items[n]));
+    (light, dark.into_iter().map(|n| d.items[n].clone()).collect())
+}
+
+/// Calls with every image of a file that has several and where it goes; `as_written` is what the first is written as, and
+/// `say` is told what becomes of them.
+///
+/// # Errors
+/// If an image cannot be opened or the call fails; the image's name stands before why.
+pub fn each(
+    input: &Path,
+    output: &Path,
+    first: &Description,
+    as_written: &Description,
+    replace: bool,
+    say: &dyn Fn(&str),
+    mut one: impl FnMut(&Image, &Spot) -> Result<()>,
+) -> Result<()> {
+    let (numbers, dark) = light(first);
+    let together = Collection::is_one_file(first, as_written, output);
+    if !together {
+        let name = collection::apart(output, &first.items, numbers.first().copied().unwrap_or(0));
+        say(&format!(
+            "{} images, and {} cannot hold them all: each becomes a file of its own, the first {}; --item restores one",
+            numbers.len(),
+            output.display(),
+            name.display()
+        ));
+    }
+    if !dark.is_empty() {
+        let fate = if together { "copied as they are" } else { "left out" };
+        say(&format!(
+            "{}: no light in it (marks, errors or weights), {fate}; --item restores it",
+            dark.join(", ")
+        ));
+    }
+    let mut all = Collection::begin(first, as_written, output, replace)?;
+    for number in numbers {
+        let shown =
+            PathBuf::from(format!("{} [{}]", input.display(), collection::label(&first.items, number)));
+        let named = |e: anyhow::Error| e.context(format!("image {number} {:?}", first.items[number]));
+        let image = Image::open_number(input, number).map_err(|e| named(e.into()))?;
+        let spot = all.spot(number)?;
+        let base = collection::apart(output, &first.items, number);
+        let output = if together { output.to_path_buf() } else { base.clone() };
+        let spot = Spot { write: spot.path, output, base, shown, kept: spot.kept, is_shared: together };
+        one(&image, &spot).map_err(named)?;
+    }
+    Ok(all.finish()?)
+}

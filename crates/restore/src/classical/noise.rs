@@ -1,0 +1,32 @@
+//! The noise that a denoiser is told of: its standard deviation, and how neighbouring pixels share it.
+
+use clearshot_physics::Correlation;
+
+/// Gaussian noise of one standard deviation everywhere.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Noise {
+    pub deviation: f32,
+    /// Along Y and X; planes of a volume are independent of each other.
+    pub correlation: Correlation,
+}
+
+impl Noise {
+    /// Independent pixels.
+    pub const fn white(deviation: f32) -> Noise {
+        Noise { deviation, correlation: Correlation::WHITE }
+    }
+
+    pub fn variance(&self) -> f32 {
+        self.deviation * self.deviation
+    }
+
+    /// The same noise, with no correlation instead of a negligible one.
+    pub(super) fn simplified(self) -> Noise {
+        if self.correlation.is_white() { Noise::white(self.deviation) } else { self }
+    }
+
+    /// The same noise in an image that is multiplied by a factor.
+    pub(super) fn scaled(self, by: f32) -> Noise {
+        Noise { deviation: self.deviation * by, ..self }
+    }
+}
