@@ -65,7 +65,8 @@ impl Run {
                 }
             };
             let model = Model::load(&best)?;
-            let made = calibrate(model, &self.data, &[size.clone()], &config, self.device, &mut told);
+            let made =
+                calibrate(model, &self.data, std::slice::from_ref(&size), &config, self.device, &mut told);
             match made {
                 Err(TrainError::Restore(learned::Error::Stopped)) if stop.load(Ordering::Relaxed) => {
                     self.records.console.say("interrupted: the spread is not calibrated; --resume does it");
