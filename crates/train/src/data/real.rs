@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 const LOOKED_AT: usize = 16;
 
 type Once<T> = Arc<OnceLock<T>>;
+/// A file and where an image begins in it.
+type Place = (PathBuf, Vec<usize>);
 /// The scale of an image, or why it has none.
 type Scale = std::result::Result<Photons, String>;
 
@@ -28,7 +30,7 @@ type Scale = std::result::Result<Photons, String>;
 pub struct RealCameras {
     known: Known,
     cameras: Mutex<HashMap<PathBuf, Once<Option<Camera>>>>,
-    scales: Mutex<HashMap<(PathBuf, Vec<usize>), Once<Scale>>>,
+    scales: Mutex<HashMap<Place, Once<Scale>>>,
     usual: OnceLock<Option<Camera>>,
 }
 
