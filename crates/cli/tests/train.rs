@@ -191,9 +191,21 @@ fn an_interrupted_run_is_gone_on_with_to_the_bit() {
 #[test]
 fn a_killed_run_never_loses_a_checkpoint() {
     let kills: u64 = std::env::var("CLEARSHOT_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
+    for task in ["task.kind=conditional", "task.kind=splitting"] {
+        kill_again_and_again(task, kills.div_ceil(2));
+    }
+}
+
+#[cfg(unix)]
+fn kill_again_and_again(task: &str, kills: u64) {
     let dir = tempfile::tempdir().expect("a folder");
-    let changes =
-        with(&["trainer.iterations=4000", "checkpoint.every=1", "checkpoint.top=1", "validation.every=0"]);
+    let changes = with(&[
+        "trainer.iterations=4000",
+        "checkpoint.every=1",
+        "checkpoint.top=1",
+        "validation.every=0",
+        task,
+    ]);
     let out = dir.path().join("run");
     let mut last = 0;
     for kill in 0..kills {
@@ -218,7 +230,7 @@ fn a_killed_run_never_loses_a_checkpoint() {
     let straight = dir.path().join("straight");
     let whole =
         finished(program(&changes, &straight, &["--json", "--stop-at", &stop]).output().expect("a start"));
-    assert_eq!(end["digest"], whole["digest"]);
+    assert_eq!(end["digest"], whole["digest"], "{task}");
 }
 
 /// On a file system of its own that is too small. Needs the right to make one.

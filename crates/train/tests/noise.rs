@@ -89,12 +89,12 @@ fn networks_learn_from_noise_what_they_learn_from_the_truth() {
         .into_iter()
         .map(|task| {
             let config = config(json!({
-                "data": {"scenes": {"nuclei": 1.0}, "sizes": [64], "pool": 24, "camera": {"peak": [20.0, 20.0], "spread": 1.0, "blur": 0.0}},
-                "model": {"network": local(json!([12, 24]), 2)},
+                "data": {"scenes": {"nuclei": 1.0}, "sizes": [64], "pool": 16, "camera": {"peak": [20.0, 20.0], "spread": 1.0, "blur": 0.0}},
+                "model": {"network": local(json!([8, 12]), 2)},
                 "task": {"kind": task, "drop": 0.0, "at_most": 0.0, "blind": {"share": 0.04}},
                 "optimizer": {"rate": 2e-3, "betas": [0.9, 0.99]}, "schedule": {"warm_up": 20},
-                "trainer": {"iterations": 250, "crop": 32, "batch": 8, "ema_half_life": 200.0},
-                "validation": {"every": 0, "images": 16}, "records": {"every": 250},
+                "trainer": {"iterations": 120, "crop": 32, "batch": 6, "ema_half_life": 100.0},
+                "validation": {"every": 0, "images": 8}, "records": {"every": 120},
             }));
             let out = dir.path().join(task);
             let mut run = Run::open(config, &out, false, Show::Quiet).expect("a run");
@@ -105,8 +105,8 @@ fn networks_learn_from_noise_what_they_learn_from_the_truth() {
         })
         .collect();
     let [(supervised, measured), others @ ..] = &scores[..] else { panic!("four tasks") };
-    assert!(supervised - measured > 4.0, "{scores:?}");
-    for ((score, _), room) in others.iter().zip([0.6, 1.0, 3.0]) {
+    assert!(supervised - measured > 8.0, "{scores:?}");
+    for ((score, _), room) in others.iter().zip([0.4, 0.6, 1.0]) {
         assert!(score > &(supervised - room), "{scores:?}");
     }
 }

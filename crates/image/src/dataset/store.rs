@@ -172,3 +172,43 @@ impl Pixels {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{Axis, Dim};
+    use crate::writer::{WriteOptions, Writer};
+
+    /// Files of several types are the same from memory and read anew; what does not fit is read, and nothing is counted twice.
+    #[test]
+    fn what_is_held_is_what_is_in_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut paths = vec![];
+        for dtype in [DType::U8, DType::U16, DType::I32, DType::F32, DType::F64] {
+            let path = dir.path().join(format!("{}.npy", dtype.name()));
+            let dims = vec![Dim::new(Axis::Z, 3), Dim::new(Axis::Y, 7), Dim::new(Axis::X, 5)];
+            let description = Description::new("", &path, dims, dtype);
+            let mut writer = Writer::create(&path, &description, &WriteOptions::default()).unwrap();
+            let values: Vec<f64> = (0..105).map(|i| f64::from(i) * 2.0).collect();
+            let mut bytes = vec![];
+            dtype.encode(&values, &mut bytes);
+            writer.write(&[0..3, 0..7, 0..5], &bytes).unwrap();
+            writer.finish().unwrap();
+            paths.push((path, 105 * dtype.bytes()));
+        }
+        let none = Store::new(0);
+        let all = Store::new(1 << 20);
+        let some = Store::new(paths[0].1 + paths[1].1 + 10);
+        let region = [1..3, 2..6, 1..4];
+        for (path, _) in paths.iter().chain(&paths) {
+            let read = |store: &Store| store.pixels(path).unwrap().read(&region, None).unwrap();
+            assert_eq!(read(&all), read(&none), "{}", path.display());
+            assert_eq!(read(&some), read(&none), "{}", path.display());
+        }
+        assert_eq!((none.used(), all.used()), (0, paths.iter().map(|p| p.1).sum::<usize>()));
+        assert_eq!(some.used(), paths[0].1 + paths[1].1);
+        assert!(matches!(some.pixels(&paths[0].0).unwrap(), Pixels::Memory(..)));
+        assert!(matches!(some.pixels(&paths[4].0).unwrap(), Pixels::File(_)));
+        assert!(all.pixels(&dir.path().join("none.npy")).is_err());
+    }
+}

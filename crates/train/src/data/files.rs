@@ -41,6 +41,8 @@ pub struct Files {
     fits: Option<Fits>,
     pub input: Normaliser,
     pub target: Normaliser,
+    /// Targets have limits of their own: they are in another unit than their inputs.
+    own_limits: bool,
     channels: [usize; 2],
     names: Vec<String>,
     cut: Vec<usize>,
@@ -194,6 +196,10 @@ impl Files {
             due.is_some()
         };
         let own_limits = data.kind == DataKind::Pairs && !fits && config.task.kind != TaskKind::Noise2noise;
+        let own_limits = match &shared.init {
+            Some(Signal::Fixed { target, .. }) => target.is_some(),
+            _ => own_limits,
+        };
         let (input, target) = match &shared.init {
             // Numbers are scaled as the model that is begun from knows them.
             Some(Signal::Fixed { input, target }) => (*input, target.unwrap_or(*input)),
@@ -236,6 +242,7 @@ impl Files {
             fits: fits.then(Fits::default),
             input,
             target,
+            own_limits,
             channels,
             names,
             cut: cut.to_vec(),
@@ -474,7 +481,7 @@ impl Source for Files {
     fn signal(&self) -> Signal {
         match self.scale {
             Scale::Fixed => {
-                Signal::Fixed { input: self.input, target: Some(self.target).filter(|t| *t != self.input) }
+                Signal::Fixed { input: self.input, target: self.own_limits.then_some(self.target) }
             }
             _ => Signal::Photons,
         }

@@ -25,10 +25,13 @@ pub struct Line {
     pub offset: f64,
 }
 
+/// The lines of an image's channels, once they are found.
+type Lines = Arc<OnceLock<Vec<Line>>>;
+
 /// The lines of files, each found when it is first asked for.
 #[derive(Default)]
 pub struct Fits {
-    lines: Mutex<HashMap<(usize, Vec<usize>), Arc<OnceLock<Vec<Line>>>>>,
+    lines: Mutex<HashMap<(usize, Vec<usize>), Lines>>,
 }
 
 impl Fits {
@@ -36,7 +39,7 @@ impl Fits {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn of(&self, dataset: &Dataset, entry: usize, origin: &[usize]) -> Result<Arc<OnceLock<Vec<Line>>>> {
+    pub fn of(&self, dataset: &Dataset, entry: usize, origin: &[usize]) -> Result<Lines> {
         let origin = dataset.frame_origin(entry, origin)?;
         let cell = {
             let mut lines = self.lines.lock().unwrap_or_else(|p| p.into_inner());

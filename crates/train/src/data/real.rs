@@ -20,13 +20,17 @@ use std::sync::{Arc, Mutex, OnceLock};
 const LOOKED_AT: usize = 16;
 
 type Once<T> = Arc<OnceLock<T>>;
+/// A file and where an image begins in it.
+type Place = (PathBuf, Vec<usize>);
+/// The scale of an image, or why it has none.
+type Scale = std::result::Result<Photons, String>;
 
 /// See the module.
 #[derive(Default)]
 pub struct RealCameras {
     known: Known,
     cameras: Mutex<HashMap<PathBuf, Once<Option<Camera>>>>,
-    scales: Mutex<HashMap<(PathBuf, Vec<usize>), Once<std::result::Result<Photons, String>>>>,
+    scales: Mutex<HashMap<Place, Once<Scale>>>,
     usual: OnceLock<Option<Camera>>,
 }
 
@@ -143,7 +147,7 @@ impl RealCameras {
     }
 }
 
-fn scale_of(frame: &Frame, camera: &Camera) -> std::result::Result<Photons, String> {
+fn scale_of(frame: &Frame, camera: &Camera) -> Scale {
     let values = Values { values: &frame.values, size: &frame.size, channels: frame.channels };
     let measured = Measured::read(&values, &Scratch::new(usize::MAX, None)).map_err(|e| e.to_string())?;
     measured.photons(camera).map_err(|e| e.to_string())

@@ -2,7 +2,7 @@
 //!
 //! Of Poisson counts, every electron goes to the first part with probability p (binomial thinning): the parts are independent, with p and
 //! 1 - p of the mean. With read noise of variance s^2, the electrons plus s^2 have mean and variance alike, and as many whole counts as they
-//! come to are thinned; the rest, of either sign, is shared out as p to 1 - p. The parts then add up to the image, each has its share
+//! come to are thinned (a little fewer where some would be below zero, which cannot be thinned); the rest, of either sign, is shared out as p to 1 - p. The parts then add up to the image, each has its share
 //! of the mean whatever the noise, and they are uncorrelated. Above [`NORMAL`] counts the binomial law is the normal law of its mean and variance,
 //! the Gaussian counterpart. So the squared error against the second part is that against the truth plus a constant,
 //! in expectation.
@@ -21,16 +21,58 @@ use clearshot_tensor::noise::Key;
 /// Counts above which the binomial law is taken for the normal one.
 const NORMAL: f64 = 100.0;
 
-/// The part of the electrons that a share of them makes, drawn; the other part is the rest.
-pub fn part(electrons: &[f32], read_noise: f64, share: f64, key: Key) -> Vec<f32> {
-    let shift = read_noise * read_noise;
+/// An image of electrons, channels last.
+#[derive(Clone, Copy)]
+struct Electrons<'a> {
+    values: &'a [f32],
+    width: usize,
+    channels: usize,
+}
+
+impl<'a> Electrons<'a> {
+    /// Of (Z,) Y, X.
+    fn new(values: &'a [f32], size: &[usize]) -> Electrons<'a> {
+        let pixels = size.iter().product::<usize>().max(1);
+        Electrons { values, width: size.last().copied().unwrap_or(1), channels: values.len() / pixels }
+    }
+
+    /// The light about a place, by its neighbours along X: its own noise has no say.
+    fn around(&self, i: usize) -> f64 {
+        let x = i / self.channels % self.width;
+        let first = i - x * self.channels;
+        let columns = x.saturating_sub(NEAR)..=(x + NEAR).min(self.width - 1);
+        let near = columns.filter(|u| *u != x).map(|u| f64::from(self.values[first + u * self.channels]));
+        let (sum, count) = near.fold((0.0, 0.0), |(sum, count), v| (sum + v, count + 1.0));
+        if count > 0.0 { (sum / count).max(0.0) } else { f64::from(self.values[i]).max(0.0) }
+    }
+}
+
+/// Neighbours to either side that tell the light about a pixel.
+const NEAR: usize = 3;
+
+/// The part of the electrons that a share of them makes, drawn; the other part is the rest. The image is one of (Z,) Y, X.
+pub fn part(electrons: &[f32], size: &[usize], read_noise: f64, share: f64, key: Key) -> Vec<f32> {
+    let image = Electrons::new(electrons, size);
+    let variance = read_noise * read_noise;
     let one = |(i, &e): (usize, &f32)| {
+        let shift = if variance > 0.0 { variance - clipped(image.around(i) + variance) } else { 0.0 };
         let all = f64::from(e) + shift;
         let counts = all.round().max(0.0);
         let drawn = binomial(counts, share, key, i as u64);
         (drawn + share * (all - counts) - share * shift) as f32
     };
     electrons.iter().enumerate().map(one).collect()
+}
+
+/// By how much counts of this mean and variance are more in the mean for none of them being below zero.
+fn clipped(variance: f64) -> f64 {
+    let sd = variance.sqrt();
+    if sd > 5.0 {
+        return 0.0;
+    }
+    let density = (-0.5 * variance).exp() / std::f64::consts::TAU.sqrt();
+    let beyond = 0.5 * libm::erfc(sd / std::f64::consts::SQRT_2);
+    sd * (density - sd * beyond)
 }
 
 /// A draw from the binomial law of so many counts.
@@ -60,21 +102,10 @@ fn binomial(counts: f64, share: f64, key: Key, voxel: u64) -> f64 {
 /// The same where the noise of neighbouring pixels of an image of (Z,) Y, X is correlated.
 pub fn correlated_part(electrons: &[f32], p: &Photons, size: &[usize], share: f64, key: Key) -> Vec<f32> {
     let [.., height, width] = *size else { return vec![] };
-    let channels = electrons.len() / size.iter().product::<usize>();
-    let noise = shared_noise(&p.correlation, electrons.len(), [height, width], channels, key);
-    let row = width * channels;
-    let around = |i: usize| {
-        // The mean of the neighbours along X: what is left of a pixel's own noise would be correlated with what is added.
-        let x = i / channels % width;
-        let first = i - x * channels;
-        let at = |u: usize| f64::from(electrons[first + u * channels]);
-        let columns = x.saturating_sub(2)..=(x + 2).min(width - 1);
-        let count = columns.clone().count() as f64;
-        debug_assert!(first % row < channels);
-        columns.map(at).sum::<f64>() / count
-    };
+    let image = Electrons::new(electrons, size);
+    let noise = shared_noise(&p.correlation, electrons.len(), [height, width], image.channels, key);
     let one = |(i, &e): (usize, &f32)| {
-        let variance = around(i).max(0.0) + p.read_noise * p.read_noise;
+        let variance = image.around(i) + p.read_noise * p.read_noise;
         let added = (share * (1.0 - share) * variance).sqrt() * f64::from(noise[i]);
         (share * f64::from(e) + added) as f32
     };
@@ -117,7 +148,7 @@ fn shared_noise(
 pub fn split(sample: Sample, size: &[usize], share: f64, key: Key) -> Result<Sample> {
     let p = camera::photons(&sample.numbers)?;
     let first = match p.correlation.is_white() {
-        true => part(&sample.measured, p.read_noise, share, key),
+        true => part(&sample.measured, size, p.read_noise, share, key),
         false => correlated_part(&sample.measured, &p, size, share, key),
     };
     let rest = |(all, one): (&f32, &f32)| p.normalised(f64::from(all - one) / (1.0 - share)) as f32;
@@ -151,7 +182,7 @@ mod tests {
                 poisson::draw(mean, key(1), i as u64) + read_noise * f64::from(key(2).normal(i as u64))
             };
             let all: Vec<f32> = (0..n).map(|i| draw(i) as f32).collect();
-            let first = part(&all, read_noise, share, key(3));
+            let first = part(&all, &[n / 400, 400], read_noise, share, key(3));
             let pairs = || all.iter().zip(&first).map(|(a, f)| (f64::from(*f), f64::from(a - f)));
             let variance = mean + read_noise * read_noise;
             let (mut sums, mut product) = ([0.0; 2], 0.0);

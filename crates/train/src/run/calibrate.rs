@@ -11,14 +11,17 @@ use clearshot_tensor::DType;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+/// Seconds that a calibration may take however short the training was.
+const ALWAYS: f64 = 60.0;
 /// Images that a calibration needs, and seconds from one word about its progress to the next.
 const LEAST_IMAGES: usize = 8;
 const SAID_EVERY: f64 = 5.0;
 
 impl Run {
     /// Calibrates the best model, unless it is already, the task has no spread, no images are to be spent on it, or it would take longer than
-    /// `most` seconds.
-    pub(super) fn calibrate(&mut self, stop: &AtomicBool, most: f64) -> Result<()> {
+    /// training did and more than a minute.
+    pub(super) fn calibrate(&mut self, stop: &AtomicBool) -> Result<()> {
+        let most = self.progress.seconds.max(ALWAYS);
         let (best, config) = (self.out.join(BEST), self.config.calibration.clone());
         if let Some(why) = needless(&self.config) {
             self.records.console.say(&format!("no spread is calibrated: {why}"));
@@ -62,7 +65,8 @@ impl Run {
                 }
             };
             let model = Model::load(&best)?;
-            let made = calibrate(model, &self.data, &[size.clone()], &config, self.device, &mut told);
+            let made =
+                calibrate(model, &self.data, std::slice::from_ref(&size), &config, self.device, &mut told);
             match made {
                 Err(TrainError::Restore(learned::Error::Stopped)) if stop.load(Ordering::Relaxed) => {
                     self.records.console.say("interrupted: the spread is not calibrated; --resume does it");
@@ -72,7 +76,7 @@ impl Run {
                     images = (most / each) as usize / 2 * 2;
                     if images < LEAST_IMAGES {
                         self.records.console.say(&format!(
-                            "the spread of samples is not calibrated: {LEAST_IMAGES} images would take {} or more, longer than training did; \
+                            "the spread of samples is not calibrated: {LEAST_IMAGES} images would take {} or more, longer than training did and than a minute; \
                              `clearshot calibrate {}` does it",
                             duration(each * LEAST_IMAGES as f64),
                             best.display(),

@@ -329,7 +329,7 @@ impl Run {
         self.progress.seconds = before + seconds;
         self.save()?;
         if ending != Ending::Interrupted {
-            self.calibrate(stop, seconds)?;
+            self.calibrate(stop)?;
         }
         // A run that turned back may be before where it began.
         let done = self.progress.iteration.saturating_sub(began);
