@@ -29,9 +29,10 @@ pub struct Case {
 pub enum Scale {
     /// Units of the peak above the background with range 1, clipped to [0, 1.5] for PSNR; SSIM with the paper's window.
     Peak,
-    /// The file's own unit with a given range, nothing clipped or rounded: what scikit-image gives with `data_range`. With
+    /// The file's own unit with a given range: what scikit-image gives with `data_range`. Results are clipped to `limits`, what a
+    /// file of the same type holds. With
     /// `fit`, gain and offset of a result are first fitted to the truth by least squares.
-    Counts { range: f64, fit: bool },
+    Counts { range: f64, fit: bool, limits: [f64; 2] },
 }
 
 /// What methods are told of the camera, as factors on the truth: 1 is right. For finding out what a wrong calibration

@@ -159,6 +159,10 @@ impl Pairs {
         }
         let eight_bits = truth_file.dtype().bits() == 8;
         let range = self.terms.range.unwrap_or(if eight_bits { 255.0 } else { own_range });
+        // What a file of whole numbers holds ends with its type.
+        let rescaled = noisy_file.description.rescale.is_some();
+        let ends = noisy_file.dtype().range().filter(|_| !rescaled);
+        let limits = ends.map_or([f64::NEG_INFINITY, f64::INFINITY], |(low, high)| [low, high]);
         let view = View {
             background: background_of(&measured, &part.shape, camera.read_noise)?,
             saturation: seen.saturation.map(|v| electrons(vec![v])[0]),
@@ -179,7 +183,7 @@ impl Pairs {
             background,
             read_noise: camera.read_noise,
             psf: None,
-            scale: Scale::Counts { range, fit: self.terms.fit },
+            scale: Scale::Counts { range, fit: self.terms.fit, limits },
             view,
         })
     }

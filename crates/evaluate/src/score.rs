@@ -63,10 +63,12 @@ impl Scaled {
                     clips: true,
                 }
             }
-            Scale::Counts { range, fit } => {
+            Scale::Counts { range, fit, limits } => {
                 let counts = |v: f64| v / case.view.gain + case.view.offset;
                 let truth: Vec<f64> = truth.map(counts).collect();
-                let mut image: Vec<f64> = mean.iter().map(|&v| counts(v)).collect();
+                // As the file would hold it.
+                let [low, high] = limits;
+                let mut image: Vec<f64> = mean.iter().map(|&v| counts(v).clamp(low, high)).collect();
                 let (gain, offset) = if fit { fitted(&image, &truth) } else { (1.0, 0.0) };
                 image.iter_mut().for_each(|v| *v = gain * *v + offset);
                 let slope = gain.abs() / case.view.gain;

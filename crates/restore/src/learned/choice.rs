@@ -30,6 +30,11 @@ const PROBE: f32 = 0.1;
 const BLURS: [f32; 4] = [0.5, 0.8, 1.2, 2.0];
 /// A mixture that is estimated to save less than this share of the model's error is not worth its time.
 const WORTH: f64 = 0.02;
+/// The same where neighbours share noise: what they share over more pixels than the camera tells looks like structure that
+/// others keep, and their errors look smaller than they are.
+const WORTH_SHARED: f64 = 0.3;
+/// Neighbours that share at least this share noise.
+const SHARED: f64 = 0.3;
 /// Weights below this are none.
 const LEAST: f64 = 0.04;
 /// The smallest share of the noise at the image's mean level that a pixel's deviation is taken to have.
@@ -225,7 +230,8 @@ pub fn choose(
     }
     let candidates: Vec<Candidate> =
         [Candidate::Model, Candidate::Bm3d].into_iter().chain(blurs).chain([Candidate::Raw]).collect();
-    Ok(sums.choice(&candidates))
+    let shared = camera.correlation.at(0, 1).max(camera.correlation.at(1, 0)) >= SHARED;
+    Ok(sums.choice(&candidates, if shared { WORTH_SHARED } else { WORTH }))
 }
 
 /// Images with fewer pixels along a side tell too little.
@@ -372,7 +378,7 @@ impl Sums {
     }
 
     /// Candidates with their risks and weights; the model alone where nothing gains enough by another.
-    fn choice(&self, candidates: &[Candidate]) -> Choice {
+    fn choice(&self, candidates: &[Candidate], worth: f64) -> Choice {
         let n = candidates.len();
         if self.noise <= 0.0 {
             return Choice::only(Candidate::Model);
@@ -384,7 +390,7 @@ impl Sums {
         weights.iter_mut().for_each(|w| *w /= sum);
         let model = self.risk(&unit(0));
         let gained = model - self.risk(&weights);
-        if gained.is_nan() || gained <= WORTH * model.abs().max(1e-3) {
+        if gained.is_nan() || gained <= worth * model.abs().max(1e-3) {
             weights = unit(0);
         }
         let share = |a: usize| Share {
@@ -398,5 +404,72 @@ impl Sums {
         let least = shares.iter().filter(|s| blur(s)).filter_map(|s| s.risk).fold(f64::INFINITY, f64::min);
         shares.retain(|s| !blur(s) || s.weight > 0.0 || s.risk == Some(least));
         Choice { shares, risk: Some(self.risk(&weights)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Candidates that are the measurement times a number, in noise of variance 1 about zero: each follows the noise by
+    /// that number, and its error is the number's square.
+    fn shrinking(factors: &[f32]) -> Sums {
+        let n = 1 << 16;
+        let (mut y, mut noise) = (vec![0f32; n], vec![0f32; n]);
+        Key { seed: 1, step: 0, stream: 0 }.fill_normal(0, &mut y);
+        Key { seed: 1, step: 1, stream: 0 }.fill_normal(0, &mut noise);
+        let of = |f: f32| -> (Vec<f32>, Vec<f32>) {
+            let made = y.iter().map(|v| f * v).collect();
+            (made, y.iter().zip(&noise).map(|(v, n)| f * (v + PROBE * n)).collect())
+        };
+        let made: Vec<_> = factors.iter().map(|&f| of(f)).collect();
+        let mut sums = Sums::default();
+        sums.add(&y, &noise, &made, &vec![true; n]);
+        sums
+    }
+
+    #[test]
+    fn errors_are_told_without_the_truth() {
+        let factors = [0.5, 0.9, 1.0];
+        let sums = shrinking(&factors);
+        for (a, f) in factors.iter().enumerate() {
+            let mut w = vec![0.0; 3];
+            w[a] = 1.0;
+            // Four standard errors of a mean over 65536 squares.
+            assert!((sums.risk(&w) - f64::from(f * f)).abs() < 0.03, "{f}: {}", sums.risk(&w));
+        }
+        // Nothing mixed in makes the smallest factor smaller.
+        assert!(sums.best()[0] > 0.98, "{:?}", sums.best());
+    }
+
+    /// Two candidates that are off in opposite ways are best in equal parts.
+    #[test]
+    fn mixtures_take_what_is_best_of_each() {
+        let n = 1 << 14;
+        let mut noise = vec![0f32; n];
+        Key { seed: 2, step: 0, stream: 0 }.fill_normal(0, &mut noise);
+        let off = |sign: f32| (vec![sign; n], vec![sign; n]);
+        let mut y = vec![0f32; n];
+        Key { seed: 2, step: 1, stream: 0 }.fill_normal(0, &mut y);
+        let mut sums = Sums::default();
+        sums.add(
+            &y,
+            &noise,
+            &[off(0.5), off(-0.5), (y.clone(), y.iter().zip(&noise).map(|(v, e)| v + PROBE * e).collect())],
+            &vec![true; n],
+        );
+        let best = sums.best();
+        assert!((best[0] - 0.5).abs() < 0.05 && (best[1] - 0.5).abs() < 0.05, "{best:?}");
+        let choice = sums.choice(&[Candidate::Model, Candidate::Bm3d, Candidate::Raw], WORTH);
+        assert!((choice.weight("model") - 0.5).abs() < 0.06 && !choice.is_model());
+        assert!(
+            choice.in_words().contains("bm3d 5") || choice.in_words().contains("bm3d 4"),
+            "{}",
+            choice.in_words()
+        );
+        // Not worth it where the model is as good.
+        let mut sums = Sums::default();
+        sums.add(&y, &noise, &[off(0.0), off(0.1)], &vec![true; n]);
+        assert!(sums.choice(&[Candidate::Model, Candidate::Bm3d], WORTH).is_model());
     }
 }
