@@ -88,7 +88,7 @@ fn files_come_back_as_they_were_with_a_record() {
     write(&at.join("in.ome.tif"), "CZYX", &shape, DType::U16, &counts(&shape, 1));
     let said = must(
         &format!(
-            "restore in.ome.tif -o out.ome.tif --model m.clearshot {CAMERA} --std --samples 2 --steps 3 --chi2 --report r.html"
+            "restore in.ome.tif -o out.ome.tif --model m.clearshot {CAMERA} --method model --std --samples 2 --steps 3 --chi2 --report r.html"
         ),
         &at,
     );

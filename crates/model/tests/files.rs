@@ -11,7 +11,7 @@ use std::path::PathBuf;
 const UNET: &str = r#"{"_class_name": "UNet2DModel", "sample_size": 8, "in_channels": 1, "out_channels": 1,
     "block_out_channels": [8, 8], "layers_per_block": 1, "norm_num_groups": 4,
     "down_block_types": ["DownBlock2D", "DownBlock2D"], "up_block_types": ["UpBlock2D", "UpBlock2D"]}"#;
-const LOCAL: &str = r#"{"_class_name": "Local", "channels": [8, 8], "blocks": 1}"#;
+const LOCAL: &str = r#"{"_class_name": "Local", "channels": [8, 8], "blocks": 1, "in_channels": 10}"#;
 
 fn about(task: Task) -> About {
     let training = serde_json::json!({"iterations": 3});
@@ -141,8 +141,8 @@ fn what_is_no_model_is_refused_by_name() {
     // A network for one image, where image and measurement come.
     let params = models::read(UNET).unwrap().parameters().unwrap();
     let error = Model::new(about(conditional()), UNET.into(), weights::initial(&params, 5)).unwrap_err();
-    assert!(error.to_string().contains("from 6 to 1"), "{error}");
-    let regression = model(r#"{"_class_name": "Local", "in_channels": 5, "time": false}"#, Task::Regression);
+    assert!(error.to_string().contains("from 10 to 1"), "{error}");
+    let regression = model(r#"{"_class_name": "Local", "in_channels": 9, "time": false}"#, Task::Regression);
     assert!(matches!(regression.denoiser(), Err(ModelError::OtherTask { .. })));
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -21,7 +21,7 @@ use clearshot_tensor::noise::Key;
 use clearshot_tensor::{Shape, Tensor};
 use std::collections::BTreeMap;
 
-const LOCAL: &str = r#"{"_class_name": "Local", "channels": [8, 16], "blocks": 1}"#;
+const LOCAL: &str = r#"{"_class_name": "Local", "channels": [8, 16], "blocks": 1, "in_channels": 10}"#;
 const CAMERA: Camera =
     Camera { gain: 0.5, offset: 100.0, read_noise: 1.5, background: None, correlation: Correlation::WHITE };
 
@@ -287,7 +287,7 @@ fn networks_that_look_at_everything_are_blended_and_say_so() {
 #[test]
 fn a_regression_network_answers_at_once() {
     let config =
-        r#"{"_class_name": "Local", "channels": [8, 8], "blocks": 1, "in_channels": 5, "time": false}"#;
+        r#"{"_class_name": "Local", "channels": [8, 8], "blocks": 1, "in_channels": 9, "time": false}"#;
     let regression = || model(config, about(Task::Regression, Signal::Photons));
     let size = [50, 90];
     let image = measured(&picture(size, 2), &size);

@@ -11,7 +11,7 @@ use clearshot_runtime::Device;
 use clearshot_tensor::Tensor;
 use clearshot_tensor::noise::Key;
 
-const LOCAL: &str = r#"{"_class_name": "Local", "channels": [8, 8], "blocks": 1}"#;
+const LOCAL: &str = r#"{"_class_name": "Local", "channels": [8, 8], "blocks": 1, "in_channels": 10}"#;
 const SIZE: [usize; 2] = [32, 40];
 const COUNT: usize = STATISTICS.len();
 

@@ -10,10 +10,10 @@
 //!
 //! It is decided on a few crops of the image; what gets no weight is never run on the whole.
 
+use super::Error;
 use super::field::Field;
 use super::measured::{Camera, Measured, Values};
 use super::restorer::{Restored, Restorer};
-use super::{Error, moments};
 use crate::classical::{self, Method};
 use clearshot_physics::Electrons;
 use clearshot_physics::correlation::FILTER;
@@ -119,7 +119,8 @@ impl Choice {
         }
     }
 
-    /// Puts the restored image together: what the model made, moved by the weights of the others.
+    /// Puts the restored image together: what the model made, moved by the weights of the others. chi2 stays that of the
+    /// model's answer: it tells whether the camera's numbers are this image's, which a mixture would hide.
     ///
     /// # Errors
     /// If a restorer fails.
@@ -149,8 +150,6 @@ impl Choice {
             let noise = |v: f32| deviation_at(camera, v);
             deviation.iter_mut().zip(restored.image.iter()).for_each(|(d, &v)| *d = d.max(others * noise(v)));
         }
-        restored.mean_chi2 =
-            moments::mean_chi2(measured, &restored.image, restored.deviation.as_deref(), camera);
         Ok(())
     }
 }
