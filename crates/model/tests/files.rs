@@ -160,7 +160,7 @@ fn a_denoiser_takes_its_condition() {
         b.output("x0", estimate.x0);
         b.finish()
     };
-    build(Some(5)).unwrap();
+    build(Some(9)).unwrap();
     assert!(build(None).is_err() && build(Some(4)).is_err());
 }
 
