@@ -1,4 +1,4 @@
-//! `clearshot compare`: methods side by side, every usual one unless told.
+//! `clearshot compare`: methods side by side. Default: every usual one.
 
 use crate::evaluating::Settings;
 use anyhow::Result;

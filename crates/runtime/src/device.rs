@@ -86,7 +86,7 @@ pub fn available_bytes() -> Option<usize> {
         ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"],
         ["/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"],
     ];
-    // A limit that is none reads `max`, or is beyond any machine.
+    // Without a limit the file says `max`, or a number larger than any memory.
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok();
     let left = |[limit, used]: [&str; 2]| Some(number(limit)?.saturating_sub(number(used).unwrap_or(0)));
     machine.into_iter().chain(container.into_iter().filter_map(left)).min()

@@ -226,7 +226,7 @@ impl Parts {
         Ok(())
     }
 
-    /// A part as it is read: pixels that are saturated or marked are no numbers.
+    /// A part as it is read: saturated and marked pixels become NaN.
     pub fn source<'a>(&'a self, image: &'a Image, part: &'a [usize], apart: &'a Apart) -> FilePart<'a> {
         FilePart { parts: self, image, part, apart }
     }
