@@ -65,6 +65,12 @@ impl Adapt {
         }
         let passing = self.run.is_none();
         let folder = self.run.clone().unwrap_or_else(|| self.output.with_extension("run"));
+        if passing && folder.exists() {
+            bail!(
+                "{} is in the way of the run's own folder; move it away, or name another by --run",
+                folder.display()
+            );
+        }
         let made = self.adapt(&folder);
         if passing && folder.is_dir() {
             std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;

@@ -63,6 +63,16 @@ impl Candidate {
     }
 }
 
+impl Candidate {
+    /// For people: blurs are told apart by their widths.
+    fn called(&self) -> String {
+        match self {
+            Candidate::Gaussian(sigma) => format!("gaussian of {sigma} pixels"),
+            other => other.name().to_string(),
+        }
+    }
+}
+
 /// One candidate in a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share {
@@ -102,12 +112,12 @@ impl Choice {
             .shares
             .iter()
             .filter(|s| s.weight > 0.0)
-            .map(|s| format!("{} {:.0} %", s.candidate.name(), 100.0 * s.weight))
+            .map(|s| format!("{} {:.0} %", s.candidate.called(), 100.0 * s.weight))
             .collect();
         let risks: Vec<String> = self
             .shares
             .iter()
-            .filter_map(|s| Some(format!("{} {:.3}", s.candidate.name(), s.risk?)))
+            .filter_map(|s| Some(format!("{} {:.3}", s.candidate.called(), s.risk?)))
             .collect();
         match risks.is_empty() {
             true => taken.join(", "),
