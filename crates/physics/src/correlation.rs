@@ -121,10 +121,15 @@ impl Correlation {
                 |i: isize| if s > 0.0 { libm::exp(-0.5 * (i as f64 / s).powi(2)) } else { f64::from(i == 0) };
             (-8..=8).map(at).collect::<Vec<f64>>()
         });
+        Correlation::of_filters([&taps[0], &taps[1]])
+    }
+
+    /// That of independent noise behind a filter along Y and one along X.
+    pub fn of_filters(taps: [&[f64]; 2]) -> Correlation {
         let along = |axis: usize, lag: isize| -> f64 {
-            let t: &[f64] = &taps[axis];
-            let sum = |lag: usize| t[lag..].iter().zip(t).map(|(a, b)| a * b).sum::<f64>();
-            sum(lag.unsigned_abs()) / sum(0)
+            let (t, lag) = (taps[axis], lag.unsigned_abs());
+            let sum = |lag: usize| t[lag.min(t.len())..].iter().zip(t).map(|(a, b)| a * b).sum::<f64>();
+            sum(lag) / sum(0)
         };
         Correlation::from_lags(|dy, dx| along(0, dy) * along(1, dx))
     }

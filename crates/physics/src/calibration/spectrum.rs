@@ -11,7 +11,7 @@
 //! alike.
 
 use super::blocks::{Block, COEFFICIENTS, SIDE, frequency, lag_products, mean_squares};
-use crate::correlation::Correlation;
+use crate::correlation::{Correlation, REACH};
 
 /// Groups of like level, and the blocks that one needs.
 const GROUPS: usize = 16;
@@ -28,12 +28,8 @@ const QUIET_NORMAL: f64 = -1.96;
 const TURNS: usize = 5;
 /// The median of a squared normal number.
 const MEDIAN_SQUARE: f64 = 0.4549;
-/// Lags that are fitted: those with at most this sum of steps.
-const FARTHEST: usize = 3;
-/// How little of what lies above the fit counts at the least, how sure a mean square is, and how far lags are pulled to 0.
-const ABOVE: f64 = 0.05;
+/// How sure a mean square is.
 const SURE: f64 = 0.06;
-const PULL: f64 = 30.0;
 /// Correlations below this are none, and so are those below so many standard errors.
 const LEAST: f64 = 0.025;
 const ERRORS: f64 = 3.0;
@@ -48,7 +44,7 @@ pub(super) fn correlation(blocks: &[Block]) -> Correlation {
     }
     let groups: Vec<&[Block]> = blocks.chunks(blocks.len().div_ceil(count)).collect();
     let groups: Vec<&[Block]> = groups.into_iter().filter(|g| g.len() >= FEWEST_IN_GROUP).collect();
-    let lags = lags();
+    let few = Fit::few();
     let mut found = Correlation::WHITE;
     let mut spectrum = [1.0; COEFFICIENTS];
     let mut pixels = 0.0;
@@ -63,10 +59,9 @@ pub(super) fn correlation(blocks: &[Block]) -> Correlation {
         pixels = told.iter().map(|t| t.pixels).sum();
         spectrum =
             std::array::from_fn(|i| told.iter().map(|t| t.weight * t.spectrum[i]).sum::<f64>() / weights);
-        found = fit(&spectrum, &lags, 1);
+        found = few.to(&spectrum);
     }
-    let fine: Vec<_> = lags.into_iter().filter(|(lag, _)| lag[0] <= 1 && lag[1] <= 1).collect();
-    let found = less_structure(found, &fit(&spectrum, &fine, FINE), share);
+    let found = less_structure(found, &Fit::fine().to(&spectrum), &Fit::all().to(&spectrum), share);
     let error = ERROR_OF_THOUSAND * (1000.0 / f64::max(pixels, 1.0)).sqrt();
     let largest = [(0, 1), (1, 0), (1, 1), (0, 2), (2, 0)].map(|(y, x)| found.at(y, x).abs());
     let seen = largest.into_iter().fold(0.0, f64::max) > LEAST.max(ERRORS * error);
@@ -87,13 +82,14 @@ const FINE: usize = 7;
 ///
 /// Noise that a small filter has touched shares little along diagonals, about the product of what it shares along the axes;
 /// structure shares nearly as much there. So a share of structure follows from three lags, and the rest is noise. It is no
-/// more than the high frequencies alone tell, `fine`, and nothing where a small share of the blocks is quiet.
-fn less_structure(c: Correlation, fine: &Correlation, share: f64) -> Correlation {
+/// more than the high frequencies alone tell, `fine`, and nothing where a small share of the blocks is quiet. A strong
+/// correlation cannot be told from structure that way: it is what `all` lags tell.
+fn less_structure(c: Correlation, fine: &Correlation, all: &Correlation, share: f64) -> Correlation {
     let (x, y, diagonal) = (c.at(0, 1), c.at(1, 0), c.at(1, 1));
     let [near, far] = TELLING_APART;
     let sure = ((far - x.max(y)) / (far - near)).clamp(0.0, 1.0);
     if sure == 0.0 {
-        return c;
+        return *all;
     }
     let [along, across] = STRUCTURE;
     let left = |share: f64| [x, y].map(|r| r * (1.0 + share) - along * share);
@@ -120,7 +116,7 @@ fn less_structure(c: Correlation, fine: &Correlation, share: f64) -> Correlation
     };
     Correlation::from_lags(|dy, dx| {
         let noise = of(filters[1], dy.unsigned_abs()) * of(filters[0], dx.unsigned_abs());
-        sure * noise + (1.0 - sure) * c.at(dy, dx)
+        sure * noise + (1.0 - sure) * all.at(dy, dx)
     })
 }
 
@@ -199,49 +195,78 @@ impl Told {
 /// A lag, and the mean squares that it stands for.
 type Lag = ([usize; 2], [f64; COEFFICIENTS]);
 
-/// The lags of a fit.
-fn lags() -> Vec<Lag> {
+/// A correlation fitted to a spectrum: by which lags, from which frequency on, how far lags are pulled to zero, and how
+/// much of what lies above the fit counts at the least.
+struct Fit {
+    lags: Vec<Lag>,
+    least: usize,
+    pull: f64,
+    above: f64,
+}
+
+impl Fit {
+    /// Near lags, and what lies above them nearly left out as structure: for noise that is nearly white.
+    fn few() -> Fit {
+        Fit { lags: lags(|[y, x]| y + x <= 3), least: 1, pull: 30.0, above: 0.05 }
+    }
+
+    /// The nearest lags, from high frequencies.
+    fn fine() -> Fit {
+        Fit { lags: lags(|[y, x]| y <= 1 && x <= 1), least: FINE, ..Fit::few() }
+    }
+
+    /// All lags of a correlation: noise that a filter has shaped reaches along diagonals as far as along the axes, and
+    /// what it has at low frequencies is its own for the most part.
+    fn all() -> Fit {
+        Fit { lags: lags(|_| true), least: 1, pull: 3.0, above: 0.5 }
+    }
+
+    /// The correlation whose mean squares are nearest.
+    fn to(&self, spectrum: &[f64; COEFFICIENTS]) -> Correlation {
+        let used: Vec<usize> = (0..COEFFICIENTS).filter(|&i| frequency(i) >= self.least).collect();
+        let lags = &self.lags;
+        let n = lags.len();
+        let mut trust = [1.0; COEFFICIENTS];
+        let mut found = vec![0.0; n];
+        for _ in 0..25 {
+            let mut normal = vec![0.0; n * n];
+            let mut right = vec![0.0; n];
+            for &i in &used {
+                let weight = trust[i] / (SURE * spectrum[i].max(0.02)).powi(2);
+                for a in 0..n {
+                    right[a] += weight * lags[a].1[i] * spectrum[i];
+                    (0..n).for_each(|b| normal[a * n + b] += weight * lags[a].1[i] * lags[b].1[i]);
+                }
+            }
+            for (a, ([y, x], _)) in lags.iter().enumerate() {
+                normal[a * n + a] += self.pull * (y * y + x * x) as f64;
+            }
+            let Some(solved) = solve(&mut normal, &mut right, n) else { return Correlation::WHITE };
+            found = solved;
+            for &i in &used {
+                let fitted: f64 = (0..n).map(|a| found[a] * lags[a].1[i]).sum();
+                let above = (spectrum[i] - fitted) / (SURE * spectrum[i].max(0.02));
+                trust[i] =
+                    if above > 0.0 { (1.0 / (1.0 + above * above / 4.0)).max(self.above) } else { 1.0 };
+            }
+        }
+        Correlation::from_lags(|dy, dx| {
+            let at = [dy.unsigned_abs(), dx.unsigned_abs()];
+            lags.iter().position(|(lag, _)| *lag == at).map_or(0.0, |a| found[a] / found[0])
+        })
+    }
+}
+
+/// The lags of a correlation that are wanted.
+fn lags(wanted: impl Fn([usize; 2]) -> bool) -> Vec<Lag> {
     let along = lag_products();
     let times = |d: usize| if d == 0 { 1.0 } else { 2.0 };
-    let all = (0..=FARTHEST).flat_map(|y| (0..=FARTHEST - y).map(move |x| [y, x]));
+    let all = (0..=REACH).flat_map(|y| (0..=REACH).map(move |x| [y, x])).filter(|&lag| wanted(lag));
     all.map(|[y, x]| {
         let of = |i: usize| times(y) * times(x) * along[i / SIDE][y] * along[i % SIDE][x];
         ([y, x], std::array::from_fn(of))
     })
     .collect()
-}
-
-/// The correlation whose mean squares are nearest from a frequency on, what lies above them counting less.
-fn fit(spectrum: &[f64; COEFFICIENTS], lags: &[Lag], least: usize) -> Correlation {
-    let used: Vec<usize> = (0..COEFFICIENTS).filter(|&i| frequency(i) >= least).collect();
-    let n = lags.len();
-    let mut trust = [1.0; COEFFICIENTS];
-    let mut found = vec![0.0; n];
-    for _ in 0..25 {
-        let mut normal = vec![0.0; n * n];
-        let mut right = vec![0.0; n];
-        for &i in &used {
-            let weight = trust[i] / (SURE * spectrum[i].max(0.02)).powi(2);
-            for a in 0..n {
-                right[a] += weight * lags[a].1[i] * spectrum[i];
-                (0..n).for_each(|b| normal[a * n + b] += weight * lags[a].1[i] * lags[b].1[i]);
-            }
-        }
-        for (a, ([y, x], _)) in lags.iter().enumerate() {
-            normal[a * n + a] += PULL * (y * y + x * x) as f64;
-        }
-        let Some(solved) = solve(&mut normal, &mut right, n) else { return Correlation::WHITE };
-        found = solved;
-        for &i in &used {
-            let fitted: f64 = (0..n).map(|a| found[a] * lags[a].1[i]).sum();
-            let above = (spectrum[i] - fitted) / (SURE * spectrum[i].max(0.02));
-            trust[i] = if above > 0.0 { (1.0 / (1.0 + above * above / 4.0)).max(ABOVE) } else { 1.0 };
-        }
-    }
-    Correlation::from_lags(|dy, dx| {
-        let at = [dy.unsigned_abs(), dx.unsigned_abs()];
-        lags.iter().position(|(lag, _)| *lag == at).map_or(0.0, |a| found[a] / found[0])
-    })
 }
 
 /// The solution of a symmetric positive system, by Gauss.

@@ -38,6 +38,7 @@ impl RunConfig {
             ("data.camera.blur", camera.blur),
             ("data.camera.uniform", camera.uniform),
             ("data.camera.correlated", camera.correlated),
+            ("data.camera.correlated_far", camera.correlated_far),
             ("data.camera.found", camera.found),
             ("data.camera.clipped", camera.clipped),
             ("data.camera.rounded", camera.rounded),

@@ -159,6 +159,8 @@ pub struct CameraConfig {
     /// Gaussians of `correlated_sigma` pixels along X, Y or both.
     pub correlated: f64,
     pub correlated_sigma: [f64; 2],
+    /// Of these, the share in which a part of the noise is shared over many pixels.
+    pub correlated_far: f64,
     /// The standard deviation of the errors of the correlation that a network is told.
     pub correlation_error: f64,
     /// The same of the logarithm of its noise: gain and read noise are told as wrong as they are estimated.
@@ -186,6 +188,7 @@ impl Default for CameraConfig {
             uniform_noise: [0.01, 0.3],
             correlated: 0.0,
             correlated_sigma: [0.35, 1.0],
+            correlated_far: 0.0,
             correlation_error: 0.0,
             noise_error: 0.0,
             found: 0.0,

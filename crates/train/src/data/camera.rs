@@ -21,8 +21,18 @@ const MISTAKEN: f64 = 0.15;
 const MISTAKEN_BY: f64 = 0.05;
 /// How such errors are shared by the [`lags`].
 const MISTAKEN_LAGS: [f64; LAGS] = [1.0, 1.0, 0.7, 0.4];
+/// Noise and structure of low frequencies are taken for each other: errors that [`lags`] have in common grow with the
+/// correlation, from that of weak ones on, and each lag has a smaller one of its own.
+const COMMON_LAGS: [f64; LAGS] = [1.0, 1.0, 1.6, 1.8];
+const WEAK: f64 = 0.2;
+const OWN: f64 = 0.4;
 /// The most noise without correlation beside noise with it, as a share of the variance.
 const MOST_WHITE: f64 = 0.15;
+/// The most noise that is shared over many pixels, as a share of the variance, and the width of the Gaussian it is shared by.
+const MOST_FAR: f64 = 0.3;
+const FAR_SIGMA: [f64; 2] = [1.5, 4.0];
+/// How often neighbours share noise by a filter of three taps, as interpolation has it, not by a Gaussian.
+const NARROW: f64 = 0.25;
 /// Errors of a background that is found, in standard deviations of a pixel's noise.
 const BACKGROUND_ERROR: f64 = 0.1;
 
@@ -123,7 +133,8 @@ impl Cameras {
 
     /// Makes independent noise one that neighbouring pixels share, where this image is to have such.
     ///
-    /// Some of it stays independent: noise of the same variances, pixel by pixel, but of other draws.
+    /// Some of it stays independent, and some may be shared over many pixels (light that flickers, a sensor that drifts):
+    /// noise of the same variances, pixel by pixel, but of other draws.
     fn correlate(
         &self,
         noise: &mut [f32],
@@ -136,34 +147,43 @@ impl Cameras {
         if unit(0) >= c.correlated {
             return Correlation::WHITE;
         }
-        let [low, high] = c.correlated_sigma;
-        let sigma = low + (high - low) * unit(1);
+        let between = |i: u64, [low, high]: [f64; 2]| low + (high - low) * unit(i);
+        let sigma = between(1, c.correlated_sigma);
         // Scanning detectors share noise along rows; cameras behind interpolation along both axes, about alike.
         let along = match unit(2) {
             u if u < 0.3 => [0.0, sigma],
             u if u < 0.35 => [sigma, 0.0],
             _ => [sigma, sigma * (0.8 + 0.4 * unit(3))],
         };
+        let narrow = unit(5) < NARROW;
+        let taps = along.map(|s| if narrow && s > 0.0 { vec![0.6 * s, 1.0, 0.6 * s] } else { gaussian(s) });
+        filter_noise(noise, size, &taps);
         let white = MOST_WHITE * unit(4) * unit(4);
-        let axes = size.len();
-        for (axis, sigma) in [(axes - 2, along[0]), (axes - 1, along[1])] {
-            if sigma > 0.0 {
-                let reach = (3.0 * sigma).ceil() as isize;
-                let taps: Vec<f64> =
-                    (-reach..=reach).map(|i| (-0.5 * (i as f64 / sigma).powi(2)).exp()).collect();
-                let power = taps.iter().map(|t| t * t).sum::<f64>().sqrt();
-                let taps: Vec<f32> = taps.iter().map(|t| (t / power) as f32).collect();
-                filter(noise, size, axis, &taps, |p, n| p.rem_euclid(n as isize) as usize);
+        let far = if unit(6) < c.correlated_far { MOST_FAR * unit(7) } else { 0.0 };
+        let draws = |stream: u32| {
+            let mut draws = vec![0f32; noise.len()];
+            self.key(number, stream).fill_normal(0, &mut draws);
+            draws
+        };
+        let independent = draws(0xCAA);
+        let (far_taps, shared) = match far > 0.0 {
+            true => {
+                let (taps, mut shared) = ([(); 2].map(|()| gaussian(between(8, FAR_SIGMA))), draws(0xCAB));
+                filter_noise(&mut shared, size, &taps);
+                (taps, shared)
             }
+            false => ([vec![1.0], vec![1.0]], vec![]),
+        };
+        for (i, n) in noise.iter_mut().enumerate() {
+            let deviation = variance(i).sqrt();
+            let mut sum = (1.0 - white - far).sqrt() * f64::from(*n);
+            sum += white.sqrt() * deviation * f64::from(independent[i]);
+            sum += far.sqrt() * deviation * shared.get(i).copied().map_or(0.0, f64::from);
+            *n = sum as f32;
         }
-        let mut independent = vec![0f32; noise.len()];
-        self.key(number, 0xCAA).fill_normal(0, &mut independent);
-        for (i, (n, own)) in noise.iter_mut().zip(independent).enumerate() {
-            *n =
-                ((1.0 - white).sqrt() * f64::from(*n) + (white * variance(i)).sqrt() * f64::from(own)) as f32;
-        }
-        let smooth = Correlation::gaussian(along);
-        Correlation::from_lags(|dy, dx| (1.0 - white) * smooth.at(dy, dx))
+        let [near, far_off] =
+            [&taps, &far_taps].map(|taps| Correlation::of_filters([&taps[0][..], &taps[1][..]]));
+        Correlation::from_lags(|dy, dx| (1.0 - white - far) * near.at(dy, dx) + far * far_off.at(dy, dx))
     }
 
     /// A correlation as it is estimated.
@@ -173,14 +193,17 @@ impl Cameras {
             return *correlation;
         }
         let dice = self.key(number, 0xCA8);
-        let mut errors = [0f32; LAGS];
+        let mut errors = [0f32; LAGS + 1];
         dice.fill_normal(0, &mut errors);
+        let [common, own @ ..] = errors.map(f64::from);
         let unit = |i: u64| f64::from(dice.uniform(i + 16));
         let excess = if unit(0) < MISTAKEN { -MISTAKEN_BY * unit(1).max(1e-6).ln() } else { 0.0 };
         let size = 2.0 * error * unit(2);
         let mut told = lags(correlation);
-        for ((told, e), share) in told.iter_mut().zip(errors).zip(MISTAKEN_LAGS) {
-            *told = (*told + size * f64::from(e) + excess * share * (1.0 - *told)).clamp(-0.5, 0.95);
+        let strong = size * told.iter().fold(WEAK, |most: f64, lag| most.max(*lag));
+        for (i, told) in told.iter_mut().enumerate() {
+            let off = strong * common * COMMON_LAGS[i] + OWN * size * own[i];
+            *told = (*told + off + excess * MISTAKEN_LAGS[i] * (1.0 - *told)).clamp(-0.5, 0.95);
         }
         from_lags(told)
     }
@@ -243,6 +266,24 @@ pub fn photons(numbers: &[f32; NUMBERS]) -> Result<Photons, ModelError> {
     let background = (-(at_zero + 1.0) / slope).max(0.0);
     let photons = Photons::new(background, (shift - 0.375).max(0.0).sqrt(), peak)?;
     Ok(photons.with_correlation(from_lags([x, y, diagonal, two])))
+}
+
+/// The taps of a Gaussian filter; of none, where it has no width.
+fn gaussian(sigma: f64) -> Vec<f64> {
+    if sigma <= 0.0 {
+        return vec![1.0];
+    }
+    let reach = (3.0 * sigma).ceil() as isize;
+    (-reach..=reach).map(|i| (-0.5 * (i as f64 / sigma).powi(2)).exp()).collect()
+}
+
+/// Independent noise behind filters along Y and X, its variances as before; the image goes on behind its edges.
+fn filter_noise(noise: &mut [f32], size: &[usize], taps: &[Vec<f64>; 2]) {
+    for (axis, taps) in (size.len() - 2..).zip(taps).filter(|(_, t)| t.len() > 1) {
+        let power = taps.iter().map(|t| t * t).sum::<f64>().sqrt();
+        let taps: Vec<f32> = taps.iter().map(|t| (t / power) as f32).collect();
+        filter(noise, size, axis, &taps, |p, n| p.rem_euclid(n as isize) as usize);
+    }
 }
 
 /// A Gaussian along every axis, mirrored at the edges.
@@ -309,12 +350,13 @@ mod tests {
         let config = CameraConfig {
             peak: [200.0, 200.0],
             correlated: 1.0,
+            correlated_far: 0.5,
             read_noise: Some([4.0, 4.0]),
             background: Some([9.0, 9.0]),
             ..CameraConfig::default()
         };
         let n = 256;
-        for number in 0..4 {
+        for number in 0..8 {
             let ends = Ends { bright: 1.0, dark: 0.0 };
             let sample = Cameras::new(&config, 1).expose(vec![0.0; n * n], &[n, n], ends, number);
             let told = photons(&sample.numbers).unwrap().correlation;
@@ -325,6 +367,8 @@ mod tests {
             };
             // The variance stays that of the camera, 9 + 16.
             assert!((lag(0, 0) / 25.0 - 1.0).abs() < 0.06, "{}", lag(0, 0));
+            let two = 0.5 * (lag(0, 2) + lag(2, 0)) / lag(0, 0);
+            assert!((two - told.at(0, 2)).abs() < 0.03, "{number}: {two} for {}", told.at(0, 2));
             for (dy, dx) in [(0, 1), (1, 0), (1, 1)] {
                 let (got, want) = (lag(dy, dx) / lag(0, 0), told.at(dy as isize, dx as isize));
                 assert!((got - want).abs() < 0.03, "{number}: {got} for {want}");
