@@ -1,7 +1,7 @@
 //! Cameras from repeats, movies, flats and darks: gain within 3 %, read noise within 5 %, correlation within 0.05, and what
 //! is said of stripes, fixed pattern and how sure it all is.
 
-use clearshot_physics::calibration::blind::Known;
+use clearshot_physics::calibration::blind::{Doubt, Known};
 use clearshot_physics::calibration::flats::{Darkness, from_flat_fields};
 use clearshot_physics::calibration::measurement::{CameraMeasurement, from_single};
 use clearshot_physics::calibration::movie::from_movies;
@@ -139,6 +139,7 @@ fn repeats_tell_the_camera() {
         let found = from_series(&[views(&all)], SHAPE, &offset(&camera)).unwrap();
         near(&found, &camera, camera.read_noise);
         assert!(found.changing_stripes.is_some_and(|l| !l.rows.seen && !l.columns.seen));
+        assert!(found.fit.doubts.is_empty(), "{:?}", found.fit.doubts);
     }
 }
 
@@ -183,6 +184,22 @@ fn movies_tell_the_camera() {
         near(&found, &camera, camera.read_noise);
         assert!(found.fit.doubts.is_empty(), "{:?}", found.fit.doubts);
     }
+}
+
+/// Where everything jumps from frame to frame, single frames tell, and repeats say that they are none.
+#[test]
+fn what_moves_everywhere_is_said() {
+    let jumps = |t: u64| -> Vec<f64> {
+        let shift = (37 * t % 64) as usize;
+        let still = scene(150.0, 0.0);
+        (0..SIDE * SIDE).map(|i| still[i / SIDE * SIDE + (i % SIDE + shift) % SIDE]).collect()
+    };
+    let all: Vec<Vec<f32>> = (0..8).map(|t| PLAIN.take(&jumps(t), 70 + t)).collect();
+    let movie = from_movies(&[views(&all)], SHAPE, &offset(&PLAIN)).unwrap().fit;
+    assert!(movie.doubts.contains(&Doubt::Moving), "{:?}", movie.doubts);
+    assert!((movie.gain / PLAIN.gain - 1.0).abs() < 0.25, "{}", movie.gain);
+    let repeats = from_series(&[views(&all)], SHAPE, &offset(&PLAIN)).unwrap().fit;
+    assert!(repeats.doubts.contains(&Doubt::Changed), "{:?}", repeats.doubts);
 }
 
 /// Flats of four levels whose lamp flickers by 1 %, pixels whose sensitivity differs by 2 % and whose offset by 1.5 counts.

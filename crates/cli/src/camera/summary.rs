@@ -16,6 +16,7 @@ pub fn print(
     let from = match measured.source {
         Source::Single => "single images, noise told from structure",
         Source::Repeats => "repeats of one scene",
+        Source::Movie if fit.doubts.contains(&Doubt::Moving) => "a movie, by its single frames",
         Source::Movie => "a movie, where nothing moved",
         Source::Flats => "flat fields",
     };

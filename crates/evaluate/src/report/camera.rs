@@ -111,7 +111,7 @@ fn curve(out: &mut String, measured: &CameraMeasurement) {
     if x >= left {
         line(out, [x, bottom], [x, top + 72.0], "stroke=\"#777\" stroke-dasharray=\"3 4\"");
         let (anchor, x) = if x < 0.5 * (left + right) { ("start", x + 5.0) } else { ("end", x - 5.0) };
-        text(out, [x, bottom - 7.0], anchor, "offset");
+        text(out, [x, top + 82.0], anchor, "offset");
     }
     legend(out, measured);
 }
@@ -131,7 +131,10 @@ fn legend(out: &mut String, measured: &CameraMeasurement) {
     text(out, [x + 26.0, y], "start", &format!("measured {from}, ± 1 standard error"));
     line(out, [x, y + 14.0], [x + 18.0, y + 14.0], "stroke=\"#d55e00\" stroke-width=\"2\"");
     let gain = match fit.gain_error.is_finite() {
-        true => format!("gain {} ± {} e⁻/count", significant(fit.gain), significant(fit.gain_error)),
+        true => {
+            let digits = (1 - fit.gain_error.max(1e-8).log10().floor() as i32).clamp(0, 8) as usize;
+            format!("gain {:.digits$} ± {:.digits$} e⁻/count", fit.gain, fit.gain_error)
+        }
         false => format!("gain assumed: {} e⁻/count", significant(fit.gain)),
     };
     text(out, [x + 26.0, y + 18.0], "start", &gain);

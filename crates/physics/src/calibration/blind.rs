@@ -99,8 +99,10 @@ pub enum Doubt {
     NoLine,
     /// Bright places are full of structure; what is said of their noise is said by darker ones.
     BrightNotSeen,
-    /// Neighbouring frames of a movie differ by more than noise; its frames were taken as single images, or hardly any place is at rest.
+    /// Frames of a movie differ by more than noise nearly everywhere; they were taken as single images.
     Moving,
+    /// Repeats differ by more than the noise that single ones of them show.
+    Changed,
 }
 
 impl Doubt {
@@ -113,8 +115,9 @@ impl Doubt {
             Doubt::ClippedBelow => "dark pixels are clipped and look quieter than they are",
             Doubt::NoLine => "the noise does not follow a camera's law",
             Doubt::BrightNotSeen => "bright places are full of structure and do not tell their noise",
-            Doubt::Moving => {
-                "the movie moves nearly everywhere; its noise is told by single frames, or roughly"
+            Doubt::Moving => "nearly everything moves; the movie's frames were taken as single images",
+            Doubt::Changed => {
+                "repeats differ by more than their noise: something moved or changed; measure them as a movie"
             }
         }
     }

@@ -97,9 +97,6 @@ pub fn from_movies(
     if scatter > 3.0 {
         doubts.push(Doubt::NoLine);
     }
-    if quiet_share < FEW_QUIET {
-        doubts.push(Doubt::Moving);
-    }
     let levels = [groups[0].level, groups[groups.len() - 1].level];
     let seen = Seen {
         line,
@@ -113,7 +110,10 @@ pub fn from_movies(
         points: groups.iter().map(Group::point).collect(),
     };
     let mut fit = seen.resolve(known, doubts);
-    if let Some(single) = quieter(&all, shape, known, &fit) {
+    let single = singly(&all, shape, known);
+    let moves = |single: &BlindFit| quiet_share < FEW_QUIET || exceeds(&fit, single);
+    if let Some(mut single) = single.filter(moves) {
+        single.doubts.push(Doubt::Moving);
         (fit, correlation_error) = (single, SINGLE_IMAGE_ERROR);
     }
     let differences: Vec<&[f32]> = steps.iter().map(|s| &s.noise[..]).collect();
@@ -135,16 +135,15 @@ pub fn from_movies(
 const SINGLES: usize = 16;
 const LESS: f64 = 1.5;
 
-/// What the frames say as single images, where that is clearly less noise: what moves can only add.
-fn quieter(frames: &[Adu<&[f32]>], shape: [usize; 2], known: &Known, fit: &BlindFit) -> Option<BlindFit> {
+/// What some of the frames say as single images.
+pub(super) fn singly(frames: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Option<BlindFit> {
     let some: Vec<Adu<&[f32]>> = frames.iter().step_by(frames.len().div_ceil(SINGLES)).copied().collect();
-    let mut single = blind::estimate(&some, shape, known).ok()?;
-    let less = fit.levels.iter().any(|&l| fit.line.variance(l) > LESS * single.line.variance(l).max(0.0));
-    if !less {
-        return None;
-    }
-    single.doubts.push(Doubt::Moving);
-    Some(single)
+    blind::estimate(&some, shape, known).ok()
+}
+
+/// Whether differences show clearly more noise than single images do: what moves can only add.
+pub(super) fn exceeds(fit: &BlindFit, single: &BlindFit) -> bool {
+    fit.levels.iter().any(|&l| fit.line.variance(l) > LESS * single.line.variance(l).max(0.0))
 }
 
 /// A group whose blocks are compared as if all had the same brightness, by what is known of the line already.

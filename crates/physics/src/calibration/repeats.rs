@@ -13,6 +13,7 @@ use super::blind::{Doubt, Fit, Group, Known, NoiseLine, Seen, fit};
 use super::ends::Ends;
 use super::lags::{Lags, sum_of_squares};
 use super::measurement::{CameraMeasurement, Source};
+use super::movie::{exceeds, singly};
 use super::stripes::lines;
 use crate::correlation::Correlation;
 use crate::error::{PhysicsError, require_length};
@@ -100,11 +101,15 @@ pub(super) fn measure(
     if ends.clipped_low && ends.at_lowest > 0.25 {
         doubts.push(Doubt::ClippedBelow);
     }
+    let mut fit = seen.resolve(known, doubts);
+    if source == Source::Repeats && singly(&all, shape, known).is_some_and(|single| exceeds(&fit, &single)) {
+        fit.doubts.push(Doubt::Changed);
+    }
     Ok(CameraMeasurement {
         source,
         frames: all.len(),
         pixels: all.len() * pixels,
-        fit: seen.resolve(known, doubts),
+        fit,
         correlation_error,
         ends,
         changing_stripes: changing,

@@ -43,8 +43,6 @@ impl From<StreamError> for CameraError {
 pub struct Stack {
     series: Vec<Vec<Vec<f32>>>,
     shape: [usize; 2],
-    /// Frames that there are; fewer may have been read.
-    pub frames: usize,
 }
 
 /// How frames of files belong together.
@@ -64,7 +62,7 @@ impl Stack {
     pub fn read(images: &[Image], axis: Option<Axis>, together: Together) -> Result<Stack, CameraError> {
         let cuts: Vec<Cut> =
             images.iter().map(|i| Cut::of(&i.description, axis)).collect::<Result<_, _>>()?;
-        let Some(first) = cuts.first() else { return Ok(Stack { series: vec![], shape: [0; 2], frames: 0 }) };
+        let Some(first) = cuts.first() else { return Ok(Stack { series: vec![], shape: [0; 2] }) };
         let (size, planes) = (first.size, first.planes.len());
         for (cut, image) in cuts.iter().zip(images) {
             if cut.size != size || cut.planes.len() != planes {
@@ -118,7 +116,7 @@ impl Stack {
                 }
             }
         }
-        Ok(Stack { series, shape: side, frames })
+        Ok(Stack { series, shape: side })
     }
 
     fn views(&self) -> Vec<Series<'_>> {
@@ -153,11 +151,6 @@ impl Stack {
         let frames: Series<'_> = self.views().concat();
         let told = from_flat_fields(&frames, dark, self.shape, known);
         told.map_err(|source| CameraError::Physics { what: "flats do not tell the gain", source })
-    }
-
-    /// Pixels along Y and X of what was read.
-    pub fn shape(&self) -> [usize; 2] {
-        self.shape
     }
 }
 
