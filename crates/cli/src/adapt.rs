@@ -3,6 +3,7 @@
 //! It is a training run from that model, by splitting the electrons of the images (`experiment=adapt`). What it gains is scored on splits of
 //! images, or of parts of images, that it was not trained on, before and after, and a model that gains nothing is not written.
 
+use crate::camera::CameraArgs;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_model::Model;
@@ -29,6 +30,8 @@ pub struct Adapt {
     /// Train for so many seconds. Default: 60 on a GPU, 300 on the CPU.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
+    #[command(flatten)]
+    camera: CameraArgs,
     /// Say how many electrons a count is. Default: estimated from each file.
     #[arg(long)]
     gain: Option<f64>,
@@ -86,7 +89,7 @@ impl Adapt {
         };
         let first = folder.join("first.clearshot");
         model.save_file(&first, DType::F32)?;
-        let mut config = presets::read(None, &self.settings(&first))?;
+        let mut config = presets::read(None, &self.settings(&first)?)?;
         // On the CPU a minute is not enough.
         let device = config.device()?;
         if self.seconds.is_none() && matches!(device, clearshot_runtime::Device::Cpu { .. }) {
@@ -132,7 +135,7 @@ impl Adapt {
         Ok(())
     }
 
-    fn settings(&self, first: &Path) -> Vec<String> {
+    fn settings(&self, first: &Path) -> Result<Vec<String>> {
         let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
         let mut all = vec![
             "experiment=adapt".to_string(),
@@ -141,9 +144,14 @@ impl Adapt {
             format!("trainer.device={}", self.device),
         ];
         all.extend(self.seconds.map(|s| format!("trainer.seconds={s}")));
-        let numbers = [("gain", self.gain), ("offset", self.offset), ("read_noise", self.read_noise)];
+        let camera = self.camera.read()?;
+        let numbers = [
+            ("gain", self.gain.or(camera.map(|c| c.gain))),
+            ("offset", self.offset.or(camera.map(|c| c.offset))),
+            ("read_noise", self.read_noise.or(camera.map(|c| c.read_noise))),
+        ];
         all.extend(numbers.into_iter().filter_map(|(key, value)| Some(format!("data.{key}={}", value?))));
         all.extend(self.changes.iter().cloned());
-        all
+        Ok(all)
     }
 }

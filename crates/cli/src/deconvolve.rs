@@ -1,5 +1,6 @@
 //! `clearshot deconvolve`: image files without the blur of the microscope, by Richardson-Lucy or Wiener.
 
+use crate::camera::CameraArgs;
 use crate::denoise::estimated;
 use crate::electrons;
 use crate::point_spread::{PointSpread, Width};
@@ -11,6 +12,7 @@ use clearshot_physics::calibration::blind::Doubt;
 use clearshot_physics::{Correlation, Electrons};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Reach, wiener};
+use clearshot_restore::learned::Camera;
 use clearshot_restore::stream::Frames;
 use serde_json::json;
 use std::io::Write;
@@ -29,6 +31,8 @@ pub struct Deconvolve {
     /// A Gaussian PSF instead: its standard deviation in pixels, or one for each axis (Z,Y,X).
     #[arg(long, value_delimiter = ',')]
     psf_sigma: Vec<f64>,
+    #[command(flatten)]
+    camera: CameraArgs,
     /// Electrons per count; unless told, Richardson-Lucy estimates it from the image.
     #[arg(long, value_parser = electrons::gain::<f32>, allow_negative_numbers = true)]
     gain: Option<f32>,
@@ -70,6 +74,11 @@ impl Deconvolve {
             return list();
         }
         let spread = self.point_spread()?;
+        let camera = self.camera.read()?;
+        let from = |of: fn(&Camera) -> f64| camera.as_ref().map(|c| of(c) as f32);
+        let (given_gain, given_offset) = (self.gain.or(from(|c| c.gain)), self.offset.or(from(|c| c.offset)));
+        let given_noise = self.read_noise.or(from(|c| c.read_noise));
+        let given_correlation = camera.map(|c| c.correlation);
         self.files.each("deconvolve", &mut |image, input| {
             let size = Frames::of(&image.description, self.files.is_volume())?.size();
             let (psf, said) = spread.of(&image.description, &size)?;
@@ -81,15 +90,17 @@ impl Deconvolve {
             if self.method == Way::Wiener {
                 parameters["method"] = "wiener".into();
                 parameters["balance"] = self.balance.into();
-                let (psf, balance) = (psf.clone(), self.balance);
+                let (psf, balance, correlation) =
+                    (psf.clone(), self.balance, given_correlation.unwrap_or_default());
                 let restore = Box::new(move |values: &[f32], shape: &[usize]| {
-                    wiener::deconvolve(values, shape, &psf, balance, &Correlation::WHITE)
+                    wiener::deconvolve(values, shape, &psf, balance, &correlation)
                 });
                 return Ok(Job { parameters, reach, restore: Some(restore), saturation: None });
             }
-            let (mut offset, mut read_noise) = (self.offset.unwrap_or(0.0), self.read_noise.unwrap_or(0.0));
+            let (mut offset, mut read_noise) = (given_offset.unwrap_or(0.0), given_noise.unwrap_or(0.0));
             let mut saturation = None;
-            let gain = match self.gain {
+            let mut correlation: Correlation = given_correlation.unwrap_or_default();
+            let gain = match given_gain {
                 Some(gain) => gain,
                 None => {
                     let fit = estimated(&self.files, image, input, self.offset, self.read_noise)?;
@@ -98,12 +109,14 @@ impl Deconvolve {
                         bail!("the image does not tell its gain: say --gain (and --offset, --read-noise)");
                     }
                     (offset, read_noise) = (fit.offset as f32, fit.read_noise as f32);
+                    correlation = fit.correlation;
                     fit.gain as f32
                 }
             };
             let mut settings = RichardsonLucy {
                 background: self.background,
                 read_noise,
+                correlation,
                 total_variation: self.tv,
                 stop: self.steps.map_or(RichardsonLucy::USUAL.stop, Stop::Steps),
                 ..RichardsonLucy::USUAL
@@ -122,9 +135,12 @@ impl Deconvolve {
             }
             parameters["method"] = "richardson-lucy".into();
             parameters["gain"] = gain.into();
-            parameters["gain_estimated"] = self.gain.is_none().into();
+            parameters["gain_estimated"] = given_gain.is_none().into();
             parameters["offset"] = offset.into();
             parameters["read_noise"] = read_noise.into();
+            if !correlation.is_white() {
+                parameters["correlation"] = json!(correlation);
+            }
             parameters["background"] = self.background.into();
             parameters["tv"] = self.tv.into();
             parameters["steps"] = match settings.stop {

@@ -1,5 +1,6 @@
 //! `clearshot denoise`: image files without their noise, by a method that needs no training.
 
+use crate::camera::CameraArgs;
 use crate::electrons;
 use crate::restoring::{Files, Job, Looked};
 use anyhow::{Context, Result, bail};
@@ -8,6 +9,7 @@ use clearshot_image::Image;
 use clearshot_physics::calibration::blind::{BlindFit, Doubt, Known};
 use clearshot_physics::{Correlation, Electrons};
 use clearshot_restore::classical::{self, METHODS, Method, Reach, stabilise, stabilised};
+use clearshot_restore::learned::Camera;
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
@@ -24,8 +26,10 @@ pub struct Denoise {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// The standard deviation of the noise, where it is the same everywhere, in the file's unit.
-    #[arg(long, conflicts_with_all = ["gain", "offset", "read_noise"])]
+    #[arg(long, conflicts_with_all = ["gain", "offset", "read_noise", "camera"])]
     noise: Option<f32>,
+    #[command(flatten)]
+    camera: CameraArgs,
     /// Electrons per count: the noise is a camera's, and the generalised Anscombe transform makes it uniform. Unless this or
     /// --noise is told, methods that need the noise estimate it from the image.
     #[arg(long, value_parser = electrons::gain::<f32>, allow_negative_numbers = true)]
@@ -43,11 +47,12 @@ pub struct Denoise {
 enum Noise {
     /// The method does not ask.
     Any,
-    Uniform(f32),
+    Uniform(classical::Noise),
     Camera {
         gain: f32,
         offset: f32,
         read_noise: f32,
+        correlation: Correlation,
     },
 }
 
@@ -87,21 +92,26 @@ impl Denoise {
                 setting.split_once('=').with_context(|| format!("--set {setting}: KEY=VALUE is needed"))?;
             method.set(key.trim(), value.trim())?;
         }
+        let camera = self.camera.read()?;
         self.files.each("denoise", &mut |image, input| {
-            let (noise, saturation) = self.noise_of(image, input, &method)?;
+            let (noise, saturation) = self.noise_of(image, input, &method, camera.as_ref())?;
             let settings: serde_json::Map<String, serde_json::Value> =
                 method.settings().iter().map(|s| (s.key.to_string(), s.value.into())).collect();
             let mut parameters = json!({ "method": self.method, "settings": settings });
             match noise {
                 Noise::Any => (),
-                Noise::Uniform(sigma) => parameters["noise"] = sigma.into(),
-                Noise::Camera { gain, offset, read_noise } => {
+                Noise::Uniform(noise) => parameters["noise"] = noise.deviation.into(),
+                Noise::Camera { gain, offset, read_noise, correlation } => {
+                    if !correlation.is_white() {
+                        parameters["correlation"] = json!(correlation);
+                    }
                     parameters["gain"] = gain.into();
                     parameters["offset"] = offset.into();
                     parameters["read_noise"] = read_noise.into();
                 }
             }
-            let estimated = self.noise.is_none() && self.gain.is_none() && !matches!(noise, Noise::Any);
+            let given = self.noise.is_some() || self.gain.is_some() || camera.is_some();
+            let estimated = !given && !matches!(noise, Noise::Any);
             parameters["noise_estimated"] = estimated.into();
             let mut method = method;
             if matches!(method, Method::TotalVariation(_)) {
@@ -109,12 +119,11 @@ impl Denoise {
             }
             let restore = Box::new(move |values: &[f32], shape: &[usize]| match noise {
                 Noise::Any => method.run(values, shape, classical::Noise::white(0.0)),
-                Noise::Uniform(sigma) => method.run(values, shape, classical::Noise::white(sigma)),
-                Noise::Camera { gain, offset, read_noise } => {
+                Noise::Uniform(noise) => method.run(values, shape, noise),
+                Noise::Camera { gain, offset, read_noise, correlation } => {
                     let electrons: Vec<f32> = values.iter().map(|v| gain * (v - offset)).collect();
-                    let white = Correlation::WHITE;
-                    let clean =
-                        stabilised(&method, Electrons(&electrons), shape, Electrons(read_noise), &white)?.0;
+                    let sigma = Electrons(read_noise);
+                    let clean = stabilised(&method, Electrons(&electrons), shape, sigma, &correlation)?.0;
                     Ok(clean.iter().map(|v| v / gain + offset).collect())
                 }
             });
@@ -151,16 +160,16 @@ impl Denoise {
             overlap,
             full,
             &mut |Looked { mut values, shape, core }| {
-                let sigma = match noise {
-                    Noise::Any => 0.0,
-                    Noise::Uniform(sigma) => sigma,
-                    Noise::Camera { gain, offset, read_noise } => {
+                let noise = match noise {
+                    Noise::Any => classical::Noise::white(0.0),
+                    Noise::Uniform(noise) => noise,
+                    Noise::Camera { gain, offset, read_noise, correlation } => {
                         values.iter_mut().for_each(|v| *v = gain * (*v - offset));
                         values = stabilise(Electrons(&values), Electrons(read_noise))?;
-                        1.0
+                        classical::Noise { deviation: 1.0, correlation }
                     }
                 };
-                said.extend(method.says(&values, &shape, &core, classical::Noise::white(sigma))?);
+                said.extend(method.says(&values, &shape, &core, noise)?);
                 Ok(())
             },
         )?;
@@ -172,24 +181,34 @@ impl Denoise {
     }
 
     /// As told, or as the image says; then also where its pixels are full.
-    fn noise_of(&self, image: &Image, input: &Path, method: &Method) -> Result<(Noise, Option<f32>)> {
+    fn noise_of(
+        &self,
+        image: &Image,
+        input: &Path,
+        method: &Method,
+        camera: Option<&Camera>,
+    ) -> Result<(Noise, Option<f32>)> {
         if let Some(sigma) = self.noise {
-            return Ok((Noise::Uniform(sigma), None));
+            return Ok((Noise::Uniform(classical::Noise::white(sigma)), None));
         }
-        if let Some(gain) = self.gain {
-            let (offset, read_noise) = (self.offset.unwrap_or(0.0), self.read_noise.unwrap_or(0.0));
-            return Ok((Noise::Camera { gain, offset, read_noise }, None));
+        let from = |of: fn(&Camera) -> f64| camera.map(|c| of(c) as f32);
+        if let Some(gain) = self.gain.or(from(|c| c.gain)) {
+            let offset = self.offset.or(from(|c| c.offset)).unwrap_or(0.0);
+            let read_noise = self.read_noise.or(from(|c| c.read_noise)).unwrap_or(0.0);
+            let correlation = camera.map(|c| c.correlation).unwrap_or_default();
+            return Ok((Noise::Camera { gain, offset, read_noise, correlation }, None));
         }
         if matches!(method, Method::Gaussian(_) | Method::Median(_)) {
             return Ok((Noise::Any, None));
         }
         let fit = estimated(&self.files, image, input, self.offset, self.read_noise)?;
-        let saturation = fit.saturation.map(|v| v as f32);
+        let (saturation, correlation) = (fit.saturation.map(|v| v as f32), fit.correlation);
         if fit.doubts.contains(&Doubt::GainNotSeen) {
-            return Ok((Noise::Uniform(fit.line.deviation(fit.line.pivot) as f32), saturation));
+            let deviation = fit.line.deviation(fit.line.pivot) as f32;
+            return Ok((Noise::Uniform(classical::Noise { deviation, correlation }), saturation));
         }
         let (gain, offset, read_noise) = (fit.gain as f32, fit.offset as f32, fit.read_noise as f32);
-        Ok((Noise::Camera { gain, offset, read_noise }, saturation))
+        Ok((Noise::Camera { gain, offset, read_noise, correlation }, saturation))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What `eval` and `compare` share: which methods on which images, the records they make, and the reports of them.
 
+use crate::camera::CameraArgs;
 use crate::electrons;
 use crate::network::DeviceName;
 use crate::progress::Line;
@@ -13,6 +14,7 @@ use clearshot_evaluate::{
     Summary, Told, budget, method, picture, rounded, run, stress,
 };
 use clearshot_physics::calibration::blind::Known;
+use clearshot_restore::learned::Camera;
 use clearshot_runtime::peak_bytes;
 use clearshot_scenes::SCENES;
 use clearshot_tensor::store::write_whole;
@@ -47,6 +49,8 @@ pub struct Settings {
     /// The noisy ones that go with them, paired by name.
     #[arg(long, requires = "truth")]
     noisy: Option<String>,
+    #[command(flatten)]
+    camera: CameraArgs,
     /// Electrons per count of those files. Default: estimated from each noisy file, as `restore` does.
     #[arg(long, value_parser = electrons::gain::<f64>, allow_negative_numbers = true, requires = "truth")]
     gain: Option<f64>,
@@ -408,16 +412,22 @@ impl Settings {
                     "--sweep {sweep}: the camera is swept over generated scenes only; leave it out with --truth, and say what the camera is by --gain, --offset and --read-noise"
                 );
             }
+            let camera = self.camera.read()?;
+            let from = |of: fn(&Camera) -> f64| camera.as_ref().map(of);
             let known = Known {
-                gain: self.gain,
-                offset: self.offset,
-                read_noise: self.read_noise,
+                gain: self.gain.or(from(|c| c.gain)),
+                offset: self.offset.or(from(|c| c.offset)),
+                read_noise: self.read_noise.or(from(|c| c.read_noise)),
+                correlation: camera.map(|c| c.correlation),
                 ..Known::default()
             };
             let terms = Terms { known, exposure: self.exposure, range: self.range, fit: self.fit };
             let pairs = Pairs::new(truth, noisy, terms)?;
             pairs.unpaired.iter().for_each(|u| eprintln!("clearshot: {u}"));
             return Ok(vec![(String::new(), Cases::Files(Box::new(pairs)))]);
+        }
+        if self.camera.is_given() {
+            bail!("--camera: generated scenes have a camera of their own; name files by --truth and --noisy");
         }
         let scenes = match self.scenes.as_str() {
             "benchmark" => Bench::default().scenes,

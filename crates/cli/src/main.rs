@@ -3,6 +3,7 @@
 mod adapt;
 mod bench;
 mod calibrate;
+mod camera;
 mod compare;
 mod config;
 mod convert;
@@ -74,6 +75,8 @@ enum Verb {
     Manifest(manifest::Manifest),
     /// Restore image files with a trained model.
     Restore(Box<restore::Restore>),
+    /// Measure a camera's noise from its own images, repeats, a movie, or flats and darks.
+    Camera(Box<camera::Camera>),
     /// Take the noise off image files, without a trained model.
     Denoise(denoise::Denoise),
     /// Take the blur off image files by Richardson-Lucy or Wiener.
@@ -117,6 +120,7 @@ fn main() -> ExitCode {
         Verb::Synth(v) => v.run(),
         Verb::Manifest(v) => v.run(),
         Verb::Restore(v) => v.run(),
+        Verb::Camera(v) => v.run(),
         Verb::Denoise(v) => v.run(),
         Verb::Deconvolve(v) => v.run(),
         Verb::Measure(v) => v.run(),

@@ -5,12 +5,15 @@ use crate::stream::{Frames, StreamError};
 use clearshot_image::grid::Region;
 use clearshot_image::{Axis, Image};
 use clearshot_physics::calibration::blind::{self, BlindFit, Known};
+use clearshot_physics::calibration::measurement::{self, CameraMeasurement};
 use clearshot_physics::{Adu, PhysicsError};
 use std::ops::Range;
 
 /// The side of a crop, and how many are taken.
 const SIDE: usize = 512;
 const CROPS: usize = 16;
+/// Crops of several files together.
+const MOST_CROPS: usize = 64;
 
 /// Why there is no estimate.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +42,44 @@ pub type Marks<'m> = dyn Fn(&Region, usize) -> Result<Option<Vec<bool>>, String>
 /// # Errors
 /// If the file or its marks cannot be read, it has no planes of Y and X, or too few smooth places.
 pub fn camera_of(image: &Image, known: &Known, marks: &Marks<'_>) -> Result<BlindFit, EstimateError> {
+    let side = side_of(image)?;
+    let crops = crops(image, side, CROPS, marks)?;
+    let views: Vec<Adu<&[f32]>> = crops.iter().map(|c| Adu(&c[..])).collect();
+    Ok(blind::estimate(&views, side, known)?)
+}
+
+/// What the pixels of several files of one camera say of it together.
+///
+/// # Errors
+/// If a file cannot be read or has no planes of Y and X, or there are too few smooth places in all of them.
+pub fn measure(images: &[Image], known: &Known) -> Result<CameraMeasurement, EstimateError> {
+    let mut side = [SIDE; 2];
+    for image in images {
+        let own = side_of(image)?;
+        side = [side[0].min(own[0]), side[1].min(own[1])];
+    }
+    let each = (MOST_CROPS / images.len().max(1)).clamp(1, CROPS);
+    let mut all = Vec::new();
+    for image in images {
+        all.extend(crops(image, side, each, &|_, _| Ok(None))?);
+    }
+    let views: Vec<Adu<&[f32]>> = all.iter().map(|c| Adu(&c[..])).collect();
+    Ok(measurement::from_single(&views, side, known)?)
+}
+
+/// The side of the crops of a file.
+fn side_of(image: &Image) -> Result<[usize; 2], EstimateError> {
+    let size = Frames::of(&image.description, false)?.size();
+    Ok([size[0].min(SIDE), size[1].min(SIDE)])
+}
+
+/// So many crops at most, all over a file; marked pixels are NaN.
+fn crops(
+    image: &Image,
+    side: [usize; 2],
+    most: usize,
+    marks: &Marks<'_>,
+) -> Result<Vec<Vec<f32>>, EstimateError> {
     let frames = Frames::of(&image.description, false)?;
     let mut planes = frames.regions();
     // A second or fourth sample of a pixel is its transparency, which has no noise.
@@ -47,11 +88,11 @@ pub fn camera_of(image: &Image, known: &Known, marks: &Marks<'_>) -> Result<Blin
         planes.retain(|p| !matches!(len, 2 | 4) || p[samples].start + 1 < len);
     }
     let size = frames.size();
-    let side = [size[0].min(SIDE), size[1].min(SIDE)];
     // As many crops of a plane as have room in it, and then as many planes.
-    let room = [size[0] / side[0], size[1] / side[1]].map(|n| n.min(4));
-    let each = (room[0] * room[1]).min(CROPS);
-    let count = planes.len().min((CROPS / each).max(1));
+    let along = (most as f64).sqrt() as usize;
+    let room = [size[0] / side[0], size[1] / side[1]].map(|n| n.min(along.max(1)));
+    let each = (room[0] * room[1]).min(most);
+    let count = planes.len().min((most / each).max(1));
     let mut crops = Vec::new();
     for p in 0..count {
         // In the middle of equal parts of the file.
@@ -73,8 +114,7 @@ pub fn camera_of(image: &Image, known: &Known, marks: &Marks<'_>) -> Result<Blin
             }
         }
     }
-    let views: Vec<Adu<&[f32]>> = crops.iter().map(|c| Adu(&c[..])).collect();
-    Ok(blind::estimate(&views, side, known)?)
+    Ok(crops)
 }
 
 /// An estimate as the camera that restorers take; the background is left to be found.

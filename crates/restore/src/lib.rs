@@ -3,8 +3,9 @@
 //! [`classical`] holds the restorers that need no training: what a diffusion model has to beat, and what serves
 //! when there is no model. Images are plain slices of `f32`, row-major, of shape `[y, x]` or `[z, y, x]`.
 //! [`stream`] takes image files through a restorer piece by piece; [`invalid`] keeps pixels without a measurement out.
-//! Everything runs on rayon's threads, and results are the same bits for any number of them.
+//! [`camera`] measures cameras from files and keeps them. Everything runs on rayon's threads, and results are the same bits for any number of them.
 
+pub mod camera;
 pub mod classical;
 mod convolve;
 mod error;

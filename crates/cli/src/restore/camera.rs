@@ -40,14 +40,7 @@ impl Given {
     /// If there is no such file, or it is no such description.
     pub fn with_file(self, path: Option<&Path>) -> Result<Given> {
         let Some(path) = path else { return Ok(self) };
-        let name = || path.display().to_string();
-        let text = std::fs::read(path).with_context(name)?;
-        let camera: Camera = serde_json::from_slice(&text).with_context(|| {
-            format!(
-                "{}: not a camera; one looks like {{\"gain\": 0.46, \"offset\": 100, \"read_noise\": 1.6}}",
-                name()
-            )
-        })?;
+        let camera = clearshot_restore::camera::file::read(path)?;
         Ok(Given {
             gain: self.gain.or(Some(camera.gain)),
             offset: self.offset.or(Some(camera.offset)),

@@ -1,12 +1,14 @@
-//! Reports of a summary: Markdown for people, CSV for spreadsheets, JSON for programs, HTML with plots and pictures.
+//! Reports of a summary (and the figure of a measured camera): Markdown for people, CSV for spreadsheets, JSON for programs, HTML with plots and pictures.
 //! The same summary gives the same bytes.
 
+mod camera;
 mod csv;
 mod html;
 pub mod inline;
 mod markdown;
 mod plot;
 
+pub use camera::camera;
 pub use csv::csv;
 pub use html::{Illustration, html};
 pub use markdown::markdown;

@@ -114,16 +114,17 @@ pub fn lines(title: &str, x_label: &str, y_label: &str, series: &[Series]) -> St
 }
 
 /// Round numbers across an interval, about five of them.
-fn ticks(low: f64, high: f64) -> Vec<f64> {
+pub(super) fn ticks(low: f64, high: f64) -> Vec<f64> {
     let rough = (high - low) / 5.0;
     let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].iter().map(|m| m * power).find(|s| *s >= rough).unwrap_or(10.0 * power);
+    let step =
+        [1.0, 2.0, 2.5, 5.0, 10.0].iter().map(|m| m * power).find(|s| *s >= rough).unwrap_or(10.0 * power);
     let first = (low / step).ceil() as i64;
     let last = (high / step).floor() as i64;
     (first..=last).take(50).map(|i| i as f64 * step).collect()
 }
 
-fn number(v: f64) -> String {
+pub(super) fn number(v: f64) -> String {
     let text = format!("{v:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }

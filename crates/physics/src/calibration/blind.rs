@@ -21,12 +21,13 @@
 
 use super::Calibration;
 use super::blocks::{Block, COEFFICIENTS, COUNTS, SIDE, collect, frequency, mean_squares};
+use super::ends::Ends;
 use super::pixels::Growth;
 use super::spectrum::{self, belongs, quiet};
 use crate::correlation::Correlation;
 use crate::error::{PhysicsError, require, require_length, require_positive};
 use crate::units::Adu;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What is known beforehand; what is not is estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -60,13 +61,24 @@ impl NoiseLine {
         self.variance(level).max(0.0).sqrt()
     }
 
-    fn variance(&self, level: f64) -> f64 {
+    pub fn variance(&self, level: f64) -> f64 {
         self.at_pivot + self.slope * (level - self.pivot)
     }
 
     fn variance_error(&self, level: f64) -> f64 {
         self.at_pivot_error.hypot(self.slope_error * (level - self.pivot))
     }
+}
+
+/// The noise of places of like brightness, in ADU.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    pub level: f64,
+    pub variance: f64,
+    /// The standard error of the variance.
+    pub error: f64,
+    /// Blocks, or pixels, that it is the mean of.
+    pub count: usize,
 }
 
 /// What to be careful about.
@@ -87,6 +99,10 @@ pub enum Doubt {
     NoLine,
     /// Bright places are full of structure; what is said of their noise is said by darker ones.
     BrightNotSeen,
+    /// Frames of a movie differ by more than noise nearly everywhere; they were taken as single images.
+    Moving,
+    /// Repeats differ by more than the noise that single ones of them show.
+    Changed,
 }
 
 impl Doubt {
@@ -99,6 +115,10 @@ impl Doubt {
             Doubt::ClippedBelow => "dark pixels are clipped and look quieter than they are",
             Doubt::NoLine => "the noise does not follow a camera's law",
             Doubt::BrightNotSeen => "bright places are full of structure and do not tell their noise",
+            Doubt::Moving => "nearly everything moves; the movie's frames were taken as single images",
+            Doubt::Changed => {
+                "repeats differ by more than their noise: something moved or changed; measure them as a movie"
+            }
         }
     }
 }
@@ -126,6 +146,8 @@ pub struct BlindFit {
     pub blocks: usize,
     /// The levels that they cover.
     pub levels: [f64; 2],
+    /// What the line goes through.
+    pub points: Vec<Point>,
     pub doubts: Vec<Doubt>,
 }
 
@@ -170,7 +192,7 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
     let pixels = shape[0].saturating_mul(shape[1]);
     planes.iter().try_for_each(|p| require_length("a plane", p.0.len(), pixels))?;
     let ends = Ends::of(planes);
-    let saturation = known.saturation.or(ends.full);
+    let saturation = known.saturation.or(ends.full());
     let views: Vec<&[f32]> = planes.iter().map(|p| p.0).collect();
     let mut blocks = collect(&views, shape, saturation.unwrap_or(f64::INFINITY));
     if blocks.len() < FEWEST_BLOCKS {
@@ -225,7 +247,7 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
     if textured {
         doubts.push(Doubt::Textured);
     }
-    if ends.at_bottom > 0.25 {
+    if ends.at_lowest > 0.25 {
         doubts.push(Doubt::ClippedBelow);
     }
     let levels = [groups[0].level, groups[groups.len() - 1].level];
@@ -238,15 +260,16 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
         levels,
         brightest,
         blocks: used,
-        rounded: ends.rounded,
+        rounding: ends.rounding(),
         saturation,
         correlation,
+        points: groups.iter().map(Group::point).collect(),
     };
     Ok(seen.resolve(known, doubts))
 }
 
 impl Known {
-    fn check(&self) -> Result<(), PhysicsError> {
+    pub(super) fn check(&self) -> Result<(), PhysicsError> {
         if let Some(gain) = self.gain {
             require_positive("gain", gain)?;
         }
@@ -260,51 +283,21 @@ impl Known {
     }
 }
 
-/// The smallest and the largest values of the planes.
-struct Ends {
-    /// Where values pile up at the top.
-    full: Option<f64>,
-    /// The share of the pixels with the smallest value.
-    at_bottom: f64,
-    /// Whether all values are whole numbers.
-    rounded: bool,
-}
-
-impl Ends {
-    fn of(planes: &[Adu<&[f32]>]) -> Ends {
-        let all = || planes.iter().flat_map(|p| p.0).copied().filter(|v| v.is_finite());
-        let (mut low, mut high, mut rounded, mut count) = (f32::INFINITY, f32::NEG_INFINITY, true, 0usize);
-        for v in all() {
-            (low, high) = (low.min(v), high.max(v));
-            rounded &= v.fract() == 0.0;
-            count += 1;
-        }
-        // As many just below the top as at it are the tail of a distribution; far fewer are a wall.
-        // Of whole numbers, the next one is near, however few there are.
-        let near = ((high - low) * 0.02).max(if rounded { 1.0 } else { 0.0 });
-        let (mut top, mut below, mut bottom) = (0usize, 0usize, 0usize);
-        for v in all() {
-            top += usize::from(v == high);
-            below += usize::from(v < high && v >= high - near);
-            bottom += usize::from(v == low);
-        }
-        let wall = high > low && top > 8 && top > 2 * below;
-        let at_bottom = if high > low { bottom as f64 / count.max(1) as f64 } else { 0.0 };
-        Ends { full: wall.then_some(f64::from(high)), at_bottom, rounded: rounded && count > 0 }
-    }
-}
-
 /// Smooth blocks of like level.
-struct Group {
-    level: f64,
-    variance: f64,
+pub(super) struct Group {
+    pub level: f64,
+    pub variance: f64,
     /// Of the variance, if noise is all there is.
-    relative_error: f64,
-    count: usize,
+    pub relative_error: f64,
+    pub count: usize,
 }
 
 /// Levels are cut into equal steps, wider ones where there are few blocks.
-fn group(blocks: &mut [Block], step: f64, of: impl Fn(&mut [Block]) -> Option<Group>) -> Vec<Group> {
+pub(super) fn group(
+    blocks: &mut [Block],
+    step: f64,
+    of: impl Fn(&mut [Block]) -> Option<Group>,
+) -> Vec<Group> {
     let mut groups = Vec::new();
     let mut first = 0;
     for i in 0..blocks.len() {
@@ -319,6 +312,11 @@ fn group(blocks: &mut [Block], step: f64, of: impl Fn(&mut [Block]) -> Option<Gr
 }
 
 impl Group {
+    pub fn point(&self) -> Point {
+        let Group { level, variance, relative_error, count } = *self;
+        Point { level, variance, error: relative_error * variance, count }
+    }
+
     /// The blocks of `like` level that are as smooth as the smoothest of them; nothing if even those are not.
     fn of_white(like: &mut [Block]) -> Option<Group> {
         let structure = |b: &Block| b.bands[0] / 20.0 + b.bands[1];
@@ -335,7 +333,7 @@ impl Group {
 
     /// The quietest blocks where noise has a spectrum of this shape: one half of the coefficients chooses blocks, the other is
     /// measured, and the other way round.
-    fn of_correlated(like: &[Block], shape: &[f64; COEFFICIENTS]) -> Group {
+    pub fn of_correlated(like: &[Block], shape: &[f64; COEFFICIENTS]) -> Group {
         let (mut level, mut variance, mut count, mut freedom) = (0.0, 0.0, 0, 0.0);
         for half in 0..2 {
             let measured: Vec<usize> =
@@ -389,14 +387,14 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     *values.select_nth_unstable_by(at, f64::total_cmp).1
 }
 
-struct Fit {
-    line: NoiseLine,
+pub(super) struct Fit {
+    pub line: NoiseLine,
     /// The groups' scatter about the line over what chance gives.
-    scatter: f64,
+    pub scatter: f64,
 }
 
 /// The line through the groups; `fixed` is the slope, if it is known.
-fn fit(groups: &[Group], fixed: Option<f64>) -> Fit {
+pub(super) fn fit(groups: &[Group], fixed: Option<f64>) -> Fit {
     let usual = median(groups.iter().map(|g| g.variance)).max(f64::MIN_POSITIVE);
     let mut expected: Vec<f64> = groups.iter().map(|g| g.variance.max(1e-3 * usual)).collect();
     let mut trust = vec![1.0; groups.len()];
@@ -471,23 +469,25 @@ fn together(blocks: Growth, pixels: Option<Growth>) -> Option<Growth> {
 }
 
 /// What the blocks have told.
-struct Seen {
-    line: NoiseLine,
+pub(super) struct Seen {
+    pub line: NoiseLine,
     /// The largest slope that would fit as well.
-    steepest: f64,
-    levels: [f64; 2],
-    brightest: f64,
-    blocks: usize,
-    rounded: bool,
-    saturation: Option<f64>,
-    correlation: Correlation,
+    pub steepest: f64,
+    pub levels: [f64; 2],
+    pub brightest: f64,
+    pub blocks: usize,
+    /// The variance that rounding adds.
+    pub rounding: f64,
+    pub saturation: Option<f64>,
+    pub correlation: Correlation,
+    pub points: Vec<Point>,
 }
 
 impl Seen {
     /// Fills in what the line leaves open.
-    fn resolve(self, known: &Known, mut doubts: Vec<Doubt>) -> BlindFit {
-        let Seen { line, steepest, levels, brightest, blocks, rounded, saturation, correlation } = self;
-        let rounding = if rounded { super::estimate::ROUNDING_VARIANCE } else { 0.0 };
+    pub fn resolve(self, known: &Known, mut doubts: Vec<Doubt>) -> BlindFit {
+        let Seen { line, steepest, levels, brightest, blocks, rounding, saturation, correlation, points } =
+            self;
         let darkest = (line.variance(levels[0]) - rounding).max(0.0);
         let slope_seen = known.gain.is_some() || (line.slope > SEEN * line.slope_error && line.slope > 0.0);
         // ADU per electron, and its error.
@@ -550,6 +550,7 @@ impl Seen {
             correlation,
             blocks,
             levels,
+            points,
             doubts,
         }
     }

@@ -54,7 +54,7 @@ const NEIGHBOURS: usize = 3;
 const STANDS_OUT: f64 = 5.0;
 /// Standard errors by which the levels' variance must exceed what their noise makes of equal ones.
 const SIGNIFICANT: f64 = 6.0;
-pub(super) const ROUNDING_VARIANCE: f64 = 1.0 / 12.0;
+const ROUNDING_VARIANCE: f64 = 1.0 / 12.0;
 
 /// From two or more frames of one scene under one exposure.
 ///

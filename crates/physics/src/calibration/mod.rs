@@ -7,14 +7,24 @@
 
 pub mod blind;
 mod blocks;
+mod ends;
 pub mod estimate;
+pub mod flats;
+mod lags;
+pub mod measurement;
+pub mod movie;
 mod pixels;
+pub mod repeats;
 mod spectrum;
+mod stripes;
 
 use crate::error::{ABOVE_ZERO, NOT_BELOW_ZERO, PhysicsError, require, require_length};
 use crate::map::Map;
 use crate::units::{Adu, Electrons};
 use serde::{Deserialize, Serialize};
+
+pub use ends::Ends;
+pub use stripes::{Lines, Stripes};
 
 /// What a camera does to electrons.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

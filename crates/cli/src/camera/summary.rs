@@ -1,0 +1,136 @@
+//! A measured camera in words: each number with how sure it is.
+
+use clearshot_physics::Correlation;
+use clearshot_physics::calibration::Lines;
+use clearshot_physics::calibration::blind::{Doubt, Known};
+use clearshot_physics::calibration::measurement::{CameraMeasurement, FixedPattern, Source};
+use std::io::Write;
+
+pub fn print(
+    measured: &CameraMeasurement,
+    known: &Known,
+    files: &[String],
+    out: &mut impl Write,
+) -> std::io::Result<()> {
+    let fit = &measured.fit;
+    let from = match measured.source {
+        Source::Single => "single images, noise told from structure",
+        Source::Repeats => "repeats of one scene",
+        Source::Movie if fit.doubts.contains(&Doubt::Moving) => "a movie, by its single frames",
+        Source::Movie => "a movie, where nothing moved",
+        Source::Flats => "flat fields",
+    };
+    let unit = if measured.source == Source::Single { "crops" } else { "frames" };
+    let (frames, pixels) = (measured.frames, measured.pixels as f64 / 1e6);
+    let of = match files {
+        [one] => one.clone(),
+        _ => format!("{} files", files.len()),
+    };
+    writeln!(out, "{of}: {from} ({frames} {unit}, {pixels:.2} million pixels)")?;
+    let mut line = |key: &str, value: String| writeln!(out, "  {key:<14} {value}");
+    let [low, high] = fit.gain_range;
+    line(
+        "gain",
+        match (known.gain, fit.gain_error.is_finite()) {
+            (Some(gain), _) => format!("{gain} electrons per count, as given"),
+            (_, true) => format!("{:.4} +- {:.4} electrons per count", fit.gain, fit.gain_error),
+            (_, false) => {
+                format!(
+                    "not seen; assumed: {:.4} electrons per count ({low:.4} to {high:.4} fit as well)",
+                    fit.gain
+                )
+            }
+        },
+    )?;
+    let [low, high] = fit.offset_range;
+    let range = match known.offset {
+        Some(_) => "as given".into(),
+        None => format!("{low:.2} to {high:.2} fit"),
+    };
+    line("offset", format!("{:.2} counts ({range})", fit.offset))?;
+    let [low, high] = fit.read_noise_range;
+    let range = match known.read_noise {
+        Some(_) => "as given".into(),
+        None => format!("{low:.2} to {high:.2} fit"),
+    };
+    line("read noise", format!("{:.2} electrons ({range})", fit.read_noise))?;
+    let [dark, bright] = fit.levels;
+    line(
+        "noise",
+        format!(
+            "standard deviation {:.3} at {dark:.1} counts, {:.3} at {bright:.1} counts",
+            fit.line.deviation(dark),
+            fit.line.deviation(bright)
+        ),
+    )?;
+    line("correlation", correlation(&fit.correlation, measured.correlation_error))?;
+    for (lines, when) in [
+        (measured.changing_stripes, "new in every frame"),
+        (measured.fixed_stripes, "the same in all frames"),
+        (measured.stripes, "in the images"),
+    ] {
+        if let Some(lines) = lines {
+            line("stripes", stripes(&lines, when))?;
+        }
+    }
+    if let Some(pattern) = measured.pattern {
+        line("fixed pattern", fixed(&pattern))?;
+    }
+    line("clipped", clipped(measured))?;
+    line("rounding", rounding(measured))?;
+    for doubt in fit.doubts.iter().filter(|d| **d != Doubt::GainNotSeen) {
+        line("careful", doubt.about().into())?;
+    }
+    Ok(())
+}
+
+fn correlation(c: &Correlation, error: f64) -> String {
+    if c.is_white() {
+        return format!("none: pixels are independent (+- {error:.3})");
+    }
+    format!(
+        "{:.2} along X, {:.2} along Y, {:.2} and {:.2} along the diagonals, {:.2} over two pixels of X, {:.2} of Y (+- {error:.3})",
+        c.at(0, 1),
+        c.at(1, 0),
+        c.at(1, 1),
+        c.at(1, -1),
+        c.at(0, 2),
+        c.at(2, 0)
+    )
+}
+
+fn stripes(lines: &Lines, when: &str) -> String {
+    let one = |name: &str, s: &clearshot_physics::calibration::Stripes| match s.seen {
+        true => format!("{name} differ by {:.3} +- {:.3} counts", s.deviation, s.error),
+        false => format!("{name} by less than {:.3} counts", s.error),
+    };
+    format!("{when}: {}, {}", one("rows", &lines.rows), one("columns", &lines.columns))
+}
+
+fn fixed(pattern: &FixedPattern) -> String {
+    let mut parts = Vec::new();
+    parts.extend(pattern.offset.map(|v| format!("offsets of pixels differ by {v:.3} counts")));
+    parts.extend(pattern.hot.map(|v| format!("{:.4} % of them far out", 100.0 * v)));
+    parts.extend(pattern.sensitivity.map(|v| format!("sensitivities by {:.3} %", 100.0 * v)));
+    parts.join(", ")
+}
+
+fn clipped(measured: &CameraMeasurement) -> String {
+    let ends = &measured.ends;
+    let one = |clipped: bool, share: f64, value: f64, side: &str| match clipped {
+        true => format!("{:.3} % of the pixels {side}, at {value}", 100.0 * share),
+        false => format!("none {side}"),
+    };
+    format!(
+        "{}, {}",
+        one(ends.clipped_low, ends.at_lowest, ends.lowest, "below"),
+        one(ends.clipped_high, ends.at_highest, ends.highest, "above")
+    )
+}
+
+fn rounding(measured: &CameraMeasurement) -> String {
+    let Some(step) = measured.ends.step else { return "none: values are not whole numbers".into() };
+    let dark = measured.fit.line.variance(measured.fit.levels[0]).max(f64::MIN_POSITIVE);
+    let share = 100.0 * measured.ends.rounding() / dark;
+    format!("steps of {step}, {share:.2} % of the variance in the dark")
+}
