@@ -11,6 +11,8 @@ use clearshot_physics::calibration::blind::Doubt;
 use clearshot_physics::{Correlation, Electrons};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Reach, wiener};
+use clearshot_restore::learned::Camera;
+use clearshot_restore::saturated::NoiseLevel;
 use clearshot_restore::stream::Frames;
 use serde_json::json;
 use std::io::Write;
@@ -85,7 +87,14 @@ impl Deconvolve {
                 let restore = Box::new(move |values: &[f32], shape: &[usize]| {
                     wiener::deconvolve(values, shape, &psf, balance, &Correlation::WHITE)
                 });
-                return Ok(Job { parameters, reach, restore: Some(restore), saturation: None });
+                return Ok(Job {
+                    parameters,
+                    reach,
+                    restore: Some(restore),
+                    saturation: None,
+                    noise: NoiseLevel::Unknown,
+                    sharpens: true,
+                });
             }
             let (mut offset, mut read_noise) = (self.offset.unwrap_or(0.0), self.read_noise.unwrap_or(0.0));
             let mut saturation = None;
@@ -136,7 +145,14 @@ impl Deconvolve {
                 let sharp = settings.run(Electrons(&electrons(values)), shape, &psf)?;
                 Ok(sharp.values.iter().map(|v| v / gain + offset).collect())
             });
-            Ok(Job { parameters, reach, restore: Some(restore), saturation })
+            let camera = Camera {
+                gain: gain.into(),
+                offset: offset.into(),
+                read_noise: read_noise.into(),
+                ..Camera::default()
+            };
+            let noise = NoiseLevel::Camera(camera);
+            Ok(Job { parameters, reach, restore: Some(restore), saturation, noise, sharpens: true })
         })
     }
 
