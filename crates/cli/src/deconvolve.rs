@@ -11,7 +11,6 @@ use clearshot_physics::calibration::blind::Doubt;
 use clearshot_physics::{Correlation, Electrons};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Reach, wiener};
-use clearshot_restore::learned::Camera;
 use clearshot_restore::saturated::NoiseLevel;
 use clearshot_restore::stream::Frames;
 use serde_json::json;
@@ -145,13 +144,8 @@ impl Deconvolve {
                 let sharp = settings.run(Electrons(&electrons(values)), shape, &psf)?;
                 Ok(sharp.values.iter().map(|v| v / gain + offset).collect())
             });
-            let camera = Camera {
-                gain: gain.into(),
-                offset: offset.into(),
-                read_noise: read_noise.into(),
-                ..Camera::default()
-            };
-            let noise = NoiseLevel::Camera(camera);
+            let [gain, offset, read_noise] = [gain, offset, read_noise].map(f64::from);
+            let noise = NoiseLevel::Camera { gain, offset, read_noise };
             Ok(Job { parameters, reach, restore: Some(restore), saturation, noise, sharpens: true })
         })
     }

@@ -8,7 +8,6 @@ use clearshot_image::Image;
 use clearshot_physics::calibration::blind::{BlindFit, Doubt, Known};
 use clearshot_physics::{Correlation, Electrons};
 use clearshot_restore::classical::{self, METHODS, Method, Reach, stabilise, stabilised};
-use clearshot_restore::learned::Camera;
 use clearshot_restore::saturated::NoiseLevel;
 use serde_json::json;
 use std::io::Write;
@@ -59,12 +58,10 @@ impl Noise {
         match self {
             Noise::Any => NoiseLevel::Unknown,
             Noise::Uniform(sigma) => NoiseLevel::Uniform(sigma),
-            Noise::Camera { gain, offset, read_noise } => NoiseLevel::Camera(Camera {
-                gain: gain.into(),
-                offset: offset.into(),
-                read_noise: read_noise.into(),
-                ..Camera::default()
-            }),
+            Noise::Camera { gain, offset, read_noise } => {
+                let [gain, offset, read_noise] = [gain, offset, read_noise].map(f64::from);
+                NoiseLevel::Camera { gain, offset, read_noise }
+            }
         }
     }
 }

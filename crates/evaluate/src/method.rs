@@ -9,7 +9,6 @@ use clearshot_restore::RestoreError;
 use clearshot_restore::classical::richardson_lucy::RichardsonLucy;
 use clearshot_restore::classical::{self, METHODS, Noise};
 use clearshot_restore::invalid::{Filled, Invalid};
-use clearshot_restore::learned::Camera;
 use clearshot_restore::saturated::{Least, NoiseLevel, raise};
 use std::borrow::Cow;
 
@@ -147,8 +146,11 @@ fn filled(view: &View) -> (Cow<'_, [f32]>, Least) {
     if invalid.is_empty() {
         return (Cow::Borrowed(&view.electrons), Least::new());
     }
-    let camera = Camera { read_noise: view.read_noise, ..Camera::default() };
-    let Filled { values, least } = invalid.filled(&view.electrons, &view.shape, NoiseLevel::Camera(camera));
+    let Filled { values, least } = invalid.filled(
+        &view.electrons,
+        &view.shape,
+        NoiseLevel::Camera { gain: 1.0, offset: 0.0, read_noise: view.read_noise },
+    );
     (Cow::Owned(values), least)
 }
 

@@ -13,7 +13,6 @@
 //! side by side do not come from a mean far below the limit. [`Least`] is how low it may be, by the joint likelihood of those in 5 x 5
 //! pixels: a lone pixel may be 4.8 standard deviations of the noise below the limit, one among 25 not at all.
 
-use crate::frame::LARGEST;
 use crate::learned::Camera;
 use clearshot_physics::likelihood::censored::{expectation, slack};
 use rayon::prelude::*;
@@ -25,16 +24,25 @@ pub enum NoiseLevel {
     Unknown,
     /// One standard deviation everywhere, in the file's unit.
     Uniform(f32),
-    Camera(Camera),
+    /// A camera's, by its numbers.
+    Camera { gain: f64, offset: f64, read_noise: f64 },
 }
 
 impl NoiseLevel {
+    pub fn of(camera: &Camera) -> NoiseLevel {
+        let Camera { gain, offset, read_noise, .. } = *camera;
+        NoiseLevel::Camera { gain, offset, read_noise }
+    }
+
     /// The standard deviation where the mean is so bright, in the file's unit; 0 where it is not known.
     fn at(&self, mean: f64) -> f64 {
         match self {
             NoiseLevel::Unknown => 0.0,
             NoiseLevel::Uniform(deviation) => f64::from(*deviation),
-            NoiseLevel::Camera(camera) => camera.deviation(mean),
+            NoiseLevel::Camera { gain, offset, read_noise } => {
+                Camera { gain: *gain, offset: *offset, read_noise: *read_noise, ..Camera::default() }
+                    .deviation(mean)
+            }
         }
     }
 }
@@ -94,7 +102,7 @@ impl Saturated<'_> {
             let expected: Vec<f32> = kept
                 .par_iter()
                 .map(|&i| match self.neighbours(values, i, &bad) {
-                    Some((mean, spread)) => expectation(mean, spread, limit).min(LARGEST.into()) as f32,
+                    Some((mean, spread)) => expectation(mean, spread, limit).min(f32::MAX.into()) as f32,
                     None => self.limit,
                 })
                 .collect();

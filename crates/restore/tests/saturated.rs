@@ -29,7 +29,7 @@ fn measured(means: &[f32], seed: u64) -> (Vec<f32>, Vec<f32>) {
 }
 
 fn filled(values: &[f32]) -> Filled {
-    Invalid::find(values, Some(LIMIT), None).filled(values, &SHAPE, NoiseLevel::Camera(camera()))
+    Invalid::find(values, Some(LIMIT), None).filled(values, &SHAPE, NoiseLevel::of(&camera()))
 }
 
 fn denoised(Filled { values, least }: &Filled) -> Vec<f32> {
@@ -127,7 +127,7 @@ fn measured_images_have_them_by_channel() {
     let source = Values { values: &values, size: &size, channels: 2 };
     let mut image = Measured::read(&source, &Scratch::new(usize::MAX, None)).unwrap();
     let plain = image.photons(&camera()).unwrap();
-    image.saturate(LIMIT, NoiseLevel::Camera(camera())).unwrap();
+    image.saturate(LIMIT, NoiseLevel::of(&camera())).unwrap();
     assert_eq!((image.filled, image.saturated), (1, 16));
     let valid = image.valid.clone().unwrap();
     assert!((0..120).all(|p| valid[p] != (corner.contains(&p) || p == 75)));
@@ -151,8 +151,8 @@ fn odd_images_stay_finite() {
             NoiseLevel::Unknown,
             NoiseLevel::Uniform(0.0),
             NoiseLevel::Uniform(3.0),
-            NoiseLevel::Camera(camera()),
-            NoiseLevel::Camera(huge),
+            NoiseLevel::of(&camera()),
+            NoiseLevel::of(&huge),
         ] {
             for values in [
                 vec![LIMIT; n],

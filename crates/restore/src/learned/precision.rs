@@ -99,7 +99,7 @@ impl Restorer {
             return Ok(Some(settled));
         }
         let crop = [image.middle(SIDE, self.scratch())?];
-        let mut answer = |it: &mut Restorer, precision| {
+        let answer = |it: &mut Restorer, precision| {
             it.set_precision(precision);
             it.estimate(&crop, camera, &mut || Ok(())).map(|made| made.into_iter().flatten().collect())
         };
