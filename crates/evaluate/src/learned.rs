@@ -116,7 +116,7 @@ impl Method for Learned {
         let source = Values { values: &counts, size: &view.shape, channels: 1 };
         let mut measured = Measured::read(&source, restorer.scratch()).map_err(|e| words(&e))?;
         if let Some(full) = view.saturation {
-            measured.saturate(camera.counts(full), NoiseLevel::of(&camera)).map_err(|e| words(&e))?;
+            measured.saturate(camera.counts(full), NoiseLevel::of(&camera));
         }
         let measured = [measured];
         let choice = match self.mixed && view.psf.is_none() {

@@ -157,7 +157,7 @@ impl Look {
             gain: given.gain,
             offset: given.offset,
             read_noise: given.read_noise,
-            saturation: apart.saturation.map(f64::from),
+            saturation: apart.saturation.filter(|_| apart.is_given).map(f64::from),
             correlation: given.correlation,
         };
         let marks = |region: &Region, pixels: usize| {

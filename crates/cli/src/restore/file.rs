@@ -132,6 +132,14 @@ impl Job<'_> {
         let d = &image.description;
         let about = &restorer.model().about;
         let parts = Parts::of(d, about.dims, about.input_channels())?;
+        if let Some(method) =
+            self.method.filter(|m| *m != Candidate::Model && about.input_channels() != about.channels)
+        {
+            bail!(
+                "the model makes other channels than the image has, which --method {} cannot; leave it out",
+                method.name()
+            );
+        }
         let look = Look::at(image, &parts)?;
         // What is there of a file with several images is known already.
         let standing = match spot.is_shared {
@@ -144,6 +152,7 @@ impl Job<'_> {
         let found = look.saturation(d);
         let apart = Apart {
             saturation: self.validity.saturation.or(found.map(|(_, limit)| limit)),
+            is_given: self.validity.saturation.is_some(),
             mask: self.validity.mask_of(image)?,
         };
         self.warn(&spot.shown, d, &parts, &look, &restorer.model().about.signal)?;

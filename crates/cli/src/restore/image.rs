@@ -240,7 +240,7 @@ impl Work<'_> {
         let source = self.parts.source(self.image, part, self.apart);
         let mut measured = Measured::read(&source, restorer.scratch())?;
         if let Some(limit) = self.apart.saturation {
-            measured.saturate(limit, self.camera.as_ref().map_or(NoiseLevel::Unknown, NoiseLevel::of))?;
+            measured.saturate(limit, self.camera.as_ref().map_or(NoiseLevel::Unknown, NoiseLevel::of));
         }
         Ok(measured)
     }

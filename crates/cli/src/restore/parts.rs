@@ -279,6 +279,8 @@ impl Form {
 #[derive(Default)]
 pub struct Apart {
     pub saturation: Option<f32>,
+    /// Whether that value was given, and not found in the image.
+    pub is_given: bool,
     pub mask: Option<Mask>,
 }
 

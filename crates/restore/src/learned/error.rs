@@ -46,10 +46,6 @@ pub enum Error {
     Read { what: String },
     #[error("{missing} of {pixels} pixels are no numbers: too few are left to restore from")]
     Missing { missing: usize, pixels: usize },
-    #[error(
-        "{saturated} of {pixels} pixels are saturated (at or above {limit}): what they held is lost; take the image again with a shorter exposure"
-    )]
-    Saturated { saturated: usize, pixels: usize, limit: f32 },
     #[error("{name} is {got}, and {needed} is needed")]
     Number { name: &'static str, got: f64, needed: &'static str },
     #[error("the model restores images of {needed} channel{}, and this one has {got}", if *needed == 1 { "" } else { "s" })]

@@ -205,22 +205,16 @@ impl Measured {
 
     /// Takes pixels at or above `limit`, in the file's unit, as saturated: they are given what they are expected to have measured
     /// and no longer count as measured.
-    ///
-    /// # Errors
-    /// If most of the pixels are.
-    pub fn saturate(&mut self, limit: f32, noise: NoiseLevel) -> Result<(), Error> {
+    pub fn saturate(&mut self, limit: f32, noise: NoiseLevel) {
         let (c, pixels) = (self.channels, self.values.len() / self.channels);
         let mut valid = self.valid.clone().unwrap_or_else(|| vec![true; pixels]);
-        // What was filled is no measurement, and stays what it is.
+        // What was filled is not a measurement, and stays what it is.
         let full = |p: usize, v: &Field| valid[p] && v[p * c..(p + 1) * c].iter().any(|v| *v >= limit);
         let found: Vec<usize> = (0..pixels).filter(|&p| full(p, &self.values)).collect();
         if found.is_empty() {
-            return Ok(());
+            return;
         }
         self.saturated = found.len();
-        if self.saturated as f64 > MOST_MISSING * pixels as f64 {
-            return Err(Error::Saturated { saturated: self.saturated, pixels, limit });
-        }
         let filled: Vec<bool> = valid.iter().map(|v| !v).collect();
         let mut least = Least::new();
         self.for_each_plane(&filled, Some(limit), noise, |at, found| {
@@ -229,7 +223,6 @@ impl Measured {
         self.least = least;
         found.iter().for_each(|&p| valid[p] = false);
         self.valid = Some(valid);
-        Ok(())
     }
 
     /// Raises what was restored of this image where saturated pixels say that it must be brighter.
