@@ -110,7 +110,7 @@ impl Work<'_> {
         let (mut found_parts, mut shown) = (0, None);
         for (g, group) in groups.iter().enumerate() {
             let measured = group.iter().map(|p| self.measured(p, restorer)).collect::<Result<Vec<_>>>()?;
-            if record.strange.is_none() && self.uses_model(restorer, &record) {
+            if record.strange.is_none() && self.job.method.is_none_or(|m| m == Candidate::Model) {
                 record.strange = self.strange(restorer, &measured)?;
             }
             let numbers: Vec<u64> = (0..group.len()).map(|i| (g * together + i) as u64).collect();
