@@ -13,6 +13,7 @@ use clearshot_physics::{Correlation, Electrons};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Reach, wiener};
 use clearshot_restore::learned::Camera;
+use clearshot_restore::saturated::NoiseLevel;
 use clearshot_restore::stream::Frames;
 use serde_json::json;
 use std::io::Write;
@@ -95,7 +96,14 @@ impl Deconvolve {
                 let restore = Box::new(move |values: &[f32], shape: &[usize]| {
                     wiener::deconvolve(values, shape, &psf, balance, &correlation)
                 });
-                return Ok(Job { parameters, reach, restore: Some(restore), saturation: None });
+                return Ok(Job {
+                    parameters,
+                    reach,
+                    restore: Some(restore),
+                    saturation: None,
+                    noise: NoiseLevel::Unknown,
+                    sharpens: true,
+                });
             }
             let (mut offset, mut read_noise) = (given_offset.unwrap_or(0.0), given_noise.unwrap_or(0.0));
             let mut saturation = None;
@@ -152,7 +160,9 @@ impl Deconvolve {
                 let sharp = settings.run(Electrons(&electrons(values)), shape, &psf)?;
                 Ok(sharp.values.iter().map(|v| v / gain + offset).collect())
             });
-            Ok(Job { parameters, reach, restore: Some(restore), saturation })
+            let [gain, offset, read_noise] = [gain, offset, read_noise].map(f64::from);
+            let noise = NoiseLevel::Camera { gain, offset, read_noise };
+            Ok(Job { parameters, reach, restore: Some(restore), saturation, noise, sharpens: true })
         })
     }
 

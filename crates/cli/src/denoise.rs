@@ -10,6 +10,7 @@ use clearshot_physics::calibration::blind::{BlindFit, Doubt, Known};
 use clearshot_physics::{Correlation, Electrons};
 use clearshot_restore::classical::{self, METHODS, Method, Reach, stabilise, stabilised};
 use clearshot_restore::learned::Camera;
+use clearshot_restore::saturated::NoiseLevel;
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
@@ -56,6 +57,20 @@ enum Noise {
     },
 }
 
+impl Noise {
+    /// As saturated pixels are estimated with it.
+    fn level(self) -> NoiseLevel {
+        match self {
+            Noise::Any => NoiseLevel::Unknown,
+            Noise::Uniform(sigma) => NoiseLevel::Uniform(sigma),
+            Noise::Camera { gain, offset, read_noise } => {
+                let [gain, offset, read_noise] = [gain, offset, read_noise].map(f64::from);
+                NoiseLevel::Camera { gain, offset, read_noise }
+            }
+        }
+    }
+}
+
 /// Pieces of an image that are looked at for what all of them are to do alike.
 const LOOKED_AT: usize = 9;
 
@@ -70,7 +85,8 @@ impl Denoise {
             }
             return self.files.each("denoise", &mut |_, _| {
                 let reach = Reach::Within { halo: 0, align: 1 };
-                Ok(Job { parameters: json!({ "method": "none" }), reach, restore: None, saturation: None })
+                let (parameters, noise) = (json!({ "method": "none" }), NoiseLevel::Unknown);
+                Ok(Job { parameters, reach, restore: None, saturation: None, noise, sharpens: false })
             });
         }
         if self.method == "exposure" {
@@ -83,7 +99,8 @@ impl Denoise {
                     Ok(values.iter().map(|v| offset + (v - offset) / ratio).collect())
                 });
                 let reach = Reach::Within { halo: 0, align: 1 };
-                Ok(Job { parameters, reach, restore: Some(restore), saturation: None })
+                let noise = NoiseLevel::Unknown;
+                Ok(Job { parameters, reach, restore: Some(restore), saturation: None, noise, sharpens: true })
             });
         }
         let mut method = Method::by_name(&self.method)?;
@@ -127,7 +144,8 @@ impl Denoise {
                     Ok(clean.iter().map(|v| v / gain + offset).collect())
                 }
             });
-            Ok(Job { parameters, reach: method.reach(), restore: Some(restore), saturation })
+            let (reach, noise) = (method.reach(), noise.level());
+            Ok(Job { parameters, reach, restore: Some(restore), saturation, noise, sharpens: false })
         })
     }
 
@@ -241,7 +259,7 @@ pub fn estimated(
         );
     }
     if let Some(full) = fit.saturation {
-        eprintln!("clearshot: {name}: values pile up at {full}: taken as full pixels");
+        eprintln!("clearshot: {name}: values pile up at {full}: taken as saturated pixels");
     }
     for doubt in &fit.doubts {
         eprintln!("clearshot: {name}: {}", doubt.about());

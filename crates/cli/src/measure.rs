@@ -9,6 +9,7 @@ use clearshot_metrics::intensity::{self, Normalisation};
 use clearshot_metrics::ssim::Ssim;
 use clearshot_metrics::{Crop, ImageRef, MetricError, Pair, Rounding};
 use clearshot_restore::invalid::Invalid;
+use clearshot_restore::saturated::NoiseLevel;
 use clearshot_restore::stream::Frames;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -151,7 +152,8 @@ fn counting(
     }
     for values in [truth, image] {
         let single: Vec<f32> = values.iter().map(|&v| v as f32).collect();
-        let filled = Invalid::find(&single, None, Some(&invalid)).filled(&single, shape);
+        let filled =
+            Invalid::find(&single, None, Some(&invalid)).filled(&single, shape, NoiseLevel::Unknown).values;
         for i in (0..values.len()).filter(|&i| invalid[i]) {
             values[i] = filled[i].into();
         }

@@ -15,6 +15,7 @@ use clearshot_restore::RestoreError;
 use clearshot_restore::classical::Reach;
 use clearshot_restore::estimate::camera_of;
 use clearshot_restore::invalid::Invalid;
+use clearshot_restore::saturated::{self, NoiseLevel, raise};
 use clearshot_restore::stream::{self, Cut, Frames, Piece, TileSide, Work};
 use std::io::Write;
 use std::ops::Range;
@@ -82,8 +83,12 @@ pub struct Job<'a> {
     pub reach: Reach,
     /// Nothing is done without one.
     pub restore: Option<Restore<'a>>,
-    /// Where pixels are full, if the file's own values said so.
+    /// Where pixels are saturated, if the file's own values said so.
     pub saturation: Option<f32>,
+    /// What saturated pixels are estimated with.
+    pub noise: NoiseLevel,
+    /// Whether a pixel of the result is not the mean of the same pixel of the file.
+    pub sharpens: bool,
 }
 
 impl Files {
@@ -135,7 +140,8 @@ impl Files {
             let values = image.read_f32(&region)?;
             let marks = mask.as_ref().map(|m| m.marks(&region, values.len())).transpose()?;
             let full = self.validity.saturation.or(full);
-            let values = Invalid::find(&values, full, marks.as_deref()).filled(&values, &shape);
+            let invalid = Invalid::find(&values, full, marks.as_deref());
+            let values = invalid.filled(&values, &shape, NoiseLevel::Unknown).values;
             show(Looked { values, shape, core })?;
         }
         Ok(())
@@ -221,12 +227,12 @@ impl Files {
         let start = Instant::now();
         let mut line = Line::new(name);
         let mut invalid_count = 0;
-        // Filled holes are a few pixels wide; what fills them must be the same in every piece.
+        // Holes are a few pixels wide; what fills them must be the same in every piece.
         let reach = match job.reach {
             Reach::Within { halo, align }
                 if mask.is_some() || saturation.is_some() || may_be_none(&image.description) =>
             {
-                Reach::Within { halo: halo + FILL_REACH, align }
+                Reach::Within { halo: halo + saturated::REACH, align }
             }
             other => other,
         };
@@ -274,7 +280,11 @@ impl Files {
                         return restore(piece.values, piece.shape);
                     }
                     invalid_count += invalid.count();
-                    let mut restored = restore(&invalid.filled(piece.values, piece.shape), piece.shape)?;
+                    let filled = invalid.filled(piece.values, piece.shape, job.noise);
+                    let mut restored = restore(&filled.values, piece.shape)?;
+                    if !job.sharpens {
+                        raise(&mut restored, &filled.least);
+                    }
                     if keeps_none {
                         invalid.give_back(&mut restored);
                     }
@@ -357,8 +367,6 @@ const HELD: usize = 32 << 20;
 /// Pixels of a picture's panel along its longer side, and its width at least.
 const MOST_PICTURED: usize = 1024;
 const LEAST_PICTURED: usize = 320;
-/// Pixels that more halo gives the filling of holes.
-const FILL_REACH: usize = 8;
 
 fn picture_path(output: &Path) -> PathBuf {
     let mut name = output.as_os_str().to_os_string();

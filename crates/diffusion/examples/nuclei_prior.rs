@@ -23,7 +23,7 @@ use clearshot_metrics::intensity::psnr;
 use clearshot_metrics::{Crop, ImageRef, Pair, Rounding};
 use clearshot_nn::models::unet2d::{Extras, UNet2D, UNet2DConfig};
 use clearshot_nn::{Weights, weights};
-use clearshot_physics::{Electrons, Forward, Likelihood, Map, Measured, Normalised, Operator, Scale};
+use clearshot_physics::{Correlation, Electrons, Forward, Likelihood, Map, Normalised, Operator, Scale};
 use clearshot_runtime::{Device, Options, compile};
 use clearshot_scenes::{Camera, Scene};
 use clearshot_tensor::noise::Key;
@@ -242,6 +242,7 @@ fn restore(scenes: &[Vec<f32>], norm: Norm, seed: u64, weights: &Weights, device
         exposure: 1.0,
         background: Map::Uniform(camera.background),
         read_noise: Map::Uniform(camera.read_noise),
+        correlation: Correlation::WHITE,
         likelihood: Likelihood::ShiftedPoisson,
     };
     let test = Test { scenes: scenes.to_vec(), seen, forward };
@@ -388,7 +389,7 @@ impl Test {
             let light = |v: &f64| scale.to_normalised(Electrons(PEAK * v.clamp(0.0, 1.5))).0;
             let image: Vec<f64> = image.iter().map(light).collect();
             let mean = self.forward.mean(Normalised(&image))?;
-            let measured = Measured { y: Electrons(y), read_noise: &self.forward.read_noise, valid: None };
+            let measured = self.forward.measured(Electrons(y), None, None);
             sum += measured.chi2(Electrons(&mean.0))?.unwrap_or(f64::NAN);
         }
         Ok(sum / images.len() as f64)

@@ -17,7 +17,7 @@ use clearshot_diffusion::{Condition, Denoiser, Guide, Law, Sampler, Start};
 use clearshot_graph::{Builder, Type};
 use clearshot_nn::models::unet2d::network;
 use clearshot_nn::weights;
-use clearshot_physics::{Electrons, Forward, Likelihood, Map, Operator, Scale};
+use clearshot_physics::{Correlation, Electrons, Forward, Likelihood, Map, Operator, Scale};
 use clearshot_runtime::{Device, Options, Precision, peak_bytes};
 use clearshot_tensor::{Shape, Tensor};
 use std::error::Error;
@@ -66,6 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         exposure: 1.0,
         background: Map::Uniform(2.0),
         read_noise: Map::Uniform(1.5),
+        correlation: Correlation::WHITE,
         likelihood: Likelihood::ShiftedPoisson,
     };
     let guide = Guide::new(forward, Law::Proximal(Proximal::new(0.5)))?;

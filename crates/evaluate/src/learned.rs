@@ -4,6 +4,7 @@ use crate::EvaluateError;
 use crate::method::{Method, Restored, View};
 use clearshot_model::{Model, Signal};
 use clearshot_restore::learned::{Camera, Measured, Restorer, Settings, Values, choice};
+use clearshot_restore::saturated::NoiseLevel;
 use clearshot_runtime::Device;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -113,7 +114,10 @@ impl Method for Learned {
         let camera = Camera { gain, offset, read_noise, background, correlation: view.correlation };
         let counts: Vec<f32> = view.electrons.iter().map(|&e| camera.counts(e)).collect();
         let source = Values { values: &counts, size: &view.shape, channels: 1 };
-        let measured = Measured::read(&source, restorer.scratch()).map_err(|e| words(&e))?;
+        let mut measured = Measured::read(&source, restorer.scratch()).map_err(|e| words(&e))?;
+        if let Some(full) = view.saturation {
+            measured.saturate(camera.counts(full), NoiseLevel::of(&camera));
+        }
         let measured = [measured];
         let choice = match self.mixed && view.psf.is_none() {
             true => Some(

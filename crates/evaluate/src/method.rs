@@ -8,7 +8,8 @@ use clearshot_physics::{Correlation, Electrons, Psf};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::richardson_lucy::RichardsonLucy;
 use clearshot_restore::classical::{self, METHODS, Noise};
-use clearshot_restore::invalid::Invalid;
+use clearshot_restore::invalid::{Filled, Invalid};
+use clearshot_restore::saturated::{Least, NoiseLevel, raise};
 use std::borrow::Cow;
 
 /// What a method is told: electrons and what is believed of the camera.
@@ -121,7 +122,10 @@ impl Method for Classical {
     fn restore(&self, view: &View) -> Result<Restored, String> {
         // The blur and the median ask for no noise, so that nothing is known of saturation either.
         let asks = !matches!(self.method, classical::Method::Gaussian(_) | classical::Method::Median(_));
-        let values = if asks { filled(view) } else { Cow::Borrowed(&view.electrons[..]) };
+        let (values, least) = match asks {
+            true => filled(view),
+            false => (Cow::Borrowed(&view.electrons[..]), Least::new()),
+        };
         let outcome = if self.stabilised {
             let (electrons, read_noise) = (Electrons(&values[..]), Electrons(view.read_noise as f32));
             classical::stabilised(&self.method, electrons, &view.shape, read_noise, &view.correlation)
@@ -130,18 +134,24 @@ impl Method for Classical {
             let noise = Noise { deviation: uniform_noise(view), correlation: view.correlation };
             self.method.run(&values, &view.shape, noise)
         };
-        outcome.map(|mean| Restored { mean, std: None, reach: None }).map_err(|e: RestoreError| e.to_string())
+        let mut mean = outcome.map_err(|e: RestoreError| e.to_string())?;
+        raise(&mut mean, &least);
+        Ok(Restored { mean, std: None, reach: None })
     }
 }
 
-/// The electrons with saturated pixels filled from their neighbours, as `denoise` does.
-fn filled(view: &View) -> Cow<'_, [f32]> {
-    let Some(full) = view.saturation else { return Cow::Borrowed(&view.electrons) };
-    let invalid = Invalid::find(&view.electrons, Some(full), None);
-    match invalid.is_empty() {
-        true => Cow::Borrowed(&view.electrons),
-        false => Cow::Owned(invalid.filled(&view.electrons, &view.shape)),
+/// The electrons with saturated pixels estimated, as `denoise` does, and how low those may be restored.
+fn filled(view: &View) -> (Cow<'_, [f32]>, Least) {
+    let invalid = Invalid::find(&view.electrons, view.saturation, None);
+    if invalid.is_empty() {
+        return (Cow::Borrowed(&view.electrons), Least::new());
     }
+    let Filled { values, least } = invalid.filled(
+        &view.electrons,
+        &view.shape,
+        NoiseLevel::Camera { gain: 1.0, offset: 0.0, read_noise: view.read_noise },
+    );
+    (Cow::Owned(values), least)
 }
 
 /// The root of the mean variance: what one number can say of noise that grows with the light.

@@ -4,7 +4,8 @@
 //! camera's, without structure, without bias. Each result says what it expects and how far the value
 //! may stray by chance.
 //!
-//! Whiteness is judged from the raw periodogram. Its flatness (geometric over arithmetic mean) is
+//! Noise that neighbouring pixels share is judged after its own spectrum is divided out, and chi2 of it strays further, as if there
+//! were fewer pixels. Whiteness is judged from the raw periodogram. Its flatness (geometric over arithmetic mean) is
 //! exp(-0.5772) = 0.5615 for white noise and never near 1, because each bin of a periodogram follows
 //! an exponential law; thresholds such as 0.8 refuse everything.
 
@@ -23,13 +24,21 @@ const TETRAGAMMA: f64 = -2.404_113_806_319_188_6;
 pub struct Chi2 {
     pub value: f64,
     pub pixels: usize,
+    /// The sum of the squared correlations of a pixel's noise with that of all pixels, itself included: 1 for white noise. Squares
+    /// of pixels that are shared tell less than as many independent ones.
+    pub shared: f64,
 }
 
 impl Chi2 {
-    /// Three standard errors of the value for normal noise, 3 sqrt(2/N). Poisson noise of mean m
+    /// Three standard errors of the value for normal noise, 3 sqrt(2 shared / N). Poisson noise of mean m
     /// adds its excess kurtosis: 3 sqrt((2 + 1/m) / N).
     pub fn tolerance(&self) -> f64 {
-        3.0 * (2.0 / self.pixels as f64).sqrt()
+        3.0 * (2.0 * self.shared / self.pixels as f64).sqrt()
+    }
+
+    /// The same of noise that neighbours share.
+    pub fn with_shared(self, shared: f64) -> Chi2 {
+        Chi2 { shared, ..self }
     }
 
     /// Whether 1 is within the tolerance.
@@ -74,25 +83,36 @@ pub fn chi2(
     mask: Option<&[bool]>,
 ) -> Result<Chi2, MetricError> {
     let z = standardised(observed, predicted, variance, mask)?;
-    Ok(Chi2 { value: z.iter().map(|z| z * z).sum::<f64>() / z.len() as f64, pixels: z.len() })
+    Ok(Chi2 { value: z.iter().map(|z| z * z).sum::<f64>() / z.len() as f64, pixels: z.len(), shared: 1.0 })
 }
 
 /// How flat a residual's spectrum is.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Whiteness {
     /// Geometric over arithmetic mean of the periodogram: 0.5615 for white noise, less for colour.
     pub flatness: f64,
     /// How often white normal noise is at most as flat.
     pub p: f64,
+    /// The correlation of neighbours along each axis beyond that of the noise; 0 for noise alone.
+    pub neighbours: Vec<f64>,
 }
 
+/// Bins where noise has less than this share of its mean power tell of everything but noise.
+const LEAST_POWER: f64 = 0.05;
+
 /// The flatness of the spectrum of a whole image of residuals of equal variance. Zero frequency is
-/// left out (that is the bias), as are the few bins that are their own conjugates.
+/// left out (that is the bias), as are the few bins that are their own conjugates. Where neighbours share the noise, its power
+/// spectrum of mean 1 on the grid of the image's Fourier transform is divided out, and bins with hardly any of it are left out.
 ///
 /// # Errors
-/// If a pixel is not finite, all are equal (there is no spectrum then), or the image has fewer than 8 pairs of conjugate bins.
-pub fn whiteness(residual: ImageRef<'_>) -> Result<Whiteness, MetricError> {
-    let data = residual.data();
+/// If a pixel is not finite, all are equal (there is no spectrum then), the image has fewer than 8 pairs of conjugate bins, or the
+/// noise's spectrum has another size.
+pub fn whiteness(residual: ImageRef<'_>, noise: Option<&[f64]>) -> Result<Whiteness, MetricError> {
+    let (data, shape) = (residual.data(), residual.shape());
+    if let Some(got) = noise.map(<[f64]>::len).filter(|n| *n != data.len()) {
+        let needed = "as many as the residual's pixels";
+        return Err(MetricError::Count { what: "the bins of the noise's spectrum", got, needed });
+    }
     if let Some(index) = data.iter().position(|x| !x.is_finite()) {
         let got = data[index];
         return Err(MetricError::Pixel { what: "residual", index, got, needed: "a finite value" });
@@ -103,15 +123,27 @@ pub fn whiteness(residual: ImageRef<'_>) -> Result<Whiteness, MetricError> {
         let needed = "residuals that differ from each other";
         return Err(MetricError::Pixel { what: "residual", index: 0, got: data[0], needed });
     }
-    let spectrum = forward(&differences, residual.shape());
-    let power: Vec<f64> = independent(residual.shape()).map(|i| spectrum[i].norm_sqr()).collect();
+    let spectrum = forward(&differences, shape);
+    let of_noise = |i: usize| noise.map_or(1.0, |n| n[i]);
+    let bins: Vec<usize> = independent(shape).filter(|&i| of_noise(i) >= LEAST_POWER).collect();
+    let power: Vec<f64> = bins.iter().map(|&i| spectrum[i].norm_sqr() / of_noise(i)).collect();
     if power.len() < 8 {
         let got = power.len();
         return Err(MetricError::Count { what: "the spectrum's bins", got, needed: "8 or more" });
     }
     let m = power.len() as f64;
     let log_flatness = power.iter().map(|p| p.ln()).sum::<f64>() / m - (power.iter().sum::<f64>() / m).ln();
-    Ok(Whiteness { flatness: log_flatness.exp(), p: flatness_below(log_flatness, m) })
+    let neighbours = (0..shape.len()).map(|axis| shared(&bins, &power, shape, axis)).collect();
+    Ok(Whiteness { flatness: log_flatness.exp(), p: flatness_below(log_flatness, m), neighbours })
+}
+
+/// The correlation of neighbours along an axis that some bins of a spectrum tell, less what equal power in them would.
+fn shared(bins: &[usize], power: &[f64], shape: &[usize], axis: usize) -> f64 {
+    let stride: usize = shape[axis + 1..].iter().product();
+    let wave = |&i: &usize| (2.0 * PI * (i / stride % shape[axis]) as f64 / shape[axis] as f64).cos();
+    let total: f64 = power.iter().sum();
+    let found: f64 = bins.iter().zip(power).map(|(i, p)| wave(i) * p).sum();
+    found / total - bins.iter().map(wave).sum::<f64>() / bins.len() as f64
 }
 
 /// How often the logarithm of the flatness of `m` bins of white noise is at most this.

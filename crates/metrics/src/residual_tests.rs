@@ -56,7 +56,7 @@ fn chi2_by_hand() {
 #[test]
 fn whiteness_is_calibrated() {
     let shape = [48, 50];
-    let test = |x: &[f64]| whiteness(ImageRef::new(x, &shape).unwrap()).unwrap();
+    let test = |x: &[f64]| whiteness(ImageRef::new(x, &shape).unwrap(), None).unwrap();
     let mut ps: Vec<f64> = (0..200).map(|seed| test(&noise(2400, seed + 10)).p).collect();
     ps.sort_by(f64::total_cmp);
     let far = ps.iter().enumerate().map(|(i, p)| (p - (i as f64 + 0.5) / 200.0).abs()).fold(0.0, f64::max);
@@ -71,8 +71,9 @@ fn whiteness_is_calibrated() {
 #[test]
 fn whiteness_is_calibrated_in_small_images() {
     for (shape, seeds) in [(&[5usize, 5][..], 3000), (&[8, 8], 3000), (&[3, 6, 5], 3000)] {
-        let p =
-            |seed| whiteness(ImageRef::new(&noise(shape.iter().product(), seed), shape).unwrap()).unwrap().p;
+        let p = |seed| {
+            whiteness(ImageRef::new(&noise(shape.iter().product(), seed), shape).unwrap(), None).unwrap().p
+        };
         let ps: Vec<f64> = (0..seeds).map(p).collect();
         for level in [0.01, 0.05, 0.5, 0.95] {
             let below = ps.iter().filter(|p| **p < level).count() as f64 / seeds as f64;
@@ -87,7 +88,7 @@ fn equal_residuals_have_no_spectrum() {
     for value in [0.0, 1.0, 0.1] {
         for shape in [[16, 16], [9, 9]] {
             let x = vec![value; shape[0] * shape[1]];
-            let said = whiteness(ImageRef::new(&x, &shape).unwrap()).unwrap_err().to_string();
+            let said = whiteness(ImageRef::new(&x, &shape).unwrap(), None).unwrap_err().to_string();
             assert_eq!(
                 said,
                 format!(
@@ -116,7 +117,7 @@ fn the_truth_passes_and_a_shifted_image_fails() {
             let z = standardised(args[0], args[1], args[2], None).unwrap();
             counts[0] += u32::from(chi2(args[0], args[1], args[2], None).unwrap().is_consistent());
             counts[1] += u32::from(kolmogorov_smirnov(&z).unwrap().p > 0.01);
-            counts[2] += u32::from(whiteness(ImageRef::new(&z, &shape).unwrap()).unwrap().p > 0.01);
+            counts[2] += u32::from(whiteness(ImageRef::new(&z, &shape).unwrap(), None).unwrap().p > 0.01);
         }
     }
     // 99 % of 200 and more, with room for four standard errors of 1.4.
@@ -177,6 +178,6 @@ fn kolmogorov_smirnov_equals_scipy() {
 
 #[test]
 fn odd_images_are_refused() {
-    assert!(whiteness(ImageRef::new(&[1.0], &[1, 1]).unwrap()).is_err());
-    assert!(whiteness(ImageRef::new(&[f64::INFINITY; 100], &[10, 10]).unwrap()).is_err());
+    assert!(whiteness(ImageRef::new(&[1.0], &[1, 1]).unwrap(), None).is_err());
+    assert!(whiteness(ImageRef::new(&[f64::INFINITY; 100], &[10, 10]).unwrap(), None).is_err());
 }

@@ -49,7 +49,7 @@ fn analyse(a: ImageRef<'_>, b: ImageRef<'_>) {
             curve.resolution(Threshold::HalfBit);
         }
     }
-    let _ = (chi2(a, b, b, None), whiteness(a), bias(a.data(), 0.95), kolmogorov_smirnov(a.data()));
+    let _ = (chi2(a, b, b, None), whiteness(a, None), bias(a.data(), 0.95), kolmogorov_smirnov(a.data()));
     let mask = |x: ImageRef<'_>| x.data().iter().map(|&x| x > 0.0).collect::<Vec<bool>>();
     let (ma, mb) = (mask(a), mask(b));
     let _ = (dice(&ma, &mb), iou(&ma, &mb), hausdorff(&ma, &mb, shape, &ones, 95.0));

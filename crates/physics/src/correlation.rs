@@ -21,6 +21,8 @@ const LAGS: usize = (SIDE * SIDE).div_ceil(2);
 const NEGLIGIBLE: f64 = 0.01;
 /// The least value of a spectrum whose mean is 1: what is estimated may be slightly below zero where there is no power.
 const LEAST_POWER: f64 = 1e-3;
+/// The least value of a spectrum that the precision of a measurement is taken from.
+const LEAST_CERTAIN: f64 = 0.05;
 /// The side of the grid that filters are made on; a filter has as many taps as [`FILTER`] along each axis.
 const GRID: usize = 32;
 /// Taps of a filter along each axis.
@@ -176,6 +178,22 @@ impl Correlation {
         let taps: Vec<f64> = (-half..=half).flat_map(|dy| (-half..=half).map(move |dx| at(dy, dx))).collect();
         let power = taps.iter().map(|t| t * t).sum::<f64>().sqrt();
         taps.into_iter().map(|t| t / power).collect()
+    }
+
+    /// The filter that makes such noise white, on the grid of an image of `[height, width]` pixels whose opposite edges are
+    /// neighbours, its origin first. Where noise has next to no power it is taken to have a little: an estimate does not tell how
+    /// little, and what is restored must not rest on it.
+    pub fn whitening(&self, size: [usize; 2]) -> Vec<f64> {
+        let root = |p: f64| Complex::new(1.0 / p.max(LEAST_CERTAIN).sqrt(), 0.0);
+        let mut grid: Vec<Complex<f64>> = self.spectrum(size).into_iter().map(root).collect();
+        transform(&mut grid, size, true);
+        grid.iter().map(|c| c.re / grid.len() as f64).collect()
+    }
+
+    /// The sum of the squared correlations of a pixel with all others and itself: how many times as far as that of white noise the
+    /// mean square of such noise strays.
+    pub fn squares(&self) -> f64 {
+        2.0 * self.lags.iter().map(|v| v * v).sum::<f64>() - 1.0
     }
 
     /// The covariance of the means of two squares of `side` x `side` pixels, the second `down` and `right` squares away, over

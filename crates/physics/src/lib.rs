@@ -24,6 +24,6 @@ pub use error::PhysicsError;
 pub use likelihood::{Likelihood, Measured};
 pub use map::Map;
 pub use model::{Evidence, Forward, MapValues, MeasuredValues};
-pub use operator::{Boundary, Operator, Pooling};
+pub use operator::{Boundary, Operator, Pooling, Whitening};
 pub use psf::Psf;
 pub use units::{Adu, Electrons, Normalised, Scale};

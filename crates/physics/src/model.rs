@@ -4,13 +4,15 @@
 //! Poisson noise of that mean plus read noise. The electrons of x are those of the reference exposure that
 //! [`Scale`] was chosen for; `exposure` is how many times its light the measurement has.
 
+use crate::correlation::Correlation;
 use crate::error::{NOT_BELOW_ZERO, PhysicsError, require_length, require_positive};
 use crate::likelihood::{Likelihood, Measured, not_below};
 use crate::map::Map;
 use crate::noise::{Window, poisson_gaussian};
-use crate::operator::Operator;
+use crate::operator::{Operator, Whitening};
 use crate::units::{Electrons, Normalised, Scale};
 use clearshot_graph::grad::{GradError, grad};
+use clearshot_graph::ops::Unary;
 use clearshot_graph::{Builder, Value};
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{Shape, Tensor};
@@ -26,6 +28,8 @@ pub struct Forward {
     pub background: Map,
     /// Standard deviation of the read noise in electrons; of the operator's range.
     pub read_noise: Map,
+    /// How neighbouring pixels of the operator's range share their noise.
+    pub correlation: Correlation,
     pub likelihood: Likelihood,
 }
 
@@ -61,11 +65,16 @@ impl MeasuredValues {
 pub struct Evidence {
     /// The mean of the measurement, in electrons.
     pub mean: Value,
-    /// d(-ln p)/d(mean), zero where invalid.
+    /// d(-ln p)/d(mean), by the noise's covariance, zero where invalid.
     pub slope: Value,
-    /// Fisher's information about the mean, zero where invalid.
+    /// Fisher's information of each pixel by itself about its mean, zero where invalid.
     pub information: Value,
+    /// The slope of each pixel by itself over the root of its information, zero where invalid: noise of variance 1.
+    pub score: Value,
 }
+
+/// Keeps quotients of invalid pixels finite, where both are zero.
+const TINY: f64 = 1e-30;
 
 impl Forward {
     /// # Errors
@@ -114,8 +123,19 @@ impl Forward {
         poisson_gaussian(Electrons(&mean), &self.read_noise, window, key)
     }
 
-    fn measured<'a>(&'a self, y: Electrons<&'a [f64]>, valid: Option<&'a [bool]>) -> Measured<'a> {
-        Measured { y, read_noise: &self.read_noise, valid }
+    /// What makes the noise white; none where it is.
+    pub fn whitening(&self) -> Option<Whitening> {
+        Whitening::new(&self.correlation, self.operator.range())
+    }
+
+    /// A measurement under this model's noise.
+    pub fn measured<'a>(
+        &'a self,
+        y: Electrons<&'a [f64]>,
+        valid: Option<&'a [bool]>,
+        whitening: Option<&'a Whitening>,
+    ) -> Measured<'a> {
+        Measured { y, read_noise: &self.read_noise, valid, whitening }
     }
 
     /// The negative logarithm of the likelihood of x.
@@ -129,7 +149,7 @@ impl Forward {
         valid: Option<&[bool]>,
     ) -> Result<f64, PhysicsError> {
         let mean = self.mean(x)?;
-        self.measured(y, valid).value(self.likelihood, Electrons(&mean.0))
+        self.measured(y, valid, self.whitening().as_ref()).value(self.likelihood, Electrons(&mean.0))
     }
 
     /// Its gradient in x.
@@ -143,7 +163,9 @@ impl Forward {
         valid: Option<&[bool]>,
     ) -> Result<Vec<f64>, PhysicsError> {
         let mean = self.mean(x)?;
-        let slopes = self.measured(y, valid).slopes(self.likelihood, Electrons(&mean.0))?;
+        let whitening = self.whitening();
+        let measured = self.measured(y, valid, whitening.as_ref());
+        let slopes = measured.slopes(self.likelihood, Electrons(&mean.0))?;
         let back = self.operator.adjoint(&slopes)?;
         Ok(back.into_iter().map(|g| g * self.sensitivity()).collect())
     }
@@ -159,7 +181,7 @@ impl Forward {
         valid: Option<&[bool]>,
     ) -> Result<Option<f64>, PhysicsError> {
         let mean = self.mean(x)?;
-        self.measured(y, valid).chi2(Electrons(&mean.0))
+        self.measured(y, valid, None).chi2(Electrons(&mean.0))
     }
 
     /// Adds the mean of a normalised image `[N, (Z,) Y, X, C]` to a graph.
@@ -200,7 +222,29 @@ impl Forward {
             Some(valid) => b.mul(v, valid),
             None => v,
         };
-        Evidence { mean, slope: masked(b, slope), information: masked(b, information) }
+        let (slope, information) = (masked(b, slope), masked(b, information));
+        let root = b.unary(Unary::Sqrt, information);
+        let above_zero = b.add_scalar(root, TINY);
+        let score = b.div(slope, above_zero);
+        let slope = match self.whitening() {
+            Some(whitening) => {
+                let shared = whitening.build_twice(b, score);
+                b.mul(shared, root)
+            }
+            None => slope,
+        };
+        Evidence { mean, slope, information, score }
+    }
+
+    /// Adds what the measurement's precision makes of a change of its mean: the information of independent pixels, or
+    /// sqrt(F) R^-1 sqrt(F) of those that share their noise.
+    #[track_caller]
+    pub fn build_precision(&self, b: &mut Builder, information: Value, change: Value) -> Value {
+        let Some(whitening) = self.whitening() else { return b.mul(change, information) };
+        let root = b.unary(Unary::Sqrt, information);
+        let seen = b.mul(change, root);
+        let shared = whitening.build_twice(b, seen);
+        b.mul(shared, root)
     }
 
     /// Adds the gradient in x of the negative log-likelihood.

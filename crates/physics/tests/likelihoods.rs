@@ -5,8 +5,8 @@ use clearshot_graph::{Array, Builder, Type};
 use clearshot_physics::likelihood::FLOOR;
 use clearshot_physics::poisson::log_pmf;
 use clearshot_physics::{
-    Boundary, Electrons, Forward, Likelihood, Map, Measured, MeasuredValues, Normalised, Operator, Pooling,
-    Psf, Scale,
+    Boundary, Correlation, Electrons, Forward, Likelihood, Map, Measured, MeasuredValues, Normalised,
+    Operator, Pooling, Psf, Scale, Whitening,
 };
 use clearshot_runtime::{Device, Options, compile};
 use clearshot_tensor::noise::Key;
@@ -242,7 +242,7 @@ fn invalid_pixels_say_nothing() {
     let valid = [true, false, true, false];
     let read_noise = Map::Uniform(1.5);
     let mean = [2.0, 4.0, 6.0, 1.0];
-    let seen = Measured { y: Electrons(&y), read_noise: &read_noise, valid: Some(&valid) };
+    let seen = Measured { y: Electrons(&y), read_noise: &read_noise, valid: Some(&valid), whitening: None };
     for likelihood in Likelihood::ALL {
         let slopes = seen.slopes(likelihood, Electrons(&mean)).unwrap();
         assert!(slopes[1] == 0.0 && slopes[3] == 0.0 && slopes[0] != 0.0);
@@ -275,7 +275,53 @@ fn forward(likelihood: Likelihood, boundary: Boundary) -> Forward {
         exposure: 0.3,
         background: Map::Pixels((0..30).map(|i| 1.0 + 0.1 * f64::from(i)).collect()),
         read_noise: Map::Pixels((0..30).map(|i| 1.0 + 0.05 * f64::from(i % 7)).collect()),
+        correlation: Correlation::WHITE,
         likelihood,
+    }
+}
+
+/// Noise that neighbours share: its inverse covariance undoes its covariance, and slopes are those of the value where the likelihood is
+/// quadratic.
+#[test]
+fn shared_noise_has_a_precision_of_its_own() {
+    let (n, correlation) = (16usize, Correlation::gaussian([0.45, 0.3]));
+    let whitening = Whitening::new(&correlation, Shape::from([n, n])).unwrap();
+    let key = Key { seed: 8, step: 0, stream: 0 };
+    let z: Vec<f64> = (0..(n * n) as u64).map(|i| key.normal(i).into()).collect();
+    // The covariance itself, lag by lag, on a grid whose edges meet.
+    let shared = |i: usize| -> f64 {
+        let lags = (-4..=4isize).flat_map(|dy| (-4..=4isize).map(move |dx| (dy, dx)));
+        let at = |d: isize, p: usize| (p as isize + d).rem_euclid(n as isize) as usize;
+        lags.map(|(dy, dx)| correlation.at(dy, dx) * z[at(dy, i / n) * n + at(dx, i % n)]).sum()
+    };
+    let covered: Vec<f64> = (0..n * n).map(shared).collect();
+    let again = whitening.apply_twice(&covered);
+    assert!(again.iter().zip(&z).all(|(a, b)| (a - b).abs() < 1e-9));
+    let mut one = vec![0.0; n * n];
+    one[0] = 1.0;
+    assert!((whitening.apply_twice(&one)[0] - whitening.precision()).abs() < 1e-12);
+    let y: Vec<f64> = z.iter().map(|v| 20.0 + 4.0 * v).collect();
+    let mean: Vec<f64> = (0..n * n).map(|i| 18.0 + (i % 5) as f64).collect();
+    let valid: Vec<bool> = (0..n * n).map(|i| i % 13 != 5).collect();
+    let read_noise = Map::Uniform(1.5);
+    let seen = Measured {
+        y: Electrons(&y),
+        read_noise: &read_noise,
+        valid: Some(&valid),
+        whitening: Some(&whitening),
+    };
+    for likelihood in [Likelihood::Gaussian, Likelihood::WeightedLeastSquares] {
+        let slopes = seen.slopes(likelihood, Electrons(&mean)).unwrap();
+        for i in (0..n * n).step_by(23) {
+            let at = |h: f64| {
+                let mut moved = mean.clone();
+                moved[i] += h;
+                seen.value(likelihood, Electrons(&moved)).unwrap()
+            };
+            let numeric = 0.5 * (at(1.0) - at(-1.0));
+            assert!((numeric - slopes[i]).abs() < 1e-7, "{likelihood:?} {i}: {numeric} {}", slopes[i]);
+            assert!(valid[i] || slopes[i] == 0.0);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The noise of an image file, where nobody has told it: from crops all over the file. Every verb that estimates does it here.
 
+use crate::frame::LARGEST;
 use crate::learned::Camera;
 use crate::stream::{Frames, StreamError};
 use clearshot_image::grid::Region;
@@ -109,6 +110,11 @@ fn crops(
                         .zip(marks)
                         .filter(|(_, marked)| *marked)
                         .for_each(|(v, _)| *v = f32::NAN);
+                }
+                // Beyond this their variances leave the range of numbers of 32 bits.
+                if let Some(&got) = values.iter().find(|v| v.is_finite() && v.abs() > LARGEST) {
+                    let (name, needed) = ("a value of the image", "at most 1e15 (scale the image first)");
+                    return Err(PhysicsError::Parameter { name, got: got.into(), needed }.into());
                 }
                 crops.push(values);
             }

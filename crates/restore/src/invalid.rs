@@ -1,10 +1,11 @@
-//! Pixels that hold no measurement: not finite, full, or marked in a mask.
+//! Pixels that hold no measurement: not finite, saturated, or marked in a mask.
 //!
-//! They are filled from their neighbours before a restorer sees the image, so that they neither spread nor stop it, and keep
-//! what the restorer made of that. Only a pixel that was not finite is given back as NaN, in files that can say so: there
-//! nothing was measured, and who reads the file must see it.
+//! They are given values from their neighbours before a restorer sees the image, so that they neither spread nor stop it, and keep
+//! what the restorer made of that. Saturated ones tell that they are at the limit ([`crate::saturated`]); the others tell nothing. Only
+//! a pixel that was not finite is given back as NaN, in files that can say so: there nothing was measured, and who reads the file
+//! must see it.
 
-use crate::frame::mirror;
+use crate::saturated::{Least, NoiseLevel, Saturated, around};
 
 /// Why a pixel holds no measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +28,18 @@ impl Reason {
 }
 
 /// The invalid pixels of one plane or volume, in the order of their places.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Invalid {
     pixels: Vec<(usize, Reason)>,
+    /// Where pixels are saturated.
+    limit: f32,
+}
+
+/// An image without invalid pixels.
+pub struct Filled {
+    pub values: Vec<f32>,
+    /// How low the saturated ones may be restored.
+    pub least: Least,
 }
 
 impl Invalid {
@@ -53,7 +63,7 @@ impl Invalid {
                 None
             }
         };
-        Invalid { pixels: values.iter().enumerate().filter_map(reason).collect() }
+        Invalid { pixels: values.iter().enumerate().filter_map(reason).collect(), limit: full }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -64,9 +74,10 @@ impl Invalid {
         self.pixels.len()
     }
 
-    /// The image with its invalid pixels filled: each by the mean of its valid neighbours (8 in a plane, 26 in a
-    /// volume), from the outside of a hole to its middle. An image without a valid pixel becomes zero.
-    pub fn filled(&self, values: &[f32], shape: &[usize]) -> Vec<f32> {
+    /// The image with its invalid pixels filled: saturated ones by what they are expected to have measured, the others by the mean
+    /// of their valid neighbours (8 in a plane, 26 in a volume), from the outside of a hole to its middle. An image
+    /// without a valid pixel becomes zero.
+    pub fn filled(&self, values: &[f32], shape: &[usize], noise: NoiseLevel) -> Filled {
         let mut out = values.to_vec();
         let size = match *shape {
             [z, y, x] => [z, y, x],
@@ -74,17 +85,26 @@ impl Invalid {
             _ => [1, 1, values.len()],
         };
         let mut valid = vec![true; out.len()];
-        for &(i, _) in &self.pixels {
-            valid[i] = false;
-            out[i] = 0.0;
+        let (mut full, mut rim) = (Vec::new(), Vec::new());
+        for &(i, reason) in &self.pixels {
+            match reason {
+                Reason::Full => full.push(i),
+                _ => rim.push(i),
+            }
+            valid[i] = reason == Reason::Full;
         }
-        if self.pixels.len() == out.len() {
-            return out;
+        let mut least = Least::new();
+        if !full.is_empty() {
+            let saturated = Saturated { size, limit: self.limit, noise, pixels: &full, known: &valid };
+            let (defects, found) = saturated.estimate(&mut out);
+            least = found;
+            defects.iter().for_each(|&i| valid[i] = false);
+            rim.extend(defects);
         }
+        rim.iter().for_each(|&i| out[i] = 0.0);
         // The rims of the holes, and after each turn what lies behind them.
         let mut waits = valid.iter().map(|v| !v).collect::<Vec<bool>>();
-        let mut rim: Vec<usize> = self.pixels.iter().map(|p| p.0).collect();
-        rim.retain(|&i| around(size, i).any(|j| valid[j]));
+        rim.retain(|&i| around(size, i, 1).any(|j| valid[j]));
         while !rim.is_empty() {
             // What one turn fills serves the next, so that the order of the pixels does not count.
             let found: Vec<f32> = rim.iter().map(|&i| mean_around(&out, &valid, size, i)).collect();
@@ -92,14 +112,14 @@ impl Invalid {
                 (out[i], valid[i], waits[i]) = (value, true, false);
             }
             let mut behind = Vec::new();
-            for j in rim.iter().flat_map(|&i| around(size, i)) {
+            for j in rim.iter().flat_map(|&i| around(size, i, 1)) {
                 if std::mem::take(&mut waits[j]) {
                     behind.push(j);
                 }
             }
             rim = behind;
         }
-        out
+        Filled { values: out, least }
     }
 
     /// Makes pixels that were not finite NaN again, for outputs that hold such values.
@@ -119,22 +139,9 @@ impl Invalid {
     }
 }
 
-/// A pixel and its neighbours; at the image's edge some of them several times.
-fn around(size: [usize; 3], i: usize) -> impl Iterator<Item = usize> {
-    let at = [i / (size[1] * size[2]), i / size[2] % size[1], i % size[2]];
-    let near = |a: usize| {
-        let p = at[a] as isize;
-        [p - 1, p, p + 1].map(|q| mirror(q, size[a]))
-    };
-    let [z, y, x] = [near(0), near(1), near(2)];
-    z.into_iter().flat_map(move |z| {
-        y.into_iter().flat_map(move |y| x.into_iter().map(move |x| (z * size[1] + y) * size[2] + x))
-    })
-}
-
 /// The mean of a pixel's valid neighbours, of which there is one.
 fn mean_around(values: &[f32], valid: &[bool], size: [usize; 3], i: usize) -> f32 {
-    let (sum, count) = around(size, i)
+    let (sum, count) = around(size, i, 1)
         .filter(|&j| valid[j])
         .fold((0f64, 0u32), |(sum, count), j| (sum + f64::from(values[j]), count + 1));
     (sum / f64::from(count)) as f32
@@ -157,7 +164,7 @@ mod tests {
         given[2 * 11 + 8] = -5.0;
         let invalid = Invalid::find(&given, Some(500.0), Some(&marks));
         assert_eq!(invalid.count(), 4);
-        let filled = invalid.filled(&given, &shape);
+        let filled = invalid.filled(&given, &shape, NoiseLevel::Unknown).values;
         // On a plane the mean of a full ring is the middle.
         for i in [4 * 11 + 5, 7 * 11 + 2, 2 * 11 + 8] {
             assert!((filled[i] - truth[i]).abs() < 1e-5, "{i}");
@@ -181,17 +188,20 @@ mod tests {
         for y in 0..n {
             (values[y * n], values[y * n + n - 1]) = (2.0, 6.0);
         }
-        let filled = Invalid::find(&values, None, None).filled(&values, &[n, n]);
+        let filled = Invalid::find(&values, None, None).filled(&values, &[n, n], NoiseLevel::Unknown).values;
         let row = &filled[700 * n..701 * n];
         assert!(row[..n / 2].iter().all(|v| *v == 2.0) && row[n / 2..].iter().all(|v| *v == 6.0));
     }
 
     #[test]
     fn large_holes_and_nothing_at_all() {
+        let filled = |values: &[f32]| {
+            Invalid::find(values, None, None).filled(values, &[3, 20, 20], NoiseLevel::Unknown).values
+        };
         let mut values = vec![f32::NAN; 3 * 20 * 20];
-        assert_eq!(Invalid::find(&values, None, None).filled(&values, &[3, 20, 20]), vec![0.0; 1200]);
+        assert_eq!(filled(&values), vec![0.0; 1200]);
         values[777] = 4.5;
-        assert_eq!(Invalid::find(&values, None, None).filled(&values, &[3, 20, 20]), vec![4.5; 1200]);
+        assert_eq!(filled(&values), vec![4.5; 1200]);
         assert!(Invalid::find(&[1.0, 2.0], None, None).is_empty());
     }
 }

@@ -14,7 +14,7 @@ use clearshot_graph::ops::{Geometry, PadMode, PoolKind, ResizeMode, Unary};
 use clearshot_graph::{Builder, Graph, Type, Value};
 use clearshot_nn::models::unet2d::{UNet2DConfig, network};
 use clearshot_nn::weights;
-use clearshot_physics::{Boundary, Electrons, Forward, Likelihood, Map, Operator, Psf, Scale};
+use clearshot_physics::{Boundary, Correlation, Electrons, Forward, Likelihood, Map, Operator, Psf, Scale};
 use clearshot_runtime::{Device, Options, compile};
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{MAX_RANK, Shape, Tensor};
@@ -236,6 +236,7 @@ fn sampled(law: Law, batch: usize) -> Vec<Vec<u32>> {
         exposure: 1.0,
         background: Map::Uniform(2.0),
         read_noise: Map::Uniform(1.2),
+        correlation: Correlation::WHITE,
         likelihood: Likelihood::ShiftedPoisson,
     };
     let guide = Guide::new(forward, law).unwrap();

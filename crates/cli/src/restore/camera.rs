@@ -114,8 +114,9 @@ impl Look {
         f64::from(values.fold(f32::NEG_INFINITY, f32::max))
     }
 
-    /// The share of pixels at the top of the range: of the type's, or where values pile up at the greatest.
-    pub fn saturated(&self, d: &Description) -> (f64, f64) {
+    /// The share of pixels that are saturated, and from which value on: at the top of the type's range, or where values pile up at
+    /// the greatest.
+    pub fn saturation(&self, d: &Description) -> Option<(f64, f32)> {
         let values = || self.planes.iter().flatten().copied().filter(|v| v.is_finite());
         let count = values().count().max(1) as f64;
         let (least, most) =
@@ -130,10 +131,10 @@ impl Look {
         let at = |limit: f32| values().filter(|&v| v >= limit).count() as f64 / count;
         let piled = at(most);
         match full {
-            Some(full) if most >= full => (at(full), f64::from(full)),
+            Some(full) if most >= full => Some((at(full), full)),
             // A value that one pixel in a hundred has, and none exceeds.
-            _ if most > least && piled > 0.01 && most > 0.0 => (piled, f64::from(most)),
-            _ => (0.0, f64::from(most)),
+            _ if most > least && piled > 0.01 && most > 0.0 => Some((piled, most)),
+            _ => None,
         }
     }
 
@@ -149,7 +150,7 @@ impl Look {
             gain: given.gain,
             offset: given.offset,
             read_noise: given.read_noise,
-            saturation: apart.saturation.map(f64::from),
+            saturation: apart.saturation.filter(|_| apart.is_given).map(f64::from),
             correlation: given.correlation,
         };
         let marks = |region: &Region, pixels: usize| {

@@ -226,7 +226,7 @@ impl Parts {
         Ok(())
     }
 
-    /// A part as it is read: saturated and marked pixels become NaN.
+    /// A part as it is read: marked pixels become NaN.
     pub fn source<'a>(&'a self, image: &'a Image, part: &'a [usize], apart: &'a Apart) -> FilePart<'a> {
         FilePart { parts: self, image, part, apart }
     }
@@ -275,10 +275,12 @@ impl Form {
     }
 }
 
-/// Pixels that are kept apart from the measurement: from a value on, and where a mask marks them.
+/// Pixels that are kept apart from the measurement: saturated from a value on, and where a mask marks them.
 #[derive(Default)]
 pub struct Apart {
     pub saturation: Option<f32>,
+    /// Whether that value was given, and not found in the image.
+    pub is_given: bool,
     pub mask: Option<Mask>,
 }
 
@@ -302,9 +304,6 @@ impl Source for FilePart<'_> {
     fn rows(&self, z: usize, rows: Range<usize>) -> Result<Vec<f32>, String> {
         let region = self.parts.region(self.part, z..z + 1, rows, &self.image.shape());
         let mut values = self.image.read_f64(&region).map_err(|e| e.to_string())?;
-        if let Some(full) = self.apart.saturation {
-            values.iter_mut().filter(|v| **v >= f64::from(full)).for_each(|v| *v = f64::NAN);
-        }
         if let Some(mask) = &self.apart.mask {
             let marks = mask.marks(&region, values.len()).map_err(|e| format!("{e:#}"))?;
             values.iter_mut().zip(marks).filter(|(_, marked)| *marked).for_each(|(v, _)| *v = f64::NAN);

@@ -2,12 +2,14 @@
 //! after, how sure the model is and how well the result explains the measurement, and a histogram of residuals.
 
 use super::parts::Parts;
+use super::record::Record;
 use anyhow::{Result, bail};
 use clearshot_evaluate::report::inline::{base64, escape};
 use clearshot_graph::plan::human;
 use clearshot_image::picture::{Colours, Panel, PixelSize, Stretch, side_by_side};
 use clearshot_image::{Image, lengths};
 use clearshot_restore::learned::moments::normalised;
+use clearshot_restore::learned::residual::LeftOver;
 use clearshot_restore::learned::{Camera, Forecast, Measured, Restored};
 use clearshot_train::records::console::duration;
 use serde_json::Value;
@@ -104,9 +106,8 @@ impl Report {
         &mut self,
         shown: &Shown,
         camera: Option<Camera>,
-        trusted: Option<String>,
-        chi2: Option<f64>,
-        forecast: &Forecast,
+        record: &Record,
+        forecast: Option<&Forecast>,
         seconds: f64,
     ) -> Result<()> {
         let out = &mut self.sections;
@@ -126,22 +127,29 @@ impl Report {
                 ),
             )?;
         }
-        if let Some(trusted) = trusted {
-            row("restored by", trusted)?;
+        if let Some(choice) = &record.choice {
+            row("restored by", choice.in_words())?;
         }
-        if let Some(chi2) = chi2 {
+        if let Some(chi2) = record.mean_chi2() {
             row("chi2", format!("{chi2:.3} (1 where what is left over is noise)"))?;
         }
-        row(
-            "plan",
-            format!(
-                "{} tiles of {} pixels, {} at once, {} on the device",
-                forecast.tiles,
-                lengths(&forecast.tile),
-                forecast.batch,
-                human(forecast.device_bytes)
-            ),
-        )?;
+        if let Some(LeftOver { along_x, along_y }) = record.left_over {
+            let text =
+                format!("{along_x:.2} along X, {along_y:.2} along Y (0 where what is left over is noise)");
+            row("correlation of whitened residuals", text)?;
+        }
+        if let Some(f) = forecast {
+            row(
+                "plan",
+                format!(
+                    "{} tiles of {} pixels, {} at once, {} on the device",
+                    f.tiles,
+                    lengths(&f.tile),
+                    f.batch,
+                    human(f.device_bytes)
+                ),
+            )?;
+        }
         row("time", duration(seconds))?;
         write!(
             out,

@@ -3,12 +3,12 @@
 //! A denoiser knows C: it is `sigma^2 / alpha` times its derivative, dx0/dx, which for one that is trained is
 //! symmetric as nearly as it is right. With the likelihood's slope and Fisher's information F at x0 the minimum is
 //! `d = C s A' sqrt(F) w` with `(1 + sqrt(F) s A C s A' sqrt(F)) w = -slope / sqrt(F)`: conjugate gradients in the
-//! measurement's space, where invalid pixels are zeros, each product with C a walk back through the denoiser. They are
+//! measurement's space, where invalid pixels are zeros and noise that neighbours share is made white (sqrt(F) then stands for W sqrt(F), W being the
+//! inverse root of its correlation), each product with C a walk back through the denoiser. They are
 //! divided by what the matrix would be without correlations, so the first of them is that solution made as long as
 //! suits best.
 
 use super::conjugate::{Applied, conjugate_gradients};
-use super::correct::TINY;
 use super::{Covariance, Guide};
 use crate::denoiser::LevelInputs;
 use clearshot_graph::grad::grad;
@@ -30,11 +30,17 @@ pub(super) fn build(
     let guess =
         level.factor(b, evidence.mean, &guide.called("variance"), move |l| s * s * weigh.first_guess(l));
     let root = b.unary(Unary::Sqrt, evidence.information);
+    let whitening = guide.forward.whitening();
+    let whitened = |b: &mut Builder, w: Value| match &whitening {
+        Some(whitening) => whitening.build(b, w),
+        None => w,
+    };
     let divisor = b.mul(evidence.information, guess);
     let divisor = b.add_scalar(divisor, 1.0);
     // What a direction w of the measurement's space moves in the image.
     let moved = |b: &mut Builder, w: Value| {
-        let seen = b.mul(w, root);
+        let own = whitened(b, w);
+        let seen = b.mul(own, root);
         let back = match guide.forward.operator.build_adjoint(b, seen) {
             Ok(back) => back,
             Err(e) => return b.refuse("guide", e.to_string()),
@@ -46,8 +52,7 @@ pub(super) fn build(
             Err(e) => b.refuse("guide", e.to_string()),
         }
     };
-    let above_zero = b.add_scalar(root, TINY);
-    let target = b.div(evidence.slope, above_zero);
+    let target = whitened(b, evidence.score);
     let target = b.unary(Unary::Neg, target);
     // A covariance adds to the matrix; a network's derivative may be none here and there, so it is bounded.
     conjugate_gradients(b, target, divisor, law.iterations, true, |b, direction| {
@@ -55,6 +60,7 @@ pub(super) fn build(
         let seen = guide.forward.operator.build(b, moved);
         let seen = b.mul_scalar(seen, s);
         let seen = b.mul(seen, root);
+        let seen = whitened(b, seen);
         Applied { image: b.add(direction, seen), moved }
     })
 }

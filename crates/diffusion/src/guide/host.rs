@@ -5,13 +5,33 @@
 use super::{Covariance, Discrepancy, Guide, Law, Measurement, Proximal};
 use crate::Error;
 use crate::level::Level;
-use clearshot_physics::{Electrons, Likelihood, Measured, Normalised, PhysicsError};
+use clearshot_physics::{Electrons, Likelihood, Normalised, PhysicsError, Whitening};
 
 /// What the measurement says at a point.
 struct Evidence {
     mean: Vec<f64>,
     slope: Vec<f64>,
     information: Vec<f64>,
+    score: Vec<f64>,
+    whitening: Option<Whitening>,
+}
+
+impl Evidence {
+    /// The measurement's precision times a change of its mean.
+    fn precise(&self, change: &[f64]) -> Vec<f64> {
+        let known = |x: &[f64], f: fn(f64) -> f64| -> Vec<f64> {
+            x.iter().zip(&self.information).map(|(x, i)| x * f(*i)).collect()
+        };
+        match &self.whitening {
+            Some(whitening) => known(&whitening.apply_twice(&known(change, f64::sqrt)), f64::sqrt),
+            None => known(change, |i| i),
+        }
+    }
+
+    /// A direction of the measurement's space with white noise.
+    fn whitened(&self, w: &[f64]) -> Vec<f64> {
+        self.whitening.as_ref().map_or_else(|| w.to_vec(), |whitening| whitening.apply(w))
+    }
 }
 
 impl Guide {
@@ -51,7 +71,8 @@ impl Guide {
 
     fn evidence(&self, z: &[f64], m: &Measurement<'_>) -> Result<Evidence, PhysicsError> {
         let Electrons(mean) = self.forward.mean(Normalised(z))?;
-        let measured = Measured { y: m.y, read_noise: &self.forward.read_noise, valid: m.valid };
+        let whitening = self.forward.whitening();
+        let measured = self.forward.measured(m.y, m.valid, whitening.as_ref());
         let likelihood: Likelihood = self.forward.likelihood;
         let slope = measured.slopes(likelihood, Electrons(&mean))?;
         let one = |i: usize| match m.valid.is_none_or(|v| v[i]) {
@@ -59,7 +80,8 @@ impl Guide {
             false => 0.0,
         };
         let information = (0..mean.len()).map(one).collect();
-        Ok(Evidence { mean, slope, information })
+        let score = measured.scores(likelihood, Electrons(&mean));
+        Ok(Evidence { mean, slope, information, score, whitening })
     }
 
     fn proximal(
@@ -80,16 +102,16 @@ impl Guide {
             let back = operator.adjoint(&evidence.slope)?;
             let target: Vec<f64> = back.iter().zip(&change).map(|(g, c)| -weight * s * g - c).collect();
             let apply = |p: &[f64]| -> Result<Vec<f64>, PhysicsError> {
-                let seen = operator.apply(p)?;
-                let known: Vec<f64> = seen.iter().zip(&evidence.information).map(|(a, f)| a * f).collect();
+                let known = evidence.precise(&operator.apply(p)?);
                 Ok(sum(p, &operator.adjoint(&known)?, weight * s * s))
             };
-            let step = if operator.is_diagonal() {
+            let step = if operator.is_diagonal() && evidence.whitening.is_none() {
                 let ones = apply(&vec![1.0; x0.len()])?;
                 target.iter().zip(ones).map(|(t, d)| t / d).collect()
             } else {
                 let smeared = operator.adjoint(&evidence.information)?;
-                let divisor: Vec<f64> = smeared.iter().map(|f| 1.0 + weight * s * s * f).collect();
+                let own = weight * s * s * evidence.whitening.as_ref().map_or(1.0, Whitening::precision);
+                let divisor: Vec<f64> = smeared.iter().map(|f| 1.0 + own * f).collect();
                 conjugate_gradients(&target, &divisor, law.iterations, apply)?
             };
             change = sum(&change, &step, 1.0);
@@ -111,11 +133,12 @@ impl Guide {
         let weighted =
             |x: &[f64], c: f64| -> Vec<f64> { x.iter().zip(&root).map(|(x, r)| c * x * r).collect() };
         let moved = |w: &[f64]| -> Result<Vec<f64>, PhysicsError> {
-            Ok(back(&scaled(&operator.adjoint(&weighted(w, s))?, law.weight(level))))
+            let own = weighted(&evidence.whitened(w), s);
+            Ok(back(&scaled(&operator.adjoint(&own)?, law.weight(level))))
         };
-        let apply = |w: &[f64]| Ok(sum(w, &weighted(&operator.apply(&moved(w)?)?, s), 1.0));
-        let known = |(slope, root): (&f64, &f64)| if *root > 0.0 { -slope / root } else { 0.0 };
-        let target: Vec<f64> = evidence.slope.iter().zip(&root).map(known).collect();
+        let apply =
+            |w: &[f64]| Ok(sum(w, &evidence.whitened(&weighted(&operator.apply(&moved(w)?)?, s)), 1.0));
+        let target = scaled(&evidence.whitened(&evidence.score), -1.0);
         let guess = s * s * law.first_guess(level);
         let divisor: Vec<f64> = evidence.information.iter().map(|f| 1.0 + guess * f).collect();
         Ok(moved(&conjugate_gradients(&target, &divisor, law.iterations, apply)?)?)

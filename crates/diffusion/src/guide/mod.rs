@@ -60,7 +60,7 @@
 //! ```
 //! use clearshot_diffusion::guide::{Measurement, Proximal};
 //! use clearshot_diffusion::{Guide, Law};
-//! use clearshot_physics::{Boundary, Electrons, Forward, Likelihood, Map, Operator, Psf, Scale};
+//! use clearshot_physics::{Boundary, Correlation, Electrons, Forward, Likelihood, Map, Operator, Psf, Scale};
 //! use clearshot_tensor::Shape;
 //!
 //! let psf = Psf::gaussian(&[1.5, 1.5])?;
@@ -70,6 +70,7 @@
 //!     exposure: 1.0,
 //!     background: Map::Uniform(4.0),
 //!     read_noise: Map::Uniform(1.6),
+//!     correlation: Correlation::WHITE,
 //!     likelihood: Likelihood::ShiftedPoisson,
 //! };
 //! let guide = Guide::new(forward, Law::Proximal(Proximal::new(0.5)))?;
@@ -257,8 +258,7 @@ impl Guide {
                 }
                 .into());
             }
-            clearshot_physics::Measured { y: *values, read_noise: &self.forward.read_noise, valid: *mask }
-                .check()?;
+            self.forward.measured(*values, *mask, None).check()?;
             for i in (0..pixels).filter(|&i| mask.is_none_or(|m| m[i])) {
                 let at = (plane / c * pixels + i) * c + plane % c;
                 (y[at], valid[at]) = (values.0[i] as f32, 1.0);

@@ -5,7 +5,8 @@
 //! `(1 + v strength s^2 A' F A) d = -v strength s A' slope - (z - x0)`. Where A is diagonal that is a
 //! division; otherwise conjugate gradients, all images of a batch side by side. Information differs from
 //! pixel to pixel by as much as the light does, without limit in the dark, so the equations are first divided
-//! by `1 + v strength s^2 A' F`, which A smears but does not change.
+//! by `1 + v strength s^2 A' F`, which A smears but does not change. Where neighbours share the noise, `sqrt(F) R^-1 sqrt(F)` stands in
+//! the place of F, R being its correlation, and nothing is diagonal.
 
 use super::conjugate::{Applied, conjugate_gradients};
 use super::{Guide, Proximal};
@@ -64,7 +65,8 @@ fn solve(
 ) -> Value {
     let forward = &guide.forward;
     let square = forward.sensitivity().powi(2);
-    if forward.operator.is_diagonal() {
+    let whitening = forward.whitening();
+    if forward.operator.is_diagonal() && whitening.is_none() {
         // A' F A of a diagonal A is A A F, the operator twice.
         let once = forward.operator.build(b, information);
         let twice = forward.operator.build(b, once);
@@ -83,11 +85,12 @@ fn solve(
     };
     let apply = |b: &mut Builder, p: Value| {
         let seen = forward.operator.build(b, p);
-        let known = b.mul(seen, information);
+        let known = forward.build_precision(b, information, seen);
         let back = adjoint(b, known);
         Applied { image: b.add(p, back), moved: p }
     };
-    let divisor = adjoint(b, information);
+    let own = b.mul_scalar(information, whitening.map_or(1.0, |w| w.precision()));
+    let divisor = adjoint(b, own);
     let divisor = b.add_scalar(divisor, 1.0);
     conjugate_gradients(b, target, divisor, law.iterations, false, apply)
 }

@@ -5,7 +5,9 @@ use clearshot_diffusion::guide::{DIAGNOSTICS, Discrepancy, Measurement, NormAdap
 use clearshot_diffusion::precondition::Clipped;
 use clearshot_diffusion::{Condition, Denoiser, Guide, Guided, Law, Level, LevelInputs};
 use clearshot_graph::{Array, Builder, Type};
-use clearshot_physics::{Boundary, Electrons, Forward, Likelihood, Map, Normalised, Operator, Psf, Scale};
+use clearshot_physics::{
+    Boundary, Correlation, Electrons, Forward, Likelihood, Map, Normalised, Operator, Psf, Scale,
+};
 use clearshot_runtime::{Device, Options, compile};
 use clearshot_tensor::{DType, Shape};
 
@@ -13,14 +15,17 @@ use clearshot_tensor::{DType, Shape};
 fn graphs_are_the_host() {
     let shape = Shape::from([2, SIDE, SIDE, 1]);
     let levels = [Level::new(1.0, 0.3, 750.0), Level::new(0.6, 0.8, 850.0), Level::new(1.0, 20.0, 100.0)];
-    for (name, operator) in operators() {
+    let shared = Correlation::gaussian([0.5, 0.3]);
+    let plain = operators().map(|(name, operator)| (name, operator, Correlation::WHITE));
+    let flat = operators()[0].1.clone();
+    for (name, operator, correlation) in plain.into_iter().chain([("shared noise", flat, shared)]) {
         // The interpreter convolves by plain sums: under a blur a few of everything must do.
-        let (likelihoods, levels) = match operator.is_diagonal() {
+        let (likelihoods, levels) = match operator.is_diagonal() && correlation.is_white() {
             true => (&Likelihood::ALL[..], &levels[..]),
             false => (&[Likelihood::Gaussian, Likelihood::ShiftedPoisson][..], &levels[1..2]),
         };
         for &likelihood in likelihoods {
-            let model = model(operator.clone(), likelihood);
+            let model = Forward { correlation, ..model(operator.clone(), likelihood) };
             let seen = [measurement(&model, 1), measurement(&model, 2)];
             let planes = seen.each_ref().map(|(y, v)| Measurement { y: Electrons(y), valid: Some(v) });
             for law in laws() {
@@ -144,6 +149,7 @@ fn dark_skies_are_solved() {
         exposure: 1.0,
         background: Map::Uniform(0.2),
         read_noise: Map::Uniform(0.5),
+        correlation: Correlation::WHITE,
         likelihood: Likelihood::ShiftedPoisson,
     };
     let star = |i: usize| i % 97 == 40;
@@ -200,6 +206,7 @@ fn maps_may_be_inputs() {
             let own = Forward {
                 background: background.clone(),
                 read_noise: read_noise.clone(),
+                correlation: Correlation::WHITE,
                 ..shared.forward().clone()
             };
             let x0: Vec<f64> =

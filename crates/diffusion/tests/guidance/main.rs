@@ -10,7 +10,7 @@ use clearshot_graph::ops::Geometry;
 use clearshot_graph::reference::{Precision, run};
 use clearshot_graph::{Array, Builder, Graph, Type, Value};
 use clearshot_physics::{
-    Boundary, Electrons, Forward, Likelihood, Map, Normalised, Operator, Pooling, Psf, Scale,
+    Boundary, Correlation, Electrons, Forward, Likelihood, Map, Normalised, Operator, Pooling, Psf, Scale,
 };
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{Shape, Tensor};
@@ -44,6 +44,7 @@ fn model(operator: Operator, likelihood: Likelihood) -> Forward {
         exposure: 0.7,
         background: Map::Uniform(2.0),
         read_noise: Map::Uniform(1.5),
+        correlation: Correlation::WHITE,
         likelihood,
     }
 }

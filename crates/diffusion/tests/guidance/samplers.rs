@@ -10,7 +10,7 @@ use clearshot_diffusion::{
     Condition, Denoiser, Estimate, Guide, Law, Level, LevelInputs, Levels, Sampler, Start,
 };
 use clearshot_graph::{Array, Builder, Value};
-use clearshot_physics::{Electrons, Forward, Likelihood, Map, Normalised, Operator, Scale};
+use clearshot_physics::{Correlation, Electrons, Forward, Likelihood, Map, Normalised, Operator, Scale};
 use clearshot_runtime::Device;
 use clearshot_tensor::{Shape, Tensor};
 
@@ -189,6 +189,7 @@ fn compiled_guidance_draws_from_the_posterior() {
         exposure: 1.0,
         background: Map::Uniform(0.0),
         read_noise: Map::Uniform(sigma),
+        correlation: Correlation::WHITE,
         likelihood: Likelihood::Gaussian,
     };
     let truth: Vec<f64> = normals(shape.len(), 60).iter().map(|v| sd * v).collect();

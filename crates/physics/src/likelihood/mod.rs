@@ -18,16 +18,22 @@
 //! `WeightedLeastSquares` takes the variance from the pixel's own count (Neyman's weights), so it is
 //! quadratic, and biased where counts are few.
 //!
+//! Noise that neighbouring pixels share: with u the slopes over the roots of the informations, whose covariance is then the
+//! noise's correlation R, the slopes of the whole are sqrt(F) R^-1 u, and the value grows by u' (R^-1 - 1) u / 2. That is exact
+//! for the likelihoods that are quadratic in the mean; for the others it is the quasi-likelihood with the right covariance.
+//!
 //! A mean has a logarithm only above zero. Below [`FLOOR`] those that need it go on as the parabola with
 //! the value and slope that they have there and the curvature of the information there: finite,
 //! and the slope is still that of the value.
 
+pub mod censored;
 pub mod graph;
 pub mod poisson_gaussian;
 
 use crate::anscombe;
 use crate::error::{PhysicsError, require_length};
 use crate::map::Map;
+use crate::operator::Whitening;
 use crate::units::Electrons;
 use libm::lgamma;
 use serde::{Deserialize, Serialize};
@@ -198,6 +204,8 @@ pub struct Measured<'a> {
     pub y: Electrons<&'a [f64]>,
     pub read_noise: &'a Map,
     pub valid: Option<&'a [bool]>,
+    /// What makes noise white that neighbours share; none where it is.
+    pub whitening: Option<&'a Whitening>,
 }
 
 impl Measured<'_> {
@@ -236,7 +244,23 @@ impl Measured<'_> {
         self.check()?;
         require_length("the mean of a measurement", mean.0.len(), self.y.0.len())?;
         let one = |i: usize| likelihood.value(self.y.0[i], mean.0[i], self.variance(i));
-        Ok((0..mean.0.len()).filter(|&i| self.is_valid(i)).map(one).sum())
+        let alone: f64 = (0..mean.0.len()).filter(|&i| self.is_valid(i)).map(one).sum();
+        let Some(whitening) = self.whitening else { return Ok(alone) };
+        let u = self.scores(likelihood, mean);
+        let squares = |x: &[f64]| x.iter().map(|v| v * v).sum::<f64>();
+        Ok(alone + 0.5 * (squares(&whitening.apply(&u)) - squares(&u)))
+    }
+
+    /// The slope of each pixel by itself over the root of its information, zero at invalid pixels: noise of variance 1.
+    pub fn scores(&self, likelihood: Likelihood, mean: Electrons<&[f64]>) -> Vec<f64> {
+        let one = |i: usize| match self.is_valid(i) {
+            true => {
+                let (y, m, v) = (self.y.0[i], mean.0[i], self.variance(i));
+                likelihood.slope(y, m, v) / likelihood.information(y, m, v).sqrt()
+            }
+            false => 0.0,
+        };
+        (0..mean.0.len()).map(one).collect()
     }
 
     /// Its gradient in the means; exactly zero at invalid pixels.
@@ -246,6 +270,14 @@ impl Measured<'_> {
     pub fn slopes(&self, likelihood: Likelihood, mean: Electrons<&[f64]>) -> Result<Vec<f64>, PhysicsError> {
         self.check()?;
         require_length("the mean of a measurement", mean.0.len(), self.y.0.len())?;
+        if let Some(whitening) = self.whitening {
+            let u = whitening.apply_twice(&self.scores(likelihood, mean));
+            let one = |i: usize| match self.is_valid(i) {
+                true => u[i] * likelihood.information(self.y.0[i], mean.0[i], self.variance(i)).sqrt(),
+                false => 0.0,
+            };
+            return Ok((0..u.len()).map(one).collect());
+        }
         let one = |i: usize| match self.is_valid(i) {
             true => likelihood.slope(self.y.0[i], mean.0[i], self.variance(i)),
             false => 0.0,

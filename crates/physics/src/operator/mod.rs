@@ -8,11 +8,13 @@ mod blur;
 mod boundary;
 mod down;
 mod fourier;
+mod whitening;
 
 pub use blur::Blur;
 pub use boundary::Boundary;
 pub use down::{BoxDown, Pooling};
 pub use fourier::Real;
+pub use whitening::Whitening;
 
 use crate::error::{PhysicsError, require_length};
 use crate::grid;

@@ -148,6 +148,7 @@ impl Choice {
                 other => add(&classical(other, measured, camera)?),
             }
         }
+        measured.raise(&mut mixed);
         let model = self.weight("model") as f32;
         for (i, mixed) in mixed.into_iter().enumerate() {
             let shift = mixed - restored.image[i];
@@ -210,10 +211,8 @@ pub fn choose(
     camera: &Camera,
     ran: &mut dyn FnMut() -> Result<(), Error>,
 ) -> Result<Choice, Error> {
-    let about = &restorer.model().about;
-    let same = about.input_channels() == about.channels && about.signal == clearshot_model::Signal::Photons;
     let [height, width] = image.size[..] else { return Ok(Choice::only(Candidate::Model)) };
-    if !same || !restorer.answers_at_once() || height.min(width) < LEAST_SIDE {
+    if !is_open(restorer, [height, width]) {
         return Ok(Choice::only(Candidate::Model));
     }
     let crops = crops(image, [height, width], restorer)?;
@@ -243,6 +242,35 @@ pub fn choose(
     Ok(sums.choice(&candidates, if shared { WORTH_SHARED } else { WORTH }))
 }
 
+/// Runs of the network that [`choose`] takes for images of a size; none where there is nothing to choose from.
+///
+/// # Errors
+/// If nothing fits the device's memory, or the device fails.
+pub fn runs(restorer: &mut Restorer, size: &[usize]) -> Result<usize, Error> {
+    let [height, width] = *size else { return Ok(0) };
+    if !is_open(restorer, [height, width]) {
+        return Ok(0);
+    }
+    let crops = places(height).len() * places(width).len();
+    // The crops as they are, and once more with a little noise.
+    Ok(2 * restorer.estimate_forecast(&[height.min(SIDE), width.min(SIDE)], crops)?.runs)
+}
+
+/// Whether others could stand in the model's place.
+fn is_open(restorer: &Restorer, [height, width]: [usize; 2]) -> bool {
+    let about = &restorer.model().about;
+    let same = about.input_channels() == about.channels && about.signal == clearshot_model::Signal::Photons;
+    same && restorer.answers_at_once() && height.min(width) >= LEAST_SIDE
+}
+
+/// Where crops begin along an axis of so many pixels.
+fn places(n: usize) -> Vec<usize> {
+    match n >= 2 * SIDE {
+        true => vec![n / 4 - SIDE / 2, 3 * n / 4 - SIDE / 2],
+        false => vec![(n - n.min(SIDE)) / 2],
+    }
+}
+
 /// Images with fewer pixels along a side tell too little.
 const LEAST_SIDE: usize = 32;
 
@@ -250,13 +278,9 @@ const LEAST_SIDE: usize = 32;
 fn crops(image: &Measured, [height, width]: [usize; 2], restorer: &Restorer) -> Result<Vec<Measured>, Error> {
     let c = image.channels;
     let size = [height.min(SIDE), width.min(SIDE)];
-    let places = |n: usize, side: usize| match n >= 2 * side {
-        true => vec![n / 4 - side / 2, 3 * n / 4 - side / 2],
-        false => vec![(n - side) / 2],
-    };
     let mut out = Vec::new();
-    for top in places(height, size[0]) {
-        for left in places(width, size[1]) {
+    for top in places(height) {
+        for left in places(width) {
             let mut values = Vec::with_capacity(size[0] * size[1] * c);
             for y in top..top + size[0] {
                 for x in left..left + size[1] {
@@ -311,8 +335,7 @@ fn probe(y: &Measured, mean: &[f32], camera: &Camera, number: u32) -> Vec<f32> {
 fn shifted(y: &Measured, noise: &[f32], restorer: &Restorer) -> Result<Measured, Error> {
     let mut values: Field = restorer.scratch().field(y.values.len())?;
     values.iter_mut().zip(y.values.iter()).zip(noise).for_each(|((to, v), n)| *to = v + PROBE * n);
-    let (size, channels, valid) = (y.size.clone(), y.channels, y.valid.clone());
-    Ok(Measured { size, channels, values, valid, filled: y.filled })
+    Ok(y.with_values(values))
 }
 
 /// What the errors of all mixtures follow from: products of what candidates change, and how they follow the noise.

@@ -1,8 +1,10 @@
-//! A measured image on its way to the network: read in bands, pixels that are no numbers filled and marked, counts
-//! turned into electrons, its background found.
+//! A measured image on its way to the network: read in bands, pixels that hold no measurement filled and marked, saturated
+//! ones estimated, counts turned into electrons, its background found.
 
 use super::Error;
 use super::field::{Field, Scratch};
+use crate::invalid::{Filled, Invalid};
+use crate::saturated::{Least, NoiseLevel, raise};
 use clearshot_model::signal::peak;
 use clearshot_model::{ModelError, Photons};
 use clearshot_physics::Correlation;
@@ -103,17 +105,29 @@ impl Camera {
     pub fn counts(&self, electrons: f32) -> f32 {
         (f64::from(electrons) / self.gain + self.offset) as f32
     }
+
+    /// The standard deviation of the noise where the mean is so many counts, in counts.
+    pub fn deviation(&self, counts: f64) -> f64 {
+        let electrons = (counts - self.offset) * self.gain;
+        (electrons.max(0.0) + self.read_noise * self.read_noise).sqrt() / self.gain
+    }
 }
 
 /// See the module.
 pub struct Measured {
     pub size: Vec<usize>,
     pub channels: usize,
-    /// In the file's unit; where a pixel is no number, what its neighbours say.
+    /// In the file's unit; where a pixel holds no measurement, what its neighbours say, and where it is saturated, what it is
+    /// expected to have measured.
     pub values: Field,
-    /// False where a pixel was filled; none where all were numbers.
+    /// False where a pixel was filled or estimated; none where all hold a measurement.
     pub valid: Option<Vec<bool>>,
+    /// Pixels that were filled.
     pub filled: usize,
+    /// Pixels that are saturated.
+    pub saturated: usize,
+    /// How low the values of saturated pixels may be restored.
+    least: Least,
 }
 
 /// Rows that are read at once.
@@ -146,55 +160,112 @@ impl Measured {
                 at += expected;
             }
         }
-        let mut image = Measured { size, channels, values, valid: None, filled: 0 };
+        let (valid, least) = (None, Least::new());
+        let mut image = Measured { size, channels, values, valid, filled: 0, saturated: 0, least };
         image.fill()?;
         Ok(image)
     }
 
-    /// Gives pixels that are no numbers the mean of their neighbours that are, from the edges of gaps inwards. A plane
-    /// without a single number stays dark.
+    /// The same image with other values: a little noise added, say.
+    pub(in crate::learned) fn with_values(&self, values: Field) -> Measured {
+        let (size, valid, least) = (self.size.clone(), self.valid.clone(), self.least.clone());
+        Measured { size, valid, least, values, ..*self }
+    }
+
+    /// The middle of the image, of at most `side` pixels along each axis, as it is.
+    pub(in crate::learned) fn middle(&self, side: usize, scratch: &Scratch) -> Result<Measured, Error> {
+        let (c, size) = (self.channels, self.size.iter().map(|&n| n.min(side)).collect::<Vec<_>>());
+        let first: Vec<usize> = self.size.iter().zip(&size).map(|(n, s)| (n - s) / 2).collect();
+        let pixels: usize = size.iter().product();
+        let place = |mut i: usize| {
+            let (mut at, mut stride) = (0, 1);
+            for a in (0..size.len()).rev() {
+                at += (first[a] + i % size[a]) * stride;
+                i /= size[a];
+                stride *= self.size[a];
+            }
+            at
+        };
+        let mut values = scratch.field(pixels * c)?;
+        for (i, to) in values.chunks_exact_mut(c).enumerate() {
+            to.copy_from_slice(&self.values[place(i) * c..(place(i) + 1) * c]);
+        }
+        let valid = self.valid.as_ref().map(|v| (0..pixels).map(|i| v[place(i)]).collect());
+        let least = Least::new();
+        Ok(Measured {
+            size,
+            channels: c,
+            values,
+            valid,
+            filled: self.filled,
+            saturated: self.saturated,
+            least,
+        })
+    }
+
+    /// Takes pixels at or above `limit`, in the file's unit, as saturated: they are given what they are expected to have measured
+    /// and no longer count as measured.
+    pub fn saturate(&mut self, limit: f32, noise: NoiseLevel) {
+        let (c, pixels) = (self.channels, self.values.len() / self.channels);
+        let mut valid = self.valid.clone().unwrap_or_else(|| vec![true; pixels]);
+        // What was filled is not a measurement, and stays what it is.
+        let full = |p: usize, v: &Field| valid[p] && v[p * c..(p + 1) * c].iter().any(|v| *v >= limit);
+        let found: Vec<usize> = (0..pixels).filter(|&p| full(p, &self.values)).collect();
+        if found.is_empty() {
+            return;
+        }
+        self.saturated = found.len();
+        let filled: Vec<bool> = valid.iter().map(|v| !v).collect();
+        let mut least = Least::new();
+        self.for_each_plane(&filled, Some(limit), noise, |at, found| {
+            least.extend(found.least.iter().map(|&(i, v)| (at(i), v)));
+        });
+        self.least = least;
+        found.iter().for_each(|&p| valid[p] = false);
+        self.valid = Some(valid);
+    }
+
+    /// Raises what was restored of this image where saturated pixels say that it must be brighter.
+    pub fn raise(&self, restored: &mut [f32]) {
+        raise(restored, &self.least);
+    }
+
+    /// Fills the marked pixels of every plane and channel, and estimates those at the limit; `found` hears what was found and
+    /// where a plane's pixels lie.
+    fn for_each_plane(
+        &mut self,
+        marked: &[bool],
+        limit: Option<f32>,
+        noise: NoiseLevel,
+        mut found: impl FnMut(&dyn Fn(usize) -> usize, &Filled),
+    ) {
+        let (c, shape) = (self.channels, [self.size[self.size.len() - 2], self.size[self.size.len() - 1]]);
+        let pixels = shape[0] * shape[1];
+        for (z, channel) in (0..marked.len() / pixels).flat_map(|z| (0..c).map(move |ch| (z, ch))) {
+            let at = move |i: usize| (z * pixels + i) * c + channel;
+            let plane: Vec<f32> = (0..pixels).map(|i| self.values[at(i)]).collect();
+            let marks = &marked[z * pixels..(z + 1) * pixels];
+            let filled = Invalid::find(&plane, limit, Some(marks)).filled(&plane, &shape, noise);
+            filled.values.iter().enumerate().for_each(|(i, &v)| self.values[at(i)] = v);
+            found(&at, &filled);
+        }
+    }
+
+    /// Gives pixels that are not finite in a channel the mean of their neighbours in every channel, from the edges of gaps inwards.
+    /// A plane without a finite pixel stays dark.
     fn fill(&mut self) -> Result<(), Error> {
         let c = self.channels;
-        let valid: Vec<bool> = self.values.chunks_exact(c).map(|p| p.iter().all(|v| v.is_finite())).collect();
-        self.filled = valid.iter().filter(|v| !**v).count();
+        let marked: Vec<bool> =
+            self.values.chunks_exact(c).map(|p| p.iter().any(|v| !v.is_finite())).collect();
+        self.filled = marked.iter().filter(|m| **m).count();
         if self.filled == 0 {
             return Ok(());
         }
-        if self.filled as f64 > MOST_MISSING * valid.len() as f64 {
-            return Err(Error::Missing { missing: self.filled, pixels: valid.len() });
+        if self.filled as f64 > MOST_MISSING * marked.len() as f64 {
+            return Err(Error::Missing { missing: self.filled, pixels: marked.len() });
         }
-        let (height, width) = (self.size[self.size.len() - 2], self.size[self.size.len() - 1]);
-        let around = |pixel: usize| {
-            let (plane, y, x) = (pixel / width / height, pixel / width % height, pixel % width);
-            let rows = y.saturating_sub(1)..=(y + 1).min(height - 1);
-            let columns = x.saturating_sub(1)..=(x + 1).min(width - 1);
-            rows.flat_map(move |y| columns.clone().map(move |x| (plane * height + y) * width + x))
-        };
-        let mut known = valid.clone();
-        let mut layer: Vec<usize> =
-            (0..valid.len()).filter(|&p| !known[p] && around(p).any(|near| known[near])).collect();
-        while !layer.is_empty() {
-            let mut means = Vec::with_capacity(layer.len() * c);
-            for &pixel in &layer {
-                let near: Vec<usize> = around(pixel).filter(|&p| known[p]).collect();
-                for channel in 0..c {
-                    let sum: f64 = near.iter().map(|&p| f64::from(self.values[p * c + channel])).sum();
-                    means.push((sum / near.len() as f64) as f32);
-                }
-            }
-            for (&pixel, mean) in layer.iter().zip(means.chunks_exact(c)) {
-                self.values[pixel * c..(pixel + 1) * c].copy_from_slice(mean);
-                known[pixel] = true;
-            }
-            let mut next: Vec<usize> = layer.iter().flat_map(|&p| around(p)).filter(|&p| !known[p]).collect();
-            next.sort_unstable();
-            next.dedup();
-            layer = next;
-        }
-        for pixel in (0..valid.len()).filter(|&p| !known[p]) {
-            self.values[pixel * c..(pixel + 1) * c].fill(0.0);
-        }
-        self.valid = Some(valid);
+        self.for_each_plane(&marked, None, NoiseLevel::Unknown, |_, _| ());
+        self.valid = Some(marked.into_iter().map(|m| !m).collect());
         Ok(())
     }
 
@@ -209,10 +280,15 @@ impl Measured {
         let planes = self.values.len() / (height * width * self.channels);
         let mut highest = 0.0f64;
         let mut plane = vec![0.0; height * width];
+        // Saturated pixels are the brightest: what they are expected to have measured counts here.
+        let mut counts = self.valid.clone();
+        if let Some(counts) = &mut counts {
+            self.least.iter().for_each(|&(i, _)| counts[i / self.channels] = true);
+        }
         for (z, c) in (0..planes).flat_map(|z| (0..self.channels).map(move |c| (z, c))) {
             for (i, e) in plane.iter_mut().enumerate() {
                 let at = z * height * width + i;
-                let holds = self.valid.as_ref().is_none_or(|v| v[at]);
+                let holds = counts.as_ref().is_none_or(|v| v[at]);
                 *e = if holds { camera.electrons(self.values[at * self.channels + c]) } else { f32::NAN };
             }
             highest = highest.max(peak(&plane, [height, width], background, camera.read_noise));

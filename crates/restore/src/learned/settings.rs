@@ -50,7 +50,8 @@ pub struct Settings {
     /// Bytes of the images' states in memory; beyond it they are mapped files in `scratch`.
     pub host_memory: usize,
     pub scratch: Option<PathBuf>,
-    /// What is computed in; [`Precision::F32`] for results that are the same on every device.
+    /// What is computed in; [`Precision::F32`] for results that are the same on every device, and [`Precision::Auto`] for the fastest
+    /// whose error is measured to be far below the noise ([`super::precision`]).
     pub precision: Precision,
 }
 

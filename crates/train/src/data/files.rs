@@ -13,6 +13,7 @@ use clearshot_image::dataset::{
 };
 use clearshot_model::Signal;
 use clearshot_restore::invalid;
+use clearshot_restore::saturated::NoiseLevel;
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
@@ -431,7 +432,8 @@ impl Files {
         let mut out = values.to_vec();
         for channel in 0..channels {
             let plane: Vec<f32> = values.iter().skip(channel).step_by(channels).copied().collect();
-            let filled = invalid::Invalid::find(&plane, None, Some(marks)).filled(&plane, &self.cut);
+            let invalid = invalid::Invalid::find(&plane, None, Some(marks));
+            let filled = invalid.filled(&plane, &self.cut, NoiseLevel::Unknown).values;
             out.iter_mut().skip(channel).step_by(channels).zip(filled).for_each(|(to, v)| *to = v);
         }
         out.into()

@@ -54,8 +54,7 @@ impl Restorer {
         values.par_iter_mut().zip(image.values.par_iter()).enumerate().for_each(|(i, (to, &v))| {
             *to = v + sign(key(seed), i) * step(scale, v);
         });
-        let (size, channels, valid) = (image.size.clone(), image.channels, image.valid.clone());
-        Ok(Measured { size, channels, values, valid, filled: image.filled })
+        Ok(image.with_values(values))
     }
 
     /// How far from the network's answer to the measurement the image lies, at each pixel; `answer` and `shaken`, what was

@@ -2,6 +2,7 @@
 
 use super::Restorer;
 use super::beyond::{is_bright, weigh};
+use crate::learned::choice::{Candidate, Choice};
 use crate::learned::correct::GuideStep;
 use crate::learned::field::Field;
 use crate::learned::measured::{Camera, Measured};
@@ -69,8 +70,51 @@ impl Restorer {
         if let Some(share) = share {
             weigh(measured, scale, share, &mut image, deviation.as_mut(), &mut samples);
         }
+        // Behind a blur a saturated pixel may have its light from its neighbours.
+        if self.settings.psf.is_none() && measured.channels == self.model.about.channels {
+            measured.raise(&mut image);
+        }
+        let camera = scale.camera.as_ref();
+        let (chi2, mean_chi2) = self.residuals(measured, camera, &image, deviation.as_ref())?;
+        let (photons, guided) = (scale.photons, Vec::new());
+        Ok(Restored { image, deviation, chi2, mean_chi2, samples, photons, guided })
+    }
+
+    /// An image that is restored without the network, by a choice: the measurement itself, with what its residuals say after.
+    ///
+    /// # Errors
+    /// If a restorer fails, or there is no room.
+    pub fn restore_without(
+        &self,
+        measured: &Measured,
+        choice: &Choice,
+        camera: Option<&Camera>,
+    ) -> Result<Restored, Error> {
+        let mut image = self.scratch.field(measured.values.len())?;
+        image.copy_from_slice(&measured.values);
+        let (samples, guided) = (Vec::new(), Vec::new());
+        let mut made =
+            Restored { image, deviation: None, chi2: None, mean_chi2: None, samples, photons: None, guided };
+        choice.apply(measured, &camera.copied().unwrap_or_default(), &mut made)?;
+        // The measurement itself leaves nothing over, and a share of it takes that share of what the rest leaves.
+        let left = 1.0 - choice.weight(Candidate::Raw.name());
+        if left > 0.0 {
+            (made.chi2, made.mean_chi2) = self.residuals(measured, camera, &made.image, None)?;
+            made.mean_chi2 = made.mean_chi2.map(|c| c / (left * left));
+        }
+        Ok(made)
+    }
+
+    /// The map and the mean of squared normalised residuals, where the settings and the camera allow.
+    fn residuals(
+        &self,
+        measured: &Measured,
+        camera: Option<&Camera>,
+        image: &Field,
+        deviation: Option<&Field>,
+    ) -> Result<(Option<Field>, Option<f64>), Error> {
         let (mut map, mut mean_chi2) = (None, None);
-        if let (true, Some(camera)) = (self.settings.chi2, &scale.camera) {
+        if let (true, Some(camera)) = (self.settings.chi2, camera) {
             let mut mean = self.scratch.field(image.len())?;
             mean.iter_mut().zip(image.iter()).for_each(|(m, &v)| *m = camera.electrons(v));
             if let Some(psf) = &self.settings.psf {
@@ -84,7 +128,7 @@ impl Restorer {
             let mut y = self.scratch.field(image.len())?;
             y.iter_mut().zip(measured.values.iter()).for_each(|(y, &v)| *y = camera.electrons(v));
             // What a blur leaves of a pixel's deviation is not known.
-            let spread = deviation.as_ref().filter(|_| self.settings.psf.is_none());
+            let spread = deviation.filter(|_| self.settings.psf.is_none());
             let spread: Option<Vec<f32>> = spread.map(|d| d.iter().map(|v| v * camera.gain as f32).collect());
             let (field, all) = moments::chi2(
                 &y,
@@ -97,13 +141,12 @@ impl Restorer {
                 &self.scratch,
             )?;
             (map, mean_chi2) = (Some(field), all);
-        } else if let (None, Some(camera)) = (&self.settings.psf, &scale.camera)
+        } else if let (None, Some(camera)) = (&self.settings.psf, camera)
             && measured.channels == self.model.about.channels
         {
-            mean_chi2 = moments::mean_chi2(measured, &image, deviation.as_deref(), camera);
+            mean_chi2 = moments::mean_chi2(measured, image, deviation.map(|d| &d[..]), camera);
         }
-        let (photons, guided) = (scale.photons, Vec::new());
-        Ok(Restored { image, deviation, chi2: map, mean_chi2, samples, photons, guided })
+        Ok((map, mean_chi2))
     }
 
     pub(super) fn scale(&self, image: &Measured, camera: Option<&Camera>) -> Result<ImageScale, Error> {

@@ -14,18 +14,19 @@ use super::correct::WholeGuide;
 use super::field::{Field, Scratch};
 use super::measured::{Camera, Measured};
 use super::moments::Moments;
+use super::precision::Settled;
 use super::question::{ImageScale, condition, cut};
 use super::settings::{Guidance, Output, Settings};
 use super::tiles::Frame;
 use super::{Error, familiar, walk};
-use clearshot_diffusion::guide::Measurement;
+use clearshot_diffusion::guide::{Measurement, Proximal};
 use clearshot_diffusion::sampler::{Program, named};
-use clearshot_diffusion::{Guide, Level};
+use clearshot_diffusion::{Guide, Law, Level};
 use clearshot_metrics::law::student_quantile;
 use clearshot_model::familiar::Distance;
 use clearshot_model::{ConditionKind, Model, Signal, Task};
 use clearshot_physics::{Boundary, Electrons, Forward, Map, Operator, Psf, Scale};
-use clearshot_runtime::{Device, Options};
+use clearshot_runtime::{Device, Options, Precision};
 use clearshot_tensor::noise::Key;
 use prepare::Ready;
 
@@ -39,8 +40,14 @@ pub struct Restorer {
     guidance: Option<Guidance>,
     program: Option<Program>,
     output: Output,
-    ready: Option<Ready>,
+    ready: Vec<Ready>,
+    /// The precision is to be settled by what is measured on images, and what was.
+    open: bool,
+    settled: Option<Settled>,
 }
+
+/// Conjugate gradients of a correction in noise that neighbours share, at least.
+const SHARED_ITERATIONS: usize = 24;
 
 /// What standard deviations tell of the truth: it lies about the image by `factor` times them, by Student's law of so many
 /// degrees of freedom, for a few samples tell a deviation only roughly.
@@ -87,7 +94,9 @@ impl Restorer {
             Output::Samples => settings.samples.max(1),
             Output::Direct => settings.samples,
         };
-        let settings = Settings { samples, ..settings };
+        let open = settings.precision == Precision::Auto;
+        let precision = if open { Precision::F32 } else { settings.precision };
+        let settings = Settings { samples, precision, ..settings };
         let sd = match &about.task {
             Task::Diffusion { prediction: clearshot_model::PredictionKind::Edm { sigma_data }, .. } => {
                 *sigma_data
@@ -101,7 +110,19 @@ impl Restorer {
         };
         let cut = cut(&model)?;
         let scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
-        Ok(Restorer { model, settings, device, scratch, cut, guidance, program, output, ready: None })
+        Ok(Restorer {
+            model,
+            settings,
+            device,
+            scratch,
+            cut,
+            guidance,
+            program,
+            output,
+            ready: Vec::new(),
+            open,
+            settled: None,
+        })
     }
 
     pub fn model(&self) -> &Model {
@@ -135,6 +156,26 @@ impl Restorer {
         }
         self.settings.psf = Some(psf);
         Ok(())
+    }
+
+    /// Whether the precision is left to what is measured ([`Restorer::settle_precision`]).
+    pub(in crate::learned) fn is_precision_open(&self) -> bool {
+        self.open
+    }
+
+    pub(in crate::learned) fn settled(&self) -> Option<Settled> {
+        self.settled
+    }
+
+    pub(in crate::learned) fn keep_settled(&mut self, settled: Settled) {
+        self.settled = Some(settled);
+    }
+
+    pub(in crate::learned) fn set_precision(&mut self, precision: Precision) {
+        if self.settings.precision != precision {
+            self.ready.clear();
+            self.settings.precision = precision;
+        }
     }
 
     pub fn guidance(&self) -> Option<Guidance> {
@@ -189,9 +230,9 @@ impl Restorer {
         }
         self.prepare(&first.size, images.len())?;
         let scales = images.iter().map(|i| self.scale(i, camera)).collect::<Result<Vec<_>, _>>()?;
-        let mut ready = self.ready.take().ok_or(Error::Stopped)?;
+        let mut ready = self.ready.pop().ok_or(Error::Stopped)?;
         let made = self.restore_ready(&mut ready, images, numbers, &scales, ran);
-        self.ready = Some(ready);
+        self.ready.push(ready);
         made
     }
 
@@ -341,14 +382,26 @@ impl Restorer {
         ran: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Vec<Vec<f32>>, Error> {
         let numbers: Vec<u64> = (0..images.len() as u64).collect();
+        let made = self.at_once(|it| it.restore(images, &numbers, Some(camera), ran))?;
+        Ok(made.into_iter().map(|r| r.image.to_vec()).collect())
+    }
+
+    /// What [`Restorer::estimate`] of so many images of a size will take.
+    pub(in crate::learned) fn estimate_forecast(
+        &mut self,
+        size: &[usize],
+        images: usize,
+    ) -> Result<Forecast, Error> {
+        self.at_once(|it| it.prepare(size, images))
+    }
+
+    /// Does something without samples and maps, whatever the settings ask for.
+    fn at_once<T>(&mut self, f: impl FnOnce(&mut Restorer) -> T) -> T {
         let (program, samples) = (self.program.take(), std::mem::take(&mut self.settings.samples));
         let chi2 = std::mem::take(&mut self.settings.chi2);
-        let made = self.restore(images, &numbers, Some(camera), ran);
-        if program.is_some() {
-            self.ready = None;
-        }
+        let made = f(self);
         (self.program, self.settings.samples, self.settings.chi2) = (program, samples, chi2);
-        Ok(made?.into_iter().map(|r| r.image.to_vec()).collect())
+        made
     }
 
     /// How far an image is from what the model was trained on, where the model knows that and there is a camera.
@@ -363,10 +416,17 @@ impl Restorer {
     /// The corrections by each image's measurement.
     fn guides(&self, images: &[Measured], scales: &[ImageScale]) -> Result<Vec<WholeGuide>, Error> {
         let Some(guidance) = self.guidance else { return Ok(vec![]) };
-        let options = Options { precision: clearshot_runtime::Precision::F32, ..Options::default() };
+        let options = Options { precision: Precision::F32, ..Options::default() };
         let mut all = Vec::new();
         for (image, scale) in images.iter().zip(scales) {
             let camera = scale.camera.ok_or(Error::NoCamera { what: "guidance" })?;
+            let law = match guidance.law {
+                // Noise that neighbours share takes more to solve for.
+                Law::Proximal(p) if !camera.correlation.is_white() => {
+                    Law::Proximal(Proximal { iterations: p.iterations.max(SHARED_ITERATIONS), ..p })
+                }
+                law => law,
+            };
             let operator = match &self.settings.psf {
                 Some(psf) => Operator::blur(&image.size[..], psf, Boundary::Reflect)?,
                 None => Operator::identity(&image.size[..])?,
@@ -382,9 +442,10 @@ impl Restorer {
                 exposure: 1.0,
                 background: Map::Uniform(background),
                 read_noise: Map::Uniform(camera.read_noise),
+                correlation: camera.correlation,
                 likelihood: guidance.likelihood,
             };
-            let mut guide = Guide::new(forward, guidance.law)?;
+            let mut guide = Guide::new(forward, law)?;
             if let Some(limit) = guidance.clip {
                 guide = guide.clipped(limit)?;
             }

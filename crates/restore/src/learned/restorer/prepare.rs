@@ -18,6 +18,7 @@ const CPU_MEMORY: usize = 512 << 20;
 pub(super) struct Ready {
     pub size: Vec<usize>,
     pub images: usize,
+    pub samples: usize,
     pub tiles: Tiles,
     /// The walk on the device, where it fits there.
     pub resident: Option<Resident>,
@@ -46,12 +47,6 @@ pub struct Forecast {
     pub seconds_a_run: Option<f64>,
 }
 
-impl Forecast {
-    pub fn seconds(&self) -> Option<f64> {
-        self.seconds_a_run.map(|s| self.runs as f64 * s)
-    }
-}
-
 /// Fewer runs than this are not worth measuring one.
 const WORTH_MEASURING: usize = 4;
 
@@ -64,16 +59,17 @@ impl Restorer {
     }
 
     /// Chooses tiles and batch for `images` images of one size, compiles the network and measures one run. What was
-    /// prepared last is kept.
+    /// prepared last is kept, and what was before that if both fit.
     ///
     /// # Errors
     /// If the size is not the model's, nothing fits the device's memory, or the device fails.
     pub fn prepare(&mut self, size: &[usize], images: usize) -> Result<Forecast, Error> {
-        if let Some(ready) = &self.ready
-            && ready.size == size
-            && ready.images == images
-        {
-            return Ok(ready.forecast.clone());
+        let samples = self.settings.samples;
+        let same = |r: &Ready| r.size == size && r.images == images && r.samples == samples;
+        if let Some(at) = self.ready.iter().position(same) {
+            // The last one is the one in use.
+            self.ready[at..].rotate_left(1);
+            return Ok(self.ready[self.ready.len() - 1].forecast.clone());
         }
         let about = &self.model.about;
         if size.len() != about.dims {
@@ -83,7 +79,7 @@ impl Restorer {
         if size.contains(&0) {
             return Err(Error::Size { size: size.to_vec() });
         }
-        self.ready = None;
+        self.ready.drain(..self.ready.len().saturating_sub(1));
         let pixels: usize = size.iter().product();
         let together = self.together(pixels, images);
         let options = Options { precision: self.settings.precision, ..Options::default() };
@@ -100,6 +96,7 @@ impl Restorer {
         let Chosen { layout, graph, batch, bytes } = asked(&self.model, unclipped, |asked| {
             choose(asked, &self.cut, size, at_once, &wanted, &self.device, &options)
         })?;
+        self.ready.retain(|r| r.forecast.device_bytes + bytes <= limit);
         let mut tiles = Tiles::compile(graph, layout, &self.model.weights, &self.device, &options)?;
         let mut resident = self.resident(tiles.layout(), batch, limit, &options)?;
         let calls = self.program.as_ref().map_or(0, |p| p.calls().len());
@@ -135,7 +132,8 @@ impl Restorer {
             runs,
             seconds_a_run,
         };
-        self.ready = Some(Ready { size: size.to_vec(), images, tiles, resident, forecast: forecast.clone() });
+        let size = size.to_vec();
+        self.ready.push(Ready { size, images, samples, tiles, resident, forecast: forecast.clone() });
         Ok(forecast)
     }
 

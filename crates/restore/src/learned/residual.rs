@@ -1,0 +1,58 @@
+//! What is left over of a measurement beside its restored image: noise as the camera has it, or more.
+//!
+//! chi2 says whether there is as much of it as there should be. This says whether neighbouring pixels share it beyond what the camera
+//! says: each residual is divided by its own standard deviation, the spectrum of the noise is divided out, and what
+//! is left must be white. A test for whiteness would find something in every large image, as a restored image follows the noise a
+//! little; the correlation of neighbours says whether it matters.
+
+use super::measured::{Camera, Measured};
+use super::moments::normalised;
+use clearshot_metrics::ImageRef;
+use clearshot_metrics::residual::whiteness;
+use serde::Serialize;
+
+/// The side of the square that is looked at.
+const SIDE: usize = 512;
+/// Correlations of whitened neighbours from here on matter: fine structure that was smoothed away leaves up to 0.15 along an axis, noise of
+/// 0.5 between neighbours that was taken for white leaves 0.33.
+const MATTERS: f64 = 0.2;
+
+/// The correlations of neighbours in a whitened residual: 0 where it is noise as the camera has it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LeftOver {
+    pub along_x: f64,
+    pub along_y: f64,
+}
+
+impl LeftOver {
+    /// Of the middle of an image's middle plane, both in the file's unit; nothing where it has too few pixels.
+    pub fn of(measured: &Measured, image: &[f32], camera: &Camera) -> Option<LeftOver> {
+        let [.., height, width] = measured.size[..] else { return None };
+        let c = measured.channels;
+        let middle = measured.values.len() / (height * width * c) / 2;
+        let size = [height.min(SIDE), width.min(SIDE)];
+        let first = [(height - size[0]) / 2, (width - size[1]) / 2];
+        let read_noise = camera.read_noise as f32;
+        let residual = |i: usize| {
+            let pixel = (middle * height + first[0] + i / size[1]) * width + first[1] + i % size[1];
+            let holds = measured.valid.as_ref().is_none_or(|v| v[pixel]);
+            let [y, mean] = [measured.values[pixel * c], image[pixel * c]].map(|v| camera.electrons(v));
+            if holds { f64::from(normalised(y, mean, read_noise)) } else { 0.0 }
+        };
+        let residuals: Vec<f64> = (0..size[0] * size[1]).map(residual).collect();
+        let noise = (!camera.correlation.is_white()).then(|| camera.correlation.spectrum(size));
+        let found = whiteness(ImageRef::new(&residuals, &size).ok()?, noise.as_deref()).ok()?;
+        let [along_y, along_x] = found.neighbours[..] else { return None };
+        Some(LeftOver { along_x, along_y })
+    }
+
+    /// What is wrong, if it matters.
+    pub fn in_words(&self) -> Option<String> {
+        let LeftOver { along_x, along_y } = self;
+        (along_x.abs().max(along_y.abs()) >= MATTERS).then(|| {
+            format!(
+                "what is left over of the measurement is not the noise that the camera says: after whitening, neighbours have a correlation of {along_x:.2} along X and {along_y:.2} along Y, where 0 is right; the image has noise shared by neighbours in another way, or structure was taken for noise: leave out --gain and --camera to have all of the noise estimated from the image, and look at --chi2"
+            )
+        })
+    }
+}
