@@ -12,6 +12,7 @@ pub mod feed;
 pub mod files;
 pub mod fit;
 pub mod learning;
+pub mod pace;
 pub mod real;
 pub mod scenes;
 pub mod split;
@@ -48,12 +49,14 @@ pub struct Sample {
     pub valid: Option<Vec<f32>>,
     /// How much it counts.
     pub weight: f32,
+    /// The variance of the noise in `clean`, where that is part of a split image; 0 where it is not known, or there is none.
+    pub noise: f32,
 }
 
 impl Sample {
     /// A sample of files, all of whose pixels count.
     pub fn plain(measured: Vec<f32>, clean: Vec<f32>, numbers: [f32; NUMBERS]) -> Sample {
-        Sample { measured, clean, numbers, scale: 2.0, domain: 0, valid: None, weight: 1.0 }
+        Sample { measured, clean, numbers, scale: 2.0, domain: 0, valid: None, weight: 1.0, noise: 0.0 }
     }
 }
 
@@ -133,6 +136,8 @@ pub struct Batch {
     pub scales: Vec<f32>,
     /// As each [`Sample::weight`].
     pub weights: Vec<f32>,
+    /// As each [`Sample::noise`].
+    pub noises: Vec<f32>,
     pub domains: Vec<usize>,
     pub valid: Option<Valid>,
 }
@@ -176,7 +181,7 @@ pub fn batch(
     let mut numbers = Vec::with_capacity(count * NUMBERS);
     let mut valid = source.is_masked().then(|| Vec::with_capacity(count * pixels));
     let (mut scales, mut domains) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    let mut weights = Vec::with_capacity(count);
+    let (mut weights, mut noises) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for number in first..first + count as u64 {
         let sample = source.sample(number, domain(number))?;
         measured.extend_from_slice(&sample.measured);
@@ -190,6 +195,7 @@ pub fn batch(
         }
         scales.push(sample.scale);
         weights.push(sample.weight);
+        noises.push(sample.noise);
         domains.push(sample.domain);
     }
     Ok(Batch {
@@ -198,6 +204,7 @@ pub fn batch(
         numbers: Tensor::f32(image_shape(count, &vec![1; size.len()], NUMBERS), numbers),
         scales,
         weights,
+        noises,
         domains,
         valid: valid.map(|v| Valid::new(Tensor::f32(image_shape(count, size, 1), v), pixels)).transpose()?,
     })

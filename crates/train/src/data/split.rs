@@ -160,7 +160,11 @@ pub fn split(sample: Sample, size: &[usize], share: f64, key: Key) -> Result<Sam
         correlation: p.correlation,
     });
     // The target's variance goes by one over its share.
-    Ok(Sample { measured: first, clean, numbers, weight: (1.0 - share) as f32, ..sample })
+    let light =
+        sample.measured.iter().map(|&e| f64::from(e)).sum::<f64>() / sample.measured.len().max(1) as f64;
+    let variance = (light.max(0.0) + p.read_noise * p.read_noise) / (1.0 - share);
+    let noise = (variance * (2.0 / p.peak).powi(2)) as f32;
+    Ok(Sample { measured: first, clean, numbers, weight: (1.0 - share) as f32, noise, ..sample })
 }
 
 #[cfg(test)]

@@ -245,7 +245,8 @@ impl Run {
         let bytes = |batch: usize| -> Result<usize> {
             let shapes = Shapes { batch, size: &size, channels, photons, domains, masked };
             check_channels(&*network, &self.task, &shapes)?;
-            let built = iteration::training(&*network, &self.task, &shapes, &training)?;
+            let built =
+                iteration::training(&*network, &self.task, &shapes, &self.config.model.only, &training)?;
             Ok(plan(built.graph, &self.device, &options)?.bytes())
         };
         let needed = bytes(1)?;

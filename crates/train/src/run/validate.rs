@@ -1,9 +1,10 @@
 //! Scores of the averaged weights on images that are not trained on, the same ones every time.
 
 use super::Run;
+use super::gain::{Judgement, Split};
 use crate::checkpoint;
 use crate::config::TaskKind;
-use crate::data::{Batch, Part, batch};
+use crate::data::{Batch, NUMBERS, Part, batch};
 use crate::engine::Judge;
 use crate::error::Result;
 use crate::iteration::Shapes;
@@ -120,6 +121,7 @@ impl Run {
         judged.judge.load(&weights, alpha)?;
         let (mut scores, mut noisy): (Vec<(usize, f64)>, Vec<f64>) = (vec![], vec![]);
         let mut rows: Vec<Vec<Vec<f32>>> = vec![];
+        let mut judgements = vec![];
         let [.., height, width] = judged.size[..] else { return Ok(()) };
         let count = judged.images;
         for (i, batch) in judged.batches.iter().enumerate() {
@@ -136,6 +138,7 @@ impl Run {
                 });
                 let score = psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k], pixels);
                 scores.push((batch.domains[k], score));
+                judgements.extend(judgement(batch, k, &estimates[part.clone()], pixels)?);
                 let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
                 let plane = pixels.map(|v| &v[..height * width]);
                 noisy.push(psnr(&seen, &truth, batch.scales[k], plane));
@@ -145,6 +148,7 @@ impl Run {
             }
         }
         scores.truncate(count);
+        judgements.truncate(count);
         let mean = |scores: &[(usize, f64)]| scores.iter().map(|s| s.1).sum::<f64>() / scores.len() as f64;
         let compared = mean(&scores);
         let mut values = vec![("psnr".to_string(), compared), ("images".to_string(), count as f64)];
@@ -164,6 +168,9 @@ impl Run {
         let growth = self.config.trainer.growth.threshold;
         let p = &mut self.progress;
         improve(&mut p.best, &mut p.stale, compared, 0.0);
+        if p.stale == 0 {
+            p.judged_at_best = judgements;
+        }
         improve(&mut p.stage_best, &mut p.stage_stale, compared, growth);
         let iteration = p.iteration;
         self.records.put("validation", iteration, &values)?;
@@ -203,6 +210,21 @@ fn psnr(estimate: &[f32], truth: &[f32], scale: f32, valid: Option<&[f32]>) -> f
     let kept: Vec<usize> = (0..truth.len()).filter(counts).collect();
     let mse = kept.iter().map(|&i| square((&estimate[i], &truth[i]))).sum::<f64>() / kept.len().max(1) as f64;
     if mse.is_finite() { -10.0 * mse.max(1e-12).log10() } else { f64::NEG_INFINITY }
+}
+
+/// What the estimate of a split image comes to.
+fn judgement(batch: &Batch, k: usize, estimate: &[f32], valid: Option<&[f32]>) -> Result<Option<Judgement>> {
+    let noise = f64::from(batch.noises[k]);
+    let (measured, target) = (batch.measured.as_f32()?, batch.clean.as_f32()?);
+    let each = estimate.len();
+    if noise <= 0.0 || measured.len() != target.len() {
+        return Ok(None);
+    }
+    let numbers = &batch.numbers.as_f32()?[k * NUMBERS..];
+    let part = k * each..(k + 1) * each;
+    let given: Vec<f32> = measured[part.clone()].iter().map(|e| numbers[0] * e + numbers[1]).collect();
+    let share = 1.0 - f64::from(batch.weights[k]);
+    Ok(Some(Split { estimate, given: &given, target: &target[part], valid, share, noise }.judgement()))
 }
 
 /// What was measured, what was estimated and the truth, of the first channel (and plane).
