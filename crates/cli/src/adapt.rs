@@ -1,7 +1,7 @@
 //! `clearshot adapt`: a model fitted to the user's own noisy images, kept only where it helps. `restore --adapt` does the same first.
 //!
-//! It is a training run from that model, by splitting the electrons of the images (`experiment=adapt`). What it gains is estimated on splits of
-//! images, or of parts of images, that it was not trained on, and a model that does not surely gain is not kept.
+//! It is a training run from that model, by splitting the electrons of the images (`experiment=adapt`). What it gains is estimated on
+//! images, or parts of images, that it was not trained on (`train::run::Gain`), and a model that does not surely gain is not kept.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -285,7 +285,7 @@ impl Fitted {
     pub fn record(&self) -> Value {
         json!({
             "kept": self.kept, "gain_db": self.gain.map(|g| g.db), "gain_error_db": self.gain.map(|g| g.error),
-            "gain_doubt_db": self.gain.map(|g| g.doubt), "splits": self.gain.map(|g| g.images),
+            "gain_doubt_db": self.gain.map(|g| g.doubt), "crops": self.gain.map(|g| g.images),
             "seconds": self.seconds, "iterations": self.iterations,
         })
     }

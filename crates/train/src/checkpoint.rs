@@ -79,7 +79,7 @@ pub struct Progress {
     /// The score of the model that the run began from.
     #[serde(default)]
     pub start: Option<f64>,
-    /// Estimates of split images by the model that the run began from, and by the best so far.
+    /// What estimates by the model that the run began from, and by the best so far, come to.
     #[serde(default)]
     pub judged_at_start: Vec<Judgement>,
     #[serde(default)]

@@ -127,7 +127,6 @@ fn a_batch_that_is_not_finite_costs_its_own_iteration() {
                 numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
                 scales: vec![2.0; 2],
                 weights: vec![1.0; 2],
-                noises: vec![0.0; 2],
                 domains: vec![0; 2],
                 valid: None,
             }
@@ -156,7 +155,6 @@ fn losses_are_told_apart_by_domain() {
         numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
         scales: vec![2.0; 2],
         weights: vec![1.0; 2],
-        noises: vec![0.0; 2],
         domains: domains.to_vec(),
         valid: None,
     };
@@ -191,7 +189,6 @@ fn masked_pixels_have_no_say() {
             numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
             scales: vec![2.0; 2],
             weights: vec![1.0; 2],
-            noises: vec![0.0; 2],
             domains: vec![0; 2],
             valid: Some(Valid { mask: Tensor::f32([2, 16, 16, 1], half.clone()), factors: vec![2.0; 2] }),
         };
@@ -256,7 +253,6 @@ fn a_batch_that_is_far_from_the_others_is_refused() {
                 numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
                 scales: vec![2.0; 2],
                 weights: vec![1.0; 2],
-                noises: vec![0.0; 2],
                 domains: vec![0; 2],
                 valid: None,
             }

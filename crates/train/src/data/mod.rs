@@ -49,14 +49,12 @@ pub struct Sample {
     pub valid: Option<Vec<f32>>,
     /// How much it counts.
     pub weight: f32,
-    /// The variance of the noise in `clean`, where that is part of a split image; 0 where it is not known, or there is none.
-    pub noise: f32,
 }
 
 impl Sample {
     /// A sample of files, all of whose pixels count.
     pub fn plain(measured: Vec<f32>, clean: Vec<f32>, numbers: [f32; NUMBERS]) -> Sample {
-        Sample { measured, clean, numbers, scale: 2.0, domain: 0, valid: None, weight: 1.0, noise: 0.0 }
+        Sample { measured, clean, numbers, scale: 2.0, domain: 0, valid: None, weight: 1.0 }
     }
 }
 
@@ -136,8 +134,6 @@ pub struct Batch {
     pub scales: Vec<f32>,
     /// As each [`Sample::weight`].
     pub weights: Vec<f32>,
-    /// As each [`Sample::noise`].
-    pub noises: Vec<f32>,
     pub domains: Vec<usize>,
     pub valid: Option<Valid>,
 }
@@ -181,7 +177,7 @@ pub fn batch(
     let mut numbers = Vec::with_capacity(count * NUMBERS);
     let mut valid = source.is_masked().then(|| Vec::with_capacity(count * pixels));
     let (mut scales, mut domains) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    let (mut weights, mut noises) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut weights = Vec::with_capacity(count);
     for number in first..first + count as u64 {
         let sample = source.sample(number, domain(number))?;
         measured.extend_from_slice(&sample.measured);
@@ -195,7 +191,6 @@ pub fn batch(
         }
         scales.push(sample.scale);
         weights.push(sample.weight);
-        noises.push(sample.noise);
         domains.push(sample.domain);
     }
     Ok(Batch {
@@ -204,7 +199,6 @@ pub fn batch(
         numbers: Tensor::f32(image_shape(count, &vec![1; size.len()], NUMBERS), numbers),
         scales,
         weights,
-        noises,
         domains,
         valid: valid.map(|v| Valid::new(Tensor::f32(image_shape(count, size, 1), v), pixels)).transpose()?,
     })
@@ -271,14 +265,19 @@ impl Data {
         self.shared.photons
     }
 
+    /// Whether the error against the truth is estimated from the noise that the camera has.
+    pub(crate) fn estimates_errors(&self) -> bool {
+        self.config.task.kind == TaskKind::Splitting && !self.config.data.has_truth()
+    }
+
     /// Samples of one part, as crops of `size`: (Z,) Y, X. With `from`, they are cut that large and shrunk.
     ///
     /// # Errors
     /// If crops do not fit, or no file can be used.
     pub fn source(&self, part: Part, size: &[usize], from: Option<&[usize]>) -> Result<Arc<dyn Source>> {
         let inner = self.plain_source(part, size, from)?;
-        // Scores are against the truth where there is one.
-        if part == Part::Validation && self.config.data.has_truth() {
+        // Scores are against the truth where there is one, and of splitting by an estimate of it.
+        if part == Part::Validation && (self.config.data.has_truth() || self.estimates_errors()) {
             return Ok(inner);
         }
         let seed = mixed(self.config.seed ^ 0x1EA2 ^ part as u64);

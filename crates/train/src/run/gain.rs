@@ -1,13 +1,13 @@
 //! What a run has gained over the model that it began from, estimated without the truth.
 //!
-//! The squared error against one part of a split image, less the variance of that part's noise, is in the mean that against the
-//! truth. Two models are compared on the same splits, so that what both leave of the target's noise cancels, and the standard error
-//! follows from how the differences scatter from image to image.
+//! For an estimate f of the mean of a measurement y with noise of covariance C, Stein's lemma gives the expected squared error as that of
+//! |f(y) - y|^2 - tr C + 2 tr(C J), J being how f follows y, and tr(C J) as the mean of n (f(y + e n) - f(y)) / e over noise n of covariance C (Ramani, Blu and Unser
+//! 2008). So whole images are judged with the noise that they have, as they are restored; splits of them, which a run is trained on, have more, and a
+//! model may become better on those and worse on these. Two models are compared on the same images, so that most of the noise cancels, and the standard
+//! error follows from how the differences scatter from image to image.
 //!
-//! All of it rests on the noise's variance. Where that is wrong by a share d, the two parts of a split are correlated, and the error of
-//! an estimate f of the truth from the part y1 is off by 2 d p E[f (y1 - y2)], p being the share of the light in y1: the last
-//! factor is how far f follows the noise (Stein's lemma). A model that follows it more or less than the first one seems better or worse by
-//! that; gains are told with this doubt.
+//! All of it rests on the noise's variance. Where that is wrong by a share d, the error is off by 2 d tr(C J): a model that follows the
+//! noise more or less than the first one seems better or worse by that, and gains are told with this doubt.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ const VARIANCE_ERROR: f64 = 0.05;
 const LEAST_GAIN: f64 = 0.02;
 const STANDARD_ERRORS: f64 = 2.0;
 
-/// What an estimate of one split image comes to, in variances of its target's noise.
+/// What an estimate of one image comes to, in variances of its noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// The estimated squared error against the truth.
@@ -26,33 +26,37 @@ pub struct Judgement {
     pub follows: f64,
 }
 
-/// One split image: what was estimated of it, its parts on the network's scale, and the variance of the target's noise. Pixels that are marked 0
-/// do not count.
-pub(super) struct Split<'a> {
+/// One image on the network's scale. Pixels that are marked 0 do not count.
+pub(super) struct Probed<'a> {
+    pub measured: &'a [f32],
     pub estimate: &'a [f32],
-    pub given: &'a [f32],
-    pub target: &'a [f32],
+    /// The estimate after a share [`PROBE`] of the noise was added to the measurement.
+    pub moved: &'a [f32],
+    pub noise: &'a [f32],
     pub valid: Option<&'a [f32]>,
-    /// The share of the light that was given.
-    pub share: f64,
-    pub noise: f64,
+    /// Of the measurement's own noise.
+    pub variance: f64,
 }
 
-impl Split<'_> {
+/// The share of a draw of the noise that is added.
+pub(super) const PROBE: f32 = 0.1;
+
+impl Probed<'_> {
     pub fn judgement(&self) -> Judgement {
-        let channels = (self.target.len() / self.valid.map_or(self.target.len(), <[f32]>::len).max(1)).max(1);
+        let pixels = self.valid.map_or(self.measured.len(), <[f32]>::len).max(1);
+        let channels = (self.measured.len() / pixels).max(1);
         let (mut square, mut follows, mut count) = (0.0, 0.0, 0.0);
         for (i, &f) in self.estimate.iter().enumerate() {
             if self.valid.is_some_and(|v| v[i / channels] == 0.0) {
                 continue;
             }
-            let [f, given, target] = [f, self.given[i], self.target[i]].map(f64::from);
-            square += (f - target).powi(2);
-            follows += f * (given - target);
+            square += f64::from(f - self.measured[i]).powi(2);
+            follows += f64::from(self.noise[i]) * f64::from(self.moved[i] - f) / f64::from(PROBE);
             count += 1.0;
         }
-        let unit = (self.noise * count).max(f64::MIN_POSITIVE);
-        Judgement { error: square / unit - 1.0, follows: 2.0 * self.share * follows / unit }
+        let unit = (self.variance * count).max(f64::MIN_POSITIVE);
+        let follows = 2.0 * follows / unit;
+        Judgement { error: square / unit - 1.0 + follows, follows }
     }
 }
 
@@ -98,7 +102,7 @@ impl Gain {
     /// For people.
     pub fn in_words(&self) -> String {
         format!(
-            "estimated squared error against the truth {:+.2} dB ({:.2} dB standard error on {} held-out splits; {:.2} dB if the noise variance is 5 % wrong)",
+            "estimated squared error against the truth {:+.2} dB ({:.2} dB standard error on {} held-out crops; {:.2} dB if the noise variance is 5 % wrong)",
             -self.db, self.error, self.images, self.doubt
         )
     }
@@ -111,28 +115,23 @@ mod tests {
 
     const PIXELS: usize = 4096;
 
-    /// Splits of a flat image of light 0 in noise of variance 1 (and `excess` that the splitting does not know), of which the estimate is a
-    /// share of what is given.
+    /// Flat images in noise of variance 1 (and `excess` that nobody knows of), of which the estimate is a share of what was measured.
     fn judged(follow: f64, excess: f64) -> Vec<Judgement> {
-        let p = 0.6f64;
-        (0..32)
-            .map(|image| {
-                let normal =
-                    |stream: u32, i: usize| f64::from(Key { seed: 1, step: image, stream }.normal(i as u64));
-                let shared = |i: usize| (1.0 + excess).sqrt() * normal(1, i);
-                let given: Vec<f32> =
-                    (0..PIXELS).map(|i| (shared(i) + ((1.0 - p) / p).sqrt() * normal(2, i)) as f32).collect();
-                let target: Vec<f32> =
-                    (0..PIXELS).map(|i| (shared(i) - (p / (1.0 - p)).sqrt() * normal(2, i)) as f32).collect();
-                let estimate: Vec<f32> = given.iter().map(|g| follow as f32 * g).collect();
-                let noise = 1.0 / (1.0 - p);
-                Split { estimate: &estimate, given: &given, target: &target, valid: None, share: p, noise }
-                    .judgement()
-            })
-            .collect()
+        let of = |image: u32| {
+            let normal = |stream: u32, i: usize| Key { seed: 1, step: image, stream }.normal(i as u64);
+            let share = |v: f32| follow as f32 * v;
+            let measured: Vec<f32> =
+                (0..PIXELS).map(|i| (1.0 + excess).sqrt() as f32 * normal(1, i)).collect();
+            let noise: Vec<f32> = (0..PIXELS).map(|i| normal(2, i)).collect();
+            let estimate: Vec<f32> = measured.iter().map(|&v| share(v)).collect();
+            let moved: Vec<f32> = measured.iter().zip(&noise).map(|(&v, &n)| share(v + PROBE * n)).collect();
+            let (measured, estimate, moved, noise) = (&measured[..], &estimate[..], &moved[..], &noise[..]);
+            Probed { measured, estimate, moved, noise, valid: None, variance: 1.0 }.judgement()
+        };
+        (0..32).map(of).collect()
     }
 
-    /// Of a share a of noise of variance 1 / p the error is a^2 / p, in variances 1 / (1 - p) of the target's.
+    /// Of a share a of noise of variance 1 the error is a^2.
     #[test]
     fn gains_are_those_against_the_truth() {
         let (before, after) = (judged(0.3, 0.0), judged(0.25, 0.0));
@@ -156,8 +155,8 @@ mod tests {
         let (less, more) = (judged(0.2, excess), judged(0.4, excess));
         let [error, follows] =
             [|j: &Judgement| j.error, |j: &Judgement| j.follows].map(|of| mean(&more, of) - mean(&less, of));
-        // Of a share a, the truth is a^2 (1 / p + excess).
-        let truth = (0.4f64.powi(2) - 0.2f64.powi(2)) * (1.0 / 0.6 + excess) * 0.4;
+        // Of a share a, the truth is a^2 (1 + excess).
+        let truth = (0.4f64.powi(2) - 0.2f64.powi(2)) * (1.0 + excess);
         assert!(((truth - error) / (excess * follows) - 1.0).abs() < 0.1, "{truth} {error} {follows}");
         // Following the noise less gains by that alone where there is less of it than is known.
         let gain = Gain::of(&judged(0.2, 0.0), &judged(0.19, 0.0)).unwrap();
@@ -166,12 +165,13 @@ mod tests {
 
     #[test]
     fn masked_pixels_do_not_count() {
-        let split = |estimate: &[f32]| {
-            let (given, target) = ([0.0, 1.0, 0.0, 7.0], [1.0, 1.0, 0.0, 9.0]);
-            let valid = Some(&[1.0, 1.0, 1.0, 0.0][..]);
-            Split { estimate, given: &given, target: &target, valid, share: 0.5, noise: 0.25 }.judgement()
-        };
-        let Judgement { error, follows } = split(&[0.5, 1.0, 0.0, f32::NAN]);
-        assert!((error - (0.25 / 0.75 - 1.0)).abs() < 1e-12 && (follows + 0.5 / 0.75).abs() < 1e-12);
+        let (measured, noise) = ([1.0, 1.0, 0.0, 9.0], [1.0, -1.0, 1.0, 50.0]);
+        let (estimate, moved) = ([0.5, 1.0, 0.0, f32::NAN], [0.55, 1.0, 0.0, 3.0]);
+        let valid = Some(&[1.0, 1.0, 1.0, 0.0][..]);
+        let (measured, estimate, moved, noise) = (&measured[..], &estimate[..], &moved[..], &noise[..]);
+        let Judgement { error, follows } =
+            Probed { measured, estimate, moved, noise, valid, variance: 0.25 }.judgement();
+        assert!((follows - 2.0 * 0.5 / 0.75).abs() < 1e-5, "{follows}");
+        assert!((error - (0.25 / 0.75 - 1.0 + follows)).abs() < 1e-6, "{error}");
     }
 }

@@ -75,7 +75,7 @@ pub struct Summary {
     pub best: Option<f64>,
     /// The score of the model that the run began from.
     pub start: Option<f64>,
-    /// What the best model gains over that one, where validation is by splits.
+    /// What the best model gains over that one, where errors are estimated.
     pub gain: Option<Gain>,
     /// Of all states: equal for equal bits.
     pub digest: u64,
