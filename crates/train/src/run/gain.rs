@@ -17,7 +17,7 @@ const VARIANCE_ERROR: f64 = 0.05;
 const LEAST_GAIN: f64 = 0.02;
 const STANDARD_ERRORS: f64 = 2.0;
 
-/// What an estimate of one image comes to, in variances of its noise.
+/// What an estimate of one image comes to, on the network's scale, where images that bright and dark crops are cut from reach from -1 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// The estimated squared error against the truth.
@@ -54,9 +54,8 @@ impl Probed<'_> {
             follows += f64::from(self.noise[i]) * f64::from(self.moved[i] - f) / f64::from(PROBE);
             count += 1.0;
         }
-        let unit = (self.variance * count).max(f64::MIN_POSITIVE);
-        let follows = 2.0 * follows / unit;
-        Judgement { error: square / unit - 1.0 + follows, follows }
+        let follows = 2.0 * follows / f64::max(count, 1.0);
+        Judgement { error: square / f64::max(count, 1.0) - self.variance + follows, follows }
     }
 }
 
@@ -171,7 +170,7 @@ mod tests {
         let (measured, estimate, moved, noise) = (&measured[..], &estimate[..], &moved[..], &noise[..]);
         let Judgement { error, follows } =
             Probed { measured, estimate, moved, noise, valid, variance: 0.25 }.judgement();
-        assert!((follows - 2.0 * 0.5 / 0.75).abs() < 1e-5, "{follows}");
-        assert!((error - (0.25 / 0.75 - 1.0 + follows)).abs() < 1e-6, "{error}");
+        assert!((follows - 2.0 * 0.5 / 3.0).abs() < 1e-5, "{follows}");
+        assert!((error - (0.25 / 3.0 - 0.25 + follows)).abs() < 1e-6, "{error}");
     }
 }

@@ -479,7 +479,15 @@ impl Run {
             return Ok(known.clone());
         }
         let size = self.size(self.config.trainer.crop);
-        let found = familiar(&self.data, &size, KNOWN_OF_A_KIND)?;
+        // A model that is fitted to noisy images still knows what it knew: restoring goes by the most light that it was trained on.
+        let known = match self.task.kind.is_of_noise() {
+            true => init_model(&self.config)?.and_then(|model| model.about.familiar),
+            false => None,
+        };
+        let found = match known {
+            Some(known) => Some(known),
+            None => familiar(&self.data, &size, KNOWN_OF_A_KIND)?,
+        };
         Ok(self.familiar.get_or_init(|| found).clone())
     }
 

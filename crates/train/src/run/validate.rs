@@ -167,7 +167,7 @@ impl Run {
         judged.judge.load(&weights, alpha)?;
         let (mut scores, mut noisy): (Vec<(usize, f64)>, Vec<f64>) = (vec![], vec![]);
         let mut rows: Vec<Vec<Vec<f32>>> = vec![];
-        let (mut judgements, mut by_noise) = (vec![], vec![]);
+        let (mut judgements, mut by_noise, mut scales) = (vec![], vec![], vec![]);
         let [.., height, width] = judged.size[..] else { return Ok(()) };
         let count = judged.images;
         for (i, batch) in judged.batches.iter().enumerate() {
@@ -194,6 +194,7 @@ impl Run {
                     let variance = probe.variances[k];
                     let probed = Probed { measured, estimate, moved, noise, valid: pixels, variance };
                     judgements.push(probed.judgement());
+                    scales.push(f64::from(batch.scales[k]));
                     by_noise.push(-10.0 * (variance / f64::from(batch.scales[k]).powi(2)).log10());
                 }
                 let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
@@ -210,13 +211,10 @@ impl Run {
         let mut compared = mean(&scores);
         if !judgements.is_empty() {
             // The PSNR that the estimated error has, of all images together: that of one may be below zero by chance.
-            let error = judgements.iter().map(|j| j.error).sum::<f64>() / count as f64;
+            let each = judgements.iter().zip(&scales).map(|(j, scale)| j.error / scale.powi(2));
+            let error = each.sum::<f64>() / count as f64;
             noisy = by_noise;
-            let measured = noisy[..count].iter().sum::<f64>() / count as f64;
-            compared = match error.is_finite() {
-                true => measured - 10.0 * error.max(1e-4).log10(),
-                false => f64::NEG_INFINITY,
-            };
+            compared = if error.is_finite() { -10.0 * error.max(1e-7).log10() } else { f64::NEG_INFINITY };
         }
         let mut values = vec![("psnr".to_string(), compared), ("images".to_string(), count as f64)];
         if photons {
