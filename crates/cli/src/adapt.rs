@@ -1,20 +1,28 @@
-//! `clearshot adapt`: a model fitted to the user's own noisy images, kept only where it helps.
+//! `clearshot adapt`: a model fitted to the user's own noisy images, kept only where it helps. `restore --adapt` does the same first.
 //!
-//! It is a training run from that model, by splitting the electrons of the images (`experiment=adapt`). What it gains is scored on splits of
-//! images, or of parts of images, that it was not trained on, before and after, and a model that gains nothing is not written.
+//! It is a training run from that model, by splitting the electrons of the images (`experiment=adapt`). What it gains is estimated on
+//! images, or parts of images, that it was not trained on (`train::run::Gain`), and a model that does not surely gain is not kept.
 
 use crate::camera::CameraArgs;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_model::Model;
+use clearshot_runtime::Device;
 use clearshot_tensor::DType;
+use clearshot_train::calibration::{Within, calibrate_within, data_of};
+use clearshot_train::config::CalibrationConfig;
+use clearshot_train::data::Data;
 use clearshot_train::records::console::{Show, duration};
-use clearshot_train::run::BEST;
+use clearshot_train::run::{BEST, Gain};
 use clearshot_train::{Run, presets};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
-/// What a model must gain on held-out splits to be kept, in dB.
-const LEAST_GAIN: f64 = 0.01;
+/// Seconds on the CPU where nobody says how many; on a GPU, what the experiment has.
+const ON_THE_CPU: f64 = 300.0;
+/// The share of the time that the spread of posterior samples may be calibrated in, beyond it.
+const CALIBRATION: f64 = 0.2;
 
 #[derive(Args)]
 pub struct Adapt {
@@ -50,6 +58,9 @@ pub struct Adapt {
     /// Keep the folder of the run here. Default: it is removed at the end.
     #[arg(long, value_name = "FOLDER")]
     run: Option<PathBuf>,
+    /// Write the model even where it does not surely help. Default: it is not written then.
+    #[arg(long)]
+    keep: bool,
     /// Show nothing while training.
     #[arg(long)]
     quiet: bool,
@@ -82,76 +93,219 @@ impl Adapt {
     }
 
     fn adapt(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        let model = match &self.model {
+        let start = match &self.model {
             Some(path) => Model::load(path)?,
             None => Model::builtin()?,
         };
-        let first = folder.join("first.clearshot");
-        model.save_file(&first, DType::F32)?;
-        let mut config = presets::read(None, &self.settings(&first)?)?;
-        // On the CPU a minute is not enough.
-        let device = config.device()?;
-        if self.seconds.is_none() && matches!(device, clearshot_runtime::Device::Cpu { .. }) {
-            config.trainer.seconds = Some(300.0);
-        }
-        let show = if self.quiet || self.json { Show::Quiet } else { Show::for_terminal() };
-        let mut run = Run::open(config, &folder.join("run"), false, show)?;
-        if show != Show::Quiet {
-            run.notes().iter().for_each(|note| eprintln!("{note}"));
-            run.warnings().iter().for_each(|warning| eprintln!("clearshot: {warning}"));
-        }
-        let interrupted = crate::interrupt::finishing("finishing the iteration");
-        let summary = run.train(&interrupted, None)?;
-        let (Some(start), Some(best)) = (summary.start, summary.best) else {
-            bail!("nothing was scored: the images gave no validation");
-        };
-        let (gain, kept) = (best - start, best > start + LEAST_GAIN);
-        if kept {
-            let mut adapted = Model::load(&folder.join("run").join(BEST))?;
-            // Samples of other levels were not trained: what is known of their spread no longer holds.
-            adapted.about.spread = None;
-            adapted.save_file(&self.output, DType::F32)?;
-        }
-        if self.json {
-            let record = serde_json::json!({
-                "kept": kept, "gain_db": gain, "before_db": start, "after_db": best, "seconds": summary.seconds,
-                "iterations": summary.iteration, "model": kept.then_some(&self.output),
-            });
-            println!("{record}");
-            return Ok(());
-        }
-        println!(
-            "{} iterations in {}: {start:.3} dB became {best:.3} dB on held-out splits of the images",
-            summary.iteration,
-            duration(summary.seconds)
-        );
-        match kept {
-            true => println!("model {}", self.output.display()),
-            false => println!(
-                "it does not help on these images: no model is written, restore with the one that you have"
-            ),
-        }
-        Ok(())
-    }
-
-    fn settings(&self, first: &Path) -> Result<Vec<String>> {
-        let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
-        let mut all = vec![
-            "experiment=adapt".to_string(),
-            format!("data.inputs={}", quoted(&self.images)),
-            format!("model.init={}", quoted(&first.display().to_string())),
-            format!("trainer.device={}", self.device),
-        ];
-        all.extend(self.seconds.map(|s| format!("trainer.seconds={s}")));
         let camera = self.camera.read()?;
         let numbers = [
             ("gain", self.gain.or(camera.map(|c| c.gain))),
             ("offset", self.offset.or(camera.map(|c| c.offset))),
             ("read_noise", self.read_noise.or(camera.map(|c| c.read_noise))),
         ];
-        all.extend(numbers.into_iter().filter_map(|(key, value)| Some(format!("data.{key}={}", value?))));
-        all.extend(self.changes.iter().cloned());
-        Ok(all)
+        let camera = numbers.into_iter().filter_map(|(key, value)| Some(format!("data.{key}={}", value?)));
+        let fit = Fit {
+            images: format!("data.inputs={}", quoted(&self.images)),
+            changes: camera.chain(self.changes.iter().cloned()).collect(),
+            seconds: self.seconds.map(f64::from),
+            device: &self.device,
+            quiet: self.quiet || self.json,
+        };
+        let stop = crate::interrupt::finishing("finishing the iteration");
+        let fitted = fit.run(start, folder, &stop)?;
+        let written = fitted.kept || self.keep;
+        if written {
+            let model = fitted.adapted.as_ref().context("the run made no model")?;
+            model.save_file(&self.output, DType::F32)?;
+        }
+        if self.json {
+            let mut record = fitted.record();
+            record["model"] = json!(written.then_some(&self.output));
+            println!("{record}");
+            return Ok(());
+        }
+        println!("{}", fitted.in_words());
+        match written {
+            true => println!("model {}", self.output.display()),
+            false => println!("no model is written: restore with the one that you have"),
+        }
+        Ok(())
+    }
+}
+
+/// A text as a value of YAML.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// What is fitted to what.
+pub struct Fit<'a> {
+    /// The key of the images and its value.
+    pub images: String,
+    pub changes: Vec<String>,
+    pub seconds: Option<f64>,
+    pub device: &'a str,
+    pub quiet: bool,
+}
+
+/// A model fitted to files that are about to be restored, in a folder that passes.
+///
+/// # Errors
+/// As [`Fit::run`].
+pub fn for_files(
+    model: Model,
+    files: &[PathBuf],
+    changes: Vec<String>,
+    seconds: u32,
+    device: &str,
+    quiet: bool,
+) -> Result<Fitted> {
+    let folder = std::env::temp_dir().join(format!("clearshot-adapt-{}", std::process::id()));
+    let fit = || {
+        let images = Fit::to_files(files, &folder)?;
+        let fit = Fit { images, changes, seconds: Some(seconds.into()), device, quiet };
+        fit.run(model, &folder, &clearshot_train::run::never())
+    };
+    let made = fit();
+    if folder.is_dir() {
+        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    made
+}
+
+/// What came of it.
+pub struct Fitted {
+    pub start: Model,
+    /// The best model of the run; none where that is the one that it began from.
+    pub adapted: Option<Model>,
+    pub gain: Option<Gain>,
+    /// Whether it surely helps.
+    pub kept: bool,
+    iterations: u64,
+    seconds: f64,
+}
+
+impl Fit<'_> {
+    /// To files by name.
+    ///
+    /// # Errors
+    /// If the list of them cannot be written into the folder.
+    pub fn to_files(files: &[PathBuf], folder: &Path) -> Result<String> {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        let mut text = "input\n".to_string();
+        for file in files {
+            let whole = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            let name = if clearshot_image::address::is_address(file) { file } else { &whole };
+            let name = name.to_str().with_context(|| format!("{}: not a name in UTF-8", file.display()))?;
+            text += &format!("\"{}\"\n", name.replace('"', "\"\""));
+        }
+        let list = folder.join("images.csv");
+        std::fs::write(&list, text).with_context(|| list.display().to_string())?;
+        Ok(format!("data.manifest={}", quoted(&list.display().to_string())))
+    }
+
+    /// Trains in a folder.
+    ///
+    /// # Errors
+    /// If the images cannot be trained on, or the run fails.
+    pub fn run(&self, start: Model, folder: &Path, stop: &AtomicBool) -> Result<Fitted> {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        let first = folder.join("first.clearshot");
+        start.save_file(&first, DType::F32)?;
+        let mut settings = vec!["experiment=adapt".to_string(), self.images.clone()];
+        settings.push(format!("model.init={}", quoted(&first.display().to_string())));
+        settings.push(format!("trainer.device={}", self.device));
+        settings.extend(self.changes.iter().cloned());
+        let mut config = presets::read(None, &settings)?;
+        let device = config.device()?;
+        let is_set = self.changes.iter().any(|c| c.starts_with("trainer.seconds="));
+        match (config.trainer.iterations, device) {
+            // A number of iterations takes the place of the time.
+            (Some(_), _) => config.trainer.seconds = None,
+            (None, _) if self.seconds.is_some() => config.trainer.seconds = self.seconds,
+            (None, Device::Cpu { .. }) if !is_set => config.trainer.seconds = Some(ON_THE_CPU),
+            _ => {}
+        }
+        let show = if self.quiet { Show::Quiet } else { Show::for_terminal() };
+        let mut run = Run::open(config, &folder.join("run"), false, show)?;
+        if !self.quiet {
+            run.notes().iter().for_each(|note| eprintln!("{note}"));
+            run.warnings().iter().for_each(|warning| eprintln!("clearshot: {warning}"));
+        }
+        let summary = run.train(stop, None)?;
+        drop(run);
+        let best = folder.join("run").join(BEST);
+        let changed = best.is_file() && summary.best > summary.start;
+        let gain = summary.gain.filter(|_| changed);
+        let kept = gain.is_some_and(|gain| gain.is_sure());
+        let most = if kept { CALIBRATION * summary.seconds } else { 0.0 };
+        let adapted = changed.then(|| self.with_spread(&start, &best, device, most, stop)).transpose()?;
+        let (iterations, seconds) = (summary.iteration, summary.seconds);
+        Ok(Fitted { start, adapted, gain, kept, iterations, seconds })
+    }
+
+    /// The adapted model with a calibrated spread: found on images as the first model was trained on, where there is time, else that of the first
+    /// model.
+    fn with_spread(
+        &self,
+        start: &Model,
+        best: &Path,
+        device: Device,
+        most: f64,
+        stop: &AtomicBool,
+    ) -> Result<Model> {
+        let load = || Ok(Model::load(best)?);
+        let say = |text: &str| {
+            if !self.quiet {
+                eprintln!("{text}");
+            }
+        };
+        let mut model = Model::load(best)?;
+        model.about.spread = start.about.spread.clone();
+        let (Some(_), Ok(config), true) = (&start.about.spread, data_of(start), most > 0.0) else {
+            return Ok(model);
+        };
+        let data = Data::new(&config)?;
+        let how = CalibrationConfig::default();
+        let size = &start.about.crop;
+        match calibrate_within(most, &load, &data, size, &how, device, stop, &mut |text| say(text))? {
+            Within::Made(calibrated, found) => {
+                say(&format!("90 % intervals of its samples hold {:.1} % of truths", 100.0 * found.after));
+                model.about.spread = calibrated.about.spread;
+            }
+            _ => say(
+                "the calibration of its samples' spread is that of the model it began from: there is no time for one of its own",
+            ),
+        }
+        Ok(model)
+    }
+}
+
+impl Fitted {
+    /// The model to restore with.
+    pub fn into_model(self) -> Model {
+        match self.adapted {
+            Some(adapted) if self.kept => adapted,
+            _ => self.start,
+        }
+    }
+
+    pub fn record(&self) -> Value {
+        json!({
+            "kept": self.kept, "gain_db": self.gain.map(|g| g.db), "gain_error_db": self.gain.map(|g| g.error),
+            "gain_doubt_db": self.gain.map(|g| g.doubt), "crops": self.gain.map(|g| g.images),
+            "seconds": self.seconds, "iterations": self.iterations,
+        })
+    }
+
+    pub fn in_words(&self) -> String {
+        let what = match (self.gain, self.kept) {
+            (Some(gain), true) => gain.in_words(),
+            (Some(gain), false) => format!("it does not surely help: {}", gain.in_words()),
+            (None, _) => {
+                "it does not help: no state of it was better than the model that it began from".into()
+            }
+        };
+        format!("adapted in {} iterations, {}: {what}", self.iterations, duration(self.seconds))
     }
 }

@@ -10,6 +10,7 @@ mod report;
 mod trace;
 mod written;
 
+use crate::adapt;
 use crate::electrons;
 use crate::failure::worded;
 use crate::mask::Validity;
@@ -46,6 +47,10 @@ pub struct Restore {
     /// A model: a file NAME.clearshot, or a folder (of diffusers too). Unless told, the one that comes with the program.
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
+    /// Fit the model to these images for so many seconds before they are restored, by splitting their light; it is kept only where it surely helps.
+    /// Default: the model is taken as it is.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    adapt: Option<u32>,
     /// Samples of what the object may have been; with two or more their spread is known. Unless told none, and 8
     /// with --std or --save-samples: the image is then what the model says at once.
     #[arg(long, value_name = "K")]
@@ -256,6 +261,8 @@ impl Restore {
             Some(path) => Model::load(path)?,
             None => Model::builtin()?,
         };
+        let voice = Voice { json: self.json, quiet: self.quiet };
+        let (model, adapted) = self.adapted(model, &inputs, &given, &voice)?;
         let (name, hash) = (model.about.name.clone(), model.hash());
         let settings = self.settings(&model)?;
         self.check_method(&settings)?;
@@ -282,9 +289,8 @@ impl Restore {
             "method": self.method, "law": self.law, "clip": self.clip, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
             "std": self.std, "spread": restorer.model().about.spread.as_ref().filter(|_| self.std),
             "chi2": self.chi2, "save_samples": self.save_samples, "saturation": self.validity.saturation, "mask": mask_hash,
-            "save_mask": self.validity.save_mask, "item": self.item,
+            "save_mask": self.validity.save_mask, "item": self.item, "adapt": adapted,
         });
-        let voice = Voice { json: self.json, quiet: self.quiet };
         let mut report = self.report.as_deref().map(|path| Report::new(path, self.force)).transpose()?;
         let mut trace = self.trace.as_deref().map(|path| Trace::new(path, self.force)).transpose()?;
         let (mut done, mut skipped) = (0, 0);
@@ -336,6 +342,31 @@ impl Restore {
             trace.finish()?;
         }
         self.summary(&voice, done, skipped, &failed)
+    }
+
+    /// The model, fitted to the files where that is asked for and helps, and what the record says of it.
+    fn adapted(
+        &self,
+        model: Model,
+        files: &[PathBuf],
+        given: &Given,
+        voice: &Voice,
+    ) -> Result<(Model, Option<serde_json::Value>)> {
+        let Some(seconds) = self.adapt else { return Ok((model, None)) };
+        let known = [("gain", given.gain), ("offset", given.offset), ("read_noise", given.read_noise)];
+        let changes = known.into_iter().filter_map(|(key, value)| Some(format!("data.{key}={}", value?)));
+        let quiet = self.quiet || self.json;
+        let device = self.device.to_string();
+        let fitted = adapt::for_files(model, files, changes.collect(), seconds, &device, quiet)?;
+        let mut said = fitted.record();
+        said["event"] = json!("adapt");
+        voice.say(&fitted.in_words(), said)?;
+        // A model that is not kept leaves no trace in results, which are the same as without it.
+        let record = match fitted.kept {
+            true => fitted.record(),
+            false => json!({"kept": false}),
+        };
+        Ok((fitted.into_model(), Some(record)))
     }
 
     fn method(&self) -> Option<Candidate> {

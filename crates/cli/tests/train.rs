@@ -237,9 +237,16 @@ fn kill_again_and_again(task: &str, kills: u64) {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_said_and_keeps_what_was_whole() {
+    ["task.kind=conditional", "task.kind=splitting", "task.kind=noise2void"]
+        .into_iter()
+        .for_each(fill_a_disk);
+}
+
+#[cfg(target_os = "linux")]
+fn fill_a_disk(task: &str) {
     let dir = tempfile::tempdir().expect("a folder");
     let changes: Vec<String> =
-        with(&["trainer.iterations=400", "checkpoint.keep_every=1", "checkpoint.every=1"])
+        with(&["trainer.iterations=400", "checkpoint.keep_every=1", "checkpoint.every=1", task])
             .iter()
             .map(|c| format!("'{c}'"))
             .collect();
@@ -258,4 +265,69 @@ fn a_full_disk_is_said_and_keeps_what_was_whole() {
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("disk is full"), "{text}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("iteration-"), "{text}");
+}
+
+fn clearshot(arguments: &[&str], at: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_clearshot")).current_dir(at).args(arguments).output().expect("a start")
+}
+
+/// A model is fitted to noisy files by its own verb and before restoring, says what it gained, and leaves nothing but what was asked for.
+#[test]
+fn a_model_is_fitted_to_noisy_images() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = dir.path();
+    finished(
+        program(&with(&["trainer.iterations=8"]), &at.join("first"), &["--json"]).output().expect("a start"),
+    );
+    let made = clearshot(
+        &["synth", "--scene", "nuclei", "--size", "160x160", "--count", "2", "--out", "scenes"],
+        at,
+    );
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let model = [
+        "--model",
+        "first/best.clearshot",
+        "--gain",
+        "1",
+        "--offset",
+        "0",
+        "--read-noise",
+        "1",
+        "--device",
+        "cpu",
+        "--json",
+    ];
+    let short = [
+        "--set",
+        "trainer.crop=32",
+        "--set",
+        "trainer.iterations=20",
+        "--set",
+        "optimizer.rate=2e-3",
+        "--keep",
+    ];
+    let adapt = [&["adapt", "scenes/noisy", "-o", "mine.clearshot"][..], &short, &model].concat();
+    let said = finished(clearshot(&adapt, at));
+    assert!(said["gain_db"].as_f64().is_some() && said["gain_error_db"].as_f64() > Some(0.0), "{said}");
+    assert_eq!(
+        (&said["model"], &said["iterations"]),
+        (&Value::from("mine.clearshot"), &Value::from(20)),
+        "{said}"
+    );
+    assert!(at.join("mine.clearshot").is_file() && !at.join("mine.run").exists());
+    // Before restoring: what is restored with is what the record says.
+    let restore =
+        [&["restore", "scenes/noisy", "-o", "out", "--method", "model", "--adapt", "2"][..], &model].concat();
+    let output = clearshot(&restore, at);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let adapted = lines.iter().find(|l| l["event"] == "adapt").expect("what it gained");
+    let file = std::fs::read_dir(at.join("out")).expect("files").flatten().next().expect("a file").path();
+    let info = clearshot(&["info", "--json", &file.display().to_string()], at);
+    let text = String::from_utf8_lossy(&info.stdout);
+    let kept = format!("\"kept\":{}", adapted["kept"]);
+    assert!(text.replace(' ', "").contains(&kept), "{adapted} {text}");
 }

@@ -1,15 +1,23 @@
 //! The spread of a model's samples beside its errors: images that are not trained on are restored, and what their truths
 //! say of the spread becomes part of the model.
 //!
-//! Runs do this at their end, with the best model; [`data_of`] tells what a model was trained on, for those that did not.
+//! Runs do this at their end, with the best model, and in a limited time ([`calibrate_within`]); [`data_of`] tells what a model was trained on,
+//! for those that did not.
 
 use crate::config::{CalibrationConfig, RunConfig, TaskKind};
 use crate::data::{Data, Part, Sample, camera};
 use crate::error::{Result, TrainError};
 use crate::presets;
+use crate::records::console::duration;
 use clearshot_model::{Model, Signal};
 use clearshot_restore::learned::{self, Calibrated, Camera, Example, Measured, Restorer, Settings, Values};
 use clearshot_runtime::Device;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Images that a calibration needs, and seconds from one word about its progress to the next.
+pub const LEAST_IMAGES: usize = 8;
+const SAID_EVERY: f64 = 5.0;
 
 /// Why there is no spread to calibrate, if there is none.
 pub fn needless(config: &RunConfig) -> Option<&'static str> {
@@ -69,6 +77,75 @@ pub fn calibrate(
         model.about.spread = Some(found.factor.clone());
     }
     Ok((model, found))
+}
+
+/// How a calibration in limited time ended.
+pub enum Within {
+    Made(Box<Model>, Calibrated),
+    /// No image has a spread.
+    Nothing,
+    Interrupted,
+    /// The fewest images would take so many seconds.
+    TooLong(f64),
+}
+
+/// Calibrates in at most so many seconds, on fewer images where that is needed. `load` gives the model, `say` hears of the progress.
+///
+/// # Errors
+/// As [`calibrate`].
+#[allow(clippy::too_many_arguments)]
+pub fn calibrate_within(
+    most: f64,
+    load: &dyn Fn() -> Result<Model>,
+    data: &Data,
+    size: &[usize],
+    config: &CalibrationConfig,
+    device: Device,
+    stop: &AtomicBool,
+    say: &mut dyn FnMut(&str),
+) -> Result<Within> {
+    let (all, mut images) = (Instant::now(), config.images);
+    let least = LEAST_IMAGES.min(images);
+    loop {
+        say(&format!("calibrating the spread of samples on {images} images"));
+        let left = most - all.elapsed().as_secs_f64();
+        let (begun, mut each, mut said) = (Instant::now(), 0.0, 0.0);
+        let mut told = |done: usize| {
+            let spent = begun.elapsed().as_secs_f64();
+            each = spent / done.max(1) as f64;
+            if done > 0 && spent > said + SAID_EVERY {
+                said = spent;
+                let rest = each * (images - done) as f64;
+                say(&format!("calibrating: {done} of {images} images, {} left", duration(rest)));
+            }
+            // What the first image takes says whether there is time for all.
+            let too_long = match done {
+                0 => each * least as f64 > left,
+                1 => each * images as f64 > left && images > least,
+                _ => false,
+            };
+            match stop.load(Ordering::Relaxed) || too_long {
+                true => Err(learned::Error::Stopped),
+                false => Ok(()),
+            }
+        };
+        let config = CalibrationConfig { images, ..config.clone() };
+        match calibrate(load()?, data, &[size.to_vec()], &config, device, &mut told) {
+            Err(TrainError::Restore(learned::Error::Stopped)) if stop.load(Ordering::Relaxed) => {
+                return Ok(Within::Interrupted);
+            }
+            Err(TrainError::Restore(learned::Error::Stopped)) => {
+                images = ((left - begun.elapsed().as_secs_f64()) / each).max(0.0) as usize / 2 * 2;
+                if images < least {
+                    return Ok(Within::TooLong(each * least as f64));
+                }
+            }
+            made => {
+                let (model, found) = made?;
+                return Ok(found.map_or(Within::Nothing, |found| Within::Made(Box::new(model), found)));
+            }
+        }
+    }
 }
 
 /// A sample as a file would hold it.

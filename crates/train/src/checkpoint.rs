@@ -6,6 +6,7 @@
 
 use crate::config::{CheckpointConfig, RunConfig};
 use crate::error::{Result, TrainError, advised, io};
+use crate::run::Judgement;
 use clearshot_nn::Weights;
 use clearshot_tensor::store::{Store, write_whole};
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,11 @@ pub struct Progress {
     /// The score of the model that the run began from.
     #[serde(default)]
     pub start: Option<f64>,
+    /// What estimates by the model that the run began from, and by the best so far, come to.
+    #[serde(default)]
+    pub judged_at_start: Vec<Judgement>,
+    #[serde(default)]
+    pub judged_at_best: Vec<Judgement>,
 }
 
 /// What a checkpoint holds.

@@ -99,7 +99,7 @@ impl Engine {
         config: &RunConfig,
         device: &Device,
     ) -> Result<Engine> {
-        let built = iteration::training(network, task, shapes, &training_of(config))?;
+        let built = iteration::training(network, task, shapes, &config.model.only, &training_of(config))?;
         let (session, levels) = open(built, config, device, &config.options()?)?;
         let inputs = inputs_of(&session);
         let (task, runs) = (task.clone(), config.trainer.accumulate);

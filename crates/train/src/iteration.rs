@@ -4,7 +4,7 @@
 //! the two images and the dozen numbers that it is.
 
 use crate::data::{NUMBERS, image_shape};
-use crate::error::Result;
+use crate::error::{Result, setting};
 use crate::task::Task;
 use clearshot_diffusion::objective::{distance_of_each, noised, target};
 use clearshot_diffusion::precondition::Preconditioned;
@@ -163,6 +163,7 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
 
 /// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
 /// `rate`, and where they have a meaning `balance`, `valid`, `valid_factors`, `domains`, `key`, `alpha`, `weight.NAME` of each further term, `ema_decay`, `carry`, `gate`.
+/// Of the weights, those change whose names begin as one of `only` says, or all where it says nothing.
 /// The state `record.loss` sums up losses until it is set; `record.skips` counts the latest iterations that were skipped.
 ///
 /// # Errors
@@ -171,6 +172,7 @@ pub fn training(
     network: &dyn Network,
     task: &Task,
     shapes: &Shapes<'_>,
+    only: &[String],
     training: &Training,
 ) -> Result<Built> {
     let mut b = Builder::new();
@@ -194,10 +196,19 @@ pub fn training(
     if loss != main {
         b.output("term.main", main);
     }
-    let params: Vec<Value> = network
-        .parameters()?
+    let all = network.parameters()?;
+    if let Some(begins) = only.iter().find(|begins| !all.iter().any(|p| p.name.starts_with(*begins))) {
+        let some: Vec<&str> = all.iter().step_by(all.len().div_ceil(6)).map(|p| p.name.as_str()).collect();
+        return setting(
+            "model.only",
+            begins,
+            format!("beginnings of the network's names, as {}", some.join(", ")),
+        );
+    }
+    let is_chosen = |name: &str| only.is_empty() || only.iter().any(|begins| name.starts_with(begins));
+    let params: Vec<Value> = all
         .iter()
-        .filter(|p| p.trainable)
+        .filter(|p| p.trainable && is_chosen(&p.name))
         .map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given))
         .collect();
     finish_iteration(&mut b, loss, &params, training)?;

@@ -84,12 +84,17 @@ fn the_loss_of_splitting_is_the_supervised_one_and_a_constant() {
 /// Networks that see no clean image in training come near the one that does, on images that none of them saw.
 #[test]
 fn networks_learn_from_noise_what_they_learn_from_the_truth() {
+    learns_from_noise("nuclei", &["supervised", "noise2noise", "splitting", "noise2void"]);
+    learns_from_noise("filaments", &["supervised", "noise2noise", "splitting"]);
+}
+
+fn learns_from_noise(scene: &str, tasks: &[&str]) {
     let dir = tempfile::tempdir().expect("a folder");
-    let scores: Vec<(f64, f64)> = ["supervised", "noise2noise", "splitting", "noise2void"]
-        .into_iter()
+    let scores: Vec<(f64, f64)> = tasks
+        .iter()
         .map(|task| {
             let config = config(json!({
-                "data": {"scenes": {"nuclei": 1.0}, "sizes": [64], "pool": 16, "camera": {"peak": [20.0, 20.0], "spread": 1.0, "blur": 0.0}},
+                "data": {"scenes": {scene: 1.0}, "sizes": [64], "pool": 16, "camera": {"peak": [20.0, 20.0], "spread": 1.0, "blur": 0.0}},
                 "model": {"network": local(json!([8, 12]), 2)},
                 "task": {"kind": task, "drop": 0.0, "at_most": 0.0, "blind": {"share": 0.04}},
                 "optimizer": {"rate": 2e-3, "betas": [0.9, 0.99]}, "schedule": {"warm_up": 20},
@@ -104,10 +109,10 @@ fn networks_learn_from_noise_what_they_learn_from_the_truth() {
             (score, text.lines().find_map(of).expect("what was measured"))
         })
         .collect();
-    let [(supervised, measured), others @ ..] = &scores[..] else { panic!("four tasks") };
-    assert!(supervised - measured > 8.0, "{scores:?}");
-    for ((score, _), room) in others.iter().zip([0.4, 0.6, 1.0]) {
-        assert!(score > &(supervised - room), "{scores:?}");
+    let [(supervised, measured), others @ ..] = &scores[..] else { panic!("no task") };
+    assert!(supervised - measured > 8.0, "{scene}: {scores:?}");
+    for ((score, _), room) in others.iter().zip([0.3, 0.3, 0.5]) {
+        assert!(score > &(supervised - room), "{scene}: {scores:?}");
     }
 }
 

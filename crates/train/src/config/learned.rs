@@ -27,6 +27,8 @@ pub struct ModelConfig {
     pub network: Map<String, Json>,
     /// A model to start from: a `.clearshot` file, a folder, or a checkpoint.
     pub init: Option<PathBuf>,
+    /// Weights to train, by how their names begin, as [up.0, conv_out]; the others stay as they are. Default: all.
+    pub only: Vec<String>,
     pub compile_mode: CompileMode,
 }
 

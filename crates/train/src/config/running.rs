@@ -279,7 +279,7 @@ impl Default for ValidationConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CalibrationConfig {
-    /// Validation images that are restored for it, fewer where that would take longer than training did and than a minute; 0 for none: the spread is then shown as it is.
+    /// Validation images that are restored for it, fewer where that would take longer than training did; 0 for none: the spread is then shown as it is.
     pub images: usize,
     /// Samples of each.
     pub samples: usize,

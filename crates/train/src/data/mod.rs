@@ -12,6 +12,7 @@ pub mod feed;
 pub mod files;
 pub mod fit;
 pub mod learning;
+pub mod pace;
 pub mod real;
 pub mod scenes;
 pub mod split;
@@ -264,14 +265,19 @@ impl Data {
         self.shared.photons
     }
 
+    /// Whether the error against the truth is estimated from the noise that the camera has.
+    pub(crate) fn estimates_errors(&self) -> bool {
+        self.config.task.kind == TaskKind::Splitting && !self.config.data.has_truth()
+    }
+
     /// Samples of one part, as crops of `size`: (Z,) Y, X. With `from`, they are cut that large and shrunk.
     ///
     /// # Errors
     /// If crops do not fit, or no file can be used.
     pub fn source(&self, part: Part, size: &[usize], from: Option<&[usize]>) -> Result<Arc<dyn Source>> {
         let inner = self.plain_source(part, size, from)?;
-        // Scores are against the truth where there is one.
-        if part == Part::Validation && self.config.data.has_truth() {
+        // Scores are against the truth where there is one, and of splitting by an estimate of it.
+        if part == Part::Validation && (self.config.data.has_truth() || self.estimates_errors()) {
             return Ok(inner);
         }
         let seed = mixed(self.config.seed ^ 0x1EA2 ^ part as u64);

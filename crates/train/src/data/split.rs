@@ -47,6 +47,11 @@ impl<'a> Electrons<'a> {
     }
 }
 
+/// The least share that is given where noise is correlated. Gaussian noise is added there whatever the light: with a few electrons a pixel, an image with
+/// much of it is none that a camera makes, and a network that has learned to see those restores others worse (Confocal_FISH of FMD, 77 % of the pixels
+/// below one electron: 1.2 dB after ten iterations).
+const LEAST_CORRELATED: f64 = 0.9;
+
 /// Neighbours to either side that tell the light about a pixel.
 const NEAR: usize = 3;
 
@@ -112,6 +117,17 @@ pub fn correlated_part(electrons: &[f32], p: &Photons, size: &[usize], share: f6
     electrons.iter().enumerate().map(one).collect()
 }
 
+/// A draw of noise as the camera has it in an image of electrons of (Z,) Y, X.
+pub fn noise_like(electrons: &[f32], p: &Photons, size: &[usize], key: Key) -> Vec<f32> {
+    let [.., height, width] = *size else { return vec![] };
+    let image = Electrons::new(electrons, size);
+    let mut noise = shared_noise(&p.correlation, electrons.len(), [height, width], image.channels, key);
+    for (i, n) in noise.iter_mut().enumerate() {
+        *n *= (image.around(i) + p.read_noise * p.read_noise).sqrt() as f32;
+    }
+    noise
+}
+
 /// Noise of variance 1 and a correlation, each plane and channel by itself; beyond its edges a plane goes on at the other side.
 fn shared_noise(
     correlation: &Correlation,
@@ -147,6 +163,7 @@ fn shared_noise(
 /// If the sample has no scale of its own.
 pub fn split(sample: Sample, size: &[usize], share: f64, key: Key) -> Result<Sample> {
     let p = camera::photons(&sample.numbers)?;
+    let share = if p.correlation.is_white() { share } else { share.max(LEAST_CORRELATED) };
     let first = match p.correlation.is_white() {
         true => part(&sample.measured, size, p.read_noise, share, key),
         false => correlated_part(&sample.measured, &p, size, share, key),

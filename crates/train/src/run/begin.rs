@@ -152,7 +152,10 @@ impl Run {
         let judged = self.judged_size();
         let mut warnings = source.warnings();
         self.notes = source.notes();
-        if self.task.kind.is_of_noise() && !self.config.data.has_truth() {
+        if self.data.estimates_errors() {
+            self.notes
+                .push("scores are estimated from the images and the variance of their noise (Stein)".into());
+        } else if self.task.kind.is_of_noise() && !self.config.data.has_truth() {
             self.notes.push("scores are against noisy images: they tell models apart, and are lower than against the truth".into());
         }
         let also = self.data.source(Part::Validation, &judged, from)?.warnings();
@@ -245,7 +248,8 @@ impl Run {
         let bytes = |batch: usize| -> Result<usize> {
             let shapes = Shapes { batch, size: &size, channels, photons, domains, masked };
             check_channels(&*network, &self.task, &shapes)?;
-            let built = iteration::training(&*network, &self.task, &shapes, &training)?;
+            let built =
+                iteration::training(&*network, &self.task, &shapes, &self.config.model.only, &training)?;
             Ok(plan(built.graph, &self.device, &options)?.bytes())
         };
         let needed = bytes(1)?;

@@ -20,7 +20,7 @@ pub(crate) fn init_model(config: &RunConfig) -> Result<Option<Model>> {
 ///
 /// # Errors
 /// If the model cannot be read, or was trained to do something else.
-pub(super) fn adopt(config: &mut RunConfig) -> Result<()> {
+pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
     let Some(model) = init_model(config)? else { return Ok(()) };
     if config.model.network.is_empty() {
         config.model.network = serde_json::from_str::<Map<String, Json>>(&model.config).unwrap_or_default();

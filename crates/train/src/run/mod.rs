@@ -6,6 +6,7 @@
 mod begin;
 mod calibrate;
 mod clock;
+mod gain;
 mod init;
 mod record;
 mod resume;
@@ -31,7 +32,8 @@ use clearshot_model::{About, Familiar, Model, Signal};
 use clearshot_nn::models::Network;
 use clearshot_runtime::Device;
 use clearshot_tensor::DType;
-pub(crate) use init::init_model;
+pub use gain::{Gain, Judgement};
+pub(crate) use init::{adopt, init_model};
 use serde_json::{Value as Json, json};
 use std::cell::OnceCell;
 use std::fs::File;
@@ -66,11 +68,15 @@ pub struct Summary {
     pub iteration: u64,
     pub images: u64,
     pub seconds: f64,
+    /// Seconds that the calibration after it took.
+    pub calibration: f64,
     /// Of the whole validation set, at the end.
     pub score: Option<f64>,
     pub best: Option<f64>,
     /// The score of the model that the run began from.
     pub start: Option<f64>,
+    /// What the best model gains over that one, where errors are estimated.
+    pub gain: Option<Gain>,
     /// Of all states: equal for equal bits.
     pub digest: u64,
     pub iterations_per_second: f64,
@@ -284,6 +290,7 @@ impl Run {
             // The model that a run begins from is the first that may be the best.
             self.validate()?;
             self.progress.start = self.progress.score;
+            self.progress.judged_at_start = self.progress.judged_at_best.clone();
             self.progress.seconds = before + clock.elapsed().as_secs_f64();
         }
         let ending = loop {
@@ -328,6 +335,7 @@ impl Run {
         let seconds = clock.elapsed().as_secs_f64();
         self.progress.seconds = before + seconds;
         self.save()?;
+        let ended = Instant::now();
         if ending != Ending::Interrupted {
             self.calibrate(stop)?;
         }
@@ -339,9 +347,11 @@ impl Run {
             iteration: self.progress.iteration,
             images: self.progress.images,
             seconds: self.progress.seconds,
+            calibration: ended.elapsed().as_secs_f64(),
             score: self.last_full,
             best: self.progress.best,
             start: self.progress.start,
+            gain: Gain::of(&self.progress.judged_at_start, &self.progress.judged_at_best),
             digest: self.digest()?,
             iterations_per_second: done as f64 / seconds.max(1e-9),
             waiting: (self.waited + self.working().feed.waited.as_secs_f64()) / seconds.max(1e-9),
@@ -469,7 +479,15 @@ impl Run {
             return Ok(known.clone());
         }
         let size = self.size(self.config.trainer.crop);
-        let found = familiar(&self.data, &size, KNOWN_OF_A_KIND)?;
+        // A model that is fitted to noisy images still knows what it knew: restoring goes by the most light that it was trained on.
+        let known = match self.task.kind.is_of_noise() {
+            true => init_model(&self.config)?.and_then(|model| model.about.familiar),
+            false => None,
+        };
+        let found = match known {
+            Some(known) => Some(known),
+            None => familiar(&self.data, &size, KNOWN_OF_A_KIND)?,
+        };
         Ok(self.familiar.get_or_init(|| found).clone())
     }
 

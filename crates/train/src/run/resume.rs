@@ -12,12 +12,13 @@ use crate::schedule::asked_batch;
 use serde_json::Value as Json;
 
 /// Keys that an iteration's meaning hangs on, with all below them.
-const FIXED: [&str; 10] = [
+const FIXED: [&str; 11] = [
     "seed",
     "data",
     "model.network",
     "task",
     "optimizer.kind",
+    "model.only",
     "trainer.crop",
     "trainer.depth",
     "trainer.accumulate",

@@ -39,6 +39,12 @@ impl Run {
             returned_to: Some(before.iteration),
             judged: p.judged,
             start: p.start,
+            judged_at_start: p.judged_at_start.clone(),
+            judged_at_best: if p.best > before.best {
+                p.judged_at_best.clone()
+            } else {
+                before.judged_at_best.clone()
+            },
             ..before
         };
         let rate = base_rate(&self.config, &self.progress);

@@ -1,16 +1,19 @@
 //! Scores of the averaged weights on images that are not trained on, the same ones every time.
 
 use super::Run;
+use super::gain::{PROBE, Probed};
 use crate::checkpoint;
 use crate::config::TaskKind;
-use crate::data::{Batch, Part, batch};
+use crate::data::{Batch, NUMBERS, Part, batch, camera, split};
 use crate::engine::Judge;
 use crate::error::Result;
 use crate::iteration::Shapes;
 use crate::records::event_file::Png;
 use crate::records::picture::Picture;
+use crate::task::key;
 use clearshot_diffusion::Level;
 use clearshot_runtime::Device;
+use clearshot_tensor::Tensor;
 use std::time::Instant;
 
 /// Images that run at once, at most.
@@ -23,10 +26,49 @@ const LEAST_IMAGES: usize = 8;
 pub(super) struct Judged {
     judge: Judge,
     batches: Vec<Batch>,
+    /// The same with a little noise, where errors are estimated.
+    probes: Vec<Probe>,
     domains: Vec<String>,
     size: Vec<usize>,
     at_once: usize,
     images: usize,
+}
+
+/// A batch with a little noise added.
+struct Probe {
+    batch: Batch,
+    /// In full, on the network's scale.
+    noise: Vec<f32>,
+    /// Of each image's own noise.
+    variances: Vec<f64>,
+}
+
+impl Probe {
+    fn of(batch: &Batch, size: &[usize], first: u64) -> Result<Probe> {
+        let (measured, numbers) = (batch.measured.as_f32()?, batch.numbers.as_f32()?);
+        let each = measured.len() / batch.domains.len();
+        let (mut probed, mut noise, mut variances) = (measured.to_vec(), vec![], vec![]);
+        for (k, image) in measured.chunks_exact(each).enumerate() {
+            let mut own = [0.0; NUMBERS];
+            own.copy_from_slice(&numbers[k * NUMBERS..(k + 1) * NUMBERS]);
+            let (p, slope) = (camera::photons(&own)?, own[0]);
+            let drawn = split::noise_like(image, &p, size, key(0x5EED, first + k as u64, 0x9B0));
+            let light = image.iter().map(|&e| f64::from(e)).sum::<f64>() / each as f64;
+            variances.push((light.max(0.0) + p.read_noise * p.read_noise) * f64::from(slope).powi(2));
+            probed[k * each..].iter_mut().zip(&drawn).for_each(|(to, n)| *to += PROBE * n);
+            noise.extend(drawn.iter().map(|n| slope * n));
+        }
+        let batch = Batch {
+            measured: Tensor::f32(batch.measured.shape(), probed),
+            clean: batch.clean.clone(),
+            numbers: batch.numbers.clone(),
+            scales: batch.scales.clone(),
+            weights: batch.weights.clone(),
+            domains: batch.domains.clone(),
+            valid: None,
+        };
+        Ok(Probe { batch, noise, variances })
+    }
 }
 
 impl Run {
@@ -93,13 +135,18 @@ impl Run {
             masked: false,
         };
         let judge = Judge::new(&*self.working().network, &self.task, &shapes, &self.config, &self.device)?;
-        let batches = (0..images.div_ceil(at_once))
+        let batches: Vec<Batch> = (0..images.div_ceil(at_once))
             .map(|i| {
                 let domain = |n| self.data.in_turn(&*source, n);
                 batch(&*source, (i * at_once) as u64, at_once, &size, domain, |_| false)
             })
             .collect::<Result<_>>()?;
-        Ok(Judged { judge, batches, domains: source.domains(), size, at_once, images })
+        let probe = |(i, batch): (usize, &Batch)| Probe::of(batch, &size, (i * at_once) as u64);
+        let probes = match self.data.estimates_errors() {
+            true => batches.iter().enumerate().map(probe).collect::<Result<_>>()?,
+            false => vec![],
+        };
+        Ok(Judged { judge, batches, probes, domains: source.domains(), size, at_once, images })
     }
 
     /// Scores the averaged weights.
@@ -120,12 +167,17 @@ impl Run {
         judged.judge.load(&weights, alpha)?;
         let (mut scores, mut noisy): (Vec<(usize, f64)>, Vec<f64>) = (vec![], vec![]);
         let mut rows: Vec<Vec<Vec<f32>>> = vec![];
+        let (mut judgements, mut by_noise, mut scales) = (vec![], vec![], vec![]);
         let [.., height, width] = judged.size[..] else { return Ok(()) };
         let count = judged.images;
         for (i, batch) in judged.batches.iter().enumerate() {
             let first = (i * judged.at_once) as u64;
             let estimate = judged.judge.estimate(batch, level.as_ref(), seed, first)?;
             let (estimates, truths) = (estimate.as_f32()?, batch.clean.as_f32()?);
+            let moved = match judged.probes.get(i) {
+                Some(probe) => Some(judged.judge.estimate(&probe.batch, level.as_ref(), seed, first)?),
+                None => None,
+            };
             let each = truths.len() / judged.at_once;
             for k in 0..judged.at_once {
                 let part = k * each..(k + 1) * each;
@@ -136,6 +188,15 @@ impl Run {
                 });
                 let score = psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k], pixels);
                 scores.push((batch.domains[k], score));
+                if let (Some(probe), Some(moved)) = (judged.probes.get(i), &moved) {
+                    let (measured, estimate) = (&truths[part.clone()], &estimates[part.clone()]);
+                    let (moved, noise) = (&moved.as_f32()?[part.clone()], &probe.noise[part.clone()]);
+                    let variance = probe.variances[k];
+                    let probed = Probed { measured, estimate, moved, noise, valid: pixels, variance };
+                    judgements.push(probed.judgement());
+                    scales.push(f64::from(batch.scales[k]));
+                    by_noise.push(-10.0 * (variance / f64::from(batch.scales[k]).powi(2)).log10());
+                }
                 let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
                 let plane = pixels.map(|v| &v[..height * width]);
                 noisy.push(psnr(&seen, &truth, batch.scales[k], plane));
@@ -145,14 +206,24 @@ impl Run {
             }
         }
         scores.truncate(count);
+        judgements.truncate(count);
         let mean = |scores: &[(usize, f64)]| scores.iter().map(|s| s.1).sum::<f64>() / scores.len() as f64;
-        let compared = mean(&scores);
+        let mut compared = mean(&scores);
+        if !judgements.is_empty() {
+            // The PSNR that the estimated error has, of all images together: that of one may be below zero by chance.
+            let each = judgements.iter().zip(&scales).map(|(j, scale)| j.error / scale.powi(2));
+            let error = each.sum::<f64>() / count as f64;
+            noisy = by_noise;
+            compared = if error.is_finite() { -10.0 * error.max(1e-7).log10() } else { f64::NEG_INFINITY };
+        }
         let mut values = vec![("psnr".to_string(), compared), ("images".to_string(), count as f64)];
         if photons {
             // What there is to gain: the first plane as it was measured.
             values.push(("measured_psnr".to_string(), noisy[..count].iter().sum::<f64>() / count as f64));
         }
-        for (d, domain) in judged.domains.iter().enumerate().filter(|_| judged.domains.len() > 1) {
+        for (d, domain) in
+            judged.domains.iter().enumerate().filter(|_| judged.domains.len() > 1 && judgements.is_empty())
+        {
             let of: Vec<(usize, f64)> = scores.iter().copied().filter(|s| s.0 == d).collect();
             if !of.is_empty() {
                 values.push((format!("psnr.{domain}"), mean(&of)));
@@ -164,6 +235,9 @@ impl Run {
         let growth = self.config.trainer.growth.threshold;
         let p = &mut self.progress;
         improve(&mut p.best, &mut p.stale, compared, 0.0);
+        if p.stale == 0 {
+            p.judged_at_best = judgements;
+        }
         improve(&mut p.stage_best, &mut p.stage_stale, compared, growth);
         let iteration = p.iteration;
         self.records.put("validation", iteration, &values)?;
