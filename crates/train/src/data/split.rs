@@ -48,8 +48,7 @@ impl<'a> Electrons<'a> {
 }
 
 /// The least share that is given where noise is correlated. Gaussian noise is added there whatever the light: with a few electrons a pixel, an image with
-/// much of it is none that a camera makes, and a network that has learned to see those restores others worse (Confocal_FISH of FMD, 77 % of the pixels
-/// below one electron: 1.2 dB after ten iterations).
+/// much of it is none that a camera makes.
 const LEAST_CORRELATED: f64 = 0.9;
 
 /// Neighbours to either side that tell the light about a pixel.
