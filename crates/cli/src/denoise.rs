@@ -62,8 +62,8 @@ impl Noise {
     fn level(self) -> NoiseLevel {
         match self {
             Noise::Any => NoiseLevel::Unknown,
-            Noise::Uniform(sigma) => NoiseLevel::Uniform(sigma),
-            Noise::Camera { gain, offset, read_noise } => {
+            Noise::Uniform(noise) => NoiseLevel::Uniform(noise.deviation),
+            Noise::Camera { gain, offset, read_noise, .. } => {
                 let [gain, offset, read_noise] = [gain, offset, read_noise].map(f64::from);
                 NoiseLevel::Camera { gain, offset, read_noise }
             }
