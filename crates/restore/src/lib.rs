@@ -2,7 +2,8 @@
 //!
 //! [`classical`] holds the restorers that need no training: what a diffusion model has to beat, and what serves
 //! when there is no model. Images are plain slices of `f32`, row-major, of shape `[y, x]` or `[z, y, x]`.
-//! [`stream`] takes image files through a restorer piece by piece; [`invalid`] keeps pixels without a measurement out.
+//! [`stream`] takes image files through a restorer piece by piece; [`invalid`] keeps pixels without a measurement out;
+//! [`movie`] lets neighbours in time help where nothing moves.
 //! Everything runs on rayon's threads, and results are the same bits for any number of them.
 
 pub mod classical;
@@ -12,6 +13,7 @@ pub mod estimate;
 mod frame;
 pub mod invalid;
 pub mod learned;
+pub mod movie;
 pub mod stream;
 mod widest;
 

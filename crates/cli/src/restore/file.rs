@@ -3,6 +3,7 @@
 use super::Voice;
 use super::camera::{Given, Look};
 use super::kept::Kept;
+use super::movie::Movie;
 use super::parts::{Apart, Form, Parts};
 use super::report::{Report, Shown};
 use super::trace::Trace;
@@ -41,6 +42,8 @@ pub struct Job<'a> {
     pub psf: Option<&'a str>,
     /// What restores, or nothing where the image's own data decide.
     pub method: Option<Candidate>,
+    /// Frames of movies without their neighbours.
+    pub frames_alone: bool,
     pub std: bool,
     pub float: bool,
     pub force: bool,
@@ -306,8 +309,17 @@ impl Job<'_> {
         let holds = parts.all.len() * parts.pixels() * places.channels * size_of::<f32>() <= HELD;
         let pixels = parts.all.len() * parts.pixels();
         let light = camera.map(|_| Light::default());
-        let mut record =
-            Record { pixels, clipped: 0, filled: 0, chi2: Vec::new(), strange: None, light, choice };
+        let movie = Movie::of(&image.description, parts, restorer, camera).filter(|_| !self.frames_alone);
+        let mut record = Record {
+            pixels,
+            clipped: 0,
+            filled: 0,
+            chi2: Vec::new(),
+            strange: None,
+            light,
+            choice,
+            exposures: Vec::new(),
+        };
         let mut outputs = match holds {
             true => None,
             false => Some(self.outputs(
@@ -357,11 +369,15 @@ impl Job<'_> {
                     made
                 }
             };
+            let file = (image, parts, apart);
+            let help = |m: &Movie| m.help(restorer, file, group, &measured, &numbers, record.choice.as_ref());
+            let helped = movie.as_ref().map(help).transpose()?;
             for (i, mut restored) in made.into_iter().enumerate() {
                 let number = g * together + i;
                 if let (Some(choice), Some(camera)) = (&record.choice, camera.as_ref()) {
                     choice.apply(&measured[i], camera, &mut restored)?;
                 }
+                record.exposures.extend(helped.as_ref().map(|h| h.finish(i, &mut restored)));
                 if measured[i].filled > 0 && may_be_none(&d) {
                     parts.give_back(image, &parts.all[number], &mut restored.image)?;
                 }
@@ -425,7 +441,8 @@ impl Job<'_> {
             reach,
         )?;
         if let (Some(report), Some(shown)) = (report, shown) {
-            let trusted = record.choice.as_ref().map(Choice::in_words);
+            let words = record.choice.as_ref().map(Choice::in_words).into_iter().chain(record.movie());
+            let trusted = Some(words.collect::<Vec<_>>().join("; ")).filter(|w| !w.is_empty());
             report.add(
                 &shown,
                 camera,
@@ -516,6 +533,12 @@ impl Job<'_> {
                 &format!("{n} restored values did not fit {name} and were clipped; --float keeps them"),
             );
         }
+        if let Some(said) = record.movie() {
+            self.voice.say(
+                &said,
+                json!({"event": "movie", "input": spot.shown, "exposures": record.mean_exposures()}),
+            )?;
+        }
         let chi2 = record.mean_chi2();
         if let Some(chi2) = chi2.filter(|c| record.pixels >= FEW && !EXPLAINED.contains(c)) {
             let why = match chi2 >= EXPLAINED.end {
@@ -572,6 +595,7 @@ impl Job<'_> {
             "filled": record.map(|r| r.filled),
             "chi2": record.and_then(Record::mean_chi2),
             "choice": record.and_then(|r| r.choice.as_ref()),
+            "exposures": record.and_then(Record::mean_exposures),
         });
         Provenance::new("restore", &image.description, parameters).value()
     }
@@ -638,6 +662,8 @@ struct Record {
     light: Option<Light>,
     /// What was trusted.
     choice: Option<Choice>,
+    /// Of each frame of a movie, how many exposures a pixel was restored from, in the mean.
+    exposures: Vec<f64>,
 }
 
 /// Pixels of restored parts, and those of them with fewer than 1, 3 and 10 electrons.
@@ -664,6 +690,21 @@ impl Light {
 }
 
 impl Record {
+    fn mean_exposures(&self) -> Option<f64> {
+        let n = self.exposures.len() as f64;
+        (n > 0.0).then(|| self.exposures.iter().sum::<f64>() / n)
+    }
+
+    /// For people: how much neighbouring frames helped.
+    fn movie(&self) -> Option<String> {
+        let text = |mean| {
+            format!(
+                "a movie: a pixel was restored from {mean:.1} frames in the mean, where nothing moves; --frames-alone takes one"
+            )
+        };
+        self.mean_exposures().map(text)
+    }
+
     fn mean_chi2(&self) -> Option<f64> {
         (!self.chi2.is_empty()).then(|| self.chi2.iter().sum::<f64>() / self.chi2.len() as f64)
     }
