@@ -34,6 +34,9 @@ const MEDIAN: f32 = 0.4549;
 /// The side of the blocks that bleaching is found from, and the share of them that is dark.
 const BLOCK: usize = 8;
 const DARK: f64 = 0.1;
+/// Standard deviations of a block by which an image's mean is above its dark, at least, and the share of blocks that bleaching explains.
+const STRUCTURE: f64 = 3.0;
+const EXPLAINED: f64 = 0.75;
 /// Factors of bleaching that are believed.
 const BLEACHED: std::ops::Range<f64> = 0.5..2.0;
 
@@ -226,11 +229,13 @@ fn bleaching(own: &Plane<'_>, other: &[f32], camera: &Camera) -> [f64; 2] {
     };
     let ((mean, dark), (other_mean, other_dark)) = (ends(&a), ends(&b));
     let gain = (mean - dark) / (other_mean - other_dark);
-    if !BLEACHED.contains(&gain) {
+    let noise = camera.correlation.of_squares(side, 0, 0);
+    let of_block = (noise * variance.iter().sum::<f64>() / variance.len() as f64).sqrt();
+    // Of an image with nothing in it, noise would say how much it has bleached.
+    if !BLEACHED.contains(&gain) || mean - dark < STRUCTURE * of_block {
         return [1.0, 0.0];
     }
     let fitted = [gain, mean - gain * other_mean];
-    let noise = camera.correlation.of_squares(side, 0, 0);
     let explained = |[gain, shift]: [f64; 2]| {
         let fits = |i: &usize| {
             let d = a[*i] - gain * b[*i] - shift;
@@ -238,7 +243,9 @@ fn bleaching(own: &Plane<'_>, other: &[f32], camera: &Camera) -> [f64; 2] {
         };
         (0..a.len()).filter(fits).count() as f64
     };
-    if explained(fitted) > 1.02 * explained([1.0, 0.0]) { fitted } else { [1.0, 0.0] }
+    // What lies between two frames that differ explains some of both.
+    let most = (1.02 * explained([1.0, 0.0])).max(EXPLAINED * a.len() as f64);
+    if explained(fitted) > most { fitted } else { [1.0, 0.0] }
 }
 
 /// How many pixels of a square about each pixel are inside the image.

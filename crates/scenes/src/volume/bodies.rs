@@ -13,8 +13,8 @@ pub(super) fn nuclei(solid: &mut Solid, magnification: f64, dice: &mut Dice) {
     let [outline, coarse, grain] = [0.8, 0.4, 0.15].map(|share| Lattice::draw(extent, share * radius, dice));
     let (mottle, wavy, long) = (dice.between(0.0, 0.5), dice.between(0.0, 0.12), dice.between(0.0, 0.35));
     let (spread, flat) = (dice.between(0.1, 0.8), dice.between(0.5, 1.0));
-    for _ in 0..count.min(500) {
-        let centre = solid.place(dice);
+    for number in 0..count.min(500) {
+        let centre = solid.place_of(number, dice);
         let turn = dice.rotation(true);
         let radii = [0; 3].map(|_| radius * dice.lognormal(long));
         let light = dice.lognormal(spread);
@@ -60,16 +60,16 @@ pub(super) fn vesicles(solid: &mut Solid, magnification: f64, dice: &mut Dice) {
     let shells = if dice.chance(0.6) { 0.0 } else { dice.between(0.1, 1.0) };
     let mut centre = solid.place(dice);
     let mut stroke = Stroke::new(solid);
-    for _ in 0..count.min(8000) {
+    for number in 0..count.min(8000) {
         if dice.chance(0.1) {
             centre = solid.place(dice);
         }
-        let at = match dice.chance(clustered) {
+        let at = match number > 0 && dice.chance(clustered) {
             true => {
                 let ([z, y], [x, _]) = (dice.normals(), dice.normals());
                 [centre[0] + cluster * z, centre[1] + cluster * y, centre[2] + cluster * x]
             }
-            false => solid.place(dice),
+            false => solid.place_of(number, dice),
         };
         let own = radius * dice.lognormal(sizes);
         let light = (1.0 + dice.pareto(tail)).min(12.0) * dice.lognormal(0.3);

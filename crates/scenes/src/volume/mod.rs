@@ -51,9 +51,12 @@ fn textures(solid: &mut Solid, magnification: f64, dice: &mut Dice) {
     let fine = dice.log_between(2.0, 8.0) * magnification;
     let fields = [fine, 3.0 * fine].map(|scale| Lattice::draw(solid.extent(), scale, dice));
     let (share, contrast) = (dice.between(0.2, 0.8), dice.between(0.4, 1.5));
-    let patches = dice.chance(0.5).then(|| (dice.between(-0.3, 1.2), dice.log_between(2.0, 20.0)));
+    let value = |p| share * fields[0].at(p) + (1.0 - share) * fields[1].at(p);
+    // There is a patch in the middle.
+    let most = value(solid.middle()) - 0.2;
+    let patches = dice.chance(0.5).then(|| (dice.between(-0.3, 1.2).min(most), dice.log_between(2.0, 20.0)));
     solid.fill(|_, p| {
-        let v = share * fields[0].at(p) + (1.0 - share) * fields[1].at(p);
+        let v = value(p);
         match patches {
             Some((limit, sharp)) => (sharp * (v - limit)).clamp(0.0, 1.0) * (1.0 + 0.3 * v).max(0.1),
             None => libm::exp(contrast * v),

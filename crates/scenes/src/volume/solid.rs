@@ -29,6 +29,16 @@ impl Solid {
         self.extent().map(|n| dice.between(0.0, n))
     }
 
+    /// A place for object `number`: the first is in the middle, so that there is something to see.
+    pub fn place_of(&self, number: usize, dice: &mut Dice) -> [f64; 3] {
+        let place = self.place(dice);
+        if number > 0 { place } else { self.middle().map(|m| m * dice.between(0.9, 1.1)) }
+    }
+
+    pub fn middle(&self) -> [f64; 3] {
+        self.extent().map(|n| 0.5 * n)
+    }
+
     pub fn holds(&self, at: [f64; 3]) -> bool {
         at.iter().zip(self.extent()).all(|(p, n)| (0.0..n).contains(p))
     }

@@ -46,8 +46,8 @@ pub(super) fn fibres(solid: &mut Solid, magnification: f64, dice: &mut Dice) {
         (dice.log_between(0.01, 0.12), dice.between(0.2, 0.8), dice.between(0.0, 0.6));
     // Thicker fibres are bundles of several.
     let bundle = if dice.chance(0.5) { 0.0 } else { dice.between(0.3, 1.0) * magnification };
-    for _ in 0..count.min(4000) {
-        let start = centre.unwrap_or_else(|| solid.place(dice));
+    for number in 0..count.min(4000) {
+        let start = centre.filter(|_| number > 0).unwrap_or_else(|| solid.place_of(number, dice));
         let heading = match along {
             Some((angle, wide)) => angle + wide * dice.normals()[0],
             None => dice.angle(),
@@ -86,9 +86,9 @@ pub(super) fn mitochondria(solid: &mut Solid, magnification: f64, dice: &mut Dic
     let (spread, beads) = (dice.between(0.1, 0.6), dice.between(0.0, 0.3));
     let mut stroke = Stroke::new(solid);
     let step = radius.clamp(1.0, 3.0);
-    for _ in 0..(3 * count).min(6000) {
-        let start = solid.place(dice);
-        if !dice.chance(libm::exp(crowded * (crowd.at(start) - 1.0)).min(1.0) / 2.0) {
+    for number in 0..(3 * count).min(6000) {
+        let start = solid.place_of(number, dice);
+        if number > 0 && !dice.chance(libm::exp(crowded * (crowd.at(start) - 1.0)).min(1.0) / 2.0) {
             continue;
         }
         let mut path = Path::new(start, dice.angle(), bend, dice);

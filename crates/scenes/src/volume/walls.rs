@@ -75,7 +75,9 @@ pub(super) fn membranes(solid: &mut Solid, magnification: f64, dice: &mut Dice) 
     let bent = Bent::draw(extent, 0.6 * spacing, spacing * dice.between(0.02, 0.12), dice);
     let patchy = Lattice::draw(extent, 0.5 * spacing, dice);
     let tissue = Lattice::draw(extent, 3.0 * spacing, dice);
-    let limit = if dice.chance(0.4) { -9.0 } else { dice.between(-1.0, 0.2) };
+    // The middle is tissue.
+    let limit =
+        if dice.chance(0.4) { -9.0 } else { dice.between(-1.0, 0.2).min(tissue.at(solid.middle()) - 0.3) };
     let thickness = dice.log_between(0.7, 1.6) * magnification.sqrt().max(solid.step / 1.2);
     let (uneven, junction, inside) =
         (dice.between(0.1, 0.7), dice.between(0.0, 2.0), dice.log_between(0.005, 0.2));
