@@ -1,9 +1,11 @@
 //! `clearshot restore`: image files without their noise, and without their blur, by a trained model.
 
 mod camera;
+mod engine;
 mod file;
 mod image;
 mod kept;
+mod movie;
 mod parts;
 mod record;
 mod report;
@@ -28,6 +30,7 @@ use clearshot_restore::classical::gaussian::Gaussian;
 use clearshot_restore::learned::{Candidate, Forecast, Guidance, Output, Restorer, Settings, law};
 use clearshot_runtime::Precision;
 use clearshot_train::records::console::duration;
+use engine::{Engine, Engines};
 use file::{Job, Outcome};
 use report::Report;
 use serde_json::json;
@@ -59,6 +62,13 @@ pub struct Restore {
     /// from the image itself; model, bm3d, gaussian or raw take one of them. Default: auto.
     #[arg(long, default_value = "auto", value_name = "METHOD", value_parser = ["auto", "model", "bm3d", "gaussian", "raw"])]
     method: String,
+    /// Restore stacks plane by plane. Default: files with at least 4 planes along Z are restored as volumes, if the program comes
+    /// with a model for them and no other model, PSF, guidance or method is asked for.
+    #[arg(long)]
+    planes: bool,
+    /// Restore each frame of a movie by itself. Default: files with a T axis use neighbouring frames where nothing moves.
+    #[arg(long)]
+    frames_alone: bool,
     /// What is written: `direct`, the model's estimate at once, or `samples`, the mean of the samples.
     #[arg(long, value_name = "WHAT", value_parser = ["direct", "samples"])]
     estimate: Option<String>,
@@ -263,15 +273,7 @@ impl Restore {
         };
         let voice = Voice { json: self.json, quiet: self.quiet };
         let (model, adapted) = self.adapted(model, &inputs, &given, &voice)?;
-        let (name, hash) = (model.about.name.clone(), model.hash());
-        let settings = self.settings(&model)?;
-        self.check_method(&settings)?;
-        let samples = settings.samples;
         let device = self.device.device(self.threads.map(usize::from))?;
-        let mut restorer = Restorer::new(model, settings, device)?;
-        if self.std && restorer.settings().samples < 2 {
-            bail!("--std needs samples to tell a spread from; say --samples 8, say");
-        }
         prepared(&self.output)?;
         // Another PSF may come under the same name.
         let psf_file = match self.psf.as_deref().map(Path::new) {
@@ -279,18 +281,31 @@ impl Restore {
             _ => None,
         };
         let mask_hash = self.validity.mask.as_deref().map(fingerprint).transpose()?;
-        let asked = json!({
-            "model": name, "model_hash": hash, "samples": samples, "estimate": match restorer.output() {
-                Output::Direct => "direct",
-                Output::Samples => "samples",
-            },
-            "sampler": self.sampler, "steps": self.steps, "seed": self.seed, "gain": given.gain, "offset": given.offset,
-            "read_noise": given.read_noise, "background": given.background, "psf": self.psf, "psf_file": psf_file, "guidance": self.guidance,
-            "method": self.method, "law": self.law, "clip": self.clip, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
-            "std": self.std, "spread": restorer.model().about.spread.as_ref().filter(|_| self.std),
-            "chi2": self.chi2, "save_samples": self.save_samples, "saturation": self.validity.saturation, "mask": mask_hash,
-            "save_mask": self.validity.save_mask, "item": self.item, "adapt": adapted,
-        });
+        let start = |model: Model| -> Result<Engine> {
+            let (name, hash) = (model.about.name.clone(), model.hash());
+            let settings = self.settings(&model)?;
+            self.check_method(&settings)?;
+            let samples = settings.samples;
+            let restorer = Restorer::new(model, settings, device)?;
+            if self.std && restorer.settings().samples < 2 {
+                bail!("--std needs samples to tell a spread from; say --samples 8, say");
+            }
+            let asked = json!({
+                "model": name, "model_hash": hash, "samples": samples, "estimate": match restorer.output() {
+                    Output::Direct => "direct",
+                    Output::Samples => "samples",
+                },
+                "sampler": self.sampler, "steps": self.steps, "seed": self.seed, "gain": given.gain, "offset": given.offset,
+                "read_noise": given.read_noise, "background": given.background, "psf": self.psf, "psf_file": psf_file, "guidance": self.guidance,
+                "method": self.method, "law": self.law, "clip": self.clip, "tile": self.tile.0, "precision": self.precision.to_string(), "float": self.float,
+                "std": self.std, "spread": restorer.model().about.spread.as_ref().filter(|_| self.std),
+                "chi2": self.chi2, "save_samples": self.save_samples, "saturation": self.validity.saturation, "mask": mask_hash,
+                "save_mask": self.validity.save_mask, "item": self.item, "adapt": adapted,
+                "frames_alone": self.frames_alone,
+            });
+            Ok(Engine { restorer, asked })
+        };
+        let mut engines = Engines::new(start(model)?);
         let mut report = self.report.as_deref().map(|path| Report::new(path, self.force)).transpose()?;
         let mut trace = self.trace.as_deref().map(|path| Trace::new(path, self.force)).transpose()?;
         let (mut done, mut skipped) = (0, 0);
@@ -301,23 +316,26 @@ impl Restore {
                 true => self.output.clone(),
                 false => result_in(&self.output, input),
             };
-            let job = Job {
+            let job = |asked| Job {
                 input,
                 output: &output,
                 label: format!("{}/{total} {}", number + 1, input.display()),
-                asked: &asked,
+                asked,
                 given: &given,
                 validity: &self.validity,
                 item: self.item.as_deref(),
                 psf: self.psf.as_deref(),
                 method: self.method(),
+                frames_alone: self.frames_alone,
                 std: self.std,
                 float: self.float,
                 force: self.force,
                 voice: &voice,
             };
             let outcome = match taken.insert(output.clone()) {
-                true => job.run(&mut restorer, report.as_mut(), trace.as_mut()),
+                true => engines.of(input, &self, &voice, start).and_then(|engine| {
+                    job(&engine.asked).run(&mut engine.restorer, report.as_mut(), trace.as_mut())
+                }),
                 false => Err(anyhow::anyhow!("another input has become {}", output.display())),
             };
             match outcome {
@@ -335,7 +353,7 @@ impl Restore {
             }
         }
         if let Some(report) = report {
-            let path = report.finish(&asked, &failed)?;
+            let path = report.finish(&engines.usual.asked, &failed)?;
             voice.say(&format!("report: {}", path.display()), json!({"event": "report", "path": path}))?;
         }
         if let Some(trace) = trace {
@@ -367,6 +385,16 @@ impl Restore {
             false => json!({"kept": false}),
         };
         Ok((fitted.into_model(), Some(record)))
+    }
+
+    /// Whether stacks may go to the model for them.
+    fn takes_stacks(&self) -> bool {
+        let own = self.model.is_some()
+            || self.adapt.is_some()
+            || self.psf.is_some()
+            || self.guidance.is_some()
+            || self.law.is_some();
+        !self.planes && !own && ["auto", "model"].contains(&self.method.as_str())
     }
 
     fn method(&self) -> Option<Candidate> {

@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 const ABOUT_FILE: &str = "model.json";
 const SCHEDULER_FILE: &str = "scheduler/scheduler_config.json";
 const BUILTIN: &[u8] = include_bytes!("../../../models/default.clearshot");
+/// The model for stacks, if one comes with the program: models/volume.clearshot.
+const VOLUMES: Option<&[u8]> = None;
 
 /// See the crate.
 #[derive(Debug)]
@@ -48,8 +50,20 @@ impl Model {
     /// # Errors
     /// Never, as far as the tests of this crate go.
     pub fn builtin() -> Result<Model, ModelError> {
-        let path = Path::new("the built-in model");
-        let store = Store::parse(BUILTIN, path).map_err(|e| damaged(path, e.to_string()))?;
+        Model::of_bytes(BUILTIN, "the built-in model")
+    }
+
+    /// The model for stacks that comes with the program, if one does.
+    ///
+    /// # Errors
+    /// As [`Model::builtin`].
+    pub fn volumes() -> Result<Option<Model>, ModelError> {
+        VOLUMES.map(|bytes| Model::of_bytes(bytes, "the built-in model for stacks")).transpose()
+    }
+
+    fn of_bytes(bytes: &[u8], name: &str) -> Result<Model, ModelError> {
+        let path = Path::new(name);
+        let store = Store::parse(bytes, path).map_err(|e| damaged(path, e.to_string()))?;
         Model::of_store(store, path)
     }
 

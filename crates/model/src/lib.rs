@@ -2,7 +2,8 @@
 //!
 //! A [`Model`] is a network with its weights and [`About`]: what the network was trained to do ([`Task`]), and
 //! how numbers of image files become those that it takes ([`Signal`]). Training writes models and restoring
-//! reads them; neither knows the other. [`Model::builtin`] is the one that comes with the program.
+//! reads them; neither knows the other. [`Model::builtin`] is the one that comes with the program,
+//! [`Model::volumes`] the one for stacks.
 
 mod about;
 mod denoiser;

@@ -143,6 +143,16 @@ pub fn conv3(s: &mut Scope<'_>, x: Value, out: usize) -> Value {
     conv(s, x, out, 3, geometry)
 }
 
+/// Nearest to the spatial sizes of another image.
+pub fn enlarged(b: &mut Builder, x: Value, like: Value) -> Value {
+    let size = match *b.shape(like) {
+        [_, y, x, _] => [1, y, x],
+        [_, z, y, x, _] => [z, y, x],
+        _ => [1; 3],
+    };
+    b.resize(x, ResizeMode::Nearest, size)
+}
+
 /// A convolution of each pixel by itself.
 pub fn conv1(s: &mut Scope<'_>, x: Value, out: usize) -> Value {
     conv(s, x, out, 1, Geometry::new(2, 1, 0))

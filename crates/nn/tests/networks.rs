@@ -78,6 +78,8 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
     let local = json!({"in_channels": 2, "channels": [4, 6, 8], "blocks": [1, 2, 1],
         "vector_dim": acquisition::WIDTH});
     let local3 = json!({"spatial_dims": 3, "in_channels": 1, "channels": [4, 6], "blocks": 1, "time": false});
+    let planar =
+        json!({"spatial_dims": 3, "planar": true, "in_channels": 1, "channels": [4, 6], "blocks": 1});
     vec![
         (UNET, unet, vec![4, 6]),
         (CONDITION, condition, vec![5, 4]),
@@ -92,6 +94,7 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
         (GROWING, growing, vec![6, 12]),
         (LOCAL, local, vec![4, 8]),
         (LOCAL, local3, vec![2, 4, 6]),
+        (LOCAL, planar, vec![3, 4, 6]),
         (DNCNN, json!({"in_channels": 4, "out_channels": 2, "channels": 5, "layers": 4}), vec![5, 6]),
         (DNCNN, json!({"spatial_dims": 3, "channels": 4, "layers": 3}), vec![3, 4, 5]),
         (N2V, json!({"in_channels": 2, "channels": 12, "depth": 1}), vec![4, 6]),
@@ -327,6 +330,7 @@ fn keys_and_values_that_are_wrong_are_named() {
         (GROWING, json!({"vector_dim": 1_000_000}), "vector_dim"),
         (LOCAL, json!({"channels": []}), "channels"),
         (LOCAL, json!({"blocks": [1, 2]}), "blocks"),
+        (LOCAL, json!({"planar": true}), "planar"),
         (LOCAL, json!({"time": false, "vector_dim": 3}), "vector_dim"),
     ] {
         let error = resolved(name, config.clone()).err().unwrap_or_else(|| panic!("{config} was taken"));
@@ -728,6 +732,11 @@ fn tiles_of_a_local_network_are_parts_of_the_whole() {
         values.extend(weights.clone());
         output(&graph, &values)
     };
+    // A planar one sees a plane more with each block, and keeps them all.
+    let planar =
+        json!({"spatial_dims": 3, "planar": true, "in_channels": 1, "channels": [3, 4], "blocks": 1});
+    let deep = reach_of(&network(LOCAL, planar).inference(1, &[16, 32, 32]).unwrap()).unwrap();
+    assert_eq!((deep.stride, deep.radius), ([1, 2, 2], [5, reach.radius[1], reach.radius[2]]));
     let (whole, from, to) = (made(0, 64), 30 - margin, 34 + margin);
     let tile = made(from, to);
     for x in 30..34 {

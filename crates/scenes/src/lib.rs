@@ -6,8 +6,9 @@
 //!
 //! There are two families. The kinds of the benchmark are plain: published tables rely on their bits. The others are as varied
 //! as real microscopy, for training: each draws a magnification and a style, paints one or more layers (`plane`, `brush`,
-//! `voronoi` and `cells` are what they paint with), and `optics` turns the layers into what a microscope shows. A new
-//! kind of that family is a file with `paint`, a variant of [`Scene`] and a row of [`SCENES`].
+//! `voronoi` and `cells` are what they paint with), and `optics` turns the layers into what a microscope shows. Their stacks
+//! are specimens in three dimensions, through a microscope's PSF (`volume`). A new kind of that family is a file with `paint`, a
+//! variant of [`Scene`], a row of [`SCENES`] and a specimen.
 
 mod brush;
 mod camera;
@@ -29,6 +30,7 @@ mod stars;
 mod textures;
 mod tissue;
 mod vesicles;
+mod volume;
 mod voronoi;
 
 pub use camera::{Camera, Converter, Picture};
@@ -150,7 +152,9 @@ impl Scene {
         }
         // Streams of the scenes are apart from each other and from those of the camera.
         let mut dice = Dice::new(Key { seed, step: index, stream: 0x5CE0 + self as u32 });
+        let varied = SCENES.iter().any(|k| k.scene == self && !k.benchmark);
         let canvas = match self {
+            _ if varied && size[0] > 1 => volume::paint(self, size, &mut dice)?,
             Scene::Filaments => filaments::paint(size, &mut dice),
             Scene::Nuclei => nuclei::paint(size, &mut dice),
             Scene::Stars => stars::paint(size, &mut dice),

@@ -1,9 +1,9 @@
 //! From layers of a specimen to what a microscope shows of them.
 //!
-//! A specimen is a few thin layers at different depths. A focal plane is the sum of all layers, each blurred by how far it is
-//! from focus: a confocal microscope dims what is out of focus, a wide-field one keeps it as haze. A plane is focused
-//! on the first layer; a volume is a focal stack through all of them. The layer in focus is blurred by a PSF that is wider
-//! than a pixel, as microscopes sample.
+//! A specimen is one or two thin layers at different depths. A plane is the sum of the layers, each blurred by how far it is
+//! from focus: a confocal microscope dims what is out of focus, a wide-field one keeps it as haze. It is focused on the first
+//! layer, which is blurred by a PSF that is wider than a pixel, as microscopes sample. Stacks have optics of their own
+//! (`volume`).
 
 use crate::canvas::Canvas;
 use crate::dice::Dice;
@@ -61,14 +61,14 @@ impl Optics {
         }
     }
 
-    /// What a focal plane shows of layers at their depths.
-    fn focus(&self, layers: &[(f64, Plane)], z: f64) -> Plane {
+    /// What the focal plane at 0 shows of layers at their depths.
+    fn focus(&self, layers: &[(f64, Plane)]) -> Plane {
         let mut sum = Plane::new(layers[0].1.height, layers[0].1.width);
         for (depth, layer) in layers {
-            let away = (z - depth) / self.section;
+            let away = depth / self.section;
             let light = libm::exp(-0.5 * away * away);
             if light > 1e-3 {
-                let out = self.slope * (z - depth);
+                let out = self.slope * depth;
                 sum.add(&layer.blurred((self.sigma * self.sigma + out * out).sqrt()), light);
             }
         }
@@ -80,7 +80,7 @@ impl Optics {
     }
 }
 
-/// A picture or a focal stack of layers that `paint` makes one after another.
+/// A picture of layers that `paint` makes one after another.
 pub(crate) fn image(
     size: [usize; 3],
     magnification: f64,
@@ -90,46 +90,33 @@ pub(crate) fn image(
     let optics = Optics::draw(magnification, dice);
     let mut canvas = Canvas::new(size);
     let mut layers = vec![];
-    for depth in depths(size[0], &optics, dice) {
+    for depth in depths(&optics, dice) {
         layers.push((depth, paint(dice)));
     }
     let [_, height, width] = size;
     let light = Plane::smooth(height, width, dice, 0.6 * height.max(width) as f64);
-    for (z, plane) in canvas.values.chunks_mut(height * width).enumerate() {
-        let seen = optics.focus(&layers, z as f64);
-        for ((out, v), l) in plane.iter_mut().zip(seen.values).zip(&light.values) {
-            *out = (v * (1.0 + optics.uneven * l).max(0.1)).max(0.0);
-        }
+    let seen = optics.focus(&layers);
+    for ((out, v), l) in canvas.values.iter_mut().zip(seen.values).zip(&light.values) {
+        *out = (v * (1.0 + optics.uneven * l).max(0.1)).max(0.0);
     }
     canvas.normalise(optics.bright);
     let (b, c) = (optics.background, optics.compressed);
     // Stray light is uneven, too.
-    for plane in canvas.values.chunks_mut(height * width) {
-        let lit = plane.iter_mut().zip(&light.values);
-        lit.for_each(|(v, l)| {
-            let seen = *v * (1.0 + c) / (1.0 + c * *v);
-            *v = (seen + b * (1.0 + 0.3 * l).max(0.0) * (1.0 - seen)).clamp(0.0, 1.0);
-        });
+    for (v, l) in canvas.values.iter_mut().zip(&light.values) {
+        let seen = *v * (1.0 + c) / (1.0 + c * *v);
+        *v = (seen + b * (1.0 + 0.3 * l).max(0.0) * (1.0 - seen)).clamp(0.0, 1.0);
     }
     canvas
 }
 
-/// Where layers lie: a plane has one in focus and at times one far from it, a stack one every few planes.
-fn depths(planes: usize, optics: &Optics, dice: &mut Dice) -> Vec<f64> {
-    if planes == 1 {
-        let other = if optics.section.is_infinite() { 0.5 } else { 0.15 };
-        let mut found = vec![0.0];
-        if dice.chance(other) {
-            // Far enough for a blur of 4 to 30 pixels in a wide-field microscope, closer in a confocal one.
-            let blur = dice.log_between(4.0, 30.0) / optics.slope;
-            found.push(if optics.section.is_infinite() {
-                blur
-            } else {
-                dice.between(0.5, 2.0) * optics.section
-            });
-        }
-        return found;
+/// Where layers lie: one in focus, and at times one far from it.
+fn depths(optics: &Optics, dice: &mut Dice) -> Vec<f64> {
+    let wide_field = optics.section.is_infinite();
+    let mut found = vec![0.0];
+    if dice.chance(if wide_field { 0.5 } else { 0.15 }) {
+        // Far enough for a blur of 4 to 30 pixels in a wide-field microscope, closer in a confocal one.
+        let blur = dice.log_between(4.0, 30.0) / optics.slope;
+        found.push(if wide_field { blur } else { dice.between(0.5, 2.0) * optics.section });
     }
-    let layers = (planes as f64 / dice.log_between(3.0, 12.0)).round().clamp(1.0, 12.0) as usize;
-    (0..layers).map(|_| dice.between(0.0, planes as f64 - 1.0)).collect()
+    found
 }

@@ -19,13 +19,13 @@ fn hashes_are_fixed() {
         [0x5C9B_9C07_BDD5_AC4B, 0x58C6_2F74_E55D_0F7B, 0x9165_4023_6D9A_2360],
         [0x9127_B042_FAB2_B99F, 0x3590_C974_0107_45AC, 0x71FC_02E8_8D44_5CB7],
         [0xAE13_ED93_0DFD_BB15, 0xABB0_DEBB_9268_E17F, 0x6C21_21C7_DF78_6D85],
-        [0x006B_0507_DC89_2D8B, 0x860F_721E_D393_8D4E, 0x12AE_9F68_EC4F_F3EF],
-        [0xD4EC_9182_4299_DEC6, 0x0333_A3F7_7DCE_EC89, 0xAFA0_E5A8_05EE_A84E],
-        [0xCE35_0714_0049_8E88, 0x6466_0DF9_573E_E7DF, 0x2C2B_F340_EDAB_26B5],
-        [0x153A_966B_5FA8_199E, 0xE832_3489_AD8D_E53B, 0xF2BF_3D92_1C42_ED3C],
-        [0x7BCF_B19B_9C5A_CDE9, 0x5C06_CC21_59DC_7C4C, 0x2846_F072_3858_03CA],
-        [0x19AF_C651_06F0_30B8, 0x7A31_6D31_0317_3FB1, 0x258F_523F_6194_DEDB],
-        [0xF58D_591E_E94B_BE2C, 0x9BA9_9EE3_0830_3F43, 0xFFEB_194A_9518_4128],
+        [0x006B_0507_DC89_2D8B, 0x3FEA_AE8C_8784_2EDB, 0x12AE_9F68_EC4F_F3EF],
+        [0xD4EC_9182_4299_DEC6, 0xB1DA_4D33_23FA_F8DB, 0xAFA0_E5A8_05EE_A84E],
+        [0xCE35_0714_0049_8E88, 0x1F2D_D549_3F61_CDE6, 0x2C2B_F340_EDAB_26B5],
+        [0x153A_966B_5FA8_199E, 0xEBA6_75EF_58FC_7034, 0xF2BF_3D92_1C42_ED3C],
+        [0x7BCF_B19B_9C5A_CDE9, 0x8E40_F68C_67EB_EDBC, 0x2846_F072_3858_03CA],
+        [0x19AF_C651_06F0_30B8, 0x3C10_B099_D090_22FA, 0x258F_523F_6194_DEDB],
+        [0xF58D_591E_E94B_BE2C, 0x071F_3880_A036_D77C, 0xFFEB_194A_9518_4128],
     ];
     let got: Vec<[u64; 3]> = SCENES
         .iter()
@@ -99,22 +99,28 @@ fn varied_scenes_are_never_empty_and_never_alike() {
     }
 }
 
-/// A focal stack: neighbouring planes are much alike, planes far from each other are not the same.
+/// Stacks of specimens in three dimensions: neighbouring planes are more alike than planes far from each other, which show something
+/// else, and every one of many stacks has something to see.
 #[test]
-fn volumes_go_in_and_out_of_focus() {
-    let shape = [24, 48, 48];
+fn stacks_change_from_plane_to_plane() {
+    let shape = [24, 40, 40];
     for kind in SCENES.iter().filter(|k| !k.benchmark) {
-        let (mut near, mut far) = (0.0, 0.0);
+        let (mut near, mut far, mut all) = (0.0, 0.0, 0.0);
         for index in 0..6 {
             let x = kind.scene.generate(2, index, &shape).unwrap();
-            let plane = |z: usize| &x[z * 2304..(z + 1) * 2304];
+            let mean = x.iter().map(|&v| f64::from(v)).sum::<f64>() / x.len() as f64;
+            let variance = x.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / x.len() as f64;
+            let largest = x.iter().copied().fold(0.0, f32::max);
+            assert!(largest > 0.9 && variance > 1e-5, "{} {index}: {largest} {variance}", kind.name);
+            let plane = |z: usize| &x[z * 1600..(z + 1) * 1600];
             let apart = |a: usize, b: usize| -> f64 {
-                plane(a).iter().zip(plane(b)).map(|(u, v)| f64::from(u - v).powi(2)).sum()
+                plane(a).iter().zip(plane(b)).map(|(u, v)| f64::from(u - v).powi(2)).sum::<f64>() / 1600.0
             };
             near += (0..23).map(|z| apart(z, z + 1)).sum::<f64>() / 23.0;
             far += (0..12).map(|z| apart(z, z + 12)).sum::<f64>() / 12.0;
+            all += variance;
         }
-        assert!(near > 0.0 && far > 4.0 * near, "{}: {near} {far}", kind.name);
+        assert!(near > 0.0 && far > 2.0 * near && far > 0.3 * all, "{}: {near} {far} {all}", kind.name);
     }
 }
 

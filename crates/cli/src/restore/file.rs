@@ -33,6 +33,8 @@ pub struct Job<'a> {
     pub psf: Option<&'a str>,
     /// What restores, or nothing where the image's own data decide.
     pub method: Option<Candidate>,
+    /// Frames of movies without their neighbours.
+    pub frames_alone: bool,
     pub std: bool,
     pub float: bool,
     pub force: bool,

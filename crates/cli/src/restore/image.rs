@@ -2,6 +2,7 @@
 
 use super::file::Job;
 use super::kept::Kept;
+use super::movie::Movie;
 use super::parts::{Apart, Form, Parts};
 use super::record::{Light, Record};
 use super::report::{Report, Shown};
@@ -97,6 +98,7 @@ impl Work<'_> {
         let pixels = self.parts.all.len() * self.parts.pixels();
         let mut record = Record::new(pixels, self.camera.is_some(), choice);
         record.precision = precision;
+        let movie = Movie::of(&self, restorer).filter(|_| self.uses_model(restorer, &record));
         let outputs = match pixels * parts.channels * size_of::<f32>() <= HELD {
             true => None,
             false => {
@@ -126,10 +128,17 @@ impl Work<'_> {
                     made
                 }
             };
+            let helped = match &movie {
+                Some(movie) => {
+                    Some(movie.help(&self, restorer, group, &measured, &numbers, record.choice.as_ref())?)
+                }
+                None => None,
+            };
             // The last group may have fewer images, and what was found took no run.
             progress.runs = chosen + (progress.total - chosen) * (g + 1) / groups.len();
-            for (i, restored) in made.into_iter().enumerate() {
+            for (i, mut restored) in made.into_iter().enumerate() {
                 let number = g * together + i;
+                record.exposures.extend(helped.as_ref().map(|h| h.finish(i, &mut restored)));
                 if let Some(trace) = trace.as_deref_mut() {
                     trace.add(&self.spot.shown, number, &restored.guided)?;
                 }
@@ -236,7 +245,7 @@ impl Work<'_> {
     }
 
     /// A part of the file as it is restored from.
-    fn measured(&self, part: &[usize], restorer: &Restorer) -> Result<Measured> {
+    pub fn measured(&self, part: &[usize], restorer: &Restorer) -> Result<Measured> {
         let source = self.parts.source(self.image, part, self.apart);
         let mut measured = Measured::read(&source, restorer.scratch())?;
         if let Some(limit) = self.apart.saturation {

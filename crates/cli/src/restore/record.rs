@@ -35,6 +35,8 @@ pub struct Record {
     pub choice: Option<Choice>,
     /// What a GPU computed in, where that was left open.
     pub precision: Option<Settled>,
+    /// Of each frame of a movie, how many exposures a pixel was restored from, in the mean.
+    pub exposures: Vec<f64>,
 }
 
 /// Pixels of restored parts, and those of them with fewer than 1, 3 and 10 electrons.
@@ -74,11 +76,32 @@ impl Record {
             light: has_camera.then(Light::default),
             choice,
             precision: None,
+            exposures: Vec::new(),
         }
     }
 
     pub fn mean_chi2(&self) -> Option<f64> {
         (!self.chi2.is_empty()).then(|| self.chi2.iter().sum::<f64>() / self.chi2.len() as f64)
+    }
+
+    fn mean_exposures(&self) -> Option<f64> {
+        let n = self.exposures.len() as f64;
+        (n > 0.0).then(|| self.exposures.iter().sum::<f64>() / n)
+    }
+
+    /// For people: what restored it, and how much neighbouring frames helped.
+    pub fn trusted(&self) -> Option<String> {
+        let words = self.choice.as_ref().map(Choice::in_words).into_iter().chain(self.movie());
+        Some(words.collect::<Vec<_>>().join("; ")).filter(|w| !w.is_empty())
+    }
+
+    fn movie(&self) -> Option<String> {
+        let text = |mean| {
+            format!(
+                "a movie: a pixel was restored from {mean:.1} frames in the mean, where nothing moves; --frames-alone takes one"
+            )
+        };
+        self.mean_exposures().map(text)
     }
 
     /// What does not fit: chi2 far from 1, and residuals that neighbours share.
@@ -119,6 +142,7 @@ impl Work<'_> {
             "left_over": record.and_then(|r| r.left_over.as_ref()),
             "choice": record.and_then(|r| r.choice.as_ref()),
             "precision": record.and_then(|r| r.precision.as_ref()),
+            "exposures": record.and_then(Record::mean_exposures),
         });
         Provenance::new("restore", &self.image.description, parameters).value()
     }
@@ -142,6 +166,10 @@ impl Work<'_> {
         if record.clipped > 0 {
             let (n, name) = (record.clipped, form.dtype.name());
             note(&format!("{n} restored values did not fit {name} and were clipped; --float keeps them"));
+        }
+        if let Some(said) = record.movie() {
+            let exposures = record.mean_exposures();
+            voice.say(&said, json!({"event": "movie", "input": spot.shown, "exposures": exposures}))?;
         }
         record.doubts().iter().for_each(|doubt| note(doubt));
         let chi2 = record.mean_chi2();

@@ -127,8 +127,8 @@ impl Report {
                 ),
             )?;
         }
-        if let Some(choice) = &record.choice {
-            row("restored by", choice.in_words())?;
+        if let Some(trusted) = record.trusted() {
+            row("restored by", trusted)?;
         }
         if let Some(chi2) = record.mean_chi2() {
             row("chi2", format!("{chi2:.3} (1 where what is left over is noise)"))?;

@@ -4,6 +4,9 @@
 //! does not depend on how it was cut. Without norms a residual block is two convolutions, the first with the
 //! time's embedding added and activated, the second starting at zero; skip connections are added, not
 //! concatenated. 2-D and 3-D, with or without a time, with vector conditioning.
+//!
+//! Stacks have fewer planes than rows, further apart. A `planar` network shrinks them in the plane alone, and of a block's two
+//! convolutions only the first looks along Z: two thirds of the work of cubes, and a few planes of margin for tiles.
 
 use crate::Error;
 use crate::init::Law;
@@ -14,7 +17,7 @@ use crate::models::config::{
 use crate::models::network::{Given, Network, Port, multiples};
 use crate::models::told::Told;
 use clearshot_graph::Value;
-use clearshot_graph::ops::{Geometry, ResizeMode};
+use clearshot_graph::ops::Geometry;
 use clearshot_tensor::Shape;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -29,6 +32,8 @@ pub struct LocalConfig {
     pub channels: Vec<usize>,
     /// Residual blocks of each level, on the way down and again on the way up; the coarsest has them once.
     pub blocks: OneOrEach<usize>,
+    /// Whether volumes keep their planes at every level; see the module.
+    pub planar: bool,
     /// Whether the network is told a time.
     pub time: bool,
     /// Values of the conditioning vector; 0 for none.
@@ -43,6 +48,7 @@ impl Default for LocalConfig {
             out_channels: 1,
             channels: vec![32, 64, 128],
             blocks: OneOrEach::One(2),
+            planar: false,
             time: true,
             vector_dim: 0,
         }
@@ -57,6 +63,7 @@ pub struct Local {
     out_channels: usize,
     channels: Vec<usize>,
     blocks: Vec<usize>,
+    planar: bool,
     told: Option<Told>,
 }
 
@@ -80,6 +87,9 @@ impl LocalConfig {
             let got = format!("{} without a time", self.vector_dim);
             return Err(unsupported("vector_dim", got, "0, or `time` too"));
         }
+        if self.planar && self.spatial_dims != 3 {
+            return Err(unsupported("planar", "true".into(), "false, or `spatial_dims` 3"));
+        }
         // The time's code is made of pairs.
         let told = match self.time {
             true => Some(Told::new(self.channels[0].next_multiple_of(2), self.vector_dim)?),
@@ -91,6 +101,7 @@ impl LocalConfig {
             out_channels: count("out_channels", self.out_channels, MOST_CHANNELS)?,
             channels: self.channels.clone(),
             blocks,
+            planar: self.planar,
             told,
         })
     }
@@ -99,14 +110,28 @@ impl LocalConfig {
 const ZERO: Layer = Layer { bias: true, law: Law::Zero };
 
 impl Local {
-    fn multiple(&self) -> usize {
-        1 << (self.channels.len() - 1)
+    /// What sizes along (Z,) Y, X are multiples of.
+    fn multiples(&self) -> Vec<usize> {
+        let mut each = vec![1 << (self.channels.len() - 1); self.dims];
+        if self.planar {
+            each[0] = 1;
+        }
+        each
+    }
+
+    /// A kernel 3 wide and its geometry; within the plane where the network is planar.
+    fn within(&self) -> ([usize; 3], Geometry) {
+        if self.planar {
+            ([1, 3, 3], Geometry::new(2, 1, 1))
+        } else {
+            ([3; 3], Geometry::new(self.dims, 1, 1))
+        }
     }
 
     /// The blocks of a level.
     fn level(&self, s: &mut Scope<'_>, mut h: Value, emb: Option<Value>, level: usize) -> Value {
         let width = self.channels[level];
-        let geometry = Geometry::new(self.dims, 1, 1);
+        let (kernel, geometry) = self.within();
         for i in 0..self.blocks[level] {
             let mut s = s.at(&format!("blocks.{i}"));
             let mut inner = layers::conv3(&mut s.at("conv1"), h, width);
@@ -116,7 +141,7 @@ impl Local {
                 inner = s.b.add(inner, emb);
             }
             let inner = s.b.silu(inner);
-            let inner = layers::conv_by(&mut s.at("conv2"), inner, width, [3; 3], geometry, ZERO);
+            let inner = layers::conv_by(&mut s.at("conv2"), inner, width, kernel, geometry, ZERO);
             h = s.b.add(h, inner);
         }
         h
@@ -141,11 +166,11 @@ impl Network for Local {
     }
 
     fn check_size(&self, size: &[usize]) -> Result<(), String> {
-        multiples(size, &vec![self.multiple(); self.dims])
+        multiples(size, &self.multiples())
     }
 
     fn example_size(&self) -> Vec<usize> {
-        vec![self.multiple(); self.dims]
+        self.multiples()
     }
 
     fn add(&self, s: &mut Scope<'_>, given: &Given) -> Value {
@@ -160,14 +185,16 @@ impl Network for Local {
             let mut s = s.at(&format!("down.{level}"));
             h = self.level(&mut s, h, emb, level);
             skips.push(h);
-            let geometry = Geometry::new(self.dims, 2, 0);
-            h = layers::conv(&mut s.at("shrink"), h, self.channels[level + 1], 2, geometry);
+            let (kernel, axes) = if self.planar { ([1, 2, 2], 2) } else { ([2; 3], self.dims) };
+            let (geometry, width) = (Geometry::new(axes, 2, 0), self.channels[level + 1]);
+            h = layers::conv_by(&mut s.at("shrink"), h, width, kernel, geometry, Layer::TORCH);
         }
         h = self.level(&mut s.at("middle"), h, emb, coarsest);
         for level in (0..coarsest).rev() {
             let mut s = s.at(&format!("up.{level}"));
-            h = s.b.upsample(h, ResizeMode::Nearest, 2);
-            h = layers::conv3(&mut s.at("grow"), h, self.channels[level]);
+            h = layers::enlarged(s.b, h, skips[level]);
+            let (kernel, geometry) = self.within();
+            h = layers::conv_by(&mut s.at("grow"), h, self.channels[level], kernel, geometry, Layer::TORCH);
             h = s.b.add(h, skips[level]);
             h = self.level(&mut s, h, emb, level);
         }

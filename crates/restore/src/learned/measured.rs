@@ -167,7 +167,7 @@ impl Measured {
     }
 
     /// The same image with other values: a little noise added, say.
-    pub(in crate::learned) fn with_values(&self, values: Field) -> Measured {
+    pub fn with_values(&self, values: Field) -> Measured {
         let (size, valid, least) = (self.size.clone(), self.valid.clone(), self.least.clone());
         Measured { size, valid, least, values, ..*self }
     }

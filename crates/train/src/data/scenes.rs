@@ -75,7 +75,9 @@ impl Pool {
         let made = cell.get_or_init(|| {
             let values = self.kinds[kind].generate(self.seed, index, &shape).map_err(|e| e.to_string())?;
             let electrons: Vec<f32> = values.iter().map(|v| BRIGHT * v).collect();
-            let bright = peak(&electrons, [values.len() / side, side], 0.0, 0.0) / f64::from(BRIGHT);
+            // Of a stack, the brightest plane's: as one that is restored finds it.
+            let of_plane = |plane: &[f32]| peak(plane, [side, side], 0.0, 0.0) / f64::from(BRIGHT);
+            let bright = electrons.chunks(side * side).map(of_plane).fold(0.0, f64::max);
             let dark = darkest(&values, [values.len() / side, side]);
             Ok(Arc::new(Painted { ends: Ends { bright, dark }, values, shape: shape.clone() }))
         });

@@ -1,0 +1,101 @@
+//! Frames of a file with a T axis: what their neighbours in time add to them.
+
+use super::image::Work;
+use anyhow::Result;
+use clearshot_image::Axis;
+use clearshot_restore::learned::{Camera, Choice, Measured, Restored, Restorer};
+use clearshot_restore::movie::{self, LEVELS, Pooled};
+use std::collections::BTreeMap;
+
+/// The T axis of a file whose frames help each other.
+pub struct Movie {
+    axis: usize,
+    frames: usize,
+    camera: Camera,
+}
+
+/// What neighbours add to a group of frames.
+pub struct Helped {
+    /// At each level that is needed, each frame of the group.
+    levels: Vec<Vec<Restored>>,
+    pooled: Vec<Pooled>,
+}
+
+impl Movie {
+    /// If the file is a movie and the image is what the model says at once; samples, and images under a PSF or of several
+    /// channels together, are of single frames.
+    pub fn of(work: &Work<'_>, restorer: &Restorer) -> Option<Movie> {
+        let (d, parts) = (&work.image.description, work.parts);
+        let axis = d.position(Axis::T).filter(|_| !work.job.frames_alone)?;
+        let settings = restorer.settings();
+        let about = &restorer.model().about;
+        let single = parts.channels == 1 && about.channels == 1 && about.input_channels() == 1;
+        let at_once = settings.samples == 0 && settings.psf.is_none() && restorer.guidance().is_none();
+        let frames = d.dims[axis].len;
+        (frames > 1 && single && at_once).then_some(Movie { axis, frames, camera: work.camera? })
+    }
+
+    /// Pools a group of frames with their neighbours and restores what was pooled.
+    ///
+    /// # Errors
+    /// If the file cannot be read or the device fails.
+    pub fn help(
+        &self,
+        work: &Work<'_>,
+        restorer: &mut Restorer,
+        group: &[Vec<usize>],
+        measured: &[Measured],
+        numbers: &[u64],
+        choice: Option<&Choice>,
+    ) -> Result<Helped> {
+        let mut read: BTreeMap<Vec<usize>, Measured> = BTreeMap::new();
+        let mut pooled = Vec::new();
+        for (part, own) in group.iter().zip(measured) {
+            let mut others = Vec::new();
+            for frame in movie::neighbours(part[self.axis], self.frames) {
+                let mut other = part.clone();
+                other[self.axis] = frame;
+                if !group.contains(&other) && !read.contains_key(&other) {
+                    read.insert(other.clone(), work.measured(&other, restorer)?);
+                }
+                others.push(other);
+            }
+            let values = |other: &Vec<usize>| match group.iter().position(|p| p == other) {
+                Some(i) => &measured[i].values[..],
+                None => &read[other].values[..],
+            };
+            let others: Vec<&[f32]> = others.iter().map(values).collect();
+            let size = [work.parts.height(), work.parts.width()];
+            pooled.push(movie::pool(&own.values, &others, size, &self.camera, own.valid.as_deref()));
+        }
+        drop(read);
+        let mut levels = Vec::new();
+        for level in movie::needed(&pooled) {
+            let camera = movie::camera_of(&self.camera, LEVELS[level]);
+            let mut means = Vec::new();
+            for (own, pooled) in measured.iter().zip(&pooled) {
+                let mut values = restorer.scratch().field(pooled.values.len())?;
+                values.copy_from_slice(&pooled.values);
+                means.push(own.with_values(values));
+            }
+            let mut made = restorer.restore(&means, numbers, Some(&camera), &mut || Ok(()))?;
+            if let Some(choice) = choice {
+                for (mean, made) in means.iter().zip(&mut made) {
+                    choice.apply(mean, &camera, made)?;
+                }
+            }
+            levels.push(made);
+        }
+        Ok(Helped { levels, pooled })
+    }
+}
+
+impl Helped {
+    /// Brings a frame of the group that was restored alone to what its neighbours allow; the mean count of exposures.
+    pub fn finish(&self, frame: usize, restored: &mut Restored) -> f64 {
+        let levels: Vec<&[f32]> = self.levels.iter().map(|l| &l[frame].image[..]).collect();
+        let count = &self.pooled[frame].count;
+        movie::blend(&mut restored.image, &levels, count);
+        count.iter().map(|&c| f64::from(c)).sum::<f64>() / count.len().max(1) as f64
+    }
+}

@@ -1,0 +1,373 @@
+//! Where two frames show the same: their difference is no more than noise.
+//!
+//! The difference of two frames has a known variance, pixel by pixel, and its mean over a square has that of
+//! [`Correlation::of_squares`](clearshot_physics::Correlation::of_squares). Squares of one pixel see what is bright, large ones see
+//! what is dim and wide; so all sides from 1 to 65 pixels are tried, fine ones first, and what a fine one has found is left out of
+//! the wider ones, for else a bright spot would spoil its surroundings. Fine detail that moves a little has differences of
+//! both signs, whose squares are too large: their mean over a few pixels is tried, too. A pixel's weight falls from 1 to 0 between
+//! the limits of a normal number's square.
+//!
+//! Dim structures may move without a single test that shows it. Two things tell of them: much around them has changed, or
+//! all tests around them together are larger than noise makes them.
+
+use crate::learned::Camera;
+use clearshot_physics::Correlation;
+
+/// Sides of squares.
+const SIDES: [usize; 7] = [1, 3, 5, 9, 17, 33, 65];
+/// The side of the squares whose mean square is tried.
+const ENERGY: usize = 7;
+/// Squares of standard deviations: below the first all is noise, above the second none is.
+const LIMITS: [f32; 2] = [9.0, 16.0];
+/// The side of the squares whose share of changed pixels tells of the others, and the share that noise alone has.
+const AROUND: usize = 33;
+const BY_CHANCE: f32 = 0.02;
+/// How fast weights fall with that share.
+const CROWD: f32 = 10.0;
+/// Sides of the squares whose tests are looked at together, and the limits for what they say.
+const TOGETHER: [usize; 3] = [3, 5, 9];
+const TOGETHER_LIMITS: [f32; 2] = [3.0, 7.0];
+/// Pixels around one that has changed that are taken to have changed, too.
+const RIM: usize = 2;
+/// The median of a normal number's square.
+const MEDIAN: f32 = 0.4549;
+/// The side of the blocks that bleaching is found from, and the share of them that is dark.
+const BLOCK: usize = 8;
+const DARK: f64 = 0.1;
+/// Standard deviations of a block by which an image's mean is above its dark, at least, and the share of blocks that bleaching explains.
+const STRUCTURE: f64 = 3.0;
+const EXPLAINED: f64 = 0.75;
+/// Factors of bleaching that are believed.
+const BLEACHED: std::ops::Range<f64> = 0.5..2.0;
+
+/// A frame to compare others with.
+pub struct Plane<'a> {
+    pub values: &'a [f32],
+    size: [usize; 2],
+    /// The variance of a pixel's noise, by the mean of the nine around it.
+    variance: Vec<f32>,
+}
+
+impl<'a> Plane<'a> {
+    pub fn new(values: &'a [f32], size: [usize; 2], camera: &Camera) -> Plane<'a> {
+        let smooth = means(values, size, 3);
+        let one = |v: &f32| {
+            let electrons = f64::from(camera.electrons(*v)).max(0.0) + camera.read_noise.powi(2);
+            (electrons / camera.gain.powi(2)) as f32
+        };
+        let mut variance: Vec<f32> = smooth.iter().map(one).collect();
+        // A camera without read noise has some in the dark all the same.
+        let mean = variance.iter().map(|&v| f64::from(v)).sum::<f64>() / variance.len().max(1) as f64;
+        let least = (0.05 * mean).max(1e-12) as f32;
+        variance.iter_mut().for_each(|v| *v = v.max(least));
+        Plane { values, size, variance }
+    }
+}
+
+/// A neighbour, as bright as the frame, and how much each of its pixels counts.
+pub struct Agreement {
+    pub values: Vec<f32>,
+    pub weight: Vec<f32>,
+    /// What the neighbour was multiplied by.
+    pub gain: f64,
+}
+
+impl Agreement {
+    pub fn between(own: &Plane<'_>, other: &[f32], camera: &Camera) -> Agreement {
+        let [gain, shift] = bleaching(own, other, camera);
+        let values: Vec<f32> = other.iter().map(|&v| (gain * f64::from(v) + shift) as f32).collect();
+        let share = vec![(gain * gain) as f32; values.len()];
+        let weight = weights(own, &values, &share, camera);
+        Agreement { values, weight, gain }
+    }
+}
+
+/// How much each pixel of `other` counts, whose noise has `share` of the frame's variance; none where that is below zero.
+pub fn weights(own: &Plane<'_>, other: &[f32], share: &[f32], camera: &Camera) -> Vec<f32> {
+    let size = own.size;
+    let n = own.values.len();
+    let mut left: Vec<f32> = share.iter().map(|&s| f32::from(s >= 0.0)).collect();
+    let difference: Vec<f32> = (0..n).map(|i| own.values[i] - other[i]).collect();
+    let variance: Vec<f32> = (0..n).map(|i| own.variance[i] * (1.0 + share[i].max(0.0))).collect();
+    let mut weight = left.clone();
+    let mut judge = |tested: Vec<f32>, left: &mut Vec<f32>| {
+        let tested = widest(&calibrated(tested, left), size, RIM);
+        for i in 0..n {
+            let w = falling(tested[i], LIMITS);
+            weight[i] = weight[i].min(w);
+            left[i] *= w;
+        }
+    };
+    for side in SIDES.into_iter().filter(|s| *s == 1 || 2 * s <= size[0].min(size[1])) {
+        let tested = of_means(&difference, &variance, &left, size, side, &camera.correlation);
+        judge(tested, &mut left);
+        if side == 3 {
+            judge(of_squares(&difference, &variance, &left, size, &camera.correlation), &mut left);
+        }
+    }
+    crowded(&mut weight, size);
+    for side in TOGETHER.into_iter().filter(|_| size[0].min(size[1]) > AROUND) {
+        let tested = of_means(&difference, &variance, &left, size, side, &camera.correlation);
+        let seen = together(&calibrated(tested, &left), &left, size, side, &camera.correlation);
+        weight.iter_mut().zip(seen).for_each(|(w, t)| *w *= falling(t, TOGETHER_LIMITS));
+    }
+    weight
+}
+
+/// 1 below the first limit, 0 above the second.
+fn falling(tested: f32, [low, high]: [f32; 2]) -> f32 {
+    ((high - tested) / (high - low)).clamp(0.0, 1.0)
+}
+
+/// Changes that are too small to be seen one by one, seen together: by how many standard deviations the mean of tests over a wide square
+/// is too large, squared. Pixels that are known to have changed do not count.
+fn together(
+    tested: &[f32],
+    left: &[f32],
+    size: [usize; 2],
+    side: usize,
+    correlation: &Correlation,
+) -> Vec<f32> {
+    let counts: Vec<f32> = left.iter().map(|&l| f32::from(l >= 1.0)).collect();
+    let excess: Vec<f32> = tested.iter().zip(&counts).map(|(t, c)| c * (t - 1.0)).collect();
+    // Means over squares that overlap by a part d share 1 - d, and tests its square; correlated noise makes squares wider.
+    let wide = (correlation.of_squares(side, 0, 0) * (side * side) as f64).sqrt() * side as f64;
+    let shared = (2.0 / 3.0 * wide + 1.0 / (3.0 * wide)).powi(2) as f32;
+    let inside = self::counts(size, AROUND);
+    let (sums, of) = (means(&excess, size, AROUND), means(&counts, size, AROUND));
+    (0..left.len())
+        .map(|i| {
+            if of[i] > 0.0 {
+                (sums[i] / of[i]).max(0.0).powi(2) * of[i] * inside(i) / (2.0 * shared)
+            } else {
+                0.0
+            }
+        })
+        .collect()
+}
+
+/// What moves seldom moves alone: where much has changed around a pixel, the rest has changed, too, and does not show it.
+fn crowded(weight: &mut [f32], size: [usize; 2]) {
+    let changed: Vec<f32> = weight.iter().map(|&w| f32::from(w == 0.0)).collect();
+    for (w, share) in weight.iter_mut().zip(means(&changed, size, AROUND)) {
+        *w *= (1.0 - CROWD * (share - BY_CHANCE)).clamp(0.0, 1.0);
+    }
+}
+
+/// The squares of normal numbers: means of differences over squares of `side` pixels, of pixels that are left.
+fn of_means(
+    difference: &[f32],
+    variance: &[f32],
+    left: &[f32],
+    size: [usize; 2],
+    side: usize,
+    correlation: &Correlation,
+) -> Vec<f32> {
+    let factor = (correlation.of_squares(side, 0, 0) * (side * side) as f64) as f32;
+    let taken = |i: usize| (difference[i] * left[i], variance[i] * left[i] * left[i]);
+    let sums = means(&(0..left.len()).map(|i| taken(i).0).collect::<Vec<_>>(), size, side);
+    let noise = means(&(0..left.len()).map(|i| taken(i).1).collect::<Vec<_>>(), size, side);
+    let inside = counts(size, side);
+    (0..left.len())
+        .map(|i| if noise[i] > 0.0 { sums[i] * sums[i] * inside(i) / (noise[i] * factor) } else { 0.0 })
+        .collect()
+}
+
+/// The same of the mean square over a few pixels, where it is too large.
+fn of_squares(
+    difference: &[f32],
+    variance: &[f32],
+    left: &[f32],
+    size: [usize; 2],
+    correlation: &Correlation,
+) -> Vec<f32> {
+    let excess: Vec<f32> =
+        (0..left.len()).map(|i| left[i] * (difference[i] * difference[i] / variance[i] - 1.0)).collect();
+    // Squares of normal numbers share the square of what the numbers share.
+    let squared = Correlation::from_lags(|y, x| correlation.at(y, x).powi(2));
+    let factor = 2.0 * (squared.of_squares(ENERGY, 0, 0) * (ENERGY * ENERGY) as f64) as f32;
+    let inside = counts(size, ENERGY);
+    let sums = means(&excess, size, ENERGY);
+    sums.iter().enumerate().map(|(i, &s)| s.max(0.0).powi(2) * inside(i) / factor).collect()
+}
+
+/// Where the noise is less than the camera's numbers say, changes would go unseen: tests are brought to what their median says.
+/// Where it is more, they stay: that may be change.
+fn calibrated(mut tested: Vec<f32>, left: &[f32]) -> Vec<f32> {
+    let mut some: Vec<f32> =
+        tested.iter().zip(left).step_by(3).filter(|(t, l)| **l > 0.0 && **t > 0.0).map(|(t, _)| *t).collect();
+    if some.len() > 1000 {
+        let at = some.len() / 2;
+        let (_, median, _) = some.select_nth_unstable_by(at, f32::total_cmp);
+        let scale = (MEDIAN / median.max(1e-6)).clamp(1.0, 4.0);
+        // A tenth is within what the median of a large image may be off.
+        if scale > 1.1 {
+            tested.iter_mut().for_each(|t| *t *= scale);
+        }
+    }
+    tested
+}
+
+/// The factor and shift that bring a neighbour to the frame's brightness, if that explains more of the image than none does.
+fn bleaching(own: &Plane<'_>, other: &[f32], camera: &Camera) -> [f64; 2] {
+    let [height, width] = own.size;
+    let side = BLOCK.min(height).min(width);
+    let rows = height / side;
+    let columns = width / side;
+    let block = |values: &[f32], b: usize| -> f64 {
+        let (y, x) = (b / columns * side, b % columns * side);
+        let row = |j: usize| values[(y + j) * width + x..][..side].iter().map(|&v| f64::from(v)).sum::<f64>();
+        (0..side).map(row).sum::<f64>() / (side * side) as f64
+    };
+    let all = |values: &[f32]| (0..rows * columns).map(|b| block(values, b)).collect::<Vec<f64>>();
+    let (a, b, variance) = (all(own.values), all(other), all(&own.variance));
+    let ends = |values: &[f64]| {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let dark = sorted[(DARK * sorted.len() as f64) as usize];
+        (values.iter().sum::<f64>() / values.len() as f64, dark)
+    };
+    let ((mean, dark), (other_mean, other_dark)) = (ends(&a), ends(&b));
+    let gain = (mean - dark) / (other_mean - other_dark);
+    let noise = camera.correlation.of_squares(side, 0, 0);
+    let of_block = (noise * variance.iter().sum::<f64>() / variance.len() as f64).sqrt();
+    // Of an image with nothing in it, noise would say how much it has bleached.
+    if !BLEACHED.contains(&gain) || mean - dark < STRUCTURE * of_block {
+        return [1.0, 0.0];
+    }
+    let fitted = [gain, mean - gain * other_mean];
+    let explained = |[gain, shift]: [f64; 2]| {
+        let fits = |i: &usize| {
+            let d = a[*i] - gain * b[*i] - shift;
+            d * d < 6.0 * variance[*i] * noise * (1.0 + gain * gain)
+        };
+        (0..a.len()).filter(fits).count() as f64
+    };
+    // What lies between two frames that differ explains some of both.
+    let most = (1.02 * explained([1.0, 0.0])).max(EXPLAINED * a.len() as f64);
+    if explained(fitted) > most { fitted } else { [1.0, 0.0] }
+}
+
+/// How many pixels of a square about each pixel are inside the image.
+fn counts([height, width]: [usize; 2], side: usize) -> impl Fn(usize) -> f32 {
+    let reach = side / 2;
+    let along = move |i: usize, n: usize| ((i + reach).min(n - 1) - i.saturating_sub(reach) + 1) as f32;
+    move |i| along(i / width, height) * along(i % width, width)
+}
+
+/// Means over squares of an odd side, of the pixels inside the image. Running sums in f64: the same bits for any number of threads.
+fn means(values: &[f32], [height, width]: [usize; 2], side: usize) -> Vec<f32> {
+    if side == 1 {
+        return values.to_vec();
+    }
+    let reach = side / 2;
+    let mut across = vec![0f64; values.len()];
+    let mut before = vec![0f64; width.max(height) + 1];
+    for (row, out) in values.chunks(width).zip(across.chunks_mut(width)) {
+        (0..width).for_each(|x| before[x + 1] = before[x] + f64::from(row[x]));
+        for (x, o) in out.iter_mut().enumerate() {
+            *o = before[(x + reach + 1).min(width)] - before[x.saturating_sub(reach)];
+        }
+    }
+    let inside = counts([height, width], side);
+    let mut sums = vec![0f64; width];
+    let mut out = vec![0f32; values.len()];
+    for y in 0..reach.min(height) {
+        sums.iter_mut().zip(&across[y * width..]).for_each(|(s, v)| *s += v);
+    }
+    for y in 0..height {
+        if y + reach < height {
+            sums.iter_mut().zip(&across[(y + reach) * width..]).for_each(|(s, v)| *s += v);
+        }
+        if y > reach {
+            sums.iter_mut().zip(&across[(y - reach - 1) * width..]).for_each(|(s, v)| *s -= v);
+        }
+        for x in 0..width {
+            out[y * width + x] = (sums[x] / f64::from(inside(y * width + x))) as f32;
+        }
+    }
+    out
+}
+
+/// The largest value within so many pixels.
+fn widest(values: &[f32], [height, width]: [usize; 2], reach: usize) -> Vec<f32> {
+    let mut across = values.to_vec();
+    for (row, out) in values.chunks(width).zip(across.chunks_mut(width)) {
+        for (x, o) in out.iter_mut().enumerate() {
+            let range = x.saturating_sub(reach)..(x + reach + 1).min(width);
+            *o = row[range].iter().copied().fold(0.0, f32::max);
+        }
+    }
+    let mut out = across.clone();
+    for y in 0..height {
+        for other in y.saturating_sub(reach)..(y + reach + 1).min(height) {
+            let (to, from) = (&mut out[y * width..(y + 1) * width], &across[other * width..]);
+            to.iter_mut().zip(from).for_each(|(o, v)| *o = o.max(*v));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearshot_tensor::noise::Key;
+
+    #[test]
+    fn means_over_squares_are_those_of_their_pixels() {
+        let (size, values) = ([7, 9], (0..63).map(|i| (i * 37 % 11) as f32).collect::<Vec<_>>());
+        let got = means(&values, size, 5);
+        for i in 0..63usize {
+            let near = (0..63usize).filter(|j| (j / 9).abs_diff(i / 9) <= 2 && (j % 9).abs_diff(i % 9) <= 2);
+            let (sum, n) = near.fold((0.0, 0.0), |(s, n), j| (s + values[j], n + 1.0));
+            assert!((got[i] - sum / n).abs() < 1e-4, "{i}");
+        }
+    }
+
+    fn noisy(mean: impl Fn(usize) -> f32, seed: u64) -> Vec<f32> {
+        let mut noise = vec![0f32; 128 * 128];
+        Key { seed, step: 0, stream: 0 }.fill_normal(0, &mut noise);
+        noise.iter().enumerate().map(|(i, n)| mean(i) + 10.0 * n).collect()
+    }
+
+    fn camera() -> Camera {
+        Camera { gain: 1.0, offset: 0.0, read_noise: 10.0, ..Camera::default() }
+    }
+
+    /// Noise alone agrees nearly everywhere, a spot that is there once does not, and its surroundings do.
+    #[test]
+    fn noise_agrees_and_change_does_not() {
+        let spot =
+            |i: usize| if (i / 128).abs_diff(60) < 4 && (i % 128).abs_diff(40) < 4 { 30.0 } else { 0.0 };
+        let (own, same, other) = (noisy(|_| 0.0, 1), noisy(|_| 0.0, 2), noisy(spot, 3));
+        let plane = Plane::new(&own, [128; 2], &camera());
+        let agreed = |other: &[f32]| Agreement::between(&plane, other, &camera()).weight;
+        let mean = |w: &[f32]| w.iter().sum::<f32>() / w.len() as f32;
+        let rest = agreed(&same);
+        assert!(mean(&rest) > 0.8, "{}", mean(&rest));
+        let moved = agreed(&other);
+        let inside: Vec<f32> = (0..128 * 128).filter(|&i| spot(i) > 0.0).map(|i| moved[i]).collect();
+        assert!(mean(&inside) < 0.05, "{}", mean(&inside));
+        let far: Vec<f32> = (0..128 * 128).filter(|i| i % 128 > 70).map(|i| moved[i]).collect();
+        assert!(mean(&far) > 0.8, "{}", mean(&far));
+        // A fifth of a standard deviation over a wide area.
+        let wide = agreed(&noisy(|i| if i % 128 < 64 { 3.0 } else { 0.0 }, 4));
+        let half: Vec<f32> = (0..128 * 128).filter(|i| i % 128 < 50).map(|i| wide[i]).collect();
+        assert!(mean(&half) < 0.5, "{}", mean(&half));
+    }
+
+    #[test]
+    fn bleaching_is_taken_off() {
+        let scene =
+            |i: usize| 40.0 + 100.0 * (((i / 128) as f32 / 9.0).sin() * ((i % 128) as f32 / 7.0).cos()).abs();
+        let own = noisy(scene, 5);
+        let other = noisy(|i| 40.0 + 0.85 * (scene(i) - 40.0), 6);
+        let plane = Plane::new(&own, [128; 2], &camera());
+        let [gain, shift] = bleaching(&plane, &other, &camera());
+        assert!(
+            (gain - 1.0 / 0.85).abs() < 0.02 && (40.0 * gain + shift - 40.0).abs() < 1.5,
+            "{gain} {shift}"
+        );
+        assert_eq!(bleaching(&plane, &noisy(scene, 7), &camera()), [1.0, 0.0]);
+    }
+}
