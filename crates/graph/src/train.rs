@@ -66,8 +66,7 @@ impl Default for Training {
 }
 
 /// Adds gradients of `loss`, and the updates of all `params`, to the graph. Gives the outputs `loss`
-/// and `grad_norm`, with a guard also `far`, which is 1 where the iteration is far from those before it, and
-/// `admitted_norm`, which is infinite where it is refused; and takes the input `rate`,
+/// and `grad_norm`, with a guard also `admitted_norm`, which is infinite where it refuses, and takes the input `rate`,
 /// `ema_decay` if asked to, and `carry` and `gate` where several runs make an iteration.
 ///
 /// # Errors

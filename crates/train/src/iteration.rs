@@ -245,7 +245,7 @@ fn sum_by_domain(b: &mut Builder, losses: Value, domains: usize) {
 /// What a good iteration takes back of the skips before it: a network that falls apart is good on a batch now and then.
 const TAKEN_BACK: f64 = 0.25;
 
-/// Counts in the state `record.skips` the latest iterations whose norm was not finite or that the guard found far, less a
+/// Counts in the state `record.skips` the latest iterations whose norm was not finite or that the guard refused, less a
 /// quarter for each good one since, and never below zero. Counted here, for a host that looks at every norm would wait for
 /// every iteration.
 fn count_skips(b: &mut Builder) {
@@ -263,12 +263,7 @@ fn count_skips(b: &mut Builder) {
         None => b.add_scalar(before, 1.0),
     };
     let most = b.scalar(f32::MAX);
-    let mut good = b.binary(Binary::Greater, most, norm);
-    if let Some(far) = b.graph().output("far") {
-        let near = b.mul_scalar(far, -1.0);
-        let near = b.add_scalar(near, 1.0);
-        good = b.mul(good, near);
-    }
+    let good = b.binary(Binary::Greater, most, norm);
     let taken = b.mul_scalar(good, 1.0 + TAKEN_BACK);
     let less = b.sub(counted, taken);
     let none = b.scalar(0.0);

@@ -7,12 +7,7 @@
 //! it is made of ordinary nodes, runs where the iteration runs, and what it knows is saved with the other states.
 //!
 //! What is refused or not finite does not enter the statistics: a network that falls apart multiplies its loss within a few
-//! iterations, and would soon pass for usual.
-//!
-//! A single step can also throw a sound network off, as Adam's steps do now and then at any useful rate; it comes back by
-//! itself within some dozens of iterations, if it is let. So only a few in a row are refused: a bad batch or two. What is
-//! still far behind them is taken, clipped, and whoever trains sees how many were far in a row (the output `far`), and goes
-//! back if the network does not.
+//! iterations, and would soon pass for usual. Whoever trains sees how many were refused in a row, and goes back.
 
 use crate::builder::Builder;
 use crate::graph::{StateInit, Type, Value};
@@ -30,15 +25,12 @@ pub struct Guard {
     pub horizon: f64,
     /// Iterations that are seen before any is refused.
     pub after: f64,
-    /// Iterations in a row that are refused, at the most.
-    pub patience: f64,
 }
 
 impl Guard {
     /// Ten times the usual size, by four standard deviations of the latest hundred. A network falls apart soon if its rate is far
     /// too high, so ten iterations are enough to judge by.
-    pub const USUAL: Guard =
-        Guard { ratio: 10.0, deviations: 4.0, horizon: 100.0, after: 10.0, patience: 5.0 };
+    pub const USUAL: Guard = Guard { ratio: 10.0, deviations: 4.0, horizon: 100.0, after: 10.0 };
 
     /// Watches values none of which is negative, each with the ratio that it may reach: infinite where one is refused, else zero.
     /// `counts` is 1 where the iteration ends with this run and 0 where it does not; none for always.
@@ -48,30 +40,11 @@ impl Guard {
         values: &[(&str, Value, f64)],
         counts: Option<Value>,
     ) -> Value {
-        let row = b.state("guard.row", Type::f32(Shape::SCALAR), StateInit::Constant(0.0));
-        let enough = b.scalar(self.patience as f32 - 0.5);
-        let passes = b.binary(Binary::Greater, row, enough);
-        let mut far = b.scalar(0.0);
+        let mut refused = b.scalar(0.0);
         for (name, value, ratio) in values {
-            let this = Guard { ratio: *ratio, ..*self }.is_far(b, name, *value, passes, counts);
-            far = b.binary(Binary::Max, far, this);
+            let far = Guard { ratio: *ratio, ..*self }.is_far(b, name, *value, counts);
+            refused = b.binary(Binary::Max, refused, far);
         }
-        b.output("far", far);
-        let longer = b.add_scalar(row, 1.0);
-        let longer = b.mul(longer, far);
-        let longer = match counts {
-            // Runs that end no iteration leave the row as it is.
-            Some(c) => {
-                let change = b.sub(longer, row);
-                let change = b.mul(change, c);
-                b.add(row, change)
-            }
-            None => longer,
-        };
-        b.update(row, longer);
-        let stays = b.mul_scalar(passes, -1.0);
-        let stays = b.add_scalar(stays, 1.0);
-        let refused = b.mul(far, stays);
         let total = b.state("guard.refused", Type::f32(Shape::SCALAR), StateInit::Constant(0.0));
         let counted = counts.map_or(refused, |c| b.mul(refused, c));
         let after = b.add(total, counted);
@@ -81,16 +54,8 @@ impl Guard {
         b.div(refused, passed)
     }
 
-    /// 1 where the value is far from what it was; it enters its statistics, the states `guard.NAME.mean`, `.variance` and
-    /// `.count`, where it is not, or `passes` is 1.
-    fn is_far(
-        &self,
-        b: &mut Builder,
-        name: &str,
-        value: Value,
-        passes: Value,
-        counts: Option<Value>,
-    ) -> Value {
+    /// 1 where the value is refused. Its statistics are the states `guard.NAME.mean`, `.variance` and `.count`.
+    fn is_far(&self, b: &mut Builder, name: &str, value: Value, counts: Option<Value>) -> Value {
         // Inside of single precision, and their logarithms are finite.
         let [least, most] = [1e-30, 1e30].map(|x| b.scalar(x));
         let state = |b: &mut Builder, what: &str| {
@@ -115,7 +80,6 @@ impl Guard {
         let finite = b.binary(Binary::Greater, most, value);
         let near = b.mul_scalar(far, -1.0);
         let near = b.add_scalar(near, 1.0);
-        let near = b.binary(Binary::Max, near, passes);
         let enters = b.mul(finite, near);
         let enters = counts.map_or(enters, |c| b.mul(enters, c));
         let next = b.add_scalar(count, 1.0);

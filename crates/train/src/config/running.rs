@@ -194,10 +194,9 @@ pub struct TrainerConfig {
     /// Half-life in images of the average of the weights, which is what becomes the model; 0 for no average.
     pub ema_half_life: f64,
     /// How many times its mean of lately a loss may be (a gradient's norm: the square of that, where it is clipped); iterations above it, and
-    /// above four standard deviations, are skipped, five in a row at the most, as all without a finite gradient are. 0 for no such bound.
+    /// above four standard deviations, are skipped, as those without a finite gradient are. 0 for no such bound.
     pub guard: f64,
-    /// Iterations that were skipped or as far as that, less a quarter for each good one since, upon which the run goes back to its last
-    /// checkpoint.
+    /// Iterations that were skipped, less a quarter for each good one since, upon which the run goes back to its last checkpoint.
     pub skips: u64,
     /// How often it goes back, each time to go on at half the rate, before it ends.
     pub returns: u64,
@@ -219,7 +218,7 @@ impl Default for TrainerConfig {
             growth: GrowthConfig::default(),
             ema_half_life: 2000.0,
             guard: 10.0,
-            skips: 150,
+            skips: 10,
             returns: 5,
             early_stop: 0,
         }
