@@ -24,6 +24,11 @@ const AROUND: usize = 33;
 const BY_CHANCE: f32 = 0.02;
 /// How fast weights fall with that share.
 const CROWD: f32 = 10.0;
+/// The side of the squares, and the standard deviations of noise, by which something shows; shares of it that change from which on
+/// the rest counts less, and not at all.
+const SEEN: usize = 5;
+const SEEN_DEVIATIONS: f32 = 3.0;
+const MOVING: [f32; 2] = [0.1, 0.4];
 /// Sides of the squares whose tests are looked at together, and the limits for what they say.
 const TOGETHER: [usize; 3] = [3, 5, 9];
 const TOGETHER_LIMITS: [f32; 2] = [3.0, 7.0];
@@ -106,6 +111,7 @@ pub fn weights(own: &Plane<'_>, other: &[f32], share: &[f32], camera: &Camera) -
         }
     }
     crowded(&mut weight, size);
+    moving(&mut weight, &visible(own, other), size);
     for side in TOGETHER.into_iter().filter(|_| size[0].min(size[1]) > AROUND) {
         let tested = of_means(&difference, &variance, &left, size, side, &camera.correlation);
         let seen = together(&calibrated(tested, &left), &left, size, side, &camera.correlation);
@@ -151,6 +157,26 @@ fn crowded(weight: &mut [f32], size: [usize; 2]) {
     let changed: Vec<f32> = weight.iter().map(|&w| f32::from(w == 0.0)).collect();
     for (w, share) in weight.iter_mut().zip(means(&changed, size, AROUND)) {
         *w *= (1.0 - CROWD * (share - BY_CHANCE)).clamp(0.0, 1.0);
+    }
+}
+
+/// Pixels that show something in one of the frames: means over a few pixels are above the middle of all by more than noise makes
+/// them.
+fn visible(own: &Plane<'_>, other: &[f32]) -> Vec<f32> {
+    let smooth = [own.values, other].map(|values| means(values, own.size, SEEN));
+    let mut sorted = smooth[0].clone();
+    sorted.sort_unstable_by(f32::total_cmp);
+    let middle = sorted[sorted.len() / 2];
+    let limit = |i: usize| middle + SEEN_DEVIATIONS * own.variance[i].sqrt() / SEEN as f32;
+    (0..other.len()).map(|i| f32::from(smooth[0][i].max(smooth[1][i]) > limit(i))).collect()
+}
+
+/// Of what shows in a sparse picture little covers many pixels: where a good part of it has changed, the rest has, too.
+fn moving(weight: &mut [f32], visible: &[f32], size: [usize; 2]) {
+    let changed: Vec<f32> = weight.iter().zip(visible).map(|(&w, v)| v * f32::from(w == 0.0)).collect();
+    let (changed, all) = (means(&changed, size, AROUND), means(visible, size, AROUND));
+    for (i, w) in weight.iter_mut().enumerate().filter(|(i, _)| all[*i] > BY_CHANCE) {
+        *w *= falling(changed[i] / all[i], MOVING);
     }
 }
 
