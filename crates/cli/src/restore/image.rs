@@ -112,7 +112,7 @@ impl Work<'_> {
         let (mut found_parts, mut shown) = (0, None);
         for (g, group) in groups.iter().enumerate() {
             let measured = group.iter().map(|p| self.measured(p, restorer)).collect::<Result<Vec<_>>>()?;
-            if record.strange.is_none() && self.job.method.is_none_or(|m| m == Candidate::Model) {
+            if record.strange.is_none() && self.uses_model() {
                 record.strange = self.strange(restorer, &measured)?;
             }
             let numbers: Vec<u64> = (0..group.len()).map(|i| (g * together + i) as u64).collect();
@@ -216,8 +216,7 @@ impl Work<'_> {
 
     /// The arithmetic of a GPU, where it is left open, as the middle part says; it is told of.
     fn precision(&self, restorer: &mut Restorer) -> Result<Option<Settled>> {
-        let with_model = self.job.method.is_none_or(|m| m == Candidate::Model);
-        if !with_model || matches!(restorer.device(), Device::Cpu { .. }) {
+        if !self.uses_model() || matches!(restorer.device(), Device::Cpu { .. }) {
             return Ok(None);
         }
         let measured = self.measured(&self.parts.all[self.parts.all.len() / 2], restorer)?;
@@ -254,11 +253,10 @@ impl Work<'_> {
         Ok(measured)
     }
 
-    /// Whether the network has a part in the result, or its samples in what goes beside it.
-    fn uses_model(&self, restorer: &Restorer, record: &Record) -> bool {
-        let settings = restorer.settings();
-        let needed = settings.samples > 0 || settings.psf.is_some() || settings.guidance.is_some();
-        needed || record.choice.as_ref().is_none_or(|c| c.weight(Candidate::Model.name()) > 0.0)
+    /// Whether the network runs: unless another method is asked for. Where the image's own data give it no weight it is run all the same,
+    /// for chi2 of its answer tells whether the camera's numbers are this image's.
+    fn uses_model(&self) -> bool {
+        self.job.method.is_none_or(|m| m == Candidate::Model)
     }
 
     fn made(
@@ -271,7 +269,7 @@ impl Work<'_> {
     ) -> Result<Vec<Restored>> {
         let camera = self.camera.as_ref();
         match &record.choice {
-            Some(choice) if !self.uses_model(restorer, record) => {
+            Some(choice) if !self.uses_model() => {
                 let one = |m: &Measured| restorer.restore_without(m, choice, camera);
                 Ok(measured.iter().map(one).collect::<Result<_, _>>()?)
             }
