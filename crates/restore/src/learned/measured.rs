@@ -203,8 +203,9 @@ impl Measured {
         })
     }
 
-    /// Takes pixels at or above `limit`, in the file's unit, as saturated: they are given what they are expected to have measured
-    /// and no longer count as measured.
+    /// Takes pixels at or above `limit`, in the file's unit, as saturated: they no longer count as measured, and what is restored
+    /// there is not as low as they forbid. Models are trained on images that were cut off and see them as they are, but for
+    /// defects of the sensor, which are filled.
     pub fn saturate(&mut self, limit: f32, noise: NoiseLevel) {
         let (c, pixels) = (self.channels, self.values.len() / self.channels);
         let mut valid = self.valid.clone().unwrap_or_else(|| vec![true; pixels]);
@@ -246,7 +247,10 @@ impl Measured {
             let plane: Vec<f32> = (0..pixels).map(|i| self.values[at(i)]).collect();
             let marks = &marked[z * pixels..(z + 1) * pixels];
             let filled = Invalid::find(&plane, limit, Some(marks)).filled(&plane, &shape, noise);
-            filled.values.iter().enumerate().for_each(|(i, &v)| self.values[at(i)] = v);
+            for (i, &v) in filled.values.iter().enumerate() {
+                let cut_off = limit.is_some() && plane[i].is_finite() && !marks[i];
+                self.values[at(i)] = if cut_off { v.min(plane[i]) } else { v };
+            }
             found(&at, &filled);
         }
     }
