@@ -98,7 +98,7 @@ impl Work<'_> {
         let pixels = self.parts.all.len() * self.parts.pixels();
         let mut record = Record::new(pixels, self.camera.is_some(), choice);
         record.precision = precision;
-        let movie = Movie::of(&self, restorer).filter(|_| self.uses_model(restorer, &record));
+        let movie = Movie::of(&self, restorer).filter(|_| self.uses_model());
         let outputs = match pixels * parts.channels * size_of::<f32>() <= HELD {
             true => None,
             false => {
