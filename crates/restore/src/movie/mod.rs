@@ -132,6 +132,9 @@ pub fn blend(alone: &mut [f32], levels: &[&[f32]], count: &[f32]) {
     }
 }
 
+/// What restores one frame under a camera.
+pub type Base<'a, E> = dyn FnMut(&[f32], &Camera) -> Result<Vec<f32>, E> + 'a;
+
 /// A frame of a movie in memory, restored by `base`, which takes a frame and its camera.
 ///
 /// # Errors
@@ -141,7 +144,7 @@ pub fn restore<E>(
     frame: usize,
     size: [usize; 2],
     camera: &Camera,
-    base: &mut dyn FnMut(&[f32], &Camera) -> Result<Vec<f32>, E>,
+    base: &mut Base<'_, E>,
 ) -> Result<Vec<f32>, E> {
     let others: Vec<&[f32]> = neighbours(frame, frames.len()).into_iter().map(|i| frames[i]).collect();
     let pooled = pool(frames[frame], &others, size, camera, None);

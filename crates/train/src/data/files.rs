@@ -64,7 +64,7 @@ const ATTEMPTS: u64 = 256;
 /// What the numbers of a sample are.
 enum Scale {
     /// Electrons of a simulated camera.
-    Simulated(Cameras),
+    Simulated(Box<Cameras>),
     /// Electrons of the camera that took the files.
     Real(Arc<RealCameras>),
     /// The files' numbers between limits.
@@ -207,7 +207,7 @@ impl Files {
             _ => looks.limits(data, own_limits)?,
         };
         let scale = match (data.kind, shared.photons) {
-            (DataKind::Clean, _) => Scale::Simulated(Cameras::new(&data.camera, seed)),
+            (DataKind::Clean, _) => Scale::Simulated(Box::new(Cameras::new(&data.camera, seed))),
             (_, true) => Scale::Real(Arc::clone(&shared.real)),
             (_, false) => Scale::Fixed,
         };
