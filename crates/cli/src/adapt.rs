@@ -1,7 +1,8 @@
 //! `clearshot adapt`: a model fitted to the user's own noisy images, kept only where it helps. `restore --adapt` does the same first.
 //!
 //! It is a training run from that model, by splitting the electrons of the images (`experiment=adapt`). What it gains is estimated on
-//! images, or parts of images, that it was not trained on (`train::run::Gain`), and a model that does not surely gain is not kept.
+//! images, or parts of images, that it was not trained on (`train::run::Gain`), and a model whose gain is not clear is not kept. The estimate needs the
+//! noise's variance to a few percent; where that is estimated from the images too, it has been wrong.
 
 use crate::camera::CameraArgs;
 use anyhow::{Context, Result, bail};
@@ -58,7 +59,7 @@ pub struct Adapt {
     /// Keep the folder of the run here. Default: it is removed at the end.
     #[arg(long, value_name = "FOLDER")]
     run: Option<PathBuf>,
-    /// Write the model even where it does not surely help. Default: it is not written then.
+    /// Write the model even where its estimated gain is not clear. Default: it is not written then.
     #[arg(long)]
     keep: bool,
     /// Show nothing while training.
@@ -301,7 +302,7 @@ impl Fitted {
     pub fn in_words(&self) -> String {
         let what = match (self.gain, self.kept) {
             (Some(gain), true) => gain.in_words(),
-            (Some(gain), false) => format!("it does not surely help: {}", gain.in_words()),
+            (Some(gain), false) => format!("its gain is not clear: {}", gain.in_words()),
             (None, _) => {
                 "it does not help: no state of it was better than the model that it began from".into()
             }

@@ -93,7 +93,7 @@ enum Verb {
     Compare(compare::Compare),
     /// Train a model by a configuration, or go on with a run.
     Train(train::Train),
-    /// Fit the default model to your own noisy images, and keep it where it helps.
+    /// Fit the default model to your own noisy images, and keep it where its estimated gain is clear (an experiment).
     Adapt(adapt::Adapt),
     /// Let a model learn what the spread of its samples is worth, on scenes like those that it was trained on.
     Calibrate(calibrate::Calibrate),
