@@ -247,7 +247,7 @@ fn the_demo_overwrites_nothing() {
 #[test]
 fn the_demo_makes_a_report() {
     let at = folder("demo_small");
-    let said = must("demo --out d --train-seconds 1 --count 1 --size 32", &at);
+    let said = must("demo --out d --train-seconds 1 --count 1 --size 32 --samples 2", &at);
     assert!(said.contains("What to try next") && said.contains("dB after"), "{said}");
     // One image shows nothing clearly.
     assert!(said.contains("with 1 image a cell the paired test calls 0 of them clear"), "{said}");
@@ -299,7 +299,7 @@ fn profiles_and_the_demo_have_json() {
         assert_eq!(out.lines().count(), 1, "{line}: {out}");
         serde_json::from_str(&out).expect("JSON")
     };
-    let demo = read("demo --json --out d --train-seconds 0 --count 1 --size 32");
+    let demo = read("demo --json --out d --train-seconds 0 --count 1 --size 32 --samples 0");
     assert_eq!(demo["rows"].as_array().map(Vec::len), Some(4), "{demo}");
     assert!(demo["rows"][0]["psnr"].is_number() && at.join("d/report.html").is_file(), "{demo}");
     let real = &demo["real"];

@@ -36,6 +36,9 @@ pub struct Demo {
     /// Pixels along each side.
     #[arg(long, default_value_t = 128)]
     size: usize,
+    /// Samples that standard deviations come from, two or more; 0 for none.
+    #[arg(long, default_value_t = 4)]
+    samples: usize,
     /// Print nothing but the last lines.
     #[arg(long)]
     quiet: bool,
@@ -48,8 +51,7 @@ pub struct Demo {
 const TRAINED_ON: (&str, f64) = ("nuclei", 20.0);
 /// The peaks of the table.
 const PEAKS: [f64; 3] = [5.0, 20.0, 100.0];
-/// Samples that the intervals come from, and the steps of each.
-const SAMPLES: usize = 4;
+/// The steps of each sample.
 const STEPS: usize = 8;
 
 impl Demo {
@@ -67,7 +69,7 @@ impl Demo {
         say(&format!("everything goes to {}", out.display()))?;
         let device = Device::best();
         say(&format!("computing on {device}"))?;
-        let real = real::show(device, &out)?;
+        let real = real::show(self.samples, device, &out)?;
         real.lines.iter().try_for_each(|line| say(line))?;
         say("drew it beside its long exposure: pictures/real.png")?;
 
@@ -85,8 +87,8 @@ impl Demo {
 
         let pictures = pictures(&bench, &methods, &out)?;
         say("drew truth, measurement and restorations side by side: pictures/")?;
-        let uncertainty = uncertainty(&bench, device, &out)?;
-        say(&format!("drew {SAMPLES} samples of what the truth may be: pictures/uncertainty.png"))?;
+        let uncertainty = uncertainty(&bench, self.samples, device, &out)?;
+        say(&format!("drew {} samples of what the truth may be: pictures/uncertainty.png", self.samples))?;
 
         let mut about = vec![
             format!("clearshot {}, {device}", env!("CARGO_PKG_VERSION")),
@@ -321,10 +323,10 @@ fn pictures(bench: &Bench, methods: &[Box<dyn Method>], out: &Path) -> Result<Ve
 }
 
 /// Measurement, mean and standard deviation of a few samples.
-fn uncertainty(bench: &Bench, device: Device, out: &Path) -> Result<Illustration> {
+fn uncertainty(bench: &Bench, samples: usize, device: Device, out: &Path) -> Result<Illustration> {
     use clearshot_image::picture::{Colours, Panel, Stretch, side_by_side};
     let case = bench.case(example(bench, 0))?;
-    let settings = Settings { samples: SAMPLES, steps: STEPS, ..Settings::default() };
+    let settings = Settings { samples, steps: STEPS, ..Settings::default() };
     let model = Learned::open(DEFAULT, settings, device)?;
     let restored = model.restore(&case.view).map_err(anyhow::Error::msg)?;
     let shape = [case.view.shape[0], case.view.shape[1]];
@@ -342,7 +344,7 @@ fn uncertainty(bench: &Bench, device: Device, out: &Path) -> Result<Illustration
     let path = out.join("pictures").join("uncertainty.png");
     write_whole(&path, &png).with_context(|| path.display().to_string())?;
     let caption = format!(
-        "{}: what was measured, what it probably is, and how sure that is ({SAMPLES} samples)",
+        "{}: what was measured, what it probably is, and how sure that is ({samples} samples)",
         case.scene
     );
     Ok(Illustration { caption, figure: Figure::Png(png) })

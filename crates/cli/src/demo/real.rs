@@ -4,7 +4,7 @@
 //! Nothing of the long exposure is told to a restorer; it is what the results are scored by. `crates/cli/demo/README.md` says
 //! where the two come from.
 
-use super::{SAMPLES, STEPS};
+use super::STEPS;
 use anyhow::{Context, Result};
 use clearshot_evaluate::files::{Pairs, Terms};
 use clearshot_evaluate::method::by_name;
@@ -22,7 +22,7 @@ use clearshot_restore::saturated::NoiseLevel;
 use clearshot_runtime::Device;
 use clearshot_tensor::store::write_whole;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const SHORT: &[u8] = include_bytes!("../../demo/short_exposure.tif");
 const LONG: &[u8] = include_bytes!("../../demo/long_exposure.tif");
@@ -49,13 +49,13 @@ struct Outcome {
 ///
 /// # Errors
 /// If a file cannot be written, or the device fails.
-pub fn show(device: Device, out: &Path) -> Result<Real> {
+pub fn show(samples: usize, device: Device, out: &Path) -> Result<Real> {
     let (short, long) = (out.join("real/short_exposure.tif"), out.join("real/long_exposure.tif"));
     put(&short, SHORT)?;
     put(&long, LONG)?;
     let measured = estimate::measure(&[Image::open(&short)?], &Known::default())?;
     let case = case(&short, &long, &measured)?;
-    let outcome = restore(&case, &measured, device)?;
+    let outcome = restore(&case, &measured, samples, device)?;
     let scores = Scores::of(&case, &outcome.restored, &Told::default())?;
     let [raw, bm3d] = ["raw", "gat+bm3d"].map(|name| psnr(name, &case));
     let (raw, bm3d) = (raw?, bm3d?);
@@ -80,7 +80,7 @@ pub fn show(device: Device, out: &Path) -> Result<Real> {
     put(&shown, &png)?;
     put(&plot, svg.as_bytes())?;
     let caption = format!(
-        "A real image, {ABOUT}: its short exposure, that restored, how sure that is (standard deviation of {SAMPLES} samples), and its long exposure. {psnr}. {chosen}"
+        "A real image, {ABOUT}: its short exposure, that restored, how sure that is (standard deviation of {samples} samples), and its long exposure. {psnr}. {chosen}"
     );
     let illustrations = vec![
         Illustration { caption, figure: Figure::Png(png) },
@@ -108,7 +108,7 @@ fn put(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// The pair in electrons of the camera that was estimated, to be scored after a fit.
-fn case(short: &PathBuf, long: &PathBuf, measured: &CameraMeasurement) -> Result<Case> {
+fn case(short: &Path, long: &Path, measured: &CameraMeasurement) -> Result<Case> {
     let fit = &measured.fit;
     let known = Known {
         gain: Some(fit.gain),
@@ -123,8 +123,8 @@ fn case(short: &PathBuf, long: &PathBuf, measured: &CameraMeasurement) -> Result
 }
 
 /// As `clearshot restore --samples` does it.
-fn restore(case: &Case, measured: &CameraMeasurement, device: Device) -> Result<Outcome> {
-    let settings = Settings { samples: SAMPLES, steps: STEPS, ..Settings::default() };
+fn restore(case: &Case, measured: &CameraMeasurement, samples: usize, device: Device) -> Result<Outcome> {
+    let settings = Settings { samples, steps: STEPS, ..Settings::default() };
     let mut restorer = Restorer::new(Model::builtin()?, settings, device)?;
     let camera = estimate::as_camera(&measured.fit);
     let counts: Vec<f32> = case.view.electrons.iter().map(|&e| camera.counts(e)).collect();
