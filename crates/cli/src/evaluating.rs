@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_evaluate::curve::{self, Curve};
 use clearshot_evaluate::files::{Grouping, Pairs, Terms};
-use clearshot_evaluate::report::{self, Illustration};
+use clearshot_evaluate::report::{self, Figure, Illustration};
 use clearshot_evaluate::{
     AUTO, BEST_GAUSSIAN, Bench, Case, DEFAULT, EvaluateError, Learned, Method, Progress, Record, Store,
     Summary, Told, budget, method, picture, rounded, run, stress,
@@ -580,7 +580,7 @@ fn illustrations(methods: &[Box<dyn Method>], runs: &[(String, Cases)]) -> Resul
     for number in numbers {
         let case = cases.case(number)?;
         let caption = format!("{}, peak {} electrons", case.scene, rounded(case.peak));
-        out.push(Illustration { caption, png: picture(methods, &case)? });
+        out.push(Illustration { caption, figure: Figure::Png(picture(methods, &case)?) });
     }
     Ok(out)
 }

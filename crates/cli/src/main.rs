@@ -52,8 +52,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// See it work, in about a minute: noisy scenes restored by the default model and by classical methods, a short
-    /// training, pictures and a report.
+    /// See it work, in under three minutes: a real image and noisy scenes restored by the default model and by classical
+    /// methods, a short training, pictures and a report.
     Demo(demo::Demo),
     /// List what this machine can compute on.
     Devices(devices::Devices),

@@ -12,6 +12,8 @@ mod report;
 mod trace;
 mod written;
 
+pub use camera::shared;
+
 use crate::adapt;
 use crate::electrons;
 use crate::failure::worded;

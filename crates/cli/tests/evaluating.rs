@@ -247,7 +247,7 @@ fn the_demo_overwrites_nothing() {
 #[test]
 fn the_demo_makes_a_report() {
     let at = folder("demo_small");
-    let said = must("demo --out d --train-seconds 1 --count 1 --size 32", &at);
+    let said = must("demo --out d --train-seconds 1 --count 1 --size 32 --samples 2", &at);
     assert!(said.contains("What to try next") && said.contains("dB after"), "{said}");
     // One image shows nothing clearly.
     assert!(said.contains("with 1 image a cell the paired test calls 0 of them clear"), "{said}");
@@ -255,6 +255,10 @@ fn the_demo_makes_a_report() {
         "report.html",
         "table.md",
         "records.csv",
+        "real/short_exposure.tif",
+        "real/long_exposure.tif",
+        "pictures/real.png",
+        "pictures/real_camera.svg",
         "noisy/nuclei.tif",
         "truth/nuclei.tif",
         "pictures/stars.png",
@@ -262,6 +266,15 @@ fn the_demo_makes_a_report() {
     ] {
         assert!(at.join("d").join(file).exists(), "{file}");
     }
+    // The real image comes first, on the console and in the report, and its camera after it.
+    let place = |text: &str, of: &str| text.find(of).unwrap_or_else(|| panic!("no {of:?}"));
+    assert!(place(&said, "GigaDB 100888") < place(&said, "noisy scenes"), "{said}");
+    assert!(said.contains("gain and offset fitted: raw "), "{said}");
+    let report = std::fs::read_to_string(at.join("d/report.html")).expect("a report");
+    let figures: Vec<&str> = report.split("<figure>").skip(1).collect();
+    assert!(figures[0].starts_with("<img alt=\"A real image") && figures[0].contains("CC0"));
+    assert!(figures[1].starts_with("<svg") && figures[1].contains("variance of the noise"));
+    assert!(place(&report, "A real image") < place(&report, "<table>"));
 }
 
 /// What cannot work is said before anything runs.
@@ -286,9 +299,13 @@ fn profiles_and_the_demo_have_json() {
         assert_eq!(out.lines().count(), 1, "{line}: {out}");
         serde_json::from_str(&out).expect("JSON")
     };
-    let demo = read("demo --json --out d --train-seconds 0 --count 1 --size 32");
+    let demo = read("demo --json --out d --train-seconds 0 --count 1 --size 32 --samples 0");
     assert_eq!(demo["rows"].as_array().map(Vec::len), Some(4), "{demo}");
     assert!(demo["rows"][0]["psnr"].is_number() && at.join("d/report.html").is_file(), "{demo}");
+    let real = &demo["real"];
+    let psnr = |of: &str| real["psnr"][of].as_f64().expect("a number");
+    assert!(psnr("restored") > psnr("raw") && psnr("bm3d") > psnr("raw"), "{real}");
+    assert!(real["camera"]["gain"].as_f64().is_some_and(|g| g > 0.0) && real["choice"]["shares"].is_array());
     let profile = read("profile --json --net tiny --size 32 --runs 1 --top 3 --device cpu");
     assert_eq!(profile["slowest"].as_array().map(Vec::len), Some(3), "{profile}");
     assert!(profile["ms"].as_f64().is_some_and(|ms| ms > 0.0) && profile["ops"][0]["nodes"].is_number());

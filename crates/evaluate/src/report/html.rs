@@ -9,13 +9,34 @@ use std::fmt::Write;
 /// A picture in a report.
 pub struct Illustration {
     pub caption: String,
-    pub png: Vec<u8>,
+    pub figure: Figure,
+}
+
+/// What a picture is.
+pub enum Figure {
+    /// The bytes of a PNG file.
+    Png(Vec<u8>),
+    /// The text of an SVG file.
+    Svg(String),
+}
+
+impl Illustration {
+    fn html(&self) -> String {
+        let caption = escape(&self.caption);
+        let figure = match &self.figure {
+            Figure::Png(png) => {
+                format!("<img alt=\"{caption}\" src=\"data:image/png;base64,{}\">", base64(png))
+            }
+            Figure::Svg(svg) => svg.clone(),
+        };
+        format!("<figure>{figure}<figcaption>{caption}</figcaption></figure>")
+    }
 }
 
 const STYLE: &str = "body{font-family:sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:.25em .6em;text-align:right}\
 th:first-child,td:first-child{text-align:left}b{color:#0072b2}.worse{color:#a30}figure{margin:1.5em 0}\
-img{max-width:100%;image-rendering:pixelated}figcaption{color:#555}";
+img,svg{max-width:100%}img{image-rendering:pixelated}figcaption{color:#555}";
 
 /// A report under a title. `about` says how it was made; `next` what to try then.
 pub fn html(
@@ -35,13 +56,7 @@ pub fn html(
         escape(title)
     ));
     put(&list(about));
-    for picture in pictures {
-        put(&format!(
-            "<figure><img alt=\"{0}\" src=\"data:image/png;base64,{1}\"><figcaption>{0}</figcaption></figure>",
-            escape(&picture.caption),
-            base64(&picture.png)
-        ));
-    }
+    pictures.iter().for_each(|picture| put(&picture.html()));
     if !summary.cells.is_empty() {
         put("<h2>PSNR in dB</h2>");
         if !summary.files {

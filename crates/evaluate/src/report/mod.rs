@@ -10,7 +10,7 @@ mod plot;
 
 pub use camera::camera;
 pub use csv::csv;
-pub use html::{Illustration, html};
+pub use html::{Figure, Illustration, html};
 pub use markdown::markdown;
 pub use plot::{Series, lines};
 

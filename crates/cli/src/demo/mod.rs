@@ -1,11 +1,13 @@
-//! `clearshot demo`: the whole program in under three minutes on two cores, from noisy scenes to a report.
+//! `clearshot demo`: the whole program in under three minutes on two cores, from a real image and noisy scenes to a report.
 //!
 //! Nothing that exists is overwritten: the folder must be new or empty.
+
+mod real;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_evaluate::method::by_name;
-use clearshot_evaluate::report::{self, Illustration};
+use clearshot_evaluate::report::{self, Figure, Illustration};
 use clearshot_evaluate::{Bench, Case, DEFAULT, Learned, Method, Record, Store, Summary, Told, picture, run};
 use clearshot_image::{Axis, DType, Description, Dim, Provenance, WriteOptions, Writer};
 use clearshot_model::Model;
@@ -34,6 +36,9 @@ pub struct Demo {
     /// Pixels along each side.
     #[arg(long, default_value_t = 128)]
     size: usize,
+    /// Samples that standard deviations come from, two or more; 0 for none.
+    #[arg(long, default_value_t = 4)]
+    samples: usize,
     /// Print nothing but the last lines.
     #[arg(long)]
     quiet: bool,
@@ -46,8 +51,7 @@ pub struct Demo {
 const TRAINED_ON: (&str, f64) = ("nuclei", 20.0);
 /// The peaks of the table.
 const PEAKS: [f64; 3] = [5.0, 20.0, 100.0];
-/// Samples that the intervals come from, and the steps of each.
-const SAMPLES: usize = 4;
+/// The steps of each sample.
 const STEPS: usize = 8;
 
 impl Demo {
@@ -65,6 +69,9 @@ impl Demo {
         say(&format!("everything goes to {}", out.display()))?;
         let device = Device::best();
         say(&format!("computing on {device}"))?;
+        let real = real::show(self.samples, device, &out)?;
+        real.lines.iter().try_for_each(|line| say(line))?;
+        say("drew it beside its long exposure: pictures/real.png")?;
 
         let bench = Bench { peaks: PEAKS.to_vec(), count: self.count, size: self.size, ..Bench::default() };
         bench.check()?;
@@ -80,8 +87,8 @@ impl Demo {
 
         let pictures = pictures(&bench, &methods, &out)?;
         say("drew truth, measurement and restorations side by side: pictures/")?;
-        let uncertainty = uncertainty(&bench, device, &out)?;
-        say(&format!("drew {SAMPLES} samples of what the truth may be: pictures/uncertainty.png"))?;
+        let uncertainty = uncertainty(&bench, self.samples, device, &out)?;
+        say(&format!("drew {} samples of what the truth may be: pictures/uncertainty.png", self.samples))?;
 
         let mut about = vec![
             format!("clearshot {}, {device}", env!("CARGO_PKG_VERSION")),
@@ -102,7 +109,8 @@ impl Demo {
             let path = out.join(name);
             write_whole(&path, text.as_bytes()).with_context(|| path.display().to_string())
         };
-        let illustrations: Vec<Illustration> = pictures.into_iter().chain([uncertainty]).collect();
+        let illustrations: Vec<Illustration> =
+            real.illustrations.into_iter().chain(pictures).chain([uncertainty]).collect();
         put("table.md", &report::markdown("Clearshot's demo", &about, &summary))?;
         put("records.csv", &report::csv(&records))?;
         put("report.html", &report::html("Clearshot's demo", &about, &summary, &illustrations, &next))?;
@@ -113,7 +121,7 @@ impl Demo {
             );
             let record = serde_json::json!({
                 "out": out, "report": out.join("report.html"), "seconds": start.elapsed().as_secs_f64(), "about": about,
-                "rows": rows.collect::<Vec<_>>(),
+                "real": real.record, "rows": rows.collect::<Vec<_>>(),
             });
             writeln!(stdout, "{record}")?;
             return Ok(());
@@ -152,7 +160,7 @@ impl Demo {
                 free.context("clearshot-demo and the next 998 are there already; name a folder with --out")?
             }
         };
-        for folder in ["noisy", "truth", "pictures"] {
+        for folder in ["real", "noisy", "truth", "pictures"] {
             let path = out.join(folder);
             std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
         }
@@ -308,16 +316,17 @@ fn pictures(bench: &Bench, methods: &[Box<dyn Method>], out: &Path) -> Result<Ve
         let png = picture(methods, &case)?;
         let path = out.join("pictures").join(format!("{}.png", case.scene));
         write_whole(&path, &png).with_context(|| path.display().to_string())?;
-        all.push(Illustration { caption: format!("{}, peak {} electrons", case.scene, case.peak), png });
+        let caption = format!("{}, peak {} electrons", case.scene, case.peak);
+        all.push(Illustration { caption, figure: Figure::Png(png) });
     }
     Ok(all)
 }
 
 /// Measurement, mean and standard deviation of a few samples.
-fn uncertainty(bench: &Bench, device: Device, out: &Path) -> Result<Illustration> {
+fn uncertainty(bench: &Bench, samples: usize, device: Device, out: &Path) -> Result<Illustration> {
     use clearshot_image::picture::{Colours, Panel, Stretch, side_by_side};
     let case = bench.case(example(bench, 0))?;
-    let settings = Settings { samples: SAMPLES, steps: STEPS, ..Settings::default() };
+    let settings = Settings { samples, steps: STEPS, ..Settings::default() };
     let model = Learned::open(DEFAULT, settings, device)?;
     let restored = model.restore(&case.view).map_err(anyhow::Error::msg)?;
     let shape = [case.view.shape[0], case.view.shape[1]];
@@ -335,16 +344,19 @@ fn uncertainty(bench: &Bench, device: Device, out: &Path) -> Result<Illustration
     let path = out.join("pictures").join("uncertainty.png");
     write_whole(&path, &png).with_context(|| path.display().to_string())?;
     let caption = format!(
-        "{}: what was measured, what it probably is, and how sure that is ({SAMPLES} samples)",
+        "{}: what was measured, what it probably is, and how sure that is ({samples} samples)",
         case.scene
     );
-    Ok(Illustration { caption, png })
+    Ok(Illustration { caption, figure: Figure::Png(png) })
 }
 
 fn next_steps(out: &Path) -> Vec<String> {
+    let real = out.join("real").join("short_exposure.tif");
+    let restored = out.join("real").join("restored.tif");
     let noisy = out.join("noisy").join("nuclei.tif");
     let clean = out.join("nuclei_clean.tif");
     vec![
+        format!("clearshot restore {} -o {} --samples 8 --std    # the real image, as a file", real.display(), restored.display()),
         format!("clearshot restore {} -o {} --gain 1 --read-noise 1.5    # one file", noisy.display(), clean.display()),
         "clearshot restore 'your/images/*.tif' -o restored                # yours: the camera is estimated and said".into(),
         "clearshot compare --out comparison                              # every classical method beside the model".into(),
