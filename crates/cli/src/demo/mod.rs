@@ -69,6 +69,7 @@ impl Demo {
         say(&format!("everything goes to {}", out.display()))?;
         let device = Device::best();
         say(&format!("computing on {device}"))?;
+        say("restoring a real image first, with samples of what it may be: half a minute on two cores")?;
         let real = real::show(self.samples, device, &out)?;
         real.lines.iter().try_for_each(|line| say(line))?;
         say("drew it beside its long exposure: pictures/real.png")?;

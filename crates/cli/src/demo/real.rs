@@ -96,11 +96,7 @@ pub fn show(samples: usize, device: Device, out: &Path) -> Result<Real> {
         "psnr": { "raw": raw, "bm3d": bm3d, "restored": scores.psnr },
         "coverage": scores.coverage,
     });
-    Ok(Real {
-        lines: vec![format!("a real image first: {ABOUT}"), seen, chosen, psnr],
-        illustrations,
-        record,
-    })
+    Ok(Real { lines: vec![format!("a real image: {ABOUT}"), seen, chosen, psnr], illustrations, record })
 }
 
 fn put(path: &Path, bytes: &[u8]) -> Result<()> {
