@@ -53,7 +53,7 @@ pub struct Restore {
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// Fit the model to these images for so many seconds before they are restored, by splitting their light; it is kept only where its estimated gain
-    /// is clear. In trials on real images that estimate was wrong more often than right: compare with the model as it is before you rely on it.
+    /// is clear. In the trials on real images so far that estimate was wrong: compare with the model as it is before you rely on it.
     /// Default: the model is taken as it is.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     adapt: Option<u32>,
@@ -66,7 +66,7 @@ pub struct Restore {
     #[arg(long, default_value = "auto", value_name = "METHOD", value_parser = ["auto", "model", "bm3d", "gaussian", "raw"])]
     method: String,
     /// Restore stacks plane by plane. Default: files with at least 4 planes along Z are restored as volumes, if the program comes
-    /// with a model for them and no other model, PSF, guidance or method is asked for.
+    /// with a model for them and no other model, PSF, guidance or method is asked for; this version comes with none.
     #[arg(long)]
     planes: bool,
     /// Restore each frame of a movie by itself. Default: files with a T axis use neighbouring frames where nothing moves.

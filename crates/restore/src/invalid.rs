@@ -2,8 +2,8 @@
 //!
 //! They are given values from their neighbours before a restorer sees the image, so that they neither spread nor stop it, and keep
 //! what the restorer made of that. Saturated ones tell that they are at the limit ([`crate::saturated`]); the others tell nothing. Only
-//! a pixel that was not finite is given back as NaN, in files that can say so: there nothing was measured, and who reads the file
-//! must see it.
+//! a pixel that was not finite is given back as NaN, in files that can hold NaN: nothing was measured there, and readers
+//! of the file must know.
 
 use crate::saturated::{Least, NoiseLevel, Saturated, around};
 
