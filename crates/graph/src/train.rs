@@ -18,6 +18,7 @@ use crate::grad::{GradError, grad};
 use crate::graph::{StateInit, Type, Value};
 use crate::ops::{Adam, Binary, Clip, LossScale, Op, ReduceKind, Sgd};
 use clearshot_tensor::Shape;
+use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimizer {
@@ -49,6 +50,9 @@ pub struct Training {
     pub runs: usize,
     /// Iterations whose loss or gradients are far from what they were lately are skipped.
     pub guard: Option<Guard>,
+    /// A weight whose results sum over more values than this learns at a rate that is smaller by as much; none for one rate. See
+    /// [`rate_share`].
+    pub base_fan_in: Option<usize>,
 }
 
 impl Default for Training {
@@ -61,8 +65,30 @@ impl Default for Training {
             loss_scale: None,
             runs: 1,
             guard: None,
+            base_fan_in: None,
         }
     }
+}
+
+/// The share of the rate that a weight of this shape, results first, learns at.
+///
+/// Adam changes every entry by about the rate, whatever the size of its gradient. A result that sums over `n` values changes
+/// by `n` times that, while it is of size one when training begins: in a wide layer a rate that suits a narrow one multiplies what
+/// comes out, layer after layer, and networks without norms fall apart. With rates that fall as one over `n`, one rate suits all widths
+/// (Yang and Hu, "Tensor programs V", 2021). Biases have one value a result, and the whole rate.
+pub fn rate_share(shape: Shape, base_fan_in: Option<usize>) -> f64 {
+    let fan_in = if shape.rank() < 2 { 1 } else { shape.len() / shape[0].max(1) };
+    base_fan_in.map_or(1.0, |base| (base as f64 / fan_in.max(1) as f64).min(1.0))
+}
+
+/// The rate of each parameter.
+fn rates_of(b: &mut Builder, rate: Value, params: &[Value], base_fan_in: Option<usize>) -> Vec<Value> {
+    let mut made: BTreeMap<u64, Value> = BTreeMap::from([(1f64.to_bits(), rate)]);
+    let mut of = |p: &Value| {
+        let share = rate_share(b.shape(*p), base_fan_in);
+        *made.entry(share.to_bits()).or_insert_with(|| b.mul_scalar(rate, share))
+    };
+    params.iter().map(&mut of).collect()
 }
 
 /// Adds gradients of `loss`, and the updates of all `params`, to the graph. Gives the outputs `loss`
@@ -137,7 +163,9 @@ pub fn finish_iteration(
         true => b.input("ema_decay", scalar),
         false => b.scalar(d as f32),
     });
-    for ((&p, &g), name) in params.iter().zip(&grads).zip(&names) {
+    // Each once and before all updates, which are then launched together.
+    let rates = rates_of(b, rate, params, t.base_fan_in);
+    for (((&p, &g), name), rate) in params.iter().zip(&grads).zip(&names).zip(rates) {
         let ty = b.ty(p);
         let moment =
             |b: &mut Builder, kind: &str| b.state(&format!("{kind}.{name}"), ty, StateInit::Constant(0.0));
@@ -174,4 +202,21 @@ pub fn finish_iteration(
     b.output("loss", loss);
     b.output("grad_norm", norm);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_fall_as_one_over_the_values_that_a_result_sums_over() {
+        let share = |sizes: &[usize], base| rate_share(Shape::new(sizes), base);
+        assert_eq!(share(&[64, 3, 3, 192], Some(288)), 288.0 / 1728.0);
+        assert_eq!(share(&[10, 1000], Some(288)), 0.288);
+        // Narrow weights, biases and scalars have the whole rate, and all have it where there is no rule.
+        assert_eq!(share(&[64, 3, 3, 32], Some(288)), 1.0);
+        assert_eq!(share(&[4096], Some(288)), 1.0);
+        assert_eq!(share(&[], Some(288)), 1.0);
+        assert_eq!(share(&[64, 3, 3, 192], None), 1.0);
+    }
 }

@@ -63,6 +63,7 @@ pub fn training_of(config: &RunConfig) -> Training {
         ema_input: true,
         loss_scale: narrow.then_some((65_536.0, scaling)),
         runs: config.trainer.accumulate,
+        base_fan_in: (o.base_fan_in > 0).then_some(o.base_fan_in),
         guard: (config.trainer.guard > 0.0).then_some(Guard { ratio: config.trainer.guard, ..Guard::USUAL }),
     }
 }
