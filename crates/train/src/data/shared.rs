@@ -43,7 +43,7 @@ impl Cameras {
             _ => [sigma, sigma * (0.8 + 0.4 * unit(3))],
         };
         let near = match unit(10) < c.mosaic {
-            true => Mosaic::drawn(unit(11), unit(12)).share(noise, size, MOSAIC_SIGMA * unit(13)),
+            true => Mosaic::drawn(unit(11), unit(14), unit(12)).share(noise, size, MOSAIC_SIGMA * unit(13)),
             false => {
                 let narrow = unit(5) < NARROW;
                 let taps =
@@ -80,87 +80,106 @@ impl Cameras {
     }
 }
 
-/// The pixels of a colour camera that see one colour; all others are interpolated linearly from these.
+/// The pixels of a colour camera that see one colour; all others are interpolated from these.
 ///
 /// Interpolated pixels are means of two or four, and less noisy than the others: such noise is not the same everywhere, and
-/// what is told is its mean.
+/// what is told is its mean. Programs that look for edges take the mean of the two neighbours that differ least, which draws
+/// short lines into noise.
 #[derive(Clone, Copy, Debug)]
 struct Mosaic {
     /// Every second pixel, as green has it, or else one in four.
     green: bool,
+    /// Edges are looked for.
+    directed: bool,
     /// The first pixel of the colour.
     at: [usize; 2],
 }
 
+/// Two neighbours on opposite sides: Y and X of one of them.
+type Sides = [isize; 2];
+
 impl Mosaic {
-    /// By two uniform numbers: green is as frequent as the other two together.
-    fn drawn(colour: f64, place: f64) -> Mosaic {
+    /// By three uniform numbers: green is as frequent as the other two together.
+    fn drawn(colour: f64, edges: f64, place: f64) -> Mosaic {
         let place = (4.0 * place) as usize;
-        Mosaic { green: colour < 0.5, at: [place / 2 % 2, place % 2] }
+        Mosaic { green: colour < 0.5, directed: edges < 0.5, at: [place / 2 % 2, place % 2] }
     }
 
-    fn sees(&self, y: usize, x: usize) -> bool {
+    /// The neighbours that a pixel is interpolated from; none where it is seen.
+    fn sides(&self, y: usize, x: usize) -> &'static [Sides] {
+        const ALONG: [Sides; 2] = [[0, 1], [1, 0]];
+        const ACROSS: [Sides; 2] = [[1, 1], [1, -1]];
         let [down, right] = [y + self.at[0], x + self.at[1]].map(|p| p % 2 == 0);
-        if self.green { down == right } else { down && right }
+        match (self.green, down, right) {
+            (true, ..) => {
+                if down == right {
+                    &[]
+                } else {
+                    &ALONG
+                }
+            }
+            (false, true, true) => &[],
+            (false, true, false) => &ALONG[..1],
+            (false, false, true) => &ALONG[1..],
+            (false, false, false) => &ACROSS,
+        }
     }
 
     /// Replaces independent noise by that of an image put together and smoothed, of the same variances in the mean.
     fn share(&self, noise: &mut [f32], size: &[usize], sigma: f64) -> Correlation {
         let [height, width] = [size[size.len() - 2], size[size.len() - 1]];
+        let power = |noise: &[f32]| noise.iter().map(|n| f64::from(n * n)).sum::<f64>();
+        let before = power(noise);
         for plane in noise.chunks_mut(height * width) {
-            let unseen = |(i, _): &(usize, &mut f32)| !self.sees(i / width, i % width);
-            plane.iter_mut().enumerate().filter(unseen).for_each(|(_, n)| *n = 0.0);
-            if self.green {
-                let seen = plane.to_vec();
-                let at = |y: usize, x: usize| seen[y % height * width + x % width];
-                for (i, n) in plane.iter_mut().enumerate() {
-                    let (y, x) = (i / width, i % width);
-                    let around = [(y + 1, x), (y + height - 1, x), (y, x + 1), (y, x + width - 1)];
-                    *n += 0.25 * around.into_iter().map(|(y, x)| at(y, x)).sum::<f32>();
-                }
+            let seen = plane.to_vec();
+            let at = |y: usize, x: usize, [down, right]: Sides| {
+                let y = (y as isize + down).rem_euclid(height as isize) as usize;
+                seen[y * width + (x as isize + right).rem_euclid(width as isize) as usize]
+            };
+            for (i, n) in plane.iter_mut().enumerate() {
+                let (y, x) = (i / width, i % width);
+                let pair = |[down, right]: Sides| [at(y, x, [down, right]), at(y, x, [-down, -right])];
+                *n = match self.sides(y, x) {
+                    [] => *n,
+                    [one] => 0.5 * pair(*one).iter().sum::<f32>(),
+                    [one, other, ..] => {
+                        let (one, other) = (pair(*one), pair(*other));
+                        let off = |[a, b]: [f32; 2]| (a - b).abs();
+                        match self.directed {
+                            true => {
+                                0.5 * (if off(one) < off(other) { one } else { other }).iter().sum::<f32>()
+                            }
+                            false => 0.25 * one.iter().chain(&other).sum::<f32>(),
+                        }
+                    }
+                };
             }
         }
-        let smooth = gaussian(sigma);
-        let triangle = [0.5, 1.0, 0.5];
-        let along = if self.green { smooth.clone() } else { convolved(&smooth, &triangle) };
-        let plus = [0.0, 0.25, 0.0, 0.25, 1.0, 0.25, 0.0, 0.25, 0.0];
-        let (kernel, side) = match self.green {
-            true => spread(&plus, &smooth),
-            false => spread(&[1.0], &along),
+        filter_noise(noise, size, &[(); 2].map(|()| gaussian(sigma)));
+        let factor = (before / power(noise).max(1e-30)).sqrt() as f32;
+        noise.iter_mut().for_each(|n| *n *= factor);
+        correlation_of(noise, [height, width])
+    }
+}
+
+/// Lags that a correlation is measured over.
+const NEAR: isize = 2;
+
+/// The correlation that planes of noise have between near pixels; they go on behind their edges.
+fn correlation_of(noise: &[f32], [height, width]: [usize; 2]) -> Correlation {
+    let product = |dy: isize, dx: isize| {
+        let inside = |p: usize, d: isize, n: usize| (p as isize + d).rem_euclid(n as isize) as usize;
+        let of = |plane: &[f32]| {
+            let row = |y: usize| {
+                let (a, b) = (&plane[y * width..][..width], &plane[inside(y, dy, height) * width..][..width]);
+                (0..width).map(|x| f64::from(a[x] * b[inside(x, dx, width)])).sum::<f64>()
+            };
+            (0..height).map(row).sum::<f64>()
         };
-        let share = if self.green { 0.5 } else { 0.25 };
-        let power = (share * kernel.iter().map(|k| k * k).sum::<f64>()).sqrt();
-        let wrapped = |p: isize, n: usize| p.rem_euclid(n as isize) as usize;
-        let taps: Vec<f32> = along.iter().map(|t| (t / power.sqrt()) as f32).collect();
-        for axis in size.len() - 2..size.len() {
-            filter(noise, size, axis, &taps, wrapped);
-        }
-        Correlation::of_filter(&kernel, [side; 2])
-    }
-}
-
-/// One filter behind another.
-fn convolved(a: &[f64], b: &[f64]) -> Vec<f64> {
-    let mut out = vec![0.0; a.len() + b.len() - 1];
-    for (i, x) in a.iter().enumerate() {
-        b.iter().enumerate().for_each(|(j, y)| out[i + j] += x * y);
-    }
-    out
-}
-
-/// A square filter followed by the same one along both axes, and its side.
-fn spread(square: &[f64], along: &[f64]) -> (Vec<f64>, usize) {
-    let inner = square.len().isqrt();
-    let side = inner + along.len() - 1;
-    let mut out = vec![0.0; side * side];
-    for (i, s) in square.iter().enumerate() {
-        for (y, a) in along.iter().enumerate() {
-            for (x, b) in along.iter().enumerate() {
-                out[(i / inner + y) * side + i % inner + x] += s * a * b;
-            }
-        }
-    }
-    (out, side)
+        noise.chunks(height * width).map(of).sum::<f64>()
+    };
+    let all = product(0, 0).max(1e-30);
+    Correlation::from_lags(|dy, dx| if dy.max(dx.abs()) > NEAR { 0.0 } else { product(dy, dx) / all })
 }
 
 /// The taps of a Gaussian filter; of none, where it has no width.
@@ -220,32 +239,32 @@ mod tests {
     }
 
     #[test]
-    fn what_a_mosaic_leaves_out_is_less_noisy_and_the_mean_is_as_told() {
+    fn a_mosaic_shares_noise_by_its_interpolation() {
         let n = 512;
-        for (green, sigma) in [(true, 0.0), (true, 0.6), (false, 0.0), (false, 0.6)] {
-            let mosaic = Mosaic { green, at: [0, 1] };
+        // Variance of interpolated pixels over that of the others, and the lags (0, 1), (1, 1) and (0, 2), by the filters'
+        // products: a cross of quarters, or triangles along both axes. Means of the two that differ least are those of two.
+        let cases = [
+            (true, false, 0.25, [0.4, 0.1, 0.05]),
+            (false, false, 1.25 / 3.0, [2.0 / 3.0, 4.0 / 9.0, 1.0 / 6.0]),
+            (true, true, 0.5, [1.0 / 3.0, f64::NAN, f64::NAN]),
+        ];
+        for (green, directed, others, lags) in cases {
+            let mosaic = Mosaic { green, directed, at: [0, 1] };
             let mut noise = vec![0f32; n * n];
             Key { seed: 3, step: 1, stream: 5 }.fill_normal(0, &mut noise);
-            let told = mosaic.share(&mut noise, &[n, n], sigma);
-            let lag = |dy: usize, dx: usize, of: &dyn Fn(usize, usize) -> bool| {
-                let inside = (0..n * n).filter(|i| of(i / n, i % n));
-                let product = |i: usize| f64::from(noise[i] * noise[(i / n + dy) % n * n + (i % n + dx) % n]);
-                let (sum, count) = inside.fold((0.0, 0.0), |(s, c), i| (s + product(i), c + 1.0));
+            let told = mosaic.share(&mut noise, &[n, n], 0.0);
+            let variance = |seen: bool| {
+                let inside = (0..n * n).filter(|i| mosaic.sides(i / n, i % n).is_empty() == seen);
+                let (sum, count) =
+                    inside.fold((0.0, 0.0), |(s, c), i| (s + f64::from(noise[i]).powi(2), c + 1.0));
                 sum / count
             };
-            let all = |_, _| true;
-            let variance = lag(0, 0, &all);
-            assert!((variance - 1.0).abs() < 0.03, "{mosaic:?}: {variance}");
-            for (dy, dx) in [(0, 1), (1, 0), (1, 1), (0, 2), (2, 1)] {
-                let (got, want) = (lag(dy, dx, &all) / variance, told.at(dy as isize, dx as isize));
-                assert!((got - want).abs() < 0.02, "{mosaic:?} {dy} {dx}: {got} for {want}");
-            }
-            if sigma == 0.0 {
-                // A mean of four has a quarter of the variance; of red's other pixels half are means of two.
-                let seen = lag(0, 0, &|y, x| mosaic.sees(y, x));
-                let others = lag(0, 0, &|y, x| !mosaic.sees(y, x)) / seen;
-                let want = if green { 0.25 } else { (0.5 + 0.5 + 0.25) / 3.0 };
-                assert!((others - want).abs() < 0.02, "{mosaic:?}: {others}");
+            let got = variance(false) / variance(true);
+            assert!((got - others).abs() < 0.02, "{mosaic:?}: {got}");
+            for ((dy, dx), want) in
+                [(0, 1), (1, 1), (0, 2)].into_iter().zip(lags).filter(|(_, l)| !l.is_nan())
+            {
+                assert!((told.at(dy, dx) - want).abs() < 0.015, "{mosaic:?} {dy} {dx}: {}", told.at(dy, dx));
             }
         }
     }
