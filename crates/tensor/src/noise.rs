@@ -53,11 +53,39 @@ impl Key {
 
     /// Fills `out` with elements `start..` of the stream.
     pub fn fill_normal(self, start: u64, out: &mut [f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: the processor has what the function is compiled for.
+            return unsafe { self.fill_normal_fused(start, out) };
+        }
+        self.fill(start, out, normals);
+    }
+
+    /// The same bits, with fused operations as instructions in place of calls.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn fill_normal_fused(self, start: u64, out: &mut [f32]) {
         self.fill(start, out, normals);
     }
 
     #[inline(always)]
     fn fill(self, start: u64, out: &mut [f32], make: impl Fn([u32; 4]) -> [f32; 4]) {
+        // Whole blocks, eight at a time so that they become vectors, and what is left.
+        let ahead = ((4 - start % 4) % 4).min(out.len() as u64) as usize;
+        let (first, rest) = out.split_at_mut(ahead);
+        self.fill_each(start, first, &make);
+        let mut next = start + ahead as u64;
+        let mut eights = rest.chunks_exact_mut(32);
+        for eight in &mut eights {
+            let values: [[f32; 4]; 8] = std::array::from_fn(|k| make(self.block(next / 4 + k as u64)));
+            eight.copy_from_slice(values.as_flattened());
+            next += 32;
+        }
+        self.fill_each(next, eights.into_remainder(), &make);
+    }
+
+    #[inline(always)]
+    fn fill_each(self, start: u64, out: &mut [f32], make: &impl Fn([u32; 4]) -> [f32; 4]) {
         let mut done = 0;
         while done < out.len() {
             let i = start + done as u64;
@@ -200,7 +228,7 @@ mod tests {
     #[test]
     fn a_fill_is_its_elements() {
         let key = Key { seed: u64::MAX - 1, step: 0, stream: 9 };
-        let mut x = [0.0; 11];
+        let mut x = [0.0; 111];
         key.fill_normal(3, &mut x);
         assert!(x.iter().enumerate().all(|(i, &v)| v == key.normal(3 + i as u64)));
         key.fill_uniform(2, &mut x);

@@ -29,6 +29,8 @@ const OWN: f64 = 0.4;
 /// Electrons without light, and the read noise, of detectors that count photons.
 const COUNTING_BACKGROUND: [f64; 2] = [0.02, 1.0];
 const COUNTING_READ_NOISE: [f64; 2] = [0.05, 0.5];
+/// Electrons from which on a sum of amplified ones is nearly normal.
+const NEARLY_NORMAL: f64 = 8.0;
 /// Errors of a background that is found, in standard deviations of a pixel's noise.
 const BACKGROUND_ERROR: f64 = 0.1;
 
@@ -104,11 +106,16 @@ impl Cameras {
         let told_peak = (found * (1.0 + c.peak_error).powf(2.0 * unit(3) - 1.0)).max(dark.sqrt().max(1.0));
         let (shots, mut noise) = (self.key(number, 0xCA5), vec![0f32; values.len()]);
         self.key(number, 0xCA6).fill_normal(0, &mut noise);
-        let (amplified, chain) = (unit(19) < c.amplified, self.key(number, 0xCAC));
+        let amplified = unit(19) < c.amplified;
+        let mut factors = vec![0f32; if amplified { values.len() } else { 0 }];
+        self.key(number, 0xCAC).fill_normal(0, &mut factors);
         let mean = |v: f32| peak * f64::from(v.max(0.0)) + background;
         for (i, (n, &v)) in noise.iter_mut().zip(&values).enumerate() {
             let (mean, i) = (mean(v), i as u64);
-            let shot = if amplified { amplify(mean, shots, chain, i) } else { poisson::draw(mean, shots, i) };
+            let shot = match factors.get(i as usize) {
+                Some(normal) => amplify(mean, shots, i, f64::from(*normal)),
+                None => poisson::draw(mean, shots, i),
+            };
             *n = (shot - mean + read_noise * f64::from(*n)) as f32;
         }
         let correlation =
@@ -177,18 +184,20 @@ impl Cameras {
 }
 
 /// What comes out of a chain that amplifies each electron by a random factor, as a photomultiplier's and an EMCCD's does, in
-/// units in which the variance is the mean.
+/// units in which the variance is the mean; `normal` is a normal number.
 ///
 /// Factors are about exponential, which doubles the variance: so twice the electrons are drawn, a mean factor of one half is
 /// applied, and noise is as large as without amplification but more lopsided: its third moment is 1.5 times the mean.
-fn amplify(mean: f64, shots: Key, chain: Key, i: u64) -> f64 {
+fn amplify(mean: f64, shots: Key, i: u64, normal: f64) -> f64 {
+    if mean > NEARLY_NORMAL {
+        // The sum as a whole, by its first three moments (Cornish and Fisher).
+        return mean + (mean - 0.125).sqrt() * normal + 0.25 * (normal * normal - 1.0);
+    }
     let n = poisson::draw(2.0 * mean, shots, i);
-    let uniform = |k: u64| f64::from(chain.uniform(4 * i + k)).max(1e-9);
-    if n <= 3.0 {
-        return -0.5 * (0..n as u64).map(|k| uniform(k).ln()).sum::<f64>();
+    if n == 0.0 {
+        return 0.0;
     }
     // A sum of n exponential numbers (Wilson and Hilferty).
-    let normal = (-2.0 * uniform(0).ln()).sqrt() * (std::f64::consts::TAU * uniform(1)).cos();
     0.5 * n * (1.0 - 1.0 / (9.0 * n) + normal / (3.0 * n.sqrt())).max(0.0).powi(3)
 }
 
@@ -293,8 +302,9 @@ mod tests {
     fn amplified_electrons_have_their_first_three_moments() {
         let [shots, chain] = [1, 2].map(|stream| Key { seed: 7, step: 0, stream });
         let count = 400_000u64;
+        let normal = |i: u64| f64::from(chain.normal(i));
         for mean in [0.05, 0.7, 2.5, 12.0, 90.0] {
-            let all: Vec<f64> = (0..count).map(|i| amplify(mean, shots, chain, i) - mean).collect();
+            let all: Vec<f64> = (0..count).map(|i| amplify(mean, shots, i, normal(i)) - mean).collect();
             let moment = |k: i32| all.iter().map(|x| x.powi(k)).sum::<f64>() / count as f64;
             let n = count as f64;
             // Five standard errors; cumulants of sums of exponential numbers are 2 mean k! / 2^k.
