@@ -63,7 +63,7 @@ impl Learned {
             }
         }
         if mixed {
-            identity += " mixed";
+            identity += " mixed 2";
         }
         let restorer = RefCell::new(Restorer::new(model, settings.clone(), device)?);
         Ok(Learned { name: name.into(), identity, path, settings, device, mixed, restorer })
@@ -121,7 +121,7 @@ impl Method for Learned {
         let measured = [measured];
         let choice = match self.mixed && view.psf.is_none() {
             true => Some(
-                choice::choose(&mut restorer, &measured[0], &camera, &mut || Ok(()))
+                choice::choose(&mut restorer, &measured[0], &camera, None, &mut || Ok(()))
                     .map_err(|e| words(&e))?,
             ),
             false => None,

@@ -130,7 +130,7 @@ fn restore(case: &Case, measured: &CameraMeasurement, samples: usize, device: De
         image.saturate(full as f32, NoiseLevel::of(&camera));
     }
     let image = [image];
-    let choice = choice::choose(&mut restorer, &image[0], &camera, &mut || Ok(()))?;
+    let choice = choice::choose(&mut restorer, &image[0], &camera, None, &mut || Ok(()))?;
     let mut made = restorer.restore(&image, &[0], Some(&camera), &mut || Ok(()))?.remove(0);
     choice.apply(&image[0], &camera, &mut made)?;
     let gain = camera.gain as f32;

@@ -98,7 +98,7 @@ impl Work<'_> {
         let pixels = self.parts.all.len() * self.parts.pixels();
         let mut record = Record::new(pixels, self.camera.is_some(), choice);
         record.precision = precision;
-        let movie = Movie::of(&self, restorer).filter(|_| self.uses_model());
+        let mut movie = Movie::of(&self, restorer).filter(|_| self.uses_model());
         let outputs = match pixels * parts.channels * size_of::<f32>() <= HELD {
             true => None,
             false => {
@@ -128,7 +128,7 @@ impl Work<'_> {
                     made
                 }
             };
-            let helped = match &movie {
+            let helped = match &mut movie {
                 Some(movie) => {
                     Some(movie.help(&self, restorer, group, &measured, &numbers, record.choice.as_ref())?)
                 }
@@ -154,6 +154,7 @@ impl Work<'_> {
             }
         }
         progress.line.end();
+        record.pooled = movie.map(Movie::chosen).unwrap_or_default();
         let Places { parts, form, outputs, held, .. } = places;
         let outputs = match outputs {
             Some(outputs) => outputs,
@@ -235,7 +236,7 @@ impl Work<'_> {
         }
         let Some(camera) = &self.camera else { return Ok(None) };
         let measured = self.measured(&self.parts.all[self.parts.all.len() / 2], restorer)?;
-        let choice = choice::choose(restorer, &measured, camera, &mut || progress.ran())?;
+        let choice = choice::choose(restorer, &measured, camera, None, &mut || progress.ran())?;
         if choice.risk.is_some() {
             let record = json!({"event": "choice", "input": self.spot.shown, "choice": choice});
             self.job.voice.say(&format!("restored by: {}", choice.in_words()), record)?;

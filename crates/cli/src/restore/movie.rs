@@ -3,15 +3,33 @@
 use super::image::Work;
 use anyhow::Result;
 use clearshot_image::Axis;
-use clearshot_restore::learned::{Camera, Choice, Measured, Restored, Restorer};
+use clearshot_restore::learned::{Camera, Choice, Measured, Restored, Restorer, choice};
 use clearshot_restore::movie::{self, LEVELS, Pooled};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
+
+/// A frame tells what restores a level where at least one pixel of so many is near it.
+const ENOUGH: usize = 8;
 
 /// The T axis of a file whose frames help each other.
 pub struct Movie {
     axis: usize,
     frames: usize,
     camera: Camera,
+    /// What restores pooled frames at each level, once it is known.
+    choices: [Option<Choice>; LEVELS.len()],
+}
+
+/// What restores frames that were pooled: there is less noise in them, so that it may be something else than for one.
+pub struct PooledChoice {
+    pub exposures: f64,
+    pub choice: Choice,
+}
+
+impl PooledChoice {
+    pub fn value(&self) -> Value {
+        json!({"exposures": self.exposures, "choice": self.choice})
+    }
 }
 
 /// What neighbours add to a group of frames.
@@ -32,21 +50,22 @@ impl Movie {
         let single = parts.channels == 1 && about.channels == 1 && about.input_channels() == 1;
         let at_once = settings.samples == 0 && settings.psf.is_none() && restorer.guidance().is_none();
         let frames = d.dims[axis].len;
-        (frames > 1 && single && at_once).then_some(Movie { axis, frames, camera: work.camera? })
+        let (camera, choices) = (work.camera?, Default::default());
+        (frames > 1 && single && at_once).then_some(Movie { axis, frames, camera, choices })
     }
 
-    /// Pools a group of frames with their neighbours and restores what was pooled.
+    /// Pools a group of frames with their neighbours and restores what was pooled; `alone` is what restores single frames.
     ///
     /// # Errors
     /// If the file cannot be read or the device fails.
     pub fn help(
-        &self,
+        &mut self,
         work: &Work<'_>,
         restorer: &mut Restorer,
         group: &[Vec<usize>],
         measured: &[Measured],
         numbers: &[u64],
-        choice: Option<&Choice>,
+        alone: Option<&Choice>,
     ) -> Result<Helped> {
         let mut read: BTreeMap<Vec<usize>, Measured> = BTreeMap::new();
         let mut pooled = Vec::new();
@@ -78,6 +97,10 @@ impl Movie {
                 values.copy_from_slice(&pooled.values);
                 means.push(own.with_values(values));
             }
+            if work.job.method.is_none() && self.choices[level].is_none() {
+                self.choices[level] = self.choice(work, restorer, level, &means, &pooled)?;
+            }
+            let choice = self.choices[level].as_ref().or(alone);
             let mut made = restorer.restore(&means, numbers, Some(&camera), &mut || Ok(()))?;
             if let Some(choice) = choice {
                 for (mean, made) in means.iter().zip(&mut made) {
@@ -87,6 +110,41 @@ impl Movie {
             levels.push(made);
         }
         Ok(Helped { levels, pooled })
+    }
+
+    /// What to trust of frames at a level, by the first of them that has enough pixels there; it is told of.
+    fn choice(
+        &self,
+        work: &Work<'_>,
+        restorer: &mut Restorer,
+        level: usize,
+        means: &[Measured],
+        pooled: &[Pooled],
+    ) -> Result<Option<Choice>> {
+        let exposures = LEVELS[level];
+        let camera = movie::camera_of(&self.camera, exposures);
+        for (mean, pooled) in means.iter().zip(pooled) {
+            let near = movie::near(level, &pooled.count);
+            if near.iter().filter(|n| **n).count() < near.len() / ENOUGH {
+                continue;
+            }
+            let choice = choice::choose(restorer, mean, &camera, Some(&near), &mut || Ok(()))?;
+            if choice.risk.is_some() {
+                let input = &work.spot.shown;
+                let record =
+                    json!({"event": "choice", "input": input, "exposures": exposures, "choice": choice});
+                let text = format!("means of {exposures} frames are restored by: {}", choice.in_words());
+                work.job.voice.say(&text, record)?;
+                return Ok(Some(choice));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What restored pooled frames, where that was chosen.
+    pub fn chosen(self) -> Vec<PooledChoice> {
+        let levels = LEVELS.into_iter().zip(self.choices);
+        levels.filter_map(|(exposures, choice)| Some(PooledChoice { exposures, choice: choice? })).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 //! JSON.
 
 use super::image::Work;
+use super::movie::PooledChoice;
 use super::parts::Form;
 use anyhow::Result;
 use clearshot_image::Provenance;
@@ -16,6 +17,8 @@ use std::path::PathBuf;
 /// chi2 outside of these says that the camera's numbers do not fit the image; of so few pixels it says nothing.
 const EXPLAINED: std::ops::Range<f64> = 0.4..2.0;
 const FEW: usize = 256;
+/// Frames to a pixel of a movie, in the mean, that are said to be one.
+const ALONE: f64 = 1.05;
 
 /// See the module.
 pub struct Record {
@@ -33,6 +36,8 @@ pub struct Record {
     pub light: Option<Light>,
     /// What was trusted.
     pub choice: Option<Choice>,
+    /// What was trusted of frames that were pooled with others.
+    pub pooled: Vec<PooledChoice>,
     /// What a GPU computed in, where that was left open.
     pub precision: Option<Settled>,
     /// Of each frame of a movie, how many exposures a pixel was restored from, in the mean.
@@ -75,6 +80,7 @@ impl Record {
             strange: None,
             light: has_camera.then(Light::default),
             choice,
+            pooled: Vec::new(),
             precision: None,
             exposures: Vec::new(),
         }
@@ -91,17 +97,21 @@ impl Record {
 
     /// For people: what restored it, and how much neighbouring frames helped.
     pub fn trusted(&self) -> Option<String> {
-        let words = self.choice.as_ref().map(Choice::in_words).into_iter().chain(self.movie());
+        let pooled = |p: &PooledChoice| format!("means of {} frames: {}", p.exposures, p.choice.in_words());
+        let words = self.choice.as_ref().map(Choice::in_words).into_iter();
+        let words = words.chain(self.pooled.iter().map(pooled)).chain(self.movie());
         Some(words.collect::<Vec<_>>().join("; ")).filter(|w| !w.is_empty())
     }
 
     fn movie(&self) -> Option<String> {
-        let text = |mean| {
-            format!(
-                "a movie: a pixel was restored from {mean:.1} frames in the mean, where nothing moves; --frames-alone takes one"
-            )
-        };
-        self.mean_exposures().map(text)
+        Some(match self.mean_exposures()? {
+            mean if mean < ALONE => {
+                "a movie in which nearly everything moves or changes: frames were restored each alone".into()
+            }
+            mean => format!(
+                "a movie: frames were averaged where nothing moves, {mean:.1} to a pixel in the mean; --frames-alone restores each by itself"
+            ),
+        })
     }
 
     /// What does not fit: chi2 far from 1, and residuals that neighbours share.
@@ -141,6 +151,7 @@ impl Work<'_> {
             "chi2": record.and_then(Record::mean_chi2),
             "left_over": record.and_then(|r| r.left_over.as_ref()),
             "choice": record.and_then(|r| r.choice.as_ref()),
+            "pooled_choices": record.map(|r| r.pooled.iter().map(PooledChoice::value).collect::<Vec<_>>()),
             "precision": record.and_then(|r| r.precision.as_ref()),
             "exposures": record.and_then(Record::mean_exposures),
         });
@@ -197,9 +208,21 @@ impl Work<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::Light;
+    use super::{Light, Record};
     use clearshot_physics::Electrons;
     use clearshot_physics::units::Regime;
+
+    #[test]
+    fn movies_are_told_by_what_their_frames_share() {
+        let told = |exposures: &[f64]| {
+            let mut record = Record::new(100, true, None);
+            record.exposures = exposures.to_vec();
+            record.trusted()
+        };
+        assert_eq!(told(&[]), None);
+        assert!(told(&[1.0, 1.01]).is_some_and(|t| t.contains("frames were restored each alone")));
+        assert!(told(&[4.0, 5.0]).is_some_and(|t| t.contains("4.5 to a pixel in the mean")));
+    }
 
     /// Part by part the shares are those of all pixels together.
     #[test]

@@ -15,6 +15,18 @@ pub enum Cut {
     Whole { tile: Vec<usize> },
 }
 
+impl Cut {
+    /// The same with at most so many pixels around a tile: nearly what the network answers, for less.
+    pub fn within(&self, margin: usize) -> Cut {
+        match self {
+            Cut::Local { radius, stride } => {
+                Cut::Local { radius: radius.iter().map(|&r| r.min(margin)).collect(), stride: stride.clone() }
+            }
+            whole => whole.clone(),
+        }
+    }
+}
+
 /// What the user decides; the rest is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
@@ -130,6 +142,8 @@ mod tests {
         }
         assert_eq!(all[0].counts(), [1, 1]);
         assert_eq!(layouts(&cut, &[300, 1000], Some(64))[0].counts(), [5, 16]);
+        assert_eq!(layouts(&cut.within(10), &[300, 1000], None)[0].given()[0].start, 16);
+        assert_eq!(cut.within(50), cut);
         let odd = layouts(&Cut::Local { radius: vec![1; 2], stride: vec![12; 2] }, &[300, 1000], Some(64));
         assert_eq!(odd[0].given()[0], 48..144);
     }

@@ -174,9 +174,19 @@ impl Measured {
 
     /// The middle of the image, of at most `side` pixels along each axis, as it is.
     pub(in crate::learned) fn middle(&self, side: usize, scratch: &Scratch) -> Result<Measured, Error> {
-        let (c, size) = (self.channels, self.size.iter().map(|&n| n.min(side)).collect::<Vec<_>>());
+        let size: Vec<usize> = self.size.iter().map(|&n| n.min(side)).collect();
         let first: Vec<usize> = self.size.iter().zip(&size).map(|(n, s)| (n - s) / 2).collect();
-        let pixels: usize = size.iter().product();
+        self.crop(&first, &size, scratch)
+    }
+
+    /// A part of the image, as it is: `size` pixels from `first` on along each axis.
+    pub(in crate::learned) fn crop(
+        &self,
+        first: &[usize],
+        size: &[usize],
+        scratch: &Scratch,
+    ) -> Result<Measured, Error> {
+        let (c, pixels) = (self.channels, size.iter().product::<usize>());
         let place = |mut i: usize| {
             let (mut at, mut stride) = (0, 1);
             for a in (0..size.len()).rev() {
@@ -191,16 +201,9 @@ impl Measured {
             to.copy_from_slice(&self.values[place(i) * c..(place(i) + 1) * c]);
         }
         let valid = self.valid.as_ref().map(|v| (0..pixels).map(|i| v[place(i)]).collect());
-        let least = Least::new();
-        Ok(Measured {
-            size,
-            channels: c,
-            values,
-            valid,
-            filled: self.filled,
-            saturated: self.saturated,
-            least,
-        })
+        let (size, least) = (size.to_vec(), Least::new());
+        let (filled, saturated) = (self.filled, self.saturated);
+        Ok(Measured { size, channels: c, values, valid, filled, saturated, least })
     }
 
     /// Takes pixels at or above `limit`, in the file's unit, as saturated: they no longer count as measured, and what is restored

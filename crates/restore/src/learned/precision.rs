@@ -101,7 +101,7 @@ impl Restorer {
         let crop = [image.middle(SIDE, self.scratch())?];
         let answer = |it: &mut Restorer, precision| {
             it.set_precision(precision);
-            it.estimate(&crop, camera, &mut || Ok(())).map(|made| made.into_iter().flatten().collect())
+            it.estimate(&crop, camera, None, &mut || Ok(())).map(|made| made.into_iter().flatten().collect())
         };
         let exact: Vec<f32> = answer(self, Precision::F32)?;
         let (precision, error) = settle(&exact, camera, |precision| match answer(self, precision) {

@@ -10,6 +10,8 @@
 //! Dim structures may move without a single test that shows it. Two things tell of them: much around them has changed, or
 //! all tests around them together are larger than noise makes them.
 
+use super::bleaching::bleaching;
+use super::squares::{self, counts, means, widest};
 use crate::learned::Camera;
 use clearshot_physics::Correlation;
 
@@ -36,30 +38,18 @@ const TOGETHER_LIMITS: [f32; 2] = [3.0, 7.0];
 const RIM: usize = 2;
 /// The median of a normal number's square.
 const MEDIAN: f32 = 0.4549;
-/// The side of the blocks that bleaching is found from, and the share of them that is dark.
-const BLOCK: usize = 8;
-const DARK: f64 = 0.1;
-/// Standard deviations of a block by which an image's mean is above its dark, at least, and the share of blocks that bleaching explains.
-const STRUCTURE: f64 = 3.0;
-const EXPLAINED: f64 = 0.75;
-/// Factors of bleaching that are believed.
-const BLEACHED: std::ops::Range<f64> = 0.5..2.0;
-
 /// A frame to compare others with.
 pub struct Plane<'a> {
     pub values: &'a [f32],
-    size: [usize; 2],
+    pub(super) size: [usize; 2],
     /// The variance of a pixel's noise, by the mean of the nine around it.
-    variance: Vec<f32>,
+    pub(super) variance: Vec<f32>,
 }
 
 impl<'a> Plane<'a> {
     pub fn new(values: &'a [f32], size: [usize; 2], camera: &Camera) -> Plane<'a> {
         let smooth = means(values, size, 3);
-        let one = |v: &f32| {
-            let electrons = f64::from(camera.electrons(*v)).max(0.0) + camera.read_noise.powi(2);
-            (electrons / camera.gain.powi(2)) as f32
-        };
+        let one = |v: &f32| camera.deviation(f64::from(*v)).powi(2) as f32;
         let mut variance: Vec<f32> = smooth.iter().map(one).collect();
         // A camera without read noise has some in the dark all the same.
         let mean = variance.iter().map(|&v| f64::from(v)).sum::<f64>() / variance.len().max(1) as f64;
@@ -139,7 +129,7 @@ fn together(
     // Means over squares that overlap by a part d share 1 - d, and tests its square; correlated noise makes squares wider.
     let wide = (correlation.of_squares(side, 0, 0) * (side * side) as f64).sqrt() * side as f64;
     let shared = (2.0 / 3.0 * wide + 1.0 / (3.0 * wide)).powi(2) as f32;
-    let inside = self::counts(size, AROUND);
+    let inside = squares::counts(size, AROUND);
     let (sums, of) = (means(&excess, size, AROUND), means(&counts, size, AROUND));
     (0..left.len())
         .map(|i| {
@@ -234,129 +224,18 @@ fn calibrated(mut tested: Vec<f32>, left: &[f32]) -> Vec<f32> {
     tested
 }
 
-/// The factor and shift that bring a neighbour to the frame's brightness, if that explains more of the image than none does.
-fn bleaching(own: &Plane<'_>, other: &[f32], camera: &Camera) -> [f64; 2] {
-    let [height, width] = own.size;
-    let side = BLOCK.min(height).min(width);
-    let rows = height / side;
-    let columns = width / side;
-    let block = |values: &[f32], b: usize| -> f64 {
-        let (y, x) = (b / columns * side, b % columns * side);
-        let row = |j: usize| values[(y + j) * width + x..][..side].iter().map(|&v| f64::from(v)).sum::<f64>();
-        (0..side).map(row).sum::<f64>() / (side * side) as f64
-    };
-    let all = |values: &[f32]| (0..rows * columns).map(|b| block(values, b)).collect::<Vec<f64>>();
-    let (a, b, variance) = (all(own.values), all(other), all(&own.variance));
-    let ends = |values: &[f64]| {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let dark = sorted[(DARK * sorted.len() as f64) as usize];
-        (values.iter().sum::<f64>() / values.len() as f64, dark)
-    };
-    let ((mean, dark), (other_mean, other_dark)) = (ends(&a), ends(&b));
-    let gain = (mean - dark) / (other_mean - other_dark);
-    let noise = camera.correlation.of_squares(side, 0, 0);
-    let of_block = (noise * variance.iter().sum::<f64>() / variance.len() as f64).sqrt();
-    // Of an image with nothing in it, noise would say how much it has bleached.
-    if !BLEACHED.contains(&gain) || mean - dark < STRUCTURE * of_block {
-        return [1.0, 0.0];
-    }
-    let fitted = [gain, mean - gain * other_mean];
-    let explained = |[gain, shift]: [f64; 2]| {
-        let fits = |i: &usize| {
-            let d = a[*i] - gain * b[*i] - shift;
-            d * d < 6.0 * variance[*i] * noise * (1.0 + gain * gain)
-        };
-        (0..a.len()).filter(fits).count() as f64
-    };
-    // What lies between two frames that differ explains some of both.
-    let most = (1.02 * explained([1.0, 0.0])).max(EXPLAINED * a.len() as f64);
-    if explained(fitted) > most { fitted } else { [1.0, 0.0] }
-}
-
-/// How many pixels of a square about each pixel are inside the image.
-fn counts([height, width]: [usize; 2], side: usize) -> impl Fn(usize) -> f32 {
-    let reach = side / 2;
-    let along = move |i: usize, n: usize| ((i + reach).min(n - 1) - i.saturating_sub(reach) + 1) as f32;
-    move |i| along(i / width, height) * along(i % width, width)
-}
-
-/// Means over squares of an odd side, of the pixels inside the image. Running sums in f64: the same bits for any number of threads.
-fn means(values: &[f32], [height, width]: [usize; 2], side: usize) -> Vec<f32> {
-    if side == 1 {
-        return values.to_vec();
-    }
-    let reach = side / 2;
-    let mut across = vec![0f64; values.len()];
-    let mut before = vec![0f64; width.max(height) + 1];
-    for (row, out) in values.chunks(width).zip(across.chunks_mut(width)) {
-        (0..width).for_each(|x| before[x + 1] = before[x] + f64::from(row[x]));
-        for (x, o) in out.iter_mut().enumerate() {
-            *o = before[(x + reach + 1).min(width)] - before[x.saturating_sub(reach)];
-        }
-    }
-    let inside = counts([height, width], side);
-    let mut sums = vec![0f64; width];
-    let mut out = vec![0f32; values.len()];
-    for y in 0..reach.min(height) {
-        sums.iter_mut().zip(&across[y * width..]).for_each(|(s, v)| *s += v);
-    }
-    for y in 0..height {
-        if y + reach < height {
-            sums.iter_mut().zip(&across[(y + reach) * width..]).for_each(|(s, v)| *s += v);
-        }
-        if y > reach {
-            sums.iter_mut().zip(&across[(y - reach - 1) * width..]).for_each(|(s, v)| *s -= v);
-        }
-        for x in 0..width {
-            out[y * width + x] = (sums[x] / f64::from(inside(y * width + x))) as f32;
-        }
-    }
-    out
-}
-
-/// The largest value within so many pixels.
-fn widest(values: &[f32], [height, width]: [usize; 2], reach: usize) -> Vec<f32> {
-    let mut across = values.to_vec();
-    for (row, out) in values.chunks(width).zip(across.chunks_mut(width)) {
-        for (x, o) in out.iter_mut().enumerate() {
-            let range = x.saturating_sub(reach)..(x + reach + 1).min(width);
-            *o = row[range].iter().copied().fold(0.0, f32::max);
-        }
-    }
-    let mut out = across.clone();
-    for y in 0..height {
-        for other in y.saturating_sub(reach)..(y + reach + 1).min(height) {
-            let (to, from) = (&mut out[y * width..(y + 1) * width], &across[other * width..]);
-            to.iter_mut().zip(from).for_each(|(o, v)| *o = o.max(*v));
-        }
-    }
-    out
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use clearshot_tensor::noise::Key;
 
-    #[test]
-    fn means_over_squares_are_those_of_their_pixels() {
-        let (size, values) = ([7, 9], (0..63).map(|i| (i * 37 % 11) as f32).collect::<Vec<_>>());
-        let got = means(&values, size, 5);
-        for i in 0..63usize {
-            let near = (0..63usize).filter(|j| (j / 9).abs_diff(i / 9) <= 2 && (j % 9).abs_diff(i % 9) <= 2);
-            let (sum, n) = near.fold((0.0, 0.0), |(s, n), j| (s + values[j], n + 1.0));
-            assert!((got[i] - sum / n).abs() < 1e-4, "{i}");
-        }
-    }
-
-    fn noisy(mean: impl Fn(usize) -> f32, seed: u64) -> Vec<f32> {
+    pub(in crate::movie) fn noisy(mean: impl Fn(usize) -> f32, seed: u64) -> Vec<f32> {
         let mut noise = vec![0f32; 128 * 128];
         Key { seed, step: 0, stream: 0 }.fill_normal(0, &mut noise);
         noise.iter().enumerate().map(|(i, n)| mean(i) + 10.0 * n).collect()
     }
 
-    fn camera() -> Camera {
+    pub(in crate::movie) fn camera() -> Camera {
         Camera { gain: 1.0, offset: 0.0, read_noise: 10.0, ..Camera::default() }
     }
 
@@ -380,20 +259,5 @@ mod tests {
         let wide = agreed(&noisy(|i| if i % 128 < 64 { 3.0 } else { 0.0 }, 4));
         let half: Vec<f32> = (0..128 * 128).filter(|i| i % 128 < 50).map(|i| wide[i]).collect();
         assert!(mean(&half) < 0.5, "{}", mean(&half));
-    }
-
-    #[test]
-    fn bleaching_is_taken_off() {
-        let scene =
-            |i: usize| 40.0 + 100.0 * (((i / 128) as f32 / 9.0).sin() * ((i % 128) as f32 / 7.0).cos()).abs();
-        let own = noisy(scene, 5);
-        let other = noisy(|i| 40.0 + 0.85 * (scene(i) - 40.0), 6);
-        let plane = Plane::new(&own, [128; 2], &camera());
-        let [gain, shift] = bleaching(&plane, &other, &camera());
-        assert!(
-            (gain - 1.0 / 0.85).abs() < 0.02 && (40.0 * gain + shift - 40.0).abs() < 1.5,
-            "{gain} {shift}"
-        );
-        assert_eq!(bleaching(&plane, &noisy(scene, 7), &camera()), [1.0, 0.0]);
     }
 }

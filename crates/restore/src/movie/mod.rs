@@ -10,6 +10,8 @@
 //! A frame depends on its neighbours' measurements alone, so movies of any length need the memory of a few frames.
 
 pub mod agree;
+mod bleaching;
+mod squares;
 
 use crate::learned::Camera;
 use agree::{Agreement, Plane};
@@ -118,6 +120,14 @@ pub fn needed(pooled: &[Pooled]) -> Vec<usize> {
     }
 }
 
+/// Pixels whose count is nearer to one of [`LEVELS`] than to the next lower or higher number.
+pub fn near(level: usize, count: &[f32]) -> Vec<bool> {
+    let low = if level == 0 { 1.0 } else { LEVELS[level - 1] };
+    let from = (0.5 * (low + LEVELS[level])) as f32;
+    let to = LEVELS.get(level + 1).map_or(f32::INFINITY, |high| (0.5 * (LEVELS[level] + high)) as f32);
+    count.iter().map(|c| (from..to).contains(c)).collect()
+}
+
 /// Brings a frame that was restored alone to what its pixels' counts allow: `levels` are the pooled frame restored at the
 /// [`needed`] levels.
 pub fn blend(alone: &mut [f32], levels: &[&[f32]], count: &[f32]) {
@@ -176,6 +186,13 @@ mod tests {
         let mut alone = [1.0, 1.0, 1.0, 1.0, 1.0];
         blend(&mut alone, &[&[3.0; 5], &[7.0; 5]], &[1.0, 2.0, 3.0, 5.0, 9.0]);
         assert_eq!(alone, [1.0, 2.0, 3.0, 5.0, 7.0]);
+    }
+
+    #[test]
+    fn pixels_belong_to_the_nearest_level() {
+        let count = [1.0, 1.9, 2.0, 3.0, 4.9, 5.0, 7.0];
+        assert_eq!(near(0, &count), [false, false, true, true, true, false, false]);
+        assert_eq!(near(1, &count), [false, false, false, false, false, true, true]);
     }
 
     /// A mean of n exposures has n times the electrons, and their noise.

@@ -37,6 +37,8 @@ pub struct Restorer {
     device: Device,
     scratch: Scratch,
     cut: Cut,
+    /// What tiles see of their surroundings at most; as much as the network looks at where there is none.
+    margin: Option<usize>,
     guidance: Option<Guidance>,
     program: Option<Program>,
     output: Output,
@@ -116,6 +118,7 @@ impl Restorer {
             device,
             scratch,
             cut,
+            margin: None,
             guidance,
             program,
             output,
@@ -374,15 +377,17 @@ impl Restorer {
         self.output == Output::Direct && self.guidance.is_none()
     }
 
-    /// What the network says at once of some images, in the unit of their files, whatever samples the settings ask for.
+    /// What the network says at once of some images, in the unit of their files, whatever samples the settings ask for. With a
+    /// `margin` it sees no more than so many pixels around each.
     pub(in crate::learned) fn estimate(
         &mut self,
         images: &[Measured],
         camera: &Camera,
+        margin: Option<usize>,
         ran: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Vec<Vec<f32>>, Error> {
-        let numbers: Vec<u64> = (0..images.len() as u64).collect();
-        let made = self.at_once(|it| it.restore(images, &numbers, Some(camera), ran))?;
+        let numbers = vec![0; images.len()];
+        let made = self.at_once(margin, |it| it.restore(images, &numbers, Some(camera), ran))?;
         Ok(made.into_iter().map(|r| r.image.to_vec()).collect())
     }
 
@@ -391,16 +396,20 @@ impl Restorer {
         &mut self,
         size: &[usize],
         images: usize,
+        margin: Option<usize>,
     ) -> Result<Forecast, Error> {
-        self.at_once(|it| it.prepare(size, images))
+        self.at_once(margin, |it| it.prepare(size, images))
     }
 
-    /// Does something without samples and maps, whatever the settings ask for.
-    fn at_once<T>(&mut self, f: impl FnOnce(&mut Restorer) -> T) -> T {
-        let (program, samples) = (self.program.take(), std::mem::take(&mut self.settings.samples));
-        let chi2 = std::mem::take(&mut self.settings.chi2);
+    /// Does something without samples and maps, whatever the settings ask for; with a margin in tiles of any size.
+    fn at_once<T>(&mut self, margin: Option<usize>, f: impl FnOnce(&mut Restorer) -> T) -> T {
+        let (program, settings) = (self.program.take(), self.settings.clone());
+        (self.settings.samples, self.settings.chi2, self.margin) = (0, false, margin);
+        if margin.is_some() {
+            (self.settings.tile, self.settings.batch) = (None, None);
+        }
         let made = f(self);
-        (self.program, self.settings.samples, self.settings.chi2) = (program, samples, chi2);
+        (self.program, self.settings, self.margin) = (program, settings, None);
         made
     }
 

@@ -19,6 +19,8 @@ pub(super) struct Ready {
     pub size: Vec<usize>,
     pub images: usize,
     pub samples: usize,
+    /// What tiles see of their surroundings, where it is less than the network looks at.
+    pub margin: Option<usize>,
     pub tiles: Tiles,
     /// The walk on the device, where it fits there.
     pub resident: Option<Resident>,
@@ -64,8 +66,9 @@ impl Restorer {
     /// # Errors
     /// If the size is not the model's, nothing fits the device's memory, or the device fails.
     pub fn prepare(&mut self, size: &[usize], images: usize) -> Result<Forecast, Error> {
-        let samples = self.settings.samples;
-        let same = |r: &Ready| r.size == size && r.images == images && r.samples == samples;
+        let (samples, margin) = (self.settings.samples, self.margin);
+        let asked_for = (images, samples, margin);
+        let same = |r: &Ready| r.size == size && (r.images, r.samples, r.margin) == asked_for;
         if let Some(at) = self.ready.iter().position(same) {
             // The last one is the one in use.
             self.ready[at..].rotate_left(1);
@@ -90,11 +93,12 @@ impl Restorer {
                 all.iter().find(|g| g.ordinal == ordinal).map_or(CPU_MEMORY, |g| g.memory / 2)
             }
         });
+        let cut = margin.map_or_else(|| self.cut.clone(), |m| self.cut.within(m));
         let wanted = Wanted { tile: self.settings.tile, batch: self.settings.batch, limit };
         let at_once = images * together;
         let unclipped = self.program.as_ref().is_some_and(walk::wants_unclipped);
         let Chosen { layout, graph, batch, bytes } = asked(&self.model, unclipped, |asked| {
-            choose(asked, &self.cut, size, at_once, &wanted, &self.device, &options)
+            choose(asked, &cut, size, at_once, &wanted, &self.device, &options)
         })?;
         self.ready.retain(|r| r.forecast.device_bytes + bytes <= limit);
         let mut tiles = Tiles::compile(graph, layout, &self.model.weights, &self.device, &options)?;
@@ -133,7 +137,7 @@ impl Restorer {
             seconds_a_run,
         };
         let size = size.to_vec();
-        self.ready.push(Ready { size, images, samples, tiles, resident, forecast: forecast.clone() });
+        self.ready.push(Ready { size, images, samples, margin, tiles, resident, forecast: forecast.clone() });
         Ok(forecast)
     }
 

@@ -1,0 +1,250 @@
+//! What to trust: the model, BM3D, a blur or the measurement itself, decided by the image's own data.
+//!
+//! A model is best on images like those it was trained on, BM3D on bright and repetitive ones, and nothing beats the
+//! measurement where there is hardly any noise. Which holds for an image is estimated without the truth. For an estimate f
+//! of the mean of a measurement y with noise of covariance C, Stein's lemma gives the expected squared error as that of
+//! |f(y) - y|^2 + 2 tr(C J) less a number that is the same for all f, J being how f follows y; and tr(C J) is the mean of
+//! n (f(y + e n) - f(y)) / e over noise n of covariance C (Ramani, Blu and Unser 2008), with the covariance that the camera
+//! has: its variance at each pixel, and the correlation between them. One n is enough, for it is a mean over many pixels. The same
+//! numbers tell the error of every mixture of the candidates, so the best mixture follows from a small quadratic problem
+//! (`risk`).
+//!
+//! It is decided on a few crops of the image (`crops`); what gets no weight is never run on the whole.
+
+mod crops;
+mod risk;
+
+use super::Error;
+use super::measured::{Camera, Measured};
+use super::restorer::{Restored, Restorer};
+use crate::classical::{self, Method};
+use clearshot_physics::Electrons;
+use crops::{MARGIN, Places};
+use risk::{Made, Sums};
+use serde::Serialize;
+
+/// Blurs that are tried, as standard deviations in pixels.
+const BLURS: [f32; 4] = [0.5, 0.8, 1.2, 2.0];
+/// Images with fewer pixels along a side tell too little, and so do fewer pixels in all.
+const LEAST_SIDE: usize = 32;
+const LEAST_PIXELS: usize = LEAST_SIDE * LEAST_SIDE;
+
+/// What an image can be restored by.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Candidate {
+    Model,
+    Bm3d,
+    /// A Gaussian blur of this standard deviation in pixels.
+    Gaussian(f32),
+    /// The measurement as it is.
+    Raw,
+}
+
+impl Candidate {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Candidate::Model => "model",
+            Candidate::Bm3d => "bm3d",
+            Candidate::Gaussian(_) => "gaussian",
+            Candidate::Raw => "raw",
+        }
+    }
+
+    /// For people: blurs are told apart by their widths.
+    fn called(&self) -> String {
+        match self {
+            Candidate::Gaussian(sigma) => format!("gaussian of {sigma} pixels"),
+            other => other.name().to_string(),
+        }
+    }
+}
+
+/// One candidate in a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Share {
+    pub candidate: Candidate,
+    /// The estimated mean squared error over the noise's variance; about 1 for the measurement itself. Not known of what was
+    /// not tried.
+    pub risk: Option<f64>,
+    pub weight: f64,
+}
+
+/// Candidates with their estimated errors and their weights in the result, which sum to 1.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Choice {
+    pub shares: Vec<Share>,
+    /// The estimated error of the mixture, as [`Share::risk`].
+    pub risk: Option<f64>,
+}
+
+impl Choice {
+    /// One candidate, without a look at the others.
+    pub fn only(candidate: Candidate) -> Choice {
+        Choice { shares: vec![Share { candidate, risk: None, weight: 1.0 }], risk: None }
+    }
+
+    pub fn weight(&self, name: &str) -> f64 {
+        self.shares.iter().filter(|s| s.candidate.name() == name).map(|s| s.weight).sum()
+    }
+
+    /// Whether the model alone is taken.
+    pub fn is_model(&self) -> bool {
+        self.weight("model") >= 1.0
+    }
+
+    /// For people: "model 70 %, bm3d 30 % (estimated errors in noise variances: model 0.031, bm3d 0.036, ...)".
+    pub fn in_words(&self) -> String {
+        let taken: Vec<String> = self
+            .shares
+            .iter()
+            .filter(|s| s.weight > 0.0)
+            .map(|s| format!("{} {:.0} %", s.candidate.called(), 100.0 * s.weight))
+            .collect();
+        let risks: Vec<String> = self
+            .shares
+            .iter()
+            .filter_map(|s| Some(format!("{} {:.3}", s.candidate.called(), s.risk?)))
+            .collect();
+        match risks.is_empty() {
+            true => taken.join(", "),
+            false => format!(
+                "{} (estimated squared error over the noise's variance: {})",
+                taken.join(", "),
+                risks.join(", ")
+            ),
+        }
+    }
+
+    /// Puts the restored image together: what the model made, moved by the weights of the others. chi2 stays that of the
+    /// model's answer: it tells whether the camera's numbers are this image's, which a mixture would hide.
+    ///
+    /// # Errors
+    /// If a restorer fails.
+    pub fn apply(&self, measured: &Measured, camera: &Camera, restored: &mut Restored) -> Result<(), Error> {
+        if self.is_model() {
+            return Ok(());
+        }
+        let mut mixed: Vec<f32> = vec![0.0; restored.image.len()];
+        for share in self.shares.iter().filter(|s| s.weight > 0.0) {
+            let w = share.weight as f32;
+            let mut add = |values: &[f32]| mixed.iter_mut().zip(values).for_each(|(m, v)| *m += w * v);
+            match share.candidate {
+                Candidate::Model => add(&restored.image),
+                other => add(&classical(other, measured, camera)?),
+            }
+        }
+        measured.raise(&mut mixed);
+        let model = self.weight("model") as f32;
+        for (i, mixed) in mixed.into_iter().enumerate() {
+            let shift = mixed - restored.image[i];
+            restored.image[i] = mixed;
+            restored.samples.iter_mut().for_each(|s| s[i] += shift);
+        }
+        // Where others than the model count, how far they are off is known for the whole image alone.
+        if let (Some(deviation), Some(risk)) = (&mut restored.deviation, self.risk) {
+            let others = ((1.0 - model) as f64 * risk.max(0.0)).sqrt() as f32;
+            let noise = |v: f32| camera.deviation(f64::from(v)) as f32;
+            deviation.iter_mut().zip(restored.image.iter()).for_each(|(d, &v)| *d = d.max(others * noise(v)));
+        }
+        Ok(())
+    }
+}
+
+/// What a classical candidate makes of a measurement, plane by plane and channel by channel.
+fn classical(candidate: Candidate, image: &Measured, camera: &Camera) -> Result<Vec<f32>, Error> {
+    let [.., height, width] = image.size[..] else { return Err(Error::Size { size: image.size.clone() }) };
+    let (c, plane) = (image.channels, height * width);
+    let mut out = vec![0.0; image.values.len()];
+    for (z, channel) in (0..out.len() / (plane * c)).flat_map(|z| (0..c).map(move |ch| (z, ch))) {
+        let at = |i: usize| (z * plane + i) * c + channel;
+        let values: Vec<f32> = (0..plane).map(|i| image.values[at(i)]).collect();
+        let made = match candidate {
+            Candidate::Raw => values,
+            Candidate::Gaussian(sigma) => {
+                let blur = classical::gaussian::Gaussian { sigma };
+                Method::Gaussian(blur).run(&values, &[height, width], classical::Noise::white(0.0))?
+            }
+            _ => bm3d(&values, [height, width], camera)?,
+        };
+        made.into_iter().enumerate().for_each(|(i, v)| out[at(i)] = v);
+    }
+    Ok(out)
+}
+
+fn bm3d(counts: &[f32], shape: [usize; 2], camera: &Camera) -> Result<Vec<f32>, Error> {
+    let method = Method::Bm3d(classical::bm3d::Bm3d::USUAL);
+    let electrons: Vec<f32> = counts.iter().map(|&v| camera.electrons(v)).collect();
+    let read_noise = Electrons(camera.read_noise as f32);
+    let made =
+        classical::stabilised(&method, Electrons(&electrons), &shape, read_noise, &camera.correlation)?;
+    Ok(made.0.into_iter().map(|e| camera.counts(e)).collect())
+}
+
+/// What to trust of an image that has a camera; the model alone where nothing else could stand in its place: under a PSF or
+/// guidance, for volumes, and for images that become others. Where `counted` is false a pixel tells nothing of the errors.
+///
+/// # Errors
+/// If the device fails, or `ran` says to stop.
+pub fn choose(
+    restorer: &mut Restorer,
+    image: &Measured,
+    camera: &Camera,
+    counted: Option<&[bool]>,
+    ran: &mut dyn FnMut() -> Result<(), Error>,
+) -> Result<Choice, Error> {
+    let [height, width] = image.size[..] else { return Ok(Choice::only(Candidate::Model)) };
+    if !is_open(restorer, [height, width]) {
+        return Ok(Choice::only(Candidate::Model));
+    }
+    // Crops are seen on the scale of the whole.
+    let camera = &Camera { background: Some(image.photons(camera)?.background), ..*camera };
+    let cut = crops::cut(image, [height, width], counted, restorer.scratch())?;
+    let (images, counted): (Vec<_>, Vec<_>) = cut.into_iter().map(|c| (c.measured, c.counted)).unzip();
+    let model = restorer.estimate(&images, camera, Some(MARGIN), ran)?;
+    let mut probes = Vec::new();
+    let mut probed = Vec::new();
+    for (i, (y, mean)) in images.iter().zip(&model).enumerate() {
+        probes.push(crops::noise(y, mean, camera, i as u32));
+        probed.push(crops::shifted(y, &probes[i], restorer.scratch())?);
+    }
+    let model_probed = restorer.estimate(&probed, camera, Some(MARGIN), ran)?;
+    let others: Vec<Candidate> =
+        [Candidate::Bm3d].into_iter().chain(BLURS.map(Candidate::Gaussian)).chain([Candidate::Raw]).collect();
+    let mut sums = Sums::default();
+    for (i, (of_image, of_probed)) in model.into_iter().zip(model_probed).enumerate() {
+        let mut made = vec![Made { of_image, of_probed }];
+        for &other in &others {
+            let of_image = classical(other, &images[i], camera)?;
+            made.push(Made { of_image, of_probed: classical(other, &probed[i], camera)? });
+        }
+        sums.add(&images[i].values, &probes[i], &made, &counted[i]);
+    }
+    if sums.pixels < LEAST_PIXELS {
+        return Ok(Choice::only(Candidate::Model));
+    }
+    let candidates: Vec<Candidate> = [Candidate::Model].into_iter().chain(others).collect();
+    Ok(sums.choice(&candidates, camera.correlation.at(0, 1).max(camera.correlation.at(1, 0))))
+}
+
+/// Runs of the network that [`choose`] takes for images of a size; none where there is nothing to choose from.
+///
+/// # Errors
+/// If nothing fits the device's memory, or the device fails.
+pub fn runs(restorer: &mut Restorer, size: &[usize]) -> Result<usize, Error> {
+    let [height, width] = *size else { return Ok(0) };
+    if !is_open(restorer, [height, width]) {
+        return Ok(0);
+    }
+    let (down, across) = (Places::along(height), Places::along(width));
+    let count = down.first.len() * across.first.len();
+    // The crops as they are, and once more with a little noise.
+    Ok(2 * restorer.estimate_forecast(&[down.seen, across.seen], count, Some(MARGIN))?.runs)
+}
+
+/// Whether others could stand in the model's place.
+fn is_open(restorer: &Restorer, [height, width]: [usize; 2]) -> bool {
+    let about = &restorer.model().about;
+    let same = about.input_channels() == about.channels && about.signal == clearshot_model::Signal::Photons;
+    same && restorer.answers_at_once() && height.min(width) >= LEAST_SIDE
+}
