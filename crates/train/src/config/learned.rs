@@ -90,11 +90,14 @@ pub struct BlindConfig {
     pub along: Option<Along>,
     /// Neighbours to either side that are filled, where noise is correlated.
     pub reach: usize,
+    /// Give the network whole images too, and judge by blind spots only how far it follows their noise: it learns to restore what it sees. For
+    /// networks that restore already (`model.init`).
+    pub whole: bool,
 }
 
 impl Default for BlindConfig {
     fn default() -> BlindConfig {
-        BlindConfig { share: 0.01, radius: 5, fill: BlindFill::Median, along: None, reach: 4 }
+        BlindConfig { share: 0.01, radius: 5, fill: BlindFill::Median, along: None, reach: 4, whole: false }
     }
 }
 
@@ -163,6 +166,9 @@ pub struct TaskConfig {
     pub blind: BlindConfig,
     /// The least and the greatest share of the electrons that splitting gives the network; the rest is its target.
     pub split: [f64; 2],
+    /// Split every crop twice, by Gaussian noise of opposite signs: what chance adds to the gradient cancels where the network is given nearly all
+    /// of the light, as it is where an image is restored.
+    pub mirrored: bool,
     /// What a diffusion network predicts. `edm` goes with noise levels drawn log-normally, the others with the
     /// timesteps of a schedule.
     pub prediction: PredictionKind,
@@ -214,6 +220,7 @@ impl Default for TaskConfig {
             form: None,
             blind: BlindConfig::default(),
             split: [0.5, 0.9],
+            mirrored: false,
             prediction: PredictionKind::Edm,
             sigma_data: 0.5,
             sigma_min: 0.002,

@@ -7,6 +7,7 @@
 
 use super::Sample;
 use crate::config::{Along, BlindConfig, BlindFill};
+use clearshot_physics::Correlation;
 use clearshot_tensor::noise::Key;
 
 /// Draws of a spot.
@@ -55,6 +56,20 @@ fn surroundings(config: &BlindConfig, [z, y, x]: [usize; 3], [height, width]: [u
         .filter(|&(v, u)| !on_line(v, u))
         .map(|(v, u)| (z * height + v) * width + u)
         .collect()
+}
+
+/// The correlation of neighbours from which on it gives spots away.
+const GIVES_AWAY: f64 = 0.03;
+
+/// Along what the noise of an image is shared, so that spots hide it; none where it is shared in every direction, and nothing does.
+pub fn hides(correlation: &Correlation) -> Option<Option<Along>> {
+    let [x, y] = [correlation.at(0, 1), correlation.at(1, 0)].map(|lag| lag.abs() > GIVES_AWAY);
+    match [x, y] {
+        [false, false] => Some(None),
+        [true, false] => Some(Some(Along::X)),
+        [false, true] => Some(Some(Along::Y)),
+        [true, true] => None,
+    }
 }
 
 /// A sample whose input has blind spots, whose target is what they held, and of which nothing else counts.
