@@ -18,6 +18,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 
@@ -64,14 +65,13 @@ def pairs_of(files, folder):
 
 def scores(files, *models):
     """PSNR of each file by each model, `default` for the one that comes with the program. Pairs of FMD have one scale."""
-    folder = A.out / "scored" / "_".join([files[0].stem, *(pathlib.Path(m).stem for m in models[-1:])])
-    shutil.rmtree(folder, ignore_errors=True)
-    pairs_of(files, folder)
+    folder = pairs_of(files, pathlib.Path(tempfile.mkdtemp(dir=A.out)))
     fit = [] if "fmd" in files[0].parts else ["--fit"]
     done = subprocess.run([A.clearshot, "compare", *map(str, models), "--truth", folder / "clean", "--noisy", folder / "noisy", "--group", "(.*)",
                            "--json", "--quiet", "--device", A.device, *fit], capture_output=True, text=True)
+    shutil.rmtree(folder)
     if done.returncode != 0:
-        raise SystemExit(f"compare {folder}: {done.stderr}")
+        raise SystemExit(f"compare of {files[0]}: {done.stderr}")
     cells = {(c["method"], c["scene"]): c["psnr"][0] for c in json.loads(done.stdout)["cells"]}
     return [np.array([cells[str(m), f.stem] for f in files]) for m in models]
 
@@ -94,51 +94,49 @@ def groups():
         yield "gigadb", f.stem, [f]
 
 
-def trial(number, variant, name, files):
-    """One set-up adapted to: what was said, the model that was chosen, the last one, and the estimated gain of that."""
+def trial(number, variant, which, name, files):
+    """One set-up adapted to: what was said, and what the truth says of the state that was chosen and of the last one."""
     folder = A.out / "trials" / f"{name.replace(' ', '-')}.{number}"
     shutil.rmtree(folder, ignore_errors=True)
     pairs_of(files, folder)
-    begin, words = A.model or HERE.parent / "models" / "default.clearshot", variant.split()
+    begin, words, out = A.model or HERE.parent / "models" / "default.clearshot", variant.split(), folder / "run" / "run"
     if words[:1] == ["truth"]:
         said = run("train", "experiment=adapt", "task=supervised", "data=pairs", f"data.inputs={folder / 'noisy'}", f"data.targets={folder / 'clean'}",
-                   f"model.init={begin}", f"trainer.device={A.device}", f"trainer.seconds={A.adapt_seconds}", *words[1:], "--out", folder / "run" / "run", "--json")[-1]
+                   f"model.init={begin}", f"trainer.device={A.device}", f"trainer.seconds={A.adapt_seconds}", *words[1:], "--out", out, "--json")[-1]
         said = dict(gain_db=None, kept=False, seconds=said["seconds"], iterations=said["iteration"])
     else:
         changes = [x for change in words for x in ("--set", change)]
         said = run("adapt", folder / "noisy", "-o", folder / "chosen.clearshot", "--model", begin, "--seconds", A.adapt_seconds, "--device", A.device,
                    "--run", folder / "run", "--keep", "--json", *changes)[-1]
-    said["notes"] = [json.loads(line)["psnr"] for line in open(folder / "run" / "run" / "records.jsonl") if '"psnr"' in line]
-    chosen = folder / "chosen.clearshot"
-    return said, chosen if chosen.exists() else None, max((folder / "run" / "run" / "checkpoints").glob("*/model"))
+    course = [json.loads(line)["psnr"] for line in open(out / "records.jsonl") if '"psnr"' in line]
+    chosen, last = folder / "chosen.clearshot", max((out / "checkpoints").glob("*/model"))
+    before, at_last, *best = scores(files, begin, last, *([chosen] if chosen.exists() else []))
+    gain = best[0] - before if best else 0 * before
+    made = dict(said, before=before.tolist(), gain=gain.tolist(), last=(at_last - before).tolist(), course=[p - course[0] for p in course[1:]])
+    record(part="adapt", variant=variant, set=which, name=name, **made)
+    print(f"{variant or 'as it is'}: {name} {np.round(made['last'], 3)} at the last state, estimated {made['course'][-1]:+.3f}", file=sys.stderr, flush=True)
+    shutil.rmtree(folder)
+    return made
 
 
 def adapt():
     variants = A.variants.split(";")
     chosen = [g for g in groups() if any(word in f"{g[0]} {g[1]}" for word in A.only.split(","))]
     with concurrent.futures.ThreadPoolExecutor(A.jobs) as pool:
-        trials = {(v, name): pool.submit(trial, number, v, name, files) for number, v in enumerate(variants) for _, name, files in chosen}
-        begin = A.model or "default"
-
-        def scored(group):
-            made = {v: trials[v, group[1]].result() for v in variants}
-            models = [begin] + [m for _, best, last in made.values() for m in (best, last) if m]
-            return made, dict(zip(map(str, models), scores(group[2], *models)))
-
-        concurrent.futures.wait(trials.values())
-        results = list(pool.map(scored, chosen))
+        trials = {(v, g[1]): pool.submit(trial, number, v, *g) for number, v in enumerate(variants) for g in chosen}
     for v in variants:
         rows, gains = [], []
-        for (which, name, files), (made, psnr) in zip(chosen, results):
-            said, best, last = made[v]
-            before = psnr[str(begin)]
-            gain, at_last = (psnr[str(m)] - before if m else 0 * before for m in (best, last))
-            record(part="adapt", variant=v, set=which, name=name, before=before.tolist(), gain=gain.tolist(), last=at_last.tolist(), **said)
-            estimated = "-" if said["gain_db"] is None else f"{said['gain_db']:+.2f} ± {said['gain_error_db']:.2f} (doubt {said['gain_doubt_db']:.2f})"
-            each = [" ".join(f"{g:+.2f}" for g in of) for of in (gain, at_last)]
-            path = " ".join(f"{p - said['notes'][0]:+.2f}" for p in said["notes"][1:])
-            rows.append([name, float(before.mean()), *each, estimated, path, said["iterations"], "kept" if said["kept"] else "refused"])
-            gains.append((which, at_last, gain if said["kept"] else 0 * gain))
+        for which, name, _ in chosen:
+            try:
+                made = trials[v, name].result()
+            except SystemExit as error:
+                print(error, file=sys.stderr)
+                continue
+            signed = lambda values: " ".join(f"{g:+.2f}" for g in values)
+            estimated = "-" if made["gain_db"] is None else f"{made['gain_db']:+.2f} ± {made['gain_error_db']:.2f} (doubt {made['gain_doubt_db']:.2f})"
+            rows.append([name, float(np.mean(made["before"])), signed(made["gain"]), signed(made["last"]), estimated, signed(made["course"]),
+                         made["iterations"], "kept" if made["kept"] else "refused"])
+            gains.append((which, np.array(made["last"]), np.array(made["gain"]) * made["kept"]))
         print(f"\nadapt {v or 'as it is'}, {A.adapt_seconds} s a set-up on {A.device}, {A.jobs} at once")
         table(["set-up", "zero-shot dB", "true gain of each image", "at the last state", "estimated gain", "its course", "iterations", "decision"], rows)
         for which in dict.fromkeys(g[0] for g in gains):

@@ -8,6 +8,7 @@
 use super::Sample;
 use crate::config::{Along, BlindConfig, BlindFill};
 use clearshot_physics::Correlation;
+use clearshot_physics::correlation::REACH;
 use clearshot_tensor::noise::Key;
 
 /// Draws of a spot.
@@ -58,18 +59,24 @@ fn surroundings(config: &BlindConfig, [z, y, x]: [usize; 3], [height, width]: [u
         .collect()
 }
 
-/// The correlation of neighbours from which on it gives spots away.
+/// The correlation of neighbours from which on it gives spots away, and that beside a stronger one along the other axis which is too strong to be
+/// passed over.
 const GIVES_AWAY: f64 = 0.03;
+const STRONG: f64 = 0.15;
 
-/// Along what the noise of an image is shared, so that spots hide it; none where it is shared in every direction, and nothing does.
-pub fn hides(correlation: &Correlation) -> Option<Option<Along>> {
-    let [x, y] = [correlation.at(0, 1), correlation.at(1, 0)].map(|lag| lag.abs() > GIVES_AWAY);
-    match [x, y] {
-        [false, false] => Some(None),
-        [true, false] => Some(Some(Along::X)),
-        [false, true] => Some(Some(Along::Y)),
-        [true, true] => None,
+/// Spots that hide noise of this correlation; none where it is shared in every direction, and nothing does.
+pub fn hiding(config: &BlindConfig, correlation: &Correlation) -> Option<BlindConfig> {
+    let [x, y] = [correlation.at(0, 1), correlation.at(1, 0)].map(f64::abs);
+    if x.min(y) > STRONG {
+        return None;
     }
+    if x.max(y) < GIVES_AWAY {
+        return Some(BlindConfig { along: None, ..config.clone() });
+    }
+    let along = if x >= y { Along::X } else { Along::Y };
+    let lag = |n: isize| if along == Along::X { correlation.at(0, n) } else { correlation.at(n, 0) };
+    let reach = (1..=REACH).rev().find(|n| lag(*n as isize).abs() > GIVES_AWAY).unwrap_or(1);
+    Some(BlindConfig { along: Some(along), reach, ..config.clone() })
 }
 
 /// A sample whose input has blind spots, whose target is what they held, and of which nothing else counts.
@@ -152,6 +159,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn spots_follow_the_correlation_of_the_noise() {
+        let config = BlindConfig::default();
+        let of = |lags: fn(isize, isize) -> f64| hiding(&config, &Correlation::from_lags(lags));
+        let hidden = |lags| of(lags).map(|c| (c.along, c.reach));
+        assert_eq!(of(|_, _| 0.0).map(|c| c.along), Some(None));
+        assert_eq!(hidden(|dy, dx| if dy == 0 && dx == 1 { 0.05 } else { 0.0 }), Some((Some(Along::X), 1)));
+        assert_eq!(hidden(|dy, dx| if dx == 0 && dy <= 2 { 0.2 } else { 0.0 }), Some((Some(Along::Y), 2)));
+        assert_eq!(hidden(|dy, dx| if dy + dx.abs() <= 1 { 0.4 } else { 0.0 }), None);
+        assert_eq!(
+            hidden(|dy, dx| if dy + dx.abs() <= 1 { 0.06 - 0.02 * dy as f64 } else { 0.0 }),
+            Some((Some(Along::X), 1))
+        );
     }
 
     #[test]

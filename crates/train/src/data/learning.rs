@@ -75,8 +75,8 @@ impl Learning {
         let photons = self.inner.signal() == Signal::Photons;
         let mut config = config.clone();
         if photons && config.along.is_none() {
-            match blind::hides(&camera::photons(&sample.numbers)?.correlation) {
-                Some(along) => config.along = along,
+            match blind::hiding(&config, &camera::photons(&sample.numbers)?.correlation) {
+                Some(hiding) => config = hiding,
                 None => return self.mirrored(number, domain, SHARED),
             }
         }

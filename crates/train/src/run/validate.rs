@@ -50,7 +50,7 @@ const SPOTS: BlindConfig = BlindConfig {
     radius: 3,
     fill: BlindFill::Median,
     along: None,
-    reach: 2,
+    reach: 1,
     whole: false,
 };
 
@@ -68,10 +68,9 @@ impl Probe {
             let light = image.iter().map(|&e| f64::from(e)).sum::<f64>() / each as f64;
             variances.push((light.max(0.0) + p.read_noise * p.read_noise) * f64::from(slope).powi(2));
             let key = key(0x5EED, first + k as u64, 0x9B0);
-            match blind::hides(&p.correlation) {
-                Some(along) => {
+            match blind::hiding(&SPOTS, &p.correlation) {
+                Some(config) => {
                     let sample = Sample::plain(image.to_vec(), vec![], own);
-                    let config = BlindConfig { along, ..SPOTS };
                     let Sample { measured, valid, .. } = blind::blinded(sample, &config, size, true, key);
                     let valid = valid.unwrap_or_default();
                     let channels = each / valid.len().max(1);
@@ -205,13 +204,16 @@ impl Run {
             .collect::<Result<_>>()?;
         let mut probes = vec![];
         if self.data.estimates_errors() {
-            // Spots are filled by the model that the run began from, whatever it has become.
-            judge.load(&self.initial(&*self.working().network)?, self.alpha())?;
+            // Spots are filled by the model that the run began from, whatever it has become; without one, by medians.
+            let begun = self.config.model.init.is_some();
+            if begun {
+                judge.load(&self.initial(&*self.working().network)?, self.alpha())?;
+            }
             let level = self.judged_level();
             for (i, batch) in batches.iter().enumerate() {
                 let first = (i * at_once) as u64;
                 let mut probe = Probe::of(batch, &size, first)?;
-                if self.config.model.init.is_some() && probe.told.contains(&Told::BySpots) {
+                if begun && probe.told.contains(&Told::BySpots) {
                     let estimate = judge.estimate(&probe.batch, level.as_ref(), self.config.seed, first)?;
                     probe.fill(batch, estimate.as_f32()?)?;
                 } else {
