@@ -41,7 +41,7 @@ pub struct Engine {
 }
 
 /// What an iteration's end is like.
-pub fn training_of(config: &RunConfig) -> Training {
+pub fn training_of(network: &dyn Network, config: &RunConfig) -> Training {
     let o: &OptimizerConfig = &config.optimizer;
     let [beta1, beta2] = o.betas;
     let adam = |decoupled| {
@@ -63,7 +63,10 @@ pub fn training_of(config: &RunConfig) -> Training {
         ema_input: true,
         loss_scale: narrow.then_some((65_536.0, scaling)),
         runs: config.trainer.accumulate,
-        base_fan_in: (o.base_fan_in > 0).then_some(o.base_fan_in),
+        base_fan_in: o
+            .base_fan_in
+            .or(network.base_fan_in())
+            .filter(|n| *n > 0 && o.kind != OptimizerKind::Sgd),
         guard: (config.trainer.guard > 0.0).then_some(Guard { ratio: config.trainer.guard, ..Guard::USUAL }),
     }
 }
@@ -100,7 +103,8 @@ impl Engine {
         config: &RunConfig,
         device: &Device,
     ) -> Result<Engine> {
-        let built = iteration::training(network, task, shapes, &config.model.only, &training_of(config))?;
+        let built =
+            iteration::training(network, task, shapes, &config.model.only, &training_of(network, config))?;
         let (session, levels) = open(built, config, device, &config.options()?)?;
         let inputs = inputs_of(&session);
         let (task, runs) = (task.clone(), config.trainer.accumulate);

@@ -75,6 +75,25 @@ fn averages_follow_their_closed_form() {
     assert_ne!(value(&three, "ema."), value(&three, ""));
 }
 
+/// Wide layers without norms multiply what comes through them where Adam moves all weights alike.
+#[test]
+fn wide_networks_without_norms_train_at_usual_rates() {
+    let refused = |base_fan_in: Value| {
+        let states = states(json!({
+            "model": {"network": {"_class_name": "Local", "in_channels": 0, "out_channels": 0, "channels": [64, 128, 256, 256], "blocks": 1, "time": false}},
+            "task": {"kind": "supervised"},
+            "data": {"scenes": {"nuclei": 1.0}, "sizes": [64], "pool": 8},
+            "optimizer": {"rate": 1e-3, "base_fan_in": base_fan_in},
+            "schedule": {"warm_up": 20},
+            "trainer": {"iterations": 40, "batch": 2, "crop": 32, "returns": 0, "skips": 1000},
+            "validation": {"every": 0},
+        }));
+        states["guard.refused"].to_f64()[0]
+    };
+    assert_eq!(refused(Value::Null), 0.0);
+    assert!(refused(json!(0)) > 0.0);
+}
+
 #[test]
 fn rates_that_blow_up_are_told_with_their_iteration() {
     let folder = tempfile::tempdir().expect("a folder");

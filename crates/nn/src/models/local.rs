@@ -173,6 +173,11 @@ impl Network for Local {
         self.multiples()
     }
 
+    /// Of 32 channels: with it 48 to 224 channels train at rates of 1e-3, and fall apart from 2.5e-4 on without.
+    fn base_fan_in(&self) -> Option<usize> {
+        Some(288)
+    }
+
     fn add(&self, s: &mut Scope<'_>, given: &Given) -> Value {
         let emb = self.told.map(|told| {
             let emb = told.embed(s, given);

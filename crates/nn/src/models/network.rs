@@ -120,6 +120,12 @@ pub trait Network: fmt::Debug {
         false
     }
 
+    /// The values that a result may sum over for a weight to learn at the whole rate, where the network has no norms that would
+    /// hold together wider layers; see `rate_share` of the graph's training.
+    fn base_fan_in(&self) -> Option<usize> {
+        None
+    }
+
     /// Adds the network's nodes. What is given has been checked.
     fn add(&self, s: &mut Scope<'_>, given: &Given) -> Value;
 

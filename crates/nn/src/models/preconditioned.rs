@@ -74,6 +74,10 @@ impl Network for Preconditioned {
         self.network.example_size()
     }
 
+    fn base_fan_in(&self) -> Option<usize> {
+        self.network.base_fan_in()
+    }
+
     fn drops(&self) -> bool {
         self.network.drops()
     }

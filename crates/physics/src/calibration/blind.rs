@@ -165,6 +165,19 @@ impl BlindFit {
 const LEAST_POWER: f64 = 0.02;
 /// Neighbours that share less than this leave the high frequencies enough of the noise.
 const NEARLY_WHITE: f64 = 0.3;
+/// Which coefficients tell how large correlated noise is.
+pub(super) struct Telling {
+    frequencies: std::ops::RangeInclusive<usize>,
+    /// Those with less of the noise tell nothing.
+    least: f64,
+    /// All count alike, not as they have of the noise.
+    whitened: bool,
+}
+
+/// In a picture structure is mostly below these, and above them a small error of the correlation is a large one of the noise.
+const IN_PICTURES: Telling = Telling { frequencies: 5..=9, least: 0.1, whitened: true };
+/// Differences of frames have no structure where nothing moves.
+pub(super) const IN_DIFFERENCES: Telling = Telling { frequencies: 2..=14, least: 0.0, whitened: false };
 /// Blocks that a fit needs, and that a group of like levels needs.
 const FEWEST_BLOCKS: usize = 16;
 const FEWEST_IN_GROUP: usize = 12;
@@ -219,7 +232,7 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
     let mut groups = if white { group(&mut blocks, step, Group::of_white) } else { vec![] };
     let textured = white && groups.is_empty();
     if groups.is_empty() {
-        groups = group(&mut blocks, step, |like| Some(Group::of_correlated(like, &power)));
+        groups = group(&mut blocks, step, |like| Some(Group::of_correlated(like, &power, &IN_PICTURES)));
     }
     let used: usize = groups.iter().map(|g| g.count).sum();
     let fixed = known.gain.map(f64::recip);
@@ -333,15 +346,19 @@ impl Group {
 
     /// The quietest blocks where noise has a spectrum of this shape: one half of the coefficients chooses blocks, the other is
     /// measured, and the other way round.
-    pub fn of_correlated(like: &[Block], shape: &[f64; COEFFICIENTS]) -> Group {
+    pub fn of_correlated(like: &[Block], shape: &[f64; COEFFICIENTS], by: &Telling) -> Group {
         let (mut level, mut variance, mut count, mut freedom) = (0.0, 0.0, 0, 0.0);
+        let tells = |i: usize| by.frequencies.contains(&frequency(i)) && shape[i] > by.least;
+        let weight = |i: usize| if by.whitened { shape[i].recip() } else { 1.0 };
         for half in 0..2 {
             let measured: Vec<usize> =
-                (0..COEFFICIENTS).filter(|&i| belongs(i, 1 - half) && frequency(i) > 1).collect();
-            let sum = |power: i32| measured.iter().map(|&i| shape[i].powi(power)).sum::<f64>();
-            let own = sum(1).powi(2) / sum(2);
+                (0..COEFFICIENTS).filter(|&i| belongs(i, 1 - half) && tells(i)).collect();
+            let sum = |power: i32| measured.iter().map(|&i| (weight(i) * shape[i]).powi(power)).sum::<f64>();
+            let (whole, own) = (sum(1), sum(1).powi(2) / sum(2));
             let quiet = quiet(like, half, shape);
-            let energy = |b: &&Block| measured.iter().map(|&i| f64::from(b.squares[i])).sum::<f64>() / sum(1);
+            let energy = |b: &&Block| {
+                measured.iter().map(|&i| weight(i) * f64::from(b.squares[i])).sum::<f64>() / whole
+            };
             variance += 0.5 * median(quiet.iter().map(energy)) / median_share(own);
             level += 0.5 * quiet.iter().map(|b| b.level).sum::<f64>() / quiet.len() as f64;
             (count, freedom) = (count + quiet.len(), freedom + own);

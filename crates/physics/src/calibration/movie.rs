@@ -6,7 +6,7 @@
 //! and the quietest blocks of each brightness tell the noise as they do there. Where everything moves, that is too much: frames taken as
 //! single images then show less noise, and what they say is taken instead.
 
-use super::blind::{self, BlindFit, Doubt, Fit, Group, Known, NoiseLine, Seen, fit, group};
+use super::blind::{self, BlindFit, Doubt, Fit, Group, IN_DIFFERENCES, Known, NoiseLine, Seen, fit, group};
 use super::blocks::{Block, COEFFICIENTS, SIDE, collect, mean_squares};
 use super::ends::Ends;
 use super::lags::Lags;
@@ -87,7 +87,8 @@ pub fn from_movies(
     let brightest = blocks[blocks.len() - 1 - trim].level;
     let step = (brightest - blocks[trim].level) / STEPS as f64;
     let fixed = known.gain.map(f64::recip);
-    let mut groups = group(&mut blocks, step, |like| Some(Group::of_correlated(like, &power)));
+    let mut groups =
+        group(&mut blocks, step, |like| Some(Group::of_correlated(like, &power, &IN_DIFFERENCES)));
     for _ in 0..2 {
         let line = fit(&groups, fixed).line;
         groups = group(&mut blocks, step, |like| Some(evened(like, &power, &line)));
@@ -156,7 +157,7 @@ fn evened(like: &[Block], power: &[f64; COEFFICIENTS], line: &NoiseLine) -> Grou
         let scale = (at(level) / at(block.level)) as f32;
         block.squares.iter_mut().for_each(|s| *s *= scale);
     }
-    let mut group = Group::of_correlated(&even, power);
+    let mut group = Group::of_correlated(&even, power, &IN_DIFFERENCES);
     group.variance *= at(group.level) / at(level);
     group
 }

@@ -70,8 +70,9 @@ pub(super) fn correlation(blocks: &[Block]) -> Correlation {
 
 /// The lags (0, 1) and (1, 1) of structure behind a lens.
 const STRUCTURE: [f64; 2] = [0.89, 0.8];
-/// Up to the first of these a correlation can be told from structure, from the second on it cannot.
-const TELLING_APART: [f64; 2] = [0.35, 0.5];
+/// Up to the first of these a correlation can be told from structure, from the second on it cannot: along both axes (the
+/// geometric mean), and along one.
+const TELLING_APART: [[f64; 2]; 2] = [[0.35, 0.5], [0.6, 0.75]];
 
 /// Shares of quiet blocks from which a weak correlation is believed, and fully believed.
 const QUIET_SHARES: [f64; 2] = [0.35, 0.55];
@@ -81,13 +82,14 @@ const FINE: usize = 7;
 /// Takes off what structure adds to a weak correlation.
 ///
 /// Noise that a small filter has touched shares little along diagonals, about the product of what it shares along the axes;
-/// structure shares nearly as much there. So a share of structure follows from three lags, and the rest is noise. It is no
-/// more than the high frequencies alone tell, `fine`, and nothing where a small share of the blocks is quiet. A strong
+/// structure shares nearly as much there. So a share of structure follows from three lags, and the rest is noise. It is
+/// no more than the high frequencies alone tell, `fine`, and nothing where a small share of the blocks is quiet. A strong
 /// correlation cannot be told from structure that way: it is what `all` lags tell.
 fn less_structure(c: Correlation, fine: &Correlation, all: &Correlation, share: f64) -> Correlation {
     let (x, y, diagonal) = (c.at(0, 1), c.at(1, 0), c.at(1, 1));
-    let [near, far] = TELLING_APART;
-    let sure = ((far - x.max(y)) / (far - near)).clamp(0.0, 1.0);
+    let strong = [(x.max(0.0) * y.max(0.0)).sqrt(), x.max(y)];
+    let falling = |([near, far], r): ([f64; 2], f64)| ((far - r) / (far - near)).clamp(0.0, 1.0);
+    let sure = TELLING_APART.into_iter().zip(strong).map(falling).fold(1.0, f64::min);
     if sure == 0.0 {
         return *all;
     }
@@ -107,21 +109,24 @@ fn less_structure(c: Correlation, fine: &Correlation, all: &Correlation, share: 
     }
     let [x, y] = left(low);
     let trust = ((share - QUIET_SHARES[0]) / (QUIET_SHARES[1] - QUIET_SHARES[0])).clamp(0.0, 1.0);
-    let filters = [x.min(fine.at(0, 1)), y.min(fine.at(1, 0))].map(|r| taps(trust * r.clamp(0.0, 0.6)));
-    let of = |t: f64, lag: usize| match lag {
-        0 => 1.0,
-        1 => 2.0 * t / (1.0 + 2.0 * t * t),
-        2 => t * t / (1.0 + 2.0 * t * t),
-        _ => 0.0,
+    // What the high frequencies would tell of such noise is more than they do tell, where structure is left.
+    let expected = Fit::fine().to(&mean_squares(&of_taps([x, y].map(taps))));
+    let less = |r: f64, [dy, dx]: [isize; 2]| {
+        let left = r - (expected.at(dy, dx) - fine.at(dy, dx)).max(0.0);
+        taps(trust * left)
     };
-    Correlation::from_lags(|dy, dx| {
-        let noise = of(filters[1], dy.unsigned_abs()) * of(filters[0], dx.unsigned_abs());
-        sure * noise + (1.0 - sure) * all.at(dy, dx)
-    })
+    let noise = of_taps([less(x, [0, 1]), less(y, [1, 0])]);
+    Correlation::from_lags(|dy, dx| sure * noise.at(dy, dx) + (1.0 - sure) * all.at(dy, dx))
 }
 
-/// The outer taps of a filter (t, 1, t) that makes neighbours share so much.
+/// Noise behind filters (t, 1, t) along X and Y.
+fn of_taps([x, y]: [f64; 2]) -> Correlation {
+    Correlation::of_filters([&[y, 1.0, y], &[x, 1.0, x]])
+}
+
+/// The outer taps of a filter (t, 1, t) that makes neighbours share so much, up to what such filters can.
 fn taps(shared: f64) -> f64 {
+    let shared = shared.clamp(0.0, 0.65);
     let (mut low, mut high) = (0.0, std::f64::consts::FRAC_1_SQRT_2);
     for _ in 0..40 {
         let t = 0.5 * (low + high);

@@ -155,12 +155,18 @@ pub struct CameraConfig {
     /// The share of crops whose noise is mostly there without light: a read noise of `uniform_noise` times the peak.
     pub uniform: f64,
     pub uniform_noise: [f64; 2],
+    /// The share of crops of detectors that count photons: hardly an electron without light, and little read noise.
+    pub counting: f64,
+    /// The share of crops whose electrons are amplified each by a random factor, as in photomultipliers and EMCCDs.
+    pub amplified: f64,
     /// The share of crops whose noise neighbouring pixels share, as after resampling, demosaicing or scanning: smoothed by
     /// Gaussians of `correlated_sigma` pixels along X, Y or both.
     pub correlated: f64,
     pub correlated_sigma: [f64; 2],
     /// Of these, the share in which a part of the noise is shared over many pixels.
     pub correlated_far: f64,
+    /// Of these, the share whose noise is that of a colour camera's mosaic, put together by interpolation.
+    pub mosaic: f64,
     /// The standard deviation of the errors of the correlation that a network is told.
     pub correlation_error: f64,
     /// The same of the logarithm of its noise: gain and read noise are told as wrong as they are estimated.
@@ -186,9 +192,12 @@ impl Default for CameraConfig {
             blur_sigma: [0.5, 2.5],
             uniform: 0.0,
             uniform_noise: [0.01, 0.3],
+            counting: 0.0,
+            amplified: 0.0,
             correlated: 0.0,
             correlated_sigma: [0.35, 1.0],
             correlated_far: 0.0,
+            mosaic: 0.0,
             correlation_error: 0.0,
             noise_error: 0.0,
             found: 0.0,

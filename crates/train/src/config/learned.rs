@@ -25,7 +25,7 @@ pub struct ModelConfig {
     /// A network's `config.json`: `_class_name` and its keys. 0 `in_channels` or `out_channels` are as many as the task and the data
     /// give.
     pub network: Map<String, Json>,
-    /// A model to start from: a `.clearshot` file, a folder, or a checkpoint.
+    /// A model to start from: a `.clearshot` file, a folder, a checkpoint, or default, the one that comes with the program.
     pub init: Option<PathBuf>,
     /// Weights to train, by how their names begin, as [up.0, conv_out]; the others stay as they are. Default: all.
     pub only: Vec<String>,

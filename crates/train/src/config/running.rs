@@ -22,8 +22,9 @@ pub struct OptimizerConfig {
     pub betas: [f64; 2],
     pub eps: f64,
     pub weight_decay: f64,
-    /// The rate is that of weights whose results sum over so many values, or fewer; of wider ones it is smaller by as much. 0 for one rate.
-    pub base_fan_in: usize,
+    /// The rate is that of weights whose results sum over so many values, or fewer; of wider ones Adam's is smaller by as much. 0 for one
+    /// rate. Default: 288 for networks without norms (local), else one rate.
+    pub base_fan_in: Option<usize>,
     /// Of gradient descent.
     pub momentum: f64,
     /// The largest norm of all gradients together; 0 for no limit.
@@ -38,7 +39,7 @@ impl Default for OptimizerConfig {
             betas: [0.9, 0.999],
             eps: 1e-8,
             weight_decay: 1e-2,
-            base_fan_in: 288,
+            base_fan_in: None,
             momentum: 0.9,
             clip: 1.0,
         }

@@ -26,13 +26,9 @@ const MISTAKEN_LAGS: [f64; LAGS] = [1.0, 1.0, 0.7, 0.4];
 const COMMON_LAGS: [f64; LAGS] = [1.0, 1.0, 1.6, 1.8];
 const WEAK: f64 = 0.2;
 const OWN: f64 = 0.4;
-/// The most noise without correlation beside noise with it, as a share of the variance.
-const MOST_WHITE: f64 = 0.15;
-/// The most noise that is shared over many pixels, as a share of the variance, and the width of the Gaussian it is shared by.
-const MOST_FAR: f64 = 0.3;
-const FAR_SIGMA: [f64; 2] = [1.5, 4.0];
-/// How often neighbours share noise by a filter of three taps, as interpolation has it, not by a Gaussian.
-const NARROW: f64 = 0.25;
+/// Electrons without light, and the read noise, of detectors that count photons.
+const COUNTING_BACKGROUND: [f64; 2] = [0.02, 1.0];
+const COUNTING_READ_NOISE: [f64; 2] = [0.05, 0.5];
 /// Errors of a background that is found, in standard deviations of a pixel's noise.
 const BACKGROUND_ERROR: f64 = 0.1;
 
@@ -46,7 +42,7 @@ pub struct Ends {
 
 /// Cameras by the number of the image they look at.
 pub struct Cameras {
-    config: CameraConfig,
+    pub(super) config: CameraConfig,
     seed: u64,
 }
 
@@ -55,7 +51,7 @@ impl Cameras {
         Cameras { config: config.clone(), seed }
     }
 
-    fn key(&self, number: u64, stream: u32) -> Key {
+    pub(super) fn key(&self, number: u64, stream: u32) -> Key {
         Key { seed: self.seed, step: number as u32, stream: stream | ((number >> 32) as u32) << 12 }
     }
 
@@ -79,8 +75,11 @@ impl Cameras {
         let around = |i: u64, usual: f64| usual * c.spread.powf(2.0 * unit(i) - 1.0);
         let peak = between(0, c.peak);
         let usual = Camera::for_peak(peak);
-        let background = c.background.map_or_else(|| around(1, usual.background), |r| between(1, r));
+        let mut background = c.background.map_or_else(|| around(1, usual.background), |r| between(1, r));
         let mut read_noise = c.read_noise.map_or_else(|| around(2, usual.read_noise), |r| between(2, r));
+        if unit(16) < c.counting {
+            (background, read_noise) = (between(17, COUNTING_BACKGROUND), between(18, COUNTING_READ_NOISE));
+        }
         if unit(7) < c.uniform {
             read_noise = peak * between(8, c.uniform_noise);
         }
@@ -105,10 +104,12 @@ impl Cameras {
         let told_peak = (found * (1.0 + c.peak_error).powf(2.0 * unit(3) - 1.0)).max(dark.sqrt().max(1.0));
         let (shots, mut noise) = (self.key(number, 0xCA5), vec![0f32; values.len()]);
         self.key(number, 0xCA6).fill_normal(0, &mut noise);
+        let (amplified, chain) = (unit(19) < c.amplified, self.key(number, 0xCAC));
         let mean = |v: f32| peak * f64::from(v.max(0.0)) + background;
         for (i, (n, &v)) in noise.iter_mut().zip(&values).enumerate() {
-            let shot = poisson::draw(mean(v), shots, i as u64) - mean(v);
-            *n = (shot + read_noise * f64::from(*n)) as f32;
+            let (mean, i) = (mean(v), i as u64);
+            let shot = if amplified { amplify(mean, shots, chain, i) } else { poisson::draw(mean, shots, i) };
+            *n = (shot - mean + read_noise * f64::from(*n)) as f32;
         }
         let correlation =
             self.correlate(&mut noise, |i| mean(values[i]) + read_noise * read_noise, size, number);
@@ -129,61 +130,6 @@ impl Cameras {
             correlation: self.told(&correlation, number),
         };
         Sample { scale: scale as f32, ..Sample::plain(measured, clean, numbers(&told)) }
-    }
-
-    /// Makes independent noise one that neighbouring pixels share, where this image is to have such.
-    ///
-    /// Some of it stays independent, and some may be shared over many pixels (light that flickers, a sensor that drifts):
-    /// noise of the same variances, pixel by pixel, but of other draws.
-    fn correlate(
-        &self,
-        noise: &mut [f32],
-        variance: impl Fn(usize) -> f64,
-        size: &[usize],
-        number: u64,
-    ) -> Correlation {
-        let (c, dice) = (&self.config, self.key(number, 0xCA7));
-        let unit = |i: u64| f64::from(dice.uniform(i));
-        if unit(0) >= c.correlated {
-            return Correlation::WHITE;
-        }
-        let between = |i: u64, [low, high]: [f64; 2]| low + (high - low) * unit(i);
-        let sigma = between(1, c.correlated_sigma);
-        // Scanning detectors share noise along rows; cameras behind interpolation along both axes, about alike.
-        let along = match unit(2) {
-            u if u < 0.3 => [0.0, sigma],
-            u if u < 0.35 => [sigma, 0.0],
-            _ => [sigma, sigma * (0.8 + 0.4 * unit(3))],
-        };
-        let narrow = unit(5) < NARROW;
-        let taps = along.map(|s| if narrow && s > 0.0 { vec![0.6 * s, 1.0, 0.6 * s] } else { gaussian(s) });
-        filter_noise(noise, size, &taps);
-        let white = MOST_WHITE * unit(4) * unit(4);
-        let far = if unit(6) < c.correlated_far { MOST_FAR * unit(7) } else { 0.0 };
-        let draws = |stream: u32| {
-            let mut draws = vec![0f32; noise.len()];
-            self.key(number, stream).fill_normal(0, &mut draws);
-            draws
-        };
-        let independent = draws(0xCAA);
-        let (far_taps, shared) = match far > 0.0 {
-            true => {
-                let (taps, mut shared) = ([(); 2].map(|()| gaussian(between(8, FAR_SIGMA))), draws(0xCAB));
-                filter_noise(&mut shared, size, &taps);
-                (taps, shared)
-            }
-            false => ([vec![1.0], vec![1.0]], vec![]),
-        };
-        for (i, n) in noise.iter_mut().enumerate() {
-            let deviation = variance(i).sqrt();
-            let mut sum = (1.0 - white - far).sqrt() * f64::from(*n);
-            sum += white.sqrt() * deviation * f64::from(independent[i]);
-            sum += far.sqrt() * deviation * shared.get(i).copied().map_or(0.0, f64::from);
-            *n = sum as f32;
-        }
-        let [near, far_off] =
-            [&taps, &far_taps].map(|taps| Correlation::of_filters([&taps[0][..], &taps[1][..]]));
-        Correlation::from_lags(|dy, dx| (1.0 - white - far) * near.at(dy, dx) + far * far_off.at(dy, dx))
     }
 
     /// A correlation as it is estimated.
@@ -230,6 +176,22 @@ impl Cameras {
     }
 }
 
+/// What comes out of a chain that amplifies each electron by a random factor, as a photomultiplier's and an EMCCD's does, in
+/// units in which the variance is the mean.
+///
+/// Factors are about exponential, which doubles the variance: so twice the electrons are drawn, a mean factor of one half is
+/// applied, and noise is as large as without amplification but more lopsided: its third moment is 1.5 times the mean.
+fn amplify(mean: f64, shots: Key, chain: Key, i: u64) -> f64 {
+    let n = poisson::draw(2.0 * mean, shots, i);
+    let uniform = |k: u64| f64::from(chain.uniform(4 * i + k)).max(1e-9);
+    if n <= 3.0 {
+        return -0.5 * (0..n as u64).map(|k| uniform(k).ln()).sum::<f64>();
+    }
+    // A sum of n exponential numbers (Wilson and Hilferty).
+    let normal = (-2.0 * uniform(0).ln()).sqrt() * (std::f64::consts::TAU * uniform(1)).cos();
+    0.5 * n * (1.0 - 1.0 / (9.0 * n) + normal / (3.0 * n.sqrt())).max(0.0).powi(3)
+}
+
 /// What makes the channels of a condition from electrons `e`:
 /// `n0 e + n1`, `n3 sqrt(max(e + n2, 0)) + n4`, and the constants from `n5` on. All are 0 for a condition that is dropped.
 pub fn numbers(photons: &Photons) -> [f32; NUMBERS] {
@@ -268,24 +230,6 @@ pub fn photons(numbers: &[f32; NUMBERS]) -> Result<Photons, ModelError> {
     Ok(photons.with_correlation(from_lags([x, y, diagonal, two])))
 }
 
-/// The taps of a Gaussian filter; of none, where it has no width.
-fn gaussian(sigma: f64) -> Vec<f64> {
-    if sigma <= 0.0 {
-        return vec![1.0];
-    }
-    let reach = (3.0 * sigma).ceil() as isize;
-    (-reach..=reach).map(|i| (-0.5 * (i as f64 / sigma).powi(2)).exp()).collect()
-}
-
-/// Independent noise behind filters along Y and X, its variances as before; the image goes on behind its edges.
-fn filter_noise(noise: &mut [f32], size: &[usize], taps: &[Vec<f64>; 2]) {
-    for (axis, taps) in (size.len() - 2..).zip(taps).filter(|(_, t)| t.len() > 1) {
-        let power = taps.iter().map(|t| t * t).sum::<f64>().sqrt();
-        let taps: Vec<f32> = taps.iter().map(|t| (t / power) as f32).collect();
-        filter(noise, size, axis, &taps, |p, n| p.rem_euclid(n as isize) as usize);
-    }
-}
-
 /// A Gaussian along every axis, mirrored at the edges.
 fn blur(values: &mut [f32], size: &[usize], sigma: f64) {
     let reach = (4.0 * sigma).ceil() as isize;
@@ -300,7 +244,7 @@ fn blur(values: &mut [f32], size: &[usize], sigma: f64) {
 }
 
 /// A filter along one axis; `inside` says which value stands at a place beyond the edges.
-fn filter(
+pub(super) fn filter(
     values: &mut [f32],
     size: &[usize],
     axis: usize,
@@ -346,33 +290,23 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_shared_by_neighbours_as_it_is_told() {
-        let config = CameraConfig {
-            peak: [200.0, 200.0],
-            correlated: 1.0,
-            correlated_far: 0.5,
-            read_noise: Some([4.0, 4.0]),
-            background: Some([9.0, 9.0]),
-            ..CameraConfig::default()
-        };
-        let n = 256;
-        for number in 0..8 {
-            let ends = Ends { bright: 1.0, dark: 0.0 };
-            let sample = Cameras::new(&config, 1).expose(vec![0.0; n * n], &[n, n], ends, number);
-            let told = photons(&sample.numbers).unwrap().correlation;
-            let off: Vec<f64> = sample.measured.iter().map(|&e| f64::from(e) - 9.0).collect();
-            let lag = |dy: usize, dx: usize| {
-                let at = |i: usize| off[i] * off[(i / n + dy) % n * n + (i % n + dx) % n];
-                (0..n * n).map(at).sum::<f64>() / (n * n) as f64
-            };
-            // The variance stays that of the camera, 9 + 16.
-            assert!((lag(0, 0) / 25.0 - 1.0).abs() < 0.06, "{}", lag(0, 0));
-            let two = 0.5 * (lag(0, 2) + lag(2, 0)) / lag(0, 0);
-            assert!((two - told.at(0, 2)).abs() < 0.03, "{number}: {two} for {}", told.at(0, 2));
-            for (dy, dx) in [(0, 1), (1, 0), (1, 1)] {
-                let (got, want) = (lag(dy, dx) / lag(0, 0), told.at(dy as isize, dx as isize));
-                assert!((got - want).abs() < 0.03, "{number}: {got} for {want}");
-            }
+    fn amplified_electrons_have_their_first_three_moments() {
+        let [shots, chain] = [1, 2].map(|stream| Key { seed: 7, step: 0, stream });
+        let count = 400_000u64;
+        for mean in [0.05, 0.7, 2.5, 12.0, 90.0] {
+            let all: Vec<f64> = (0..count).map(|i| amplify(mean, shots, chain, i) - mean).collect();
+            let moment = |k: i32| all.iter().map(|x| x.powi(k)).sum::<f64>() / count as f64;
+            let n = count as f64;
+            // Five standard errors; cumulants of sums of exponential numbers are 2 mean k! / 2^k.
+            assert!(moment(1).abs() < 5.0 * (mean / n).sqrt(), "{mean}: {}", moment(1));
+            let fourth = 3.0 * mean * mean + 3.0 * mean;
+            assert!((moment(2) - mean).abs() < 5.0 * (fourth / n).sqrt(), "{mean}: {}", moment(2));
+            let sixth = moment(6);
+            assert!(
+                (moment(3) - 1.5 * mean).abs() < 5.0 * (sixth / n).sqrt() + 0.01 * mean,
+                "{mean}: {}",
+                moment(3)
+            );
         }
     }
 

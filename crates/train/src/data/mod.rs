@@ -15,6 +15,7 @@ pub mod learning;
 pub mod pace;
 pub mod real;
 pub mod scenes;
+mod shared;
 pub mod split;
 
 use crate::config::{DataConfig, DataKind, RunConfig, SignalKind, TaskKind};

@@ -244,7 +244,7 @@ impl Run {
         let domains = if follows { source.domains().len() } else { 0 };
         let masked = source.is_masked();
         let photons = self.data.photons();
-        let (training, options) = (training_of(&self.config), self.config.options()?);
+        let (training, options) = (training_of(&*network, &self.config), self.config.options()?);
         let bytes = |batch: usize| -> Result<usize> {
             let shapes = Shapes { batch, size: &size, channels, photons, domains, masked };
             check_channels(&*network, &self.task, &shapes)?;

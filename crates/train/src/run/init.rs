@@ -6,12 +6,18 @@ use crate::error::{Result, setting};
 use clearshot_model::{ConditionKind, Model, PredictionKind as Predicts, Process, Task};
 use serde_json::{Map, Value as Json};
 
+/// The name of the model that comes with the program.
+const DEFAULT: &str = "default";
+
 /// The model of `model.init`, if there is one.
 ///
 /// # Errors
 /// If it cannot be read.
 pub(crate) fn init_model(config: &RunConfig) -> Result<Option<Model>> {
     let Some(path) = &config.model.init else { return Ok(None) };
+    if path.as_os_str() == DEFAULT && !path.exists() {
+        return Ok(Some(Model::builtin()?));
+    }
     let inside = path.join(checkpoint::MODEL);
     Ok(Some(Model::load(if inside.is_dir() { &inside } else { path })?))
 }
