@@ -81,53 +81,6 @@ fn the_loss_of_splitting_is_the_supervised_one_and_a_constant() {
     }
 }
 
-/// What targets of mirrored splits are off by is not correlated with what a denoiser makes of the inputs, to two hundredths of its squared error, with nine
-/// tenths of the light and more; and of two in a row most of the chance cancels.
-#[test]
-fn mirrored_splits_are_unbiased_and_cancel() {
-    let side = 256;
-    for (peak, background, read_noise) in [(8.0, 1.0, 0.5), (20.0, 2.0, 0.0), (300.0, 10.0, 3.0)] {
-        let of = |task: &str| {
-            let config = config(json!({
-                "data": {
-                    "scenes": {"nuclei": 1.0, "filaments": 1.0}, "sizes": [side], "pool": 4,
-                    "camera": {
-                        "peak": [peak, peak], "background": [background, background],
-                        "read_noise": [read_noise, read_noise], "spread": 1.0, "blur": 0.0,
-                    },
-                },
-                "task": {"kind": task, "split": [0.95, 0.95], "mirrored": true},
-            }));
-            Data::new(&config).expect("data").source(Part::Training, &[side, side], None).expect("scenes")
-        };
-        let (truth, split) = (of("supervised"), of("splitting"));
-        let (mut risk, mut shared, mut single, mut both) = (0.0, 0.0, 0.0, 0.0);
-        let pairs = 24;
-        for number in 0..pairs {
-            let clean = truth.sample(2 * number, None).expect("a sample");
-            // The mean of the error's product with the target's noise, of each of the two.
-            let products = [0, 1].map(|second| {
-                let sample = split.sample(2 * number + second, None).expect("a sample");
-                let n = sample.numbers.map(f64::from);
-                let x: Vec<f32> =
-                    sample.measured.iter().map(|e| (n[0] * f64::from(*e) + n[1]) as f32).collect();
-                let mut product = 0.0;
-                for ((f, part), truth) in smoothed(&x, side).iter().zip(&sample.clean).zip(&clean.clean) {
-                    let truth = f64::from(*truth);
-                    risk += (f - truth).powi(2);
-                    product += 2.0 * (f - truth) * (f64::from(*part) - truth);
-                }
-                product
-            });
-            shared += products[0] + products[1];
-            single += 0.5 * (products[0].powi(2) + products[1].powi(2));
-            both += (0.5 * (products[0] + products[1])).powi(2);
-        }
-        assert!((shared / risk).abs() < 0.02, "peak {peak}: {:.4}", shared / risk);
-        assert!(both < 0.2 * single, "peak {peak}: {both} of {single}");
-    }
-}
-
 /// Networks that see no clean image in training come near the one that does, on images that none of them saw.
 #[test]
 fn networks_learn_from_noise_what_they_learn_from_the_truth() {

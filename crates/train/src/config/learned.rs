@@ -166,9 +166,6 @@ pub struct TaskConfig {
     pub blind: BlindConfig,
     /// The least and the greatest share of the electrons that splitting gives the network; the rest is its target.
     pub split: [f64; 2],
-    /// Split every crop twice, by Gaussian noise of opposite signs: what chance adds to the gradient cancels where the network is given nearly all
-    /// of the light, as it is where an image is restored.
-    pub mirrored: bool,
     /// What a diffusion network predicts. `edm` goes with noise levels drawn log-normally, the others with the
     /// timesteps of a schedule.
     pub prediction: PredictionKind,
@@ -220,7 +217,6 @@ impl Default for TaskConfig {
             form: None,
             blind: BlindConfig::default(),
             split: [0.5, 0.9],
-            mirrored: false,
             prediction: PredictionKind::Edm,
             sigma_data: 0.5,
             sigma_min: 0.002,

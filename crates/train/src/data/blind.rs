@@ -115,9 +115,14 @@ pub fn blinded(sample: Sample, config: &BlindConfig, size: &[usize], photons: bo
                 .for_each(|v| fill((z * height + v) * width + x, BlindFill::Uniform, &mut dice)),
         }
     }
-    let [slope, at_zero] = if photons { [sample.numbers[0], sample.numbers[1]] } else { [1.0, 0.0] };
-    let clean = sample.measured.iter().map(|v| slope * v + at_zero).collect();
+    let clean = as_measured(&sample, photons);
     Sample { measured, clean, valid: Some(valid), ..sample }
+}
+
+/// What was measured, on the network's scale.
+pub fn as_measured(sample: &Sample, photons: bool) -> Vec<f32> {
+    let [slope, at_zero] = if photons { [sample.numbers[0], sample.numbers[1]] } else { [1.0, 0.0] };
+    sample.measured.iter().map(|v| slope * v + at_zero).collect()
 }
 
 fn median(values: impl Iterator<Item = f32>) -> f32 {

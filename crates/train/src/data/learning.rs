@@ -24,7 +24,6 @@ enum How {
     Again,
     Blind(BlindConfig),
     Split([f64; 2]),
-    Mirrored([f64; 2]),
 }
 
 impl Learning {
@@ -33,7 +32,6 @@ impl Learning {
         let how = match config.task.kind {
             TaskKind::Noise2noise if config.data.is_simulated() => How::Again,
             TaskKind::Noise2void => How::Blind(config.task.blind.clone()),
-            TaskKind::Splitting if config.task.mirrored => How::Mirrored(config.task.split),
             TaskKind::Splitting => How::Split(config.task.split),
             _ => return inner,
         };
@@ -61,10 +59,10 @@ impl Learning {
     }
 
     /// One of two mirrored splits: two samples in a row are of one crop.
-    fn mirrored(&self, number: u64, domain: Option<usize>, share: f64) -> Result<Sample> {
+    fn mirrored(&self, number: u64, domain: Option<usize>) -> Result<Sample> {
         let sample = self.inner.sample(number & !1, domain)?;
         let sign = if number.is_multiple_of(2) { 1.0 } else { -1.0 };
-        split::mirrored(sample, &self.size, share, self.key(number & !1, 0x592), sign)
+        split::mirrored(sample, &self.size, SHARED, self.key(number & !1, 0x592), sign)
     }
 
     /// Blind spots that hide noise as the file has it; a mirrored split where nothing hides it. Where whole images are given too, each comes before
@@ -77,11 +75,11 @@ impl Learning {
         if photons && config.along.is_none() {
             match blind::hiding(&config, &camera::photons(&sample.numbers)?.correlation) {
                 Some(hiding) => config = hiding,
-                None => return self.mirrored(number, domain, SHARED),
+                None => return self.mirrored(number, domain),
             }
         }
         if config.whole && number.is_multiple_of(2) {
-            return Ok(sample);
+            return Ok(Sample { clean: blind::as_measured(&sample, photons), ..sample });
         }
         let weight = if config.whole { AS_PAIR } else { sample.weight };
         let blinded = blind::blinded(sample, &config, &self.size, photons, self.key(number_of_crop, 0xB11));
@@ -101,10 +99,6 @@ impl Source for Learning {
                 let share = low + (high - low) * f64::from(self.key(number, 0x591).uniform(0));
                 let sample = self.inner.sample(number, domain)?;
                 split::split(sample, &self.size, share, self.key(number, 0x592))
-            }
-            How::Mirrored([low, high]) => {
-                let share = low + (high - low) * f64::from(self.key(number & !1, 0x591).uniform(0));
-                self.mirrored(number, domain, share)
             }
         }
     }

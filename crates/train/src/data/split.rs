@@ -255,6 +255,25 @@ mod tests {
         }
     }
 
+    /// What is added cancels: the mean of two mirrored inputs is their share of the image, and that of their targets the image.
+    #[test]
+    fn mirrored_splits_have_the_image_in_the_mean() {
+        let side = 64;
+        let p = Photons::new(5.0, 2.0, 100.0).unwrap().with_correlation(Correlation::gaussian([0.5, 0.7]));
+        let image: Vec<f32> = (0..side * side).map(|i| 20.0 + (i % 17) as f32).collect();
+        let key = Key { seed: 9, step: 0, stream: 2 };
+        let [a, b] = [1.0, -1.0].map(|sign| {
+            let sample = Sample::plain(image.clone(), vec![], camera::numbers(&p));
+            mirrored(sample, &[side, side], 0.9, key, sign).unwrap()
+        });
+        let mean = |a: &[f32], b: &[f32], i: usize| 0.5 * (f64::from(a[i]) + f64::from(b[i]));
+        for (i, e) in image.iter().map(|e| f64::from(*e)).enumerate() {
+            assert!((mean(&a.measured, &b.measured, i) - 0.9 * e).abs() < 1e-4);
+            assert!((mean(&a.clean, &b.clean, i) - p.normalised(e)).abs() < 1e-4);
+        }
+        assert!(a.measured.iter().zip(&b.measured).any(|(a, b)| (a - b).abs() > 1.0));
+    }
+
     /// No pixel of one part is correlated with a near one of the other, where those of the image are.
     #[test]
     fn parts_of_correlated_noise_are_uncorrelated() {
