@@ -145,8 +145,8 @@ def adapt():
             print(f"{which}: {every.mean():+.3f} dB at the last state, {kept.mean():+.3f} dB as decided, worst image {kept.min():+.3f} dB", flush=True)
 
 
-TRIALS = ["", "optimizer.rate=3e-5", "trainer.batch=96", "optimizer.kind=sgd optimizer.rate=0.03", "trainer.batch=96 task.kind=splitting optimizer.rate=3e-5",
-          "truth"]
+TRIALS = ["", "optimizer.rate=1e-4", "trainer.batch=96 optimizer.rate=1e-4", "optimizer.kind=sgd optimizer.rate=0.03", "trainer.batch=96 task.kind=splitting optimizer.rate=3e-5",
+          "truth optimizer.rate=1e-4"]
 DIFFERENT = "w2s channel 0,Confocal_BPAE_G,Confocal_FISH,TwoPhoton_MICE,WideField_BPAE_G,actin-60x,mito-60x"
 
 

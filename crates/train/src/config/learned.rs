@@ -86,7 +86,8 @@ pub struct BlindConfig {
     pub radius: usize,
     /// What a spot is filled with.
     pub fill: BlindFill,
-    /// Rows (x) or columns (y) along which noise is correlated: neighbours along it are filled too. Default: none.
+    /// Rows (x) or columns (y) along which noise is correlated: neighbours along it are filled too. Default: of electrons, rows, or columns where the image shows
+    /// that; else none.
     pub along: Option<Along>,
     /// Neighbours to either side that are filled, where noise is correlated.
     pub reach: usize,
