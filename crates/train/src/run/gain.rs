@@ -5,8 +5,8 @@
 //!
 //! Spots, where pixels have noise of their own: some pixels are replaced by b, what the first model makes of their surroundings. The estimate there,
 //! f', knows nothing of e, so that e f has the mean of e (f - f'), and y - b stands for e. Nothing is assumed of the law of the noise, and its variance
-//! is the same for both models. Stein's lemma, which needs neither spots nor b, holds for Gaussian noise alone: of a few electrons a pixel, a network learns to have an estimated error below zero
-//! while the true one rises, for the counts of one image have little noise left beside what their skewness tells.
+//! is the same for both models. Stein's lemma, which needs neither spots nor b, holds for Gaussian noise alone: of a few electrons a pixel, a network learned to have an estimated error below
+//! zero while the true one rose: noise that is skewed tells more of itself than Gaussian noise of its variance does.
 //!
 //! Stein's lemma, where noise is shared by neighbours in every direction: the mean of e f is tr(C J), J being how f follows y and C the covariance of e, and that of
 //! n (f(y + h n) - f(y)) / h over noise n of covariance C (Ramani, Blu and Unser 2008). It is as wrong as C is.
@@ -17,8 +17,8 @@
 use serde::{Deserialize, Serialize};
 
 /// The least gain that counts, in dB, and the standard errors that it must be above zero.
-const LEAST_GAIN: f64 = 0.02;
-const STANDARD_ERRORS: f64 = 2.0;
+const LEAST_GAIN: f64 = 0.1;
+const STANDARD_ERRORS: f64 = 3.0;
 
 /// How the estimate's following of the noise is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
