@@ -17,7 +17,7 @@ fn values(path: &Path) -> Vec<f64> {
 /// Rings, a row that is black and one that is white, in strips of 16 rows; the last has 13.
 #[test]
 fn fax_of_every_kind() {
-    let pixel = |y: usize, x: usize| y != 20 && ((x * x + 3 * y * y) / 700 % 3 == 0 || y == 7);
+    let pixel = |y: usize, x: usize| y != 20 && (((x * x + 3 * y * y) / 700).is_multiple_of(3) || y == 7);
     let truth: Vec<f64> = (0..45 * 203).map(|i| f64::from(u8::from(pixel(i / 203, i % 203)))).collect();
     let folder = tempfile::tempdir().unwrap();
     for kind in ["huffman", "group3", "group3_2d", "group4"] {
@@ -110,7 +110,7 @@ fn fits_in_gzip() {
     let mut pixels = Vec::new();
     DType::U16.encode(&truth, &mut pixels);
     let mut writer = Writer::create(&plain, &description, &WriteOptions::default()).unwrap();
-    writer.write(&vec![0..31, 0..47], &pixels).unwrap();
+    writer.write(&[0..31, 0..47], &pixels).unwrap();
     writer.finish().unwrap();
     let mut bytes = std::fs::read(&plain).unwrap();
     let cards = [
