@@ -1,162 +1,260 @@
-//! `clearshot measure`: how near images are to the truth.
+//! `clearshot measure`: how good images are, by any metric of `clearshot_metrics::table`.
 
-use crate::mask::Mask;
+mod frame;
+mod pattern;
+mod print;
+mod sources;
+mod summary;
+mod together;
+
+use crate::camera::CameraArgs;
+use crate::electrons;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use clearshot_image::dataset::list::{Listing, files};
-use clearshot_image::{Image, lengths};
-use clearshot_metrics::intensity::{self, Normalisation};
-use clearshot_metrics::ssim::Ssim;
-use clearshot_metrics::{Crop, ImageRef, MetricError, Pair, Rounding};
-use clearshot_restore::invalid::Invalid;
-use clearshot_restore::saturated::NoiseLevel;
-use clearshot_restore::stream::Frames;
-use std::io::Write;
+use clearshot_metrics::frc::Threshold;
+use clearshot_metrics::table::{self, METRICS, Metric, Need, Options, Score, USUAL};
+use frame::Frame;
+use pattern::Inserted;
+use print::Printer;
 use std::path::{Path, PathBuf};
+use together::{Set, sets};
 
 #[derive(Args)]
+#[command(after_help = metrics_help())]
 pub struct Measure {
-    /// The true image, or a folder or glob pattern of them; of Zarr also an address (s3://, https://).
-    #[arg(long)]
-    truth: String,
-    /// The image to score, or a folder or glob pattern; files are paired by name.
+    /// Score this image, or a folder or glob pattern of them; of Zarr also an address (s3://, https://).
     #[arg(long)]
     image: String,
-    /// The largest less the smallest value that an image can have: what PSNR and SSIM are relative to.
+    /// Compare with this true image, or a folder or glob pattern; files are paired by name. Default: none, for metrics that need
+    /// no truth.
     #[arg(long)]
-    range: f64,
-    /// An image of the same Y and X whose pixels other than zero do not count. Pixels that are not finite in either image never
-    /// do.
+    truth: Option<String>,
+    /// Compute these metrics, separated by commas; `all` takes every one whose inputs are given. The list is below. Default:
+    /// psnr,ssim,nrmse,mae,snr.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values_t = USUAL.map(String::from), hide_default_value = true)]
+    metric: Vec<String>,
+    /// Compute PSNR and SSIM relative to this, the largest less the smallest value that an image can have. Default: none; metrics
+    /// that need it say so.
+    #[arg(long)]
+    range: Option<f64>,
+    /// Score these images of another method too, paired by name, and test the differences: Wilcoxon's signed-rank test and
+    /// Student's paired test, corrected for the number of metrics by Holm's method. Default: none.
+    #[arg(long, value_name = "IMAGES")]
+    against: Option<String>,
+    /// Test the residuals of the image beside this measurement that it was restored from, or a folder or glob pattern: chi2, ks,
+    /// whiteness and bias. Default: none.
+    #[arg(long, value_name = "IMAGES")]
+    measured: Option<String>,
+    /// Take the noise of --measured to have this standard deviation everywhere, in the file's unit. Default: a camera's noise.
+    #[arg(long, value_parser = electrons::ratio::<f64>, allow_negative_numbers = true, conflicts_with_all = ["gain", "offset", "read_noise", "camera"])]
+    noise: Option<f64>,
+    #[command(flatten)]
+    camera: CameraArgs,
+    /// Take this gain of the camera, in electrons per count. Default: estimated from each measured file.
+    #[arg(long, value_parser = electrons::gain::<f64>, allow_negative_numbers = true)]
+    gain: Option<f64>,
+    /// Take this offset, the counts without light. Default: estimated from each measured file.
+    #[arg(long, value_parser = electrons::counts::<f64>, allow_negative_numbers = true)]
+    offset: Option<f64>,
+    /// Take this read noise, its standard deviation in electrons. Default: estimated from each measured file.
+    #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
+    read_noise: Option<f64>,
+    /// Score by true brightness: bias, mae, mse and psnr of the pixels between each two of these rising values, separated by
+    /// commas; `-inf` and `inf` are allowed. Default: no strata.
+    #[arg(long, value_name = "EDGES", value_delimiter = ',', requires = "truth", allow_hyphen_values = true)]
+    strata: Vec<f64>,
+    /// Take images as labels, 0 being background and every other value an object. Default: objects are the connected parts above
+    /// Otsu's threshold.
+    #[arg(long)]
+    labels: bool,
+    /// Match objects from this intersection over union on, for ap. Default: 0.5.
+    #[arg(long, default_value_t = 0.5)]
+    iou: f64,
+    /// Take this percentile of the distances in hausdorff; 95 is less moved by single pixels. Default: 100.
+    #[arg(long, default_value_t = 100.0)]
+    percentile: f64,
+    /// Cut Fourier ring correlation here: 1/7, half, or half-bit. Default: 1/7.
+    #[arg(long, value_name = "NAME", default_value = "1/7", value_parser = threshold)]
+    frc_threshold: Threshold,
+    /// Take sources for flux and completeness from this CSV file: lines of y, x and, if known, the flux; pixel 0 is centred on 0.
+    /// Default: the objects of the truth, with the truth's flux.
+    #[arg(long, value_name = "FILE.csv")]
+    sources: Option<PathBuf>,
+    /// Sum the flux of a source over a circle of this radius in pixels. Default: 3.
+    #[arg(long, value_name = "RADIUS", default_value_t = 3.0, value_parser = electrons::ratio::<f64>)]
+    aperture: f64,
+    /// Take a source's background between these two radii in pixels. Default: 2 and 3 times --aperture.
+    #[arg(long, value_name = "INNER,OUTER", value_delimiter = ',', num_args = 1)]
+    annulus: Vec<f64>,
+    /// Take a source as found if an object's centre is at most this many pixels away. Default: --aperture.
+    #[arg(long, value_name = "RADIUS", value_parser = electrons::ratio::<f64>)]
+    reach: Option<f64>,
+    /// Look for this pattern, for sar, pattern-gain and omission: disk:Y,X,RADIUS,VALUE[,BLUR], line:Y,X,Y,X,WIDTH,VALUE, or an
+    /// image of what was added. Default: none.
+    #[arg(long, value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// Compare with these results of the same restoration without the pattern, paired by name. Default: none.
+    #[arg(long, value_name = "IMAGES", requires = "pattern")]
+    without: Option<String>,
+    /// Write --image with --pattern added to this file, and score nothing: the first step of a test for invented or missed
+    /// structure. Default: nothing is written.
+    #[arg(long, value_name = "FILE", requires = "pattern")]
+    insert: Option<PathBuf>,
+    /// Leave out pixels that are not zero in this image of the same Y and X. Pixels that are NaN or infinite in any image are
+    /// always left out. Default: none.
     #[arg(long)]
     mask: Option<PathBuf>,
-    /// Leave out this many pixels at each edge.
+    /// Leave out this many pixels at each edge. Default: 0.
     #[arg(long, default_value_t = 0)]
     crop: usize,
-    /// Score volumes along Z, Y and X instead of plane after plane.
+    /// Score volumes along Z, Y and X. Default: plane after plane.
     #[arg(long)]
     volume: bool,
-    /// One JSON line a pair; a score that is infinite, or that an image is too small for, is null.
+    /// End JSON with a line of means and their 95 % intervals (BCa bootstrap) over all images. Default: only with --against.
+    #[arg(long)]
+    summary: bool,
+    /// Print one JSON line an image; a score that is infinite, or that an image is too small for, is null. Default: text.
     #[arg(long)]
     json: bool,
 }
 
-const NAMES: [&str; 5] = ["psnr", "ssim", "nrmse", "mae", "snr"];
-/// The place of the score that has a window.
-const SSIM: usize = 1;
+/// What the table says, as the end of the help text.
+fn metrics_help() -> String {
+    let line = |m: &Metric| format!("  {:<14} {}", m.name, m.meaning);
+    format!("Metrics:\n{}", METRICS.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+fn threshold(text: &str) -> Result<Threshold, String> {
+    match text {
+        "1/7" => Ok(Threshold::OneSeventh),
+        "half" => Ok(Threshold::Half),
+        "half-bit" => Ok(Threshold::HalfBit),
+        _ => Err("1/7, half or half-bit is needed".into()),
+    }
+}
 
 impl Measure {
     pub fn run(self) -> Result<()> {
-        let (truths, images) = (files(&self.truth)?, files(&self.image)?);
-        let pairs: Vec<(PathBuf, PathBuf)> = if truths.len() == 1 && images.len() == 1 {
-            vec![(truths[0].clone(), images[0].clone())]
-        } else {
-            let listing = Listing::pairs(&self.image, &self.truth)?;
-            listing.unpaired.iter().for_each(|u| eprintln!("clearshot: {u}"));
-            listing.entries.into_iter().filter_map(|e| Some((e.target?, e.input))).collect()
-        };
-        let mut out = std::io::stdout().lock();
-        let mut means = [0.0; 5];
-        let mut small = false;
-        for (truth, image) in &pairs {
-            let scores = self
-                .scores(truth, image)
-                .with_context(|| format!("{} beside {}", image.display(), truth.display()))?;
-            means.iter_mut().zip(scores).for_each(|(m, s)| *m += s / pairs.len() as f64);
-            small |= scores[SSIM].is_nan();
-            self.tell(&mut out, &image.display().to_string(), &scores)?;
+        let pattern = self.pattern.as_deref().map(Inserted::parse).transpose()?;
+        if let (Some(path), Some(pattern)) = (&self.insert, &pattern) {
+            return pattern.write(&self.image, path);
         }
-        if small {
-            eprintln!(
-                "clearshot: there is no ssim where an image has no room for its window of 7 pixels along every axis"
-            );
-        }
-        if pairs.len() > 1 && !self.json {
-            self.tell(&mut out, "mean", &means)?;
-        }
-        Ok(())
-    }
-
-    fn tell(&self, out: &mut impl Write, name: &str, scores: &[f64; 5]) -> Result<()> {
-        if self.json {
-            let mut record = serde_json::json!({ "image": name, "range": self.range, "crop": self.crop });
-            for (key, score) in NAMES.iter().zip(scores) {
-                record[*key] = serde_json::json!(score);
+        let metrics = self.metrics()?;
+        self.check_strata()?;
+        let options = self.options()?;
+        let partners = [&self.truth, &self.against, &self.measured, &self.without].map(|p| p.as_deref());
+        let sets = sets(&self.image, partners)?;
+        let mut printer = Printer::new(self.json, self.range, self.crop);
+        let (mut own, mut other) = (Vec::new(), Vec::new());
+        for set in &sets {
+            let frame = self.frame(set, &set.image, pattern.as_ref(), &options)?;
+            let scored = frame.scores(&metrics, &self.strata).with_context(|| set.name())?;
+            printer.scores(&set.image, &metrics, &scored, &frame.unit())?;
+            own.push(scored.scores);
+            if let Some(path) = &set.against {
+                let frame = self.frame(set, path, pattern.as_ref(), &options)?;
+                let scored =
+                    frame.scores(&metrics, &self.strata).with_context(|| path.display().to_string())?;
+                printer.scores(path, &metrics, &scored, &frame.unit())?;
+                other.push(scored.scores);
             }
-            writeln!(out, "{record}")?;
-        } else {
-            let parts: Vec<String> = NAMES.iter().zip(scores).map(|(n, s)| format!("{n} {s:.4}")).collect();
-            writeln!(out, "{name}: {}", parts.join(", "))?;
+        }
+        let wanted = self.summary || self.against.is_some();
+        if wanted || (!self.json && sets.len() > 1) {
+            let others: Option<&[Vec<Score>]> = self.against.as_ref().map(|_| &other[..]);
+            printer.summary(&summary::of(&metrics, &own, others)?)?;
         }
         Ok(())
     }
 
-    /// The mean over the planes or volumes of a file.
-    fn scores(&self, truth: &Path, image: &Path) -> Result<[f64; 5]> {
-        let (truth, image) = (Image::open(truth)?, Image::open(image)?);
-        if truth.shape() != image.shape() {
-            bail!(
-                "the truth has {} pixels and the image {}",
-                lengths(&truth.shape()),
-                lengths(&image.shape())
-            );
+    fn frame<'a>(
+        &'a self,
+        set: &Set,
+        image: &Path,
+        pattern: Option<&'a Inserted>,
+        options: &'a Options,
+    ) -> Result<Frame<'a>> {
+        Frame::open(self, set, image, pattern, options).with_context(|| set.name())
+    }
+
+    fn has(&self, need: Need) -> bool {
+        match need {
+            Need::Truth => self.truth.is_some(),
+            Need::Range => self.range.is_some(),
+            Need::Measured => self.measured.is_some(),
+            Need::Pattern => self.pattern.is_some(),
+            Need::Without => self.without.is_some(),
+            Need::Sources => self.sources.is_some() || self.truth.is_some(),
         }
-        let frames = Frames::of(&truth.description, self.volume)?;
-        let mask = self.mask.as_ref().map(|path| Mask::open(path, &truth.description)).transpose()?;
-        let (parts, shape) = (frames.regions(), frames.size());
-        let mut means = [0.0; 5];
-        for region in &parts {
-            let (mut t, mut x) = (truth.read_f64(region)?, image.read_f64(region)?);
-            let marks = mask.as_ref().map(|m| m.marks(region, t.len())).transpose()?;
-            let counts = counting(&mut t, &mut x, &shape, marks.as_deref());
-            let pair = Pair::new(
-                ImageRef::new(&t, &shape)?,
-                ImageRef::new(&x, &shape)?,
-                counts.as_deref(),
-                Rounding::Keep,
-                Crop::Border(self.crop),
-            )?;
-            let scores = [
-                intensity::psnr(&pair, self.range)?,
-                ssim_of(&Ssim::uniform7(self.range), &pair)?,
-                intensity::nrmse(&pair, Normalisation::Euclidean),
-                intensity::mae(&pair),
-                intensity::snr(&pair),
-            ];
-            means.iter_mut().zip(scores).for_each(|(m, s)| *m += s / parts.len() as f64);
+    }
+
+    /// The metrics that are asked for; what they need is there.
+    fn metrics(&self) -> Result<Vec<&'static Metric>> {
+        let possible = |m: &&Metric| m.needs.iter().all(|&n| self.has(n));
+        if self.metric.iter().any(|name| name.trim() == "all") {
+            return Ok(METRICS.iter().filter(possible).collect());
         }
-        Ok(means)
+        let mut out: Vec<&'static Metric> = Vec::new();
+        for name in self.metric.iter().map(|n| n.trim()) {
+            let Some(metric) = table::by_name(name) else {
+                let names: Vec<&str> = METRICS.iter().map(|m| m.name).collect();
+                bail!("--metric {name}: not a metric; there are {} and all", names.join(", "));
+            };
+            if let Some(&need) = metric.needs.iter().find(|&&n| !self.has(n)) {
+                bail!("--metric {name}: {} is needed", option_of(need));
+            }
+            if !out.iter().any(|m| m.name == metric.name) {
+                out.push(metric);
+            }
+        }
+        Ok(out)
+    }
+
+    fn check_strata(&self) -> Result<()> {
+        if self.strata.is_empty() {
+            return Ok(());
+        }
+        let rising = self.strata.windows(2).all(|e| e[0] < e[1]);
+        if self.strata.len() < 2 || !rising {
+            bail!("--strata: two or more rising values are needed, such as 0,100,500,inf");
+        }
+        if self.range.is_none() {
+            bail!("--strata: {} is needed", option_of(Need::Range));
+        }
+        Ok(())
+    }
+
+    fn options(&self) -> Result<Options> {
+        let annulus = match self.annulus[..] {
+            [] => [2.0 * self.aperture, 3.0 * self.aperture],
+            [inner, outer] if inner >= 0.0 && outer > inner => [inner, outer],
+            _ => bail!("--annulus: two rising radii are needed, such as 6,9"),
+        };
+        let mut sources = self.sources.as_deref().map(sources::read).transpose()?;
+        let cut = self.crop as f64;
+        sources.iter_mut().flatten().for_each(|s| s.centre.iter_mut().for_each(|c| *c -= cut));
+        Ok(Options {
+            range: self.range,
+            spacing: vec![],
+            frc_threshold: self.frc_threshold,
+            labels: self.labels,
+            iou: self.iou,
+            percentile: self.percentile,
+            sources,
+            aperture: self.aperture,
+            annulus,
+            reach: self.reach.unwrap_or(self.aperture),
+        })
     }
 }
 
-/// No number where the window does not fit; the other scores are worth having all the same.
-fn ssim_of(ssim: &Ssim, pair: &Pair<'_>) -> Result<f64, MetricError> {
-    match ssim.mean(pair) {
-        Err(MetricError::Window { .. }) => Ok(f64::NAN),
-        other => other,
+fn option_of(need: Need) -> &'static str {
+    match need {
+        Need::Truth => "--truth, the true image,",
+        Need::Range => "--range, the largest less the smallest value that an image can have,",
+        Need::Measured => "--measured, the measurement that the image was restored from,",
+        Need::Pattern => "--pattern, what was inserted,",
+        Need::Without => "--without, the restoration without the pattern,",
+        Need::Sources => "--sources, a list of sources, or --truth to find them in,",
     }
-}
-
-/// Which pixels count; nothing if all do. Those that do not are filled from their neighbours in both images, so that windows
-/// that reach over them see nothing odd.
-fn counting(
-    truth: &mut [f64],
-    image: &mut [f64],
-    shape: &[usize],
-    marks: Option<&[bool]>,
-) -> Option<Vec<bool>> {
-    let invalid: Vec<bool> = (0..truth.len())
-        .map(|i| !truth[i].is_finite() || !image[i].is_finite() || marks.is_some_and(|m| m[i]))
-        .collect();
-    if !invalid.contains(&true) {
-        return None;
-    }
-    for values in [truth, image] {
-        let single: Vec<f32> = values.iter().map(|&v| v as f32).collect();
-        let filled =
-            Invalid::find(&single, None, Some(&invalid)).filled(&single, shape, NoiseLevel::Unknown).values;
-        for i in (0..values.len()).filter(|&i| invalid[i]) {
-            values[i] = filled[i].into();
-        }
-    }
-    Some(invalid.iter().map(|i| !i).collect())
 }

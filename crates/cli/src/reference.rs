@@ -21,6 +21,9 @@ pub fn markdown(program: &Command) -> String {
             writeln!(out, "| `{}` | {} | {} |", name(argument), default(argument), meaning(argument))
                 .expect("writing to a string");
         }
+        if let Some(more) = verb.get_after_help() {
+            writeln!(out, "\n```text\n{more}\n```").expect("writing to a string");
+        }
     }
     out
 }

@@ -92,9 +92,18 @@ fn written(folder: &Path) -> Vec<PathBuf> {
     let (z, y, x) = (3, 70, 90);
     let values: Vec<f64> = noise(1, z * y * x).iter().map(|v| f64::from(v * 4000.0)).collect();
     let mut files = Vec::new();
-    for name in
-        ["a.tif", "a.ome.tif", "a.npy", "a.npz", "a.nii", "a.nii.gz", "a.fits", "a.zarr.zip", "plane.png"]
-    {
+    for name in [
+        "a.tif",
+        "a.ome.tif",
+        "a.npy",
+        "a.npz",
+        "a.nii",
+        "a.nii.gz",
+        "a.fits",
+        "a.fits.gz",
+        "a.zarr.zip",
+        "plane.png",
+    ] {
         let path = folder.join(name);
         let planes = if name.ends_with("png") { 1 } else { z };
         let mut dims = vec![Dim::new(Axis::Z, z), Dim::new(Axis::Y, y), Dim::new(Axis::X, x)];

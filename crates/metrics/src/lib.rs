@@ -22,6 +22,7 @@ pub mod segment;
 pub mod ssim;
 pub mod statistics;
 pub mod stratify;
+pub mod table;
 
 pub use error::MetricError;
 pub use image::{Crop, ImageRef, Pair, Rounding};

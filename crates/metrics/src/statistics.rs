@@ -54,6 +54,8 @@ pub enum RankLaw {
     Exact,
     /// Its normal limit, corrected for ties, without a correction for continuity.
     Normal,
+    /// Exact for up to 50 distinct differences, otherwise normal, as scipy chooses.
+    Auto,
 }
 
 /// Wilcoxon's signed-rank test; pairs without a difference are left out. The statistic is the smaller
@@ -74,13 +76,19 @@ pub fn wilcoxon(a: &[f64], b: &[f64], law: RankLaw) -> Result<Test, MetricError>
     let plus: f64 = ranks.rank.iter().zip(&d).filter(|&(_, &d)| d > 0.0).map(|(r, _)| r).sum();
     let total = (n * (n + 1)) as f64 / 2.0;
     let statistic = plus.min(total - plus);
+    let distinct = zeros == 0 && ranks.ties == 0.0;
     let p = match law {
+        RankLaw::Auto if distinct && n <= 50 => exact_beyond(n, statistic as usize),
         RankLaw::Exact => {
-            let plain = zeros == 0 && ranks.ties == 0.0 && n <= 1000;
-            require(plain, "the number of pairs", n as f64, "distinct differences, 1000 at most")?;
+            require(
+                distinct && n <= 1000,
+                "the number of pairs",
+                n as f64,
+                "distinct differences, 1000 at most",
+            )?;
             exact_beyond(n, statistic as usize)
         }
-        RankLaw::Normal => {
+        RankLaw::Normal | RankLaw::Auto => {
             let n = n as f64;
             let variance = n * (n + 1.0) * (2.0 * n + 1.0) / 24.0 - ranks.ties / 48.0;
             2.0 * normal_below((statistic - total / 2.0) / variance.sqrt())

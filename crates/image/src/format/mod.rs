@@ -81,7 +81,7 @@ pub const FORMATS: &[Format] = &[
     },
     Format {
         name: fits::NAME,
-        extensions: &["fits", "fit", "fts"],
+        extensions: &["fits.gz", "fit.gz", "fts.gz", "fits", "fit", "fts"],
         recognise: fits::recognise,
         open: fits::open,
         create: fits::create,

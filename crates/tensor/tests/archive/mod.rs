@@ -1,4 +1,4 @@
-//! A zip file made by hand, for checkpoints that no program would write. The fuzz target `checkpoint` has it too.
+//! A zip file made by hand, for checkpoints that no program would write. The fuzz target `pickle` has it too.
 
 /// As torch.save writes: members stored one behind the other, and their directory.
 pub fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {

@@ -1,5 +1,5 @@
 //! FITS: images of all types with scale, blanks and world coordinates, extensions, and tile-compressed images
-//! (read only). On writing, every card and every other unit of the input comes back.
+//! (read only); plain or as a whole in gzip. On writing, every card and every other unit of the input comes back.
 
 mod codec;
 mod compressed;
@@ -7,7 +7,7 @@ mod hcompress;
 mod header;
 
 use crate::aside::AsideFile;
-use crate::bytes::Bytes;
+use crate::bytes::{Bytes, gunzip};
 use crate::dtype::{DType, Order};
 use crate::error::{Fault, Parsed, Result, damaged, request};
 use crate::image::{Axis, Description, Dim, Image, Rescale};
@@ -15,6 +15,8 @@ use crate::raw::{RawSource, RawTarget};
 use crate::writer::{Target, WriteOptions};
 use header::{BLOCK, Hdu, Header};
 use std::fs::File;
+use std::io::{BufWriter, Seek, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,9 +24,24 @@ pub(crate) const NAME: &str = "FITS";
 const RECORD: &str = "clearshot provenance: ";
 
 pub(super) fn recognise(path: &Path, head: &[u8]) -> bool {
-    let named =
-        path.extension().is_some_and(|e| ["fits", "fit", "fts"].iter().any(|f| e.eq_ignore_ascii_case(f)));
-    head.starts_with(b"SIMPLE  =") || named
+    let named = |ends: [&str; 3]| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        ends.iter().any(|e| name.ends_with(e))
+    };
+    match head {
+        [0x1F, 0x8B, ..] => named([".fits.gz", ".fit.gz", ".fts.gz"]),
+        _ => head.starts_with(b"SIMPLE  =") || named([".fits", ".fit", ".fts"]),
+    }
+}
+
+/// The file's bytes, unpacked where it is packed as a whole.
+fn contents(path: &Path) -> Result<Bytes> {
+    let bytes = Bytes::open(path)?;
+    if bytes.head(2).map_err(|fault| fault.at(path, NAME))? != [0x1F, 0x8B] {
+        return Ok(bytes);
+    }
+    // Deflate packs no more than 1032 to one.
+    gunzip(path, bytes.len().saturating_mul(1040) + 65_536)
 }
 
 struct Native {
@@ -45,7 +62,7 @@ fn is_image(hdu: &Hdu) -> bool {
 
 pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
     let fail = |fault: Fault| fault.at(path, NAME);
-    let bytes = Bytes::open(path)?;
+    let bytes = contents(path)?;
     let hdus = header::read_all(&bytes).map_err(fail)?;
     let images: Vec<usize> = (0..hdus.len()).filter(|&n| is_image(&hdus[n])).collect();
     if images.is_empty() {
@@ -198,43 +215,69 @@ pub(super) fn create(
         DType::I8 | DType::U16 | DType::U32 | DType::U64 => Some(0x80),
         _ => None,
     };
+    let packed = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz"));
     let mut file = AsideFile::create(path, options.replace)?;
-    let begun = || -> Parsed<Option<(Arc<Bytes>, u64, u64)>> {
-        let Some(native) = native else {
-            file.append(&header.bytes())?;
-            return Ok(None);
-        };
-        // The units before the image as they are, then its header.
-        let source = Arc::new(Bytes::from_file(File::open(&native.path)?)?);
+    let source = native.map(|n| contents(&n.path)).transpose()?;
+    // What lies before the pixels: the units before the image as they are, then its header. What lies behind them.
+    let (mut before, mut behind) = (0..0, 0..0);
+    if let (Some(native), Some(source)) = (native, &source) {
         let hdu = &native.hdus[native.chosen];
-        copy_range(&source, 0, hdu.start, &mut file)?;
-        file.append(&header.bytes())?;
-        let rest = native.hdus.last().map_or(hdu.end, |h| h.end.min(source.len()));
-        Ok(Some((source, hdu.end.min(rest), rest)))
-    };
-    let mut begun = begun;
-    let rest = begun().map_err(|fault| fault.at(path, NAME))?;
-    let offset = file.end();
+        let end = native.hdus.last().map_or(hdu.end, |h| h.end.min(source.len()));
+        (before, behind) = (0..hdu.start, hdu.end.min(end)..end);
+    }
     let bytes = shape.iter().product::<usize>() as u64 * description.dtype.bytes() as u64;
+    let padding = vec![0; (bytes.next_multiple_of(BLOCK) - bytes) as usize];
+    let header = header.bytes();
+    if packed {
+        let finish = Box::new(move |file: &mut AsideFile, scratch: Option<&File>| -> Parsed<()> {
+            let Some(mut pixels) = scratch else { return damaged("no pixels") };
+            pixels.rewind()?;
+            let out = BufWriter::new(file.file().try_clone()?);
+            let mut gz = flate2::write::GzEncoder::new(out, flate2::Compression::new(6));
+            copy_range(source.as_ref(), before, &mut gz)?;
+            gz.write_all(&header)?;
+            std::io::copy(&mut pixels, &mut gz)?;
+            gz.write_all(&padding)?;
+            copy_range(source.as_ref(), behind, &mut gz)?;
+            Ok(gz.finish()?.flush()?)
+        });
+        let mut target = RawTarget::new(NAME, file, 0, Order::Big, description.dtype, &shape, axes, finish);
+        target.flip = flip;
+        return Ok(Box::new(target.with_scratch()?));
+    }
+    let begun = copy_range(source.as_ref(), before, &mut Appended(&mut file))
+        .and_then(|()| Ok(file.append(&header).map(|_| ())?));
+    begun.map_err(|fault| fault.at(path, NAME))?;
+    let offset = file.end();
     let finish = Box::new(move |file: &mut AsideFile, _: Option<&File>| -> Parsed<()> {
-        let end = offset + bytes.next_multiple_of(BLOCK);
-        let padding = vec![0; (end - offset - bytes) as usize];
         file.write_at(offset + bytes, &padding)?;
-        if let Some((source, from, to)) = rest {
-            copy_range(&source, from, to, file)?;
-        }
-        Ok(())
+        copy_range(source.as_ref(), behind, &mut Appended(file))
     });
     let mut target = RawTarget::new(NAME, file, offset, Order::Big, description.dtype, &shape, axes, finish);
     target.flip = flip;
     Ok(Box::new(target))
 }
 
-fn copy_range(source: &Bytes, from: u64, to: u64, file: &mut AsideFile) -> Parsed<()> {
-    let mut at = from;
-    while at < to {
-        let count = (to - at).min(1 << 20);
-        file.append(&source.read(at, count)?)?;
+/// The end of a file being made, to write to.
+struct Appended<'a>(&'a mut AsideFile);
+
+impl Write for Appended<'_> {
+    fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
+        self.0.append(data)?;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn copy_range(source: Option<&Bytes>, range: Range<u64>, out: &mut impl Write) -> Parsed<()> {
+    let Some(source) = source else { return Ok(()) };
+    let mut at = range.start;
+    while at < range.end {
+        let count = (range.end - at).min(1 << 20);
+        out.write_all(&source.read(at, count)?)?;
         at += count;
     }
     Ok(())

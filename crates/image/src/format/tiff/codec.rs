@@ -1,6 +1,7 @@
 //! TIFF's compressions, predictors and bit packing: a strip or tile between its bytes in the file and
 //! values in the machine's order.
 
+use super::fax::{self, Fax};
 use crate::bytes::check_expansion;
 use crate::dtype::{DType, Order, swap_bytes};
 use crate::error::{Fault, Parsed, damaged, guarded, unsupported};
@@ -14,12 +15,16 @@ pub enum Compression {
     PackBits,
     Zstd,
     Jpeg,
+    Fax(Fax),
 }
 
 impl Compression {
     pub fn from_tag(code: u64) -> Parsed<Compression> {
         Ok(match code {
             1 => Compression::None,
+            2 => Compression::Fax(Fax::Huffman),
+            3 => Compression::Fax(Fax::Group3 { referring: false }),
+            4 => Compression::Fax(Fax::Group4),
             5 => Compression::Lzw,
             7 => Compression::Jpeg,
             8 | 32946 => Compression::Deflate,
@@ -27,7 +32,6 @@ impl Compression {
             50000 => Compression::Zstd,
             _ => {
                 let name = match code {
-                    2..=4 => "CCITT fax",
                     6 => "old-style JPEG",
                     34661 => "JBIG",
                     34676 | 34677 => "SGI LogLuv",
@@ -55,6 +59,9 @@ impl Compression {
             Compression::Deflate => 8,
             Compression::PackBits => 32773,
             Compression::Zstd => 50000,
+            Compression::Fax(Fax::Huffman) => 2,
+            Compression::Fax(Fax::Group3 { .. }) => 3,
+            Compression::Fax(Fax::Group4) => 4,
         }
     }
 }
@@ -95,13 +102,24 @@ impl Layout {
         if self.compression == Compression::Jpeg {
             return self.decode_jpeg(&packed, width, rows);
         }
-        let mut raw = decompress(self.compression, packed, size)?;
+        let mut raw = match self.compression {
+            Compression::Fax(kind) if self.bits * self.samples as u32 == 1 => {
+                fax::decode(kind, &packed, width, rows)?
+            }
+            Compression::Fax(_) => {
+                return damaged(format!("CCITT fax of {} samples of {} bits", self.samples, self.bits));
+            }
+            other => decompress(other, packed, size)?,
+        };
         let width_bytes = self.dtype.bytes();
         if self.bits != self.dtype.bits() {
-            if self.predictor > 1 {
-                return unsupported(format!("predictor {} of {}-bit values", self.predictor, self.bits));
+            let mut values = self.unpack_bits(&raw, width, rows);
+            match self.predictor {
+                0 | 1 => {}
+                2 => self.accumulate_bits(&mut values, width),
+                other => return unsupported(format!("predictor {other} of {}-bit values", self.bits)),
             }
-            return Ok(self.unpack_bits(&raw, width, rows));
+            return Ok(values);
         }
         match self.predictor {
             0 | 1 => self.to_native(&mut raw),
@@ -169,6 +187,24 @@ impl Layout {
         out
     }
 
+    /// Undoes horizontal differencing of unpacked values; sums wrap at the values' own number of bits.
+    fn accumulate_bits(&self, values: &mut [u8], width: usize) {
+        let bytes = self.dtype.bytes();
+        for row in values.chunks_exact_mut(width * self.samples * bytes) {
+            accumulate(row, bytes, self.samples);
+            let mask = ((1u64 << self.bits) - 1) as u32;
+            match bytes {
+                1 => row.iter_mut().for_each(|v| *v &= mask as u8),
+                2 => row.as_chunks_mut().0.iter_mut().for_each(|v| {
+                    *v = (u16::from_ne_bytes(*v) & mask as u16).to_ne_bytes();
+                }),
+                _ => row.as_chunks_mut().0.iter_mut().for_each(|v| {
+                    *v = (u32::from_ne_bytes(*v) & mask).to_ne_bytes();
+                }),
+            }
+        }
+    }
+
     fn decode_jpeg(&self, packed: &[u8], width: usize, rows: usize) -> Parsed<Vec<u8>> {
         let jpeg = crate::format::jpeg::decode(packed, self.jpeg_tables.as_deref(), self.ycbcr)?;
         if jpeg.samples != self.samples || jpeg.bytes != self.dtype.bytes() {
@@ -214,7 +250,7 @@ fn decompress(compression: Compression, packed: Vec<u8>, size: usize) -> Parsed<
             out.truncate(n);
         }
         Compression::PackBits => unpack_bits(&packed, size, &mut out),
-        Compression::Jpeg => {}
+        Compression::Jpeg | Compression::Fax(_) => {}
     }
     if out.len() < size {
         return damaged(format!("a chunk unpacks to {} bytes, and {size} are needed", out.len()));
@@ -222,8 +258,13 @@ fn decompress(compression: Compression, packed: Vec<u8>, size: usize) -> Parsed<
     Ok(out)
 }
 
+/// Writers before TIFF 6.0 put codes in from the lowest bit on and made them longer one code later. The code that clears the table,
+/// with which all data begins, tells the two apart, as libtiff does it.
 fn unpack_lzw(packed: &[u8], out: &mut [u8]) -> usize {
-    let mut decoder = weezl::decode::Decoder::with_tiff_size_switch(weezl::BitOrder::Msb, 8);
+    let mut decoder = match packed {
+        [0, second, ..] if second & 1 == 1 => weezl::decode::Decoder::new(weezl::BitOrder::Lsb, 8),
+        _ => weezl::decode::Decoder::with_tiff_size_switch(weezl::BitOrder::Msb, 8),
+    };
     let (mut read, mut written) = (0, 0);
     loop {
         let step = decoder.decode_bytes(&packed[read..], &mut out[written..]);
@@ -271,6 +312,7 @@ fn compress(compression: Compression, raw: Vec<u8>, row: usize) -> Parsed<Vec<u8
             out
         }
         Compression::Jpeg => return unsupported("writing JPEG"),
+        Compression::Fax(_) => return unsupported("writing CCITT fax"),
     })
 }
 

@@ -22,6 +22,8 @@ pub mod tag {
     pub const X_RESOLUTION: u16 = 282;
     pub const Y_RESOLUTION: u16 = 283;
     pub const PLANAR: u16 = 284;
+    pub const T4_OPTIONS: u16 = 292;
+    pub const T6_OPTIONS: u16 = 293;
     pub const RESOLUTION_UNIT: u16 = 296;
     pub const SOFTWARE: u16 = 305;
     pub const PREDICTOR: u16 = 317;

@@ -3,6 +3,7 @@
 //! says which pictures make an image, this file opens one, and `sink` writes.
 
 pub(crate) mod codec;
+mod fax;
 pub(crate) mod ifd;
 mod imagej;
 mod ome;

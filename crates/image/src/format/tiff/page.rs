@@ -1,6 +1,7 @@
 //! One directory as a picture: its size, the layout of its values, and its strips or tiles.
 
 use super::codec::{Compression, Layout};
+use super::fax::Fax;
 use super::ifd::{Ifd, tag};
 use crate::bytes::Bytes;
 use crate::dtype::{DType, Order};
@@ -46,7 +47,10 @@ impl Page {
         }
         let planar = ifd.number(tag::PLANAR) == Some(2) && samples > 1;
         let (dtype, bits) = pixel_type(ifd)?;
-        let compression = Compression::from_tag(ifd.number(tag::COMPRESSION).unwrap_or(1))?;
+        let mut compression = Compression::from_tag(ifd.number(tag::COMPRESSION).unwrap_or(1))?;
+        if let Compression::Fax(Fax::Group3 { referring }) = &mut compression {
+            *referring = ifd.number(tag::T4_OPTIONS).unwrap_or(0) & 1 == 1;
+        }
         let photometric = ifd.number(tag::PHOTOMETRIC).unwrap_or(1);
         if photometric == 6 && compression != Compression::Jpeg {
             let subsampling = ifd.numbers(tag::YCBCR_SUBSAMPLING);

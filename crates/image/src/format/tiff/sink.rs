@@ -167,7 +167,7 @@ fn to_order(node: &mut Node, order: Order) {
     node.links.iter_mut().for_each(|(_, n)| to_order(n, order));
 }
 
-/// Makes a directory's picture one that is written without loss: JPEG becomes deflate, packed values whole
+/// Makes a directory's picture one that is written without loss: JPEG and fax become deflate, packed values whole
 /// bytes, rows of bits the usual order.
 fn lossless(ifd: &mut Ifd) -> Parsed<()> {
     let order = ifd.order.unwrap_or(Order::NATIVE);
@@ -181,6 +181,10 @@ fn lossless(ifd: &mut Ifd) -> Parsed<()> {
         if page.layout.ycbcr {
             ifd.set_numbers(tag::PHOTOMETRIC, 3, &[2]);
         }
+    }
+    if let Compression::Fax(_) = page.layout.compression {
+        ifd.set_numbers(tag::COMPRESSION, 3, &[Compression::Deflate.code()]);
+        [tag::T4_OPTIONS, tag::T6_OPTIONS].iter().for_each(|t| drop(ifd.entries.remove(t)));
     }
     if page.layout.bits != page.layout.dtype.bits() {
         ifd.set_numbers(tag::BITS, 3, &vec![u64::from(page.layout.dtype.bits()); samples]);

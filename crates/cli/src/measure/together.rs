@@ -1,0 +1,65 @@
+//! Which files belong together: an image with its truth, another method's image, its measurement and its run without a pattern.
+
+use anyhow::{Result, bail};
+use clearshot_image::dataset::list::{Listing, files};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The files of one image.
+pub struct Set {
+    pub image: PathBuf,
+    pub truth: Option<PathBuf>,
+    pub against: Option<PathBuf>,
+    pub measured: Option<PathBuf>,
+    pub without: Option<PathBuf>,
+}
+
+impl Set {
+    /// For errors.
+    pub fn name(&self) -> String {
+        match &self.truth {
+            Some(truth) => format!("{} beside {}", self.image.display(), truth.display()),
+            None => self.image.display().to_string(),
+        }
+    }
+}
+
+/// Pairs images with the files of every other source by name; a single file goes with a single file whatever their names. Images
+/// without a partner are named and left out.
+///
+/// # Errors
+/// If a source names no images or nothing can be paired.
+pub fn sets(images: &str, partners: [Option<&str>; 4]) -> Result<Vec<Set>> {
+    let all = files(images)?;
+    let mut found = Vec::new();
+    for source in partners {
+        found.push(source.map(|s| paired(images, &all, s)).transpose()?);
+    }
+    let sets: Vec<Set> = all
+        .into_iter()
+        .filter_map(|image| {
+            // None: left out. Some(None): no such source.
+            let mut partner = found.iter().map(|of| match of {
+                Some(map) => map.get(&image).cloned().map(Some),
+                None => Some(None),
+            });
+            let mut next = || partner.next().flatten();
+            let (truth, against, measured, without) = (next()?, next()?, next()?, next()?);
+            Some(Set { image, truth, against, measured, without })
+        })
+        .collect();
+    if sets.is_empty() {
+        bail!("{images}: no image has a file of its name in all of the other folders");
+    }
+    Ok(sets)
+}
+
+fn paired(images: &str, all: &[PathBuf], source: &str) -> Result<BTreeMap<PathBuf, PathBuf>> {
+    let partners = files(source)?;
+    if let ([image], [partner]) = (all, &partners[..]) {
+        return Ok([(image.clone(), partner.clone())].into());
+    }
+    let listing = Listing::pairs(images, source)?;
+    listing.unpaired.iter().for_each(|u| eprintln!("clearshot: {u}"));
+    Ok(listing.entries.into_iter().filter_map(|e| Some((e.input, e.target?))).collect())
+}

@@ -1,5 +1,0 @@
-#![no_main]
-#[path = "../exercise.rs"]
-mod exercise;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| exercise::as_file(data, ".tif"));
