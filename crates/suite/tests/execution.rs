@@ -146,7 +146,7 @@ fn updates_are_those_of_the_reference_and_bad_gradients_skip_them() {
         Training { clip_norm: 0.1, ema_decay: Some(0.9), ..plain },
         Training { optimizer: sgd, ema_decay: Some(0.5), ..plain },
         // The weight has a third of the rate, the bias the whole.
-        Training { base_fan_in: Some(9), ..plain },
+        Training { base_fan_in: Some(9), ema_decay: Some(0.9), ..plain },
         Training { loss_scale: Some((1024.0, scaling)), ema_decay: Some(0.99), ..plain },
     ];
     for training in cases {
