@@ -1,26 +1,23 @@
 """What training on one's own images comes to, on real images; `own_images.sh` says how to run it.
 
-- adapt: every set-up of FMD, every channel of W2S dev and every image of GigaDB is adapted to by itself; the truth says what it gained (PSNR,
-  restored by the model alone) at the state that `adapt` chose and at the last one, beside what `adapt` estimated without it. Variants are lists of `--set`; one that begins with `truth` is
-  trained on the clean images themselves: what there is to gain.
-- trials: the same for set-ups that differ most and for several ways of adapting at once, in three minutes on one H200.
+- adapt: every set-up of FMD, every channel of W2S dev and every image of GigaDB is adapted to by itself; the truth says what it gained (dB of squared error,
+  restored by the model alone), beside what `adapt` estimated without it.
 - supervised: 60 pairs of W2S, scored on W2S dev, beside `pairs_torch.py` in the same seconds.
 - n2v: the noisy images of W2S train alone, scored on W2S dev, beside CAREamics' N2V in the same seconds.
 - loader: images a second of the data alone, from memory, TIFF, zstd OME-Zarr and S3.
 - pace: iterations a second of `train` beside the same iteration without data (`bench --train`).
 
-Scores are those of `clearshot compare`. Pairs of W2S and GigaDB were stretched separately: gain and offset of a result are fitted to the clean image before PSNR.
+Pairs of W2S and GigaDB were stretched separately: gain and offset of a result are fitted to the clean image before PSNR.
 """
 import argparse
-import concurrent.futures
 import json
 import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
 import numpy as np
+import tifffile
 
 HERE = pathlib.Path(__file__).resolve().parent
 P = argparse.ArgumentParser()
@@ -35,9 +32,7 @@ P.add_argument("--pairs-seconds", type=int, default=80)
 P.add_argument("--n2v-seconds", default="20,60,180")
 P.add_argument("--variants", default="")
 P.add_argument("--s3", default="")
-P.add_argument("--only", default="", help="set-ups of `adapt` whose names contain one of these, separated by commas")
-P.add_argument("--jobs", type=int, default=1, help="trials of `adapt` at once; each gets its share of the device")
-P.add_argument("--model", default="", help="the model to begin from")
+P.add_argument("--only", default="", help="sets of `adapt` whose name contains this")
 
 
 def record(**values):
@@ -54,26 +49,22 @@ def run(*arguments):
     return [json.loads(line) for line in lines]
 
 
-def pairs_of(files, folder):
-    """A folder with noisy and clean of these files."""
-    for part in ("noisy", "clean"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-        for f in files:
-            shutil.copy(str(f).replace("/noisy/", f"/{part}/"), folder / part)
-    return folder
+def psnr(noisy, made):
+    clean = tifffile.imread(str(noisy).replace("/noisy/", "/clean/")).astype(float)
+    made = np.asarray(made, float)
+    if "fmd" not in noisy.parts:
+        ones = np.stack([made.ravel(), np.ones(made.size)], 1)
+        made = (ones @ np.linalg.lstsq(ones, clean.ravel(), rcond=None)[0]).reshape(clean.shape)
+    span = 255.0 if clean.max() <= 255 else np.ptp(clean)
+    return 10 * np.log10(span**2 / np.mean((made - clean) ** 2))
 
 
-def scores(files, *models):
-    """PSNR of each file by each model, `default` for the one that comes with the program. Pairs of FMD have one scale."""
-    folder = pairs_of(files, pathlib.Path(tempfile.mkdtemp(dir=A.out)))
-    fit = [] if "fmd" in files[0].parts else ["--fit"]
-    done = subprocess.run([A.clearshot, "compare", *map(str, models), "--truth", folder / "clean", "--noisy", folder / "noisy", "--group", "(.*)",
-                           "--json", "--quiet", "--device", A.device, *fit], capture_output=True, text=True)
-    shutil.rmtree(folder)
-    if done.returncode != 0:
-        raise SystemExit(f"compare of {files[0]}: {done.stderr}")
-    cells = {(c["method"], c["scene"]): c["psnr"][0] for c in json.loads(done.stdout)["cells"]}
-    return [np.array([cells[str(m), f.stem] for f in files]) for m in models]
+def scores(files, model=None, method="model"):
+    out = A.out / "restored"
+    shutil.rmtree(out, ignore_errors=True)
+    more = ["--model", model] if model else []
+    run("restore", *files, "-o", out, "--method", method, "--float", "--quiet", "--json", "--device", A.device, *more)
+    return np.array([psnr(f, tifffile.imread(out / f.name)) for f in files])
 
 
 def table(head, rows):
@@ -94,66 +85,36 @@ def groups():
         yield "gigadb", f.stem, [f]
 
 
-def trial(number, variant, which, name, files):
-    """One set-up adapted to: what was said, and what the truth says of the state that was chosen and of the last one."""
-    folder = A.out / "trials" / f"{name.replace(' ', '-')}.{number}"
-    shutil.rmtree(folder, ignore_errors=True)
-    pairs_of(files, folder)
-    begin, words, out = A.model or HERE.parent / "models" / "default.clearshot", variant.split(), folder / "run" / "run"
-    if words[:1] == ["truth"]:
-        said = run("train", "experiment=adapt", "task=supervised", "data=pairs", f"data.inputs={folder / 'noisy'}", f"data.targets={folder / 'clean'}",
-                   f"model.init={begin}", f"trainer.device={A.device}", f"trainer.seconds={A.adapt_seconds}", *words[1:], "--out", out, "--json")[-1]
-        said = dict(gain_db=None, kept=False, seconds=said["seconds"], iterations=said["iteration"])
-    else:
-        changes = [x for change in words for x in ("--set", change)]
-        said = run("adapt", folder / "noisy", "-o", folder / "chosen.clearshot", "--model", begin, "--seconds", A.adapt_seconds, "--device", A.device,
-                   "--run", folder / "run", "--keep", "--json", *changes)[-1]
-    course = [json.loads(line)["psnr"] for line in open(out / "records.jsonl") if '"psnr"' in line]
-    chosen, last = folder / "chosen.clearshot", max((out / "checkpoints").glob("*/model"))
-    before, at_last, *best = scores(files, begin, last, *([chosen] if chosen.exists() else []))
-    gain = best[0] - before if best else 0 * before
-    made = dict(said, before=before.tolist(), gain=gain.tolist(), last=(at_last - before).tolist(), course=[p - course[0] for p in course[1:]])
-    record(part="adapt", variant=variant, set=which, name=name, **made)
-    print(f"{variant or 'as it is'}: {name} {np.round(made['last'], 3)} at the last state, estimated {made['course'][-1]:+.3f}", file=sys.stderr, flush=True)
-    shutil.rmtree(folder)
-    return made
-
-
 def adapt():
-    variants = A.variants.split(";")
-    chosen = [g for g in groups() if any(word in f"{g[0]} {g[1]}" for word in A.only.split(","))]
-    with concurrent.futures.ThreadPoolExecutor(A.jobs) as pool:
-        trials = {(v, g[1]): pool.submit(trial, number, v, *g) for number, v in enumerate(variants) for g in chosen}
-    for v in variants:
+    for variant in A.variants.split(";"):
+        changes = [x for change in variant.split() for x in ("--set", change)]
         rows, gains = [], []
-        for which, name, _ in chosen:
-            try:
-                made = trials[v, name].result()
-            except SystemExit as error:
-                print(error, file=sys.stderr)
+        for which, name, files in groups():
+            if A.only not in f"{which} {name}":
                 continue
-            signed = lambda values: " ".join(f"{g:+.2f}" for g in values)
-            estimated = "-" if made["gain_db"] is None else f"{made['gain_db']:+.2f} ± {made['gain_error_db']:.2f} (doubt {made['gain_doubt_db']:.2f})"
-            rows.append([name, float(np.mean(made["before"])), signed(made["gain"]), signed(made["last"]), estimated, signed(made["course"]),
-                         made["iterations"], "kept" if made["kept"] else "refused"])
-            gains.append((which, np.array(made["last"]), np.array(made["gain"]) * made["kept"]))
-        print(f"\nadapt {v or 'as it is'}, {A.adapt_seconds} s a set-up on {A.device}, {A.jobs} at once")
-        table(["set-up", "zero-shot dB", "true gain of each image", "at the last state", "estimated gain", "its course", "iterations", "decision"], rows)
+            chosen = A.out / "chosen"
+            shutil.rmtree(chosen, ignore_errors=True)
+            chosen.mkdir()
+            for f in files:
+                shutil.copy(f, chosen)
+            model = A.out / "adapted.clearshot"
+            model.unlink(missing_ok=True)
+            before = scores(files)
+            said = run("adapt", chosen, "-o", model, "--seconds", A.adapt_seconds, "--device", A.device, "--keep", "--json", *changes)[-1]
+            after = scores(files, model) if model.exists() else before
+            gain = after - before
+            row = dict(part="adapt", variant=variant, set=which, name=name, before=before.tolist(), after=after.tolist(), **said)
+            record(**row)
+            estimated = "-" if said["gain_db"] is None else f"{said['gain_db']:+.2f} ± {said['gain_error_db']:.2f} (doubt {said['gain_doubt_db']:.2f})"
+            rows.append([name, float(before.mean()), float(after.mean()), " ".join(f"{g:+.2f}" for g in gain), estimated, "kept" if said["kept"] else "refused"])
+            gains.append((which, gain, gain if said["kept"] else 0 * gain))
+            print(rows[-1], file=sys.stderr, flush=True)
+        print(f"\nadapt {variant or 'as it is'}, {A.adapt_seconds} s a set-up on {A.device}")
+        table(["set-up", "zero-shot dB", "adapted dB", "true gain of each image", "estimated gain", "decision"], rows)
         for which in dict.fromkeys(g[0] for g in gains):
             of = [g for g in gains if g[0] == which]
             every, kept = (np.concatenate([g[k] for g in of]) for k in (1, 2))
-            print(f"{which}: {every.mean():+.3f} dB at the last state, {kept.mean():+.3f} dB as decided, worst image {kept.min():+.3f} dB", flush=True)
-
-
-TRIALS = ["", "optimizer.rate=1e-4", "trainer.batch=96 optimizer.rate=1e-4", "optimizer.kind=sgd optimizer.rate=0.03", "trainer.batch=96 task.kind=splitting optimizer.rate=3e-5",
-          "truth optimizer.rate=1e-4"]
-DIFFERENT = "w2s channel 0,Confocal_BPAE_G,Confocal_FISH,TwoPhoton_MICE,WideField_BPAE_G,actin-60x,mito-60x"
-
-
-def trials():
-    A.variants = A.variants or ";".join(TRIALS)
-    A.only, A.jobs, A.adapt_seconds = A.only or DIFFERENT, max(A.jobs, 6), min(A.adapt_seconds, 18)
-    adapt()
+            print(f"{which}: {every.mean():+.3f} dB if all were kept, {kept.mean():+.3f} dB as decided, worst image {kept.min():+.3f} dB")
 
 
 def supervised():
@@ -164,8 +125,7 @@ def supervised():
     said = run("train", "experiment=supervised", "data=pairs", f"data.inputs={pairs / 'noisy'}", f"data.targets={pairs / 'clean'}",
                "model.network.channels=[48,96,192]", "trainer.batch=16", f"trainer.device={A.device}", f"trainer.seconds={A.pairs_seconds}",
                "--out", out, "--json")[-1]
-    [ours] = scores(files, out / "best.clearshot")
-    ours = ours.mean()
+    ours = scores(files, out / "best.clearshot").mean()
     rows = [["clearshot", A.pairs_seconds, float(ours), f"{said['iterations_per_second']:.1f} iterations/s, {100 * said['waiting']:.1f} % waiting"]]
     made = subprocess.run([sys.executable, HERE / "pairs_torch.py", "--data", A.data / "w2s", "--seconds", str(A.pairs_seconds)],
                           capture_output=True, text=True)
@@ -187,7 +147,7 @@ def n2v():
         out = A.out / f"n2v{seconds}"
         shutil.rmtree(out, ignore_errors=True)
         run("train", "experiment=noise2void", f"data.inputs={noisy}", f"trainer.device={A.device}", f"trainer.seconds={seconds}", "--out", out, "--json")
-        rows.append(["clearshot", seconds, float(scores(files, out / "best.clearshot")[0].mean())])
+        rows.append(["clearshot", seconds, float(scores(files, out / "best.clearshot").mean())])
         if A.careamics:
             made = subprocess.run([A.careamics, HERE / "n2v_careamics.py", "--data", A.data / "w2s", "--seconds", str(seconds)], capture_output=True, text=True)
             if made.returncode != 0:
@@ -237,4 +197,4 @@ def pace():
 A = P.parse_args()
 A.out.mkdir(parents=True, exist_ok=True)
 for part in A.parts.split(","):
-    {"adapt": adapt, "trials": trials, "supervised": supervised, "n2v": n2v, "loader": loader, "pace": pace}[part]()
+    {"adapt": adapt, "supervised": supervised, "n2v": n2v, "loader": loader, "pace": pace}[part]()

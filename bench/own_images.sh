@@ -5,13 +5,12 @@
 #     bench/own_images.sh DATA OUT [PARTS=adapt,supervised,n2v,loader,pace]
 #
 # DATA holds fmd, w2s and gigadb, each with noisy and clean (w2s in train and dev). CLEARSHOT names the program, DEVICE what it runs on (auto), PYTHON an
-# interpreter with numpy and PyTorch, CAREAMICS one with CAREamics; what has no interpreter is left out. SECONDS_ADAPT, SECONDS_PAIRS and
-# SECONDS_N2V say how long (60, 80 and 20,60,180); VARIANTS changes of `adapt` to try, separated by semicolons, JOBS how many at once, ONLY which set-ups,
-# MODEL the model to begin from (the one that comes with the program);
+# interpreter with numpy, tifffile and PyTorch, CAREAMICS one with CAREamics; what has no interpreter is left out. SECONDS_ADAPT, SECONDS_PAIRS and
+# SECONDS_N2V say how long (60, 80 and 20,60,180); VARIANTS changes of `adapt` to try, one after another, separated by semicolons;
 # S3 the address of a bucket to write to. Nothing else should run.
 set -eu
 here=$(dirname "$0")
 exec "${PYTHON:-python3}" "$here/own_images.py" --data "$1" --out "$2" --parts "${3:-adapt,supervised,n2v,loader,pace}" \
     --clearshot "${CLEARSHOT:-$here/../target/release/clearshot}" --device "${DEVICE:-auto}" --careamics "${CAREAMICS:-}" \
     --adapt-seconds "${SECONDS_ADAPT:-60}" --pairs-seconds "${SECONDS_PAIRS:-80}" --n2v-seconds "${SECONDS_N2V:-20,60,180}" \
-    --variants "${VARIANTS:-}" --only "${ONLY:-}" --jobs "${JOBS:-1}" --model "${MODEL:-}" --s3 "${S3:-}"
+    --variants "${VARIANTS:-}" --s3 "${S3:-}"

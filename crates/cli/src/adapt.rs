@@ -1,8 +1,8 @@
 //! `clearshot adapt`: a model fitted to the user's own noisy images, kept only where it helps. `restore --adapt` does the same first.
 //!
-//! It is a training run from that model on whole images and the same with blind spots (`experiment=adapt`), which assumes nothing of the noise but that
-//! pixels have their own; where neighbours share it in every direction, images are split by its covariance. What it gains is estimated on
-//! images, or parts of images, that it was not trained on (`train::run::Gain`), and a model whose gain is not clear is not kept.
+//! It is a training run from that model, by splitting the electrons of the images (`experiment=adapt`). What it gains is estimated on
+//! images, or parts of images, that it was not trained on (`train::run::Gain`), and a model whose gain is not clear is not kept. The estimate needs the
+//! noise's variance to a few percent; where that is estimated from the images too, it has been wrong.
 
 use crate::camera::CameraArgs;
 use anyhow::{Context, Result, bail};
@@ -11,7 +11,7 @@ use clearshot_model::Model;
 use clearshot_runtime::Device;
 use clearshot_tensor::DType;
 use clearshot_train::calibration::{Within, calibrate_within, data_of};
-use clearshot_train::config::{CalibrationConfig, Count};
+use clearshot_train::config::CalibrationConfig;
 use clearshot_train::data::Data;
 use clearshot_train::records::console::{Show, duration};
 use clearshot_train::run::{BEST, Gain};
@@ -22,8 +22,6 @@ use std::sync::atomic::AtomicBool;
 
 /// Seconds on the CPU where nobody says how many; on a GPU, what the experiment has.
 const ON_THE_CPU: f64 = 300.0;
-/// Images of an iteration on the CPU: smaller steps than a GPU's, and more of them.
-const BATCH_ON_THE_CPU: usize = 4;
 /// The share of the time that the spread of posterior samples may be calibrated in, beyond it.
 const CALIBRATION: f64 = 0.2;
 
@@ -221,17 +219,12 @@ impl Fit<'_> {
         settings.extend(self.changes.iter().cloned());
         let mut config = presets::read(None, &settings)?;
         let device = config.device()?;
-        let is_set = |key: &str| self.changes.iter().any(|c| c.starts_with(key));
-        if matches!(device, Device::Cpu { .. }) && !is_set("trainer.batch=") {
-            config.trainer.batch = Count::Number(BATCH_ON_THE_CPU);
-        }
+        let is_set = self.changes.iter().any(|c| c.starts_with("trainer.seconds="));
         match (config.trainer.iterations, device) {
             // A number of iterations takes the place of the time.
             (Some(_), _) => config.trainer.seconds = None,
             (None, _) if self.seconds.is_some() => config.trainer.seconds = self.seconds,
-            (None, Device::Cpu { .. }) if !is_set("trainer.seconds=") => {
-                config.trainer.seconds = Some(ON_THE_CPU)
-            }
+            (None, Device::Cpu { .. }) if !is_set => config.trainer.seconds = Some(ON_THE_CPU),
             _ => {}
         }
         let show = if self.quiet { Show::Quiet } else { Show::for_terminal() };

@@ -52,8 +52,8 @@ pub struct Restore {
     /// A model: a file NAME.clearshot, or a folder (of diffusers too). Unless told, the one that comes with the program.
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
-    /// Fit the model to these images for so many seconds before they are restored; it is kept only where its estimated gain is clear. An experiment:
-    /// compare with the model as it is before you rely on it.
+    /// Fit the model to these images for so many seconds before they are restored, by splitting their light; it is kept only where its estimated gain
+    /// is clear. In the trials on real images so far that estimate was wrong: compare with the model as it is before you rely on it.
     /// Default: the model is taken as it is.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     adapt: Option<u32>,

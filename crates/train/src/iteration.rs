@@ -124,56 +124,6 @@ fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Val
     network.build_on(b, &given)
 }
 
-/// How far estimates are off, of each sample, `[N]`. Samples with weights below zero count with the ones before them, if the task has such.
-///
-/// The squared error of an estimate f of y less its noise e is that against y and twice the mean of e f, beside a constant. With f' the
-/// estimate where y has blind spots, which knows nothing of e there, e f has the mean of e (f - f'), and y - f' stands for e: so whole images count by their distance from y, and
-/// the same images with spots by 2 (y - f') (f - f') there.
-fn losses_of(
-    b: &mut Builder,
-    task: &Task,
-    estimate: Value,
-    clean: Value,
-    weights: Option<Value>,
-    valid: Option<Value>,
-) -> Value {
-    let (true, Some(all), Some(valid)) = (task.pairs, weights, valid) else {
-        return distance_of_each(b, task.distance, estimate, clean, weights, valid);
-    };
-    let count = b.shape(all)[0];
-    if !count.is_multiple_of(2) {
-        return b.refuse("training in pairs", format!("a batch of {count} images is odd"));
-    }
-    let alone = b.unary(Unary::Relu, all);
-    let squares = distance_of_each(b, task.distance, estimate, clean, Some(alone), Some(valid));
-    let half = count / 2;
-    let each = |b: &mut Builder, v: Value, second: usize| {
-        let values = b.shape(v).len() / count;
-        let pairs = b.reshape(v, [half, 2, values]);
-        b.slice(pairs, 1, second, 1)
-    };
-    // The mask has one channel.
-    let shape = b.shape(clean);
-    let valid = b.broadcast(valid, shape);
-    let [f, blind] = [0, 1].map(|second| each(b, estimate, second));
-    let [y, spots, weights] = [clean, valid, all].map(|v| each(b, v, 1));
-    let known = b.stop_gradient(blind);
-    let noise = b.sub(y, known);
-    let noise = b.mul(noise, spots);
-    let follows = b.sub(f, blind);
-    let product = b.mul(noise, follows);
-    let product = b.mean(product, &[1, 2]);
-    let product = b.reshape(product, [half, 1]);
-    let weights = b.reshape(weights, [half, 1]);
-    let together = b.mul_scalar(weights, -2.0);
-    let together = b.unary(Unary::Relu, together);
-    let product = b.mul(product, together);
-    let nothing = b.mul_scalar(weights, 0.0);
-    let products = b.concat(&[nothing, product], 1);
-    let products = b.reshape(products, [count]);
-    b.add(squares, products)
-}
-
 fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<'_>, train: bool) -> Forward {
     let clean = b.input("clean", Type::f32(image_shape(shapes.batch, shapes.size, shapes.channels[1])));
     let seen = task.is_conditional().then(|| condition(b, shapes));
@@ -189,37 +139,25 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     let Some(diffusion) = &task.diffusion else {
         let x = seen.unwrap_or(clean);
         let estimate = network_on(b, network, x, None, train);
-        let losses = losses_of(b, task, estimate, clean, weights, valid);
+        let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
         return Forward { clean, valid, losses, estimate, levels: None };
     };
     let mut levels = LevelInputs::new(shapes.batch);
     let key = b.input("noise_key", Type::i32([shapes.batch, 4]));
     let shape = b.shape(clean);
     let noise = b.noise(NoiseKind::Normal, key, shape);
-    let from_noise = task.kind.is_of_noise();
-    let x = match from_noise {
-        // A target that is noisy itself must not be seen: x is noise alone, as where an image is restored.
-        true => {
-            let sigma = levels.factor(b, clean, "sigma", |l| l.sigma);
-            b.mul(noise, sigma)
-        }
-        false => noised(b, clean, noise, &mut levels),
-    };
+    let x = noised(b, clean, noise, &mut levels);
     let built =
         |b: &mut Builder, x: Value, time: Value, _: &Condition| network_on(b, network, x, Some(time), train);
     let denoiser =
         Preconditioned { network: built, prediction: diffusion.prediction, learned_variance: false };
     let given = Condition { image: seen, ..Condition::default() };
     let (predicted, _) = denoiser.predict(b, x, &mut levels, &given);
-    let estimate = denoiser.clean(b, x, predicted, &mut levels);
-    if from_noise {
-        let losses = losses_of(b, task, estimate, clean, weights, valid);
-        return Forward { clean, valid, losses, estimate, levels: Some(levels) };
-    }
     let wanted = target(b, diffusion.prediction, clean, noise, &mut levels);
     let of_level = diffusion.weight.input(b, diffusion.prediction, &mut levels);
     let weights = weights.map_or(of_level, |w| b.mul(of_level, w));
     let losses = distance_of_each(b, task.distance, predicted, wanted, Some(weights), valid);
+    let estimate = denoiser.clean(b, x, predicted, &mut levels);
     Forward { clean, valid, losses, estimate, levels: Some(levels) }
 }
 

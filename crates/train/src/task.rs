@@ -33,8 +33,6 @@ pub struct Task {
     pub distance: Distance,
     pub drop: f64,
     pub balance: f64,
-    /// Some samples count together with the one before them: see [`crate::data::AS_PAIR`].
-    pub pairs: bool,
     /// What counts beside the main distance, and how much.
     pub terms: Vec<(Term, Ramp)>,
 }
@@ -106,13 +104,12 @@ impl Task {
         };
         let drop = if config.kind == TaskKind::Conditional { config.drop } else { 0.0 };
         let (balance, terms) = (config.balance, Term::ALL.into_iter().filter_map(term).collect());
-        let pairs = config.kind == TaskKind::Noise2void && config.blind.whole;
-        Ok(Task { kind: config.kind, diffusion, distance, drop, balance, pairs, terms })
+        Ok(Task { kind: config.kind, diffusion, distance, drop, balance, terms })
     }
 
     /// Whether samples count differently.
     pub fn weighs_samples(&self) -> bool {
-        self.balance > 0.0 || matches!(self.kind, TaskKind::Splitting | TaskKind::Noise2void)
+        self.balance > 0.0 || self.kind == TaskKind::Splitting
     }
 
     /// Whether the network is given the measurement.

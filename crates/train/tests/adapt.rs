@@ -99,24 +99,12 @@ fn squared_error(model: &Path, scene: u32) -> f64 {
 
 #[test]
 fn the_gain_is_that_against_the_truth() {
-    gains("splitting");
-}
-
-/// The same by blind spots and whole images, which need no law of the noise.
-#[test]
-fn whole_images_and_blind_spots_gain_what_they_say() {
-    gains("noise2void");
-}
-
-fn gains(task: &str) {
     let dir = tempfile::tempdir().expect("a folder");
     files(&dir.path().join("noisy"));
     // A model that knows these images a little.
     trained(&adapting(dir.path(), &beginner(dir.path()), 25), &dir.path().join("begun"), &[]);
     let init = dir.path().join("begun").join(BEST);
     let mut config = adapting(dir.path(), &init, 60);
-    config.task.kind = serde_json::from_value(json!(task)).expect("a task");
-    (config.task.blind.whole, config.task.blind.share) = (true, 0.04);
     // Whole images, as they are restored: crops have more edges, where networks learn most.
     (config.validation.crop, config.validation.images) = (SIDE, 8);
     let summary = trained(&config, &dir.path().join("run"), &[]);

@@ -2,7 +2,6 @@
 
 use super::{Count, DataKind, RunConfig, SignalKind, TaskKind};
 use crate::error::{Result, require, setting};
-use crate::schedule::asked_batch;
 use clearshot_image::dataset::Balance;
 
 impl RunConfig {
@@ -301,16 +300,6 @@ impl RunConfig {
         let fits = blind.share > 0.0 && blind.share <= 0.25;
         require(fits, "task.blind.share", blind.share, "a share above 0, at most 0.25")?;
         require(blind.radius > 0, "task.blind.radius", 0, "one pixel or more")?;
-        let trainer = &self.trainer;
-        let each = asked_batch(trainer).map(|batch| batch / trainer.accumulate.max(1));
-        let pairs = task.kind == TaskKind::Noise2void && blind.whole;
-        if let Some(each) = each.filter(|each| pairs && !each.is_multiple_of(2)) {
-            return setting(
-                "trainer.batch",
-                each,
-                "even: whole images and those with blind spots come in pairs",
-            );
-        }
         let [low, high] = task.split;
         let fits = low > 0.0 && low <= high && high < 1.0;
         require(fits, "task.split", task.split, "two rising shares above 0 and below 1")

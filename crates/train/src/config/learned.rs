@@ -86,19 +86,15 @@ pub struct BlindConfig {
     pub radius: usize,
     /// What a spot is filled with.
     pub fill: BlindFill,
-    /// Rows (x) or columns (y) along which noise is correlated: neighbours along it are filled too. Default: of electrons, rows, or columns where the image shows
-    /// that; else none.
+    /// Rows (x) or columns (y) along which noise is correlated: neighbours along it are filled too. Default: none.
     pub along: Option<Along>,
     /// Neighbours to either side that are filled, where noise is correlated.
     pub reach: usize,
-    /// Give the network whole images too, and judge by blind spots only how far it follows their noise: it learns to restore what it sees. For
-    /// networks that restore already (`model.init`).
-    pub whole: bool,
 }
 
 impl Default for BlindConfig {
     fn default() -> BlindConfig {
-        BlindConfig { share: 0.01, radius: 5, fill: BlindFill::Median, along: None, reach: 4, whole: false }
+        BlindConfig { share: 0.01, radius: 5, fill: BlindFill::Median, along: None, reach: 4 }
     }
 }
 

@@ -7,8 +7,6 @@
 
 use super::Sample;
 use crate::config::{Along, BlindConfig, BlindFill};
-use clearshot_physics::Correlation;
-use clearshot_physics::correlation::REACH;
 use clearshot_tensor::noise::Key;
 
 /// Draws of a spot.
@@ -59,25 +57,6 @@ fn surroundings(config: &BlindConfig, [z, y, x]: [usize; 3], [height, width]: [u
         .collect()
 }
 
-/// The correlation from which on pixels that share noise are hidden, and that of neighbours along both axes which nothing hides.
-const GIVES_AWAY: f64 = 0.03;
-const STRONG: f64 = 0.15;
-
-/// Spots that hide noise of this correlation; none where it is shared in every direction, and nothing does.
-///
-/// Neighbours along rows are hidden in any case, unless those along columns share more: scanning detectors share a twentieth of their noise along rows, which
-/// single images do not always tell, and which was enough to learn to follow it.
-pub fn hiding(config: &BlindConfig, correlation: &Correlation) -> Option<BlindConfig> {
-    let [x, y] = [correlation.at(0, 1), correlation.at(1, 0)].map(f64::abs);
-    if x.min(y) > STRONG {
-        return None;
-    }
-    let along = if y > x.max(GIVES_AWAY) { Along::Y } else { Along::X };
-    let lag = |n: isize| if along == Along::X { correlation.at(0, n) } else { correlation.at(n, 0) };
-    let reach = (1..=REACH).rev().find(|n| lag(*n as isize).abs() > GIVES_AWAY).unwrap_or(1);
-    Some(BlindConfig { along: Some(along), reach, ..config.clone() })
-}
-
 /// A sample whose input has blind spots, whose target is what they held, and of which nothing else counts.
 pub fn blinded(sample: Sample, config: &BlindConfig, size: &[usize], photons: bool, key: Key) -> Sample {
     let [.., height, width] = *size else { return sample };
@@ -115,14 +94,9 @@ pub fn blinded(sample: Sample, config: &BlindConfig, size: &[usize], photons: bo
                 .for_each(|v| fill((z * height + v) * width + x, BlindFill::Uniform, &mut dice)),
         }
     }
-    let clean = as_measured(&sample, photons);
-    Sample { measured, clean, valid: Some(valid), ..sample }
-}
-
-/// What was measured, on the network's scale.
-pub fn as_measured(sample: &Sample, photons: bool) -> Vec<f32> {
     let [slope, at_zero] = if photons { [sample.numbers[0], sample.numbers[1]] } else { [1.0, 0.0] };
-    sample.measured.iter().map(|v| slope * v + at_zero).collect()
+    let clean = sample.measured.iter().map(|v| slope * v + at_zero).collect();
+    Sample { measured, clean, valid: Some(valid), ..sample }
 }
 
 fn median(values: impl Iterator<Item = f32>) -> f32 {
@@ -163,21 +137,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn spots_follow_the_correlation_of_the_noise() {
-        let config = BlindConfig::default();
-        let of = |lags: fn(isize, isize) -> f64| hiding(&config, &Correlation::from_lags(lags));
-        let hidden = |lags| of(lags).map(|c| (c.along, c.reach));
-        assert_eq!(hidden(|_, _| 0.0), Some((Some(Along::X), 1)));
-        assert_eq!(hidden(|dy, dx| if dy == 0 && dx == 1 { 0.05 } else { 0.0 }), Some((Some(Along::X), 1)));
-        assert_eq!(hidden(|dy, dx| if dx == 0 && dy <= 2 { 0.2 } else { 0.0 }), Some((Some(Along::Y), 2)));
-        assert_eq!(hidden(|dy, dx| if dy + dx.abs() <= 1 { 0.4 } else { 0.0 }), None);
-        assert_eq!(
-            hidden(|dy, dx| if dy + dx.abs() <= 1 { 0.06 - 0.02 * dy as f64 } else { 0.0 }),
-            Some((Some(Along::X), 1))
-        );
     }
 
     #[test]

@@ -493,22 +493,6 @@ impl Source for Files {
         Some(self.dataset.entries.len())
     }
 
-    fn apart(&self) -> Option<usize> {
-        let pixels = |path: &Path| {
-            let description = self.store.description(path).ok()?;
-            let all: usize = description.dims.iter().filter(|d| d.axis != Axis::C).map(|d| d.len).product();
-            let height = description.dim(Axis::Y)?.len;
-            let rows = match (self.within, border(&self.store, path, &self.cut)) {
-                (Some(Part::Training), Some(border)) => border,
-                (Some(Part::Validation), Some(border)) => height - border,
-                _ => height,
-            };
-            Some(all / height * rows)
-        };
-        let all: usize = self.dataset.entries.iter().filter_map(|e| pixels(&e.input)).sum();
-        Some(all / self.cut.iter().product::<usize>().max(1))
-    }
-
     fn is_masked(&self) -> bool {
         self.masked
     }

@@ -3,13 +3,12 @@
 //! `noise2noise` gets a second exposure of simulated images (files have theirs), `noise2void` blind spots, `splitting` two parts of the electrons.
 //! What was clean stays out of training; where there is such, validation has it untouched.
 
-use super::{AS_PAIR, Sample, Source, blind, camera, split};
+use super::{Sample, Source, blind, camera, split};
 use crate::config::{BlindConfig, RunConfig, TaskKind};
 use crate::error::Result;
 use crate::task::key;
 use clearshot_model::Signal;
 use clearshot_physics::poisson;
-use clearshot_tensor::noise::Key;
 use std::sync::Arc;
 
 /// See the module.
@@ -53,52 +52,18 @@ fn again(sample: Sample, seed: u64, number: u64) -> Result<Sample> {
     Ok(Sample { clean, ..sample })
 }
 
-impl Learning {
-    fn key(&self, number: u64, stream: u32) -> Key {
-        key(self.seed, number, stream)
-    }
-
-    /// One of two mirrored splits: two samples in a row are of one crop.
-    fn mirrored(&self, number: u64, domain: Option<usize>) -> Result<Sample> {
-        let sample = self.inner.sample(number & !1, domain)?;
-        let sign = if number.is_multiple_of(2) { 1.0 } else { -1.0 };
-        split::mirrored(sample, &self.size, SHARED, self.key(number & !1, 0x592), sign)
-    }
-
-    /// Blind spots that hide noise as the file has it; a mirrored split where nothing hides it. Where whole images are given too, each comes before
-    /// itself with blind spots.
-    fn blinded(&self, number: u64, domain: Option<usize>, config: &BlindConfig) -> Result<Sample> {
-        let number_of_crop = if config.whole { number & !1 } else { number };
-        let sample = self.inner.sample(number_of_crop, domain)?;
-        let photons = self.inner.signal() == Signal::Photons;
-        let mut config = config.clone();
-        if photons && config.along.is_none() {
-            match blind::hiding(&config, &camera::photons(&sample.numbers)?.correlation) {
-                Some(hiding) => config = hiding,
-                None => return self.mirrored(number, domain),
-            }
-        }
-        if config.whole && number.is_multiple_of(2) {
-            return Ok(Sample { clean: blind::as_measured(&sample, photons), ..sample });
-        }
-        let weight = if config.whole { AS_PAIR } else { sample.weight };
-        let blinded = blind::blinded(sample, &config, &self.size, photons, self.key(number_of_crop, 0xB11));
-        Ok(Sample { weight, ..blinded })
-    }
-}
-
-/// The share that is given where noise is shared in every direction.
-const SHARED: f64 = 0.9;
-
 impl Source for Learning {
     fn sample(&self, number: u64, domain: Option<usize>) -> Result<Sample> {
+        let sample = self.inner.sample(number, domain)?;
         match &self.how {
-            How::Again => again(self.inner.sample(number, domain)?, self.seed, number),
-            How::Blind(config) => self.blinded(number, domain, config),
+            How::Again => again(sample, self.seed, number),
+            How::Blind(config) => {
+                let photons = self.inner.signal() == Signal::Photons;
+                Ok(blind::blinded(sample, config, &self.size, photons, key(self.seed, number, 0xB11)))
+            }
             How::Split([low, high]) => {
-                let share = low + (high - low) * f64::from(self.key(number, 0x591).uniform(0));
-                let sample = self.inner.sample(number, domain)?;
-                split::split(sample, &self.size, share, self.key(number, 0x592))
+                let share = low + (high - low) * f64::from(key(self.seed, number, 0x591).uniform(0));
+                split::split(sample, &self.size, share, key(self.seed, number, 0x592))
             }
         }
     }

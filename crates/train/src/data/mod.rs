@@ -48,12 +48,9 @@ pub struct Sample {
     pub domain: usize,
     /// 1 for pixels that hold a measurement and 0 for others, which are filled from their neighbours; nothing where all count.
     pub valid: Option<Vec<f32>>,
-    /// How much it counts; [`AS_PAIR`] where it counts together with the sample before it.
+    /// How much it counts.
     pub weight: f32,
 }
-
-/// The weight of an image with blind spots that comes after the whole image: by what both make of the spots, it tells how far the noise is followed.
-pub const AS_PAIR: f32 = -1.0;
 
 impl Sample {
     /// A sample of files, all of whose pixels count.
@@ -110,11 +107,6 @@ pub trait Source: Send + Sync {
 
     /// How many images there are, if they end.
     fn images(&self) -> Option<usize> {
-        None
-    }
-
-    /// How many crops without a common pixel there are about, if images end.
-    fn apart(&self) -> Option<usize> {
         None
     }
 
@@ -276,9 +268,7 @@ impl Data {
 
     /// Whether the error against the truth is estimated from the noise that the camera has.
     pub(crate) fn estimates_errors(&self) -> bool {
-        let kind = self.config.task.kind;
-        let of_electrons = kind == TaskKind::Splitting || (kind == TaskKind::Noise2void && self.photons());
-        of_electrons && !self.config.data.has_truth()
+        self.config.task.kind == TaskKind::Splitting && !self.config.data.has_truth()
     }
 
     /// Samples of one part, as crops of `size`: (Z,) Y, X. With `from`, they are cut that large and shrunk.

@@ -103,46 +103,28 @@ fn binomial(counts: f64, share: f64, key: Key, voxel: u64) -> f64 {
     if share <= 0.5 { k } else { counts - k }
 }
 
-/// The Gaussian counterpart, for noise of any correlation in an image of (Z,) Y, X. The sign is that of the noise which is added.
-pub fn gaussian_part(
-    electrons: &[f32],
-    p: &Photons,
-    size: &[usize],
-    share: f64,
-    key: Key,
-    sign: f64,
-) -> Vec<f32> {
-    let noise = noise_like(electrons, p, size, key);
-    let added = sign * (share * (1.0 - share)).sqrt();
-    let one = |(&e, &n): (&f32, &f32)| (share * f64::from(e) + added * f64::from(n)) as f32;
-    electrons.iter().zip(&noise).map(one).collect()
+/// The same where the noise of neighbouring pixels of an image of (Z,) Y, X is correlated.
+pub fn correlated_part(electrons: &[f32], p: &Photons, size: &[usize], share: f64, key: Key) -> Vec<f32> {
+    let [.., height, width] = *size else { return vec![] };
+    let image = Electrons::new(electrons, size);
+    let noise = shared_noise(&p.correlation, electrons.len(), [height, width], image.channels, key);
+    let one = |(i, &e): (usize, &f32)| {
+        let variance = image.around(i) + p.read_noise * p.read_noise;
+        let added = (share * (1.0 - share) * variance).sqrt() * f64::from(noise[i]);
+        (share * f64::from(e) + added) as f32
+    };
+    electrons.iter().enumerate().map(one).collect()
 }
 
 /// A draw of noise as the camera has it in an image of electrons of (Z,) Y, X.
 pub fn noise_like(electrons: &[f32], p: &Photons, size: &[usize], key: Key) -> Vec<f32> {
     let [.., height, width] = *size else { return vec![] };
-    let channels = Electrons::new(electrons, size).channels;
-    let mut noise = shared_noise(&p.correlation, electrons.len(), [height, width], channels, key);
-    let light = light(electrons, [height, width], channels);
-    let variance = p.read_noise * p.read_noise;
-    noise.iter_mut().zip(light).for_each(|(n, l)| *n *= (f64::from(l.max(0.0)) + variance).sqrt() as f32);
-    noise
-}
-
-/// The light of every pixel: a mean of its plane by the weights 1, 2, 1 along Y and X, which blurs structure little. A pixel's own noise has a
-/// say: for Poisson counts y, the mean of y g(y) is that of the light times g(y + 1).
-fn light(electrons: &[f32], [height, width]: [usize; 2], channels: usize) -> Vec<f32> {
-    let mut light = electrons.to_vec();
-    for (stride, len) in [(channels, width), (channels * width, height)] {
-        let from = light.clone();
-        for (i, to) in light.iter_mut().enumerate() {
-            let at = i / stride % len;
-            let (before, after) =
-                (if at > 0 { i - stride } else { i }, if at + 1 < len { i + stride } else { i });
-            *to = 0.25 * (from[before] + 2.0 * from[i] + from[after]);
-        }
+    let image = Electrons::new(electrons, size);
+    let mut noise = shared_noise(&p.correlation, electrons.len(), [height, width], image.channels, key);
+    for (i, n) in noise.iter_mut().enumerate() {
+        *n *= (image.around(i) + p.read_noise * p.read_noise).sqrt() as f32;
     }
-    light
+    noise
 }
 
 /// Noise of variance 1 and a correlation, each plane and channel by itself; beyond its edges a plane goes on at the other side.
@@ -183,25 +165,8 @@ pub fn split(sample: Sample, size: &[usize], share: f64, key: Key) -> Result<Sam
     let share = if p.correlation.is_white() { share } else { share.max(LEAST_CORRELATED) };
     let first = match p.correlation.is_white() {
         true => part(&sample.measured, size, p.read_noise, share, key),
-        false => gaussian_part(&sample.measured, &p, size, share, key, 1.0),
+        false => correlated_part(&sample.measured, &p, size, share, key),
     };
-    // The target's variance goes by one over its share.
-    Ok(Sample { weight: (1.0 - share) as f32, ..parted(sample, &p, first, share) })
-}
-
-/// The same by the Gaussian counterpart. Of two such samples with opposite signs, the gradients that come of the added noise alone
-/// cancel: together they are Stein's estimate of the squared error, with a derivative by central differences. So nearly all of the light can be given, and a sample counts in full.
-///
-/// # Errors
-/// As [`split`].
-pub fn mirrored(sample: Sample, size: &[usize], share: f64, key: Key, sign: f64) -> Result<Sample> {
-    let p = camera::photons(&sample.numbers)?;
-    let first = gaussian_part(&sample.measured, &p, size, share, key, sign);
-    Ok(parted(sample, &p, first, share))
-}
-
-/// A sample whose input is the first part and whose target is the rest, each told as what it is.
-fn parted(sample: Sample, p: &Photons, first: Vec<f32>, share: f64) -> Sample {
     let rest = |(all, one): (&f32, &f32)| p.normalised(f64::from(all - one) / (1.0 - share)) as f32;
     let clean = sample.measured.iter().zip(&first).map(rest).collect();
     let numbers = camera::numbers(&Photons {
@@ -210,7 +175,8 @@ fn parted(sample: Sample, p: &Photons, first: Vec<f32>, share: f64) -> Sample {
         peak: share * p.peak,
         correlation: p.correlation,
     });
-    Sample { measured: first, clean, numbers, ..sample }
+    // The target's variance goes by one over its share.
+    Ok(Sample { measured: first, clean, numbers, weight: (1.0 - share) as f32, ..sample })
 }
 
 #[cfg(test)]
@@ -255,25 +221,6 @@ mod tests {
         }
     }
 
-    /// What is added cancels: the mean of two mirrored inputs is their share of the image, and that of their targets the image.
-    #[test]
-    fn mirrored_splits_have_the_image_in_the_mean() {
-        let side = 64;
-        let p = Photons::new(5.0, 2.0, 100.0).unwrap().with_correlation(Correlation::gaussian([0.5, 0.7]));
-        let image: Vec<f32> = (0..side * side).map(|i| 20.0 + (i % 17) as f32).collect();
-        let key = Key { seed: 9, step: 0, stream: 2 };
-        let [a, b] = [1.0, -1.0].map(|sign| {
-            let sample = Sample::plain(image.clone(), vec![], camera::numbers(&p));
-            mirrored(sample, &[side, side], 0.9, key, sign).unwrap()
-        });
-        let mean = |a: &[f32], b: &[f32], i: usize| 0.5 * (f64::from(a[i]) + f64::from(b[i]));
-        for (i, e) in image.iter().map(|e| f64::from(*e)).enumerate() {
-            assert!((mean(&a.measured, &b.measured, i) - 0.9 * e).abs() < 1e-4);
-            assert!((mean(&a.clean, &b.clean, i) - p.normalised(e)).abs() < 1e-4);
-        }
-        assert!(a.measured.iter().zip(&b.measured).any(|(a, b)| (a - b).abs() > 1.0));
-    }
-
     /// No pixel of one part is correlated with a near one of the other, where those of the image are.
     #[test]
     fn parts_of_correlated_noise_are_uncorrelated() {
@@ -284,7 +231,7 @@ mod tests {
         let noise = shared_noise(&correlation, side * side, [side; 2], 1, key(1));
         let deviation = (50.0f64 + 4.0).sqrt();
         let all: Vec<f32> = noise.iter().map(|n| (50.0 + deviation * f64::from(*n)) as f32).collect();
-        let first = gaussian_part(&all, &p, &[side, side], 0.6, key(2), 1.0);
+        let first = correlated_part(&all, &p, &[side, side], 0.6, key(2));
         let off = |v: &[f32], mean: f64| -> Vec<f64> { v.iter().map(|x| f64::from(*x) - mean).collect() };
         let rest: Vec<f32> = all.iter().zip(&first).map(|(a, f)| a - f).collect();
         let (whole, a, b) = (off(&all, 50.0), off(&first, 30.0), off(&rest, 20.0));

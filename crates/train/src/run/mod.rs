@@ -17,7 +17,7 @@ use crate::checkpoint::{self, Progress};
 use crate::config::RunConfig;
 use crate::data::draws::Draws;
 use crate::data::feed::Feed;
-use crate::data::{Batch, Data, Part, familiar};
+use crate::data::{Batch, Data, familiar};
 use crate::engine::{Engine, Numbers, digest};
 use crate::error::{Result, TrainError, advised, io};
 use crate::presets;
@@ -351,22 +351,12 @@ impl Run {
             score: self.last_full,
             best: self.progress.best,
             start: self.progress.start,
-            gain: self.gain()?,
+            gain: Gain::of(&self.progress.judged_at_start, &self.progress.judged_at_best),
             digest: self.digest()?,
             iterations_per_second: done as f64 / seconds.max(1e-9),
             waiting: (self.waited + self.working().feed.waited.as_secs_f64()) / seconds.max(1e-9),
             checkpoint: found.last().map(|f| f.path.clone()).unwrap_or_default(),
         })
-    }
-
-    /// What the best state gained over the model that the run began from, if errors were estimated.
-    fn gain(&self) -> Result<Option<Gain>> {
-        let (before, after) = (&self.progress.judged_at_start, &self.progress.judged_at_best);
-        if before.is_empty() {
-            return Ok(None);
-        }
-        let source = self.data.source(Part::Validation, &self.judged_size(), None)?;
-        Ok(Gain::of(before, after, source.apart().unwrap_or(usize::MAX)))
     }
 
     /// Where the run is on its way.

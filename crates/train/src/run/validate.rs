@@ -1,10 +1,10 @@
 //! Scores of the averaged weights on images that are not trained on, the same ones every time.
 
 use super::Run;
-use super::gain::{self, PROBE, Probed, Told};
+use super::gain::{PROBE, Probed};
 use crate::checkpoint;
-use crate::config::{BlindConfig, BlindFill, TaskKind};
-use crate::data::{Batch, NUMBERS, Part, Sample, batch, blind, camera, split};
+use crate::config::TaskKind;
+use crate::data::{Batch, NUMBERS, Part, batch, camera, split};
 use crate::engine::Judge;
 use crate::error::Result;
 use crate::iteration::Shapes;
@@ -34,57 +34,29 @@ pub(super) struct Judged {
     images: usize,
 }
 
-/// A batch without its spots, or with a little noise added.
+/// A batch with a little noise added.
 struct Probe {
     batch: Batch,
-    /// As [`Probed::probe`].
-    probe: Vec<f32>,
-    told: Vec<Told>,
+    /// In full, on the network's scale.
+    noise: Vec<f32>,
     /// Of each image's own noise.
     variances: Vec<f64>,
 }
 
-/// One of so many pixels is a spot.
-const SPOTS: BlindConfig = BlindConfig {
-    share: 1.0 / 49.0,
-    radius: 3,
-    fill: BlindFill::Median,
-    along: None,
-    reach: 1,
-    whole: false,
-};
-
 impl Probe {
-    /// Spots are filled by their surroundings, here still by medians.
     fn of(batch: &Batch, size: &[usize], first: u64) -> Result<Probe> {
         let (measured, numbers) = (batch.measured.as_f32()?, batch.numbers.as_f32()?);
         let each = measured.len() / batch.domains.len();
-        let (mut probed, mut probe) = (vec![], vec![]);
-        let (mut variances, mut all_told) = (vec![], vec![]);
+        let (mut probed, mut noise, mut variances) = (measured.to_vec(), vec![], vec![]);
         for (k, image) in measured.chunks_exact(each).enumerate() {
             let mut own = [0.0; NUMBERS];
             own.copy_from_slice(&numbers[k * NUMBERS..(k + 1) * NUMBERS]);
             let (p, slope) = (camera::photons(&own)?, own[0]);
+            let drawn = split::noise_like(image, &p, size, key(0x5EED, first + k as u64, 0x9B0));
             let light = image.iter().map(|&e| f64::from(e)).sum::<f64>() / each as f64;
             variances.push((light.max(0.0) + p.read_noise * p.read_noise) * f64::from(slope).powi(2));
-            let key = key(0x5EED, first + k as u64, 0x9B0);
-            match blind::hiding(&SPOTS, &p.correlation) {
-                Some(config) => {
-                    let sample = Sample::plain(image.to_vec(), vec![], own);
-                    let Sample { measured, valid, .. } = blind::blinded(sample, &config, size, true, key);
-                    let valid = valid.unwrap_or_default();
-                    let channels = each / valid.len().max(1);
-                    probe.extend((0..each).map(|i| valid[i / channels]));
-                    probed.extend(measured);
-                    all_told.push(Told::BySpots);
-                }
-                None => {
-                    let drawn = split::noise_like(image, &p, size, key);
-                    probed.extend(image.iter().zip(&drawn).map(|(e, n)| e + PROBE * n));
-                    probe.extend(drawn.iter().map(|n| slope * n));
-                    all_told.push(Told::ByNoise);
-                }
-            }
+            probed[k * each..].iter_mut().zip(&drawn).for_each(|(to, n)| *to += PROBE * n);
+            noise.extend(drawn.iter().map(|n| slope * n));
         }
         let batch = Batch {
             measured: Tensor::f32(batch.measured.shape(), probed),
@@ -95,39 +67,7 @@ impl Probe {
             domains: batch.domains.clone(),
             valid: None,
         };
-        Ok(Probe { batch, probe, told: all_told, variances })
-    }
-
-    /// Its pixels on the network's scale.
-    fn normalised(&self) -> Result<Vec<f32>> {
-        let (measured, numbers) = (self.batch.measured.as_f32()?, self.batch.numbers.as_f32()?);
-        let each = measured.len() / self.told.len();
-        let of = |(i, e): (usize, &f32)| {
-            let n = i / each * NUMBERS;
-            numbers[n] * e + numbers[n + 1]
-        };
-        Ok(measured.iter().enumerate().map(of).collect())
-    }
-
-    /// Takes what a model makes of the surroundings of spots in place of the medians.
-    fn fill(&mut self, whole: &Batch, estimate: &[f32]) -> Result<()> {
-        let (measured, numbers) = (whole.measured.as_f32()?, whole.numbers.as_f32()?);
-        let each = measured.len() / self.told.len();
-        let mut filled = self.batch.measured.as_f32()?.to_vec();
-        for (k, _) in self.told.iter().enumerate().filter(|(_, told)| **told == Told::BySpots) {
-            let [slope, at_zero] = [numbers[k * NUMBERS], numbers[k * NUMBERS + 1]];
-            for i in k * each..(k + 1) * each {
-                let is_spot = self.probe[i] != 0.0;
-                if is_spot || filled[i] != measured[i] {
-                    filled[i] = (estimate[i] - at_zero) / slope;
-                }
-                if is_spot {
-                    self.probe[i] = slope * measured[i] + at_zero - estimate[i];
-                }
-            }
-        }
-        self.batch.measured = Tensor::f32(self.batch.measured.shape(), filled);
-        Ok(())
+        Ok(Probe { batch, noise, variances })
     }
 }
 
@@ -194,35 +134,18 @@ impl Run {
             domains: 0,
             masked: false,
         };
-        let mut judge =
-            Judge::new(&*self.working().network, &self.task, &shapes, &self.config, &self.device)?;
+        let judge = Judge::new(&*self.working().network, &self.task, &shapes, &self.config, &self.device)?;
         let batches: Vec<Batch> = (0..images.div_ceil(at_once))
             .map(|i| {
                 let domain = |n| self.data.in_turn(&*source, n);
                 batch(&*source, (i * at_once) as u64, at_once, &size, domain, |_| false)
             })
             .collect::<Result<_>>()?;
-        let mut probes = vec![];
-        if self.data.estimates_errors() {
-            // Spots are filled by the model that the run began from, whatever it has become; without one, by medians.
-            let begun = self.config.model.init.is_some();
-            if begun {
-                judge.load(&self.initial(&*self.working().network)?, self.alpha())?;
-            }
-            let level = self.judged_level();
-            for (i, batch) in batches.iter().enumerate() {
-                let first = (i * at_once) as u64;
-                let mut probe = Probe::of(batch, &size, first)?;
-                if begun && probe.told.contains(&Told::BySpots) {
-                    let estimate = judge.estimate(&probe.batch, level.as_ref(), self.config.seed, first)?;
-                    probe.fill(batch, estimate.as_f32()?)?;
-                } else {
-                    let medians = probe.normalised()?;
-                    probe.fill(batch, &medians)?;
-                }
-                probes.push(probe);
-            }
-        }
+        let probe = |(i, batch): (usize, &Batch)| Probe::of(batch, &size, (i * at_once) as u64);
+        let probes = match self.data.estimates_errors() {
+            true => batches.iter().enumerate().map(probe).collect::<Result<_>>()?,
+            false => vec![],
+        };
         Ok(Judged { judge, batches, probes, domains: source.domains(), size, at_once, images })
     }
 
@@ -244,7 +167,7 @@ impl Run {
         judged.judge.load(&weights, alpha)?;
         let (mut scores, mut noisy): (Vec<(usize, f64)>, Vec<f64>) = (vec![], vec![]);
         let mut rows: Vec<Vec<Vec<f32>>> = vec![];
-        let (mut judgements, mut by_noise) = (vec![], vec![]);
+        let (mut judgements, mut by_noise, mut scales) = (vec![], vec![], vec![]);
         let [.., height, width] = judged.size[..] else { return Ok(()) };
         let count = judged.images;
         for (i, batch) in judged.batches.iter().enumerate() {
@@ -267,11 +190,12 @@ impl Run {
                 scores.push((batch.domains[k], score));
                 if let (Some(probe), Some(moved)) = (judged.probes.get(i), &moved) {
                     let (measured, estimate) = (&truths[part.clone()], &estimates[part.clone()]);
-                    let (moved, told) = (&moved.as_f32()?[part.clone()], probe.told[k]);
-                    let (variance, probe) = (probe.variances[k], &probe.probe[part.clone()]);
-                    let probed = Probed { measured, estimate, moved, probe, told, valid: pixels, variance };
+                    let (moved, noise) = (&moved.as_f32()?[part.clone()], &probe.noise[part.clone()]);
+                    let variance = probe.variances[k];
+                    let probed = Probed { measured, estimate, moved, noise, valid: pixels, variance };
                     judgements.push(probed.judgement());
-                    by_noise.push(-10.0 * (variance / 4.0).log10());
+                    scales.push(f64::from(batch.scales[k]));
+                    by_noise.push(-10.0 * (variance / f64::from(batch.scales[k]).powi(2)).log10());
                 }
                 let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
                 let plane = pixels.map(|v| &v[..height * width]);
@@ -286,8 +210,11 @@ impl Run {
         let mean = |scores: &[(usize, f64)]| scores.iter().map(|s| s.1).sum::<f64>() / scores.len() as f64;
         let mut compared = mean(&scores);
         if !judgements.is_empty() {
+            // The PSNR that the estimated error has, of all images together: that of one may be below zero by chance.
+            let each = judgements.iter().zip(&scales).map(|(j, scale)| j.error / scale.powi(2));
+            let error = each.sum::<f64>() / count as f64;
             noisy = by_noise;
-            compared = gain::psnr(&self.progress.judged_at_start, &judgements);
+            compared = if error.is_finite() { -10.0 * error.max(1e-7).log10() } else { f64::NEG_INFINITY };
         }
         let mut values = vec![("psnr".to_string(), compared), ("images".to_string(), count as f64)];
         if photons {
