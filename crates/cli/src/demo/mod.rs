@@ -217,10 +217,10 @@ impl Demo {
             // The clock ends it, so the rate must not depend on how many iterations there will be.
             "schedule=constant".into(),
             "trainer.iterations=1000000".into(),
-            "trainer.crop=48".into(),
+            "trainer.crop=64".into(),
             "trainer.batch=4".into(),
-            "trainer.ema_half_life=100".into(),
-            "optimizer.rate=5e-5".into(),
+            "trainer.ema_half_life=400".into(),
+            "optimizer.rate=2e-5".into(),
             "schedule.warm_up=10".into(),
             "validation.images=8".into(),
             "validation.every=100000".into(),
