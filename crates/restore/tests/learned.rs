@@ -198,7 +198,8 @@ fn walking_in_step_is_the_samplers_own_walk() {
             .unwrap();
             let expected = whole.run(Start::Noise, &[Tile::whole(77)]).unwrap();
             let core: Vec<usize> = size.iter().map(|&n| if n < 10 { 2 } else { 16 }).collect();
-            let layout = Layout::cores(&size, &core, &vec![0; size.len()]);
+            let none = vec![0; size.len()];
+            let layout = Layout::cores(&size, &core, &none, &none, &core);
             let denoiser: &dyn Denoiser = &pixel_wise;
             let question = Question::Denoise(denoiser);
             let asked = Asked { question, channels, condition: None, unclipped: false };

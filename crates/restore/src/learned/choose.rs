@@ -49,6 +49,8 @@ pub struct Chosen {
 /// Cores begin at multiples of this and of the network's stride, so that kernels that work on small squares
 /// cut them at the same places in every tile.
 const ALIGN: usize = 16;
+/// Reflected pixels that a network sees beyond the edges of an image.
+const MARGIN: usize = 32;
 /// Sides of cores that are tried.
 const CORES: [usize; 12] = [32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048];
 /// Pixels of a batch beyond which a device gains nothing from more.
@@ -102,6 +104,7 @@ fn layouts(cut: &Cut, size: &[usize], tile: Option<usize>) -> Vec<Layout> {
             };
             let aligns: Vec<usize> = (0..size.len()).map(align).collect();
             let halo: Vec<usize> = aligns.iter().zip(radius).map(|(&a, r)| r.next_multiple_of(a)).collect();
+            let margin: Vec<usize> = aligns.iter().map(|&a| MARGIN.next_multiple_of(a)).collect();
             let cores = |side: usize| -> Vec<usize> {
                 let core = |a: usize| {
                     let most = size[a].next_multiple_of(aligns[a]);
@@ -110,8 +113,10 @@ fn layouts(cut: &Cut, size: &[usize], tile: Option<usize>) -> Vec<Layout> {
                 (0..size.len()).map(core).collect()
             };
             let sides = tile.map_or(CORES.to_vec(), |t| vec![t]);
-            let mut all: Vec<Layout> =
-                sides.into_iter().map(|side| Layout::cores(size, &cores(side), &halo)).collect();
+            let mut all: Vec<Layout> = sides
+                .into_iter()
+                .map(|side| Layout::cores(size, &cores(side), &halo, &margin, &aligns))
+                .collect();
             all.dedup();
             all.sort_by(|a, b| a.work().total_cmp(&b.work()));
             all
@@ -135,16 +140,18 @@ mod tests {
         let all = layouts(&cut, &[300, 1000], None);
         assert!(all.windows(2).all(|w| w[0].work() <= w[1].work()));
         for layout in &all {
-            for (seen, given) in layout.seen().iter().zip(layout.given()) {
-                assert!(given.start >= 37 && given.start % 16 == 0 && given.len() % 16 == 0);
-                assert!(seen - given.end >= 37);
+            assert!(layout.seen().iter().all(|seen| seen % 16 == 0));
+            let whole = [300usize, 1000].map(|n| n.next_multiple_of(16));
+            for (a, around) in layout.around().into_iter().enumerate() {
+                // A single tile sees all there is.
+                assert!(around >= 37 || layout.seen()[a] == whole[a] + 2 * MARGIN, "{layout:?}");
             }
         }
         assert_eq!(all[0].counts(), [1, 1]);
         assert_eq!(layouts(&cut, &[300, 1000], Some(64))[0].counts(), [5, 16]);
-        assert_eq!(layouts(&cut.within(10), &[300, 1000], None)[0].given()[0].start, 16);
+        assert_eq!(layouts(&cut.within(10), &[300, 1000], None)[0].around(), [16, 16]);
         assert_eq!(cut.within(50), cut);
         let odd = layouts(&Cut::Local { radius: vec![1; 2], stride: vec![12; 2] }, &[300, 1000], Some(64));
-        assert_eq!(odd[0].given()[0], 48..144);
+        assert!(odd[0].seen().iter().all(|seen| seen % 48 == 0), "{:?}", odd[0].seen());
     }
 }

@@ -6,7 +6,9 @@
 //! answer does not depend on how large tiles are. [`Layout::windows`] is for networks that look at the whole
 //! tile: tiles overlap, and answers are blended by windows whose weights sum to one.
 //!
-//! Beyond the image's edges a tile sees the image reflected, the edge pixel not repeated, as far as it takes.
+//! Beyond the image's edges a tile sees the image reflected, the edge pixel not repeated. A local network sees a margin of it and
+//! then nothing, as at the edges of the crops that it was trained on: tiles are moved inward so that none looks further, and small images cost
+//! little more than their own pixels.
 
 use std::ops::Range;
 
@@ -18,8 +20,12 @@ struct Line {
     starts: Vec<isize>,
     /// Pixels that a tile sees.
     seen: usize,
-    /// The part of a tile's pixels that is answered for.
+    /// The part of a tile's pixels that is taken from the network.
     given: Range<usize>,
+    /// The pixels of the image that each tile answers for.
+    kept: Vec<Range<usize>>,
+    /// Pixels to each side of what a tile in the midst of the image answers for.
+    halo: usize,
     /// The weight of each answered pixel of each tile; none where all are 1.
     weights: Option<Vec<Vec<f32>>>,
 }
@@ -34,16 +40,34 @@ pub struct Layout {
 pub type Place = Vec<usize>;
 
 impl Layout {
-    /// Cores of `core` pixels with halos around them, for an image of `size` pixels.
-    pub fn cores(size: &[usize], core: &[usize], halo: &[usize]) -> Layout {
-        let line = |a: usize| Line {
-            len: size[a],
-            starts: (0..size[a].div_ceil(core[a]))
-                .map(|i| (i * core[a]) as isize - halo[a] as isize)
-                .collect(),
-            seen: core[a] + 2 * halo[a],
-            given: halo[a]..halo[a] + core[a],
-            weights: None,
+    /// Cores of `core` pixels with halos around them, for an image of `size` pixels that is seen with margins of at most `margin`
+    /// reflected ones; cores, halos and margins are multiples of `align`.
+    pub fn cores(
+        size: &[usize],
+        core: &[usize],
+        halo: &[usize],
+        margin: &[usize],
+        align: &[usize],
+    ) -> Layout {
+        let line = |a: usize| {
+            let (len, core, halo) = (size[a], core[a], halo[a]);
+            let margin = margin[a].min(halo);
+            let padded = len.next_multiple_of(align[a]) + 2 * margin;
+            let seen = (core + 2 * halo).min(padded);
+            let (mut starts, mut kept) = (vec![], vec![]);
+            let mut answered = 0;
+            while answered < len {
+                // Counted from where the margin begins.
+                let start = (starts.len() * core).min(padded - seen);
+                let end = match start == padded - seen {
+                    true => len,
+                    false => (start + seen - halo - margin).min(len),
+                };
+                starts.push(start as isize - margin as isize);
+                kept.push(answered..end);
+                answered = end;
+            }
+            Line { len, starts, seen, given: margin..seen - margin, kept, halo, weights: None }
         };
         Layout { lines: (0..size.len()).map(line).collect() }
     }
@@ -56,7 +80,8 @@ impl Layout {
             let count = last.div_ceil(tile - overlap) + 1;
             let starts: Vec<isize> = (0..count).map(|i| (i * (tile - overlap)).min(last) as isize).collect();
             let weights = Some(windows(len, tile, overlap, &starts));
-            Line { len, starts, seen: tile, given: 0..tile, weights }
+            let kept = starts.iter().map(|&s| s as usize..(s as usize + tile).min(len)).collect();
+            Line { len, starts, seen: tile, given: 0..tile, kept, halo: 0, weights }
         };
         Layout { lines: (0..size.len()).map(line).collect() }
     }
@@ -75,7 +100,18 @@ impl Layout {
         self.lines.iter().map(|l| l.seen).collect()
     }
 
-    /// What of it is answered.
+    /// The most that a tile answers for along each axis.
+    pub fn core(&self) -> Vec<usize> {
+        let most = |l: &Line| l.kept.iter().map(|k| k.len()).max().unwrap_or(0);
+        self.lines.iter().map(most).collect()
+    }
+
+    /// Pixels that are seen to each side of what is answered: those of the image where there are several tiles, else reflected ones.
+    pub fn around(&self) -> Vec<usize> {
+        self.lines.iter().map(|l| if l.starts.len() == 1 { l.given.start } else { l.halo }).collect()
+    }
+
+    /// What of it the network is to give.
     pub fn given(&self) -> Vec<Range<usize>> {
         self.lines.iter().map(|l| l.given.clone()).collect()
     }
@@ -132,13 +168,15 @@ impl Layout {
     /// Calls `put(pixel of the image, pixel of what the tile gives, weight)` for each pixel that a tile answers
     /// for; runs of pixels along the last axis follow each other in both.
     pub fn answers(&self, place: &[usize], mut put: impl FnMut(usize, usize, f32)) {
+        // The first pixel of the image, and the places of the pixels in what the tile gives.
         let ranges: Vec<(usize, Range<usize>)> = self
             .lines
             .iter()
             .zip(place)
             .map(|(l, &i)| {
-                let start = (l.starts[i] + l.given.start as isize).max(0) as usize;
-                (start, 0..l.given.len().min(l.len.saturating_sub(start)))
+                let first = l.kept[i].start;
+                let from = (first as isize - l.starts[i]) as usize - l.given.start;
+                (first, from..from + l.kept[i].len())
             })
             .collect();
         let weight = |a: usize, i: usize| self.lines[a].weights.as_ref().map_or(1.0, |w| w[place[a]][i]);
@@ -152,14 +190,15 @@ impl Layout {
             }
             let (mut to, mut from, mut w) = (0, 0, 1.0);
             for a in 0..last {
+                let inside = ranges[a].1.start + index[a];
                 to = to * self.lines[a].len + ranges[a].0 + index[a];
-                from = from * self.lines[a].given.len() + index[a];
-                w *= weight(a, index[a]);
+                from = from * self.lines[a].given.len() + inside;
+                w *= weight(a, inside);
             }
             let to = to * self.lines[last].len + ranges[last].0;
             let from = from * self.lines[last].given.len();
-            for x in ranges[last].1.clone() {
-                put(to + x, from + x, w * weight(last, x));
+            for (i, x) in ranges[last].1.clone().enumerate() {
+                put(to + i, from + x, w * weight(last, x));
             }
         }
     }
@@ -191,17 +230,49 @@ mod tests {
 
     fn layouts() -> Vec<Layout> {
         let mut all = vec![];
-        for (size, core, halo) in [
-            (vec![100, 75], vec![32, 32], vec![32, 32]),
-            (vec![7, 200], vec![32, 64], vec![64, 32]),
-            (vec![1, 1], vec![32, 32], vec![32, 32]),
-            (vec![5, 40, 33], vec![4, 32, 32], vec![8, 32, 32]),
+        for (size, core, halo, align) in [
+            (vec![100, 75], vec![32, 32], vec![32, 32], vec![16, 16]),
+            (vec![7, 200], vec![32, 64], vec![64, 32], vec![16, 16]),
+            (vec![1, 1], vec![32, 32], vec![32, 32], vec![16, 16]),
+            (vec![5, 40, 33], vec![4, 32, 32], vec![8, 32, 32], vec![4, 16, 16]),
+            (vec![500, 333], vec![48, 96], vec![64, 32], vec![16, 16]),
         ] {
-            all.push(Layout::cores(&size, &core, &halo));
+            for margin in [0, 16, 32, 64] {
+                all.push(Layout::cores(&size, &core, &halo, &vec![margin; size.len()], &align));
+            }
             all.push(Layout::windows(&size, &core, &halo));
             all.push(Layout::windows(&size, &core, &core.iter().map(|c| c / 4).collect::<Vec<_>>()));
         }
         all
+    }
+
+    /// Every pixel is answered by a tile that sees a halo around it, or all that there is: the margin's end.
+    #[test]
+    fn answers_have_their_halo_and_tiles_their_places() {
+        for (len, core, halo, margin) in [
+            (500, 48, 64, 32),
+            (512, 256, 128, 32),
+            (1000, 64, 128, 16),
+            (90, 512, 128, 32),
+            (129, 16, 16, 0),
+        ] {
+            let layout = Layout::cores(&[len], &[core], &[halo], &[margin], &[16]);
+            let line = &layout.lines[0];
+            let far = len.next_multiple_of(16) + margin;
+            for (&start, kept) in line.starts.iter().zip(&line.kept) {
+                let end = start + line.seen as isize;
+                assert_eq!((start + margin as isize) % 16, 0);
+                assert!(!kept.is_empty() && start >= -(margin as isize) && end <= far as isize);
+                assert!(start == -(margin as isize) || start + halo as isize <= kept.start as isize);
+                assert!(end == far as isize || kept.end + halo <= end as usize);
+            }
+            assert!(line.kept.windows(2).all(|k| k[0].end == k[1].start) && line.kept[0].start == 0);
+            assert_eq!(line.kept.last().unwrap().end, len);
+        }
+        // One tile sees a margin, not a halo; of several those at the edges answer for more.
+        let of = |len: usize| Layout::cores(&[len], &[256], &[128], &[32], &[16]);
+        assert_eq!((of(200).seen(), of(200).core(), of(200).around()), (vec![272], vec![200], vec![32]));
+        assert_eq!((of(448).count(), of(449).count(), of(449).core()), (1, 2, vec![352]));
     }
 
     #[test]
@@ -232,7 +303,7 @@ mod tests {
 
     #[test]
     fn cores_answer_once_and_halos_are_reflected() {
-        let layout = Layout::cores(&[3, 5], &[32, 32], &[32, 32]);
+        let layout = Layout::cores(&[3, 5], &[32, 32], &[32, 32], &[32, 32], &[32, 32]);
         assert_eq!((layout.count(), layout.blends()), (1, false));
         let mut seen = vec![];
         layout.sees(&[0, 0], &mut seen);
@@ -241,6 +312,6 @@ mod tests {
         assert_eq!(&row[32..45], [0, 1, 2, 3, 4, 3, 2, 1, 0, 1, 2, 3, 4]);
         assert_eq!(&row[28..33], [4, 3, 2, 1, 0]);
         assert_eq!(seen[31 * 96 + 32], 5);
-        assert_eq!(Layout::cores(&[64, 65], &[32, 32], &[0, 0]).counts(), [2, 3]);
+        assert_eq!(Layout::cores(&[64, 65], &[32, 32], &[0, 0], &[0, 0], &[16, 16]).counts(), [2, 3]);
     }
 }

@@ -30,9 +30,9 @@ pub(super) struct Ready {
 /// What restoring will take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
-    /// Pixels of a tile that are kept, along each axis.
+    /// Pixels of a tile that are kept, along each axis, at the most.
     pub tile: Vec<usize>,
-    /// Pixels to each side that the network sees beside them; where tiles overlap instead, none.
+    /// Pixels to each side that the network sees beside them: reflected ones of a single tile; where tiles are blended, none.
     pub halo: Vec<usize>,
     pub tiles: usize,
     pub batch: usize,
@@ -125,8 +125,8 @@ impl Restorer {
             + usize::from(self.output == Output::Direct && self.settings.samples > 0);
         let layout = tiles.layout();
         let forecast = Forecast {
-            tile: layout.given().iter().map(|g| g.len()).collect(),
-            halo: layout.given().iter().map(|g| g.start).collect(),
+            tile: layout.core(),
+            halo: layout.around(),
             tiles: layout.count(),
             batch,
             blends: layout.blends(),
