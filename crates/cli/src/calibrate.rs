@@ -1,11 +1,11 @@
 //! `clearshot calibrate`: what the spread of a model's samples is worth, for models whose training did not end with it.
 
-use crate::network::DeviceName;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_model::Model;
 use clearshot_restore::learned::Error;
+use clearshot_runtime::DeviceName;
 use clearshot_tensor::DType;
 use clearshot_train::calibration::{calibrate, data_of, needless};
 use clearshot_train::config::CalibrationConfig;

@@ -3,9 +3,9 @@
 mod given;
 mod summary;
 
-pub use given::CameraArgs;
+pub use given::{CameraArgs, KnownCameraArgs};
 
-use crate::{electrons, items, outputs};
+use crate::{electrons, outputs};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::{Axis, Image};
@@ -160,7 +160,7 @@ impl Camera {
         let mut images = Vec::new();
         for source in sources {
             for path in outputs::listed(source)? {
-                images.push(items::open(&path, self.item.as_deref())?);
+                images.push(Image::open_named(&path, self.item.as_deref())?);
                 names.push(path.display().to_string());
             }
         }

@@ -1,10 +1,11 @@
 //! `clearshot convert`: image files into other files, streamed, with what they carry. Files may be addresses.
 
+use crate::outputs;
 use crate::progress::Line;
-use crate::{items, outputs};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use clearshot_image::{Axis, Description, copy_with, not_kept};
+use clearshot_image::collection::written;
+use clearshot_image::{Axis, Description, Image, copy_with, not_kept};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -42,7 +43,7 @@ impl Convert {
     }
 
     fn one(&self, input: &Path, output: &Path, name: String) -> Result<()> {
-        let mut image = items::open(input, self.item.as_deref())?;
+        let mut image = Image::open_named(input, self.item.as_deref())?;
         if let Some(letters) = &self.axes {
             rename_axes(&mut image.description, letters)?;
         }
@@ -54,7 +55,7 @@ impl Convert {
         copy_with(&image, output, self.force, &mut |p| line.show(p.done, p.total))?;
         line.end();
         let seconds = start.elapsed().as_secs_f64();
-        let lost = not_kept(&image.description, &items::written(&image.description, output)?.description);
+        let lost = not_kept(&image.description, &written(&image.description, output)?.description);
         for what in &lost {
             eprintln!("clearshot: {}: the format does not keep {what}", output.display());
         }

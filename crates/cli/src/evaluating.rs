@@ -2,7 +2,6 @@
 
 use crate::camera::CameraArgs;
 use crate::electrons;
-use crate::network::DeviceName;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -15,7 +14,7 @@ use clearshot_evaluate::{
 };
 use clearshot_physics::calibration::blind::Known;
 use clearshot_restore::learned::Camera;
-use clearshot_runtime::peak_bytes;
+use clearshot_runtime::{DeviceName, peak_bytes};
 use clearshot_scenes::SCENES;
 use clearshot_tensor::store::write_whole;
 use std::collections::BTreeMap;
@@ -100,7 +99,7 @@ pub struct Settings {
     #[arg(long, conflicts_with = "truth")]
     stress: bool,
     /// Recommend a size that takes no more memory than this.
-    #[arg(long, value_parser = crate::size::parse, conflicts_with = "truth")]
+    #[arg(long, value_parser = clearshot_runtime::bytes::parse, conflicts_with = "truth")]
     max_memory: Option<usize>,
     /// Recommend a size that takes no more seconds a megapixel than this.
     #[arg(long, conflicts_with = "truth")]

@@ -1,12 +1,12 @@
 //! An error as users read it: what was being done, then why it failed, each said once.
 //!
 //! Errors of libraries tell their causes in their own words already; the causes that anyhow would append to those are left
-//! out.
+//! out. Settings of the library are named as the options that set them.
 
 /// The error and its causes in one line.
 pub fn worded(error: &anyhow::Error) -> String {
     let mut line = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain().map(named) {
         if line.is_empty() {
             line = cause;
         } else if !line.contains(&cause) {
@@ -14,6 +14,23 @@ pub fn worded(error: &anyhow::Error) -> String {
         }
     }
     line
+}
+
+/// An error in words. A field of the library's settings is called as its option; a few options have names of their own.
+fn named(cause: &(dyn std::error::Error + 'static)) -> String {
+    match cause.downcast_ref::<clearshot::Error>() {
+        Some(clearshot::Error::Setting { key, why }) => {
+            let option = match *key {
+                "only" => "method",
+                "picture" => "png",
+                key => key,
+            };
+            format!("--{}: {why}", option.replace('_', "-"))
+        }
+        Some(clearshot::Error::At { place, source }) => format!("{place}: {}", named(&**source)),
+        Some(e @ clearshot::Error::Other { .. }) => format!("{e} (--force)"),
+        _ => cause.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -43,5 +60,8 @@ mod tests {
         assert_eq!(worded(&error), "a.tif: part 1 of 2: the disk is full");
         let error = Err::<(), _>(disk()).context("b.tif").expect_err("an error");
         assert_eq!(worded(&error), "b.tif: the disk is full");
+        let setting = clearshot::Error::Setting { key: "save_samples", why: "no".into() };
+        let at = clearshot::Error::At { place: "c.tif".into(), source: Box::new(setting) };
+        assert_eq!(worded(&at.into()), "c.tif: --save-samples: no");
     }
 }

@@ -1,7 +1,6 @@
 //! `clearshot info`: what image files are, and what they carry.
 
 use crate::failure::worded;
-use crate::items;
 use anyhow::{Result, bail};
 use clap::Args;
 use clearshot_image::dataset::list::files;
@@ -56,7 +55,7 @@ impl Info {
     }
 
     fn one(&self, path: &Path, out: &mut impl Write) -> Result<()> {
-        let image = items::open(path, self.item.as_deref())?;
+        let image = Image::open_named(path, self.item.as_deref())?;
         let statistics = if self.quick { None } else { Some(Statistics::of(&image)?) };
         if self.json {
             writeln!(out, "{}", as_json(&image, statistics))?;

@@ -19,24 +19,22 @@ mod evaluating;
 mod failure;
 mod info;
 mod interrupt;
-mod items;
 mod manifest;
-mod mask;
 mod measure;
 mod network;
 mod outputs;
 mod plan;
-mod point_spread;
 mod profile;
 mod progress;
 #[cfg(test)]
 mod reference;
 mod restore;
 mod restoring;
-mod size;
 mod synth;
 mod train;
 mod validate;
+mod validity;
+mod voice;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

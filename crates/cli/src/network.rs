@@ -8,9 +8,8 @@ use clearshot_graph::train::Training;
 use clearshot_nn::Param;
 use clearshot_nn::init::example;
 use clearshot_nn::models::{self, named};
-use clearshot_runtime::{CompileError, Device, Options, Precision, Session};
+use clearshot_runtime::{CompileError, Device, DeviceName, Options, Precision, Session, bytes};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// The seed of the bench's weights and data.
 const SEED: u64 = 0;
@@ -34,7 +33,7 @@ pub struct NetworkArgs {
     #[arg(long)]
     pub train: bool,
     /// The most memory that may be used, for example 4GiB; what does not fit is recomputed.
-    #[arg(long, value_parser = crate::size::parse, value_name = "BYTES")]
+    #[arg(long, value_parser = bytes::parse, value_name = "BYTES")]
     pub budget: Option<usize>,
     /// Run every operation by itself, as the graph was built.
     #[arg(long)]
@@ -48,58 +47,6 @@ pub struct NetworkArgs {
     /// Threads of the CPU; by default as many as the machine runs at once.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-}
-
-/// A device as it is asked for.
-#[derive(Clone, Copy)]
-pub enum DeviceName {
-    Auto,
-    Cpu,
-    Cuda(usize),
-}
-
-impl FromStr for DeviceName {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<DeviceName, String> {
-        match s {
-            "auto" => Ok(DeviceName::Auto),
-            "cpu" => Ok(DeviceName::Cpu),
-            "cuda" => Ok(DeviceName::Cuda(0)),
-            _ => s
-                .strip_prefix("cuda:")
-                .and_then(|n| n.parse().ok())
-                .map(DeviceName::Cuda)
-                .ok_or_else(|| format!("no device `{s}`; there are cpu, cuda, cuda:N and auto")),
-        }
-    }
-}
-
-impl std::fmt::Display for DeviceName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            DeviceName::Auto => f.write_str("auto"),
-            DeviceName::Cpu => f.write_str("cpu"),
-            DeviceName::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
-        }
-    }
-}
-
-impl DeviceName {
-    /// The device, with so many threads if it is the CPU.
-    ///
-    /// # Errors
-    /// If a GPU is asked for and there is none: why.
-    pub fn device(self, threads: Option<usize>) -> Result<Device> {
-        Ok(match self {
-            DeviceName::Cpu => Device::cpu(threads),
-            DeviceName::Cuda(ordinal) => Device::cuda(ordinal)?,
-            DeviceName::Auto => match Device::best() {
-                Device::Cpu { .. } => Device::cpu(threads),
-                gpu => gpu,
-            },
-        })
-    }
 }
 
 /// A network with its graph.
@@ -145,7 +92,7 @@ impl NetworkArgs {
     /// # Errors
     /// If a GPU is asked for and there is none: why.
     pub fn device(&self) -> Result<Device> {
-        self.device.device(self.threads.map(usize::from))
+        Ok(self.device.device(self.threads.map(usize::from))?)
     }
 
     pub fn options(&self) -> Options {

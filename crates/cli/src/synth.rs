@@ -1,7 +1,6 @@
 //! `clearshot synth`: generated scenes and what a camera sees of them, as files.
 
 use crate::electrons;
-use crate::point_spread;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -64,7 +63,7 @@ impl Synth {
         };
         let usual = Camera::for_peak(self.peak);
         let psf =
-            self.psf_sigma.map(|s| point_spread::gaussian(&vec![s; shape.len()], &shape)).transpose()?;
+            self.psf_sigma.map(|s| clearshot::gaussian_psf(&vec![s; shape.len()], &shape)).transpose()?;
         if let Some((_, Some(said))) = &psf {
             eprintln!("clearshot: {said}");
         }

@@ -75,7 +75,7 @@ fn noise_is_estimated_and_said() {
     must("synth --scene nuclei --peak 100 --size 160x160 --bits 12 --seed 2 --out s", &at);
     let out = clearshot("denoise s/noisy/nuclei_0000.tif e.tif --png --float", &at);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success() && said.contains("noise estimated from the image: gain"), "{said}");
+    assert!(out.status.success() && said.contains("camera estimated from the image: gain"), "{said}");
     must("denoise --gain 1 --offset 100 --read-noise 2 --float s/noisy/nuclei_0000.tif k.tif", &at);
     let score = |image: &str| psnr("s/truth/nuclei_0000.tif", image, &at);
     let (noisy, blind, known) = (score("s/noisy/nuclei_0000.tif"), score("e.tif"), score("k.tif"));

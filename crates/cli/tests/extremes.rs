@@ -77,7 +77,7 @@ fn methods_without_the_model() {
         &format!("restore x.tif -o y.tif --model m.clearshot --method bm3d --std {CAMERA}"),
         &at,
     );
-    assert!(said.contains("need the model") && said.contains("--method model"), "{said}");
+    assert!(said.contains("need the model") && said.contains("--method"), "{said}");
     // What to trust is chosen behind the plan, which counts it.
     let out = must(&format!("restore x.tif -o auto.tif --model m.clearshot --json {CAMERA}"), &at);
     let events: Vec<serde_json::Value> =

@@ -116,7 +116,7 @@ fn bad_input_is_said_in_words() {
         ("deconvolve good.tif x.tif --psf-sigma 1 --gain=-1", "above zero"),
         ("restore good.tif -o x.tif --model m.clearshot --guidance best", "poisson-gaussian"),
         ("restore good.tif -o x.tif --model m.clearshot --law best", "proximal"),
-        ("restore good.tif -o x.tif --model m.clearshot --std --samples 1", "--samples 8"),
+        ("restore good.tif -o x.tif --model m.clearshot --std --samples 1", "8 samples"),
         ("restore good.tif bright.tif -o x.tif --model m.clearshot", "name a folder"),
         ("restore good.tif -o x.tif --model m.clearshot --camera good.tif", "camera"),
         ("restore broken.tif -o x.tif --model m.clearshot", "broken.tif"),

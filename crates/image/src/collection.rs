@@ -119,6 +119,18 @@ fn groups(input: &Description, output: &Path) -> bool {
     input.format == zarr::NAME && name.ends_with(".zarr") && !is_address(output)
 }
 
+/// The image that was made of another. A file of the same format may have the input's other images too.
+///
+/// # Errors
+/// If the output cannot be read.
+pub fn written(of: &Description, output: &Path) -> Result<Image> {
+    let first = Image::open(output)?;
+    if of.item > 0 && first.description.items.len() == of.items.len() {
+        return Image::open_number(output, of.item);
+    }
+    Ok(first)
+}
+
 /// The name of an image's own file: OUT_NAME where the images have distinct names that files can have, otherwise OUT_NUMBER.
 pub fn apart(output: &Path, items: &[String], item: usize) -> PathBuf {
     let name = output.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -205,6 +205,30 @@ pub trait Source: Send + Sync {
     }
 }
 
+/// Where an image in memory lies.
+struct Memory {
+    grid: Grid,
+    /// Bytes of a value.
+    width: usize,
+    bytes: Vec<u8>,
+}
+
+impl Source for Memory {
+    fn grid(&self, _: usize) -> &Grid {
+        &self.grid
+    }
+
+    fn chunk(&self, _: usize, index: &[usize]) -> Result<Vec<u8>> {
+        let mut out = vec![0; self.grid.chunk.iter().product::<usize>() * self.width];
+        let (region, origin) = (self.grid.region(index), vec![0; self.grid.shape.len()]);
+        // A chunk at an edge hangs over.
+        let whole: Vec<std::ops::Range<usize>> =
+            region.iter().zip(&self.grid.chunk).map(|(r, c)| r.start..r.start + c).collect();
+        copy_common(self.width, &self.bytes, &self.grid.shape, &origin, &mut out, &whole);
+        Ok(out)
+    }
+}
+
 /// An opened image.
 pub struct Image {
     pub description: Description,
@@ -217,6 +241,20 @@ impl Image {
         Image { description, source, cache: Mutex::new(Cache::default()) }
     }
 
+    /// An image in memory: stored values row-major, in the machine's byte order, of the description's type and axes.
+    ///
+    /// # Errors
+    /// If there are not as many bytes as pixels need.
+    pub fn in_memory(description: Description, bytes: Vec<u8>) -> Result<Image> {
+        let expected = volume(&description.shape()).and_then(|n| n.checked_mul(description.dtype.bytes()));
+        if expected != Some(bytes.len()) {
+            return Err(Error::Length { expected: expected.unwrap_or(usize::MAX), got: bytes.len() });
+        }
+        let (grid, width) =
+            (Grid::rows(&description.shape(), description.dtype.bytes()), description.dtype.bytes());
+        Ok(Image::new(description, Box::new(Memory { grid, width, bytes })))
+    }
+
     /// Opens a file's first image, whatever the format.
     pub fn open(path: impl AsRef<Path>) -> Result<Image> {
         crate::format::open(path.as_ref(), None)
@@ -225,6 +263,11 @@ impl Image {
     /// Opens one of several images of a file, by name or by number.
     pub fn open_item(path: impl AsRef<Path>, item: &str) -> Result<Image> {
         crate::format::open(path.as_ref(), Some(item))
+    }
+
+    /// Opens the image that is named, or the first.
+    pub fn open_named(path: impl AsRef<Path>, item: Option<&str>) -> Result<Image> {
+        crate::format::open(path.as_ref(), item)
     }
 
     /// Opens one of several images of a file by its number, whatever the images are called.

@@ -71,6 +71,15 @@ impl About {
         }
     }
 
+    /// The standard deviation of the images that the model was trained on, on the network's scale: what its preconditioning
+    /// says, and 0.5, as EDM has it, of models that do not say.
+    pub fn sigma_data(&self) -> f64 {
+        match &self.task {
+            Task::Diffusion { prediction: PredictionKind::Edm { sigma_data }, .. } => *sigma_data,
+            _ => 0.5,
+        }
+    }
+
     /// Channels of the images that go in.
     pub fn input_channels(&self) -> usize {
         self.inputs.unwrap_or(self.channels)

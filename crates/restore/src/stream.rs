@@ -11,7 +11,7 @@ use crate::classical::Reach;
 use clearshot_image::grid::{Region, extent, indices};
 use clearshot_image::tiles::{Edge, Stitcher, TileSpec, Tiling, Window};
 use clearshot_image::{Axis, Description, Image, Writer};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// Why a file could not be restored.
 #[derive(Debug, thiserror::Error)]
@@ -19,9 +19,21 @@ pub enum StreamError {
     #[error(transparent)]
     Image(#[from] clearshot_image::Error),
     #[error("part {part} of {parts}: {source}")]
-    Part { part: usize, parts: usize, source: RestoreError },
+    Part { part: usize, parts: usize, source: PieceError },
     #[error("axes {axes}: {needed}")]
     Axes { axes: String, needed: &'static str },
+    #[error("stopped")]
+    Stopped,
+}
+
+/// Why a piece could not be restored.
+#[derive(Debug, thiserror::Error)]
+pub enum PieceError {
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// The mask that marks its invalid pixels cannot be read.
+    #[error("{0}")]
+    Mask(String),
 }
 
 /// How large pieces are along each axis that is cut, without halo or overlap.
@@ -52,7 +64,7 @@ pub struct Piece<'a> {
 pub enum Work<'w> {
     /// Nothing: stored values are passed on, to the last bit if the output has the input's type.
     Pass,
-    Restore(&'w mut dyn FnMut(&Piece<'_>) -> Result<Vec<f32>, RestoreError>),
+    Restore(&'w mut dyn FnMut(&Piece<'_>) -> Result<Vec<f32>, PieceError>),
 }
 
 /// What was done.
@@ -99,8 +111,8 @@ impl Held {
     ///
     /// # Errors
     /// If a piece cannot be written.
-    pub fn write(self, writer: &mut Writer) -> clearshot_image::Result<()> {
-        self.pieces.iter().try_for_each(|(place, bytes)| writer.write(place, bytes))
+    pub fn write(self, to: &mut dyn Sink) -> clearshot_image::Result<()> {
+        self.pieces.iter().try_for_each(|(place, bytes)| to.put(place, bytes))
     }
 }
 
@@ -196,17 +208,17 @@ struct Job {
 }
 
 /// Restores an image into a `sink`, a file's writer usually, in the type and rescaling that `output` says. `tell` is told how
-/// many pieces of how many are done.
+/// many pieces of how many are done, and may stop it.
 ///
 /// # Errors
-/// If the file cannot be read or written, or a piece cannot be restored.
+/// If the file cannot be read or written, a piece cannot be restored, or `tell` stops it.
 pub fn run(
     image: &Image,
     sink: &mut dyn Sink,
     output: &Description,
     cut: &Cut,
     work: Work<'_>,
-    tell: &mut dyn FnMut(usize, usize),
+    tell: &mut Tell<'_>,
 ) -> Result<Report, StreamError> {
     let frames = Frames::of(&image.description, cut.volume)?;
     let chunks = sink.chunk();
@@ -345,7 +357,7 @@ fn pass(
     sink: &mut dyn Sink,
     output: &Description,
     jobs: &[Job],
-    tell: &mut dyn FnMut(usize, usize),
+    tell: &mut Tell<'_>,
 ) -> Result<Report, StreamError> {
     let mut report = Report::default();
     let same = image.dtype() == output.dtype;
@@ -362,14 +374,20 @@ fn pass(
                 sink.put(&job.core, &bytes)?;
             }
             report.pieces += 1;
-            tell(i + 1, jobs.len());
-            Ok(())
+            go_on(tell(i + 1, jobs.len()))
         },
     )?;
     Ok(report)
 }
 
-type Restore<'w> = dyn FnMut(&Piece<'_>) -> Result<Vec<f32>, RestoreError> + 'w;
+type Restore<'w> = dyn FnMut(&Piece<'_>) -> Result<Vec<f32>, PieceError> + 'w;
+
+/// Is told how many pieces of how many are done, and says whether to go on.
+type Tell<'t> = dyn FnMut(usize, usize) -> ControlFlow<()> + 't;
+
+fn go_on(flow: ControlFlow<()>) -> Result<(), StreamError> {
+    if flow.is_break() { Err(StreamError::Stopped) } else { Ok(()) }
+}
 
 fn side_by_side(
     image: &Image,
@@ -378,7 +396,7 @@ fn side_by_side(
     frames: &Frames,
     jobs: &[Job],
     restore: &mut Restore<'_>,
-    tell: &mut dyn FnMut(usize, usize),
+    tell: &mut Tell<'_>,
 ) -> Result<Report, StreamError> {
     let mut report = Report::default();
     read_ahead(
@@ -398,8 +416,7 @@ fn side_by_side(
             report.clipped += clipped;
             report.pieces += 1;
             sink.put(&job.core, &bytes)?;
-            tell(i + 1, jobs.len());
-            Ok(())
+            go_on(tell(i + 1, jobs.len()))
         },
     )?;
     Ok(report)
@@ -432,7 +449,7 @@ fn blended(
     core: &[usize],
     overlap: usize,
     restore: &mut Restore<'_>,
-    tell: &mut dyn FnMut(usize, usize),
+    tell: &mut Tell<'_>,
 ) -> Result<Report, StreamError> {
     let rank = frames.shape.len();
     let (mut tile, mut overlaps) = (vec![1; rank], vec![0; rank]);
@@ -466,8 +483,7 @@ fn blended(
                 sink.put(region, &bytes)
             })?;
             report.pieces += 1;
-            tell(i + 1, tiles.len());
-            Ok(())
+            go_on(tell(i + 1, tiles.len()))
         },
     )?;
     Ok(report)

@@ -4,8 +4,9 @@ use clearshot_image::{Axis, DType, Description, Dim, Image, WriteOptions, Writer
 use clearshot_physics::{Correlation, Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{METHODS, Method, Noise, Reach, stabilised};
-use clearshot_restore::stream::{Cut, Report, TileSide, Work, run};
+use clearshot_restore::stream::{Cut, Report, StreamError, TileSide, Work, run};
 use clearshot_scenes::{Camera, Scene};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 fn save(path: &Path, values: &[f32], shape: &[usize], dtype: DType) {
@@ -28,6 +29,7 @@ fn restored(from: &Path, cut: &Cut, work: Work<'_>) -> (Vec<f32>, Report) {
     let report = run(&image, &mut writer, &image.description, cut, work, &mut |done, total| {
         assert!(done == told + 1 && done <= total);
         told = done;
+        ControlFlow::Continue(())
     })
     .unwrap();
     assert_eq!(told, report.pieces);
@@ -54,7 +56,7 @@ fn pieces_have_the_bits_of_the_whole() {
         for &side in sides {
             let cut = Cut { volume: false, tile: TileSide::Pixels(side), reach: row.method.reach() };
             let mut each = |piece: &clearshot_restore::stream::Piece<'_>| {
-                row.method.run(piece.values, piece.shape, Noise::white(4.0))
+                Ok(row.method.run(piece.values, piece.shape, Noise::white(4.0))?)
             };
             let (pieces, report) = restored(&path, &cut, Work::Restore(&mut each));
             match cut.reach {
@@ -121,7 +123,7 @@ fn total_variation_in_pieces_is_that_of_the_whole() {
             let cut = Cut { volume: false, tile: TileSide::Pixels(side), reach: settled.reach() };
             assert!(matches!(cut.reach, Reach::Within { .. }));
             let mut each = |piece: &clearshot_restore::stream::Piece<'_>| {
-                settled.run(piece.values, piece.shape, Noise::white(noise))
+                Ok(settled.run(piece.values, piece.shape, Noise::white(noise))?)
             };
             let (pieces, _) = restored(&path, &cut, Work::Restore(&mut each));
             assert!(
@@ -162,7 +164,7 @@ fn deconvolved_pieces_are_those_of_the_whole() {
         for side in [90, 131] {
             let cut = Cut { volume: false, tile: TileSide::Pixels(side), reach: RichardsonLucy::reach(&psf) };
             let mut each = |piece: &clearshot_restore::stream::Piece<'_>| {
-                settings.run(Electrons(piece.values), piece.shape, &psf).map(|d| d.values)
+                Ok(settings.run(Electrons(piece.values), piece.shape, &psf)?.values)
             };
             let (pieces, report) = restored(&path, &cut, Work::Restore(&mut each));
             assert!(report.pieces >= 4);
@@ -195,7 +197,7 @@ fn volumes_and_stacks_of_planes() {
                 .collect();
             let cut = Cut { volume, tile: TileSide::Pixels(16), reach: method.reach() };
             let mut each = |piece: &clearshot_restore::stream::Piece<'_>| {
-                method.run(piece.values, piece.shape, Noise::white(4.0))
+                Ok(method.run(piece.values, piece.shape, Noise::white(4.0))?)
             };
             let (pieces, _) = restored(&path, &cut, Work::Restore(&mut each));
             assert!(pieces == whole, "{name}, volume {volume}");
@@ -216,7 +218,7 @@ fn the_transform_keeps_pieces_exact() {
     };
     let whole = run(&image, &shape).unwrap();
     let cut = Cut { volume: false, tile: TileSide::Pixels(90), reach: method.reach() };
-    let mut each = |piece: &clearshot_restore::stream::Piece<'_>| run(piece.values, piece.shape);
+    let mut each = |piece: &clearshot_restore::stream::Piece<'_>| Ok(run(piece.values, piece.shape)?);
     assert!(restored(&path, &cut, Work::Restore(&mut each)).0 == whole);
 }
 
@@ -251,11 +253,35 @@ fn a_piece_that_fails_is_named() {
     let mut writer =
         Writer::create(folder.path().join("b.tif"), &opened.description, &WriteOptions::default()).unwrap();
     let mut each = |piece: &clearshot_restore::stream::Piece<'_>| {
-        method.run(piece.values, piece.shape, Noise::white(4.0))
+        Ok(method.run(piece.values, piece.shape, Noise::white(4.0))?)
     };
-    let said = run(&opened, &mut writer, &opened.description, &cut, Work::Restore(&mut each), &mut |_, _| ());
+    let said = run(&opened, &mut writer, &opened.description, &cut, Work::Restore(&mut each), &mut |_, _| {
+        ControlFlow::Continue(())
+    });
     assert!(said.unwrap_err().to_string().starts_with("part 4 of 4: the image is NaN"));
     let volume = Cut { volume: true, ..cut };
-    let said = run(&opened, &mut writer, &opened.description, &volume, Work::Pass, &mut |_, _| ());
+    let said = run(&opened, &mut writer, &opened.description, &volume, Work::Pass, &mut |_, _| {
+        ControlFlow::Continue(())
+    });
     assert_eq!(said.unwrap_err().to_string(), "axes YX: Z, Y and X are needed for volumes");
+}
+
+/// Whoever is told of the progress can end it, after the piece that was told of.
+#[test]
+fn a_run_can_be_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tif");
+    save(&path, &vec![1f32; 40 * 40], &[40, 40], DType::F32);
+    let opened = Image::open(&path).unwrap();
+    let options = WriteOptions::default();
+    let mut writer = Writer::create(folder.path().join("b.tif"), &opened.description, &options).unwrap();
+    let method = Method::by_name("median").unwrap();
+    let cut = Cut { volume: false, tile: TileSide::Pixels(20), reach: method.reach() };
+    let mut told = 0;
+    let ended = run(&opened, &mut writer, &opened.description, &cut, Work::Pass, &mut |done, _| {
+        told = done;
+        if done == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(ended, Err(StreamError::Stopped)));
+    assert_eq!(told, 2);
 }

@@ -3,6 +3,7 @@
 use clearshot_cpu::simd::Level;
 use clearshot_cuda::{Unavailable, gpus};
 use std::fmt;
+use std::str::FromStr;
 
 /// A device that graphs can be compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,59 @@ impl fmt::Display for Device {
                 }
             }
         }
+    }
+}
+
+/// A device as users name it: `auto`, `cpu`, `cuda` or `cuda:N`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceName {
+    /// A GPU if there is one that can be used, else the CPU.
+    Auto,
+    Cpu,
+    Cuda(usize),
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<DeviceName, String> {
+        match s {
+            "auto" => Ok(DeviceName::Auto),
+            "cpu" => Ok(DeviceName::Cpu),
+            "cuda" => Ok(DeviceName::Cuda(0)),
+            _ => s
+                .strip_prefix("cuda:")
+                .and_then(|n| n.parse().ok())
+                .map(DeviceName::Cuda)
+                .ok_or_else(|| format!("no device `{s}`; there are cpu, cuda, cuda:N and auto")),
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceName::Auto => f.write_str("auto"),
+            DeviceName::Cpu => f.write_str("cpu"),
+            DeviceName::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+impl DeviceName {
+    /// The device, with so many threads if it is the CPU.
+    ///
+    /// # Errors
+    /// If a GPU is asked for and there is none: why.
+    pub fn device(self, threads: Option<usize>) -> Result<Device, Unavailable> {
+        Ok(match self {
+            DeviceName::Cpu => Device::cpu(threads),
+            DeviceName::Cuda(ordinal) => Device::cuda(ordinal)?,
+            DeviceName::Auto => match Device::best() {
+                Device::Cpu { .. } => Device::cpu(threads),
+                gpu => gpu,
+            },
+        })
     }
 }
 

@@ -1,7 +1,9 @@
-//! The camera of a file, as an option of verbs that restore.
+//! The camera of a file, as options of verbs that restore.
 
+use crate::electrons;
 use anyhow::Result;
 use clap::Args;
+use clearshot::KnownCamera;
 use clearshot_restore::camera::file;
 use clearshot_restore::learned::Camera;
 use std::path::PathBuf;
@@ -23,5 +25,32 @@ impl CameraArgs {
     /// If the file cannot be read or is not a camera.
     pub fn read(&self) -> Result<Option<Camera>> {
         Ok(self.camera.as_deref().map(file::read).transpose()?)
+    }
+}
+
+/// A camera by its numbers, by a file, or by both.
+#[derive(Args, Clone, Debug, Default)]
+pub struct KnownCameraArgs {
+    /// Take the gain as known, in electrons per count. Default: estimated from each image.
+    #[arg(long, value_parser = electrons::gain::<f64>, allow_negative_numbers = true)]
+    gain: Option<f64>,
+    /// Take the offset as known, the counts without light. Default: estimated; 0 where `denoise` or `deconvolve` has a gain.
+    #[arg(long, value_parser = electrons::counts::<f64>, allow_negative_numbers = true)]
+    offset: Option<f64>,
+    /// Take the read noise as known, its standard deviation in electrons. Default: estimated; 0 where `denoise` or `deconvolve`
+    /// has a gain.
+    #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
+    read_noise: Option<f64>,
+    #[command(flatten)]
+    file: CameraArgs,
+}
+
+impl KnownCameraArgs {
+    /// # Errors
+    /// If the file cannot be read or is not a camera.
+    pub fn read(&self) -> Result<KnownCamera> {
+        let KnownCameraArgs { gain, offset, read_noise, .. } = *self;
+        let numbers = KnownCamera { gain, offset, read_noise, ..KnownCamera::default() };
+        Ok(self.file.read()?.map_or(numbers, |camera| numbers.or(camera.into())))
     }
 }

@@ -70,7 +70,7 @@ pub fn show(samples: usize, device: Device, out: &Path) -> Result<Real> {
         camera.gain,
         camera.offset,
         camera.read_noise,
-        crate::restore::shared(&camera.correlation)
+        clearshot::correlation_in_words(&camera.correlation)
     );
     let chosen = format!("restored by: {}", outcome.choice.in_words());
 

@@ -3,8 +3,8 @@
 use super::pattern::Inserted;
 use super::together::Set;
 use super::{Measure, Options};
-use crate::mask::Mask;
 use anyhow::{Context, Result, bail};
+use clearshot::Mask;
 use clearshot_image::grid::Region;
 use clearshot_image::{Dim, Image, lengths};
 use clearshot_metrics::artefacts::Pattern;

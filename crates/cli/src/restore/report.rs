@@ -1,16 +1,14 @@
 //! The HTML page of a run: one file that holds its pictures. For every restored file the middle plane before and
 //! after, how sure the model is and how well the result explains the measurement, and a histogram of residuals.
 
-use super::parts::Parts;
-use super::record::Record;
 use anyhow::{Result, bail};
+use clearshot::{ImageReport, Middle};
 use clearshot_evaluate::report::inline::{base64, escape};
 use clearshot_graph::plan::human;
+use clearshot_image::lengths;
 use clearshot_image::picture::{Colours, Panel, PixelSize, Stretch, side_by_side};
-use clearshot_image::{Image, lengths};
 use clearshot_restore::learned::moments::normalised;
 use clearshot_restore::learned::residual::LeftOver;
-use clearshot_restore::learned::{Camera, Forecast, Measured, Restored};
 use clearshot_train::records::console::duration;
 use serde_json::Value;
 use std::fmt::Write;
@@ -37,14 +35,10 @@ pub struct Shown {
 }
 
 impl Shown {
-    pub fn of(
-        input: &Path,
-        image: &Image,
-        parts: &Parts,
-        measured: &Measured,
-        restored: &Restored,
-        camera: Option<Camera>,
-    ) -> Result<Shown> {
+    /// # Errors
+    /// If a picture cannot be made.
+    pub fn of(input: &Path, middle: &Middle<'_>) -> Result<Shown> {
+        let Middle { image, parts, measured, restored, camera } = *middle;
         let (height, width) = (parts.height(), parts.width());
         let (rows, columns) = (height.min(SIDE), width.min(SIDE));
         let (top, left) = ((height - rows) / 2, (width - columns) / 2);
@@ -102,20 +96,15 @@ impl Report {
         Ok(Report { path: path.to_path_buf(), force, sections: String::new() })
     }
 
-    pub fn add(
-        &mut self,
-        shown: &Shown,
-        camera: Option<Camera>,
-        record: &Record,
-        forecast: Option<&Forecast>,
-        seconds: f64,
-    ) -> Result<()> {
+    /// # Errors
+    /// Never, as far as memory goes.
+    pub fn add(&mut self, shown: &Shown, report: &ImageReport) -> Result<()> {
         let out = &mut self.sections;
         write!(out, "<h2>{}</h2>\n<table>\n", escape(&shown.input.display().to_string()))?;
         let mut row =
             |name: &str, value: String| writeln!(out, "<tr><th>{name}</th><td>{}</td></tr>", escape(&value));
         row("axes", shown.axes.clone())?;
-        if let Some(c) = camera {
+        if let Some(c) = report.camera {
             row(
                 "camera",
                 format!(
@@ -123,22 +112,22 @@ impl Report {
                     c.gain,
                     c.offset,
                     c.read_noise,
-                    super::camera::shared(&c.correlation),
+                    clearshot::correlation_in_words(&c.correlation),
                 ),
             )?;
         }
-        if let Some(trusted) = record.trusted() {
+        if let Some(trusted) = trusted(report) {
             row("restored by", trusted)?;
         }
-        if let Some(chi2) = record.mean_chi2() {
+        if let Some(chi2) = report.chi2 {
             row("chi2", format!("{chi2:.3} (1 where what is left over is noise)"))?;
         }
-        if let Some(LeftOver { along_x, along_y }) = record.left_over {
+        if let Some(LeftOver { along_x, along_y }) = report.left_over {
             let text =
                 format!("{along_x:.2} along X, {along_y:.2} along Y (0 where what is left over is noise)");
             row("correlation of whitened residuals", text)?;
         }
-        if let Some(f) = forecast {
+        if let Some(f) = &report.forecast {
             row(
                 "plan",
                 format!(
@@ -150,7 +139,7 @@ impl Report {
                 ),
             )?;
         }
-        row("time", duration(seconds))?;
+        row("time", duration(report.seconds))?;
         write!(
             out,
             "</table>\n<img alt=\"measured and restored\" src=\"data:image/png;base64,{}\">\n",
@@ -197,6 +186,15 @@ impl Report {
         std::fs::write(&self.path, page).map_err(io)?;
         Ok(self.path)
     }
+}
+
+/// What restored an image, and how much neighbouring frames helped.
+fn trusted(report: &ImageReport) -> Option<String> {
+    let pooled =
+        report.pooled.iter().map(|p| format!("means of {} frames: {}", p.exposures, p.choice.in_words()));
+    let movie = report.exposures.map(|mean| format!("a movie: {mean:.1} frames to a pixel in the mean"));
+    let words: Vec<String> = report.choice.iter().map(|c| c.in_words()).chain(pooled).chain(movie).collect();
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// Bars of residuals under the curve that pure noise would have.

@@ -91,7 +91,7 @@ impl Given {
 }
 
 /// A checked description of a network; see the module.
-pub trait Network: fmt::Debug {
+pub trait Network: fmt::Debug + Send + Sync {
     /// Channels of the image that goes in.
     fn in_channels(&self) -> usize;
 

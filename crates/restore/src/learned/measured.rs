@@ -313,8 +313,7 @@ const DARK: f64 = 0.1;
 /// By how many standard deviations the middle of the lowest tenth of normal numbers lies below their mean.
 const LOWEST_TENTH: f64 = 1.645;
 
-/// Mean electrons where the image is darkest: the middle of the lowest tenth of the means of blocks, less what
-/// noise alone takes from the lowest.
+/// Mean electrons where the image is darkest, see [`darkest`].
 pub fn background(image: &Measured, camera: &Camera) -> f64 {
     let (height, width) = (image.size[image.size.len() - 2], image.size[image.size.len() - 1]);
     let c = image.channels;
@@ -339,12 +338,16 @@ pub fn background(image: &Measured, camera: &Camera) -> f64 {
             }
         }
     }
-    if means.is_empty() {
-        return 0.0;
-    }
     means.sort_by(f64::total_cmp);
-    let lowest = means[((means.len() as f64 * DARK * 0.5) as usize).min(means.len() - 1)];
-    let noise = (lowest.max(0.0) + camera.read_noise.powi(2)).sqrt() / (side as f64 * (c as f64).sqrt());
+    darkest(&means, camera.read_noise, side as f64 * (c as f64).sqrt())
+}
+
+/// Mean electrons of the darkest places, by the means of blocks in rising order: the middle of the lowest tenth, less what
+/// noise alone takes from it. `root` is the square root of the number of values of a block. Zero where there is no block.
+pub fn darkest(means: &[f64], read_noise: f64, root: f64) -> f64 {
+    let Some(last) = means.len().checked_sub(1) else { return 0.0 };
+    let lowest = means[((means.len() as f64 * DARK * 0.5) as usize).min(last)];
+    let noise = (lowest.max(0.0) + read_noise.powi(2)).sqrt() / root;
     // A handful of blocks has no tenth.
     let share = (means.len() as f64 * DARK).min(1.0);
     (lowest + share * LOWEST_TENTH * noise).max(0.0)

@@ -4,6 +4,7 @@ mod beyond;
 mod calibrate;
 mod finish;
 mod prepare;
+mod resolve;
 
 pub use calibrate::{Calibrated, Example};
 pub use finish::Restored;
@@ -20,15 +21,16 @@ use super::settings::{Guidance, Output, Settings};
 use super::tiles::Frame;
 use super::{Error, familiar, walk};
 use clearshot_diffusion::guide::{Measurement, Proximal};
-use clearshot_diffusion::sampler::{Program, named};
+use clearshot_diffusion::sampler::Program;
 use clearshot_diffusion::{Guide, Law, Level};
 use clearshot_metrics::law::student_quantile;
 use clearshot_model::familiar::Distance;
-use clearshot_model::{ConditionKind, Model, Signal, Task};
+use clearshot_model::{Model, Signal, Task};
 use clearshot_physics::{Boundary, Electrons, Forward, Map, Operator, Psf, Scale};
 use clearshot_runtime::{Device, Options, Precision};
 use clearshot_tensor::noise::Key;
 use prepare::Ready;
+use resolve::Resolved;
 
 /// See the module.
 pub struct Restorer {
@@ -70,62 +72,37 @@ impl Restorer {
     /// # Errors
     /// If the model is not one that can do what the settings ask, or there is no such sampler.
     pub fn new(model: Model, settings: Settings, device: Device) -> Result<Restorer, Error> {
-        let about = &model.about;
-        let conditional = matches!(about.task, Task::Diffusion { condition: ConditionKind::Measurement, .. });
-        let guided = settings.psf.is_some() || settings.guidance.is_some();
-        let refuse = |reason| Err(Error::Task { model: about.name.clone(), is: about.task.name(), reason });
-        let output = match (&about.task, settings.output) {
-            (Task::Regression, _) if guided => {
-                return refuse("a PSF or guidance needs a diffusion model");
-            }
-            (Task::Regression, _) if settings.samples > 0 || settings.output == Some(Output::Samples) => {
-                return refuse("it gives one image and no samples; a diffusion model is needed for those");
-            }
-            (Task::Regression, _) if settings.chi2 && about.input_channels() != about.channels => {
-                return refuse("its images have other channels than their measurement, which chi2 compares");
-            }
-            (Task::Regression, _) => Output::Direct,
-            (_, Some(Output::Direct)) if guided || !conditional => {
-                return refuse("only a model that knows the measurement, without guidance, answers at once");
-            }
-            (_, Some(output)) => output,
-            (_, None) if conditional && !guided && settings.samples != 1 => Output::Direct,
-            (_, None) => Output::Samples,
-        };
-        let samples = match output {
-            Output::Samples => settings.samples.max(1),
-            Output::Direct => settings.samples,
-        };
-        let open = settings.precision == Precision::Auto;
-        let precision = if open { Precision::F32 } else { settings.precision };
-        let settings = Settings { samples, precision, ..settings };
-        let sd = match &about.task {
-            Task::Diffusion { prediction: clearshot_model::PredictionKind::Edm { sigma_data }, .. } => {
-                *sigma_data
-            }
-            _ => 0.5,
-        };
-        let guidance = settings.guidance.or(settings.psf.as_ref().map(|_| Guidance::usual(sd)));
-        let program = match samples {
-            0 => None,
-            _ => Some(named(&settings.sampler)?.program(&model.levels(settings.steps)?)?),
-        };
+        let Resolved { settings, output, guidance, program, open } = Resolved::of(&model, settings)?;
         let cut = cut(&model)?;
         let scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
+        let (margin, ready, settled) = (None, Vec::new(), None);
         Ok(Restorer {
             model,
             settings,
             device,
             scratch,
             cut,
-            margin: None,
+            margin,
             guidance,
             program,
             output,
-            ready: Vec::new(),
+            ready,
             open,
-            settled: None,
+            settled,
         })
+    }
+
+    /// Goes by other settings from now on; what was compiled is made anew.
+    ///
+    /// # Errors
+    /// As [`Restorer::new`]; nothing is changed then.
+    pub fn set(&mut self, settings: Settings) -> Result<(), Error> {
+        let Resolved { settings, output, guidance, program, open } = Resolved::of(&self.model, settings)?;
+        self.scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
+        (self.settings, self.output, self.guidance, self.program) = (settings, output, guidance, program);
+        (self.margin, self.open, self.settled) = (None, open, None);
+        self.ready.clear();
+        Ok(())
     }
 
     pub fn model(&self) -> &Model {

@@ -1,7 +1,8 @@
-//! The images of a file that has several: which of them are restored, and where each goes. Every verb that restores goes
+//! The images of a file that has several: which of them are restored, and where each goes. Every restorer goes
 //! through all of them unless one is named.
 
-use anyhow::Result;
+use crate::error::{Error, Result};
+use crate::observer::Notice;
 use clearshot_image::collection::{self, Collection};
 use clearshot_image::{Description, Image};
 use std::path::{Path, PathBuf};
@@ -28,28 +29,6 @@ impl Spot {
         let (output, shown) = (output.to_path_buf(), input.to_path_buf());
         Spot { write: output.clone(), base: output.clone(), output, shown, kept: None, is_shared: false }
     }
-
-    /// What the output's description is made of: that of the image, or of its copy in the file that is being made.
-    pub fn description<'a>(&'a self, image: &'a Image) -> &'a Description {
-        self.kept.as_ref().unwrap_or(&image.description)
-    }
-}
-
-/// The image that was named, or the first.
-pub fn open(input: &Path, item: Option<&str>) -> Result<Image> {
-    Ok(match item {
-        Some(item) => Image::open_item(input, item)?,
-        None => Image::open(input)?,
-    })
-}
-
-/// What was made of an image. A file of the same format may have the input's other images too.
-pub fn written(of: &Description, output: &Path) -> Result<Image> {
-    let first = Image::open(output)?;
-    if of.item > 0 && first.description.items.len() == of.items.len() {
-        return Ok(Image::open_number(output, of.item)?);
-    }
-    Ok(first)
 }
 
 /// What extensions of FITS files are called that hold no light: marks, errors and weights.
@@ -65,8 +44,20 @@ pub fn light(d: &Description) -> (Vec<usize>, Vec<String>) {
     (light, dark.into_iter().map(|n| d.items[n].clone()).collect())
 }
 
-/// Calls with every image of a file that has several and where it goes; `as_written` is what the first is written as, and
-/// `say` is told what becomes of them.
+/// What there is to say of the images of a file that has several; `as_written` is what the first is written as.
+pub fn notices(output: &Path, first: &Description, as_written: &Description) -> Vec<Notice> {
+    let (numbers, names) = light(first);
+    let copied = Collection::is_one_file(first, as_written, output);
+    let apart = (!copied).then(|| Notice::FilesApart {
+        count: numbers.len(),
+        output: output.to_path_buf(),
+        first: collection::apart(output, &first.items, numbers.first().copied().unwrap_or(0)),
+    });
+    let dark = (!names.is_empty()).then_some(Notice::NoLight { names, copied });
+    apart.into_iter().chain(dark).collect()
+}
+
+/// Calls with every image of a file that has several and where it goes; `as_written` is what the first is written as.
 ///
 /// # Errors
 /// If an image cannot be opened or the call fails; the image's name stands before why.
@@ -76,32 +67,14 @@ pub fn each(
     first: &Description,
     as_written: &Description,
     replace: bool,
-    say: &dyn Fn(&str),
     mut one: impl FnMut(&Image, &Spot) -> Result<()>,
 ) -> Result<()> {
-    let (numbers, dark) = light(first);
     let together = Collection::is_one_file(first, as_written, output);
-    if !together {
-        let name = collection::apart(output, &first.items, numbers.first().copied().unwrap_or(0));
-        say(&format!(
-            "{} images, and {} cannot hold them all: each becomes a file of its own, the first {}; --item restores one",
-            numbers.len(),
-            output.display(),
-            name.display()
-        ));
-    }
-    if !dark.is_empty() {
-        let fate = if together { "copied as they are" } else { "left out" };
-        say(&format!(
-            "{}: no light in it (marks, errors or weights), {fate}; --item restores it",
-            dark.join(", ")
-        ));
-    }
     let mut all = Collection::begin(first, as_written, output, replace)?;
-    for number in numbers {
+    for number in light(first).0 {
         let shown =
             PathBuf::from(format!("{} [{}]", input.display(), collection::label(&first.items, number)));
-        let named = |e: anyhow::Error| e.context(format!("image {number} {:?}", first.items[number]));
+        let named = |e: Error| e.at(format!("image {number} {:?}", first.items[number]));
         let image = Image::open_number(input, number).map_err(|e| named(e.into()))?;
         let spot = all.spot(number)?;
         let base = collection::apart(output, &first.items, number);

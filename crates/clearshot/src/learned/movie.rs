@@ -1,11 +1,12 @@
 //! Frames of a file with a T axis: what their neighbours in time add to them.
 
 use super::image::Work;
-use anyhow::Result;
+use crate::error::Result;
+use crate::observer::{Ear, Event};
+use crate::report::PooledChoice;
 use clearshot_image::Axis;
 use clearshot_restore::learned::{Camera, Choice, Measured, Restored, Restorer, choice};
 use clearshot_restore::movie::{self, LEVELS, Pooled};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// A frame tells what restores a level where at least one pixel of so many is near it.
@@ -20,18 +21,6 @@ pub struct Movie {
     choices: [Option<Choice>; LEVELS.len()],
 }
 
-/// What restores frames that were pooled: there is less noise in them, so that it may be something else than for one.
-pub struct PooledChoice {
-    pub exposures: f64,
-    pub choice: Choice,
-}
-
-impl PooledChoice {
-    pub fn value(&self) -> Value {
-        json!({"exposures": self.exposures, "choice": self.choice})
-    }
-}
-
 /// What neighbours add to a group of frames.
 pub struct Helped {
     /// At each level that is needed, each frame of the group.
@@ -44,7 +33,7 @@ impl Movie {
     /// channels together, are of single frames.
     pub fn of(work: &Work<'_>, restorer: &Restorer) -> Option<Movie> {
         let (d, parts) = (&work.image.description, work.parts);
-        let axis = d.position(Axis::T).filter(|_| !work.job.frames_alone)?;
+        let axis = d.position(Axis::T).filter(|_| !work.settings.frames_alone)?;
         let settings = restorer.settings();
         let about = &restorer.model().about;
         let single = parts.channels == 1 && about.channels == 1 && about.input_channels() == 1;
@@ -57,7 +46,7 @@ impl Movie {
     /// Pools a group of frames with their neighbours and restores what was pooled; `alone` is what restores single frames.
     ///
     /// # Errors
-    /// If the file cannot be read or the device fails.
+    /// If the file cannot be read, the device fails, or the observer stops it.
     pub fn help(
         &mut self,
         work: &Work<'_>,
@@ -66,6 +55,7 @@ impl Movie {
         measured: &[Measured],
         numbers: &[u64],
         alone: Option<&Choice>,
+        ear: &mut Ear<'_>,
     ) -> Result<Helped> {
         let mut read: BTreeMap<Vec<usize>, Measured> = BTreeMap::new();
         let mut pooled = Vec::new();
@@ -97,8 +87,8 @@ impl Movie {
                 values.copy_from_slice(&pooled.values);
                 means.push(own.with_values(values));
             }
-            if work.job.method.is_none() && self.choices[level].is_none() {
-                self.choices[level] = self.choice(work, restorer, level, &means, &pooled)?;
+            if work.settings.only.is_none() && self.choices[level].is_none() {
+                self.choices[level] = self.choice(restorer, level, &means, &pooled, ear)?;
             }
             let choice = self.choices[level].as_ref().or(alone);
             let mut made = restorer.restore(&means, numbers, Some(&camera), &mut || Ok(()))?;
@@ -115,11 +105,11 @@ impl Movie {
     /// What to trust of frames at a level, by the first of them that has enough pixels there; it is told of.
     fn choice(
         &self,
-        work: &Work<'_>,
         restorer: &mut Restorer,
         level: usize,
         means: &[Measured],
         pooled: &[Pooled],
+        ear: &mut Ear<'_>,
     ) -> Result<Option<Choice>> {
         let exposures = LEVELS[level];
         let camera = movie::camera_of(&self.camera, exposures);
@@ -130,11 +120,7 @@ impl Movie {
             }
             let choice = choice::choose(restorer, mean, &camera, Some(&near), &mut || Ok(()))?;
             if choice.risk.is_some() {
-                let input = &work.spot.shown;
-                let record =
-                    json!({"event": "choice", "input": input, "exposures": exposures, "choice": choice});
-                let text = format!("means of {exposures} frames are restored by: {}", choice.in_words());
-                work.job.voice.say(&text, record)?;
+                ear.event(&Event::Choice { exposures: Some(exposures), choice: &choice })?;
                 return Ok(Some(choice));
             }
         }

@@ -1,20 +1,27 @@
 //! The planes or volumes of a file: which there are for a model, how they are read in bands with channels last, and how
 //! restored ones go back to where they came from.
 
-use crate::mask::Mask;
-use anyhow::{Result, bail};
+use crate::error::{Error, Result};
+use crate::validity::Validity;
 use clearshot_image::grid::strides;
-use clearshot_image::{Axis, Channel, DType, Description, Dim, Image, Rescale, Writer};
+use clearshot_image::{Axis, Channel, DType, Description, Dim, Image, Rescale};
 use clearshot_restore::learned::Source;
+use clearshot_restore::stream::Sink;
 use std::ops::Range;
 
-/// Where a file's axes go.
+fn unsuited<T>(why: String) -> Result<T> {
+    Err(Error::Unsuited(why))
+}
+
+/// How an image of any axes is cut into the planes or volumes that a model takes.
 pub struct Parts {
     /// Positions of (Z,) Y, X among the file's axes.
     space: Vec<usize>,
     /// The position of the channels that the model takes together.
     channel: Option<usize>,
+    /// Pixels of a part along (Z,) Y and X.
     pub size: Vec<usize>,
+    /// Channels of a part, which the model takes together.
     pub channels: usize,
     /// The indices along all other axes, one entry a part.
     pub all: Vec<Vec<usize>>,
@@ -25,22 +32,22 @@ pub struct Parts {
 impl Parts {
     /// # Errors
     /// If the file has not the axes or channels that the model needs.
-    pub fn of(d: &Description, dims: usize, channels: usize) -> Result<Parts> {
+    pub(crate) fn of(d: &Description, dims: usize, channels: usize) -> Result<Parts> {
         let axes = d.axes();
         let found = |axis: Axis| d.position(axis);
         let mut space = Vec::new();
         if dims == 3 {
             let Some(z) = found(Axis::Z) else {
-                bail!(
+                return unsuited(format!(
                     "the model restores volumes, and this image has no Z axis (its axes are {axes}); use a model for planes"
-                );
+                ));
             };
             space.push(z);
         }
         let (Some(y), Some(x)) = (found(Axis::Y), found(Axis::X)) else {
-            bail!(
+            return unsuited(format!(
                 "this file has the axes {axes}, and it does not say which of them are Y and X (rows and columns); save it as a picture or stack with named axes, an OME-TIFF for example"
-            );
+            ));
         };
         space.extend([y, x]);
         let sets = [Axis::C, Axis::S].into_iter().filter_map(found);
@@ -50,9 +57,9 @@ impl Parts {
                 Some(axis) => Some(axis),
                 None => {
                     let has = sets.map(|a| d.dims[a].len).max().unwrap_or(1);
-                    bail!(
+                    return unsuited(format!(
                         "the model restores images of {n} channels together, and this one has {has} (axes {axes}); choose another model, or bring the channels together in one file"
-                    );
+                    ));
                 }
             },
         };
@@ -61,7 +68,7 @@ impl Parts {
             (0..d.dims.len()).filter(|a| !space.contains(a) && channel != Some(*a)).collect();
         let count: usize = outer.iter().map(|&a| d.dims[a].len).product();
         if count == 0 || size.contains(&0) {
-            bail!("an image of shape {:?} has no pixels", d.shape());
+            return unsuited(format!("an image of shape {:?} has no pixels", d.shape()));
         }
         // A second or fourth sample of a pixel is its transparency.
         let alpha = outer.iter().position(|&a| d.dims[a].axis == Axis::S && matches!(d.dims[a].len, 2 | 4));
@@ -84,15 +91,15 @@ impl Parts {
     ///
     /// # Errors
     /// If the file has further channels, or colours, which would each become as many.
-    pub fn set_channels(&self, d: &mut Description, channels: usize, names: &[String]) -> Result<()> {
+    pub(crate) fn set_channels(&self, d: &mut Description, channels: usize, names: &[String]) -> Result<()> {
         let sets = [Axis::C, Axis::S].into_iter().filter_map(|a| d.position(a));
         let others: usize = sets.filter(|&a| self.channel != Some(a)).map(|a| d.dims[a].len).product();
         if others > 1 {
-            bail!(
+            return unsuited(format!(
                 "the model makes {channels} channels of {}, and this image has {others} times as many (axes {}); bring what it takes into a file of its own",
                 self.channels,
                 d.axes()
-            );
+            ));
         }
         match self.channel.or(d.position(Axis::C)) {
             Some(axis) => d.dims[axis] = Dim::new(Axis::C, channels),
@@ -155,10 +162,12 @@ impl Parts {
         self.size[..self.size.len() - 2].iter().product()
     }
 
+    /// Rows of a plane.
     pub fn height(&self) -> usize {
         self.size[self.size.len() - 2]
     }
 
+    /// Columns of a plane.
     pub fn width(&self) -> usize {
         self.size[self.size.len() - 1]
     }
@@ -177,20 +186,26 @@ impl Parts {
         bands
     }
 
-    /// Writes a part in the writer's type; returns how many values were clipped or no numbers.
-    pub fn write(&self, part: &[usize], values: &[f32], form: &Form, writer: &mut Writer) -> Result<usize> {
+    /// Writes a part in the writer's type; returns how many values were clipped or not finite.
+    pub(crate) fn write(
+        &self,
+        part: &[usize],
+        values: &[f32],
+        form: &Form,
+        to: &mut dyn Sink,
+    ) -> Result<usize> {
         let mut clipped = 0;
         for (z, rows, at) in self.bands() {
             let region = self.region(part, z..z + 1, rows, &form.shape);
             let (bytes, changed) = self.encoded(&region, &values[at], form);
-            writer.write(&region, &bytes)?;
+            to.put(&region, &bytes)?;
             clipped += changed;
         }
         Ok(clipped)
     }
 
     /// How many values of a part will not fit the type.
-    pub fn clipped(&self, part: &[usize], values: &[f32], form: &Form) -> usize {
+    pub(crate) fn clipped(&self, part: &[usize], values: &[f32], form: &Form) -> usize {
         let each = |(z, rows, at): (usize, Range<usize>, Range<usize>)| {
             let region = self.region(part, z..z + 1, rows, &form.shape);
             self.encoded(&region, &values[at], form).1
@@ -209,7 +224,7 @@ impl Parts {
     }
 
     /// Copies the parts that are not restored.
-    pub fn copy(&self, image: &Image, form: &Form, writer: &mut Writer) -> Result<()> {
+    pub(crate) fn copy(&self, image: &Image, form: &Form, to: &mut dyn Sink) -> Result<()> {
         for part in &self.copied {
             for (z, rows, _) in self.bands() {
                 let region = self.region(part, z..z + 1, rows, &form.shape);
@@ -220,23 +235,28 @@ impl Parts {
                     bytes.clear();
                     form.dtype.encode(&values, &mut bytes);
                 }
-                writer.write(&region, &bytes)?;
+                to.put(&region, &bytes)?;
             }
         }
         Ok(())
     }
 
     /// A part as it is read: marked pixels become NaN.
-    pub fn source<'a>(&'a self, image: &'a Image, part: &'a [usize], apart: &'a Apart) -> FilePart<'a> {
-        FilePart { parts: self, image, part, apart }
+    pub(crate) fn source<'a>(
+        &'a self,
+        image: &'a Image,
+        part: &'a [usize],
+        validity: &'a Validity,
+    ) -> FilePart<'a> {
+        FilePart { parts: self, image, part, validity }
     }
 
-    /// Makes values of a restored part NaN where the file's own are no finite numbers. A part of other channels than the
+    /// Makes values of a restored part NaN where the file's own are not finite. A part of other channels than the
     /// file's loses a pixel if any of the file's is none.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn give_back(&self, image: &Image, part: &[usize], restored: &mut [f32]) -> Result<()> {
+    pub(crate) fn give_back(&self, image: &Image, part: &[usize], restored: &mut [f32]) -> Result<()> {
         let channels = restored.len() / self.pixels().max(1);
         for (z, rows, at) in self.bands() {
             let region = self.region(part, z..z + 1, rows, &image.shape());
@@ -263,33 +283,24 @@ impl Parts {
 const BAND: usize = 256;
 
 /// How values are stored.
-pub struct Form {
+pub(crate) struct Form {
     pub dtype: DType,
     rescale: Option<Rescale>,
     shape: Vec<usize>,
 }
 
 impl Form {
-    pub fn of(d: &Description) -> Form {
+    pub(crate) fn of(d: &Description) -> Form {
         Form { dtype: d.dtype, rescale: d.rescale, shape: d.shape() }
     }
 }
 
-/// Pixels that are kept apart from the measurement: saturated from a value on, and where a mask marks them.
-#[derive(Default)]
-pub struct Apart {
-    pub saturation: Option<f32>,
-    /// Whether that value was given, and not found in the image.
-    pub is_given: bool,
-    pub mask: Option<Mask>,
-}
-
 /// One part of a file.
-pub struct FilePart<'a> {
+pub(crate) struct FilePart<'a> {
     parts: &'a Parts,
     image: &'a Image,
     part: &'a [usize],
-    apart: &'a Apart,
+    validity: &'a Validity,
 }
 
 impl Source for FilePart<'_> {
@@ -304,8 +315,7 @@ impl Source for FilePart<'_> {
     fn rows(&self, z: usize, rows: Range<usize>) -> Result<Vec<f32>, String> {
         let region = self.parts.region(self.part, z..z + 1, rows, &self.image.shape());
         let mut values = self.image.read_f64(&region).map_err(|e| e.to_string())?;
-        if let Some(mask) = &self.apart.mask {
-            let marks = mask.marks(&region, values.len()).map_err(|e| format!("{e:#}"))?;
+        if let Some(marks) = self.validity.marks(&region, values.len())? {
             values.iter_mut().zip(marks).filter(|(_, marked)| *marked).for_each(|(v, _)| *v = f64::NAN);
         }
         Ok(self.parts.places(&region).iter().map(|&p| values[p] as f32).collect())

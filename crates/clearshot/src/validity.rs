@@ -1,8 +1,10 @@
-//! Which pixels hold no measurement: what the command line says of it, the masks that mark such pixels of an image, and the
-//! mask that says what was found. One rule for every verb that restores.
+//! Pixels that hold no measurement: the mask that marks such pixels of an image, and the mask that says what was found.
+//!
+//! One rule for every restorer. Pixels that are not finite, masked or saturated are filled before a restorer sees the image and
+//! keep what it makes of them. Only a pixel that was not finite comes back as NaN, where the output can hold that: nothing was
+//! measured there, and readers of the output must know. `clearshot_restore::invalid` has the filling.
 
-use anyhow::{Context, Result, bail};
-use clap::Args;
+use crate::error::{Error, Result};
 use clearshot_image::dataset::list::stem;
 use clearshot_image::grid::Region;
 use clearshot_image::{DType, Description, Image, WriteOptions, Writer};
@@ -11,49 +13,40 @@ use clearshot_restore::stream::Frames;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Options of every verb that restores.
-#[derive(Args, Clone, Debug, Default)]
+/// Where the pixels of an image hold no measurement.
+#[derive(Default)]
 pub struct Validity {
-    /// Take pixels at or above this value as saturated: what they held is estimated from their neighbours. Default: where
-    /// values pile up at the top of the range.
-    #[arg(long, value_name = "VALUE")]
+    /// From which value on pixels are saturated.
     pub saturation: Option<f32>,
-    /// Take pixels as invalid (dead, hot) that are not zero in this image of the same Y and X: they are filled from their
-    /// neighbours. Default: none.
-    #[arg(long, value_name = "FILE")]
-    pub mask: Option<PathBuf>,
-    /// Write OUT_mask beside each output: 0 valid, 1 not finite, 2 saturated, 3 marked by --mask. Default: no mask.
-    #[arg(long)]
-    pub save_mask: bool,
+    /// Whether that value was given, and not found in the image.
+    pub is_given: bool,
+    /// Marks of other pixels.
+    pub mask: Option<Mask>,
 }
 
 impl Validity {
-    pub fn mask_of(&self, image: &Image) -> Result<Option<Mask>> {
-        self.mask.as_ref().map(|path| Mask::open(path, &image.description)).transpose()
+    /// Which of a region's pixels the mask marks.
+    ///
+    /// # Errors
+    /// Why the mask cannot be read, in words.
+    pub fn marks(&self, region: &Region, pixels: usize) -> Result<Option<Vec<bool>>, String> {
+        self.mask.as_ref().map(|m| m.marks(region, pixels).map_err(|e| e.to_string())).transpose()
     }
 
-    /// Why pixels of an image hold no measurement, as an image of its own; `saturation` is where its own values say that
-    /// pixels are saturated, which what was said on the command line goes before.
+    /// Writes why pixels of an image hold no measurement, as an image of its own.
     ///
     /// # Errors
     /// If the image or its mask cannot be read, or the file cannot be written.
-    pub fn save(
-        &self,
-        image: &Image,
-        saturation: Option<f32>,
-        path: &Path,
-        options: &WriteOptions,
-    ) -> Result<()> {
-        let mask = self.mask_of(image)?;
-        let full = self.saturation.or(saturation);
+    pub fn save(&self, image: &Image, path: &Path, options: &WriteOptions) -> Result<()> {
         let mut d = image.description.clone();
         (d.dtype, d.bits, d.rescale, d.native, d.mosaic) = (DType::U8, 8, None, None, None);
         d.levels = vec![d.shape()];
         let mut writer = Writer::create(path, &d, options)?;
         for region in Frames::of(&image.description, false)?.regions() {
             let values = image.read_f32(&region)?;
-            let marks = mask.as_ref().map(|m| m.marks(&region, values.len())).transpose()?;
-            writer.write(&region, &Invalid::find(&values, full, marks.as_deref()).codes(values.len()))?;
+            let marks = self.mask.as_ref().map(|m| m.marks(&region, values.len())).transpose()?;
+            let invalid = Invalid::find(&values, self.saturation, marks.as_deref());
+            writer.write(&region, &invalid.codes(values.len()))?;
         }
         Ok(writer.finish()?)
     }
@@ -83,7 +76,12 @@ impl Mask {
     /// # Errors
     /// If it cannot be read or does not fit.
     pub fn open(path: &Path, of: &Description) -> Result<Mask> {
-        let image = Image::open(path)?;
+        Mask::new(Image::open(path)?, of)
+    }
+
+    /// # Errors
+    /// If it does not fit.
+    pub fn new(image: Image, of: &Description) -> Result<Mask> {
         let d = &image.description;
         let place = |dim: &clearshot_image::Dim| match of.position(dim.axis) {
             Some(a) if of.dims[a].len == dim.len => Some(Some(a)),
@@ -91,14 +89,14 @@ impl Mask {
             _ => None,
         };
         let axes: Option<Vec<_>> = d.dims.iter().map(place).collect();
-        let axes = axes.with_context(|| {
+        let axes = axes.ok_or_else(|| {
             let (mask, image) = (d.shape(), of.shape());
-            format!(
+            Error::Unsuited(format!(
                 "{}: a mask of axes {} {mask:?} for an image of {} {image:?}: lengths must be equal",
-                path.display(),
+                d.path.display(),
                 d.axes(),
                 of.axes()
-            )
+            ))
         })?;
         Ok(Mask { image, axes })
     }
@@ -112,7 +110,10 @@ impl Mask {
             self.axes.iter().map(|a| a.map_or(0..1, |a| place[a].clone())).collect();
         let marks: Vec<bool> = self.image.read_f32(&region)?.iter().map(|&v| v != 0.0).collect();
         if marks.is_empty() || !pixels.is_multiple_of(marks.len()) {
-            bail!("{}: a mask needs the image's Y and X", self.image.description.path.display());
+            return Err(Error::Unsuited(format!(
+                "{}: a mask needs the image's Y and X",
+                self.image.description.path.display()
+            )));
         }
         // A plane's mask serves every plane of a volume.
         Ok(marks.iter().copied().cycle().take(pixels).collect())

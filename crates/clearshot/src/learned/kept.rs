@@ -5,7 +5,7 @@
 //! camera they are of. What another run left there is taken away, and so is the folder when the output is complete. A
 //! part's file is written aside and renamed, so it is whole or absent; one that cannot be read is restored again.
 
-use anyhow::{Context, Result, bail};
+use crate::error::{Error, Result};
 use clearshot_image::address::is_address;
 use clearshot_restore::learned::Restored;
 use clearshot_restore::learned::field::{Field, Scratch};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// What the folder's parts are of.
 const RUN: &str = "run.json";
-/// The key of what is no image, in a part's metadata.
+/// The key of what is not an image, in a part's metadata.
 const NUMBERS: &str = "numbers";
 
 pub struct Kept {
@@ -29,7 +29,7 @@ impl Kept {
     /// The parts that a run of the same has left, or none yet.
     ///
     /// # Errors
-    /// If there is something of that name that no run of this program made, or it cannot be written.
+    /// If there is something of that name that no run made, or it cannot be written.
     pub fn open(output: &Path, run: &Value) -> Result<Kept> {
         let local = match is_address(output) {
             true => {
@@ -42,21 +42,29 @@ impl Kept {
         let name = local.file_name().unwrap_or_default().to_string_lossy();
         let folder = local.with_file_name(format!(".{name}.parts"));
         let path = folder.join(RUN);
-        let said = || folder.display().to_string();
+        let at = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source: std::io::Error| Error::Io { path, source }
+        };
         if folder.exists() {
             let earlier = std::fs::read(&path).ok().and_then(|b| serde_json::from_slice::<Value>(&b).ok());
             match earlier {
                 Some(earlier) if earlier == *run => return Ok(Kept { folder }),
-                Some(_) => std::fs::remove_dir_all(&folder).with_context(said)?,
-                None => bail!("{} is no folder of kept parts; move it away", folder.display()),
+                Some(_) => std::fs::remove_dir_all(&folder).map_err(at(&folder))?,
+                None => {
+                    return Err(Error::Unsuited(format!(
+                        "{} is not a folder of kept parts; move it away",
+                        folder.display()
+                    )));
+                }
             }
         }
         // Under another name first, so that a folder of this name always says what it is of.
         let aside = local.with_file_name(format!(".{name}.parts.{}", std::process::id()));
         // Not the folder around it, which is the user's to make.
-        std::fs::create_dir(&aside).with_context(|| output.display().to_string())?;
-        write_whole(&aside.join(RUN), run.to_string().as_bytes()).with_context(said)?;
-        std::fs::rename(&aside, &folder).with_context(said)?;
+        std::fs::create_dir(&aside).map_err(at(output))?;
+        write_whole(&aside.join(RUN), run.to_string().as_bytes()).map_err(at(&folder))?;
+        std::fs::rename(&aside, &folder).map_err(at(&folder))?;
         Ok(Kept { folder })
     }
 
@@ -105,7 +113,8 @@ impl Kept {
             "mean_chi2": part.mean_chi2, "samples": part.samples.len(), "photons": part.photons, "guided": part.guided,
         });
         let metadata = BTreeMap::from([(NUMBERS.to_string(), numbers.to_string())]);
-        Ok(Store { tensors, metadata }.write(&self.path(number))?)
+        let path = self.path(number);
+        Store { tensors, metadata }.write(&path).map_err(|e| Error::Unsuited(e.to_string()))
     }
 
     /// When they are no longer needed.

@@ -1,7 +1,7 @@
-//! Sizes in bytes as people write them: `4GiB`, `512 MB`, `1.5g`, `1000000`.
+//! Sizes in bytes as people write them, on command lines and in configurations alike: `4GiB`, `512 MB`, `1.5g`, `1000000`.
 
 /// # Errors
-/// If the text is no number with a unit of bytes.
+/// If the text is not a number with a unit of bytes.
 pub fn parse(text: &str) -> Result<usize, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -17,7 +17,7 @@ pub fn parse(text: &str) -> Result<usize, String> {
         "mb" => 1e6,
         "gb" => 1e9,
         "tb" => 1e12,
-        other => return Err(format!("`{other}` is no unit of bytes; write for example 4GiB or 500MB")),
+        other => return Err(format!("`{other}` is not a unit of bytes; write for example 4GiB or 500MB")),
     };
     Ok((number * factor) as usize)
 }

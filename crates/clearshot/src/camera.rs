@@ -1,0 +1,197 @@
+//! The camera of an image: as it is known, or as the image's own noise tells it. Every restorer comes by it here.
+
+use crate::error::Result;
+use crate::validity::Validity;
+use clearshot_image::Image;
+use clearshot_physics::Correlation;
+use clearshot_physics::calibration::blind::{BlindFit, Doubt, Known};
+use clearshot_restore::estimate::{as_camera, camera_of};
+use clearshot_restore::learned::Camera;
+use std::fmt;
+use std::path::Path;
+
+/// What is known of a camera. What is `None` is estimated from each image.
+///
+/// ```
+/// use clearshot::KnownCamera;
+/// let camera = KnownCamera { gain: Some(0.46), offset: Some(100.0), ..KnownCamera::default() };
+/// assert_eq!(camera.read_noise, None);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KnownCamera {
+    /// Electrons per count.
+    pub gain: Option<f64>,
+    /// Counts without light.
+    pub offset: Option<f64>,
+    /// The standard deviation of the read noise in electrons.
+    pub read_noise: Option<f64>,
+    /// Mean electrons where there is no object.
+    pub background: Option<f64>,
+    /// How the noise of neighbouring pixels is correlated.
+    pub correlation: Option<Correlation>,
+}
+
+impl From<Camera> for KnownCamera {
+    fn from(camera: Camera) -> KnownCamera {
+        KnownCamera {
+            gain: Some(camera.gain),
+            offset: Some(camera.offset),
+            read_noise: Some(camera.read_noise),
+            background: camera.background,
+            correlation: Some(camera.correlation),
+        }
+    }
+}
+
+impl KnownCamera {
+    /// Reads a file that describes a camera: `{"gain": 0.46, "offset": 100, "read_noise": 1.6}`.
+    ///
+    /// # Errors
+    /// If there is no such file, or it does not describe a camera.
+    pub fn read(path: impl AsRef<Path>) -> Result<KnownCamera> {
+        Ok(clearshot_restore::camera::file::read(path.as_ref())?.into())
+    }
+
+    /// Completed by another: what is known here goes first.
+    pub fn or(self, other: KnownCamera) -> KnownCamera {
+        KnownCamera {
+            gain: self.gain.or(other.gain),
+            offset: self.offset.or(other.offset),
+            read_noise: self.read_noise.or(other.read_noise),
+            background: self.background.or(other.background),
+            correlation: self.correlation.or(other.correlation),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let camera = Camera {
+            gain: self.gain.unwrap_or(1.0),
+            offset: self.offset.unwrap_or(0.0),
+            read_noise: self.read_noise.unwrap_or(0.0),
+            background: self.background,
+            correlation: Correlation::WHITE,
+        };
+        Ok(camera.check()?)
+    }
+
+    /// The camera where all of it is known.
+    fn whole(&self) -> Option<Camera> {
+        Some(Camera {
+            gain: self.gain?,
+            offset: self.offset?,
+            read_noise: self.read_noise?,
+            background: self.background,
+            correlation: self.correlation.unwrap_or_default(),
+        })
+    }
+
+    /// The camera where its gain is known; what else is not is zero.
+    pub(crate) fn with_gain(&self) -> Option<Camera> {
+        let zero = KnownCamera { offset: Some(0.0), read_noise: Some(0.0), ..KnownCamera::default() };
+        self.or(zero).whole()
+    }
+
+    /// The camera of an image, and how it was come by if a part of it was estimated.
+    ///
+    /// # Errors
+    /// If the image does not tell what is not known.
+    pub(crate) fn of(&self, image: &Image, validity: &Validity) -> Result<(Camera, Option<Estimated>)> {
+        if let Some(camera) = self.whole() {
+            return Ok((camera, None));
+        }
+        let place = "the camera's noise cannot be told from this image; give gain, offset and read noise";
+        let found = self.estimate(image, validity).map_err(|e| e.at(place))?;
+        Ok((Camera { background: self.background, ..as_camera(&found.fit) }, Some(found)))
+    }
+
+    /// What an image's own noise says of the camera beside what is known; invalid pixels are left out.
+    ///
+    /// # Errors
+    /// If the image cannot be read, or does not tell.
+    pub(crate) fn estimate(&self, image: &Image, validity: &Validity) -> Result<Estimated> {
+        let known = Known {
+            gain: self.gain,
+            offset: self.offset,
+            read_noise: self.read_noise,
+            saturation: validity.saturation.filter(|_| validity.is_given).map(f64::from),
+            correlation: self.correlation,
+        };
+        let fit = camera_of(image, &known, &|region, pixels| validity.marks(region, pixels))?;
+        Ok(Estimated { fit, gain_known: self.gain.is_some(), uniform: false })
+    }
+}
+
+/// A camera that was estimated from an image. `to_string` says what was found and how sure it is.
+#[derive(Clone, Debug)]
+pub struct Estimated {
+    /// What the image tells.
+    pub fit: BlindFit,
+    /// Whether the gain was given.
+    pub gain_known: bool,
+    /// Whether one standard deviation everywhere stands for the camera, since the image does not tell its gain.
+    pub uniform: bool,
+}
+
+impl Estimated {
+    /// Whether the image tells the gain.
+    pub fn sees_gain(&self) -> bool {
+        !self.fit.doubts.contains(&Doubt::GainNotSeen)
+    }
+
+    /// The standard deviation of the noise where it is one everywhere.
+    pub(crate) fn deviation(&self) -> f64 {
+        self.fit.line.deviation(self.fit.line.pivot)
+    }
+}
+
+impl fmt::Display for Estimated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fit = &self.fit;
+        let rest = format!(
+            "offset {:.1}, read noise {:.2} electrons{}",
+            fit.offset,
+            fit.read_noise,
+            correlation_in_words(&fit.correlation)
+        );
+        let [low, high] = fit.gain_range;
+        match (self.sees_gain(), self.gain_known) {
+            (false, _) if self.uniform => {
+                write!(
+                    f,
+                    "noise estimated from the image: standard deviation {:.4} everywhere",
+                    self.deviation()
+                )?;
+            }
+            (false, _) => write!(
+                f,
+                "the gain could not be told from this image; assumed: {:.3} electrons per count ({low:.3} to {high:.3} would fit as well), {rest}",
+                fit.gain
+            )?,
+            (true, true) => write!(f, "camera estimated from the image: {rest}")?,
+            (true, false) => write!(
+                f,
+                "camera estimated from the image: gain {:.4} +- {:.4} electrons per count, {rest}",
+                fit.gain, fit.gain_error
+            )?,
+        }
+        let doubts: Vec<&str> =
+            fit.doubts.iter().filter(|d| **d != Doubt::GainNotSeen).map(|d| d.about()).collect();
+        match doubts.is_empty() {
+            true => Ok(()),
+            false => write!(f, " ({})", doubts.join("; ")),
+        }
+    }
+}
+
+/// What is said of a correlation, if there is one.
+pub fn correlation_in_words(c: &Correlation) -> String {
+    match c.is_white() {
+        true => String::new(),
+        false => format!(
+            ", noise shared by neighbours (correlation {:.2} along X, {:.2} along Y, {:.2} along diagonals)",
+            c.at(0, 1),
+            c.at(1, 0),
+            c.at(1, 1)
+        ),
+    }
+}

@@ -1,0 +1,345 @@
+//! Classical restorers on images of any size: an image is taken plane by plane or volume by volume, in pieces where it is
+//! large, and each piece without its invalid pixels.
+
+mod deconvolve;
+mod denoise;
+
+use crate::error::{Error, Result};
+use crate::learned::Map;
+use crate::learned::image::Finished;
+use crate::observer::{Ear, Notice};
+use crate::report::ImageReport;
+use crate::settings::{Settings, Stacks};
+use crate::target::{Destination, Made, Target, as_float};
+use crate::validity::{Validity, may_be_none};
+use clearshot_image::address::exists;
+use clearshot_image::{Description, Image, Provenance, WriteOptions, Writer};
+use clearshot_restore::RestoreError;
+use clearshot_restore::classical::{Method, Reach};
+use clearshot_restore::invalid::Invalid;
+use clearshot_restore::learned::Camera;
+use clearshot_restore::saturated::{self, NoiseLevel, raise};
+use clearshot_restore::stream::{self, Cut, Frames, Held, Piece, PieceError, TileSide, Work};
+use serde_json::{Value, json};
+use std::ops::{ControlFlow, Range};
+use std::time::Instant;
+
+pub use deconvolve::Deconvolution;
+
+/// A restorer that needs no training.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Classical {
+    /// A denoiser.
+    Denoise(Method),
+    /// Light above the offset over this ratio of exposures, and nothing else.
+    Exposure(f32),
+    /// Nothing: pixels are passed on.
+    Raw,
+    /// Deconvolution by Richardson and Lucy's steps.
+    RichardsonLucy(Deconvolution),
+    /// Deconvolution in one step; the power of the noise over that of the image.
+    Wiener(f32),
+}
+
+/// Bytes of a result that are held until all of it is known.
+const HELD: usize = 32 << 20;
+
+/// Restores the values of one plane or volume, in the file's unit, of a shape.
+type Restore = Box<dyn FnMut(&[f32], &[usize]) -> Result<Vec<f32>, RestoreError>>;
+
+/// What is to be done to one image.
+struct Job {
+    /// What goes into the record.
+    parameters: Value,
+    reach: Reach,
+    /// Nothing is done without one.
+    restore: Option<Restore>,
+    /// Where pixels are saturated, if the image's own values said so.
+    saturation: Option<f32>,
+    /// What saturated pixels are estimated with.
+    noise: NoiseLevel,
+    /// Whether a pixel of the result is not the mean of the same pixel of the image.
+    sharpens: bool,
+    camera: Option<Camera>,
+}
+
+impl Job {
+    /// What does no more than look at each pixel.
+    fn pixel_by_pixel(parameters: Value, restore: Option<Restore>) -> Job {
+        let (reach, sharpens) = (Reach::Within { halo: 0, align: 1 }, restore.is_some());
+        let (saturation, noise, camera) = (None, NoiseLevel::Unknown, None);
+        Job { parameters, reach, restore, saturation, noise, sharpens, camera }
+    }
+}
+
+/// An image that is to be restored, and what is known of it.
+struct Subject<'a> {
+    settings: &'a Settings,
+    image: &'a Image,
+    /// As it was given.
+    validity: Validity,
+    volume: bool,
+}
+
+/// A piece of an image, and what of it is not its surroundings.
+struct Looked {
+    values: Vec<f32>,
+    shape: Vec<usize>,
+    core: Vec<Range<usize>>,
+}
+
+impl Classical {
+    /// What the record calls the operation.
+    pub fn operation(&self) -> &'static str {
+        match self {
+            Classical::Denoise(_) | Classical::Exposure(_) | Classical::Raw => "denoise",
+            Classical::RichardsonLucy(_) | Classical::Wiener(_) => "deconvolve",
+        }
+    }
+
+    /// Refuses settings that only a model goes by.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check(&self, settings: &Settings) -> Result<()> {
+        settings.check()?;
+        let sharpens = self.operation() == "deconvolve";
+        let asked = [
+            ("samples", settings.samples > 0),
+            ("std", settings.std),
+            ("chi2", settings.chi2),
+            ("save_samples", settings.save_samples),
+            ("guidance", settings.guidance.is_some()),
+            ("law", settings.law.is_some()),
+            ("only", settings.only.is_some()),
+            ("psf", settings.psf.is_some() && !sharpens),
+        ];
+        if let Some((key, _)) = asked.iter().find(|(_, given)| *given) {
+            return Err(Error::setting(key, "a classical restorer cannot do that; use a model"));
+        }
+        match (&settings.psf, sharpens) {
+            (None, true) => Err(Error::setting("psf", "deconvolution needs a point-spread function")),
+            (Some(psf), true) => psf.check(if settings.stacks == Stacks::Volumes { 3 } else { 2 }),
+            _ => Ok(()),
+        }
+    }
+
+    /// What an image is written as.
+    pub fn written(d: &Description, float: bool) -> Description {
+        if float { as_float(d) } else { d.clone() }
+    }
+
+    /// Restores one image.
+    ///
+    /// # Errors
+    /// If it cannot be read, restored or written, or the observer stops it.
+    pub fn run(
+        &self,
+        settings: &Settings,
+        image: &Image,
+        validity: Validity,
+        to: Destination<'_>,
+        ear: &mut Ear<'_>,
+    ) -> Result<(Finished, Validity)> {
+        let volume = settings.stacks == Stacks::Volumes;
+        let subject = Subject { settings, image, validity, volume };
+        Frames::of(&image.description, volume)?;
+        let job = match self {
+            Classical::Raw => Job::pixel_by_pixel(json!({ "method": "none" }), None),
+            Classical::Exposure(ratio) => denoise::exposure(*ratio, settings)?,
+            Classical::Denoise(method) => denoise::prepare(*method, &subject, ear)?,
+            Classical::RichardsonLucy(steps) => deconvolve::richardson_lucy(steps, &subject, ear)?,
+            Classical::Wiener(balance) => deconvolve::wiener(*balance, &subject, ear)?,
+        };
+        subject.run(self.operation(), job, to, ear)
+    }
+}
+
+impl Subject<'_> {
+    fn cut(&self, reach: Reach) -> Cut {
+        let tile = self.settings.tile.map_or(TileSide::Auto, TileSide::Pixels);
+        Cut { volume: self.volume, tile, reach }
+    }
+
+    fn run(
+        self,
+        operation: &str,
+        job: Job,
+        to: Destination<'_>,
+        ear: &mut Ear<'_>,
+    ) -> Result<(Finished, Validity)> {
+        let start = Instant::now();
+        let is_given = self.settings.saturation.is_some();
+        let saturation = self.settings.saturation.or(job.saturation);
+        let d = to.description(&self.image.description);
+        let float = self.settings.float || matches!(to, Destination::Memory);
+        let description = Classical::written(d, float);
+        let cut = self.cut(self.reach(job.reach, saturation));
+        let mut parameters = job.parameters;
+        if let Some(path) = &self.settings.mask {
+            parameters["mask"] = json!(path);
+        }
+        if let Some(full) = saturation {
+            parameters["saturation"] = full.into();
+        }
+        let plan = stream::plan(self.image, &cut)?;
+        parameters["plan"] = json!({ "tile": plan.tile, "halo": plan.halo, "pieces": plan.pieces });
+        let place = Place { operation, image: self.image, to, description: &description };
+        let mut sink = place.begin(&parameters)?;
+        let validity = Validity { saturation, is_given, mask: self.validity.mask };
+        let mut filled = 0;
+        let (noise, sharpens, keeps_none) = (job.noise, job.sharpens, may_be_none(&description));
+        let mut restore = job.restore;
+        let passes = restore.is_none();
+        let mut each = |piece: &Piece<'_>| -> Result<Vec<f32>, PieceError> {
+            let Some(restore) = &mut restore else { return Ok(piece.values.to_vec()) };
+            let marks = validity.marks(piece.place, piece.values.len()).map_err(PieceError::Mask)?;
+            let invalid = Invalid::find(piece.values, saturation, marks.as_deref());
+            if invalid.is_empty() {
+                return Ok(restore(piece.values, piece.shape)?);
+            }
+            filled += invalid.count();
+            let whole = invalid.filled(piece.values, piece.shape, noise);
+            let mut restored = restore(&whole.values, piece.shape)?;
+            if !sharpens {
+                raise(&mut restored, &whole.least);
+            }
+            if keeps_none {
+                invalid.give_back(&mut restored);
+            }
+            Ok(restored)
+        };
+        let work = if passes { Work::Pass } else { Work::Restore(&mut each) };
+        let mut tell = |done: usize, total: usize| -> ControlFlow<()> { ear.observer.progress(done, total) };
+        let report = stream::run(self.image, sink.sink(), &description, &cut, work, &mut tell)?;
+        let made = place.end(sink, parameters, report.clipped, filled)?;
+        if report.clipped > 0 {
+            let dtype = description.dtype.name();
+            ear.notice(Notice::Clipped { count: report.clipped, dtype })?;
+        }
+        let report = ImageReport {
+            pieces: report.pieces,
+            clipped: report.clipped,
+            filled,
+            camera: job.camera,
+            seconds: start.elapsed().as_secs_f64(),
+            ..ImageReport::default()
+        };
+        Ok((Finished { report, made: vec![(Map::Image, made)], description }, validity))
+    }
+}
+
+impl Subject<'_> {
+    /// Holes are a few pixels wide; what fills them must be the same in every piece.
+    fn reach(&self, reach: Reach, saturation: Option<f32>) -> Reach {
+        let has_holes =
+            self.validity.mask.is_some() || saturation.is_some() || may_be_none(&self.image.description);
+        match reach {
+            Reach::Within { halo, align } if has_holes => {
+                Reach::Within { halo: halo + saturated::REACH, align }
+            }
+            other => other,
+        }
+    }
+
+    /// Shows some pieces of an image that is cut, `most` at most, one after the other and without invalid pixels; none of
+    /// one that is not cut. Each comes with so many pixels around it as `halo` says. `full` is where the image's own values
+    /// say that pixels are saturated.
+    fn look_at(
+        &self,
+        reach: Reach,
+        most: usize,
+        halo: usize,
+        full: Option<f32>,
+        show: &mut dyn FnMut(Looked) -> Result<()>,
+    ) -> Result<()> {
+        let image = self.image;
+        let list = stream::pieces(image, &self.cut(reach))?;
+        let frames = Frames::of(&image.description, self.volume)?;
+        if list.len() == frames.regions().len() {
+            return Ok(());
+        }
+        let (count, size) = (list.len().min(most), image.shape());
+        for i in 0..count {
+            let mut region = list[(2 * i + 1) * list.len() / (2 * count)].clone();
+            let mut core = Vec::new();
+            for &axis in frames.inner() {
+                let inside = region[axis].clone();
+                region[axis] = inside.start.saturating_sub(halo)..(inside.end + halo).min(size[axis]);
+                core.push(inside.start - region[axis].start..inside.end - region[axis].start);
+            }
+            let shape: Vec<usize> = frames.inner().iter().map(|&a| region[a].len()).collect();
+            let values = image.read_f32(&region)?;
+            let marks = self.validity.marks(&region, values.len()).map_err(Error::Unsuited)?;
+            let full = self.settings.saturation.or(full);
+            let invalid = Invalid::find(&values, full, marks.as_deref());
+            let values = invalid.filled(&values, &shape, NoiseLevel::Unknown).values;
+            show(Looked { values, shape, core })?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the result of one image goes, with its record.
+struct Place<'a> {
+    operation: &'a str,
+    image: &'a Image,
+    to: Destination<'a>,
+    description: &'a Description,
+}
+
+/// Where restored pieces go first. A file's record is written before its pixels, so what is counted in it is known only of
+/// pixels that are held.
+enum First {
+    Held(Held),
+    At(Target),
+}
+
+impl First {
+    fn sink(&mut self) -> &mut dyn stream::Sink {
+        match self {
+            First::Held(held) => held,
+            First::At(target) => target,
+        }
+    }
+}
+
+impl Place<'_> {
+    fn begin(&self, parameters: &Value) -> Result<First> {
+        let Destination::File { spot, replace, .. } = self.to else {
+            return Ok(First::At(Target::memory(self.description)));
+        };
+        let bytes = self.description.shape().iter().product::<usize>() * self.description.dtype.bytes();
+        if bytes > HELD {
+            return Ok(First::At(self.file(parameters.clone(), None)?));
+        }
+        if exists(&spot.write)? && !replace {
+            return Err(clearshot_image::Error::Exists { path: spot.output.clone() }.into());
+        }
+        Ok(First::Held(Held::of(self.image)))
+    }
+
+    /// The file, with its record: how many values were clipped and filled, where that is known already.
+    fn file(&self, mut parameters: Value, counts: Option<(usize, usize)>) -> Result<Target> {
+        let Destination::File { spot, replace, .. } = self.to else {
+            return Ok(Target::memory(self.description));
+        };
+        parameters["clipped"] = counts.map(|(clipped, _)| clipped).into();
+        parameters["filled"] = counts.map(|(_, filled)| filled).into();
+        let provenance = Provenance::new(self.operation, &self.image.description, parameters).value();
+        let options = WriteOptions { replace, provenance: Some(provenance) };
+        Ok(Target::file(&spot.output, Writer::create(&spot.write, self.description, &options)?))
+    }
+
+    fn end(&self, first: First, parameters: Value, clipped: usize, filled: usize) -> Result<Made> {
+        let target = match first {
+            First::At(target) => target,
+            First::Held(held) => {
+                let mut target = self.file(parameters, Some((clipped, filled)))?;
+                held.write(&mut target)?;
+                target
+            }
+        };
+        target.finish()
+    }
+}

@@ -1,0 +1,60 @@
+//! A model at hand: kept compiled from one image to the next as long as the settings stay the same.
+
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+use clearshot_model::Model;
+use clearshot_restore::learned::{self, Restorer};
+use clearshot_runtime::Device;
+
+/// See the module.
+pub struct Engine {
+    restorer: Restorer,
+    /// The settings that it has at present, in words.
+    made_for: String,
+    /// The model's fingerprint, once it was asked for.
+    hash: Option<String>,
+}
+
+impl Engine {
+    /// # Errors
+    /// If the network cannot be cut into tiles.
+    pub fn new(model: Model, device: Device) -> Result<Engine> {
+        let restorer = Restorer::new(model, learned::Settings::default(), device)?;
+        Ok(Engine { restorer, made_for: String::new(), hash: None })
+    }
+
+    /// The model with settings.
+    ///
+    /// # Errors
+    /// If the model cannot do what the settings ask.
+    pub fn ready(&mut self, settings: &Settings) -> Result<&mut Restorer> {
+        let wanted = settings.learned(self.restorer.model())?;
+        let made_for = format!("{wanted:?}");
+        if self.made_for != made_for {
+            self.restorer.set(wanted)?;
+            self.made_for = made_for;
+        }
+        if settings.std && self.restorer.settings().samples < 2 {
+            let why = "needs two samples at least to tell a spread from; use 8 samples, say";
+            return Err(Error::setting("std", why));
+        }
+        Ok(&mut self.restorer)
+    }
+
+    pub fn model(&self) -> &Model {
+        self.restorer.model()
+    }
+
+    /// The model's fingerprint.
+    pub fn hash(&mut self) -> String {
+        self.hash.get_or_insert_with(|| self.restorer.model().hash()).clone()
+    }
+
+    pub fn device(&self) -> &Device {
+        self.restorer.device()
+    }
+
+    pub fn into_model(self) -> Model {
+        self.restorer.into_model()
+    }
+}

@@ -1,0 +1,391 @@
+//! One image at work: what restores it is chosen, its parts are restored group after group, and what came out is written.
+
+use super::kept::Kept;
+use super::movie::Movie;
+use super::outputs::{Map, Outputs, beside};
+use super::parts::{Form, Parts};
+use super::record::{Light, Record};
+use crate::error::Result;
+use crate::observer::{Ear, Event, Middle, Notice, Plan};
+use crate::report::ImageReport;
+use crate::settings::Settings;
+use crate::target::{Destination, Made, as_float};
+use crate::validity::{Validity, may_be_none};
+use clearshot_image::{Description, Image};
+use clearshot_model::About;
+use clearshot_restore::learned::precision::Settled;
+use clearshot_restore::learned::residual::LeftOver;
+use clearshot_restore::learned::{
+    Camera, Candidate, Choice, Error as EngineError, Forecast, Measured, Restored, Restorer, choice,
+};
+use clearshot_restore::saturated::NoiseLevel;
+use clearshot_runtime::Device;
+use serde_json::{Value, json};
+use std::time::Instant;
+
+/// Bytes of restored values that are held until all are known, so that the file's record can count what was clipped.
+const HELD: usize = 4 << 30;
+/// Pixels of small parts that are restored at once.
+const TOGETHER_CPU: usize = 1 << 18;
+const TOGETHER_GPU: usize = 1 << 24;
+
+/// See the module.
+#[derive(Clone, Copy)]
+pub struct Work<'a> {
+    pub settings: &'a Settings,
+    /// The settings as the record has them.
+    pub asked: &'a Value,
+    pub image: &'a Image,
+    pub to: Destination<'a>,
+    pub parts: &'a Parts,
+    pub validity: &'a Validity,
+    pub camera: Option<Camera>,
+    /// The fingerprint of the file.
+    pub hash: &'a str,
+}
+
+/// What an image has become.
+pub struct Finished {
+    pub report: ImageReport,
+    pub made: Vec<(Map, Made)>,
+    /// What it was written as.
+    pub description: Description,
+}
+
+/// What an image is written as by a model that may make other channels of it, in floats if those are wanted.
+///
+/// # Errors
+/// If the image has not the axes or channels that the model needs.
+pub fn written(d: &Description, about: &About, float: bool) -> Result<Description> {
+    let mut written = if float { as_float(d) } else { d.clone() };
+    if about.input_channels() != about.channels {
+        let parts = Parts::of(d, about.dims, about.input_channels())?;
+        parts.set_channels(&mut written, about.channels, &about.names)?;
+    }
+    Ok(written)
+}
+
+/// Runs of the network so far, and in all.
+#[derive(Default)]
+struct Progress {
+    runs: usize,
+    total: usize,
+}
+
+impl Progress {
+    fn ran(&mut self, ear: &mut Ear<'_>) -> Result<(), EngineError> {
+        self.runs += 1;
+        match ear.observer.progress(self.runs, self.total).is_break() {
+            true => Err(EngineError::Stopped),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Where restored parts go: into the outputs at once, or held until all are known.
+struct Places {
+    /// The parts of the output, which have other channels where the model makes others.
+    parts: Parts,
+    description: Description,
+    form: Form,
+    outputs: Option<Outputs>,
+    held: Vec<Restored>,
+}
+
+/// What a walk over the groups carries along.
+struct Walk<'w, 'o> {
+    restorer: &'w mut Restorer,
+    ear: &'w mut Ear<'o>,
+    progress: Progress,
+    record: Record,
+    places: Places,
+    movie: Option<Movie>,
+    kept: Option<Kept>,
+    /// Parts that a run before had restored.
+    found: usize,
+}
+
+impl Work<'_> {
+    /// # Errors
+    /// If the image cannot be read or restored, the outputs cannot be written, or the observer stops it.
+    pub fn run(self, restorer: &mut Restorer, ear: &mut Ear<'_>) -> Result<Finished> {
+        let start = Instant::now();
+        let together = self.together(restorer);
+        let groups: Vec<&[Vec<usize>]> = self.parts.all.chunks(together).collect();
+        let mut progress = Progress::default();
+        let precision = self.precision(restorer, ear)?;
+        let forecast = self.plan(restorer, together, groups.len(), &mut progress, ear)?;
+        let choice = self.choice(restorer, &mut progress, ear)?;
+        let chosen = progress.runs;
+        let maps = beside(self.settings, restorer);
+        let pixels = self.parts.all.len() * self.parts.pixels();
+        let light = self.camera.map(|_| Light::default());
+        let record = Record { pixels, light, choice, precision, ..Record::default() };
+        let movie = Movie::of(&self, restorer).filter(|_| self.uses_model());
+        let places = self.places(&restorer.model().about, forecast.as_ref(), &maps)?;
+        let kept = self.kept(together, groups.len())?;
+        let mut walk = Walk { restorer, ear, progress, record, places, movie, kept, found: 0 };
+        for (g, group) in groups.iter().enumerate() {
+            self.group(&mut walk, group, g * together)?;
+            // The last group may have fewer images, and what was found took no run.
+            walk.progress.runs = chosen + (walk.progress.total - chosen) * (g + 1) / groups.len();
+        }
+        let Walk { restorer, ear, mut record, places, movie, kept, found, .. } = walk;
+        record.pooled = movie.map(Movie::chosen).unwrap_or_default();
+        let Places { parts, description, form, outputs, held } = places;
+        let outputs = match outputs {
+            Some(outputs) => outputs,
+            None => {
+                let provenance = self.provenance(forecast.as_ref(), Some(&record));
+                let mut outputs = Outputs::create(self.to, &description, maps, provenance)?;
+                for (number, restored) in held.iter().enumerate() {
+                    outputs.write(&parts, number, restored, &form)?;
+                }
+                outputs
+            }
+        };
+        drop(held);
+        let made = outputs.finish(self.image, self.parts, &form)?;
+        kept.into_iter().for_each(Kept::clear);
+        if found > 0 {
+            ear.notice(Notice::Resumed { found, all: self.parts.all.len() })?;
+        }
+        for notice in record.notices(form.dtype.name()) {
+            ear.notice(notice)?;
+        }
+        let interval_90 = restorer.spread().filter(|_| self.settings.std).map(|s| s.reach());
+        let (camera, pieces) = (self.camera, self.parts.all.len());
+        let mut report = ImageReport { camera, pieces, interval_90, forecast, ..ImageReport::default() };
+        record.report(&mut report);
+        report.seconds = start.elapsed().as_secs_f64();
+        Ok(Finished { report, made, description })
+    }
+
+    /// Parts that are restored at once.
+    fn together(&self, restorer: &Restorer) -> usize {
+        let busy = if matches!(restorer.device(), Device::Cpu { .. }) { TOGETHER_CPU } else { TOGETHER_GPU };
+        (busy / self.parts.pixels()).clamp(1, 16).min(self.parts.all.len())
+    }
+
+    /// Where parts will go. Few values are held, so that a file's record can count what became of them; memory has no record.
+    fn places(&self, about: &About, forecast: Option<&Forecast>, maps: &[(String, Map)]) -> Result<Places> {
+        let in_memory = matches!(self.to, Destination::Memory);
+        let d = self.to.description(&self.image.description);
+        let description = written(d, about, self.settings.float || in_memory)?;
+        let parts = Parts::of(&description, about.dims, about.channels)?;
+        let bytes = self.parts.all.len() * self.parts.pixels() * parts.channels * size_of::<f32>();
+        let outputs = match bytes > HELD || in_memory {
+            true => {
+                let provenance = self.provenance(forecast, None);
+                Some(Outputs::create(self.to, &description, maps.to_vec(), provenance)?)
+            }
+            false => None,
+        };
+        let form = Form::of(&description);
+        Ok(Places { parts, description, form, outputs, held: Vec::new() })
+    }
+
+    /// The parts that a run of the same has left beside a file, where there are several groups of them.
+    fn kept(&self, together: usize, groups: usize) -> Result<Option<Kept>> {
+        let Some(spot) = self.to.spot().filter(|_| groups > 1) else { return Ok(None) };
+        let run =
+            json!({"settings": self.asked, "input": self.hash, "camera": self.camera, "together": together});
+        Ok(Some(Kept::open(&spot.base, &run)?))
+    }
+
+    /// Restores a group of parts, of which the first has this number.
+    fn group(&self, walk: &mut Walk<'_, '_>, group: &[Vec<usize>], first: usize) -> Result<()> {
+        let measured = group.iter().map(|p| self.measured(p, walk.restorer)).collect::<Result<Vec<_>>>()?;
+        if walk.record.unfamiliar.is_none() && self.uses_model() {
+            walk.record.unfamiliar = self.unfamiliar(walk.restorer, &measured, walk.ear)?;
+        }
+        let numbers: Vec<u64> = (0..group.len()).map(|i| (first + i) as u64).collect();
+        let found = walk.kept.as_ref().and_then(|k| k.all(&numbers, walk.restorer.scratch()));
+        walk.found += found.as_ref().map_or(0, Vec::len);
+        let made = match found {
+            Some(found) => found,
+            None => {
+                let made = self.made(walk, &measured, &numbers)?;
+                if let Some(kept) = &walk.kept {
+                    numbers.iter().zip(&made).try_for_each(|(&n, part)| kept.put(n as usize, part))?;
+                }
+                made
+            }
+        };
+        let helped = match &mut walk.movie {
+            Some(movie) => {
+                let alone = walk.record.choice.as_ref();
+                Some(movie.help(self, walk.restorer, group, &measured, &numbers, alone, walk.ear)?)
+            }
+            None => None,
+        };
+        for (i, mut restored) in made.into_iter().enumerate() {
+            walk.record.exposures.extend(helped.as_ref().map(|h| h.finish(i, &mut restored)));
+            if !restored.guided.is_empty() {
+                walk.ear.event(&Event::Guided { number: first + i, steps: &restored.guided })?;
+            }
+            self.put(walk, first + i, &measured[i], restored)?;
+        }
+        Ok(())
+    }
+
+    /// What the network will take, told before it runs; nothing where another method is asked for.
+    fn plan(
+        &self,
+        restorer: &mut Restorer,
+        together: usize,
+        groups: usize,
+        progress: &mut Progress,
+        ear: &mut Ear<'_>,
+    ) -> Result<Option<Forecast>> {
+        let device = *restorer.device();
+        if let Some(other) = self.settings.only.filter(|m| *m != Candidate::Model) {
+            let instead = Some(other);
+            ear.event(&Event::Plan(Plan { forecast: None, instead, runs: 0, choosing: 0, device: &device }))?;
+            return Ok(None);
+        }
+        let choosing = match (self.settings.only, self.camera) {
+            (None, Some(_)) => choice::runs(restorer, &self.parts.size)?,
+            _ => 0,
+        };
+        let forecast = restorer.prepare(&self.parts.size, together)?;
+        let runs = forecast.runs * groups + choosing;
+        let plan = Plan { forecast: Some(&forecast), instead: None, runs, choosing, device: &device };
+        ear.event(&Event::Plan(plan))?;
+        if forecast.blends {
+            ear.notice(Notice::DependsOnTile)?;
+        }
+        progress.total = runs;
+        Ok(Some(forecast))
+    }
+
+    /// The arithmetic of a GPU, where it is left open, as the middle part says.
+    fn precision(&self, restorer: &mut Restorer, ear: &mut Ear<'_>) -> Result<Option<Settled>> {
+        if !self.uses_model() || matches!(restorer.device(), Device::Cpu { .. }) {
+            return Ok(None);
+        }
+        let measured = self.measured(&self.parts.all[self.parts.all.len() / 2], restorer)?;
+        let settled = restorer.settle_precision(&measured, self.camera.as_ref())?;
+        if let Some(settled) = &settled {
+            ear.event(&Event::Precision(settled))?;
+        }
+        Ok(settled)
+    }
+
+    /// What to trust: as asked for, or as the data of the middle part say.
+    fn choice(
+        &self,
+        restorer: &mut Restorer,
+        progress: &mut Progress,
+        ear: &mut Ear<'_>,
+    ) -> Result<Option<Choice>> {
+        if let Some(only) = self.settings.only {
+            return Ok(Some(Choice::only(only)));
+        }
+        let Some(camera) = &self.camera else { return Ok(None) };
+        let measured = self.measured(&self.parts.all[self.parts.all.len() / 2], restorer)?;
+        let choice = choice::choose(restorer, &measured, camera, None, &mut || progress.ran(ear))?;
+        if choice.risk.is_some() {
+            ear.event(&Event::Choice { exposures: None, choice: &choice })?;
+        }
+        Ok(Some(choice))
+    }
+
+    /// A part of the file as it is restored from.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn measured(&self, part: &[usize], restorer: &Restorer) -> Result<Measured> {
+        let source = self.parts.source(self.image, part, self.validity);
+        let mut measured = Measured::read(&source, restorer.scratch())?;
+        if let Some(limit) = self.validity.saturation {
+            measured.saturate(limit, self.camera.as_ref().map_or(NoiseLevel::Unknown, NoiseLevel::of));
+        }
+        Ok(measured)
+    }
+
+    /// Whether the network runs: unless another method is asked for. Where the image's own data give it no weight it is run all
+    /// the same, for chi2 of its answer tells whether the camera's numbers are this image's.
+    fn uses_model(&self) -> bool {
+        self.settings.only.is_none_or(|m| m == Candidate::Model)
+    }
+
+    fn made(&self, walk: &mut Walk<'_, '_>, measured: &[Measured], numbers: &[u64]) -> Result<Vec<Restored>> {
+        let (camera, Walk { restorer, ear, progress, record, .. }) = (self.camera.as_ref(), walk);
+        match &record.choice {
+            Some(choice) if !self.uses_model() => {
+                let one = |m: &Measured| restorer.restore_without(m, choice, camera);
+                Ok(measured.iter().map(one).collect::<Result<_, _>>()?)
+            }
+            choice => {
+                let mut made = restorer.restore(measured, numbers, camera, &mut || progress.ran(ear))?;
+                if let (Some(choice), Some(camera)) = (choice, camera) {
+                    for (measured, restored) in measured.iter().zip(&mut made) {
+                        choice.apply(measured, camera, restored)?;
+                    }
+                }
+                Ok(made)
+            }
+        }
+    }
+
+    /// Takes a restored part into the record and writes it, or holds it back.
+    fn put(
+        &self,
+        walk: &mut Walk<'_, '_>,
+        number: usize,
+        measured: &Measured,
+        mut restored: Restored,
+    ) -> Result<()> {
+        let Walk { restorer, ear, record, places, .. } = walk;
+        let is_middle = number == self.parts.all.len() / 2;
+        record.filled += measured.filled;
+        record.saturated += measured.saturated;
+        record.chi2.extend(restored.mean_chi2);
+        if let Some(camera) = &self.camera {
+            let light = record.light.get_or_insert_with(Light::default);
+            light.see(restored.image.iter().map(|&v| camera.electrons(v)));
+            let is_mean = restorer.settings().psf.is_none() && restored.mean_chi2.is_some();
+            if is_middle && is_mean {
+                record.left_over = LeftOver::of(measured, &restored.image, camera);
+            }
+        }
+        if measured.filled > 0 && may_be_none(&places.description) {
+            self.parts.give_back(self.image, &self.parts.all[number], &mut restored.image)?;
+        }
+        if is_middle {
+            let (image, parts, camera) = (self.image, self.parts, self.camera);
+            ear.event(&Event::Middle(&Middle { image, parts, measured, restored: &restored, camera }))?;
+        }
+        let Places { parts, form, outputs, held, .. } = places;
+        match outputs {
+            Some(outputs) => record.clipped += outputs.write(parts, number, &restored, form)?,
+            None => {
+                record.clipped += parts.clipped(&parts.all[number], &restored.image, form);
+                held.push(restored);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says once of a file that it is unlike what the model was trained on, and returns why.
+    fn unfamiliar(
+        &self,
+        restorer: &Restorer,
+        images: &[Measured],
+        ear: &mut Ear<'_>,
+    ) -> Result<Option<String>> {
+        for image in images {
+            let distance = restorer.distance(image, self.camera.as_ref())?;
+            let Some(distance) = distance.filter(|d| d.is_strange()) else { continue };
+            let than = if distance.high { "higher" } else { "lower" };
+            let why = format!(
+                "{} is {than} than in its images of {}, the nearest",
+                distance.statistic, distance.kind
+            );
+            ear.notice(Notice::Unfamiliar(why.clone()))?;
+            return Ok(Some(why));
+        }
+        Ok(None)
+    }
+}

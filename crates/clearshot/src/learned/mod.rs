@@ -1,0 +1,15 @@
+//! Images of any axes through a model: which planes or volumes there are ([`Parts`]), what restores them, and what becomes of
+//! the result.
+
+pub(crate) mod engine;
+pub(crate) mod image;
+mod kept;
+mod movie;
+mod outputs;
+mod parts;
+mod record;
+pub(crate) mod session;
+
+pub(crate) use outputs::Map;
+pub use parts::Parts;
+pub(crate) use session::{Learned, Session};

@@ -1,0 +1,141 @@
+//! What a restored image becomes: the image itself, and beside it its standard deviation, chi2 and samples, as files or in
+//! memory.
+
+use super::parts::{Form, Parts};
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+use crate::target::{Destination, Made, Target, as_float};
+use clearshot_image::address::{exists, is_address, same_place};
+use clearshot_image::dataset::list::stem;
+use clearshot_image::{Description, Error as ImageError, Image, WriteOptions, Writer};
+use clearshot_restore::learned::field::Field;
+use clearshot_restore::learned::{Restored, Restorer};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The image, or what goes beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Map {
+    Image,
+    Deviation,
+    Chi2,
+    Sample(usize),
+}
+
+/// What goes beside an image, by the ends of names.
+pub fn beside(settings: &Settings, restorer: &Restorer) -> Vec<(String, Map)> {
+    let engine = restorer.settings();
+    let deviation = settings.std.then_some(("std".to_string(), Map::Deviation));
+    let chi2 = engine.chi2.then_some(("chi2".to_string(), Map::Chi2));
+    let samples = if engine.keep_samples { engine.samples } else { 0 };
+    let samples = (0..samples).map(|k| (format!("sample{}", k + 1), Map::Sample(k)));
+    deviation.into_iter().chain(chi2).chain(samples).collect()
+}
+
+/// What is being written. The image's file gets its name last, so that it is there only when all are.
+pub struct Outputs {
+    image: Target,
+    float: Form,
+    beside: Vec<(Map, Target)>,
+}
+
+impl Outputs {
+    /// # Errors
+    /// If a file cannot be made, or would replace the input.
+    pub fn create(
+        to: Destination<'_>,
+        d: &Description,
+        maps: Vec<(String, Map)>,
+        provenance: Value,
+    ) -> Result<Outputs> {
+        let mut float = as_float(d);
+        let Destination::File { input, spot, replace } = to else {
+            let beside = maps.into_iter().map(|(_, map)| (map, Target::memory(&float))).collect();
+            return Ok(Outputs { image: Target::memory(d), float: Form::of(&float), beside });
+        };
+        if spot.is_shared {
+            // A map is of one image, so that its file has no place for the others.
+            float.native = None;
+        }
+        let options = WriteOptions { replace, provenance: Some(provenance) };
+        let mut beside = Vec::new();
+        for (suffix, map) in maps {
+            if beside_paths(&spot.base, &suffix).iter().any(|path| same_place(input, path)) {
+                let place = format!("{}_{suffix}", stem(&spot.base));
+                return Err(Error::SameFile.at(place));
+            }
+            beside.push((map, target_beside(&spot.base, &suffix, &float, &options)?));
+        }
+        let image = Target::file(&spot.output, Writer::create(&spot.write, d, &options)?);
+        Ok(Outputs { image, float: Form::of(&float), beside })
+    }
+
+    /// Writes a part; returns how many of its values did not fit.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write(&mut self, parts: &Parts, number: usize, restored: &Restored, form: &Form) -> Result<usize> {
+        let part = &parts.all[number];
+        for (map, target) in &mut self.beside {
+            let field: Option<&Field> = match *map {
+                Map::Image => Some(&restored.image),
+                Map::Deviation => restored.deviation.as_ref(),
+                Map::Chi2 => restored.chi2.as_ref(),
+                Map::Sample(k) => restored.samples.get(k),
+            };
+            let missing = || Error::Unsuited(format!("the map {map:?} was asked for and not made"));
+            parts.write(part, field.ok_or_else(missing)?, &self.float, target)?;
+        }
+        parts.write(part, &restored.image, form, &mut self.image)
+    }
+
+    /// Copies what is not restored, and gives the files their names; the image comes first.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn finish(mut self, image: &Image, parts: &Parts, form: &Form) -> Result<Vec<(Map, Made)>> {
+        for (_, target) in &mut self.beside {
+            parts.copy(image, &self.float, target)?;
+        }
+        parts.copy(image, form, &mut self.image)?;
+        let mut made = Vec::new();
+        for (map, target) in self.beside {
+            made.push((map, target.finish()?));
+        }
+        made.insert(0, (Map::Image, self.image.finish()?));
+        Ok(made)
+    }
+}
+
+/// The names that OUT_suffix may have: in the output's format, or as a TIFF.
+pub fn beside_paths(output: &Path, suffix: &str) -> [PathBuf; 2] {
+    let name = output.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = stem(output);
+    let ending = &name[stem.len()..];
+    [ending, ".tif"].map(|ending| output.with_file_name(format!("{stem}_{suffix}{ending}")))
+}
+
+/// OUT_suffix, as a TIFF where the output's format holds no floats. One that an interrupted run left is replaced.
+fn target_beside(output: &Path, suffix: &str, d: &Description, options: &WriteOptions) -> Result<Target> {
+    let [path, fallback] = beside_paths(output, suffix);
+    let ours = |path: &Path| {
+        let earlier = Image::open(path).ok().and_then(|i| i.description.provenance);
+        earlier.is_some_and(|p| p["operation"] == "restore")
+    };
+    let create = |path: &Path, d: &Description| {
+        let replace = options.replace || (exists(path)? && ours(path));
+        Writer::create(path, d, &WriteOptions { replace, ..options.clone() })
+    };
+    match create(&path, d) {
+        Ok(writer) => Ok(Target::file(&path, writer)),
+        Err(
+            e @ (ImageError::Exists { .. }
+            | ImageError::Io { .. }
+            | ImageError::DiskFull { .. }
+            | ImageError::ReadOnly { .. }
+            | ImageError::Remote { .. }),
+        ) => Err(e.into()),
+        Err(e) if is_address(output) => Err(e.into()),
+        Err(_) => Ok(Target::file(&fallback, create(&fallback, d)?)),
+    }
+}

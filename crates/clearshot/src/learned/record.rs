@@ -1,0 +1,149 @@
+//! What is counted and found out about an image while its parts are restored, and the record of it in the output.
+
+use super::image::Work;
+use crate::observer::{EXPLAINED, Notice};
+use crate::report::{ImageReport, PooledChoice};
+use clearshot_image::Provenance;
+use clearshot_physics::units::Regime;
+use clearshot_restore::learned::precision::Settled;
+use clearshot_restore::learned::residual::LeftOver;
+use clearshot_restore::learned::{Choice, Forecast};
+use serde_json::{Value, json};
+
+/// Frames to a pixel of a movie, in the mean, that are said to be one.
+const ALONE: f64 = 1.05;
+/// chi2 of fewer pixels says nothing.
+const FEW: usize = 256;
+
+/// See the module.
+#[derive(Default)]
+pub struct Record {
+    pub pixels: usize,
+    /// Values that did not fit the file's type.
+    pub clipped: usize,
+    pub filled: usize,
+    pub saturated: usize,
+    pub chi2: Vec<f64>,
+    /// What neighbours share of what is left over, in the middle part.
+    pub left_over: Option<LeftOver>,
+    /// Why the model is not made for it.
+    pub unfamiliar: Option<String>,
+    /// How much light there is, where the camera is known.
+    pub light: Option<Light>,
+    /// What was trusted.
+    pub choice: Option<Choice>,
+    /// What was trusted of frames that were pooled with others.
+    pub pooled: Vec<PooledChoice>,
+    /// What a GPU computed in, where that was left open.
+    pub precision: Option<Settled>,
+    /// Of each frame of a movie, how many exposures a pixel was restored from, in the mean.
+    pub exposures: Vec<f64>,
+}
+
+/// Pixels of restored parts, and those of them with fewer than 1, 3 and 10 electrons.
+#[derive(Default)]
+pub struct Light {
+    pixels: usize,
+    below: [usize; 3],
+}
+
+impl Light {
+    pub fn see(&mut self, electrons: impl Iterator<Item = f32>) {
+        for e in electrons.filter(|e| e.is_finite()) {
+            self.pixels += 1;
+            self.below.iter_mut().zip([1.0, 3.0, 10.0]).for_each(|(n, limit)| *n += usize::from(e < limit));
+        }
+    }
+
+    fn regime(&self) -> Regime {
+        let [below_1, below_3, below_10] = self.below.map(|n| n as f64 / self.pixels.max(1) as f64);
+        Regime { below_1, below_3, below_10 }
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+impl Record {
+    /// What there is to say when all parts are restored.
+    pub fn notices(&self, dtype: &'static str) -> Vec<Notice> {
+        let telling = self.pixels >= FEW;
+        let filled = (self.filled > 0).then_some(Notice::Filled(self.filled));
+        let clipped = (self.clipped > 0).then_some(Notice::Clipped { count: self.clipped, dtype });
+        let movie = mean(&self.exposures).map(|mean| match mean < ALONE {
+            true => Notice::FramesAlone(mean),
+            false => Notice::FramesAveraged(mean),
+        });
+        let chi2 = mean(&self.chi2).filter(|c| telling && !EXPLAINED.contains(c)).map(Notice::Chi2);
+        let left = self.left_over.filter(|l| telling && l.in_words().is_some()).map(Notice::LeftOver);
+        [filled, clipped, movie, chi2, left].into_iter().flatten().collect()
+    }
+
+    /// Puts what is known into the image's report.
+    pub fn report(self, to: &mut ImageReport) {
+        to.clipped = self.clipped;
+        to.filled = self.filled;
+        to.saturated = self.saturated;
+        to.chi2 = mean(&self.chi2);
+        to.left_over = self.left_over;
+        to.regime = self.light.as_ref().map(Light::regime);
+        to.choice = self.choice;
+        to.pooled = self.pooled;
+        to.exposures = mean(&self.exposures);
+        to.precision = self.precision;
+        to.unfamiliar = self.unfamiliar;
+    }
+}
+
+impl Work<'_> {
+    /// The record in the output's own metadata; counts only where all parts are restored before it is written.
+    pub fn provenance(&self, forecast: Option<&Forecast>, record: Option<&Record>) -> Value {
+        let pooled = |p: &PooledChoice| json!({"exposures": p.exposures, "choice": p.choice});
+        let parameters = json!({
+            "settings": self.asked,
+            "input": self.hash,
+            "camera": self.camera,
+            "plan": forecast.map(|f| json!({"tile": f.tile, "halo": f.halo, "tiles": f.tiles, "batch": f.batch})),
+            "saturation": self.validity.saturation,
+            "clipped": record.map(|r| r.clipped),
+            "filled": record.map(|r| r.filled),
+            "saturated": record.map(|r| r.saturated),
+            "chi2": record.and_then(|r| mean(&r.chi2)),
+            "left_over": record.and_then(|r| r.left_over.as_ref()),
+            "choice": record.and_then(|r| r.choice.as_ref()),
+            "pooled_choices": record.map(|r| r.pooled.iter().map(pooled).collect::<Vec<_>>()),
+            "precision": record.and_then(|r| r.precision.as_ref()),
+            "exposures": record.and_then(|r| mean(&r.exposures)),
+        });
+        Provenance::new("restore", &self.image.description, parameters).value()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Light, Record};
+    use clearshot_physics::Electrons;
+    use clearshot_physics::units::Regime;
+
+    #[test]
+    fn movies_are_told_by_what_their_frames_share() {
+        let told = |exposures: &[f64]| {
+            let record = Record { exposures: exposures.to_vec(), ..Record::default() };
+            record.notices("uint16").first().map(ToString::to_string)
+        };
+        assert_eq!(told(&[]), None);
+        assert!(told(&[1.0, 1.01]).is_some_and(|t| t.contains("frames were restored each alone")));
+        assert!(told(&[4.0, 5.0]).is_some_and(|t| t.contains("4.5 to a pixel in the mean")));
+    }
+
+    /// Part by part the shares are those of all pixels together.
+    #[test]
+    fn the_light_of_parts_is_that_of_the_whole() {
+        let all: Vec<f32> = (0..400).map(|i| (i * 7 % 83) as f32 * 0.3 - 1.0).collect();
+        let mut light = Light::default();
+        all.chunks(130).for_each(|part| light.see(part.iter().copied().chain([f32::NAN])));
+        let whole = Regime::of(Electrons(&all.iter().map(|&v| v.into()).collect::<Vec<f64>>()));
+        assert_eq!(light.regime(), whole);
+    }
+}

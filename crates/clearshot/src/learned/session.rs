@@ -1,0 +1,286 @@
+//! A model on the images of one file or array: what is there of the outputs already, what to know of each image before it is
+//! restored, and its camera.
+
+use super::engine::Engine;
+use super::image::{Finished, Work, written};
+use super::outputs::{beside, beside_paths};
+use super::parts::Parts;
+use crate::error::{Error, Result};
+use crate::look::Look;
+use crate::observer::{Ear, Event, Notice};
+use crate::settings::{Settings, Stacks};
+use crate::target::Destination;
+use crate::validity::{Validity, mask_path};
+use clearshot_image::address::{exists, try_out};
+use clearshot_image::{Axis, DType, Description, Image};
+use clearshot_model::{Model, Signal};
+use clearshot_restore::learned::{Camera, Candidate, Restorer};
+use clearshot_runtime::Device;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Shares of saturated pixels to tell of, and to refuse.
+const WARN_SATURATED: f64 = 0.001;
+const MOST_SATURATED: f64 = 0.5;
+/// A model of fixed limits should see at least this share of its range.
+const LEAST_USED: f64 = 0.02;
+/// Planes from which on a stack is restored as a volume.
+const LEAST_PLANES: usize = 4;
+
+/// A model, and where it is the built-in one, that for volumes, which is loaded when a stack first needs it.
+pub struct Learned {
+    usual: Mutex<Engine>,
+    volumes: Option<OnceLock<Option<Mutex<Engine>>>>,
+    /// What the record says of how the model was come by.
+    pub origin: Option<Value>,
+}
+
+/// See the module.
+pub struct Session<'s> {
+    engine: MutexGuard<'s, Engine>,
+    settings: &'s Settings,
+    /// The settings as the record has them.
+    asked: Value,
+    /// The fingerprint of the file.
+    hash: String,
+}
+
+/// What is there before a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Missing,
+    /// Made of the same by the same, with all that goes beside it.
+    Done,
+    /// Something that may be replaced.
+    InPart,
+}
+
+/// A thread that panicked while it restored leaves nothing half done in an engine that the next image would see.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Learned {
+    pub fn new(model: Model, device: Device, is_builtin: bool) -> Result<Learned> {
+        let volumes = is_builtin.then(OnceLock::new);
+        Ok(Learned { usual: Mutex::new(Engine::new(model, device)?), volumes, origin: None })
+    }
+
+    /// The same on another device.
+    pub fn on(self, device: Device) -> Result<Learned> {
+        let model = self.usual.into_inner().unwrap_or_else(PoisonError::into_inner).into_model();
+        Ok(Learned { origin: self.origin, ..Learned::new(model, device, self.volumes.is_some())? })
+    }
+
+    /// The name of the model.
+    pub fn name(&self) -> String {
+        lock(&self.usual).model().about.name.clone()
+    }
+
+    /// Refuses settings that the model cannot do.
+    pub fn check(&self, settings: &Settings) -> Result<()> {
+        settings.check()?;
+        lock(&self.usual).ready(settings)?;
+        Ok(())
+    }
+
+    /// The settings as the record in outputs has them.
+    pub fn record(&self, settings: &Settings) -> Result<Value> {
+        let mut engine = lock(&self.usual);
+        self.asked(&mut engine, settings)
+    }
+
+    fn asked(&self, engine: &mut Engine, settings: &Settings) -> Result<Value> {
+        let hash = engine.hash();
+        settings.record(engine.ready(settings)?, &hash, self.origin.as_ref())
+    }
+
+    /// The model made ready for an image; `hash` is the fingerprint of its file.
+    ///
+    /// # Errors
+    /// If the model cannot do what the settings ask.
+    pub fn session<'s>(
+        &'s self,
+        settings: &'s Settings,
+        first: &Description,
+        hash: String,
+        ear: &mut Ear<'_>,
+    ) -> Result<Session<'s>> {
+        let mut engine = match self.for_volumes(settings, first, ear)? {
+            Some(engine) => engine,
+            None => lock(&self.usual),
+        };
+        let asked = self.asked(&mut engine, settings)?;
+        Ok(Session { engine, settings, asked, hash })
+    }
+
+    /// The built-in model for volumes, if there is one and the image is a stack that it may take.
+    fn for_volumes(
+        &self,
+        settings: &Settings,
+        first: &Description,
+        ear: &mut Ear<'_>,
+    ) -> Result<Option<MutexGuard<'_, Engine>>> {
+        let by_model = settings.only.is_none_or(|only| only == Candidate::Model);
+        let own = settings.psf.is_some() || settings.guidance.is_some() || settings.law.is_some();
+        let planes = first.dim(Axis::Z).map_or(1, |z| z.len);
+        if settings.stacks == Stacks::Planes || own || !by_model || planes < LEAST_PLANES {
+            return Ok(None);
+        }
+        let Some(engine) = self.volumes()?.map(lock) else { return Ok(None) };
+        ear.event(&Event::Volume { model: &engine.model().about.name, planes })?;
+        Ok(Some(engine))
+    }
+
+    fn volumes(&self) -> Result<Option<&Mutex<Engine>>> {
+        let Some(slot) = &self.volumes else { return Ok(None) };
+        if slot.get().is_none() {
+            let device = *lock(&self.usual).device();
+            let made =
+                Model::volumes()?.map(|model| Engine::new(model, device).map(Mutex::new)).transpose()?;
+            // Another thread may have been faster, with the same.
+            let _ = slot.set(made);
+        }
+        Ok(slot.get().and_then(Option::as_ref))
+    }
+}
+
+impl Session<'_> {
+    /// What an image is written as.
+    pub fn written(&self, d: &Description) -> Result<Description> {
+        written(d, &self.engine.model().about, self.settings.float)
+    }
+
+    /// What is there of what this run would make: the output, and what goes beside it for each of its images.
+    ///
+    /// # Errors
+    /// If something else is there and may not be replaced.
+    pub fn standing(&mut self, output: &Path, bases: &[PathBuf]) -> Result<Standing> {
+        if self.settings.replace {
+            try_out(output, true)?;
+            return Ok(Standing::InPart);
+        }
+        let save_mask = self.settings.save_mask;
+        let masks: Vec<PathBuf> = bases.iter().filter(|_| save_mask).map(|base| mask_path(base)).collect();
+        if !exists(output)? {
+            for path in masks {
+                if exists(&path)? {
+                    return Err(clearshot_image::Error::Exists { path }.into());
+                }
+            }
+            try_out(output, false)?;
+            return Ok(Standing::Missing);
+        }
+        let earlier = Image::open(output).ok().and_then(|i| i.description.provenance);
+        let of = |key: &str| earlier.as_ref().and_then(|p| p["parameters"].get(key));
+        if of("settings") != Some(&self.asked) || of("input").and_then(Value::as_str) != Some(&self.hash) {
+            return Err(Error::Other { path: output.to_path_buf() });
+        }
+        let maps = beside(self.settings, self.engine.ready(self.settings)?);
+        let mut all = true;
+        for base in bases {
+            for (suffix, _) in &maps {
+                let [path, fallback] = beside_paths(base, suffix);
+                all = all && (exists(&path)? || fallback.exists());
+            }
+        }
+        for path in &masks {
+            all = all && exists(path)?;
+        }
+        Ok(if all { Standing::Done } else { Standing::InPart })
+    }
+
+    /// Restores one image.
+    ///
+    /// # Errors
+    /// If it cannot be read, restored or written, or the observer stops it.
+    pub fn restore(
+        &mut self,
+        image: &Image,
+        given: Validity,
+        to: Destination<'_>,
+        ear: &mut Ear<'_>,
+    ) -> Result<(Finished, Validity)> {
+        let (d, settings) = (&image.description, self.settings);
+        let restorer = self.engine.ready(settings)?;
+        let about = &restorer.model().about;
+        let parts = Parts::of(d, about.dims, about.input_channels())?;
+        let makes_others = about.input_channels() != about.channels;
+        if let Some(only) = settings.only.filter(|only| makes_others && *only != Candidate::Model) {
+            let why = format!(
+                "the model makes other channels than the image has, which {} cannot; leave it out",
+                only.name()
+            );
+            return Err(Error::setting("only", why));
+        }
+        let look = Look::at(image, &parts)?;
+        warn(d, &parts, &look, &about.signal, ear)?;
+        let found = look.saturation(d).map(|(_, limit)| limit);
+        let validity = Validity { saturation: given.saturation.or(found), ..given };
+        let camera = camera(settings, image, &look, &validity, restorer, ear)?;
+        drop(look);
+        if let Some(psf) = &settings.psf {
+            let (psf, notice) = psf.fit(d, &parts.size)?;
+            notice.map_or(Ok(()), |notice| ear.notice(notice))?;
+            restorer.set_psf(psf)?;
+        }
+        let (asked, parts, hash) = (&self.asked, &parts, &self.hash[..]);
+        let work = Work { settings, asked, image, to, parts, validity: &validity, camera, hash };
+        let finished = work.run(restorer, ear)?;
+        Ok((finished, validity))
+    }
+}
+
+/// The camera, told of where it was estimated. The blur and the measurement itself can do without.
+fn camera(
+    settings: &Settings,
+    image: &Image,
+    look: &Look,
+    validity: &Validity,
+    restorer: &Restorer,
+    ear: &mut Ear<'_>,
+) -> Result<Option<Camera>> {
+    let of = || settings.camera.of(image, validity);
+    let found = match settings.only {
+        Some(Candidate::Gaussian(_) | Candidate::Raw) => of().ok(),
+        Some(Candidate::Bm3d) => Some(of()?),
+        _ if restorer.needs_camera() || settings.camera.gain.is_some() => Some(of()?),
+        _ => None,
+    };
+    let Some((camera, estimated)) = found else { return Ok(None) };
+    estimated.map_or(Ok(()), |e| ear.notice(Notice::Estimated(Box::new(e))))?;
+    look.contradicts(&camera).map_or(Ok(()), |notice| ear.notice(notice))?;
+    Ok(Some(camera))
+}
+
+/// Says what to know of an image before it is restored, and refuses one that is saturated in most places.
+fn warn(d: &Description, parts: &Parts, look: &Look, signal: &Signal, ear: &mut Ear<'_>) -> Result<()> {
+    if let Some((share, limit)) = look.saturation(d) {
+        if share > MOST_SATURATED {
+            return Err(Error::Unsuited(format!(
+                "{:.0} % of the pixels are saturated (they have the greatest value, {limit}): what they held is lost and cannot be restored; take the image again with a shorter exposure",
+                100.0 * share
+            )));
+        }
+        if share > WARN_SATURATED {
+            ear.notice(Notice::Saturated { share, limit })?;
+        }
+    }
+    if let Signal::Fixed { input, .. } = signal
+        && look.greatest() < input.low + LEAST_USED * (input.high - input.low)
+    {
+        let (greatest, range) = (look.greatest(), [input.low, input.high]);
+        ear.notice(Notice::FaintForModel { greatest, range })?;
+    }
+    for warning in &d.warnings {
+        ear.notice(Notice::File(warning.clone()))?;
+    }
+    if d.dim(Axis::S).is_some_and(|s| s.len >= 3) && d.dtype == DType::U8 {
+        ear.notice(Notice::ProcessedColours)?;
+    }
+    match parts.copied.is_empty() {
+        true => Ok(()),
+        false => ear.notice(Notice::TransparencyCopied),
+    }
+}

@@ -1,0 +1,96 @@
+//! Restores scientific images: takes noise, and blur, off images of microscopes, telescopes and other cameras, by a
+//! trained diffusion model or by classical methods, and says how sure the result is.
+//!
+//! A [`Restorer`] restores; [`Settings`] say how; an [`Observer`] hears of progress and of what there is to know, and can stop the
+//! work. Nothing is printed, and errors are values of one [`Error`].
+//!
+//! An image in memory, of any axes and type of numbers:
+//!
+//! ```
+//! use clearshot::{Array, KnownCamera, Restorer, Settings};
+//!
+//! # fn main() -> Result<(), clearshot::Error> {
+//! let counts: Vec<u16> = (0..48 * 64).map(|i| 100 + (i * 7919 % 23) as u16).collect();
+//! let noisy = Array::new(&counts, &[48, 64], "YX")?;
+//! let camera = KnownCamera { gain: Some(0.5), offset: Some(90.0), read_noise: Some(1.5), ..KnownCamera::default() };
+//! let restorer = Restorer::builtin()?;
+//! let restored = restorer.restore(&noisy, &Settings { camera, ..Settings::default() }, &mut ())?;
+//! assert_eq!((restored.image.len(), restored.axes.as_str()), (48 * 64, "YX"));
+//! assert!(restored.report.chi2.is_some());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A file of any format, with all of its images, axes and metadata; here by BM3D, and with an observer:
+//!
+//! ```
+//! use clearshot::{Event, Method, Notice, Observer, Restorer, Settings, restore_file};
+//! use std::ops::ControlFlow;
+//! use std::path::Path;
+//!
+//! /// Keeps what there is to know of images.
+//! #[derive(Default)]
+//! struct Notes(Vec<String>);
+//!
+//! impl Observer for Notes {
+//!     fn event(&mut self, image: &Path, event: &Event<'_>) -> ControlFlow<()> {
+//!         if let Event::Notice(notice) = event {
+//!             self.0.push(format!("{}: {notice}", image.display()));
+//!         }
+//!         ControlFlow::Continue(())
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), clearshot::Error> {
+//! # let folder = std::env::temp_dir().join(format!("clearshot-doc-{}", std::process::id()));
+//! # std::fs::create_dir_all(&folder).expect("a folder");
+//! # let (input, output) = (folder.join("noisy.npy"), folder.join("clean.tif"));
+//! # let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+//! # npy.extend(format!("{:<117}\n", "{'descr': '<u2', 'fortran_order': False, 'shape': (64, 64), }").bytes());
+//! # npy.extend((0..64 * 64).flat_map(|i| (100u16 + (i * 7919 % 23) as u16).to_le_bytes()));
+//! # std::fs::write(&input, npy).expect("a file");
+//! let restorer = Restorer::denoiser(Method::by_name("bm3d")?);
+//! let mut notes = Notes::default();
+//! let report = restore_file(&input, &output, &restorer, &Settings::default(), &mut notes)?;
+//! assert_eq!(report.images[0].written, [output]);
+//! # std::fs::remove_dir_all(&folder).expect("a folder");
+//! # Ok(())
+//! # }
+//! ```
+
+#![warn(missing_docs)]
+
+mod array;
+mod camera;
+mod classical;
+mod error;
+mod file;
+mod items;
+mod learned;
+mod look;
+mod observer;
+mod psf;
+mod report;
+mod restorer;
+mod settings;
+mod target;
+mod validity;
+
+pub use array::{Array, Restored, Sample};
+pub use camera::{Estimated, KnownCamera, correlation_in_words};
+pub use classical::Deconvolution;
+pub use error::{Error, Result};
+pub use file::restore_file;
+pub use learned::Parts;
+pub use observer::{Event, Middle, Notice, Observer, Plan};
+pub use psf::{PointSpread, gaussian as gaussian_psf};
+pub use report::{ImageReport, PooledChoice, Report, Status};
+pub use restorer::Restorer;
+pub use settings::{Settings, Stacks};
+pub use validity::Mask;
+
+pub use clearshot_image::DType;
+pub use clearshot_model::Model;
+pub use clearshot_restore::classical::Method;
+pub use clearshot_restore::learned::{Camera, Candidate, Choice, Output};
+pub use clearshot_runtime::{Device, DeviceName, Precision};

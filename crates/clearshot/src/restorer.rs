@@ -1,0 +1,199 @@
+//! What restores images: a model, or a classical method.
+
+use crate::array::{Array, Restored};
+use crate::classical::{Classical, Deconvolution};
+use crate::error::Result;
+use crate::learned::image::Finished;
+use crate::learned::{Learned, Map};
+use crate::observer::{Ear, Event, Observer};
+use crate::settings::Settings;
+use crate::target::{Destination, Made};
+use crate::validity::{Mask, Validity};
+use clearshot_image::{Description, Image};
+use clearshot_model::Model;
+use clearshot_restore::classical::Method;
+use clearshot_runtime::Device;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Something that restores images: a trained model or a classical method. One serves any number of images and threads, one
+/// image at a time; a model stays compiled from one to the next as long as size and settings stay the same.
+///
+/// It is a closed set and not a trait: a walk over a file asks whether whole planes are needed or pieces with a halo, what
+/// the record says, and what goes beside the output, and each answer is known here. A method of your own fits
+/// [`clearshot_restore::stream`], which takes any function of a piece.
+pub struct Restorer {
+    pub(crate) kind: Kind,
+}
+
+pub(crate) enum Kind {
+    Learned(Box<Learned>),
+    Classical(Classical),
+}
+
+impl Restorer {
+    /// The model that comes with the library, on the fastest device.
+    ///
+    /// # Errors
+    /// If the network cannot be made ready.
+    pub fn builtin() -> Result<Restorer> {
+        Restorer::learned(Model::builtin()?, Device::best(), true)
+    }
+
+    /// A model from a file NAME.clearshot, or a folder (of diffusers too), on the fastest device.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn load(path: impl AsRef<Path>) -> Result<Restorer> {
+        Restorer::from_model(Model::load(path.as_ref())?, Device::best())
+    }
+
+    /// A model at hand.
+    ///
+    /// # Errors
+    /// If the network cannot be made ready.
+    pub fn from_model(model: Model, device: Device) -> Result<Restorer> {
+        Restorer::learned(model, device, false)
+    }
+
+    fn learned(model: Model, device: Device, is_builtin: bool) -> Result<Restorer> {
+        Ok(Restorer { kind: Kind::Learned(Box::new(Learned::new(model, device, is_builtin)?)) })
+    }
+
+    /// A classical denoiser: `Method::by_name("bm3d")`, say.
+    pub fn denoiser(method: Method) -> Restorer {
+        Restorer { kind: Kind::Classical(Classical::Denoise(method)) }
+    }
+
+    /// Deconvolution by Richardson and Lucy's steps, under the PSF of the settings.
+    pub fn richardson_lucy(steps: Deconvolution) -> Restorer {
+        Restorer { kind: Kind::Classical(Classical::RichardsonLucy(steps)) }
+    }
+
+    /// Deconvolution by Wiener's filter, under the PSF of the settings; `balance` is the power of the noise over that of the
+    /// image.
+    pub fn wiener(balance: f32) -> Restorer {
+        Restorer { kind: Kind::Classical(Classical::Wiener(balance)) }
+    }
+
+    /// The light above the offset over a ratio of exposures, as a baseline for short exposures beside long ones.
+    pub fn exposure(ratio: f32) -> Restorer {
+        Restorer { kind: Kind::Classical(Classical::Exposure(ratio)) }
+    }
+
+    /// Pixels as they are, for comparison.
+    pub fn raw() -> Restorer {
+        Restorer { kind: Kind::Classical(Classical::Raw) }
+    }
+
+    /// The same on another device; classical restorers always run on the CPU.
+    ///
+    /// # Errors
+    /// If the network cannot be made ready.
+    pub fn on(self, device: Device) -> Result<Restorer> {
+        Ok(match self.kind {
+            Kind::Learned(learned) => Restorer { kind: Kind::Learned(Box::new(learned.on(device)?)) },
+            classical => Restorer { kind: classical },
+        })
+    }
+
+    /// Says how the model was come by (fitted to the user's images, say), for the record in outputs.
+    pub fn with_origin(mut self, origin: Option<Value>) -> Restorer {
+        if let Kind::Learned(learned) = &mut self.kind {
+            learned.origin = origin;
+        }
+        self
+    }
+
+    /// The name of the model or of the method.
+    pub fn name(&self) -> String {
+        match &self.kind {
+            Kind::Learned(learned) => learned.name(),
+            Kind::Classical(Classical::Denoise(method)) => method.name().into(),
+            Kind::Classical(Classical::RichardsonLucy(_)) => "richardson-lucy".into(),
+            Kind::Classical(Classical::Wiener(_)) => "wiener".into(),
+            Kind::Classical(Classical::Exposure(_)) => "exposure".into(),
+            Kind::Classical(Classical::Raw) => "raw".into(),
+        }
+    }
+
+    /// Refuses settings that it cannot go by, before any image is read.
+    ///
+    /// # Errors
+    /// Names the setting.
+    pub fn check(&self, settings: &Settings) -> Result<()> {
+        match &self.kind {
+            Kind::Learned(learned) => learned.check(settings),
+            Kind::Classical(classical) => classical.check(settings),
+        }
+    }
+
+    /// The settings as the record in outputs has them; null for classical restorers, whose record is of each image.
+    ///
+    /// # Errors
+    /// As [`Restorer::check`].
+    pub fn record(&self, settings: &Settings) -> Result<Value> {
+        match &self.kind {
+            Kind::Learned(learned) => learned.record(settings),
+            Kind::Classical(_) => Ok(Value::Null),
+        }
+    }
+
+    /// Restores an image in memory.
+    ///
+    /// # Errors
+    /// If the restorer cannot do what the settings ask, the image is not one that it can restore, or the observer stops it.
+    pub fn restore(
+        &self,
+        array: &Array,
+        settings: &Settings,
+        observer: &mut dyn Observer,
+    ) -> Result<Restored> {
+        self.check(settings)?;
+        let (image, d) = (&array.image, &array.image.description);
+        let mask = match &array.mask {
+            Some(mask) => {
+                let bytes = mask.read(&mask.whole())?;
+                Some(Mask::new(Image::in_memory(mask.description.clone(), bytes)?, d)?)
+            }
+            None => settings.mask.as_deref().map(|path| Mask::open(path, d)).transpose()?,
+        };
+        let saturation = settings.saturation;
+        let validity = Validity { saturation, is_given: saturation.is_some(), mask };
+        let mut ear = Ear { observer, shown: PathBuf::from("array") };
+        let to = Destination::Memory;
+        let (finished, _) = match &self.kind {
+            Kind::Learned(learned) => learned
+                .session(settings, d, String::new(), &mut ear)?
+                .restore(image, validity, to, &mut ear)?,
+            Kind::Classical(classical) => classical.run(settings, image, validity, to, &mut ear)?,
+        };
+        let restored = gathered(finished, image);
+        ear.event(&Event::Done(&restored.report))?;
+        Ok(restored)
+    }
+}
+
+/// The maps of a restored array by what they are.
+fn gathered(finished: Finished, image: &Image) -> Restored {
+    let Finished { mut report, made, description } = finished;
+    report.bytes = bytes_of(image);
+    let d: &Description = &description;
+    let (image, std, chi2, samples) = (Vec::new(), None, None, Vec::new());
+    let mut restored = Restored { image, std, chi2, samples, shape: d.shape(), axes: d.axes(), report };
+    for (map, made) in made {
+        let Made::Values(values) = made else { continue };
+        match map {
+            Map::Image => restored.image = values,
+            Map::Deviation => restored.std = Some(values),
+            Map::Chi2 => restored.chi2 = Some(values),
+            Map::Sample(_) => restored.samples.push(values),
+        }
+    }
+    restored
+}
+
+/// Bytes of an image's pixels.
+pub(crate) fn bytes_of(image: &Image) -> usize {
+    image.shape().iter().product::<usize>() * image.dtype().bytes()
+}

@@ -1,0 +1,260 @@
+//! What a caller decides about restoring, and the record of it that goes into the files that were made.
+
+use crate::camera::KnownCamera;
+use crate::error::{Error, Result};
+use crate::psf::PointSpread;
+use clearshot_image::fingerprint;
+use clearshot_model::Model;
+use clearshot_physics::Psf;
+use clearshot_restore::learned::{self, Candidate, Guidance, Output, law};
+use clearshot_runtime::Precision;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// See the module. The default serves most images; fields that are `None` are chosen by the image, the model or the device.
+///
+/// Fields from `only` to `scratch` are about models: a classical restorer takes no notice of how samples would be
+/// drawn, and refuses what it cannot give (`samples`, `std`, `chi2`).
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What is known of the camera. A model estimates what is not; a classical restorer that is told a gain takes the rest as
+    /// zero, and estimates all of it otherwise. Default: nothing is known.
+    pub camera: KnownCamera,
+    /// The standard deviation of the noise where it is the same everywhere, in the image's unit, for classical denoisers.
+    /// Default: the noise is a camera's.
+    pub noise: Option<f32>,
+    /// Pixels at or above this value are saturated. Default: where values pile up at the top of the range.
+    pub saturation: Option<f32>,
+    /// An image of the same Y and X that marks invalid pixels (dead, hot) by values other than zero. Default: none.
+    pub mask: Option<PathBuf>,
+    /// Restore this image of a file that has several, by name or number. Default: all images.
+    pub item: Option<String>,
+    /// Whether stacks are restored as volumes. Default: as the restorer is made for.
+    pub stacks: Stacks,
+    /// The blur to take off. Default: none.
+    pub psf: Option<PointSpread>,
+    /// Pixels along a side of a tile, or of the pieces that large images are cut into. Default: chosen by memory.
+    pub tile: Option<usize>,
+
+    /// Restore by this alone. Default: model, BM3D, Gaussian blur and measurement are mixed by their errors, which are
+    /// estimated from the image itself.
+    pub only: Option<Candidate>,
+    /// Restore each frame of a movie without its neighbours. Default: false.
+    pub frames_alone: bool,
+    /// Posterior samples; from two on their standard deviation is known. Default: 0, the image is the model's direct estimate.
+    pub samples: usize,
+    /// What the restored image is. Default: the direct estimate where the model gives one.
+    pub estimate: Option<Output>,
+    /// Give the standard deviation of the posterior, which needs two samples at least. Default: false.
+    pub std: bool,
+    /// Give the map of chi2: about 1 where only noise is left over. Default: false.
+    pub chi2: bool,
+    /// Give the samples themselves. Default: false.
+    pub save_samples: bool,
+    /// How samples are drawn: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun. Default: dpmpp-2m.
+    pub sampler: String,
+    /// Steps of the sampler. Default: 25.
+    pub steps: usize,
+    /// The seed of the samples. Default: 0.
+    pub seed: u64,
+    /// Guide the samples by the measurement's likelihood: poisson-gaussian, shifted-poisson, gaussian, ... Default: none, and
+    /// shifted-poisson under a PSF.
+    pub guidance: Option<String>,
+    /// How measurement and model are weighed: `proximal`, `proximal:strength=0.8`, `sigma-squared`, ... Default: proximal.
+    pub law: Option<String>,
+    /// The largest correction of an image by its measurement, as a root mean square where the model's range is 2. Default: none.
+    pub clip: Option<f64>,
+    /// Tell the observer of every correction by the measurement. Default: false.
+    pub trace: bool,
+    /// Tiles at once. Default: as many as keep the device busy.
+    pub batch: Option<usize>,
+    /// Bytes that the network may take on the device. Default: chosen by the device.
+    pub memory: Option<usize>,
+    /// Arithmetic of the network. Default: auto, which on a GPU is the fastest whose difference from fp32 is below 2 % of the
+    /// noise, and fp32 on the CPU.
+    pub precision: Precision,
+    /// A folder for temporary files, where images are larger than memory. Default: the system's.
+    pub scratch: Option<PathBuf>,
+
+    /// Write 32-bit floats in place of the input's type. Default: false.
+    pub float: bool,
+    /// Replace files that are there already. Default: false.
+    pub replace: bool,
+    /// Write OUT_mask beside each output: 0 valid, 1 not finite, 2 saturated, 3 masked. Default: false.
+    pub save_mask: bool,
+    /// Write OUT.png beside each output: the middle plane before and after. Default: false.
+    pub picture: bool,
+}
+
+/// Whether stacks are restored as volumes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stacks {
+    /// Classical restorers go plane by plane; models as they were trained, the built-in one as volumes if there is a built-in
+    /// model for them.
+    #[default]
+    Auto,
+    /// Plane by plane.
+    Planes,
+    /// Along Z, Y and X together, by classical restorers.
+    Volumes,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            camera: KnownCamera::default(),
+            noise: None,
+            saturation: None,
+            mask: None,
+            item: None,
+            stacks: Stacks::Auto,
+            psf: None,
+            tile: None,
+            only: None,
+            frames_alone: false,
+            samples: 0,
+            estimate: None,
+            std: false,
+            chi2: false,
+            save_samples: false,
+            sampler: "dpmpp-2m".into(),
+            steps: 25,
+            seed: 0,
+            guidance: None,
+            law: None,
+            clip: None,
+            trace: false,
+            batch: None,
+            memory: None,
+            precision: Precision::Auto,
+            scratch: None,
+            float: false,
+            replace: false,
+            save_mask: false,
+            picture: false,
+        }
+    }
+}
+
+impl Settings {
+    /// Refuses what no image could be restored with.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.camera.check()?;
+        if let Some(limit) = self.clip.filter(|c| c.is_nan() || *c <= 0.0) {
+            return Err(Error::setting(
+                "clip",
+                format!("is {limit}; the largest correction must be above zero"),
+            ));
+        }
+        let guided = self.guidance.is_some() || self.law.is_some() || self.psf.is_some();
+        for (key, given) in [("clip", self.clip.is_some()), ("trace", self.trace)] {
+            if given && !guided {
+                return Err(Error::setting(
+                    key,
+                    "is about guidance by the measurement: give guidance, law or psf too",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the engine takes, for a model.
+    ///
+    /// # Errors
+    /// If a name is unknown, or what only a model gives is asked for without one.
+    pub(crate) fn learned(&self, model: &Model) -> Result<learned::Settings> {
+        let sd = model.about.sigma_data();
+        let guidance = match (&self.guidance, &self.law) {
+            (None, None) if self.clip.is_none() => None,
+            (likelihood, chosen) => {
+                let usual = Guidance::usual(sd);
+                let likelihood = likelihood.as_deref().map(Guidance::likelihood).transpose()?;
+                let chosen = chosen.as_deref().map(|text| law(text, sd)).transpose()?;
+                Some(Guidance {
+                    likelihood: likelihood.unwrap_or(usual.likelihood),
+                    law: chosen.unwrap_or(usual.law),
+                    clip: self.clip,
+                })
+            }
+        };
+        // The PSF of each file follows from its pixel size; until then, one that blurs nothing.
+        let psf = self.psf.as_ref().map(|_| Psf::delta(model.about.dims)).transpose()?;
+        let settings = learned::Settings {
+            output: self.estimate,
+            samples: self.samples,
+            keep_samples: self.save_samples,
+            sampler: self.sampler.clone(),
+            steps: self.steps,
+            chi2: self.chi2,
+            seed: self.seed,
+            psf,
+            guidance,
+            trace: self.trace,
+            tile: self.tile,
+            batch: self.batch,
+            device_memory: self.memory,
+            scratch: self.scratch.clone(),
+            precision: self.precision,
+            ..learned::Settings::default()
+        };
+        self.check_only(&settings)?;
+        Ok(settings)
+    }
+
+    /// Refuses what only the model can do where it is not to be used.
+    fn check_only(&self, settings: &learned::Settings) -> Result<()> {
+        let Some(only) = self.only.filter(|m| *m != Candidate::Model) else { return Ok(()) };
+        let options = [
+            ("samples, std and save_samples", settings.samples > 0),
+            ("estimate", settings.output == Some(Output::Samples)),
+            ("psf", settings.psf.is_some()),
+            ("guidance, law and clip", settings.guidance.is_some()),
+        ];
+        match options.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Error::setting(
+                "only",
+                format!(
+                    "{option} need the model, and {} is asked for; leave them out, or restore by the model",
+                    only.name()
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// The settings as the record in an output has them, by which a later run knows that it has nothing to do.
+    ///
+    /// # Errors
+    /// If the PSF or the mask is a file that cannot be read.
+    pub(crate) fn record(
+        &self,
+        restorer: &learned::Restorer,
+        model_hash: &str,
+        origin: Option<&Value>,
+    ) -> Result<Value> {
+        let model = restorer.model();
+        let KnownCamera { gain, offset, read_noise, background, .. } = self.camera;
+        let estimate = match restorer.output() {
+            Output::Direct => "direct",
+            Output::Samples => "samples",
+        };
+        // Another PSF or mask may come under the same name.
+        let psf_file = self.psf.as_ref().map(PointSpread::fingerprint).transpose()?.flatten();
+        let mask = self.mask.as_deref().map(fingerprint).transpose()?;
+        Ok(json!({
+            "model": model.about.name, "model_hash": model_hash, "samples": self.samples, "estimate": estimate,
+            "sampler": self.sampler, "steps": self.steps, "seed": self.seed, "gain": gain, "offset": offset,
+            "read_noise": read_noise, "background": background, "psf": self.psf.as_ref().map(ToString::to_string),
+            "psf_file": psf_file, "guidance": self.guidance,
+            "method": self.only.map_or("auto", |only| only.name()), "law": self.law, "clip": self.clip, "tile": self.tile,
+            "precision": self.precision.to_string(), "float": self.float,
+            "std": self.std, "spread": model.about.spread.as_ref().filter(|_| self.std),
+            "chi2": self.chi2, "save_samples": self.save_samples, "saturation": self.saturation, "mask": mask,
+            "save_mask": self.save_mask, "item": self.item, "adapt": origin,
+            "frames_alone": self.frames_alone,
+        }))
+    }
+}

@@ -1,0 +1,107 @@
+//! Where restored values go: into a file as they come, or into memory.
+
+use crate::error::Result;
+use crate::items::Spot;
+use clearshot_image::grid::{Region, copy_common, extent};
+use clearshot_image::{DType, Description, Writer};
+use clearshot_restore::stream::Sink;
+use std::path::{Path, PathBuf};
+
+/// What an image is restored into.
+#[derive(Clone, Copy)]
+pub enum Destination<'a> {
+    /// Files, where those that are there may be replaced or not.
+    File { input: &'a Path, spot: &'a Spot, replace: bool },
+    /// Memory, as 32-bit floats.
+    Memory,
+}
+
+impl Destination<'_> {
+    /// What the description of the output is made of: that of the image, or of its copy in the file that is being made.
+    pub fn description<'d>(&'d self, d: &'d Description) -> &'d Description {
+        match self {
+            Destination::File { spot, .. } => spot.kept.as_ref().unwrap_or(d),
+            Destination::Memory => d,
+        }
+    }
+
+    pub fn spot(&self) -> Option<&Spot> {
+        match self {
+            Destination::File { spot, .. } => Some(spot),
+            Destination::Memory => None,
+        }
+    }
+}
+
+/// The same image in floats.
+pub fn as_float(d: &Description) -> Description {
+    let mut d = d.clone();
+    if d.dtype != DType::F32 {
+        d.dtype = DType::F32;
+        d.bits = 32;
+        d.rescale = None;
+    } else if d.rescale.is_some() {
+        d.rescale = None;
+        d.native = None;
+    }
+    d
+}
+
+/// One file that is being written, or its values in memory.
+pub enum Target {
+    File { path: PathBuf, writer: Box<Writer> },
+    Memory { shape: Vec<usize>, bytes: Vec<u8> },
+}
+
+/// What a target has become.
+pub enum Made {
+    File(PathBuf),
+    Values(Vec<f32>),
+}
+
+impl Target {
+    pub fn file(path: &Path, writer: Writer) -> Target {
+        Target::File { path: path.to_path_buf(), writer: Box::new(writer) }
+    }
+
+    /// For an image of floats.
+    pub fn memory(d: &Description) -> Target {
+        let shape = d.shape();
+        let bytes = vec![0; shape.iter().product::<usize>() * DType::F32.bytes()];
+        Target::Memory { shape, bytes }
+    }
+
+    /// # Errors
+    /// If the file cannot be completed.
+    pub fn finish(self) -> Result<Made> {
+        match self {
+            Target::File { path, writer } => {
+                writer.finish()?;
+                Ok(Made::File(path))
+            }
+            Target::Memory { bytes, .. } => Ok(Made::Values(DType::F32.decode_f32(&bytes, None))),
+        }
+    }
+}
+
+impl Sink for Target {
+    fn chunk(&self) -> Vec<usize> {
+        match self {
+            Target::File { writer, .. } => writer.chunk(),
+            Target::Memory { shape, .. } => shape.clone(),
+        }
+    }
+
+    fn put(&mut self, place: &Region, data: &[u8]) -> clearshot_image::Result<()> {
+        match self {
+            Target::File { writer, .. } => writer.write(place, data),
+            Target::Memory { shape, bytes } => {
+                let (size, first): (Vec<usize>, Vec<usize>) =
+                    (extent(place), place.iter().map(|r| r.start).collect());
+                let whole: Vec<_> = shape.iter().map(|&n| 0..n).collect();
+                copy_common(DType::F32.bytes(), data, &size, &first, bytes, &whole);
+                Ok(())
+            }
+        }
+    }
+}
