@@ -16,6 +16,7 @@ mod dump;
 mod electrons;
 mod eval;
 mod evaluating;
+mod export;
 mod failure;
 mod info;
 mod interrupt;
@@ -97,6 +98,8 @@ enum Verb {
     Adapt(adapt::Adapt),
     /// Let a model learn what the spread of its samples is worth, on scenes like those that it was trained on.
     Calibrate(calibrate::Calibrate),
+    /// Write a model as an ONNX file, for Fiji, napari, ONNX Runtime and other programs.
+    Export(export::Export),
     /// Print what a training run's configuration comes to, and where each value was written.
     Config(config::Config),
 }
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         Verb::Demo(v) => v.run(),
         Verb::Config(v) => v.run(),
         Verb::Calibrate(v) => v.run(),
+        Verb::Export(v) => v.run(),
         Verb::Devices(v) => v.run(),
         Verb::Plan(v) => v.run(),
         Verb::Bench(v) => v.run(),
