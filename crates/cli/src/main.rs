@@ -28,6 +28,7 @@ mod network;
 mod outputs;
 mod plan;
 mod point_spread;
+mod predict;
 mod profile;
 mod progress;
 #[cfg(test)]
@@ -36,6 +37,7 @@ mod restore;
 mod restoring;
 mod size;
 mod synth;
+mod theirs;
 mod train;
 mod validate;
 
@@ -100,6 +102,8 @@ enum Verb {
     Calibrate(calibrate::Calibrate),
     /// Write a model as an ONNX file, for Fiji, napari, ONNX Runtime and other programs.
     Export(export::Export),
+    /// Run a network of an ONNX file on an image, or on tensors.
+    Predict(predict::Predict),
     /// Print what a training run's configuration comes to, and where each value was written.
     Config(config::Config),
 }
@@ -114,6 +118,7 @@ fn main() -> ExitCode {
         Verb::Config(v) => v.run(),
         Verb::Calibrate(v) => v.run(),
         Verb::Export(v) => v.run(),
+        Verb::Predict(v) => v.run(),
         Verb::Devices(v) => v.run(),
         Verb::Plan(v) => v.run(),
         Verb::Bench(v) => v.run(),

@@ -7,6 +7,7 @@
 mod error;
 pub mod export;
 pub mod file;
+pub mod import;
 pub mod values;
 mod wire;
 
