@@ -13,6 +13,8 @@ mod archive;
 use archive::archive;
 use clearshot_image::Image;
 use clearshot_model::Model;
+use clearshot_onnx::file::OnnxModel;
+use clearshot_onnx::import::{import, input_sizes};
 use clearshot_restore::camera::file as camera;
 use clearshot_tensor::store::Store;
 use std::path::{Path, PathBuf};
@@ -63,6 +65,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "camera", read: camera_file, seeds: seeds::camera },
     Target { name: "model", read: model, seeds: seeds::model },
     Target { name: "network", read: network, seeds: seeds::network },
+    Target { name: "onnx", read: onnx, seeds: seeds::onnx },
     Target { name: "configuration", read: configuration, seeds: seeds::configuration },
 ];
 
@@ -108,6 +111,13 @@ fn zarr_metadata(bytes: &[u8], folder: &Path) {
     corners(&store);
     corners(&store.join("0"));
     std::fs::remove_dir_all(&store).expect("a folder of our own");
+}
+
+/// A network of others, made for small images.
+fn onnx(bytes: &[u8], folder: &Path) {
+    let Ok(model) = OnnxModel::parse(bytes) else { return };
+    let Ok(sizes) = input_sizes(&model, 1, &[8, 8]) else { return };
+    let _ = import(&model, Some(folder), &sizes);
 }
 
 fn safetensors(bytes: &[u8], _: &Path) {

@@ -164,6 +164,17 @@ pub fn network() -> Vec<Vec<u8>> {
     [NETWORK, unet].iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
+/// The small networks of the reader's own tests.
+pub fn onnx() -> Vec<Vec<u8>> {
+    let files: [&[u8]; 4] = [
+        include_bytes!("../../crates/onnx/tests/golden/unet_opset9.onnx"),
+        include_bytes!("../../crates/onnx/tests/golden/attention_opset14.onnx"),
+        include_bytes!("../../crates/onnx/tests/golden/volume_opset13.onnx"),
+        include_bytes!("../../crates/onnx/tests/golden/small_opset18.onnx"),
+    ];
+    files.iter().map(|f| f.to_vec()).collect()
+}
+
 pub fn model() -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.clearshot");

@@ -16,6 +16,7 @@ mod dump;
 mod electrons;
 mod eval;
 mod evaluating;
+mod export;
 mod failure;
 mod info;
 mod interrupt;
@@ -24,6 +25,7 @@ mod measure;
 mod network;
 mod outputs;
 mod plan;
+mod predict;
 mod profile;
 mod progress;
 #[cfg(test)]
@@ -31,6 +33,7 @@ mod reference;
 mod restore;
 mod restoring;
 mod synth;
+mod theirs;
 mod train;
 mod validate;
 mod validity;
@@ -95,6 +98,10 @@ enum Verb {
     Adapt(adapt::Adapt),
     /// Let a model learn what the spread of its samples is worth, on scenes like those that it was trained on.
     Calibrate(calibrate::Calibrate),
+    /// Write a model as an ONNX file, for Fiji, napari, ONNX Runtime and other programs.
+    Export(export::Export),
+    /// Run a network of an ONNX file on an image, or on tensors.
+    Predict(predict::Predict),
     /// Print what a training run's configuration comes to, and where each value was written.
     Config(config::Config),
 }
@@ -108,6 +115,8 @@ fn main() -> ExitCode {
         Verb::Demo(v) => v.run(),
         Verb::Config(v) => v.run(),
         Verb::Calibrate(v) => v.run(),
+        Verb::Export(v) => v.run(),
+        Verb::Predict(v) => v.run(),
         Verb::Devices(v) => v.run(),
         Verb::Plan(v) => v.run(),
         Verb::Bench(v) => v.run(),

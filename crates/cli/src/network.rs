@@ -1,13 +1,14 @@
-//! The network that a verb is about: a benchmark network by name or a configuration file, as
+//! The network that a verb is about: a benchmark network by name, a configuration file or an ONNX file, as
 //! inference or as a whole training iteration.
 
+use crate::theirs::Theirs;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_graph::Graph;
 use clearshot_graph::train::Training;
-use clearshot_nn::Param;
 use clearshot_nn::init::example;
 use clearshot_nn::models::{self, named};
+use clearshot_nn::{Param, Weights};
 use clearshot_runtime::{CompileError, Device, DeviceName, Options, Precision, Session, bytes};
 use std::path::PathBuf;
 
@@ -23,6 +24,9 @@ pub struct NetworkArgs {
     /// A config.json instead, of the architecture that its _class_name says (none: UNet2DModel).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Take the network of an ONNX file instead; sizes that the file leaves open are those of --batch and --size. Default: --net.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["net", "config", "train"])]
+    onnx: Option<PathBuf>,
     /// Images at once.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
@@ -56,15 +60,27 @@ pub struct Network {
     pub size: usize,
     pub train: bool,
     pub graph: Graph,
-    params: Vec<Param>,
+    values: Values,
+}
+
+/// Where the values of a network's parameters come from.
+enum Values {
+    Drawn(Vec<Param>),
+    Given(Weights),
 }
 
 impl NetworkArgs {
     /// # Errors
     /// If there is no such network, the configuration is refused, or the size does not suit it.
     pub fn build(&self) -> Result<Network> {
-        let (name, model) = self.model()?;
         let (batch, size) = (self.batch as usize, self.size as usize);
+        if let Some(path) = &self.onnx {
+            let imported = Theirs::read(path)?.import_for(batch, &[size; 3])?;
+            let values = Values::Given(imported.weights);
+            let name = path.display().to_string();
+            return Ok(Network { name, batch, size, train: false, graph: imported.graph, values });
+        }
+        let (name, model) = self.model()?;
         let params = model.parameters().with_context(|| name.clone())?;
         let sizes = vec![size; model.dims()];
         let graph = if self.train {
@@ -73,7 +89,7 @@ impl NetworkArgs {
             model.inference(batch, &sizes)
         };
         let graph = graph.with_context(|| name.clone())?;
-        Ok(Network { name, batch, size, train: self.train, graph, params })
+        Ok(Network { name, batch, size, train: self.train, graph, values: Values::Drawn(params) })
     }
 
     fn model(&self) -> Result<(String, Box<dyn models::Network>)> {
@@ -126,13 +142,16 @@ impl Network {
         if self.train { "train" } else { "infer" }
     }
 
-    /// Gives a session random weights and random data, one tensor at a time.
+    /// Gives a session weights, random ones where a file has none, and random data, one tensor at a time.
     ///
     /// # Errors
     /// If the session is not of this network.
     pub fn fill(&self, session: &mut Session) -> Result<()> {
-        for p in &self.params {
-            session.set(&p.name, &p.initial(SEED))?;
+        match &self.values {
+            Values::Drawn(params) => {
+                params.iter().try_for_each(|p| session.set(&p.name, &p.initial(SEED)))?;
+            }
+            Values::Given(weights) => weights.iter().try_for_each(|(name, w)| session.set(name, w))?,
         }
         for (name, v) in self.graph.inputs() {
             session.set(name, &example(name, self.graph.ty(v), SEED))?;

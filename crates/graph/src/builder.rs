@@ -61,6 +61,11 @@ impl Builder {
         }
     }
 
+    /// The first error so far, for who builds from a file and wants to stop there.
+    pub fn error(&self) -> Option<&BuildError> {
+        self.error.as_ref()
+    }
+
     /// Nodes added from now on belong to this layer; returns the former one, to be set again.
     pub fn set_scope(&mut self, scope: &str) -> Arc<str> {
         self.scope.replace(scope.into()).unwrap_or_else(|| "".into())

@@ -165,7 +165,11 @@ impl Process {
         Ok(self.levels(1)?.start())
     }
 
-    fn schedule(&self) -> Result<Schedule, ModelError> {
+    /// The schedule whose timesteps these are.
+    ///
+    /// # Errors
+    /// If it is a range of sigma, or there is no such schedule.
+    pub fn schedule(&self) -> Result<Schedule, ModelError> {
         let Process::Timesteps { law, first, last, steps } = self else {
             let (got, must) = ("a range of sigma".into(), "the timesteps of a schedule");
             return Err(ModelError::Setting { what: "the process", got, must });

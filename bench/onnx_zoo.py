@@ -1,0 +1,222 @@
+"""Networks that others wrote, in Clearshot and in ONNX Runtime, side by side: outputs and times.
+
+    cargo build --release
+    python bench/onnx_zoo.py target/release/clearshot [NAME ...]
+
+Each network is made with random weights by its authors' library, exported to ONNX by PyTorch with open sizes where that works,
+and run at three sizes on the same random input by both programs in turns, with as many threads as the machine has. The table goes to
+standard output as Markdown. Needs torch, torchvision, monai, diffusers, onnx, onnxruntime, onnxscript and safetensors.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+import torch.nn.functional as F
+from safetensors.numpy import load_file, save_file
+from torch import nn
+
+warnings.filterwarnings("ignore")
+# The least median of some rounds in turns: other work on the machine only ever adds.
+ROUNDS, RUNS = 3, 5
+# Of the largest value.
+TOLERANCE = 1e-4
+
+
+class CareUNet(nn.Module):
+    """The U-Net of CARE, N2V and StarDist in CSBDeep's form: depth 2, 32 channels, max pooling, nearest upsampling."""
+
+    def __init__(self, batch_norm=False):
+        super().__init__()
+
+        def block(i, o):
+            norm = [nn.BatchNorm2d(o)] if batch_norm else []
+            return nn.Sequential(nn.Conv2d(i, o, 3, padding=1), *norm, nn.ReLU())
+
+        pair = lambda i, o: nn.Sequential(block(i, o), block(o, o))
+        self.down = nn.ModuleList([pair(1, 32), pair(32, 64)])
+        self.middle = nn.Sequential(block(64, 128), block(128, 64))
+        self.up = nn.ModuleList([nn.Sequential(block(128, 64), block(64, 32)), nn.Sequential(block(64, 32), block(32, 32))])
+        self.last = nn.Conv2d(32, 1, 1)
+
+    def forward(self, x):
+        h, skips = x, []
+        for down in self.down:
+            h = down(h)
+            skips.append(h)
+            h = F.max_pool2d(h, 2)
+        h = self.middle(h)
+        for up, skip in zip(self.up, reversed(skips)):
+            h = up(torch.cat([F.interpolate(h, scale_factor=2, mode="nearest"), skip], 1))
+        return x + self.last(h)
+
+
+class ResidualUNet(nn.Module):
+    """StarDist-like: strided convolutions, transposed convolutions, leaky ReLU, two heads as one output."""
+
+    def __init__(self):
+        super().__init__()
+        act = nn.LeakyReLU(0.1)
+        self.a = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), act)
+        self.b = nn.Sequential(nn.Conv2d(32, 64, 3, stride=2, padding=1), act, nn.Conv2d(64, 64, 3, padding=1), act)
+        self.c = nn.ConvTranspose2d(64, 32, 2, stride=2)
+        self.d = nn.Sequential(nn.Conv2d(64, 32, 3, padding=1), act, nn.Conv2d(32, 33, 1))
+
+    def forward(self, x):
+        a = self.a(x)
+        y = self.d(torch.cat([self.c(self.b(a)), a], 1))
+        return torch.cat([torch.sigmoid(y[:, :1]), F.relu(y[:, 1:])], 1)
+
+
+class Tensor(nn.Module):
+    """The first image of what a library's network gives."""
+
+    def __init__(self, network, *given, pick=lambda y: y):
+        super().__init__()
+        self.network, self.given, self.pick = network, given, pick
+
+    def forward(self, x):
+        return self.pick(self.network(x, *self.given))
+
+
+class Timed(nn.Module):
+    """A diffusion network at one timestep."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return self.network(x, torch.full((x.shape[0],), 10, dtype=torch.int64), return_dict=False)[0]
+
+
+def networks():
+    """Name, library, network, input channels, spatial sizes."""
+    import diffusers
+    import monai.networks.nets as monai
+    import torchvision
+
+    flat, deep = [(128, 128), (256, 256), (384, 256)], [(16, 64, 64), (32, 64, 64), (32, 96, 96)]
+    small = [(64, 64), (128, 128), (128, 192)]
+    unet2d = dict(in_channels=1, out_channels=1, block_out_channels=(32, 64, 128), layers_per_block=1, norm_num_groups=8,
+                  down_block_types=("DownBlock2D", "DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D", "UpBlock2D"))
+    yield "CARE U-Net", "PyTorch", CareUNet(), 1, flat
+    yield "CARE U-Net, batch norm", "PyTorch", CareUNet(True), 1, flat
+    yield "StarDist-like", "PyTorch", ResidualUNet(), 1, flat
+    dncnn = [nn.Conv2d(1, 64, 3, padding=1), nn.ReLU()]
+    for _ in range(15):
+        dncnn += [nn.Conv2d(64, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    yield "DnCNN, 17 layers", "PyTorch", nn.Sequential(*dncnn, nn.Conv2d(64, 1, 3, padding=1)), 1, flat
+    yield "UNet", "MONAI", monai.UNet(2, 1, 1, (16, 32, 64, 128), (2, 2, 2), num_res_units=2), 1, flat
+    yield "UNet 3-D", "MONAI", monai.UNet(3, 1, 1, (8, 16, 32), (2, 2), num_res_units=1), 1, deep
+    yield "BasicUNet", "MONAI", monai.BasicUNet(2, 1, 1, (32, 32, 64, 64, 128, 32)), 1, flat
+    yield "SegResNet", "MONAI", monai.SegResNet(2, 16, 1, 1, blocks_down=(1, 2, 2), blocks_up=(1, 1)), 1, flat
+    yield "DynUNet 3-D", "MONAI", monai.DynUNet(3, 1, 1, [3, 3, 3], [1, 2, 2], [2, 2], filters=[16, 32, 64]), 1, deep
+    yield "AttentionUnet", "MONAI", monai.AttentionUnet(2, 1, 1, (16, 32, 64), (2, 2)), 1, flat
+    yield "UNet2DModel", "diffusers", Timed(diffusers.UNet2DModel(**unet2d)), 1, small
+    vae = diffusers.AutoencoderKL(in_channels=1, out_channels=1, block_out_channels=(32, 64), layers_per_block=1, latent_channels=4, norm_num_groups=8,
+                                  down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2)
+    yield "AutoencoderKL, decoder", "diffusers", Tensor(vae.decoder), 4, [(32, 32), (64, 64), (64, 96)]
+    fcn = torchvision.models.segmentation.fcn_resnet50(weights=None, weights_backbone=None, num_classes=2)
+    yield "FCN, ResNet-50", "torchvision", Tensor(fcn, pick=lambda y: y["out"]), 3, small
+    lraspp = torchvision.models.segmentation.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=2)
+    yield "LR-ASPP, MobileNetV3", "torchvision", Tensor(lraspp, pick=lambda y: y["out"]), 3, small
+    yield "ConvNeXt-T, features", "torchvision", torchvision.models.convnext_tiny(weights=None).features, 3, small
+    yield "Swin-T, features", "torchvision", torchvision.models.swin_t(weights=None).features, 3, [(64, 64), (128, 128), (224, 224)]
+
+
+def export(network, channels, size, path):
+    x = torch.randn(1, channels, *size)
+    network = network.eval()
+    for module in network.modules():
+        if isinstance(module, (nn.BatchNorm2d, nn.BatchNorm3d)):
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+    torch.onnx.export(network, (x,), path, dynamo=False, opset_version=17, input_names=["x"], output_names=["y"])
+
+
+class Theirs:
+    """ONNX Runtime."""
+
+    def __init__(self, path, x):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = os.cpu_count()
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.x = x
+
+    def output(self):
+        return self.session.run(["y"], {"x": self.x})[0]
+
+    def time(self):
+        """Median milliseconds of some runs after two that do not count."""
+        times = []
+        for _ in range(RUNS + 2):
+            start = time.perf_counter()
+            self.output()
+            times.append(time.perf_counter() - start)
+        return 1e3 * float(np.median(times[2:]))
+
+
+class Ours:
+    """Clearshot."""
+
+    def __init__(self, program, path, x, folder):
+        self.program, self.path, self.x, self.folder = program, path, x, folder
+
+    def output(self):
+        given, made = self.folder / "in.safetensors", self.folder / "out.safetensors"
+        save_file({"x": self.x}, given)
+        subprocess.run([self.program, "predict", self.path, given, "-o", made, "--replace"], check=True, capture_output=True, text=True)
+        return load_file(made)["y"]
+
+    def time(self):
+        command = [self.program, "bench", "--onnx", self.path, "--json", "--runs", str(RUNS)]
+        line = subprocess.run(command, check=True, capture_output=True, text=True)
+        return json.loads(line.stdout)["median_ms"]
+
+
+def main(program, wanted):
+    print(f"| network | library | sizes | ONNX Runtime {onnxruntime.__version__}, ms | Clearshot, ms | times as fast | largest difference |")
+    print("|---|---|---|---|---|---|---|")
+    ratios, count = [], 0
+    for name, library, network, channels, sizes in networks():
+        if wanted and not any(w in name for w in wanted):
+            continue
+        torch.manual_seed(0)
+        rows, worst = [], 0.0
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            try:
+                for size in sizes:
+                    path = folder / "network.onnx"
+                    export(network, channels, size, path)
+                    x = np.random.default_rng(0).standard_normal((1, channels, *size)).astype("f")
+                    both = Theirs(path, x), Ours(program, path, x, folder)
+                    want, got = (engine.output() for engine in both)
+                    worst = max(worst, float(np.abs(got - want).max() / np.abs(want).max()))
+                    rounds = [[engine.time() for engine in both] for _ in range(ROUNDS)]
+                    rows.append((size, *np.min(rounds, 0)))
+            except subprocess.CalledProcessError as error:
+                print(f"| {name} | {library} | {size} | fails: {error.stderr.strip()} |", flush=True)
+                continue
+        ratios += [a / b for _, a, b in rows]
+        count += 1
+        cells = [", ".join(" x ".join(map(str, size)) for size, _, _ in rows)]
+        cells += [", ".join(f"{row[i]:.1f}" for row in rows) for i in (1, 2)]
+        cells += [", ".join(f"{a / b:.2f}" for _, a, b in rows), f"{worst:.1e}" + ("" if worst < TOLERANCE else " **too large**")]
+        print(f"| {name} | {library} | " + " | ".join(cells) + " |", flush=True)
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    print(f"\n{count} networks, {len(ratios)} sizes: {mean:.2f} times as fast in the geometric mean, {min(ratios):.2f} at the least, {max(ratios):.2f} at the most.")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

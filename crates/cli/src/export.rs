@@ -1,0 +1,114 @@
+//! `clearshot export`: a model as an ONNX file.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use clearshot_model::Model;
+use clearshot_onnx::export::{self, Dim, Exported, Port, Settings};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Export {
+    /// Export this model: a file NAME.clearshot, a folder of diffusers, or default, which is the one of the program.
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// Write the ONNX file here.
+    #[arg(long, short, value_name = "FILE.onnx")]
+    out: PathBuf,
+    /// Fix the size of images, (Z,) Y, X, for example 256,256. Default: any size that the network takes.
+    #[arg(long, value_delimiter = ',', value_name = "SIZES", value_parser = clap::value_parser!(u32).range(1..))]
+    size: Vec<u32>,
+    /// Make a number of the camera a constant instead of an input, for example gain=0.46; may be given several times, for gain,
+    /// offset, read_noise, background, peak and noise_correlation (four values). Default: every number is an input.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = number)]
+    fixed: Vec<(String, Vec<f32>)>,
+    /// Let a diffusion model answer in one evaluation from the measurement alone, at its highest noise level with x = 0. Default:
+    /// x and its noise level are inputs, and the file is one step of a sampler.
+    #[arg(long)]
+    direct: bool,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `name=1,2,3`.
+fn number(text: &str) -> Result<(String, Vec<f32>), String> {
+    let (name, values) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
+    let value = |v: &str| v.trim().parse().map_err(|_| format!("{name}: `{v}` is not a number"));
+    Ok((name.trim().into(), values.split(',').map(value).collect::<Result<_, _>>()?))
+}
+
+impl Export {
+    pub fn run(self) -> Result<()> {
+        let model = match self.model.to_str() {
+            Some("default") => Model::builtin()?,
+            _ => Model::load(&self.model)?,
+        };
+        let size: Vec<usize> = self.size.iter().map(|&n| n as usize).collect();
+        if !size.is_empty() && size.len() != model.about.dims {
+            bail!("--size {size:?}: this model takes images of {} axes", model.about.dims);
+        }
+        let settings = Settings {
+            size: (!size.is_empty()).then_some(size),
+            fixed: self.fixed.iter().cloned().collect(),
+            direct: self.direct,
+        };
+        let exported = write(&model, &settings, &self.out)?;
+        let bytes = std::fs::metadata(&self.out)?.len();
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            let ports = |list: &[Port]| list.iter().map(described).collect::<Vec<_>>();
+            let record = serde_json::json!({
+                "file": self.out, "bytes": bytes, "opset": clearshot_onnx::OPSET, "model": model.about.name, "hash": model.hash(),
+                "multiples": exported.multiples, "inputs": ports(&exported.inputs), "outputs": ports(&exported.outputs),
+            });
+            return Ok(writeln!(out, "{record}")?);
+        }
+        writeln!(out, "{}: {bytes} bytes, opset {}", self.out.display(), clearshot_onnx::OPSET)?;
+        match &exported.multiples {
+            Some(m) if m.iter().any(|&n| n > 1) => writeln!(out, "  sizes are multiples of {m:?}")?,
+            Some(_) => writeln!(out, "  images of any size")?,
+            None => writeln!(out, "  images of one size")?,
+        }
+        let lists = [("in ", &exported.inputs), ("out", &exported.outputs)];
+        for (way, port) in lists.into_iter().flat_map(|(way, list)| list.iter().map(move |p| (way, p))) {
+            let name = format!("{} {}", port.name, sizes(port));
+            writeln!(out, "  {way} {name:<40} {}", port.about)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes aside and renames, so that the file is whole or absent.
+fn write(model: &Model, settings: &Settings, path: &Path) -> Result<Exported> {
+    let shown = || path.display().to_string();
+    let aside = path.with_extension(format!("{}.part", std::process::id()));
+    let file = File::create_new(&aside).with_context(shown)?;
+    let mut out = BufWriter::new(file);
+    let written = export::write(model, settings, &mut out).map_err(anyhow::Error::from);
+    let kept = written.and_then(|exported| {
+        out.into_inner().map_err(|e| e.into_error())?.sync_all()?;
+        std::fs::rename(&aside, path)?;
+        Ok(exported)
+    });
+    if kept.is_err() {
+        // What is left of a file that failed is of no use; the failure itself is what matters.
+        let _ = std::fs::remove_file(&aside);
+    }
+    kept.with_context(shown)
+}
+
+fn sizes(port: &Port) -> String {
+    let shown = |d: &Dim| match d {
+        Dim::Fixed(n) => n.to_string(),
+        Dim::Any(name) => name.clone(),
+    };
+    format!("[{}]", port.dims.iter().map(shown).collect::<Vec<_>>().join(", "))
+}
+
+fn described(port: &Port) -> serde_json::Value {
+    serde_json::json!({
+        "name": port.name, "type": port.dtype.to_string(), "sizes": sizes(port), "about": port.about,
+    })
+}

@@ -1,0 +1,141 @@
+//! Writing models as ONNX.
+//!
+//! The file holds one evaluation of the model ([`evaluation`]): pixels as the camera gave them go in with the camera's
+//! numbers, and restored pixels come out in the same unit. The graph is that of the network before any pass. Sizes of images and
+//! the batch are left open where the network allows it ([`sizes`]).
+
+mod document;
+mod emit;
+mod evaluation;
+mod layout;
+mod level;
+mod ops;
+mod settings;
+mod signal;
+mod sizes;
+
+pub use document::{Dim, Port};
+pub use evaluation::graph;
+pub use settings::Settings;
+pub use signal::{NUMBERS, Number};
+
+use crate::error::ExportError;
+use clearshot_graph::{Graph, Value};
+use clearshot_model::Model;
+use document::Document;
+use emit::Emitter;
+use sizes::Sizes;
+use std::io::Write;
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exported {
+    pub inputs: Vec<Port>,
+    pub outputs: Vec<Port>,
+    /// What the spatial sizes are multiples of, (Z,) Y, X; none where they are fixed.
+    pub multiples: Option<Vec<usize>>,
+}
+
+/// Batches and factors of the smallest size that a network is built for, to see what follows from the image's size: all
+/// different, so that no size is taken for another.
+const PROBES: [(usize, [usize; 3]); 3] = [(2, [3, 4, 5]), (3, [6, 8, 9]), (5, [7, 10, 11])];
+
+/// Writes a model.
+///
+/// # Errors
+/// If the settings do not fit the model, or `out` fails.
+pub fn write(model: &Model, settings: &Settings, out: &mut dyn Write) -> Result<Exported, ExportError> {
+    settings.check()?;
+    let (document, multiples) = document(model, settings)?;
+    document.write(&model.weights, out)?;
+    Ok(Exported { inputs: document.inputs, outputs: document.outputs, multiples })
+}
+
+fn document(model: &Model, settings: &Settings) -> Result<(Document, Option<Vec<usize>>), ExportError> {
+    let at = |batch: usize, size: &[usize]| evaluation::graph(model, settings, batch, size);
+    if let Some(size) = &settings.size {
+        return Ok((of_graphs(model, &[at(1, size)?])?, None));
+    }
+    let least = model.network.example_size();
+    let probe = |&(batch, factors): &(usize, [usize; 3])| {
+        let size: Vec<usize> = least.iter().zip(factors).map(|(n, f)| n * f).collect();
+        at(batch, &size)
+    };
+    // Networks for one size, and those that make something of the size itself, are written for the size of their training.
+    let open = PROBES.iter().map(probe).collect::<Result<Vec<Graph>, _>>();
+    match open.and_then(|graphs| of_graphs(model, &graphs)) {
+        Ok(document) => Ok((document, Some(least))),
+        Err(ExportError::Op { .. } | ExportError::Build(_)) => {
+            Ok((of_graphs(model, &[at(1, &model.about.crop)?])?, None))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// A file of one network's graphs at several sizes.
+fn of_graphs(model: &Model, graphs: &[Graph]) -> Result<Document, ExportError> {
+    let Some(sizes) = Sizes::new(graphs) else {
+        let (op, scope) = ("network", String::new());
+        return Err(ExportError::Op { op, scope, reason: "it changes with the image's size".into() });
+    };
+    let mut e = Emitter::new(sizes);
+    let graph = &graphs[0];
+    for index in 0..graph.nodes.len() {
+        e.begin(index);
+        ops::emit(&mut e, index)?;
+    }
+    let mut outputs = vec![];
+    for output in &graph.outputs {
+        let name = e.name(output.value)?;
+        e.identity(&name, &output.name);
+        outputs.push(port(model, &e.sizes, &output.name, output.value));
+    }
+    let inputs = graph.inputs().map(|(name, v)| port(model, &e.sizes, name, v)).collect();
+    Ok(Document {
+        name: model.about.name.clone(),
+        about: format!("One evaluation of the model {}: {}.", model.about.name, model.about.task.name()),
+        nodes: e.nodes,
+        initializers: e.initializers,
+        inputs,
+        outputs,
+        metadata: metadata(model),
+    })
+}
+
+/// What axes of images are called where their sizes are open.
+const AXES: [&str; 3] = ["depth", "height", "width"];
+
+fn port(model: &Model, sizes: &Sizes<'_>, name: &str, v: Value) -> Port {
+    let rank = sizes.rank(v);
+    let graph = sizes.graph();
+    // Sizes that are the image's have its axes' names.
+    let images = graph.inputs().filter(|(_, v)| layout::is_image(sizes.rank(*v)));
+    let (_, image) = images.min_by_key(|(_, v)| v.at()).unwrap_or(("", v));
+    let called = |axis: usize| {
+        let image_rank = sizes.rank(image);
+        match (0..image_rank).find(|&a| sizes.same(v, axis, image, a)) {
+            Some(0) => "batch".to_string(),
+            Some(a) => AXES[a + 4 - image_rank].to_string(),
+            None => format!("{name}_{axis}"),
+        }
+    };
+    let dim = |axis: usize| sizes.fixed(v, axis).map_or_else(|| Dim::Any(called(axis)), Dim::Fixed);
+    Port {
+        name: name.into(),
+        dtype: graph.ty(v).dtype,
+        dims: layout::order(rank).into_iter().map(dim).collect(),
+        about: evaluation::meaning(model, name),
+    }
+}
+
+fn metadata(model: &Model) -> Vec<(String, String)> {
+    let about = &model.about;
+    let pairs = [
+        ("clearshot.model", about.name.clone()),
+        ("clearshot.hash", model.hash()),
+        ("clearshot.task", about.task.name().into()),
+        ("clearshot.config", model.config.clone()),
+        ("clearshot.limits", about.limits.clone()),
+    ];
+    pairs.into_iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k.into(), v)).collect()
+}

@@ -1,0 +1,19 @@
+//! ONNX, both ways.
+//!
+//! [`export`] writes a trained model as one ONNX file: one evaluation of its network with what turns pixels into the
+//! network's numbers and back. [`import`] makes a graph of a network that others wrote, so that it runs through the same
+//! passes, plans and kernels as our own. [`file`] and [`wire`] read the format itself, which nobody needs to be trusted for.
+
+mod error;
+pub mod export;
+pub mod file;
+pub mod import;
+pub mod values;
+mod wire;
+
+pub use error::{ExportError, ImportError, ReadError};
+
+/// The version of ONNX's operators that exported files use; ONNX Runtime 1.13, the newest that Fiji has, knows no newer one.
+pub const OPSET: i64 = 17;
+/// The version of the format itself, as that operator set came with.
+pub const IR_VERSION: i64 = 8;
