@@ -32,7 +32,8 @@ P.add_argument("--pairs-seconds", type=int, default=80)
 P.add_argument("--n2v-seconds", default="20,60,180")
 P.add_argument("--variants", default="")
 P.add_argument("--s3", default="")
-P.add_argument("--only", default="", help="sets of `adapt` whose name contains this")
+P.add_argument("--only", default="", help="set-ups of `adapt` whose name contains one of these, separated by commas")
+P.add_argument("--files", type=int, default=0, help="images of a set-up, at most; 0 for all")
 
 
 def record(**values):
@@ -90,8 +91,9 @@ def adapt():
         changes = [x for change in variant.split() for x in ("--set", change)]
         rows, gains = [], []
         for which, name, files in groups():
-            if A.only not in f"{which} {name}":
+            if not any(part in f"{which} {name}" for part in A.only.split(",")):
                 continue
+            files = files[: A.files or None]
             chosen = A.out / "chosen"
             shutil.rmtree(chosen, ignore_errors=True)
             chosen.mkdir()

@@ -1,8 +1,8 @@
 //! `clearshot adapt`: a model fitted to the user's own noisy images, kept only where it helps. `restore --adapt` does the same first.
 //!
 //! It is a training run from that model, by splitting the electrons of the images (`experiment=adapt`). What it gains is estimated on
-//! images, or parts of images, that it was not trained on (`train::run::Gain`), and a model whose gain is not clear is not kept. The estimate needs the
-//! noise's variance to a few percent; where that is estimated from the images too, it has been wrong.
+//! images, or parts of images, that it was not trained on (`train::run::Gain`), which holds for noise of a camera that counts electrons: where the noise is not of that
+//! kind (`train::run::NoiseLaw`) nothing is trained, and a model whose gain is not clear is not kept.
 
 use crate::camera::CameraArgs;
 use anyhow::{Context, Result, bail};
@@ -59,7 +59,7 @@ pub struct Adapt {
     /// Keep the folder of the run here. Default: it is removed at the end.
     #[arg(long, value_name = "FOLDER")]
     run: Option<PathBuf>,
-    /// Write the model even where its estimated gain is not clear. Default: it is not written then.
+    /// Train and write the model even where its gain is not clear or cannot be told. Default: it is not written then.
     #[arg(long)]
     keep: bool,
     /// Show nothing while training.
@@ -110,6 +110,7 @@ impl Adapt {
             changes: camera.chain(self.changes.iter().cloned()).collect(),
             seconds: self.seconds.map(f64::from),
             device: &self.device,
+            anyway: self.keep,
             quiet: self.quiet || self.json,
         };
         let stop = crate::interrupt::finishing("finishing the iteration");
@@ -146,6 +147,8 @@ pub struct Fit<'a> {
     pub changes: Vec<String>,
     pub seconds: Option<f64>,
     pub device: &'a str,
+    /// Trains even where the gain cannot be told.
+    pub anyway: bool,
     pub quiet: bool,
 }
 
@@ -164,7 +167,7 @@ pub fn for_files(
     let folder = std::env::temp_dir().join(format!("clearshot-adapt-{}", std::process::id()));
     let fit = || {
         let images = Fit::to_files(files, &folder)?;
-        let fit = Fit { images, changes, seconds: Some(seconds.into()), device, quiet };
+        let fit = Fit { images, changes, seconds: Some(seconds.into()), device, anyway: false, quiet };
         fit.run(model, &folder, &clearshot_train::run::never())
     };
     let made = fit();
@@ -182,6 +185,8 @@ pub struct Fitted {
     pub gain: Option<Gain>,
     /// Whether it surely helps.
     pub kept: bool,
+    /// Why no gain can be told.
+    pub refused: Option<String>,
     iterations: u64,
     seconds: f64,
 }
@@ -233,16 +238,29 @@ impl Fit<'_> {
             run.notes().iter().for_each(|note| eprintln!("{note}"));
             run.warnings().iter().for_each(|warning| eprintln!("clearshot: {warning}"));
         }
+        let refused = run.noise_law()?.and_then(|law| law.refusal());
+        if refused.is_some() && !self.anyway {
+            let seconds = run.progress().seconds;
+            return Ok(Fitted {
+                start,
+                adapted: None,
+                gain: None,
+                kept: false,
+                refused,
+                iterations: 0,
+                seconds,
+            });
+        }
         let summary = run.train(stop, None)?;
         drop(run);
         let best = folder.join("run").join(BEST);
         let changed = best.is_file() && summary.best > summary.start;
         let gain = summary.gain.filter(|_| changed);
-        let kept = gain.is_some_and(|gain| gain.is_sure());
+        let kept = refused.is_none() && gain.is_some_and(|gain| gain.is_sure());
         let most = if kept { CALIBRATION * summary.seconds } else { 0.0 };
         let adapted = changed.then(|| self.with_spread(&start, &best, device, most, stop)).transpose()?;
         let (iterations, seconds) = (summary.iteration, summary.seconds);
-        Ok(Fitted { start, adapted, gain, kept, iterations, seconds })
+        Ok(Fitted { start, adapted, gain, kept, refused, iterations, seconds })
     }
 
     /// The adapted model with a calibrated spread: found on images as the first model was trained on, where there is time, else that of the first
@@ -293,7 +311,7 @@ impl Fitted {
 
     pub fn record(&self) -> Value {
         json!({
-            "kept": self.kept, "gain_db": self.gain.map(|g| g.db), "gain_error_db": self.gain.map(|g| g.error),
+            "kept": self.kept, "refused": self.refused, "gain_db": self.gain.map(|g| g.db), "gain_error_db": self.gain.map(|g| g.error),
             "gain_doubt_db": self.gain.map(|g| g.doubt), "crops": self.gain.map(|g| g.images),
             "seconds": self.seconds, "iterations": self.iterations,
         })
@@ -301,8 +319,14 @@ impl Fitted {
 
     pub fn in_words(&self) -> String {
         let what = match (self.gain, self.kept) {
+            _ if self.iterations == 0 => {
+                return format!("not adapted: {}", self.refused.as_deref().unwrap_or("it was stopped"));
+            }
             (Some(gain), true) => gain.in_words(),
-            (Some(gain), false) => format!("its gain is not clear: {}", gain.in_words()),
+            (Some(gain), false) => match &self.refused {
+                Some(why) => format!("{}; that cannot be relied on: {why}", gain.in_words()),
+                None => format!("its gain is not clear: {}", gain.in_words()),
+            },
             (None, _) => {
                 "it does not help: no state of it was better than the model that it began from".into()
             }

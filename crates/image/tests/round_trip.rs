@@ -1,7 +1,7 @@
 //! Files written and read again: every format, type and order of writing; what may not happen to existing
 //! files; tiles through files; data sets from files.
 
-use clearshot_image::dataset::{CropSpec, Dataset, Entry, Listing, Normaliser, Range, Split};
+use clearshot_image::dataset::{CropSpec, Dataset, Entry, Listing, Normaliser, Range, Rows, Split};
 use clearshot_image::tiles::{Edge, TileSpec, Window, process};
 use clearshot_image::{
     Axis, Channel, DType, Description, Dim, Error, Image, Provenance, WriteOptions, Writer, copy, not_kept,
@@ -467,6 +467,31 @@ fn data_sets_pair_split_and_crop() {
         }
     });
     assert_ne!(crops[0].input, crops[1].input);
+}
+
+/// Crops of the first rows and crops of the last ones share no pixel, even where the last rows have room for one crop alone.
+#[test]
+fn crops_of_two_parts_share_no_pixel() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cell.tif");
+    let shape = [64, 80];
+    let description = Description::new("made", &path, dims("YX", &shape), DType::U16);
+    write(&path, &description, &bytes_of(DType::U16, &shape, 1));
+    let listing = Listing::single(path.to_str().unwrap()).unwrap();
+    for (crop, border) in [(8, 51), (32, 32)] {
+        let of = |rows: Rows| {
+            let spec = CropSpec { rows, ..CropSpec::plain(&[crop, crop], 9) };
+            Dataset::new(listing.entries.clone(), spec).unwrap()
+        };
+        let (first, last) = (of(Rows::First(0.2)), of(Rows::Last(0.2)));
+        for i in 0..200 {
+            assert!(first.crop(i).unwrap().origin[0] + crop <= border, "{crop}: {i}");
+            assert!(last.crop(i).unwrap().origin[0] >= border, "{crop}: {i}");
+        }
+        let side = crop as f64;
+        assert!((last.distinct() - (64.0 - border as f64) / side * 80.0 / side).abs() < 1e-9);
+    }
+    assert_eq!(Rows::Last(0.2).range(50, 32), None);
 }
 
 #[test]

@@ -146,18 +146,31 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     let key = b.input("noise_key", Type::i32([shapes.batch, 4]));
     let shape = b.shape(clean);
     let noise = b.noise(NoiseKind::Normal, key, shape);
-    let x = noised(b, clean, noise, &mut levels);
+    let from_noise = task.kind.is_of_noise();
+    let x = match from_noise {
+        // A network that is shown a noisy target learns its noise: x is noise alone, as where restoring begins.
+        true => {
+            let sigma = levels.factor(b, clean, "sigma", |l| l.sigma);
+            b.mul(noise, sigma)
+        }
+        false => noised(b, clean, noise, &mut levels),
+    };
     let built =
         |b: &mut Builder, x: Value, time: Value, _: &Condition| network_on(b, network, x, Some(time), train);
     let denoiser =
         Preconditioned { network: built, prediction: diffusion.prediction, learned_variance: false };
     let given = Condition { image: seen, ..Condition::default() };
     let (predicted, _) = denoiser.predict(b, x, &mut levels, &given);
+    let estimate = denoiser.clean(b, x, predicted, &mut levels);
+    if from_noise {
+        // There is one level alone, and what the network predicts of x's noise is no part of the error.
+        let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
+        return Forward { clean, valid, losses, estimate, levels: Some(levels) };
+    }
     let wanted = target(b, diffusion.prediction, clean, noise, &mut levels);
     let of_level = diffusion.weight.input(b, diffusion.prediction, &mut levels);
     let weights = weights.map_or(of_level, |w| b.mul(of_level, w));
     let losses = distance_of_each(b, task.distance, predicted, wanted, Some(weights), valid);
-    let estimate = denoiser.clean(b, x, predicted, &mut levels);
     Forward { clean, valid, losses, estimate, levels: Some(levels) }
 }
 

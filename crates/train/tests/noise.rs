@@ -9,9 +9,12 @@ use clearshot_restore::learned::{Camera, Measured, Restorer, Settings, Values};
 use clearshot_runtime::Device;
 use clearshot_tensor::noise::Key;
 use clearshot_train::Run;
-use clearshot_train::data::{Data, Part};
+use clearshot_train::data::{Data, NUMBERS, Part, Sample, Source, batch};
+use clearshot_train::engine::Judge;
+use clearshot_train::iteration::Shapes;
 use clearshot_train::records::console::Show;
 use clearshot_train::run::never;
+use clearshot_train::task::Task;
 use serde_json::{Value, json};
 use std::path::Path;
 use tiny::config;
@@ -79,6 +82,57 @@ fn the_loss_of_splitting_is_the_supervised_one_and_a_constant() {
         let off = (against_part - constant) / supervised - 1.0;
         assert!(off.abs() < 0.01, "peak {peak}: {against_part} - {constant} is not {supervised}: {off:.4}");
     }
+}
+
+/// What a conditional model estimates of the same measurement beside a flat target.
+fn estimate_beside(kind: &str, target: f32) -> Vec<f32> {
+    let config = config(json!({"task": {"kind": kind, "form": "conditional", "drop": 0.0}}));
+    let task = Task::new(&config.task).expect("a task");
+    let size = [16, 16];
+    let shapes =
+        Shapes { batch: 1, size: &size, channels: [1, 1], photons: false, domains: 0, masked: false };
+    let inputs = shapes.network_inputs(&task);
+    let network = clearshot_nn::models::read(&tiny::network(inputs).to_string()).expect("a network");
+    let mut judge = Judge::new(&*network, &task, &shapes, &config, &Device::cpu(Some(1))).expect("a graph");
+    let weights =
+        network.parameters().expect("weights").into_iter().map(|p| (p.name.clone(), p.initial(1))).collect();
+    judge.load(&weights, 1.0).expect("weights");
+    let sample = Sample::plain(
+        noisy(0, 0, 1)[..256].iter().map(|v| *v as f32 / 500.0).collect(),
+        vec![target; 256],
+        [1.0; NUMBERS],
+    );
+    let source = One(sample);
+    let batch = batch(&source, 0, 1, &size, |_| None, |_| false).expect("a batch");
+    let level = task.diffusion.as_ref().expect("a diffusion model").last_level();
+    judge.estimate(&batch, Some(&level), 3, 0).expect("an estimate").as_f32().expect("numbers").to_vec()
+}
+
+/// A source of one sample.
+struct One(Sample);
+
+impl Source for One {
+    fn sample(&self, _: u64, _: Option<usize>) -> clearshot_train::Result<Sample> {
+        Ok(self.0.clone())
+    }
+
+    fn domains(&self) -> Vec<String> {
+        vec!["one".into()]
+    }
+
+    fn channels(&self) -> [usize; 2] {
+        [1, 1]
+    }
+}
+
+/// A network that is shown its noisy target learns to copy the target's noise: no estimate depends on it. A clean target shows in the noisy image x, as that of
+/// every diffusion model does.
+#[test]
+fn noisy_targets_are_not_shown_to_the_network() {
+    for kind in ["splitting", "noise2noise", "noise2void"] {
+        assert_eq!(estimate_beside(kind, 0.0), estimate_beside(kind, 1.0), "{kind}");
+    }
+    assert_ne!(estimate_beside("conditional", 0.0), estimate_beside("conditional", 1.0));
 }
 
 /// Networks that see no clean image in training come near the one that does, on images that none of them saw.

@@ -7,9 +7,10 @@ use super::normalise::Normaliser;
 use super::repeats::Repeats;
 use super::store::{Pixels, Store};
 use crate::error::{Result, request};
-use crate::image::{Axis, Description};
+use crate::image::{Axis, Description, Dim};
 use clearshot_tensor::noise::Key;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,6 +32,33 @@ pub struct CropSpec {
     pub invalid: Option<Invalid>,
     /// The target of a crop is another repeat of its scene, drawn anew for every crop.
     pub repeats: Option<Repeats>,
+    /// Where in every image crops are cut.
+    pub rows: Rows,
+}
+
+/// A part of every image's rows; those of crops in one part and those in the other have no pixel in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Rows {
+    #[default]
+    All,
+    /// All but the last ones, which are this share of them.
+    First(f64),
+    Last(f64),
+}
+
+impl Rows {
+    /// Of an image of so many rows, for crops of so many; none where crops do not fit into both parts. The last part has one crop's rows at least.
+    pub fn range(self, height: usize, crop: usize) -> Option<Range<usize>> {
+        let border = |share: f64| {
+            let last = ((share * height as f64).ceil() as usize).max(crop);
+            (height >= last + crop).then(|| height - last)
+        };
+        match self {
+            Rows::All => Some(0..height),
+            Rows::First(last) => Some(0..border(last)?),
+            Rows::Last(share) => Some(border(share)?..height),
+        }
+    }
 }
 
 /// Which pixels hold no measurement, besides those that are no numbers or marked in a mask.
@@ -52,6 +80,7 @@ impl CropSpec {
             normaliser: None,
             invalid: None,
             repeats: None,
+            rows: Rows::All,
         }
     }
 }
@@ -174,6 +203,20 @@ impl Dataset {
         &self.spec
     }
 
+    /// How many crops its images are as large as: more of them share pixels.
+    pub fn distinct(&self) -> f64 {
+        let of = |entry: &Entry| {
+            let Ok(d) = self.store.description(&entry.input) else { return 0.0 };
+            let lengths = crop_lengths(&d, &self.spec.size);
+            let along = |(dim, &crop): (&Dim, &usize)| {
+                let rows = (dim.axis == Axis::Y).then(|| self.spec.rows.range(dim.len, crop)).flatten();
+                rows.map_or(dim.len, |r| r.len()) as f64 / crop as f64
+            };
+            d.dims.iter().zip(&lengths).map(along).product::<f64>()
+        };
+        self.entries.iter().map(of).sum()
+    }
+
     /// In the order of their names.
     pub fn domains(&self) -> &[Domain] {
         &self.domains
@@ -229,9 +272,15 @@ impl Dataset {
         let image = self.store.pixels(&self.entries[entry].input)?;
         let d = image.description();
         let lengths = crop_lengths(d, &spec.size);
-        let origin: Vec<usize> = (0..d.dims.len())
-            .map(|a| draw(16 + a as u64, d.dims[a].len - lengths[a].min(d.dims[a].len) + 1))
-            .collect();
+        let begin = |a: usize| {
+            let (len, crop) = (d.dims[a].len, lengths[a]);
+            let all = match d.dims[a].axis {
+                Axis::Y => spec.rows.range(len, crop).unwrap_or(0..len),
+                _ => 0..len,
+            };
+            all.start + draw(16 + a as u64, all.len() - crop.min(all.len()) + 1)
+        };
+        let origin: Vec<usize> = (0..d.dims.len()).map(begin).collect();
         let square = spec.size[spec.size.len() - 1] == spec.size[spec.size.len() - 2];
         let symmetry = match spec.augment {
             true => Symmetry::from_number(draw(2, 8) as u32, square),

@@ -9,7 +9,7 @@ use crate::error::{Result, setting};
 use clearshot_graph::plan::human;
 use clearshot_image::Axis;
 use clearshot_image::dataset::{
-    Balance, Crop, CropSpec, Dataset, Entry, Invalid, Listing, Normaliser, Repeats, Split, Store,
+    Balance, Crop, CropSpec, Dataset, Entry, Invalid, Listing, Normaliser, Repeats, Rows, Split, Store,
 };
 use clearshot_model::Signal;
 use clearshot_restore::invalid;
@@ -52,14 +52,10 @@ pub struct Files {
     masked: bool,
     warnings: Vec<String>,
     notes: Vec<String>,
-    store: Arc<Store>,
-    /// Where files are too few to keep some for validation: the part of every image that crops are cut from.
-    within: Option<Part>,
 }
 
-/// The share of every image's rows that is kept for validation where no file is, and how often a crop is drawn to lie within its part.
+/// The share of every image's rows that is kept for validation where no file is.
 const KEPT_ROWS: f64 = 0.2;
-const ATTEMPTS: u64 = 256;
 
 /// What the numbers of a sample are.
 enum Scale {
@@ -146,7 +142,7 @@ impl Files {
         // Of noisy images, a network that has seen an image knows its noise: scores need pixels of their own.
         let divided = config.task.kind.is_of_noise()
             && of(Part::Validation).is_empty()
-            && listing.entries.iter().all(|e| border(store, &e.input, cut).is_some());
+            && listing.entries.iter().all(|e| has_two_parts(store, &e.input, cut));
         if divided {
             notes.push(format!(
                 "of {} files none is kept for validation: the last {:.0} % of the rows of each are",
@@ -166,11 +162,22 @@ impl Files {
         }
         let augment = data.augment && part == Part::Training;
         let invalid = masked.then_some(Invalid { saturation: data.saturation });
-        let spec = |seed| CropSpec { augment, invalid, repeats, ..CropSpec::plain(cut, seed) };
+        let rows = |part: Part| match (divided, part) {
+            (false, _) => Rows::All,
+            (true, Part::Training) => Rows::First(KEPT_ROWS),
+            (true, Part::Validation) => Rows::Last(KEPT_ROWS),
+        };
+        let spec = |seed, part| CropSpec {
+            augment,
+            invalid,
+            repeats,
+            rows: rows(part),
+            ..CropSpec::plain(cut, seed)
+        };
         // Limits are those of the training files, for validation too.
         let training = Dataset::held(
             entries(Part::Training),
-            spec(super::mixed(config.seed ^ 0x11)),
+            spec(super::mixed(config.seed ^ 0x11), Part::Training),
             Arc::clone(store),
         )?;
         let (looks, mut channels) = Looks::at(&training, data, cut)?;
@@ -224,7 +231,7 @@ impl Files {
         if let Scale::Real(real) = &scale {
             notes.push(real.look(&training)?);
         }
-        let mut varied = spec(seed);
+        let mut varied = spec(seed, part);
         if part == Part::Training {
             let half_range = 0.5 * (input.high - input.low);
             (varied.scale, varied.noise) = (data.intensity as f32, (data.noise * half_range) as f32);
@@ -252,24 +259,6 @@ impl Files {
             masked,
             warnings,
             notes,
-            store: Arc::clone(store),
-            within: divided.then_some(part),
-        })
-    }
-
-    /// Whether a crop lies in the part of its image that it is to be cut from.
-    fn is_within(&self, crop: &Crop) -> Result<bool> {
-        let Some(part) = self.within else { return Ok(true) };
-        let path = &self.dataset.entries[crop.entry].input;
-        let (Some(border), Some(y)) =
-            (border(&self.store, path, &self.cut), self.store.description(path)?.position(Axis::Y))
-        else {
-            return Ok(true);
-        };
-        let rows = self.cut[self.cut.len() - 2];
-        Ok(match part {
-            Part::Training => crop.origin[y] + rows <= border,
-            Part::Validation => crop.origin[y] >= border,
         })
     }
 
@@ -301,12 +290,11 @@ impl Files {
     }
 }
 
-/// The row at which the part for validation begins; none where an image is too small to be divided.
-fn border(store: &Store, path: &Path, cut: &[usize]) -> Option<usize> {
-    let [.., rows, _] = *cut else { return None };
-    let height = store.description(path).ok()?.dim(Axis::Y)?.len;
-    let kept = ((KEPT_ROWS * height as f64).ceil() as usize).max(rows);
-    (height >= kept + rows).then(|| height - kept)
+/// Whether an image is large enough for crops of two parts of its rows.
+fn has_two_parts(store: &Store, path: &Path, cut: &[usize]) -> bool {
+    let [.., rows, _] = *cut else { return false };
+    let height = store.description(path).ok().and_then(|d| Some(d.dim(Axis::Y)?.len));
+    height.is_some_and(|height| Rows::Last(KEPT_ROWS).range(height, rows).is_some())
 }
 
 /// The values of some crops.
@@ -450,18 +438,11 @@ impl Files {
 
 impl Source for Files {
     fn sample(&self, number: u64, domain: Option<usize>) -> Result<Sample> {
-        let drawn = |number: u64| match domain {
+        let crop = match domain {
             Some(domain) => self.dataset.crop_of(domain, number),
             None => self.dataset.crop(number),
         };
-        let mut crop = drawn(number)?;
-        for attempt in 1..ATTEMPTS {
-            if self.is_within(&crop)? {
-                break;
-            }
-            crop = Crop { number, ..drawn(super::mixed(number ^ attempt << 40))? };
-        }
-        self.made(&crop)
+        self.made(&crop?)
     }
 
     fn domains(&self) -> Vec<String> {
@@ -491,6 +472,10 @@ impl Source for Files {
 
     fn images(&self) -> Option<usize> {
         Some(self.dataset.entries.len())
+    }
+
+    fn distinct(&self) -> Option<f64> {
+        Some(self.dataset.distinct())
     }
 
     fn is_masked(&self) -> bool {

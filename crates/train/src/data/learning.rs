@@ -97,6 +97,10 @@ impl Source for Learning {
         self.inner.images()
     }
 
+    fn distinct(&self) -> Option<f64> {
+        self.inner.distinct()
+    }
+
     fn identity(&self) -> Option<String> {
         self.inner.identity()
     }

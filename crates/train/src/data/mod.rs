@@ -110,6 +110,11 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// How many crops there are that share no pixel, if they end.
+    fn distinct(&self) -> Option<f64> {
+        None
+    }
+
     /// Which files there are, as one number; see [`clearshot_image::dataset::Listing::identity`].
     fn identity(&self) -> Option<String> {
         None

@@ -116,17 +116,6 @@ pub fn correlated_part(electrons: &[f32], p: &Photons, size: &[usize], share: f6
     electrons.iter().enumerate().map(one).collect()
 }
 
-/// A draw of noise as the camera has it in an image of electrons of (Z,) Y, X.
-pub fn noise_like(electrons: &[f32], p: &Photons, size: &[usize], key: Key) -> Vec<f32> {
-    let [.., height, width] = *size else { return vec![] };
-    let image = Electrons::new(electrons, size);
-    let mut noise = shared_noise(&p.correlation, electrons.len(), [height, width], image.channels, key);
-    for (i, n) in noise.iter_mut().enumerate() {
-        *n *= (image.around(i) + p.read_noise * p.read_noise).sqrt() as f32;
-    }
-    noise
-}
-
 /// Noise of variance 1 and a correlation, each plane and channel by itself; beyond its edges a plane goes on at the other side.
 fn shared_noise(
     correlation: &Correlation,

@@ -67,9 +67,11 @@ impl Run {
         schedule
     }
 
-    /// Quarters of the time that are over; none where iterations are counted, or a validation takes too much of the time.
+    /// Quarters of the time that are over; none where iterations are counted, a validation takes too much of the time, or the gain is estimated on the same
+    /// images, which the best of several states would exceed by chance.
     pub(super) fn quarter(&self) -> u64 {
-        if self.config.trainer.seconds.is_some_and(|s| self.costs.validation > KEPT_BACK * 2.0 * s) {
+        let takes_long = |s: f64| self.costs.validation > KEPT_BACK * 2.0 * s;
+        if self.data.estimates_errors() || self.config.trainer.seconds.is_some_and(takes_long) {
             return 0;
         }
         self.config.trainer.seconds.map_or(0, |s| (4.0 * self.progress.seconds / s) as u64).min(3)

@@ -8,6 +8,8 @@ mod calibrate;
 mod clock;
 mod gain;
 mod init;
+mod judgement;
+mod noise_law;
 mod record;
 mod resume;
 mod turn_back;
@@ -32,8 +34,10 @@ use clearshot_model::{About, Familiar, Model, Signal};
 use clearshot_nn::models::Network;
 use clearshot_runtime::Device;
 use clearshot_tensor::DType;
-pub use gain::{Gain, Judgement};
+pub use gain::Gain;
 pub(crate) use init::{adopt, init_model};
+pub use judgement::Judgement;
+pub use noise_law::NoiseLaw;
 use serde_json::{Value as Json, json};
 use std::cell::OnceCell;
 use std::fs::File;
@@ -282,17 +286,13 @@ impl Run {
     /// # Errors
     /// If a checkpoint or record cannot be written, samples cannot be had, or training has diverged.
     pub fn train(&mut self, stop: &AtomicBool, stop_at: Option<u64>) -> Result<Summary> {
+        let began = self.progress.iteration;
+        if began == 0 {
+            self.judge_start()?;
+        }
         let clock = Instant::now();
         let before = self.progress.seconds;
         self.since = (self.progress.iteration, self.progress.seconds, 0.0);
-        let began = self.progress.iteration;
-        if began == 0 && self.config.model.init.is_some() {
-            // The model that a run begins from is the first that may be the best.
-            self.validate()?;
-            self.progress.start = self.progress.score;
-            self.progress.judged_at_start = self.progress.judged_at_best.clone();
-            self.progress.seconds = before + clock.elapsed().as_secs_f64();
-        }
         let ending = loop {
             let p = &self.progress;
             if p.total.is_some_and(|t| p.iteration >= t) {
@@ -351,12 +351,40 @@ impl Run {
             score: self.last_full,
             best: self.progress.best,
             start: self.progress.start,
-            gain: Gain::of(&self.progress.judged_at_start, &self.progress.judged_at_best),
+            gain: Gain::of(&self.progress.judged_at_start, &self.progress.judged_at_best, self.distinct()),
             digest: self.digest()?,
             iterations_per_second: done as f64 / seconds.max(1e-9),
             waiting: (self.waited + self.working().feed.waited.as_secs_f64()) / seconds.max(1e-9),
             checkpoint: found.last().map(|f| f.path.clone()).unwrap_or_default(),
         })
+    }
+
+    /// Scores the model that the run begins from, the first that may be the best, if there is one and it was not done.
+    fn judge_start(&mut self) -> Result<()> {
+        if self.progress.start.is_some() || self.config.model.init.is_none() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        self.validate()?;
+        self.progress.start = self.progress.score;
+        self.progress.judged_at_start = self.progress.judged_at_best.clone();
+        self.progress.seconds += begun.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// What the noise of the images is like that errors are estimated on, as the model that the run begins from leaves it; nothing where they
+    /// are not estimated.
+    ///
+    /// # Errors
+    /// If the images cannot be had, or what went wrong on the device.
+    pub fn noise_law(&mut self) -> Result<Option<NoiseLaw>> {
+        self.judge_start()?;
+        Ok(NoiseLaw::of(&self.progress.judged_at_start, self.distinct()))
+    }
+
+    /// How many validation crops there are that share no pixel.
+    fn distinct(&self) -> Option<f64> {
+        self.working().judge.as_ref().and_then(|judged| judged.distinct)
     }
 
     /// Where the run is on its way.

@@ -1,10 +1,10 @@
 //! Scores of the averaged weights on images that are not trained on, the same ones every time.
 
 use super::Run;
-use super::gain::{PROBE, Probed};
+use super::judgement::{GIVEN, Probed};
 use crate::checkpoint;
 use crate::config::TaskKind;
-use crate::data::{Batch, NUMBERS, Part, batch, camera, split};
+use crate::data::{Batch, NUMBERS, Part, Sample, batch, camera, split};
 use crate::engine::Judge;
 use crate::error::Result;
 use crate::iteration::Shapes;
@@ -12,62 +12,63 @@ use crate::records::event_file::Png;
 use crate::records::picture::Picture;
 use crate::task::key;
 use clearshot_diffusion::Level;
+use clearshot_model::Photons;
 use clearshot_runtime::Device;
 use clearshot_tensor::Tensor;
 use std::time::Instant;
 
 /// Images that run at once, at most.
 const JUDGED_AT_ONCE: usize = 16;
-/// The share of `trainer.seconds` that a validation may take, and the images that it has whatever they take.
+/// The share of `trainer.seconds` that a validation may take: one of many, or the first and the last alone. And the images that it has whatever they take.
 const TIME_SHARE: f64 = 0.02;
+const TIME_SHARE_OF_TWO: f64 = 0.1;
 const LEAST_IMAGES: usize = 8;
 
 /// The validation set with what scores it.
 pub(super) struct Judged {
     judge: Judge,
     batches: Vec<Batch>,
-    /// The same with a little noise, where errors are estimated.
+    /// Splits of the same, where errors are estimated.
     probes: Vec<Probe>,
     domains: Vec<String>,
     size: Vec<usize>,
     at_once: usize,
     images: usize,
+    /// How many crops there are that share no pixel.
+    pub(super) distinct: Option<f64>,
 }
 
-/// A batch with a little noise added.
+/// A batch of the larger parts of split images; what is clean in it are the smaller parts.
 struct Probe {
     batch: Batch,
-    /// In full, on the network's scale.
-    noise: Vec<f32>,
-    /// Of each image's own noise.
-    variances: Vec<f64>,
+    photons: Vec<Photons>,
 }
 
 impl Probe {
     fn of(batch: &Batch, size: &[usize], first: u64) -> Result<Probe> {
         let (measured, numbers) = (batch.measured.as_f32()?, batch.numbers.as_f32()?);
         let each = measured.len() / batch.domains.len();
-        let (mut probed, mut noise, mut variances) = (measured.to_vec(), vec![], vec![]);
+        let (mut given, mut rest, mut of_parts, mut photons) = (vec![], vec![], vec![], vec![]);
         for (k, image) in measured.chunks_exact(each).enumerate() {
             let mut own = [0.0; NUMBERS];
             own.copy_from_slice(&numbers[k * NUMBERS..(k + 1) * NUMBERS]);
-            let (p, slope) = (camera::photons(&own)?, own[0]);
-            let drawn = split::noise_like(image, &p, size, key(0x5EED, first + k as u64, 0x9B0));
-            let light = image.iter().map(|&e| f64::from(e)).sum::<f64>() / each as f64;
-            variances.push((light.max(0.0) + p.read_noise * p.read_noise) * f64::from(slope).powi(2));
-            probed[k * each..].iter_mut().zip(&drawn).for_each(|(to, n)| *to += PROBE * n);
-            noise.extend(drawn.iter().map(|n| slope * n));
+            photons.push(camera::photons(&own)?);
+            let whole = Sample::plain(image.to_vec(), vec![], own);
+            let split = split::split(whole, size, GIVEN, key(0x5EED, first + k as u64, 0x9B0))?;
+            given.extend(split.measured);
+            rest.extend(split.clean);
+            of_parts.extend(split.numbers);
         }
         let batch = Batch {
-            measured: Tensor::f32(batch.measured.shape(), probed),
-            clean: batch.clean.clone(),
-            numbers: batch.numbers.clone(),
+            measured: Tensor::f32(batch.measured.shape(), given),
+            clean: Tensor::f32(batch.clean.shape(), rest),
+            numbers: Tensor::f32(batch.numbers.shape(), of_parts),
             scales: batch.scales.clone(),
             weights: batch.weights.clone(),
             domains: batch.domains.clone(),
             valid: None,
         };
-        Ok(Probe { batch, noise, variances })
+        Ok(Probe { batch, photons })
     }
 }
 
@@ -83,7 +84,7 @@ impl Run {
 
     /// The images that every validation scores: as many as are asked for, or as there is time for.
     fn judged(&mut self) -> Result<Judged> {
-        let asked = self.config.validation.images;
+        let asked = self.worth_judging()?;
         let (None, Some(seconds)) = (self.progress.judged, self.config.trainer.seconds) else {
             return self.judged_on(self.progress.judged.unwrap_or(asked));
         };
@@ -101,7 +102,10 @@ impl Run {
             judged.judge.estimate(&judged.batches[0], level.as_ref(), self.config.seed, 0)?;
             each = start.elapsed().as_secs_f64() / judged.at_once as f64;
         }
-        let fits = (TIME_SHARE * seconds / each.max(1e-9)) as usize;
+        let share = if self.config.validation.every == 0 { TIME_SHARE_OF_TWO } else { TIME_SHARE };
+        // Where errors are estimated, parts of the images are looked at too.
+        let looks = if judged.probes.is_empty() { 1.0 } else { 2.0 };
+        let fits = (share * seconds / (looks * each).max(1e-9)) as usize;
         let images = fits.max(LEAST_IMAGES).min(asked);
         self.progress.judged = Some(images);
         if images < asked {
@@ -110,6 +114,16 @@ impl Run {
                 .say(&format!("validations score {images} images each, for the sake of time"));
         }
         if images == probe { Ok(judged) } else { self.judged_on(images) }
+    }
+
+    /// Images that are asked for. Crops that share most of their pixels tell nothing more of an estimated error.
+    fn worth_judging(&self) -> Result<usize> {
+        let asked = self.config.validation.images;
+        if !self.data.estimates_errors() {
+            return Ok(asked);
+        }
+        let distinct = self.data.source(Part::Validation, &self.judged_size(), None)?.distinct();
+        Ok(distinct.map_or(asked, |n| asked.min(((2.0 * n).ceil() as usize).max(LEAST_IMAGES))))
     }
 
     fn judged_level(&self) -> Option<Level> {
@@ -146,7 +160,8 @@ impl Run {
             true => batches.iter().enumerate().map(probe).collect::<Result<_>>()?,
             false => vec![],
         };
-        Ok(Judged { judge, batches, probes, domains: source.domains(), size, at_once, images })
+        let (domains, distinct) = (source.domains(), source.distinct());
+        Ok(Judged { judge, batches, probes, domains, size, at_once, images, distinct })
     }
 
     /// Scores the averaged weights.
@@ -174,7 +189,7 @@ impl Run {
             let first = (i * judged.at_once) as u64;
             let estimate = judged.judge.estimate(batch, level.as_ref(), seed, first)?;
             let (estimates, truths) = (estimate.as_f32()?, batch.clean.as_f32()?);
-            let moved = match judged.probes.get(i) {
+            let of_parts = match judged.probes.get(i) {
                 Some(probe) => Some(judged.judge.estimate(&probe.batch, level.as_ref(), seed, first)?),
                 None => None,
             };
@@ -188,14 +203,20 @@ impl Run {
                 });
                 let score = psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k], pixels);
                 scores.push((batch.domains[k], score));
-                if let (Some(probe), Some(moved)) = (judged.probes.get(i), &moved) {
-                    let (measured, estimate) = (&truths[part.clone()], &estimates[part.clone()]);
-                    let (moved, noise) = (&moved.as_f32()?[part.clone()], &probe.noise[part.clone()]);
-                    let variance = probe.variances[k];
-                    let probed = Probed { measured, estimate, moved, noise, valid: pixels, variance };
+                if let (Some(probe), Some(of_parts)) = (judged.probes.get(i), &of_parts) {
+                    let probed = Probed {
+                        measured: &truths[part.clone()],
+                        rest: &probe.batch.clean.as_f32()?[part.clone()],
+                        estimate: &estimates[part.clone()],
+                        of_part: &of_parts.as_f32()?[part.clone()],
+                        valid: pixels,
+                        size: [height, width],
+                        channels: batch.clean.shape().channels(),
+                        photons: &probe.photons[k],
+                    };
                     judgements.push(probed.judgement());
                     scales.push(f64::from(batch.scales[k]));
-                    by_noise.push(-10.0 * (variance / f64::from(batch.scales[k]).powi(2)).log10());
+                    by_noise.push(-10.0 * (probed.variance() / f64::from(batch.scales[k]).powi(2)).log10());
                 }
                 let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
                 let plane = pixels.map(|v| &v[..height * width]);
