@@ -1,6 +1,5 @@
 //! `clearshot predict`: a network of an ONNX file on an image, in tiles that overlap, or on tensors of any shape.
 
-use crate::network::DeviceName;
 use crate::theirs::Theirs;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -8,7 +7,7 @@ use clearshot_graph::reach::reach;
 use clearshot_image::tiles::{Edge, Stitcher, Tile, TileSpec, Tiling, Window};
 use clearshot_image::{Axis, DType, Image, Provenance, WriteOptions, Writer};
 use clearshot_onnx::import::Imported;
-use clearshot_runtime::{Device, Options, Precision, Session};
+use clearshot_runtime::{Device, DeviceName, Options, Precision, Session};
 use clearshot_tensor::store::Store;
 use clearshot_tensor::{MAX_RANK, Shape, Tensor};
 use std::collections::BTreeMap;
