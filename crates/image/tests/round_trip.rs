@@ -1,7 +1,7 @@
 //! Files written and read again: every format, type and order of writing; what may not happen to existing
 //! files; tiles through files; data sets from files.
 
-use clearshot_image::dataset::{CropSpec, Dataset, Entry, Listing, Normaliser, Range, Rows, Split};
+use clearshot_image::dataset::{CropSpec, Dataset, Entry, LastRows, Listing, Normaliser, Range, Rows, Split};
 use clearshot_image::tiles::{Edge, TileSpec, Window, process};
 use clearshot_image::{
     Axis, Channel, DType, Description, Dim, Error, Image, Provenance, WriteOptions, Writer, copy, not_kept,
@@ -478,20 +478,21 @@ fn crops_of_two_parts_share_no_pixel() {
     let description = Description::new("made", &path, dims("YX", &shape), DType::U16);
     write(&path, &description, &bytes_of(DType::U16, &shape, 1));
     let listing = Listing::single(path.to_str().unwrap()).unwrap();
-    for (crop, border) in [(8, 51), (32, 32)] {
+    let last = |least| LastRows { share: 0.2, least };
+    for (crop, least, border) in [(8, 8, 51), (8, 32, 32), (32, 32, 32)] {
         let of = |rows: Rows| {
             let spec = CropSpec { rows, ..CropSpec::plain(&[crop, crop], 9) };
             Dataset::new(listing.entries.clone(), spec).unwrap()
         };
-        let (first, last) = (of(Rows::First(0.2)), of(Rows::Last(0.2)));
+        let (upper, lower) = (of(Rows::First(last(least))), of(Rows::Last(last(least))));
         for i in 0..200 {
-            assert!(first.crop(i).unwrap().origin[0] + crop <= border, "{crop}: {i}");
-            assert!(last.crop(i).unwrap().origin[0] >= border, "{crop}: {i}");
+            assert!(upper.crop(i).unwrap().origin[0] + crop <= border, "{crop}: {i}");
+            assert!(lower.crop(i).unwrap().origin[0] >= border, "{crop}: {i}");
         }
         let side = crop as f64;
-        assert!((last.distinct() - (64.0 - border as f64) / side * 80.0 / side).abs() < 1e-9);
+        assert!((lower.distinct() - (64.0 - border as f64) / side * 80.0 / side).abs() < 1e-9);
     }
-    assert_eq!(Rows::Last(0.2).range(50, 32), None);
+    assert_eq!(Rows::Last(last(32)).range(50, 32), None);
 }
 
 #[test]

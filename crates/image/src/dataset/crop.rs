@@ -41,22 +41,29 @@ pub struct CropSpec {
 pub enum Rows {
     #[default]
     All,
-    /// All but the last ones, which are this share of them.
-    First(f64),
-    Last(f64),
+    /// All but the last ones.
+    First(LastRows),
+    Last(LastRows),
+}
+
+/// How many rows are the last ones of an image.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LastRows {
+    pub share: f64,
+    pub least: usize,
 }
 
 impl Rows {
-    /// Of an image of so many rows, for crops of so many; none where crops do not fit into both parts. The last part has one crop's rows at least.
+    /// Of an image of so many rows; none where crops of so many do not fit into both parts.
     pub fn range(self, height: usize, crop: usize) -> Option<Range<usize>> {
-        let border = |share: f64| {
-            let last = ((share * height as f64).ceil() as usize).max(crop);
-            (height >= last + crop).then(|| height - last)
+        let border = |LastRows { share, least }| {
+            let last = ((share * height as f64).ceil() as usize).max(least);
+            (last >= crop && height >= last + crop).then(|| height - last)
         };
         match self {
             Rows::All => Some(0..height),
             Rows::First(last) => Some(0..border(last)?),
-            Rows::Last(share) => Some(border(share)?..height),
+            Rows::Last(last) => Some(border(last)?..height),
         }
     }
 }

@@ -11,7 +11,7 @@ pub mod repeats;
 pub mod store;
 
 pub use augment::{Symmetry, intensity};
-pub use crop::{Crop, CropSpec, Dataset, Domain, Frame, Invalid, Part, Rows};
+pub use crop::{Crop, CropSpec, Dataset, Domain, Frame, Invalid, LastRows, Part, Rows};
 pub use list::{Entry, Listing, Split};
 pub use manifest::Altered;
 pub use mix::{Balance, Mix};

@@ -9,7 +9,8 @@ use crate::error::{Result, setting};
 use clearshot_graph::plan::human;
 use clearshot_image::Axis;
 use clearshot_image::dataset::{
-    Balance, Crop, CropSpec, Dataset, Entry, Invalid, Listing, Normaliser, Repeats, Rows, Split, Store,
+    Balance, Crop, CropSpec, Dataset, Entry, Invalid, LastRows, Listing, Normaliser, Repeats, Rows, Split,
+    Store,
 };
 use clearshot_model::Signal;
 use clearshot_restore::invalid;
@@ -142,7 +143,7 @@ impl Files {
         // Of noisy images, a network that has seen an image knows its noise: scores need pixels of their own.
         let divided = config.task.kind.is_of_noise()
             && of(Part::Validation).is_empty()
-            && listing.entries.iter().all(|e| has_two_parts(store, &e.input, cut));
+            && listing.entries.iter().all(|e| has_two_parts(store, &e.input, kept_rows(config)));
         if divided {
             notes.push(format!(
                 "of {} files none is kept for validation: the last {:.0} % of the rows of each are",
@@ -164,8 +165,8 @@ impl Files {
         let invalid = masked.then_some(Invalid { saturation: data.saturation });
         let rows = |part: Part| match (divided, part) {
             (false, _) => Rows::All,
-            (true, Part::Training) => Rows::First(KEPT_ROWS),
-            (true, Part::Validation) => Rows::Last(KEPT_ROWS),
+            (true, Part::Training) => Rows::First(kept_rows(config)),
+            (true, Part::Validation) => Rows::Last(kept_rows(config)),
         };
         let spec = |seed, part| CropSpec {
             augment,
@@ -290,11 +291,15 @@ impl Files {
     }
 }
 
+/// The rows that are kept, the same for training and for validation, whose crops may be larger.
+fn kept_rows(config: &RunConfig) -> LastRows {
+    LastRows { share: KEPT_ROWS, least: config.trainer.crop.max(config.validation.crop) }
+}
+
 /// Whether an image is large enough for crops of two parts of its rows.
-fn has_two_parts(store: &Store, path: &Path, cut: &[usize]) -> bool {
-    let [.., rows, _] = *cut else { return false };
+fn has_two_parts(store: &Store, path: &Path, kept: LastRows) -> bool {
     let height = store.description(path).ok().and_then(|d| Some(d.dim(Axis::Y)?.len));
-    height.is_some_and(|height| Rows::Last(KEPT_ROWS).range(height, rows).is_some())
+    height.is_some_and(|height| Rows::Last(kept).range(height, kept.least).is_some())
 }
 
 /// The values of some crops.
