@@ -1,4 +1,5 @@
-//! Packages of the BioImage Model Zoo: whole, and their weights make the test output of the test input.
+//! Packages of the BioImage Model Zoo: whole, and their weights make the test output of the test input. With
+//! `CLEARSHOT_ONNX_CASES` set to a folder they stay there, for `bioimageio test`.
 
 mod common;
 
@@ -29,10 +30,14 @@ fn a_package_is_whole_and_its_test_tensors_are_the_networks() {
         [("gain", 0.5), ("offset", 100.0), ("read_noise", 1.5), ("background", 3.0), ("peak", 80.0)];
     for case in cases().into_iter().filter(|c| ["n2v", "local", "local3"].contains(&c.name.as_str())) {
         let folder = tempfile::tempdir().unwrap();
+        let folder = match std::env::var_os("CLEARSHOT_ONNX_CASES") {
+            Some(cases) => Path::new(&cases).join(format!("package_{}", case.name)),
+            None => folder.path().join("package"),
+        };
         let fixed = numbers.map(|(name, value)| (name.to_string(), vec![value])).into();
         let settings = Settings { fixed, ..Settings::default() };
-        write(&case.model, &settings, &card(), folder.path()).unwrap();
-        let text = std::fs::read_to_string(folder.path().join("bioimageio.yaml")).unwrap();
+        write(&case.model, &settings, &card(), &folder).unwrap();
+        let text = std::fs::read_to_string(folder.join("bioimageio.yaml")).unwrap();
         for part in [
             "format_version: \"0.5",
             "A. Author",
@@ -44,11 +49,10 @@ fn a_package_is_whole_and_its_test_tensors_are_the_networks() {
             assert!(text.contains(part), "{part} in {text}");
         }
         for file in ["README.md", "cover.png"] {
-            assert!(folder.path().join(file).metadata().unwrap().len() > 100, "{file}");
+            assert!(folder.join(file).metadata().unwrap().len() > 100, "{file}");
         }
-        let (given, want) =
-            (npy(&folder.path().join("test_input.npy")), npy(&folder.path().join("test_output.npy")));
-        let bytes = std::fs::read(folder.path().join("weights.onnx")).unwrap();
+        let (given, want) = (npy(&folder.join("test_input.npy")), npy(&folder.join("test_output.npy")));
+        let bytes = std::fs::read(folder.join("weights.onnx")).unwrap();
         let model = OnnxModel::parse(&bytes).unwrap();
         let sizes = [("image".to_string(), given.shape().to_vec())].into();
         let imported = import(&model, None, &sizes).unwrap();
@@ -58,10 +62,7 @@ fn a_package_is_whole_and_its_test_tensors_are_the_networks() {
         let error = got.relative_error(&Array::from_tensor(&want.channels_last()));
         assert!(error < 1e-5, "{}: {error}", case.name);
         assert!(
-            write(&case.model, &settings, &card(), folder.path())
-                .unwrap_err()
-                .to_string()
-                .contains("not empty")
+            write(&case.model, &settings, &card(), &folder).unwrap_err().to_string().contains("not empty")
         );
     }
 }
