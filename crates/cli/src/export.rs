@@ -1,9 +1,10 @@
-//! `clearshot export`: a model as an ONNX file.
+//! `clearshot export`: a model as an ONNX file, or as a package of the BioImage Model Zoo.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_model::Model;
 use clearshot_onnx::export::{self, Dim, Exported, Port, Settings};
+use clearshot_onnx::package::{self, Card};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -13,9 +14,18 @@ pub struct Export {
     /// Export this model: a file NAME.clearshot, a folder of diffusers, or default, which is the one of the program.
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Write the ONNX file here.
-    #[arg(long, short, value_name = "FILE.onnx")]
-    out: PathBuf,
+    /// Write an ONNX file here. Default: none, where --bioimageio is given.
+    #[arg(long, short, value_name = "FILE.onnx", required_unless_present = "bioimageio")]
+    out: Option<PathBuf>,
+    /// Write a package of the BioImage Model Zoo into this folder, new or empty; every number of the camera has to be --set. Default: none.
+    #[arg(long, value_name = "FOLDER", requires = "author")]
+    bioimageio: Option<PathBuf>,
+    /// Name an author of the package; may be given several times. Default: none.
+    #[arg(long, value_name = "NAME")]
+    author: Vec<String>,
+    /// State the package's licence by its SPDX identifier.
+    #[arg(long, value_name = "LICENCE", default_value = "MIT")]
+    licence: String,
     /// Fix the size of images, (Z,) Y, X, for example 256,256. Default: any size that the network takes.
     #[arg(long, value_delimiter = ',', value_name = "SIZES", value_parser = clap::value_parser!(u32).range(1..))]
     size: Vec<u32>,
@@ -54,18 +64,31 @@ impl Export {
             fixed: self.fixed.iter().cloned().collect(),
             direct: self.direct,
         };
-        let exported = write(&model, &settings, &self.out)?;
-        let bytes = std::fs::metadata(&self.out)?.len();
+        if let Some(folder) = &self.bioimageio {
+            let card = Card { authors: self.author.clone(), licence: self.licence.clone() };
+            package::write(&model, &settings, &card, folder).with_context(|| folder.display().to_string())?;
+            println!("{}: a package of the BioImage Model Zoo", folder.display());
+        }
+        match &self.out {
+            Some(path) => self.file(&model, &settings, path),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes an ONNX file and says what it takes and gives.
+    fn file(&self, model: &Model, settings: &Settings, path: &Path) -> Result<()> {
+        let exported = write(model, settings, path)?;
+        let bytes = std::fs::metadata(path)?.len();
         let mut out = std::io::stdout().lock();
         if self.json {
             let ports = |list: &[Port]| list.iter().map(described).collect::<Vec<_>>();
             let record = serde_json::json!({
-                "file": self.out, "bytes": bytes, "opset": clearshot_onnx::OPSET, "model": model.about.name, "hash": model.hash(),
+                "file": path, "bytes": bytes, "opset": clearshot_onnx::OPSET, "model": model.about.name, "hash": model.hash(),
                 "multiples": exported.multiples, "inputs": ports(&exported.inputs), "outputs": ports(&exported.outputs),
             });
             return Ok(writeln!(out, "{record}")?);
         }
-        writeln!(out, "{}: {bytes} bytes, opset {}", self.out.display(), clearshot_onnx::OPSET)?;
+        writeln!(out, "{}: {bytes} bytes, opset {}", path.display(), clearshot_onnx::OPSET)?;
         match &exported.multiples {
             Some(m) if m.iter().any(|&n| n > 1) => writeln!(out, "  sizes are multiples of {m:?}")?,
             Some(_) => writeln!(out, "  images of any size")?,

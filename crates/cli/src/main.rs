@@ -98,7 +98,7 @@ enum Verb {
     Adapt(adapt::Adapt),
     /// Let a model learn what the spread of its samples is worth, on scenes like those that it was trained on.
     Calibrate(calibrate::Calibrate),
-    /// Write a model as an ONNX file, for Fiji, napari, ONNX Runtime and other programs.
+    /// Write a model as an ONNX file or a BioImage Model Zoo package, for Fiji, napari, ONNX Runtime and other programs.
     Export(export::Export),
     /// Run a network of an ONNX file on an image, or on tensors.
     Predict(predict::Predict),

@@ -5,8 +5,10 @@
 //! the batch are left open where the network allows it ([`sizes`]).
 
 mod document;
+mod elementwise;
 mod emit;
 mod evaluation;
+mod layers;
 mod layout;
 mod level;
 mod ops;

@@ -1,4 +1,5 @@
-//! Small models of every architecture and task, with inputs for them.
+//! Small models of every architecture and task, with inputs for them. Each test file uses a part of it.
+#![allow(dead_code)]
 
 use clearshot_graph::{Array, Graph};
 use clearshot_image::dataset::{Normaliser, Range};
