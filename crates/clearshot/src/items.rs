@@ -2,7 +2,7 @@
 //! through all of them unless one is named.
 
 use crate::error::{Error, Result};
-use crate::observer::Notice;
+use crate::notice::Notice;
 use clearshot_image::collection::{self, Collection};
 use clearshot_image::{Description, Image};
 use std::path::{Path, PathBuf};

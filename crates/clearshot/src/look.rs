@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::learned::Parts;
-use crate::observer::Notice;
+use crate::notice::Notice;
 use crate::validity::Validity;
 use clearshot_image::{Description, Image};
 use clearshot_restore::learned::{Camera, Source, measured};

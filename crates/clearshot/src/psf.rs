@@ -5,7 +5,7 @@
 //! pixels, may differ from image to image (`PointSpread::fit`).
 
 use crate::error::{Error, Result};
-use crate::observer::Notice;
+use crate::notice::Notice;
 use clearshot_image::address::exists;
 use clearshot_image::{Axis, DType, Description, Image, fingerprint};
 use clearshot_physics::psf::{Fitted, NEGLIGIBLE, Optics};

@@ -37,7 +37,15 @@ impl Restorer {
     /// # Errors
     /// If the network cannot be made ready.
     pub fn builtin() -> Result<Restorer> {
-        Restorer::learned(Model::builtin()?, Device::best(), true)
+        Restorer::builtin_on(Device::best())
+    }
+
+    /// The model that comes with the library.
+    ///
+    /// # Errors
+    /// As [`Restorer::builtin`].
+    pub fn builtin_on(device: Device) -> Result<Restorer> {
+        Restorer::learned(Model::builtin()?, device, true)
     }
 
     /// A model from a file NAME.clearshot, or a folder (of diffusers too), on the fastest device.

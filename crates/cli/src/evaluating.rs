@@ -155,6 +155,22 @@ impl Cases {
     }
 }
 
+/// What the runs of methods on images have given.
+#[derive(Default)]
+struct Evidence {
+    records: Vec<Record>,
+    /// What each method takes at each size, for advice.
+    trials: Vec<budget::Trial>,
+    /// Scores at each value that was swept.
+    points: Vec<(String, String, f64, f64)>,
+}
+
+/// Writes a file of a report.
+fn put(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let path = folder.join(name);
+    write_whole(&path, text.as_bytes()).with_context(|| path.display().to_string())
+}
+
 /// What is thought of a summary.
 pub struct Judgement {
     /// For programs.
@@ -265,7 +281,36 @@ impl Settings {
         methods: &[Box<dyn Method>],
         judge: &dyn Fn(&Summary) -> Result<Option<Judgement>>,
     ) -> Result<()> {
-        // What cannot work is said before anything takes time.
+        self.check(methods)?;
+        let grouping = Grouping::parse(self.group.as_deref())?;
+        let runs = self.runs()?;
+        let evidence = self.evidence(&runs, methods)?;
+        let records = &evidence.records;
+        let summary = match runs.first() {
+            Some((_, Cases::Files(_))) => Summary::grouped(records, &|name| grouping.of(name))?,
+            _ => Summary::of(records)?,
+        };
+        let about = self.about(&runs, methods);
+        let stressed = if self.stress { self.stressed(methods)? } else { String::new() };
+        let curves = Curve::of(&evidence.points);
+        let markdown = report::markdown(title, &about, &summary) + &stressed + &curve::markdown(&curves);
+        if let Some(folder) = &self.out {
+            put(folder, "report.md", &markdown)?;
+            put(folder, "records.csv", &report::csv(records))?;
+            put(folder, "summary.json", &report::json(&summary))?;
+            if !curves.is_empty() {
+                put(folder, "curves.csv", &curve::csv(&curves))?;
+            }
+            let again = "clearshot eval, seeds and settings as above: a second run gives the same file";
+            let about: Vec<String> = about.into_iter().chain([again.to_string()]).collect();
+            let pictures = illustrations(methods, &runs)?;
+            put(folder, "report.html", &report::html(title, &about, &summary, &pictures, &[]))?;
+        }
+        self.verdict(&summary, records.len(), judge, &(markdown + &self.advice(&evidence.trials)))
+    }
+
+    /// Refuses what cannot work before anything takes time, and makes the folder of the reports.
+    fn check(&self, methods: &[Box<dyn Method>]) -> Result<()> {
         if let Some(method) = methods.iter().find(|m| m.needs_psf() && self.psf_sigma.is_none()) {
             let name = method.name();
             match self.truth {
@@ -277,25 +322,23 @@ impl Settings {
                 ),
             }
         }
-        if let Some(folder) = &self.out {
-            if clearshot_image::address::is_address(folder) {
-                bail!("{}: reports go into a folder of this machine", folder.display());
-            }
-            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        let Some(folder) = &self.out else { return Ok(()) };
+        if clearshot_image::address::is_address(folder) {
+            bail!("{}: reports go into a folder of this machine", folder.display());
         }
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())
+    }
+
+    /// Runs the methods on all images, as far as records of it are not there already.
+    fn evidence(&self, runs: &[(String, Cases)], methods: &[Box<dyn Method>]) -> Result<Evidence> {
         let mut store = match &self.out {
             Some(folder) => Store::open(&folder.join("records.jsonl"))?,
             None => Store::default(),
         };
-        let grouping = Grouping::parse(self.group.as_deref())?;
-        let mut made = 0;
-        let mut records = Vec::new();
-        let mut trials = Vec::new();
-        let runs = self.runs()?;
-        let many = runs.len() > 1;
         let alone = self.swept_alone()?;
-        let mut points = Vec::new();
-        for (label, cases) in &runs {
+        let mut all = Evidence::default();
+        let mut made = 0;
+        for (label, cases) in runs {
             budget::reset_peak();
             let mut line = Line::new("evaluating".into());
             let mut times: BTreeMap<String, (f64, usize)> = BTreeMap::new();
@@ -314,64 +357,52 @@ impl Settings {
             let told = cases.told();
             let mut own = run(methods, cases.len(), &name, &case, &told, at_once, &mut store, &mut heard)?;
             line.end();
-            if let (Cases::Scenes(bench), true) = (cases, many) {
-                trials.extend(times.iter().map(|(name, time)| trial(name, bench, &own, *time)));
+            if let (Cases::Scenes(bench), true) = (cases, runs.len() > 1) {
+                all.trials.extend(times.iter().map(|(name, time)| trial(name, bench, &own, *time)));
                 if let Some(key) = &alone {
-                    points.extend(methods.iter().map(|m| point(m.name(), key, bench, &own)));
+                    all.points.extend(methods.iter().map(|m| point(m.name(), key, bench, &own)));
                 }
                 own.iter_mut().for_each(|r| r.method = format!("{}{label}", r.method));
             }
-            records.extend(own);
+            all.records.extend(own);
         }
-        let summary = match runs.first() {
-            Some((_, Cases::Files(_))) => Summary::grouped(&records, &|name| grouping.of(name))?,
-            _ => Summary::of(&records)?,
-        };
-        let mut about = self.about(&runs, methods);
-        let found = records.len() - made;
+        let (found, total) = (all.records.len() - made, all.records.len());
         if found > 0 && !self.quiet {
-            eprintln!("clearshot: {found} of {} records were there already", records.len());
+            eprintln!("clearshot: {found} of {total} records were there already");
         }
-        let stressed = if self.stress { self.stressed(methods)? } else { String::new() };
-        let advice = self.advice(&trials);
-        let curves = Curve::of(&points);
-        let markdown = report::markdown(title, &about, &summary) + &stressed + &curve::markdown(&curves);
-        if let Some(folder) = &self.out {
-            let put = |name: &str, text: &str| {
-                let path = folder.join(name);
-                write_whole(&path, text.as_bytes()).with_context(|| path.display().to_string())
-            };
-            about
-                .push("clearshot eval, seeds and settings as above: a second run gives the same file".into());
-            put("report.md", &markdown)?;
-            put("records.csv", &report::csv(&records))?;
-            put("summary.json", &report::json(&summary))?;
-            if !curves.is_empty() {
-                put("curves.csv", &curve::csv(&curves))?;
-            }
-            let pictures = illustrations(methods, &runs)?;
-            put("report.html", &report::html(title, &about, &summary, &pictures, &[]))?;
-        }
+        Ok(all)
+    }
+
+    /// Prints the summary with what is thought of it.
+    ///
+    /// # Errors
+    /// If it is refused, or restorations failed.
+    fn verdict(
+        &self,
+        summary: &Summary,
+        records: usize,
+        judge: &dyn Fn(&Summary) -> Result<Option<Judgement>>,
+        text: &str,
+    ) -> Result<()> {
         // Where some restorations failed, nothing is judged good.
         let whole = summary.failures.is_empty();
-        let judgement = judge(&summary)?.filter(|j| whole || j.refusal.is_some());
+        let judgement = judge(summary)?.filter(|j| whole || j.refusal.is_some());
         let mut out = std::io::stdout().lock();
         if self.json {
-            let mut record: serde_json::Value = serde_json::from_str(&report::json(&summary))?;
+            let mut record: serde_json::Value = serde_json::from_str(&report::json(summary))?;
             if let Some(judgement) = &judgement {
                 record["judgement"] = judgement.record.clone();
             }
             writeln!(out, "{record:#}")?;
         } else if !self.quiet {
-            write!(out, "{markdown}{advice}{}", judgement.as_ref().map_or("", |j| &j.text))?;
+            write!(out, "{text}{}", judgement.as_ref().map_or("", |j| &j.text))?;
         }
         out.flush()?;
         if let Some(why) = judgement.and_then(|j| j.refusal) {
             bail!(why);
         }
         if !whole {
-            let all = records.len();
-            bail!("{} of {all} restorations failed; the report lists them", summary.failures.len());
+            bail!("{} of {records} restorations failed; the report lists them", summary.failures.len());
         }
         Ok(())
     }

@@ -18,7 +18,9 @@ pub fn worded(error: &anyhow::Error) -> String {
 
 /// An error in words. A field of the library's settings is called as its option; a few options have names of their own.
 fn named(cause: &(dyn std::error::Error + 'static)) -> String {
-    match cause.downcast_ref::<clearshot::Error>() {
+    // An error with its place holds the other in a box, which is what the chain goes through.
+    let boxed = || cause.downcast_ref::<Box<clearshot::Error>>().map(|e| &**e);
+    match cause.downcast_ref::<clearshot::Error>().or_else(boxed) {
         Some(clearshot::Error::Setting { key, why }) => {
             let option = match *key {
                 "only" => "method",

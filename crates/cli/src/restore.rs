@@ -217,7 +217,7 @@ impl Restore {
             let device = self.device.device(threads)?;
             return Ok(match &self.model {
                 Some(path) => Restorer::from_model(Model::load(path)?, device)?,
-                None => Restorer::builtin()?.on(device)?,
+                None => Restorer::builtin_on(device)?,
             });
         };
         let model = match &self.model {

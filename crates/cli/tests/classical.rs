@@ -352,7 +352,7 @@ fn deconvolve_takes_every_kind_of_psf() {
         ("gaussian:0.1um", "pixels"),
         ("airy:na=1.4,em=520nm", "pixels"),
         ("airy:na=1.4", "em="),
-        ("gaussian:1px,2px,3px", "one for each of 2 axes"),
+        ("gaussian:1px,2px,3px", "one or 2 are needed"),
         ("nothing.tif", "gaussian:1.5px"),
     ] {
         let refused = refused(&format!("{deconvolve} c.npy --psf {psf}"), &at);

@@ -1,7 +1,7 @@
 //! Types of pixels, as files store them. Values are bytes in the machine's order; complex numbers are
 //! refused by the formats, by name. Widths that no type has (1, 12 bits) are widened when they are read.
 
-use crate::error::{Parsed, unsupported};
+use crate::error::{Parsed, instead, unsupported, unsupported_instead};
 use crate::image::Rescale;
 use half::f16;
 use rayon::prelude::*;
@@ -83,7 +83,9 @@ impl DType {
             "f2" => F16,
             "f4" => F32,
             "f8" => F64,
-            "c8" | "c16" | "c32" => return unsupported(format!("complex pixels ({name})")),
+            "c8" | "c16" | "c32" => {
+                return unsupported_instead(format!("complex pixels ({name})"), instead::COMPLEX);
+            }
             _ => return unsupported(format!("pixels of type {name}")),
         };
         Ok((dtype, if order == ">" { Order::Big } else { Order::Little }))

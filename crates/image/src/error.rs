@@ -22,8 +22,8 @@ pub enum Error {
     UnknownFormat { path: PathBuf, known: String },
     #[error("{}: damaged {format} file: {what}", path.display())]
     Damaged { path: PathBuf, format: &'static str, what: String },
-    #[error("{}: {what} is not supported in {format} files{}", path.display(), advice(format, what))]
-    Unsupported { path: PathBuf, format: &'static str, what: String },
+    #[error("{}: {what} is not supported in {format} files{}", path.display(), advised(*instead))]
+    Unsupported { path: PathBuf, format: &'static str, what: String, instead: Option<&'static str> },
     #[error("{}: {format} file asks for more memory than is sensible: {what}", path.display())]
     Limit { path: PathBuf, format: &'static str, what: String },
     #[error("{}: {what}", path.display())]
@@ -56,21 +56,18 @@ fn instead(path: &Path) -> &'static str {
     }
 }
 
-/// What can be done about something that is not supported.
-fn advice(format: &str, what: &str) -> &'static str {
-    match format {
-        _ if what.contains("complex") => {
-            "; save its real and imaginary parts, or magnitude and phase, as two images"
-        }
-        "DICOM" if what.contains("JPEG") => {
-            "; unpack the pixels first with another program (gdcmconv --raw IN OUT, or dcmdjpls IN OUT for JPEG-LS)"
-        }
-        "DICOM" if what.contains("MPEG") => "; take the frames out with a video program first",
-        "TIFF" if what.contains("compression") => {
-            "; save it again with LZW, deflate, Zstandard or no compression in the program that made it"
-        }
-        _ => "",
-    }
+/// What can be done about features of files that are not read; whoever finds one names it ([`unsupported_instead`]).
+pub(crate) mod instead {
+    pub const COMPLEX: &str = "save its real and imaginary parts, or magnitude and phase, as two images";
+    pub const DICOM_JPEG: &str = "unpack the pixels first with another program (gdcmconv --raw IN OUT, or dcmdjpls IN OUT for JPEG-LS)";
+    pub const DICOM_MPEG: &str = "take the frames out with a video program first";
+    pub const TIFF_COMPRESSION: &str =
+        "save it again with LZW, deflate, Zstandard or no compression in the program that made it";
+}
+
+/// Advice behind what is wrong, where there is any.
+fn advised(instead: Option<&str>) -> String {
+    instead.map_or(String::new(), |advice| format!("; {advice}"))
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -79,7 +76,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug)]
 pub(crate) enum Fault {
     Damaged(String),
-    Unsupported(String),
+    /// What is not read, and what can be done about it.
+    Unsupported(String, Option<&'static str>),
     Limit(String),
     /// A server that does not do what it was asked.
     Remote(String),
@@ -97,11 +95,19 @@ impl From<std::io::Error> for Fault {
 }
 
 impl Fault {
+    /// With what can be done about a feature that is not read, where nothing was said of it.
+    pub fn or_instead(self, instead: &'static str) -> Fault {
+        match self {
+            Fault::Unsupported(what, None) => Fault::Unsupported(what, Some(instead)),
+            other => other,
+        }
+    }
+
     /// The same once more, for another who waited for the same thing.
     pub fn again(&self) -> Fault {
         match self {
             Fault::Damaged(what) => Fault::Damaged(what.clone()),
-            Fault::Unsupported(what) => Fault::Unsupported(what.clone()),
+            Fault::Unsupported(what, instead) => Fault::Unsupported(what.clone(), *instead),
             Fault::Limit(what) => Fault::Limit(what.clone()),
             Fault::Remote(what) => Fault::Remote(what.clone()),
             Fault::Forbidden(what) => Fault::Forbidden(what.clone()),
@@ -113,7 +119,7 @@ impl Fault {
         let path = path.to_path_buf();
         match self {
             Fault::Damaged(what) => Error::Damaged { path, format, what },
-            Fault::Unsupported(what) => Error::Unsupported { path, format, what },
+            Fault::Unsupported(what, instead) => Error::Unsupported { path, format, what, instead },
             Fault::Limit(what) => Error::Limit { path, format, what },
             Fault::Remote(what) | Fault::Forbidden(what) => Error::Remote { path, what },
             Fault::Io(source) => Error::io(&path, source),
@@ -126,7 +132,12 @@ pub(crate) fn damaged<T>(what: impl Into<String>) -> Parsed<T> {
 }
 
 pub(crate) fn unsupported<T>(what: impl Into<String>) -> Parsed<T> {
-    Err(Fault::Unsupported(what.into()))
+    Err(Fault::Unsupported(what.into(), None))
+}
+
+/// As [`unsupported`], with what can be done about it.
+pub(crate) fn unsupported_instead<T>(what: impl Into<String>, instead: &'static str) -> Parsed<T> {
+    Err(Fault::Unsupported(what.into(), Some(instead)))
 }
 
 pub(crate) fn request<T>(what: impl Into<String>) -> Result<T> {

@@ -2,7 +2,8 @@
 
 use super::{Job, Looked, Restore, Subject};
 use crate::error::{Error, Result};
-use crate::observer::{Ear, Notice};
+use crate::notice::Notice;
+use crate::observer::Ear;
 use clearshot_physics::{Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Reach, wiener as filter};

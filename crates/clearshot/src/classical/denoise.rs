@@ -2,7 +2,8 @@
 
 use super::{Job, Looked, Restore, Subject};
 use crate::error::{Error, Result};
-use crate::observer::{Ear, Notice};
+use crate::notice::Notice;
+use crate::observer::Ear;
 use crate::settings::Settings;
 use clearshot_physics::{Correlation, Electrons};
 use clearshot_restore::classical::richardson_lucy::Stop;

@@ -3,23 +3,25 @@
 
 mod deconvolve;
 mod denoise;
+mod place;
 
 use crate::error::{Error, Result};
 use crate::learned::Map;
 use crate::learned::image::Finished;
-use crate::observer::{Ear, Notice};
+use crate::notice::Notice;
+use crate::observer::Ear;
 use crate::report::ImageReport;
 use crate::settings::{Settings, Stacks};
-use crate::target::{Destination, Made, Target, as_float};
+use crate::target::{Destination, as_float};
 use crate::validity::{Validity, may_be_none};
-use clearshot_image::address::exists;
-use clearshot_image::{Description, Image, Provenance, WriteOptions, Writer};
+use clearshot_image::{Description, Image};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::{Method, Reach};
 use clearshot_restore::invalid::Invalid;
 use clearshot_restore::learned::Camera;
 use clearshot_restore::saturated::{self, NoiseLevel, raise};
-use clearshot_restore::stream::{self, Cut, Frames, Held, Piece, PieceError, TileSide, Work};
+use clearshot_restore::stream::{self, Cut, Frames, Piece, PieceError, TileSide, Work};
+use place::Place;
 use serde_json::{Value, json};
 use std::ops::{ControlFlow, Range};
 use std::time::Instant;
@@ -40,9 +42,6 @@ pub(crate) enum Classical {
     /// Deconvolution in one step; the power of the noise over that of the image.
     Wiener(f32),
 }
-
-/// Bytes of a result that are held until all of it is known.
-const HELD: usize = 32 << 20;
 
 /// Restores the values of one plane or volume, in the file's unit, of a shape.
 type Restore = Box<dyn FnMut(&[f32], &[usize]) -> Result<Vec<f32>, RestoreError>>;
@@ -277,69 +276,5 @@ impl Subject<'_> {
             show(Looked { values, shape, core })?;
         }
         Ok(())
-    }
-}
-
-/// Where the result of one image goes, with its record.
-struct Place<'a> {
-    operation: &'a str,
-    image: &'a Image,
-    to: Destination<'a>,
-    description: &'a Description,
-}
-
-/// Where restored pieces go first. A file's record is written before its pixels, so what is counted in it is known only of
-/// pixels that are held.
-enum First {
-    Held(Held),
-    At(Target),
-}
-
-impl First {
-    fn sink(&mut self) -> &mut dyn stream::Sink {
-        match self {
-            First::Held(held) => held,
-            First::At(target) => target,
-        }
-    }
-}
-
-impl Place<'_> {
-    fn begin(&self, parameters: &Value) -> Result<First> {
-        let Destination::File { spot, replace, .. } = self.to else {
-            return Ok(First::At(Target::memory(self.description)));
-        };
-        let bytes = self.description.shape().iter().product::<usize>() * self.description.dtype.bytes();
-        if bytes > HELD {
-            return Ok(First::At(self.file(parameters.clone(), None)?));
-        }
-        if exists(&spot.write)? && !replace {
-            return Err(clearshot_image::Error::Exists { path: spot.output.clone() }.into());
-        }
-        Ok(First::Held(Held::of(self.image)))
-    }
-
-    /// The file, with its record: how many values were clipped and filled, where that is known already.
-    fn file(&self, mut parameters: Value, counts: Option<(usize, usize)>) -> Result<Target> {
-        let Destination::File { spot, replace, .. } = self.to else {
-            return Ok(Target::memory(self.description));
-        };
-        parameters["clipped"] = counts.map(|(clipped, _)| clipped).into();
-        parameters["filled"] = counts.map(|(_, filled)| filled).into();
-        let provenance = Provenance::new(self.operation, &self.image.description, parameters).value();
-        let options = WriteOptions { replace, provenance: Some(provenance) };
-        Ok(Target::file(&spot.output, Writer::create(&spot.write, self.description, &options)?))
-    }
-
-    fn end(&self, first: First, parameters: Value, clipped: usize, filled: usize) -> Result<Made> {
-        let target = match first {
-            First::At(target) => target,
-            First::Held(held) => {
-                let mut target = self.file(parameters, Some((clipped, filled)))?;
-                held.write(&mut target)?;
-                target
-            }
-        };
-        target.finish()
     }
 }

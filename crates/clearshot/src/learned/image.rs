@@ -1,23 +1,22 @@
 //! One image at work: what restores it is chosen, its parts are restored group after group, and what came out is written.
 
+use super::decide::Progress;
 use super::kept::Kept;
 use super::movie::Movie;
 use super::outputs::{Map, Outputs, beside};
 use super::parts::{Form, Parts};
 use super::record::{Light, Record};
 use crate::error::Result;
-use crate::observer::{Ear, Event, Middle, Notice, Plan};
+use crate::notice::Notice;
+use crate::observer::{Ear, Event, Middle};
 use crate::report::ImageReport;
 use crate::settings::Settings;
 use crate::target::{Destination, Made, as_float};
 use crate::validity::{Validity, may_be_none};
 use clearshot_image::{Description, Image};
 use clearshot_model::About;
-use clearshot_restore::learned::precision::Settled;
 use clearshot_restore::learned::residual::LeftOver;
-use clearshot_restore::learned::{
-    Camera, Candidate, Choice, Error as EngineError, Forecast, Measured, Restored, Restorer, choice,
-};
+use clearshot_restore::learned::{Camera, Forecast, Measured, Restored, Restorer};
 use clearshot_restore::saturated::NoiseLevel;
 use clearshot_runtime::Device;
 use serde_json::{Value, json};
@@ -63,23 +62,6 @@ pub fn written(d: &Description, about: &About, float: bool) -> Result<Descriptio
         parts.set_channels(&mut written, about.channels, &about.names)?;
     }
     Ok(written)
-}
-
-/// Runs of the network so far, and in all.
-#[derive(Default)]
-struct Progress {
-    runs: usize,
-    total: usize,
-}
-
-impl Progress {
-    fn ran(&mut self, ear: &mut Ear<'_>) -> Result<(), EngineError> {
-        self.runs += 1;
-        match ear.observer.progress(self.runs, self.total).is_break() {
-            true => Err(EngineError::Stopped),
-            false => Ok(()),
-        }
-    }
 }
 
 /// Where restored parts go: into the outputs at once, or held until all are known.
@@ -229,68 +211,6 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// What the network will take, told before it runs; nothing where another method is asked for.
-    fn plan(
-        &self,
-        restorer: &mut Restorer,
-        together: usize,
-        groups: usize,
-        progress: &mut Progress,
-        ear: &mut Ear<'_>,
-    ) -> Result<Option<Forecast>> {
-        let device = *restorer.device();
-        if let Some(other) = self.settings.only.filter(|m| *m != Candidate::Model) {
-            let instead = Some(other);
-            ear.event(&Event::Plan(Plan { forecast: None, instead, runs: 0, choosing: 0, device: &device }))?;
-            return Ok(None);
-        }
-        let choosing = match (self.settings.only, self.camera) {
-            (None, Some(_)) => choice::runs(restorer, &self.parts.size)?,
-            _ => 0,
-        };
-        let forecast = restorer.prepare(&self.parts.size, together)?;
-        let runs = forecast.runs * groups + choosing;
-        let plan = Plan { forecast: Some(&forecast), instead: None, runs, choosing, device: &device };
-        ear.event(&Event::Plan(plan))?;
-        if forecast.blends {
-            ear.notice(Notice::DependsOnTile)?;
-        }
-        progress.total = runs;
-        Ok(Some(forecast))
-    }
-
-    /// The arithmetic of a GPU, where it is left open, as the middle part says.
-    fn precision(&self, restorer: &mut Restorer, ear: &mut Ear<'_>) -> Result<Option<Settled>> {
-        if !self.uses_model() || matches!(restorer.device(), Device::Cpu { .. }) {
-            return Ok(None);
-        }
-        let measured = self.measured(&self.parts.all[self.parts.all.len() / 2], restorer)?;
-        let settled = restorer.settle_precision(&measured, self.camera.as_ref())?;
-        if let Some(settled) = &settled {
-            ear.event(&Event::Precision(settled))?;
-        }
-        Ok(settled)
-    }
-
-    /// What to trust: as asked for, or as the data of the middle part say.
-    fn choice(
-        &self,
-        restorer: &mut Restorer,
-        progress: &mut Progress,
-        ear: &mut Ear<'_>,
-    ) -> Result<Option<Choice>> {
-        if let Some(only) = self.settings.only {
-            return Ok(Some(Choice::only(only)));
-        }
-        let Some(camera) = &self.camera else { return Ok(None) };
-        let measured = self.measured(&self.parts.all[self.parts.all.len() / 2], restorer)?;
-        let choice = choice::choose(restorer, &measured, camera, None, &mut || progress.ran(ear))?;
-        if choice.risk.is_some() {
-            ear.event(&Event::Choice { exposures: None, choice: &choice })?;
-        }
-        Ok(Some(choice))
-    }
-
     /// A part of the file as it is restored from.
     ///
     /// # Errors
@@ -302,12 +222,6 @@ impl Work<'_> {
             measured.saturate(limit, self.camera.as_ref().map_or(NoiseLevel::Unknown, NoiseLevel::of));
         }
         Ok(measured)
-    }
-
-    /// Whether the network runs: unless another method is asked for. Where the image's own data give it no weight it is run all
-    /// the same, for chi2 of its answer tells whether the camera's numbers are this image's.
-    fn uses_model(&self) -> bool {
-        self.settings.only.is_none_or(|m| m == Candidate::Model)
     }
 
     fn made(&self, walk: &mut Walk<'_, '_>, measured: &[Measured], numbers: &[u64]) -> Result<Vec<Restored>> {
@@ -366,26 +280,5 @@ impl Work<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Says once of a file that it is unlike what the model was trained on, and returns why.
-    fn unfamiliar(
-        &self,
-        restorer: &Restorer,
-        images: &[Measured],
-        ear: &mut Ear<'_>,
-    ) -> Result<Option<String>> {
-        for image in images {
-            let distance = restorer.distance(image, self.camera.as_ref())?;
-            let Some(distance) = distance.filter(|d| d.is_strange()) else { continue };
-            let than = if distance.high { "higher" } else { "lower" };
-            let why = format!(
-                "{} is {than} than in its images of {}, the nearest",
-                distance.statistic, distance.kind
-            );
-            ear.notice(Notice::Unfamiliar(why.clone()))?;
-            return Ok(Some(why));
-        }
-        Ok(None)
     }
 }

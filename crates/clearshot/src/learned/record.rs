@@ -1,7 +1,7 @@
 //! What is counted and found out about an image while its parts are restored, and the record of it in the output.
 
 use super::image::Work;
-use crate::observer::{EXPLAINED, Notice};
+use crate::notice::{EXPLAINED, Notice};
 use crate::report::{ImageReport, PooledChoice};
 use clearshot_image::Provenance;
 use clearshot_physics::units::Regime;

@@ -7,7 +7,8 @@ use super::outputs::{beside, beside_paths};
 use super::parts::Parts;
 use crate::error::{Error, Result};
 use crate::look::Look;
-use crate::observer::{Ear, Event, Notice};
+use crate::notice::Notice;
+use crate::observer::{Ear, Event};
 use crate::settings::{Settings, Stacks};
 use crate::target::Destination;
 use crate::validity::{Validity, mask_path};
@@ -174,10 +175,20 @@ impl Session<'_> {
         }
         let earlier = Image::open(output).ok().and_then(|i| i.description.provenance);
         let of = |key: &str| earlier.as_ref().and_then(|p| p["parameters"].get(key));
-        if of("settings") != Some(&self.asked) || of("input").and_then(Value::as_str) != Some(&self.hash) {
+        let restorer = self.engine.ready(self.settings)?;
+        // A result does not depend on tiles, but for networks that look at all of one.
+        let essential = |settings: &Value| {
+            let mut settings = settings.clone();
+            if let Some(all) = settings.as_object_mut().filter(|_| !restorer.depends_on_tiles()) {
+                all.remove("tile");
+            }
+            settings
+        };
+        let same = of("settings").is_some_and(|s| essential(s) == essential(&self.asked));
+        if !same || of("input").and_then(Value::as_str) != Some(&self.hash) {
             return Err(Error::Other { path: output.to_path_buf() });
         }
-        let maps = beside(self.settings, self.engine.ready(self.settings)?);
+        let maps = beside(self.settings, restorer);
         let mut all = true;
         for base in bases {
             for (suffix, _) in &maps {

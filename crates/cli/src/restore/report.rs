@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use clearshot::{ImageReport, Middle};
-use clearshot_evaluate::report::inline::{base64, escape};
+use clearshot_evaluate::report::inline::{base64, escape, head};
 use clearshot_graph::plan::human;
 use clearshot_image::lengths;
 use clearshot_image::picture::{Colours, Panel, PixelSize, Stretch, side_by_side};
@@ -100,7 +100,7 @@ impl Report {
     /// Never, as far as memory goes.
     pub fn add(&mut self, shown: &Shown, report: &ImageReport) -> Result<()> {
         let out = &mut self.sections;
-        write!(out, "<h2>{}</h2>\n<table>\n", escape(&shown.input.display().to_string()))?;
+        write!(out, "<h2>{}</h2>\n<table class=\"facts\">\n", escape(&shown.input.display().to_string()))?;
         let mut row =
             |name: &str, value: String| writeln!(out, "<tr><th>{name}</th><td>{}</td></tr>", escape(&value));
         row("axes", shown.axes.clone())?;
@@ -156,13 +156,7 @@ impl Report {
     /// # Errors
     /// If it cannot be written.
     pub fn finish(self, settings: &Value, failed: &[(String, String)]) -> Result<PathBuf> {
-        let mut page = String::from(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Restored images</title>\n<style>\
-             body{font:15px/1.5 sans-serif;margin:2em auto;max-width:75em;padding:0 1em;color:#222}\
-             table{border-collapse:collapse;margin:1em 0}th{text-align:left;font-weight:600;padding:.15em 1em .15em 0;\
-             vertical-align:top}td{padding:.15em 0}img{max-width:100%;image-rendering:pixelated}</style></head><body>\n\
-             <h1>Restored images</h1>\n<table>\n",
-        );
+        let mut page = head("Restored images") + "\n<table class=\"facts\">\n";
         if let Value::Object(all) = settings {
             for (name, value) in all.iter().filter(|(_, v)| !v.is_null()) {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);

@@ -1,6 +1,6 @@
 //! The report as one HTML file: plots as inline SVG, pictures as inline PNG.
 
-use super::inline::{base64, escape};
+use super::inline::{base64, escape, head};
 use super::plot::{Series, lines};
 use super::{peaks, scenes};
 use crate::summary::{Comparison, Summary, Verdict};
@@ -33,11 +33,6 @@ impl Illustration {
     }
 }
 
-const STYLE: &str = "body{font-family:sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}\
-table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:.25em .6em;text-align:right}\
-th:first-child,td:first-child{text-align:left}b{color:#0072b2}.worse{color:#a30}figure{margin:1.5em 0}\
-img,svg{max-width:100%}img{image-rendering:pixelated}figcaption{color:#555}";
-
 /// A report under a title. `about` says how it was made; `next` what to try then.
 pub fn html(
     title: &str,
@@ -51,10 +46,7 @@ pub fn html(
         out.push_str(text);
         out.push('\n');
     };
-    put(&format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>",
-        escape(title)
-    ));
+    put(&head(title));
     put(&list(about));
     pictures.iter().for_each(|picture| put(&picture.html()));
     if !summary.cells.is_empty() {

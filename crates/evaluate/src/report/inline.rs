@@ -1,4 +1,18 @@
-//! What stands inside an HTML page: text that is no markup, and pictures as text.
+//! What every HTML page of the program is made of: its head, text that is not markup, and pictures as text.
+
+const STYLE: &str = "body{font-family:sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}\
+table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:.25em .6em;text-align:right}\
+th:first-child,td:first-child{text-align:left}b{color:#0072b2}.worse{color:#a30}figure{margin:1.5em 0}\
+.facts td,.facts th{border:0;text-align:left;vertical-align:top}\
+img,svg{max-width:100%}img{image-rendering:pixelated}figcaption{color:#555}";
+
+/// The beginning of a page under a title. Tables of the class `facts` have a name and a value in each row.
+pub fn head(title: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head><body>\n<h1>{title}</h1>"
+    )
+}
 
 /// Text inside an element or a quoted attribute.
 pub fn escape(text: &str) -> String {

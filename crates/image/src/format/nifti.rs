@@ -4,7 +4,9 @@
 use crate::aside::AsideFile;
 use crate::bytes::{Bytes, gunzip};
 use crate::dtype::{DType, Order};
-use crate::error::{Error, Fault, Parsed, Result, damaged, request, unsupported};
+use crate::error::{
+    Error, Fault, Parsed, Result, damaged, instead, request, unsupported, unsupported_instead,
+};
 use crate::image::{Axis, Description, Dim, Image, Rescale};
 use crate::raw::{RawSource, RawTarget};
 use crate::writer::{Target, WriteOptions};
@@ -157,9 +159,9 @@ fn pixel_type(code: i16) -> Parsed<(DType, usize)> {
         1024 => (DType::I64, 1),
         1280 => (DType::U64, 1),
         2304 => (DType::U8, 4),
-        32 => return unsupported("complex pixels (complex64)"),
-        1792 => return unsupported("complex pixels (complex128)"),
-        2048 => return unsupported("complex pixels (complex256)"),
+        32 => return unsupported_instead("complex pixels (complex64)", instead::COMPLEX),
+        1792 => return unsupported_instead("complex pixels (complex128)", instead::COMPLEX),
+        2048 => return unsupported_instead("complex pixels (complex256)", instead::COMPLEX),
         1 => return unsupported("pixels of one bit"),
         1536 => return unsupported("pixels of type float128"),
         other => return damaged(format!("pixels of type {other}")),
@@ -223,7 +225,7 @@ pub(super) fn open(path: &Path, _: Option<&str>) -> Result<Image> {
     let Some((version, order)) = version(&head) else {
         let what = match head.get(..4).map(|h| (Order::Little.u32(h), Order::Big.u32(h))) {
             Some((348, _) | (_, 348)) => {
-                Fault::Unsupported("an ANALYZE header without NIfTI's mark".to_string())
+                Fault::Unsupported("an ANALYZE header without NIfTI's mark".to_string(), None)
             }
             _ => Fault::Damaged("no NIfTI header".to_string()),
         };

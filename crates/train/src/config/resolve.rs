@@ -2,7 +2,7 @@
 
 use super::{CompileMode, Complexity, RunConfig};
 use crate::error::{Result, setting};
-use clearshot_runtime::{Device, Options, Precision};
+use clearshot_runtime::{Device, DeviceName, Options, Precision};
 
 impl RunConfig {
     fn gpu(&self, ordinal: usize) -> Result<Device> {
@@ -15,17 +15,12 @@ impl RunConfig {
     /// If there is no such device, or it cannot be used: why.
     pub fn device(&self) -> Result<Device> {
         let threads = Some(self.performance.threads).filter(|n| *n > 0);
-        match self.trainer.device.as_str() {
-            "cpu" => Ok(Device::cpu(threads)),
-            "auto" => Ok(match Device::best() {
-                Device::Cpu { .. } => Device::cpu(threads),
-                gpu => gpu,
-            }),
-            "cuda" => self.gpu(0),
-            name => match name.strip_prefix("cuda:").and_then(|n| n.parse().ok()) {
-                Some(ordinal) => self.gpu(ordinal),
-                None => setting("trainer.device", name, "cpu, cuda, cuda:N or auto"),
-            },
+        match self.trainer.device.parse::<DeviceName>() {
+            Ok(DeviceName::Cuda(ordinal)) => self.gpu(ordinal),
+            Ok(other) => other
+                .device(threads)
+                .or_else(|why| setting("trainer.device", &self.trainer.device, why.to_string())),
+            Err(_) => setting("trainer.device", &self.trainer.device, "cpu, cuda, cuda:N or auto"),
         }
     }
 
@@ -58,19 +53,8 @@ impl RunConfig {
 /// A size in bytes, with a unit or without.
 fn bytes(key: &'static str, text: Option<&str>) -> Result<Option<usize>> {
     let Some(text) = text else { return Ok(None) };
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text[number.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1u64,
-        "kib" => 1 << 10,
-        "mib" => 1 << 20,
-        "gib" => 1 << 30,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        _ => 0,
-    };
-    match number.trim().parse::<f64>() {
-        Ok(n) if unit > 0 && n.is_finite() && n > 0.0 => Ok(Some((n * unit as f64) as usize)),
+    match clearshot_runtime::bytes::parse(text) {
+        Ok(n) if n > 0 => Ok(Some(n)),
         _ => setting(key, text, "a size as 4GiB or 800MB"),
     }
 }
@@ -95,7 +79,8 @@ mod tests {
     fn sizes_and_epochs() {
         assert_eq!(bytes("k", Some("4GiB")).unwrap(), Some(4 << 30));
         assert_eq!(bytes("k", Some("1.5 MB")).unwrap(), Some(1_500_000));
-        assert!(bytes("k", Some("-1GB")).is_err());
+        assert_eq!(bytes("k", Some("4g")).unwrap(), Some(4 << 30));
+        assert!(bytes("k", Some("-1GB")).is_err() && bytes("k", Some("0")).is_err());
         assert_eq!(epochs(10, Complexity::Simple), 50);
         assert_eq!(epochs(1000, Complexity::Medium), 100);
         assert_eq!(epochs(10_000, Complexity::Complex), 300);

@@ -5,7 +5,7 @@ use super::dataset::{DataSet, Element, fragments};
 use super::{Layout, NAME, Packing};
 use crate::bytes::Bytes;
 use crate::dtype::Order;
-use crate::error::{Parsed, Result, damaged};
+use crate::error::{Parsed, Result, damaged, instead};
 use crate::format::jpeg::rgb;
 use crate::grid::Grid;
 use crate::image::Source;
@@ -133,7 +133,8 @@ fn plain(stored: Vec<u8>, l: &Layout) -> Vec<u8> {
 }
 
 fn unpack_jpeg(packed: &[u8], l: &Layout) -> Parsed<Vec<u8>> {
-    let jpeg = crate::format::jpeg::decode(packed, None, l.differences)?;
+    let jpeg = crate::format::jpeg::decode(packed, None, l.differences)
+        .map_err(|fault| fault.or_instead(instead::DICOM_JPEG))?;
     let fits = (jpeg.width, jpeg.height, jpeg.samples) == (l.columns, l.rows, l.samples);
     if !fits || jpeg.bytes > l.dtype.bytes() {
         return damaged(format!(
@@ -161,7 +162,8 @@ fn unpack_jpeg(packed: &[u8], l: &Layout) -> Parsed<Vec<u8>> {
 }
 
 fn unpack_jpeg2000(packed: &[u8], l: &Layout) -> Parsed<Vec<u8>> {
-    let picture = crate::format::jpeg2000::decode(packed, l.rows * l.columns)?;
+    let picture = crate::format::jpeg2000::decode(packed, l.rows * l.columns)
+        .map_err(|fault| fault.or_instead(instead::DICOM_JPEG))?;
     if (picture.width, picture.height, picture.planes.len()) != (l.columns, l.rows, l.samples) {
         return damaged(format!(
             "a JPEG 2000 frame of {} x {} with {} samples",

@@ -8,7 +8,7 @@ mod sink;
 
 use crate::bytes::Bytes;
 use crate::dtype::{DType, Order};
-use crate::error::{Fault, Parsed, Result, damaged, unsupported};
+use crate::error::{Fault, Parsed, Result, damaged, instead, unsupported, unsupported_instead};
 use crate::grid::Grid;
 use crate::image::{Axis, Description, Dim, Image, Rescale};
 use crate::raw::RawSource;
@@ -60,15 +60,15 @@ fn transfer(uid: &str) -> Parsed<Transfer> {
         "1.2.840.10008.1.2.4.57" | "1.2.840.10008.1.2.4.70" => (little, false, Packing::JpegLossless),
         "1.2.840.10008.1.2.4.90" | "1.2.840.10008.1.2.4.91" => (little, false, Packing::Jpeg2000),
         other => {
-            let name = match other {
-                "1.2.840.10008.1.2.4.80" | "1.2.840.10008.1.2.4.81" => "JPEG-LS",
+            let (name, advice) = match other {
+                "1.2.840.10008.1.2.4.80" | "1.2.840.10008.1.2.4.81" => ("JPEG-LS", instead::DICOM_JPEG),
                 "1.2.840.10008.1.2.4.201" | "1.2.840.10008.1.2.4.202" | "1.2.840.10008.1.2.4.203" => {
-                    "High-Throughput JPEG 2000"
+                    ("High-Throughput JPEG 2000", instead::DICOM_JPEG)
                 }
-                u if u.starts_with("1.2.840.10008.1.2.4.10") => "MPEG video",
-                _ => "unknown",
+                u if u.starts_with("1.2.840.10008.1.2.4.10") => ("MPEG video", instead::DICOM_MPEG),
+                _ => return unsupported(format!("transfer syntax {other} (unknown)")),
             };
-            return unsupported(format!("transfer syntax {other} ({name})"));
+            return unsupported_instead(format!("transfer syntax {other} ({name})"), advice);
         }
     };
     Ok(Transfer { syntax, deflated, packing })

@@ -38,7 +38,7 @@ pub(crate) fn decode(packed: &[u8], tables: Option<&[u8]>, ycbcr: bool) -> Parse
         decoder.set_max_decoding_buffer_size(width * height * 8);
         decoder.set_color_transform(if ycbcr { ColorTransform::YCbCr } else { ColorTransform::None });
         let data = decoder.decode().map_err(|e| match e {
-            jpeg_decoder::Error::Unsupported(what) => Fault::Unsupported(feature(&what)),
+            jpeg_decoder::Error::Unsupported(what) => Fault::Unsupported(feature(&what), None),
             other => Fault::Damaged(other.to_string()),
         })?;
         let Some(info) = decoder.info() else { return damaged("a JPEG stream without a frame") };

@@ -4,7 +4,7 @@
 use super::fax::{self, Fax};
 use crate::bytes::check_expansion;
 use crate::dtype::{DType, Order, swap_bytes};
-use crate::error::{Fault, Parsed, damaged, guarded, unsupported};
+use crate::error::{Fault, Parsed, damaged, guarded, instead, unsupported, unsupported_instead};
 use std::io::Read;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,10 @@ impl Compression {
                     50002 | 52546 => "JPEG XL",
                     _ => "unknown",
                 };
-                return unsupported(format!("compression {code} ({name})"));
+                return unsupported_instead(
+                    format!("compression {code} ({name})"),
+                    instead::TIFF_COMPRESSION,
+                );
             }
         })
     }

@@ -5,7 +5,7 @@ use super::fax::Fax;
 use super::ifd::{Ifd, tag};
 use crate::bytes::Bytes;
 use crate::dtype::{DType, Order};
-use crate::error::{Parsed, damaged, unsupported};
+use crate::error::{Parsed, damaged, instead, unsupported, unsupported_instead};
 
 #[derive(Clone, Debug)]
 pub struct Page {
@@ -263,7 +263,7 @@ fn pixel_type(ifd: &Ifd) -> Parsed<(DType, u32)> {
         (3, 16) => DType::F16,
         (3, 32) => DType::F32,
         (3, 64) => DType::F64,
-        (5 | 6, b) => return unsupported(format!("complex pixels of {b} bits")),
+        (5 | 6, b) => return unsupported_instead(format!("complex pixels of {b} bits"), instead::COMPLEX),
         (f, b) => return unsupported(format!("pixels of {b} bits of kind {f}")),
     };
     Ok((dtype, bits[0] as u32))

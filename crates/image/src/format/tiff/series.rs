@@ -59,7 +59,7 @@ pub fn plain_series(nodes: &[Node], files: &[Arc<Bytes>], order: Order) -> Vec<S
                 Some((_, members)) => members.push(number),
                 None => groups.push((page, vec![number])),
             },
-            Err(Fault::Damaged(what) | Fault::Unsupported(what) | Fault::Limit(what)) => {
+            Err(Fault::Damaged(what) | Fault::Unsupported(what, _) | Fault::Limit(what)) => {
                 unread.push(format!("directory {number} is no readable picture: {what}"));
             }
             Err(Fault::Io(e)) => unread.push(format!("directory {number}: {e}")),

@@ -481,7 +481,7 @@ impl TiffTarget {
     }
 
     fn short(&self, offset: u64) -> Parsed<u32> {
-        u32::try_from(offset).map_err(|_| Fault::Unsupported("a classic file beyond 4 GiB".to_string()))
+        u32::try_from(offset).map_err(|_| Fault::Unsupported("a classic file beyond 4 GiB".to_string(), None))
     }
 
     fn complete(&mut self) -> Parsed<()> {

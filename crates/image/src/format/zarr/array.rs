@@ -4,7 +4,7 @@ use super::blosc;
 use super::store::Store;
 use crate::bytes::check_expansion;
 use crate::dtype::{DType, Order, swap_bytes};
-use crate::error::{Fault, Parsed, damaged, unsupported};
+use crate::error::{Fault, Parsed, damaged, instead, unsupported, unsupported_instead};
 use crate::grid::{Grid, permute, volume};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -147,7 +147,9 @@ impl Array {
         let name = meta.get("data_type").and_then(Value::as_str).unwrap_or("a structure");
         let dtype = match name {
             "bool" => DType::U8,
-            name if name.starts_with("complex") => return unsupported(format!("complex pixels ({name})")),
+            name if name.starts_with("complex") => {
+                return unsupported_instead(format!("complex pixels ({name})"), instead::COMPLEX);
+            }
             name => match DType::from_name(name) {
                 Some(dtype) => dtype,
                 None => return unsupported(format!("pixels of type {name}")),

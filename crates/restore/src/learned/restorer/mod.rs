@@ -1,8 +1,10 @@
 //! A model at work on images of one size after another.
 
+mod answer;
 mod beyond;
 mod calibrate;
 mod finish;
+mod guides;
 mod prepare;
 mod resolve;
 
@@ -11,24 +13,18 @@ pub use finish::Restored;
 pub use prepare::Forecast;
 
 use super::choose::Cut;
-use super::correct::WholeGuide;
-use super::field::{Field, Scratch};
+use super::field::Scratch;
 use super::measured::{Camera, Measured};
-use super::moments::Moments;
 use super::precision::Settled;
-use super::question::{ImageScale, condition, cut};
+use super::question::cut;
 use super::settings::{Guidance, Output, Settings};
-use super::tiles::Frame;
-use super::{Error, familiar, walk};
-use clearshot_diffusion::guide::{Measurement, Proximal};
+use super::{Error, familiar};
 use clearshot_diffusion::sampler::Program;
-use clearshot_diffusion::{Guide, Law, Level};
 use clearshot_metrics::law::student_quantile;
 use clearshot_model::familiar::Distance;
-use clearshot_model::{Model, Signal, Task};
-use clearshot_physics::{Boundary, Electrons, Forward, Map, Operator, Psf, Scale};
-use clearshot_runtime::{Device, Options, Precision};
-use clearshot_tensor::noise::Key;
+use clearshot_model::{Model, Signal};
+use clearshot_physics::Psf;
+use clearshot_runtime::{Device, Precision};
 use prepare::Ready;
 use resolve::Resolved;
 
@@ -49,9 +45,6 @@ pub struct Restorer {
     open: bool,
     settled: Option<Settled>,
 }
-
-/// Conjugate gradients of a correction in noise that neighbours share, at least.
-const SHARED_ITERATIONS: usize = 24;
 
 /// What standard deviations tell of the truth: it lies about the image by `factor` times them, by Student's law of so many
 /// degrees of freedom, for a few samples tell a deviation only roughly.
@@ -123,6 +116,11 @@ impl Restorer {
 
     pub fn output(&self) -> Output {
         self.output
+    }
+
+    /// Whether results depend on how images are cut into tiles: the network looks at all of a tile.
+    pub fn depends_on_tiles(&self) -> bool {
+        matches!(self.cut, Cut::Whole { .. })
     }
 
     /// Restores under another PSF from now on; for restorers that were made with one.
@@ -211,142 +209,9 @@ impl Restorer {
         self.prepare(&first.size, images.len())?;
         let scales = images.iter().map(|i| self.scale(i, camera)).collect::<Result<Vec<_>, _>>()?;
         let mut ready = self.ready.pop().ok_or(Error::Stopped)?;
-        let made = self.restore_ready(&mut ready, images, numbers, &scales, ran);
+        let made = self.answer(&mut ready, images, numbers, &scales, ran);
         self.ready.push(ready);
         made
-    }
-
-    fn restore_ready(
-        &self,
-        ready: &mut Ready,
-        images: &[Measured],
-        numbers: &[u64],
-        scales: &[ImageScale],
-        ran: &mut dyn FnMut() -> Result<(), Error>,
-    ) -> Result<Vec<Restored>, Error> {
-        let Ready { tiles, resident, .. } = ready;
-        let channels = self.model.about.channels;
-        let (signal, guided) = (&self.model.about.signal, self.guidance.is_some());
-        let (count, len) = (images.len(), images[0].size.iter().product::<usize>() * channels);
-        let seed = |image: usize, sample: usize| {
-            let number = numbers.get(image).copied().unwrap_or(image as u64);
-            let words = Key { seed: self.settings.seed, step: sample as u32, stream: 0x5A3E }.block(number);
-            u64::from(words[0]) | u64::from(words[1]) << 32
-        };
-        let mut direct = Vec::new();
-        let mut shares: Vec<Option<Field>> = images.iter().map(|_| None).collect();
-        if self.output == Output::Direct {
-            let level = self.first_level()?;
-            let mut xs = Vec::new();
-            for i in 0..count {
-                // A network that makes the image at once is asked about no x.
-                let size = &images[0].size;
-                let reads_x = self.model.about.task != Task::Regression;
-                let x = match reads_x {
-                    true => Some(walk::start(&level, size, channels, seed(i, 0), &self.scratch)?),
-                    false => None,
-                };
-                xs.push(x);
-                direct.push(self.scratch.field(len)?);
-            }
-            let mut frames: Vec<Frame<'_>> = xs
-                .iter()
-                .zip(&mut direct)
-                .map(|(x, estimate)| Frame { x: x.as_deref().unwrap_or(&[]), estimate, unclipped: None })
-                .collect();
-            let beside = |frame: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
-                condition(signal, guided, &images[frame], &scales[frame], pixels, out);
-            };
-            tiles.ask(&level, &mut frames, &beside, ran)?;
-            for i in (0..count).filter(|i| !guided && scales[*i].weighed) {
-                let shaken = [self.shaken(&images[i], &scales[i], seed(i, 0))?];
-                let mut answer = self.scratch.field(len)?;
-                let x = xs[i].as_deref().unwrap_or(&[]);
-                let beside = |_: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
-                    condition(signal, guided, &shaken[0], &scales[i], pixels, out);
-                };
-                let mut frame = [Frame { x, estimate: &mut answer, unclipped: None }];
-                // It is no part of the forecast, and progress is not told of it.
-                tiles.ask(&level, &mut frame, &beside, &mut || Ok(()))?;
-                shares[i] = Some(self.shares(&images[i], &scales[i], &direct[i], &answer, seed(i, 0))?);
-            }
-        }
-        let mut guides: Vec<WholeGuide> = Vec::new();
-        let mut moments: Vec<Moments> = Vec::new();
-        let mut kept: Vec<Vec<Field>> = images.iter().map(|_| Vec::new()).collect();
-        if let Some(program) = &self.program {
-            if self.settings.samples > 1 {
-                for _ in 0..count {
-                    moments.push(Moments::new(len, &self.scratch)?);
-                }
-            }
-            guides = self.guides(images, scales)?;
-            let together = self.together(len / channels, count);
-            let mut done = 0;
-            while done < self.settings.samples {
-                let now = together.min(self.settings.samples - done);
-                // All samples of one image, then those of the next.
-                let of = |frame: usize| (frame / now, done + frame % now);
-                let seeds: Vec<u64> = (0..count * now).map(|f| seed(of(f).0, 1 + of(f).1)).collect();
-                let beside = |frame: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
-                    let image = of(frame).0;
-                    condition(signal, guided, &images[image], &scales[image], pixels, out);
-                };
-                let mut correct = |frame: usize, level: &Level, estimate: &mut [f32]| {
-                    let (image, sample) = of(frame);
-                    guides[image].correct(sample, level, estimate)
-                };
-                let correct: Option<&mut walk::Correct<'_>> =
-                    if self.guidance.is_some() { Some(&mut correct) } else { None };
-                let made = match resident {
-                    Some(resident) => {
-                        resident.walk(program, tiles.layout(), &seeds, &self.scratch, &beside, ran)?
-                    }
-                    None => {
-                        walk::walk(program, tiles, channels, &seeds, &self.scratch, &beside, correct, ran)?
-                    }
-                };
-                for (frame, sample) in made.into_iter().enumerate() {
-                    let image = of(frame).0;
-                    if let Some(moments) = moments.get_mut(image) {
-                        moments.add(&sample);
-                    }
-                    if self.settings.keep_samples || self.settings.samples == 1 {
-                        kept[image].push(sample);
-                    }
-                }
-                done += now;
-            }
-        }
-        let mut direct = direct.into_iter();
-        let mut moments = moments.into_iter();
-        let mut all = Vec::new();
-        for (i, (image, scale)) in images.iter().zip(scales).enumerate() {
-            let mut samples = std::mem::take(&mut kept[i]);
-            let direct = direct.next();
-            let (mean, deviation) = match (moments.next(), &direct) {
-                (Some(moments), Some(direct)) => (None, Some(moments.finish_about(direct))),
-                (Some(moments), None) => {
-                    let (mean, deviation) = moments.finish();
-                    (Some(mean), Some(deviation))
-                }
-                (None, _) if self.settings.keep_samples => (None, None),
-                (None, _) => (samples.pop(), None),
-            };
-            let estimate = match (direct, mean) {
-                (Some(direct), _) => direct,
-                (None, Some(mean)) => mean,
-                (None, None) => {
-                    let mut copy = self.scratch.field(len)?;
-                    copy.copy_from_slice(samples.first().ok_or(Error::Stopped)?);
-                    copy
-                }
-            };
-            let mut restored = self.finish(image, scale, estimate, deviation, samples, shares[i].as_ref())?;
-            restored.guided = guides.get_mut(i).map(|g| std::mem::take(&mut g.steps)).unwrap_or_default();
-            all.push(restored);
-        }
-        Ok(all)
     }
 
     /// Whether the image is what the network says at once, without guidance.
@@ -397,68 +262,5 @@ impl Restorer {
     pub fn distance(&self, image: &Measured, camera: Option<&Camera>) -> Result<Option<Distance>, Error> {
         let (Some(familiar), Some(camera)) = (&self.model.about.familiar, camera) else { return Ok(None) };
         Ok(familiar::distance(familiar, image, camera, &image.photons(camera)?))
-    }
-
-    /// The corrections by each image's measurement.
-    fn guides(&self, images: &[Measured], scales: &[ImageScale]) -> Result<Vec<WholeGuide>, Error> {
-        let Some(guidance) = self.guidance else { return Ok(vec![]) };
-        let options = Options { precision: Precision::F32, ..Options::default() };
-        let mut all = Vec::new();
-        for (image, scale) in images.iter().zip(scales) {
-            let camera = scale.camera.ok_or(Error::NoCamera { what: "guidance" })?;
-            let law = match guidance.law {
-                // Noise that neighbours share takes more to solve for.
-                Law::Proximal(p) if !camera.correlation.is_white() => {
-                    Law::Proximal(Proximal { iterations: p.iterations.max(SHARED_ITERATIONS), ..p })
-                }
-                law => law,
-            };
-            let operator = match &self.settings.psf {
-                Some(psf) => Operator::blur(&image.size[..], psf, Boundary::Reflect)?,
-                None => Operator::identity(&image.size[..])?,
-            };
-            let electrons = |x: f64| (scale.file[0] + scale.file[1] * x - camera.offset) * camera.gain;
-            let background = scale.photons.map_or(0.0, |p| p.background);
-            let forward = Forward {
-                operator,
-                scale: Scale::symmetric(
-                    Electrons(electrons(-1.0) - background),
-                    Electrons(electrons(1.0) - background),
-                )?,
-                exposure: 1.0,
-                background: Map::Uniform(background),
-                read_noise: Map::Uniform(camera.read_noise),
-                correlation: camera.correlation,
-                likelihood: guidance.likelihood,
-            };
-            let mut guide = Guide::new(forward, law)?;
-            if let Some(limit) = guidance.clip {
-                guide = guide.clipped(limit)?;
-            }
-            if self.settings.trace {
-                guide = guide.with_diagnostics();
-            }
-            let c = image.channels;
-            let planes: Vec<Vec<f64>> = (0..c)
-                .map(|ch| {
-                    let values = image.values.iter().skip(ch).step_by(c);
-                    values.map(|&v| f64::from(camera.electrons(v))).collect()
-                })
-                .collect();
-            let measured: Vec<Measurement<'_>> = planes
-                .iter()
-                .map(|y| Measurement { y: Electrons(&y[..]), valid: image.valid.as_deref() })
-                .collect();
-            all.push(WholeGuide::compile(guide, &measured, &self.device, &options)?);
-        }
-        Ok(all)
-    }
-
-    /// The level at which one evaluation is asked for.
-    fn first_level(&self) -> Result<Level, Error> {
-        match &self.model.about.task {
-            Task::Diffusion { process, .. } => Ok(process.noisiest()?),
-            Task::Regression => Ok(Level::CLEAN),
-        }
     }
 }

@@ -1,0 +1,82 @@
+//! Where the result of a classical restorer goes: pieces as they come, and the record of what became of them.
+
+use crate::error::Result;
+use crate::target::{Destination, Made, Target};
+use clearshot_image::address::exists;
+use clearshot_image::{Description, Image, Provenance, WriteOptions, Writer};
+use clearshot_restore::stream::{self, Held};
+use serde_json::Value;
+
+/// Bytes of a result that are held until all of it is known.
+const HELD: usize = 32 << 20;
+
+/// Where the result of one image goes, with its record.
+pub struct Place<'a> {
+    pub operation: &'a str,
+    pub image: &'a Image,
+    pub to: Destination<'a>,
+    /// What it is written as.
+    pub description: &'a Description,
+}
+
+/// Where restored pieces go first. A file's record is written before its pixels, so what is counted in it is known only of
+/// pixels that are held.
+pub enum First {
+    Held(Held),
+    At(Target),
+}
+
+impl First {
+    pub fn sink(&mut self) -> &mut dyn stream::Sink {
+        match self {
+            First::Held(held) => held,
+            First::At(target) => target,
+        }
+    }
+}
+
+impl Place<'_> {
+    /// # Errors
+    /// If the output is there and may not be replaced, or cannot be made.
+    pub fn begin(&self, parameters: &Value) -> Result<First> {
+        let Destination::File { spot, replace, .. } = self.to else {
+            return Ok(First::At(Target::memory(self.description)));
+        };
+        let bytes = self.description.shape().iter().product::<usize>() * self.description.dtype.bytes();
+        if bytes > HELD {
+            return Ok(First::At(self.file(parameters.clone(), None)?));
+        }
+        if exists(&spot.write)? && !replace {
+            return Err(clearshot_image::Error::Exists { path: spot.output.clone() }.into());
+        }
+        Ok(First::Held(Held::of(self.image)))
+    }
+
+    /// The file, with its record: how many values were clipped and filled, where that is known already.
+    fn file(&self, mut parameters: Value, counts: Option<(usize, usize)>) -> Result<Target> {
+        let Destination::File { spot, replace, .. } = self.to else {
+            return Ok(Target::memory(self.description));
+        };
+        parameters["clipped"] = counts.map(|(clipped, _)| clipped).into();
+        parameters["filled"] = counts.map(|(_, filled)| filled).into();
+        let provenance = Provenance::new(self.operation, &self.image.description, parameters).value();
+        let options = WriteOptions { replace, provenance: Some(provenance) };
+        Ok(Target::file(&spot.output, Writer::create(&spot.write, self.description, &options)?))
+    }
+
+    /// Completes the result, of which so many values were clipped and pixels filled.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn end(&self, first: First, parameters: Value, clipped: usize, filled: usize) -> Result<Made> {
+        let target = match first {
+            First::At(target) => target,
+            First::Held(held) => {
+                let mut target = self.file(parameters, Some((clipped, filled)))?;
+                held.write(&mut target)?;
+                target
+            }
+        };
+        target.finish()
+    }
+}

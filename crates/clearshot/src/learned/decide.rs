@@ -1,0 +1,120 @@
+//! What is decided about an image before it is restored, and told: tiles and memory, the arithmetic, what to trust, and whether
+//! the model knows such images.
+
+use super::image::Work;
+use crate::error::Result;
+use crate::notice::Notice;
+use crate::observer::{Ear, Event, Plan};
+use clearshot_restore::learned::precision::Settled;
+use clearshot_restore::learned::{
+    Candidate, Choice, Error as EngineError, Forecast, Measured, Restorer, choice,
+};
+use clearshot_runtime::Device;
+
+/// Runs of the network so far, and in all.
+#[derive(Default)]
+pub(super) struct Progress {
+    pub runs: usize,
+    pub total: usize,
+}
+
+impl Progress {
+    pub fn ran(&mut self, ear: &mut Ear<'_>) -> Result<(), EngineError> {
+        self.runs += 1;
+        match ear.observer.progress(self.runs, self.total).is_break() {
+            true => Err(EngineError::Stopped),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Work<'_> {
+    /// What the network will take, told before it runs; nothing where another method is asked for.
+    pub(super) fn plan(
+        &self,
+        restorer: &mut Restorer,
+        together: usize,
+        groups: usize,
+        progress: &mut Progress,
+        ear: &mut Ear<'_>,
+    ) -> Result<Option<Forecast>> {
+        let device = *restorer.device();
+        if let Some(other) = self.settings.only.filter(|m| *m != Candidate::Model) {
+            let instead = Some(other);
+            ear.event(&Event::Plan(Plan { forecast: None, instead, runs: 0, choosing: 0, device: &device }))?;
+            return Ok(None);
+        }
+        let choosing = match (self.settings.only, self.camera) {
+            (None, Some(_)) => choice::runs(restorer, &self.parts.size)?,
+            _ => 0,
+        };
+        let forecast = restorer.prepare(&self.parts.size, together)?;
+        let runs = forecast.runs * groups + choosing;
+        let plan = Plan { forecast: Some(&forecast), instead: None, runs, choosing, device: &device };
+        ear.event(&Event::Plan(plan))?;
+        if forecast.blends {
+            ear.notice(Notice::DependsOnTile)?;
+        }
+        progress.total = runs;
+        Ok(Some(forecast))
+    }
+
+    /// The arithmetic of a GPU, where it is left open, as the middle part says.
+    pub(super) fn precision(&self, restorer: &mut Restorer, ear: &mut Ear<'_>) -> Result<Option<Settled>> {
+        if !self.uses_model() || matches!(restorer.device(), Device::Cpu { .. }) {
+            return Ok(None);
+        }
+        let measured = self.measured(&self.parts.all[self.parts.all.len() / 2], restorer)?;
+        let settled = restorer.settle_precision(&measured, self.camera.as_ref())?;
+        if let Some(settled) = &settled {
+            ear.event(&Event::Precision(settled))?;
+        }
+        Ok(settled)
+    }
+
+    /// What to trust: as asked for, or as the data of the middle part say.
+    pub(super) fn choice(
+        &self,
+        restorer: &mut Restorer,
+        progress: &mut Progress,
+        ear: &mut Ear<'_>,
+    ) -> Result<Option<Choice>> {
+        if let Some(only) = self.settings.only {
+            return Ok(Some(Choice::only(only)));
+        }
+        let Some(camera) = &self.camera else { return Ok(None) };
+        let measured = self.measured(&self.parts.all[self.parts.all.len() / 2], restorer)?;
+        let choice = choice::choose(restorer, &measured, camera, None, &mut || progress.ran(ear))?;
+        if choice.risk.is_some() {
+            ear.event(&Event::Choice { exposures: None, choice: &choice })?;
+        }
+        Ok(Some(choice))
+    }
+
+    /// Says once of a file that it is unlike what the model was trained on, and returns why.
+    pub(super) fn unfamiliar(
+        &self,
+        restorer: &Restorer,
+        images: &[Measured],
+        ear: &mut Ear<'_>,
+    ) -> Result<Option<String>> {
+        for image in images {
+            let distance = restorer.distance(image, self.camera.as_ref())?;
+            let Some(distance) = distance.filter(|d| d.is_strange()) else { continue };
+            let than = if distance.high { "higher" } else { "lower" };
+            let why = format!(
+                "{} is {than} than in its images of {}, the nearest",
+                distance.statistic, distance.kind
+            );
+            ear.notice(Notice::Unfamiliar(why.clone()))?;
+            return Ok(Some(why));
+        }
+        Ok(None)
+    }
+
+    /// Whether the network runs: unless another method is asked for. Where the image's own data give it no weight it is run all
+    /// the same, for chi2 of its answer tells whether the camera's numbers are this image's.
+    pub(super) fn uses_model(&self) -> bool {
+        self.settings.only.is_none_or(|m| m == Candidate::Model)
+    }
+}

@@ -1,0 +1,206 @@
+//! What there is to know about an image or its result, as values that callers can tell apart and print.
+//!
+//! The words are those of the library: a caller that has options or buttons for what is advised adds their names.
+
+use crate::camera::Estimated;
+use clearshot_physics::psf::Fitted;
+use clearshot_restore::classical::richardson_lucy::Stop;
+use clearshot_restore::learned::residual::LeftOver;
+use clearshot_tensor::Shape;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Something to know about an image or its result. `to_string` words it for people.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Notice {
+    /// What the file's reader has to say.
+    File(String),
+    /// The camera, or the noise, was estimated from the image.
+    Estimated(Box<Estimated>),
+    /// Values pile up at this one, which is taken for saturation.
+    PilesUp(f64),
+    /// The share of saturated pixels, and from which value on they are.
+    Saturated {
+        /// Of all pixels.
+        share: f64,
+        /// In the file's unit.
+        limit: f32,
+    },
+    /// The image hardly uses the range of numbers that the model was made for.
+    FaintForModel {
+        /// The greatest value of the image.
+        greatest: f64,
+        /// The model's range.
+        range: [f64; 2],
+    },
+    /// An 8-bit colour picture, whose numbers are not photon counts.
+    ProcessedColours,
+    /// Transparency is copied.
+    TransparencyCopied,
+    /// Much of the image is darker than the background that was given.
+    Background {
+        /// As given, in electrons.
+        given: f64,
+        /// The share of blocks that are too dark, and where that begins.
+        share: f64,
+        /// In electrons.
+        limit: f64,
+        /// The median of those that are too dark.
+        median: f64,
+        /// What the darkest places have.
+        dark: f64,
+    },
+    /// The image has no room for all of the PSF.
+    PsfCut {
+        /// The PSF as it is used, and the share of its light that lies outside.
+        fitted: Fitted,
+        /// The size of the PSF that was given; none where it was computed.
+        given: Option<Shape>,
+    },
+    /// Of several images one is restored, and the writer keeps the others.
+    OthersCopied,
+    /// Of several images each becomes a file of its own.
+    FilesApart {
+        /// How many.
+        count: usize,
+        /// The output, which cannot hold them all.
+        output: PathBuf,
+        /// The file of the first.
+        first: PathBuf,
+    },
+    /// Images that hold marks, errors or weights in place of light.
+    NoLight {
+        /// Their names.
+        names: Vec<String>,
+        /// Whether they are copied; otherwise they are left out.
+        copied: bool,
+    },
+    /// The network sees whole tiles, so that the result depends on their size.
+    DependsOnTile,
+    /// The image is unlike what the model was trained on: in what.
+    Unfamiliar(String),
+    /// Planes that an interrupted run had restored already.
+    Resumed {
+        /// So many.
+        found: usize,
+        /// Of so many.
+        all: usize,
+    },
+    /// When steps of a method end, the same for all pieces of the image.
+    Steps(Stop),
+    /// Pixels without a measurement.
+    Filled(usize),
+    /// Values that did not fit the type of the output.
+    Clipped {
+        /// How many.
+        count: usize,
+        /// The type.
+        dtype: &'static str,
+    },
+    /// A movie whose frames were averaged where nothing moves, and how many to a pixel in the mean.
+    FramesAveraged(f64),
+    /// A movie whose frames do not help each other, with the same number.
+    FramesAlone(f64),
+    /// chi2 far from 1.
+    Chi2(f64),
+    /// Residuals that neighbours share.
+    LeftOver(LeftOver),
+}
+
+/// chi2 outside of these says that the camera's numbers do not fit the image.
+pub(crate) const EXPLAINED: std::ops::Range<f64> = 0.4..2.0;
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::File(text) => f.write_str(text),
+            Notice::Estimated(estimated) => estimated.fmt(f),
+            Notice::PilesUp(full) => write!(f, "values pile up at {full}: taken as saturated pixels"),
+            Notice::Saturated { share, limit } => write!(
+                f,
+                "{:.1} % of the pixels are saturated (value {limit}): they are estimated from their neighbours and from being at the limit",
+                100.0 * share
+            ),
+            Notice::FaintForModel { greatest, range: [low, high] } => write!(
+                f,
+                "its values reach {greatest}, and the model was made for values from {low} to {high}: it will see next to nothing; convert the image first"
+            ),
+            Notice::ProcessedColours => f.write_str(
+                "an 8-bit colour picture: its values were processed for viewing and are not photon counts, so take the result with care; colours are restored one by one",
+            ),
+            Notice::TransparencyCopied => f.write_str("transparency is copied as it is"),
+            Notice::Background { given, share, limit, median, dark } => write!(
+                f,
+                "the background of {given} electrons contradicts the image: {:.0} % of its blocks of 8 x 8 pixels have a mean below {limit:.2} electrons (half of those below {median:.2}), where noise explains 2 %; dark places would come back too bright: the darkest have about {dark:.2} electrons",
+                100.0 * share
+            ),
+            Notice::PsfCut { fitted, given: None } => write!(
+                f,
+                "the image has room for {} pixels of the PSF; {:.1} % of its light would lie outside",
+                fitted.psf.shape(),
+                100.0 * fitted.outside
+            ),
+            Notice::PsfCut { fitted, given: Some(given) } => write!(
+                f,
+                "the PSF of {given} pixels is cropped to {}; {:.2} % of its light lay outside",
+                fitted.psf.shape(),
+                100.0 * fitted.outside
+            ),
+            Notice::OthersCopied => f.write_str("one image is restored; the others are copied as they are"),
+            Notice::FilesApart { count, output, first } => write!(
+                f,
+                "{count} images, and {} cannot hold them all: each becomes a file of its own, the first {}",
+                output.display(),
+                first.display()
+            ),
+            Notice::NoLight { names, copied } => write!(
+                f,
+                "{}: no light in it (marks, errors or weights), {}",
+                names.join(", "),
+                if *copied { "copied as they are" } else { "left out" }
+            ),
+            Notice::DependsOnTile => {
+                f.write_str("the model's network sees whole tiles, so the result depends on their size")
+            }
+            Notice::Unfamiliar(why) => write!(
+                f,
+                "unlike what the model was trained on: {why}; it may draw what it knows instead of what is there"
+            ),
+            Notice::Resumed { found, all } => {
+                write!(f, "{found} of {all} planes were restored by a run before")
+            }
+            Notice::Steps(Stop::Steps(n)) => write!(f, "{n} steps for all pieces"),
+            Notice::Steps(Stop::Levels(levels)) => {
+                write!(f, "{} to {} steps by brightness for all pieces", levels.least(), levels.most())
+            }
+            Notice::Steps(_) => f.write_str("least predicted error for all pieces"),
+            Notice::Filled(count) => write!(
+                f,
+                "{count} pixels hold no measurement (not finite or masked): filled from their neighbours and left out of the measurement"
+            ),
+            Notice::Clipped { count, dtype } => {
+                write!(f, "{count} restored values did not fit {dtype} and were clipped")
+            }
+            Notice::FramesAlone(_) => f.write_str(
+                "a movie in which nearly everything moves or changes: frames were restored each alone",
+            ),
+            Notice::FramesAveraged(mean) => write!(
+                f,
+                "a movie: frames were averaged where nothing moves, {mean:.1} to a pixel in the mean"
+            ),
+            Notice::Chi2(chi2) => {
+                let why = match *chi2 >= EXPLAINED.end {
+                    true => {
+                        "the restored image does not explain what was measured: offset, gain or read noise are not this image's, its noise is not a camera's, or the model does not know what is in it"
+                    }
+                    false => {
+                        "there is less noise than the camera's numbers say: they are not this image's, or it was smoothed or averaged before"
+                    }
+                };
+                write!(f, "chi2 is {chi2:.2}, where about 1 is right: {why}; do not trust the result before that is mended")
+            }
+            Notice::LeftOver(left) => f.write_str(&left.in_words().unwrap_or_default()),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The corrections of whole images by their measurements, compiled for the device.
+
+use super::Restorer;
+use crate::learned::Error;
+use crate::learned::correct::WholeGuide;
+use crate::learned::measured::Measured;
+use crate::learned::question::ImageScale;
+use clearshot_diffusion::guide::{Measurement, Proximal};
+use clearshot_diffusion::{Guide, Law};
+use clearshot_physics::{Boundary, Electrons, Forward, Map, Operator, Scale};
+use clearshot_runtime::{Options, Precision};
+
+/// Conjugate gradients of a correction in noise that neighbours share, at least.
+const SHARED_ITERATIONS: usize = 24;
+
+impl Restorer {
+    /// The corrections by each image's measurement.
+    pub(super) fn guides(
+        &self,
+        images: &[Measured],
+        scales: &[ImageScale],
+    ) -> Result<Vec<WholeGuide>, Error> {
+        let Some(guidance) = self.guidance else { return Ok(vec![]) };
+        let options = Options { precision: Precision::F32, ..Options::default() };
+        let mut all = Vec::new();
+        for (image, scale) in images.iter().zip(scales) {
+            let camera = scale.camera.ok_or(Error::NoCamera { what: "guidance" })?;
+            let law = match guidance.law {
+                // Noise that neighbours share takes more to solve for.
+                Law::Proximal(p) if !camera.correlation.is_white() => {
+                    Law::Proximal(Proximal { iterations: p.iterations.max(SHARED_ITERATIONS), ..p })
+                }
+                law => law,
+            };
+            let operator = match &self.settings.psf {
+                Some(psf) => Operator::blur(&image.size[..], psf, Boundary::Reflect)?,
+                None => Operator::identity(&image.size[..])?,
+            };
+            let electrons = |x: f64| (scale.file[0] + scale.file[1] * x - camera.offset) * camera.gain;
+            let background = scale.photons.map_or(0.0, |p| p.background);
+            let forward = Forward {
+                operator,
+                scale: Scale::symmetric(
+                    Electrons(electrons(-1.0) - background),
+                    Electrons(electrons(1.0) - background),
+                )?,
+                exposure: 1.0,
+                background: Map::Uniform(background),
+                read_noise: Map::Uniform(camera.read_noise),
+                correlation: camera.correlation,
+                likelihood: guidance.likelihood,
+            };
+            let mut guide = Guide::new(forward, law)?;
+            if let Some(limit) = guidance.clip {
+                guide = guide.clipped(limit)?;
+            }
+            if self.settings.trace {
+                guide = guide.with_diagnostics();
+            }
+            let c = image.channels;
+            let planes: Vec<Vec<f64>> = (0..c)
+                .map(|ch| {
+                    let values = image.values.iter().skip(ch).step_by(c);
+                    values.map(|&v| f64::from(camera.electrons(v))).collect()
+                })
+                .collect();
+            let measured: Vec<Measurement<'_>> = planes
+                .iter()
+                .map(|y| Measurement { y: Electrons(&y[..]), valid: image.valid.as_deref() })
+                .collect();
+            all.push(WholeGuide::compile(guide, &measured, &self.device, &options)?);
+        }
+        Ok(all)
+    }
+}
