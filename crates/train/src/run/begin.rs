@@ -154,7 +154,7 @@ impl Run {
         self.notes = source.notes();
         if self.data.estimates_errors() {
             self.notes
-                .push("scores are estimated from the images and the variance of their noise (Stein)".into());
+                .push("scores are estimated from splits of the images by the noise of their camera".into());
         } else if self.task.kind.is_of_noise() && !self.config.data.has_truth() {
             self.notes.push("scores are against noisy images: they tell models apart, and are lower than against the truth".into());
         }
