@@ -131,6 +131,14 @@ fn constants_of_a_billion_elements_are_refused() {
     assert!(refused(&model(&[times, node("Tile", &["x", "n"], "y", &[])])).contains("repeats"));
 }
 
+/// Each for itself would be allowed.
+#[test]
+fn many_large_constants_are_refused_together() {
+    let mut parts = vec![numbers("n", &[1], &[1 << 24])];
+    parts.extend((0..1000).map(|i| node("ConstantOfShape", &["n"], &format!("c{i}"), &[])));
+    assert!(refused(&model(&parts)).contains("in all"));
+}
+
 #[test]
 fn sizes_that_do_not_fit_are_said() {
     let weight = |dims: &[u64], floats: usize| {

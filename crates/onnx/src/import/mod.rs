@@ -91,7 +91,13 @@ pub(crate) struct Importer<'m, 'a> {
     origins: HashMap<Value, Origin>,
     folder: Option<&'m Path>,
     opset: i64,
+    /// Elements of values made ahead so far, and the most that there may be.
+    made: usize,
+    most: usize,
 }
+
+/// Elements that may be made ahead beside as many as the file's own weights have, four times over.
+const MOST_MADE: usize = 1 << 26;
 
 /// The sizes of a file's inputs: those that it leaves open are `batch` along the first axis, `spatial` along the last ones of
 /// what has four or five axes, and 1 elsewhere.
@@ -169,6 +175,8 @@ pub fn import(
         origins: HashMap::new(),
         folder,
         opset,
+        made: 0,
+        most: MOST_MADE + graph.initializers.iter().map(|t| t.raw.map_or(0, <[u8]>::len)).sum::<usize>(),
     };
     let inputs = inputs(graph).map(|i| importer.input(i, sizes)).collect::<Result<Vec<_>, _>>()?;
     for node in &graph.nodes {
@@ -229,6 +237,12 @@ impl<'m, 'a> Importer<'m, 'a> {
         }
         self.b.set_scope(if call.node.name.is_empty() { call.node.op } else { call.node.name });
         ops::import(self, call)?;
+        if self.made > self.most {
+            return call.fail(format!(
+                "{} elements of constants are made ahead in all; {} are the most",
+                self.made, self.most
+            ));
+        }
         match self.b.error() {
             Some(e) => call.fail(e.reason.to_string()),
             None => Ok(()),

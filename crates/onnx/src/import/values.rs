@@ -63,6 +63,9 @@ impl<'m, 'a> Importer<'m, 'a> {
     /// Gives result `i` a value.
     pub(super) fn give(&mut self, call: Call<'_, 'a>, i: usize, item: Item) {
         if let Some(name) = call.node.outputs.get(i).filter(|name| !name.is_empty()) {
+            if let Item::Host(host) = &item {
+                self.made = self.made.saturating_add(host.tensor.shape().len());
+            }
             self.items.insert(name, item);
         }
     }

@@ -9,6 +9,7 @@ mod norm;
 mod pool;
 mod reduce;
 mod resize;
+mod scatter;
 mod shape;
 mod slice;
 
@@ -113,6 +114,7 @@ const OPERATORS: &[(&str, Import)] = &[
     ("Transpose", movement::transpose),
     ("Unsqueeze", movement::unsqueeze),
     ("Gather", slice::gather),
+    ("ScatterND", scatter::scatter_nd),
     ("Slice", slice::slice),
     ("Split", slice::split),
 ];

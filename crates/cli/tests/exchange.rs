@@ -1,0 +1,42 @@
+//! Our model as an ONNX file, run by `predict` as a network of others is.
+
+mod program;
+
+use program::{folder, must, refused};
+
+const NUMBERS: &str = "--set gain=1 --set offset=100 --set read_noise=1.5 --set background=4 --set peak=80 --set noise_correlation=0,0,0,0";
+
+fn psnr(line: &str) -> f64 {
+    let at = line.find("psnr ").expect("a score") + 5;
+    line[at..].split(',').next().and_then(|v| v.parse().ok()).expect("a number")
+}
+
+#[test]
+fn an_exported_model_restores_an_image() {
+    let here = folder("exchange");
+    must("synth --scene nuclei --size 72x96 --peak 80 --bits 16 --out data", &here);
+    let said = must(&format!("export default -o model.onnx --direct {NUMBERS}"), &here);
+    assert!(said.contains("opset 17") && said.contains("restored"), "{said}");
+    must("predict model.onnx data/noisy/nuclei_0000.tif -o clean.tif --tile 96", &here);
+    let score = |image: &str| {
+        psnr(&must(&format!("measure --truth data/truth/nuclei_0000.tif --image {image} --range 80"), &here))
+    };
+    let (before, after) = (score("data/noisy/nuclei_0000.tif"), score("clean.tif"));
+    assert!(after > before + 8.0, "{before} dB before, {after} dB after");
+    assert!(must("plan --onnx model.onnx --size 64", &here).contains("model.onnx"));
+}
+
+#[test]
+fn what_cannot_be_run_is_said() {
+    let here = folder("exchange-refused");
+    std::fs::write(here.join("text.onnx"), "not a network").expect("room");
+    assert!(refused("bench --onnx text.onnx", &here).contains("text.onnx"));
+    assert!(refused("export default -o m.onnx --set gian=1", &here).contains("gain"));
+    let missing = refused("export default --bioimageio package --author A --set gain=1", &here);
+    assert!(missing.contains("peak"), "{missing}");
+    // The step of a sampler needs more than an image.
+    must("export default -o step.onnx", &here);
+    must("synth --scene nuclei --size 64x64 --out data", &here);
+    let more = refused("predict step.onnx data/noisy/nuclei_0000.tif -o clean.tif --tile 64", &here);
+    assert!(more.contains("sigma"), "{more}");
+}
