@@ -20,16 +20,16 @@ pub struct Calibrate {
     /// A model's file.
     #[arg(value_name = "NAME.clearshot")]
     model: PathBuf,
-    /// Where to write it; unless told, in its own place.
+    /// Write the model here. Default: in place.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Images that are restored for it: scenes or files as in its training, other ones.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(2..))]
     images: u16,
-    /// Pixels along their sides, or several such numbers, which are taken in turn; unless told, as in its training.
+    /// Set the side of the images in pixels; several numbers are used in turn. Default: as in its training.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     size: Vec<u16>,
-    /// Of the images; unless told, that of its training.
+    /// Seed the images. Default: that of its training.
     #[arg(long)]
     seed: Option<u64>,
     /// Samples of each image.

@@ -17,8 +17,7 @@ pub struct Convert {
     inputs: Vec<String>,
     /// A file whose ending names the format, or s3://BUCKET/NAME.zarr; for several inputs a folder.
     output: PathBuf,
-    /// The ending of files that are written into a folder (tif, ome.tif, ome.zarr, nii.gz ...); unless told, the
-    /// input's own.
+    /// Give files in a folder this ending (tif, ome.tif, ome.zarr, nii.gz ...). Default: the input's own.
     #[arg(long)]
     to: Option<String>,
     /// What the axes are, one letter each in the file's order (T C Z Y X S, I to R for others), where the file does

@@ -30,7 +30,7 @@ pub struct Deconvolve {
     /// The strength of the total-variation term (0.002 to 0.02 where noise is strong).
     #[arg(long, default_value_t = 0.0)]
     tv: f32,
-    /// So many steps everywhere; unless told, until the predicted error is least, which takes more steps where it is
+    /// Run this many steps everywhere. Default: until the predicted error is least, which takes more steps where it is
     /// bright. Pieces of a cut image all take the steps of the brightest of a few.
     #[arg(long)]
     steps: Option<usize>,
@@ -77,7 +77,7 @@ fn list() -> Result<()> {
     writeln!(out, "    --tv 0                           strength of the total-variation term")?;
     writeln!(
         out,
-        "    --steps                          unless told, until the predicted error is least, by brightness"
+        "    --steps                          default: until the predicted error is least, by brightness"
     )?;
     writeln!(out, "wiener           division in Fourier space, in one step")?;
     writeln!(out, "    --balance 0.01                   the power of the noise over that of the image")?;

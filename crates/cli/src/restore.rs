@@ -27,55 +27,53 @@ use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct Restore {
-    /// Files, folders, glob patterns or addresses of Zarr (s3://, https://).
+    /// Restore these files, folders, glob patterns or Zarr addresses (s3://, https://).
     #[arg(required = true, value_name = "IN")]
     inputs: Vec<String>,
-    /// A file whose ending names the format, or s3://BUCKET/NAME.zarr; for several inputs a folder.
+    /// Write to this file, whose ending names the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
-    /// A model: a file NAME.clearshot, or a folder (of diffusers too). Unless told, the one that comes with the program.
+    /// Use this model: a file NAME.clearshot, or a folder (also of diffusers). Default: the built-in model.
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
-    /// Fit the model to these images for so many seconds before they are restored, by splitting their light; it is kept only where its estimated gain
-    /// is clear. In the trials on real images so far that estimate was wrong: compare with the model as it is before you rely on it.
-    /// Default: the model is taken as it is.
+    /// Fine-tune the model on these images for this many seconds first, as `clearshot adapt` does: refused where the noise is not that of counted
+    /// electrons, and kept only if its estimated gain is clear (an experiment: no gain on a real image has been shown). Default: off.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     adapt: Option<u32>,
-    /// Samples of what the object may have been; with two or more their spread is known. Unless told none, and 8
-    /// with --std or --save-samples: the image is then what the model says at once.
+    /// Draw this many posterior samples; two or more give a standard deviation. Default: 0, or 8 with --std or --save-samples.
     #[arg(long, value_name = "K")]
     samples: Option<u32>,
-    /// Restore by this: `auto` mixes the model, BM3D, a Gaussian blur and the measurement by their errors, which are estimated
-    /// from the image itself; model, bm3d, gaussian or raw take one of them. Default: auto.
+    /// Restore by this method: `auto` mixes the model, BM3D, a Gaussian blur and the measurement by their errors, estimated
+    /// from the image itself; model, bm3d, gaussian or raw use one of them.
     #[arg(long, default_value = "auto", value_name = "METHOD", value_parser = ["auto", "model", "bm3d", "gaussian", "raw"])]
     method: String,
-    /// Restore stacks plane by plane. Default: files with at least 4 planes along Z are restored as volumes, if the program comes
-    /// with a model for them and no other model, PSF, guidance or method is asked for; this version comes with none.
+    /// Restore stacks plane by plane. This version has no built-in model for volumes, so this is what happens by default.
     #[arg(long)]
     planes: bool,
     /// Restore each frame of a movie by itself. Default: files with a T axis use neighbouring frames where nothing moves.
     #[arg(long)]
     frames_alone: bool,
-    /// What is written: `direct`, the model's estimate at once, or `samples`, the mean of the samples.
+    /// Write the model's direct estimate (`direct`) or the mean of the posterior samples (`samples`). Default: direct.
     #[arg(long, value_name = "WHAT", value_parser = ["direct", "samples"])]
     estimate: Option<String>,
-    /// Write the samples too, as OUT_sample1 and so on.
+    /// Write the posterior samples too, as OUT_sample1 and so on.
     #[arg(long)]
     save_samples: bool,
-    /// Write the standard deviation beside the image, as OUT_std.
+    /// Write the calibrated standard deviation of every pixel, as OUT_std.
     #[arg(long)]
     std: bool,
-    /// Write how well the image explains the measurement, as OUT_chi2: about 1 where only noise is left over.
+    /// Write a map of chi2, as OUT_chi2: near 1 where the restored image explains the measurement up to its noise.
     #[arg(long)]
     chi2: bool,
-    /// How samples are drawn: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun.
+    /// Draw samples by this sampler: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun.
     #[arg(long, default_value = "dpmpp-2m", value_name = "NAME")]
     sampler: String,
+    /// Draw each sample in this many steps.
     #[arg(long, default_value_t = 25, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     steps: u32,
     #[command(flatten)]
     camera: KnownCameraArgs,
-    /// Mean electrons where there is no object; unless told, what the darkest places have.
+    /// Set the mean electrons of the background. Default: estimated from the darkest places.
     #[arg(long, value_name = "ELECTRONS", value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     background: Option<f64>,
     #[command(flatten)]
@@ -83,58 +81,59 @@ pub struct Restore {
     /// Restore this image of files that have several, by name or number. Default: all images.
     #[arg(long, value_name = "NAME")]
     item: Option<String>,
-    /// The blur to take off: a file, gaussian:1.5px, or airy:na=1.4,em=520nm.
+    /// Deconvolve with this point-spread function: a file, gaussian:1.5px, or airy:na=1.4,em=520nm. Default: none.
     #[arg(long, value_name = "PSF")]
     psf: Option<String>,
-    /// Let the measurement guide the samples, by a likelihood: poisson-gaussian, shifted-poisson, gaussian, ...
+    /// Guide samples by this likelihood of the measurement: poisson-gaussian, shifted-poisson, gaussian, ... Default: none.
     #[arg(long, value_name = "NAME")]
     guidance: Option<String>,
-    /// How measurement and model are weighed: proximal, sigma-squared, ..., with numbers as in proximal:strength=0.8.
+    /// Weight guidance by this law: proximal, sigma-squared, ..., with parameters as in proximal:strength=0.8.
     #[arg(long, value_name = "LAW")]
     law: Option<String>,
-    /// The largest correction of an image by its measurement, as a root mean square where the model's range is 2.
+    /// Limit each guidance correction to this root mean square, where the model's range is 2. Default: no limit.
     #[arg(long, value_name = "SIZE")]
     clip: Option<f64>,
-    /// Write what every correction by the measurement was like: one JSON line for each image, sample and step.
+    /// Write a record of every guidance correction: one JSON line for each image, sample and step.
     #[arg(long, value_name = "FILE.jsonl")]
     trace: Option<PathBuf>,
-    /// Pixels along a side of a tile; `auto` chooses by memory. The result does not depend on it.
+    /// Set the side of a tile in pixels; `auto` chooses by memory. The result does not depend on it.
     #[arg(long, default_value = "auto", value_parser = tile)]
     tile: Tile,
-    /// Tiles at once; unless told, as many as keep the device busy.
+    /// Run this many tiles at once. Default: as many as keep the device busy.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: Option<u32>,
-    /// The most memory that the network may take on the device, for example 2GiB.
+    /// Limit the memory of the network on the device, for example to 2GiB. Default: 512 MiB on a CPU, half of a GPU's memory.
     #[arg(long, value_parser = bytes::parse, value_name = "BYTES")]
     memory: Option<usize>,
-    /// A folder for temporary files, where images are larger than memory.
+    /// Use this folder for temporary files of images that are larger than memory.
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
-    /// What to run on: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
+    /// Run on cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
     #[arg(long, default_value = "auto")]
     device: DeviceName,
     /// Compute in fp32, tf32, bf16 or fp16; auto takes, on a GPU, the fastest whose difference from fp32, measured on a crop of the
-    /// image, is below 2 % of the noise, and fp32 on the CPU. Only fp32 gives the same bits on every device. Default: auto.
+    /// image, is below 2 % of the noise, and fp32 on the CPU. Only fp32 gives the same bits on every device.
     #[arg(long, default_value = "auto")]
     precision: Precision,
-    /// Threads of the CPU.
+    /// Use this many CPU threads. Default: one for each core.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Seed the noise of samples; the same seed gives the same bits.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Write 32-bit numbers instead of the input's type.
+    /// Write 32-bit floats instead of the input's pixel type.
     #[arg(long)]
     float: bool,
-    /// An HTML page with pictures and numbers of every file.
+    /// Write an HTML report with pictures and numbers of every file.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// One JSON line for the plan, for each file and for the summary.
+    /// Print one JSON line for the plan, for each file and for the summary.
     #[arg(long)]
     json: bool,
-    /// Say nothing but what failed.
+    /// Print errors only.
     #[arg(long, short)]
     quiet: bool,
-    /// Replace files that are there already.
+    /// Replace existing files.
     #[arg(long)]
     force: bool,
 }

@@ -24,10 +24,10 @@ pub struct Synth {
     /// Mean electrons of the brightest value.
     #[arg(long, default_value_t = 20.0)]
     peak: f64,
-    /// Mean electrons without light; unless told, what usually goes with the peak.
+    /// Set the mean electrons of the background. Default: what usually goes with the peak.
     #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     background: Option<f64>,
-    /// The standard deviation of the read noise in electrons; unless told, what usually goes with the peak.
+    /// Set the standard deviation of the read noise in electrons. Default: what usually goes with the peak.
     #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     read_noise: Option<f64>,
     /// Blur by a Gaussian of this standard deviation in pixels.

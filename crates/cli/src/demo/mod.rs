@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Demo {
-    /// The folder for everything that is made; new or empty. Unless told, `clearshot-demo` or the next free number.
+    /// Write everything to this folder, which must be new or empty. Default: `clearshot-demo` or the next free number.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Seconds of training; 0 for none.

@@ -56,7 +56,7 @@ pub struct DataConfig {
     pub masks: Option<String>,
     /// Inputs at or above it are left out of the loss, as those are that are no numbers.
     pub saturation: Option<f64>,
-    /// Whether pixels that are no numbers are left out of the loss; unless told, where files are of a type that has such.
+    /// Whether NaN and infinite pixels are left out of the loss. Default: yes for files of floating-point numbers.
     pub invalid: Option<bool>,
     /// Noisy files of one scene: `t`, along T of each file; `files`, those of a folder below `inputs` or whose names differ in their
     /// last number. Default: t where every file has T, else files.
@@ -139,7 +139,7 @@ impl Default for DataConfig {
 pub struct CameraConfig {
     /// Electrons of the brightest value.
     pub peak: [f64; 2],
-    /// Electrons without light; unless told, what usually goes with the peak, times or divided by up to `spread`.
+    /// Electrons of the background. Default: what usually goes with the peak, times or divided by up to `spread`.
     pub background: Option<[f64; 2]>,
     /// Standard deviation of the read noise in electrons; the same.
     pub read_noise: Option<[f64; 2]>,

@@ -236,7 +236,7 @@ pub struct PerformanceConfig {
     pub precision: String,
     /// The most memory that an iteration may take, as 4GiB; what does not fit is recomputed.
     pub budget: Option<String>,
-    /// The memory that `trainer.batch: auto` fills, as 4GiB; unless told, nine tenths of the device's.
+    /// The memory that `trainer.batch: auto` fills, as 4GiB. Default: nine tenths of the device's.
     pub memory: Option<String>,
     /// Threads of the CPU that compute; 0 for all.
     pub threads: usize,

@@ -44,9 +44,10 @@ impl NoiseLaw {
         }
         let off = (skew - 1.0).abs();
         (off > MOST_SKEW + STANDARD_ERRORS * skew_error).then(|| {
+            let cause = if skew > 1.0 { ", as with an EMCCD or a photomultiplier" } else { "" };
             format!(
-                "the noise is not that of counted electrons: its third moment is {skew:.2} of theirs (standard error {skew_error:.2}), as behind an EMCCD or a \
-                 photomultiplier, so that no held-out electrons tell what a model gains"
+                "the noise is not that of counted electrons: its third moment is {skew:.2} of theirs (standard error {skew_error:.2}){cause}, so that no held-out \
+                 electrons tell what a model gains"
             )
         })
     }
