@@ -7,7 +7,7 @@ mod sources;
 mod summary;
 mod together;
 
-use crate::camera::CameraArgs;
+use crate::camera::KnownCameraArgs;
 use crate::electrons;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -49,16 +49,7 @@ pub struct Measure {
     #[arg(long, value_parser = electrons::ratio::<f64>, allow_negative_numbers = true, conflicts_with_all = ["gain", "offset", "read_noise", "camera"])]
     noise: Option<f64>,
     #[command(flatten)]
-    camera: CameraArgs,
-    /// Take this gain of the camera, in electrons per count. Default: estimated from each measured file.
-    #[arg(long, value_parser = electrons::gain::<f64>, allow_negative_numbers = true)]
-    gain: Option<f64>,
-    /// Take this offset, the counts without light. Default: estimated from each measured file.
-    #[arg(long, value_parser = electrons::counts::<f64>, allow_negative_numbers = true)]
-    offset: Option<f64>,
-    /// Take this read noise, its standard deviation in electrons. Default: estimated from each measured file.
-    #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
-    read_noise: Option<f64>,
+    camera: KnownCameraArgs,
     /// Score by true brightness: bias, mae, mse and psnr of the pixels between each two of these rising values, separated by
     /// commas; `-inf` and `inf` are allowed. Default: no strata.
     #[arg(long, value_name = "EDGES", value_delimiter = ',', requires = "truth", allow_hyphen_values = true)]

@@ -4,6 +4,7 @@ use super::pattern::Inserted;
 use super::together::Set;
 use super::{Measure, Options};
 use anyhow::{Context, Result, bail};
+use clearshot::KnownCamera;
 use clearshot::Mask;
 use clearshot_image::grid::Region;
 use clearshot_image::{Dim, Image, lengths};
@@ -202,14 +203,8 @@ impl Measure {
         if let Some(deviation) = self.noise {
             return Ok(Noise::Uniform(deviation));
         }
-        let file = self.camera.read()?;
-        let known = Known {
-            gain: self.gain.or(file.map(|c| c.gain)),
-            offset: self.offset.or(file.map(|c| c.offset)),
-            read_noise: self.read_noise.or(file.map(|c| c.read_noise)),
-            saturation: None,
-            correlation: file.map(|c| c.correlation),
-        };
+        let KnownCamera { gain, offset, read_noise, correlation, .. } = self.camera.read()?;
+        let known = Known { gain, offset, read_noise, saturation: None, correlation };
         if let (Some(gain), Some(offset), Some(read_noise)) = (known.gain, known.offset, known.read_noise) {
             let correlation = known.correlation.unwrap_or_default();
             let camera = Camera { gain, offset, read_noise, background: None, correlation };
