@@ -94,9 +94,21 @@ impl Store {
             })
             .collect();
         let metadata = (!self.metadata.is_empty()).then(|| self.metadata.clone().into_iter().collect());
-        let whole = safetensors::serialize(views, metadata)
+        let mut whole = safetensors::serialize(views, metadata)
             .map_err(|e| StoreError::Format { path: path.into(), reason: e.to_string() })?;
+        order_strings(&mut whole, &self.metadata);
         write_whole(path, &whole).map_err(io)
+    }
+}
+
+/// Puts a file's strings in the order of their names, so that equal stores are equal files. The library writes them, first in the
+/// header, in the order of a hash table, which is another one every time.
+fn order_strings(file: &mut [u8], strings: &BTreeMap<String, String>) {
+    const BEFORE: &[u8] = br#"{"__metadata__":"#;
+    let Ok(ordered) = serde_json::to_vec(strings) else { return };
+    let header = &mut file[size_of::<u64>()..];
+    if header.starts_with(BEFORE) {
+        header[BEFORE.len()..][..ordered.len()].copy_from_slice(&ordered);
     }
 }
 
@@ -213,8 +225,22 @@ mod tests {
         let mut store = Store::default();
         store.tensors.insert("a.weight".into(), Tensor::f32([2, 3], vec![1.0, -2.5, 3.0, 0.0, 5.0, 6.0]));
         store.tensors.insert("t".into(), Tensor::i32(Shape::SCALAR, vec![-7]));
-        store.metadata.insert("config".into(), "{\"x\": 1}".into());
+        for (name, text) in [("config", "{\"x\": 1}"), ("about", "\u{b5}m"), ("hash", "0"), ("task", "a\nb")] {
+            store.metadata.insert(name.into(), text.into());
+        }
         store
+    }
+
+    #[test]
+    fn equal_stores_are_equal_files() {
+        let path = std::env::temp_dir().join(format!("clearshot-equal-{}.safetensors", std::process::id()));
+        let written = || {
+            sample().write(&path).unwrap();
+            std::fs::read(&path).unwrap()
+        };
+        let first = written();
+        assert!((0..20).all(|_| written() == first));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
