@@ -215,6 +215,7 @@ fn walking_in_step_is_the_samplers_own_walk() {
                 &[77],
                 &scratch,
                 &|_, _, _, _| {},
+                &walk::Known::NOTHING,
                 None,
                 &mut || {
                     runs += 1;

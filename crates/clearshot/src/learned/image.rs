@@ -2,10 +2,10 @@
 
 use super::decide::Progress;
 use super::kept::Kept;
-use super::movie::Movie;
 use super::outputs::{Map, Outputs, beside};
 use super::parts::{Form, Parts};
 use super::record::{Light, Record};
+use super::series::Series;
 use crate::error::Result;
 use crate::notice::Notice;
 use crate::observer::{Ear, Event, Middle};
@@ -81,7 +81,7 @@ struct Walk<'w, 'o> {
     progress: Progress,
     record: Record,
     places: Places,
-    movie: Option<Movie>,
+    series: Option<Series>,
     kept: Option<Kept>,
     /// Parts that a run before had restored.
     found: usize,
@@ -102,18 +102,19 @@ impl Work<'_> {
         let maps = beside(self.settings, restorer);
         let pixels = self.parts.all.len() * self.parts.pixels();
         let light = self.camera.map(|_| Light::default());
-        let record = Record { pixels, light, choice, precision, ..Record::default() };
-        let movie = Movie::of(&self, restorer).filter(|_| self.uses_model());
+        let mut record = Record { pixels, light, choice, precision, ..Record::default() };
+        let series = Series::of(&self, restorer).filter(|_| self.uses_model());
+        record.along = series.as_ref().map(|s| s.along);
         let places = self.places(&restorer.model().about, forecast.as_ref(), &maps)?;
         let kept = self.kept(together, groups.len())?;
-        let mut walk = Walk { restorer, ear, progress, record, places, movie, kept, found: 0 };
+        let mut walk = Walk { restorer, ear, progress, record, places, series, kept, found: 0 };
         for (g, group) in groups.iter().enumerate() {
             self.group(&mut walk, group, g * together)?;
             // The last group may have fewer images, and what was found took no run.
             walk.progress.runs = chosen + (walk.progress.total - chosen) * (g + 1) / groups.len();
         }
-        let Walk { restorer, ear, mut record, places, movie, kept, found, .. } = walk;
-        record.pooled = movie.map(Movie::chosen).unwrap_or_default();
+        let Walk { restorer, ear, mut record, places, series, kept, found, .. } = walk;
+        record.pooled = series.map(Series::chosen).unwrap_or_default();
         let Places { parts, description, form, outputs, held } = places;
         let outputs = match outputs {
             Some(outputs) => outputs,
@@ -149,14 +150,14 @@ impl Work<'_> {
         (busy / self.parts.pixels()).clamp(1, 16).min(self.parts.all.len())
     }
 
-    /// Where parts will go. Few values are held, so that a file's record can count what became of them; memory has no record.
+    /// Where parts will go. Few values are held, so that a file's record can count what became of them; others have no record.
     fn places(&self, about: &About, forecast: Option<&Forecast>, maps: &[(String, Map)]) -> Result<Places> {
-        let in_memory = matches!(self.to, Destination::Memory);
+        let is_file = matches!(self.to, Destination::File { .. });
         let d = self.to.description(&self.image.description);
-        let description = written(d, about, self.settings.float || in_memory)?;
+        let description = written(d, about, self.settings.float || !is_file)?;
         let parts = Parts::of(&description, about.dims, about.channels)?;
         let bytes = self.parts.all.len() * self.parts.pixels() * parts.channels * size_of::<f32>();
-        let outputs = match bytes > HELD || in_memory {
+        let outputs = match bytes > HELD || !is_file {
             true => {
                 let provenance = self.provenance(forecast, None);
                 Some(Outputs::create(self.to, &description, maps.to_vec(), provenance)?)
@@ -194,10 +195,10 @@ impl Work<'_> {
                 made
             }
         };
-        let helped = match &mut walk.movie {
-            Some(movie) => {
+        let helped = match &mut walk.series {
+            Some(series) => {
                 let alone = walk.record.choice.as_ref();
-                Some(movie.help(self, walk.restorer, group, &measured, &numbers, alone, walk.ear)?)
+                Some(series.help(self, walk.restorer, group, &measured, &numbers, alone, walk.ear)?)
             }
             None => None,
         };
@@ -264,7 +265,8 @@ impl Work<'_> {
                 record.left_over = LeftOver::of(measured, &restored.image, camera);
             }
         }
-        if measured.filled > 0 && may_be_none(&places.description) {
+        let is_drawn = restorer.settings().inpaint;
+        if measured.filled > 0 && !is_drawn && may_be_none(&places.description) {
             self.parts.give_back(self.image, &self.parts.all[number], &mut restored.image)?;
         }
         if is_middle {

@@ -5,10 +5,10 @@ mod decide;
 pub(crate) mod engine;
 pub(crate) mod image;
 mod kept;
-mod movie;
 mod outputs;
-mod parts;
+pub(crate) mod parts;
 mod record;
+mod series;
 pub(crate) mod session;
 
 pub(crate) use outputs::Map;

@@ -49,9 +49,14 @@ impl Outputs {
         provenance: Value,
     ) -> Result<Outputs> {
         let mut float = as_float(d);
-        let Destination::File { input, spot, replace } = to else {
-            let beside = maps.into_iter().map(|(_, map)| (map, Target::memory(&float))).collect();
-            return Ok(Outputs { image: Target::memory(d), float: Form::of(&float), beside });
+        let (input, spot, replace) = match to {
+            Destination::File { input, spot, replace } => (input, spot, replace),
+            Destination::Caller(outlet) => {
+                let map = |(name, map): (String, Map)| Ok((map, Target::caller(outlet, &name, &float)?));
+                let beside = maps.into_iter().map(map).collect::<Result<_>>()?;
+                let image = Target::caller(outlet, "image", d)?;
+                return Ok(Outputs { image, float: Form::of(&float), beside });
+            }
         };
         if spot.is_shared {
             // A map is of one image, so that its file has no place for the others.

@@ -3,14 +3,14 @@
 use super::image::Work;
 use crate::notice::{EXPLAINED, Notice};
 use crate::report::{ImageReport, PooledChoice};
-use clearshot_image::Provenance;
+use clearshot_image::{Axis, Provenance};
 use clearshot_physics::units::Regime;
 use clearshot_restore::learned::precision::Settled;
 use clearshot_restore::learned::residual::LeftOver;
 use clearshot_restore::learned::{Choice, Forecast};
 use serde_json::{Value, json};
 
-/// Frames to a pixel of a movie, in the mean, that are said to be one.
+/// Frames to a pixel, in the mean, that are said to be one.
 const ALONE: f64 = 1.05;
 /// chi2 of fewer pixels says nothing.
 const FEW: usize = 256;
@@ -36,7 +36,9 @@ pub struct Record {
     pub pooled: Vec<PooledChoice>,
     /// What a GPU computed in, where that was left open.
     pub precision: Option<Settled>,
-    /// Of each frame of a movie, how many exposures a pixel was restored from, in the mean.
+    /// The axis along which frames help each other: T or Z.
+    pub along: Option<Axis>,
+    /// Of each such frame, how many exposures a pixel was restored from, in the mean.
     pub exposures: Vec<f64>,
 }
 
@@ -71,13 +73,13 @@ impl Record {
         let telling = self.pixels >= FEW;
         let filled = (self.filled > 0).then_some(Notice::Filled(self.filled));
         let clipped = (self.clipped > 0).then_some(Notice::Clipped { count: self.clipped, dtype });
-        let movie = mean(&self.exposures).map(|mean| match mean < ALONE {
-            true => Notice::FramesAlone(mean),
-            false => Notice::FramesAveraged(mean),
+        let series = self.along.zip(mean(&self.exposures)).map(|(along, mean)| match mean < ALONE {
+            true => Notice::FramesAlone { along, mean },
+            false => Notice::FramesAveraged { along, mean },
         });
         let chi2 = mean(&self.chi2).filter(|c| telling && !EXPLAINED.contains(c)).map(Notice::Chi2);
         let left = self.left_over.filter(|l| telling && l.in_words().is_some()).map(Notice::LeftOver);
-        [filled, clipped, movie, chi2, left].into_iter().flatten().collect()
+        [filled, clipped, series, chi2, left].into_iter().flatten().collect()
     }
 
     /// Puts what is known into the image's report.
@@ -90,6 +92,7 @@ impl Record {
         to.regime = self.light.as_ref().map(Light::regime);
         to.choice = self.choice;
         to.pooled = self.pooled;
+        to.along = self.along.filter(|_| !self.exposures.is_empty());
         to.exposures = mean(&self.exposures);
         to.precision = self.precision;
         to.unfamiliar = self.unfamiliar;
@@ -123,18 +126,21 @@ impl Work<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Light, Record};
+    use clearshot_image::Axis;
     use clearshot_physics::Electrons;
     use clearshot_physics::units::Regime;
 
     #[test]
-    fn movies_are_told_by_what_their_frames_share() {
-        let told = |exposures: &[f64]| {
-            let record = Record { exposures: exposures.to_vec(), ..Record::default() };
+    fn series_are_told_by_what_their_frames_share() {
+        let told = |along: Axis, exposures: &[f64]| {
+            let record = Record { along: Some(along), exposures: exposures.to_vec(), ..Record::default() };
             record.notices("uint16").first().map(ToString::to_string)
         };
-        assert_eq!(told(&[]), None);
-        assert!(told(&[1.0, 1.01]).is_some_and(|t| t.contains("frames were restored each alone")));
-        assert!(told(&[4.0, 5.0]).is_some_and(|t| t.contains("4.5 to a pixel in the mean")));
+        assert_eq!(told(Axis::T, &[]), None);
+        assert!(told(Axis::T, &[1.0, 1.01]).is_some_and(|t| t.contains("frames were restored each alone")));
+        assert!(told(Axis::T, &[4.0, 5.0]).is_some_and(|t| t.contains("4.5 to a pixel in the mean")));
+        assert!(told(Axis::Z, &[1.0]).is_some_and(|t| t.contains("planes were restored each alone")));
+        assert!(told(Axis::Z, &[3.0]).is_some_and(|t| t.contains("a stack: planes were averaged")));
     }
 
     /// Part by part the shares are those of all pixels together.

@@ -76,7 +76,12 @@ impl Learned {
 
     /// The name of the model.
     pub fn name(&self) -> String {
-        lock(&self.usual).model().about.name.clone()
+        self.with_model(|model| model.about.name.clone())
+    }
+
+    /// Looks at the model.
+    pub fn with_model<T>(&self, look: impl FnOnce(&Model) -> T) -> T {
+        look(lock(&self.usual).model())
     }
 
     /// Refuses settings that the model cannot do.

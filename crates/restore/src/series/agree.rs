@@ -229,13 +229,13 @@ pub(super) mod tests {
     use super::*;
     use clearshot_tensor::noise::Key;
 
-    pub(in crate::movie) fn noisy(mean: impl Fn(usize) -> f32, seed: u64) -> Vec<f32> {
+    pub(in crate::series) fn noisy(mean: impl Fn(usize) -> f32, seed: u64) -> Vec<f32> {
         let mut noise = vec![0f32; 128 * 128];
         Key { seed, step: 0, stream: 0 }.fill_normal(0, &mut noise);
         noise.iter().enumerate().map(|(i, n)| mean(i) + 10.0 * n).collect()
     }
 
-    pub(in crate::movie) fn camera() -> Camera {
+    pub(in crate::series) fn camera() -> Camera {
         Camera { gain: 1.0, offset: 0.0, read_noise: 10.0, ..Camera::default() }
     }
 

@@ -1,46 +1,61 @@
-//! Frames of a file with a T axis: what their neighbours in time add to them.
+//! Frames of a movie and planes of a stack: what their neighbours in time, or along Z, add to them.
 
 use super::image::Work;
 use crate::error::Result;
 use crate::observer::{Ear, Event};
 use crate::report::PooledChoice;
+use crate::settings::Stacks;
 use clearshot_image::Axis;
 use clearshot_restore::learned::{Camera, Choice, Measured, Restored, Restorer, choice};
-use clearshot_restore::movie::{self, LEVELS, Pooled};
+use clearshot_restore::series::{self, Pooled};
 use std::collections::BTreeMap;
 
 /// A frame tells what restores a level where at least one pixel of so many is near it.
 const ENOUGH: usize = 8;
 
-/// The T axis of a file whose frames help each other.
-pub struct Movie {
-    axis: usize,
+/// An axis of a file along which frames help each other.
+pub struct Series {
+    /// T or Z.
+    pub along: Axis,
+    position: usize,
     frames: usize,
     camera: Camera,
     /// What restores pooled frames at each level, once it is known.
-    choices: [Option<Choice>; LEVELS.len()],
+    choices: [Option<Choice>; 2],
 }
 
 /// What neighbours add to a group of frames.
 pub struct Helped {
     /// At each level that is needed, each frame of the group.
-    levels: Vec<Vec<Restored>>,
+    restored: Vec<Vec<Restored>>,
     pooled: Vec<Pooled>,
+    levels: [f64; 2],
 }
 
-impl Movie {
-    /// If the file is a movie and the image is what the model says at once; samples, and images under a PSF or of several
+impl Series {
+    /// If the file is a movie, or else a stack that is restored plane by plane, and the image is what the model says at once; samples, and images under a PSF or of several
     /// channels together, are of single frames.
-    pub fn of(work: &Work<'_>, restorer: &Restorer) -> Option<Movie> {
+    pub fn of(work: &Work<'_>, restorer: &Restorer) -> Option<Series> {
         let (d, parts) = (&work.image.description, work.parts);
-        let axis = d.position(Axis::T).filter(|_| !work.settings.frames_alone)?;
+        let (along, position) = [Axis::T, Axis::Z].into_iter().find_map(|axis| {
+            let wanted = match axis {
+                Axis::T => !work.settings.frames_alone,
+                _ => work.settings.stacks == Stacks::Auto && parts.size.len() == 2,
+            };
+            d.position(axis).filter(|&at| wanted && d.dims[at].len > 1).map(|at| (axis, at))
+        })?;
         let settings = restorer.settings();
         let about = &restorer.model().about;
         let single = parts.channels == 1 && about.channels == 1 && about.input_channels() == 1;
         let at_once = settings.samples == 0 && settings.psf.is_none() && restorer.guidance().is_none();
-        let frames = d.dims[axis].len;
+        let frames = d.dims[position].len;
         let (camera, choices) = (work.camera?, Default::default());
-        (frames > 1 && single && at_once).then_some(Movie { axis, frames, camera, choices })
+        (single && at_once).then_some(Series { along, position, frames, camera, choices })
+    }
+
+    /// Neighbours of a frame at the most.
+    fn most(&self) -> usize {
+        if self.along == Axis::T { series::IN_TIME } else { series::ALONG_Z }
     }
 
     /// Pools a group of frames with their neighbours and restores what was pooled; `alone` is what restores single frames.
@@ -61,9 +76,9 @@ impl Movie {
         let mut pooled = Vec::new();
         for (part, own) in group.iter().zip(measured) {
             let mut others = Vec::new();
-            for frame in movie::neighbours(part[self.axis], self.frames) {
+            for frame in series::neighbours(part[self.position], self.frames, self.most()) {
                 let mut other = part.clone();
-                other[self.axis] = frame;
+                other[self.position] = frame;
                 if !group.contains(&other) && !read.contains_key(&other) {
                     read.insert(other.clone(), work.measured(&other, restorer)?);
                 }
@@ -75,12 +90,12 @@ impl Movie {
             };
             let others: Vec<&[f32]> = others.iter().map(values).collect();
             let size = [work.parts.height(), work.parts.width()];
-            pooled.push(movie::pool(&own.values, &others, size, &self.camera, own.valid.as_deref()));
+            pooled.push(series::pool(&own.values, &others, size, &self.camera, own.valid.as_deref()));
         }
         drop(read);
-        let mut levels = Vec::new();
-        for level in movie::needed(&pooled) {
-            let camera = movie::camera_of(&self.camera, LEVELS[level]);
+        let (levels, mut restored) = (series::levels(self.most()), Vec::new());
+        for level in series::needed(levels, &pooled) {
+            let camera = series::camera_of(&self.camera, levels[level]);
             let mut means = Vec::new();
             for (own, pooled) in measured.iter().zip(&pooled) {
                 let mut values = restorer.scratch().field(pooled.values.len())?;
@@ -97,9 +112,9 @@ impl Movie {
                     choice.apply(mean, &camera, made)?;
                 }
             }
-            levels.push(made);
+            restored.push(made);
         }
-        Ok(Helped { levels, pooled })
+        Ok(Helped { restored, pooled, levels })
     }
 
     /// What to trust of frames at a level, by the first of them that has enough pixels there; it is told of.
@@ -111,10 +126,11 @@ impl Movie {
         pooled: &[Pooled],
         ear: &mut Ear<'_>,
     ) -> Result<Option<Choice>> {
-        let exposures = LEVELS[level];
-        let camera = movie::camera_of(&self.camera, exposures);
+        let levels = series::levels(self.most());
+        let exposures = levels[level];
+        let camera = series::camera_of(&self.camera, exposures);
         for (mean, pooled) in means.iter().zip(pooled) {
-            let near = movie::near(level, &pooled.count);
+            let near = series::near(levels, level, &pooled.count);
             if near.iter().filter(|n| **n).count() < near.len() / ENOUGH {
                 continue;
             }
@@ -129,7 +145,7 @@ impl Movie {
 
     /// What restored pooled frames, where that was chosen.
     pub fn chosen(self) -> Vec<PooledChoice> {
-        let levels = LEVELS.into_iter().zip(self.choices);
+        let levels = series::levels(self.most()).into_iter().zip(self.choices);
         levels.filter_map(|(exposures, choice)| Some(PooledChoice { exposures, choice: choice? })).collect()
     }
 }
@@ -137,9 +153,9 @@ impl Movie {
 impl Helped {
     /// Brings a frame of the group that was restored alone to what its neighbours allow; the mean count of exposures.
     pub fn finish(&self, frame: usize, restored: &mut Restored) -> f64 {
-        let levels: Vec<&[f32]> = self.levels.iter().map(|l| &l[frame].image[..]).collect();
+        let levels: Vec<&[f32]> = self.restored.iter().map(|l| &l[frame].image[..]).collect();
         let count = &self.pooled[frame].count;
-        movie::blend(&mut restored.image, &levels, count);
+        series::blend(self.levels, &mut restored.image, &levels, count);
         count.iter().map(|&c| f64::from(c)).sum::<f64>() / count.len().max(1) as f64
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn bleaching(own: &Plane<'_>, other: &[f32], camera: &Camera) -> [f64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::movie::agree::tests::{camera, noisy};
+    use crate::series::agree::tests::{camera, noisy};
 
     #[test]
     fn bleaching_is_taken_off() {
