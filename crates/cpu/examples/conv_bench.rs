@@ -5,7 +5,9 @@
 
 use clearshot_cpu::Cpu;
 use clearshot_cpu::act::Act;
-use clearshot_cpu::kernels::conv::{ConvDims, ConvPlan, Epilogue, Part, Pre, Source, WeightGradPlan};
+use clearshot_cpu::kernels::conv::{
+    ConvDims, ConvPlan, Epilogue, Int8Plan, Part, Pre, Reading, Source, WeightGradPlan,
+};
 use clearshot_cpu::kernels::matmul::{MatmulDims, MatmulPlan};
 use std::time::{Duration, Instant};
 
@@ -57,15 +59,25 @@ fn convolution(cpu: &Cpu, name: &str, dims: &ConvDims) {
         let fs = run(&forward, &silu, &packed[0], &mut y, dims.k);
         let b = run(&backward, &gradient, &packed[1], &mut dx, dims.c);
         let g = best(|| weights.run(cpu, &plain, dy.as_ptr(), dw.as_mut_ptr(), &mut workspace));
+        let int8 = Int8Plan::new(dims, Reading { dynamic: false, upsample: false }, cpu.level);
+        let steps: Vec<f32> = (0..2 * dims.c).map(|i| if i < dims.c { 1.0 / 127.0 } else { 128.0 }).collect();
+        let (mut rounded, mut image) = (vec![0.0; int8.packed_len], vec![0.0; int8.workspace_len]);
+        int8.pack(cpu, w.as_ptr(), Some(steps.as_ptr()), &mut rounded);
+        let mut run = |source: &Source| {
+            best(|| int8.run(cpu, source, &rounded, &Epilogue::NONE, y.as_mut_ptr(), &mut image))
+        };
+        let (q, qs) = (run(&plain), run(&silu));
         let rate = |t: f64| dims.flops() / t / 1e9;
         println!(
-            "{name} n{} {:4}->{:4} {:4}: fwd {:7.1} (silu {:7.1})  dx {:7.1}  dw {:7.1} GF/s   ({:.3} {:.3} {:.3} ms, pack {:.3} {:.3} ms)",
+            "{name} n{} {:4}->{:4} {:4}: fwd {:7.1} (silu {:7.1}) int8 {:7.1} (silu {:7.1})  dx {:7.1}  dw {:7.1} GF/s   ({:.3} {:.3} {:.3} ms, pack {:.3} {:.3} ms)",
             dims.n,
             dims.c,
             dims.k,
             dims.input[2],
             rate(f),
             rate(fs),
+            rate(q),
+            rate(qs),
             rate(b),
             rate(g),
             f * 1e3,

@@ -25,6 +25,7 @@ pub const TARGET: Target = Target {
     norm_addend: true,
     norm_bias: false,
     upsample: false,
+    int8: true,
 };
 
 /// What a kernel needs to run: threads and an instruction set.

@@ -6,6 +6,10 @@
 //! the vector types cross a function that was compiled without the feature. That includes closures:
 //! one that touches vectors is compiled by itself, without the feature, and costs fifty times as much.
 
+pub mod bytes;
+
+use std::sync::OnceLock;
+
 /// The instruction sets that kernels are compiled for, from the plainest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
@@ -26,7 +30,13 @@ pub trait Kernel {
 
 impl Level {
     /// The widest level that this machine runs.
+    #[inline]
     pub fn detect() -> Level {
+        static FOUND: OnceLock<Level> = OnceLock::new();
+        *FOUND.get_or_init(Level::find)
+    }
+
+    fn find() -> Level {
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
@@ -64,11 +74,12 @@ impl Level {
     /// If the machine does not have the level.
     #[inline]
     pub fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
-        debug_assert!(self <= Level::detect(), "this machine does not run {self:?}");
+        // Kernels may be dispatched by whoever has a level, so it is checked here and not where a context is made.
+        assert!(self <= Level::detect(), "this machine does not run {self:?}");
         match self {
             Level::Portable => kernel.run(Portable),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a `Level` above what `detect` finds is refused where a context is made.
+            // SAFETY: the level is one of the machine's, checked above.
             Level::Avx2 => unsafe { x86::run_avx2(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
@@ -242,11 +253,11 @@ mod x86 {
 
     /// 8 lanes. Only `run_avx2` makes one, which is what makes the intrinsics sound.
     #[derive(Clone, Copy)]
-    pub struct Avx2(());
+    pub struct Avx2(pub(super) ());
 
     /// 16 lanes. Only `run_avx512` makes one.
     #[derive(Clone, Copy)]
-    pub struct Avx512(());
+    pub struct Avx512(pub(super) ());
 
     #[inline(always)]
     unsafe fn first_of_8(n: usize) -> __m256i {

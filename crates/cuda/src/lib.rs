@@ -37,4 +37,5 @@ pub const TARGET: Target = Target {
     norm_addend: true,
     norm_bias: true,
     upsample: true,
+    int8: false,
 };

@@ -7,6 +7,7 @@
 use crate::graph::{Graph, Node, Output, StateInit, Type, Update, Value};
 use crate::ops::{self, *};
 use clearshot_tensor::{DType, MAX_RANK, Shape, Tensor};
+use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -167,6 +168,16 @@ impl Builder {
 
     pub fn scalar(&mut self, x: f32) -> Value {
         self.constant(Tensor::scalar(x))
+    }
+
+    /// Puts the convolutions from node `first` on into 8 bits whose weights have steps; see [`crate::passes::int8`].
+    #[track_caller]
+    pub fn round_convolutions(&mut self, first: usize, steps: &BTreeMap<String, Option<Value>>) {
+        if self.error.is_none()
+            && let Err((name, reason)) = crate::passes::int8::apply(&mut self.graph, first, steps)
+        {
+            self.fail("int8", name, reason, Location::caller());
+        }
     }
 
     /// Gives a value to the caller under a name.

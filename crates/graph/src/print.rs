@@ -27,6 +27,9 @@ pub(crate) fn describe(op: &Op) -> String {
             if c.upsample {
                 s += " upsampled";
             }
+            if let Some(int8) = c.int8 {
+                s += &format!(" int8 {}", int8.name());
+            }
             if c.parts > 1 {
                 s += &format!(" parts {}", c.parts);
             }

@@ -5,7 +5,7 @@
 //! graph before it is fused, and is careful: what it has no rule for looks at everything.
 
 use crate::graph::{Graph, Value};
-use crate::ops::{Conv, Geometry, Op, ResizeMode};
+use crate::ops::{Conv, Geometry, Int8, Op, ResizeMode};
 use clearshot_tensor::Shape;
 
 /// The neighbourhood along Z, Y, X; along Z of a plane nothing.
@@ -78,7 +78,7 @@ fn through(op: &Op, operands: &[Sees], shapes: &[Shape], made: Shape, rank: usiz
         Op::Concat(a) if image(&made) && a.axis + 1 == rank => joined(operands),
         Op::Slice(a) if image(&made) && a.axis + 1 == rank => operands[0],
         Op::Conv(a) if unfused(a) && operands[1..].iter().all(|s| *s == Sees::Nothing) => {
-            windowed(operands[0], &a.geometry, spatial(&shapes[1]))
+            windowed(operands[0], &a.geometry, spatial(&shapes[a.operands().weight]))
         }
         Op::Pool(a) => windowed(operands[0], &a.geometry, a.kernel),
         Op::Resize(a) => match operands[0] {
@@ -101,7 +101,8 @@ fn through(op: &Op, operands: &[Sees], shapes: &[Shape], made: Shape, rank: usiz
 }
 
 fn unfused(conv: &Conv) -> bool {
-    conv.parts == 1 && conv.prologue.is_none() && !conv.upsample && !conv.residual
+    let whole = conv.int8 == Some(Int8::Dynamic); // The range is that of the whole image.
+    conv.parts == 1 && conv.prologue.is_none() && !conv.upsample && !conv.residual && !whole
 }
 
 /// The least common multiple of two steps: branches side by side may step differently, and their pattern repeats where all do.

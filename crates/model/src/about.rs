@@ -5,10 +5,15 @@ use crate::familiar::Familiar;
 use crate::signal::Signal;
 use crate::spread::SpreadFactor;
 use clearshot_diffusion::precondition::Prediction;
-use clearshot_diffusion::schedule::{BetaLaw, End, Schedule};
+use clearshot_diffusion::schedule::{BetaLaw, End, Rounding, Schedule};
+use clearshot_diffusion::written::{self, Setting};
 use clearshot_diffusion::{Level, Levels, Spacing};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+
+/// How Karras et al. space levels, for timesteps as for EDM.
+const RHO: f64 = 7.0;
+const OFFSET: Setting = Setting { name: "offset", about: "the first timestep", default: 0.0, whole: true };
 
 /// The version of this description.
 pub const FORMAT: u32 = 1;
@@ -48,6 +53,25 @@ pub struct About {
     /// What its training images are like; not known of every model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub familiar: Option<Familiar>,
+    /// Which convolutions are in 8 bits, and what that costs; nothing for a model in floating point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantised: Option<Quantisation>,
+}
+
+/// How a model came to have convolutions in 8 bits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quantisation {
+    /// `static` or `dynamic`.
+    pub mode: String,
+    /// How the ranges of inputs were found: `error` or `percentile`, and on how many images.
+    pub calibration: String,
+    pub images: usize,
+    /// How many convolutions are in 8 bits, and which are not though they could be: those that cost most accuracy.
+    pub convolutions: usize,
+    pub kept: Vec<String>,
+    /// Beside the model in f32, on images that were not calibrated on.
+    pub scores: Json,
 }
 
 impl About {
@@ -68,6 +92,7 @@ impl About {
             limits: String::new(),
             spread: None,
             familiar: None,
+            quantised: None,
         }
     }
 
@@ -149,11 +174,65 @@ impl Process {
     /// # Errors
     /// If there are no such levels.
     pub fn levels(&self, steps: usize) -> Result<Levels, ModelError> {
-        Ok(match self {
-            Process::Edm { sigma_min, sigma_max, rho } => {
-                Levels::karras([*sigma_min, *sigma_max], *rho, steps)?
+        self.levels_by(None, steps)
+    }
+
+    /// The same, by how they are spaced: `karras[:rho=7,min=0.002,max=80]` for every process, and `trailing`, `leading[:offset=0]`, `linspace` and `quadratic`
+    /// for timesteps. By default karras with the process' own numbers, or trailing.
+    ///
+    /// # Errors
+    /// If there are no such levels, or the process has no timesteps.
+    pub fn levels_by(&self, spacing: Option<&str>, steps: usize) -> Result<Levels, ModelError> {
+        let usual = if matches!(self, Process::Edm { .. }) { "karras" } else { "trailing" };
+        let (name, given) = written::parse(spacing.unwrap_or(usual))?;
+        if name == "karras" {
+            return self.karras(&given, steps);
+        }
+        let spacings = [
+            ("trailing", Spacing::Trailing),
+            ("leading", Spacing::Leading { offset: 0 }),
+            ("linspace", Spacing::Linspace),
+            ("quadratic", Spacing::Quadratic),
+        ];
+        let Some((_, found)) = spacings.iter().find(|(n, _)| *n == name) else {
+            let known = "karras[:rho=7], and for timesteps trailing, leading[:offset=0], linspace, quadratic";
+            let (kind, name) = ("spacing of levels", name.into());
+            return Err(clearshot_diffusion::Error::Unknown { kind, name, known: known.into() }.into());
+        };
+        let found = match found {
+            Spacing::Leading { .. } => {
+                let offset = written::values(&[OFFSET], &given, "setting of leading")?[0] as usize;
+                Spacing::Leading { offset }
             }
-            Process::Timesteps { .. } => self.schedule()?.levels(Spacing::Trailing, steps, End::Clean)?,
+            other => {
+                written::values(&[], &given, "setting of this spacing")?;
+                *other
+            }
+        };
+        Ok(self.schedule()?.levels(found, steps, End::Clean)?)
+    }
+
+    /// Karras' levels, in the process' own range where none is given.
+    fn karras(&self, given: &[(&str, f64)], steps: usize) -> Result<Levels, ModelError> {
+        let schedule = matches!(self, Process::Timesteps { .. }).then(|| self.schedule()).transpose()?;
+        let (range, rho) = match (self, &schedule) {
+            (Process::Edm { sigma_min, sigma_max, rho }, _) => ([*sigma_min, *sigma_max], *rho),
+            (_, Some(schedule)) => (schedule.range(), RHO),
+            _ => ([0.0; 2], RHO),
+        };
+        let own = |name: &'static str, default: f64| Setting { name, about: "", default, whole: false };
+        let settings = [own("rho", rho), own("min", range[0]), own("max", range[1])];
+        let values = written::values(&settings, given, "setting of karras")?;
+        let (rho, asked) = (values[0], [values[1], values[2]]);
+        // Beyond what the network was trained on it would be asked about levels that it does not know.
+        if asked[0] < range[0] || asked[1] > range[1] {
+            let got = format!("{} to {}", asked[0], asked[1]);
+            let must = "within the levels that the model was trained at";
+            return Err(ModelError::Setting { what: "the range of sigma", got, must });
+        }
+        Ok(match schedule {
+            None => Levels::karras(asked, rho, steps)?,
+            Some(schedule) => schedule.karras_levels(asked, rho, steps, Rounding::None, End::Clean)?,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Reading and writing models: one file, or a folder.
 //!
 //! A file `NAME.clearshot` is a safetensors file whose metadata holds `about` and `config`, both JSON; its
-//! weights may have 16 bits. A folder holds the same as `model.json`, `config.json` and
+//! weights may have 16 bits, and those of convolutions 8 ([`crate::int8`]). A folder holds the same as `model.json`, `config.json` and
 //! `diffusion_pytorch_model.safetensors` (or PyTorch's `.bin`); without a `model.json` it is taken for one of diffusers,
 //! with its `scheduler/scheduler_config.json` if there is one. A file of weights alone, of PyTorch or safetensors, is a
 //! model together with the `config.json` beside it.
@@ -10,8 +10,9 @@ use crate::about::{About, FORMAT, Task};
 use crate::denoiser::{ModelDenoiser, check};
 use crate::diffusers;
 use crate::error::ModelError;
+use crate::int8;
 use clearshot_diffusion::Levels;
-use clearshot_nn::models::{self, Network};
+use clearshot_nn::models::{self, Network, Quantised};
 use clearshot_nn::weights::{self, CONFIG_FILE, Weights, weights_file};
 use clearshot_tensor::store::{Store, StoreError, write_whole};
 use clearshot_tensor::{DType, Tensor};
@@ -98,9 +99,14 @@ impl Model {
             text.ok_or_else(|| damaged(path, format!("a safetensors file without `{name}` in its metadata")))
         };
         let (about, config) = (read_about(&part("about")?, path)?, part("config")?);
-        let network =
-            models::read(&config).map_err(|source| ModelError::Network { path: path.into(), source })?;
-        Model::with_tensors(about, network, config, store.tensors, path)
+        let network = |source| ModelError::Network { path: path.into(), source };
+        let mut tensors = store.tensors;
+        let table = int8::take(&mut tensors).map_err(|reason| damaged(path, reason))?;
+        let mut read = models::read(&config).map_err(network)?;
+        if !table.is_empty() {
+            read = Box::new(Quantised::new(read, table).map_err(network)?);
+        }
+        Model::with_tensors(about, read, config, tensors, path)
     }
 
     fn of_folder(folder: &Path) -> Result<Model, ModelError> {
@@ -162,7 +168,7 @@ impl Model {
         Ok(Model { about, network, config, weights })
     }
 
-    /// Writes one file, its weights in the given float type.
+    /// Writes one file, its weights in the given float type but for those of convolutions in 8 bits.
     ///
     /// # Errors
     /// If the type is no float, or the file cannot be written; an existing file is then untouched.
@@ -171,6 +177,8 @@ impl Model {
         for (name, weight) in &self.weights {
             let torch = weight.channels_second();
             let narrow = match dtype {
+                // A model in 8 bits is to be small: what 16 bits hold as it is takes no more.
+                DType::F32 if self.network.int8().is_some() => Some(halved(torch)),
                 DType::F32 => Some(torch),
                 DType::F16 => Some(torch.to_f16()),
                 _ => None,
@@ -182,6 +190,9 @@ impl Model {
                 must,
             })?;
             tensors.insert(name.clone(), narrow);
+        }
+        for (name, rounding) in self.network.int8().into_iter().flatten() {
+            int8::put(&mut tensors, name, &self.weights[name], rounding);
         }
         let metadata = BTreeMap::from([
             ("about".to_string(), self.about_text(path)?),
@@ -229,8 +240,16 @@ impl Model {
     /// # Errors
     /// If the model is none for diffusion, or there are no such levels.
     pub fn levels(&self, steps: usize) -> Result<Levels, ModelError> {
+        self.levels_by(None, steps)
+    }
+
+    /// The same, by how they are spaced; see [`Process::levels_by`].
+    ///
+    /// # Errors
+    /// As [`Model::levels`].
+    pub fn levels_by(&self, spacing: Option<&str>, steps: usize) -> Result<Levels, ModelError> {
         match &self.about.task {
-            Task::Diffusion { process, .. } => process.levels(steps),
+            Task::Diffusion { process, .. } => process.levels_by(spacing, steps),
             other => Err(ModelError::OtherTask { is: other.name(), needed: "diffusion" }),
         }
     }
@@ -242,6 +261,9 @@ impl Model {
         hash.update(self.config.as_bytes());
         let About { task, signal, familiar, .. } = &self.about;
         hash.update(serde_json::json!([task, signal, familiar]).to_string());
+        if let Some(table) = self.network.int8() {
+            hash.update(format!("{table:?}"));
+        }
         for (name, weight) in &self.weights {
             hash.update(name.as_bytes());
             for value in weight.to_f64() {
@@ -250,6 +272,12 @@ impl Model {
         }
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// In 16 bits where that changes nothing.
+fn halved(weight: Tensor) -> Tensor {
+    let half = weight.to_f16();
+    if half.to_f64() == weight.to_f64() { half } else { weight }
 }
 
 fn damaged(path: &Path, reason: String) -> ModelError {

@@ -11,10 +11,11 @@ mod diffusers;
 mod error;
 pub mod familiar;
 mod file;
+mod int8;
 pub mod signal;
 pub mod spread;
 
-pub use about::{About, ConditionKind, PredictionKind, Process, Task};
+pub use about::{About, ConditionKind, PredictionKind, Process, Quantisation, Task};
 pub use denoiser::ModelDenoiser;
 pub use error::ModelError;
 pub use familiar::Familiar;

@@ -17,7 +17,14 @@ use clearshot_graph::ops::conv::spatial;
 use clearshot_graph::ops::{self, Bias, Geometry, Prologue};
 use clearshot_tensor::Shape;
 
-fn dims(g: &Geometry, n: usize, input: [usize; 3], c: usize, output: [usize; 3], weight: Shape) -> ConvDims {
+pub(super) fn dims(
+    g: &Geometry,
+    n: usize,
+    input: [usize; 3],
+    c: usize,
+    output: [usize; 3],
+    weight: Shape,
+) -> ConvDims {
     ConvDims {
         n,
         input,
@@ -32,19 +39,19 @@ fn dims(g: &Geometry, n: usize, input: [usize; 3], c: usize, output: [usize; 3],
     }
 }
 
-fn sizes(shape: Shape) -> [usize; 3] {
+pub(super) fn sizes(shape: Shape) -> [usize; 3] {
     spatial("image", shape).expect("checked when the node was built")
 }
 
 /// What a convolution reads: parts and, with a prologue, a norm.
-struct Reader {
+pub(super) struct Reader {
     /// Channels of each part.
     parts: Vec<usize>,
     norm: Option<(NormDims, Prologue)>,
 }
 
 impl Reader {
-    fn new(parts: &[Type], prologue: Option<Prologue>) -> Reader {
+    pub(super) fn new(parts: &[Type], prologue: Option<Prologue>) -> Reader {
         let channels: Vec<usize> = parts.iter().map(|t| t.shape.channels()).collect();
         let [n, s, _] = clearshot_graph::array::rows(parts[0].shape);
         let c = channels.iter().sum();
@@ -52,17 +59,17 @@ impl Reader {
         Reader { parts: channels, norm }
     }
 
-    fn channels(&self) -> usize {
+    pub(super) fn channels(&self) -> usize {
         self.parts.iter().sum()
     }
 
-    fn workspace_len(&self) -> usize {
+    pub(super) fn workspace_len(&self) -> usize {
         self.norm.map_or(0, |(d, _)| padded(d.n * 2 * d.c))
     }
 
     /// # Safety
     /// `inputs` are the node's, the first of them the parts; `pieces` has this reader's workspace.
-    unsafe fn source(&self, cpu: &Cpu, inputs: &[*const f32], pieces: &mut Pieces) -> Source {
+    pub(super) unsafe fn source(&self, cpu: &Cpu, inputs: &[*const f32], pieces: &mut Pieces) -> Source {
         let empty = Part { data: std::ptr::null(), channels: 0, stride: 0 };
         let mut parts = [empty; crate::kernels::conv::MAX_PARTS];
         for (i, &channels) in self.parts.iter().enumerate() {

@@ -6,6 +6,7 @@
 
 mod attention;
 mod conv;
+mod conv_int8;
 mod matmul;
 mod norm;
 
@@ -28,6 +29,10 @@ pub fn lower(graph: &Graph, node: usize, machine: Machine) -> Option<Box<dyn Pre
     let types: Vec<Type> = n.inputs.iter().map(|v| graph.ty(*v)).collect();
     let constant = |operand: usize| is_constant(graph, n.inputs[operand]);
     Some(match &n.op {
+        Op::Conv(c) if c.int8.is_some() => {
+            let fixed = constant(c.operands().weight) && c.operands().steps.is_none_or(constant);
+            Box::new(conv_int8::Forward::new(c, &types, fixed, machine))
+        }
         Op::Conv(c) => Box::new(conv::Forward::new(c, &types, constant(c.operands().weight), machine)),
         Op::ConvInputGrad(c) => Box::new(conv::InputGrad::new(c, &types, constant(1), machine)),
         Op::ConvWeightGrad(c) => Box::new(conv::WeightGrad::new(c, &types, machine)),

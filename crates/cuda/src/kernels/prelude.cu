@@ -74,6 +74,8 @@ __device__ __forceinline__ float u_abs(float x) { return fabsf(x); }
 __device__ __forceinline__ float u_sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x * 0.0f; }
 __device__ __forceinline__ float d_abs(float x) { return u_sign(x); }
 __device__ __forceinline__ float d_sign(float) { return 0.0f; }
+__device__ __forceinline__ float u_round(float x) { return rintf(x); }
+__device__ __forceinline__ float d_round(float) { return 0.0f; }
 __device__ __forceinline__ float u_square(float x) { return x * x; }
 __device__ __forceinline__ float d_square(float x) { return 2.0f * x; }
 __device__ __forceinline__ float u_sqrt(float x) { return sqrtf(x); }

@@ -24,6 +24,7 @@ fn function(u: Unary) -> (&'static str, Vec<f64>) {
         Unary::Neg => ("neg", vec![]),
         Unary::Abs => ("abs", vec![]),
         Unary::Sign => ("sign", vec![]),
+        Unary::Round => ("round", vec![]),
         Unary::Square => ("square", vec![]),
         Unary::Sqrt => ("sqrt", vec![]),
         Unary::Recip => ("recip", vec![]),

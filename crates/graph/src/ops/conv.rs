@@ -8,6 +8,7 @@
 //! channels, double it along every spatial axis (nearest upsampling), normalise and activate it
 //! ([`Prologue`]), add a bias, activate, add a residual.
 
+use super::int8::{self, Int8};
 use super::norm::Prologue;
 use super::{GradNode, Grads, OpError, floats, operands, want};
 use crate::array::{Array, for_each_index};
@@ -159,8 +160,9 @@ pub enum Bias {
 }
 
 /// y = act(conv(z) + bias) + residual, where z is x, or the parts of x side by side, normalised and
-/// activated if there is a prologue, every pixel repeated if it is upsampled. Operands: x parts, prologue's, weight,
-/// bias, residual.
+/// activated if there is a prologue, every pixel repeated if it is upsampled. Where `int8` says so, z and the weight are
+/// rounded to 8 bits first and multiplied as whole numbers ([`super::int8`]). Operands: x parts, prologue's,
+/// steps of a static quantisation, weight, bias, residual.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
     pub geometry: Geometry,
@@ -171,11 +173,14 @@ pub struct Conv {
     pub bias: Bias,
     pub act: Option<Unary>,
     pub residual: bool,
+    pub int8: Option<Int8>,
 }
 
 /// Where the operands of a convolution lie among the node's inputs.
 pub struct ConvOperands {
     pub prologue: usize,
+    /// The steps and zeros of a static quantisation.
+    pub steps: Option<usize>,
     pub weight: usize,
     pub bias: Option<usize>,
     pub residual: Option<usize>,
@@ -185,16 +190,28 @@ pub struct ConvOperands {
 impl Conv {
     pub fn plain(geometry: Geometry, bias: bool) -> Conv {
         let bias = if bias { Bias::Channel } else { Bias::None };
-        Conv { geometry, upsample: false, parts: 1, prologue: None, bias, act: None, residual: false }
+        Conv {
+            geometry,
+            upsample: false,
+            parts: 1,
+            prologue: None,
+            bias,
+            act: None,
+            residual: false,
+            int8: None,
+        }
     }
 
     pub fn operands(&self) -> ConvOperands {
-        let weight = self.parts + self.prologue.map_or(0, |p| p.operands());
+        let read = self.parts + self.prologue.map_or(0, |p| p.operands());
+        let steps = (self.int8 == Some(Int8::Static)).then_some(read);
+        let weight = read + usize::from(steps.is_some());
         let bias = (self.bias != Bias::None).then_some(weight + 1);
         let next = weight + 1 + usize::from(bias.is_some());
         let residual = self.residual.then_some(next);
         ConvOperands {
             prologue: self.parts,
+            steps,
             weight,
             bias,
             residual,
@@ -220,7 +237,13 @@ impl Conv {
             });
         }
         if let Some(p) = self.prologue {
-            p.check(source, &x[at.prologue..at.weight])?;
+            p.check(source, &x[at.prologue..at.prologue + p.operands()])?;
+        }
+        if self.int8.is_some() {
+            int8::check(self.geometry.groups, w)?;
+        }
+        if let Some(i) = at.steps {
+            want("steps and zeros of the input's channels", x[i], [2, c])?;
         }
         self.geometry.check_planar(w.rank())?;
         let seen = seen_size(spatial("input", source.shape)?, w.rank(), self.upsample);
@@ -247,25 +270,28 @@ impl Conv {
         {
             return None;
         }
-        let (x, w, dy) = (n.inputs[0], n.inputs[1], n.dy());
+        let at = self.operands();
+        let (x, w, dy) = (n.inputs[0], n.inputs[at.weight], n.dy());
         let like_x = b.shape(x);
         let like_w = b.shape(w);
-        let mut grads = vec![
-            n.wanted[0].then(|| b.conv_input_grad(dy, w, self.geometry, like_x)),
-            n.wanted[1].then(|| b.conv_weight_grad(x, dy, self.geometry, like_w)),
-        ];
-        if self.bias == Bias::Channel {
+        // Rounding to 8 bits is passed straight through.
+        let mut grads = vec![n.wanted[0].then(|| b.conv_input_grad(dy, w, self.geometry, like_x))];
+        grads.extend(at.steps.map(|_| None));
+        grads.push(n.wanted[at.weight].then(|| b.conv_weight_grad(x, dy, self.geometry, like_w)));
+        if let Some(bias) = at.bias {
             let k = like_w[0];
-            grads.push(n.wanted[2].then(|| b.sum_to(dy, Shape::from([k]))));
+            grads.push(n.wanted[bias].then(|| b.sum_to(dy, Shape::from([k]))));
         }
         Some(grads)
     }
 
     pub(super) fn eval(&self, x: &[&Array]) -> Vec<Array> {
         let at = self.operands();
-        let z = read_source(&x[..self.parts], self.prologue, &x[at.prologue..at.weight]);
+        let operands = &x[at.prologue..at.steps.unwrap_or(at.weight)];
+        let z = read_source(&x[..self.parts], self.prologue, operands);
         let z = if self.upsample { doubled(&z) } else { z };
-        let w = x[at.weight];
+        let rounded = self.int8.map(|_| int8::rounded(&z, x[at.weight], at.steps.map(|i| x[i])));
+        let (z, w) = rounded.as_ref().map_or((&z, x[at.weight]), |r| (&r.z, &r.w));
         let (input, kernel) = (spatial("x", z.shape).unwrap(), spatial("w", w.shape).unwrap());
         let output = self.geometry.output(input, kernel).unwrap();
         let k = w.shape[0];
@@ -276,6 +302,9 @@ impl Conv {
         let pixels: usize = output.iter().product();
         for (i, v) in y.data.iter_mut().enumerate() {
             let sample = i / (pixels * k);
+            if let Some(r) = &rounded {
+                *v *= r.worth.data[sample * k + i % k];
+            }
             *v += match (self.bias, at.bias) {
                 (Bias::Channel, Some(b)) => x[b].data[i % k],
                 (Bias::Sample, Some(b)) => x[b].data[sample * k + i % k],

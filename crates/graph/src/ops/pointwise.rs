@@ -17,6 +17,8 @@ pub enum Unary {
     Neg,
     Abs,
     Sign,
+    /// To the nearest whole number, halves to the even one.
+    Round,
     Square,
     Sqrt,
     Recip,
@@ -67,6 +69,7 @@ impl Unary {
             Unary::Neg => -x,
             Unary::Abs => x.abs(),
             Unary::Sign => sign(x),
+            Unary::Round => x.round_ties_even(),
             Unary::Square => x * x,
             Unary::Sqrt => x.sqrt(),
             Unary::Recip => 1.0 / x,
@@ -125,7 +128,7 @@ impl Unary {
         match self {
             Unary::Neg => -1.0,
             Unary::Abs => sign(x),
-            Unary::Sign => 0.0,
+            Unary::Sign | Unary::Round => 0.0,
             Unary::Square => 2.0 * x,
             Unary::Sqrt => 0.5 / x.sqrt(),
             Unary::Recip => -1.0 / (x * x),

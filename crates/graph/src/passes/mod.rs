@@ -8,12 +8,13 @@ mod cse;
 pub mod delay;
 mod fold;
 pub mod fuse;
+pub mod int8;
 pub mod precision;
 pub mod recompute;
 mod simplify;
 
 use crate::graph::Graph;
-use crate::ops::{Bias, Norm, Op, Unary};
+use crate::ops::{Bias, Conv, Norm, Op, Unary};
 use crate::verify::VerifyError;
 
 /// What a backend's kernels take on.
@@ -31,6 +32,8 @@ pub struct Target {
     pub norm_bias: bool,
     /// Convolutions of 3 x 3 pixels upsample what they read.
     pub upsample: bool,
+    /// Convolutions multiply in 8 bits; those upsample what they read.
+    pub int8: bool,
 }
 
 impl Target {
@@ -42,6 +45,7 @@ impl Target {
         norm_addend: false,
         norm_bias: false,
         upsample: false,
+        int8: false,
     };
     /// Everything that a fused op can express.
     pub const ALL: Target = Target {
@@ -51,16 +55,23 @@ impl Target {
         norm_addend: true,
         norm_bias: true,
         upsample: true,
+        int8: true,
     };
+
+    /// Whether this convolution may upsample what it reads.
+    pub fn upsamples(&self, conv: &Conv) -> bool {
+        self.upsample || (self.int8 && conv.int8.is_some())
+    }
 
     /// What an operation has fused into it that the backend's kernels do not do.
     pub fn lacks(&self, op: &Op) -> Option<&'static str> {
         let ended = |act: Option<Unary>, residual: bool| act.is_some() || residual;
         let norm = |n: &Norm| (n.parts, None, n.bias, false, false);
         let (parts, prologue, norm_bias, epilogue, upsample) = match op {
+            Op::Conv(c) if c.int8.is_some() && !self.int8 => return Some("products in 8 bits"),
             Op::Conv(c) => {
                 let epilogue = ended(c.act, c.residual) || c.bias == Bias::Sample;
-                (c.parts, c.prologue, false, epilogue, c.upsample)
+                (c.parts, c.prologue, false, epilogue, c.upsample && !self.upsamples(c))
             }
             Op::ConvInputGrad(c) => {
                 let epilogue = ended(c.act, c.residual) || c.bias;
@@ -103,6 +114,7 @@ const fn pass(name: &'static str, run: fn(Graph, &Target) -> Graph) -> Pass {
 /// The passes in their order.
 pub const PASSES: &[Pass] = &[
     pass("dead", |g, _| g.tidy()),
+    pass("8 bits", int8::drop),
     pass("fold", fold::fold),
     pass("simplify", simplify::simplify),
     pass("cse", cse::cse),

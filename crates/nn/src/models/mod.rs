@@ -15,6 +15,7 @@ pub mod n2v;
 pub mod named;
 pub mod network;
 pub mod preconditioned;
+pub mod quantised;
 pub mod rosinality;
 mod told;
 pub mod unet2d;
@@ -22,6 +23,7 @@ pub mod unet2d_condition;
 
 pub use network::{Given, Network, Port};
 pub use preconditioned::Preconditioned;
+pub use quantised::Quantised;
 
 use crate::Error;
 use dncnn::DnCnnConfig;

@@ -7,6 +7,7 @@
 use crate::Error;
 use crate::init::Param;
 use crate::layers::Scope;
+use clearshot_graph::ops::int8::Table;
 use clearshot_graph::train::{Training, finish_iteration};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value, losses};
 use clearshot_tensor::{DType, Shape};
@@ -123,6 +124,11 @@ pub trait Network: fmt::Debug + Send + Sync {
     /// The values that a result may sum over for a weight to learn at the whole rate, where the network has no norms that would
     /// hold together wider layers; see `rate_share` of the graph's training.
     fn base_fan_in(&self) -> Option<usize> {
+        None
+    }
+
+    /// Which of its convolutions are in 8 bits, where some are.
+    fn int8(&self) -> Option<&Table> {
         None
     }
 

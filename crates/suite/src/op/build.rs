@@ -65,6 +65,7 @@ fn unary(op: &str, attrs: &Attrs) -> Result<Option<Unary>> {
         "neg" => Unary::Neg,
         "abs" => Unary::Abs,
         "sign" => Unary::Sign,
+        "round" => Unary::Round,
         "square" => Unary::Square,
         "sqrt" => Unary::Sqrt,
         "reciprocal" => Unary::Recip,

@@ -5,6 +5,7 @@
 //! differ by much more wherever it matters.
 
 use super::ConvDims;
+use super::grouped::Grouped;
 use crate::gemm::dots;
 use crate::simd::Level;
 
@@ -13,6 +14,7 @@ pub(super) enum Choice {
     Implicit,
     Winograd2,
     Winograd4,
+    Grouped,
 }
 
 /// What it takes to read one weight that is not in a near cache.
@@ -23,7 +25,7 @@ const WEIGHT: usize = 8;
 /// of the time at most, and that only where images are of a few pixels.
 pub(super) const SAMPLES: usize = 2;
 
-/// The cheapest for so many samples of dimensions that Winograd's transforms apply to, reading `c` channels and
+/// The cheapest for so many samples, of dimensions that Winograd's transforms apply to unless groups are small, reading `c` channels and
 /// writing `k`.
 pub(super) fn choose(
     samples: usize,
@@ -33,6 +35,9 @@ pub(super) fn choose(
     k: usize,
     level: Level,
 ) -> Choice {
+    if Grouped::suits(dims, k / dims.groups, level) {
+        return Choice::Grouped;
+    }
     let lanes = level.lanes();
     let [z, y, x] = output;
     let planes = samples * z;

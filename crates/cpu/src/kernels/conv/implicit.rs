@@ -80,7 +80,8 @@ impl Implicit {
         let phases: Vec<Cut> = phases
             .into_iter()
             .map(|phase| {
-                let cut = Cut::new(Region::new(phase, depth, panels.padded(), tile), packed_at);
+                let region = Region::new(phase, depth, panels.padded(), panels.count(), tile);
+                let cut = Cut::new(region, packed_at);
                 packed_at += dims.groups * cut.region.reduction() * panels.padded();
                 cut
             })

@@ -7,13 +7,15 @@
 //! of the weights, which sums over all samples, on the dimensions of one sample, so that a sample's result is
 //! the same bits alone or in a batch.
 //!
-//! Kernels of 3x3 with stride 1 go through Winograd's transforms, everything else through packed
-//! products that read patches of the input where they lie.
+//! Kernels of 3x3 with stride 1 go through Winograd's transforms, small groups (depthwise convolutions) through
+//! vectors of output channels, everything else through packed products that read patches of the input where they lie.
 
 mod choice;
 mod epilogue;
 mod geometry;
+mod grouped;
 mod implicit;
+mod int8;
 mod region;
 mod source;
 #[cfg(test)]
@@ -23,11 +25,13 @@ mod winograd;
 
 pub use epilogue::Epilogue;
 pub(crate) use epilogue::Finish;
+pub use int8::{Int8Plan, Reading};
 pub use source::{MAX_PARTS, Part, Pre, Source};
 
 use crate::Cpu;
 use crate::simd::Level;
 use choice::{Choice, SAMPLES};
+use grouped::Grouped;
 use implicit::Implicit;
 use weight_grad::Pixels;
 use winograd::scheme::{F2, F4};
@@ -108,6 +112,7 @@ pub struct ConvPlan {
 
 enum Algo {
     Implicit(Implicit),
+    Grouped(Grouped),
     Winograd2(Winograd<F2>),
     Winograd4(Winograd<F4>),
 }
@@ -117,6 +122,7 @@ macro_rules! each {
     ($algo:expr, $a:ident => $call:expr) => {
         match $algo {
             Algo::Implicit($a) => $call,
+            Algo::Grouped($a) => $call,
             Algo::Winograd2($a) => $call,
             Algo::Winograd4($a) => $call,
         }
@@ -131,11 +137,12 @@ impl Algo {
         }
     }
 
-    /// What was chosen, or packed products where the transforms do not apply.
+    /// What was chosen, or packed products where that does not apply.
     fn new(choice: Choice, dims: &ConvDims, direction: Direction, level: Level) -> Algo {
         let algo = match choice {
             Choice::Winograd4 => Winograd::new(dims, direction, level).map(Algo::Winograd4),
             Choice::Winograd2 => Winograd::new(dims, direction, level).map(Algo::Winograd2),
+            Choice::Grouped => Grouped::new(dims, direction, level).map(Algo::Grouped),
             Choice::Implicit => None,
         };
         algo.unwrap_or_else(|| Algo::Implicit(Implicit::new(dims, direction, level)))
@@ -240,7 +247,7 @@ impl WeightAlgo {
         let algo = match choice {
             Choice::Winograd4 => WinogradGrad::new(dims, level).map(WeightAlgo::Winograd4),
             Choice::Winograd2 => WinogradGrad::new(dims, level).map(WeightAlgo::Winograd2),
-            Choice::Implicit => None,
+            Choice::Grouped | Choice::Implicit => None,
         };
         algo.unwrap_or_else(|| WeightAlgo::Pixels(Box::new(Pixels::new(dims, level))))
     }

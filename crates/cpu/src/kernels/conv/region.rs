@@ -47,9 +47,9 @@ pub(super) struct Block {
 }
 
 impl Region {
-    /// A block reads `depth` channels a pixel and writes `width`; where a row is cut, it is into whole
-    /// tiles of `tile` pixels.
-    pub fn new(phase: Phase, depth: usize, width: usize, tile: usize) -> Region {
+    /// A block reads `depth` channels a pixel and writes `width`, which `shares` tasks may share: blocks need not be many then, and each
+    /// reads all weights. Where a row is cut, it is into whole tiles of `tile` pixels.
+    pub fn new(phase: Phase, depth: usize, width: usize, shares: usize, tile: usize) -> Region {
         let [z, y, x] = phase.axes.each_ref();
         let (planes, high) = (z.taps.len(), y.span());
         let wide = |columns: usize| (columns - 1) * x.pace + x.span();
@@ -66,7 +66,7 @@ impl Region {
             let blocks = phase.n * z.count * across * y.count.div_ceil(rows);
             rows * columns * width <= SUMS
                 && planes * tall(rows) * wide(columns) * depth <= PATCH_VALUES
-                && blocks >= FEW_BLOCKS
+                && blocks * shares >= FEW_BLOCKS
         };
         let rows = (1..=y.count).take_while(|&r| r == 1 || fits(r)).last().unwrap_or(1);
         let rows = y.count.div_ceil(y.count.div_ceil(rows));

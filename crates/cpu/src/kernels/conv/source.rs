@@ -132,12 +132,30 @@ impl Source {
             }
             for j in (0..len).step_by(S::LANES) {
                 let lanes = S::LANES.min(len - j);
-                let mut v = self.load(s, pixel, first + j, lanes);
-                if let Some(pre) = self.pre {
-                    let (a, b) = pre.coefficients(s, self.channels(), n, first + j, lanes);
-                    v = pre.act.apply(s, s.fma(v, a, b));
+                s.store_first(dst.add(j), self.normalised(s, n, pixel, first + j, lanes), lanes);
+            }
+        }
+    }
+
+    /// The `len <= LANES` channels from `first` of a pixel of sample `n`, normalised.
+    #[inline(always)]
+    pub(super) unsafe fn normalised<S: Simd>(
+        &self,
+        s: S,
+        n: usize,
+        pixel: usize,
+        first: usize,
+        len: usize,
+    ) -> S::V {
+        // SAFETY: the caller names a pixel and channels of the source.
+        unsafe {
+            let v = self.load(s, pixel, first, len);
+            match self.pre {
+                None => v,
+                Some(pre) => {
+                    let (a, b) = pre.coefficients(s, self.channels(), n, first, len);
+                    pre.act.apply(s, s.fma(v, a, b))
                 }
-                s.store_first(dst.add(j), v, lanes);
             }
         }
     }

@@ -51,7 +51,7 @@ struct Strip {
 impl Pixels {
     pub fn new(dims: &ConvDims, level: Level) -> Pixels {
         let (depth, width) = (dims.c / dims.groups, dims.k / dims.groups);
-        let region = Region::new(Phase::forward(dims), depth, width.max(64), 1);
+        let region = Region::new(Phase::forward(dims), depth, width.max(64), 1, 1);
         let exchanged = region.reduction() <= FEW_COLUMNS && width >= level.lanes();
         let lanes = if exchanged { 1 } else { level.lanes() };
         let most = if exchanged { usize::MAX } else { SUMS / width.next_multiple_of(lanes) };

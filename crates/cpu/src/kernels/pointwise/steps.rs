@@ -62,6 +62,7 @@ unsafe fn value<S: Simd>(s: S, u: Unary, a: *const f32, to: *mut f32, n: usize) 
         Unary::Neg => each!(|x| neg(s, x)),
         Unary::Abs => each!(|x| abs(s, x)),
         Unary::Sign => each!(|x| sign(s, x)),
+        Unary::Round => each!(|x| s.round(x)),
         Unary::Square => each!(|x| s.mul(x, x)),
         Unary::Sqrt => each!(|x| s.sqrt(x)),
         Unary::Recip => each!(|x| s.div(one, x)),
@@ -134,7 +135,7 @@ unsafe fn slope<S: Simd>(s: S, u: Unary, a: *const f32, d: *const f32, to: *mut 
     match u {
         Unary::Neg => each!(|_x, d| neg(s, d)),
         Unary::Abs => each!(|x, d| s.mul(d, sign(s, x))),
-        Unary::Sign => each!(|_x, d| s.mul(d, zero)),
+        Unary::Sign | Unary::Round => each!(|_x, d| s.mul(d, zero)),
         Unary::Square => each!(|x, d| s.mul(d, s.add(x, x))),
         Unary::Sqrt => each!(|x, d| s.div(s.mul(d, s.splat(0.5)), s.sqrt(x))),
         Unary::Recip => each!(|x, d| neg(s, s.div(d, s.mul(x, x)))),

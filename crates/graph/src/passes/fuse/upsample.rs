@@ -10,14 +10,16 @@ use crate::ops::{Op, ResizeMode};
 use clearshot_tensor::Shape;
 
 pub(in super::super) fn into_convolution(mut graph: Graph, target: &Target) -> Graph {
-    if !target.upsample {
+    if !target.upsample && !target.int8 {
         return graph;
     }
     let uses = Uses::of(&graph);
     for i in 0..graph.nodes.len() {
         match graph.nodes[i].op {
-            Op::Resize(r) if r.mode == ResizeMode::Nearest => forward(&mut graph, &uses, i),
-            Op::ResizeGrad(r) if r.mode == ResizeMode::Nearest => backward(&mut graph, &uses, i),
+            Op::Resize(r) if r.mode == ResizeMode::Nearest => forward(&mut graph, &uses, i, target),
+            Op::ResizeGrad(r) if r.mode == ResizeMode::Nearest && target.upsample => {
+                backward(&mut graph, &uses, i);
+            }
             _ => {}
         }
     }
@@ -38,7 +40,7 @@ fn is_simple(g: &Geometry, kernel: [usize; 3]) -> bool {
 }
 
 /// The readers of an upsampled image read the small one.
-fn forward(graph: &mut Graph, uses: &Uses, i: usize) {
+fn forward(graph: &mut Graph, uses: &Uses, i: usize, target: &Target) {
     let (small, large) = (graph.nodes[i].inputs[0], Value::new(i, 0));
     if !is_double(graph.shape(small), graph.shape(large)) {
         return;
@@ -52,9 +54,13 @@ fn forward(graph: &mut Graph, uses: &Uses, i: usize) {
         match &node.op {
             Op::Conv(c) => {
                 let kernel = spatial("w", graph.shape(node.inputs[c.operands().weight]));
-                c.parts == 1 && c.prologue.is_none() && kernel.is_ok_and(|k| is_simple(&c.geometry, k))
+                let plain = c.parts == 1 && c.prologue.is_none() && target.upsamples(c);
+                plain && kernel.is_ok_and(|k| is_simple(&c.geometry, k))
             }
-            Op::ConvWeightGrad(c) => c.parts == 1 && c.prologue.is_none() && is_simple(&c.geometry, c.kernel),
+            Op::ConvWeightGrad(c) => {
+                let plain = c.parts == 1 && c.prologue.is_none() && target.upsample;
+                plain && is_simple(&c.geometry, c.kernel)
+            }
             _ => false,
         }
     };

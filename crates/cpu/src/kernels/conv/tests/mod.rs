@@ -11,22 +11,25 @@ use reference::{Case, error};
 pub(super) struct Draw(u64);
 
 impl Draw {
+    pub(super) fn new(seed: u64) -> Draw {
+        Draw(seed)
+    }
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         self.0 >> 33
     }
-    fn within(&mut self, low: usize, high: usize) -> usize {
+    pub(super) fn within(&mut self, low: usize, high: usize) -> usize {
         low + self.next() as usize % (high - low + 1)
     }
-    fn one_in(&mut self, n: usize) -> bool {
+    pub(super) fn one_in(&mut self, n: usize) -> bool {
         self.within(1, n) == 1
     }
-    fn values(&mut self, len: usize) -> Vec<f32> {
+    pub(super) fn values(&mut self, len: usize) -> Vec<f32> {
         (0..len).map(|_| (self.next() as f64 / (1u64 << 30) as f64 - 1.0) as f32).collect()
     }
 }
 
-fn random_dims(draw: &mut Draw) -> ConvDims {
+pub(super) fn random_dims(draw: &mut Draw) -> ConvDims {
     let groups = if draw.one_in(4) { draw.within(2, 4) } else { 1 };
     let volume = draw.one_in(4);
     let (most_c, most_k) = (if draw.one_in(2) { 6 } else { 40 }, if draw.one_in(2) { 6 } else { 80 });
@@ -117,11 +120,40 @@ fn three_by_three_by_each_algorithm() {
 }
 
 #[test]
-fn depthwise_and_pointwise() {
+fn pointwise() {
     let mut draw = Draw(13);
-    for (c, groups, kernel) in [(24, 24, 3), (40, 1, 1), (64, 1, 1)] {
-        let mut dims = ConvDims::square(2, 11, c, c, kernel, 1, kernel / 2);
-        dims.groups = groups;
+    for c in [40, 64] {
+        let dims = ConvDims::square(2, 11, c, c, 1, 1, 0);
+        check(&dims, &mut draw, Level::available(), &[None]);
+    }
+}
+
+/// Depthwise convolutions and small groups: channels in and out of each, kernels, strides, dilations, volumes.
+#[test]
+fn small_groups() {
+    let mut draw = Draw(29);
+    let plane =
+        |kernel, stride, dilation| ([1, kernel, kernel], [1, stride, stride], [1, dilation, dilation]);
+    for (groups, c, k, size, (kernel, stride, dilation)) in [
+        (24, 1, 1, 11, plane(3, 1, 1)),
+        (72, 1, 1, 14, plane(5, 2, 1)),
+        (96, 1, 1, 9, plane(7, 1, 1)),
+        (20, 1, 1, 17, plane(3, 1, 4)),
+        (33, 1, 1, 150, ([1, 1, 3], [1, 1, 2], [1; 3])),
+        (6, 1, 4, 10, plane(3, 2, 1)),
+        (9, 4, 4, 10, plane(3, 1, 1)),
+        (5, 7, 3, 9, plane(3, 1, 2)),
+        (11, 20, 2, 5, plane(1, 1, 1)),
+        (18, 1, 1, 7, ([3; 3], [1; 3], [1; 3])),
+        (12, 2, 2, 8, ([3, 3, 3], [2, 1, 2], [1, 2, 1])),
+    ] {
+        let pad: [usize; 3] = std::array::from_fn(|d| (kernel[d] - 1) * dilation[d] / 2);
+        let input = if kernel[0] > 1 { [size / 2 + 1, size, size] } else { [1, size.min(12), size] };
+        let reach = |d: usize| (kernel[d] - 1) * dilation[d] + 1;
+        let output = std::array::from_fn(|d| (input[d] + 2 * pad[d] - reach(d)) / stride[d] + 1);
+        let (c, k) = (groups * c, groups * k);
+        let dims = ConvDims { n: 2, input, c, output, k, kernel, stride, pad, dilation, groups };
+        assert_eq!(Algo::choose(&dims, Direction::Forward, Level::Portable), Choice::Grouped);
         check(&dims, &mut draw, Level::available(), &[None]);
     }
 }
