@@ -1,35 +1,21 @@
-"""Networks that others wrote, in Clearshot and in ONNX Runtime, side by side: outputs and times.
+"""Networks that others wrote, as ONNX files for `onnx_times.py`.
 
-    cargo build --release
-    python bench/onnx_zoo.py target/release/clearshot [NAME ...]
+    python bench/onnx_zoo.py FOLDER [NAME ...]
 
-Each network is made with random weights by its authors' library, exported to ONNX by PyTorch with open sizes where that works,
-and run at three sizes on the same random input by both programs in turns, with as many threads as the machine has. The table goes to
-standard output as Markdown. Needs torch, torchvision, monai, diffusers, onnx, onnxruntime, onnxscript and safetensors.
+Each network is made with random weights by its authors' library and exported by PyTorch for three sizes. Needs torch, torchvision, monai,
+diffusers, onnx and onnxscript.
 """
 
 import json
-import math
-import os
-import subprocess
 import sys
-import tempfile
-import time
 import warnings
 from pathlib import Path
 
-import numpy as np
-import onnxruntime
 import torch
 import torch.nn.functional as F
-from safetensors.numpy import load_file, save_file
 from torch import nn
 
 warnings.filterwarnings("ignore")
-# The least median of some rounds in turns: other work on the machine only ever adds.
-ROUNDS, RUNS = 3, 5
-# Of the largest value.
-TOLERANCE = 1e-4
 
 
 class CareUNet(nn.Module):
@@ -144,79 +130,21 @@ def export(network, channels, size, path):
     torch.onnx.export(network, (x,), path, dynamo=False, opset_version=17, input_names=["x"], output_names=["y"])
 
 
-class Theirs:
-    """ONNX Runtime."""
-
-    def __init__(self, path, x):
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = os.cpu_count()
-        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self.x = x
-
-    def output(self):
-        return self.session.run(["y"], {"x": self.x})[0]
-
-    def time(self):
-        """Median milliseconds of some runs after two that do not count."""
-        times = []
-        for _ in range(RUNS + 2):
-            start = time.perf_counter()
-            self.output()
-            times.append(time.perf_counter() - start)
-        return 1e3 * float(np.median(times[2:]))
-
-
-class Ours:
-    """Clearshot."""
-
-    def __init__(self, program, path, x, folder):
-        self.program, self.path, self.x, self.folder = program, path, x, folder
-
-    def output(self):
-        given, made = self.folder / "in.safetensors", self.folder / "out.safetensors"
-        save_file({"x": self.x}, given)
-        subprocess.run([self.program, "predict", self.path, given, "-o", made, "--replace"], check=True, capture_output=True, text=True)
-        return load_file(made)["y"]
-
-    def time(self):
-        command = [self.program, "bench", "--onnx", self.path, "--json", "--runs", str(RUNS)]
-        line = subprocess.run(command, check=True, capture_output=True, text=True)
-        return json.loads(line.stdout)["median_ms"]
-
-
-def main(program, wanted):
-    print(f"| network | library | sizes | ONNX Runtime {onnxruntime.__version__}, ms | Clearshot, ms | times as fast | largest difference |")
-    print("|---|---|---|---|---|---|---|")
-    ratios, count = [], 0
-    for name, library, network, channels, sizes in networks():
+def main(folder, wanted):
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (name, library, network, channels, sizes) in enumerate(networks()):
         if wanted and not any(w in name for w in wanted):
             continue
         torch.manual_seed(0)
-        rows, worst = [], 0.0
-        with tempfile.TemporaryDirectory() as folder:
-            folder = Path(folder)
-            try:
-                for size in sizes:
-                    path = folder / "network.onnx"
-                    export(network, channels, size, path)
-                    x = np.random.default_rng(0).standard_normal((1, channels, *size)).astype("f")
-                    both = Theirs(path, x), Ours(program, path, x, folder)
-                    want, got = (engine.output() for engine in both)
-                    worst = max(worst, float(np.abs(got - want).max() / np.abs(want).max()))
-                    rounds = [[engine.time() for engine in both] for _ in range(ROUNDS)]
-                    rows.append((size, *np.min(rounds, 0)))
-            except subprocess.CalledProcessError as error:
-                print(f"| {name} | {library} | {size} | fails: {error.stderr.strip()} |", flush=True)
-                continue
-        ratios += [a / b for _, a, b in rows]
-        count += 1
-        cells = [", ".join(" x ".join(map(str, size)) for size, _, _ in rows)]
-        cells += [", ".join(f"{row[i]:.1f}" for row in rows) for i in (1, 2)]
-        cells += [", ".join(f"{a / b:.2f}" for _, a, b in rows), f"{worst:.1e}" + ("" if worst < TOLERANCE else " **too large**")]
-        print(f"| {name} | {library} | " + " | ".join(cells) + " |", flush=True)
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    print(f"\n{count} networks, {len(ratios)} sizes: {mean:.2f} times as fast in the geometric mean, {min(ratios):.2f} at the least, {max(ratios):.2f} at the most.")
+        files = []
+        for size in sizes:
+            path = folder / f"{number:02}_{'x'.join(map(str, size))}.onnx"
+            export(network, channels, size, path)
+            files.append({"file": path.name, "shape": [1, channels, *size]})
+        about = {"name": name, "library": library, "files": files}
+        (folder / f"{number:02}.json").write_text(json.dumps(about))
+        print(name, flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -132,32 +132,3 @@ pub(crate) fn gunzip(path: &Path, limit: u64) -> Result<Bytes> {
     };
     unpacked().map_err(|e| Error::io(path, e))
 }
-
-/// Takes fixed-size fields from the front of a slice.
-pub(crate) struct Cursor<'a> {
-    pub data: &'a [u8],
-    pub at: usize,
-}
-
-impl<'a> Cursor<'a> {
-    pub fn new(data: &'a [u8]) -> Cursor<'a> {
-        Cursor { data, at: 0 }
-    }
-
-    pub fn take(&mut self, count: usize) -> Parsed<&'a [u8]> {
-        match self.at.checked_add(count) {
-            Some(end) if end <= self.data.len() => {
-                let part = &self.data[self.at..end];
-                self.at = end;
-                Ok(part)
-            }
-            _ => {
-                damaged(format!("{count} bytes are needed at {}, and there are {}", self.at, self.data.len()))
-            }
-        }
-    }
-
-    pub fn left(&self) -> usize {
-        self.data.len() - self.at
-    }
-}

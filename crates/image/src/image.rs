@@ -237,7 +237,8 @@ pub struct Image {
 }
 
 impl Image {
-    pub(crate) fn new(description: Description, source: Box<dyn Source>) -> Image {
+    /// An image whose chunks come from a source: what a format's reader makes, or one of your own.
+    pub fn new(description: Description, source: Box<dyn Source>) -> Image {
         Image { description, source, cache: Mutex::new(Cache::default()) }
     }
 

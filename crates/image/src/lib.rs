@@ -6,6 +6,7 @@
 //! [`format::FORMATS`]. A path may be an address ([`address`]).
 
 pub mod address;
+pub mod archive;
 pub(crate) mod aside;
 pub(crate) mod bytes;
 pub mod collection;
@@ -20,9 +21,11 @@ pub mod grid;
 mod image;
 mod mosaic;
 pub mod picture;
+mod planes;
 mod provenance;
 pub(crate) mod raw;
 pub(crate) mod remote;
+mod reshape;
 mod statistics;
 pub mod tiles;
 mod writer;
@@ -37,5 +40,6 @@ pub use geometry::{Geometry, Step, Surround};
 pub use image::{Axis, Channel, Description, Dim, Image, Rescale, Source, lengths};
 pub use mosaic::Mosaic;
 pub use provenance::Provenance;
+pub use reshape::{reshape, take_back};
 pub use statistics::Statistics;
 pub use writer::{WriteOptions, Writer};

@@ -3,6 +3,13 @@
 //! of black and white become 0 and 1.
 
 use crate::error::{Result, request};
+use crate::image::{Axis, Channel, Description, Dim, Image};
+use crate::planes::{are_last, leading, write};
+use crate::provenance::Provenance;
+use crate::writer::{WriteOptions, Writer};
+use crate::{DType, lengths};
+use serde_json::json;
+use std::path::Path;
 
 /// What a camera's sensor says about its values.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +112,120 @@ impl Mosaic {
             }
         }
         Ok(out)
+    }
+}
+
+/// The names of colours, as patterns number them.
+const COLOURS: [&str; 3] = ["red", "green", "blue"];
+
+impl Mosaic {
+    /// Its pattern in letters, row after row: `RG GB`.
+    pub fn letters(&self) -> String {
+        let row = |row: &[u8]| row.iter().map(|&c| ['R', 'G', 'B'][usize::from(c)]).collect::<String>();
+        self.pattern.chunks(self.size[1].max(1)).map(row).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Writes every plane of an image packed: one channel for each place of the pattern, black at 0 and white at 1, as 32-bit floats.
+    ///
+    /// # Errors
+    /// If the image has channels, its planes are not whole patterns, or a file cannot be read or written.
+    pub fn pack_image(&self, image: &Image, output: &Path, replace: bool) -> Result<()> {
+        self.check()?;
+        let d = &image.description;
+        let [rows, columns] = self.size;
+        let places = rows * columns;
+        if d.dims.iter().any(|dim| [Axis::C, Axis::S].contains(&dim.axis)) || !are_last(d) {
+            return request(format!("axes {}; a mosaic is planes of Y and X without channels", d.axes()));
+        }
+        let n = d.dims.len();
+        let mut dims = d.dims.clone();
+        for (dim, by) in dims[n - 2..].iter_mut().zip(self.size) {
+            (dim.len, dim.step) = (dim.len / by, dim.step.map(|s| s * by as f64));
+        }
+        dims.insert(n - 2, Dim::new(Axis::C, places));
+        let mut made = d.clone();
+        (made.dims, made.dtype, made.bits, made.rescale, made.native, made.mosaic) =
+            (dims, DType::F32, 32, None, None, None);
+        made.levels = vec![made.shape()];
+        made.channels = (0..places).map(|p| self.channel(p)).collect();
+        let (height, width) = (d.dims[n - 2].len, d.dims[n - 1].len);
+        let mut writer = self.writer("pack", d, &made, output, replace)?;
+        for lead in leading(&d.shape()[..n - 2]) {
+            let region: Vec<_> = lead.iter().map(|&i| i..i + 1).chain([0..height, 0..width]).collect();
+            let packed = self.pack(&image.read_f64(&region)?, height, width)?;
+            // From a place for each pixel to a plane for each place.
+            let pixels = packed.len() / places;
+            let planes: Vec<f64> =
+                (0..packed.len()).map(|i| packed[i % pixels * places + i / pixels]).collect();
+            let to: Vec<_> = lead
+                .iter()
+                .map(|&i| i..i + 1)
+                .chain([0..places, 0..height / rows, 0..width / columns])
+                .collect();
+            write(&mut writer, DType::F32, &to, &planes)?;
+        }
+        writer.finish()
+    }
+
+    /// What [`Mosaic::pack_image`] gives, back to the sensor's values, rounded to 16 bits.
+    ///
+    /// # Errors
+    /// If the image does not end in as many channels as the pattern has places, Y and X, or a file cannot be read or written.
+    pub fn unpack_image(&self, image: &Image, output: &Path, replace: bool) -> Result<()> {
+        self.check()?;
+        let d = &image.description;
+        let (n, places) = (d.dims.len(), self.size[0] * self.size[1]);
+        let channels = n.checked_sub(3).map(|a| &d.dims[a]).filter(|dim| dim.axis == Axis::C);
+        if !are_last(d) || channels.is_none_or(|c| c.len != places) {
+            let (axes, shape) = (d.axes(), lengths(&d.shape()));
+            return request(format!("axes {axes} of {shape}; {places} channels, then Y and X, are needed"));
+        }
+        let mut dims = d.dims.clone();
+        dims.remove(n - 3);
+        for (dim, by) in dims[n - 3..].iter_mut().zip(self.size) {
+            (dim.len, dim.step) = (dim.len * by, dim.step.map(|s| s / by as f64));
+        }
+        let mut made = d.clone();
+        (made.dims, made.dtype, made.bits, made.rescale, made.native, made.mosaic) =
+            (dims, DType::U16, 16, None, None, None);
+        made.levels = vec![made.shape()];
+        made.channels = vec![];
+        let shape = made.shape();
+        let (height, width) = (shape[n - 3], shape[n - 2]);
+        let mut writer = self.writer("unpack", d, &made, output, replace)?;
+        for lead in leading(&shape[..n - 3]) {
+            let small = [0..places, 0..height / self.size[0], 0..width / self.size[1]];
+            let region: Vec<_> = lead.iter().map(|&i| i..i + 1).chain(small).collect();
+            let planes = image.read_f64(&region)?;
+            let pixels = planes.len() / places;
+            let packed: Vec<f64> =
+                (0..planes.len()).map(|i| planes[i % places * pixels + i / places]).collect();
+            let values: Vec<f64> = self.unpack(&packed, height, width)?.iter().map(|v| v.round()).collect();
+            let to: Vec<_> = lead.iter().map(|&i| i..i + 1).chain([0..height, 0..width]).collect();
+            write(&mut writer, DType::U16, &to, &values)?;
+        }
+        writer.finish()
+    }
+
+    fn channel(&self, place: usize) -> Channel {
+        let colour = COLOURS[usize::from(self.pattern[place])];
+        let (row, column) = (place / self.size[1], place % self.size[1]);
+        Channel { name: Some(format!("{colour} {row},{column}")), ..Channel::default() }
+    }
+
+    fn writer(
+        &self,
+        what: &str,
+        from: &Description,
+        made: &Description,
+        output: &Path,
+        replace: bool,
+    ) -> Result<Writer> {
+        let parameters = json!({
+            "mosaic": what, "size": self.size, "pattern": self.letters(), "black": self.black, "white": self.white,
+        });
+        let provenance = Some(Provenance::new("convert", from, parameters).value());
+        Writer::create(output, made, &WriteOptions { replace, provenance })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use clearshot_graph::BuildError;
 use clearshot_model::ModelError;
+use std::path::PathBuf;
 
 /// What is wrong with an ONNX file, as a file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -50,4 +51,17 @@ pub enum ImportError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Build(#[from] BuildError),
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: Box<ImportError> },
+}
+
+/// What is wrong with a package of the BioImage Model Zoo.
+#[derive(Debug, thiserror::Error)]
+pub enum PackageError {
+    #[error("{}: {why}", path.display())]
+    Wrong { path: PathBuf, why: String },
+    #[error(transparent)]
+    Image(#[from] clearshot_image::Error),
+    #[error(transparent)]
+    Import(#[from] ImportError),
 }

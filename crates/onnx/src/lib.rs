@@ -2,17 +2,19 @@
 //!
 //! [`export`] writes a trained model as one ONNX file: one evaluation of its network with what turns pixels into the
 //! network's numbers and back. [`import`] makes a graph of a network that others wrote, so that it runs through the same
-//! passes, plans and kernels as our own. [`package`] makes packages of the BioImage Model Zoo. [`file`] and [`wire`] read the format itself, which nobody needs to be trusted for.
+//! passes, plans and kernels as our own. [`package`] makes and reads packages of the BioImage Model Zoo. [`file`] and [`wire`] read the format itself, which nobody needs to be trusted for.
 
 mod error;
 pub mod export;
 pub mod file;
 pub mod import;
+mod network;
 pub mod package;
 pub mod values;
 mod wire;
 
-pub use error::{ExportError, ImportError, ReadError};
+pub use error::{ExportError, ImportError, PackageError, ReadError};
+pub use network::OnnxNetwork;
 
 /// The version of ONNX's operators that exported files use; ONNX Runtime 1.13, the newest that Fiji has, knows no newer one.
 pub const OPSET: i64 = 17;

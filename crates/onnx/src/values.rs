@@ -163,8 +163,8 @@ fn external(t: &OnnxTensor<'_>, bytes: usize, folder: Option<&Path>) -> Result<V
 }
 
 /// A file in the model's folder, by a path that does not leave it, not even by a link.
-fn inside(folder: &Path, location: &str) -> Result<PathBuf, String> {
-    let outside = || format!("its values are in `{location}`, which is not in the model's folder");
+pub(crate) fn inside(folder: &Path, location: &str) -> Result<PathBuf, String> {
+    let outside = || format!("`{location}` is not in the model's folder");
     let relative = Path::new(location);
     if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
         return Err(outside());

@@ -11,6 +11,7 @@ mod shape;
 pub mod store;
 mod tensor;
 mod torch;
+pub mod zip;
 
 pub use dtype::DType;
 pub use fnv::Fnv1a;

@@ -41,8 +41,7 @@ pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
     let fail = |fault: Fault| fault.at(path, NAME);
     let bytes = Bytes::open(path)?;
     if !is_archive(path) {
-        let native = Native { member: None, archive: None };
-        return open_array(path, bytes, 0, native, vec![String::new()], 0).map_err(fail);
+        return of_bytes(path, bytes);
     }
     let zip = Zip::open(bytes).map_err(fail)?;
     let items: Vec<String> =
@@ -68,6 +67,12 @@ pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
     let record = zip.read("provenance.json").ok().flatten();
     image.description.provenance = record.and_then(|text| serde_json::from_slice(&text).ok());
     Ok(image)
+}
+
+/// The one array of a file whose bytes are at hand.
+pub(crate) fn of_bytes(path: &Path, bytes: Bytes) -> Result<Image> {
+    let native = Native { member: None, archive: None };
+    open_array(path, bytes, 0, native, vec![String::new()], 0).map_err(|fault| fault.at(path, NAME))
 }
 
 fn open_array(

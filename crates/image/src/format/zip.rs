@@ -1,20 +1,11 @@
 //! Zip archives as stores of members: the directory is read once, members are read at their places by any
 //! number of threads. Stored and deflated members, Zip64; written members are stored.
 
-use crate::bytes::{Bytes, Cursor, check_expansion};
-use crate::dtype::Order;
-use crate::error::{Parsed, damaged, unsupported};
+use crate::bytes::{Bytes, check_expansion};
+use crate::error::{Fault, Parsed, damaged, unsupported};
+use clearshot_tensor::zip::{Member, Reader};
 use std::collections::HashMap;
 use std::io::Read;
-
-const LE: Order = Order::Little;
-
-struct Member {
-    header: u64,
-    packed: u64,
-    unpacked: u64,
-    method: u16,
-}
 
 pub(crate) struct Zip {
     bytes: Bytes,
@@ -25,70 +16,29 @@ pub(crate) struct Zip {
 
 impl Zip {
     pub fn open(bytes: Bytes) -> Parsed<Zip> {
-        let tail_len = bytes.len().min(65_557);
-        let base = bytes.len() - tail_len;
-        let tail = bytes.read(base, tail_len)?;
-        let Some(end) = tail.windows(4).rposition(|w| w == b"PK\x05\x06").filter(|e| e + 22 <= tail.len())
-        else {
-            return damaged("no directory of a zip archive");
-        };
-        let field = &tail[end..];
-        let mut size = u64::from(LE.u32(&field[12..]));
-        let mut start = u64::from(LE.u32(&field[16..]));
-        // The locator of the 64-bit directory stands right before.
-        if end >= 20 && &tail[end - 20..end - 16] == b"PK\x06\x07" {
-            let at = LE.u64(&tail[end - 12..]);
-            let record = bytes.read(at, 56)?;
-            if &record[..4] != b"PK\x06\x06" {
-                return damaged("no 64-bit directory where the archive says");
-            }
-            size = LE.u64(&record[40..]);
-            start = LE.u64(&record[48..]);
-        }
-        let directory = bytes.read(start, size)?;
-        let mut zip = Zip { bytes, members: HashMap::new(), names: Vec::new() };
-        let mut cursor = Cursor::new(&directory);
-        while cursor.left() >= 46 {
-            let entry = cursor.take(46)?;
-            if &entry[..4] != b"PK\x01\x02" {
-                return damaged("a damaged zip directory");
-            }
-            let lengths = [28, 30, 32].map(|at| usize::from(LE.u16(&entry[at..])));
-            let name = String::from_utf8_lossy(cursor.take(lengths[0])?).into_owned();
-            let extra = cursor.take(lengths[1])?;
-            cursor.take(lengths[2])?;
-            if LE.u16(&entry[8..]) & 1 == 1 {
-                return unsupported(format!("the encrypted member {name}"));
-            }
-            let mut member = Member {
-                header: u64::from(LE.u32(&entry[42..])),
-                packed: u64::from(LE.u32(&entry[20..])),
-                unpacked: u64::from(LE.u32(&entry[24..])),
-                method: LE.u16(&entry[10..]),
-            };
-            read_extra(extra, &mut member)?;
-            zip.names.push(name.clone());
-            zip.members.insert(name, member);
-        }
-        Ok(zip)
+        let read = |at: u64, count: u64| bytes.read(at, count);
+        let found = Reader { len: bytes.len(), read: &read, wrong: Fault::Damaged }.members()?;
+        let names = found.iter().map(|(name, _)| name.clone()).collect();
+        Ok(Zip { bytes, members: found.into_iter().collect(), names })
     }
 
     /// Where a member's data begin.
-    fn data(&self, member: &Member) -> Parsed<u64> {
-        let local = self.bytes.read(member.header, 30)?;
-        if &local[..4] != b"PK\x03\x04" {
-            return damaged("a zip member is not where the directory says");
-        }
-        let skip = 30 + u64::from(LE.u16(&local[26..])) + u64::from(LE.u16(&local[28..]));
-        Ok(member.header + skip)
+    fn data(&self, name: &str, member: &Member) -> Parsed<u64> {
+        let read = |at: u64, count: u64| self.bytes.read(at, count);
+        Reader { len: self.bytes.len(), read: &read, wrong: Fault::Damaged }.data(name, member)
     }
 
     /// A member that is stored: its place in the archive, so that parts of it can be read.
     pub fn stored(&self, name: &str) -> Parsed<Option<(u64, u64)>> {
         match self.members.get(name) {
-            Some(m) if m.method == 0 => Ok(Some((self.data(m)?, m.packed))),
+            Some(m) if m.method == 0 => Ok(Some((self.data(name, m)?, m.packed))),
             _ => Ok(None),
         }
+    }
+
+    /// Bytes of a member once it is unpacked, as the directory says.
+    pub fn size(&self, name: &str) -> Option<u64> {
+        self.members.get(name).map(|m| m.unpacked)
     }
 
     pub fn bytes(&self) -> &Bytes {
@@ -97,7 +47,7 @@ impl Zip {
 
     pub fn read(&self, name: &str) -> Parsed<Option<Vec<u8>>> {
         let Some(member) = self.members.get(name) else { return Ok(None) };
-        let at = self.data(member)?;
+        let at = self.data(name, member)?;
         match member.method {
             0 => self.bytes.read(at, member.packed).map(Some),
             8 => {
@@ -113,25 +63,6 @@ impl Zip {
             other => unsupported(format!("zip method {other} of member {name}")),
         }
     }
-}
-
-/// The 64-bit sizes of an entry, where the 32-bit ones are saturated.
-fn read_extra(extra: &[u8], member: &mut Member) -> Parsed<()> {
-    let mut cursor = Cursor::new(extra);
-    while cursor.left() >= 4 {
-        let head = cursor.take(4)?;
-        let body = cursor.take(usize::from(LE.u16(&head[2..])))?;
-        if LE.u16(head) != 1 {
-            continue;
-        }
-        let mut fields = Cursor::new(body);
-        for value in [&mut member.unpacked, &mut member.packed, &mut member.header] {
-            if *value == u64::from(u32::MAX) {
-                *value = LE.u64(fields.take(8)?);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Writes stored members to a stream, always with 64-bit sizes where these are needed.

@@ -9,6 +9,7 @@ pub(super) fn unary(e: &mut Emitter<'_>, f: Unary, x: &str) -> Made {
         Unary::Neg => "Neg",
         Unary::Abs => "Abs",
         Unary::Sign => "Sign",
+        Unary::Round => "Round",
         Unary::Sqrt => "Sqrt",
         Unary::Recip => "Reciprocal",
         Unary::Exp => "Exp",

@@ -28,12 +28,15 @@ fn conv_attributes(g: &Geometry, kernel: [usize; 3], rank: usize) -> Vec<(&'stat
 }
 
 pub(super) fn conv(e: &mut Emitter<'_>, a: &Conv, x: &[Value]) -> Made {
-    if *a != Conv::plain(a.geometry, a.bias == Bias::Channel) {
+    // Products in 8 bits are ours alone: the file has the same weights, and its reader multiplies in floats.
+    let (at, plain) = (a.operands(), Conv { int8: None, ..*a });
+    if plain != Conv::plain(a.geometry, a.bias == Bias::Channel) {
         return e.refuse("a fused convolution");
     }
-    let weight = e.sizes.graph().shape(x[1]);
+    let weight = e.sizes.graph().shape(x[at.weight]);
     let Ok(kernel) = conv::spatial("weight", weight) else { return e.refuse("a weight of other axes") };
-    let operands = x.iter().map(|&v| e.name(v)).collect::<Result<Vec<_>, _>>()?;
+    let read = (0..x.len()).filter(|i| Some(*i) != at.steps);
+    let operands = read.map(|i| e.name(x[i])).collect::<Result<Vec<_>, _>>()?;
     let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
     Ok(e.node("Conv", &operands, conv_attributes(&a.geometry, kernel, weight.rank())))
 }

@@ -24,6 +24,7 @@ pub use signal::{NUMBERS, Number};
 use crate::error::ExportError;
 use clearshot_graph::{Graph, Value};
 use clearshot_model::Model;
+use clearshot_nn::Weights;
 use document::Document;
 use emit::Emitter;
 use sizes::Sizes;
@@ -53,10 +54,26 @@ pub fn write(model: &Model, settings: &Settings, out: &mut dyn Write) -> Result<
     Ok(Exported { inputs: document.inputs, outputs: document.outputs, multiples })
 }
 
+/// Writes a graph of known sizes as it is, with its weights: a network that was imported, say. `name` is what the file calls it.
+///
+/// # Errors
+/// If a node has no form in ONNX, or `out` fails.
+pub fn write_graph(
+    name: &str,
+    graph: &Graph,
+    weights: &Weights,
+    out: &mut dyn Write,
+) -> Result<Exported, ExportError> {
+    let mut document = of_graphs(std::slice::from_ref(graph), &|_| String::new())?;
+    document.name = name.into();
+    document.write(weights, out)?;
+    Ok(Exported { inputs: document.inputs, outputs: document.outputs, multiples: None })
+}
+
 fn document(model: &Model, settings: &Settings) -> Result<(Document, Option<Vec<usize>>), ExportError> {
     let at = |batch: usize, size: &[usize]| evaluation::graph(model, settings, batch, size);
     if let Some(size) = &settings.size {
-        return Ok((of_graphs(model, &[at(1, size)?])?, None));
+        return Ok((of_model(model, &[at(1, size)?])?, None));
     }
     let least = model.network.example_size();
     let probe = |&(batch, factors): &(usize, [usize; 3])| {
@@ -65,17 +82,28 @@ fn document(model: &Model, settings: &Settings) -> Result<(Document, Option<Vec<
     };
     // Networks for one size, and those that make something of the size itself, are written for the size of their training.
     let open = PROBES.iter().map(probe).collect::<Result<Vec<Graph>, _>>();
-    match open.and_then(|graphs| of_graphs(model, &graphs)) {
+    match open.and_then(|graphs| of_model(model, &graphs)) {
         Ok(document) => Ok((document, Some(least))),
         Err(ExportError::Op { .. } | ExportError::Build(_)) => {
-            Ok((of_graphs(model, &[at(1, &model.about.crop)?])?, None))
+            Ok((of_model(model, &[at(1, &model.about.crop)?])?, None))
         }
         Err(other) => Err(other),
     }
 }
 
-/// A file of one network's graphs at several sizes.
-fn of_graphs(model: &Model, graphs: &[Graph]) -> Result<Document, ExportError> {
+/// A model's file, of its graphs at several sizes.
+fn of_model(model: &Model, graphs: &[Graph]) -> Result<Document, ExportError> {
+    let document = of_graphs(graphs, &|name| evaluation::meaning(model, name))?;
+    Ok(Document {
+        name: model.about.name.clone(),
+        about: format!("One evaluation of the model {}: {}.", model.about.name, model.about.task.name()),
+        metadata: metadata(model),
+        ..document
+    })
+}
+
+/// A file of one network's graphs at several sizes; `meaning` is what its inputs and outputs are.
+fn of_graphs(graphs: &[Graph], meaning: &dyn Fn(&str) -> String) -> Result<Document, ExportError> {
     let Some(sizes) = Sizes::new(graphs) else {
         let (op, scope) = ("network", String::new());
         return Err(ExportError::Op { op, scope, reason: "it changes with the image's size".into() });
@@ -90,24 +118,24 @@ fn of_graphs(model: &Model, graphs: &[Graph]) -> Result<Document, ExportError> {
     for output in &graph.outputs {
         let name = e.name(output.value)?;
         e.identity(&name, &output.name);
-        outputs.push(port(model, &e.sizes, &output.name, output.value));
+        outputs.push(port(meaning, &e.sizes, &output.name, output.value));
     }
-    let inputs = graph.inputs().map(|(name, v)| port(model, &e.sizes, name, v)).collect();
+    let inputs = graph.inputs().map(|(name, v)| port(meaning, &e.sizes, name, v)).collect();
     Ok(Document {
-        name: model.about.name.clone(),
-        about: format!("One evaluation of the model {}: {}.", model.about.name, model.about.task.name()),
+        name: String::new(),
+        about: String::new(),
         nodes: e.nodes,
         initializers: e.initializers,
         inputs,
         outputs,
-        metadata: metadata(model),
+        metadata: vec![],
     })
 }
 
 /// What axes of images are called where their sizes are open.
 const AXES: [&str; 3] = ["depth", "height", "width"];
 
-fn port(model: &Model, sizes: &Sizes<'_>, name: &str, v: Value) -> Port {
+fn port(meaning: &dyn Fn(&str) -> String, sizes: &Sizes<'_>, name: &str, v: Value) -> Port {
     let rank = sizes.rank(v);
     let graph = sizes.graph();
     // Sizes that are the image's have its axes' names.
@@ -126,7 +154,7 @@ fn port(model: &Model, sizes: &Sizes<'_>, name: &str, v: Value) -> Port {
         name: name.into(),
         dtype: graph.ty(v).dtype,
         dims: layout::order(rank).into_iter().map(dim).collect(),
-        about: evaluation::meaning(model, name),
+        about: meaning(name),
     }
 }
 

@@ -141,6 +141,27 @@ fn inputs<'g, 'a>(graph: &'g OnnxGraph<'a>) -> impl Iterator<Item = &'g ValueInf
     graph.inputs.iter().filter(move |i| !weights.contains(i.name))
 }
 
+/// The input of a network that takes one image, and its first output.
+///
+/// # Errors
+/// If it takes more, or gives nothing.
+pub fn single_input<'m, 'a>(
+    model: &'m OnnxModel<'a>,
+) -> Result<(&'m ValueInfo<'a>, &'m ValueInfo<'a>), String> {
+    let all: Vec<&ValueInfo<'a>> = inputs(&model.graph).collect();
+    match (&all[..], model.graph.outputs.first()) {
+        ([input], Some(output)) => Ok((input, output)),
+        (_, None) => Err("it has no output".into()),
+        _ => {
+            let names: Vec<&str> = all.iter().map(|i| i.name).collect();
+            Err(format!(
+                "takes {}; an image is enough for networks of one input only: give `clearshot predict` a safetensors file",
+                names.join(", ")
+            ))
+        }
+    }
+}
+
 /// The network for inputs of these sizes, each as the file has them. `folder` is where the file lies, for weights in files beside it.
 ///
 /// # Errors

@@ -3,10 +3,11 @@
 //!
 //! Programs that run such packages give a model one image, so everything else must be inside: a model of electrons is
 //! packaged for one camera and light level ([`Settings::fixed`]), and a diffusion model answers at once
-//! ([`Settings::direct`]).
+//! ([`Settings::direct`]). [`read`] is for packages that others made.
 
-mod npy;
+pub mod npy;
 mod rdf;
+pub mod read;
 mod sample;
 
 use crate::error::ExportError;

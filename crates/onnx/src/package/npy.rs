@@ -3,7 +3,7 @@
 use clearshot_tensor::Tensor;
 
 /// A tensor of floats as an `.npy` file, version 1.
-pub(super) fn bytes(tensor: &Tensor) -> Vec<u8> {
+pub fn bytes(tensor: &Tensor) -> Vec<u8> {
     let sizes: Vec<String> = tensor.shape().iter().map(usize::to_string).collect();
     let mut header =
         format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", sizes.join(", "));

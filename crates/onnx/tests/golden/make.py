@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+import onnxruntime.quantization
 import torch
 import torch.nn.functional as F
 from safetensors.numpy import save_file
@@ -147,6 +148,32 @@ def write(name, network, shape, opset, dynamo, open_sizes=True):
     print(name, path.stat().st_size, y.shape)
 
 
+class Calibration(onnxruntime.quantization.CalibrationDataReader):
+    """A few random images."""
+
+    def __init__(self, shape):
+        self.images = iter([{"x": np.random.default_rng(i).normal(size=shape).astype(np.float32)} for i in range(8)])
+
+    def get_next(self):
+        return next(self.images, None)
+
+
+def write_quantised(name, of, shape, per_channel, activation, weight):
+    """A network in the form of pairs (QDQ), computed by ONNX Runtime node by node: as the operators are defined, without integer kernels."""
+    from onnxruntime.quantization import QuantFormat, quantize_static
+
+    path = HERE / f"{name}.onnx"
+    quantize_static(HERE / f"{of}.onnx", path, Calibration(shape), quant_format=QuantFormat.QDQ, per_channel=per_channel,
+                    activation_type=activation, weight_type=weight)
+    strip(path)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    x = np.random.default_rng(100).normal(size=shape).astype(np.float32)
+    y = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    save_file({"in.x": x, "out.y": np.ascontiguousarray(y)}, path.with_suffix(".safetensors"))
+    print(name, path.stat().st_size, y.shape)
+
+
 if __name__ == "__main__":
     write("unet_opset9", UNet(), (2, 1, 8, 12), 9, False)
     write("unet_opset17", UNet(), (1, 1, 8, 8), 17, False)
@@ -157,3 +184,7 @@ if __name__ == "__main__":
     write("convnext_opset20", ConvNeXt(), (1, 1, 8, 12), 20, True)
     write("small_opset11", Small(), (2, 3, 6, 5), 11, False, open_sizes=False)
     write("small_opset18", Small(), (1, 3, 6, 5), 18, True)
+    from onnxruntime.quantization import QuantType
+
+    write_quantised("quantised_tensor", "unet_opset17", (1, 1, 8, 8), False, QuantType.QUInt8, QuantType.QUInt8)
+    write_quantised("quantised_channel", "small_opset18", (1, 3, 6, 5), True, QuantType.QInt8, QuantType.QInt8)

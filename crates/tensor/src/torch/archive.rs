@@ -1,6 +1,7 @@
 //! The zip archive that `torch.save` writes: members are stored, never compressed, and their directory stands at the
 //! end. Whatever the directory claims is checked against the bytes that are there.
 
+use crate::zip::Reader;
 use std::cell::Cell;
 use std::collections::HashMap;
 
@@ -11,14 +12,7 @@ struct Member<'a> {
 }
 
 pub(super) struct Archive<'a> {
-    members: HashMap<&'a str, Member<'a>>,
-}
-
-/// A little-endian number of `N` bytes at a place.
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, String> {
-    let found = at.checked_add(N).and_then(|end| bytes.get(at..end));
-    let found = found.ok_or("the archive's directory ends early")?;
-    Ok(found.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)))
+    members: HashMap<String, Member<'a>>,
 }
 
 fn slice(bytes: &[u8], at: u64, length: u64) -> Result<&[u8], String> {
@@ -30,29 +24,20 @@ fn slice(bytes: &[u8], at: u64, length: u64) -> Result<&[u8], String> {
 
 impl<'a> Archive<'a> {
     pub fn open(bytes: &'a [u8]) -> Result<Archive<'a>, String> {
-        let tail = bytes.len().saturating_sub(65_557);
-        let end = bytes[tail..].windows(4).rposition(|w| w == b"PK\x05\x06");
-        let end = tail + end.ok_or("its archive has no directory: the file is cut short")?;
-        let mut size = number::<4>(bytes, end + 12)?;
-        let mut start = number::<4>(bytes, end + 16)?;
-        // The locator of the 64-bit directory stands right before.
-        if let Some(locator) = end.checked_sub(20).filter(|&at| bytes[at..].starts_with(b"PK\x06\x07")) {
-            let record = slice(bytes, number::<8>(bytes, locator + 8)?, 56)?;
-            if !record.starts_with(b"PK\x06\x06") {
-                return Err("no 64-bit directory where the archive says".into());
-            }
-            (size, start) = (number::<8>(record, 40)?, number::<8>(record, 48)?);
-        }
-        let directory = slice(bytes, start, size)?;
+        let read = |at: u64, length: u64| slice(bytes, at, length).map(<[u8]>::to_vec);
+        let reader = Reader { len: bytes.len() as u64, read: &read, wrong: |why| why };
         let mut members = HashMap::new();
-        let (mut at, mut left) = (0, bytes.len());
-        while at < directory.len() {
-            let (name, member, next) = entry(bytes, directory, at)?;
-            left = left.checked_sub(member.data.len()).ok_or("its archive's members lie on each other")?;
-            if members.insert(name, member).is_some() {
+        let mut left = bytes.len();
+        for (name, member) in reader.members()? {
+            if member.method != 0 || member.packed != member.unpacked {
+                return Err(format!("the member `{name}` is compressed, which torch.save never does"));
+            }
+            let data = slice(bytes, reader.data(&name, &member)?, member.packed)?;
+            left = left.checked_sub(data.len()).ok_or("its archive's members lie on each other")?;
+            let member = Member { data, checksum: member.checksum, checked: Cell::new(false) };
+            if members.insert(name.clone(), member).is_some() {
                 return Err(format!("two members of its archive are called `{name}`"));
             }
-            at = next;
         }
         Ok(Archive { members })
     }
@@ -68,7 +53,7 @@ impl<'a> Archive<'a> {
     }
 
     /// The folder in the archive that holds all others, by the place of its pickle.
-    pub fn folder(&self) -> Result<&'a str, String> {
+    pub fn folder(&self) -> Result<&str, String> {
         let mut all = self.members.keys().filter_map(|name| name.strip_suffix("/data.pkl"));
         match (all.next(), all.next()) {
             (Some(folder), None) => Ok(folder),
@@ -80,56 +65,4 @@ impl<'a> Archive<'a> {
     pub fn has(&self, name: &str) -> bool {
         self.members.contains_key(name)
     }
-}
-
-/// The directory's entry at a place, and the place of the next one.
-fn entry<'a>(
-    bytes: &'a [u8],
-    directory: &'a [u8],
-    at: usize,
-) -> Result<(&'a str, Member<'a>, usize), String> {
-    let head = slice(directory, at as u64, 46)?;
-    if !head.starts_with(b"PK\x01\x02") {
-        return Err("the archive's directory is damaged".into());
-    }
-    let [name_len, extra_len, comment_len] =
-        [number::<2>(head, 28)?, number::<2>(head, 30)?, number::<2>(head, 32)?];
-    let name = slice(directory, at as u64 + 46, name_len)?;
-    let name = std::str::from_utf8(name).map_err(|_| "the archive names a member with no text")?;
-    let extra = slice(directory, at as u64 + 46 + name_len, extra_len)?;
-    let mut fields = [number::<4>(head, 24)?, number::<4>(head, 20)?, number::<4>(head, 42)?];
-    widen(extra, &mut fields)?;
-    let [length, packed, local] = fields;
-    if number::<2>(head, 8)? & 1 == 1 {
-        return Err(format!("the member `{name}` is encrypted"));
-    }
-    if number::<2>(head, 10)? != 0 || packed != length {
-        return Err(format!("the member `{name}` is compressed, which torch.save never does"));
-    }
-    let header = slice(bytes, local, 30)?;
-    if !header.starts_with(b"PK\x03\x04") {
-        return Err(format!("the member `{name}` is not where the archive's directory says"));
-    }
-    let data = local + 30 + number::<2>(header, 26)? + number::<2>(header, 28)?;
-    let data = slice(bytes, data, length)?;
-    let member = Member { data, checksum: number::<4>(head, 16)? as u32, checked: Cell::new(false) };
-    Ok((name, member, at + 46 + (name_len + extra_len + comment_len) as usize))
-}
-
-/// Sizes and places that do not fit 32 bits stand in the entry's extra field, in this order.
-fn widen(extra: &[u8], fields: &mut [u64; 3]) -> Result<(), String> {
-    let mut at = 0;
-    while at + 4 <= extra.len() {
-        let (kind, length) = (number::<2>(extra, at)?, number::<2>(extra, at + 2)?);
-        let field = slice(extra, at as u64 + 4, length)?;
-        if kind == 1 {
-            let mut place = 0;
-            for value in fields.iter_mut().filter(|v| **v == u64::from(u32::MAX)) {
-                *value = number::<8>(field, place)?;
-                place += 8;
-            }
-        }
-        at += 4 + length as usize;
-    }
-    Ok(())
 }

@@ -52,6 +52,7 @@ fn computed<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>, x: Value) -> Resu
         "Reciprocal" => one(im, Unary::Recip),
         "Relu" => one(im, Unary::Relu),
         "Sigmoid" => one(im, Unary::Sigmoid),
+        "Round" => one(im, Unary::Round),
         "Sign" => one(im, Unary::Sign),
         "Sin" => one(im, Unary::Sin),
         "Softplus" => one(im, Unary::Softplus),

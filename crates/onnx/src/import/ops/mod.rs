@@ -7,6 +7,7 @@ mod matmul;
 mod movement;
 mod norm;
 mod pool;
+mod quantize;
 mod reduce;
 mod resize;
 mod scatter;
@@ -30,6 +31,8 @@ const OPERATORS: &[(&str, Import)] = &[
     ("GroupNormalization", norm::group_norm),
     ("InstanceNormalization", norm::instance_norm),
     ("LayerNormalization", norm::layer_norm),
+    ("QuantizeLinear", quantize::quantize),
+    ("DequantizeLinear", quantize::dequantize),
     ("Softmax", reduce::softmax),
     ("LogSoftmax", reduce::softmax),
     ("ReduceMean", reduce::reduce),

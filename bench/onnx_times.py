@@ -1,0 +1,122 @@
+"""Networks of others in Clearshot, ONNX Runtime and OpenVINO, side by side: outputs and times.
+
+    cargo build --release
+    python bench/onnx_zoo.py FOLDER
+    python bench/onnx_times.py target/release/clearshot FOLDER [NAME ...]
+
+The programs run in turns on the same random input, with as many threads as the machine has and in fp32. The table goes to standard output as
+Markdown. Needs numpy, onnxruntime and safetensors; OpenVINO is left out where it is not installed.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from safetensors.numpy import load_file, save_file
+
+try:
+    import openvino
+except ImportError:
+    openvino = None
+
+# The least median of some rounds in turns: other work on the machine only ever adds.
+ROUNDS, RUNS = 2, 5
+# Of the largest value.
+TOLERANCE = 1e-4
+
+
+class Runtime:
+    """A library that runs here; `answer` gives the output."""
+
+    def time(self):
+        """Median milliseconds of some runs after two that do not count."""
+        times = []
+        for _ in range(RUNS + 2):
+            start = time.perf_counter()
+            self.answer()
+            times.append(time.perf_counter() - start)
+        return 1e3 * float(np.median(times[2:]))
+
+
+class OnnxRuntime(Runtime):
+    def __init__(self, path, x):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = os.cpu_count()
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.x = x
+
+    def answer(self):
+        return self.session.run(["y"], {"x": self.x})[0]
+
+
+class OpenVino(Runtime):
+    def __init__(self, path, x):
+        options = {"INFERENCE_NUM_THREADS": os.cpu_count(), "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        self.request = openvino.Core().compile_model(path, "CPU", options).create_infer_request()
+        self.x = x
+
+    def answer(self):
+        return self.request.infer({"x": self.x})[0]
+
+
+class Clearshot:
+    def __init__(self, program, path, x, folder):
+        self.program, self.path, self.x, self.folder = program, path, x, folder
+
+    def answer(self):
+        given, made = self.folder / "in.safetensors", self.folder / "out.safetensors"
+        save_file({"x": self.x}, given)
+        subprocess.run([self.program, "predict", self.path, given, "-o", made, "--replace"], check=True, capture_output=True, text=True)
+        return load_file(made)["y"]
+
+    def time(self):
+        command = [self.program, "bench", "--onnx", self.path, "--json", "--runs", str(RUNS)]
+        line = subprocess.run(command, check=True, capture_output=True, text=True)
+        return json.loads(line.stdout)["median_ms"]
+
+
+def measured(program, path, shape, folder):
+    """Milliseconds of ONNX Runtime, OpenVINO (or nothing) and Clearshot, and the largest difference over the largest value."""
+    x = np.random.default_rng(0).standard_normal(shape).astype("f")
+    theirs, ours = OnnxRuntime(path, x), Clearshot(program, path, x, folder)
+    want, got = theirs.answer(), ours.answer()
+    engines = [theirs, OpenVino(path, x) if openvino else None, ours]
+    rounds = [[e.time() if e else math.nan for e in engines] for _ in range(ROUNDS)]
+    return (*np.min(rounds, 0), float(np.abs(got - want).max() / np.abs(want).max()))
+
+
+def main(program, models, wanted):
+    version = openvino.__version__.split("-")[0] if openvino else "none"
+    print(f"| network | library | sizes | ONNX Runtime {onnxruntime.__version__}, ms | OpenVINO {version}, ms | Clearshot, ms | ONNX Runtime over Clearshot | OpenVINO over Clearshot | largest difference |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    ratios = []
+    for about in sorted(models.glob("*.json")):
+        about = json.loads(about.read_text())
+        if wanted and not any(w in about["name"] for w in wanted):
+            continue
+        rows = []
+        with tempfile.TemporaryDirectory() as folder:
+            for file in about["files"]:
+                rows.append(measured(program, models / file["file"], file["shape"], Path(folder)))
+        ratios += [(row[0] / row[2], row[1] / row[2]) for row in rows]
+        cells = [", ".join(" x ".join(map(str, file["shape"][2:])) for file in about["files"])]
+        cells += [", ".join(f"{row[i]:.1f}" for row in rows) for i in range(3)]
+        cells += [", ".join(f"{row[i] / row[2]:.2f}" for row in rows) for i in range(2)]
+        worst = max(row[3] for row in rows)
+        cells.append(f"{worst:.1e}" + ("" if worst < TOLERANCE else " **too large**"))
+        print(f"| {about['name']} | {about['library']} | " + " | ".join(cells) + " |", flush=True)
+    for i, name in enumerate(["ONNX Runtime", "OpenVINO"][: 2 if openvino else 1]):
+        all_ = [r[i] for r in ratios]
+        mean = math.exp(sum(map(math.log, all_)) / len(all_))
+        print(f"\n{len(all_)} sizes: {mean:.2f} times as fast as {name} in the geometric mean, {min(all_):.2f} at the least, {max(all_):.2f} at the most.")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

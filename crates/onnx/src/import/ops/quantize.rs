@@ -1,0 +1,142 @@
+//! Quantised networks in the form of pairs: `QuantizeLinear` and `DequantizeLinear` around floating-point operators.
+//!
+//! A quantised value is a whole number in a float, and the pair does exactly what ONNX says: division by the scale in 32 bits, halves
+//! rounded to even, the zero point, saturation. Weights that are stored quantised become floats here.
+
+use crate::error::ImportError;
+use crate::import::host::Host;
+use crate::import::node::Call;
+use crate::import::{Importer, Item};
+use crate::values::{element, element_name};
+use clearshot_graph::ops::{Binary, Unary};
+use clearshot_tensor::{DType, Shape, Tensor};
+
+type Done = Result<(), ImportError>;
+
+/// Scale and zero point of a node, with as many axes as its value.
+struct Scale {
+    scale: Host,
+    /// None where it is zero.
+    zero: Option<Host>,
+    dtype: DType,
+}
+
+fn range(dtype: DType) -> Option<(f64, f64)> {
+    match dtype {
+        DType::U8 => Some((0.0, 255.0)),
+        DType::I8 => Some((-128.0, 127.0)),
+        _ => None,
+    }
+}
+
+impl Scale {
+    fn read<'a>(
+        im: &mut Importer<'_, 'a>,
+        call: Call<'_, 'a>,
+        sizes: &[usize],
+    ) -> Result<Scale, ImportError> {
+        if call.int_or("block_size", 0)? != 0 {
+            return call.fail("scales of blocks; scales of tensors and of channels are read");
+        }
+        let rank = sizes.len() as i64;
+        let axis = call.int_or("axis", 1)?;
+        let axis = if axis < 0 { axis + rank } else { axis } as usize;
+        let mut spread = |i: usize| -> Result<Option<Host>, ImportError> {
+            let Some(host) = im.host(call, i)? else { return Ok(None) };
+            let count = host.tensor.shape().len();
+            let mut wide = vec![1; sizes.len()];
+            match (count, sizes.get(axis)) {
+                (1, _) => {}
+                (n, Some(size)) if n == *size => wide[axis] = n,
+                _ => return call.fail(format!("{count} scales for axis {axis} of sizes {sizes:?}")),
+            }
+            host.reshaped(&wide).map(Some).or_else(|reason| call.fail(reason))
+        };
+        let Some(scale) = spread(1)? else { return call.fail("its scale is missing") };
+        let zero = spread(2)?;
+        let dtype = match &zero {
+            Some(zero) => zero.tensor.dtype(),
+            None => match call.int_or("output_dtype", element::UINT8)? {
+                element::UINT8 => DType::U8,
+                element::INT8 => DType::I8,
+                other => return call.fail(format!("values of {}", element_name(other))),
+            },
+        };
+        let zero = zero.filter(|z| z.tensor.to_f64().iter().any(|v| *v != 0.0));
+        Ok(Scale { scale, zero, dtype })
+    }
+
+    /// Calls with scale and zero point of each element of a tensor.
+    fn each(&self, tensor: &Tensor, f: impl Fn(f32, f32, f32) -> f32) -> Tensor {
+        let shape = tensor.shape();
+        let (scale, zero) = (self.scale.floats(), self.zero.as_ref().map(Host::floats));
+        let wide = self.scale.tensor.shape();
+        // Along one axis at most there is more than one scale; that many values share each.
+        let axis = (0..shape.rank()).find(|&a| wide[a] != 1).unwrap_or(0);
+        let inner: usize = (axis + 1..shape.rank()).map(|a| shape[a]).product();
+        let at =
+            |list: &[f32], i: usize| if list.len() == 1 { list[0] } else { list[i / inner % list.len()] };
+        let value =
+            |(i, v): (usize, f64)| f(v as f32, at(&scale, i), zero.as_ref().map_or(0.0, |z| at(z, i)));
+        Tensor::f32(shape, tensor.to_f64().into_iter().enumerate().map(value).collect())
+    }
+}
+
+pub(super) fn quantize<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>) -> Done {
+    let item = im.item(call, 0)?;
+    let by = Scale::read(im, call, &im.sizes(&item))?;
+    let Some((low, high)) = range(by.dtype) else {
+        return call.fail(format!("values of {:?}; uint8 and int8 are read", by.dtype));
+    };
+    let name = call.node.outputs.first().copied().unwrap_or("");
+    match &item {
+        Item::Host(host) => {
+            let whole =
+                |v: f32, s: f32, z: f32| f64::from((v / s).round_ties_even() + z).clamp(low, high) as f32;
+            let made = by.each(&host.tensor, whole);
+            im.give_host(call, Ok(Host::new(name, made)))
+        }
+        Item::View(view) => {
+            let x = im.float(view.value);
+            let scale = im.operand(&Item::Host(by.scale.clone()), view.rank(), &view.order);
+            let divided = im.b.binary(Binary::Div, x, scale);
+            let mut whole = im.b.unary(Unary::Round, divided);
+            if let Some(zero) = by.zero {
+                let zero = im.operand(&Item::Host(floats(&zero)), view.rank(), &view.order);
+                whole = im.b.add(whole, zero);
+            }
+            let value = im.b.unary(Unary::Clamp(low, high), whole);
+            im.give_view(call, value, view.order.clone());
+            Ok(())
+        }
+    }
+}
+
+pub(super) fn dequantize<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>) -> Done {
+    let item = im.item(call, 0)?;
+    let by = Scale::read(im, call, &im.sizes(&item))?;
+    let name = call.node.outputs.first().copied().unwrap_or("");
+    match &item {
+        Item::Host(host) => {
+            let made = by.each(&host.tensor, |v, s, z| (v - z) * s);
+            im.give_host(call, Ok(Host::new(name, made)))
+        }
+        Item::View(view) => {
+            let mut x = im.float(view.value);
+            if let Some(zero) = by.zero {
+                let zero = im.operand(&Item::Host(floats(&zero)), view.rank(), &view.order);
+                x = im.b.sub(x, zero);
+            }
+            let scale = im.operand(&Item::Host(by.scale.clone()), view.rank(), &view.order);
+            let value = im.b.mul(x, scale);
+            im.give_view(call, value, view.order.clone());
+            Ok(())
+        }
+    }
+}
+
+/// A zero point as a parameter of the graph has it.
+fn floats(zero: &Host) -> Host {
+    let tensor = Tensor::f32(Shape::new(&zero.sizes()), zero.floats());
+    Host::new(&format!("{} as floats", zero.name), tensor)
+}
