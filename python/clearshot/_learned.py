@@ -1,0 +1,241 @@
+"""Restoring by a trained model."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import lru_cache
+from typing import Any
+
+from . import _native
+from ._arrays import PixelSize
+from ._camera import Camera, CameraLike
+from ._progress import Callback, Progress
+from ._restoring import Result, point_spread, run, settings
+
+
+class Model:
+    """A trained model on a device. One serves any number of images, and stays compiled from one to the next of the same size.
+
+    >>> import clearshot
+    >>> model = clearshot.Model.builtin()
+    >>> model.save("copy.clearshot")
+    >>> clearshot.Model.load("copy.clearshot").name == model.name
+    True
+    """
+
+    def __init__(self, restorer: _native.Restorer) -> None:
+        self._native = restorer
+
+    @classmethod
+    def builtin(cls, device: str = "auto", threads: int | None = None) -> Model:
+        """The model that comes with the package."""
+        return cls(_builtin(device, threads))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str = "auto", threads: int | None = None) -> Model:
+        """Reads a file NAME.clearshot, or a folder (also of diffusers)."""
+        return cls(_native.Restorer.model(path, device, threads))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model: one file if the name ends in `.clearshot`, else a folder. What is there is not replaced."""
+        self._native.save(path)
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._native.name
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the model says of itself: its task, channels, axes, and how numbers of files become those that it takes."""
+        found: dict[str, Any] = json.loads(self._native.about or "{}")
+        return found
+
+    def __repr__(self) -> str:
+        return f"<clearshot.Model {self.name!r}>"
+
+
+@lru_cache(maxsize=4)
+def _builtin(device: str, threads: int | None) -> _native.Restorer:
+    return _native.Restorer.model(None, device, threads)
+
+
+def native(model: Model | str | os.PathLike[str] | None, device: str, threads: int | None) -> _native.Restorer:
+    """The model that is meant."""
+    if model is None:
+        return _builtin(device, threads)
+    return (model if isinstance(model, Model) else Model.load(model, device, threads))._native
+
+
+def learned_settings(
+    *,
+    camera: CameraLike = None,
+    samples: int = 0,
+    std: bool | None = None,
+    chi2: bool = False,
+    keep_samples: bool = False,
+    psf: Any = None,
+    planes: bool = False,
+    **others: Any,
+) -> dict[str, Any]:
+    """Settings of a model as the extension module takes them."""
+    if samples == 0 and (std or keep_samples):
+        samples = 8
+    return settings(
+        camera=Camera.of(camera)._json(),
+        samples=samples,
+        std=samples >= 2 if std is None else std,
+        chi2=chi2,
+        save_samples=keep_samples,
+        psf=point_spread(psf),
+        stacks="planes" if planes else None,
+        **others,
+    )
+
+
+def restore(
+    image: Any,
+    *,
+    camera: CameraLike = None,
+    samples: int = 0,
+    model: Model | str | os.PathLike[str] | None = None,
+    axes: str | None = None,
+    pixel_size: PixelSize = None,
+    unit: str = "um",
+    std: bool | None = None,
+    chi2: bool = False,
+    keep_samples: bool = False,
+    method: str = "auto",
+    estimate: str | None = None,
+    psf: Any = None,
+    mask: Any = None,
+    saturation: float | None = None,
+    planes: bool = False,
+    frames_alone: bool = False,
+    sampler: str = "dpmpp-2m",
+    steps: int = 25,
+    seed: int = 0,
+    levels: str | None = None,
+    begin: float | None = None,
+    inpaint: bool = False,
+    classifier_free: float | None = None,
+    gate: tuple[float, float] | None = None,
+    guidance: str | None = None,
+    law: str | None = None,
+    clip: float | None = None,
+    tile: int | None = None,
+    batch: int | None = None,
+    memory: int | None = None,
+    precision: str = "auto",
+    scratch: str | os.PathLike[str] | None = None,
+    out: Any = None,
+    progress: Progress = False,
+    callback: Callback | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+) -> Result:
+    """Restores an image with a trained model and the physics of the camera.
+
+    The values are those of `clearshot restore --float`, to the bit. The interpreter's lock is released, and Ctrl-C stops the work.
+
+    Args:
+        image: numpy, xarray, dask, Zarr or HDF5 arrays of any type of numbers, an `Image`, or the path of a file. Arrays that are
+            sliced when they are read are read by region.
+        camera: A `Camera`, a dictionary (`gain` in electrons per count, `offset` in counts, `read_noise` in electrons,
+            `background` in electrons), or the path of a file of `clearshot camera`. Default: estimated from the image.
+        samples: Posterior samples; from two on their standard deviation is known. Default: 0, or 8 with `std` or `keep_samples`.
+        model: A `Model`, or the path of one. Default: the model that comes with the package.
+        axes: A letter for each axis: `T` frames, `C` channels, `Z` planes, `Y` rows, `X` columns, `S` colours of a pixel. Default: `YX`
+            for two axes, or as an xarray or a file names them.
+        pixel_size: The distance of pixels: one for Y and X, one for each axis in space, or by letter. Default: not known.
+        unit: The unit of `pixel_size`: nm, um or mm. Default: um.
+        std: Give the standard deviation of the posterior. Default: where there are two samples at least.
+        chi2: Give the map of chi2: about 1 where only noise is left over. Default: False.
+        keep_samples: Give the samples themselves. Default: False.
+        method: `auto` mixes the model, BM3D, a Gaussian blur and the measurement by their errors, which are estimated from the image itself;
+            `model`, `bm3d`, `gaussian` and `raw` use one of them. Default: auto.
+        estimate: The model's `direct` estimate, or the mean of the `samples`. Default: direct.
+        psf: The blur to take off: an array with its peak in the middle, standard deviations in pixels, a file, `gaussian:1.5px` or
+            `airy:na=1.4,em=520nm`. Default: none.
+        mask: An array, or the path of an image, that is not zero where pixels are invalid (dead, hot). Default: none; masked arrays bring one.
+        saturation: Pixels at or above this value are saturated. Default: where values pile up at the top of the range.
+        planes: Restore stacks plane by plane. Default: False.
+        frames_alone: Restore each frame of a movie without its neighbours. Default: False.
+        sampler: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun, with settings as in `ddim:eta=0.5`. Default: dpmpp-2m.
+        steps: Steps of the sampler. Default: 25.
+        seed: The seed of the samples. Default: 0.
+        levels: How the noise levels of the steps are spaced: karras, trailing, ... Default: as the model was made for.
+        begin: Begin samples at the measurement with this much noise added, where the model's range is 2. Default: at noise alone.
+        inpaint: Draw only pixels that hold no measurement, and keep the others. Default: False.
+        classifier_free: The weight of the condition, for models whose training dropped it now and then. Default: 1.
+        gate: Guide only while the noise of a sample, relative to the signal, lies between these. Default: always.
+        guidance: Guide samples by this likelihood of the measurement: poisson-gaussian, shifted-poisson, gaussian, ... Default: none.
+        law: Weight guidance by this law: proximal, sigma-squared, ... Default: proximal.
+        clip: Limit each guidance correction to this root mean square, where the model's range is 2. Default: no limit.
+        tile: The side of a tile in pixels. The result does not depend on it. Default: chosen by memory.
+        batch: Tiles at once. Default: as many as keep the device busy.
+        memory: Bytes that the network may take on the device. Default: 512 MiB on a CPU, half of a GPU's memory.
+        precision: fp32, tf32, bf16, fp16, or auto. Default: auto, which is fp32 on the CPU.
+        scratch: A folder for temporary files of images that are larger than memory. Default: the system's.
+        out: Where the restored image goes as it comes, by region: an array of floats (Zarr, HDF5, numpy.memmap), or a dictionary of
+            such arrays with the keys `image`, `std`, `chi2`, `sample1`, ... Default: new arrays in memory.
+        progress: Whether a bar is shown (tqdm's if that is installed), or a function of steps done and steps in all. Default: False.
+        callback: A function of a kind of event (`progress`, `notice`, `plan`, `choice`) and a dictionary that says more. What it raises
+            stops the work. Default: none.
+        device: cpu, cuda, cuda:N, or auto (a GPU if there is one). Default: auto.
+        threads: CPU threads. Default: one for each core.
+
+    Raises:
+        ImageError: If the image does not have the axes or numbers that are needed.
+        SettingError: If an argument cannot be as it is.
+        EstimateError: If the camera is not known and cannot be told from the image.
+
+    >>> import numpy as np, clearshot
+    >>> counts = np.random.default_rng(0).poisson(30, (64, 64)).astype("uint16")
+    >>> camera = clearshot.Camera(gain=1, offset=0, read_noise=0)
+    >>> result = clearshot.restore(counts, camera=camera, samples=2, steps=4, chi2=True)
+    >>> result.image.shape == result.std.shape == result.chi2.shape
+    True
+    """
+    given = learned_settings(
+        camera=camera,
+        samples=samples,
+        std=std,
+        chi2=chi2,
+        keep_samples=keep_samples,
+        method=method,
+        estimate=estimate,
+        psf=psf,
+        saturation=saturation,
+        planes=planes,
+        frames_alone=frames_alone,
+        sampler=sampler,
+        steps=steps,
+        seed=seed,
+        levels=levels,
+        begin=begin,
+        inpaint=inpaint,
+        classifier_free=classifier_free,
+        gate=gate,
+        guidance=guidance,
+        law=law,
+        clip=clip,
+        tile=tile,
+        batch=batch,
+        memory=memory,
+        precision=precision,
+        scratch=scratch,
+    )
+    return run(
+        native(model, device, threads),
+        image,
+        given,
+        axes=axes,
+        pixel_size=pixel_size,
+        unit=unit,
+        mask=mask,
+        out=out,
+        progress=progress,
+        callback=callback,
+    )

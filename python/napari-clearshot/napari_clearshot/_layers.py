@@ -1,0 +1,73 @@
+"""Layers of napari as images, and results as layers of the same place, size and unit."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import numpy as np
+
+#: What napari calls units of length, as PSFs name them.
+_UNITS = {"nanometer": "nm", "micrometer": "um", "millimeter": "mm"}
+#: Bytes of a result from which on it is kept in a file in place of memory.
+LARGE = 1 << 28
+
+
+def pixels(layer: Any) -> Any:
+    """The layer's values at full resolution, which may be read by region."""
+    return layer.data[0] if layer.multiscale else layer.data
+
+
+def axes(layer: Any) -> str:
+    """Letters of the layer's axes: as its labels say, else the likeliest."""
+    ndim = pixels(layer).ndim - bool(layer.rgb)
+    labels = "".join(str(label).upper() for label in layer.axis_labels)
+    known = len(labels) == ndim and len(set(labels)) == ndim and set("YX") <= set(labels) <= set("TCZYX")
+    return (labels if known else "TCZYX"[5 - ndim :] if ndim != 4 else "TZYX") + ("S" if layer.rgb else "")
+
+
+def pixel_size(layer: Any, letters: str) -> tuple[dict[str, float] | None, str]:
+    """Distances of pixels along the axes in space and their unit, where the layer has one of length."""
+    size = {}
+    unit = None
+    for letter, step, name in zip(letters, layer.scale, layer.units, strict=False):
+        if letter in "ZYX" and str(name) in _UNITS:
+            size[letter], unit = float(step), _UNITS[str(name)]
+    return (size, unit) if unit else (None, "um")
+
+
+def places(layer: Any, names: list[str]) -> dict[str, Any] | None:
+    """Files for the results of a layer that is large, in place of memory."""
+    shape = tuple(pixels(layer).shape)
+    if int(np.prod(shape)) * 4 < LARGE:
+        return None
+    folder = tempfile.mkdtemp(prefix="napari-clearshot-")
+    return {name: np.memmap(f"{folder}/{name}.f32", "float32", "w+", shape=shape) for name in names}
+
+
+def results(layer: Any, result: Any) -> list[tuple[Any, dict[str, Any], str]]:
+    """A result's image and maps as layers."""
+    place = {key: getattr(layer, key) for key in ("scale", "translate", "rotate", "shear", "affine", "units", "axis_labels")}
+    made = []
+    for name, values, look in [
+        ("restored", result.image, {"colormap": layer.colormap, "contrast_limits": _limits(result.image), "rgb": layer.rgb}),
+        ("std", result.std, {"colormap": "inferno", "visible": False, "contrast_limits": _limits(result.std)}),
+        ("chi2", result.chi2, {"colormap": "PiYG", "visible": False, "contrast_limits": (0.0, 2.0)}),
+    ]:
+        if values is not None:
+            if layer.rgb and name != "restored":
+                values, here = np.moveaxis(values, -1, 0), {}
+            else:
+                here = place
+            metadata = {"clearshot": result.report}
+            made.append((values, {**here, **look, "name": f"{layer.name} {name}", "metadata": metadata}, "image"))
+    return made
+
+
+def _limits(values: Any) -> tuple[float, float] | None:
+    if values is None:
+        return None
+    # Of a large image a part says enough.
+    thin = values[tuple(slice(None, None, max(1, n // 512)) for n in values.shape)]
+    low, high = np.nanpercentile(thin, [0.1, 99.9])
+    return (float(low), float(max(high, low + 1e-6)))
