@@ -9,12 +9,15 @@ pub mod seeds;
 
 #[path = "../../crates/tensor/tests/archive/mod.rs"]
 mod archive;
+#[path = "../../crates/onnx/tests/zoo/mod.rs"]
+mod zoo;
 
 use archive::archive;
 use clearshot_image::Image;
 use clearshot_model::Model;
 use clearshot_onnx::file::OnnxModel;
 use clearshot_onnx::import::{import, input_sizes};
+use clearshot_onnx::package::read::Package;
 use clearshot_restore::camera::file as camera;
 use clearshot_tensor::store::Store;
 use std::path::{Path, PathBuf};
@@ -66,6 +69,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "model", read: model, seeds: seeds::model },
     Target { name: "network", read: network, seeds: seeds::network },
     Target { name: "onnx", read: onnx, seeds: seeds::onnx },
+    Target { name: "package", read: package, seeds: seeds::package },
+    Target { name: "package_description", read: package_description, seeds: seeds::package_description },
     Target { name: "configuration", read: configuration, seeds: seeds::configuration },
 ];
 
@@ -118,6 +123,23 @@ fn onnx(bytes: &[u8], folder: &Path) {
     let Ok(model) = OnnxModel::parse(bytes) else { return };
     let Ok(sizes) = input_sizes(&model, 1, &[8, 8]) else { return };
     let _ = import(&model, Some(folder), &sizes);
+}
+
+/// An archive of the BioImage Model Zoo, and its network for a small image.
+fn package(bytes: &[u8], folder: &Path) {
+    with_file(bytes, &folder.join("x.zip"), |path| {
+        if let Ok(package) = Package::open(path) {
+            let _ = package.import(1, &[8, 8, 8][..package.dims().min(3)]);
+        }
+    });
+}
+
+/// The description in a package; the archive around it is whole.
+fn package_description(bytes: &[u8], folder: &Path) {
+    let mut files = zoo::files("");
+    files[0].1 = bytes.to_vec();
+    let members: Vec<(&str, &[u8])> = files.iter().map(|(name, b)| (*name, b.as_slice())).collect();
+    package(&archive(&members), folder);
 }
 
 fn safetensors(bytes: &[u8], _: &Path) {

@@ -175,6 +175,19 @@ pub fn onnx() -> Vec<Vec<u8>> {
     files.iter().map(|f| f.to_vec()).collect()
 }
 
+pub fn package() -> Vec<Vec<u8>> {
+    let whole = |description: &&str| {
+        let files = crate::zoo::files(description);
+        let members: Vec<(&str, &[u8])> = files.iter().map(|(name, b)| (*name, b.as_slice())).collect();
+        crate::archive::archive(&members)
+    };
+    crate::zoo::FORMATS.iter().map(whole).collect()
+}
+
+pub fn package_description() -> Vec<Vec<u8>> {
+    crate::zoo::FORMATS.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
 pub fn model() -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.clearshot");

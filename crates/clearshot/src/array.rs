@@ -64,6 +64,11 @@ impl Array {
         Ok(Array { image, mask: None })
     }
 
+    /// The same from an image of a file, or of a source of one's own, which is read by region as it is needed.
+    pub fn from_image(image: Image) -> Array {
+        Array { image, mask: None }
+    }
+
     /// Says how far pixels lie apart along an axis, which PSFs in units of length need.
     ///
     /// # Errors

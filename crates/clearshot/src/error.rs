@@ -1,7 +1,9 @@
 //! Why there is no result: one error for everything that the library does.
 
+use clearshot_restore::camera::CameraError;
 use clearshot_restore::camera::file::CameraFileError;
 use clearshot_restore::estimate::EstimateError;
+use clearshot_restore::foreign::ForeignError;
 use clearshot_restore::stream::{PieceError, StreamError};
 use clearshot_restore::{RestoreError, learned};
 use std::path::PathBuf;
@@ -25,6 +27,9 @@ pub enum Error {
     /// A file could not be restored piece by piece.
     #[error(transparent)]
     Stream(StreamError),
+    /// A network that others trained cannot be read or run.
+    #[error(transparent)]
+    Foreign(ForeignError),
     /// The noise could not be estimated from an image.
     #[error(transparent)]
     Estimate(#[from] EstimateError),
@@ -53,6 +58,35 @@ pub enum Error {
         /// What is wrong with it, and what to do.
         why: String,
     },
+    /// A value of a setting that cannot be.
+    #[error("{key} {value}: {why}")]
+    Value {
+        /// The field.
+        key: &'static str,
+        /// What it is, or the part of it that is wrong.
+        value: String,
+        /// What is wrong with it, and what to do.
+        why: String,
+    },
+    /// A setting, or a value of it, that needs another one.
+    #[error("{key}: {field}, {what}, is needed")]
+    Missing {
+        /// The field, and the value of it.
+        key: String,
+        /// The field that is needed.
+        field: &'static str,
+        /// What that is.
+        what: &'static str,
+    },
+    /// Images could not be scored.
+    #[error(transparent)]
+    Metric(#[from] clearshot_metrics::MetricError),
+    /// Methods could not be evaluated.
+    #[error(transparent)]
+    Evaluate(clearshot_evaluate::EvaluateError),
+    /// A camera could not be measured from images.
+    #[error(transparent)]
+    Camera(#[from] CameraError),
     /// An image that has not the axes, channels or values that are needed.
     #[error("{0}")]
     Unsuited(String),
@@ -71,6 +105,15 @@ pub enum Error {
     /// The output is the input.
     #[error("the output would replace its own input; choose another name or folder")]
     SameFile,
+    /// Training failed, or its settings or data are wrong.
+    #[error(transparent)]
+    Train(clearshot_train::TrainError),
+    /// A configuration has a key, a value or a file that is wrong.
+    #[error(transparent)]
+    Config(#[from] clearshot_config::ConfigError),
+    /// Something cannot be done as it was asked for, and why.
+    #[error("{0}")]
+    Refused(String),
     /// The observer said to stop.
     #[error("stopped")]
     Stopped,
@@ -92,6 +135,10 @@ impl Error {
         Error::Setting { key, why: why.into() }
     }
 
+    pub(crate) fn value(key: &'static str, value: impl ToString, why: impl Into<String>) -> Error {
+        Error::Value { key, value: value.to_string(), why: why.into() }
+    }
+
     /// The same with a place before it, unless it begins with that already.
     pub(crate) fn at(self, place: impl std::fmt::Display) -> Error {
         let place = place.to_string();
@@ -109,6 +156,36 @@ impl From<learned::Error> for Error {
             learned::Error::Stopped => Error::Stopped,
             learned::Error::Classical(e) => Error::Classical(e),
             other => Error::Learned(other),
+        }
+    }
+}
+
+impl From<clearshot_evaluate::EvaluateError> for Error {
+    fn from(e: clearshot_evaluate::EvaluateError) -> Error {
+        match e {
+            clearshot_evaluate::EvaluateError::Stopped => Error::Stopped,
+            other => Error::Evaluate(other),
+        }
+    }
+}
+
+impl From<clearshot_train::TrainError> for Error {
+    fn from(e: clearshot_train::TrainError) -> Error {
+        match e {
+            clearshot_train::TrainError::Restore(e) => e.into(),
+            clearshot_train::TrainError::Model(e) => Error::Model(e),
+            clearshot_train::TrainError::Image(e) => Error::Image(e),
+            clearshot_train::TrainError::Device(e) => Error::Device(e),
+            other => Error::Train(other),
+        }
+    }
+}
+
+impl From<ForeignError> for Error {
+    fn from(e: ForeignError) -> Error {
+        match e {
+            ForeignError::Stopped => Error::Stopped,
+            other => Error::Foreign(other),
         }
     }
 }

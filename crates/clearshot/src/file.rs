@@ -2,6 +2,7 @@
 
 use crate::classical::Classical;
 use crate::error::{Error, Result};
+use crate::foreign::Foreign;
 use crate::items::{self, Spot};
 use crate::learned::session::Standing;
 use crate::learned::{Map, Session};
@@ -55,6 +56,7 @@ struct Walk<'a> {
 /// What restores the images of the file.
 enum Engine<'s> {
     Learned(Session<'s>),
+    Foreign(&'s Foreign),
     Classical(&'s Classical),
 }
 
@@ -62,6 +64,7 @@ impl Engine<'_> {
     fn written(&self, d: &Description, settings: &Settings) -> Result<Description> {
         match self {
             Engine::Learned(session) => session.written(d),
+            Engine::Foreign(foreign) => foreign.written(d),
             Engine::Classical(_) => Ok(Classical::written(d, settings.float)),
         }
     }
@@ -77,7 +80,7 @@ impl Engine<'_> {
         }
         match self {
             Engine::Learned(session) => session.standing(output, bases),
-            Engine::Classical(_) => {
+            Engine::Foreign(_) | Engine::Classical(_) => {
                 for base in bases.iter().filter(|_| settings.save_mask) {
                     taken(mask_path(base))?;
                 }
@@ -105,6 +108,7 @@ impl Walk<'_> {
                 let hash = fingerprint(self.input)?;
                 Engine::Learned(learned.session(self.settings, d, hash, ear)?)
             }
+            Kind::Foreign(foreign) => Engine::Foreign(foreign),
             Kind::Classical(classical) => Engine::Classical(classical),
         };
         let written = engine.written(d, self.settings)?;
@@ -184,6 +188,7 @@ impl Walk<'_> {
         let to = Destination::File { input: self.input, spot, replace };
         let (finished, validity) = match engine {
             Engine::Learned(session) => session.restore(image, validity, to, &mut ear)?,
+            Engine::Foreign(foreign) => foreign.run(settings, image, validity, to, &mut ear)?,
             Engine::Classical(classical) => classical.run(settings, image, validity, to, &mut ear)?,
         };
         let mut report = finished.report;
@@ -209,7 +214,7 @@ impl Walk<'_> {
 fn path_of((_, made): (Map, Made)) -> Option<PathBuf> {
     match made {
         Made::File(path) => Some(path),
-        Made::Values(_) => None,
+        Made::Values(_) | Made::Given => None,
     }
 }
 

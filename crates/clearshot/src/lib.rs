@@ -60,39 +60,64 @@
 
 #![warn(missing_docs)]
 
+mod adaptation;
 mod array;
+mod beads;
 mod camera;
+mod camera_noise;
 mod classical;
 mod error;
+mod evaluation;
 mod file;
+mod foreign;
 mod items;
+mod keep;
 mod learned;
 mod look;
+mod measuring;
 mod notice;
 mod observer;
+mod outlet;
 mod psf;
 mod report;
 mod restorer;
 mod settings;
 mod target;
+mod training;
 mod validity;
 
+pub use adaptation::{AdaptSettings, Adapted, adapt};
 pub use array::{Array, Restored, Sample};
+pub use beads::{BeadSettings, Beads, average_beads};
 pub use camera::{Estimated, KnownCamera, correlation_in_words};
+pub use camera_noise::{CameraImages, CameraReport, CameraSettings, estimate_camera};
 pub use classical::Deconvolution;
 pub use error::{Error, Result};
+pub use evaluation::{EvaluateFiles, EvaluateSettings, Evaluation, evaluate};
 pub use file::restore_file;
 pub use learned::Parts;
+pub use measuring::{
+    Against, CONFIDENCE, ImageScores, MeasureSettings, Measurements, MetricSummary, Tests, insert_pattern,
+    measure,
+};
 pub use notice::Notice;
 pub use observer::{Event, Middle, Observer, Plan};
+pub use outlet::Outlet;
 pub use psf::{PointSpread, gaussian as gaussian_psf};
 pub use report::{ImageReport, PooledChoice, Report, Status};
 pub use restorer::Restorer;
 pub use settings::{Settings, Stacks};
+pub use training::{TrainReport, TrainSettings, train};
 pub use validity::Mask;
 
-pub use clearshot_image::DType;
+pub use clearshot_evaluate::budget::Limits as EvaluateLimits;
+pub use clearshot_image::{Axis, DType, Image};
+pub use clearshot_metrics::frc::Threshold as FrcThreshold;
 pub use clearshot_model::Model;
 pub use clearshot_restore::classical::Method;
+pub use clearshot_restore::foreign::Checked;
 pub use clearshot_restore::learned::{Camera, Candidate, Choice, Output};
+pub use clearshot_restore::stream::Sink;
 pub use clearshot_runtime::{Device, DeviceName, Precision};
+pub use clearshot_train::run::Gain;
+pub use clearshot_train::{Ending as TrainEnding, RunConfig, Status as TrainStatus, Summary as TrainSummary};

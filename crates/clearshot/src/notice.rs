@@ -3,6 +3,7 @@
 //! The words are those of the library: a caller that has options or buttons for what is advised adds their names.
 
 use crate::camera::Estimated;
+use clearshot_image::Axis;
 use clearshot_physics::psf::Fitted;
 use clearshot_restore::classical::richardson_lucy::Stop;
 use clearshot_restore::learned::residual::LeftOver;
@@ -58,6 +59,13 @@ pub enum Notice {
         /// The size of the PSF that was given; none where it was computed.
         given: Option<Shape>,
     },
+    /// The PSF was measured with pixels of another size, and brought to the image's.
+    PsfRescaled {
+        /// Its own pixel sizes in nanometres, along (Z,) Y and X.
+        from: Vec<f64>,
+        /// Those of the image.
+        to: Vec<f64>,
+    },
     /// Of several images one is restored, and the writer keeps the others.
     OthersCopied,
     /// Of several images each becomes a file of its own.
@@ -98,14 +106,34 @@ pub enum Notice {
         /// The type.
         dtype: &'static str,
     },
-    /// A movie whose frames were averaged where nothing moves, and how many to a pixel in the mean.
-    FramesAveraged(f64),
-    /// A movie whose frames do not help each other, with the same number.
-    FramesAlone(f64),
+    /// A movie (along T) whose frames were averaged where nothing moves, or a stack (along Z) whose planes were where they show the same.
+    FramesAveraged {
+        /// T or Z.
+        along: Axis,
+        /// How many to a pixel in the mean.
+        mean: f64,
+    },
+    /// A movie or a stack whose frames do not help each other.
+    FramesAlone {
+        /// T or Z.
+        along: Axis,
+        /// How many to a pixel in the mean: about one.
+        mean: f64,
+    },
+    /// A movie whose frames are taken for single images, though frames tell more of the noise together.
+    FramesAsSingle,
     /// chi2 far from 1.
     Chi2(f64),
     /// Residuals that neighbours share.
     LeftOver(LeftOver),
+}
+
+fn nanometres(sizes: &[f64]) -> String {
+    sizes
+        .iter()
+        .map(|s| format!("{s:.4}").trim_end_matches('0').trim_end_matches('.').to_string())
+        .collect::<Vec<_>>()
+        .join(" x ")
 }
 
 /// chi2 outside of these says that the camera's numbers do not fit the image.
@@ -147,6 +175,12 @@ impl fmt::Display for Notice {
                 fitted.psf.shape(),
                 100.0 * fitted.outside
             ),
+            Notice::PsfRescaled { from, to } => write!(
+                f,
+                "the PSF has pixels of {} nm and the image of {} nm: the PSF was rescaled",
+                nanometres(from),
+                nanometres(to)
+            ),
             Notice::OthersCopied => f.write_str("one image is restored; the others are copied as they are"),
             Notice::FilesApart { count, output, first } => write!(
                 f,
@@ -182,13 +216,23 @@ impl fmt::Display for Notice {
             Notice::Clipped { count, dtype } => {
                 write!(f, "{count} restored values did not fit {dtype} and were clipped")
             }
-            Notice::FramesAlone(_) => f.write_str(
+            Notice::FramesAlone { along: Axis::Z, .. } => f.write_str(
+                "a stack whose planes show different things nearly everywhere: planes were restored each alone",
+            ),
+            Notice::FramesAlone { .. } => f.write_str(
                 "a movie in which nearly everything moves or changes: frames were restored each alone",
             ),
-            Notice::FramesAveraged(mean) => write!(
+            Notice::FramesAveraged { along: Axis::Z, mean } => write!(
+                f,
+                "a stack: planes were averaged with their neighbours along Z where these show the same, {mean:.1} to a pixel in the mean"
+            ),
+            Notice::FramesAveraged { mean, .. } => write!(
                 f,
                 "a movie: frames were averaged where nothing moves, {mean:.1} to a pixel in the mean"
             ),
+            Notice::FramesAsSingle => {
+                f.write_str("has several frames along T, taken for single images; taken together they tell more")
+            }
             Notice::Chi2(chi2) => {
                 let why = match *chi2 >= EXPLAINED.end {
                     true => {

@@ -2,25 +2,30 @@
 //! prints nothing and never ends the process; whoever calls it listens through an [`Observer`] and can stop it.
 
 use crate::learned::Parts;
+use crate::measuring::ImageScores;
 use crate::notice::Notice;
 use crate::report::ImageReport;
 use clearshot_image::Image;
+use clearshot_metrics::table::Metric;
 use clearshot_restore::learned::precision::Settled;
 use clearshot_restore::learned::{Camera, Candidate, Choice, Forecast, GuideStep, Measured, Restored};
 use clearshot_runtime::Device;
+use clearshot_train::Status;
+use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// Listens to work. `()` listens to nothing.
 pub trait Observer {
-    /// So many steps of so many of the image at hand are done; `Break` stops the work with [`crate::Error::Stopped`], and
-    /// nothing half written is left.
+    /// So many steps of so many of the image at hand (iterations of a training run, images of an evaluation) are done; the total is 0 where it is not
+    /// known. `Break` stops the work with [`crate::Error::Stopped`], and nothing half written is left; a training run ends with a checkpoint.
     fn progress(&mut self, done: usize, total: usize) -> ControlFlow<()> {
         let _ = (done, total);
         ControlFlow::Continue(())
     }
 
-    /// Something was found out or decided about an image, which is called by its file's name; `Break` stops the work.
+    /// Something was found out or decided about an image, which is called by its file's name, or about the run in a folder; `Break` stops the
+    /// work.
     fn event(&mut self, image: &Path, event: &Event<'_>) -> ControlFlow<()> {
         let _ = (image, event);
         ControlFlow::Continue(())
@@ -63,6 +68,21 @@ pub enum Event<'a> {
     Middle(&'a Middle<'a>),
     /// An image is done.
     Done(&'a ImageReport),
+    /// An image was scored.
+    Measured {
+        /// The metrics, in the order of the scores.
+        metrics: &'a [&'static Metric],
+        /// Its scores.
+        scores: &'a ImageScores,
+    },
+    /// How training goes.
+    Training(&'a Status),
+    /// Something that happens once, in words.
+    Note(&'a str),
+    /// Something that whoever trains should know of the data or the run, in words.
+    Warning(&'a str),
+    /// A line of a run's records, as it was written.
+    Record(&'a Value),
 }
 
 /// What restoring by a network will take.

@@ -144,13 +144,27 @@ impl PointSpread {
                 gaussian(&all, size).map_err(named)
             }
             Kind::Airy(optics) => Ok((self.airy(optics, d, size)?, None)),
-            Kind::File(_) => measured(&self.read(size.len())?, size).map_err(|e| Error::from(e).at(self)),
+            Kind::File(_) => self.of_file(d, size),
             Kind::Computed(psf) => measured(psf, size).map_err(named),
         }
     }
 
-    /// The PSF that a file holds.
-    fn read(&self, axes: usize) -> Result<Psf> {
+    /// What a file holds, at the pixel size of the image where both files say theirs.
+    fn of_file(&self, d: &Description, size: &[usize]) -> Result<(Psf, Option<Notice>)> {
+        let (psf, own) = self.read(size.len())?;
+        let theirs = pixel_sizes(d, size.len());
+        let at = |e: PhysicsError| Error::from(e).at(self);
+        let (Some(from), Some(to)) = (own, theirs) else { return measured(&psf, size).map_err(at) };
+        let same = from.iter().zip(&to).all(|(a, b)| (a / b - 1.0).abs() < SAME_PIXELS);
+        if same {
+            return measured(&psf, size).map_err(at);
+        }
+        let (psf, _) = measured(&psf.rescaled(&from, &to).map_err(at)?, size).map_err(at)?;
+        Ok((psf, Some(Notice::PsfRescaled { from, to })))
+    }
+
+    /// The PSF that a file holds, and the size of its pixels in nanometres where it says that.
+    fn read(&self, axes: usize) -> Result<(Psf, Option<Vec<f64>>)> {
         let image = Image::open(&self.text)?;
         if image.dtype() == DType::U8 {
             let dtype = clearshot_tensor::DType::U8;
@@ -161,7 +175,8 @@ impl PointSpread {
             return refuse(format!("{self}: {} planes or volumes, and a PSF is one", frames.regions().len()));
         };
         let values = image.read_f64(region)?.iter().map(|v| v.max(0.0)).collect();
-        Psf::new(&frames.size()[..], values).map_err(|e| Error::from(e).at(self))
+        let psf = Psf::new(&frames.size()[..], values).map_err(|e| Error::from(e).at(self))?;
+        Ok((psf, pixel_sizes(&image.description, axes)))
     }
 
     fn airy(&self, optics: &Optics, d: &Description, size: &[usize]) -> Result<Psf> {
@@ -263,6 +278,14 @@ fn nanometres(unit: &str) -> Option<f64> {
         "mm" | "millimeter" | "millimetre" => 1e6,
         _ => return None,
     })
+}
+
+/// Pixel sizes that differ by less than this share are the same.
+const SAME_PIXELS: f64 = 0.01;
+
+/// The size of pixels along (Z,) Y and X in nanometres, where a file says all of them.
+pub(crate) fn pixel_sizes(d: &Description, axes: usize) -> Option<Vec<f64>> {
+    [Axis::Z, Axis::Y, Axis::X][3 - axes..].iter().map(|&axis| pixel_nanometres(d, axis)).collect()
 }
 
 fn pixel_nanometres(d: &Description, axis: Axis) -> Option<f64> {

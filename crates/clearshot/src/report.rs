@@ -1,5 +1,6 @@
 //! What is known of images when they are done.
 
+use clearshot_image::Axis;
 use clearshot_physics::units::Regime;
 use clearshot_restore::learned::precision::Settled;
 use clearshot_restore::learned::residual::LeftOver;
@@ -71,9 +72,11 @@ pub struct ImageReport {
     pub regime: Option<Regime>,
     /// What it was restored by, where that is a choice.
     pub choice: Option<Choice>,
-    /// What restored frames of a movie that were averaged with others.
+    /// What restored frames of a movie, or planes of a stack, that were averaged with others.
     pub pooled: Vec<PooledChoice>,
-    /// Of a movie, from how many frames a pixel was restored in the mean.
+    /// The axis along which frames help each other: T of a movie, Z of a stack.
+    pub along: Option<Axis>,
+    /// From how many frames or planes a pixel was restored in the mean.
     pub exposures: Option<f64>,
     /// What a GPU computed in, where that was left open.
     pub precision: Option<Settled>,

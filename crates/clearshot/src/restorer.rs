@@ -1,11 +1,13 @@
-//! What restores images: a model, or a classical method.
+//! What restores images: a model, a network that others trained, or a classical method.
 
 use crate::array::{Array, Restored};
 use crate::classical::{Classical, Deconvolution};
 use crate::error::Result;
+use crate::foreign::Foreign;
 use crate::learned::image::Finished;
 use crate::learned::{Learned, Map};
 use crate::observer::{Ear, Event, Observer};
+use crate::outlet::Outlet;
 use crate::settings::Settings;
 use crate::target::{Destination, Made};
 use crate::validity::{Mask, Validity};
@@ -28,6 +30,7 @@ pub struct Restorer {
 
 pub(crate) enum Kind {
     Learned(Box<Learned>),
+    Foreign(Box<Foreign>),
     Classical(Classical),
 }
 
@@ -48,12 +51,27 @@ impl Restorer {
         Restorer::learned(Model::builtin()?, device, true)
     }
 
-    /// A model from a file NAME.clearshot, or a folder (of diffusers too), on the fastest device.
+    /// A model from a file NAME.clearshot, a folder (of diffusers too), an ONNX file or a package of the BioImage Model Zoo, on the
+    /// fastest device.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// As [`Restorer::load_on`].
     pub fn load(path: impl AsRef<Path>) -> Result<Restorer> {
-        Restorer::from_model(Model::load(path.as_ref())?, Device::best())
+        Restorer::load_on(path, Device::best())
+    }
+
+    /// The same on a device. A package's own test is run first.
+    ///
+    /// # Errors
+    /// If it cannot be read, or a package's test does not come out as it says.
+    pub fn load_on(path: impl AsRef<Path>, device: Device) -> Result<Restorer> {
+        let path = path.as_ref();
+        if !Foreign::is_one(path) {
+            return Restorer::from_model(Model::load(path)?, device);
+        }
+        let foreign = Foreign::open(path, device)?;
+        foreign.test()?;
+        Ok(Restorer { kind: Kind::Foreign(Box::new(foreign)) })
     }
 
     /// A model at hand.
@@ -101,6 +119,7 @@ impl Restorer {
     pub fn on(self, device: Device) -> Result<Restorer> {
         Ok(match self.kind {
             Kind::Learned(learned) => Restorer { kind: Kind::Learned(Box::new(learned.on(device)?)) },
+            Kind::Foreign(foreign) => Restorer { kind: Kind::Foreign(Box::new(foreign.on(device))) },
             classical => Restorer { kind: classical },
         })
     }
@@ -117,6 +136,7 @@ impl Restorer {
     pub fn name(&self) -> String {
         match &self.kind {
             Kind::Learned(learned) => learned.name(),
+            Kind::Foreign(foreign) => foreign.name(),
             Kind::Classical(Classical::Denoise(method)) => method.name().into(),
             Kind::Classical(Classical::RichardsonLucy(_)) => "richardson-lucy".into(),
             Kind::Classical(Classical::Wiener(_)) => "wiener".into(),
@@ -132,18 +152,19 @@ impl Restorer {
     pub fn check(&self, settings: &Settings) -> Result<()> {
         match &self.kind {
             Kind::Learned(learned) => learned.check(settings),
+            Kind::Foreign(foreign) => foreign.check(settings),
             Kind::Classical(classical) => classical.check(settings),
         }
     }
 
-    /// The settings as the record in outputs has them; null for classical restorers, whose record is of each image.
+    /// The settings as the record in outputs has them; null for others than models, whose record is of each image.
     ///
     /// # Errors
     /// As [`Restorer::check`].
     pub fn record(&self, settings: &Settings) -> Result<Value> {
         match &self.kind {
             Kind::Learned(learned) => learned.record(settings),
-            Kind::Classical(_) => Ok(Value::Null),
+            Kind::Foreign(_) | Kind::Classical(_) => Ok(Value::Null),
         }
     }
 
@@ -155,6 +176,20 @@ impl Restorer {
         &self,
         array: &Array,
         settings: &Settings,
+        observer: &mut dyn Observer,
+    ) -> Result<Restored> {
+        self.restore_into(array, settings, &(), observer)
+    }
+
+    /// The same, into places of the caller as values come; what has a place there is empty in the result.
+    ///
+    /// # Errors
+    /// As [`Restorer::restore`], or if a place refuses.
+    pub fn restore_into(
+        &self,
+        array: &Array,
+        settings: &Settings,
+        outlet: &dyn Outlet,
         observer: &mut dyn Observer,
     ) -> Result<Restored> {
         self.check(settings)?;
@@ -169,11 +204,12 @@ impl Restorer {
         let saturation = settings.saturation;
         let validity = Validity { saturation, is_given: saturation.is_some(), mask };
         let mut ear = Ear { observer, shown: PathBuf::from("array") };
-        let to = Destination::Memory;
+        let to = Destination::Caller(outlet);
         let (finished, _) = match &self.kind {
             Kind::Learned(learned) => learned
                 .session(settings, d, String::new(), &mut ear)?
                 .restore(image, validity, to, &mut ear)?,
+            Kind::Foreign(foreign) => foreign.run(settings, image, validity, to, &mut ear)?,
             Kind::Classical(classical) => classical.run(settings, image, validity, to, &mut ear)?,
         };
         let restored = gathered(finished, image);

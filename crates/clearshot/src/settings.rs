@@ -51,10 +51,21 @@ pub struct Settings {
     pub chi2: bool,
     /// Give the samples themselves. Default: false.
     pub save_samples: bool,
-    /// How samples are drawn: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun. Default: dpmpp-2m.
+    /// How samples are drawn: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun, with settings as in `ddim:eta=0.5` and
+    /// `heun:churn=40,noise=1.003`. Default: dpmpp-2m.
     pub sampler: String,
     /// Steps of the sampler. Default: 25.
     pub steps: usize,
+    /// How the noise levels of the steps are spaced: `karras`, `karras:rho=5,max=20`, and for models of timesteps `trailing`, `leading:offset=1`, `linspace`
+    /// and `quadratic`. Default: as the model was made for.
+    pub levels: Option<String>,
+    /// Begin samples at the measurement with this much noise added, relative to the signal, where the model's range is 2. Default: at noise alone.
+    pub begin: Option<f64>,
+    /// Keep pixels that hold a measurement as they are, and draw only the others: those that are masked, saturated or not finite. Default: false.
+    pub inpaint: bool,
+    /// The weight of classifier-free guidance, for models whose training dropped the condition now and then (`task.drop`): 1 is the network's own
+    /// answer, above it the measurement counts more. Default: 1.
+    pub classifier_free: f64,
     /// The seed of the samples. Default: 0.
     pub seed: u64,
     /// Guide the samples by the measurement's likelihood: poisson-gaussian, shifted-poisson, gaussian, ... Default: none, and
@@ -64,6 +75,8 @@ pub struct Settings {
     pub law: Option<String>,
     /// The largest correction of an image by its measurement, as a root mean square where the model's range is 2. Default: none.
     pub clip: Option<f64>,
+    /// Guide only while the noise of a sample, relative to the signal, lies between these. Default: always.
+    pub gate: Option<[f64; 2]>,
     /// Tell the observer of every correction by the measurement. Default: false.
     pub trace: bool,
     /// Tiles at once. Default: as many as keep the device busy.
@@ -89,11 +102,11 @@ pub struct Settings {
 /// Whether stacks are restored as volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stacks {
-    /// Classical restorers go plane by plane; models as they were trained, the built-in one as volumes if there is a built-in
-    /// model for them.
+    /// Classical restorers go plane by plane; models as they were trained. Models for planes take the neighbours of a plane
+    /// along Z into account where these show the same; the built-in one restores volumes if there is a built-in model for them.
     #[default]
     Auto,
-    /// Plane by plane.
+    /// Plane by plane, each alone.
     Planes,
     /// Along Z, Y and X together, by classical restorers.
     Volumes,
@@ -119,10 +132,15 @@ impl Default for Settings {
             save_samples: false,
             sampler: "dpmpp-2m".into(),
             steps: 25,
+            levels: None,
+            begin: None,
+            inpaint: false,
+            classifier_free: 1.0,
             seed: 0,
             guidance: None,
             law: None,
             clip: None,
+            gate: None,
             trace: false,
             batch: None,
             memory: None,
@@ -150,7 +168,21 @@ impl Settings {
             ));
         }
         let guided = self.guidance.is_some() || self.law.is_some() || self.psf.is_some();
-        for (key, given) in [("clip", self.clip.is_some()), ("trace", self.trace)] {
+        if let Some([low, high]) = self.gate.filter(|[low, high]| !(*low >= 0.0 && high > low)) {
+            return Err(Error::setting(
+                "gate",
+                format!("is {low} to {high}; two rising numbers from 0 on are needed"),
+            ));
+        }
+        if let Some(noise) = self.begin.filter(|b| !(b.is_finite() && *b > 0.0)) {
+            return Err(Error::setting("begin", format!("is {noise}; a number above zero is needed")));
+        }
+        if !(self.classifier_free.is_finite() && self.classifier_free >= 0.0) {
+            let why = format!("is {}; a number from 0 on is needed", self.classifier_free);
+            return Err(Error::setting("classifier_free", why));
+        }
+        let given = [("clip", self.clip.is_some()), ("gate", self.gate.is_some()), ("trace", self.trace)];
+        for (key, given) in given {
             if given && !guided {
                 return Err(Error::setting(
                     key,
@@ -161,6 +193,20 @@ impl Settings {
         Ok(())
     }
 
+    /// The first field that asks for what only a diffusion model gives.
+    pub(crate) fn asks_for_a_model(&self) -> Option<&'static str> {
+        let asked = [
+            ("samples", self.samples > 0),
+            ("std", self.std),
+            ("chi2", self.chi2),
+            ("save_samples", self.save_samples),
+            ("guidance", self.guidance.is_some()),
+            ("law", self.law.is_some()),
+            ("only", self.only.is_some()),
+        ];
+        asked.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
+    }
+
     /// What the engine takes, for a model.
     ///
     /// # Errors
@@ -168,7 +214,7 @@ impl Settings {
     pub(crate) fn learned(&self, model: &Model) -> Result<learned::Settings> {
         let sd = model.about.sigma_data();
         let guidance = match (&self.guidance, &self.law) {
-            (None, None) if self.clip.is_none() => None,
+            (None, None) if self.clip.is_none() && self.gate.is_none() => None,
             (likelihood, chosen) => {
                 let usual = Guidance::usual(sd);
                 let likelihood = likelihood.as_deref().map(Guidance::likelihood).transpose()?;
@@ -177,6 +223,7 @@ impl Settings {
                     likelihood: likelihood.unwrap_or(usual.likelihood),
                     law: chosen.unwrap_or(usual.law),
                     clip: self.clip,
+                    gate: self.gate,
                 })
             }
         };
@@ -188,6 +235,10 @@ impl Settings {
             keep_samples: self.save_samples,
             sampler: self.sampler.clone(),
             steps: self.steps,
+            levels: self.levels.clone(),
+            begin: self.begin,
+            inpaint: self.inpaint,
+            classifier_free: self.classifier_free,
             chi2: self.chi2,
             seed: self.seed,
             psf,
@@ -210,6 +261,7 @@ impl Settings {
         let options = [
             ("samples, std and save_samples", settings.samples > 0),
             ("estimate", settings.output == Some(Output::Samples)),
+            ("levels, begin, inpaint and classifier_free", self.shapes_samples()),
             ("psf", settings.psf.is_some()),
             ("guidance, law and clip", settings.guidance.is_some()),
         ];
@@ -244,7 +296,7 @@ impl Settings {
         // Another PSF or mask may come under the same name.
         let psf_file = self.psf.as_ref().map(PointSpread::fingerprint).transpose()?.flatten();
         let mask = self.mask.as_deref().map(fingerprint).transpose()?;
-        Ok(json!({
+        let mut record = json!({
             "model": model.about.name, "model_hash": model_hash, "samples": self.samples, "estimate": estimate,
             "sampler": self.sampler, "steps": self.steps, "seed": self.seed, "gain": gain, "offset": offset,
             "read_noise": read_noise, "background": background, "psf": self.psf.as_ref().map(ToString::to_string),
@@ -254,7 +306,20 @@ impl Settings {
             "std": self.std, "spread": model.about.spread.as_ref().filter(|_| self.std),
             "chi2": self.chi2, "save_samples": self.save_samples, "saturation": self.saturation, "mask": mask,
             "save_mask": self.save_mask, "item": self.item, "adapt": origin,
-            "frames_alone": self.frames_alone,
-        }))
+            "frames_alone": self.frames_alone, "quantised": model.about.quantised.as_ref().map(|q| &q.mode),
+        });
+        // What is rarely asked for is left out otherwise, so that records of earlier versions stay the same.
+        if self.shapes_samples() || self.gate.is_some() {
+            let Settings { levels, begin, inpaint, classifier_free, gate, .. } = self;
+            record["sampling"] = json!({
+                "levels": levels, "begin": begin, "inpaint": inpaint, "classifier_free": classifier_free, "gate": gate,
+            });
+        }
+        Ok(record)
+    }
+
+    /// Whether something is asked for of how samples are drawn, beside sampler, steps and guidance.
+    fn shapes_samples(&self) -> bool {
+        self.levels.is_some() || self.begin.is_some() || self.inpaint || self.classifier_free != 1.0
     }
 }

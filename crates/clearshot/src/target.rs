@@ -1,7 +1,8 @@
-//! Where restored values go: into a file as they come, or into memory.
+//! Where restored values go: into a file as they come, into memory, or to the caller.
 
 use crate::error::Result;
 use crate::items::Spot;
+use crate::outlet::Outlet;
 use clearshot_image::grid::{Region, copy_common, extent};
 use clearshot_image::{DType, Description, Writer};
 use clearshot_restore::stream::Sink;
@@ -12,8 +13,8 @@ use std::path::{Path, PathBuf};
 pub enum Destination<'a> {
     /// Files, where those that are there may be replaced or not.
     File { input: &'a Path, spot: &'a Spot, replace: bool },
-    /// Memory, as 32-bit floats.
-    Memory,
+    /// To the caller as 32-bit floats: into memory, or as they come into what it gives.
+    Caller(&'a dyn Outlet),
 }
 
 impl Destination<'_> {
@@ -21,14 +22,14 @@ impl Destination<'_> {
     pub fn description<'d>(&'d self, d: &'d Description) -> &'d Description {
         match self {
             Destination::File { spot, .. } => spot.kept.as_ref().unwrap_or(d),
-            Destination::Memory => d,
+            Destination::Caller(_) => d,
         }
     }
 
     pub fn spot(&self) -> Option<&Spot> {
         match self {
             Destination::File { spot, .. } => Some(spot),
-            Destination::Memory => None,
+            Destination::Caller(_) => None,
         }
     }
 }
@@ -51,12 +52,15 @@ pub fn as_float(d: &Description) -> Description {
 pub enum Target {
     File { path: PathBuf, writer: Box<Writer> },
     Memory { shape: Vec<usize>, bytes: Vec<u8> },
+    Outlet(Box<dyn Sink>),
 }
 
 /// What a target has become.
 pub enum Made {
     File(PathBuf),
     Values(Vec<f32>),
+    /// The caller has the values already.
+    Given,
 }
 
 impl Target {
@@ -64,11 +68,17 @@ impl Target {
         Target::File { path: path.to_path_buf(), writer: Box::new(writer) }
     }
 
-    /// For an image of floats.
-    pub fn memory(d: &Description) -> Target {
+    /// For an image of floats that the caller knows by a name (`image`, `std`, ...).
+    ///
+    /// # Errors
+    /// If the caller has no place for it.
+    pub fn caller(outlet: &dyn Outlet, name: &str, d: &Description) -> Result<Target> {
+        if let Some(sink) = outlet.sink(name, d)? {
+            return Ok(Target::Outlet(sink));
+        }
         let shape = d.shape();
         let bytes = vec![0; shape.iter().product::<usize>() * DType::F32.bytes()];
-        Target::Memory { shape, bytes }
+        Ok(Target::Memory { shape, bytes })
     }
 
     /// # Errors
@@ -80,6 +90,7 @@ impl Target {
                 Ok(Made::File(path))
             }
             Target::Memory { bytes, .. } => Ok(Made::Values(DType::F32.decode_f32(&bytes, None))),
+            Target::Outlet(_) => Ok(Made::Given),
         }
     }
 }
@@ -89,12 +100,14 @@ impl Sink for Target {
         match self {
             Target::File { writer, .. } => writer.chunk(),
             Target::Memory { shape, .. } => shape.clone(),
+            Target::Outlet(sink) => sink.chunk(),
         }
     }
 
     fn put(&mut self, place: &Region, data: &[u8]) -> clearshot_image::Result<()> {
         match self {
             Target::File { writer, .. } => writer.write(place, data),
+            Target::Outlet(sink) => sink.put(place, data),
             Target::Memory { shape, bytes } => {
                 let (size, first): (Vec<usize>, Vec<usize>) =
                     (extent(place), place.iter().map(|r| r.start).collect());

@@ -2,7 +2,7 @@
 //!
 //! One rule for every restorer. Pixels that are not finite, masked or saturated are filled before a restorer sees the image and
 //! keep what it makes of them. Only a pixel that was not finite comes back as NaN, where the output can hold that: nothing was
-//! measured there, and readers of the output must know. `clearshot_restore::invalid` has the filling.
+//! measured there, and readers of the output must know; where inpainting is asked for, what was drawn there stays. `clearshot_restore::invalid` has the filling.
 
 use crate::error::{Error, Result};
 use clearshot_image::dataset::list::stem;

@@ -1,4 +1,4 @@
-//! `clearshot calibrate`: what the spread of a model's samples is worth, for models whose training did not end with it.
+//! `clearshot calibrate`: calibrated uncertainty for models whose training did not end with it.
 
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};

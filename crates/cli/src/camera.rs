@@ -3,19 +3,16 @@
 mod given;
 mod summary;
 
-pub use given::{CameraArgs, KnownCameraArgs};
+pub use given::KnownCameraArgs;
 
-use crate::{electrons, outputs};
+use crate::electrons;
+use crate::voice::worded;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use clearshot_image::{Axis, Image};
-use clearshot_physics::calibration::blind::Known;
-use clearshot_physics::calibration::flats::Darkness;
-use clearshot_physics::calibration::measurement::CameraMeasurement;
-use clearshot_restore::camera::{Stack, Together, file};
-use clearshot_restore::estimate;
+use clearshot::{Axis, CameraImages, CameraSettings, Event, KnownCamera, Observer, estimate_camera};
 use clearshot_tensor::store::write_whole;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -91,115 +88,56 @@ impl Camera {
         if let Some(path) = self.plot.as_ref().filter(|p| p.extension().is_none_or(|e| e != "svg")) {
             bail!("--plot {}: figures are SVG; name it NAME.svg", path.display());
         }
-        let (measured, files) = self.measure()?;
-        let record = file::record(&measured, &files);
+        if self.images.is_empty() && self.flats.is_empty() {
+            bail!(
+                "--darks tell offset and read noise in counts, and no gain: add --flats or images of a scene"
+            );
+        }
+        let (images, sources) = match (self.flats.is_empty(), self.repeats, self.movie) {
+            (false, ..) => (CameraImages::Flats, &self.flats),
+            (_, true, _) => (CameraImages::Repeats, &self.images),
+            (_, _, true) => (CameraImages::Movie, &self.images),
+            _ => (CameraImages::Single, &self.images),
+        };
+        let known = KnownCamera {
+            gain: self.gain,
+            offset: self.offset,
+            read_noise: self.read_noise,
+            ..KnownCamera::default()
+        };
+        let (darks, item) = (self.darks.clone(), self.item.clone());
+        let settings =
+            CameraSettings { images, darks, axis: self.axis, known, saturation: self.saturation, item };
+        let report = estimate_camera(sources, &settings, &mut Hints)?;
+        let record = report.record();
         if let Some(path) = &self.output {
             write(path, &format!("{}\n", serde_json::to_string_pretty(&record)?))?;
         }
         if let Some(path) = &self.plot {
-            write(path, &clearshot_evaluate::report::camera(&measured, &title(&files)))?;
+            write(path, &report.figure())?;
         }
         let mut out = std::io::stdout().lock();
         if self.json {
             writeln!(out, "{record}")?;
             return Ok(());
         }
-        summary::print(&measured, &self.known(), &files, &mut out)?;
+        summary::print(&report.measured, &known, &report.files, &mut out)?;
         for path in self.output.iter().chain(&self.plot) {
             writeln!(out, "wrote {}", path.display())?;
         }
         Ok(())
     }
-
-    fn known(&self) -> Known {
-        Known {
-            gain: self.gain,
-            offset: self.offset,
-            read_noise: self.read_noise,
-            saturation: self.saturation,
-            correlation: None,
-        }
-    }
-
-    /// The camera, and the files that told it.
-    fn measure(&self) -> Result<(CameraMeasurement, Vec<String>)> {
-        let mut names = Vec::new();
-        let dark = match self.darks.is_empty() {
-            true => None,
-            false => Some(self.stack(&self.darks, Together::All, "--darks", &mut names)?.as_darks()?),
-        };
-        let mut known = self.known();
-        if let Some(dark) = &dark {
-            known.offset = known.offset.or(Some(dark.offset));
-        }
-        if !self.flats.is_empty() {
-            let stack = self.stack(&self.flats, Together::All, "--flats", &mut names)?;
-            return Ok((stack.as_flats(dark.as_ref(), &known)?, names));
-        }
-        if self.images.is_empty() {
-            bail!(
-                "--darks tell offset and read noise in counts, and no gain: add --flats or images of a scene"
-            );
-        }
-        let mut measured = if self.repeats {
-            self.stack(&self.images, Together::All, "--repeats", &mut names)?.as_repeats(&known)?
-        } else if self.movie {
-            self.stack(&self.images, Together::EachFile, "--movie", &mut names)?.as_movie(&known)?
-        } else {
-            let images = self.open(&self.images, &mut names)?;
-            hint(&images);
-            estimate::measure(&images, &known).with_context(|| names.join(", "))?
-        };
-        if let Some(dark) = dark.filter(|_| self.read_noise.is_none()) {
-            Darkness::complete(&dark, &mut measured);
-        }
-        Ok((measured, names))
-    }
-
-    fn open(&self, sources: &[String], names: &mut Vec<String>) -> Result<Vec<Image>> {
-        let mut images = Vec::new();
-        for source in sources {
-            for path in outputs::listed(source)? {
-                images.push(Image::open_named(&path, self.item.as_deref())?);
-                names.push(path.display().to_string());
-            }
-        }
-        Ok(images)
-    }
-
-    fn stack(
-        &self,
-        sources: &[String],
-        together: Together,
-        option: &str,
-        names: &mut Vec<String>,
-    ) -> Result<Stack> {
-        let images = self.open(sources, names)?;
-        let stack = Stack::read(&images, self.axis, together).with_context(|| option.to_string())?;
-        Ok(stack)
-    }
 }
 
-/// Says where frames of a file would tell more than single images.
-fn hint(images: &[Image]) {
-    for image in images {
-        let d = &image.description;
-        if d.dim(Axis::T).is_some_and(|t| t.len > 1) {
-            eprintln!(
-                "clearshot: {}: has several frames along T, taken for single images; --movie, or --repeats where the sample holds still, tells more",
-                d.path.display()
-            );
-        }
-    }
-}
+/// What would tell more, on standard error.
+struct Hints;
 
-fn title(files: &[String]) -> String {
-    let name =
-        |f: &String| Path::new(f).file_name().map_or_else(|| f.clone(), |n| n.to_string_lossy().into_owned());
-    match files {
-        [one] => format!("Noise of {}", name(one)),
-        [first, rest @ ..] => format!("Noise of {} and {} more", name(first), rest.len()),
-        [] => "Noise".into(),
+impl Observer for Hints {
+    fn event(&mut self, image: &Path, event: &Event<'_>) -> ControlFlow<()> {
+        if let Event::Notice(notice) = event {
+            eprintln!("clearshot: {}: {}", image.display(), worded(notice));
+        }
+        ControlFlow::Continue(())
     }
 }
 

@@ -29,6 +29,6 @@ const USUAL: [&str; 11] = [
 
 impl Compare {
     pub fn run(self) -> Result<()> {
-        self.settings.evaluate("Comparison", &self.settings.methods(&self.methods)?)
+        self.settings.evaluate("Comparison", &self.methods)
     }
 }

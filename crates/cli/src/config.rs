@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use clearshot_config::{compose, group_reference, struct_reference};
-use clearshot_train::config::SOURCES;
+use clearshot_config::{compose, group_reference, schema_reference};
+use clearshot_train::config::schema;
 use clearshot_train::{RunConfig, presets};
 use std::io::Write;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ impl Config {
 
 fn reference() -> Result<String> {
     let defaults = serde_json::to_value(RunConfig::default())?;
-    let keys = struct_reference(&SOURCES, "RunConfig", &defaults);
+    let keys = schema_reference(&schema(), &defaults);
     let groups = group_reference(&presets::groups(None)?)?;
     Ok(format!(
         "# Configuration of training\n\nMade by `clearshot config --reference`; `clearshot config [KEY=VALUE ...]` prints what a run's configuration comes to.\n\n## Keys\n\n{keys}\n{groups}"

@@ -5,32 +5,60 @@ use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::collection::written;
-use clearshot_image::{Axis, Description, Image, copy_with, not_kept};
+use clearshot_image::{
+    Axis, Description, Geometry, Image, Mosaic, Step, Surround, copy_with, not_kept, reshape, take_back,
+};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 #[derive(Args)]
 pub struct Convert {
-    /// A file, a folder, a glob pattern or the address of Zarr (s3://, https://); several are allowed.
+    /// Convert these files, folders, glob patterns or Zarr addresses (s3://, https://).
     #[arg(required = true)]
     inputs: Vec<String>,
-    /// A file whose ending names the format, or s3://BUCKET/NAME.zarr; for several inputs a folder.
+    /// Write to this file, whose ending names the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
     output: PathBuf,
     /// Give files in a folder this ending (tif, ome.tif, ome.zarr, nii.gz ...). Default: the input's own.
     #[arg(long)]
     to: Option<String>,
-    /// What the axes are, one letter each in the file's order (T C Z Y X S, I to R for others), where the file does
-    /// not say or says it wrongly.
+    /// Name the axes, one letter each in the file's order (T C Z Y X S, I to R for others), where the file does not say or
+    /// says it wrongly. Default: as the file says.
     #[arg(long)]
     axes: Option<String>,
-    /// Which image of a file that has several, by name or number.
+    /// Convert this image of a file that has several, by name or number. Default: the first.
     #[arg(long)]
     item: Option<String>,
-    /// Replace files that are there already.
+    /// Cut this part out of every plane, rows and columns from the first to before the last, as in 100:356,0:256. Default: all of it.
+    #[arg(long, value_name = "Y:Y,X:X", value_parser = part)]
+    crop: Option<Part>,
+    /// Pad every plane by this many reflected pixels at each edge, after --crop. Default: 0.
+    #[arg(long, value_name = "PIXELS", default_value_t = 0, hide_default_value = true)]
+    pad: usize,
+    /// Resize every plane to this size, as in 256x256, after --crop and --pad. Default: as it is.
+    #[arg(long, value_name = "YxX", value_parser = size)]
+    resize: Option<Size>,
+    /// Take back what --crop, --pad and --resize did to the input, also before it was restored: it goes into this image, of which it was made.
+    /// Default: none.
+    #[arg(long, value_name = "ORIGINAL", conflicts_with_all = ["crop", "pad", "resize", "mosaic"])]
+    undo: Option<PathBuf>,
+    /// Pack a camera's mosaic into one channel for each place of its pattern of colour filters, black at 0 and white at 1, or
+    /// unpack such channels into the mosaic again. Default: neither.
+    #[arg(long, value_name = "pack|unpack", value_parser = ["pack", "unpack"], conflicts_with_all = ["crop", "pad", "resize"])]
+    mosaic: Option<String>,
+    /// Take this Bayer pattern for --mosaic: RGGB, BGGR, GRBG or GBRG. Default: what a raw TIFF states.
+    #[arg(long, value_name = "NAME", requires = "mosaic")]
+    pattern: Option<String>,
+    /// Take this value of the sensor as black, for --pattern.
+    #[arg(long, requires = "pattern", default_value_t = 0.0)]
+    black: f64,
+    /// Take this value of the sensor as white, for --pattern.
+    #[arg(long, requires = "pattern", default_value_t = 65535.0)]
+    white: f64,
+    /// Replace files that are there already. Default: they are kept, and it is an error.
     #[arg(long)]
     force: bool,
-    /// One JSON line a file.
+    /// Print one JSON line a file. Default: text.
     #[arg(long)]
     json: bool,
 }
@@ -51,10 +79,29 @@ impl Convert {
         }
         let start = Instant::now();
         let mut line = Line::new(name);
-        copy_with(&image, output, self.force, &mut |p| line.show(p.done, p.total))?;
+        let lost = match self.mosaic.as_deref() {
+            None if self.undo.is_some() || self.reshapes() => {
+                match &self.undo {
+                    Some(original) => take_back(&image, &Image::open(original)?, output, self.force)?,
+                    None => reshape(&image, &self.geometry(&image)?, output, self.force)?,
+                }
+                vec![]
+            }
+            None => {
+                copy_with(&image, output, self.force, &mut |p| line.show(p.done, p.total))?;
+                not_kept(&image.description, &written(&image.description, output)?.description)
+            }
+            Some(way) => {
+                let mosaic = self.pattern_of(&image)?;
+                match way {
+                    "pack" => mosaic.pack_image(&image, output, self.force)?,
+                    _ => mosaic.unpack_image(&image, output, self.force)?,
+                }
+                vec![]
+            }
+        };
         line.end();
         let seconds = start.elapsed().as_secs_f64();
-        let lost = not_kept(&image.description, &written(&image.description, output)?.description);
         for what in &lost {
             eprintln!("clearshot: {}: the format does not keep {what}", output.display());
         }
@@ -70,6 +117,68 @@ impl Convert {
             writeln!(out, "{} -> {} ({seconds:.2} s, {rate:.0} MB/s)", input.display(), output.display())?;
         }
         Ok(())
+    }
+}
+
+/// Rows and columns, each from the first to before the last.
+#[derive(Clone, Debug)]
+struct Part([[usize; 2]; 2]);
+
+fn part(text: &str) -> Result<Part, String> {
+    let range = |text: &str| {
+        let (first, last) = text.split_once(':')?;
+        Some([first.trim().parse().ok()?, last.trim().parse().ok()?])
+    };
+    let both = text.split_once(',').and_then(|(y, x)| Some([range(y)?, range(x)?]));
+    both.filter(|r| r.iter().all(|[first, last]| first < last))
+        .map(Part)
+        .ok_or("write rows and columns as in 100:356,0:256".into())
+}
+
+#[derive(Clone, Debug)]
+struct Size([usize; 2]);
+
+fn size(text: &str) -> Result<Size, String> {
+    let both = text.split_once('x').and_then(|(y, x)| Some([y.trim().parse().ok()?, x.trim().parse().ok()?]));
+    both.filter(|[y, x]: &[usize; 2]| *y > 0 && *x > 0)
+        .map(Size)
+        .ok_or("write rows and columns as in 256x256".into())
+}
+
+impl Convert {
+    fn reshapes(&self) -> bool {
+        self.crop.is_some() || self.pad > 0 || self.resize.is_some()
+    }
+
+    /// What is done to each plane.
+    fn geometry(&self, image: &Image) -> Result<Geometry> {
+        let shape = image.shape();
+        let mut geometry = Geometry::new(&shape[shape.len().saturating_sub(2)..])?;
+        if let Some(Part([[top, bottom], [left, right]])) = self.crop {
+            let size = vec![bottom - top, right - left];
+            geometry = geometry.then(Step::Crop { start: vec![top, left], size })?;
+        }
+        if self.pad > 0 {
+            let by = vec![self.pad; 2];
+            geometry = geometry.then(Step::Pad { before: by.clone(), after: by, with: Surround::Reflect })?;
+        }
+        if let Some(Size(size)) = &self.resize {
+            geometry = geometry.then(Step::Resize { size: size.to_vec() })?;
+        }
+        Ok(geometry)
+    }
+
+    /// The mosaic that is named, or that the file states.
+    fn pattern_of(&self, image: &Image) -> Result<Mosaic> {
+        let d = &image.description;
+        match (&self.pattern, &d.mosaic) {
+            (Some(name), _) => Ok(Mosaic::bayer(name, self.black, self.white)?),
+            (None, Some(mosaic)) => Ok(mosaic.clone()),
+            (None, None) => bail!(
+                "{}: does not state its pattern of colour filters; name it, as in --pattern RGGB --black 512 --white 16383",
+                d.path.display()
+            ),
+        }
     }
 }
 

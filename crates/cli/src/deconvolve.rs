@@ -12,29 +12,29 @@ use std::io::Write;
 pub struct Deconvolve {
     #[command(flatten)]
     files: Files,
-    /// How.
+    /// Deconvolve by this method.
     #[arg(long, value_enum, default_value_t = Way::RichardsonLucy)]
     method: Way,
-    /// The point-spread function: a file, its peak in the middle (a plane, or with --volume a stack), gaussian:1.5px, or
-    /// airy:na=1.4,em=520nm.
+    /// Deconvolve with this point-spread function: a file, its peak in the middle (a plane, or with --volume a stack), which is brought
+    /// to the image's pixel size where both files state theirs; gaussian:1.5px; or airy:na=1.4,em=520nm.
     #[arg(long, value_name = "PSF", conflicts_with = "psf_sigma", required_unless_present_any = ["psf_sigma", "list"])]
     psf: Option<String>,
-    /// A Gaussian PSF instead: its standard deviation in pixels, or one for each axis (Z,Y,X).
+    /// Use a Gaussian PSF of this standard deviation in pixels, or one for each axis (Z,Y,X). Default: --psf.
     #[arg(long, value_delimiter = ',')]
     psf_sigma: Vec<f64>,
     #[command(flatten)]
     camera: KnownCameraArgs,
-    /// Mean electrons of the background, which is left out of the result.
+    /// Set the mean electrons of the background, which is left out of the result.
     #[arg(long, default_value_t = 0.0, value_parser = electrons::amount::<f32>, allow_negative_numbers = true)]
     background: f32,
-    /// The strength of the total-variation term (0.002 to 0.02 where noise is strong).
+    /// Set the strength of the total-variation term (0.002 to 0.02 where noise is strong).
     #[arg(long, default_value_t = 0.0)]
     tv: f32,
     /// Run this many steps everywhere. Default: until the predicted error is least, which takes more steps where it is
     /// bright. Pieces of a cut image all take the steps of the brightest of a few.
     #[arg(long)]
     steps: Option<usize>,
-    /// Wiener's filter: the power of the noise over that of the image.
+    /// Set the power of the noise over that of the image, for Wiener's filter.
     #[arg(long, default_value_t = 0.01)]
     balance: f32,
 }

@@ -120,7 +120,9 @@ fn level() -> String {
 fn processor() -> Finding {
     let name = model().unwrap_or_else(|| std::env::consts::ARCH.to_string());
     let threads = threads();
-    let says = format!("{name}, {threads} threads");
+    let bytes = Device::cpu(None).has_byte_products();
+    let bytes = if bytes { "products of bytes by VNNI" } else { "no VNNI: models in 8 bits are slow here" };
+    let says = format!("{name}, {threads} threads, {bytes}");
     match level().as_str() {
         "avx512" => finding("processor", "ok", format!("{says}, AVX-512: the fastest kernels"), None),
         "avx2" => finding("processor", "ok", format!("{says}, AVX2 with FMA: fast kernels"), None),

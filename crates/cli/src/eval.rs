@@ -22,6 +22,6 @@ impl Eval {
     pub fn run(self) -> Result<()> {
         let mut names: Vec<String> = ROWS.iter().map(|s| s.to_string()).collect();
         names.extend(self.methods.into_iter().filter(|m| !ROWS.contains(&m.as_str())));
-        self.settings.evaluate("Evaluation", &self.settings.methods(&names)?)
+        self.settings.evaluate("Evaluation", &names)
     }
 }

@@ -16,23 +16,30 @@ pub fn worded(error: &anyhow::Error) -> String {
     line
 }
 
-/// An error in words. A field of the library's settings is called as its option; a few options have names of their own.
+/// An error in words. A field of the library's settings is called as its option.
 fn named(cause: &(dyn std::error::Error + 'static)) -> String {
     // An error with its place holds the other in a box, which is what the chain goes through.
     let boxed = || cause.downcast_ref::<Box<clearshot::Error>>().map(|e| &**e);
     match cause.downcast_ref::<clearshot::Error>().or_else(boxed) {
-        Some(clearshot::Error::Setting { key, why }) => {
-            let option = match *key {
-                "only" => "method",
-                "picture" => "png",
-                key => key,
-            };
-            format!("--{}: {why}", option.replace('_', "-"))
+        Some(clearshot::Error::Setting { key, why }) => format!("{}: {why}", option(key)),
+        Some(clearshot::Error::Value { key, value, why }) => format!("{} {value}: {why}", option(key)),
+        Some(clearshot::Error::Missing { key, field, what }) => {
+            format!("{}: {}, {what}, is needed", option(key), option(field))
         }
         Some(clearshot::Error::At { place, source }) => format!("{place}: {}", named(&**source)),
         Some(e @ clearshot::Error::Other { .. }) => format!("{e} (--force)"),
         _ => cause.to_string(),
     }
+}
+
+/// The option that sets a field; a few have names of their own.
+fn option(field: &str) -> String {
+    let name = match field {
+        "only" => "method",
+        "picture" => "png",
+        field => field,
+    };
+    format!("--{}", name.replace('_', "-"))
 }
 
 #[cfg(test)]

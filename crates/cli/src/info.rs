@@ -1,5 +1,6 @@
 //! `clearshot info`: what image files are, and what they carry.
 
+use crate::about_model;
 use crate::failure::worded;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -10,7 +11,7 @@ use std::path::Path;
 
 #[derive(Args)]
 pub struct Info {
-    /// Files, folders, glob patterns or addresses of Zarr (s3://, https://).
+    /// Files, folders, glob patterns or addresses of Zarr (s3://, https://); or a model's file, NAME.clearshot.
     #[arg(required = true)]
     files: Vec<String>,
     /// Which image of a file that has several, by name or number.
@@ -55,6 +56,9 @@ impl Info {
     }
 
     fn one(&self, path: &Path, out: &mut impl Write) -> Result<()> {
+        if path.extension().is_some_and(|e| e == "clearshot") {
+            return about_model::say(path, self.json, out);
+        }
         let image = Image::open_named(path, self.item.as_deref())?;
         let statistics = if self.quick { None } else { Some(Statistics::of(&image)?) };
         if self.json {
@@ -99,6 +103,9 @@ fn as_json(image: &Image, statistics: Option<Statistics>) -> serde_json::Value {
         "rescale": d.rescale.map(|r| {
             serde_json::json!({"slope": r.slope, "intercept": r.intercept, "blank": r.blank})
         }),
+        "mosaic": d.mosaic.as_ref().map(|m| {
+            serde_json::json!({"size": m.size, "pattern": m.letters(), "black": m.black, "white": m.white})
+        }),
         "levels": d.levels,
         "items": d.items,
         "item": d.item,
@@ -126,6 +133,10 @@ fn print(image: &Image, statistics: Option<Statistics>, out: &mut impl Write) ->
     let mut line = |key: &str, value: String| writeln!(out, "  {key:<12} {value}");
     let bits = if d.bits == d.dtype.bits() { String::new() } else { format!(", {} bits in use", d.bits) };
     line("type", format!("{}{bits}", d.dtype))?;
+    if let Some(m) = &d.mosaic {
+        let black = m.black.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
+        line("mosaic", format!("{}, black {black}, white {}; convert --mosaic pack", m.letters(), m.white))?;
+    }
     let steps: Vec<String> = d
         .dims
         .iter()

@@ -1,23 +1,15 @@
 //! `clearshot measure`: how good images are, by any metric of `clearshot_metrics::table`.
 
-mod frame;
-mod pattern;
 mod print;
-mod sources;
-mod summary;
-mod together;
 
 use crate::camera::KnownCameraArgs;
 use crate::electrons;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
-use clearshot_metrics::frc::Threshold;
-use clearshot_metrics::table::{self, METRICS, Metric, Need, Options, Score, USUAL};
-use frame::Frame;
-use pattern::Inserted;
+use clearshot::{FrcThreshold, MeasureSettings, insert_pattern, measure};
+use clearshot_metrics::table::{METRICS, Metric, USUAL};
 use print::Printer;
-use std::path::{Path, PathBuf};
-use together::{Set, sets};
+use std::path::PathBuf;
 
 #[derive(Args)]
 #[command(after_help = metrics_help())]
@@ -66,7 +58,7 @@ pub struct Measure {
     percentile: f64,
     /// Cut Fourier ring correlation here: 1/7, half, or half-bit. Default: 1/7.
     #[arg(long, value_name = "NAME", default_value = "1/7", value_parser = threshold)]
-    frc_threshold: Threshold,
+    frc_threshold: FrcThreshold,
     /// Take sources for flux and completeness from this CSV file: lines of y, x and, if known, the flux; pixel 0 is centred on 0.
     /// Default: the objects of the truth, with the truth's flux.
     #[arg(long, value_name = "FILE.csv")]
@@ -115,137 +107,58 @@ fn metrics_help() -> String {
     format!("Metrics:\n{}", METRICS.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
-fn threshold(text: &str) -> Result<Threshold, String> {
+fn threshold(text: &str) -> Result<FrcThreshold, String> {
     match text {
-        "1/7" => Ok(Threshold::OneSeventh),
-        "half" => Ok(Threshold::Half),
-        "half-bit" => Ok(Threshold::HalfBit),
+        "1/7" => Ok(FrcThreshold::OneSeventh),
+        "half" => Ok(FrcThreshold::Half),
+        "half-bit" => Ok(FrcThreshold::HalfBit),
         _ => Err("1/7, half or half-bit is needed".into()),
     }
 }
 
 impl Measure {
     pub fn run(self) -> Result<()> {
-        let pattern = self.pattern.as_deref().map(Inserted::parse).transpose()?;
-        if let (Some(path), Some(pattern)) = (&self.insert, &pattern) {
-            return pattern.write(&self.image, path);
+        if let (Some(path), Some(pattern)) = (&self.insert, &self.pattern) {
+            return Ok(insert_pattern(&self.image, pattern, path)?);
         }
-        let metrics = self.metrics()?;
-        self.check_strata()?;
-        let options = self.options()?;
-        let partners = [&self.truth, &self.against, &self.measured, &self.without].map(|p| p.as_deref());
-        let sets = sets(&self.image, partners)?;
         let mut printer = Printer::new(self.json, self.range, self.crop);
-        let (mut own, mut other) = (Vec::new(), Vec::new());
-        for set in &sets {
-            let frame = self.frame(set, &set.image, pattern.as_ref(), &options)?;
-            let scored = frame.scores(&metrics, &self.strata).with_context(|| set.name())?;
-            printer.scores(&set.image, &metrics, &scored, &frame.unit())?;
-            own.push(scored.scores);
-            if let Some(path) = &set.against {
-                let frame = self.frame(set, path, pattern.as_ref(), &options)?;
-                let scored =
-                    frame.scores(&metrics, &self.strata).with_context(|| path.display().to_string())?;
-                printer.scores(path, &metrics, &scored, &frame.unit())?;
-                other.push(scored.scores);
-            }
-        }
-        let wanted = self.summary || self.against.is_some();
-        if wanted || (!self.json && sets.len() > 1) {
-            let others: Option<&[Vec<Score>]> = self.against.as_ref().map(|_| &other[..]);
-            printer.summary(&summary::of(&metrics, &own, others)?)?;
+        let outcome = measure(&self.image, &self.settings()?, &mut printer);
+        let found = printer.end(outcome)?;
+        let several = found.images.iter().filter(|i| !i.is_against).count() > 1;
+        if self.summary || self.against.is_some() || (!self.json && several) {
+            printer.summary(&found.summary()?)?;
         }
         Ok(())
     }
 
-    fn frame<'a>(
-        &'a self,
-        set: &Set,
-        image: &Path,
-        pattern: Option<&'a Inserted>,
-        options: &'a Options,
-    ) -> Result<Frame<'a>> {
-        Frame::open(self, set, image, pattern, options).with_context(|| set.name())
-    }
-
-    fn has(&self, need: Need) -> bool {
-        match need {
-            Need::Truth => self.truth.is_some(),
-            Need::Range => self.range.is_some(),
-            Need::Measured => self.measured.is_some(),
-            Need::Pattern => self.pattern.is_some(),
-            Need::Without => self.without.is_some(),
-            Need::Sources => self.sources.is_some() || self.truth.is_some(),
-        }
-    }
-
-    /// The metrics that are asked for; what they need is there.
-    fn metrics(&self) -> Result<Vec<&'static Metric>> {
-        let possible = |m: &&Metric| m.needs.iter().all(|&n| self.has(n));
-        if self.metric.iter().any(|name| name.trim() == "all") {
-            return Ok(METRICS.iter().filter(possible).collect());
-        }
-        let mut out: Vec<&'static Metric> = Vec::new();
-        for name in self.metric.iter().map(|n| n.trim()) {
-            let Some(metric) = table::by_name(name) else {
-                let names: Vec<&str> = METRICS.iter().map(|m| m.name).collect();
-                bail!("--metric {name}: not a metric; there are {} and all", names.join(", "));
-            };
-            if let Some(&need) = metric.needs.iter().find(|&&n| !self.has(n)) {
-                bail!("--metric {name}: {} is needed", option_of(need));
-            }
-            if !out.iter().any(|m| m.name == metric.name) {
-                out.push(metric);
-            }
-        }
-        Ok(out)
-    }
-
-    fn check_strata(&self) -> Result<()> {
-        if self.strata.is_empty() {
-            return Ok(());
-        }
-        let rising = self.strata.windows(2).all(|e| e[0] < e[1]);
-        if self.strata.len() < 2 || !rising {
-            bail!("--strata: two or more rising values are needed, such as 0,100,500,inf");
-        }
-        if self.range.is_none() {
-            bail!("--strata: {} is needed", option_of(Need::Range));
-        }
-        Ok(())
-    }
-
-    fn options(&self) -> Result<Options> {
+    fn settings(&self) -> Result<MeasureSettings> {
         let annulus = match self.annulus[..] {
-            [] => [2.0 * self.aperture, 3.0 * self.aperture],
-            [inner, outer] if inner >= 0.0 && outer > inner => [inner, outer],
+            [] => None,
+            [inner, outer] => Some([inner, outer]),
             _ => bail!("--annulus: two rising radii are needed, such as 6,9"),
         };
-        let mut sources = self.sources.as_deref().map(sources::read).transpose()?;
-        let cut = self.crop as f64;
-        sources.iter_mut().flatten().for_each(|s| s.centre.iter_mut().for_each(|c| *c -= cut));
-        Ok(Options {
+        Ok(MeasureSettings {
+            truth: self.truth.clone(),
+            metrics: self.metric.clone(),
             range: self.range,
-            spacing: vec![],
-            frc_threshold: self.frc_threshold,
+            against: self.against.clone(),
+            measured: self.measured.clone(),
+            noise: self.noise,
+            camera: self.camera.read()?,
+            strata: self.strata.clone(),
             labels: self.labels,
             iou: self.iou,
             percentile: self.percentile,
-            sources,
+            frc_threshold: self.frc_threshold,
+            sources: self.sources.clone(),
             aperture: self.aperture,
             annulus,
-            reach: self.reach.unwrap_or(self.aperture),
+            reach: self.reach,
+            pattern: self.pattern.clone(),
+            without: self.without.clone(),
+            mask: self.mask.clone(),
+            crop: self.crop,
+            volume: self.volume,
         })
-    }
-}
-
-fn option_of(need: Need) -> &'static str {
-    match need {
-        Need::Truth => "--truth, the true image,",
-        Need::Range => "--range, the largest less the smallest value that an image can have,",
-        Need::Measured => "--measured, the measurement that the image was restored from,",
-        Need::Pattern => "--pattern, what was inserted,",
-        Need::Without => "--without, the restoration without the pattern,",
-        Need::Sources => "--sources, a list of sources, or --truth to find them in,",
     }
 }

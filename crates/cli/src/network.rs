@@ -1,14 +1,16 @@
 //! The network that a verb is about: a benchmark network by name, a configuration file or an ONNX file, as
 //! inference or as a whole training iteration.
 
-use crate::theirs::Theirs;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_graph::Graph;
+use clearshot_graph::ops::int8::{Grid, Rounding, Table};
+use clearshot_graph::passes::int8::{Candidate, candidates, round};
 use clearshot_graph::train::Training;
 use clearshot_nn::init::example;
 use clearshot_nn::models::{self, named};
 use clearshot_nn::{Param, Weights};
+use clearshot_onnx::OnnxNetwork;
 use clearshot_runtime::{CompileError, Device, DeviceName, Options, Precision, Session, bytes};
 use std::path::PathBuf;
 
@@ -42,15 +44,33 @@ pub struct NetworkArgs {
     /// Run every operation by itself, as the graph was built.
     #[arg(long)]
     no_passes: bool,
-    /// What to run on: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
+    /// Multiply in 8 bits where `quantize` would, with made-up ranges: for times, not for results.
+    #[arg(long, conflicts_with_all = ["onnx", "train"])]
+    int8: bool,
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+/// What a network is computed on and in.
+#[derive(Args, Clone)]
+pub struct ComputeArgs {
+    /// Run on cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
     #[arg(long, default_value = "cpu")]
     device: DeviceName,
-    /// What to compute in: fp32, tf32, bf16, fp16, or auto, which is the fastest that is safe on the device.
+    /// Compute in fp32, tf32, bf16, fp16, or auto, which is the fastest that is safe on the device.
     #[arg(long, default_value = "auto")]
-    precision: Precision,
-    /// Threads of the CPU; by default as many as the machine runs at once.
+    pub precision: Precision,
+    /// Use this many threads of the CPU. Default: as many as the machine runs at once.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+}
+
+impl ComputeArgs {
+    /// # Errors
+    /// If there is no such device.
+    pub fn device(&self) -> Result<Device> {
+        Ok(self.device.device(self.threads.map(usize::from))?)
+    }
 }
 
 /// A network with its graph.
@@ -75,7 +95,7 @@ impl NetworkArgs {
     pub fn build(&self) -> Result<Network> {
         let (batch, size) = (self.batch as usize, self.size as usize);
         if let Some(path) = &self.onnx {
-            let imported = Theirs::read(path)?.import_for(batch, &[size; 3])?;
+            let imported = OnnxNetwork::open(path)?.import_for(batch, &[size; 3])?;
             let values = Values::Given(imported.weights);
             let name = path.display().to_string();
             return Ok(Network { name, batch, size, train: false, graph: imported.graph, values });
@@ -88,7 +108,13 @@ impl NetworkArgs {
         } else {
             model.inference(batch, &sizes)
         };
-        let graph = graph.with_context(|| name.clone())?;
+        let mut graph = graph.with_context(|| name.clone())?;
+        if self.int8 {
+            let made_up =
+                |c: Candidate| (c.name, Rounding::Static(vec![Grid::between(-4.0, 4.0); c.channels]));
+            let table: Table = candidates(&graph).into_iter().map(made_up).collect();
+            graph = round(graph, &table).map_err(|(layer, e)| anyhow::anyhow!("{name}: {layer}: {e}"))?;
+        }
         Ok(Network { name, batch, size, train: self.train, graph, values: Values::Drawn(params) })
     }
 
@@ -108,11 +134,11 @@ impl NetworkArgs {
     /// # Errors
     /// If a GPU is asked for and there is none: why.
     pub fn device(&self) -> Result<Device> {
-        Ok(self.device.device(self.threads.map(usize::from))?)
+        self.compute.device()
     }
 
     pub fn options(&self) -> Options {
-        Options { optimise: !self.no_passes, budget: self.budget, precision: self.precision }
+        Options { optimise: !self.no_passes, budget: self.budget, precision: self.compute.precision }
     }
 }
 

@@ -6,18 +6,18 @@ mod trace;
 pub use report::{Report, Shown};
 pub use trace::Trace;
 
-use crate::adapt;
 use crate::camera::KnownCameraArgs;
 use crate::electrons;
 use crate::failure::worded;
 use crate::outputs::{listed, prepared, result_in};
+use crate::training::Trainer;
 use crate::validity::ValidityArgs;
 use crate::voice::{Style, Voice};
 use anyhow::{Result, bail};
 use clap::Args;
 use clearshot::{
-    Candidate, DeviceName, KnownCamera, Model, Output, PointSpread, Precision, Restorer, Settings, Stacks,
-    restore_file,
+    AdaptSettings, Candidate, DeviceName, KnownCamera, Model, Output, PointSpread, Precision, Restorer,
+    Settings, Stacks, adapt, restore_file,
 };
 use clearshot_restore::classical::gaussian::Gaussian;
 use clearshot_runtime::bytes;
@@ -33,7 +33,8 @@ pub struct Restore {
     /// Write to this file, whose ending names the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
-    /// Use this model: a file NAME.clearshot, or a folder (also of diffusers). Default: the built-in model.
+    /// Use this model: a file NAME.clearshot, a folder (also of diffusers), an ONNX file, or a BioImage Model Zoo package as folder or
+    /// zip. Default: the built-in model.
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// Fine-tune the model on these images for this many seconds first, as `clearshot adapt` does: refused where the noise is not that of counted
@@ -47,7 +48,7 @@ pub struct Restore {
     /// from the image itself; model, bm3d, gaussian or raw use one of them.
     #[arg(long, default_value = "auto", value_name = "METHOD", value_parser = ["auto", "model", "bm3d", "gaussian", "raw"])]
     method: String,
-    /// Restore stacks plane by plane. This version has no built-in model for volumes, so this is what happens by default.
+    /// Restore each plane of a stack by itself. Default: planes are averaged with their neighbours along Z where these show the same.
     #[arg(long)]
     planes: bool,
     /// Restore each frame of a movie by itself. Default: files with a T axis use neighbouring frames where nothing moves.
@@ -65,12 +66,28 @@ pub struct Restore {
     /// Write a map of chi2, as OUT_chi2: near 1 where the restored image explains the measurement up to its noise.
     #[arg(long)]
     chi2: bool,
-    /// Draw samples by this sampler: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun.
+    /// Draw samples by this sampler: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun, with settings as in
+    /// ddim:eta=0.5, ddpm:large=1, heun:churn=40,from=0.05,to=50,noise=1.003.
     #[arg(long, default_value = "dpmpp-2m", value_name = "NAME")]
     sampler: String,
     /// Draw each sample in this many steps.
     #[arg(long, default_value_t = 25, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     steps: u32,
+    /// Space the noise levels of the steps by this rule: karras, with settings as in karras:rho=5,max=20; for models of timesteps also
+    /// trailing, leading:offset=1, linspace or quadratic. Default: karras, and trailing for models of timesteps.
+    #[arg(long, value_name = "RULE")]
+    levels: Option<String>,
+    /// Begin samples at the measurement with this much noise added, relative to the signal, where the model's range is 2. Default:
+    /// at noise alone.
+    #[arg(long, value_name = "NOISE")]
+    begin: Option<f64>,
+    /// Keep pixels that hold a measurement as they are, and draw only those that are masked, saturated or NaN. Default: all are
+    /// restored.
+    #[arg(long)]
+    inpaint: bool,
+    /// Weight the measurement by classifier-free guidance, for models trained with task.drop; 1 is the network's own answer.
+    #[arg(long, value_name = "WEIGHT", default_value_t = 1.0)]
+    classifier_free: f64,
     #[command(flatten)]
     camera: KnownCameraArgs,
     /// Set the mean electrons of the background. Default: estimated from the darkest places.
@@ -87,12 +104,16 @@ pub struct Restore {
     /// Guide samples by this likelihood of the measurement: poisson-gaussian, shifted-poisson, gaussian, ... Default: none.
     #[arg(long, value_name = "NAME")]
     guidance: Option<String>,
-    /// Weight guidance by this law: proximal, sigma-squared, ..., with parameters as in proximal:strength=0.8.
+    /// Weight guidance by this law: proximal, sigma-squared, ..., with parameters as in proximal:strength=0.8; `through` and
+    /// `covariance` differentiate the network and need an image that one tile holds. Default: proximal.
     #[arg(long, value_name = "LAW")]
     law: Option<String>,
     /// Limit each guidance correction to this root mean square, where the model's range is 2. Default: no limit.
     #[arg(long, value_name = "SIZE")]
     clip: Option<f64>,
+    /// Guide only while the noise of a sample, relative to the signal, lies between these two numbers, as in 0,5. Default: always.
+    #[arg(long, value_name = "LOW,HIGH", value_delimiter = ',', num_args = 1)]
+    gate: Vec<f64>,
     /// Write a record of every guidance correction: one JSON line for each image, sample and step.
     #[arg(long, value_name = "FILE.jsonl")]
     trace: Option<PathBuf>,
@@ -215,7 +236,7 @@ impl Restore {
         let Some(seconds) = self.adapt else {
             let device = self.device.device(threads)?;
             return Ok(match &self.model {
-                Some(path) => Restorer::from_model(Model::load(path)?, device)?,
+                Some(path) => Restorer::load_on(path, device)?,
                 None => Restorer::builtin_on(device)?,
             });
         };
@@ -223,11 +244,14 @@ impl Restore {
             Some(path) => Model::load(path)?,
             None => Model::builtin()?,
         };
-        let known = [("gain", camera.gain), ("offset", camera.offset), ("read_noise", camera.read_noise)];
-        let changes = known.into_iter().filter_map(|(key, value)| Some(format!("data.{key}={}", value?)));
-        let quiet = self.quiet || self.json;
-        let device = self.device.to_string();
-        let fitted = adapt::for_files(model, files, changes.collect(), seconds, &device, quiet)?;
+        let settings = AdaptSettings {
+            seconds: Some(seconds.into()),
+            camera: *camera,
+            device: self.device,
+            ..AdaptSettings::default()
+        };
+        let mut trainer = Trainer::for_people(self.quiet || self.json, None);
+        let fitted = adapt(files, model, &settings, &mut trainer)?;
         let mut said = fitted.record();
         said["event"] = json!("adapt");
         voice.say(&fitted.in_words(), said)?;
@@ -249,6 +273,11 @@ impl Restore {
             "raw" => Some(Candidate::Raw),
             _ => None,
         };
+        let gate = match self.gate[..] {
+            [] => None,
+            [low, high] => Some([low, high]),
+            _ => bail!("--gate: two numbers are needed, such as 0,5"),
+        };
         let estimate = self.estimate.as_deref().map(|e| match e {
             "direct" => Output::Direct,
             _ => Output::Samples,
@@ -268,10 +297,15 @@ impl Restore {
             save_samples: self.save_samples,
             sampler: self.sampler.clone(),
             steps: self.steps as usize,
+            levels: self.levels.clone(),
+            begin: self.begin,
+            inpaint: self.inpaint,
+            classifier_free: self.classifier_free,
             seed: self.seed,
             guidance: self.guidance.clone(),
             law: self.law.clone(),
             clip: self.clip,
+            gate,
             trace: self.trace.is_some(),
             batch: self.batch.map(|b| b as usize),
             memory: self.memory,

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct Files {
-    /// A file, a folder, a glob pattern or the address of Zarr (s3://, https://); several are allowed.
+    /// Restore these files, folders, glob patterns or Zarr addresses (s3://, https://).
     #[arg(required = true)]
     inputs: Vec<String>,
-    /// A file whose ending names the format, or s3://BUCKET/NAME.zarr; for several inputs a folder.
+    /// Write to this file, whose ending names the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
     #[arg(required = true)]
     output: Option<PathBuf>,
     /// List the methods with their settings, and do nothing else.
@@ -22,24 +22,24 @@ pub struct Files {
     /// Restore this image of files that have several, by name or number. Default: all images.
     #[arg(long, value_name = "NAME")]
     item: Option<String>,
-    /// Restore volumes along Z, Y and X instead of plane after plane.
+    /// Restore volumes along Z, Y and X. Default: plane after plane.
     #[arg(long)]
     volume: bool,
-    /// The side of the pieces that large planes and volumes are cut into, in pixels, or `auto`.
+    /// Cut large planes and volumes into pieces of this side in pixels; `auto` chooses by memory.
     #[arg(long, default_value = "auto", value_parser = tile_side)]
     tile: TileSide,
     #[command(flatten)]
     validity: ValidityArgs,
-    /// Write 32-bit numbers instead of the input's type.
+    /// Write 32-bit floats. Default: the input's pixel type.
     #[arg(long)]
     float: bool,
-    /// Write a picture of the middle plane before and after, with a scale bar, beside each output (NAME.png).
+    /// Write a picture of the middle plane before and after, with a scale bar, beside each output (NAME.png). Default: none.
     #[arg(long)]
     png: bool,
-    /// Replace files that are there already.
+    /// Replace files that are there already. Default: they are kept, and it is an error.
     #[arg(long)]
     force: bool,
-    /// One JSON line a file.
+    /// Print one JSON line a file. Default: text.
     #[arg(long)]
     json: bool,
 }

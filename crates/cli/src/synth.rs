@@ -16,12 +16,13 @@ pub struct Synth {
     /// membranes, reticulum, vesicles, tissue or textures, as a microscope shows them at a random magnification.
     #[arg(long)]
     scene: String,
+    /// Generate this many scenes.
     #[arg(long, default_value_t = 1)]
     count: u32,
-    /// Sizes as YxX or ZxYxX; one number is a square's.
+    /// Set the size in pixels as YxX or ZxYxX; one number is a square's.
     #[arg(long, default_value = "128x128")]
     size: String,
-    /// Mean electrons of the brightest value.
+    /// Set the mean electrons of the brightest value.
     #[arg(long, default_value_t = 20.0)]
     peak: f64,
     /// Set the mean electrons of the background. Default: what usually goes with the peak.
@@ -30,24 +31,37 @@ pub struct Synth {
     /// Set the standard deviation of the read noise in electrons. Default: what usually goes with the peak.
     #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     read_noise: Option<f64>,
-    /// Blur by a Gaussian of this standard deviation in pixels.
+    /// Blur by a Gaussian of this standard deviation in pixels. Default: no blur.
     #[arg(long)]
     psf_sigma: Option<f64>,
-    /// Write counts of a converter of so many bits (1 electron a count, offset 100) instead of electrons.
+    /// Multiply each pixel by a normal random number of mean 1 and this standard deviation, before the camera's noise. Default: 0.
+    #[arg(long, default_value_t = 0.0, hide_default_value = true)]
+    speckle: f64,
+    /// Replace this share of the pixels by black and as many by white, in halves. Default: 0.
+    #[arg(long, default_value_t = 0.0, hide_default_value = true, value_name = "SHARE")]
+    salt_and_pepper: f64,
+    /// Let sensitivities of pixels differ by up to this share. Default: 0.
+    #[arg(long, default_value_t = 0.0, hide_default_value = true, value_name = "SHARE")]
+    flat_field: f64,
+    /// Make this share of the pixels hot. Default: 0.
+    #[arg(long, default_value_t = 0.0, hide_default_value = true, value_name = "SHARE")]
+    hot_pixels: f64,
+    /// Write counts of a converter of so many bits (1 electron a count, offset 100). Default: electrons as 32-bit floats.
     #[arg(long, value_parser = clap::value_parser!(u32).range(8..=16))]
     bits: Option<u32>,
+    /// Seed scenes and noise; the same seed gives the same files.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The folder; scenes go into `truth` in it and pictures into `noisy`, under the same names and in the same unit.
+    /// Write to this folder: scenes into `truth` in it, images of the camera into `noisy`, under the same names and in the same unit.
     #[arg(long)]
     out: PathBuf,
-    /// The ending of the files.
+    /// Give files this ending.
     #[arg(long, default_value = "tif")]
     to: String,
-    /// Replace files that are there already.
+    /// Replace files that are there already. Default: they are kept, and it is an error.
     #[arg(long)]
     force: bool,
-    /// One JSON line a scene.
+    /// Print one JSON line a scene. Default: text.
     #[arg(long)]
     json: bool,
 }
@@ -71,13 +85,18 @@ impl Synth {
             background: self.background.unwrap_or(usual.background),
             read_noise: self.read_noise.unwrap_or(usual.read_noise),
             psf: psf.map(|(psf, _)| psf),
+            flat_field: self.flat_field,
+            hot_pixels: self.hot_pixels,
+            speckle: self.speckle,
+            salt_and_pepper: self.salt_and_pepper,
             converter: self.bits.map(|bits| Converter { gain: 1.0, offset: 100.0, bits }),
             ..usual
         };
         let parameters = serde_json::json!({
             "scene": self.scene, "seed": self.seed, "size": self.size, "peak": self.peak,
             "background": camera.background, "read_noise": camera.read_noise, "psf_sigma": self.psf_sigma,
-            "bits": self.bits,
+            "bits": self.bits, "speckle": self.speckle, "salt_and_pepper": self.salt_and_pepper, "flat_field": self.flat_field,
+            "hot_pixels": self.hot_pixels,
         });
         let folders = ["truth", "noisy"].map(|name| self.out.join(name));
         for folder in &folders {

@@ -1,13 +1,12 @@
-//! `clearshot train`: from a configuration to a model, stopped and gone on with at will.
+//! `clearshot train`: from a configuration to a model; runs can be stopped and resumed.
 
+use crate::training::Trainer;
 use anyhow::{Result, bail};
 use clap::Args;
+use clearshot::{RunConfig, TrainEnding, TrainReport, TrainSettings, train};
 use clearshot_train::data::pace::pace;
 use clearshot_train::records::console::{Show, duration};
-use clearshot_train::run::{BEST, CONFIG};
-use clearshot_train::{Ending, Run, RunConfig, Summary, presets};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Threads that make samples, of `--time-data`; 0 for the one that takes them.
 const THREADS: [usize; 6] = [0, 1, 2, 4, 8, 15];
@@ -17,74 +16,65 @@ const INTERRUPTED: u8 = 130;
 
 #[derive(Args)]
 pub struct Train {
-    /// Files of configuration and changes to it, one after another: experiment=NAME, GROUP=OPTION, KEY=VALUE, or FILE.yaml.
+    /// Take these files of configuration and changes to it, one after another: experiment=NAME, GROUP=OPTION, KEY=VALUE, or FILE.yaml.
     #[arg(value_name = "FILE.yaml|KEY=VALUE")]
     changes: Vec<String>,
-    /// The run's folder; by default `runs` and the model's name.
+    /// Write the run to this folder. Default: `runs` and the model's name.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Go on with the run in the folder, by its own configuration and the changes.
+    /// Resume the run in the folder, by its own configuration and the changes. Default: a new run.
     #[arg(long)]
     resume: bool,
-    /// A folder of configuration in front of what is built in.
+    /// Look for configuration groups in this folder before the built-in ones. Default: none.
     #[arg(long, value_name = "FOLDER")]
     configs: Option<PathBuf>,
-    /// Stop after so many iterations in all, to go on later.
+    /// Stop after so many iterations in all, to be resumed later. Default: at the end of the schedule.
     #[arg(long, value_name = "ITERATIONS")]
     stop_at: Option<u64>,
     /// Measure how many images a second the data give with 0, 1, 2, 4, 8 and 15 threads, so many seconds each, and train nothing.
     /// Default: it is trained.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["resume", "stop_at"], value_parser = clap::value_parser!(u32).range(1..))]
     time_data: Option<u32>,
-    /// Show nothing while training.
+    /// Show nothing while training. Default: progress and scores.
     #[arg(long, conflicts_with = "json")]
     quiet: bool,
-    /// Every record as a JSON line, and the summary as the last.
+    /// Print every record as a JSON line, and the summary as the last. Default: text.
     #[arg(long)]
     json: bool,
 }
 
 impl Train {
-    pub fn run(self) -> Result<ExitCode> {
-        let config = if self.resume {
-            let Some(out) = &self.out else { bail!("--resume needs --out, the folder of the run") };
-            presets::read_again(&out.join(CONFIG), &self.changes)?
-        } else {
-            if self.changes.is_empty() {
-                let known = presets::groups(None)?.options("experiment").join(", ");
-                bail!("nothing says what to train; experiment=NAME chooses one of {known}");
-            }
-            presets::read(self.configs.as_deref(), &self.changes)?
+    pub fn run(self) -> Result<u8> {
+        if self.resume && self.out.is_none() {
+            bail!("--resume needs --out, the folder of the run");
+        }
+        let settings = TrainSettings {
+            overrides: self.changes.clone(),
+            out: self.out.clone(),
+            resume: self.resume,
+            configs: self.configs.clone(),
+            stop_at: self.stop_at,
         };
         if let Some(seconds) = self.time_data {
-            return self.time_data(&config, f64::from(seconds));
+            return self.time_data(&settings.config()?, f64::from(seconds));
         }
-        let out = self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
         let show = match (self.quiet, self.json) {
             (true, _) => Show::Quiet,
             (_, true) => Show::Json,
             _ => Show::for_terminal(),
         };
-        let mut run = Run::open(config, &out, self.resume, show)?;
-        if !self.quiet && !self.json {
-            eprintln!("{}\n{}", out.display(), run.plan());
-            run.notes().iter().for_each(|note| eprintln!("{note}"));
-        }
-        for warning in run.warnings().iter().filter(|_| !self.quiet) {
-            eprintln!("clearshot: {warning}");
-        }
-        let interrupted = crate::interrupt::finishing("finishing the iteration and writing a checkpoint");
-        let summary = run.train(&interrupted, self.stop_at)?;
-        self.report(&summary, &out);
-        Ok(match summary.ending {
-            Ending::Finished | Ending::EarlyStop => ExitCode::SUCCESS,
-            Ending::Interrupted if self.stop_at.is_some_and(|n| summary.iteration >= n) => ExitCode::SUCCESS,
-            Ending::Interrupted => ExitCode::from(INTERRUPTED),
+        let stop = crate::interrupt::finishing("finishing the iteration and writing a checkpoint");
+        let report = train(&settings, &mut Trainer::new(show, Some(stop)))?;
+        self.report(&report);
+        let reached = self.stop_at.is_some_and(|n| report.summary.iteration >= n);
+        Ok(match report.is_interrupted() && !reached {
+            true => INTERRUPTED,
+            false => crate::SUCCESS,
         })
     }
 
     /// A table of images a second.
-    fn time_data(&self, config: &RunConfig, seconds: f64) -> Result<ExitCode> {
+    fn time_data(&self, config: &RunConfig, seconds: f64) -> Result<u8> {
         for threads in THREADS {
             let images = pace(config, threads, seconds)?;
             match self.json {
@@ -92,16 +82,16 @@ impl Train {
                 false => println!("{threads:2} threads: {images:.0} images/s"),
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(crate::SUCCESS)
     }
 
-    fn report(&self, s: &Summary, out: &std::path::Path) {
-        let model = Some(out.join(BEST)).filter(|p| p.exists());
+    fn report(&self, report: &TrainReport) {
+        let (s, model) = (&report.summary, &report.model);
         if self.json {
             let ending = match s.ending {
-                Ending::Finished => "finished",
-                Ending::EarlyStop => "early stop",
-                Ending::Interrupted => "interrupted",
+                TrainEnding::Finished => "finished",
+                TrainEnding::EarlyStop => "early stop",
+                TrainEnding::Interrupted => "interrupted",
             };
             let record = serde_json::json!({
                 "kind": "summary", "ending": ending, "iteration": s.iteration, "images": s.images,
@@ -113,9 +103,9 @@ impl Train {
             return;
         }
         let ended = match s.ending {
-            Ending::Finished => "done",
-            Ending::EarlyStop => "stopped: validations no longer improve",
-            Ending::Interrupted => "interrupted; --resume goes on",
+            TrainEnding::Finished => "done",
+            TrainEnding::EarlyStop => "stopped: validations no longer improve",
+            TrainEnding::Interrupted => "interrupted; --resume goes on",
         };
         println!(
             "{ended}: {} iterations, {} images, {}, {:.2} iterations/s, {:.1} % of the time waiting for data",

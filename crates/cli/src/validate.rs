@@ -22,10 +22,11 @@ impl Validate {
             bail!("{} is to be compared with itself; name two models", self.old);
         }
         self.settings.check_one_setting()?;
-        let methods = self.settings.methods(&[self.old.clone(), self.new.clone()])?;
-        let (old, new) = (methods[0].name().to_string(), methods[1].name().to_string());
-        self.settings.evaluated(&format!("{new} in place of {old}"), &methods, &|summary| {
-            let checks = compare(summary, &old, summary, &new)?;
+        let methods = [self.old.clone(), self.new.clone()];
+        let title = format!("{} in place of {}", self.new, self.old);
+        self.settings.evaluated(&title, &methods, &|made| {
+            let (old, new) = (&made.methods[0], &made.methods[1]);
+            let checks = compare(&made.summary, old, &made.summary, new)?;
             let failed: Vec<_> = checks.iter().filter(|c| !c.passes).collect();
             let record = json!({ "old": old, "new": new, "passes": failed.is_empty(), "checks": checks });
             let mut text: String = failed

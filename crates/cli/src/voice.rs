@@ -6,7 +6,7 @@ use crate::restore::{Report, Shown, Trace};
 use anyhow::Result;
 use clearshot::{Error, Event, ImageReport, Notice, Observer, Plan, Status};
 use clearshot_graph::plan::human;
-use clearshot_image::lengths;
+use clearshot_image::{Axis, lengths};
 use clearshot_train::records::console::duration;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -84,8 +84,11 @@ impl Voice {
 
     fn hear(&mut self, image: &Path, event: &Event<'_>) -> Result<()> {
         match event {
-            Event::Notice(notice @ (Notice::FramesAveraged(exposures) | Notice::FramesAlone(exposures))) => {
-                let record = json!({"event": "movie", "input": image, "exposures": exposures});
+            Event::Notice(
+                notice @ (Notice::FramesAveraged { along, mean } | Notice::FramesAlone { along, mean }),
+            ) => {
+                let what = if *along == Axis::Z { "stack" } else { "movie" };
+                let record = json!({"event": what, "input": image, "exposures": mean});
                 self.say(&worded(notice), record)
             }
             Event::Notice(notice) => {
@@ -108,7 +111,7 @@ impl Voice {
                 json!({"event": "choice", "input": image, "choice": choice}),
             ),
             Event::Choice { exposures: Some(exposures), choice } => self.say(
-                &format!("means of {exposures} frames are restored by: {}", choice.in_words()),
+                &format!("means of {exposures} exposures are restored by: {}", choice.in_words()),
                 json!({"event": "choice", "input": image, "exposures": exposures, "choice": choice}),
             ),
             Event::Guided { number, steps } => match &mut self.trace {
@@ -233,7 +236,9 @@ pub fn worded(notice: &Notice) -> String {
             ": compare with `clearshot denoise`, look at --chi2 and --std, check --gain and --offset, or train on such images".into()
         }
         Notice::Clipped { .. } => "; --float keeps them".into(),
-        Notice::FramesAveraged(_) => "; --frames-alone restores each by itself".into(),
+        Notice::FramesAsSingle => " (--movie, or --repeats where the sample holds still)".into(),
+        Notice::FramesAveraged { along: Axis::Z, .. } => "; --planes restores each by itself".into(),
+        Notice::FramesAveraged { .. } => "; --frames-alone restores each by itself".into(),
         _ => String::new(),
     };
     format!("{notice}{hint}")

@@ -24,6 +24,31 @@ fn an_exported_model_restores_an_image() {
     let (before, after) = (score("data/noisy/nuclei_0000.tif"), score("clean.tif"));
     assert!(after > before + 8.0, "{before} dB before, {after} dB after");
     assert!(must("plan --onnx model.onnx --size 64", &here).contains("model.onnx"));
+    // `restore` runs it as `predict` does, in tiles too.
+    must("restore data/noisy/nuclei_0000.tif --model model.onnx -o tiled.tif --tile 32", &here);
+    let tiled = score("tiled.tif");
+    assert!((tiled - after).abs() < 1e-3, "{after} dB at once, {tiled} dB in tiles");
+    let samples =
+        refused("restore data/noisy/nuclei_0000.tif --model model.onnx -o no.tif --samples 4", &here);
+    assert!(samples.contains("samples") && samples.contains("ONNX"), "{samples}");
+}
+
+#[test]
+fn a_package_is_checked_and_restores() {
+    let here = folder("exchange-package");
+    must("synth --scene nuclei --size 64x64 --peak 80 --bits 16 --out data", &here);
+    must(&format!("export default --bioimageio package --author A {NUMBERS}"), &here);
+    assert!(must("check package", &here).contains("gives what it says"));
+    must("restore data/noisy/nuclei_0000.tif --model package -o clean.tif", &here);
+    assert!(must("info clean.tif", &here).contains("Clearshot"), "the record names the model");
+    // Another test output than the network makes.
+    let other = std::fs::read(here.join("package/test_input.npy")).expect("a file");
+    std::fs::write(here.join("package/test_output.npy"), other).expect("room");
+    for line in ["check package", "restore data/noisy/nuclei_0000.tif --model package -o never.tif"] {
+        let why = refused(line, &here);
+        assert!(why.contains("its own test"), "{why}");
+    }
+    assert!(!here.join("never.tif").exists());
 }
 
 #[test]

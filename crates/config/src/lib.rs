@@ -23,7 +23,8 @@ mod parse;
 mod print;
 mod read;
 mod reference;
-mod structs;
+mod schema;
+
 mod sweep;
 mod tree;
 
@@ -32,6 +33,6 @@ pub use error::{ConfigError, ReadError};
 pub use groups::Groups;
 pub use nearest::nearest;
 pub use reference::{group_reference, reference};
-pub use structs::{struct_reference, undocumented};
+pub use schema::schema_reference;
 pub use sweep::sweep;
 pub use tree::{Node, Origin, Tree, Value};

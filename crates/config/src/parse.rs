@@ -4,7 +4,7 @@
 //! the lines directly above it. Aliases are expanded, and bounded: a small file cannot become a large tree.
 
 use crate::ConfigError;
-use crate::tree::{Node, Origin, Value};
+use crate::tree::{Node, Origin, Tree, Value};
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,6 +48,16 @@ pub(crate) fn parse(text: &str, file: &str) -> Result<Node, ConfigError> {
     }
     let empty = || Node::new(Value::Map(Vec::new()), Origin { file, line: 1 });
     Ok(builder.done.filter(|n| n.value != Value::Null).unwrap_or_else(empty))
+}
+
+impl Tree {
+    /// A document by itself, for files of others that are no configuration: nothing is composed, and `file` is what messages call it.
+    ///
+    /// # Errors
+    /// If the text is not YAML, or more than a description of something would hold.
+    pub fn parse(text: &str, file: &str) -> Result<Tree, ConfigError> {
+        Ok(Tree { root: parse(text, file)? })
+    }
 }
 
 impl Builder<'_> {

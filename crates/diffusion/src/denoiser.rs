@@ -112,6 +112,11 @@ impl LevelInputs {
         })
     }
 
+    /// Whether an input of this name follows from the level.
+    pub fn has(&self, name: &str) -> bool {
+        self.entries.iter().any(|(n, ..)| n == name)
+    }
+
     /// The value of every input where each image has its own level.
     ///
     /// # Panics

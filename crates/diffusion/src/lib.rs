@@ -48,6 +48,7 @@ mod spacing;
 pub mod step_graph;
 mod threshold;
 pub mod trace;
+pub mod written;
 
 pub use classifier_free::ClassifierFree;
 pub use denoiser::{Condition, Denoiser, Estimate, LevelInputs};

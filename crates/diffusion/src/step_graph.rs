@@ -270,7 +270,7 @@ impl StepGraph {
 
 /// The step that the noise of known pixels is drawn for after a step. A deterministic sampler keeps the
 /// noise that it began with, so its known pixels do too.
-pub(crate) fn known_step(step: u32, stochastic: bool) -> u32 {
+pub fn known_step(step: u32, stochastic: bool) -> u32 {
     if stochastic { step + 1 } else { 0 }
 }
 

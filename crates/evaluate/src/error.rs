@@ -16,6 +16,9 @@ pub enum EvaluateError {
     Dark { what: String },
     #[error("{0} has no record in common with {1}; evaluate both on the same scenes and light levels")]
     NothingCommon(String, String),
+    /// Whoever asked for it said to stop; records that were made are kept.
+    #[error("stopped")]
+    Stopped,
     #[error(transparent)]
     Image(#[from] clearshot_image::Error),
     #[error(transparent)]

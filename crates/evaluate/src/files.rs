@@ -10,7 +10,9 @@ use crate::case::{Case, Scale};
 use crate::method::View;
 use clearshot_image::dataset::list::{Listing, files, stem};
 use clearshot_image::{Image, fingerprint};
+use clearshot_physics::Electrons;
 use clearshot_physics::calibration::blind::Known;
+use clearshot_physics::calibration::exposure_ratio;
 use clearshot_restore::estimate::{as_camera, camera_of};
 use clearshot_restore::learned::{self, Camera};
 use clearshot_restore::stream::Frames;
@@ -118,6 +120,21 @@ impl Pairs {
         let fitted = if fit { " fitted" } else { "" };
         // The number is what its pair is found by among the images of the cell.
         Ok(format!("pair {number} {} {camera:?}{full}{exposed} range {range}{fitted}", part.name))
+    }
+
+    /// How many times the light of its true plane a noisy one really has, by their sums above the camera's offset.
+    ///
+    /// # Errors
+    /// As [`Pairs::case`].
+    pub fn measured_exposure(&self, number: usize) -> Result<f64, EvaluateError> {
+        let part = &self.parts[number];
+        let Camera { offset, gain, .. } = self.seen(&part.noisy)?.camera;
+        let electrons = |path: &Path| -> Result<Vec<f64>, EvaluateError> {
+            let counts = finite(&Image::open(path)?, path, &part.region)?;
+            Ok(counts.iter().map(|v| (v - offset) * gain).collect())
+        };
+        let (noisy, truth) = (electrons(&part.noisy)?, electrons(&part.truth)?);
+        Ok(exposure_ratio(Electrons(&noisy[..]), Electrons(&truth[..]), [0.0; 2], None)?)
     }
 
     /// Plane `number`, in electrons of its camera. The peak is the 99.8th percentile of the truth above the background,

@@ -12,11 +12,12 @@ pub mod classical;
 mod convolve;
 mod error;
 pub mod estimate;
+pub mod foreign;
 mod frame;
 pub mod invalid;
 pub mod learned;
-pub mod movie;
 pub mod saturated;
+pub mod series;
 pub mod stream;
 mod widest;
 

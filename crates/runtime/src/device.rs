@@ -46,6 +46,11 @@ impl Device {
         }
     }
 
+    /// Whether it has an instruction for products of bytes, which models in 8 bits are fast by; a GPU's are not used.
+    pub fn has_byte_products(&self) -> bool {
+        matches!(self, Device::Cpu { level, .. } if clearshot_cpu::simd::bytes::has_instruction(*level))
+    }
+
     /// Every device of this machine.
     pub fn all() -> Vec<Device> {
         let gpus = gpus().unwrap_or_default().into_iter().map(|g| Device::Cuda { ordinal: g.ordinal });
@@ -126,30 +131,4 @@ impl DeviceName {
             },
         })
     }
-}
-
-/// The most memory that this process has had, where the system tells it.
-pub fn peak_bytes() -> Option<usize> {
-    kibibytes("/proc/self/status", "VmHWM:")
-}
-
-/// The memory that can be had without driving others out, where the system tells it: the machine's, or what a container's limit leaves.
-pub fn available_bytes() -> Option<usize> {
-    let machine = kibibytes("/proc/meminfo", "MemAvailable:");
-    let container = [
-        ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"],
-        ["/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"],
-    ];
-    // Without a limit the file says `max`, or a number larger than any memory.
-    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok();
-    let left = |[limit, used]: [&str; 2]| Some(number(limit)?.saturating_sub(number(used).unwrap_or(0)));
-    machine.into_iter().chain(container.into_iter().filter_map(left)).min()
-}
-
-/// The number of a line of one of Linux's tables, in bytes.
-fn kibibytes(table: &str, key: &str) -> Option<usize> {
-    let text = std::fs::read_to_string(table).ok()?;
-    let line = text.lines().find(|l| l.starts_with(key))?;
-    let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
 }

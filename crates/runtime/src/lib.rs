@@ -21,11 +21,13 @@
 
 pub mod bytes;
 mod device;
+mod memory;
 mod precision;
 mod session;
 
 pub use clearshot_cpu::exec::{MemoryError, ValueError};
 pub use clearshot_cuda::{Ceilings, Gpu, Unavailable, cache_folder, gpus};
-pub use device::{Device, DeviceName, available_bytes, peak_bytes};
+pub use device::{Device, DeviceName};
+pub use memory::{available_bytes, peak_bytes};
 pub use precision::{Arithmetic, Precision};
 pub use session::{CompileError, NodeTime, Options, Session, SetUp, compile, plan};

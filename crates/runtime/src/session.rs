@@ -1,6 +1,7 @@
 //! From a graph to something that runs.
 
-use crate::device::{Device, available_bytes, peak_bytes};
+use crate::device::Device;
+use crate::memory::{available_bytes, peak_bytes};
 use crate::precision::{Arithmetic, Precision};
 use clearshot_cpu::exec::{CpuBackend, Executor as CpuExecutor, MemoryError, ValueError};
 use clearshot_cpu::lower::Machine;

@@ -1,11 +1,11 @@
 //! The camera that looks at a scene: `y = Poisson(peak (h * x) + b) + N(0, s^2)` in electrons.
 //!
-//! On request the electrons become counts of a converter, pixels differ in sensitivity, and some are hot.
+//! On request the electrons become counts of a converter, pixels differ in sensitivity, some are hot, black or white, and light speckles.
 //! Every draw is keyed by (seed, index, pixel).
 
 use crate::SceneError;
 use clearshot_physics::calibration::Calibration;
-use clearshot_physics::noise::{Window, poisson_gaussian};
+use clearshot_physics::noise::{Window, poisson_gaussian, salt_and_pepper, speckle};
 use clearshot_physics::{Boundary, Electrons, Map, Operator, Psf};
 use clearshot_tensor::noise::Key;
 
@@ -26,6 +26,10 @@ pub struct Camera {
     pub flat_field: f64,
     /// The share of pixels that are hot.
     pub hot_pixels: f64,
+    /// The light of each pixel is multiplied by a normal random number of mean 1 and this standard deviation.
+    pub speckle: f64,
+    /// The share of pixels that come out black or white, in halves.
+    pub salt_and_pepper: f64,
 }
 
 /// From electrons to whole counts.
@@ -55,6 +59,8 @@ const NOISE: u32 = 0xCA00;
 const FLAT: u32 = 0xCA01;
 const HOT: u32 = 0xCA02;
 const HOT_LEVEL: u32 = 0xCA03;
+const SPECKLE: u32 = 0xCA04;
+const SALT: u32 = 0xCA05;
 
 impl Camera {
     /// A camera for scenes of a peak, with the background and read noise that usually go with it: 1 and 1 electrons at
@@ -75,6 +81,8 @@ impl Camera {
             converter: None,
             flat_field: 0.0,
             hot_pixels: 0.0,
+            speckle: 0.0,
+            salt_and_pepper: 0.0,
         }
     }
 
@@ -111,8 +119,12 @@ impl Camera {
             lit[i] += self.peak * (1.0 + 4.0 * f64::from(key(HOT_LEVEL).uniform(i as u64)));
         }
         let window = Window::all(size);
+        if self.speckle > 0.0 {
+            lit = speckle(&lit, self.speckle, &window, key(SPECKLE))?;
+            lit.iter_mut().for_each(|v| *v = v.max(0.0));
+        }
         let y = poisson_gaussian(Electrons(&lit), &Map::Uniform(self.read_noise), &window, key(NOISE))?;
-        let values = match &self.converter {
+        let mut values = match &self.converter {
             None => y.0,
             Some(c) => {
                 let mut calibration = Calibration::uniform(c.gain, c.offset, self.read_noise)?;
@@ -122,6 +134,14 @@ impl Camera {
                 counts.0.into_iter().map(|v| v.clamp(0.0, full)).collect()
             }
         };
+        if self.salt_and_pepper > 0.0 {
+            let white = match &self.converter {
+                Some(c) => f64::from((1u32 << c.bits) - 1),
+                None => self.peak + self.background,
+            };
+            let shares = [0.5 * self.salt_and_pepper; 2];
+            values = salt_and_pepper(&values, shares, [0.0, white], &window, key(SALT))?;
+        }
         let single = |x: Vec<f64>| x.into_iter().map(|v| v as f32).collect();
         Ok(Picture { values: single(values), mean: single(mean), flat: flat.map(single), hot })
     }
@@ -149,6 +169,9 @@ impl Camera {
             self.hot_pixels,
             "a number from 0 to below 1",
         )?;
+        require(not_negative(self.speckle), "the speckle", self.speckle, needed)?;
+        let salted = (0.0..=1.0).contains(&self.salt_and_pepper);
+        require(salted, "the share of salt and pepper", self.salt_and_pepper, "a number from 0 to 1")?;
         if let Some(c) = &self.converter {
             require(positive(c.gain), "the gain of the converter", c.gain, "a finite number above zero")?;
             require(c.offset.is_finite(), "the offset of the converter", c.offset, "a finite number")?;

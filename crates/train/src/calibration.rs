@@ -9,6 +9,7 @@ use crate::data::{Data, Part, Sample, camera};
 use crate::error::{Result, TrainError};
 use crate::presets;
 use crate::records::console::duration;
+use crate::watch::Watch;
 use clearshot_model::{Model, Signal};
 use clearshot_restore::learned::{self, Calibrated, Camera, Example, Measured, Restorer, Settings, Values};
 use clearshot_runtime::Device;
@@ -89,7 +90,7 @@ pub enum Within {
     TooLong(f64),
 }
 
-/// Calibrates in at most so many seconds, on fewer images where that is needed. `load` gives the model, `say` hears of the progress.
+/// Calibrates in at most so many seconds, on fewer images where that is needed. `load` gives the model, `watch` hears of the progress.
 ///
 /// # Errors
 /// As [`calibrate`].
@@ -102,12 +103,12 @@ pub fn calibrate_within(
     config: &CalibrationConfig,
     device: Device,
     stop: &AtomicBool,
-    say: &mut dyn FnMut(&str),
+    watch: &mut dyn Watch,
 ) -> Result<Within> {
-    let (all, mut images) = (Instant::now(), config.images);
+    let (all, mut images, mut stopped) = (Instant::now(), config.images, false);
     let least = LEAST_IMAGES.min(images);
     loop {
-        say(&format!("calibrating the spread of samples on {images} images"));
+        watch.note(&format!("calibrating the spread of samples on {images} images"));
         let left = most - all.elapsed().as_secs_f64();
         let (begun, mut each, mut said) = (Instant::now(), 0.0, 0.0);
         let mut told = |done: usize| {
@@ -116,7 +117,7 @@ pub fn calibrate_within(
             if done > 0 && spent > said + SAID_EVERY {
                 said = spent;
                 let rest = each * (images - done) as f64;
-                say(&format!("calibrating: {done} of {images} images, {} left", duration(rest)));
+                watch.note(&format!("calibrating: {done} of {images} images, {} left", duration(rest)));
             }
             // What the first image takes says whether there is time for all.
             let too_long = match done {
@@ -124,14 +125,16 @@ pub fn calibrate_within(
                 1 => each * images as f64 > left && images > least,
                 _ => false,
             };
-            match stop.load(Ordering::Relaxed) || too_long {
+            let heard = watch.progress(done as u64, Some(images as u64));
+            stopped |= heard.is_break() || stop.load(Ordering::Relaxed);
+            match stopped || too_long {
                 true => Err(learned::Error::Stopped),
                 false => Ok(()),
             }
         };
         let config = CalibrationConfig { images, ..config.clone() };
         match calibrate(load()?, data, &[size.to_vec()], &config, device, &mut told) {
-            Err(TrainError::Restore(learned::Error::Stopped)) if stop.load(Ordering::Relaxed) => {
+            Err(TrainError::Restore(learned::Error::Stopped)) if stopped => {
                 return Ok(Within::Interrupted);
             }
             Err(TrainError::Restore(learned::Error::Stopped)) => {

@@ -1,11 +1,13 @@
 //! A compiled iteration with its states, and the same for validation.
 
 use crate::config::{CompileMode, OptimizerConfig, OptimizerKind, RunConfig};
-use crate::data::{Batch, NUMBERS};
+use crate::data::Batch;
 use crate::error::Result;
+use crate::inputs::{Given, Inputs};
 use crate::iteration::{self, Built, DOMAIN_LOSSES, DOMAIN_SAMPLES, Shapes};
-use crate::task::{Task, key};
+use crate::task::Task;
 use clearshot_diffusion::{Level, LevelInputs};
+use clearshot_graph::Graph;
 use clearshot_graph::ops::{Adam, LossScale, Sgd};
 use clearshot_graph::train::{Guard, Optimizer, Training};
 use clearshot_nn::Weights;
@@ -32,8 +34,7 @@ pub struct Numbers {
 /// See the module.
 pub struct Engine {
     session: Session,
-    levels: Option<LevelInputs>,
-    inputs: BTreeSet<String>,
+    inputs: Inputs,
     task: Task,
     seed: u64,
     runs: usize,
@@ -85,10 +86,6 @@ fn open(
     Ok((session, built.levels))
 }
 
-fn inputs_of(session: &Session) -> BTreeSet<String> {
-    session.plan().graph.inputs().map(|(name, _)| name.to_string()).collect()
-}
-
 fn states_of(session: &Session) -> Vec<String> {
     session.plan().graph.states().map(|(name, ..)| name.to_string()).collect()
 }
@@ -106,9 +103,9 @@ impl Engine {
         let built =
             iteration::training(network, task, shapes, &config.model.only, &training_of(network, config))?;
         let (session, levels) = open(built, config, device, &config.options()?)?;
-        let inputs = inputs_of(&session);
+        let inputs = Inputs::of(&session, levels, shapes.domains)?;
         let (task, runs) = (task.clone(), config.trainer.accumulate);
-        Ok(Engine { session, levels, inputs, task, seed: config.seed, runs, domains: shapes.domains })
+        Ok(Engine { session, inputs, task, seed: config.seed, runs, domains: shapes.domains })
     }
 
     pub fn session(&self) -> &Session {
@@ -152,21 +149,6 @@ impl Engine {
         network.parameters()?.iter().map(|p| value(&p.name)).collect()
     }
 
-    fn set(&mut self, name: &str, value: &Tensor) -> Result<()> {
-        if self.inputs.contains(name) {
-            self.session.set(name, value)?;
-        }
-        Ok(())
-    }
-
-    /// Which domain each sample is of, where their losses are told apart.
-    fn set_domains(&mut self, of: &[usize]) -> Result<()> {
-        let count = self.domains;
-        let mut belongs = vec![0.0; of.len() * count];
-        of.iter().enumerate().filter(|(_, d)| **d < count).for_each(|(i, d)| belongs[i * count + d] = 1.0);
-        self.set("domains", &Tensor::f32([of.len(), count], belongs))
-    }
-
     /// One iteration over the batches of its runs; on a GPU it is begun, and ended where it has several.
     ///
     /// # Errors
@@ -175,46 +157,22 @@ impl Engine {
         let mut first = n.first;
         for run in 0..self.runs {
             let batch = next()?;
-            self.set("measured", &batch.measured)?;
-            self.set("clean", &batch.clean)?;
-            self.set("numbers", &batch.numbers)?;
-            let count = batch.domains.len();
-            let words = (0..count as u64).flat_map(|i| key(self.seed, first + i, 0x401).words()).collect();
-            self.set("noise_key", &Tensor::i32([count, 4], words))?;
+            let count = batch.domains.len() as u64;
             let level = |i: u64| Some(self.task.diffusion.as_ref()?.level(self.seed, first + i));
-            let each: Vec<Level> = (0..count as u64).filter_map(level).collect();
-            let numbers = batch.numbers.as_f32()?.chunks(NUMBERS).enumerate();
-            let weighed =
-                |(i, n): (usize, &[f32])| batch.weights[i] * self.task.balance(n, each.get(i)) as f32;
-            let balance = numbers.map(weighed).collect();
-            self.set("balance", &Tensor::f32([count], balance))?;
-            self.set_domains(&batch.domains)?;
-            if let Some(valid) = &batch.valid {
-                self.set("valid", &valid.mask)?;
-                self.set("valid_factors", &Tensor::f32([count], valid.factors.clone()))?;
-            }
-            if let Some(levels) = &self.levels {
-                for (name, value) in levels.at_each(&each).filter(|(name, _)| self.inputs.contains(*name)) {
-                    self.session.set(name, &value)?;
-                }
-            }
-            self.set("key", &Tensor::i32([4], key(self.seed, first, 0xD0).words().to_vec()))?;
-            for (term, ramp) in &self.task.terms {
-                let weight = ramp.at(n.iteration) as f32;
-                self.session.set(&format!("weight.{}", term.name()), &Tensor::scalar(weight))?;
-            }
-            let last = run + 1 == self.runs;
-            for (name, value) in [
-                ("rate", n.rate as f32),
-                ("ema_decay", n.ema_decay as f32),
-                ("alpha", n.alpha as f32),
-                ("carry", if run == 0 { 0.0 } else { 1.0 }),
-                ("gate", if last { 0.0 } else { f32::INFINITY }),
-            ] {
-                self.set(name, &Tensor::scalar(value))?;
-            }
+            let levels: Vec<Level> = (0..count).filter_map(level).collect();
+            let given = Given {
+                batch: &batch,
+                task: &self.task,
+                seed: self.seed,
+                first,
+                levels: &levels,
+                numbers: *n,
+                ends: [run == 0, run + 1 == self.runs],
+                is_validation: false,
+            };
+            self.inputs.set(&mut self.session, &given)?;
             self.session.run()?;
-            first += count as u64;
+            first += count;
         }
         if self.runs > 1 && self.number("grad_norm")?.is_none_or(|norm| !norm.is_finite()) {
             self.clear_sums()?;
@@ -271,9 +229,11 @@ impl Engine {
 /// The estimates that a network gives, for scores.
 pub struct Judge {
     session: Session,
-    levels: Option<LevelInputs>,
-    inputs: BTreeSet<String>,
+    inputs: Inputs,
+    task: Task,
     batch: usize,
+    /// How far a growing network's last stage is blended in.
+    alpha: f64,
 }
 
 impl Judge {
@@ -286,11 +246,27 @@ impl Judge {
         config: &RunConfig,
         device: &Device,
     ) -> Result<Judge> {
-        let built = iteration::validation(network, task, shapes)?;
+        Judge::changed(network, task, shapes, config, device, Ok)
+    }
+
+    /// With its graph changed before it is compiled.
+    ///
+    /// # Errors
+    /// As [`Judge::new`], or what `change` says.
+    pub fn changed(
+        network: &dyn Network,
+        task: &Task,
+        shapes: &Shapes<'_>,
+        config: &RunConfig,
+        device: &Device,
+        change: impl FnOnce(Graph) -> Result<Graph>,
+    ) -> Result<Judge> {
+        let mut built = iteration::validation(network, task, shapes)?;
+        built.graph = change(built.graph)?;
         let options = Options { budget: None, ..config.options()? };
         let (session, levels) = open(built, config, device, &options)?;
-        let inputs = inputs_of(&session);
-        Ok(Judge { session, levels, inputs, batch: shapes.batch })
+        let inputs = Inputs::of(&session, levels, 0)?;
+        Ok(Judge { session, inputs, task: task.clone(), batch: shapes.batch, alpha: 1.0 })
     }
 
     /// # Errors
@@ -301,10 +277,16 @@ impl Judge {
                 self.session.set(&name, value)?;
             }
         }
-        if self.inputs.contains("alpha") {
-            self.session.set("alpha", &Tensor::scalar(alpha as f32))?;
-        }
+        self.alpha = alpha;
         Ok(())
+    }
+
+    /// An output of the last estimate.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn output(&self, name: &str) -> Result<Tensor> {
+        Ok(self.session.get(name)?)
     }
 
     /// Estimates of a batch at a level. `first` numbers the noise.
@@ -318,22 +300,19 @@ impl Judge {
         seed: u64,
         first: u64,
     ) -> Result<Tensor> {
-        for (name, value) in
-            [("measured", &batch.measured), ("clean", &batch.clean), ("numbers", &batch.numbers)]
-        {
-            if self.inputs.contains(name) {
-                self.session.set(name, value)?;
-            }
-        }
-        if self.inputs.contains("noise_key") {
-            let words = (0..self.batch as u64).flat_map(|i| key(seed, first + i, 0x7A1).words()).collect();
-            self.session.set("noise_key", &Tensor::i32([self.batch, 4], words))?;
-        }
-        if let (Some(levels), Some(level)) = (&self.levels, level) {
-            for (name, value) in levels.at(level).filter(|(name, _)| self.inputs.contains(*name)) {
-                self.session.set(name, &value)?;
-            }
-        }
+        let levels = vec![*level.unwrap_or(&Level::CLEAN); self.batch];
+        let numbers = Numbers { rate: 0.0, ema_decay: 0.0, alpha: self.alpha, iteration: 0, first };
+        let given = Given {
+            batch,
+            task: &self.task,
+            seed,
+            first,
+            levels: &levels,
+            numbers,
+            ends: [true, true],
+            is_validation: true,
+        };
+        self.inputs.set(&mut self.session, &given)?;
         self.session.run()?;
         Ok(self.session.get("estimate")?)
     }

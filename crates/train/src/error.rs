@@ -25,6 +25,8 @@ pub enum TrainError {
     Diverged { iteration: u64, count: u64, returns: u64, rate: f64 },
     #[error("the worker that makes training images stopped: {0}")]
     Worker(String),
+    #[error("input `{name}` of the training graph: {why}")]
+    Input { name: String, why: &'static str },
     #[error("what the model `{model}` was trained on is not known: {why}")]
     Unknown { model: String, why: String },
     #[error(transparent)]

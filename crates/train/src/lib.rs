@@ -11,13 +11,17 @@ pub mod config;
 pub mod data;
 pub mod engine;
 mod error;
+mod inputs;
 pub mod iteration;
 pub mod presets;
+pub mod quantise;
 pub mod records;
 pub mod run;
 pub mod schedule;
 pub mod task;
+mod watch;
 
 pub use config::RunConfig;
 pub use error::{Result, TrainError};
 pub use run::{Ending, Run, Summary};
+pub use watch::{Status, Watch};

@@ -3,7 +3,7 @@
 
 mod deconvolve;
 mod denoise;
-mod place;
+pub(crate) mod place;
 
 use crate::error::{Error, Result};
 use crate::learned::Map;
@@ -103,17 +103,8 @@ impl Classical {
     pub fn check(&self, settings: &Settings) -> Result<()> {
         settings.check()?;
         let sharpens = self.operation() == "deconvolve";
-        let asked = [
-            ("samples", settings.samples > 0),
-            ("std", settings.std),
-            ("chi2", settings.chi2),
-            ("save_samples", settings.save_samples),
-            ("guidance", settings.guidance.is_some()),
-            ("law", settings.law.is_some()),
-            ("only", settings.only.is_some()),
-            ("psf", settings.psf.is_some() && !sharpens),
-        ];
-        if let Some((key, _)) = asked.iter().find(|(_, given)| *given) {
+        let blurred = settings.psf.is_some() && !sharpens;
+        if let Some(key) = settings.asks_for_a_model().or(blurred.then_some("psf")) {
             return Err(Error::setting(key, "a classical restorer cannot do that; use a model"));
         }
         match (&settings.psf, sharpens) {
@@ -171,7 +162,7 @@ impl Subject<'_> {
         let is_given = self.settings.saturation.is_some();
         let saturation = self.settings.saturation.or(job.saturation);
         let d = to.description(&self.image.description);
-        let float = self.settings.float || matches!(to, Destination::Memory);
+        let float = self.settings.float || matches!(to, Destination::Caller(_));
         let description = Classical::written(d, float);
         let cut = self.cut(self.reach(job.reach, saturation));
         let mut parameters = job.parameters;

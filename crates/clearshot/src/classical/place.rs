@@ -40,11 +40,11 @@ impl Place<'_> {
     /// If the output is there and may not be replaced, or cannot be made.
     pub fn begin(&self, parameters: &Value) -> Result<First> {
         let Destination::File { spot, replace, .. } = self.to else {
-            return Ok(First::At(Target::memory(self.description)));
+            return Ok(First::At(self.target(parameters.clone(), None)?));
         };
         let bytes = self.description.shape().iter().product::<usize>() * self.description.dtype.bytes();
         if bytes > HELD {
-            return Ok(First::At(self.file(parameters.clone(), None)?));
+            return Ok(First::At(self.target(parameters.clone(), None)?));
         }
         if exists(&spot.write)? && !replace {
             return Err(clearshot_image::Error::Exists { path: spot.output.clone() }.into());
@@ -52,10 +52,11 @@ impl Place<'_> {
         Ok(First::Held(Held::of(self.image)))
     }
 
-    /// The file, with its record: how many values were clipped and filled, where that is known already.
-    fn file(&self, mut parameters: Value, counts: Option<(usize, usize)>) -> Result<Target> {
-        let Destination::File { spot, replace, .. } = self.to else {
-            return Ok(Target::memory(self.description));
+    /// Where it goes; a file with its record: how many values were clipped and filled, where that is known already.
+    fn target(&self, mut parameters: Value, counts: Option<(usize, usize)>) -> Result<Target> {
+        let (spot, replace) = match self.to {
+            Destination::File { spot, replace, .. } => (spot, replace),
+            Destination::Caller(outlet) => return Target::caller(outlet, "image", self.description),
         };
         parameters["clipped"] = counts.map(|(clipped, _)| clipped).into();
         parameters["filled"] = counts.map(|(_, filled)| filled).into();
@@ -72,7 +73,7 @@ impl Place<'_> {
         let target = match first {
             First::At(target) => target,
             First::Held(held) => {
-                let mut target = self.file(parameters, Some((clipped, filled)))?;
+                let mut target = self.target(parameters, Some((clipped, filled)))?;
                 held.write(&mut target)?;
                 target
             }

@@ -4,29 +4,7 @@ use crate::electrons;
 use anyhow::Result;
 use clap::Args;
 use clearshot::KnownCamera;
-use clearshot_restore::camera::file;
-use clearshot_restore::learned::Camera;
 use std::path::PathBuf;
-
-#[derive(Args, Clone, Debug, Default)]
-pub struct CameraArgs {
-    /// Take gain, offset, read noise and the correlation of the noise from this file, which `clearshot camera` writes; options
-    /// that name a number go before it. Default: what is not given is estimated from each image.
-    #[arg(long, value_name = "FILE")]
-    camera: Option<PathBuf>,
-}
-
-impl CameraArgs {
-    pub fn is_given(&self) -> bool {
-        self.camera.is_some()
-    }
-
-    /// # Errors
-    /// If the file cannot be read or is not a camera.
-    pub fn read(&self) -> Result<Option<Camera>> {
-        Ok(self.camera.as_deref().map(file::read).transpose()?)
-    }
-}
 
 /// A camera by its numbers, by a file, or by both.
 #[derive(Args, Clone, Debug, Default)]
@@ -41,16 +19,32 @@ pub struct KnownCameraArgs {
     /// has a gain.
     #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     read_noise: Option<f64>,
-    #[command(flatten)]
-    file: CameraArgs,
+    /// Take gain, offset, read noise and the correlation of the noise from this file, which `clearshot camera` writes; options
+    /// that name a number go before it. Default: what is not given is estimated from each image.
+    #[arg(long, value_name = "FILE")]
+    camera: Option<PathBuf>,
 }
 
 impl KnownCameraArgs {
+    /// The first of the options that is given.
+    pub fn given(&self) -> Option<&'static str> {
+        let numbers = [
+            ("--gain", self.gain.is_some()),
+            ("--offset", self.offset.is_some()),
+            ("--read-noise", self.read_noise.is_some()),
+            ("--camera", self.camera.is_some()),
+        ];
+        numbers.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
     /// # Errors
     /// If the file cannot be read or is not a camera.
     pub fn read(&self) -> Result<KnownCamera> {
         let KnownCameraArgs { gain, offset, read_noise, .. } = *self;
         let numbers = KnownCamera { gain, offset, read_noise, ..KnownCamera::default() };
-        Ok(self.file.read()?.map_or(numbers, |camera| numbers.or(camera.into())))
+        match &self.camera {
+            Some(path) => Ok(numbers.or(KnownCamera::read(path)?)),
+            None => Ok(numbers),
+        }
     }
 }

@@ -1,14 +1,15 @@
 //! A measured camera in words: each number with how sure it is.
 
+use clearshot::KnownCamera;
 use clearshot_physics::Correlation;
 use clearshot_physics::calibration::Lines;
-use clearshot_physics::calibration::blind::{Doubt, Known};
+use clearshot_physics::calibration::blind::Doubt;
 use clearshot_physics::calibration::measurement::{CameraMeasurement, FixedPattern, Source};
 use std::io::Write;
 
 pub fn print(
     measured: &CameraMeasurement,
-    known: &Known,
+    known: &KnownCamera,
     files: &[String],
     out: &mut impl Write,
 ) -> std::io::Result<()> {

@@ -1,8 +1,8 @@
 //! Scores as lines of text or of JSON.
 
-use super::frame::Scored;
-use super::summary::{CONFIDENCE, Row, Tests};
+use crate::voice::worded;
 use anyhow::Result;
+use clearshot::{CONFIDENCE, Error, Event, ImageScores, MetricSummary, Observer, Tests};
 use clearshot_metrics::frc::Ring;
 use clearshot_metrics::statistics::Interval;
 use clearshot_metrics::stratify::Stratum;
@@ -10,6 +10,7 @@ use clearshot_metrics::table::{Metric, Score, Unit};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 pub struct Printer {
@@ -18,6 +19,8 @@ pub struct Printer {
     crop: usize,
     /// What was said of scores that are missing; once is enough.
     said: BTreeSet<String>,
+    /// Why it could not go on.
+    failed: Option<anyhow::Error>,
 }
 
 /// Names of metrics as keys.
@@ -34,11 +37,23 @@ fn unit(metric: &Metric, length: &str) -> String {
 
 impl Printer {
     pub fn new(json: bool, range: Option<f64>, crop: usize) -> Printer {
-        Printer { json, range, crop, said: BTreeSet::new() }
+        Printer { json, range, crop, said: BTreeSet::new(), failed: None }
     }
 
-    /// The scores of one image; `length` is the unit of lengths.
-    pub fn scores(&mut self, image: &Path, metrics: &[&Metric], scored: &Scored, length: &str) -> Result<()> {
+    /// What the library gave; an error that made it stop takes the place of its own.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn end<T>(&mut self, outcome: Result<T, Error>) -> Result<T> {
+        match (outcome, self.failed.take()) {
+            (Err(Error::Stopped), Some(why)) => Err(why),
+            (outcome, _) => Ok(outcome?),
+        }
+    }
+
+    /// The scores of one image.
+    fn scores(&mut self, metrics: &[&Metric], scored: &ImageScores) -> Result<()> {
+        let (image, length) = (scored.image.as_path(), scored.unit.as_str());
         for (metric, score) in metrics.iter().zip(&scored.scores) {
             let Some(remark) = &score.remark else { continue };
             let text = format!("no {}: {remark}", metric.name);
@@ -48,7 +63,7 @@ impl Printer {
         }
         let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", Value::Object(self.record(image, metrics, scored, length)))?;
+            writeln!(out, "{}", Value::Object(self.record(metrics, scored)))?;
             return Ok(());
         }
         let part = |(m, s): (&&Metric, &Score)| {
@@ -73,9 +88,9 @@ impl Printer {
         Ok(())
     }
 
-    fn record(&self, image: &Path, metrics: &[&Metric], scored: &Scored, length: &str) -> Map<String, Value> {
+    fn record(&self, metrics: &[&Metric], scored: &ImageScores) -> Map<String, Value> {
         let mut record = Map::new();
-        record.insert("image".into(), json!(image.display().to_string()));
+        record.insert("image".into(), json!(scored.image.display().to_string()));
         record.insert("range".into(), json!(self.range));
         record.insert("crop".into(), json!(self.crop));
         for (metric, score) in metrics.iter().zip(&scored.scores) {
@@ -85,7 +100,7 @@ impl Printer {
                 record.insert(format!("{key}_{}", d.name), json!(d.value));
             }
             if metric.unit == Unit::Length {
-                record.insert(format!("{key}_unit"), json!(length));
+                record.insert(format!("{key}_unit"), json!(scored.unit));
             }
             if let Some((curve, threshold)) = &score.curve {
                 let ring = |r: &Ring| json!({ "frequency": r.frequency, "correlation": r.correlation, "threshold": threshold.at(r) });
@@ -103,7 +118,7 @@ impl Printer {
         record
     }
 
-    pub fn summary(&self, rows: &[Row]) -> Result<()> {
+    pub fn summary(&self, rows: &[MetricSummary]) -> Result<()> {
         let mut out = std::io::stdout().lock();
         if self.json {
             let all: Map<String, Value> = rows.iter().map(|r| (key(r.name), summarised(r))).collect();
@@ -112,7 +127,7 @@ impl Printer {
         }
         // Images without a score are in no mean.
         let all = rows.iter().map(|r| r.images).max().unwrap_or(0);
-        let mean = |r: &Row| match &r.mean {
+        let mean = |r: &MetricSummary| match &r.mean {
             Some(m) => {
                 let of = if r.images < all { format!(" of {} images", r.images) } else { String::new() };
                 format!("{} {:.4}{of} ({} to {})", r.name, m.value, number(m.low), number(m.high))
@@ -140,7 +155,25 @@ impl Printer {
     }
 }
 
-fn summarised(row: &Row) -> Value {
+impl Observer for Printer {
+    fn event(&mut self, image: &Path, event: &Event<'_>) -> ControlFlow<()> {
+        match event {
+            Event::Measured { metrics, scores } => match self.scores(metrics, scores) {
+                Ok(()) => {}
+                Err(why) => {
+                    self.failed = Some(why);
+                    return ControlFlow::Break(());
+                }
+            },
+            Event::Notice(notice) => eprintln!("clearshot: {}: {}", image.display(), worded(notice)),
+            Event::Warning(text) => eprintln!("clearshot: {text}"),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn summarised(row: &MetricSummary) -> Value {
     let interval = |i: &Interval| json!({ "mean": i.value, "low": i.low, "high": i.high });
     let mut value = row.mean.as_ref().map_or(json!({ "mean": null }), interval);
     value["images"] = json!(row.images);

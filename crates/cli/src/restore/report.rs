@@ -5,8 +5,8 @@ use anyhow::{Result, bail};
 use clearshot::{ImageReport, Middle};
 use clearshot_evaluate::report::inline::{base64, escape, head};
 use clearshot_graph::plan::human;
-use clearshot_image::lengths;
 use clearshot_image::picture::{Colours, Panel, PixelSize, Stretch, side_by_side};
+use clearshot_image::{Axis, lengths};
 use clearshot_restore::learned::moments::normalised;
 use clearshot_restore::learned::residual::LeftOver;
 use clearshot_train::records::console::duration;
@@ -185,9 +185,12 @@ impl Report {
 /// What restored an image, and how much neighbouring frames helped.
 fn trusted(report: &ImageReport) -> Option<String> {
     let pooled =
-        report.pooled.iter().map(|p| format!("means of {} frames: {}", p.exposures, p.choice.in_words()));
-    let movie = report.exposures.map(|mean| format!("a movie: {mean:.1} frames to a pixel in the mean"));
-    let words: Vec<String> = report.choice.iter().map(|c| c.in_words()).chain(pooled).chain(movie).collect();
+        report.pooled.iter().map(|p| format!("means of {} exposures: {}", p.exposures, p.choice.in_words()));
+    let series = report.along.zip(report.exposures).map(|(along, mean)| match along {
+        Axis::Z => format!("a stack: {mean:.1} planes to a pixel in the mean"),
+        _ => format!("a movie: {mean:.1} frames to a pixel in the mean"),
+    });
+    let words: Vec<String> = report.choice.iter().map(|c| c.in_words()).chain(pooled).chain(series).collect();
     (!words.is_empty()).then(|| words.join("; "))
 }
 

@@ -2,17 +2,8 @@
 
 use super::law::{Covariance, Discrepancy, Law, NormAdaptive, Proximal};
 use crate::Error;
-
-/// A number that a law takes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Setting {
-    pub name: &'static str,
-    pub about: &'static str,
-    /// What it is unless given.
-    pub default: f64,
-    /// Whether it counts something.
-    pub whole: bool,
-}
+pub use crate::written::Setting;
+use crate::written::{count, number, values};
 
 /// A law by name.
 #[derive(Debug)]
@@ -22,14 +13,6 @@ pub struct NamedLaw {
     pub settings: &'static [Setting],
     /// From the settings' values, in their order.
     make: fn(&[f64]) -> Law,
-}
-
-const fn number(name: &'static str, default: f64, about: &'static str) -> Setting {
-    Setting { name, about, default, whole: false }
-}
-
-const fn count(name: &'static str, default: f64, about: &'static str) -> Setting {
-    Setting { name, about, default, whole: true }
 }
 
 /// Falling times that lie behind any level's: no warm-up.
@@ -129,24 +112,7 @@ impl NamedLaw {
     /// # Errors
     /// If a setting is unknown, given twice or impossible.
     pub fn law(&self, given: &[(&str, f64)]) -> Result<Law, Error> {
-        let mut values: Vec<Option<f64>> = vec![None; self.settings.len()];
-        for &(name, value) in given {
-            let at = self.settings.iter().position(|s| s.name == name).ok_or_else(|| Error::Unknown {
-                kind: "setting of this guide law",
-                name: name.into(),
-                known: self.settings.iter().map(|s| s.name).collect::<Vec<_>>().join(", "),
-            })?;
-            let setting = &self.settings[at];
-            if setting.whole && !(value >= 0.0 && value.fract() == 0.0 && value <= f64::from(u32::MAX)) {
-                let must = "a whole number".into();
-                return Err(Error::Setting { what: setting.name, got: value.to_string(), must });
-            }
-            if let Some(first) = values[at].replace(value) {
-                let (got, must) = (format!("{first} and {value}"), "given once".into());
-                return Err(Error::Setting { what: setting.name, got, must });
-            }
-        }
-        let all: Vec<f64> = self.settings.iter().zip(values).map(|(s, v)| v.unwrap_or(s.default)).collect();
+        let all = values(self.settings, given, "setting of this guide law")?;
         let law = (self.make)(&all);
         law.check()?;
         Ok(law)

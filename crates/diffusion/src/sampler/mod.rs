@@ -22,12 +22,28 @@ pub(crate) use ddpm::variances;
 
 use crate::Error;
 use crate::level::{Level, Levels};
+use crate::written::{Setting, count, form, number, parse, values};
 
-/// A sampler with its usual settings, by name.
+/// A sampler by name.
 pub struct Named {
     pub name: &'static str,
     pub about: &'static str,
-    make: fn(&Levels) -> Result<Program, Error>,
+    pub settings: &'static [Setting],
+    /// From the settings' values, in their order.
+    make: fn(&Levels, &[f64]) -> Result<Program, Error>,
+}
+
+const NO_SETTINGS: &[Setting] = &[];
+
+const CHURN: &[Setting] = &[
+    number("churn", 0.0, "noise that is added before steps, shared by all of them; S_churn"),
+    number("from", 0.0, "the least sigma at which it is added; S_tmin"),
+    number("to", f64::INFINITY, "the greatest; S_tmax"),
+    number("noise", 1.0, "what the noise is multiplied by; S_noise"),
+];
+
+fn churn(s: &[f64]) -> Churn {
+    Churn { amount: s[0], range: [s[1], s[2]], noise: s[3] }
 }
 
 /// Every sampler.
@@ -35,43 +51,84 @@ pub const SAMPLERS: &[Named] = &[
     Named {
         name: "ddpm",
         about: "Ho et al. 2020; stochastic, for all timesteps of a schedule",
-        make: |l| ddpm(l, &Ddpm::default()),
+        settings: &[
+            count("large", 0.0, "1 for the variance of the forward step in place of the posterior's"),
+            number("temperature", 1.0, "what the noise is multiplied by"),
+        ],
+        make: |l, s| {
+            let variance = if s[0] > 0.0 { Variance::FixedLarge } else { Variance::FixedSmall };
+            ddpm(l, &Ddpm { variance, temperature: s[1] })
+        },
     },
-    Named { name: "ddim", about: "Song et al. 2021; deterministic", make: |l| ddim(l, &Ddim::default()) },
+    Named {
+        name: "ddim",
+        about: "Song et al. 2021; deterministic, or with noise of up to DDPM's variance",
+        settings: &[number("eta", 0.0, "the share of DDPM's noise, from 0 to 1")],
+        make: |l, s| ddim(l, &Ddim { eta: s[0], ..Ddim::default() }),
+    },
     Named {
         name: "dpmpp",
         about: "Lu et al. 2022, DPM-Solver++ of order 1",
-        make: |l| dpm_solver_pp(l, &DpmSolver { order: 1, ..DpmSolver::default() }),
+        settings: NO_SETTINGS,
+        make: |l, _| dpm_solver_pp(l, &DpmSolver { order: 1, ..DpmSolver::default() }),
     },
     Named {
         name: "dpmpp-2m",
         about: "Lu et al. 2022, DPM-Solver++ of order 2; good images in 20 to 30 steps",
-        make: |l| dpm_solver_pp(l, &DpmSolver::default()),
+        settings: NO_SETTINGS,
+        make: |l, _| dpm_solver_pp(l, &DpmSolver::default()),
     },
     Named {
         name: "dpmpp-3m",
         about: "Lu et al. 2022, DPM-Solver++ of order 3",
-        make: |l| dpm_solver_pp(l, &DpmSolver { order: 3, ..DpmSolver::default() }),
+        settings: NO_SETTINGS,
+        make: |l, _| dpm_solver_pp(l, &DpmSolver { order: 3, ..DpmSolver::default() }),
     },
     Named {
         name: "dpmpp-2m-sde",
         about: "Lu et al. 2022, stochastic DPM-Solver++ of order 2",
-        make: |l| dpm_solver_pp(l, &DpmSolver { stochastic: true, ..DpmSolver::default() }),
+        settings: NO_SETTINGS,
+        make: |l, _| dpm_solver_pp(l, &DpmSolver { stochastic: true, ..DpmSolver::default() }),
     },
-    Named { name: "euler", about: "Karras et al. 2022, first order", make: |l| euler(l, &Churn::NONE) },
+    Named {
+        name: "euler",
+        about: "Karras et al. 2022, first order",
+        settings: CHURN,
+        make: |l, s| euler(l, &churn(s)),
+    },
     Named {
         name: "heun",
         about: "Karras et al. 2022, algorithm 2; two questions a step",
-        make: |l| heun(l, &Churn::NONE),
+        settings: CHURN,
+        make: |l, s| heun(l, &churn(s)),
     },
 ];
 
 impl Named {
+    /// With its usual settings.
+    ///
     /// # Errors
     /// As the sampler's own function.
     pub fn program(&self, levels: &Levels) -> Result<Program, Error> {
-        (self.make)(levels)
+        self.program_with(levels, &[])
     }
+
+    /// With settings by name, and the defaults of the others.
+    ///
+    /// # Errors
+    /// If a setting is unknown or impossible.
+    pub fn program_with(&self, levels: &Levels, given: &[(&str, f64)]) -> Result<Program, Error> {
+        (self.make)(levels, &values(self.settings, given, "setting of this sampler")?)
+    }
+}
+
+/// A sampler as users write it: `ddim`, `ddim:eta=0.5`, `heun:churn=40,noise=1.003`.
+///
+/// # Errors
+/// If there is no such sampler or setting, or a number is impossible.
+pub fn program(text: &str, levels: &Levels) -> Result<Program, Error> {
+    let (name, given) = parse(text)?;
+    named(name)?.program_with(levels, &given)
 }
 
 /// The sampler of that name.
@@ -82,7 +139,7 @@ pub fn named(name: &str) -> Result<&'static Named, Error> {
     SAMPLERS.iter().find(|s| s.name == name).ok_or_else(|| Error::Unknown {
         kind: "sampler",
         name: name.into(),
-        known: SAMPLERS.iter().map(|s| s.name).collect::<Vec<_>>().join(", "),
+        known: SAMPLERS.iter().map(|s| form(s.name, s.settings)).collect::<Vec<_>>().join(", "),
     })
 }
 

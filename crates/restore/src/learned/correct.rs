@@ -54,7 +54,7 @@ impl WholeGuide {
         options: &Options,
     ) -> Result<WholeGuide, Error> {
         if guide.law().goes_through() {
-            return Err(Error::Through { law: guide.law().name() });
+            return Err(Error::Through { law: guide.law().name(), why: "here is none" });
         }
         let domain = guide.forward().operator.domain();
         let sizes: Vec<usize> =
@@ -71,7 +71,8 @@ impl WholeGuide {
         let graph = b.finish().map_err(clearshot_diffusion::Error::from)?;
         let mut session =
             compile(graph.clone(), device, options).map_err(clearshot_diffusion::Error::from)?;
-        for (name, value) in inputs {
+        // A law without weight adds nothing to the graph, the measurement neither.
+        for (name, value) in inputs.into_iter().filter(|_| !guide.law().is_off()) {
             session.set(&name, &value).map_err(clearshot_diffusion::Error::from)?;
         }
         Ok(WholeGuide { guide, graph, session, steps: Vec::new(), levels, shape })

@@ -31,9 +31,14 @@ pub enum Error {
     )]
     NoRoom { needed: usize, limit: usize },
     #[error(
-        "the law `{law}` differentiates the network, which tiles cannot; choose another law, such as proximal"
+        "the law `{law}` differentiates the network over the whole image, which must fit one tile, and {why}; choose another law, such as proximal, crop the image, or \
+         allow more memory"
     )]
-    Through { law: &'static str },
+    Through { law: &'static str, why: &'static str },
+    #[error(
+        "every pixel of the image holds a measurement: inpainting needs pixels to fill, which a mask or NaN marks"
+    )]
+    NothingToInpaint,
     #[error(
         "the correction by the measurement made {value} at noise level {sigma}, {origin}; choose another law, such as proximal"
     )]
@@ -44,7 +49,7 @@ pub enum Error {
     Size { size: Vec<usize> },
     #[error("{what}")]
     Read { what: String },
-    #[error("{missing} of {pixels} pixels are no numbers: too few are left to restore from")]
+    #[error("{missing} of {pixels} pixels are NaN or infinite: too few are left to restore from")]
     Missing { missing: usize, pixels: usize },
     #[error("{name} is {got}, and {needed} is needed")]
     Number { name: &'static str, got: f64, needed: &'static str },

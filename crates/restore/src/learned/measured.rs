@@ -166,6 +166,14 @@ impl Measured {
         Ok(image)
     }
 
+    /// Whether each value holds a measurement.
+    pub(in crate::learned) fn valid_values(&self) -> Vec<bool> {
+        match &self.valid {
+            Some(valid) => valid.iter().flat_map(|&v| std::iter::repeat_n(v, self.channels)).collect(),
+            None => vec![true; self.values.len()],
+        }
+    }
+
     /// The same image with other values: a little noise added, say.
     pub fn with_values(&self, values: Field) -> Measured {
         let (size, valid, least) = (self.size.clone(), self.valid.clone(), self.least.clone());

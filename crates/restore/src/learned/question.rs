@@ -6,8 +6,8 @@ use super::choose::Cut;
 use super::layout::Layout;
 use super::measured::{Camera, Measured};
 use super::tiles::{Asked, Question, TileGraph};
-use clearshot_diffusion::Denoiser;
 use clearshot_diffusion::precondition::Clipped;
+use clearshot_diffusion::{ClassifierFree, Condition, Denoiser, LevelInputs};
 use clearshot_graph::reach::{least_common_multiple, reach};
 use clearshot_graph::{Builder, Value};
 use clearshot_model::signal::CHANNELS;
@@ -29,6 +29,7 @@ pub(super) struct ImageScale {
 /// What a model is asked over tiles.
 pub(super) fn asked<T>(
     model: &Model,
+    classifier_free: f64,
     unclipped: bool,
     mut f: impl FnMut(&Asked<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
@@ -41,7 +42,19 @@ pub(super) fn asked<T>(
             f(&Asked { question, channels: about.channels, condition: Some(measured), unclipped: false })
         }
         Task::Diffusion { condition, process, .. } => {
-            let denoiser = model.denoiser()?;
+            let alone = model.denoiser()?;
+            let denoiser = |b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition| {
+                // Where training dropped the condition it was zero everywhere.
+                let nothing = given.image.filter(|_| classifier_free != 1.0).map(|image| {
+                    let (zero, shape) = (b.scalar(0.0), b.shape(image));
+                    b.broadcast(zero, shape)
+                });
+                let nothing = Condition { image: nothing, ..Condition::default() };
+                let inner =
+                    |b: &mut Builder, x: Value, l: &mut LevelInputs, g: &Condition| alone.denoise(b, x, l, g);
+                ClassifierFree { denoiser: inner, weight: classifier_free, nothing }
+                    .denoise(b, x, level, given)
+            };
             let condition = (*condition == ConditionKind::Measurement).then_some(measured);
             let mut f = |denoiser: &dyn Denoiser| {
                 let question = Question::Denoise(denoiser);
@@ -63,7 +76,7 @@ pub(super) fn asked<T>(
 pub(super) fn cut(model: &Model) -> Result<Cut, Error> {
     let size = model.network.example_size();
     let layout = Layout::windows(&size, &size, &vec![0; size.len()]);
-    let graph = asked(model, false, |asked| TileGraph::new(asked, &layout, 1))?;
+    let graph = asked(model, 1.0, false, |asked| TileGraph::new(asked, &layout, 1))?;
     let inputs: Vec<String> = graph.image_inputs();
     let mut radius = vec![0; size.len()];
     let mut stride = vec![1; size.len()];

@@ -7,10 +7,11 @@ use super::field::{Field, Scratch};
 use super::layout::Layout;
 use super::tiles::CONDITION;
 use super::walk;
+use clearshot_diffusion::guide::Measurement;
 use clearshot_diffusion::noise::{Keys, Tile};
 use clearshot_diffusion::sampler::Program;
 use clearshot_diffusion::step_graph::{Noise, Setup, StepGraph, X};
-use clearshot_diffusion::{Condition, Denoiser, Error as Failed, Estimate, LevelInputs, trace};
+use clearshot_diffusion::{Condition, Denoiser, Error as Failed, Estimate, Guide, LevelInputs, trace};
 use clearshot_graph::ops::PadMode;
 use clearshot_graph::{Builder, StateInit, Type, Value};
 use clearshot_runtime::{Device, Options, Session, compile, plan};
@@ -65,6 +66,7 @@ impl Resident {
         layout: &Layout,
         batch: usize,
         limit: usize,
+        guide: Option<&Guide>,
         weights: &BTreeMap<String, Tensor>,
         device: &Device,
         options: &Options,
@@ -85,9 +87,18 @@ impl Resident {
         let mut b = Builder::new();
         let image = condition.map(|c| b.input(CONDITION, Type::f32(of(&seen, c))));
         let surrounded = Surrounded { inner: denoiser, pad, size: &size };
+        let guided = |b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition| {
+            let inner = |b: &mut Builder, x: Value, l: &mut LevelInputs, g: &Condition| {
+                surrounded.denoise(b, x, l, g)
+            };
+            match guide {
+                Some(guide) => guide.clone().guides(inner).denoise(b, x, level, given),
+                None => surrounded.denoise(b, x, level, given),
+            }
+        };
         let shape = of(&size, channels);
         let given = Condition { image, ..Condition::default() };
-        let step = StepGraph::new(b, &surrounded, &given, shape, program, Setup::default())?;
+        let step = StepGraph::new(b, &guided, &given, shape, program, Setup::default())?;
         let bytes = plan(step.graph().clone(), device, options).map_err(Failed::from)?.bytes();
         if bytes > limit {
             return Ok(None);
@@ -101,6 +112,19 @@ impl Resident {
             session.set(name, weight).map_err(Failed::from)?;
         }
         Ok(Some(Resident { step, session, shape, seen, bytes }))
+    }
+
+    /// Gives its guide the measurement of an image.
+    ///
+    /// # Errors
+    /// If the measurement does not fit.
+    pub fn measure(&mut self, guide: &Guide, measured: &[Measurement<'_>]) -> Result<(), Error> {
+        // A law without weight adds nothing to the graph, the measurement neither.
+        for (name, value) in guide.inputs(self.shape, measured)?.into_iter().filter(|_| !guide.law().is_off())
+        {
+            self.session.set(&name, &value).map_err(Failed::from)?;
+        }
+        Ok(())
     }
 
     pub fn batch(&self) -> usize {
@@ -177,7 +201,8 @@ impl Resident {
             }
             let mut x = Vec::with_capacity(batch * each);
             for slot in 0..batch {
-                let noise = walk::start(&program.start(), &size, channels, seeds[frame(slot)], scratch)?;
+                let noise =
+                    walk::start(&program.start(), &size, channels, seeds[frame(slot)], scratch, None)?;
                 x.extend_from_slice(&noise);
             }
             let tiles: Vec<Tile> = (0..batch).map(|slot| Tile::whole(seeds[frame(slot)])).collect();

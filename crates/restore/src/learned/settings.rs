@@ -2,7 +2,8 @@
 
 use super::Error;
 use clearshot_diffusion::Law;
-use clearshot_diffusion::guide::{LAWS, NamedLaw, Proximal, Setting, named};
+use clearshot_diffusion::guide::{LAWS, Proximal, named};
+use clearshot_diffusion::written;
 use clearshot_physics::{Likelihood, Psf};
 use clearshot_runtime::Precision;
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ pub struct Guidance {
     pub law: Law,
     /// The largest root mean square of a correction, normalised.
     pub clip: Option<f64>,
+    /// Corrects only where the noise per signal lies between these.
+    pub gate: Option<[f64; 2]>,
 }
 
 /// See the module. Numbers that are none are chosen.
@@ -34,9 +37,17 @@ pub struct Settings {
     /// Samples of the posterior.
     pub samples: usize,
     pub keep_samples: bool,
-    /// A name of [`clearshot_diffusion::sampler::SAMPLERS`].
+    /// A name of [`clearshot_diffusion::sampler::SAMPLERS`], with its settings: `ddim:eta=0.5`.
     pub sampler: String,
     pub steps: usize,
+    /// How the levels of the steps are spaced; see [`clearshot_model::Process::levels_by`].
+    pub levels: Option<String>,
+    /// Begins at the measurement with so much noise per signal, and not at noise alone.
+    pub begin: Option<f64>,
+    /// Keeps pixels with a measurement as they are, and draws the others.
+    pub inpaint: bool,
+    /// The weight of classifier-free guidance: 1 is what the network says with its condition, above it away from what it says without.
+    pub classifier_free: f64,
     pub chi2: bool,
     pub seed: u64,
     pub psf: Option<Psf>,
@@ -63,6 +74,10 @@ impl Default for Settings {
             keep_samples: false,
             sampler: "dpmpp-2m".into(),
             steps: 25,
+            levels: None,
+            begin: None,
+            inpaint: false,
+            classifier_free: 1.0,
             chi2: false,
             seed: 0,
             psf: None,
@@ -82,7 +97,12 @@ impl Guidance {
     /// What is used under a PSF unless told otherwise; `sd` is the standard deviation of the images that the prior was
     /// trained on.
     pub fn usual(sd: f64) -> Guidance {
-        Guidance { likelihood: Likelihood::ShiftedPoisson, law: Law::Proximal(Proximal::new(sd)), clip: None }
+        Guidance {
+            likelihood: Likelihood::ShiftedPoisson,
+            law: Law::Proximal(Proximal::new(sd)),
+            clip: None,
+            gate: None,
+        }
     }
 
     /// A likelihood by its name, words joined by hyphens: `poisson-gaussian`, say.
@@ -110,44 +130,25 @@ impl Guidance {
     }
 }
 
-/// The laws that tiles can take, with their numbers as they are unless given.
-fn laws() -> String {
-    let of_tiles = |row: &&NamedLaw| row.law(&[]).is_ok_and(|law| !law.goes_through());
-    let shown = |s: &Setting| format!("{}={}", s.name, s.default);
-    // A default that is beyond any number says that there is none.
-    let has_default = |s: &&Setting| s.default.abs() < 1e9;
-    let written = |row: &NamedLaw| {
-        let numbers: Vec<String> = row.settings.iter().filter(has_default).map(shown).collect();
-        format!("{}[:{}]", row.name, numbers.join(","))
-    };
-    LAWS.iter().filter(of_tiles).map(written).collect::<Vec<_>>().join(", ")
-}
-
 /// A law from `NAME` or `NAME:key=value,key=value`; `sd` is the standard deviation of the prior's images unless given.
 ///
 /// # Errors
-/// If there is no such law or key, a value is no number or impossible, or the law differentiates the network.
+/// If there is no such law or key, or a value is no number or impossible.
 pub fn law(text: &str, sd: f64) -> Result<Law, Error> {
     let refuse = || Error::Unknown {
         what: "no law is written",
         got: text.into(),
-        known: format!("there are {}", laws()),
+        known: {
+            let all: Vec<String> = LAWS.iter().map(|l| written::form(l.name, l.settings)).collect();
+            format!("there are {}", all.join(", "))
+        },
     };
-    let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+    let (name, mut given) = written::parse(text).map_err(|_| refuse())?;
     let row = named(name).map_err(|_| refuse())?;
-    let mut given: Vec<(&str, f64)> = Vec::new();
-    for part in rest.split(',').filter(|p| !p.is_empty()) {
-        let (key, value) = part.split_once('=').ok_or_else(refuse)?;
-        given.push((key.trim(), value.trim().parse::<f64>().map_err(|_| refuse())?));
-    }
     if row.settings.iter().any(|s| s.name == "sd") && !given.iter().any(|(key, _)| *key == "sd") {
         given.push(("sd", sd));
     }
-    let law = row.law(&given)?;
-    match law.goes_through() {
-        true => Err(Error::Through { law: law.name() }),
-        false => Ok(law),
-    }
+    Ok(row.law(&given)?)
 }
 
 #[cfg(test)]
@@ -164,18 +165,15 @@ mod tests {
         assert_eq!(law("sigma", 0.5).unwrap(), Law::Sigma { kappa: 1.0 });
         let said = law("prox", 0.5).unwrap_err().to_string();
         assert!(
-            said.contains("proximal[:strength=1,sd=0.5,passes=2,iterations=8], sigma-squared[:kappa=1]"),
+            said.contains("proximal[:strength=1,sd=0.5,passes=2,iterations=8], covariance[:strength=1"),
             "{said}"
         );
         assert!(said.contains("norm-adaptive[:lambda=0.1,eps=0.00000001], discrepancy"), "{said}");
         assert!(law("proximal:passes=2.5", 0.5).unwrap_err().to_string().contains("2.5"));
-        for wrong in ["prox", "proximal:kappa=1", "sigma:kappa", "sigma:kappa=x", "through", ""] {
+        for wrong in ["prox", "proximal:kappa=1", "sigma:kappa", "sigma:kappa=x", ""] {
             assert!(law(wrong, 0.5).is_err(), "{wrong}");
         }
-        for through in ["through", "covariance"] {
-            let refused = law(through, 0.5).unwrap_err().to_string();
-            assert!(refused.contains(through) && refused.contains("tiles"), "{refused}");
-        }
+        assert_eq!(law("through:kappa=2", 0.5).unwrap(), Law::Through { kappa: 2.0 });
         assert_eq!(Guidance::likelihood("poisson-gaussian").unwrap(), Likelihood::PoissonGaussian);
         assert_eq!(Guidance::likelihood("shifted_poisson").unwrap(), Likelihood::ShiftedPoisson);
         assert!(Guidance::likelihood("best").unwrap_err().to_string().contains("poisson-gaussian"));

@@ -10,6 +10,7 @@ use super::tiles::{Beside, Frame, Tiles};
 use clearshot_diffusion::Level;
 use clearshot_diffusion::noise::{Keys, Stream, Tile};
 use clearshot_diffusion::sampler::{Call, KEPT, Mix, Program};
+use clearshot_diffusion::step_graph::known_step;
 use clearshot_tensor::{Data, Shape};
 use rayon::prelude::*;
 
@@ -90,7 +91,24 @@ impl Bands {
     }
 }
 
-/// An image of noise at a level: what sampling begins from, and what one evaluation at the highest level is
+/// An image by the number of its frame.
+pub type BeginOf<'a> = dyn Fn(usize) -> Vec<f32> + 'a;
+/// An image by the number of its frame, and which of its values stay as they are.
+pub type KeptOf<'a> = dyn Fn(usize) -> (Vec<f32>, Vec<bool>) + 'a;
+
+/// What is known of images beforehand, on the network's scale, by the number of the frame.
+pub struct Known<'a> {
+    /// The image that sampling begins at, in place of noise alone.
+    pub begin: Option<&'a BeginOf<'a>>,
+    /// The image, and which of its values stay as they are.
+    pub kept: Option<&'a KeptOf<'a>>,
+}
+
+impl Known<'_> {
+    pub const NOTHING: Known<'static> = Known { begin: None, kept: None };
+}
+
+/// An image of noise at a level, about `image` or about nothing: what sampling begins from, and what one evaluation at the highest level is
 /// asked about.
 ///
 /// # Errors
@@ -101,11 +119,17 @@ pub fn start(
     channels: usize,
     seed: u64,
     scratch: &Scratch,
+    image: Option<&[f32]>,
 ) -> Result<Field, Error> {
     let mut x = scratch.field(size.iter().product::<usize>() * channels)?;
-    let sigma = level.sigma as f32;
+    let (alpha, sigma) = (level.alpha as f32, level.sigma as f32);
+    if let Some(image) = image {
+        x.iter_mut().zip(image).for_each(|(x, v)| *x = alpha * v);
+    }
+    let is_empty = image.is_none();
     Bands::new(size, channels).with_noise(&mut x, seed, 0, Stream::Start, |noise, x| {
-        x.iter_mut().zip(noise).for_each(|(x, n)| *x = sigma * n);
+        // Without an image the values are as they were made, whatever that is.
+        x.iter_mut().zip(noise).for_each(|(x, n)| *x = if is_empty { sigma * n } else { *x + sigma * n });
     })?;
     Ok(x)
 }
@@ -135,7 +159,7 @@ pub fn wants_unclipped(program: &Program) -> bool {
     program.calls().iter().flat_map(mixes).any(|m| m.unclipped != 0.0)
 }
 
-/// Samples an image for each seed, from noise alone.
+/// Samples an image for each seed, from noise alone or from what is known.
 ///
 /// # Errors
 /// If the network fails or makes values that are not finite, there is no room for the states, or `ran` says to
@@ -147,6 +171,7 @@ pub fn walk(
     seeds: &[u64],
     scratch: &Scratch,
     beside: &Beside<'_>,
+    known: &Known<'_>,
     mut correct: Option<&mut Correct<'_>>,
     ran: &mut dyn FnMut() -> Result<(), Error>,
 ) -> Result<Vec<Field>, Error> {
@@ -157,8 +182,9 @@ pub fn walk(
     let unclipped = wants_unclipped(program) && tiles.has_unclipped();
     let bands = Bands::new(&size, channels);
     let mut images = Vec::with_capacity(seeds.len());
-    for &seed in seeds {
-        let x = start(&program.start(), &size, channels, seed, scratch)?;
+    for (number, &seed) in seeds.iter().enumerate() {
+        let image = known.begin.map(|of| of(number));
+        let x = start(&program.start(), &size, channels, seed, scratch, image.as_deref())?;
         let mut kept = [None, None];
         for slot in (0..KEPT).filter(|&slot| reads(program, slot)) {
             kept[slot] = Some(scratch.field(len)?);
@@ -185,6 +211,9 @@ pub fn walk(
                 image.corrected(number, &call.level, correct).map_err(named)?;
             }
             image.mix(call, &bands)?;
+            if let Some(of) = known.kept {
+                image.keep(call, &bands, &of(number), program.stochastic())?;
+            }
         }
     }
     Ok(images.into_iter().map(|t| t.x).collect())
@@ -197,6 +226,25 @@ impl Traveller {
         correct(number, level, &mut self.estimate)?;
         let changes = self.estimate.iter().zip(before).map(|(after, before)| after - before);
         unclipped.iter_mut().zip(changes).for_each(|(u, change)| *u += change);
+        Ok(())
+    }
+
+    /// Puts what is known, with the noise of x's new level, where it is kept.
+    fn keep(
+        &mut self,
+        call: &Call,
+        bands: &Bands,
+        (image, kept): &(Vec<f32>, Vec<bool>),
+        stochastic: bool,
+    ) -> Result<(), Error> {
+        let Level { alpha, sigma, .. } = call.arrives;
+        let step = known_step(call.step as u32, stochastic) as usize;
+        let mut noise = vec![0.0; self.x.len()];
+        bands
+            .with_noise(&mut noise, self.seed, step, Stream::Known, |drawn, to| to.copy_from_slice(drawn))?;
+        for i in (0..noise.len()).filter(|&i| kept[i]) {
+            self.x[i] = alpha as f32 * image[i] + sigma as f32 * noise[i];
+        }
         Ok(())
     }
 

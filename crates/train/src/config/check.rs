@@ -4,15 +4,42 @@ use super::{Count, DataKind, RunConfig, SignalKind, TaskKind};
 use crate::error::{Result, require, setting};
 use clearshot_image::dataset::Balance;
 
+fn positive(x: f64) -> bool {
+    x.is_finite() && x > 0.0
+}
+
+fn share(x: f64) -> bool {
+    (0.0..=1.0).contains(&x)
+}
+
+/// Two rising numbers above zero.
+fn range([low, high]: [f64; 2]) -> bool {
+    positive(low) && high.is_finite() && high >= low
+}
+
 impl RunConfig {
     /// # Errors
     /// Names the first key whose value cannot be meant.
     pub fn check(&self) -> Result<()> {
-        let positive = |x: f64| x.is_finite() && x > 0.0;
-        let share = |x: f64| (0.0..=1.0).contains(&x);
-        let range = |r: [f64; 2]| positive(r[0]) && r[1].is_finite() && r[1] >= r[0];
-        let (data, task, trainer) = (&self.data, &self.task, &self.trainer);
-        let camera = &data.camera;
+        self.check_camera()?;
+        self.check_data()?;
+        self.check_kind()?;
+        self.check_noise()?;
+        self.check_task()?;
+        self.check_optimizer()?;
+        self.check_length()?;
+        self.check_trainer()?;
+        self.check_growth()?;
+        self.check_judging()?;
+        self.options()?;
+        self.memory()?;
+        self.file_memory()?;
+        Ok(())
+    }
+
+    /// The simulated camera.
+    fn check_camera(&self) -> Result<()> {
+        let camera = &self.data.camera;
         require(range(camera.peak), "data.camera.peak", camera.peak, "two rising numbers above zero")?;
         for (key, given) in
             [("data.camera.background", camera.background), ("data.camera.read_noise", camera.read_noise)]
@@ -61,6 +88,12 @@ impl RunConfig {
         ] {
             require((0.0..=1.0).contains(&given), key, given, "a number from 0 to 1")?;
         }
+        Ok(())
+    }
+
+    /// What goes for data of every kind.
+    fn check_data(&self) -> Result<()> {
+        let data = &self.data;
         require(
             (0.0..1.0).contains(&data.validation),
             "data.validation",
@@ -95,6 +128,12 @@ impl RunConfig {
             let needed = "for pairs alone: clean images get their noise from data.camera";
             return setting("data.noise", data.noise, needed);
         }
+        Ok(())
+    }
+
+    /// What scenes need, and what files do.
+    fn check_kind(&self) -> Result<()> {
+        let (data, trainer) = (&self.data, &self.trainer);
         require(data.balance_every > 0, "data.balance_every", 0, "one iteration or more")?;
         match data.kind {
             DataKind::Scenes => {
@@ -127,7 +166,12 @@ impl RunConfig {
             }
             _ => {}
         }
-        self.check_noise()?;
+        Ok(())
+    }
+
+    /// What is learnt.
+    fn check_task(&self) -> Result<()> {
+        let task = &self.task;
         for (key, value) in
             [("task.drop", task.drop), ("task.at_most", task.at_most), ("task.balance", task.balance)]
         {
@@ -152,6 +196,11 @@ impl RunConfig {
             require(fits, weight, term.weight, "a number not below 0")?;
             require(share(term.from), from, term.from, "a share from 0 to 1")?;
         }
+        Ok(())
+    }
+
+    /// How weights are changed, and how fast.
+    fn check_optimizer(&self) -> Result<()> {
         let o = &self.optimizer;
         require(positive(o.rate), "optimizer.rate", o.rate, "a number above zero")?;
         let betas = o.betas.iter().all(|b| (0.0..1.0).contains(b));
@@ -173,6 +222,12 @@ impl RunConfig {
             require(share(value), key, value, "a share from 0 to 1")?;
         }
         require(s.cycles > 0, "schedule.cycles", s.cycles, "one or more")?;
+        Ok(())
+    }
+
+    /// How long it takes, which is said in one way.
+    fn check_length(&self) -> Result<()> {
+        let trainer = &self.trainer;
         let lengths = [
             ("trainer.iterations", trainer.iterations.is_some()),
             ("trainer.seconds", trainer.seconds.is_some()),
@@ -194,6 +249,12 @@ impl RunConfig {
         require(trainer.iterations != Some(0), "trainer.iterations", 0, "one or more")?;
         let seconds = trainer.seconds.unwrap_or(1.0);
         require(positive(seconds), "trainer.seconds", seconds, "a number above zero")?;
+        Ok(())
+    }
+
+    /// Batches, crops, and what is done about outliers.
+    fn check_trainer(&self) -> Result<()> {
+        let trainer = &self.trainer;
         require(trainer.crop > 0, "trainer.crop", trainer.crop, "one pixel or more")?;
         require(trainer.depth != Some(0), "trainer.depth", 0, "one plane or more")?;
         require(trainer.accumulate > 0, "trainer.accumulate", trainer.accumulate, "one run or more")?;
@@ -212,6 +273,12 @@ impl RunConfig {
             }
             Count::Word(word) => require(word == "auto", "trainer.batch", word, "a number, or auto")?,
         }
+        Ok(())
+    }
+
+    /// Crops that grow.
+    fn check_growth(&self) -> Result<()> {
+        let trainer = &self.trainer;
         let growth = &trainer.growth;
         let rising = growth.stages.is_sorted_by(|a, b| a.size < b.size);
         let sizes: Vec<usize> = growth.stages.iter().map(|s| s.size).collect();
@@ -233,6 +300,12 @@ impl RunConfig {
             growth.blend,
             "a share from 0 to 1",
         )?;
+        Ok(())
+    }
+
+    /// Averages, validations, calibration and records.
+    fn check_judging(&self) -> Result<()> {
+        let trainer = &self.trainer;
         require(trainer.ema_half_life >= 0.0, "trainer.ema_half_life", trainer.ema_half_life, "0 or more")?;
         let v = &self.validation;
         require(v.images > 0, "validation.images", v.images, "one or more")?;
@@ -242,16 +315,12 @@ impl RunConfig {
         require(c.samples > 1, "calibration.samples", c.samples, "two or more")?;
         require(c.steps > 0, "calibration.steps", c.steps, "one or more")?;
         require(self.records.every > 0, "records.every", self.records.every, "one or more")?;
-        self.options()?;
-        self.memory()?;
-        self.file_memory()?;
         Ok(())
     }
 
     /// What goes with learning from noisy files and what does not.
     fn check_noise(&self) -> Result<()> {
         let (data, task) = (&self.data, &self.task);
-        let positive = |x: f64| x.is_finite() && x > 0.0;
         let has_truth = matches!(data.kind, DataKind::Scenes | DataKind::Clean | DataKind::Pairs);
         if !has_truth && !task.kind.is_of_noise() {
             let needed = "a task that learns from noise, since these data have no clean image: noise2noise, noise2void or splitting";

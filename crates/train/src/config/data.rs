@@ -1,11 +1,12 @@
 //! What is trained on: scenes or files, and the cameras that look at them.
 
 use clearshot_image::dataset::{Balance, Range, Repeats};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DataKind {
     /// Generated scenes before a simulated camera.
@@ -22,7 +23,7 @@ pub enum DataKind {
 }
 
 /// The numbers that a network is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalKind {
     /// Electrons on each image's own scale, with how much noise there is beside them.
@@ -32,7 +33,7 @@ pub enum SignalKind {
 }
 
 /// What is trained on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
     pub kind: DataKind,
@@ -60,6 +61,7 @@ pub struct DataConfig {
     pub invalid: Option<bool>,
     /// Noisy files of one scene: `t`, along T of each file; `files`, those of a folder below `inputs` or whose names differ in their
     /// last number. Default: t where every file has T, else files.
+    #[schemars(with = "Option<String>")]
     pub repeats: Option<Repeats>,
     /// The numbers that the network is given: `photons`, electrons on each image's own scale, or `fixed`, the files' numbers between fixed limits.
     /// Default: as `model.init` was trained; without it, photons for simulated cameras and task=splitting, else fixed.
@@ -79,12 +81,14 @@ pub struct DataConfig {
     pub validation: f64,
     /// How often each domain is drawn: `files`, every file alike and scenes by their weights; `domains`, every domain alike;
     /// `inverse_frequency`, by one over the number of its files; `adaptive`, half of the draws by the domains' losses.
+    #[schemars(with = "String")]
     pub balance: Balance,
     /// Samples of each domain that a batch has at least, unless files are drawn alike; if not told, one where there is room.
     pub least: Option<usize>,
     /// Iterations after which draws by losses are decided anew.
     pub balance_every: u64,
     /// Limits of values that become -1 and 1, for inputs and targets each.
+    #[schemars(with = "serde_json::Value")]
     pub normalise: Range,
     /// Turns and flips.
     pub augment: bool,
@@ -134,7 +138,7 @@ impl Default for DataConfig {
 }
 
 /// The cameras that look at clean images. Ranges are drawn from log-uniformly.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CameraConfig {
     /// Electrons of the brightest value.

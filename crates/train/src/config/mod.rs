@@ -21,14 +21,16 @@ pub use running::{
     ValidationConfig,
 };
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The files that say what keys mean, for whoever writes a reference of them.
-pub const SOURCES: [&str; 4] =
-    [include_str!("mod.rs"), include_str!("data.rs"), include_str!("learned.rs"), include_str!("running.rs")];
+/// The JSON Schema of [`RunConfig`]: every key with what its comment says, for references and editors.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(RunConfig).to_value()
+}
 
 /// A whole run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
     /// What the model will be called.

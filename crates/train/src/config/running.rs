@@ -1,10 +1,11 @@
 //! How a run goes: the optimiser and its rate, how long and on what, what is scored, kept and recorded on the way.
 
+use schemars::JsonSchema;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use std::fmt::Formatter;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OptimizerKind {
     #[default]
@@ -13,7 +14,7 @@ pub enum OptimizerKind {
     Sgd,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OptimizerConfig {
     pub kind: OptimizerKind,
@@ -46,7 +47,7 @@ impl Default for OptimizerConfig {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RateShape {
     Constant,
@@ -57,7 +58,7 @@ pub enum RateShape {
 }
 
 /// How the learning rate runs: warm-up, main, refinement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleConfig {
     /// Iterations over which the rate rises from nothing.
@@ -87,7 +88,7 @@ impl Default for ScheduleConfig {
 }
 
 /// A number, or `auto`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Count {
     Number(usize),
@@ -125,7 +126,7 @@ impl<'de> Deserialize<'de> for Count {
 }
 
 /// How different the images of a data set are, which decides how often each is seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Complexity {
     Simple,
@@ -134,7 +135,7 @@ pub enum Complexity {
 }
 
 /// One resolution of several that training goes through.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageConfig {
     /// Side length of crops.
@@ -143,7 +144,7 @@ pub struct StageConfig {
     pub share: f64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GrowthConfig {
     /// Resolutions, from the smallest; none for `crop` alone.
@@ -176,7 +177,7 @@ impl Default for GrowthConfig {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainerConfig {
     /// cpu, cuda, cuda:N, or auto.
@@ -229,7 +230,7 @@ impl Default for TrainerConfig {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PerformanceConfig {
     /// fp32, tf32, bf16, fp16 or auto.
@@ -259,7 +260,7 @@ impl Default for PerformanceConfig {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValidationConfig {
     /// Iterations from one to the next; 0 for none but the last. With `trainer.seconds`, also at every quarter of the time.
@@ -279,7 +280,7 @@ impl Default for ValidationConfig {
 }
 
 /// How the best model of conditional diffusion learns, when training has ended, what the spread of its samples is worth.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CalibrationConfig {
     /// Validation images that are restored for it, fewer where that would take longer than training did; 0 for none: the spread is then shown as it is.
@@ -296,7 +297,7 @@ impl Default for CalibrationConfig {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CheckpointConfig {
     /// Iterations from one to the next; 0 for the last alone.
@@ -313,7 +314,7 @@ impl Default for CheckpointConfig {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordsConfig {
     /// Iterations from one record to the next.

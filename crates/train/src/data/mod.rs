@@ -266,6 +266,11 @@ impl Data {
         Ok(Data { config: config.clone(), pools, shared })
     }
 
+    /// Whether there are images that stand for the truth.
+    pub fn has_truth(&self) -> bool {
+        self.config.data.has_truth()
+    }
+
     /// Whether what the network is given are electrons.
     pub fn photons(&self) -> bool {
         self.shared.photons

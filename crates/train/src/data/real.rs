@@ -116,7 +116,7 @@ impl RealCameras {
                 median(&|c| c.correlation.at(1, 0)),
             )),
             None => {
-                let needed = "the camera cannot be estimated from these files: give data.gain, data.offset and data.read_noise";
+                let needed = "the camera cannot be estimated from these files: give data.gain, data.offset and data.read_noise, or data.signal=fixed (not for splitting)";
                 setting("data.gain", "nothing", needed)
             }
         }

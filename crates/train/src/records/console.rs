@@ -1,5 +1,6 @@
 //! What a run shows while it trains: a dashboard on a terminal, lines elsewhere, JSON, or nothing.
 
+use crate::watch::{Status, Watch};
 use std::io::{IsTerminal, Write};
 
 /// How to show it.
@@ -21,24 +22,6 @@ impl Show {
     }
 }
 
-/// What is shown.
-#[derive(Clone, Debug, Default)]
-pub struct Look {
-    pub name: String,
-    pub iteration: u64,
-    pub total: Option<u64>,
-    pub loss: f64,
-    pub rate: f64,
-    pub images_per_second: f64,
-    pub seconds_left: Option<f64>,
-    pub waiting: f64,
-    pub stage: String,
-    pub score: Option<f64>,
-    pub best: Option<f64>,
-    /// Iterations that changed nothing.
-    pub skipped: u64,
-}
-
 const WIDTH: usize = 64;
 const HEIGHT: usize = 8;
 
@@ -53,16 +36,20 @@ impl Console {
         Console { show, losses: vec![], drawn: 0 }
     }
 
-    pub fn show(&self) -> Show {
-        self.show
+    fn dashboard(&self, status: &Status) -> String {
+        let mut text = chart(&self.losses, WIDTH, HEIGHT);
+        text.push_str(&line(status));
+        text.push('\n');
+        text
     }
+}
 
-    /// A record in words.
-    pub fn look(&mut self, look: &Look) {
-        self.losses.push(look.loss);
+impl Watch for Console {
+    fn status(&mut self, status: &Status) {
+        self.losses.push(status.loss);
         match self.show {
             Show::Dashboard => {
-                let text = self.dashboard(look);
+                let text = self.dashboard(status);
                 let up = if self.drawn > 0 { format!("\x1b[{}A", self.drawn) } else { String::new() };
                 let lines: Vec<String> = text.lines().map(|l| format!("\x1b[2K{l}\n")).collect();
                 self.drawn = lines.len();
@@ -70,52 +57,49 @@ impl Console {
                 let _ = write!(std::io::stderr(), "{up}{}", lines.concat());
             }
             Show::Lines => {
-                let _ = writeln!(std::io::stderr(), "{}", line(look));
+                let _ = writeln!(std::io::stderr(), "{}", line(status));
             }
             Show::Json | Show::Quiet => {}
         }
     }
 
-    /// Something that happens once.
-    pub fn say(&mut self, text: &str) {
+    fn note(&mut self, text: &str) {
         if matches!(self.show, Show::Dashboard | Show::Lines) {
             self.drawn = 0;
             let _ = writeln!(std::io::stderr(), "{text}");
         }
     }
 
-    /// A record as JSON, if that is what is shown.
-    pub fn json(&self, record: &serde_json::Value) {
+    fn record(&mut self, record: &serde_json::Value) {
         if self.show == Show::Json {
             let _ = writeln!(std::io::stdout(), "{record}");
         }
     }
+}
 
-    fn dashboard(&self, look: &Look) -> String {
-        let mut text = chart(&self.losses, WIDTH, HEIGHT);
-        text.push_str(&line(look));
-        text.push('\n');
-        text
+impl From<Show> for Box<dyn Watch> {
+    fn from(show: Show) -> Box<dyn Watch> {
+        Box::new(Console::new(show))
     }
 }
 
-fn line(look: &Look) -> String {
-    let of = look.total.map_or("?".to_string(), |t| t.to_string());
-    let left = look.seconds_left.map_or("?".to_string(), duration);
+fn line(status: &Status) -> String {
+    let of = status.total.map_or("?".to_string(), |t| t.to_string());
+    let left = status.seconds_left.map_or("?".to_string(), duration);
     let score = |x: Option<f64>| x.map_or("-".to_string(), |s| format!("{s:.2} dB"));
-    let skipped = if look.skipped > 0 { format!(", {} skipped", look.skipped) } else { String::new() };
+    let skipped = if status.skipped > 0 { format!(", {} skipped", status.skipped) } else { String::new() };
     format!(
         "{} {}/{of} loss {:.5} rate {:.2e} {:.0} images/s, {left} left, {}validation {} (best {}), {:.0} % waiting for \
          data{skipped}",
-        look.name,
-        look.iteration,
-        look.loss,
-        look.rate,
-        look.images_per_second,
-        look.stage,
-        score(look.score),
-        score(look.best),
-        100.0 * look.waiting,
+        status.name,
+        status.iteration,
+        status.loss,
+        status.rate,
+        status.images_per_second,
+        status.stage,
+        score(status.score),
+        score(status.best),
+        100.0 * status.waiting,
     )
 }
 

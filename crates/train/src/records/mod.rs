@@ -1,11 +1,11 @@
-//! What a run writes down: a JSON line for each record, TensorBoard's event files, pictures; and what it shows.
+//! What a run writes down: a JSON line for each record, TensorBoard's event files, pictures; and who hears of it.
 
 pub mod console;
 pub mod event_file;
 pub mod picture;
 
 use crate::error::{Result, io};
-use console::Console;
+use crate::watch::Watch;
 use event_file::EventFile;
 use serde_json::{Value as Json, json};
 use std::fs::File;
@@ -17,20 +17,21 @@ pub const RECORDS: &str = "records.jsonl";
 /// The folder of event files.
 pub const EVENTS: &str = "tensorboard";
 
-pub struct Records {
+pub struct Records<'w> {
     folder: PathBuf,
     path: PathBuf,
     file: Option<File>,
     position: u64,
     events: Option<EventFile>,
-    pub console: Console,
+    /// Who hears of it.
+    pub watch: Box<dyn Watch + 'w>,
 }
 
-impl Records {
+impl<'w> Records<'w> {
     /// Of a run in a folder, where nothing is written before [`Records::open`].
-    pub fn new(folder: &Path, console: Console) -> Records {
+    pub fn new(folder: &Path, watch: Box<dyn Watch + 'w>) -> Records<'w> {
         let (path, folder) = (folder.join(RECORDS), folder.to_owned());
-        Records { folder, path, file: None, position: 0, events: None, console }
+        Records { folder, path, file: None, position: 0, events: None, watch }
     }
 
     /// Goes on behind the first `position` bytes; what follows them is cut off.
@@ -71,7 +72,7 @@ impl Records {
         let file = self.file.as_mut().expect("records are opened before a run trains");
         file.write_all(text.as_bytes()).map_err(io(&self.path))?;
         self.position += text.len() as u64;
-        self.console.json(&record);
+        self.watch.record(&record);
         if let Some(events) = &mut self.events {
             let tagged: Vec<(String, f64)> =
                 values.iter().map(|(n, v)| (format!("{kind}/{n}"), *v)).collect();

@@ -17,7 +17,7 @@ use clearshot_nn::models::{self, Network};
 use clearshot_nn::{Param, Weights};
 use clearshot_runtime::{Device, available_bytes, gpus, plan};
 use clearshot_tensor::Tensor;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use std::sync::Arc;
 
 /// The last biases of networks, and how many images tell their first values.
@@ -27,9 +27,9 @@ const CENTRED_BY: u64 = 16;
 /// What the guard knows; at another size it knows nothing.
 pub(super) const GUARD: &str = "guard.";
 
-impl Run {
-    /// The network of a stage and its `config.json`.
-    pub(super) fn network(&self, stage: usize) -> Result<(Box<dyn Network>, String)> {
+impl Run<'_> {
+    /// The network of a stage and the keys of its `config.json`.
+    pub(super) fn network(&self, stage: usize) -> Result<(Box<dyn Network>, Map<String, Json>)> {
         let mut map = self.config.model.network.clone();
         if map.is_empty() {
             let needed = "a network: _class_name and its keys; model=... chooses one of the groups";
@@ -41,8 +41,7 @@ impl Run {
             map.insert("resolution".into(), self.stages[stage].size.into());
             map.insert("blend".into(), (stage > 0).into());
         }
-        let text = serde_json::to_string_pretty(&map).unwrap_or_default();
-        Ok((models::read(&text)?, text))
+        Ok((models::read(&Json::from(map.clone()).to_string())?, map))
     }
 
     /// The first stage, or that of a checkpoint.
@@ -122,7 +121,7 @@ impl Run {
     pub(super) fn enter(&mut self, states: Weights) -> Result<()> {
         // The memory of the stage before is given back first.
         self.work = None;
-        let (network, text) = self.network(self.progress.stage)?;
+        let (network, keys) = self.network(self.progress.stage)?;
         let states = models::growing::grow(&states, &network.parameters()?, self.config.seed)
             .into_iter()
             .chain(states.into_iter().filter(|(name, _)| is_kept(name)))
@@ -181,7 +180,7 @@ impl Run {
         });
         self.work = Some(Working {
             network,
-            text,
+            keys,
             signal,
             size: kept,
             inputs,

@@ -11,18 +11,18 @@ use std::sync::atomic::AtomicBool;
 /// Seconds that a calibration may take however short the training was: to set up what restores.
 const ALWAYS: f64 = 5.0;
 
-impl Run {
+impl Run<'_> {
     /// Calibrates the best model, unless it is already, the task has no spread, no images are to be spent on it, or it would take longer than
     /// training did.
     pub(super) fn calibrate(&mut self, stop: &AtomicBool) -> Result<()> {
         let most = self.progress.seconds.max(ALWAYS);
         let (best, config) = (self.out.join(BEST), self.config.calibration.clone());
         if let Some(why) = needless(&self.config) {
-            self.records.console.say(&format!("no spread is calibrated: {why}"));
+            self.records.watch.note(&format!("no spread is calibrated: {why}"));
             return Ok(());
         }
         if config.images == 0 {
-            self.records.console.say("the spread of samples is not calibrated: calibration.images is 0");
+            self.records.watch.note("the spread of samples is not calibrated: calibration.images is 0");
             return Ok(());
         }
         if !best.is_file() || Model::load(&best)?.about.spread.is_some() {
@@ -30,8 +30,7 @@ impl Run {
         }
         let size = self.size(self.config.trainer.crop);
         let load = || Ok(Model::load(&best)?);
-        let console = &mut self.records.console;
-        let mut say = |text: &str| console.say(text);
+        let watch = &mut *self.records.watch;
         let (model, found) = match calibrate_within(
             most,
             &load,
@@ -40,16 +39,16 @@ impl Run {
             &config,
             self.device,
             stop,
-            &mut say,
+            watch,
         )? {
             Within::Made(model, found) => (model, found),
             Within::Nothing => return Ok(()),
             Within::Interrupted => {
-                say("interrupted: the spread is not calibrated; --resume does it");
+                watch.note("interrupted: the spread is not calibrated; --resume does it");
                 return Ok(());
             }
             Within::TooLong(seconds) => {
-                say(&format!(
+                watch.note(&format!(
                     "the spread of samples is not calibrated: {LEAST_IMAGES} images would take {} or more, longer than training did; \
                          `clearshot calibrate {}` does it",
                     duration(seconds),
@@ -62,7 +61,7 @@ impl Run {
         let values =
             [("before", found.before), ("after", found.after)].map(|(name, share)| (name.to_string(), share));
         self.records.put("calibration", self.progress.iteration, &values)?;
-        self.records.console.say(&format!(
+        self.records.watch.note(&format!(
             "90 % intervals of its samples held {:.1} % of truths, and hold {:.1} % now (found on one half of the images, \
              counted on the other)",
             100.0 * found.before,

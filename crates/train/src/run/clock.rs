@@ -22,7 +22,7 @@ pub(super) struct Costs {
     pub checkpoint: f64,
 }
 
-impl Run {
+impl Run<'_> {
     /// The time that iterations may take in all, where the clock says how long to train.
     fn for_iterations(&self) -> Option<f64> {
         let seconds = self.config.trainer.seconds?;

@@ -23,10 +23,10 @@ use crate::data::{Batch, Data, familiar};
 use crate::engine::{Engine, Numbers, digest};
 use crate::error::{Result, TrainError, advised, io};
 use crate::presets;
-use crate::records::console::{Console, Show};
 use crate::records::{RECORDS, Records};
 use crate::schedule::{Place, Stage, ema_decay, rate, stages};
 use crate::task::{self, Task};
+use crate::watch::Watch;
 use clearshot_graph::plan::human;
 use clearshot_image::address::is_address;
 use clearshot_image::lengths;
@@ -38,7 +38,7 @@ pub use gain::Gain;
 pub(crate) use init::{adopt, init_model};
 pub use judgement::Judgement;
 pub use noise_law::NoiseLaw;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 use std::cell::OnceCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -46,6 +46,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use validate::Judged;
+pub(crate) use validate::psnr;
 
 /// Images of each kind that a model's idea of its training images comes from.
 const KNOWN_OF_A_KIND: usize = 100;
@@ -58,24 +59,30 @@ pub const BEST: &str = "best.clearshot";
 /// How a run came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
+    /// All iterations are done, or the time is over.
     Finished,
     /// Validations no longer improved.
     EarlyStop,
-    /// Somebody asked for it; it can be gone on with.
+    /// Somebody asked for it; it can be resumed.
     Interrupted,
 }
 
 /// What a run came to.
 #[derive(Clone, Debug)]
 pub struct Summary {
+    /// Why it ended.
     pub ending: Ending,
+    /// Iterations that are done.
     pub iteration: u64,
+    /// Images that were trained on.
     pub images: u64,
+    /// Seconds that it took, in all of its parts.
     pub seconds: f64,
     /// Seconds that the calibration after it took.
     pub calibration: f64,
     /// Of the whole validation set, at the end.
     pub score: Option<f64>,
+    /// PSNR of the best validation, in dB.
     pub best: Option<f64>,
     /// The score of the model that the run began from.
     pub start: Option<f64>,
@@ -83,17 +90,19 @@ pub struct Summary {
     pub gain: Option<Gain>,
     /// Of all states: equal for equal bits.
     pub digest: u64,
+    /// Of this process.
     pub iterations_per_second: f64,
     /// The share of the time that was spent waiting for samples.
     pub waiting: f64,
+    /// The newest checkpoint's folder.
     pub checkpoint: PathBuf,
 }
 
 /// One stage's network and what runs it.
 struct Working {
     network: Box<dyn Network>,
-    /// The network's `config.json`.
-    text: String,
+    /// The keys of the network's `config.json`.
+    keys: Map<String, Json>,
     signal: Signal,
     size: Vec<usize>,
     /// Of what is measured, and of what is clean.
@@ -111,7 +120,7 @@ struct Working {
 }
 
 /// See the module.
-pub struct Run {
+pub struct Run<'w> {
     config: RunConfig,
     out: PathBuf,
     device: Device,
@@ -120,7 +129,7 @@ pub struct Run {
     stages: Vec<Stage>,
     progress: Progress,
     work: Option<Working>,
-    records: Records,
+    records: Records<'w>,
     /// Held as long as the run lives, so that no other writes into its folder.
     _lock: File,
     /// Which checkpoints are not gone on from, and why.
@@ -142,13 +151,18 @@ pub struct Run {
     timed: Option<(u64, f64)>,
 }
 
-impl Run {
-    /// Begins a run in a folder, or goes on with the one that is there.
+impl<'w> Run<'w> {
+    /// Begins a run in a folder, or resumes the one that is there. `watch` hears of it: a `Show` for a terminal, or a [`Watch`] in a box.
     ///
     /// # Errors
     /// If the configuration cannot be meant, the folder cannot be written to, holds a run that is not to be gone on
     /// with, or none that could; or the device has not the memory.
-    pub fn open(mut config: RunConfig, out: &Path, resume: bool, show: Show) -> Result<Run> {
+    pub fn open(
+        mut config: RunConfig,
+        out: &Path,
+        resume: bool,
+        watch: impl Into<Box<dyn Watch + 'w>>,
+    ) -> Result<Run<'w>> {
         config.check()?;
         init::adopt(&mut config)?;
         let task = Task::new(&config.task)?;
@@ -195,7 +209,7 @@ impl Run {
             task,
             progress,
             work: None,
-            records: Records::new(out, Console::new(show)),
+            records: Records::new(out, watch.into()),
             _lock: lock,
             damaged,
             warnings: vec![],
@@ -250,6 +264,15 @@ impl Run {
         )
     }
 
+    /// Tells who hears of the run what is about to run, what was found out about the data, and warnings.
+    pub fn introduce(&mut self) {
+        let plan = format!("{}\n{}", self.out.display(), self.plan());
+        let watch = &mut self.records.watch;
+        watch.note(&plan);
+        self.notes.iter().for_each(|note| watch.note(note));
+        self.warnings.iter().for_each(|warning| watch.warning(warning));
+    }
+
     /// What whoever trains should know of the data: files that are left out, or that are both trained on and scored.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -301,7 +324,9 @@ impl Run {
             if self.config.trainer.early_stop > 0 && p.stale >= self.config.trainer.early_stop {
                 break Ending::EarlyStop;
             }
-            if stop.load(Ordering::Relaxed) || stop_at.is_some_and(|n| p.iteration >= n) {
+            let (done, total) = (p.iteration, self.total());
+            let stopped = self.records.watch.progress(done, total).is_break() || stop.load(Ordering::Relaxed);
+            if stopped || stop_at.is_some_and(|n| done >= n) {
                 break Ending::Interrupted;
             }
             if self.stage_is_over() {
@@ -470,7 +495,7 @@ impl Run {
         let values = [("size", side), ("batch", images)].map(|(n, v)| (n.to_string(), v as f64));
         self.records.put("stage", self.progress.iteration, &values)?;
         self.progress.records = self.records.position();
-        self.records.console.say(&format!("crops of {side} pixels, {images} at once"));
+        self.records.watch.note(&format!("crops of {side} pixels, {images} at once"));
         Ok(())
     }
 
@@ -481,11 +506,12 @@ impl Run {
     pub fn model(&self) -> Result<Model> {
         let work = self.working();
         let p = &self.progress;
-        let mut text = work.text.clone();
+        let mut keys = work.keys.clone();
         if self.is_growing() && self.alpha() >= 1.0 {
             // The way from and to the stage below is out of use.
-            text = text.replace("\"blend\": true", "\"blend\": false");
+            keys.insert("blend".into(), false.into());
         }
+        let text = format!("{:#}", Json::from(keys));
         let task = task::about(&self.config.task);
         let about = About {
             training: json!({

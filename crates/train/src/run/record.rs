@@ -2,11 +2,11 @@
 
 use super::{Run, base_rate};
 use crate::error::{Result, TrainError};
-use crate::records::console::Look;
 use crate::schedule::rate;
 use crate::task::Term;
+use crate::watch::Status;
 
-impl Run {
+impl Run<'_> {
     /// Writes down what the iterations since the last record were like.
     pub(super) fn record(&mut self) -> Result<()> {
         let (place, total, schedule) = (self.place(), self.total(), self.schedule());
@@ -57,7 +57,7 @@ impl Run {
             1 => String::new(),
             n => format!("stage {} of {n}, ", p.stage + 1),
         };
-        self.records.console.look(&Look {
+        self.records.watch.status(&Status {
             name: self.config.name.clone(),
             iteration: p.iteration,
             total,
@@ -75,7 +75,7 @@ impl Run {
             let text = format!(
                 "{fresh} iterations were skipped: gradients were not finite, or far from what they had been"
             );
-            self.records.console.say(&text);
+            self.records.watch.note(&text);
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::checkpoint::{self, Progress, Saved};
 use crate::error::{Result, TrainError};
 use clearshot_nn::Weights;
 
-impl Run {
+impl Run<'_> {
     /// # Errors
     /// If it has gone back as often as it may, or a checkpoint cannot be read or removed.
     pub(super) fn turn_back(&mut self) -> Result<()> {
@@ -55,7 +55,7 @@ impl Run {
         self.write_checkpoint()?;
         checkpoint::remove_after(&self.out, self.progress.iteration)?;
         self.since = (self.progress.iteration, self.progress.seconds, self.waited);
-        self.records.console.say(&format!(
+        self.records.watch.note(&format!(
             "training had diverged at iteration {}: it goes on from iteration {} at half the rate, {rate:.1e}",
             p.iteration, self.progress.iteration
         ));
@@ -73,7 +73,7 @@ impl Run {
             match checkpoint::read(&f.path) {
                 Ok(saved) if skips(&saved.states) == 0.0 => return Ok(Some(saved)),
                 Ok(_) => {}
-                Err(e) => self.records.console.say(&format!("a damaged checkpoint is left out: {e}")),
+                Err(e) => self.records.watch.note(&format!("a damaged checkpoint is left out: {e}")),
             }
         }
         Ok(None)

@@ -72,7 +72,7 @@ impl Probe {
     }
 }
 
-impl Run {
+impl Run<'_> {
     /// The lengths of validation images.
     pub(super) fn judged_size(&self) -> Vec<usize> {
         self.size(match (self.is_growing(), self.config.validation.crop) {
@@ -109,9 +109,7 @@ impl Run {
         let images = fits.max(LEAST_IMAGES).min(asked);
         self.progress.judged = Some(images);
         if images < asked {
-            self.records
-                .console
-                .say(&format!("validations score {images} images each, for the sake of time"));
+            self.records.watch.note(&format!("validations score {images} images each, for the sake of time"));
         }
         if images == probe { Ok(judged) } else { self.judged_on(images) }
     }
@@ -290,7 +288,7 @@ fn improve(best: &mut Option<f64>, stale: &mut usize, score: f64, by: f64) {
 
 /// PSNR in dB for a range of 1, in the units of scenes, where the network's -1 is 0 and `scale` above it 1; the estimate is
 /// clipped to [0, 1.5]. Of pixels that are marked 0, nothing counts. An estimate with a value that is no number is as bad as can be.
-fn psnr(estimate: &[f32], truth: &[f32], scale: f32, valid: Option<&[f32]>) -> f64 {
+pub(crate) fn psnr(estimate: &[f32], truth: &[f32], scale: f32, valid: Option<&[f32]>) -> f64 {
     let of = |x: f32| (f64::from(x) + 1.0) / f64::from(scale);
     let square = |(&e, &t): (&f32, &f32)| (of(e).clamp(0.0, 1.5) - of(t)).powi(2);
     let channels = truth.len() / valid.map_or(truth.len(), <[f32]>::len).max(1);

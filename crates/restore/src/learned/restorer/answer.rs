@@ -7,6 +7,7 @@ use crate::learned::field::Field;
 use crate::learned::measured::Measured;
 use crate::learned::moments::Moments;
 use crate::learned::question::{ImageScale, condition};
+use crate::learned::resident::Resident;
 use crate::learned::settings::Output;
 use crate::learned::tiles::{Frame, Tiles};
 use crate::learned::{Error, walk};
@@ -42,6 +43,12 @@ struct Drawn {
     /// Samples of each image, where they are asked for or there is one alone.
     kept: Vec<Vec<Field>>,
     guides: Vec<WholeGuide>,
+}
+
+/// A measurement on the network's scale.
+fn normalised(image: &Measured, scale: &ImageScale) -> Vec<f32> {
+    let [zero, unit] = scale.file;
+    image.values.iter().map(|&v| ((f64::from(v) - zero) / unit) as f32).collect()
 }
 
 impl Batch<'_> {
@@ -99,9 +106,14 @@ impl Restorer {
         for i in 0..images.len() {
             // A network that makes the image at once is asked about no x.
             let x = match self.model.about.task != Task::Regression {
-                true => {
-                    Some(walk::start(&level, &images[0].size, channels, batch.seed(i, 0), &self.scratch)?)
-                }
+                true => Some(walk::start(
+                    &level,
+                    &images[0].size,
+                    channels,
+                    batch.seed(i, 0),
+                    &self.scratch,
+                    None,
+                )?),
                 false => None,
             };
             xs.push(x);
@@ -174,6 +186,12 @@ impl Restorer {
         }
         drawn.guides = self.guides(images, scales)?;
         let guides = &mut drawn.guides;
+        let through = self.guidance.is_some_and(|g| g.law.goes_through());
+        let limit = self.memory_limit();
+        let mut walks: Vec<Resident> = Vec::new();
+        if self.settings.inpaint && images.iter().all(|image| image.valid.is_none()) {
+            return Err(Error::NothingToInpaint);
+        }
         let together = self.together(batch.pixels(), count);
         let mut done = 0;
         while done < self.settings.samples {
@@ -189,12 +207,48 @@ impl Restorer {
                 let (image, sample) = of(frame);
                 guides[image].correct(sample, level, estimate)
             };
-            let correct: Option<&mut walk::Correct<'_>> = if guided { Some(&mut correct) } else { None };
+            let correct: Option<&mut walk::Correct<'_>> =
+                if guided && !through { Some(&mut correct) } else { None };
+            let on_scale = |frame: usize| normalised(&images[of(frame).0], &scales[of(frame).0]);
+            let kept = |frame: usize| (on_scale(frame), images[of(frame).0].valid_values());
+            let begin: &dyn Fn(usize) -> Vec<f32> = &on_scale;
+            let kept: &dyn Fn(usize) -> (Vec<f32>, Vec<bool>) = &kept;
+            let known = walk::Known {
+                begin: self.settings.begin.map(|_| begin),
+                kept: self.settings.inpaint.then_some(kept),
+            };
             let made = match resident {
+                _ if through => {
+                    let mut made = Vec::new();
+                    for (frame, seed) in seeds.iter().enumerate() {
+                        let image = of(frame).0;
+                        if walks.len() <= image {
+                            let (image, scale) = (&images[image], &scales[image]);
+                            walks.push(self.guided_walk(program, tiles.layout(), limit, image, scale)?);
+                        }
+                        let own = |_: usize, name: &str, pixels: &[usize], out: &mut [f32]| {
+                            beside(frame, name, pixels, out);
+                        };
+                        let one = [*seed];
+                        let walk = &mut walks[image];
+                        made.extend(walk.walk(program, tiles.layout(), &one, &self.scratch, &own, ran)?);
+                    }
+                    made
+                }
                 Some(resident) => {
                     resident.walk(program, tiles.layout(), &seeds, &self.scratch, &beside, ran)?
                 }
-                None => walk::walk(program, tiles, channels, &seeds, &self.scratch, &beside, correct, ran)?,
+                None => walk::walk(
+                    program,
+                    tiles,
+                    channels,
+                    &seeds,
+                    &self.scratch,
+                    &beside,
+                    &known,
+                    correct,
+                    ran,
+                )?,
             };
             for (frame, sample) in made.into_iter().enumerate() {
                 let image = of(frame).0;

@@ -60,6 +60,17 @@ impl Restorer {
         (self.settings.host_memory / 2 / each.max(1)).clamp(1, self.settings.samples.max(1))
     }
 
+    /// Bytes that the network's graph may take on the device.
+    pub(super) fn memory_limit(&self) -> usize {
+        self.settings.device_memory.unwrap_or_else(|| match self.device {
+            Device::Cpu { .. } => CPU_MEMORY,
+            Device::Cuda { ordinal } => {
+                let all = gpus().unwrap_or_default();
+                all.iter().find(|g| g.ordinal == ordinal).map_or(CPU_MEMORY, |g| g.memory / 2)
+            }
+        })
+    }
+
     /// Chooses tiles and batch for `images` images of one size, compiles the network and measures one run. What was
     /// prepared last is kept, and what was before that if both fit.
     ///
@@ -86,20 +97,15 @@ impl Restorer {
         let pixels: usize = size.iter().product();
         let together = self.together(pixels, images);
         let options = Options { precision: self.settings.precision, ..Options::default() };
-        let limit = self.settings.device_memory.unwrap_or_else(|| match self.device {
-            Device::Cpu { .. } => CPU_MEMORY,
-            Device::Cuda { ordinal } => {
-                let all = gpus().unwrap_or_default();
-                all.iter().find(|g| g.ordinal == ordinal).map_or(CPU_MEMORY, |g| g.memory / 2)
-            }
-        });
+        let limit = self.memory_limit();
         let cut = margin.map_or_else(|| self.cut.clone(), |m| self.cut.within(m));
         let wanted = Wanted { tile: self.settings.tile, batch: self.settings.batch, limit };
         let at_once = images * together;
         let unclipped = self.program.as_ref().is_some_and(walk::wants_unclipped);
-        let Chosen { layout, graph, batch, bytes } = asked(&self.model, unclipped, |asked| {
-            choose(asked, &cut, size, at_once, &wanted, &self.device, &options)
-        })?;
+        let Chosen { layout, graph, batch, bytes } =
+            asked(&self.model, self.settings.classifier_free, unclipped, |asked| {
+                choose(asked, &cut, size, at_once, &wanted, &self.device, &options)
+            })?;
         self.ready.retain(|r| r.forecast.device_bytes + bytes <= limit);
         let mut tiles = Tiles::compile(graph, layout, &self.model.weights, &self.device, &options)?;
         let mut resident = self.resident(tiles.layout(), batch, limit, &options)?;
@@ -141,7 +147,7 @@ impl Restorer {
         Ok(forecast)
     }
 
-    /// The walk on the device, where the image is one tile that fits and nothing on the host corrects it.
+    /// The walk on the device, where the image is one tile that fits and nothing on the host corrects or fills it.
     fn resident(
         &self,
         layout: &Layout,
@@ -149,11 +155,12 @@ impl Restorer {
         limit: usize,
         options: &Options,
     ) -> Result<Option<Resident>, Error> {
-        let Some(program) = self.program.as_ref().filter(|_| self.guidance.is_none()) else {
+        let on_host = self.guidance.is_some() || self.settings.begin.is_some() || self.settings.inpaint;
+        let Some(program) = self.program.as_ref().filter(|_| !on_host) else {
             return Ok(None);
         };
         let unclipped = walk::wants_unclipped(program);
-        asked(&self.model, unclipped, |asked| match asked.question {
+        asked(&self.model, self.settings.classifier_free, unclipped, |asked| match asked.question {
             Question::Regress(_) => Ok(None),
             Question::Denoise(denoiser) => Resident::compile(
                 denoiser,
@@ -163,6 +170,7 @@ impl Restorer {
                 layout,
                 batch,
                 limit,
+                None,
                 &self.model.weights,
                 &self.device,
                 options,

@@ -2,7 +2,7 @@
 
 use crate::learned::Error;
 use crate::learned::settings::{Guidance, Output, Settings};
-use clearshot_diffusion::sampler::{Program, named};
+use clearshot_diffusion::sampler::{self, Program};
 use clearshot_model::{ConditionKind, Model, Task};
 use clearshot_runtime::Precision;
 
@@ -31,9 +31,29 @@ impl Resolved {
         let guidance =
             settings.guidance.or(settings.psf.as_ref().map(|_| Guidance::usual(model.about.sigma_data())));
         let program = match samples {
-            0 => None,
-            _ => Some(named(&settings.sampler)?.program(&model.levels(settings.steps)?)?),
+            0 => match &settings.levels {
+                None => None,
+                Some(levels) => {
+                    let known = "they are those of posterior samples, and none are asked for".into();
+                    return Err(Error::Unknown { what: "noise levels", got: levels.clone(), known });
+                }
+            },
+            _ => {
+                let mut levels = model.levels_by(settings.levels.as_deref(), settings.steps)?;
+                if let Some(noise) = settings.begin {
+                    levels = levels.starting_below(noise)?;
+                }
+                Some(sampler::program(&settings.sampler, &levels)?)
+            }
         };
+        let through = guidance.filter(|g| g.law.goes_through());
+        if let Some(guidance) =
+            through.filter(|_| settings.begin.is_some() || settings.inpaint || settings.trace)
+        {
+            let why =
+                "here images begin at the measurement, are inpainted or traced, which is done outside of it";
+            return Err(Error::Through { law: guidance.law.name(), why });
+        }
         Ok(Resolved { settings, output, guidance, program, open })
     }
 }
@@ -43,9 +63,16 @@ fn output(model: &Model, settings: &Settings) -> Result<Output, Error> {
     let about = &model.about;
     let conditional = matches!(about.task, Task::Diffusion { condition: ConditionKind::Measurement, .. });
     let guided = settings.psf.is_some() || settings.guidance.is_some();
+    let sampled = settings.begin.is_some() || settings.inpaint;
     let refuse = |reason| Err(Error::Task { model: about.name.clone(), is: about.task.name(), reason });
     match (&about.task, settings.output) {
         (Task::Regression, _) if guided => refuse("a PSF or guidance needs a diffusion model"),
+        (Task::Regression, _) if sampled || settings.classifier_free != 1.0 => {
+            refuse("inpainting, a begin and classifier-free guidance need a diffusion model")
+        }
+        (_, _) if settings.classifier_free != 1.0 && (!conditional || guided) => refuse(
+            "classifier-free guidance needs a model that is given the measurement, without other guidance",
+        ),
         (Task::Regression, _) if settings.samples > 0 || settings.output == Some(Output::Samples) => {
             refuse("it gives one image and no samples; a diffusion model is needed for those")
         }
@@ -56,8 +83,11 @@ fn output(model: &Model, settings: &Settings) -> Result<Output, Error> {
         (_, Some(Output::Direct)) if guided || !conditional => {
             refuse("only a model that knows the measurement, without guidance, answers at once")
         }
+        (_, Some(Output::Direct)) if sampled => {
+            refuse("what it answers at once knows nothing of a begin or of pixels to inpaint")
+        }
         (_, Some(output)) => Ok(output),
-        (_, None) if conditional && !guided && settings.samples != 1 => Ok(Output::Direct),
+        (_, None) if conditional && !guided && !sampled && settings.samples != 1 => Ok(Output::Direct),
         (_, None) => Ok(Output::Samples),
     }
 }

@@ -1,9 +1,10 @@
 //! Which files belong together: an image with its truth, another method's image, its measurement and its run without a pattern.
 
-use anyhow::{Result, bail};
+use crate::error::{Error, Result};
+use crate::observer::{Event, Observer, go_on};
 use clearshot_image::dataset::list::{Listing, files};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The files of one image.
 pub struct Set {
@@ -29,11 +30,11 @@ impl Set {
 ///
 /// # Errors
 /// If a source names no images or nothing can be paired.
-pub fn sets(images: &str, partners: [Option<&str>; 4]) -> Result<Vec<Set>> {
+pub fn sets(images: &str, partners: [Option<&str>; 4], observer: &mut dyn Observer) -> Result<Vec<Set>> {
     let all = files(images)?;
     let mut found = Vec::new();
     for source in partners {
-        found.push(source.map(|s| paired(images, &all, s)).transpose()?);
+        found.push(source.map(|s| paired(images, &all, s, observer)).transpose()?);
     }
     let sets: Vec<Set> = all
         .into_iter()
@@ -49,17 +50,25 @@ pub fn sets(images: &str, partners: [Option<&str>; 4]) -> Result<Vec<Set>> {
         })
         .collect();
     if sets.is_empty() {
-        bail!("{images}: no image has a file of its name in all of the other folders");
+        let why = format!("{images}: no image has a file of its name in all of the other folders");
+        return Err(Error::Refused(why));
     }
     Ok(sets)
 }
 
-fn paired(images: &str, all: &[PathBuf], source: &str) -> Result<BTreeMap<PathBuf, PathBuf>> {
+fn paired(
+    images: &str,
+    all: &[PathBuf],
+    source: &str,
+    observer: &mut dyn Observer,
+) -> Result<BTreeMap<PathBuf, PathBuf>> {
     let partners = files(source)?;
     if let ([image], [partner]) = (all, &partners[..]) {
         return Ok([(image.clone(), partner.clone())].into());
     }
     let listing = Listing::pairs(images, source)?;
-    listing.unpaired.iter().for_each(|u| eprintln!("clearshot: {u}"));
+    for text in &listing.unpaired {
+        go_on(observer.event(Path::new(source), &Event::Warning(text)))?;
+    }
     Ok(listing.entries.into_iter().filter_map(|e| Some((e.input, e.target?))).collect())
 }

@@ -1,18 +1,17 @@
 //! The files of one image, read plane by plane or volume by volume into what metrics take.
 
 use super::pattern::Inserted;
+use super::settings::MeasureSettings;
 use super::together::Set;
-use super::{Measure, Options};
-use anyhow::{Context, Result, bail};
-use clearshot::KnownCamera;
-use clearshot::Mask;
+use crate::error::{Error, Result};
+use crate::notice::Notice;
+use crate::observer::Ear;
+use crate::validity::{Mask, Validity};
 use clearshot_image::grid::Region;
 use clearshot_image::{Dim, Image, lengths};
 use clearshot_metrics::artefacts::Pattern;
 use clearshot_metrics::stratify::{Stratum, stratify};
-use clearshot_metrics::table::{Measured, Metric, Score, Subject};
-use clearshot_physics::calibration::blind::Known;
-use clearshot_restore::estimate::{as_camera, camera_of};
+use clearshot_metrics::table::{Measured, Metric, Options, Score, Subject};
 use clearshot_restore::invalid::Invalid;
 use clearshot_restore::learned::Camera;
 use clearshot_restore::saturated::NoiseLevel;
@@ -74,11 +73,12 @@ struct Values {
 
 impl<'a> Frame<'a> {
     pub fn open(
-        args: &'a Measure,
+        settings: &MeasureSettings,
         set: &Set,
         image: &Path,
         pattern: Option<&'a Inserted>,
         options: &Options,
+        ear: &mut Ear<'_>,
     ) -> Result<Frame<'a>> {
         let image = Image::open(image)?;
         let partner = |path: &Option<std::path::PathBuf>, name: &str| -> Result<Option<Image>> {
@@ -86,7 +86,7 @@ impl<'a> Frame<'a> {
             let other = Image::open(path)?;
             if other.shape() != image.shape() {
                 let (theirs, ours) = (lengths(&other.shape()), lengths(&image.shape()));
-                bail!("the {name} has {theirs} pixels and the image {ours}");
+                return Err(Error::Unsuited(format!("the {name} has {theirs} pixels and the image {ours}")));
             }
             Ok(Some(other))
         };
@@ -94,20 +94,22 @@ impl<'a> Frame<'a> {
         let without = partner(&set.without, "image without the pattern")?;
         let measured = match partner(&set.measured, "measurement")? {
             Some(image) => {
-                let noise = args.noise_of(&image)?;
+                let noise = settings.noise_of(&image, ear)?;
                 Some((image, noise))
             }
             None => None,
         };
-        let frames = Frames::of(&image.description, args.volume)?;
-        if let Some(size) = frames.size().iter().find(|&&n| args.crop.saturating_mul(2) >= n) {
-            bail!("--crop {} at each edge leaves nothing of {size} pixels", args.crop);
+        let frames = Frames::of(&image.description, settings.volume)?;
+        let crop = settings.crop;
+        if let Some(size) = frames.size().iter().find(|&&n| crop.saturating_mul(2) >= n) {
+            let why = format!("so many pixels at each edge leave nothing of {size}");
+            return Err(Error::value("crop", crop, why));
         }
-        let mask = args.mask.as_ref().map(|path| Mask::open(path, &image.description)).transpose()?;
+        let mask = settings.mask.as_ref().map(|path| Mask::open(path, &image.description)).transpose()?;
         let dims: Vec<&Dim> = frames.inner().iter().map(|&a| &image.description.dims[a]).collect();
         let (spacing, unit) = spacing(&dims);
         let options = Options { spacing, ..options.clone() };
-        Ok(Frame { image, truth, without, measured, mask, pattern, frames, crop: args.crop, options, unit })
+        Ok(Frame { image, truth, without, measured, mask, pattern, frames, crop, options, unit })
     }
 
     /// Of lengths: that of the pixel size, or pixels.
@@ -138,7 +140,7 @@ impl<'a> Frame<'a> {
             let noise = self.spread(&values, &shape);
             let subject = self.subject(&values, &shape, counts.as_deref(), pattern.as_ref(), noise.as_ref());
             for (metric, parts) in metrics.iter().zip(&mut parts) {
-                parts.push((metric.score)(&subject).with_context(|| metric.name)?);
+                parts.push((metric.score)(&subject).map_err(|e| Error::from(e).at(metric.name))?);
             }
             if !edges.is_empty() {
                 add(&mut strata, stratify(&subject.pair()?, edges, self.options.range.unwrap_or(0.0))?);
@@ -197,26 +199,17 @@ impl<'a> Frame<'a> {
     }
 }
 
-impl Measure {
+impl MeasureSettings {
     /// As it is given, or estimated from the measurement.
-    fn noise_of(&self, measured: &Image) -> Result<Noise> {
+    fn noise_of(&self, measured: &Image, ear: &mut Ear<'_>) -> Result<Noise> {
         if let Some(deviation) = self.noise {
             return Ok(Noise::Uniform(deviation));
         }
-        let KnownCamera { gain, offset, read_noise, correlation, .. } = self.camera.read()?;
-        let known = Known { gain, offset, read_noise, saturation: None, correlation };
-        if let (Some(gain), Some(offset), Some(read_noise)) = (known.gain, known.offset, known.read_noise) {
-            let correlation = known.correlation.unwrap_or_default();
-            let camera = Camera { gain, offset, read_noise, background: None, correlation };
-            return Ok(Noise::Camera(Box::new(camera)));
+        let validity = Validity::default();
+        let (camera, estimated) = self.camera.of(measured, &validity)?;
+        if let Some(estimated) = estimated {
+            ear.notice(Notice::Estimated(Box::new(estimated)))?;
         }
-        let path = measured.description.path.display();
-        let camera =
-            as_camera(&camera_of(measured, &known, &|_, _| Ok(None)).with_context(|| path.to_string())?);
-        eprintln!(
-            "clearshot: {path}: estimated gain {:.4} electrons per count, offset {:.2} counts, read noise {:.2} electrons",
-            camera.gain, camera.offset, camera.read_noise
-        );
         Ok(Noise::Camera(Box::new(camera)))
     }
 }

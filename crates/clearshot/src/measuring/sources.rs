@@ -1,13 +1,13 @@
 //! Lists of sources: CSV files with y, x and the flux where it is known.
 
-use anyhow::{Context, Result, bail};
+use crate::error::{Error, Result};
 use clearshot_metrics::photometry::Source;
 use std::path::Path;
 
 /// # Errors
 /// If the file cannot be read or a line is not two or three numbers.
 pub fn read(path: &Path) -> Result<Vec<Source>> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?;
     let mut sources = Vec::new();
     for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
@@ -19,15 +19,18 @@ pub fn read(path: &Path) -> Result<Vec<Source>> {
             // A first line of words names the columns, which must be in this order.
             None if number == 0
                 && ["y,x", "y,x,flux"].contains(&fields.join(",").to_lowercase().as_str()) => {}
-            _ => bail!(
-                "{}: line {}: '{line}' is not y, x or y, x, flux; a first line of names must be y,x or y,x,flux",
-                path.display(),
-                number + 1
-            ),
+            _ => {
+                let number = number + 1;
+                let why = format!(
+                    "line {number}: '{line}' is not y, x or y, x, flux; a first line of names must be y,x or y,x,flux"
+                );
+                return Err(Error::Unsuited(why).at(path.display()));
+            }
         }
     }
     if sources.is_empty() {
-        bail!("{}: no sources; each line is y, x and, if known, the flux", path.display());
+        let why = "no sources; each line is y, x and, if known, the flux";
+        return Err(Error::Unsuited(why.into()).at(path.display()));
     }
     Ok(sources)
 }

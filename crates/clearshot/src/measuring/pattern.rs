@@ -1,6 +1,6 @@
-//! Patterns that are inserted into images, as the command line names them: shapes, or files of what is added.
+//! Patterns that are inserted into images: shapes, or files of what is added.
 
-use anyhow::{Context, Result, bail};
+use crate::error::{Error, Result};
 use clearshot_image::dataset::list::files;
 use clearshot_image::grid::Region;
 use clearshot_image::{DType, Description, Image, WriteOptions, Writer};
@@ -11,13 +11,17 @@ use std::path::{Path, PathBuf};
 const DISK: &str = "disk:Y,X,RADIUS,VALUE[,BLUR]";
 const LINE: &str = "line:Y,X,Y,X,WIDTH,VALUE";
 
-/// What `--pattern` says.
+/// What is inserted.
 pub enum Inserted {
     /// y, x, radius, value, blur.
     Disk([f64; 5]),
     /// Two places, width, value.
     Line([f64; 6]),
     File(PathBuf),
+}
+
+fn wrong(text: &str, why: String) -> Error {
+    Error::value("pattern", text, why)
 }
 
 impl Inserted {
@@ -31,14 +35,14 @@ impl Inserted {
             Some(("disk", list)) => match numbers(list).as_deref() {
                 Some(&[y, x, radius, value]) => Ok(Inserted::Disk([y, x, radius, value, 0.0])),
                 Some(&[y, x, radius, value, blur]) => Ok(Inserted::Disk([y, x, radius, value, blur])),
-                _ => bail!("--pattern {text}: {DISK} is needed, in pixels"),
+                _ => Err(wrong(text, format!("{DISK} is needed, in pixels"))),
             },
             Some(("line", list)) => match numbers(list).and_then(|n| n.try_into().ok()) {
                 Some(numbers) => Ok(Inserted::Line(numbers)),
-                None => bail!("--pattern {text}: {LINE} is needed, in pixels"),
+                None => Err(wrong(text, format!("{LINE} is needed, in pixels"))),
             },
             _ if Path::new(text).exists() => Ok(Inserted::File(text.into())),
-            _ => bail!("--pattern {text}: no such file, and not {DISK} or {LINE}"),
+            _ => Err(wrong(text, format!("no such file, and not {DISK} or {LINE}"))),
         }
     }
 
@@ -70,7 +74,10 @@ impl Inserted {
     pub fn write(&self, image: &str, path: &Path) -> Result<()> {
         let found = files(image)?;
         let [input] = &found[..] else {
-            bail!("--insert: one image is needed, and {image} has {}", found.len())
+            return Err(Error::setting(
+                "insert",
+                format!("one image is needed, and {image} has {}", found.len()),
+            ));
         };
         let image = Image::open(input)?;
         let frames = Frames::of(&image.description, false)?;
@@ -97,7 +104,10 @@ fn as_floats(d: &Description) -> Description {
 fn plane(frames: &Frames) -> Result<[usize; 2]> {
     match frames.size()[..] {
         [h, w] => Ok([h, w]),
-        _ => bail!("--pattern: disks and lines are for planes; give an image of what was added for volumes"),
+        _ => Err(Error::setting(
+            "pattern",
+            "disks and lines are for planes; give an image of what was added for volumes",
+        )),
     }
 }
 
@@ -112,17 +122,18 @@ fn from_file(path: &Path, frames: &Frames, region: &Region) -> Result<Pattern> {
     let image = Image::open(path)?;
     let own = Frames::of(&image.description, frames.inner().len() == 3)?;
     if own.size() != frames.size() {
-        bail!("{}: a pattern of {:?} pixels for an image of {:?}", path.display(), own.size(), frames.size());
+        let why = format!("a pattern of {:?} pixels for an image of {:?}", own.size(), frames.size());
+        return Err(Error::Unsuited(why).at(path.display()));
     }
-    let mut place = own.regions().into_iter().next().context("a pattern has a plane")?;
+    let mut place = own.regions().into_iter().next().unwrap_or_default();
     own.inner().iter().zip(frames.inner()).for_each(|(&to, &from)| place[to] = region[from].clone());
     let values = image.read_f64(&place)?;
     if let Some(i) = values.iter().position(|v| !v.is_finite()) {
-        bail!("{}: pixel {i} of the pattern is {}", path.display(), values[i]);
+        return Err(Error::Unsuited(format!("pixel {i} of the pattern is {}", values[i])).at(path.display()));
     }
     let mask: Vec<bool> = values.iter().map(|&v| v != 0.0).collect();
     if !mask.contains(&true) {
-        bail!("{}: the pattern is zero everywhere", path.display());
+        return Err(Error::Unsuited("the pattern is zero everywhere".into()).at(path.display()));
     }
     Ok(Pattern { values, mask })
 }

@@ -1,27 +1,33 @@
 //! What the scores of many images say together: means with intervals, and whether another method's differ.
 
-use anyhow::{Context, Result};
+use crate::error::{Error, Result};
 use clearshot_metrics::statistics::{Interval, RankLaw, bootstrap_bca, holm, paired_t, wilcoxon};
 use clearshot_metrics::table::{Metric, Score};
 use clearshot_tensor::noise::Key;
 
 const DRAWS: usize = 10_000;
+/// Of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
 /// The same draws for every metric and run: an interval is a function of the scores.
 const KEY: Key = Key { seed: 0xBCA, step: 0, stream: 0 };
 
 /// One metric over all images.
-pub struct Row {
+#[derive(Clone, Debug)]
+pub struct MetricSummary {
+    /// The metric.
     pub name: &'static str,
     /// How many images have a finite score (with another method, of both).
     pub images: usize,
     /// Nothing where no image has one.
     pub mean: Option<Interval>,
+    /// The same beside another method's images.
     pub against: Option<Against>,
 }
 
 /// This method's scores beside another's.
+#[derive(Clone, Debug)]
 pub struct Against {
+    /// Of the other's scores.
     pub mean: f64,
     /// Of this method's less the other's.
     pub difference: Interval,
@@ -29,6 +35,8 @@ pub struct Against {
     pub tests: Option<Tests>,
 }
 
+/// Whether two methods differ.
+#[derive(Clone, Debug)]
 pub struct Tests {
     /// The smaller rank sum of Wilcoxon's test, and its p-value.
     pub wilcoxon: (f64, f64),
@@ -42,7 +50,11 @@ pub struct Tests {
 ///
 /// # Errors
 /// If a statistic cannot be computed.
-pub fn of(metrics: &[&Metric], own: &[Vec<Score>], other: Option<&[Vec<Score>]>) -> Result<Vec<Row>> {
+pub fn of(
+    metrics: &[&Metric],
+    own: &[Vec<Score>],
+    other: Option<&[Vec<Score>]>,
+) -> Result<Vec<MetricSummary>> {
     let mut rows = Vec::new();
     for (i, metric) in metrics.iter().enumerate() {
         let value = |scores: &Vec<Score>| scores[i].value;
@@ -53,7 +65,7 @@ pub fn of(metrics: &[&Metric], own: &[Vec<Score>], other: Option<&[Vec<Score>]>)
                 beside(metric.name, pairs.filter(|(a, b)| a.is_finite() && b.is_finite()).unzip())
             }
         };
-        rows.push(row.with_context(|| metric.name)?);
+        rows.push(row.map_err(|e: Error| e.at(metric.name))?);
     }
     correct(&mut rows)?;
     Ok(rows)
@@ -67,12 +79,12 @@ fn interval(values: &[f64]) -> Result<Interval> {
     Ok(bootstrap_bca(values, mean, DRAWS, CONFIDENCE, KEY)?)
 }
 
-fn alone(name: &'static str, values: Vec<f64>) -> Result<Row> {
+fn alone(name: &'static str, values: Vec<f64>) -> Result<MetricSummary> {
     let mean = if values.is_empty() { None } else { Some(interval(&values)?) };
-    Ok(Row { name, images: values.len(), mean, against: None })
+    Ok(MetricSummary { name, images: values.len(), mean, against: None })
 }
 
-fn beside(name: &'static str, (own, other): (Vec<f64>, Vec<f64>)) -> Result<Row> {
+fn beside(name: &'static str, (own, other): (Vec<f64>, Vec<f64>)) -> Result<MetricSummary> {
     let differences: Vec<f64> = own.iter().zip(&other).map(|(a, b)| a - b).collect();
     let row = alone(name, own.clone())?;
     if differences.is_empty() {
@@ -87,10 +99,10 @@ fn beside(name: &'static str, (own, other): (Vec<f64>, Vec<f64>)) -> Result<Row>
         false => None,
     };
     let against = Against { mean: mean(&other), difference: interval(&differences)?, tests };
-    Ok(Row { against: Some(against), ..row })
+    Ok(MetricSummary { against: Some(against), ..row })
 }
 
-fn correct(rows: &mut [Row]) -> Result<()> {
+fn correct(rows: &mut [MetricSummary]) -> Result<()> {
     let mut tests: Vec<&mut Tests> =
         rows.iter_mut().filter_map(|r| r.against.as_mut()?.tests.as_mut()).collect();
     let adjusted = holm(&tests.iter().map(|t| t.wilcoxon.1).collect::<Vec<_>>())?;

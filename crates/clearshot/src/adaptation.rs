@@ -1,0 +1,253 @@
+//! Fitting a model to noisy images without their truth, and keeping it only where it helps.
+//!
+//! It is a training run from that model, by splitting the electrons of the images (`experiment=adapt`). What it gains is estimated on
+//! images, or parts of images, that it was not trained on ([`Gain`]), which holds for noise of a camera that counts electrons: where the noise is not of that
+//! kind nothing is trained, and a model whose gain is not clear is not kept.
+
+use crate::camera::KnownCamera;
+use crate::error::{Error, Result};
+use crate::observer::{Event, Observer};
+use crate::training::{Heard, open};
+use clearshot_model::Model;
+use clearshot_runtime::{Device, DeviceName};
+use clearshot_tensor::DType;
+use clearshot_train::calibration::{Within, calibrate_within, data_of};
+use clearshot_train::config::CalibrationConfig;
+use clearshot_train::data::Data;
+use clearshot_train::presets;
+use clearshot_train::records::console::duration;
+use clearshot_train::run::{BEST, Gain};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Seconds on the CPU where nobody says how many; on a GPU, what the experiment has.
+const ON_THE_CPU: f64 = 300.0;
+/// The share of the time that the spread of posterior samples may be calibrated in, beyond it.
+const CALIBRATION: f64 = 0.2;
+
+/// How a model is fitted to images.
+#[derive(Clone, Debug)]
+pub struct AdaptSettings {
+    /// Seconds of training. By default 60 on a GPU and 300 on the CPU.
+    pub seconds: Option<f64>,
+    /// What is known of the camera; gain, offset and read noise are estimated from each file where they are not.
+    pub camera: KnownCamera,
+    /// What to run on.
+    pub device: DeviceName,
+    /// Keys of the training, as [`crate::TrainSettings::overrides`].
+    pub overrides: Vec<String>,
+    /// Keeps the run's folder here. By default it is in the system's folder for temporary files, and removed at the end.
+    pub folder: Option<PathBuf>,
+    /// Trains even where the gain cannot be told.
+    pub anyway: bool,
+}
+
+impl Default for AdaptSettings {
+    fn default() -> AdaptSettings {
+        AdaptSettings {
+            seconds: None,
+            camera: KnownCamera::default(),
+            device: DeviceName::Auto,
+            overrides: vec![],
+            folder: None,
+            anyway: false,
+        }
+    }
+}
+
+/// A model that was fitted to images, beside the one that it began from.
+pub struct Adapted {
+    /// The model that it began from.
+    pub start: Model,
+    /// The best model of the run; none where that is the one that it began from.
+    pub adapted: Option<Model>,
+    /// What it gains, where that could be estimated.
+    pub gain: Option<Gain>,
+    /// Whether it surely helps.
+    pub kept: bool,
+    /// Why no gain can be told.
+    pub refused: Option<String>,
+    /// Iterations that were trained.
+    pub iterations: u64,
+    /// Seconds that it took.
+    pub seconds: f64,
+}
+
+/// Fits a model to noisy images: files, or one folder or glob pattern.
+///
+/// # Errors
+/// If the images cannot be trained on, the run fails, or its folder exists.
+pub fn adapt(
+    images: &[PathBuf],
+    model: Model,
+    settings: &AdaptSettings,
+    observer: &mut dyn Observer,
+) -> Result<Adapted> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let passing = settings.folder.is_none();
+    let folder = settings.folder.clone().unwrap_or_else(|| {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        std::env::temp_dir().join(format!("clearshot-adapt-{}-{number}", std::process::id()))
+    });
+    let made = fit(images, model, settings, &folder, observer);
+    if passing && folder.is_dir() {
+        std::fs::remove_dir_all(&folder).map_err(io(&folder))?;
+    }
+    made
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_path_buf();
+    |source| Error::Io { path, source }
+}
+
+/// A text as a value of YAML.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// The key of the images and its value: one name as it is, several as a list in the folder.
+fn images_key(images: &[PathBuf], folder: &Path) -> Result<String> {
+    let named = |path: &Path| {
+        let text = path.to_str().map(str::to_string);
+        text.ok_or_else(|| Error::Refused(format!("{}: not a name in UTF-8", path.display())))
+    };
+    if let [one] = images {
+        return Ok(format!("data.inputs={}", quoted(&named(one)?)));
+    }
+    let mut text = "input\n".to_string();
+    for file in images {
+        let whole = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        let name = named(if clearshot_image::address::is_address(file) { file } else { &whole })?;
+        text += &format!("\"{}\"\n", name.replace('"', "\"\""));
+    }
+    let list = folder.join("images.csv");
+    std::fs::write(&list, text).map_err(io(&list))?;
+    Ok(format!("data.manifest={}", quoted(&named(&list)?)))
+}
+
+fn fit(
+    images: &[PathBuf],
+    start: Model,
+    settings: &AdaptSettings,
+    folder: &Path,
+    observer: &mut dyn Observer,
+) -> Result<Adapted> {
+    std::fs::create_dir_all(folder).map_err(io(folder))?;
+    let first = folder.join("first.clearshot");
+    start.save_file(&first, DType::F32)?;
+    let mut overrides = vec!["experiment=adapt".to_string(), images_key(images, folder)?];
+    overrides.push(format!("model.init={}", quoted(&first.display().to_string())));
+    overrides.push(format!("trainer.device={}", settings.device));
+    let KnownCamera { gain, offset, read_noise, .. } = settings.camera;
+    for (key, value) in [("gain", gain), ("offset", offset), ("read_noise", read_noise)] {
+        overrides.extend(value.map(|value| format!("data.{key}={value}")));
+    }
+    overrides.extend(settings.overrides.iter().cloned());
+    let mut config = presets::read(None, &overrides)?;
+    let device = config.device()?;
+    let is_set = settings.overrides.iter().any(|c| c.starts_with("trainer.seconds="));
+    match (config.trainer.iterations, device) {
+        // A number of iterations takes the place of the time.
+        (Some(_), _) => config.trainer.seconds = None,
+        (None, _) if settings.seconds.is_some() => config.trainer.seconds = settings.seconds,
+        (None, Device::Cpu { .. }) if !is_set => config.trainer.seconds = Some(ON_THE_CPU),
+        _ => {}
+    }
+    let out = folder.join("run");
+    let mut heard = Heard { observer, folder: out.clone(), stopped: false };
+    let mut run = open(config, &out, false, &mut heard)?;
+    let refused = run.noise_law()?.and_then(|law| law.refusal());
+    if refused.is_some() && !settings.anyway {
+        let seconds = run.progress().seconds;
+        return Ok(Adapted {
+            start,
+            adapted: None,
+            gain: None,
+            kept: false,
+            refused,
+            iterations: 0,
+            seconds,
+        });
+    }
+    let summary = run.train(&AtomicBool::new(false), None)?;
+    drop(run);
+    let best = out.join(BEST);
+    let changed = best.is_file() && summary.best > summary.start;
+    let gain = summary.gain.filter(|_| changed);
+    let kept = refused.is_none() && gain.is_some_and(|gain| gain.is_sure());
+    let most = if kept { CALIBRATION * summary.seconds } else { 0.0 };
+    let adapted = changed.then(|| with_spread(&start, &best, device, most, &mut heard)).transpose()?;
+    let (iterations, seconds) = (summary.iteration, summary.seconds);
+    Ok(Adapted { start, adapted, gain, kept, refused, iterations, seconds })
+}
+
+/// The adapted model with a calibrated spread: found on images as the first model was trained on, where there is time, else that of the first
+/// model.
+fn with_spread(
+    start: &Model,
+    best: &Path,
+    device: Device,
+    most: f64,
+    mut heard: &mut Heard<'_>,
+) -> Result<Model> {
+    let load = || Ok(Model::load(best)?);
+    let mut model = Model::load(best)?;
+    model.about.spread = start.about.spread.clone();
+    let (Some(_), Ok(config), true) = (&start.about.spread, data_of(start), most > 0.0) else {
+        return Ok(model);
+    };
+    let data = Data::new(&config)?;
+    let (how, size) = (CalibrationConfig::default(), &start.about.crop);
+    let stop = AtomicBool::new(false);
+    let text = match calibrate_within(most, &load, &data, size, &how, device, &stop, &mut heard)? {
+        Within::Made(calibrated, found) => {
+            model.about.spread = calibrated.about.spread;
+            format!("90 % intervals of its samples contain {:.1} % of the truths", 100.0 * found.after)
+        }
+        _ => {
+            "the calibration of its samples' spread is that of the model it began from: there is no time for one of its own"
+                .into()
+        }
+    };
+    let _ = heard.observer.event(&heard.folder, &Event::Note(&text));
+    Ok(model)
+}
+
+impl Adapted {
+    /// The model to restore with.
+    pub fn into_model(self) -> Model {
+        match self.adapted {
+            Some(adapted) if self.kept => adapted,
+            _ => self.start,
+        }
+    }
+
+    /// What came of it as JSON, for records.
+    pub fn record(&self) -> Value {
+        json!({
+            "kept": self.kept, "refused": self.refused, "gain_db": self.gain.map(|g| g.db), "gain_error_db": self.gain.map(|g| g.error),
+            "gain_doubt_db": self.gain.map(|g| g.doubt), "crops": self.gain.map(|g| g.images),
+            "seconds": self.seconds, "iterations": self.iterations,
+        })
+    }
+
+    /// What came of it as a sentence.
+    pub fn in_words(&self) -> String {
+        let what = match (self.gain, self.kept) {
+            _ if self.iterations == 0 => {
+                return format!("not adapted: {}", self.refused.as_deref().unwrap_or("it was stopped"));
+            }
+            (Some(gain), true) => gain.in_words(),
+            (Some(gain), false) => match &self.refused {
+                Some(why) => format!("{}; that cannot be relied on: {why}", gain.in_words()),
+                None => format!("its gain is not clear: {}", gain.in_words()),
+            },
+            (None, _) => {
+                "it does not help: no state of it was better than the model that it began from".into()
+            }
+        };
+        format!("adapted in {} iterations, {}: {what}", self.iterations, duration(self.seconds))
+    }
+}

@@ -1,0 +1,142 @@
+//! Training models: a configuration, as keys of the program's groups or as a file, becomes a folder with a model.
+
+use crate::error::{Error, Result};
+use crate::observer::{Event, Observer};
+use clearshot_train::run::{BEST, CONFIG};
+use clearshot_train::{Ending, Run, RunConfig, Status, Summary, Watch, presets};
+use serde_json::Value;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+/// What to train, and where.
+///
+/// ```
+/// use clearshot::TrainSettings;
+/// let settings = TrainSettings {
+///     overrides: vec!["experiment=supervised".into(), "trainer.seconds=300".into()],
+///     out: Some("runs/nuclei".into()),
+///     ..TrainSettings::default()
+/// };
+/// assert!(settings.config().is_ok());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct TrainSettings {
+    /// The configuration: `experiment=NAME`, `GROUP=OPTION`, `KEY=VALUE` or the path of a YAML file, one after another; later ones go before
+    /// earlier ones.
+    pub overrides: Vec<String>,
+    /// The run's folder. By default `runs` and the model's name.
+    pub out: Option<PathBuf>,
+    /// Resumes the run in `out` by its own configuration and the overrides.
+    pub resume: bool,
+    /// A folder of configuration groups that goes before the built-in ones.
+    pub configs: Option<PathBuf>,
+    /// Stops after so many iterations in all, to be resumed later.
+    pub stop_at: Option<u64>,
+}
+
+/// What came of a training run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TrainReport {
+    /// The run's folder: configuration, checkpoints, records.
+    pub folder: PathBuf,
+    /// The model of the best validation, where there was one.
+    pub model: Option<PathBuf>,
+    /// Iterations, times and scores.
+    pub summary: Summary,
+}
+
+impl TrainReport {
+    /// Whether it ended before its time, because the observer stopped it or `stop_at` was reached.
+    pub fn is_interrupted(&self) -> bool {
+        self.summary.ending == Ending::Interrupted
+    }
+}
+
+impl TrainSettings {
+    /// The configuration with every default filled in.
+    ///
+    /// # Errors
+    /// Names the key or the file that is wrong.
+    pub fn config(&self) -> Result<RunConfig> {
+        if self.resume {
+            let Some(out) = &self.out else {
+                return Err(Error::setting("resume", "the folder of the run is needed: out"));
+            };
+            return Ok(presets::read_again(&out.join(CONFIG), &self.overrides)?);
+        }
+        if self.overrides.is_empty() {
+            let known = presets::groups(None)?.options("experiment").join(", ");
+            return Err(Error::Refused(format!(
+                "nothing says what to train; experiment=NAME chooses one of {known}"
+            )));
+        }
+        Ok(presets::read(self.configs.as_deref(), &self.overrides)?)
+    }
+}
+
+/// Trains a model, or resumes a run. The observer hears of every iteration ([`Observer::progress`]; the total is 0 where it is not known yet) and
+/// of [`Event::Training`], [`Event::Note`], [`Event::Warning`] and [`Event::Record`]; where it says `Break`, a checkpoint is written and the report says so.
+///
+/// # Errors
+/// If the configuration is wrong, the folder cannot be written to or holds another run, samples cannot be had, or training diverges.
+pub fn train(settings: &TrainSettings, observer: &mut dyn Observer) -> Result<TrainReport> {
+    let config = settings.config()?;
+    let out = settings.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
+    let mut heard = Heard { observer, folder: out.clone(), stopped: false };
+    let mut run = open(config, &out, settings.resume, &mut heard)?;
+    let summary = run.train(&AtomicBool::new(false), settings.stop_at)?;
+    drop(run);
+    Ok(TrainReport { model: Some(out.join(BEST)).filter(|p| p.exists()), folder: out, summary })
+}
+
+/// A run that says what it found before it begins.
+pub(crate) fn open<'w>(
+    config: RunConfig,
+    out: &Path,
+    resume: bool,
+    heard: &'w mut Heard<'_>,
+) -> Result<Run<'w>> {
+    let watch: Box<dyn Watch + 'w> = Box::new(heard);
+    let mut run = Run::open(config, out, resume, watch)?;
+    run.introduce();
+    Ok(run)
+}
+
+/// An observer as a run's [`Watch`].
+pub(crate) struct Heard<'o> {
+    pub observer: &'o mut dyn Observer,
+    pub folder: PathBuf,
+    /// Whether the observer said to stop where a run cannot: it does at its next iteration.
+    pub stopped: bool,
+}
+
+impl Heard<'_> {
+    fn event(&mut self, event: &Event<'_>) {
+        self.stopped |= self.observer.event(&self.folder, event).is_break();
+    }
+}
+
+impl Watch for &mut Heard<'_> {
+    fn progress(&mut self, done: u64, total: Option<u64>) -> ControlFlow<()> {
+        let flow = self.observer.progress(done as usize, total.unwrap_or(0) as usize);
+        if self.stopped { ControlFlow::Break(()) } else { flow }
+    }
+
+    fn status(&mut self, status: &Status) {
+        self.event(&Event::Training(status));
+    }
+
+    fn note(&mut self, text: &str) {
+        self.event(&Event::Note(text));
+    }
+
+    fn warning(&mut self, text: &str) {
+        self.event(&Event::Warning(text));
+    }
+
+    fn record(&mut self, record: &Value) {
+        self.event(&Event::Record(record));
+    }
+}

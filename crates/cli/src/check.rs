@@ -1,0 +1,40 @@
+//! `clearshot check`: whether a package of the BioImage Model Zoo gives here what its authors say.
+
+use crate::network::ComputeArgs;
+use anyhow::{Result, bail};
+use clap::Args;
+use clearshot_onnx::package::read::Package;
+use clearshot_restore::foreign::Foreign;
+use serde_json::json;
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct Check {
+    /// Check this package: a folder, a zip archive, or its bioimageio.yaml.
+    #[arg(value_name = "PACKAGE")]
+    package: PathBuf,
+    /// Print a line of JSON instead.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+impl Check {
+    pub fn run(self) -> Result<()> {
+        let package = Package::open(&self.package)?;
+        let (name, hash) = (package.name.clone(), package.hash.clone());
+        let mut foreign = Foreign::new(package, self.compute.device()?)?;
+        let Some(checked) = foreign.check()? else {
+            bail!("{}: there is no test in it", self.package.display());
+        };
+        match self.json {
+            true => println!("{}", json!({"name": name, "sha256": hash, "difference": checked.difference})),
+            false => println!(
+                "{name}: its own test gives what it says (largest difference {:.1e} of the largest value)",
+                checked.difference
+            ),
+        }
+        Ok(())
+    }
+}

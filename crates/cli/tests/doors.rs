@@ -1,0 +1,313 @@
+//! What samplers, guidance and files can do beyond the usual, each through the option that reaches it.
+
+mod measured;
+mod program;
+
+use clearshot_image::DType;
+use clearshot_model::{ConditionKind, Model, PredictionKind, Process, Task};
+use clearshot_tensor::Tensor;
+use clearshot_tensor::noise::Key;
+use measured::{CAMERA, conditional, counts, model, read, write};
+use program::{folder, must, refused};
+use serde_json::Value;
+use std::path::Path;
+
+const SIZE: [usize; 2] = [48, 40];
+
+/// A folder with counts of a camera and three small models: one that is given the measurement, a prior, and one of timesteps.
+fn prepared(name: &str) -> std::path::PathBuf {
+    let at = folder(name);
+    write(&at.join("in.tif"), "YX", &SIZE, DType::F32, &counts(&SIZE, 5));
+    model(&at, "given", 1, 2, conditional());
+    let process = Process::Edm { sigma_min: 0.01, sigma_max: 20.0, rho: 7.0 };
+    let prediction = PredictionKind::Edm { sigma_data: 0.5 };
+    model(&at, "prior", 1, 2, Task::Diffusion { prediction, process, condition: ConditionKind::None });
+    let process = Process::Timesteps { law: "ddpm_linear".into(), first: 1e-4, last: 0.02, steps: 100 };
+    let prediction = PredictionKind::Epsilon;
+    model(&at, "steps", 1, 2, Task::Diffusion { prediction, process, condition: ConditionKind::Measurement });
+    ["given", "prior", "steps"].iter().for_each(|name| shake(&at, name));
+    at
+}
+
+/// Moves every weight of a model: what begins at zero would hide what the network is given.
+fn shake(at: &Path, name: &str) {
+    let path = at.join(format!("{name}.clearshot"));
+    let mut model = Model::load(&path).expect("a model");
+    for (i, t) in model.weights.values_mut().enumerate() {
+        let mut noise = vec![0.0; t.shape().len()];
+        Key { seed: 9, step: 0, stream: i as u32 }.fill_normal(0, &mut noise);
+        let values = t.to_f64().iter().zip(noise).map(|(v, n)| *v as f32 + 0.1 * n).collect();
+        *t = Tensor::f32(t.shape(), values);
+    }
+    model.save_file(&path, clearshot_tensor::DType::F32).expect("a file");
+}
+
+/// One sample by these options.
+fn sample(at: &Path, model: &str, options: &str) -> Vec<f64> {
+    let line = format!(
+        "restore in.tif -o out.tif --model {model}.clearshot --method model --samples 1 --steps 4 --device cpu --threads 1 --quiet --force {CAMERA} {options}"
+    );
+    must(&line, at);
+    read(at.join("out.tif")).1
+}
+
+fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+#[test]
+fn samplers_take_their_settings_and_levels_their_spacing() {
+    let at = prepared("doors_samplers");
+    let ddim = sample(&at, "given", "--sampler ddim");
+    assert_eq!(ddim, sample(&at, "given", "--sampler ddim:eta=0"), "eta is 0 by default");
+    assert!(largest_difference(&ddim, &sample(&at, "given", "--sampler ddim:eta=1")) > 0.1);
+    let heun = sample(&at, "given", "--sampler heun");
+    assert_eq!(heun, sample(&at, "given", "--sampler heun:churn=0,noise=1.003"), "no churn adds no noise");
+    assert!(largest_difference(&heun, &sample(&at, "given", "--sampler heun:churn=4")) > 0.1);
+    // Churn outside of all levels is none.
+    assert_eq!(heun, sample(&at, "given", "--sampler heun:churn=4,from=100,to=200"));
+    // The spacing that a model has by default, by its name, and others.
+    let usual = sample(&at, "given", "");
+    assert_eq!(usual, sample(&at, "given", "--levels karras:rho=7,min=0.01,max=20"));
+    assert_ne!(usual, sample(&at, "given", "--levels karras:rho=3"));
+    let trailing = sample(&at, "steps", "");
+    assert_eq!(trailing, sample(&at, "steps", "--levels trailing"));
+    for other in ["leading", "leading:offset=1", "linspace", "quadratic", "karras"] {
+        assert_ne!(trailing, sample(&at, "steps", &format!("--levels {other}")), "{other}");
+    }
+    let line =
+        |rest: &str| format!("restore in.tif -o no.tif --model given.clearshot --samples 1 {CAMERA} {rest}");
+    for (options, words) in [
+        ("--sampler ddim:eta=2", "from 0 to 1"),
+        ("--sampler ddim:beta=1", "there are: eta"),
+        ("--sampler ddin", "ddim[:eta=0]"),
+        ("--levels leading", "timesteps"),
+        ("--levels karras:max=80", "trained at"),
+        ("--levels even", "quadratic"),
+    ] {
+        let said = refused(&line(options), &at);
+        assert!(said.contains(words), "{options}: {said}");
+    }
+}
+
+#[test]
+fn samples_begin_at_the_measurement_or_keep_it() {
+    let at = prepared("doors_begin");
+    let measured = read(at.join("in.tif")).1;
+    // With next to no noise, in one step or few, nearly nothing changes.
+    let near = sample(&at, "prior", "--begin 0.011");
+    let far = sample(&at, "prior", "");
+    assert!(largest_difference(&near, &measured) < 0.1 * largest_difference(&far, &measured));
+    // A mask marks what is drawn; all else is as it was measured.
+    let marked = |i: usize| (8..12).contains(&(i / SIZE[1])) && (5..9).contains(&(i % SIZE[1]));
+    let mask: Vec<f64> = (0..measured.len()).map(|i| f64::from(u8::from(marked(i)))).collect();
+    write(&at.join("mask.tif"), "YX", &SIZE, DType::U8, &mask);
+    let drawn = sample(&at, "prior", "--inpaint --mask mask.tif");
+    let scale = measured.iter().copied().fold(0.0, f64::max);
+    for (i, (a, b)) in drawn.iter().zip(&measured).enumerate() {
+        assert_eq!((a - b).abs() > 1e-4 * scale, marked(i), "pixel {i}: {a} for {b}");
+    }
+    // NaN is drawn too, and comes back as a number.
+    let holes: Vec<f64> =
+        measured.iter().enumerate().map(|(i, &v)| if marked(i) { f64::NAN } else { v }).collect();
+    write(&at.join("holes.tif"), "YX", &SIZE, DType::F32, &holes);
+    must(
+        &format!(
+            "restore holes.tif -o full.tif --model prior.clearshot --method model --samples 1 --steps 4 --inpaint --quiet {CAMERA}"
+        ),
+        &at,
+    );
+    assert!(read(at.join("full.tif")).1.iter().all(|v| v.is_finite()));
+    let said = refused(
+        &format!("restore in.tif -o no.tif --model prior.clearshot --samples 1 --inpaint {CAMERA}"),
+        &at,
+    );
+    assert!(said.contains("pixels to fill"), "{said}");
+}
+
+#[test]
+fn guidance_is_gated_goes_through_the_network_and_is_free_of_classifiers() {
+    let at = prepared("doors_guidance");
+    let none = sample(&at, "prior", "--law sigma-squared:kappa=0");
+    let guided = sample(&at, "prior", "--law proximal");
+    assert!(largest_difference(&none, &guided) > 0.1);
+    let scale = none.iter().map(|v| v.abs()).fold(0.0, f64::max);
+    let open = sample(&at, "prior", "--law proximal --gate 0,1000");
+    assert!(largest_difference(&guided, &open) < 1e-5 * scale, "a gate that is always open");
+    let shut = sample(&at, "prior", "--law proximal --gate 100,200");
+    assert!(largest_difference(&none, &shut) < 1e-5 * scale, "one that is always shut");
+    // Through the network, in one graph on the device: without weight it is the same walk up to rounding.
+    let through = sample(&at, "prior", "--law through:kappa=0");
+    assert!(largest_difference(&none, &through) < 1e-4 * scale);
+    let through = sample(&at, "prior", "--law through:kappa=0.01");
+    assert!(largest_difference(&none, &through) > 1e-3 && through.iter().all(|v| v.is_finite()));
+    assert!(sample(&at, "prior", "--law covariance").iter().all(|v| v.is_finite()));
+    let said = refused(
+        &format!(
+            "restore in.tif -o no.tif --model prior.clearshot --samples 1 --tile 8 --law through {CAMERA}"
+        ),
+        &at,
+    );
+    assert!(said.contains("one tile") && said.contains("proximal"), "{said}");
+    // Classifier-free guidance: 1 is the network's own answer, and only a model with a condition has another.
+    let own = sample(&at, "given", "");
+    assert_eq!(own, sample(&at, "given", "--classifier-free 1"));
+    let twice = sample(&at, "given", "--classifier-free 2");
+    let free = sample(&at, "given", "--classifier-free 0");
+    assert!(largest_difference(&own, &twice) > 1e-3 && largest_difference(&own, &free) > 1e-3);
+    let said = refused(
+        &format!("restore in.tif -o no.tif --model prior.clearshot --samples 1 --classifier-free 2 {CAMERA}"),
+        &at,
+    );
+    assert!(said.contains("given the measurement"), "{said}");
+}
+
+#[test]
+fn mosaics_are_packed_and_unpacked() {
+    let at = folder("doors_mosaic");
+    let shape = [2, 6, 8];
+    let values: Vec<f64> = (0..96).map(|i| f64::from(i * 37 % 90 + 10)).collect();
+    write(&at.join("m.ome.tif"), "TYX", &shape, DType::U16, &values);
+    let levels = "--pattern RGGB --black 10 --white 110";
+    must(&format!("convert m.ome.tif packed.ome.tif --mosaic pack {levels}"), &at);
+    let (image, packed) = read(at.join("packed.ome.tif"));
+    assert_eq!((image.description.axes(), image.shape()), ("TCYX".into(), vec![2, 4, 3, 4]));
+    // The second green of the second frame's second row of patterns, first column: row 3, column 0.
+    assert!((packed[48 + 2 * 12 + 4] - (values[48 + 3 * 8] - 10.0) / 100.0).abs() < 1e-6);
+    must(&format!("convert packed.ome.tif back.ome.tif --mosaic unpack {levels}"), &at);
+    assert_eq!(read(at.join("back.ome.tif")).1, values);
+    assert!(refused("convert m.ome.tif no.tif --mosaic pack", &at).contains("--pattern RGGB"));
+    assert!(refused("convert m.ome.tif no.tif --mosaic pack --pattern RGBG", &at).contains("one of RGGB"));
+    write(&at.join("odd.tif"), "YX", &[5, 8], DType::U16, &values[..40]);
+    assert!(refused(&format!("convert odd.tif no.tif --mosaic pack {levels}"), &at).contains("5 x 8"));
+}
+
+/// A crop goes back into its image, also after something was done to it.
+#[test]
+fn crops_go_back_to_where_they_came_from() {
+    let at = folder("doors_geometry");
+    let values: Vec<f64> = (0..2 * 30 * 40).map(|i| f64::from(i * 7919 % 251)).collect();
+    write(&at.join("whole.tif"), "ZYX", &[2, 30, 40], DType::U16, &values);
+    must("convert whole.tif part.tif --crop 5:21,8:40 --pad 3", &at);
+    let (part, cut) = read(at.join("part.tif"));
+    assert_eq!(part.shape(), [2, 22, 38]);
+    // Behind the padding, the first pixel of the second plane's part.
+    assert_eq!(cut[22 * 38 + 3 * 38 + 3], values[1200 + 5 * 40 + 8]);
+    must("convert part.tif same.tif --undo whole.tif", &at);
+    assert_eq!(read(at.join("same.tif")).1, values);
+    must("denoise part.tif dark.tif --method gaussian", &at);
+    must("convert dark.tif back.tif --undo whole.tif", &at);
+    let (dark, back) = (read(at.join("dark.tif")).1, read(at.join("back.tif")).1);
+    for (i, &v) in back.iter().enumerate() {
+        let (z, y, x) = (i / 1200, i / 40 % 30, i % 40);
+        let inside = (5..21).contains(&y) && x >= 8;
+        let expected = if inside { dark[z * 22 * 38 + (y - 2) * 38 + x - 5] } else { values[i] };
+        assert_eq!(v, expected, "{z} {y} {x}");
+    }
+    must("convert whole.tif small.tif --resize 15x20", &at);
+    assert_eq!(read(at.join("small.tif")).0.shape(), [2, 15, 20]);
+    assert!(refused("convert whole.tif no.tif --undo whole.tif", &at).contains("no record"));
+    assert!(refused("convert whole.tif no.tif --crop 5:50,0:8", &at).contains("30 x 40"));
+    assert!(refused("convert whole.tif no.tif --crop 5,8", &at).contains("100:356,0:256"));
+}
+
+#[test]
+fn beads_become_a_psf_that_fits_other_pixels() {
+    let at = folder("doors_psf");
+    let size = [96, 96];
+    let (places, sigma) = ([[20.0, 24.0], [60.3, 30.6], [40.0, 70.2], [75.5, 76.0]], 2.0f64);
+    let light = |i: usize| -> f64 {
+        let (y, x) = ((i / 96) as f64, (i % 96) as f64);
+        let bead = |[v, u]: [f64; 2]| (-((y - v).powi(2) + (x - u).powi(2)) / (2.0 * sigma * sigma)).exp();
+        100.0 + 1000.0 * places.iter().map(|&p| bead(p)).sum::<f64>()
+    };
+    let values: Vec<f64> = (0..96 * 96).map(light).collect();
+    write(&at.join("beads.tif"), "YX", &size, DType::U16, &values);
+    let said: Value =
+        serde_json::from_str(&must("psf beads.tif -o psf.tif --radius 9 --json", &at)).expect("JSON");
+    assert_eq!(said["beads"], 4);
+    assert!((said["pixel_nm"][0].as_f64().expect("a size") - 100.0).abs() < 0.01, "{said}");
+    // A Gaussian's full width is 2.355 standard deviations.
+    let width = said["fwhm_pixels"][0].as_f64().expect("a width");
+    assert!((width - 2.3548 * sigma).abs() < 0.2, "{width}");
+    // An image with pixels twice as large: the PSF has half the width there, as one that says so at once.
+    let coarse: Vec<f64> =
+        (0..48 * 48).map(|i| 50.0 + 400.0 * f64::from(u8::from(i == 24 * 48 + 20))).collect();
+    let d = clearshot_image::Description::new(
+        "TIFF",
+        &at.join("x.tif"),
+        [clearshot_image::Axis::Y, clearshot_image::Axis::X]
+            .map(|a| clearshot_image::Dim::stepped(a, 48, Some(0.2), "um"))
+            .to_vec(),
+        DType::F32,
+    );
+    let mut writer =
+        clearshot_image::Writer::create(at.join("x.tif"), &d, &clearshot_image::WriteOptions::default())
+            .expect("a writer");
+    let mut bytes = Vec::new();
+    DType::F32.encode(&coarse, &mut bytes);
+    writer.write(&[0..48, 0..48], &bytes).expect("written");
+    writer.finish().expect("finished");
+    let deconvolve =
+        |psf: &str, to: &str| format!("deconvolve x.tif {to} --psf {psf} --steps 5 --gain 1 --float");
+    let out = program::clearshot(&deconvolve("psf.tif", "a.tif"), &at);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.contains("rescaled"), "{said}");
+    must(&deconvolve("gaussian:1px", "b.tif"), &at);
+    must(&deconvolve("gaussian:2px", "c.tif"), &at);
+    let [a, b, c] = ["a", "b", "c"].map(|name| read(at.join(format!("{name}.tif"))).1);
+    let (near, far) = (largest_difference(&a, &b), largest_difference(&a, &c));
+    assert!(near < 0.3 * far, "{near} {far}");
+    assert!(refused("psf beads.tif -o psf.tif", &at).contains("exists"));
+}
+
+/// A ratio of exposures that the files do not show is said, and refused where it is far off.
+#[test]
+fn exposures_are_what_files_show() {
+    let at = folder("doors_exposure");
+    let truth: Vec<f64> = (0..32 * 32).map(|i| 100.0 + f64::from(i % 32) * 40.0).collect();
+    let short: Vec<f64> = truth.iter().map(|v| 100.0 + (v - 100.0) * 0.25).collect();
+    write(&at.join("t.tif"), "YX", &[32, 32], DType::F32, &truth);
+    write(&at.join("s.tif"), "YX", &[32, 32], DType::F32, &short);
+    let line = |ratio: &str| {
+        format!(
+            "eval raw --truth t.tif --noisy s.tif --gain 1 --offset 100 --read-noise 1 --exposure {ratio}"
+        )
+    };
+    let said =
+        |ratio: &str| String::from_utf8_lossy(&program::clearshot(&line(ratio), &at).stderr).into_owned();
+    assert!(!said("0.25").contains("ratio"), "{}", said("0.25"));
+    assert!(said("0.29").contains("a ratio of 0.250"), "{}", said("0.29"));
+    let far = refused(&line("0.5"), &at);
+    assert!(far.contains("--exposure 0.5") && far.contains("0.25"), "{far}");
+}
+
+#[test]
+fn scenes_have_the_noise_that_is_asked_for() {
+    let at = folder("doors_noise");
+    let line = |rest: &str, out: &str| {
+        format!(
+            "synth --scene nuclei --size 96x96 --peak 100000 --read-noise 0 --background 0 --seed 3 {rest} --out {out}"
+        )
+    };
+    let noisy = |out: &str| read(at.join(out).join("noisy/nuclei_0000.tif")).1;
+    must(&line("", "plain"), &at);
+    must(&line("--speckle 0.3", "speckle"), &at);
+    must(&line("--salt-and-pepper 0.2", "salt"), &at);
+    let truth = read(at.join("plain/truth/nuclei_0000.tif")).1;
+    // Where there is much light the ratio to the truth has the spread of the speckle, and hardly any of the photons.
+    let bright: Vec<usize> = (0..truth.len()).filter(|&i| truth[i] > 20_000.0).collect();
+    let spread = |values: &[f64]| {
+        let ratios: Vec<f64> = bright.iter().map(|&i| values[i] / truth[i]).collect();
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        (ratios.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / ratios.len() as f64).sqrt()
+    };
+    assert!(bright.len() > 500, "{}", bright.len());
+    assert!(spread(&noisy("plain")) < 0.01);
+    let speckle = spread(&noisy("speckle"));
+    assert!((speckle - 0.3).abs() < 0.03, "{speckle}");
+    let salted = noisy("salt");
+    let share = |value: f64| salted.iter().filter(|&&v| v == value).count() as f64 / salted.len() as f64;
+    assert!((share(100_000.0) - 0.1).abs() < 0.02 && share(0.0) > 0.08, "{}", share(100_000.0));
+    assert!(refused(&line("--salt-and-pepper 2", "no"), &at).contains("from 0 to 1"));
+}
