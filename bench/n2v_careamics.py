@@ -1,8 +1,9 @@
 """CAREamics' Noise2Void on the noisy images of W2S train, scored on W2S dev after some times of training: one JSON line for each.
 
-    python n2v_careamics.py --data DATA/w2s --seconds 60,180,600
+    OMP_NUM_THREADS=1 python n2v_careamics.py --data DATA/w2s --seconds 60,180,600
 
-A second is what two idle cores do in it: two seconds of processor time, so that other programs on the machine do not count (--wall counts the clock, for a GPU). The
+A second is what two idle cores do in it: two seconds of processor time, so that other programs on the machine do not count (--wall counts the clock, for a GPU); with one thread none of it is
+spent waiting for another. Interrupted, it scores the times that it came to. The
 defaults of CAREamics 0.3 but for patches of 64 x 64 pixels; samples are made in the same process.
 """
 import argparse, copy, json, pathlib, time
