@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::observer::{Event, Observer};
+use clearshot_train::elsewhere::understand;
 use clearshot_train::run::{BEST, CONFIG};
 use clearshot_train::{Ending, Run, RunConfig, Status, Summary, Watch, presets};
 use serde_json::Value;
@@ -85,6 +86,9 @@ pub fn train(settings: &TrainSettings, observer: &mut dyn Observer) -> Result<Tr
     let config = settings.config()?;
     let out = settings.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
     let mut heard = Heard { observer, folder: out.clone(), stopped: false };
+    for note in understand(&settings.overrides)?.notes {
+        heard.event(&Event::Note(&note));
+    }
     let mut run = open(config, &out, settings.resume, &mut heard)?;
     let summary = run.train(&AtomicBool::new(false), settings.stop_at)?;
     drop(run);

@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use clearshot_config::{compose, group_reference, schema_reference};
 use clearshot_train::config::schema;
+use clearshot_train::elsewhere::understand;
 use clearshot_train::{RunConfig, presets};
 use std::io::Write;
 use std::path::PathBuf;
@@ -34,7 +35,11 @@ impl Config {
             write!(out, "{}", reference()?)?;
             return Ok(());
         }
-        let tree = compose(&presets::groups(self.configs.as_deref())?, "train", &self.changes)?;
+        let tree = compose(
+            &presets::groups(self.configs.as_deref())?,
+            "train",
+            &understand(&self.changes)?.overrides,
+        )?;
         let run: RunConfig = tree.read()?;
         run.check()?;
         let full = serde_json::to_value(&run)?;

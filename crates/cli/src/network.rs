@@ -29,9 +29,9 @@ pub struct NetworkArgs {
     /// Take the network of an ONNX file instead; sizes that the file leaves open are those of --batch and --size. Default: --net.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["net", "config", "train"])]
     onnx: Option<PathBuf>,
-    /// Images at once.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    batch: u32,
+    /// Compute so many images at once; `bench` takes several numbers, as 1,2,4,8.
+    #[arg(long, default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    batch: Vec<u32>,
     /// Pixels along each side.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     size: u32,
@@ -93,7 +93,8 @@ impl NetworkArgs {
     /// # Errors
     /// If there is no such network, the configuration is refused, or the size does not suit it.
     pub fn build(&self) -> Result<Network> {
-        let (batch, size) = (self.batch as usize, self.size as usize);
+        let [batch] = self.batch[..] else { bail!("--batch takes one number here, and several in `bench`") };
+        let (batch, size) = (batch as usize, self.size as usize);
         if let Some(path) = &self.onnx {
             let imported = OnnxNetwork::open(path)?.import_for(batch, &[size; 3])?;
             let values = Values::Given(imported.weights);
@@ -129,6 +130,16 @@ impl NetworkArgs {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let model = models::read(&text).with_context(|| path.display().to_string())?;
         Ok((path.display().to_string(), model))
+    }
+
+    /// The same with another batch.
+    pub fn with_batch(&self, batch: u32) -> NetworkArgs {
+        NetworkArgs { batch: vec![batch], ..self.clone() }
+    }
+
+    /// The batches that were asked for.
+    pub fn batches(&self) -> &[u32] {
+        &self.batch
     }
 
     /// # Errors

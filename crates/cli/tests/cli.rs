@@ -78,10 +78,75 @@ fn a_bench_is_one_json_line_with_all_fields() {
         for field in ["batch", "size", "planned_bytes", "peak_bytes", "flops"] {
             assert!(row[field].as_u64().unwrap() > 0, "{field}");
         }
-        for field in ["median_ms", "max_ms", "setup_s", "peak_gib"] {
+        for field in [
+            "median_ms",
+            "max_ms",
+            "setup_s",
+            "peak_gib",
+            "avg_latency_ms",
+            "p50_ms",
+            "p95_ms",
+            "total_time_ms",
+        ] {
             assert!(row[field].as_f64().unwrap() > 0.0, "{field}");
         }
+        assert_eq!(row["num_iterations"], 1);
+        assert_eq!(row["input_shape"][0], row["batch"]);
+        let fps = 1e3 / row["avg_latency_ms"].as_f64().unwrap();
+        assert!((row["throughput_fps"].as_f64().unwrap() / fps - 1.0).abs() < 0.01);
     }
+}
+
+#[test]
+fn a_sweep_has_a_row_for_every_batch_and_goes_on_behind_one_that_does_not_fit() {
+    let args = ["bench", "--net", "tiny", "--size", "16", "--runs", "2", "--warm-up", "1", "--json"];
+    let text = stdout(&[&args[..], &["--batch", "1,2000000000,2"]].concat());
+    let rows: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    assert_eq!(rows.iter().map(|r| r["batch"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2_000_000_000, 2]);
+    assert!(rows[1]["needed_bytes"].as_u64().unwrap() > rows[1]["free_bytes"].as_u64().unwrap());
+    assert!(rows[2]["planned_bytes"].as_u64().unwrap() > rows[0]["planned_bytes"].as_u64().unwrap());
+    assert!(complaint(&["plan", "--net", "tiny", "--batch", "1,2"]).contains("--batch takes one number"));
+}
+
+#[test]
+fn optimisations_are_compared_one_by_one_with_their_errors() {
+    let args = ["bench", "--net", "tiny", "--size", "16", "--runs", "2", "--warm-up", "1", "--threads", "2"];
+    for train in [false, true] {
+        let more: &[&str] =
+            if train { &["--compare", "--json", "--train"] } else { &["--compare", "--json"] };
+        let text = stdout(&[&args[..], more].concat());
+        let rows: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+        let name = |r: &Value| r["optimisations"].as_str().unwrap().to_string();
+        let names: Vec<String> = rows.iter().map(name).collect();
+        assert_eq!((names[0].as_str(), names.contains(&"all".into())), ("none", true), "{names:?}");
+        assert!(names.contains(&"only fused operations".into()), "{names:?}");
+        assert!(names.contains(&"all but fused operations".into()), "{names:?}");
+        for row in &rows {
+            assert!(row["relative_error"].as_f64().unwrap() < 1e-4, "{row}");
+            assert!(row["cosine"].as_f64().unwrap() > 1.0 - 1e-6, "{row}");
+            assert_eq!(row["samples_ms"].as_array().unwrap().len(), 2);
+        }
+        // Fused graphs keep less; threads and vectors have workspaces of their own.
+        let bytes =
+            |of: &str| rows[names.iter().position(|n| n == of).unwrap()]["planned_bytes"].as_u64().unwrap();
+        assert!(bytes("all") < bytes("all but fused operations"));
+    }
+    assert!(complaint(&["bench", "--compare", "--no-passes"]).contains("cannot be used with"));
+}
+
+#[test]
+fn attention_in_one_kernel_keeps_no_table_of_scores() {
+    let args = ["bench", "--runs", "1", "--warm-up", "1", "--json", "--attention", "512,1024"];
+    let text = stdout(&args);
+    let rows: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let bytes = |tokens: u64, net: &str| {
+        let row =
+            rows.iter().find(|r| r["tokens"] == tokens && r["net"].as_str().unwrap().contains(net)).unwrap();
+        assert!(row["relative_error"].as_f64().unwrap() < 1e-5, "{row}");
+        row["planned_bytes"].as_u64().unwrap() as f64
+    };
+    assert!(bytes(1024, "kernel") / bytes(512, "kernel") < 2.1);
+    assert!(bytes(1024, "products") / bytes(512, "products") > 3.0);
 }
 
 #[test]

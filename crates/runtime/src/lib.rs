@@ -26,6 +26,7 @@ mod precision;
 mod session;
 
 pub use clearshot_cpu::exec::{MemoryError, ValueError};
+pub use clearshot_cpu::simd::Level;
 pub use clearshot_cuda::{Ceilings, Gpu, Unavailable, cache_folder, gpus};
 pub use device::{Device, DeviceName};
 pub use memory::{available_bytes, peak_bytes};

@@ -9,6 +9,7 @@ pub mod calibration;
 pub mod checkpoint;
 pub mod config;
 pub mod data;
+pub mod elsewhere;
 pub mod engine;
 mod error;
 mod inputs;

@@ -4,6 +4,7 @@
 //! user's can stand in front of them.
 
 use crate::config::RunConfig;
+use crate::elsewhere::understand;
 use clearshot_config::{ConfigError, Groups, compose, compose_with};
 use std::path::Path;
 
@@ -44,6 +45,7 @@ pub const FILES: &[(&str, &str)] = files![
     "model/n2v.yaml",
     "model/unet2d_prior.yaml",
     "optimizer/adam.yaml",
+    "optimizer/adam_fused.yaml",
     "optimizer/adamw.yaml",
     "optimizer/adamw_fused.yaml",
     "optimizer/sgd.yaml",
@@ -89,7 +91,7 @@ pub fn groups(folder: Option<&Path>) -> Result<Groups, ConfigError> {
 /// # Errors
 /// Names the key, where it stands, and the nearest one that there is.
 pub fn read(folder: Option<&Path>, overrides: &[String]) -> Result<RunConfig, ConfigError> {
-    Ok(compose(&groups(folder)?, "train", overrides)?.read()?)
+    Ok(compose(&groups(folder)?, "train", &understand(overrides)?.overrides)?.read()?)
 }
 
 /// The run whose resolved configuration stands in a file, with overrides.
@@ -97,7 +99,7 @@ pub fn read(folder: Option<&Path>, overrides: &[String]) -> Result<RunConfig, Co
 /// # Errors
 /// As [`read`].
 pub fn read_again(file: &Path, overrides: &[String]) -> Result<RunConfig, ConfigError> {
-    Ok(compose_with(&groups(None)?, "resume", &[file], overrides)?.read()?)
+    Ok(compose_with(&groups(None)?, "resume", &[file], &understand(overrides)?.overrides)?.read()?)
 }
 
 /// A configuration as YAML.
