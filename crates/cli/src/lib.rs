@@ -37,6 +37,7 @@ mod quantize;
 mod reference;
 mod restore;
 mod restoring;
+mod serve;
 mod synth;
 mod train;
 mod training;
@@ -117,6 +118,8 @@ enum Verb {
     Predict(predict::Predict),
     /// Run the test that a BioImage Model Zoo package brings, and nothing else.
     Check(check::Check),
+    /// Show a page in the browser, and an HTTP interface, to look at images, restore them and watch training runs; for this machine alone by default.
+    Serve(serve::Serve),
     /// Print what a training run's configuration comes to, and where each value was written.
     Config(config::Config),
 }
@@ -131,6 +134,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
     let outcome = match verb {
         Verb::Demo(v) => v.run(),
         Verb::Config(v) => v.run(),
+        Verb::Serve(v) => v.run(),
         Verb::Calibrate(v) => v.run(),
         Verb::Quantize(v) => v.run(),
         Verb::Export(v) => v.run(),
