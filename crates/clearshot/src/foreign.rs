@@ -76,7 +76,11 @@ impl Foreign {
     /// Names the field.
     pub fn check(&self, settings: &Settings) -> Result<()> {
         settings.check()?;
-        let asked = [("psf", settings.psf.is_some()), ("noise", settings.noise.is_some())];
+        let asked = [
+            ("psf", settings.psf.is_some()),
+            ("noise", settings.noise.is_some()),
+            ("background", settings.background.is_some()),
+        ];
         let asked = asked.into_iter().find(|(_, given)| *given).map(|(key, _)| key);
         if let Some(key) = settings.asks_for_a_model().or(asked) {
             return Err(Error::setting(

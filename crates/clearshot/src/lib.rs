@@ -62,6 +62,7 @@
 
 mod adaptation;
 mod array;
+mod background;
 mod beads;
 mod camera;
 mod camera_noise;

@@ -23,6 +23,9 @@ pub struct Settings {
     /// The standard deviation of the noise where it is the same everywhere, in the image's unit, for classical denoisers.
     /// Default: the noise is a camera's.
     pub noise: Option<f32>,
+    /// Frames without an object, of the same camera and exposure, in counts: their mean is the background of each pixel. Models take its uneven part off
+    /// the result, Richardson-Lucy all of it. Default: the background of `camera`.
+    pub background: Option<PathBuf>,
     /// Pixels at or above this value are saturated. Default: where values pile up at the top of the range.
     pub saturation: Option<f32>,
     /// An image of the same Y and X that marks invalid pixels (dead, hot) by values other than zero. Default: none.
@@ -117,6 +120,7 @@ impl Default for Settings {
         Settings {
             camera: KnownCamera::default(),
             noise: None,
+            background: None,
             saturation: None,
             mask: None,
             item: None,
@@ -308,6 +312,9 @@ impl Settings {
             "save_mask": self.save_mask, "item": self.item, "adapt": origin,
             "frames_alone": self.frames_alone, "quantised": model.about.quantised.as_ref().map(|q| &q.mode),
         });
+        if let Some(path) = &self.background {
+            record["background_file"] = fingerprint(path)?.into();
+        }
         // What is rarely asked for is left out otherwise, so that records of earlier versions stay the same.
         if self.shapes_samples() || self.gate.is_some() {
             let Settings { levels, begin, inpaint, classifier_free, gate, .. } = self;

@@ -1,7 +1,7 @@
 //! `clearshot deconvolve`: image files without the blur of the microscope, by Richardson-Lucy or Wiener.
 
 use crate::camera::KnownCameraArgs;
-use crate::electrons;
+use crate::electrons::{self, Background};
 use crate::restoring::Files;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -24,9 +24,10 @@ pub struct Deconvolve {
     psf_sigma: Vec<f64>,
     #[command(flatten)]
     camera: KnownCameraArgs,
-    /// Set the mean electrons of the background, which is left out of the result.
-    #[arg(long, default_value_t = 0.0, value_parser = electrons::amount::<f32>, allow_negative_numbers = true)]
-    background: f32,
+    /// Set the background, which is left out of the result: mean electrons, or a file of frames without an object, in counts, whose mean over
+    /// all planes is the background of each pixel.
+    #[arg(long, value_name = "ELECTRONS|FILE", default_value = "0", value_parser = electrons::background, allow_negative_numbers = true)]
+    background: Background,
     /// Set the strength of the total-variation term (0.002 to 0.02 where noise is strong).
     #[arg(long, default_value_t = 0.0)]
     tv: f32,
@@ -55,12 +56,13 @@ impl Deconvolve {
         let restorer = match self.method {
             Way::Wiener => Restorer::wiener(self.balance),
             Way::RichardsonLucy => Restorer::richardson_lucy(Deconvolution {
-                background: self.background,
+                background: self.background.level().unwrap_or(0.0) as f32,
                 total_variation: self.tv,
                 steps: self.steps,
             }),
         };
         let mut settings = self.files.settings(self.camera.read()?);
+        settings.background = self.background.file();
         settings.psf = Some(match &self.psf {
             Some(text) => text.parse()?,
             None => PointSpread::gaussian(&self.psf_sigma),
@@ -73,7 +75,10 @@ fn list() -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "richardson-lucy  the likeliest image under Poisson noise, step by step")?;
     writeln!(out, "    --gain, --offset, --read-noise   the camera; estimated where no gain is told")?;
-    writeln!(out, "    --background 0                   mean electrons that are left out of the result")?;
+    writeln!(
+        out,
+        "    --background 0                   mean electrons, or a file of frames without an object"
+    )?;
     writeln!(out, "    --tv 0                           strength of the total-variation term")?;
     writeln!(
         out,

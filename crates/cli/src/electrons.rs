@@ -1,6 +1,7 @@
 //! Numbers of a camera as flags give them: gains, noises and offsets that cannot be meant are refused where they are
 //! read, by every verb alike.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Electrons per count.
@@ -33,6 +34,42 @@ pub fn amount<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
 /// If it is no number.
 pub fn counts<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
     number(text, f64::is_finite, "a number is needed")
+}
+
+/// What is measured where there is no object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Background {
+    /// Mean electrons.
+    Level(f64),
+    /// Frames without an object.
+    File(PathBuf),
+}
+
+impl Background {
+    pub fn level(&self) -> Option<f64> {
+        match self {
+            Background::Level(electrons) => Some(*electrons),
+            Background::File(_) => None,
+        }
+    }
+
+    pub fn file(&self) -> Option<PathBuf> {
+        match self {
+            Background::Level(_) => None,
+            Background::File(path) => Some(path.clone()),
+        }
+    }
+}
+
+/// Mean electrons, or a file.
+///
+/// # Errors
+/// If it is a number below zero or not finite.
+pub fn background(text: &str) -> Result<Background, String> {
+    match text.trim().parse::<f64>() {
+        Ok(_) => amount(text).map(Background::Level),
+        Err(_) => Ok(Background::File(text.into())),
+    }
 }
 
 fn number<T: FromStr + Copy + Into<f64>>(

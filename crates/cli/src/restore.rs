@@ -7,7 +7,7 @@ pub use report::{Report, Shown};
 pub use trace::Trace;
 
 use crate::camera::KnownCameraArgs;
-use crate::electrons;
+use crate::electrons::{self, Background};
 use crate::failure::worded;
 use crate::outputs::{listed, prepared, result_in};
 use crate::training::Trainer;
@@ -90,9 +90,10 @@ pub struct Restore {
     classifier_free: f64,
     #[command(flatten)]
     camera: KnownCameraArgs,
-    /// Set the mean electrons of the background. Default: estimated from the darkest places.
-    #[arg(long, value_name = "ELECTRONS", value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
-    background: Option<f64>,
+    /// Set the background: mean electrons, or a file of frames without an object, in counts, whose mean over all planes is the background of
+    /// each pixel; its uneven part is taken off the result. Default: estimated from the darkest places.
+    #[arg(long, value_name = "ELECTRONS|FILE", value_parser = electrons::background, allow_negative_numbers = true)]
+    background: Option<Background>,
     #[command(flatten)]
     validity: ValidityArgs,
     /// Restore this image of files that have several, by name or number. Default: all images.
@@ -176,7 +177,8 @@ type Failure = (String, String);
 impl Restore {
     pub fn run(self) -> Result<()> {
         let camera = self.camera.read()?;
-        let camera = KnownCamera { background: self.background.or(camera.background), ..camera };
+        let level = self.background.as_ref().and_then(Background::level);
+        let camera = KnownCamera { background: level.or(camera.background), ..camera };
         let (inputs, mut failed) = self.inputs()?;
         let named = clearshot_image::format::has_known_extension(&self.output);
         if named && inputs.len() > 1 {
@@ -284,6 +286,7 @@ impl Restore {
         });
         let mut settings = Settings {
             camera,
+            background: self.background.as_ref().and_then(Background::file),
             item: self.item.clone(),
             stacks: if self.planes { Stacks::Planes } else { Stacks::Auto },
             psf: self.psf.as_deref().map(str::parse::<PointSpread>).transpose()?,

@@ -311,3 +311,58 @@ fn scenes_have_the_noise_that_is_asked_for() {
     assert!((share(100_000.0) - 0.1).abs() < 0.02 && share(0.0) > 0.08, "{}", share(100_000.0));
     assert!(refused(&line("--salt-and-pepper 2", "no"), &at).contains("from 0 to 1"));
 }
+
+/// A background of each pixel, as the mean of frames without an object.
+#[test]
+fn backgrounds_come_from_frames_without_an_object() {
+    let at = prepared("doors_background");
+    let [height, width] = SIZE;
+    let gradient = |i: usize| 104.0 + (i % width) as f64 * 0.5 + (i / width) as f64 * 0.25;
+    let pixels = height * width;
+    // Two frames whose noise cancels.
+    let blank: Vec<f64> =
+        (0..2 * pixels).map(|i| gradient(i % pixels) + if i < pixels { 3.0 } else { -3.0 }).collect();
+    write(&at.join("blank.tif"), "TYX", &[2, height, width], DType::F32, &blank);
+    let mean = (0..pixels).map(gradient).sum::<f64>() / pixels as f64;
+    let restored = |options: &str| {
+        must(&format!("restore in.tif -o out.tif --model given.clearshot --quiet --force {options}"), &at);
+        read(at.join("out.tif")).1
+    };
+    let camera = "--gain 1 --offset 100 --read-noise 1";
+    // The measurement itself, and what a network makes of it, less the uneven part; four decimals of some hundred counts are f32's.
+    for method in ["raw", "model"] {
+        let levelled = restored(&format!("{camera} --method {method} --background blank.tif"));
+        let number = restored(&format!("{camera} --method {method} --background {}", mean - 100.0));
+        let expected: Vec<f64> = number.iter().enumerate().map(|(i, v)| v - (gradient(i) - mean)).collect();
+        let apart = largest_difference(&levelled, &expected);
+        assert!(apart < 2e-4, "{method}: {apart}");
+    }
+    // Richardson-Lucy: without an object nothing is left above the offset, however uneven the background; a number leaves half of it.
+    let plane: Vec<f64> = (0..pixels).map(gradient).collect();
+    write(&at.join("empty.tif"), "YX", &SIZE, DType::F32, &plane);
+    let sharp = |background: &str| {
+        must(
+            &format!(
+                "deconvolve empty.tif sharp.tif --psf gaussian:1px --gain 1 --offset 100 --read-noise 1 --steps 200 --float --force --background {background}"
+            ),
+            &at,
+        );
+        read(at.join("sharp.tif")).1.iter().copied().fold(0.0, f64::max) - 100.0
+    };
+    let (map, number) = (sharp("blank.tif"), sharp(&(mean - 100.0).to_string()));
+    assert!(map < 0.02 && number > 5.0, "{map} {number}");
+    // A flat file is a number, to the bit.
+    write(&at.join("flat.tif"), "YX", &SIZE, DType::F32, &vec![104.0; pixels]);
+    let line = |background: &str, out: &str| {
+        format!(
+            "deconvolve in.tif {out} --psf gaussian:1px --gain 1 --offset 100 --float --background {background}"
+        )
+    };
+    must(&line("flat.tif", "a.tif"), &at);
+    must(&line("4", "b.tif"), &at);
+    assert_eq!(read(at.join("a.tif")).1, read(at.join("b.tif")).1);
+    write(&at.join("small.tif"), "YX", &[8, 8], DType::F32, &[104.0; 64]);
+    assert!(refused(&line("small.tif", "no.tif"), &at).contains("8 x 8"));
+    assert!(refused(&line("-1", "no.tif"), &at).contains("not below zero"));
+    assert!(refused(&line("missing.tif", "no.tif"), &at).contains("missing.tif"));
+}

@@ -2,7 +2,7 @@
 
 use clearshot_physics::anscombe::{Inverse, expectation, forward, inverse_closed_form};
 use clearshot_physics::calibration::estimate::{
-    Frames, NoiseFit, background_from_blanks, from_darks, from_flats, from_pair, from_repeats,
+    Frames, NoiseFit, from_darks, from_flats, from_pair, from_repeats,
 };
 use clearshot_physics::calibration::{Calibration, check_exposure, exposure_ratio};
 use clearshot_physics::noise::{Window, poisson_gaussian};
@@ -253,38 +253,4 @@ fn the_expectation_is_that_of_draws() {
         }
     }
     assert!((inverse_closed_form(expectation(1000.0, 4.0), 4.0) - 1000.0).abs() < 1e-2);
-}
-
-/// Stray light that falls off to one side, from frames without an object: the map pixel by pixel, its mean for the image.
-#[test]
-fn blank_frames_tell_the_background() {
-    let side = 64;
-    let light: Vec<f64> = (0..side * side).map(|i| 2.0 + 6.0 * (i % side) as f64 / side as f64).collect();
-    let (read_noise, window) = (Map::Uniform(1.5), Window::all([1, side, side]));
-    let count = 100;
-    let mut frames: Vec<Vec<f64>> = (0..count)
-        .map(|seed| {
-            let key = Key { seed, step: 0, stream: 3 };
-            poisson_gaussian(Electrons(&light), &read_noise, &window, key).unwrap().0
-        })
-        .collect();
-    frames[7][100] = f64::NAN;
-    let all: Vec<Electrons<&[f64]>> = frames.iter().map(|f| Electrons(&f[..])).collect();
-    let Electrons(found) = background_from_blanks(&all).unwrap();
-    let error = |level: f64| ((level + 2.25) / count as f64).sqrt();
-    let worst =
-        light.iter().enumerate().map(|(i, l)| (found.at(i) - l).abs() / error(*l)).fold(0.0, f64::max);
-    // The largest of 4096 normal numbers.
-    assert!(worst < 5.0, "{worst}");
-    let mean = light.iter().sum::<f64>() / light.len() as f64;
-    assert!((found.mean() - mean).abs() < 5.0 * error(mean) / side as f64, "{} {mean}", found.mean());
-    // The same frames as the background of a measurement: nothing is left over.
-    let chi2 = frames[0].iter().enumerate().map(|(i, y)| (y - found.at(i)).powi(2) / (found.at(i) + 2.25));
-    let chi2 = chi2.sum::<f64>() / light.len() as f64;
-    assert!((chi2 - 1.0).abs() < 0.1, "{chi2}");
-    assert!(matches!(background_from_blanks(&[]), Err(PhysicsError::TooFew { .. })));
-    assert!(background_from_blanks(&[all[0], Electrons(&[1.0])]).is_err());
-    let text = background_from_blanks(&[Electrons(&[1.0, f64::INFINITY])]).unwrap_err().to_string();
-    assert!(text.contains("pixel 1"), "{text}");
-    assert_eq!(background_from_blanks(&[Electrons(&[-1.0])]).unwrap(), Electrons(Map::Pixels(vec![0.0])));
 }

@@ -1,9 +1,12 @@
 //! Deconvolution without a model: by Richardson and Lucy's steps under the camera's noise, or by Wiener's filter.
 
 use super::{Job, Looked, Restore, Subject};
+use crate::background::BackgroundMap;
 use crate::error::{Error, Result};
 use crate::notice::Notice;
 use crate::observer::Ear;
+use clearshot_image::fingerprint;
+use clearshot_image::grid::Region;
 use clearshot_physics::{Electrons, Psf};
 use clearshot_restore::classical::richardson_lucy::{RichardsonLucy, Stop};
 use clearshot_restore::classical::{Reach, wiener as filter};
@@ -47,7 +50,7 @@ pub fn wiener(balance: f32, subject: &Subject<'_>, ear: &mut Ear<'_>) -> Result<
     let reach = RichardsonLucy::reach(&psf);
     let correlation = subject.settings.camera.correlation.unwrap_or_default();
     let restore: Restore =
-        Box::new(move |values, shape| filter::deconvolve(values, shape, &psf, balance, &correlation));
+        Box::new(move |values, shape, _| filter::deconvolve(values, shape, &psf, balance, &correlation));
     let (saturation, noise, camera) = (None, NoiseLevel::Unknown, None);
     Ok(Job { parameters, reach, restore: Some(restore), saturation, noise, sharpens: true, camera })
 }
@@ -58,8 +61,10 @@ pub fn richardson_lucy(steps: &Deconvolution, subject: &Subject<'_>, ear: &mut E
     let (psf, mut parameters) = psf(subject, ear)?;
     let (camera, saturation) = camera(subject, ear)?;
     let (gain, offset, read_noise) = (camera.gain as f32, camera.offset as f32, camera.read_noise as f32);
+    let map = background(subject)?;
+    let level = map.as_ref().map_or(steps.background, |map| (gain * (map.mean() as f32 - offset)).max(0.0));
     let mut settings = RichardsonLucy {
-        background: steps.background,
+        background: level,
         read_noise,
         correlation: camera.correlation,
         total_variation: steps.total_variation,
@@ -68,11 +73,20 @@ pub fn richardson_lucy(steps: &Deconvolution, subject: &Subject<'_>, ear: &mut E
     };
     let electrons =
         move |values: &[f32]| -> Vec<f32> { values.iter().map(|v| gain * (v - offset)).collect() };
+    let beneath = move |region: &Region| -> Option<Vec<f32>> {
+        let counts = map.as_ref()?.of(region);
+        Some(counts.into_iter().map(|v| (gain * (v - offset)).max(0.0)).collect())
+    };
     let reach = RichardsonLucy::reach(&psf);
-    if let Some((mean, Looked { values, shape, .. })) = brightest(subject, reach, saturation, &psf)? {
+    if let Some((mean, Looked { values, shape, region, .. })) = brightest(subject, reach, saturation, &psf)? {
         settings.start = Some(settings.start_of(f64::from(gain) * (mean - f64::from(offset))));
         if steps.steps.is_none() {
-            let found = settings.run(Electrons(&electrons(&values)), &shape, &psf)?;
+            let found = settings.run_over(
+                beneath(&region).as_deref(),
+                Electrons(&electrons(&values)),
+                &shape,
+                &psf,
+            )?;
             settings.stop = found.levels.map_or(Stop::Steps(found.steps), Stop::Levels);
             ear.notice(Notice::Steps(settings.stop))?;
         }
@@ -85,21 +99,31 @@ pub fn richardson_lucy(steps: &Deconvolution, subject: &Subject<'_>, ear: &mut E
     if !camera.correlation.is_white() {
         parameters["correlation"] = json!(camera.correlation);
     }
-    parameters["background"] = steps.background.into();
+    parameters["background"] = level.into();
+    if let Some(path) = &subject.settings.background {
+        parameters["background_file"] = fingerprint(path)?.into();
+    }
     parameters["tv"] = steps.total_variation.into();
     parameters["steps"] = match settings.stop {
         Stop::Steps(n) => n.into(),
         Stop::Levels(levels) => format!("{} to {} steps by brightness", levels.least(), levels.most()).into(),
         Stop::Predicted { .. } | Stop::Discrepancy { .. } => "least predicted error".into(),
     };
-    let restore: Restore = Box::new(move |values, shape| {
-        let sharp = settings.run(Electrons(&electrons(values)), shape, &psf)?;
+    let restore: Restore = Box::new(move |values, shape, region| {
+        let background = beneath(region);
+        let sharp = settings.run_over(background.as_deref(), Electrons(&electrons(values)), shape, &psf)?;
         Ok(sharp.values.iter().map(|v| v / gain + offset).collect())
     });
     let [g, o, r] = [gain, offset, read_noise].map(f64::from);
     let noise = NoiseLevel::Camera { gain: g, offset: o, read_noise: r };
     let camera = Some(camera);
     Ok(Job { parameters, reach, restore: Some(restore), saturation, noise, sharpens: true, camera })
+}
+
+/// The background of each pixel, where a file gives it.
+fn background(subject: &Subject<'_>) -> Result<Option<BackgroundMap>> {
+    let path = subject.settings.background.as_deref();
+    path.map(|path| BackgroundMap::open(path, &subject.image.description)).transpose()
 }
 
 /// The camera as it is given or as the image says; then also where its pixels are saturated.

@@ -82,7 +82,7 @@ pub fn exposure(ratio: f32, settings: &Settings) -> Result<Job> {
     let offset = settings.camera.offset.unwrap_or(0.0) as f32;
     let parameters = json!({ "method": "exposure", "settings": { "ratio": ratio }, "offset": offset });
     let restore: Restore =
-        Box::new(move |values, _| Ok(values.iter().map(|v| offset + (v - offset) / ratio).collect()));
+        Box::new(move |values, _, _| Ok(values.iter().map(|v| offset + (v - offset) / ratio).collect()));
     Ok(Job::pixel_by_pixel(parameters, Some(restore)))
 }
 
@@ -100,7 +100,7 @@ pub fn prepare(method: Method, subject: &Subject<'_>, ear: &mut Ear<'_>) -> Resu
         Method::TotalVariation(_) => settled(method, subject, noise, saturation, ear)?,
         other => other,
     };
-    let restore: Restore = Box::new(move |values, shape| match noise {
+    let restore: Restore = Box::new(move |values, shape, _| match noise {
         Noise::Any => method.run(values, shape, classical::Noise::white(0.0)),
         Noise::Uniform(noise) => method.run(values, shape, noise),
         Noise::Camera { gain, offset, read_noise, correlation } => {
@@ -154,7 +154,7 @@ fn settled(
 ) -> Result<Method> {
     let mut said = Vec::new();
     let Reach::Fading { overlap } = method.reach() else { return Ok(method) };
-    let mut look = |Looked { mut values, shape, core }: Looked| {
+    let mut look = |Looked { mut values, shape, core, .. }: Looked| {
         let noise = match noise {
             Noise::Any => classical::Noise::white(0.0),
             Noise::Uniform(noise) => noise,

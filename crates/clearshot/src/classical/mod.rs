@@ -14,6 +14,7 @@ use crate::report::ImageReport;
 use crate::settings::{Settings, Stacks};
 use crate::target::{Destination, as_float};
 use crate::validity::{Validity, may_be_none};
+use clearshot_image::grid::Region;
 use clearshot_image::{Description, Image};
 use clearshot_restore::RestoreError;
 use clearshot_restore::classical::{Method, Reach};
@@ -43,8 +44,8 @@ pub(crate) enum Classical {
     Wiener(f32),
 }
 
-/// Restores the values of one plane or volume, in the file's unit, of a shape.
-type Restore = Box<dyn FnMut(&[f32], &[usize]) -> Result<Vec<f32>, RestoreError>>;
+/// Restores the values of one plane or volume, in the file's unit, of a shape, which lie at a region of the image.
+type Restore = Box<dyn FnMut(&[f32], &[usize], &Region) -> Result<Vec<f32>, RestoreError>>;
 
 /// What is to be done to one image.
 struct Job {
@@ -84,6 +85,7 @@ struct Subject<'a> {
 struct Looked {
     values: Vec<f32>,
     shape: Vec<usize>,
+    region: Vec<Range<usize>>,
     core: Vec<Range<usize>>,
 }
 
@@ -106,6 +108,12 @@ impl Classical {
         let blurred = settings.psf.is_some() && !sharpens;
         if let Some(key) = settings.asks_for_a_model().or(blurred.then_some("psf")) {
             return Err(Error::setting(key, "a classical restorer cannot do that; use a model"));
+        }
+        if settings.background.is_some() && !matches!(self, Classical::RichardsonLucy(_)) {
+            return Err(Error::setting(
+                "background",
+                "models and Richardson-Lucy take the background from a file",
+            ));
         }
         match (&settings.psf, sharpens) {
             (None, true) => Err(Error::setting("psf", "deconvolution needs a point-spread function")),
@@ -186,11 +194,11 @@ impl Subject<'_> {
             let marks = validity.marks(piece.place, piece.values.len()).map_err(PieceError::Mask)?;
             let invalid = Invalid::find(piece.values, saturation, marks.as_deref());
             if invalid.is_empty() {
-                return Ok(restore(piece.values, piece.shape)?);
+                return Ok(restore(piece.values, piece.shape, piece.place)?);
             }
             filled += invalid.count();
             let whole = invalid.filled(piece.values, piece.shape, noise);
-            let mut restored = restore(&whole.values, piece.shape)?;
+            let mut restored = restore(&whole.values, piece.shape, piece.place)?;
             if !sharpens {
                 raise(&mut restored, &whole.least);
             }
@@ -264,7 +272,7 @@ impl Subject<'_> {
             let full = self.settings.saturation.or(full);
             let invalid = Invalid::find(&values, full, marks.as_deref());
             let values = invalid.filled(&values, &shape, NoiseLevel::Unknown).values;
-            show(Looked { values, shape, core })?;
+            show(Looked { values, shape, region, core })?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use super::outputs::{Map, Outputs, beside};
 use super::parts::{Form, Parts};
 use super::record::{Light, Record};
 use super::series::Series;
+use crate::background::BackgroundMap;
 use crate::error::Result;
 use crate::notice::Notice;
 use crate::observer::{Ear, Event, Middle};
@@ -38,6 +39,7 @@ pub struct Work<'a> {
     pub to: Destination<'a>,
     pub parts: &'a Parts,
     pub validity: &'a Validity,
+    pub background: Option<&'a BackgroundMap>,
     pub camera: Option<Camera>,
     /// The fingerprint of the file.
     pub hash: &'a str,
@@ -264,6 +266,11 @@ impl Work<'_> {
             if is_middle && is_mean {
                 record.left_over = LeftOver::of(measured, &restored.image, camera);
             }
+        }
+        if let Some(map) = self.background {
+            let channels = self.parts.channels;
+            map.level(&mut restored.image, channels);
+            restored.samples.iter_mut().for_each(|sample| map.level(sample, channels));
         }
         let is_drawn = restorer.settings().inpaint;
         if measured.filled > 0 && !is_drawn && may_be_none(&places.description) {

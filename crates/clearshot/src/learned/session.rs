@@ -5,6 +5,7 @@ use super::engine::Engine;
 use super::image::{Finished, Work, written};
 use super::outputs::{beside, beside_paths};
 use super::parts::Parts;
+use crate::background::BackgroundMap;
 use crate::error::{Error, Result};
 use crate::look::Look;
 use crate::notice::Notice;
@@ -230,19 +231,27 @@ impl Session<'_> {
             );
             return Err(Error::setting("only", why));
         }
+        if makes_others && settings.background.is_some() {
+            let why = "the model makes other channels than the image has; leave the background out";
+            return Err(Error::setting("background", why));
+        }
         let look = Look::at(image, &parts)?;
         warn(d, &parts, &look, &about.signal, ear)?;
         let found = look.saturation(d).map(|(_, limit)| limit);
         let validity = Validity { saturation: given.saturation.or(found), ..given };
         let camera = camera(settings, image, &look, &validity, restorer, ear)?;
         drop(look);
+        let map = settings.background.as_deref().map(|path| BackgroundMap::open(path, d)).transpose()?;
+        let mean = |c: &Camera| map.as_ref().map(|map| (c.gain * (map.mean() - c.offset)).max(0.0));
+        let camera = camera.map(|c| Camera { background: mean(&c).or(c.background), ..c });
         if let Some(psf) = &settings.psf {
             let (psf, notice) = psf.fit(d, &parts.size)?;
             notice.map_or(Ok(()), |notice| ear.notice(notice))?;
             restorer.set_psf(psf)?;
         }
         let (asked, parts, hash) = (&self.asked, &parts, &self.hash[..]);
-        let work = Work { settings, asked, image, to, parts, validity: &validity, camera, hash };
+        let background = map.as_ref();
+        let work = Work { settings, asked, image, to, parts, validity: &validity, background, camera, hash };
         let finished = work.run(restorer, ear)?;
         Ok((finished, validity))
     }

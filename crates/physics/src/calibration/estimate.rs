@@ -154,30 +154,6 @@ pub fn from_darks(frames: &[Adu<&[f64]>], rounded: bool) -> Result<(Adu<Map>, Ad
     Ok((Adu(Map::Pixels(offset)), Adu(Map::Pixels(noise))))
 }
 
-/// The background of each pixel from frames without an object, in electrons: stray light, dark current. Their mean, and
-/// zero where noise makes that less; [`Map::mean`] of it is the background of the whole image.
-///
-/// # Errors
-/// If there is no frame, sizes differ, or a pixel is finite in none of them.
-pub fn background_from_blanks(frames: &[Electrons<&[f64]>]) -> Result<Electrons<Map>, PhysicsError> {
-    let Some(first) = frames.first() else {
-        return Err(PhysicsError::TooFew { what: "blank frames", got: 0, needed: 1 });
-    };
-    let pixels = first.0.len();
-    frames.iter().try_for_each(|f| require_length("a blank frame", f.0.len(), pixels))?;
-    let mut background = Vec::with_capacity(pixels);
-    for index in 0..pixels {
-        let values = || frames.iter().map(|f| f.0[index]).filter(|v| v.is_finite());
-        let mean = values().sum::<f64>() / values().count() as f64;
-        if mean.is_nan() {
-            let (name, needed) = ("a blank frame", "a finite number in at least one of them");
-            return Err(PhysicsError::Pixel { name, index, got: mean, needed });
-        }
-        background.push(mean.max(0.0));
-    }
-    Ok(Electrons(Map::Pixels(background)))
-}
-
 impl Frames {
     fn check(&self, frames: &[Adu<&[f64]>]) -> Result<usize, PhysicsError> {
         require(self.offset.is_finite(), "offset", self.offset, "a finite number")?;

@@ -43,7 +43,7 @@ pub struct RichardsonLucy {
     /// of scikit-image.
     pub make_up_for_edges: bool,
     /// Electrons of the image that steps begin with, everywhere the same: for pieces of an image that are to begin alike.
-    /// Unless told, the mean above the background.
+    /// Default: the mean above the background.
     pub start: Option<f32>,
     pub stop: Stop,
 }
@@ -103,6 +103,25 @@ impl RichardsonLucy {
         self.watched(y, shape, psf, |_, _| ())
     }
 
+    /// As [`RichardsonLucy::run`], with the mean electrons of the background of each pixel in place of one for all.
+    ///
+    /// # Errors
+    /// As [`RichardsonLucy::run`], and if there are fewer or more of them than pixels, or one is not finite or negative.
+    pub fn run_over(
+        &self,
+        background: Option<&[f32]>,
+        y: Electrons<&[f32]>,
+        shape: &[usize],
+        psf: &Psf,
+    ) -> Result<Deconvolved, RestoreError> {
+        if let Some(map) = background {
+            Frame::new(map, shape)?;
+            let least = map.iter().copied().fold(f32::INFINITY, f32::min);
+            require_not_negative("the background", least.into())?;
+        }
+        self.steps(background, y, shape, psf, |_, _| ())
+    }
+
     /// What steps of an image of this mean begin with. Without a background, steps from any constant are the same after
     /// the first.
     pub fn start_of(&self, mean: f64) -> f32 {
@@ -118,6 +137,17 @@ impl RichardsonLucy {
         y: Electrons<&[f32]>,
         shape: &[usize],
         psf: &Psf,
+        watch: impl FnMut(usize, &[f32]),
+    ) -> Result<Deconvolved, RestoreError> {
+        self.steps(None, y, shape, psf, watch)
+    }
+
+    fn steps(
+        &self,
+        background: Option<&[f32]>,
+        y: Electrons<&[f32]>,
+        shape: &[usize],
+        psf: &Psf,
         mut watch: impl FnMut(usize, &[f32]),
     ) -> Result<Deconvolved, RestoreError> {
         let frame = Frame::new(y.0, shape)?;
@@ -129,7 +159,7 @@ impl RichardsonLucy {
         let seen = if self.make_up_for_edges { blur.adjoint(&ones) } else { ones };
         let mean = || frame.values.iter().map(|&v| f64::from(v)).sum::<f64>() / pixels as f64;
         let start = self.start.unwrap_or_else(|| self.start_of(mean()));
-        let run = Run { settings: self, y: frame.values, size: frame.size, blur, seen, start };
+        let run = Run { settings: self, background, y: frame.values, size: frame.size, blur, seen, start };
         match self.stop {
             Stop::Steps(_) | Stop::Discrepancy { .. } => Ok(run.plain(&mut watch)),
             Stop::Predicted { most } => Ok(run.predicted(most, psf, &mut watch)),
@@ -162,6 +192,8 @@ impl Stop {
 /// What stays the same from step to step.
 struct Run<'a> {
     settings: &'a RichardsonLucy,
+    /// Of each pixel, where it is not the same everywhere.
+    background: Option<&'a [f32]>,
     y: &'a [f32],
     size: [usize; 3],
     blur: Convolution,
@@ -289,10 +321,13 @@ impl Run<'_> {
 
     /// The level of each pixel, by what the image predicts, blurred once more lest noise decides.
     fn levels(&self, mean: &[f32]) -> Vec<f32> {
-        let RichardsonLucy { background, read_noise, .. } = *self.settings;
-        let light: Vec<f32> = mean.par_iter().map(|m| m - background).collect();
+        let read_noise = self.settings.read_noise;
+        let light: Vec<f32> = mean.par_iter().enumerate().map(|(i, m)| m - self.background_at(i)).collect();
         let mut levels = self.mean(&light);
-        levels.par_iter_mut().for_each(|m| *m = stopping::level(*m, background, read_noise * read_noise));
+        let level = |(i, m): (usize, &mut f32)| {
+            *m = stopping::level(*m, self.background_at(i), read_noise * read_noise);
+        };
+        levels.par_iter_mut().enumerate().for_each(level);
         levels
     }
 
@@ -300,8 +335,13 @@ impl Run<'_> {
     fn mean(&self, x: &[f32]) -> Vec<f32> {
         let mut mean = self.blur.apply(x);
         // FFTs leave rounding below zero where it is dark.
-        mean.par_iter_mut().for_each(|m| *m = m.max(0.0) + self.settings.background);
+        let add = |(i, m): (usize, &mut f32)| *m = m.max(0.0) + self.background_at(i);
+        mean.par_iter_mut().enumerate().for_each(add);
         mean
+    }
+
+    fn background_at(&self, pixel: usize) -> f32 {
+        self.background.map_or(self.settings.background, |map| map[pixel])
     }
 
     /// One step of x, whose mean is given.
