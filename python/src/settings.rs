@@ -114,7 +114,15 @@ pub fn camera(text: &str) -> PyResult<KnownCamera> {
         ),
     };
     let (gain, offset, read_noise) = (number("gain")?, number("offset")?, number("read_noise")?);
-    Ok(KnownCamera { gain, offset, read_noise, background: number("background")?, correlation })
+    Ok(KnownCamera {
+        gain,
+        offset,
+        read_noise,
+        background: number("background")?,
+        correlation,
+        dark: number("dark")?,
+        saturation: number("saturation")?,
+    })
 }
 
 /// A point-spread function: a text, standard deviations in pixels, or an array as its shape and values.

@@ -5,6 +5,7 @@ use crate::validity::Validity;
 use clearshot_image::Image;
 use clearshot_physics::Correlation;
 use clearshot_physics::calibration::blind::{BlindFit, Doubt, Known};
+use clearshot_restore::camera::file::CameraFile;
 use clearshot_restore::estimate::{as_camera, camera_of};
 use clearshot_restore::learned::Camera;
 use std::fmt;
@@ -27,6 +28,11 @@ pub struct KnownCamera {
     pub read_noise: Option<f64>,
     /// Mean electrons where there is no object.
     pub background: Option<f64>,
+    /// Mean electrons of the dark current in one exposure, which are part of what is measured without an object: added to a background that is
+    /// given, and part of one that is estimated.
+    pub dark: Option<f64>,
+    /// The smallest count of a saturated pixel.
+    pub saturation: Option<f64>,
     /// How the noise of neighbouring pixels is correlated.
     pub correlation: Option<Correlation>,
 }
@@ -39,17 +45,20 @@ impl From<Camera> for KnownCamera {
             read_noise: Some(camera.read_noise),
             background: camera.background,
             correlation: Some(camera.correlation),
+            ..KnownCamera::default()
         }
     }
 }
 
 impl KnownCamera {
-    /// Reads a file that describes a camera: `{"gain": 0.46, "offset": 100, "read_noise": 1.6}`.
+    /// Reads a file that describes a camera: `{"gain": 0.46, "offset": 100, "read_noise": 1.6, "saturation": 65535, "dark": 0.1}`. Where there is no such
+    /// file, cameras of no particular make have names: photography, scmos, ccd.
     ///
     /// # Errors
     /// If there is no such file, or it does not describe a camera.
     pub fn read(path: impl AsRef<Path>) -> Result<KnownCamera> {
-        Ok(clearshot_restore::camera::file::read(path.as_ref())?.into())
+        let CameraFile { camera, saturation, dark } = clearshot_restore::camera::file::read(path.as_ref())?;
+        Ok(KnownCamera { saturation, dark, ..camera.into() })
     }
 
     /// Completed by another: what is known here goes first.
@@ -59,6 +68,8 @@ impl KnownCamera {
             offset: self.offset.or(other.offset),
             read_noise: self.read_noise.or(other.read_noise),
             background: self.background.or(other.background),
+            dark: self.dark.or(other.dark),
+            saturation: self.saturation.or(other.saturation),
             correlation: self.correlation.or(other.correlation),
         }
     }
@@ -74,13 +85,18 @@ impl KnownCamera {
         Ok(camera.check()?)
     }
 
+    /// Mean electrons where there is no object, if they are given.
+    fn without_object(&self) -> Option<f64> {
+        self.background.map(|electrons| electrons + self.dark.unwrap_or(0.0))
+    }
+
     /// The camera where all of it is known.
     fn whole(&self) -> Option<Camera> {
         Some(Camera {
             gain: self.gain?,
             offset: self.offset?,
             read_noise: self.read_noise?,
-            background: self.background,
+            background: self.without_object(),
             correlation: self.correlation.unwrap_or_default(),
         })
     }
@@ -101,7 +117,7 @@ impl KnownCamera {
         }
         let place = "the camera's noise cannot be told from this image; give gain, offset and read noise";
         let found = self.estimate(image, validity).map_err(|e| e.at(place))?;
-        Ok((Camera { background: self.background, ..as_camera(&found.fit) }, Some(found)))
+        Ok((Camera { background: self.without_object(), ..as_camera(&found.fit) }, Some(found)))
     }
 
     /// What an image's own noise says of the camera beside what is known; invalid pixels are left out.

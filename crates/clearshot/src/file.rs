@@ -182,7 +182,7 @@ impl Walk<'_> {
             return self.already_done(&spot.output, &mut ear);
         }
         let mask = settings.mask.as_deref().map(|path| Mask::open(path, &image.description)).transpose()?;
-        let saturation = settings.saturation;
+        let saturation = settings.saturation();
         let validity = Validity { saturation, is_given: saturation.is_some(), mask };
         let replace = standing == Standing::InPart;
         let to = Destination::File { input: self.input, spot, replace };

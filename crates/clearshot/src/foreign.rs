@@ -141,7 +141,7 @@ impl Foreign {
         let parameters = json!({
             "settings": {
                 "model": package.name, "model_hash": package.hash, "network": package.path, "mask": settings.mask,
-                "precision": settings.precision.to_string(), "saturation": settings.saturation,
+                "precision": settings.precision.to_string(), "saturation": settings.saturation(),
             },
             "test_difference": tested.map(|t| t.difference),
             "plan": { "tile": forecast.tile, "halo": forecast.halo, "tiles": forecast.tiles, "blends": forecast.blends },

@@ -21,6 +21,17 @@ pub enum Notice {
     Estimated(Box<Estimated>),
     /// Values pile up at this one, which is taken for saturation.
     PilesUp(f64),
+    /// A budget of time has room for fewer steps than were asked for.
+    FewerSteps {
+        /// Steps that were asked for.
+        asked: usize,
+        /// Steps that are taken.
+        steps: usize,
+        /// What the network would take with the steps that were asked for.
+        seconds: f64,
+        /// What it may take.
+        budget: f64,
+    },
     /// The share of saturated pixels, and from which value on they are.
     Saturated {
         /// Of all pixels.
@@ -145,6 +156,10 @@ impl fmt::Display for Notice {
             Notice::File(text) => f.write_str(text),
             Notice::Estimated(estimated) => estimated.fmt(f),
             Notice::PilesUp(full) => write!(f, "values pile up at {full}: taken as saturated pixels"),
+            Notice::FewerSteps { asked, steps, seconds, budget } => write!(
+                f,
+                "{asked} steps would take {seconds:.1} s, and {budget} s are allowed: samples take {steps} steps"
+            ),
             Notice::Saturated { share, limit } => write!(
                 f,
                 "{:.1} % of the pixels are saturated (value {limit}): they are estimated from their neighbours and from being at the limit",

@@ -2,7 +2,7 @@
 
 use crate::array::{Array, Restored};
 use crate::classical::{Classical, Deconvolution};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::foreign::Foreign;
 use crate::learned::image::Finished;
 use crate::learned::{Learned, Map};
@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use crate::target::{Destination, Made};
 use crate::validity::{Mask, Validity};
 use clearshot_image::{Description, Image};
-use clearshot_model::Model;
+use clearshot_model::{Model, ModelError};
 use clearshot_restore::classical::Method;
 use clearshot_runtime::Device;
 use serde_json::Value;
@@ -67,7 +67,7 @@ impl Restorer {
     pub fn load_on(path: impl AsRef<Path>, device: Device) -> Result<Restorer> {
         let path = path.as_ref();
         if !Foreign::is_one(path) {
-            return Restorer::from_model(Model::load(path)?, device);
+            return Restorer::from_model(Model::load(path).map_err(|e| unknown(path, e))?, device);
         }
         let foreign = Foreign::open(path, device)?;
         foreign.test()?;
@@ -201,7 +201,7 @@ impl Restorer {
             }
             None => settings.mask.as_deref().map(|path| Mask::open(path, d)).transpose()?,
         };
-        let saturation = settings.saturation;
+        let saturation = settings.saturation();
         let validity = Validity { saturation, is_given: saturation.is_some(), mask };
         let mut ear = Ear { observer, shown: PathBuf::from("array") };
         let to = Destination::Caller(outlet);
@@ -240,4 +240,21 @@ fn gathered(finished: Finished, image: &Image) -> Restored {
 /// Bytes of an image's pixels.
 pub(crate) fn bytes_of(image: &Image) -> usize {
     image.shape().iter().product::<usize>() * image.dtype().bytes()
+}
+
+/// Endings of files with weights, which say best themselves what is wrong with them.
+const WEIGHTS: [&str; 6] = ["clearshot", "safetensors", "pt", "pth", "ckpt", "bin"];
+
+/// What is said of a file that is neither a model nor a network of others.
+fn unknown(path: &Path, error: ModelError) -> Error {
+    let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+    match error {
+        ModelError::Format { .. } if path.is_file() && !WEIGHTS.contains(&ending.as_str()) => {
+            Error::Unsuited(format!(
+                "{}: not a model (a file NAME.clearshot or a folder with a config.json), not an ONNX file (NAME.onnx) and not a package of the BioImage Model Zoo (a folder or zip with an rdf.yaml)",
+                path.display()
+            ))
+        }
+        other => other.into(),
+    }
 }

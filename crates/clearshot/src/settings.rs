@@ -26,7 +26,7 @@ pub struct Settings {
     /// Frames without an object, of the same camera and exposure, in counts: their mean is the background of each pixel. Models take its uneven part off
     /// the result, Richardson-Lucy all of it. Default: the background of `camera`.
     pub background: Option<PathBuf>,
-    /// Pixels at or above this value are saturated. Default: where values pile up at the top of the range.
+    /// Pixels at or above this value are saturated. Default: as `camera` says, or where values pile up at the top of the range.
     pub saturation: Option<f32>,
     /// An image of the same Y and X that marks invalid pixels (dead, hot) by values other than zero. Default: none.
     pub mask: Option<PathBuf>,
@@ -86,6 +86,12 @@ pub struct Settings {
     pub batch: Option<usize>,
     /// Bytes that the network may take on the device. Default: chosen by the device.
     pub memory: Option<usize>,
+    /// Take fewer steps than `steps` where restoring an image would take more seconds, by the measured time of the network. Results then depend on the machine.
+    /// Default: no limit.
+    pub max_seconds: Option<f64>,
+    /// Bytes that network and image states may take together: half of them for the network where `memory` does not say otherwise; states that
+    /// do not fit lie in temporary files. Default: 512 MiB for the network on a CPU and 768 MiB for states.
+    pub max_memory: Option<usize>,
     /// Arithmetic of the network. Default: auto, which on a GPU is the fastest whose difference from fp32 is below 2 % of the
     /// noise, and fp32 on the CPU.
     pub precision: Precision,
@@ -148,6 +154,8 @@ impl Default for Settings {
             trace: false,
             batch: None,
             memory: None,
+            max_seconds: None,
+            max_memory: None,
             precision: Precision::Auto,
             scratch: None,
             float: false,
@@ -185,6 +193,20 @@ impl Settings {
             let why = format!("is {}; a number from 0 on is needed", self.classifier_free);
             return Err(Error::setting("classifier_free", why));
         }
+        if let Some(seconds) = self.max_seconds.filter(|s| !(s.is_finite() && *s > 0.0)) {
+            return Err(Error::setting(
+                "max_seconds",
+                format!("is {seconds}; a number above zero is needed"),
+            ));
+        }
+        if let (Some(memory), Some(most)) = (self.memory, self.max_memory)
+            && memory >= most
+        {
+            let why = format!(
+                "is {most} bytes, and `memory` gives the network {memory} of them; nothing is left for the image"
+            );
+            return Err(Error::setting("max_memory", why));
+        }
         let given = [("clip", self.clip.is_some()), ("gate", self.gate.is_some()), ("trace", self.trace)];
         for (key, given) in given {
             if given && !guided {
@@ -195,6 +217,11 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// From which value on pixels are saturated: as given, or as the camera's file says.
+    pub(crate) fn saturation(&self) -> Option<f32> {
+        self.saturation.or(self.camera.saturation.map(|v| v as f32))
     }
 
     /// The first field that asks for what only a diffusion model gives.
@@ -233,6 +260,11 @@ impl Settings {
         };
         // The PSF of each file follows from its pixel size; until then, one that blurs nothing.
         let psf = self.psf.as_ref().map(|_| Psf::delta(model.about.dims)).transpose()?;
+        let device_memory = self.memory.or(self.max_memory.map(|most| most / 2));
+        let host_memory = match (self.max_memory, device_memory) {
+            (Some(most), Some(network)) => most - network,
+            _ => learned::Settings::default().host_memory,
+        };
         let settings = learned::Settings {
             output: self.estimate,
             samples: self.samples,
@@ -250,7 +282,8 @@ impl Settings {
             trace: self.trace,
             tile: self.tile,
             batch: self.batch,
-            device_memory: self.memory,
+            device_memory,
+            host_memory,
             scratch: self.scratch.clone(),
             precision: self.precision,
             ..learned::Settings::default()
@@ -308,10 +341,13 @@ impl Settings {
             "method": self.only.map_or("auto", |only| only.name()), "law": self.law, "clip": self.clip, "tile": self.tile,
             "precision": self.precision.to_string(), "float": self.float,
             "std": self.std, "spread": model.about.spread.as_ref().filter(|_| self.std),
-            "chi2": self.chi2, "save_samples": self.save_samples, "saturation": self.saturation, "mask": mask,
+            "chi2": self.chi2, "save_samples": self.save_samples, "saturation": self.saturation(), "mask": mask,
             "save_mask": self.save_mask, "item": self.item, "adapt": origin,
             "frames_alone": self.frames_alone, "quantised": model.about.quantised.as_ref().map(|q| &q.mode),
         });
+        if let Some(seconds) = self.max_seconds {
+            record["max_seconds"] = seconds.into();
+        }
         if let Some(path) = &self.background {
             record["background_file"] = fingerprint(path)?.into();
         }

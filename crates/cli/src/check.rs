@@ -22,6 +22,12 @@ pub struct Check {
 
 impl Check {
     pub fn run(self) -> Result<()> {
+        if !self.package.exists() {
+            bail!(
+                "{}: there is no such file or folder; a package is a folder or zip with an rdf.yaml",
+                self.package.display()
+            );
+        }
         let package = Package::open(&self.package)?;
         let (name, hash) = (package.name.clone(), package.hash.clone());
         let mut foreign = Foreign::new(package, self.compute.device()?)?;

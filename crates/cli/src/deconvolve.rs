@@ -42,7 +42,7 @@ pub struct Deconvolve {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Way {
-    /// The likeliest image under Poisson noise, step by step.
+    /// Maximum likelihood under Poisson noise, step by step.
     RichardsonLucy,
     /// Division in Fourier space, in one step.
     Wiener,
@@ -73,7 +73,7 @@ impl Deconvolve {
 
 fn list() -> Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "richardson-lucy  the likeliest image under Poisson noise, step by step")?;
+    writeln!(out, "richardson-lucy  maximum likelihood under Poisson noise, step by step")?;
     writeln!(out, "    --gain, --offset, --read-noise   the camera; estimated where no gain is told")?;
     writeln!(
         out,

@@ -127,6 +127,13 @@ pub struct Restore {
     /// Limit the memory of the network on the device, for example to 2GiB. Default: 512 MiB on a CPU, half of a GPU's memory.
     #[arg(long, value_parser = bytes::parse, value_name = "BYTES")]
     memory: Option<usize>,
+    /// Take fewer steps than --steps where the network would take more seconds on an image; one run of it is measured first. Default: no limit.
+    #[arg(long, value_name = "SECONDS")]
+    max_seconds: Option<f64>,
+    /// Limit the memory of network and image together, for example to 1GiB: half is the network's without --memory, and what does not fit goes to
+    /// temporary files. Default: 512 MiB for the network on a CPU, 768 MiB for the image.
+    #[arg(long, value_parser = bytes::parse, value_name = "BYTES")]
+    max_memory: Option<usize>,
     /// Use this folder for temporary files of images that are larger than memory.
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
@@ -312,6 +319,8 @@ impl Restore {
             trace: self.trace.is_some(),
             batch: self.batch.map(|b| b as usize),
             memory: self.memory,
+            max_seconds: self.max_seconds,
+            max_memory: self.max_memory,
             precision: self.precision,
             scratch: self.scratch.clone(),
             float: self.float,

@@ -22,7 +22,8 @@ fn prepared(name: &str) -> std::path::PathBuf {
     let process = Process::Edm { sigma_min: 0.01, sigma_max: 20.0, rho: 7.0 };
     let prediction = PredictionKind::Edm { sigma_data: 0.5 };
     model(&at, "prior", 1, 2, Task::Diffusion { prediction, process, condition: ConditionKind::None });
-    let process = Process::Timesteps { law: "ddpm_linear".into(), first: 1e-4, last: 0.02, steps: 100 };
+    let process =
+        Process::Timesteps { law: "ddpm_linear".into(), first: 1e-4, last: 0.02, steps: 100, finer: 1.0 };
     let prediction = PredictionKind::Epsilon;
     model(&at, "steps", 1, 2, Task::Diffusion { prediction, process, condition: ConditionKind::Measurement });
     ["given", "prior", "steps"].iter().for_each(|name| shake(&at, name));
@@ -97,15 +98,15 @@ fn samples_begin_at_the_measurement_or_keep_it() {
     // With next to no noise, in one step or few, nearly nothing changes.
     let near = sample(&at, "prior", "--begin 0.011");
     let far = sample(&at, "prior", "");
-    assert!(largest_difference(&near, &measured) < 0.1 * largest_difference(&far, &measured));
+    // A sample from noise is about a full range away (0.013 of that was measured here).
+    assert!(largest_difference(&near, &measured) < 0.03 * largest_difference(&far, &measured));
     // A mask marks what is drawn; all else is as it was measured.
     let marked = |i: usize| (8..12).contains(&(i / SIZE[1])) && (5..9).contains(&(i % SIZE[1]));
     let mask: Vec<f64> = (0..measured.len()).map(|i| f64::from(u8::from(marked(i)))).collect();
     write(&at.join("mask.tif"), "YX", &SIZE, DType::U8, &mask);
     let drawn = sample(&at, "prior", "--inpaint --mask mask.tif");
-    let scale = measured.iter().copied().fold(0.0, f64::max);
     for (i, (a, b)) in drawn.iter().zip(&measured).enumerate() {
-        assert_eq!((a - b).abs() > 1e-4 * scale, marked(i), "pixel {i}: {a} for {b}");
+        assert_eq!(a != b, marked(i), "pixel {i}: {a} for {b}");
     }
     // NaN is drawn too, and comes back as a number.
     let holes: Vec<f64> =
@@ -133,12 +134,12 @@ fn guidance_is_gated_goes_through_the_network_and_is_free_of_classifiers() {
     assert!(largest_difference(&none, &guided) > 0.1);
     let scale = none.iter().map(|v| v.abs()).fold(0.0, f64::max);
     let open = sample(&at, "prior", "--law proximal --gate 0,1000");
-    assert!(largest_difference(&guided, &open) < 1e-5 * scale, "a gate that is always open");
+    assert_eq!(guided, open, "a gate that is always open");
     let shut = sample(&at, "prior", "--law proximal --gate 100,200");
-    assert!(largest_difference(&none, &shut) < 1e-5 * scale, "one that is always shut");
+    assert_eq!(none, shut, "one that is always shut");
     // Through the network, in one graph on the device: without weight it is the same walk up to rounding.
     let through = sample(&at, "prior", "--law through:kappa=0");
-    assert!(largest_difference(&none, &through) < 1e-4 * scale);
+    assert!(largest_difference(&none, &through) < 1e-6 * scale, "a few roundings of f32");
     let through = sample(&at, "prior", "--law through:kappa=0.01");
     assert!(largest_difference(&none, &through) > 1e-3 && through.iter().all(|v| v.is_finite()));
     assert!(sample(&at, "prior", "--law covariance").iter().all(|v| v.is_finite()));
@@ -229,7 +230,8 @@ fn beads_become_a_psf_that_fits_other_pixels() {
     assert!((said["pixel_nm"][0].as_f64().expect("a size") - 100.0).abs() < 0.01, "{said}");
     // A Gaussian's full width is 2.355 standard deviations.
     let width = said["fwhm_pixels"][0].as_f64().expect("a width");
-    assert!((width - 2.3548 * sigma).abs() < 0.2, "{width}");
+    // 0.013 wider: beads between pixels are centred by interpolation.
+    assert!((width - 2.3548 * sigma).abs() < 0.03, "{width}");
     // An image with pixels twice as large: the PSF has half the width there, as one that says so at once.
     let coarse: Vec<f64> =
         (0..48 * 48).map(|i| 50.0 + 400.0 * f64::from(u8::from(i == 24 * 48 + 20))).collect();
@@ -257,7 +259,8 @@ fn beads_become_a_psf_that_fits_other_pixels() {
     must(&deconvolve("gaussian:2px", "c.tif"), &at);
     let [a, b, c] = ["a", "b", "c"].map(|name| read(at.join(format!("{name}.tif"))).1);
     let (near, far) = (largest_difference(&a, &b), largest_difference(&a, &c));
-    assert!(near < 0.3 * far, "{near} {far}");
+    // 0.8 % of what the wrong width does is left, since the measured PSF is that much wider.
+    assert!(near < 0.02 * far, "{near} {far}");
     assert!(refused("psf beads.tif -o psf.tif", &at).contains("exists"));
 }
 
@@ -365,4 +368,83 @@ fn backgrounds_come_from_frames_without_an_object() {
     assert!(refused(&line("small.tif", "no.tif"), &at).contains("8 x 8"));
     assert!(refused(&line("-1", "no.tif"), &at).contains("not below zero"));
     assert!(refused(&line("missing.tif", "no.tif"), &at).contains("missing.tif"));
+}
+
+/// Cameras by name, and what their files say beside gain, offset and read noise.
+#[test]
+fn cameras_have_names_saturation_and_dark_current() {
+    let at = folder("doors_cameras");
+    // A ramp of counts, full from 400 on.
+    let values: Vec<f64> = (0..32 * 32).map(|i| 100.0 + f64::from(i % 32) * 12.0).collect();
+    write(&at.join("in.tif"), "YX", &[32, 32], DType::F32, &values);
+    let denoised = |camera: &str| {
+        must(&format!("denoise in.tif out.tif --method bm3d --force --float {camera}"), &at);
+        let (image, values) = read(at.join("out.tif"));
+        (image.description.provenance.expect("a record")["parameters"].clone(), values)
+    };
+    let (named, by_name) = denoised("--camera scmos");
+    assert_eq!(
+        [named["gain"].as_f64(), named["offset"].as_f64(), named["read_noise"].as_f64()],
+        [Some(0.5), Some(100.0), Some(1.5)]
+    );
+    assert_eq!(named["saturation"], 65_535.0);
+    assert_eq!(by_name, denoised("--gain 0.5 --offset 100 --read-noise 1.5").1);
+    // A number goes before the name, and a file before a name that it happens to have.
+    assert_eq!(
+        denoised("--camera scmos --gain 0.7").0["gain"].as_f64().map(|g| (g * 1e6).round()),
+        Some(7e5)
+    );
+    std::fs::write(
+        at.join("ccd"),
+        r#"{"gain": 1, "offset": 100, "read_noise": 2, "saturation": 400, "dark": 3}"#,
+    )
+    .expect("a file");
+    let (own, _) = denoised("--camera ccd");
+    assert_eq!((own["gain"].as_f64(), own["saturation"].as_f64()), (Some(1.0), Some(400.0)));
+    assert!(own["filled"].as_u64().expect("a count") >= 32 * 7, "{own}");
+    // The dark current is left out by Richardson-Lucy as a background of as many electrons is.
+    let sharp = |options: &str| {
+        must(
+            &format!(
+                "deconvolve in.tif sharp.tif --psf gaussian:1px --steps 5 --saturation 1000 --float --force {options}"
+            ),
+            &at,
+        );
+        read(at.join("sharp.tif")).1
+    };
+    let numbers = "--gain 1 --offset 100 --read-noise 2";
+    assert_eq!(sharp("--camera ccd"), sharp(&format!("{numbers} --background 3")));
+    assert_ne!(sharp("--camera ccd"), sharp(numbers));
+    std::fs::write(at.join("bad.json"), r#"{"gain": 1, "offset": 100, "saturation": 50}"#).expect("a file");
+    let line = |camera: &str| format!("denoise in.tif no.tif --camera {camera}");
+    assert!(refused(&line("bad.json"), &at).contains("saturation"));
+    assert!(refused(&line("scmoss"), &at).contains("photography, scmos, ccd"));
+}
+
+/// A budget of time takes steps away, and says so; one that is too small is refused. No time is asserted: the network's is measured.
+#[test]
+fn budgets_choose_steps() {
+    let at = prepared("doors_budget");
+    let line = |rest: &str, out: &str| {
+        format!(
+            "restore in.tif -o {out} --model given.clearshot --method model --samples 2 --device cpu --threads 1 {CAMERA} {rest}"
+        )
+    };
+    // A day is enough for eight steps, and a nanosecond for none.
+    let said = refused(&line("--steps 8 --max-seconds 1e-9", "no.tif"), &at);
+    assert!(said.contains("--max-seconds") && said.contains("fewer samples"), "{said}");
+    must(&line("--steps 8 --max-seconds 86400", "a.tif"), &at);
+    must(&line("--steps 8", "b.tif"), &at);
+    assert_eq!(read(at.join("a.tif")).1, read(at.join("b.tif")).1);
+    let out = program::clearshot(&line("--steps 20000 --max-seconds 1", "c.tif"), &at);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        out.status.success() && said.contains("20000 steps would take") && said.contains("1 s are allowed"),
+        "{said}"
+    );
+    // Memory: less of it changes no value.
+    must(&line("--steps 8 --max-memory 64MiB", "d.tif"), &at);
+    let apart = largest_difference(&read(at.join("d.tif")).1, &read(at.join("b.tif")).1);
+    assert!(apart < 1e-2, "{apart}");
+    assert!(refused(&line("--memory 64MiB --max-memory 32MiB", "no.tif"), &at).contains("--max-memory"));
 }

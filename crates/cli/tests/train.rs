@@ -331,3 +331,91 @@ fn a_model_is_fitted_to_noisy_images() {
     let kept = format!("\"kept\":{}", adapted["kept"]);
     assert!(text.replace(' ', "").contains(&kept), "{adapted} {text}");
 }
+
+/// A schedule shifted for finer images, a network that learns the variance of its steps by the bound, and terms that compare with the measurement: the keys of
+/// `train`, what the model says of itself afterwards, and samples by the variance that it has learned.
+#[test]
+fn variances_are_learned_schedules_shifted_and_measurements_compared() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().join("run");
+    let changes = [
+        "trainer.iterations=4",
+        "task.prediction=epsilon",
+        "task.timesteps=50",
+        "task.finer=2",
+        "task.learned_variance=true",
+        "task.bound.weight=0.5",
+        "task.poisson.weight=0.01",
+        "task.consistency.weight=0.02",
+        "data.camera.blur=0",
+        "records.every=1",
+    ];
+    finished(program(&with(&changes), &out, &["--json"]).output().expect("a start"));
+    let records = std::fs::read_to_string(out.join("records.jsonl")).expect("records");
+    let rows: Vec<Value> = records.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let with_terms: Vec<&Value> = rows.iter().filter(|r| r["term.bound"].is_number()).collect();
+    assert!(!with_terms.is_empty(), "{records}");
+    for row in with_terms {
+        let number = |key: &str| row[key].as_f64().expect("a number");
+        let sum = number("term.main")
+            + 0.5 * number("term.bound")
+            + 0.01 * number("term.poisson")
+            + 0.02 * number("term.consistency");
+        assert!((number("loss") - sum).abs() < 1e-5 * sum.abs(), "{row}");
+        assert!(number("term.poisson") > 0.0 && number("term.consistency") > 0.0, "{row}");
+    }
+    let model = clearshot_model::Model::load(&out.join("best.clearshot")).expect("a model");
+    assert_eq!(model.network.out_channels(), 2 * model.about.channels);
+    let clearshot_model::Task::Diffusion { process, .. } = &model.about.task else { panic!("diffusion") };
+    let clearshot_model::Process::Timesteps { law, first, last, steps, finer } = process.clone() else {
+        panic!("timesteps")
+    };
+    assert_eq!(finer, 2.0);
+    // log(SNR) is lowered by 2 ln 2 at every timestep.
+    let plain = clearshot_model::Process::Timesteps { law, first, last, steps, finer: 1.0 };
+    let (shifted, plain) = (process.schedule().expect("levels"), plain.schedule().expect("levels"));
+    for t in 0..steps {
+        let [a, b] = [&shifted, &plain].map(|s| -2.0 * s.level(t).expect("a level").ratio().ln());
+        assert!((b - a - 2.0 * 2f64.ln()).abs() < 1e-9, "{t}: {a} {b}");
+    }
+    // Samples: the learned variance is another one than the fixed one, and only a network that has one is asked for it.
+    let clearshot = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_clearshot"));
+        command.current_dir(dir.path()).args(line.split_whitespace()).output().expect("a start")
+    };
+    let made = clearshot("synth --scene nuclei --size 64x64 --peak 50 --seed 3 --out scene");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let sample = |sampler: &str| {
+        let line = format!(
+            "restore scene/noisy/nuclei_0000.tif -o {}.tif --model run/best.clearshot --method model --samples 1 --estimate samples --steps 5 --float --device cpu --threads 1 --quiet --gain 1 --offset 0 --read-noise 1.5 --sampler {sampler}",
+            sampler.replace([':', '='], "_")
+        );
+        let out = clearshot(&line);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let image = clearshot_image::Image::open(
+            dir.path().join(format!("{}.tif", sampler.replace([':', '='], "_"))),
+        )
+        .expect("an image");
+        image.read_f64(&image.whole()).expect("values")
+    };
+    let (fixed, learned) = (sample("ddpm"), sample("ddpm:learned=1"));
+    assert!(fixed.iter().zip(&learned).any(|(a, b)| a != b) && learned.iter().all(|v| v.is_finite()));
+    let refused = complaint(clearshot(
+        "restore scene/noisy/nuclei_0000.tif -o no.tif --samples 1 --steps 5 --sampler ddpm:learned=1 --method model --device cpu --gain 1 --offset 0 --read-noise 1.5",
+    ));
+    assert!(refused.contains("learned variance"), "{refused}");
+    // What does not go together.
+    let say = |changes: &[&str]| {
+        complaint(program(&with(changes), &dir.path().join("no"), &[]).output().expect("a start"))
+    };
+    assert!(
+        say(&["task.learned_variance=true", "task.bound.weight=0.001"]).contains("task.prediction=epsilon")
+    );
+    assert!(say(&["task.prediction=epsilon", "task.learned_variance=true"]).contains("task.bound.weight"));
+    assert!(say(&["task.bound.weight=0.001"]).contains("task.learned_variance=true"));
+    assert!(say(&["task.finer=2"]).contains("task.mean"));
+    assert!(say(&["task.poisson.weight=1"]).contains("data.camera.blur=0"));
+    let text = say(&["task.kind=splitting", "task.consistency.weight=1", "data.camera.blur=0"]);
+    assert!(text.contains("task.consistency.weight"), "{text}");
+    assert!(say(&["model.init=WRONG"]).contains("default"));
+}

@@ -39,7 +39,7 @@ pub struct View {
 pub struct Restored {
     pub mean: Vec<f32>,
     pub std: Option<Vec<f32>>,
-    /// Standard deviations to either side of the mean that a 90 % interval reaches; those of the normal law unless told.
+    /// Standard deviations to either side of the mean that a 90 % interval reaches; Default: those of the normal law.
     pub reach: Option<f64>,
 }
 

@@ -47,7 +47,7 @@ pub struct About {
     #[serde(default)]
     pub limits: String,
     /// What the spread of its samples is to be multiplied by to be that of its errors, on images that it was not trained on;
-    /// 1 unless told.
+    /// Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<SpreadFactor>,
     /// What its training images are like; not known of every model.
@@ -165,7 +165,15 @@ pub enum Process {
     /// alpha is 1 and sigma anything in a range; the network is told ln(sigma) / 4.
     Edm { sigma_min: f64, sigma_max: f64, rho: f64 },
     /// The timesteps of a schedule, by this project's names of the laws.
-    Timesteps { law: String, first: f64, last: f64, steps: usize },
+    Timesteps {
+        law: String,
+        first: f64,
+        last: f64,
+        steps: usize,
+        /// How many times finer images are than those that the law was made for ([`Schedule::for_resolution`]).
+        #[serde(default = "as_made", skip_serializing_if = "is_as_made")]
+        finer: f64,
+    },
 }
 
 impl Process {
@@ -249,12 +257,21 @@ impl Process {
     /// # Errors
     /// If it is a range of sigma, or there is no such schedule.
     pub fn schedule(&self) -> Result<Schedule, ModelError> {
-        let Process::Timesteps { law, first, last, steps } = self else {
+        let Process::Timesteps { law, first, last, steps, finer } = self else {
             let (got, must) = ("a range of sigma".into(), "the timesteps of a schedule");
             return Err(ModelError::Setting { what: "the process", got, must });
         };
-        Ok(Schedule::new(BetaLaw::named(law)?, [*first, *last], *steps)?)
+        let schedule = Schedule::new(BetaLaw::named(law)?, [*first, *last], *steps)?;
+        Ok(if is_as_made(finer) { schedule } else { schedule.for_resolution(*finer, 1.0)? })
     }
+}
+
+fn as_made() -> f64 {
+    1.0
+}
+
+fn is_as_made(finer: &f64) -> bool {
+    *finer == as_made()
 }
 
 /// What stands beside x.

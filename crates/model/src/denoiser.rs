@@ -1,6 +1,6 @@
 //! A model's network as a denoiser, whatever it predicts.
 
-use crate::about::{About, ConditionKind, Task};
+use crate::about::{About, ConditionKind, Process, Task};
 use crate::error::ModelError;
 use clearshot_diffusion::precondition::{Preconditioned, Prediction};
 use clearshot_diffusion::{Condition, Denoiser, Estimate, LevelInputs};
@@ -13,6 +13,8 @@ pub struct ModelDenoiser<'a> {
     network: &'a dyn Network,
     /// None for a network that is itself the denoiser.
     prediction: Option<Prediction>,
+    /// The network gives twice the channels of images: behind its prediction stands the learned variance of the reverse step.
+    learned_variance: bool,
 }
 
 impl<'a> ModelDenoiser<'a> {
@@ -21,7 +23,8 @@ impl<'a> ModelDenoiser<'a> {
     pub fn new(about: &About, network: &'a dyn Network) -> Result<ModelDenoiser<'a>, ModelError> {
         match &about.task {
             Task::Diffusion { prediction, .. } => {
-                Ok(ModelDenoiser { network, prediction: prediction.prediction() })
+                let learned_variance = network.out_channels() == 2 * about.channels;
+                Ok(ModelDenoiser { network, prediction: prediction.prediction(), learned_variance })
             }
             other => Err(ModelError::OtherTask { is: other.name(), needed: "diffusion" }),
         }
@@ -44,7 +47,7 @@ impl Denoiser for ModelDenoiser<'_> {
         if let Some(prediction) = self.prediction {
             let network =
                 |b: &mut Builder, x: Value, t: Value, given: &Condition| self.add(b, x, ("t", t), given);
-            return Preconditioned { network, prediction, learned_variance: false }
+            return Preconditioned { network, prediction, learned_variance: self.learned_variance }
                 .denoise(b, x, level, given);
         }
         let scale = level.factor(b, x, "denoiser.scale", |l| 1.0 / l.alpha);
@@ -77,7 +80,9 @@ pub(crate) fn check(about: &About, network: &dyn Network) -> Result<(), String> 
     if about.dims != network.dims() {
         return Err(format!("it is for {} spatial axes, the network for {}", about.dims, network.dims()));
     }
-    if gives != about.channels || takes != beside {
+    let timesteps = matches!(about.task, Task::Diffusion { process: Process::Timesteps { .. }, .. });
+    let learns_variance = timesteps && gives == 2 * about.channels;
+    if !(gives == about.channels || learns_variance) || takes != beside {
         let channels = about.channels;
         return Err(format!(
             "images of {channels} channels need a network from {beside} to {channels}, this one goes from {takes} to {gives}"

@@ -58,6 +58,7 @@ pub(crate) fn about(
         first: number("beta_start", 1e-4)?,
         last: number("beta_end", 0.02)?,
         steps: steps as usize,
+        finer: 1.0,
     };
     let channels = network.out_channels();
     let condition = match network.in_channels() == channels {
@@ -72,10 +73,16 @@ pub(crate) fn about(
 
 /// A `scheduler_config.json` for a task, where diffusers has a scheduler for it.
 pub(crate) fn scheduler(task: &Task) -> Option<String> {
-    let Task::Diffusion { prediction, process: Process::Timesteps { law, first, last, steps }, .. } = task
+    let Task::Diffusion {
+        prediction, process: Process::Timesteps { law, first, last, steps, finer }, ..
+    } = task
     else {
         return None;
     };
+    // Its schedulers know no shift by resolution.
+    if *finer != 1.0 {
+        return None;
+    }
     let theirs = LAWS.iter().find(|(_, ours)| ours == law)?.0;
     let prediction = match prediction {
         PredictionKind::Epsilon => "epsilon",

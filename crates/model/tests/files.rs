@@ -29,7 +29,8 @@ fn conditional() -> Task {
 }
 
 fn prior() -> Task {
-    let process = Process::Timesteps { law: "cosine".into(), first: 1e-4, last: 0.02, steps: 100 };
+    let process =
+        Process::Timesteps { law: "cosine".into(), first: 1e-4, last: 0.02, steps: 100, finer: 1.0 };
     Task::Diffusion { prediction: PredictionKind::VPrediction, process, condition: ConditionKind::None }
 }
 
@@ -113,7 +114,7 @@ fn a_folder_of_diffusers_is_a_model() {
     let back = Model::load(&dir).unwrap();
     let Task::Diffusion { prediction, process, condition } = &back.about.task else { panic!() };
     assert_eq!((prediction, condition), (&PredictionKind::VPrediction, &ConditionKind::None));
-    let same = Process::Timesteps { law: "cosine".into(), first: 1e-4, last: 0.02, steps: 100 };
+    let same = Process::Timesteps { law: "cosine".into(), first: 1e-4, last: 0.02, steps: 100, finer: 1.0 };
     assert_eq!(process, &same);
     std::fs::write(dir.join("scheduler/scheduler_config.json"), r#"{"beta_schedule": "strange"}"#).unwrap();
     let text = Model::load(&dir).unwrap_err().to_string();

@@ -262,7 +262,8 @@ fn networks_that_look_at_everything_are_blended_and_say_so() {
     let config = r#"{"_class_name": "UNet2DModel", "sample_size": 16, "in_channels": 1, "out_channels": 1,
         "block_out_channels": [8, 8], "layers_per_block": 1, "norm_num_groups": 4,
         "down_block_types": ["DownBlock2D", "DownBlock2D"], "up_block_types": ["UpBlock2D", "UpBlock2D"]}"#;
-    let process = Process::Timesteps { law: "cosine".into(), first: 1e-4, last: 0.02, steps: 100 };
+    let process =
+        Process::Timesteps { law: "cosine".into(), first: 1e-4, last: 0.02, steps: 100, finer: 1.0 };
     let prediction = PredictionKind::Epsilon;
     let task = Task::Diffusion { prediction, process, condition: ConditionKind::None };
     let size = [40, 75];

@@ -9,7 +9,7 @@ pub enum TrainError {
     Setting { key: &'static str, got: String, needed: String },
     /// A key that a run cannot go on with another value of.
     #[error(
-        "{key}: {got}; a run goes on with the value that it began with, {began}; for another begin a new run, from its \
+        "{key}: {got}; a run resumes with the value that it began with, {began}; for another begin a new run, from its \
          weights by model.init=CHECKPOINT if you like"
     )]
     Changed { key: String, got: String, began: String },

@@ -3,12 +3,13 @@
 //! Noise is drawn and the condition's channels are made inside the graph, so that a sample travels to the device as
 //! the two images and the dozen numbers that it is.
 
+use crate::counted::Counted;
 use crate::data::{NUMBERS, image_shape};
 use crate::error::{Result, setting};
-use crate::task::Task;
-use clearshot_diffusion::objective::{distance_of_each, noised, target};
+use crate::task::{Compared, Task};
+use clearshot_diffusion::objective::{FirstStep, distance_of_each, noised, target, variational_bound};
 use clearshot_diffusion::precondition::Preconditioned;
-use clearshot_diffusion::{Condition, LevelInputs};
+use clearshot_diffusion::{Condition, Estimate, LevelInputs};
 use clearshot_graph::ops::{Binary, NoiseKind, ReduceKind, Unary};
 use clearshot_graph::train::{Training, finish_iteration};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
@@ -39,6 +40,11 @@ impl Shapes<'_> {
         if self.photons { CHANNELS * self.channels[0] } else { self.channels[0] }
     }
 
+    /// Channels that a network for this task gives.
+    pub fn network_outputs(&self, task: &Task) -> usize {
+        if task.learned_variance { 2 * self.channels[1] } else { self.channels[1] }
+    }
+
     /// Channels that a network for this task takes.
     pub fn network_inputs(&self, task: &Task) -> usize {
         let x = if task.diffusion.is_some() { self.channels[1] } else { 0 };
@@ -59,11 +65,21 @@ struct Forward {
     /// Of each sample, `[N]`.
     losses: Value,
     estimate: Value,
+    /// Electrons and the numbers that scale them, where those were measured.
+    measured: Option<(Value, Vec<Value>)>,
+    /// Where the variance is learned.
+    bound: Option<Value>,
     levels: Option<LevelInputs>,
 }
 
-/// The condition's channels.
-fn condition(b: &mut Builder, shapes: &Shapes<'_>) -> Value {
+/// The condition's channels, and what they are made of.
+struct Seen {
+    channels: Value,
+    measured: Value,
+    numbers: Vec<Value>,
+}
+
+fn condition(b: &mut Builder, shapes: &Shapes<'_>) -> Seen {
     let measured = b.input("measured", Type::f32(image_shape(shapes.batch, shapes.size, shapes.channels[0])));
     let one = vec![1; shapes.size.len()];
     let numbers = b.input("numbers", Type::f32(image_shape(shapes.batch, &one, NUMBERS)));
@@ -71,16 +87,16 @@ fn condition(b: &mut Builder, shapes: &Shapes<'_>) -> Value {
     let number = |b: &mut Builder, i: usize| b.slice(numbers, axis, i, 1);
     if !shapes.photons {
         let kept = number(b, NUMBERS - 1);
-        return b.mul(measured, kept);
+        return Seen { channels: b.mul(measured, kept), measured, numbers: Vec::new() };
     }
     let n: Vec<Value> = (0..NUMBERS).map(|i| number(b, i)).collect();
     // Each channel of an image becomes several, side by side.
     let mut parts = vec![];
     for channel in 0..shapes.channels[0] {
-        let measured = if shapes.channels[0] == 1 { measured } else { b.slice(measured, axis, channel, 1) };
-        parts.extend(channels_of(b, measured, &n));
+        let one = if shapes.channels[0] == 1 { measured } else { b.slice(measured, axis, channel, 1) };
+        parts.extend(channels_of(b, one, &n));
     }
-    b.concat_channels(&parts)
+    Seen { channels: b.concat_channels(&parts), measured, numbers: n }
 }
 
 /// The condition's channels of one channel of electrons.
@@ -126,7 +142,9 @@ fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Val
 
 fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<'_>, train: bool) -> Forward {
     let clean = b.input("clean", Type::f32(image_shape(shapes.batch, shapes.size, shapes.channels[1])));
-    let seen = task.is_conditional().then(|| condition(b, shapes));
+    let given = task.is_conditional().then(|| condition(b, shapes));
+    let seen = given.as_ref().map(|g| g.channels);
+    let measured = given.filter(|_| shapes.photons).map(|g| (g.measured, g.numbers));
     let balance = (train && task.weighs_samples()).then(|| b.input("balance", Type::f32([shapes.batch])));
     let masked = train && shapes.masked;
     let valid = masked.then(|| b.input("valid", Type::f32(image_shape(shapes.batch, shapes.size, 1))));
@@ -140,7 +158,7 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
         let x = seen.unwrap_or(clean);
         let estimate = network_on(b, network, x, None, train);
         let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
-        return Forward { clean, valid, losses, estimate, levels: None };
+        return Forward { clean, valid, losses, estimate, measured, bound: None, levels: None };
     };
     let mut levels = LevelInputs::new(shapes.batch);
     let key = b.input("noise_key", Type::i32([shapes.batch, 4]));
@@ -157,21 +175,28 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     };
     let built =
         |b: &mut Builder, x: Value, time: Value, _: &Condition| network_on(b, network, x, Some(time), train);
-    let denoiser =
-        Preconditioned { network: built, prediction: diffusion.prediction, learned_variance: false };
+    let denoiser = Preconditioned {
+        network: built,
+        prediction: diffusion.prediction,
+        learned_variance: task.learned_variance,
+    };
     let given = Condition { image: seen, ..Condition::default() };
-    let (predicted, _) = denoiser.predict(b, x, &mut levels, &given);
+    let (predicted, variance) = denoiser.predict(b, x, &mut levels, &given);
     let estimate = denoiser.clean(b, x, predicted, &mut levels);
     if from_noise {
         // There is one level alone, and what the network predicts of x's noise is no part of the error.
         let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
-        return Forward { clean, valid, losses, estimate, levels: Some(levels) };
+        return Forward { clean, valid, losses, estimate, measured: None, bound: None, levels: Some(levels) };
     }
     let wanted = target(b, diffusion.prediction, clean, noise, &mut levels);
     let of_level = diffusion.weight.input(b, diffusion.prediction, &mut levels);
     let weights = weights.map_or(of_level, |w| b.mul(of_level, w));
     let losses = distance_of_each(b, task.distance, predicted, wanted, Some(weights), valid);
-    Forward { clean, valid, losses, estimate, levels: Some(levels) }
+    let bound = diffusion.schedule().filter(|_| train && variance.is_some()).map(|schedule| {
+        let said = Estimate { variance, ..Estimate::of(estimate) };
+        variational_bound(b, &said, clean, &mut levels, schedule, FirstStep::Gaussian)
+    });
+    Forward { clean, valid, losses, estimate, measured, bound, levels: Some(levels) }
 }
 
 /// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
@@ -189,7 +214,8 @@ pub fn training(
     training: &Training,
 ) -> Result<Built> {
     let mut b = Builder::new();
-    let Forward { clean, valid, losses, mut estimate, levels } = forward(&mut b, network, task, shapes, true);
+    let Forward { clean, valid, losses, mut estimate, measured, bound, levels } =
+        forward(&mut b, network, task, shapes, true);
     if let Some(valid) = valid {
         // Further terms look at neighbours: where nothing was measured, the estimate is as it should be.
         let off = b.sub(estimate, clean);
@@ -199,8 +225,11 @@ pub fn training(
     let scalar = Type::f32(Shape::SCALAR);
     let main = b.reduce_all(ReduceKind::Mean, losses);
     let mut loss = main;
+    let counted =
+        measured.map(|(electrons, numbers)| Counted::new(&mut b, electrons, &numbers, estimate, valid));
+    let compared = Compared { estimate, clean, counted, bound };
     for (term, _) in &task.terms {
-        let (name, term) = (term.name(), term.build(&mut b, task.distance, estimate, clean));
+        let (name, term) = (term.name(), term.build(&mut b, task.distance, &compared));
         b.output(&format!("term.{name}"), term);
         let weight = b.input(&format!("weight.{name}"), scalar);
         let weighted = b.mul(term, weight);
@@ -310,7 +339,7 @@ mod tests {
         let shapes =
             Shapes { batch: 3, size: &size, channels: [1, 1], photons: true, domains: 0, masked: false };
         let mut b = Builder::new();
-        let channels = condition(&mut b, &shapes);
+        let channels = condition(&mut b, &shapes).channels;
         b.output("channels", channels);
         let mut session = compile(b.finish().unwrap(), &Device::cpu(Some(1)), &Options::default()).unwrap();
         let electrons: Vec<f32> = (0..45).map(|i| i as f32 * 1.7 - 6.0).collect();

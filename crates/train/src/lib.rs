@@ -8,6 +8,7 @@
 pub mod calibration;
 pub mod checkpoint;
 pub mod config;
+mod counted;
 pub mod data;
 pub mod elsewhere;
 pub mod engine;

@@ -1,6 +1,7 @@
 //! What is learned, with every choice made: what a network is given, what it predicts, and how its error counts.
 
 use crate::config::{DistanceKind, PredictionKind, TaskConfig, TaskKind, TermConfig, WeightKind};
+use crate::counted::Counted;
 use crate::error::{Result, setting};
 use clearshot_diffusion::objective::{self, Distance, LevelLaw, Ramp, Weight};
 use clearshot_diffusion::precondition::Prediction;
@@ -31,23 +32,46 @@ pub struct Task {
     pub kind: TaskKind,
     pub diffusion: Option<Diffusion>,
     pub distance: Distance,
+    /// Whether the network learns the variance of the reverse step beside its prediction.
+    pub learned_variance: bool,
     pub drop: f64,
     pub balance: f64,
     /// What counts beside the main distance, and how much.
     pub terms: Vec<(Term, Ramp)>,
 }
 
-/// A comparison of the estimate with the clean image that counts beside the main one.
+/// A comparison of the estimate with the clean image or the measurement that counts beside the main one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Term {
     Intensity,
     Gradient,
     Frequency,
     Wavelet,
+    Poisson,
+    Consistency,
+    Bound,
+}
+
+/// What terms compare.
+pub struct Compared {
+    pub estimate: Value,
+    pub clean: Value,
+    /// Where the measurement is in electrons.
+    pub counted: Option<Counted>,
+    /// Where the variance is learned.
+    pub bound: Option<Value>,
 }
 
 impl Term {
-    pub const ALL: [Term; 4] = [Term::Intensity, Term::Gradient, Term::Frequency, Term::Wavelet];
+    pub const ALL: [Term; 7] = [
+        Term::Intensity,
+        Term::Gradient,
+        Term::Frequency,
+        Term::Wavelet,
+        Term::Poisson,
+        Term::Consistency,
+        Term::Bound,
+    ];
 
     /// Its key below `task`, and the last part of its record's name.
     pub fn name(self) -> &'static str {
@@ -56,6 +80,9 @@ impl Term {
             Term::Gradient => "gradient",
             Term::Frequency => "frequency",
             Term::Wavelet => "wavelet",
+            Term::Poisson => "poisson",
+            Term::Consistency => "consistency",
+            Term::Bound => "bound",
         }
     }
 
@@ -65,17 +92,32 @@ impl Term {
             Term::Gradient => task.gradient,
             Term::Frequency => task.frequency,
             Term::Wavelet => task.wavelet,
+            Term::Poisson => task.poisson,
+            Term::Consistency => task.consistency,
+            Term::Bound => task.bound,
         }
     }
 
     /// Adds it to a graph.
     #[track_caller]
-    pub fn build(self, b: &mut Builder, distance: Distance, estimate: Value, clean: Value) -> Value {
+    pub fn build(self, b: &mut Builder, distance: Distance, compared: &Compared) -> Value {
+        let Compared { estimate, clean, counted, bound } = *compared;
+        let needs =
+            |b: &mut Builder, what: &str| b.refuse("training", format!("task.{}: {what}", self.name()));
         match self {
             Term::Intensity => objective::intensity(b, distance, estimate, clean),
             Term::Gradient => objective::gradient(b, estimate, clean),
             Term::Frequency => objective::frequency(b, estimate, clean),
             Term::Wavelet => objective::wavelet(b, estimate, clean),
+            Term::Poisson | Term::Consistency => match counted {
+                Some(counted) if self == Term::Poisson => counted.poisson(b),
+                Some(counted) => counted.consistency(b),
+                None => needs(b, "the measurement must be in electrons (data.signal=photons)"),
+            },
+            Term::Bound => match bound {
+                Some(bound) => bound,
+                None => needs(b, "say task.learned_variance=true"),
+            },
         }
     }
 }
@@ -104,7 +146,8 @@ impl Task {
         };
         let drop = if config.kind == TaskKind::Conditional { config.drop } else { 0.0 };
         let (balance, terms) = (config.balance, Term::ALL.into_iter().filter_map(term).collect());
-        Ok(Task { kind: config.kind, diffusion, distance, drop, balance, terms })
+        let learned_variance = config.learned_variance;
+        Ok(Task { kind: config.kind, diffusion, distance, learned_variance, drop, balance, terms })
     }
 
     /// Whether samples count differently.
@@ -153,8 +196,13 @@ pub fn about(config: &TaskConfig) -> model::Task {
     }
     let [first, last] = config.betas;
     let (sigma_min, sigma_max) = (config.sigma_min, config.sigma_max);
-    let timesteps =
-        model::Process::Timesteps { law: config.schedule.clone(), first, last, steps: config.timesteps };
+    let timesteps = model::Process::Timesteps {
+        law: config.schedule.clone(),
+        first,
+        last,
+        steps: config.timesteps,
+        finer: config.finer,
+    };
     let (prediction, process) = match config.prediction {
         PredictionKind::Edm => (
             model::PredictionKind::Edm { sigma_data: config.sigma_data },
@@ -180,6 +228,8 @@ impl Diffusion {
             (law, exploding(config.sigma_max))
         } else {
             let schedule = Schedule::new(BetaLaw::named(&config.schedule)?, config.betas, config.timesteps)?;
+            let schedule =
+                if config.finer == 1.0 { schedule } else { schedule.for_resolution(config.finer, 1.0)? };
             let last = schedule.level(schedule.len() - 1).unwrap_or(Level::CLEAN);
             (LevelLaw::Timesteps { schedule, below: 1.0 }, last)
         };
@@ -216,6 +266,14 @@ impl Diffusion {
                 exploding(sigma.clamp(self.range[0], self.range[1]))
             }
             LevelLaw::Timesteps { .. } => self.law.draw(key),
+        }
+    }
+
+    /// The timesteps that levels are of.
+    pub fn schedule(&self) -> Option<&Schedule> {
+        match &self.law {
+            LevelLaw::Timesteps { schedule, .. } => Some(schedule),
+            LevelLaw::LogNormal { .. } => None,
         }
     }
 

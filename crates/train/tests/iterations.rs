@@ -352,7 +352,7 @@ fn a_model_is_gone_on_with() {
 #[test]
 fn further_terms_are_chosen_by_their_keys() {
     let plain = states(json!({"trainer": {"iterations": 3}, "validation": {"every": 0}}));
-    for name in ["intensity", "gradient", "frequency", "wavelet"] {
+    for name in ["intensity", "gradient", "frequency", "wavelet", "poisson", "consistency"] {
         let folder = tempfile::tempdir().expect("a folder");
         let changes = json!({
             "task": {name: {"weight": 2.0, "from": 0.5, "over": 2}},

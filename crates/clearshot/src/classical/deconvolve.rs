@@ -22,7 +22,7 @@ const LOOKED_AT: usize = 9;
 /// How Richardson-Lucy deconvolution goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Deconvolution {
-    /// Mean electrons of the background, which is left out of the result. Default: 0.
+    /// Mean electrons of the background, which is left out of the result as the camera's dark current is. Default: 0.
     pub background: f32,
     /// The strength of the total-variation term; 0.002 to 0.02 where noise is strong. Default: 0.
     pub total_variation: f32,
@@ -62,7 +62,9 @@ pub fn richardson_lucy(steps: &Deconvolution, subject: &Subject<'_>, ear: &mut E
     let (camera, saturation) = camera(subject, ear)?;
     let (gain, offset, read_noise) = (camera.gain as f32, camera.offset as f32, camera.read_noise as f32);
     let map = background(subject)?;
-    let level = map.as_ref().map_or(steps.background, |map| (gain * (map.mean() as f32 - offset)).max(0.0));
+    let dark = subject.settings.camera.dark.unwrap_or(0.0) as f32;
+    let level =
+        map.as_ref().map_or(steps.background + dark, |map| (gain * (map.mean() as f32 - offset)).max(0.0));
     let mut settings = RichardsonLucy {
         background: level,
         read_noise,

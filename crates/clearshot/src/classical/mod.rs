@@ -167,8 +167,8 @@ impl Subject<'_> {
         ear: &mut Ear<'_>,
     ) -> Result<(Finished, Validity)> {
         let start = Instant::now();
-        let is_given = self.settings.saturation.is_some();
-        let saturation = self.settings.saturation.or(job.saturation);
+        let is_given = self.settings.saturation().is_some();
+        let saturation = self.settings.saturation().or(job.saturation);
         let d = to.description(&self.image.description);
         let float = self.settings.float || matches!(to, Destination::Caller(_));
         let description = Classical::written(d, float);
@@ -269,7 +269,7 @@ impl Subject<'_> {
             let shape: Vec<usize> = frames.inner().iter().map(|&a| region[a].len()).collect();
             let values = image.read_f32(&region)?;
             let marks = self.validity.marks(&region, values.len()).map_err(Error::Unsuited)?;
-            let full = self.settings.saturation.or(full);
+            let full = self.settings.saturation().or(full);
             let invalid = Invalid::find(&values, full, marks.as_deref());
             let values = invalid.filled(&values, &shape, NoiseLevel::Unknown).values;
             show(Looked { values, shape, region, core })?;

@@ -89,12 +89,18 @@ struct Walk<'w, 'o> {
     found: usize,
 }
 
+/// Parts that are restored at once.
+pub fn together(restorer: &Restorer, parts: &Parts) -> usize {
+    let busy = if matches!(restorer.device(), Device::Cpu { .. }) { TOGETHER_CPU } else { TOGETHER_GPU };
+    (busy / parts.pixels()).clamp(1, 16).min(parts.all.len())
+}
+
 impl Work<'_> {
     /// # Errors
     /// If the image cannot be read or restored, the outputs cannot be written, or the observer stops it.
     pub fn run(self, restorer: &mut Restorer, ear: &mut Ear<'_>) -> Result<Finished> {
         let start = Instant::now();
-        let together = self.together(restorer);
+        let together = together(restorer, self.parts);
         let groups: Vec<&[Vec<usize>]> = self.parts.all.chunks(together).collect();
         let mut progress = Progress::default();
         let precision = self.precision(restorer, ear)?;
@@ -144,12 +150,6 @@ impl Work<'_> {
         record.report(&mut report);
         report.seconds = start.elapsed().as_secs_f64();
         Ok(Finished { report, made, description })
-    }
-
-    /// Parts that are restored at once.
-    fn together(&self, restorer: &Restorer) -> usize {
-        let busy = if matches!(restorer.device(), Device::Cpu { .. }) { TOGETHER_CPU } else { TOGETHER_GPU };
-        (busy / self.parts.pixels()).clamp(1, 16).min(self.parts.all.len())
     }
 
     /// Where parts will go. Few values are held, so that a file's record can count what became of them; others have no record.

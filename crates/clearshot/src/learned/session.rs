@@ -1,6 +1,7 @@
 //! A model on the images of one file or array: what is there of the outputs already, what to know of each image before it is
 //! restored, and its camera.
 
+use super::budget::fitted;
 use super::engine::Engine;
 use super::image::{Finished, Work, written};
 use super::outputs::{beside, beside_paths};
@@ -219,7 +220,9 @@ impl Session<'_> {
         to: Destination<'_>,
         ear: &mut Ear<'_>,
     ) -> Result<(Finished, Validity)> {
-        let (d, settings) = (&image.description, self.settings);
+        let d = &image.description;
+        let fewer = fitted(&mut self.engine, self.settings, d, ear)?;
+        let settings = fewer.as_ref().unwrap_or(self.settings);
         let restorer = self.engine.ready(settings)?;
         let about = &restorer.model().about;
         let parts = Parts::of(d, about.dims, about.input_channels())?;

@@ -19,9 +19,10 @@ pub struct KnownCameraArgs {
     /// has a gain.
     #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     read_noise: Option<f64>,
-    /// Take gain, offset, read noise and the correlation of the noise from this file, which `clearshot camera` writes; options
-    /// that name a number go before it. Default: what is not given is estimated from each image.
-    #[arg(long, value_name = "FILE")]
+    /// Take gain, offset, read noise, the correlation of the noise, saturation and dark current from this file, which `clearshot camera` writes,
+    /// or from a camera of no particular make: photography, scmos or ccd. Options that name a number go before it. Default: what is not
+    /// given is estimated from each image.
+    #[arg(long, value_name = "FILE|NAME")]
     camera: Option<PathBuf>,
 }
 

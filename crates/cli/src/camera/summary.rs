@@ -2,9 +2,9 @@
 
 use clearshot::KnownCamera;
 use clearshot_physics::Correlation;
-use clearshot_physics::calibration::Lines;
 use clearshot_physics::calibration::blind::Doubt;
 use clearshot_physics::calibration::measurement::{CameraMeasurement, FixedPattern, Source};
+use clearshot_physics::calibration::{Calibration, Lines};
 use std::io::Write;
 
 pub fn print(
@@ -55,6 +55,12 @@ pub fn print(
         None => format!("{low:.2} to {high:.2} fit"),
     };
     line("read noise", format!("{:.2} electrons ({range})", fit.read_noise))?;
+    if let Some(camera) = full(measured) {
+        let well = camera.full_well().map_or(0.0, |e| e.0);
+        let range = camera.dynamic_range_db().filter(|r| r.is_finite());
+        let range = range.map_or(String::new(), |r| format!(", dynamic range {r:.1} dB"));
+        line("full well", format!("{well:.0} electrons{range}"))?;
+    }
     let [dark, bright] = fit.levels;
     line(
         "noise",
@@ -83,6 +89,13 @@ pub fn print(
         line("careful", doubt.about().into())?;
     }
     Ok(())
+}
+
+/// The camera with the value at which its pixels are full, where that was seen or given.
+fn full(measured: &CameraMeasurement) -> Option<Calibration> {
+    let fit = &measured.fit;
+    let camera = Calibration::uniform(fit.gain, fit.offset, fit.read_noise).ok()?;
+    fit.saturation.map(|full| Calibration { saturation: Some(full), ..camera })
 }
 
 fn correlation(c: &Correlation, error: f64) -> String {

@@ -54,9 +54,14 @@ pub const SAMPLERS: &[Named] = &[
         settings: &[
             count("large", 0.0, "1 for the variance of the forward step in place of the posterior's"),
             number("temperature", 1.0, "what the noise is multiplied by"),
+            count("learned", 0.0, "1 for the variance that the network has learned"),
         ],
         make: |l, s| {
-            let variance = if s[0] > 0.0 { Variance::FixedLarge } else { Variance::FixedSmall };
+            let variance = match (s[0] > 0.0, s[2] > 0.0) {
+                (_, true) => Variance::Learned,
+                (true, _) => Variance::FixedLarge,
+                _ => Variance::FixedSmall,
+            };
             ddpm(l, &Ddpm { variance, temperature: s[1] })
         },
     },

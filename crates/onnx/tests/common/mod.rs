@@ -45,7 +45,7 @@ fn edm() -> Process {
 }
 
 fn timesteps() -> Process {
-    Process::Timesteps { law: "cosine".into(), first: 1e-4, last: 0.02, steps: 100 }
+    Process::Timesteps { law: "cosine".into(), first: 1e-4, last: 0.02, steps: 100, finer: 1.0 }
 }
 
 fn diffusion(prediction: PredictionKind, process: Process, measured: bool) -> Task {

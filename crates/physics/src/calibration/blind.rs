@@ -38,7 +38,7 @@ pub struct Known {
     pub offset: Option<f64>,
     /// Electrons.
     pub read_noise: Option<f64>,
-    /// Pixels at or above this are full. Unless told, a value that piles up at the top of the picture is.
+    /// Pixels at or above this are saturated. Default: a value that piles up at the top of the image.
     pub saturation: Option<f64>,
     /// How the noise of neighbouring pixels belongs together.
     pub correlation: Option<Correlation>,

@@ -17,7 +17,7 @@
 
 use crate::error::{PhysicsError, require, require_length};
 use crate::map::Map;
-use crate::units::{Adu, Electrons};
+use crate::units::Adu;
 use serde::Serialize;
 
 /// What frames say of a camera, with standard errors.

@@ -1,16 +1,23 @@
 //! A camera as a file: what every verb takes by `--camera`, with what was measured beside it.
 //!
 //! `{"gain": 0.46, "offset": 100, "read_noise": 1.6}` is such a file. One that was measured also has the correlation of the noise, and
-//! under `measured` where the numbers come from and how sure they are, which nothing reads but people.
+//! under `measured` where the numbers come from and how sure they are, which nothing reads but people. `saturation`, the smallest count of a full
+//! pixel, and `dark`, the mean electrons of the dark current in one exposure, may stand beside them. Cameras of no particular make have
+//! names ([`PRESETS`]). Quantum efficiency has no key: noise follows electrons, and nothing here counts photons.
 
 use crate::learned::Camera;
+use clearshot_physics::Map;
+use clearshot_physics::calibration::Calibration;
 use clearshot_physics::calibration::measurement::CameraMeasurement;
 use std::path::{Path, PathBuf};
 
 /// Why a file is no camera.
 #[derive(Debug, thiserror::Error)]
 pub enum CameraFileError {
-    #[error("{}: {source}", path.display())]
+    #[error(
+        "{}: {source}; give a file, or a camera by its name: {}",
+        path.display(), PRESETS.map(|(name, _)| name).join(", ")
+    )]
     Read { path: PathBuf, source: std::io::Error },
     #[error(
         "{}: not a camera: {why}; one looks like {{\"gain\": 0.46, \"offset\": 100, \"read_noise\": 1.6}}, and `clearshot camera` writes one",
@@ -21,18 +28,64 @@ pub enum CameraFileError {
 
 const MEASURED: &str = "measured";
 
+/// Cameras by name.
+pub const PRESETS: [(&str, fn() -> Calibration); 3] = [
+    ("photography", Calibration::photography),
+    ("scmos", Calibration::scientific_cmos),
+    ("ccd", Calibration::ccd),
+];
+
+/// What a file says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CameraFile {
+    pub camera: Camera,
+    /// The smallest count of a full pixel.
+    pub saturation: Option<f64>,
+    /// Mean electrons of the dark current in one exposure.
+    pub dark: Option<f64>,
+}
+
+impl CameraFile {
+    /// A camera by its name.
+    pub fn named(name: &str) -> Option<CameraFile> {
+        let preset = PRESETS.iter().find(|(n, _)| *n == name)?.1();
+        let (gain, offset, read_noise) = (preset.gain.mean(), preset.offset.mean(), preset.read_noise.mean());
+        let camera = Camera { gain, offset, read_noise, ..Camera::default() };
+        Some(CameraFile { camera, saturation: preset.saturation, dark: Some(preset.dark.mean()) })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.camera.check().map_err(|e| e.to_string())?;
+        let Camera { gain, offset, read_noise, .. } = self.camera;
+        let numbers = Calibration::uniform(gain, offset, read_noise).map_err(|e| e.to_string())?;
+        let dark = Map::Uniform(self.dark.unwrap_or(0.0));
+        Calibration { dark, saturation: self.saturation, ..numbers }.check(0).map_err(|e| e.to_string())
+    }
+}
+
+/// A camera from a file or, where there is no such file, by its name.
+///
 /// # Errors
 /// If the file cannot be read, is no camera, or a number in it is impossible.
-pub fn read(path: &Path) -> Result<Camera, CameraFileError> {
+pub fn read(path: &Path) -> Result<CameraFile, CameraFileError> {
+    if let Some(preset) = path.to_str().filter(|_| !path.exists()).and_then(CameraFile::named) {
+        return Ok(preset);
+    }
     let text = std::fs::read(path).map_err(|source| CameraFileError::Read { path: path.into(), source })?;
     let refused = |why: String| CameraFileError::Content { path: path.into(), why };
     let mut value: serde_json::Value = serde_json::from_slice(&text).map_err(|e| refused(e.to_string()))?;
-    if let Some(keys) = value.as_object_mut() {
-        keys.remove(MEASURED);
-    }
+    let mut taken = |key: &str| value.as_object_mut().and_then(|keys| keys.remove(key));
+    taken(MEASURED);
+    let [saturation, dark] = ["saturation", "dark"].map(|key| match taken(key) {
+        None => Ok(None),
+        Some(number) => {
+            number.as_f64().map(Some).ok_or_else(|| refused(format!("`{key}` is {number}, not a number")))
+        }
+    });
     let camera: Camera = serde_json::from_value(value).map_err(|e| refused(e.to_string()))?;
-    camera.check().map_err(|e| refused(e.to_string()))?;
-    Ok(camera)
+    let file = CameraFile { camera, saturation: saturation?, dark: dark? };
+    file.check().map_err(refused)?;
+    Ok(file)
 }
 
 /// What a measurement says to restorers.

@@ -1,4 +1,4 @@
-//! Richardson-Lucy deconvolution (1972, 1974): the likeliest image under Poisson noise, step by step, with a background,
+//! Richardson-Lucy deconvolution (1972, 1974): maximum likelihood under Poisson noise, step by step, with a background,
 //! read noise, a total-variation term and a rule for stopping.
 //!
 //! With m = A x + b the step is `x <- x / A'1 * A'((y + s^2) / (m + s^2))`: read noise of variance s^2 enters as a Poisson

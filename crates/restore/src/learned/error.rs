@@ -23,7 +23,9 @@ pub enum Error {
     NonFinite { value: f32, tile: Vec<usize>, sigma: f64, origin: String },
     #[error("step {step} of {steps}: {source}")]
     Step { step: usize, steps: usize, source: Box<Error> },
-    #[error("the sampler needs a learned variance, which is not used when restoring; choose another sampler")]
+    #[error(
+        "a learned variance is used where one tile holds the image and nothing guides, begins or keeps samples; leave `learned` out of the sampler, crop the image or allow more memory"
+    )]
     LearnedVariance,
     #[error(
         "the smallest tile takes {} and {} may be used; allow more memory, or use a smaller model",
@@ -35,6 +37,11 @@ pub enum Error {
          allow more memory"
     )]
     Through { law: &'static str, why: &'static str },
+    #[error(
+        "the law `{law}` differentiates the network over the image and {margin} reflected pixels around it, which an image of {size:?} pixels does not have; choose another law, such as \
+         proximal, or take a larger image"
+    )]
+    TooSmall { law: &'static str, margin: usize, size: Vec<usize> },
     #[error(
         "every pixel of the image holds a measurement: inpainting needs pixels to fill, which a mask or NaN marks"
     )]

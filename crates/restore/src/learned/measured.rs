@@ -137,7 +137,7 @@ const MOST_MISSING: f64 = 0.5;
 
 impl Measured {
     /// # Errors
-    /// If the file cannot be read, has no pixels, or most of them are no numbers.
+    /// If the file cannot be read, has no pixels, or most of them are NaN or infinite.
     pub fn read(source: &dyn Source, scratch: &Scratch) -> Result<Measured, Error> {
         let (size, channels) = (source.size(), source.channels());
         let pixels: usize = size.iter().product();

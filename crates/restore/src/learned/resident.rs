@@ -38,7 +38,8 @@ impl Denoiser for Surrounded<'_> {
         };
         let x0 = cut(inner.x0);
         let unclipped = if inner.unclipped == inner.x0 { x0 } else { cut(inner.unclipped) };
-        Estimate { x0, unclipped, variance: None }
+        let variance = inner.variance.map(cut);
+        Estimate { x0, unclipped, variance }
     }
 }
 
@@ -53,6 +54,13 @@ pub struct Resident {
 }
 
 impl Resident {
+    /// The most pixels that are reflected beyond an edge of a single tile, along each axis.
+    pub fn margin(layout: &Layout) -> Vec<usize> {
+        let (size, seen, given) = (layout.size(), layout.seen(), layout.given());
+        let beyond = |a: usize| given[a].start.max(seen[a] - given[a].start - size[a].min(seen[a]));
+        (0..size.len()).map(beyond).collect()
+    }
+
     /// None where the layout has several tiles, the image is too small to be reflected, or the graph takes more than
     /// `limit` bytes.
     ///
@@ -76,9 +84,8 @@ impl Resident {
         for a in 0..size.len() {
             pad[1 + a] = [given[a].start, seen[a] - given[a].start - size[a].min(seen[a])];
         }
-        let fits = |a: usize| pad[1 + a].iter().all(|&p| p < size[a]);
-        if layout.count() != 1 || layout.blends() || program.learned_variance() || !(0..size.len()).all(fits)
-        {
+        let reflects = Resident::margin(layout).iter().zip(&size).all(|(m, n)| m < n);
+        if layout.count() != 1 || layout.blends() || !reflects {
             return Ok(None);
         }
         let of = |size: &[usize], channels: usize| {

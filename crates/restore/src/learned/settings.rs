@@ -31,7 +31,7 @@ pub struct Guidance {
 /// See the module. Numbers that are none are chosen.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Unless told: [`Output::Direct`] where the model knows the measurement and more than one sample, or none, is
+    /// Default: [`Output::Direct`] where the model knows the measurement and more than one sample, or none, is
     /// asked for.
     pub output: Option<Output>,
     /// Samples of the posterior.
@@ -94,7 +94,7 @@ impl Default for Settings {
 }
 
 impl Guidance {
-    /// What is used under a PSF unless told otherwise; `sd` is the standard deviation of the images that the prior was
+    /// The default under a PSF; `sd` is the standard deviation of the images that the prior was
     /// trained on.
     pub fn usual(sd: f64) -> Guidance {
         Guidance {

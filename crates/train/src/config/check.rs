@@ -1,6 +1,6 @@
 //! Values that cannot be meant, refused by their key before anything is computed.
 
-use super::{Count, DataKind, RunConfig, SignalKind, TaskKind};
+use super::{Count, DataKind, PredictionKind, RunConfig, SignalKind, TaskKind};
 use crate::error::{Result, require, setting};
 use clearshot_image::dataset::Balance;
 
@@ -170,6 +170,41 @@ impl RunConfig {
     }
 
     /// What is learnt.
+    /// Terms that compare the estimate with the measurement.
+    fn check_measurement_terms(&self) -> Result<()> {
+        let task = &self.task;
+        for (key, term) in
+            [("task.poisson.weight", task.poisson), ("task.consistency.weight", task.consistency)]
+        {
+            if term.weight <= 0.0 {
+                continue;
+            }
+            // A target that is noise itself, compared with the input, would teach a network to copy it.
+            let compares = matches!(task.kind, TaskKind::Conditional | TaskKind::Supervised);
+            require(compares, key, term.weight, "for task.kind=conditional and supervised alone")?;
+            let needed = "for measurements that are not blurred: say data.camera.blur=0";
+            require(!self.data.is_simulated() || self.data.camera.blur == 0.0, key, term.weight, needed)?;
+        }
+        Ok(())
+    }
+
+    /// What goes with the timesteps of a schedule.
+    fn check_timesteps(&self) -> Result<()> {
+        let task = &self.task;
+        require(positive(task.finer), "task.finer", task.finer, "a number above zero")?;
+        let edm = task.prediction == PredictionKind::Edm;
+        let is_diffusion = matches!(task.kind, TaskKind::Conditional | TaskKind::Prior);
+        let needed = "for schedules of timesteps (task.prediction=epsilon, say); for edm raise task.mean by its logarithm";
+        require(task.finer == 1.0 || (is_diffusion && !edm), "task.finer", task.finer, needed)?;
+        let needed = "for diffusion with a schedule of timesteps (task.prediction=epsilon, say)";
+        let learned = task.learned_variance;
+        require(!learned || (is_diffusion && !edm), "task.learned_variance", learned, needed)?;
+        let needed = "for a learned variance: say task.learned_variance=true";
+        require(learned || task.bound.weight <= 0.0, "task.bound.weight", task.bound.weight, needed)?;
+        let needed = "above zero: nothing else teaches the learned variance; 0.001 is usual";
+        require(!learned || task.bound.weight > 0.0, "task.bound.weight", task.bound.weight, needed)
+    }
+
     fn check_task(&self) -> Result<()> {
         let task = &self.task;
         for (key, value) in
@@ -185,12 +220,17 @@ impl RunConfig {
             sigmas,
             "above task.sigma_min, both above zero",
         )?;
+        self.check_measurement_terms()?;
+        self.check_timesteps()?;
         require(positive(task.bend), "task.bend", task.bend, "a number above zero")?;
         for ([weight, from], term) in [
             (["task.intensity.weight", "task.intensity.from"], task.intensity),
             (["task.gradient.weight", "task.gradient.from"], task.gradient),
             (["task.frequency.weight", "task.frequency.from"], task.frequency),
             (["task.wavelet.weight", "task.wavelet.from"], task.wavelet),
+            (["task.poisson.weight", "task.poisson.from"], task.poisson),
+            (["task.consistency.weight", "task.consistency.from"], task.consistency),
+            (["task.bound.weight", "task.bound.from"], task.bound),
         ] {
             let fits = term.weight.is_finite() && term.weight >= 0.0;
             require(fits, weight, term.weight, "a number not below 0")?;

@@ -52,10 +52,10 @@ pub struct DataConfig {
     /// A CSV file with the columns input, target, scene, domain, split, sha256, target_sha256, in place of the two;
     /// `clearshot manifest` writes it.
     pub manifest: Option<PathBuf>,
-    /// Masks of inputs, which have their names: pixels other than zero are left out of the loss, as those are that are no numbers. A
+    /// Masks of inputs, which have their names: pixels other than zero are left out of the loss, as NaN and infinite ones are. A
     /// folder, a glob pattern or a file; or the column mask of a manifest.
     pub masks: Option<String>,
-    /// Inputs at or above it are left out of the loss, as those are that are no numbers.
+    /// Inputs at or above it are left out of the loss, as NaN and infinite ones are.
     pub saturation: Option<f64>,
     /// Whether NaN and infinite pixels are left out of the loss. Default: yes for files of floating-point numbers.
     pub invalid: Option<bool>,

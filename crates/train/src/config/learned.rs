@@ -180,6 +180,12 @@ pub struct TaskConfig {
     pub schedule: String,
     pub betas: [f64; 2],
     pub timesteps: usize,
+    /// How many times finer the images are than those that the schedule was made for: the logarithm of the signal-to-noise ratio of every
+    /// timestep is lowered by twice its logarithm, since neighbours of a finer image average more noise away (Hoogeboom et al. 2023).
+    pub finer: f64,
+    /// Whether the network gives twice the channels and learns the variance of the reverse step by the second half (Nichol and Dhariwal 2021);
+    /// goes with timesteps and `task.bound`.
+    pub learned_variance: bool,
     /// How images count by their level, beside what the prediction itself gives.
     pub weight: WeightKind,
     pub min_snr: f64,
@@ -199,6 +205,13 @@ pub struct TaskConfig {
     pub frequency: TermConfig,
     /// Details of the estimate at three scales, by the sizes of Haar's wavelets.
     pub wavelet: TermConfig,
+    /// Poisson's likelihood of the measured electrons under the estimate, as half of the deviance; for conditional and supervised tasks
+    /// in electrons.
+    pub poisson: TermConfig,
+    /// Agreement of the estimate with the measured electrons, as squares relative to what is expected; for the same tasks.
+    pub consistency: TermConfig,
+    /// The variational bound, which teaches the learned variance; 0.001 is usual.
+    pub bound: TermConfig,
 }
 
 impl TaskConfig {
@@ -225,6 +238,8 @@ impl Default for TaskConfig {
             schedule: "ddpm_linear".into(),
             betas: [1e-4, 0.02],
             timesteps: 1000,
+            finer: 1.0,
+            learned_variance: false,
             weight: WeightKind::Uniform,
             min_snr: 5.0,
             distance: DistanceKind::L2,
@@ -235,6 +250,9 @@ impl Default for TaskConfig {
             gradient: TermConfig::default(),
             frequency: TermConfig::default(),
             wavelet: TermConfig::default(),
+            poisson: TermConfig::default(),
+            consistency: TermConfig::default(),
+            bound: TermConfig::default(),
         }
     }
 }

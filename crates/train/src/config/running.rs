@@ -279,7 +279,7 @@ impl Default for ValidationConfig {
     }
 }
 
-/// How the best model of conditional diffusion learns, when training has ended, what the spread of its samples is worth.
+/// How the uncertainty of the best model of conditional diffusion is calibrated when training has ended: 90 % intervals are to contain the truth 90 % of the time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CalibrationConfig {

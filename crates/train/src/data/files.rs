@@ -376,7 +376,7 @@ impl Files {
             true => Ok(()),
             false => {
                 let needed = format!(
-                    "{} has pixels that are no numbers: true leaves them out of the loss",
+                    "{} has NaN or infinite pixels: true leaves them out of the loss",
                     path.display()
                 );
                 setting("data.invalid", "false", needed)

@@ -288,7 +288,8 @@ pub(super) fn fill_channels(config: &mut RunConfig, task: &Task, data: &Data) ->
     };
     let shapes = Shapes { batch: 1, size: &size, channels, photons, domains: 0, masked: false };
     for key in open {
-        let count = if key == "in_channels" { shapes.network_inputs(task) } else { channels[1] };
+        let count =
+            if key == "in_channels" { shapes.network_inputs(task) } else { shapes.network_outputs(task) };
         config.model.network.insert(key.into(), count.into());
     }
     Ok(())
@@ -313,10 +314,10 @@ fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
         );
         return setting("model.network.in_channels", wants, needed);
     }
-    if network.out_channels() != shapes.channels[1] {
+    if network.out_channels() != shapes.network_outputs(task) {
         let needed = format!(
-            "the clean images have {0} channels; say model.network.out_channels={0}, or 0 for what fits",
-            shapes.channels[1]
+            "this task and these data ask a network for {0} channels; say model.network.out_channels={0}, or 0 for what fits",
+            shapes.network_outputs(task)
         );
         return setting("model.network.out_channels", network.out_channels(), needed);
     }

@@ -1,4 +1,4 @@
-//! The end of a run of conditional diffusion: the best model learns what the spread of its samples is worth.
+//! The end of a run of conditional diffusion: the uncertainty of the best model is calibrated.
 
 use super::{BEST, Run};
 use crate::calibration::{LEAST_IMAGES, Within, calibrate_within, needless};

@@ -9,6 +9,9 @@ use serde_json::{Map, Value as Json};
 /// The name of the model that comes with the program.
 const DEFAULT: &str = "default";
 
+/// How much the bound counts that teaches a learned variance (Nichol and Dhariwal 2021).
+const USUAL_BOUND: f64 = 1e-3;
+
 /// The model of `model.init`, if there is one.
 ///
 /// # Errors
@@ -17,6 +20,11 @@ pub(crate) fn init_model(config: &RunConfig) -> Result<Option<Model>> {
     let Some(path) = &config.model.init else { return Ok(None) };
     if path.as_os_str() == DEFAULT && !path.exists() {
         return Ok(Some(Model::builtin()?));
+    }
+    if !path.exists() {
+        let needed =
+            "a .clearshot file, a folder, a checkpoint, or default, the model that comes with the program";
+        return setting("model.init", path.display(), needed);
     }
     let inside = path.join(checkpoint::MODEL);
     Ok(Some(Model::load(if inside.is_dir() { &inside } else { path })?))
@@ -56,8 +64,13 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
         Process::Edm { sigma_min, sigma_max, .. } => {
             (task.sigma_min, task.sigma_max) = (*sigma_min, *sigma_max)
         }
-        Process::Timesteps { law, first, last, steps } => {
+        Process::Timesteps { law, first, last, steps, finer } => {
+            task.learned_variance = model.network.out_channels() == 2 * model.about.channels;
+            if task.learned_variance && task.bound.weight == 0.0 {
+                task.bound.weight = USUAL_BOUND;
+            }
             (task.schedule, task.betas, task.timesteps) = (law.clone(), [*first, *last], *steps);
+            task.finer = *finer;
         }
     }
     Ok(())

@@ -49,6 +49,11 @@ impl Restorer {
         scale: &ImageScale,
     ) -> Result<Resident, Error> {
         let guidance = self.guidance.ok_or(Error::NoCamera { what: "guidance" })?;
+        let (size, margin) = (layout.size(), Resident::margin(layout));
+        if layout.count() == 1 && !size.iter().zip(&margin).all(|(n, m)| m < n) {
+            let margin = margin.into_iter().max().unwrap_or(0);
+            return Err(Error::TooSmall { law: guidance.law.name(), margin, size });
+        }
         let (guide, planes) = self.guide(&guidance, image, scale)?;
         let options = Options { precision: self.settings.precision, ..Options::default() };
         let made = asked(&self.model, 1.0, walk::wants_unclipped(program), |asked| match asked.question {

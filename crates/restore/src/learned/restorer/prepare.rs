@@ -11,7 +11,7 @@ use crate::learned::tiles::{Question, Tiles};
 use crate::learned::{Error, walk};
 use clearshot_runtime::{Device, Options, gpus};
 
-/// What the network's graph may take on a CPU unless told: tiles beyond this size gain nothing.
+/// What the network's graph may take on a CPU by default: tiles beyond this size gain nothing.
 const CPU_MEMORY: usize = 512 << 20;
 
 /// A compiled network, and what it was compiled for.
