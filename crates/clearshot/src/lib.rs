@@ -72,6 +72,7 @@ mod evaluation;
 mod file;
 mod foreign;
 mod items;
+mod job_part;
 mod keep;
 mod learned;
 mod look;
@@ -83,6 +84,7 @@ mod psf;
 mod report;
 mod restorer;
 mod settings;
+mod shared_run;
 mod target;
 mod training;
 mod validity;
@@ -96,6 +98,7 @@ pub use classical::Deconvolution;
 pub use error::{Error, Result};
 pub use evaluation::{EvaluateFiles, EvaluateSettings, Evaluation, evaluate};
 pub use file::restore_file;
+pub use job_part::JobPart;
 pub use learned::Parts;
 pub use measuring::{
     Against, CONFIDENCE, ImageScores, MeasureSettings, Measurements, MetricSummary, Tests, insert_pattern,
@@ -108,6 +111,7 @@ pub use psf::{PointSpread, gaussian as gaussian_psf};
 pub use report::{ImageReport, PooledChoice, Report, Status};
 pub use restorer::Restorer;
 pub use settings::{Settings, Stacks};
+pub use shared_run::{Extent, FileStanding, SharedRun};
 pub use training::{TrainReport, TrainSettings, train};
 pub use validity::Mask;
 

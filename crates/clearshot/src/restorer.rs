@@ -168,6 +168,23 @@ impl Restorer {
         }
     }
 
+    /// What this restorer does to files under these settings, in words that are the same in every job that does the same
+    /// (see [`crate::SharedRun`]).
+    ///
+    /// # Errors
+    /// As [`Restorer::check`].
+    pub fn work(&self, settings: &Settings) -> Result<String> {
+        // What does not change results, or is a machine's.
+        let settings =
+            Settings { replace: false, batch: None, memory: None, scratch: None, ..settings.clone() };
+        let restorer = match &self.kind {
+            Kind::Learned(learned) => learned.record(&settings)?.to_string(),
+            Kind::Foreign(foreign) => foreign.name(),
+            Kind::Classical(classical) => format!("{classical:?}"),
+        };
+        Ok(format!("{restorer} {settings:?}"))
+    }
+
     /// Restores an image in memory.
     ///
     /// # Errors

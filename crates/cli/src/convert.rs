@@ -1,6 +1,7 @@
 //! `clearshot convert`: image files into other files, streamed, with what they carry. Files may be addresses.
 
-use crate::outputs;
+use crate::outputs::{self, Turn, Walk};
+use crate::part::PartArgs;
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -9,7 +10,7 @@ use clearshot_image::{
     Axis, Description, Geometry, Image, Mosaic, Step, Surround, copy_with, not_kept, reshape, take_back,
 };
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(Args)]
@@ -58,6 +59,8 @@ pub struct Convert {
     /// Replace files that are there already. Default: they are kept, and it is an error.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    part: PartArgs,
     /// Print one JSON line a file. Default: text.
     #[arg(long)]
     json: bool,
@@ -66,10 +69,19 @@ pub struct Convert {
 impl Convert {
     pub fn run(self) -> Result<()> {
         let pairs = outputs::pairs(&self.inputs, &self.output, self.to.as_deref())?;
-        outputs::each(&pairs, "converted", |input, output, name| self.one(input, output, name))
+        let jobs = self.part.open(&pairs, &self.output, &self.work())?;
+        let walk = Walk { jobs, pairs: &pairs, replace: self.force, json: self.json, done: "converted" };
+        walk.each(|turn| self.one(turn))
     }
 
-    fn one(&self, input: &Path, output: &Path, name: String) -> Result<()> {
+    /// What is done to each file, for other jobs to compare with.
+    fn work(&self) -> String {
+        let Convert { to, axes, item, crop, pad, resize, undo, mosaic, pattern, black, white, .. } = self;
+        format!("convert {:?}", (to, axes, item, crop, pad, resize, undo, mosaic, pattern, black, white))
+    }
+
+    fn one(&self, turn: Turn<'_>) -> Result<()> {
+        let Turn { input, output, name, replace } = turn;
         let mut image = Image::open_named(input, self.item.as_deref())?;
         if let Some(letters) = &self.axes {
             rename_axes(&mut image.description, letters)?;
@@ -82,20 +94,20 @@ impl Convert {
         let lost = match self.mosaic.as_deref() {
             None if self.undo.is_some() || self.reshapes() => {
                 match &self.undo {
-                    Some(original) => take_back(&image, &Image::open(original)?, output, self.force)?,
-                    None => reshape(&image, &self.geometry(&image)?, output, self.force)?,
+                    Some(original) => take_back(&image, &Image::open(original)?, output, replace)?,
+                    None => reshape(&image, &self.geometry(&image)?, output, replace)?,
                 }
                 vec![]
             }
             None => {
-                copy_with(&image, output, self.force, &mut |p| line.show(p.done, p.total))?;
+                copy_with(&image, output, replace, &mut |p| line.show(p.done, p.total))?;
                 not_kept(&image.description, &written(&image.description, output)?.description)
             }
             Some(way) => {
                 let mosaic = self.pattern_of(&image)?;
                 match way {
-                    "pack" => mosaic.pack_image(&image, output, self.force)?,
-                    _ => mosaic.unpack_image(&image, output, self.force)?,
+                    "pack" => mosaic.pack_image(&image, output, replace)?,
+                    _ => mosaic.unpack_image(&image, output, replace)?,
                 }
                 vec![]
             }

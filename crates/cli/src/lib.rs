@@ -27,6 +27,7 @@ mod manifest;
 mod measure;
 mod network;
 mod outputs;
+mod part;
 mod plan;
 mod predict;
 mod profile;

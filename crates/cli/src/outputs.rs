@@ -1,11 +1,16 @@
 //! Which file each input becomes, and the walk over them: one that fails does not keep the others from being made.
+//! Of a walk that many jobs share, each job has some.
 
 use crate::failure::worded;
+use crate::part::Jobs;
 use anyhow::{Context, Result, bail};
+use clearshot::FileStanding;
 use clearshot_image::address::is_address;
 use clearshot_image::dataset::list::{files, stem};
 use clearshot_image::format::{has_known_extension, refuse_output};
+use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Endings of pictures that cannot be written here; a folder of such a name is nobody's wish.
@@ -95,29 +100,74 @@ pub fn pairs(sources: &[String], output: &Path, to: Option<&str>) -> Result<Vec<
     Ok(pairs)
 }
 
-/// Calls with each input, its output and a name for the progress; `done` is what is said of files that were not.
-///
-/// # Errors
-/// The only file's error, or how many of several failed, each having been told.
-pub fn each(
-    pairs: &[(PathBuf, PathBuf)],
-    done: &str,
-    mut one: impl FnMut(&Path, &Path, String) -> Result<()>,
-) -> Result<()> {
-    let total = pairs.len();
-    let mut failed = 0;
-    for (number, (input, output)) in pairs.iter().enumerate() {
-        let name = format!("{}/{total} {}", number + 1, output.display());
-        if let Err(e) = one(input, output, name) {
-            if total == 1 {
-                return Err(e);
-            }
-            failed += 1;
-            eprintln!("clearshot: {}", worded(&e));
+/// One file of a walk.
+pub struct Turn<'a> {
+    pub input: &'a Path,
+    pub output: &'a Path,
+    /// For the progress.
+    pub name: String,
+    /// What is there of the output may be replaced.
+    pub replace: bool,
+}
+
+/// How a walk over files goes.
+pub struct Walk<'a> {
+    pub jobs: Jobs,
+    pub pairs: &'a [(PathBuf, PathBuf)],
+    /// Outputs that are there already may be replaced.
+    pub replace: bool,
+    /// Print JSON lines.
+    pub json: bool,
+    /// What is said of files that were not.
+    pub done: &'a str,
+}
+
+impl Walk<'_> {
+    /// Calls with each file that is done here.
+    ///
+    /// # Errors
+    /// The only file's error, or how many of several failed, each having been told.
+    pub fn each(self, mut one: impl FnMut(Turn<'_>) -> Result<()>) -> Result<()> {
+        let Walk { jobs, pairs, replace, json, done } = self;
+        let say = |text: &str, record: &Value| -> Result<()> {
+            let mut out = std::io::stdout().lock();
+            let line = if json { record.to_string() } else { text.to_string() };
+            Ok(writeln!(out, "{line}")?)
+        };
+        if let Some((text, record)) = jobs.heading()? {
+            say(&text, &record)?;
         }
+        let own = jobs.own(pairs.len());
+        let total = own.len();
+        let (mut failed, mut found) = (0, 0);
+        for (at, &number) in own.iter().enumerate() {
+            let (input, output) = (&*pairs[number].0, &*pairs[number].1);
+            let name = format!("{}/{total} {}", at + 1, output.display());
+            let mut turn = || -> Result<()> {
+                let standing = jobs.begin(number, replace)?;
+                if matches!(standing, FileStanding::Done(_)) {
+                    found += 1;
+                    return Ok(());
+                }
+                let replace = replace || standing == FileStanding::Begun;
+                one(Turn { input, output, name: name.clone(), replace })?;
+                jobs.done(number, &Value::Null)
+            };
+            if let Err(e) = turn() {
+                if total == 1 {
+                    return Err(e);
+                }
+                failed += 1;
+                eprintln!("clearshot: {}", worded(&e));
+            }
+        }
+        if failed > 0 {
+            bail!("{failed} of {total} files could not be {done}");
+        }
+        if found > 0 || jobs.ends_parts() {
+            let record = json!({"event": "summary", done: total - found, "already_done": found});
+            say(&format!("{} {done}, {found} already done", total - found), &record)?;
+        }
+        jobs.finish()
     }
-    if failed > 0 {
-        bail!("{failed} of {total} files could not be {done}");
-    }
-    Ok(())
 }

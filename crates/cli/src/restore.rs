@@ -10,18 +10,19 @@ use crate::camera::KnownCameraArgs;
 use crate::electrons::{self, Background};
 use crate::failure::worded;
 use crate::outputs::{listed, prepared, result_in};
+use crate::part::PartArgs;
 use crate::training::Trainer;
 use crate::validity::ValidityArgs;
 use crate::voice::{Style, Voice};
 use anyhow::{Result, bail};
 use clap::Args;
 use clearshot::{
-    AdaptSettings, Candidate, DeviceName, KnownCamera, Model, Output, PointSpread, Precision, Restorer,
-    Settings, Stacks, adapt, restore_file,
+    AdaptSettings, Candidate, DeviceName, FileStanding, KnownCamera, Model, Output, PointSpread, Precision,
+    Restorer, Settings, Stacks, adapt, restore_file,
 };
 use clearshot_restore::classical::gaussian::Gaussian;
 use clearshot_runtime::bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::PathBuf;
 
@@ -153,9 +154,11 @@ pub struct Restore {
     /// Write 32-bit floats instead of the input's pixel type.
     #[arg(long)]
     float: bool,
-    /// Write an HTML report with pictures and numbers of every file.
+    /// Write an HTML report with pictures and numbers of every file; of parts (--part) the last run, without --part, writes it.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    part: PartArgs,
     /// Print one JSON line for the plan, for each file and for the summary.
     #[arg(long)]
     json: bool,
@@ -191,6 +194,8 @@ impl Restore {
         if named && inputs.len() > 1 {
             bail!("{} files into the one file {}: name a folder", inputs.len(), self.output.display());
         }
+        self.part.refuse("--adapt", self.adapt.is_some())?;
+        self.part.refuse("--trace", self.trace.is_some())?;
         let mut voice = Voice::new(Style::Restored, self.json, self.quiet);
         let settings = self.settings(camera)?;
         let restorer = self.restorer(&inputs, &camera, &voice)?;
@@ -198,26 +203,44 @@ impl Restore {
         restorer.check(&settings)?;
         voice.report = self.report.as_deref().map(|path| Report::new(path, self.force)).transpose()?;
         voice.trace = self.trace.as_deref().map(|path| Trace::new(path, self.force)).transpose()?;
-        let (mut done, mut skipped) = (0, 0);
+        let output = |input: &PathBuf| match named {
+            true => self.output.clone(),
+            false => result_in(&self.output, input),
+        };
+        let pairs: Vec<(PathBuf, PathBuf)> = inputs.iter().map(|i| (i.clone(), output(i))).collect();
         let mut taken = HashSet::new();
-        let total = inputs.len();
-        for (number, input) in inputs.iter().enumerate() {
-            let output = match named {
-                true => self.output.clone(),
-                false => result_in(&self.output, input),
-            };
+        let doubled: Vec<bool> = pairs.iter().map(|(_, output)| !taken.insert(output)).collect();
+        let jobs = self.part.open(&pairs, &self.output, &restorer.work(&settings)?)?;
+        if let Some((text, record)) = jobs.heading()? {
+            voice.say(&text, record)?;
+        }
+        let (mut done, mut skipped) = (0, 0);
+        let own = jobs.own(pairs.len());
+        let total = own.len();
+        for (at, &number) in own.iter().enumerate() {
+            let (input, output) = &pairs[number];
             let name = input.display().to_string();
-            voice.begin(format!("{}/{total} {name}", number + 1), input);
-            let outcome = match taken.insert(output.clone()) {
-                true => {
-                    let outcome = restore_file(input, &output, &restorer, &settings, &mut voice);
-                    voice.end(outcome)
+            voice.begin(format!("{}/{total} {name}", at + 1), input);
+            let mut turn = || -> Result<bool> {
+                if doubled[number] {
+                    bail!("another input has become {}", output.display());
                 }
-                false => Err(anyhow::anyhow!("another input has become {}", output.display())),
+                let standing = jobs.begin(number, self.force)?;
+                if let FileStanding::Done(section) = &standing {
+                    voice.report.iter_mut().for_each(|report| report.repeat(section));
+                    return Ok(false);
+                }
+                let replace = self.force || standing == FileStanding::Begun;
+                let settings = Settings { replace, ..settings.clone() };
+                let outcome = restore_file(input, output, &restorer, &settings, &mut voice);
+                let report = voice.end(outcome)?;
+                let section = voice.report.as_mut().map_or(Value::Null, Report::latest);
+                jobs.done(number, &section)?;
+                Ok(!report.is_already_done())
             };
-            match outcome {
-                Ok(report) if report.is_already_done() => skipped += 1,
-                Ok(_) => done += 1,
+            match turn() {
+                Ok(false) => skipped += 1,
+                Ok(true) => done += 1,
                 Err(e) => {
                     // Errors of files begin with the file's name already.
                     let text = worded(&e);
@@ -229,14 +252,15 @@ impl Restore {
                 }
             }
         }
-        if let Some(report) = voice.report.take() {
+        if let Some(report) = voice.report.take().filter(|_| !self.part.is_given()) {
             let path = report.finish(&restorer.record(&settings)?, &failed)?;
             voice.say(&format!("report: {}", path.display()), json!({"event": "report", "path": path}))?;
         }
         if let Some(trace) = voice.trace.take() {
             trace.finish()?;
         }
-        self.summary(&voice, done, skipped, &failed)
+        self.summary(&voice, done, skipped, &failed)?;
+        jobs.finish()
     }
 
     /// The model on its device, fitted to the files where that is asked for and helps.

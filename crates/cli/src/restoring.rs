@@ -1,6 +1,7 @@
 //! What the verbs that restore files without a model share: the files, how they are cut, and what goes beside the output.
 
-use crate::outputs;
+use crate::outputs::{self, Walk};
+use crate::part::PartArgs;
 use crate::validity::ValidityArgs;
 use crate::voice::{Style, Voice};
 use anyhow::{Context, Result};
@@ -39,6 +40,8 @@ pub struct Files {
     /// Replace files that are there already. Default: they are kept, and it is an error.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    part: PartArgs,
     /// Print one JSON line a file. Default: text.
     #[arg(long)]
     json: bool,
@@ -82,9 +85,12 @@ impl Files {
         let pairs = outputs::pairs(&self.inputs, output, None)?;
         restorer.check(settings)?;
         let mut voice = Voice::new(Style::Streamed, self.json, false);
-        outputs::each(&pairs, "restored", |input, output, name| {
-            voice.begin(name, input);
-            let outcome = restore_file(input, output, restorer, settings, &mut voice);
+        let jobs = self.part.open(&pairs, output, &restorer.work(settings)?)?;
+        let walk = Walk { jobs, pairs: &pairs, replace: self.force, json: self.json, done: "restored" };
+        walk.each(|turn| {
+            voice.begin(turn.name, turn.input);
+            let settings = Settings { replace: turn.replace, ..settings.clone() };
+            let outcome = restore_file(turn.input, turn.output, restorer, &settings, &mut voice);
             voice.end(outcome).map(|_| ())
         })
     }

@@ -24,6 +24,8 @@ pub struct Report {
     path: PathBuf,
     force: bool,
     sections: String,
+    /// Where the sections of the file at hand begin.
+    latest: usize,
 }
 
 /// What a report shows of a file.
@@ -93,7 +95,7 @@ impl Report {
         if path.exists() && !force {
             bail!("{} exists already; choose another name, or say --force to replace it", path.display());
         }
-        Ok(Report { path: path.to_path_buf(), force, sections: String::new() })
+        Ok(Report { path: path.to_path_buf(), force, sections: String::new(), latest: 0 })
     }
 
     /// # Errors
@@ -149,6 +151,19 @@ impl Report {
             out.push_str(&histogram(bars));
         }
         Ok(())
+    }
+
+    /// What was added since this was asked last, for the run that ends a walk of many jobs.
+    pub fn latest(&mut self) -> Value {
+        let section = self.sections[self.latest..].into();
+        self.latest = self.sections.len();
+        section
+    }
+
+    /// Adds what another job has noted of a file.
+    pub fn repeat(&mut self, section: &Value) {
+        self.sections.push_str(section.as_str().unwrap_or_default());
+        self.latest = self.sections.len();
     }
 
     /// Writes the page.

@@ -26,11 +26,13 @@ pub struct Ask<'a> {
     /// A header's value, where the range begins (nothing: so many bytes back from the end), and its length.
     pub range: Option<(String, Option<u64>, u64)>,
     pub body: Option<&'a [u8]>,
+    /// Only where there is no such object yet; otherwise the answer is 412.
+    pub only_new: bool,
     /// Bytes of the answer.
     pub most: u64,
 }
 
-/// An answer that is one: 2xx, 404 of a missing object, or 416.
+/// An answer that is one: 2xx, 404 of a missing object, 412 of one that is there already, or 416.
 pub struct Answer {
     pub status: u16,
     pub body: Vec<u8>,
@@ -173,6 +175,10 @@ impl Client {
                     _ => Ok(Answer { status, body: Vec::new() }),
                 }
             }
+            412 if ask.only_new => {
+                self.said(ask, response)?;
+                Ok(Answer { status, body: Vec::new() })
+            }
             408 | 429 | 500 | 502..=504 => {
                 let (_, said) = self.said(ask, response)?;
                 Err(Trouble::Passing(self.worded(ask, status, &said), 1))
@@ -186,7 +192,10 @@ impl Client {
                 let (code, said) = self.said(ask, response)?;
                 let what = self.worded(ask, status, &said);
                 match code.as_deref() {
-                    Some("RequestTimeout" | "SlowDown") => Err(Trouble::Passing(what, 1)),
+                    // The last is another put of the same object at the same moment.
+                    Some("RequestTimeout" | "SlowDown" | "ConditionalRequestConflict") => {
+                        Err(Trouble::Passing(what, 1))
+                    }
                     _ => Err(Trouble::Lasting(Fault::Remote(what))),
                 }
             }
@@ -269,6 +278,9 @@ impl Client {
         }
         if let Some((range, ..)) = &ask.range {
             headers.push(("range".into(), range.clone()));
+        }
+        if ask.only_new {
+            headers.push(("if-none-match".into(), "*".into()));
         }
         match (&self.s3, &self.access.credentials) {
             (Some(_), Some(credentials)) => {

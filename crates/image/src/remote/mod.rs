@@ -63,7 +63,8 @@ impl Remote {
     }
 
     fn ask<'a>(&self, method: &'static str, key: &'a str) -> Ask<'a> {
-        Ask { method, path: self.path(key), key, query: Vec::new(), range: None, body: None, most: MOST }
+        let (query, range, body, only_new) = (Vec::new(), None, None, false);
+        Ask { method, path: self.path(key), key, query, range, body, only_new, most: MOST }
     }
 
     /// An object, if there is one, of at most so many bytes.
@@ -122,6 +123,12 @@ impl Remote {
     /// Makes an object, whole.
     pub fn put(&self, key: &str, data: &[u8]) -> Parsed<()> {
         self.client.send(&Ask { body: Some(data), ..self.ask("PUT", key) }).map(|_| ())
+    }
+
+    /// Makes an object, whole, where there is none of that key; says whether there was none.
+    pub fn put_new(&self, key: &str, data: &[u8]) -> Parsed<bool> {
+        let answer = self.client.send(&Ask { body: Some(data), only_new: true, ..self.ask("PUT", key) })?;
+        Ok(answer.status != 412)
     }
 
     /// Takes an object away, if there is one.

@@ -182,7 +182,12 @@ impl Server {
                 }
             }
         } else if asked.method == "PUT" {
-            self.objects().insert(asked.path.clone(), body);
+            // One lock for looking and putting, as S3 has it.
+            let mut objects = self.objects();
+            match asked.headers.contains_key("if-none-match") && objects.contains_key(&asked.path) {
+                true => (status, data) = (412, error("PreconditionFailed").into_bytes()),
+                false => drop(objects.insert(asked.path.clone(), body)),
+            }
         } else if asked.method == "DELETE" {
             self.objects().remove(&asked.path);
             status = 204;

@@ -1,0 +1,270 @@
+//! A run over several files that many jobs share: each does the files of its [`JobPart`], and a last run without a part
+//! does what is missing, checks that everything is there and takes the jobs' notes away.
+//!
+//! The notes lie in a hidden folder in the output folder, or beside an output that is one file. `run.json` comes first and
+//! says what is done to which files, so that jobs of another run, of another list of files or of another version of the program
+//! are refused. Each file has a note of its own: that it was begun, and then that it is done. An output that is there
+//! with a note is one of this run, that of a file that was only begun is made again; without a note it is somebody else's and stays. A part's note
+//! is written when all of its files are done.
+
+use crate::error::{Error, Result};
+use crate::job_part::{JobPart, shares, size_of};
+use clearshot_image::Marks;
+use clearshot_image::address::exists;
+use clearshot_image::format::has_known_extension;
+use clearshot_tensor::Fnv1a;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// The folder of notes.
+const FOLDER: &str = ".clearshot-parts";
+/// What is done to which files.
+const RUN: &str = "run.json";
+
+/// See the module.
+pub struct SharedRun {
+    /// None in the run that ends it.
+    part: Option<JobPart>,
+    count: usize,
+    marks: Marks,
+    files: Vec<File>,
+}
+
+struct File {
+    output: PathBuf,
+    /// Its note.
+    note: String,
+    bytes: Option<u64>,
+    part: usize,
+}
+
+/// What there is of a file's output.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FileStanding {
+    /// Nothing of this run.
+    New,
+    /// A job of this run began it, and did not say that it was done: what is there may be replaced.
+    Begun,
+    /// It is done; what was noted of it.
+    Done(Value),
+}
+
+/// How many files and bytes are one part's, and those of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Files of the part.
+    pub files: usize,
+    /// Bytes of those, as far as they are known.
+    pub bytes: u64,
+    /// All files.
+    pub all_files: usize,
+    /// Bytes of those.
+    pub all_bytes: u64,
+}
+
+impl SharedRun {
+    /// Begins or joins a run that makes of each pair's first file the second; without a part ends one, if its notes are at the
+    /// output. `work` says what is done to files, in words that are the same in all jobs.
+    ///
+    /// # Errors
+    /// If the notes are of another run, or cannot be read or written.
+    pub fn open(
+        part: Option<JobPart>,
+        pairs: &[(PathBuf, PathBuf)],
+        output: &Path,
+        work: &str,
+    ) -> Result<Option<SharedRun>> {
+        let marks = Marks::at(&folder_for(output))?;
+        let found = match part {
+            Some(_) => None,
+            // A server that does not answer is found out, and said, where the output is written.
+            None => match marks.get(RUN) {
+                Ok(Some(found)) => Some(found),
+                Ok(None) | Err(_) => return Ok(None),
+            },
+        };
+        let sizes: Vec<Option<u64>> = pairs.iter().map(|(input, _)| size_of(input)).collect();
+        let run = described(pairs, &sizes, work);
+        let count = match (part, found) {
+            (Some(part), _) => {
+                let mut run = run.clone();
+                run["parts"] = part.count().into();
+                if !marks.put_new(RUN, run.to_string().as_bytes())? {
+                    let found = marks.get(RUN)?.unwrap_or_default();
+                    compared(&run, &found, &marks)?;
+                }
+                part.count()
+            }
+            (None, found) => compared(&run, &found.unwrap_or_default(), &marks)?,
+        };
+        let shares = shares(&sizes, count);
+        let file = |(n, (_, output)): (usize, &(PathBuf, PathBuf))| {
+            let (output, note) = (output.clone(), format!("file-{n}.json"));
+            File { output, note, bytes: sizes[n], part: shares[n] }
+        };
+        let files = pairs.iter().enumerate().map(file).collect();
+        Ok(Some(SharedRun { part, count, marks, files }))
+    }
+
+    /// This job's part; none in the run that ends it.
+    pub fn part(&self) -> Option<JobPart> {
+        self.part
+    }
+
+    /// How many parts there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether a file is to be done here.
+    pub fn owns(&self, number: usize) -> bool {
+        self.part.is_none_or(|part| self.files[number].part == part.index())
+    }
+
+    /// What there is to do here.
+    pub fn extent(&self) -> Extent {
+        let mut extent = Extent::default();
+        for (n, file) in self.files.iter().enumerate() {
+            let bytes = file.bytes.unwrap_or(0);
+            extent.all_files += 1;
+            extent.all_bytes += bytes;
+            if self.owns(n) {
+                extent.files += 1;
+                extent.bytes += bytes;
+            }
+        }
+        extent
+    }
+
+    /// What there is of a file, before it is done here. One that is not there at all is noted as begun.
+    ///
+    /// # Errors
+    /// If the notes cannot be read or written.
+    pub fn begin(&self, number: usize, replace: bool) -> Result<FileStanding> {
+        let file = &self.files[number];
+        let is_there = exists(&file.output)?;
+        let note = self.marks.get(&file.note)?.and_then(|note| serde_json::from_slice::<Value>(&note).ok());
+        match note {
+            Some(note) if note["state"] == "done" && is_there => Ok(FileStanding::Done(note["of"].clone())),
+            Some(_) => Ok(FileStanding::Begun),
+            None => {
+                if !is_there || replace {
+                    self.note(number, "begun", &Value::Null)?;
+                }
+                Ok(FileStanding::New)
+            }
+        }
+    }
+
+    /// Notes that a file is done.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn done(&self, number: usize, of: &Value) -> Result<()> {
+        self.note(number, "done", of)
+    }
+
+    fn note(&self, number: usize, state: &str, of: &Value) -> Result<()> {
+        let part = self.part.map(|part| part.to_string());
+        let note = json!({"state": state, "part": part, "of": of});
+        Ok(self.marks.put(&self.files[number].note, note.to_string().as_bytes())?)
+    }
+
+    /// The parts that did not come to their end, as `3/8`.
+    ///
+    /// # Errors
+    /// If the notes cannot be read.
+    pub fn unfinished(&self) -> Result<Vec<String>> {
+        let mut list = Vec::new();
+        for index in 0..self.count {
+            if self.marks.get(&part_note(index, self.count))?.is_none() {
+                list.push(format!("{}/{}", index + 1, self.count));
+            }
+        }
+        Ok(list)
+    }
+
+    /// Ends this job's part, or the whole run, of which every file was done: checks that every output is there and leaves the
+    /// part's note, or takes all notes away.
+    ///
+    /// # Errors
+    /// If an output is missing, or the notes cannot be written.
+    pub fn finish(self) -> Result<()> {
+        for (n, file) in self.files.iter().enumerate() {
+            if self.owns(n) && !exists(&file.output)? {
+                let output = file.output.display();
+                return Err(Error::Refused(format!("{output} was made and is not there; run it again")));
+            }
+        }
+        match self.part {
+            None => Ok(self.marks.clear(RUN)?),
+            Some(part) => {
+                let extent = self.extent();
+                let note = json!({"files": extent.files, "bytes": extent.bytes});
+                let name = part_note(part.index(), part.count());
+                // The same part may have come to its end before.
+                self.marks.put_new(&name, note.to_string().as_bytes())?;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn part_note(index: usize, count: usize) -> String {
+    format!("part-{}-of-{count}.json", index + 1)
+}
+
+fn folder_for(output: &Path) -> PathBuf {
+    match has_known_extension(output) {
+        true => {
+            let name = output.file_name().unwrap_or_default().to_string_lossy();
+            output.with_file_name(format!(".{name}{FOLDER}"))
+        }
+        false => output.join(FOLDER),
+    }
+}
+
+/// What all jobs of a run have in common, but for the number of parts.
+fn described(pairs: &[(PathBuf, PathBuf)], sizes: &[Option<u64>], work: &str) -> Value {
+    let list: String = pairs
+        .iter()
+        .zip(sizes)
+        .map(|((input, output), size)| format!("{}\t{}\t{size:?}\n", input.display(), output.display()))
+        .collect();
+    let hash = |text: &str| format!("{:016x}", Fnv1a::of(text.as_bytes()));
+    json!({"version": env!("CARGO_PKG_VERSION"), "work": hash(work), "files": pairs.len(), "list": hash(&list)})
+}
+
+/// The number of parts of the run that is there, if it is the same.
+fn compared(run: &Value, found: &[u8], marks: &Marks) -> Result<usize> {
+    let place = marks.path().display();
+    let refused = |what: String| {
+        Err(Error::Refused(format!(
+            "{place}: {what}; end that run first (the same command without --part), or remove this folder to begin anew"
+        )))
+    };
+    let Ok(found) = serde_json::from_slice::<Value>(found) else {
+        return refused("holds no notes of a run".into());
+    };
+    let text = |of: &Value, key: &str| of[key].as_str().unwrap_or("?").to_string();
+    if found["version"] != run["version"] {
+        let (theirs, ours) = (text(&found, "version"), text(run, "version"));
+        return refused(format!("another job is of version {theirs} of the program, and this one of {ours}"));
+    }
+    if found["work"] != run["work"] {
+        return refused("another job has other options, and all must have the same".into());
+    }
+    if found["list"] != run["list"] {
+        let (theirs, ours) = (&found["files"], &run["files"]);
+        return refused(format!(
+            "another job has {theirs} input files where this one has {ours}, or they have changed since"
+        ));
+    }
+    match (found["parts"].as_u64(), run["parts"].as_u64()) {
+        (Some(theirs), Some(ours)) if theirs != ours => {
+            refused(format!("another job is one of {theirs} parts, and this one of {ours}"))
+        }
+        (Some(theirs), _) if theirs > 0 => Ok(theirs as usize),
+        _ => refused("holds no notes of a run".into()),
+    }
+}
