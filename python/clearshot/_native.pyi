@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
 
 VERSION: str
+EXTENSIONS: tuple[str, ...]
 
 class _About(Protocol):
     @property
@@ -24,9 +25,11 @@ _Hear = Callable[[str, str], object]
 _Subject = MemoryArray | LazyArray | File
 _Path = str | PathLike[str]
 
+@final
 class MemoryArray:
     def __new__(cls, array: npt.NDArray[Any]) -> MemoryArray: ...
 
+@final
 class LazyArray:
     def __new__(
         cls,
@@ -36,6 +39,7 @@ class LazyArray:
         dtype: str,
     ) -> LazyArray: ...
 
+@final
 class File:
     def __new__(cls, path: _Path, item: str | None) -> File: ...
     def about(self) -> str: ...
@@ -46,6 +50,7 @@ class File:
     @property
     def chunk(self) -> list[int]: ...
 
+@final
 class Restorer:
     @staticmethod
     def model(path: _Path | None, device_name: str, threads: int | None) -> Restorer: ...

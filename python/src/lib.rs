@@ -23,6 +23,9 @@ fn program(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
 
 #[pymodule]
 mod _native {
+    use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
+
     #[pymodule_export]
     use super::files::{File, write};
     #[pymodule_export]
@@ -37,4 +40,12 @@ mod _native {
     use super::training::{adapt, train};
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    /// Endings of the files that are read, without the dot.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let endings: Vec<_> =
+            clearshot_image::format::FORMATS.iter().flat_map(|format| format.extensions).collect();
+        module.add("EXTENSIONS", PyTuple::new(module.py(), endings)?)
+    }
 }

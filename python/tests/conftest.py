@@ -2,6 +2,8 @@
 
 import doctest
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,13 @@ def data():
     if not folder:
         pytest.skip("CLEARSHOT_DATA names no folder of real images")
     return Path(folder)
+
+
+def program(*arguments):
+    """Runs the program, as the wheel carries it."""
+    done = subprocess.run([sys.executable, "-m", "clearshot", *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def doctests(module, folder):

@@ -1,13 +1,10 @@
 """Results have the bits of the command line's."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 import clearshot
-from conftest import noisy
+from conftest import noisy, program
 
 GENERATED = {
     "plane.tif": ("YX", (48, 64), "uint16"),
@@ -16,20 +13,14 @@ GENERATED = {
     "sky.fits": ("YX", (56, 48), "float32"),
     "movie.ome.tif": ("TYX", (3, 40, 48), "uint16"),
 }
-# A TIFF, a volume of NIfTI, FITS, DICOM and an OME-TIFF of channels.
+# A TIFF of 16 bits, an OME-TIFF of frames, an OME-Zarr, a volume of NIfTI, FITS.
 REAL = [
     "real/content/xy_16bit__nuclei_high_dynamic_range.tif",
+    "tiff/ome_time-series.ome.tif",
+    "zarr/2d_v0.5.ome.zarr",
     "medical/nib_anatomical.nii",
     "pairs/sunpy_eit_a.fits",
-    "medical/pd_CT_small.dcm",
-    "real/content/xy_8bit__noisy_touching_objects.tif",
 ]
-
-
-def program(*arguments):
-    done = subprocess.run([sys.executable, "-m", "clearshot", *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def same(got, path):
@@ -52,15 +43,25 @@ def test_files_and_arrays_like_the_program(name, tmp_path):
     same(clearshot.read(tmp_path / "again.tif"), out)
 
 
+KNOWN = {"gain": 1, "offset": 0, "read_noise": 2}
+COMMANDS = {
+    "restore": (["-o"], [], lambda image, **more: clearshot.restore(image, **more)),
+    "denoise": ([], ["--method", "bm3d"], lambda image, **more: clearshot.denoise(image, "bm3d", **more)),
+    "deconvolve": ([], ["--psf", "gaussian:1.2px"], lambda image, **more: clearshot.deconvolve(image, "gaussian:1.2px", **more)),
+}
+
+
 @pytest.mark.filterwarnings("ignore::clearshot.ClearshotWarning")
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", REAL)
-def test_real_files_like_the_program(name, data, tmp_path):
+def test_real_files_like_the_program(name, command, data, tmp_path):
     path, out = data / name, tmp_path / "out.tif"
-    program("restore", path, "-o", out, "--float")
+    before, options, function = COMMANDS[command]
+    program(command, path, *before, out, "--float", "--gain", 1, "--offset", 0, "--read-noise", 2, *options)
     image = clearshot.read(path)
-    same(clearshot.restore(image).image, out)
+    same(function(image, camera=KNOWN).image, out)
     if not image.tags.get("scaled") and image.dtype != np.float64:
-        same(clearshot.restore(np.asarray(image), axes=image.axes).image, out)
+        same(function(np.asarray(image), camera=KNOWN, axes=image.axes).image, out)
 
 
 def test_maps_and_samples_like_the_program(tmp_path, counts, camera):

@@ -34,7 +34,8 @@ def test_pages(page, tmp_path):
     text = (ROOT / page).read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert blocks
-    counts = noisy((96, 128)).round().astype("uint16")
+    # As small as `adapt` takes them.
+    counts = noisy((128, 128)).round().astype("uint16")
     clearshot.write(tmp_path / "noisy.tif", counts, pixel_size=0.1)
     script = "import warnings\nwarnings.simplefilter('error', ResourceWarning)\n" + "\n".join(blocks)
     (tmp_path / "page.py").write_text(script)

@@ -7,10 +7,10 @@ from typing import Any
 import clearshot
 from qtpy.QtCore import QByteArray
 from qtpy.QtSvgWidgets import QSvgWidget
-from qtpy.QtWidgets import QComboBox, QFileDialog, QLineEdit, QPushButton
+from qtpy.QtWidgets import QComboBox, QPushButton
 
-from . import _layers
-from ._work import CameraForm, LayerChoice, Work
+from . import _fields, _layers
+from ._work import Tell, Work
 
 #: How frames of a layer belong together, in words.
 _KINDS = {"one image": "single", "repeats of one scene (along T)": "repeats", "a movie (along T)": "movie"}
@@ -23,42 +23,29 @@ class EstimateCamera(Work):
 
     def __init__(self, napari_viewer: Any) -> None:
         super().__init__(napari_viewer)
-        self.layer = LayerChoice(self.form)
-        self.axes = QLineEdit()
-        self.form.addRow("Axes", self.axes)
-        self.kind = QComboBox()
-        self.kind.addItems(list(_KINDS))
-        self.form.addRow("The layer is", self.kind)
-        self.known = CameraForm(self.form)
+        self.found: clearshot.CameraEstimate | None = None
         self.plot = QSvgWidget()
         self.plot.setVisible(False)
         self.save = QPushButton("Save as a camera file ...")
         self.save.setEnabled(False)
         self.save.clicked.connect(self._save)
-        self.below.insertWidget(self.below.count() - 1, self.plot)
-        self.below.insertWidget(self.below.count() - 1, self.save)
-        self.found: Any = None
-        self.layer.changed.connect(self._look)
-        self.layer.follow(napari_viewer)
-        self._look()
+        for widget in (self.plot, self.save):
+            self.below.insertWidget(self.below.count() - 1, widget)
 
-    def _look(self, *_: Any) -> None:
-        if self.layer.value is not None:
-            self.axes.setText(_layers.axes(self.layer.value))
+    def fields(self) -> None:
+        self.kind = QComboBox()
+        self.kind.addItems(list(_KINDS))
+        self.form.addRow("The layer is", self.kind)
 
-    def begin(self) -> None:
-        layer = self.layer.value
-        if layer is None:
-            return self.say("open an image first", wrong=True)
-        pixels, letters = _layers.pixels(layer), self.axes.text().strip().upper()
-        kind, known = _KINDS[self.kind.currentText()], self.known.value
+    def begin(self, layer: Any, letters: str) -> None:
+        pixels, kind, known = _layers.pixels(layer), _KINDS[self.kind.currentText()], self.camera.value
 
-        def work(tell: Any) -> Any:
+        def work(tell: Tell) -> Any:
             return clearshot.estimate_camera(pixels, kind=kind, axes=letters, camera=known)
 
-        return self.run(work, self._finish)
+        self.run(work, self._draw)
 
-    def _finish(self, found: Any) -> None:
+    def _draw(self, found: clearshot.CameraEstimate) -> None:
         self.found = found
         self.plot.load(QByteArray(found.svg.encode()))
         width = max(self.width() - 20, 240)
@@ -69,6 +56,11 @@ class EstimateCamera(Work):
         self.say(found.text)
 
     def _save(self) -> None:
-        path, _ = QFileDialog.getSaveFileName(self, "A camera", "camera.json", "Cameras (*.json)")
-        if path:
+        path, _ = _fields.SAVE(self, "A camera", "camera.json", "Cameras (*.json)")
+        if not path or self.found is None:
+            return
+        try:
             self.found.camera.save(path)
+            self.say(f"{self.found.text}\nwrote {path}")
+        except OSError as error:
+            self.say(str(error), wrong=True)

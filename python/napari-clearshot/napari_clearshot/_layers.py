@@ -37,17 +37,19 @@ def pixel_size(layer: Any, letters: str) -> tuple[dict[str, float] | None, str]:
 
 
 def places(layer: Any, names: list[str]) -> dict[str, Any] | None:
-    """Files for the results of a layer that is large, in place of memory."""
+    """Files for the results of a layer that is large, in place of memory. They have no name, and are gone with the arrays."""
     shape = tuple(pixels(layer).shape)
     if int(np.prod(shape)) * 4 < LARGE:
         return None
-    folder = tempfile.mkdtemp(prefix="napari-clearshot-")
-    return {name: np.memmap(f"{folder}/{name}.f32", "float32", "w+", shape=shape) for name in names}
+    made = {}
+    for name in names:
+        with tempfile.TemporaryFile(prefix="napari-clearshot-") as file:
+            made[name] = np.memmap(file, "float32", "w+", shape=shape)
+    return made
 
 
-def results(layer: Any, result: Any) -> list[tuple[Any, dict[str, Any], str]]:
-    """A result's image and maps as layers."""
-    place = {key: getattr(layer, key) for key in ("scale", "translate", "rotate", "shear", "affine", "units", "axis_labels")}
+def results(layer: Any, result: Any) -> list[tuple[Any, dict[str, Any]]]:
+    """A result's image and maps as layers: values and what `add_image` is told of them."""
     made = []
     for name, values, look in [
         ("restored", result.image, {"colormap": layer.colormap, "contrast_limits": _limits(result.image), "rgb": layer.rgb}),
@@ -55,13 +57,24 @@ def results(layer: Any, result: Any) -> list[tuple[Any, dict[str, Any], str]]:
         ("chi2", result.chi2, {"colormap": "PiYG", "visible": False, "contrast_limits": (0.0, 2.0)}),
     ]:
         if values is not None:
-            if layer.rgb and name != "restored":
-                values, here = np.moveaxis(values, -1, 0), {}
-            else:
-                here = place
+            colours = layer.rgb and name != "restored"
+            if colours:
+                values = np.moveaxis(values, -1, 0)
             metadata = {"clearshot": result.report}
-            made.append((values, {**here, **look, "name": f"{layer.name} {name}", "metadata": metadata}, "image"))
+            made.append((values, {**_place(layer, colours), **look, "name": f"{layer.name} {name}", "metadata": metadata}))
     return made
+
+
+def _place(layer: Any, colours: bool) -> dict[str, Any]:
+    """Where a layer is, for another one like it, or for one with the colours of its pixels as an axis before the others."""
+    if not colours:
+        return {key: getattr(layer, key) for key in ("scale", "translate", "rotate", "shear", "affine", "units", "axis_labels")}
+    return {
+        "scale": (1.0, *layer.scale),
+        "translate": (0.0, *layer.translate),
+        "units": ("pixel", *map(str, layer.units)),
+        "axis_labels": ("s", *layer.axis_labels),
+    }
 
 
 def _limits(values: Any) -> tuple[float, float] | None:

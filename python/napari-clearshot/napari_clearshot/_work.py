@@ -1,15 +1,24 @@
-"""Work in a thread with its button, progress and cancel: what all widgets of this plugin are made of. napari is never blocked."""
+"""What all widgets of this plugin are made of: a layer with its axes and camera, and work on it in a thread with progress and cancel.
+
+napari is never blocked. A subclass adds its own fields in `fields` and does its work in `begin`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import clearshot
-from magicgui.widgets import create_widget
 from napari.qt.threading import create_worker
 from qtpy.QtCore import QTimer
-from qtpy.QtWidgets import QDoubleSpinBox, QFormLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QFormLayout, QHBoxLayout, QLabel, QLineEdit, QProgressBar, QPushButton, QVBoxLayout, QWidget
+
+from . import _layers
+from ._fields import CameraForm, LayerChoice
+
+#: Tells how many steps of how many are done; raises where the work was cancelled.
+Tell = Callable[[int, int], None]
 
 
 class Work(QWidget):
@@ -18,47 +27,77 @@ class Work(QWidget):
     #: What the button says.
     verb = "Run"
 
-    def __init__(self, viewer: Any) -> None:
+    def __init__(self, napari_viewer: Any) -> None:
         super().__init__()
-        self.viewer = viewer
-        self.form = QFormLayout()
-        self.start = QPushButton(self.verb)
-        self.cancel = QPushButton("Cancel")
-        self.bar = QProgressBar()
-        self.message = QLabel()
-        self.message.setWordWrap(True)
-        self.cancel.setEnabled(False)
-        self.start.clicked.connect(self.begin)
-        self.cancel.clicked.connect(self._stop)
-        layout = QVBoxLayout(self)
-        layout.addLayout(self.form)
-        for widget in (self.start, self.cancel, self.bar, self.message):
-            layout.addWidget(widget)
-        self.below = layout
-        layout.addStretch()
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
-        self._worker: Any = None
+        self.viewer = napari_viewer
+        self._running = False
         self._wanted = True
         self._at = (0, 0)
+        self._lay_out()
         # The thread says where it is, and the window looks now and then.
         self._clock = QTimer(self)
         self._clock.setInterval(100)
         self._clock.timeout.connect(self._show)
+        self.layer.changed.connect(self._look)
+        self.layer.follow(napari_viewer)
+        self._look()
 
-    def begin(self) -> None:
-        """Starts the work; what a subclass does."""
+    def _lay_out(self) -> None:
+        self.form = QFormLayout()
+        self.form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+        self.layer = LayerChoice(self.form)
+        self.axes = QLineEdit()
+        self.axes.setToolTip("T frames, C channels, Z planes, Y rows, X columns, S colours of a pixel")
+        self.form.addRow("Axes", self.axes)
+        self.camera = CameraForm(self.form)
+        self.fields()
+        self.start = QPushButton(self.verb)
+        self.start.clicked.connect(self._begin)
+        self.cancel = QPushButton("Cancel")
+        self.cancel.clicked.connect(self._stop)
+        self.cancel.setEnabled(False)
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.start)
+        buttons.addWidget(self.cancel)
+        self.bar = QProgressBar()
+        self.bar.setVisible(False)
+        self.message = QLabel()
+        self.message.setWordWrap(True)
+        self.below = QVBoxLayout(self)
+        self.below.addLayout(self.form)
+        self.below.addLayout(buttons)
+        self.below.addWidget(self.bar)
+        self.below.addWidget(self.message)
+        self.below.addStretch()
+
+    def fields(self) -> None:
+        """Adds what this widget asks beside the layer, its axes and its camera to `form`."""
+
+    def begin(self, layer: Any, letters: str) -> None:
+        """Starts the work on a layer whose axes have these letters, by `run`."""
         raise NotImplementedError
 
-    def run(self, work: Callable[[Callable[[int, int], None]], Any], finish: Callable[[Any], None]) -> None:
-        """Calls `work` in a thread with what it is to tell its progress by, and `finish` with what came of it."""
+    def run(self, work: Callable[[Tell], Any], finish: Callable[[Any], None]) -> None:
+        """Calls `work` in a thread with what it tells its progress by, and `finish` in the window with what came of it."""
         self._wanted, self._at = True, (0, 0)
         self._busy(True)
         self.say("")
-        self._worker = create_worker(work, self._tell)
-        self._worker.returned.connect(finish)
-        self._worker.errored.connect(self._failed)
-        self._worker.finished.connect(lambda: self._busy(False))
-        self._worker.start()
+
+        # What is to be said to the user comes back as a value: an exception of a worker is raised in the window as well, and napari
+        # shows it as a fault. That is right for those which nobody foresaw alone.
+        def attempt() -> Callable[[], None]:
+            try:
+                made = work(self._tell)
+                self._tell(*self._at)
+            except clearshot.ClearshotError as error:
+                return partial(self._failed, error)
+            return partial(finish, made)
+
+        worker = create_worker(attempt)
+        worker.returned.connect(self._finish)
+        worker.errored.connect(self._failed)
+        worker.finished.connect(lambda: self._busy(False))
+        worker.start()
 
     def say(self, text: str, wrong: bool = False) -> None:
         """Shows a text under the buttons."""
@@ -67,7 +106,17 @@ class Work(QWidget):
 
     def is_busy(self) -> bool:
         """Whether work is going on."""
-        return self.cancel.isEnabled()
+        return self._running
+
+    def _look(self, *_: Any) -> None:
+        if self.layer.value is not None:
+            self.axes.setText(_layers.axes(self.layer.value))
+
+    def _begin(self) -> None:
+        if self.layer.value is None:
+            self.say("open an image first", wrong=True)
+        else:
+            self.begin(self.layer.value, self.axes.text().strip().upper())
 
     def _tell(self, done: int, total: int) -> None:
         self._at = (done, total)
@@ -81,7 +130,14 @@ class Work(QWidget):
 
     def _stop(self) -> None:
         self._wanted = False
+        self.cancel.setEnabled(False)
         self.say("stopping ...")
+
+    def _finish(self, last: Callable[[], None]) -> None:
+        try:
+            last()
+        except (clearshot.ClearshotError, OSError) as error:
+            self._failed(error)
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, clearshot.Cancelled):
@@ -90,66 +146,12 @@ class Work(QWidget):
             self.say(str(error), wrong=True)
 
     def _busy(self, busy: bool) -> None:
+        self._running = busy
         self.start.setEnabled(not busy)
         self.cancel.setEnabled(busy)
+        self.bar.setVisible(busy)
         if busy:
+            self._show()
             self._clock.start()
         else:
             self._clock.stop()
-            self.bar.setRange(0, 1)
-            self.bar.setValue(0)
-
-
-class LayerChoice:
-    """A list of the viewer's image layers."""
-
-    def __init__(self, form: QFormLayout) -> None:
-        self._widget: Any = create_widget(annotation="napari.layers.Image", label="layer")
-        form.addRow("Layer", self._widget.native)
-
-    def follow(self, viewer: Any) -> None:
-        """Keeps up with the viewer's layers, and chooses the one that is selected."""
-        self._widget.choices = lambda _: [layer for layer in viewer.layers if layer._type_string == "image"]
-        for event in (viewer.layers.events.inserted, viewer.layers.events.removed, viewer.layers.events.reordered):
-            event.connect(self._widget.reset_choices)
-        self._widget.reset_choices()
-        active = viewer.layers.selection.active
-        if active in self._widget.choices:
-            self._widget.value = active
-
-    @property
-    def value(self) -> Any:
-        """The layer, or `None` if there is none."""
-        return self._widget.value
-
-    @property
-    def changed(self) -> Any:
-        """The signal that another layer was chosen."""
-        return self._widget.changed
-
-
-class CameraForm:
-    """A camera's numbers; what is left empty (at its least) is estimated."""
-
-    NAMES = {"gain": "Gain (electrons per count)", "offset": "Offset (counts)", "read_noise": "Read noise (electrons)"}
-
-    def __init__(self, form: QFormLayout) -> None:
-        self.fields: dict[str, QDoubleSpinBox] = {}
-        for name, label in self.NAMES.items():
-            field = QDoubleSpinBox()
-            field.setDecimals(4)
-            field.setRange(-1e-4 if name != "offset" else -1e6, 1e6)
-            field.setSpecialValueText("estimated")
-            field.setValue(field.minimum())
-            form.addRow(label, field)
-            self.fields[name] = field
-
-    @property
-    def value(self) -> dict[str, float]:
-        """What is known."""
-        return {name: field.value() for name, field in self.fields.items() if field.value() > field.minimum()}
-
-    @value.setter
-    def value(self, camera: dict[str, float]) -> None:
-        for name, field in self.fields.items():
-            field.setValue(camera.get(name, field.minimum()))
