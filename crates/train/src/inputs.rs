@@ -143,8 +143,7 @@ impl Inputs {
                 Tensor::i32([count, 4], words)
             }
             Input::Balance => {
-                let weighed =
-                    |(i, n): (usize, &[f32])| batch.weights[i] * task.balance(n, given.levels.get(i)) as f32;
+                let weighed = |(i, n): (usize, &[f32])| task.balance(n, given.levels.get(i)) as f32;
                 let numbers = batch.numbers.as_f32()?.chunks(NUMBERS).enumerate();
                 Tensor::f32([count], numbers.map(weighed).collect())
             }

@@ -152,7 +152,7 @@ impl Task {
 
     /// Whether samples count differently.
     pub fn weighs_samples(&self) -> bool {
-        self.balance > 0.0 || self.kind == TaskKind::Splitting
+        self.balance > 0.0
     }
 
     /// Whether the network is given the measurement.

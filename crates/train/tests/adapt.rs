@@ -8,6 +8,7 @@ use clearshot_physics::poisson;
 use clearshot_restore::learned::{Camera, Measured, Restorer, Settings, Values};
 use clearshot_runtime::Device;
 use clearshot_tensor::noise::Key;
+use clearshot_train::config::{DataKind, TaskKind};
 use clearshot_train::records::console::Show;
 use clearshot_train::run::{BEST, never};
 use clearshot_train::{Run, RunConfig, Summary};
@@ -131,6 +132,24 @@ fn adapting_is_resumed_to_the_bit() {
     assert_eq!((straight.start, straight.best), (stopped.start, stopped.best));
     let db = |s: &Summary| s.gain.map(|g| (g.db * 1e9).round());
     assert!(db(&straight).is_some() && db(&straight) == db(&stopped), "{straight:?} {stopped:?}");
+}
+
+/// The same from a model by second exposures of files, whose names say that they are repeats, and by blind spots.
+#[test]
+fn other_tasks_on_files_are_resumed_to_the_bit() {
+    let dir = tempfile::tempdir().expect("a folder");
+    files(&dir.path().join("noisy"));
+    let init = beginner(dir.path());
+    for (kind, task) in [(DataKind::Repeats, TaskKind::Noise2noise), (DataKind::Noisy, TaskKind::Noise2void)]
+    {
+        let mut config = adapting(dir.path(), &init, 8);
+        (config.data.kind, config.task.kind, config.task.blind.share) = (kind, task, 0.05);
+        let out = |name: &str| dir.path().join(format!("{task:?}-{name}"));
+        let straight = trained(&config, &out("straight"), &[]);
+        let stopped = trained(&config, &out("stopped"), &[1, 5]);
+        assert_eq!(straight.digest, stopped.digest, "{task:?}");
+        assert_eq!((straight.start, straight.best), (stopped.start, stopped.best), "{task:?}");
+    }
 }
 
 /// Weights that are not chosen keep every bit, and a beginning that no name has is refused.

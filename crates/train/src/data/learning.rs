@@ -1,8 +1,9 @@
 //! Learning from noise: samples of a source turned into what a task that needs no clean image is trained on.
 //!
-//! `noise2noise` gets a second exposure of simulated images (files have theirs), `noise2void` blind spots, `splitting` two parts of the electrons.
+//! `noise2noise` gets a second exposure of simulated images (files have theirs), `noise2void` blind spots, `splitting` two parts of the electrons, every crop twice.
 //! What was clean stays out of training; where there is such, validation has it untouched.
 
+use super::split::{Cut, Side};
 use super::{Sample, Source, blind, camera, split};
 use crate::config::{BlindConfig, RunConfig, TaskKind};
 use crate::error::Result;
@@ -54,7 +55,12 @@ fn again(sample: Sample, seed: u64, number: u64) -> Result<Sample> {
 
 impl Source for Learning {
     fn sample(&self, number: u64, domain: Option<usize>) -> Result<Sample> {
-        let sample = self.inner.sample(number, domain)?;
+        // The two sides of a split follow each other, so that a batch has both.
+        let (of, side) = match self.how {
+            How::Split(_) if number % 2 == 1 => (number - 1, Side::Second),
+            _ => (number, Side::First),
+        };
+        let sample = self.inner.sample(of, domain)?;
         match &self.how {
             How::Again => again(sample, self.seed, number),
             How::Blind(config) => {
@@ -62,8 +68,8 @@ impl Source for Learning {
                 Ok(blind::blinded(sample, config, &self.size, photons, key(self.seed, number, 0xB11)))
             }
             How::Split([low, high]) => {
-                let share = low + (high - low) * f64::from(key(self.seed, number, 0x591).uniform(0));
-                split::split(sample, &self.size, share, key(self.seed, number, 0x592))
+                let share = low + (high - low) * f64::from(key(self.seed, of, 0x591).uniform(0));
+                split::split(sample, &self.size, Cut { share, key: key(self.seed, of, 0x592), side })
             }
         }
     }

@@ -48,14 +48,12 @@ pub struct Sample {
     pub domain: usize,
     /// 1 for pixels that hold a measurement and 0 for others, which are filled from their neighbours; nothing where all count.
     pub valid: Option<Vec<f32>>,
-    /// How much it counts.
-    pub weight: f32,
 }
 
 impl Sample {
     /// A sample of files, all of whose pixels count.
     pub fn plain(measured: Vec<f32>, clean: Vec<f32>, numbers: [f32; NUMBERS]) -> Sample {
-        Sample { measured, clean, numbers, scale: 2.0, domain: 0, valid: None, weight: 1.0 }
+        Sample { measured, clean, numbers, scale: 2.0, domain: 0, valid: None }
     }
 }
 
@@ -138,8 +136,6 @@ pub struct Batch {
     pub numbers: Tensor,
     /// As each [`Sample::scale`].
     pub scales: Vec<f32>,
-    /// As each [`Sample::weight`].
-    pub weights: Vec<f32>,
     pub domains: Vec<usize>,
     pub valid: Option<Valid>,
 }
@@ -183,7 +179,6 @@ pub fn batch(
     let mut numbers = Vec::with_capacity(count * NUMBERS);
     let mut valid = source.is_masked().then(|| Vec::with_capacity(count * pixels));
     let (mut scales, mut domains) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    let mut weights = Vec::with_capacity(count);
     for number in first..first + count as u64 {
         let sample = source.sample(number, domain(number))?;
         measured.extend_from_slice(&sample.measured);
@@ -196,7 +191,6 @@ pub fn batch(
             }
         }
         scales.push(sample.scale);
-        weights.push(sample.weight);
         domains.push(sample.domain);
     }
     Ok(Batch {
@@ -204,7 +198,6 @@ pub fn batch(
         clean: Tensor::f32(image_shape(count, size, to), clean),
         numbers: Tensor::f32(image_shape(count, &vec![1; size.len()], NUMBERS), numbers),
         scales,
-        weights,
         domains,
         valid: valid.map(|v| Valid::new(Tensor::f32(image_shape(count, size, 1), v), pixels)).transpose()?,
     })

@@ -10,6 +10,10 @@
 //! Noise that neighbouring pixels share stays shared between parts that are thinned pixel by pixel. There, the Gaussian counterpart is taken everywhere: to p
 //! times the image is added noise of p (1 - p) of the image's variance and of the same correlation, and the rest is the other part. No pixel of
 //! one is then correlated with any of the other.
+//!
+//! The noise of the second part is what makes learning from splits slower than learning from clean images: 1 / (1 - p) of the image's variance. Part of it is the splitting's own,
+//! which electrons fall to which part, and cancels between two [`Side`]s of one split of the same image: the draws of the second are those of the first turned over, more where there were
+//! fewer. Each side by itself is a split like any other. What is left of the two targets' noise together is that of the image, whatever the share.
 
 use super::{Sample, camera};
 use crate::error::Result;
@@ -17,6 +21,33 @@ use clearshot_model::Photons;
 use clearshot_physics::Correlation;
 use clearshot_physics::correlation::FILTER;
 use clearshot_tensor::noise::Key;
+
+/// Which of two splits that belong together: one has more electrons in its first part where the other has fewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    First,
+    Second,
+}
+
+impl Side {
+    /// A number of the uniform law between 0 and 1.
+    fn uniform(self, u: f64) -> f64 {
+        if self == Side::First { u } else { 1.0 - u }
+    }
+
+    /// A number of the normal law.
+    fn normal(self, z: f64) -> f64 {
+        if self == Side::First { z } else { -z }
+    }
+}
+
+/// How electrons are split: the share of the first part, and the draws.
+#[derive(Clone, Copy)]
+pub struct Cut {
+    pub share: f64,
+    pub key: Key,
+    pub side: Side,
+}
 
 /// Counts above which the binomial law is taken for the normal one.
 const NORMAL: f64 = 100.0;
@@ -55,14 +86,15 @@ const LEAST_CORRELATED: f64 = 0.9;
 const NEAR: usize = 3;
 
 /// The part of the electrons that a share of them makes, drawn; the other part is the rest. The image is one of (Z,) Y, X.
-pub fn part(electrons: &[f32], size: &[usize], read_noise: f64, share: f64, key: Key) -> Vec<f32> {
+pub fn part(electrons: &[f32], size: &[usize], read_noise: f64, cut: Cut) -> Vec<f32> {
+    let share = cut.share;
     let image = Electrons::new(electrons, size);
     let variance = read_noise * read_noise;
     let one = |(i, &e): (usize, &f32)| {
         let shift = if variance > 0.0 { variance - clipped(image.around(i) + variance) } else { 0.0 };
         let all = f64::from(e) + shift;
         let counts = all.round().max(0.0);
-        let drawn = binomial(counts, share, key, i as u64);
+        let drawn = binomial(counts, cut, i as u64);
         (drawn + share * (all - counts) - share * shift) as f32
     };
     electrons.iter().enumerate().map(one).collect()
@@ -80,18 +112,18 @@ fn clipped(variance: f64) -> f64 {
 }
 
 /// A draw from the binomial law of so many counts.
-fn binomial(counts: f64, share: f64, key: Key, voxel: u64) -> f64 {
+fn binomial(counts: f64, Cut { share, key, side }: Cut, voxel: u64) -> f64 {
     if counts == 0.0 {
         return 0.0;
     }
     if counts > NORMAL {
         let deviation = (counts * share * (1.0 - share)).sqrt();
-        return counts * share + deviation * f64::from(key.normal(voxel));
+        return counts * share + deviation * side.normal(f64::from(key.normal(voxel)));
     }
     // By inversion, of the rarer outcome.
     let rare = share.min(1.0 - share);
     let [a, b, ..] = key.block(voxel);
-    let u = ((u64::from(a) << 32 | u64::from(b)) >> 12) as f64 / (1u64 << 52) as f64;
+    let u = side.uniform(((u64::from(a) << 32 | u64::from(b)) >> 12) as f64 / (1u64 << 52) as f64);
     let odds = rare / (1.0 - rare);
     let (mut k, mut probability) = (0.0, (1.0 - rare).powf(counts));
     let mut below = probability;
@@ -104,13 +136,14 @@ fn binomial(counts: f64, share: f64, key: Key, voxel: u64) -> f64 {
 }
 
 /// The same where the noise of neighbouring pixels of an image of (Z,) Y, X is correlated.
-pub fn correlated_part(electrons: &[f32], p: &Photons, size: &[usize], share: f64, key: Key) -> Vec<f32> {
+pub fn correlated_part(electrons: &[f32], p: &Photons, size: &[usize], cut: Cut) -> Vec<f32> {
+    let Cut { share, key, side } = cut;
     let [.., height, width] = *size else { return vec![] };
     let image = Electrons::new(electrons, size);
     let noise = shared_noise(&p.correlation, electrons.len(), [height, width], image.channels, key);
     let one = |(i, &e): (usize, &f32)| {
         let variance = image.around(i) + p.read_noise * p.read_noise;
-        let added = (share * (1.0 - share) * variance).sqrt() * f64::from(noise[i]);
+        let added = (share * (1.0 - share) * variance).sqrt() * side.normal(f64::from(noise[i]));
         (share * f64::from(e) + added) as f32
     };
     electrons.iter().enumerate().map(one).collect()
@@ -149,12 +182,14 @@ fn shared_noise(
 ///
 /// # Errors
 /// If the sample has no scale of its own.
-pub fn split(sample: Sample, size: &[usize], share: f64, key: Key) -> Result<Sample> {
+pub fn split(sample: Sample, size: &[usize], cut: Cut) -> Result<Sample> {
     let p = camera::photons(&sample.numbers)?;
-    let share = if p.correlation.is_white() { share } else { share.max(LEAST_CORRELATED) };
+    let least = if p.correlation.is_white() { 0.0 } else { LEAST_CORRELATED };
+    let cut = Cut { share: cut.share.max(least), ..cut };
+    let share = cut.share;
     let first = match p.correlation.is_white() {
-        true => part(&sample.measured, size, p.read_noise, share, key),
-        false => correlated_part(&sample.measured, &p, size, share, key),
+        true => part(&sample.measured, size, p.read_noise, cut),
+        false => correlated_part(&sample.measured, &p, size, cut),
     };
     let rest = |(all, one): (&f32, &f32)| p.normalised(f64::from(all - one) / (1.0 - share)) as f32;
     let clean = sample.measured.iter().zip(&first).map(rest).collect();
@@ -164,8 +199,7 @@ pub fn split(sample: Sample, size: &[usize], share: f64, key: Key) -> Result<Sam
         peak: share * p.peak,
         correlation: p.correlation,
     });
-    // The target's variance goes by one over its share.
-    Ok(Sample { measured: first, clean, numbers, weight: (1.0 - share) as f32, ..sample })
+    Ok(Sample { measured: first, clean, numbers, ..sample })
 }
 
 #[cfg(test)]
@@ -173,21 +207,23 @@ mod tests {
     use super::*;
     use clearshot_physics::poisson;
 
+    /// Mean electrons, read noise and the first part's share.
+    const CASES: [(f64, f64, f64); 5] =
+        [(3.0, 0.0, 0.5), (0.7, 0.0, 0.8), (4.0, 1.5, 0.7), (40.0, 3.0, 0.9), (2000.0, 5.0, 0.5)];
+    const SIDES: [Side; 2] = [Side::First, Side::Second];
+
     /// Means, variances and the covariance of the parts, of pure Poisson counts and with read noise, few and many.
     #[test]
     fn parts_have_their_shares_and_are_uncorrelated() {
         let n = 200_000usize;
-        for (case, (mean, read_noise, share)) in
-            [(3.0, 0.0, 0.5), (0.7, 0.0, 0.8), (4.0, 1.5, 0.7), (40.0, 3.0, 0.9), (2000.0, 5.0, 0.5)]
-                .into_iter()
-                .enumerate()
-        {
+        let cases = CASES.into_iter().enumerate().flat_map(|(i, case)| SIDES.map(|side| (i, case, side)));
+        for (case, (mean, read_noise, share), side) in cases {
             let key = |stream| Key { seed: 7, step: case as u32, stream };
             let draw = |i: usize| {
                 poisson::draw(mean, key(1), i as u64) + read_noise * f64::from(key(2).normal(i as u64))
             };
             let all: Vec<f32> = (0..n).map(|i| draw(i) as f32).collect();
-            let first = part(&all, &[n / 400, 400], read_noise, share, key(3));
+            let first = part(&all, &[n / 400, 400], read_noise, Cut { share, key: key(3), side });
             let pairs = || all.iter().zip(&first).map(|(a, f)| (f64::from(*f), f64::from(a - f)));
             let variance = mean + read_noise * read_noise;
             let (mut sums, mut product) = ([0.0; 2], 0.0);
@@ -210,6 +246,33 @@ mod tests {
         }
     }
 
+    /// The mean of the targets of both sides of a split: of many electrons its noise is that of the image, but for a twentieth of what two splits add that have nothing to do with each other,
+    /// p / (2 (1 - p)) of it; of few electrons it is less than theirs.
+    #[test]
+    fn targets_of_both_sides_have_the_noise_of_the_image() {
+        let n = 100_000usize;
+        for (case, (mean, read_noise, share)) in CASES.into_iter().enumerate() {
+            let key = |stream| Key { seed: 11, step: case as u32, stream };
+            let draw = |i: usize| {
+                poisson::draw(mean, key(1), i as u64) + read_noise * f64::from(key(2).normal(i as u64))
+            };
+            let all: Vec<f32> = (0..n).map(|i| draw(i) as f32).collect();
+            let [first, second] =
+                SIDES.map(|side| part(&all, &[n / 400, 400], read_noise, Cut { share, key: key(3), side }));
+            let off = |i: usize| {
+                let target = f64::from(all[i]) - 0.5 * f64::from(first[i] + second[i]);
+                target / (1.0 - share) - mean
+            };
+            let variance = mean + read_noise * read_noise;
+            let relative = (0..n).map(|i| off(i).powi(2)).sum::<f64>() / n as f64 / variance;
+            let unrelated = 1.0 + 0.5 * share / (1.0 - share);
+            assert!(relative < 0.95 * unrelated, "case {case}: {relative} of the image's variance");
+            // Few electrons in the smaller part have a skewed law, of which something is left.
+            let left = (relative - 1.0) / (unrelated - 1.0);
+            assert!(mean < 20.0 || left.abs() < 0.05, "case {case}: {relative}");
+        }
+    }
+
     /// No pixel of one part is correlated with a near one of the other, where those of the image are.
     #[test]
     fn parts_of_correlated_noise_are_uncorrelated() {
@@ -220,7 +283,8 @@ mod tests {
         let noise = shared_noise(&correlation, side * side, [side; 2], 1, key(1));
         let deviation = (50.0f64 + 4.0).sqrt();
         let all: Vec<f32> = noise.iter().map(|n| (50.0 + deviation * f64::from(*n)) as f32).collect();
-        let first = correlated_part(&all, &p, &[side, side], 0.6, key(2));
+        let first =
+            correlated_part(&all, &p, &[side, side], Cut { share: 0.6, key: key(2), side: Side::First });
         let off = |v: &[f32], mean: f64| -> Vec<f64> { v.iter().map(|x| f64::from(*x) - mean).collect() };
         let rest: Vec<f32> = all.iter().zip(&first).map(|(a, f)| a - f).collect();
         let (whole, a, b) = (off(&all, 50.0), off(&first, 30.0), off(&rest, 20.0));

@@ -77,6 +77,7 @@ mod tests {
     use super::super::judgement::{GIVEN, Probed};
     use super::super::noise_law::NoiseLaw;
     use super::*;
+    use crate::data::split::{Cut, Side};
     use crate::data::{Sample, camera, split};
     use clearshot_model::Photons;
     use clearshot_physics::poisson;
@@ -90,13 +91,17 @@ mod tests {
         Key { seed: 1, step: image, stream }
     }
 
+    fn cut(image: u32) -> Cut {
+        Cut { share: GIVEN, key: key(image, 9), side: Side::First }
+    }
+
     /// Flat images of a few electrons, as `draw` has them, judged by an estimate of each pixel's mean from its own electrons.
     fn judged(draw: impl Fn(u32, u64) -> f64, estimate: impl Fn(f64) -> f64) -> Vec<Judgement> {
         let p = Photons::new(0.0, 0.0, PEAK).unwrap();
         let of = |image: u32| {
             let electrons: Vec<f32> = (0..SIDE * SIDE).map(|i| draw(image, i as u64) as f32).collect();
             let whole = Sample::plain(electrons.clone(), vec![], camera::numbers(&p));
-            let part = split::split(whole, &[SIDE, SIDE], GIVEN, key(image, 9)).unwrap();
+            let part = split::split(whole, &[SIDE, SIDE], cut(image)).unwrap();
             let made = |e: &[f32], share: f64| -> Vec<f32> {
                 e.iter().map(|v| p.normalised(estimate(f64::from(*v) / share)) as f32).collect()
             };
@@ -198,7 +203,7 @@ mod tests {
         let p = Photons::new(0.0, 0.0, PEAK).unwrap();
         let electrons: Vec<f32> = (0..SIDE * SIDE).map(|i| counted(0, i as u64) as f32).collect();
         let whole = Sample::plain(electrons.clone(), vec![], camera::numbers(&p));
-        let part = split::split(whole, &[SIDE, SIDE], GIVEN, key(0, 9)).unwrap();
+        let part = split::split(whole, &[SIDE, SIDE], cut(0)).unwrap();
         // The mean of the pixel on the left and the one on the right.
         let made = |e: &[f32], share: f64| -> Vec<f32> {
             let at = |i: usize, by: usize| f64::from(e[i / SIDE * SIDE + (i + by) % SIDE]) / share;

@@ -4,6 +4,7 @@ use super::Run;
 use super::judgement::{GIVEN, Probed};
 use crate::checkpoint;
 use crate::config::TaskKind;
+use crate::data::split::{Cut, Side};
 use crate::data::{Batch, NUMBERS, Part, Sample, batch, camera, split};
 use crate::engine::Judge;
 use crate::error::Result;
@@ -54,7 +55,8 @@ impl Probe {
             own.copy_from_slice(&numbers[k * NUMBERS..(k + 1) * NUMBERS]);
             photons.push(camera::photons(&own)?);
             let whole = Sample::plain(image.to_vec(), vec![], own);
-            let split = split::split(whole, size, GIVEN, key(0x5EED, first + k as u64, 0x9B0))?;
+            let key = key(0x5EED, first + k as u64, 0x9B0);
+            let split = split::split(whole, size, Cut { share: GIVEN, key, side: Side::First })?;
             given.extend(split.measured);
             rest.extend(split.clean);
             of_parts.extend(split.numbers);
@@ -64,7 +66,6 @@ impl Probe {
             clean: Tensor::f32(batch.clean.shape(), rest),
             numbers: Tensor::f32(batch.numbers.shape(), of_parts),
             scales: batch.scales.clone(),
-            weights: batch.weights.clone(),
             domains: batch.domains.clone(),
             valid: None,
         };
