@@ -225,7 +225,8 @@ mod tests {
         let mut store = Store::default();
         store.tensors.insert("a.weight".into(), Tensor::f32([2, 3], vec![1.0, -2.5, 3.0, 0.0, 5.0, 6.0]));
         store.tensors.insert("t".into(), Tensor::i32(Shape::SCALAR, vec![-7]));
-        for (name, text) in [("config", "{\"x\": 1}"), ("about", "\u{b5}m"), ("hash", "0"), ("task", "a\nb")] {
+        for (name, text) in [("config", "{\"x\": 1}"), ("about", "\u{b5}m"), ("hash", "0"), ("task", "a\nb")]
+        {
             store.metadata.insert(name.into(), text.into());
         }
         store
