@@ -142,6 +142,11 @@ impl Correlation {
         if dy > REACH as isize || dx.unsigned_abs() > REACH { 0.0 } else { self.lags[place(dy, dx)] }
     }
 
+    /// So much of this correlation, from 0 to 1, and the rest of another.
+    pub fn mixed(&self, share: f64, other: &Correlation) -> Correlation {
+        Correlation::from_lags(|dy, dx| share * self.at(dy, dx) + (1.0 - share) * other.at(dy, dx))
+    }
+
     /// Whether pixels are as good as independent.
     pub fn is_white(&self) -> bool {
         self.lags[1..].iter().all(|v| v.abs() < NEGLIGIBLE)

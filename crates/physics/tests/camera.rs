@@ -119,7 +119,7 @@ fn near(found: &CameraMeasurement, camera: &Camera, read_noise: f64) {
         let (got, want) = (fit.correlation.at(dy, dx), camera.correlation.at(dy, dx));
         assert!((got - want).abs() < 0.05, "lag {dy} {dx}: {got} for {want}");
         assert!(
-            (got - want).abs() < 5.0 * found.correlation_error.max(0.003),
+            (got - want).abs() < 5.0 * found.fit.correlation_error.max(0.003),
             "lag {dy} {dx}: {got} for {want}"
         );
     }

@@ -68,28 +68,34 @@ fn noise_and_gain_of_every_scene() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Independent noise is told within 5 % of its variance in every kind of scene, and shared noise within 0.05 at every lag and a fifth of its deviation where
-/// scenes leave places that hold noise alone. Dead leaves, textures and dense fibres leave few, and are further off.
+/// Independent noise is told within 5 % of its variance in every kind of scene, and shared noise within 0.05 at every lag and a fifth of its deviation.
+/// The standard error that is said of the lags holds the true one about two times in three. Deviations of single images are further off (docs/benchmarks.md): they
+/// are asked of one of each kind.
 #[test]
 fn noise_is_told_in_every_kind_of_scene() {
     let mut failures = Vec::new();
+    let mut within = Vec::new();
     for kind in &SCENES {
-        let dense = matches!(kind.name, "dead-leaves" | "textures" | "fibres");
         for (name, filters) in noisy::FILTERS {
-            let told = noisy::told(kind.scene, 512, filters, 0);
-            let independent = name == "independent";
-            let [share, lag] = match (independent, dense) {
-                (true, _) => [0.025, 1e-9],
-                (false, false) => [0.2, 0.05],
-                (false, true) => [0.3, 0.16],
-            };
-            let far = told.deviations.iter().any(|d| (d - 1.0).abs() > share);
-            if far || told.lags.iter().any(|l| l.abs() > lag) {
-                failures.push(format!("{} {name}: {:.3?} {:.3?}", kind.name, told.deviations, told.lags));
+            // The second was not looked at when the numbers of the estimate were chosen.
+            for number in [0, 4] {
+                let told = noisy::told(kind.scene, 512, filters, number);
+                let independent = name == "independent";
+                let [share, lag] = if independent { [0.025, 1e-9] } else { [0.2, 0.05] };
+                let far = number == 0 && told.deviations.iter().any(|d| (d - 1.0).abs() > share);
+                if far || told.lags.iter().any(|l| l.abs() > lag) {
+                    let (deviations, lags) = (told.deviations, told.lags);
+                    failures.push(format!("{} {name} {number}: {deviations:.3?} {lags:.3?}", kind.name));
+                }
+                if !independent {
+                    within.push(told.off() <= told.error);
+                }
             }
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");
+    let share = within.iter().filter(|w| **w).count() as f64 / within.len() as f64;
+    assert!((0.5..0.85).contains(&share), "{share} of {} are within the standard error", within.len());
 }
 
 #[test]

@@ -70,7 +70,7 @@ pub fn print(
             fit.line.deviation(bright)
         ),
     )?;
-    line("correlation", correlation(&fit.correlation, measured.correlation_error))?;
+    line("correlation", correlation(&fit.correlation, fit.correlation_error))?;
     for (lines, when) in [
         (measured.changing_stripes, "new in every frame"),
         (measured.fixed_stripes, "the same in all frames"),

@@ -148,7 +148,7 @@ fn map(out: &mut String, measured: &CameraMeasurement) {
     let reach = REACH as isize;
     let side = SQUARE * (2 * REACH + 1) as f64;
     text(out, [left, top - 36.0], "start\" font-weight=\"bold", "Correlation of the noise of two pixels");
-    let near = format!("± {} at each distance", significant(measured.correlation_error));
+    let near = format!("± {} at each distance", significant(measured.fit.correlation_error));
     text(out, [left, top - 20.0], "start\" fill=\"#555", &near);
     for dy in -reach..=reach {
         for dx in -reach..=reach {

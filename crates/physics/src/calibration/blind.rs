@@ -142,6 +142,8 @@ pub struct BlindFit {
     pub saturation: Option<f64>,
     /// How the noise of neighbouring pixels belongs together.
     pub correlation: Correlation,
+    /// The standard error of a lag of the correlation; 0 where that was known.
+    pub correlation_error: f64,
     /// Smooth blocks that took part.
     pub blocks: usize,
     /// The levels that they cover.
@@ -216,7 +218,8 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
         });
     }
     blocks.sort_by(|a, b| a.level.total_cmp(&b.level));
-    let correlation = known.correlation.unwrap_or_else(|| spectrum::correlation(&blocks));
+    let (correlation, correlation_error) =
+        known.correlation.map_or_else(|| spectrum::correlation(&blocks), |known| (known, 0.0));
     // A few blocks at the ends do not set the steps of the levels.
     let trim = blocks.len() / 200;
     let brightest = blocks[blocks.len() - 1 - trim].level;
@@ -276,6 +279,7 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
         rounding: ends.rounding(),
         saturation,
         correlation,
+        correlation_error,
         points: groups.iter().map(Group::point).collect(),
     };
     Ok(seen.resolve(known, doubts))
@@ -497,14 +501,14 @@ pub(super) struct Seen {
     pub rounding: f64,
     pub saturation: Option<f64>,
     pub correlation: Correlation,
+    pub correlation_error: f64,
     pub points: Vec<Point>,
 }
 
 impl Seen {
     /// Fills in what the line leaves open.
     pub fn resolve(self, known: &Known, mut doubts: Vec<Doubt>) -> BlindFit {
-        let Seen { line, steepest, levels, brightest, blocks, rounding, saturation, correlation, points } =
-            self;
+        let Seen { line, steepest, levels, brightest, blocks, rounding, saturation, .. } = self;
         let darkest = (line.variance(levels[0]) - rounding).max(0.0);
         let slope_seen = known.gain.is_some() || (line.slope > SEEN * line.slope_error && line.slope > 0.0);
         // ADU per electron, and its error.
@@ -564,10 +568,11 @@ impl Seen {
             read_noise: known.read_noise.unwrap_or_else(|| square(offset).sqrt()),
             read_noise_range,
             saturation,
-            correlation,
+            correlation: self.correlation,
+            correlation_error: self.correlation_error,
             blocks,
             levels,
-            points,
+            points: self.points,
             doubts,
         }
     }

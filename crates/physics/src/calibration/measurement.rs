@@ -29,8 +29,6 @@ pub struct CameraMeasurement {
     pub frames: usize,
     pub pixels: usize,
     pub fit: BlindFit,
-    /// The standard error of a lag of the correlation.
-    pub correlation_error: f64,
     pub ends: Ends,
     /// Offsets of rows and columns that change from frame to frame. They are part of the read noise.
     pub changing_stripes: Option<Lines>,
@@ -52,9 +50,6 @@ pub struct FixedPattern {
     pub sensitivity: Option<f64>,
 }
 
-/// How near a correlation from single images comes, as tested on generated images and on FMD.
-pub(super) const SINGLE_IMAGE_ERROR: f64 = 0.05;
-
 /// The camera from planes (or crops) of one size, all taken with it: [`blind::estimate`] and what else is seen.
 ///
 /// # Errors
@@ -71,7 +66,6 @@ pub fn from_single(
         frames: planes.len(),
         pixels: planes.len() * shape[0] * shape[1],
         fit,
-        correlation_error: SINGLE_IMAGE_ERROR,
         ends: Ends::of(planes),
         changing_stripes: None,
         fixed_stripes: None,

@@ -10,6 +10,7 @@ mod blocks;
 mod ends;
 pub mod estimate;
 pub mod flats;
+mod lag_fit;
 mod lags;
 pub mod measurement;
 pub mod movie;

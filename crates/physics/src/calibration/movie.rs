@@ -10,7 +10,7 @@ use super::blind::{self, BlindFit, Doubt, Fit, Group, IN_DIFFERENCES, Known, Noi
 use super::blocks::{Block, COEFFICIENTS, SIDE, collect, mean_squares};
 use super::ends::Ends;
 use super::lags::Lags;
-use super::measurement::{CameraMeasurement, SINGLE_IMAGE_ERROR, Source};
+use super::measurement::{CameraMeasurement, Source};
 use super::repeats::{Bins, Series};
 use super::spectrum::quiet;
 use super::stripes::lines;
@@ -79,7 +79,7 @@ pub fn from_movies(
         let what = "blocks of 8 x 8 usable pixels";
         return Err(PhysicsError::TooFew { what, got: blocks.len(), needed: FEWEST_BLOCKS });
     }
-    let (found, mut correlation_error, quiet_share) = correlation(&blocks, &places, &steps, shape[1]);
+    let (found, correlation_error, quiet_share) = correlation(&blocks, &places, &steps, shape[1]);
     let correlation = known.correlation.unwrap_or(found);
     let power = mean_squares(&correlation).map(|s| s.max(LEAST_POWER));
     blocks.sort_by(|a, b| a.level.total_cmp(&b.level));
@@ -108,6 +108,7 @@ pub fn from_movies(
         rounding: ends.rounding(),
         saturation: full,
         correlation,
+        correlation_error,
         points: groups.iter().map(Group::point).collect(),
     };
     let mut fit = seen.resolve(known, doubts);
@@ -115,7 +116,7 @@ pub fn from_movies(
     let moves = |single: &BlindFit| quiet_share < FEW_QUIET || exceeds(&fit, single);
     if let Some(mut single) = single.filter(moves) {
         single.doubts.push(Doubt::Moving);
-        (fit, correlation_error) = (single, SINGLE_IMAGE_ERROR);
+        fit = single;
     }
     let differences: Vec<&[f32]> = steps.iter().map(|s| &s.noise[..]).collect();
     Ok(CameraMeasurement {
@@ -123,7 +124,6 @@ pub fn from_movies(
         frames: all.len(),
         pixels: all.len() * pixels,
         fit,
-        correlation_error,
         ends,
         changing_stripes: lines(&differences, shape, 1.0, [0.0; 2]),
         fixed_stripes: None,

@@ -92,6 +92,7 @@ pub(super) fn measure(
         rounding: ends.rounding(),
         saturation: full,
         correlation,
+        correlation_error,
         points: groups.iter().map(Group::point).collect(),
     };
     let mut doubts = Vec::new();
@@ -110,7 +111,6 @@ pub(super) fn measure(
         frames: all.len(),
         pixels: all.len() * pixels,
         fit,
-        correlation_error,
         ends,
         changing_stripes: changing,
         fixed_stripes: lines(&means, shape, 1.0, left),

@@ -39,6 +39,15 @@ pub struct Told {
     pub deviations: [f64; 2],
     /// The lags (0, 1), (1, 0), (1, 1) and (0, 2) less the true ones.
     pub lags: [f64; 4],
+    /// The standard error of a lag that is said.
+    pub error: f64,
+}
+
+impl Told {
+    /// The root mean square of the four lags' errors, what a standard error stands for.
+    pub fn off(&self) -> f64 {
+        (self.lags.iter().map(|l| l * l).sum::<f64>() / self.lags.len() as f64).sqrt()
+    }
 }
 
 /// A picture behind a lens with a PSF of 1.2 pixels, of 100 electrons above 5.
@@ -63,5 +72,6 @@ pub fn told(scene: Scene, side: usize, filters: [&[f64]; 2], number: u32) -> Tol
     Told {
         deviations: fit.levels.map(|level| fit.line.deviation(level) / deviation(level)),
         lags: LAGS.map(|(dy, dx)| fit.correlation.at(dy, dx) - truth.at(dy, dx)),
+        error: fit.correlation_error,
     }
 }
