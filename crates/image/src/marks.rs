@@ -21,7 +21,7 @@ pub struct Marks {
 
 enum Place {
     Folder,
-    Objects(Remote),
+    Objects(Box<Remote>),
 }
 
 impl Marks {
@@ -39,7 +39,7 @@ impl Marks {
             return Err(Error::Request { what });
         }
         let remote = Remote::new(&address).map_err(|fault| fault.at(&path, NAME))?;
-        Ok(Marks { path, place: Place::Objects(remote) })
+        Ok(Marks { path, place: Place::Objects(Box::new(remote)) })
     }
 
     /// Where they are.
