@@ -2,6 +2,7 @@
 
 import doctest
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,14 @@ def noisy(shape, seed=5):
     light = 20 + 0.2 * x + 60 * ((y % 40 - 20) ** 2 + (x % 50 - 25) ** 2 < 120)
     electrons = rng.poisson(np.broadcast_to(light, shape)) + rng.normal(0, 1.5, shape)
     return 100 + electrons / 0.5
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c():
+    """Shells start what runs in the background with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
