@@ -15,6 +15,8 @@ const CAMERA: KnownCamera = KnownCamera {
     offset: Some(100.0),
     read_noise: Some(1.5),
     background: None,
+    dark: None,
+    saturation: None,
     correlation: None,
 };
 
