@@ -185,28 +185,43 @@ fn an_interrupted_run_is_gone_on_with_to_the_bit() {
     assert_eq!(rest["digest"], whole["digest"]);
 }
 
+/// What is trained where runs are killed and disks filled: every task, and a model that is fitted to noisy images.
+#[cfg(unix)]
+fn tasks(at: &Path) -> Vec<Vec<String>> {
+    let of = |task: &&str| with(&[task]).into_iter().map(String::from).collect();
+    let kinds = ["conditional", "noise2noise", "noise2void", "splitting"].map(|k| format!("task.kind={k}"));
+    let mut all: Vec<Vec<String>> = kinds.iter().map(|k| of(&k.as_str())).collect();
+    begin(at);
+    let fitted = [
+        "experiment=adapt".into(),
+        format!("model.init={}", at.join("first/best.clearshot").display()),
+        format!("data.inputs={}", at.join("scenes/noisy").display()),
+    ];
+    let camera = ["data.gain=1", "data.offset=0", "data.read_noise=1", "validation.images=4"];
+    let short = ["trainer.device=cpu", "trainer.crop=16", "trainer.seconds=null", "performance.threads=1"];
+    all.push(fitted.into_iter().chain(camera.into_iter().chain(short).map(String::from)).collect());
+    all
+}
+
 /// Killed at one moment after another: whatever has a checkpoint's name is whole, none that was there is lost,
 /// and the run goes on to the same bits. `CLEARSHOT_KILLS` says how often.
 #[cfg(unix)]
 #[test]
 fn a_killed_run_never_loses_a_checkpoint() {
-    let kills: u64 = std::env::var("CLEARSHOT_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
-    for task in ["task.kind=conditional", "task.kind=splitting"] {
-        kill_again_and_again(task, kills.div_ceil(2));
+    let kills: u64 = std::env::var("CLEARSHOT_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(10);
+    let dir = tempfile::tempdir().expect("a folder");
+    let tasks = tasks(dir.path());
+    for (number, task) in tasks.iter().enumerate() {
+        let out = dir.path().join(number.to_string());
+        kill_again_and_again(task, &out, kills.div_ceil(tasks.len() as u64));
     }
 }
 
 #[cfg(unix)]
-fn kill_again_and_again(task: &str, kills: u64) {
-    let dir = tempfile::tempdir().expect("a folder");
-    let changes = with(&[
-        "trainer.iterations=4000",
-        "checkpoint.every=1",
-        "checkpoint.top=1",
-        "validation.every=0",
-        task,
-    ]);
-    let out = dir.path().join("run");
+fn kill_again_and_again(task: &[String], at: &Path, kills: u64) {
+    let more = ["trainer.iterations=4000", "checkpoint.every=1", "checkpoint.top=1", "validation.every=0"];
+    let changes: Vec<&str> = task.iter().map(String::as_str).chain(more).collect();
+    let out = at.join("run");
     let mut last = 0;
     for kill in 0..kills {
         let more: &[&str] = if last > 0 { &["--resume", "--quiet"] } else { &["--quiet"] };
@@ -227,29 +242,26 @@ fn kill_again_and_again(task: &str, kills: u64) {
     let stop = (last + 3).to_string();
     let end =
         finished(program(&[], &out, &["--resume", "--json", "--stop-at", &stop]).output().expect("a start"));
-    let straight = dir.path().join("straight");
+    let straight = at.join("straight");
     let whole =
         finished(program(&changes, &straight, &["--json", "--stop-at", &stop]).output().expect("a start"));
-    assert_eq!(end["digest"], whole["digest"], "{task}");
+    assert_eq!(end["digest"], whole["digest"], "{task:?}");
 }
 
 /// On a file system of its own that is too small. Needs the right to make one.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_said_and_keeps_what_was_whole() {
-    ["task.kind=conditional", "task.kind=splitting", "task.kind=noise2void"]
-        .into_iter()
-        .for_each(fill_a_disk);
+    let dir = tempfile::tempdir().expect("a folder");
+    tasks(dir.path()).iter().for_each(|task| fill_a_disk(task));
 }
 
 #[cfg(target_os = "linux")]
-fn fill_a_disk(task: &str) {
+fn fill_a_disk(task: &[String]) {
     let dir = tempfile::tempdir().expect("a folder");
+    let more = ["trainer.iterations=400", "checkpoint.keep_every=1", "checkpoint.every=1"];
     let changes: Vec<String> =
-        with(&["trainer.iterations=400", "checkpoint.keep_every=1", "checkpoint.every=1", task])
-            .iter()
-            .map(|c| format!("'{c}'"))
-            .collect();
+        task.iter().map(String::as_str).chain(more).map(|c| format!("'{c}'")).collect();
     let script = format!(
         "mount -t tmpfs -o size=1m tmpfs {0} || exit 77; {1} train {2} --quiet --out {0}/run; code=$?; ls {0}/run/checkpoints; exit $code",
         dir.path().display(),
@@ -263,7 +275,7 @@ fn fill_a_disk(task: &str) {
     };
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("disk is full"), "{text}");
+    assert!(text.contains("disk is full"), "{task:?}: {text}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("iteration-"), "{text}");
 }
 
@@ -271,11 +283,8 @@ fn clearshot(arguments: &[&str], at: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_clearshot")).current_dir(at).args(arguments).output().expect("a start")
 }
 
-/// A model is fitted to noisy files by its own verb and before restoring, says what it gained, and leaves nothing but what was asked for.
-#[test]
-fn a_model_is_fitted_to_noisy_images() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let at = dir.path();
+/// A model of a few iterations in `first`, and noisy images in `scenes`.
+fn begin(at: &Path) {
     finished(
         program(&with(&["trainer.iterations=8"]), &at.join("first"), &["--json"]).output().expect("a start"),
     );
@@ -284,6 +293,14 @@ fn a_model_is_fitted_to_noisy_images() {
         at,
     );
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+/// A model is fitted to noisy files by its own verb and before restoring, says what it gained, and leaves nothing but what was asked for.
+#[test]
+fn a_model_is_fitted_to_noisy_images() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = dir.path();
+    begin(at);
     let model = [
         "--model",
         "first/best.clearshot",

@@ -145,7 +145,6 @@ fn a_batch_that_is_not_finite_costs_its_own_iteration() {
                 clean,
                 numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
                 scales: vec![2.0; 2],
-                weights: vec![1.0; 2],
                 domains: vec![0; 2],
                 valid: None,
             }
@@ -173,7 +172,6 @@ fn losses_are_told_apart_by_domain() {
         clean: Tensor::f32([2, 16, 16, 1], [vec![0.0; 256], vec![far; 256]].concat()),
         numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
         scales: vec![2.0; 2],
-        weights: vec![1.0; 2],
         domains: domains.to_vec(),
         valid: None,
     };
@@ -207,7 +205,6 @@ fn masked_pixels_have_no_say() {
             clean: Tensor::f32([2, 16, 16, 1], clean.clone()),
             numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
             scales: vec![2.0; 2],
-            weights: vec![1.0; 2],
             domains: vec![0; 2],
             valid: Some(Valid { mask: Tensor::f32([2, 16, 16, 1], half.clone()), factors: vec![2.0; 2] }),
         };
@@ -271,7 +268,6 @@ fn a_batch_that_is_far_from_the_others_is_refused() {
                 measured: Tensor::f32([2, 16, 16, 1], pixels),
                 numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
                 scales: vec![2.0; 2],
-                weights: vec![1.0; 2],
                 domains: vec![0; 2],
                 valid: None,
             }
