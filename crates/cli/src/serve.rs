@@ -81,25 +81,27 @@ impl Serve {
             device: self.device,
             threads: self.threads.map(usize::from),
         })?;
-        let mut out = std::io::stdout();
         let scheme = if server.is_tls() { "https" } else { "http" };
         let fragment = server.made_token().map_or(String::new(), |t| format!("#token={t}"));
-        writeln!(
-            out,
+        say(&format!(
             "open {scheme}://{}/{fragment} (Ctrl-C ends; jobs that wait go on at the next start)",
             server.address()
-        )?;
+        ));
         if !server.address().ip().is_loopback() && !server.is_tls() {
             eprintln!(
                 "clearshot: others on the network can read what is sent; --tls-cert and --tls-key prevent that"
             );
         }
-        match server.waiting() {
-            0 => {}
-            n => writeln!(out, "{n} jobs of an earlier run go on")?,
+        if server.waiting() > 0 {
+            say(&format!("{} jobs of an earlier run go on", server.waiting()));
         }
-        out.flush()?;
         server.run();
         Ok(())
     }
+}
+
+/// A line for whoever reads it; a server goes on where nobody does.
+fn say(text: &str) {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }

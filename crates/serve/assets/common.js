@@ -97,12 +97,17 @@ export function chart(svg, lines, logarithmic = false) {
   if (!all.length) return null;
   const span = of => all.reduce(([a, b], p) => [Math.min(a, of(p)), Math.max(b, of(p))], [Infinity, -Infinity]);
   const [x0, x1] = span(p => p[0]), [y0, y1] = span(p => value(p[1]));
-  const x = v => edge + (v - x0) / ((x1 - x0) || 1) * (width - 2 * edge);
-  const y = v => height - edge - (value(v) - y0) / ((y1 - y0) || 1) * (height - 2 * edge);
+  // What is all the same lies in the middle.
+  const share = (v, a, b) => b > a ? (v - a) / (b - a) : 0.5;
+  const x = v => edge + share(v, x0, x1) * (width - 2 * edge);
+  const y = v => height - edge - share(value(v), y0, y1) * (height - 2 * edge);
   for (const line of lines) {
     const path = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
     path.setAttribute("class", `series${line.kind % 5}`);
-    path.setAttribute("points", line.points.filter(p => Number.isFinite(p[1])).map(p => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" "));
+    const points = line.points.filter(p => Number.isFinite(p[1])).map(p => [x(p[0]), y(p[1])]);
+    // A single value is a short line, which is seen whatever the picture's proportions.
+    if (points.length === 1) points.unshift([points[0][0] - 8, points[0][1]]);
+    path.setAttribute("points", points.map(p => p.map(v => v.toFixed(1)).join(",")).join(" "));
     svg.append(path);
   }
   const low = logarithmic ? 10 ** y0 : y0, high = logarithmic ? 10 ** y1 : y1;

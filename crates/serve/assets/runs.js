@@ -20,7 +20,7 @@ async function list() {
   const found = (await json("/api/runs")).runs;
   for (const run of found) {
     if (runs.has(run.run)) { Object.assign(runs.get(run.run).about, run); continue; }
-    const kind = runs.size, label = element("label", null, { class: "check" }), box = element("input", null, { type: "checkbox", value: run.run });
+    const kind = runs.size + 1, label = element("label", null, { class: "check" }), box = element("input", null, { type: "checkbox", value: run.run });
     const entry = { about: run, kind, chosen: false, next: 0, records: [], age: element("small") };
     box.addEventListener("change", () => { entry.chosen = box.checked; poll().catch(e => say(e.message, true)); });
     label.append(box, element("span", run.run.replace(/^folder\//, "")), entry.age);

@@ -22,7 +22,8 @@ export class Viewer {
   // Panes are {file, at, minus, low, high, map}.
   show(panes, mode) { this.panes = panes; this.mode = mode; this.waiting = []; this.draw(); }
 
-  open(height, width) { this.size = [height, width]; this.tiles.clear(); this.line = null; this.fit(); }
+  // Another image: what was shown is not part of it.
+  open(height, width) { this.size = [height, width]; this.panes = []; this.tiles.clear(); this.line = null; this.fit(); }
 
   resize() {
     const ratio = devicePixelRatio || 1, box = this.canvas.getBoundingClientRect();

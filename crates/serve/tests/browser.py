@@ -166,7 +166,7 @@ def runs_page(page, folder, address, name):
     """A run whose records grow while it is watched."""
     records = folder / "images" / "runs" / name / "records.jsonl"
     records.parent.mkdir(parents=True)
-    line = lambda i: json.dumps({"kind": "train", "iteration": i, "loss": 1 / (1 + i), "rate": 1e-3, "waiting": 0.01, "images_per_second": 60.0}) + "\n"
+    line = lambda i: json.dumps({"kind": "train", "iteration": i, "loss": 1 / (1 + i), "rate": 1e-3 * (1 - i / 50), "waiting": 0.01, "images_per_second": 60.0 + i % 3}) + "\n"
     records.write_text("".join(line(i) for i in range(1, 20)))
     page.goto(f"{address}runs")
     page.get_by_role("checkbox").first.check()
@@ -191,9 +191,9 @@ def main():
             except Exception as e:
                 skip(f"no Chromium: {str(e).splitlines()[0]}")
             said = []
-            context = browser.new_context(viewport={"width": 1360, "height": 820}, color_scheme="light")
+            context = browser.new_context(viewport={"width": 1280, "height": 760}, color_scheme="light")
             page = context.new_page()
-            page.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
+            page.on("console", lambda m: said.append(f"{m.text} {m.location.get('url')}") if m.type == "error" else None)
             page.on("pageerror", lambda e: said.append(str(e)))
             images_page(page, folder, address)
             runs_page(page, folder, address, "one")
