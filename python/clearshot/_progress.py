@@ -41,7 +41,7 @@ class Listener:
         elif kind == "notice":
             self.notices.append(what["text"])
             if what["warning"]:
-                warnings.warn(what["text"], ClearshotWarning, stacklevel=5)
+                warnings.warn(what["text"], ClearshotWarning, stacklevel=_callers())
             else:
                 log.info("%s", what["text"])
         elif kind == "plan":
@@ -55,6 +55,14 @@ class Listener:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar(None, None)
+
+
+def _callers() -> int:
+    """How many calls above its own caller the package was called: a warning names the line of the user."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _bar(label: str) -> Callable[[int | None, int | None], None]:

@@ -45,8 +45,9 @@ def test_notices_are_logged_and_reported(caplog):
 
 
 def test_what_is_wrong_is_warned_of(counts):
-    with pytest.warns(clearshot.ClearshotWarning, match="chi2 is"):
+    with pytest.warns(clearshot.ClearshotWarning, match="chi2 is") as heard:
         clearshot.restore(counts, camera={"gain": 0.01, "offset": 100, "read_noise": 0})
+    assert {warning.filename for warning in heard} == {__file__}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(clearshot.ClearshotWarning):
