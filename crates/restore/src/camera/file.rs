@@ -28,8 +28,11 @@ pub enum CameraFileError {
 
 const MEASURED: &str = "measured";
 
+/// A camera of no particular make, by its name.
+type Preset = (&'static str, fn() -> Calibration);
+
 /// Cameras by name.
-pub const PRESETS: [(&str, fn() -> Calibration); 3] = [
+pub const PRESETS: [Preset; 3] = [
     ("photography", Calibration::photography),
     ("scmos", Calibration::scientific_cmos),
     ("ccd", Calibration::ccd),
