@@ -286,7 +286,6 @@ impl Settings {
             host_memory,
             scratch: self.scratch.clone(),
             precision: self.precision,
-            ..learned::Settings::default()
         };
         self.check_only(&settings)?;
         Ok(settings)

@@ -16,6 +16,8 @@ const CAMERA: KnownCamera = KnownCamera {
     read_noise: Some(1.5),
     background: None,
     correlation: None,
+    dark: None,
+    saturation: None,
 };
 
 fn settings() -> Settings {
