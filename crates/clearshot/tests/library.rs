@@ -18,6 +18,8 @@ const CAMERA: KnownCamera = KnownCamera {
     dark: None,
     saturation: None,
     correlation: None,
+    dark: None,
+    saturation: None,
 };
 
 fn settings() -> Settings {

@@ -28,7 +28,7 @@ pub enum CameraFileError {
 
 const MEASURED: &str = "measured";
 
-/// A camera by its name.
+/// A camera of no particular make, by its name.
 type Preset = (&'static str, fn() -> Calibration);
 
 /// Cameras by name.
