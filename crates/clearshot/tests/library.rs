@@ -18,8 +18,6 @@ const CAMERA: KnownCamera = KnownCamera {
     dark: None,
     saturation: None,
     correlation: None,
-    dark: None,
-    saturation: None,
 };
 
 fn settings() -> Settings {
