@@ -300,9 +300,8 @@ fn hostile_images_are_refused_and_the_server_lives() {
     let head = "{'descr': '<u2', 'fortran_order': False, 'shape': (1000000, 1000000), }";
     huge.extend(format!("{head:<117}\n").bytes());
     let mut files = vec![("huge.npy".to_string(), huge), ("text.tif".to_string(), b"not an image".to_vec())];
-    let folder = std::env::var("CLEARSHOT_DATA")
-        .map_or("/work/shared/data".into(), std::path::PathBuf::from)
-        .join("hostile");
+    let beside = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = std::env::var("CLEARSHOT_DATA").map_or(beside, std::path::PathBuf::from).join("hostile");
     match std::fs::read_dir(&folder) {
         Err(_) => println!(
             "skipped: no hostile files at {} (set CLEARSHOT_DATA); generated ones are sent",
