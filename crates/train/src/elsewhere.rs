@@ -13,11 +13,13 @@ enum Meaning {
     Values(&'static str, &'static [(&'static str, &'static str)]),
     /// Always so, for these values; why.
     Always(&'static [&'static str], &'static str),
+    /// So for these values, and why; what to write for others.
+    Otherwise(&'static [&'static str], &'static str, &'static str),
     /// Not a key; what to do instead.
     Instead(&'static str),
 }
 
-use Meaning::{Always, Instead, Key, Values};
+use Meaning::{Always, Instead, Key, Otherwise, Values};
 
 const YES: &[&str] = &["true", "1"];
 const NO: &[&str] = &["false", "0"];
@@ -34,7 +36,11 @@ const KEYS: &[(&str, Meaning)] = &[
     ("model.compile_model", Values("model.compile_mode", &[("true", "max-autotune"), ("false", "none")])),
     (
         "model.gradient_checkpointing",
-        Always(NO, "values are recomputed only where performance.budget asks for it"),
+        Otherwise(
+            NO,
+            "values are recomputed only where performance.budget asks for it",
+            "set performance.budget to a size such as 4GiB: what does not fit into it is recomputed",
+        ),
     ),
     (
         "model.inference_args.sw_batch_size",
@@ -119,13 +125,11 @@ pub fn understand(overrides: &[String]) -> Result<Understood, ConfigError> {
                     return refuse(format!("it stands for {here} here, and is one of {}", names.join(", ")));
                 }
             },
-            Always(values, why) if values.contains(&said.as_str()) => {
-                all.notes.push(format!("{text}: {why}"))
-            }
-            Always(_, why) if bare == "model.gradient_checkpointing" => {
-                return refuse(format!("set performance.budget=4GiB, say: {why}"));
+            Always(values, why) | Otherwise(values, why, _) if values.contains(&said.as_str()) => {
+                all.notes.push(format!("{text}: {why}"));
             }
             Always(_, why) => return refuse(format!("it cannot be had otherwise: {why}; leave it out")),
+            Otherwise(_, _, what) => return refuse((*what).into()),
             Instead(what) => return refuse((*what).into()),
         }
     }
@@ -157,7 +161,7 @@ mod tests {
                     }
                     assert!(of(&[&format!("{key}=wrong")]).unwrap_err().to_string().contains(here));
                 }
-                Always(values, _) => {
+                Always(values, _) | Otherwise(values, ..) => {
                     for value in *values {
                         let made = of(&[&format!("{key}={value}")]).unwrap();
                         assert_eq!((made.overrides.len(), made.notes.len()), (0, 1), "{key}");

@@ -2,7 +2,7 @@
 //! table grows with the square of the tokens.
 
 use super::timing::{Times, round};
-use super::{Bench, extend, kind, measured};
+use super::{Bench, beside, extend, kind, measured};
 use anyhow::Result;
 use clearshot_graph::plan::human;
 use clearshot_graph::{Builder, Graph, Type};
@@ -36,7 +36,7 @@ pub fn run(bench: &Bench, tokens: &[u32]) -> Result<()> {
         let [one, parts] = [kernel, products].map(|build| way(bench, &device, build, tokens as usize));
         let ((one, one_times), (parts, parts_times)) = (one?, parts?);
         let (a, b) = (one.get(OUTPUT)?, parts.get(OUTPUT)?);
-        let error = relative(a.as_f32()?, b.as_f32()?);
+        let [error, _] = beside(a.as_f32()?, b.as_f32()?);
         let bytes = [&one, &parts].map(|s| s.plan().bytes());
         let ratio = parts_times.median() / one_times.median();
         if bench.json {
@@ -104,9 +104,4 @@ fn products(b: &mut Builder, tokens: usize) {
     let made = b.transpose(made, &[0, 2, 1, 3]);
     let made = b.reshape(made, [1, tokens, HEADS * CHANNELS]);
     b.output(OUTPUT, made);
-}
-
-fn relative(x: &[f32], reference: &[f32]) -> f64 {
-    let far: f64 = x.iter().zip(reference).map(|(a, b)| f64::from(a - b).powi(2)).sum();
-    (far / reference.iter().map(|b| f64::from(*b).powi(2)).sum::<f64>()).sqrt()
 }

@@ -1,11 +1,11 @@
-//! What each optimisation is worth on this machine: all of them on, each one off alone, none, each one on alone.
+//! The speed-up of each optimisation on this machine: none of them, each one alone, all but each one, and all.
 //!
 //! Every way is a session of its own, compiled anew from the same graph, so no row depends on what another switched. They run in turns
 //! that begin elsewhere every round, so that a machine that slows down slows all of them. Beside the time stands how far the result is
 //! from that of the plainest way, every operation by itself in fp32.
 
 use super::timing::{Times, round};
-use super::{Bench, kind};
+use super::{Bench, beside, kind};
 use crate::network::Network;
 use anyhow::{Context, Result};
 
@@ -25,16 +25,16 @@ struct Way {
 /// Something that can be switched off.
 struct Switch {
     name: &'static str,
-    /// Whether there is such a choice, on this device and for this work.
-    applies: fn(&Device, train: bool) -> bool,
+    /// Whether this device has the choice.
+    applies: fn(&Device) -> bool,
     off: fn(&mut Way),
 }
 
 const SWITCHES: &[Switch] = &[
-    Switch { name: "fused operations", applies: |_, _| true, off: |w| w.options.optimise = false },
+    Switch { name: "fused operations", applies: |_| true, off: |w| w.options.optimise = false },
     Switch {
         name: "vector instructions",
-        applies: |d, _| matches!(d, Device::Cpu { level, .. } if *level != Level::Portable),
+        applies: |d| matches!(d, Device::Cpu { level, .. } if *level != Level::Portable),
         off: |w| {
             if let Device::Cpu { level, .. } = &mut w.device {
                 *level = Level::Portable;
@@ -43,7 +43,7 @@ const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "all threads",
-        applies: |d, _| matches!(d, Device::Cpu { threads, .. } if *threads > 1),
+        applies: |d| matches!(d, Device::Cpu { threads, .. } if *threads > 1),
         off: |w| {
             if let Device::Cpu { threads, .. } = &mut w.device {
                 *threads = 1;
@@ -52,12 +52,12 @@ const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "16-bit images",
-        applies: |d, _| matches!(d, Device::Cuda { .. }),
+        applies: |d| matches!(d, Device::Cuda { .. }),
         off: |w| w.options.precision = Precision::F32,
     },
     Switch {
         name: "one launch (CUDA graph)",
-        applies: |d, _| matches!(d, Device::Cuda { .. }),
+        applies: |d| matches!(d, Device::Cuda { .. }),
         off: |w| w.replay = false,
     },
 ];
@@ -77,7 +77,7 @@ struct Row {
 /// Measures every way and prints a table.
 ///
 /// # Errors
-/// If there is no such network or device, or memory for all ways at once.
+/// If the network or the device is not known, or memory does not suffice for all ways at once.
 pub fn run(bench: &Bench) -> Result<()> {
     let network = bench.network.build()?;
     let device = bench.network.device()?;
@@ -100,24 +100,19 @@ pub fn run(bench: &Bench) -> Result<()> {
 }
 
 fn ways(network: &Network, device: &Device) -> Result<Vec<(String, Way)>> {
-    let switches: Vec<&Switch> = SWITCHES.iter().filter(|s| (s.applies)(device, network.train)).collect();
+    let switches: Vec<&Switch> = SWITCHES.iter().filter(|s| (s.applies)(device)).collect();
     let all = Way { options: Options::default(), device: *device, replay: true };
-    let none = switches.iter().fold(all, |mut way, s| {
-        (s.off)(&mut way);
+    let off = |wanted: &dyn Fn(&Switch) -> bool| {
+        let mut way = all;
+        switches.iter().filter(|s| wanted(s)).for_each(|s| (s.off)(&mut way));
         way
-    });
-    let mut ways = vec![("none".to_string(), none)];
+    };
+    let mut ways = vec![("none".to_string(), off(&|_| true))];
     for one in &switches {
-        let alone = switches.iter().filter(|s| s.name != one.name).fold(all, |mut way, s| {
-            (s.off)(&mut way);
-            way
-        });
-        ways.push((format!("only {}", one.name), alone));
+        ways.push((format!("only {}", one.name), off(&|s| s.name != one.name)));
     }
     for one in &switches {
-        let mut without = all;
-        (one.off)(&mut without);
-        ways.push((format!("all but {}", one.name), without));
+        ways.push((format!("all but {}", one.name), off(&|s| s.name == one.name)));
     }
     ways.push(("all".into(), all));
     if network.train {
@@ -146,15 +141,6 @@ impl Row {
         let first = session.get(&output.name)?.as_f32()?.to_vec();
         Ok(Row { name, session, first, times: Times::default() })
     }
-}
-
-/// The relative error and the cosine of one result beside another.
-fn beside(x: &[f32], reference: &[f32]) -> [f64; 2] {
-    let pairs = || x.iter().zip(reference).map(|(a, b)| (f64::from(*a), f64::from(*b)));
-    let sum = |f: fn((f64, f64)) -> f64| pairs().map(f).sum::<f64>();
-    let (far, xx) = (sum(|(a, b)| (a - b).powi(2)), sum(|(a, _)| a * a));
-    let (rr, product) = (sum(|(_, b)| b * b), sum(|(a, b)| a * b));
-    [(far / rr).sqrt(), product / (xx * rr).sqrt()]
 }
 
 fn print(bench: &Bench, network: &Network, device: &Device, rows: &[Row]) -> Result<()> {
@@ -221,7 +207,7 @@ mod tests {
     fn every_switch_changes_the_way() {
         let device = Device::Cpu { threads: 2, level: Level::detect() };
         let way = Way { options: Options::default(), device, replay: true };
-        for switch in SWITCHES.iter().filter(|s| (s.applies)(&device, false)) {
+        for switch in SWITCHES.iter().filter(|s| (s.applies)(&device)) {
             let mut off = way;
             (switch.off)(&mut off);
             let same = off.options == way.options && off.device == way.device && off.replay == way.replay;

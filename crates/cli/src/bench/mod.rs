@@ -1,5 +1,5 @@
 //! `clearshot bench`: the time of a network, measured as `peers` measure theirs: some runs after a few that do not
-//! count. One network, a sweep over batches ([`sweep`]), what each optimisation is worth ([`compare`]), or
+//! count. One network, a sweep over batches ([`sweep`]), the speed-up of each optimisation ([`compare`]), or
 //! attention by itself ([`attention`]).
 
 mod attention;
@@ -155,6 +155,15 @@ fn measured(session: &mut Session, bench: &Bench) -> Result<Times> {
     let mut times = Times::default();
     (0..bench.runs).try_for_each(|_| times.take(session))?;
     Ok(times)
+}
+
+/// The relative error and the cosine of one result beside another.
+fn beside(x: &[f32], reference: &[f32]) -> [f64; 2] {
+    let pairs = || x.iter().zip(reference).map(|(a, b)| (f64::from(*a), f64::from(*b)));
+    let sum = |f: fn((f64, f64)) -> f64| pairs().map(f).sum::<f64>();
+    let (far, xx) = (sum(|(a, b)| (a - b).powi(2)), sum(|(a, _)| a * a));
+    let (rr, product) = (sum(|(_, b)| b * b), sum(|(a, b)| a * b));
+    [(far / rr).sqrt(), product / (xx * rr).sqrt()]
 }
 
 /// Adds the fields of one object to another.
