@@ -36,7 +36,8 @@ def measure(
         truth: The true image. Default: none.
         metrics: Names of metrics (see docs/measure.md); `all` for every one whose inputs are given. Default: the usual ones.
         axes: A letter for each axis, as in `restore`. Default: `YX`, or as the array or file says.
-        range: The largest less the smallest value that an image can have, for PSNR and SSIM. Default: not given.
+        range: The largest less the smallest value that an image can have, for PSNR and SSIM. Default: 255 for true images of 8
+            bits, otherwise the greatest less the least value of each true image.
         measured: The measurement that the image was restored from, for tests of residuals. Default: none.
         camera: What is known of the measurement's camera. Default: estimated.
         noise: One standard deviation of the measurement's noise, in the place of a camera. Default: none.
