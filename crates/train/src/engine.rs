@@ -68,6 +68,7 @@ pub fn training_of(network: &dyn Network, config: &RunConfig) -> Training {
             .base_fan_in
             .or(network.base_fan_in())
             .filter(|n| *n > 0 && o.kind != OptimizerKind::Sgd),
+        bucket: None,
         guard: (config.trainer.guard > 0.0).then_some(Guard { ratio: config.trainer.guard, ..Guard::USUAL }),
     }
 }
