@@ -90,6 +90,25 @@ fn rank() {
             // MPI waits for the dead in its own end.
             std::process::exit(3);
         }
+        // Not a test: what docs/scaling.md has its terms from.
+        "timing" => {
+            for len in [1, 1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22] {
+                let mut own = values(mpi.rank(), len);
+                let mut seconds: Vec<f64> = (0..40)
+                    .map(|_| {
+                        mpi.barrier().unwrap();
+                        let begun = std::time::Instant::now();
+                        mpi.sum_f32(&mut own).unwrap();
+                        begun.elapsed().as_secs_f64()
+                    })
+                    .collect();
+                seconds.sort_by(f64::total_cmp);
+                if mpi.rank() == 0 {
+                    println!("{} ranks, {} bytes: {:.1} us", mpi.size(), 4 * len, 1e6 * seconds[20]);
+                }
+            }
+            mpi.finish().unwrap();
+        }
         other => panic!("no part {other}"),
     }
 }
