@@ -91,6 +91,8 @@ fn nodes() -> Vec<(Op, Vec<Type>)> {
         (Op::Ema, vec![x, x, scalar, scalar]),
         (Op::LossScale(LossScale { growth: 2.0, backoff: 0.5, interval: 10.0 }), vec![scalar; 3]),
         (Op::CountStep, vec![scalar; 2]),
+        (Op::AllReduceBegin(AllReduceBegin { bucket: 0 }), vec![x, scalar]),
+        (Op::AllReduceEnd(AllReduceEnd { bucket: 0, at: 0 }), vec![scalar, x]),
     ]
 }
 

@@ -25,6 +25,7 @@ mod memory;
 mod precision;
 mod session;
 
+pub use clearshot_cpu::exchange::Exchange;
 pub use clearshot_cpu::exec::{MemoryError, ValueError};
 pub use clearshot_cpu::simd::Level;
 pub use clearshot_cuda::{Ceilings, Gpu, Unavailable, cache_folder, gpus};

@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::memory::{available_bytes, peak_bytes};
 use crate::precision::{Arithmetic, Precision};
+use clearshot_cpu::exchange::Exchange;
 use clearshot_cpu::exec::{CpuBackend, Executor as CpuExecutor, MemoryError, ValueError};
 use clearshot_cpu::lower::Machine;
 use clearshot_cpu::{Cpu, TARGET as CPU_TARGET};
@@ -15,6 +16,7 @@ use clearshot_graph::passes::{optimise, precision};
 use clearshot_graph::plan::{Backend, Plan, human};
 use clearshot_graph::{Graph, VerifyError};
 use clearshot_tensor::{DType, Tensor};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How to compile.
@@ -47,6 +49,8 @@ pub enum CompileError {
         "{device}'s kernels have no {what}: {node}; give the parts as nodes of their own, passes fuse what can be"
     )]
     Form { device: &'static str, what: &'static str, node: String },
+    #[error("all-reduces between ranks run on the CPU alone: {node}")]
+    Ranks { node: String },
     #[error("the CPU computes in f32; {0} needs a GPU")]
     Precision(Precision),
     #[error("running takes {} and {} are free; take a smaller batch or size, or set a budget", human(*needed), human(*free))]
@@ -173,6 +177,9 @@ impl Compiler {
     /// What graphs hold before precision is chosen.
     fn check_types(&self, graph: &Graph) -> Result<(), CompileError> {
         for (i, node) in graph.nodes.iter().enumerate() {
+            if matches!(self, Compiler::Cuda(..)) && node.op.is_all_reduce() {
+                return Err(CompileError::Ranks { node: graph.line(i) });
+            }
             if let Some(t) = node.outs.iter().find(|t| !matches!(t.dtype, DType::F32 | DType::I32)) {
                 return Err(CompileError::Type { device: self.name(), dtype: t.dtype, node: graph.line(i) });
             }
@@ -425,6 +432,13 @@ impl Session {
                 Ok(Some(clearshot_cuda::ceilings(ordinal, dtype, a.math)?))
             }
             _ => Ok(None),
+        }
+    }
+
+    /// Lets all-reduces between ranks go over this; without it there is one rank. Graphs with all-reduces run on the CPU alone.
+    pub fn set_exchange(&mut self, exchange: Arc<dyn Exchange>) {
+        if let Engine::Cpu(e) = &mut self.engine {
+            e.set_exchange(exchange);
         }
     }
 

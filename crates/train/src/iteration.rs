@@ -11,7 +11,7 @@ use clearshot_diffusion::objective::{FirstStep, distance_of_each, noised, target
 use clearshot_diffusion::precondition::Preconditioned;
 use clearshot_diffusion::{Condition, Estimate, LevelInputs};
 use clearshot_graph::ops::{Binary, NoiseKind, ReduceKind, Unary};
-use clearshot_graph::train::{Training, finish_iteration};
+use clearshot_graph::train::{LOSS_BUCKET, Training, finish_iteration, mean_over_ranks};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
 use clearshot_model::signal::CHANNELS;
 use clearshot_nn::models::{Given, Network};
@@ -228,15 +228,16 @@ pub fn training(
     let counted =
         measured.map(|(electrons, numbers)| Counted::new(&mut b, electrons, &numbers, estimate, valid));
     let compared = Compared { estimate, clean, counted, bound };
+    let mut terms = vec![];
     for (term, _) in &task.terms {
         let (name, term) = (term.name(), term.build(&mut b, task.distance, &compared));
-        b.output(&format!("term.{name}"), term);
+        terms.push((format!("term.{name}"), term));
         let weight = b.input(&format!("weight.{name}"), scalar);
         let weighted = b.mul(term, weight);
         loss = b.add(loss, weighted);
     }
     if loss != main {
-        b.output("term.main", main);
+        terms.push(("term.main".to_string(), main));
     }
     let all = network.parameters()?;
     if let Some(begins) = only.iter().find(|begins| !all.iter().any(|p| p.name.starts_with(*begins))) {
@@ -254,32 +255,51 @@ pub fn training(
         .map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given))
         .collect();
     finish_iteration(&mut b, loss, &params, training)?;
+    // Over several ranks, what is recorded is the mean of all.
+    let loss = b.graph().output("loss").unwrap_or(loss);
     let before = b.state("record.loss", scalar, StateInit::Constant(0.0));
     let after = b.add(before, loss);
     b.update(before, after);
+    let mut numbers: Vec<Value> = terms.iter().map(|(_, v)| *v).collect();
     if shapes.domains > 0 {
-        sum_by_domain(&mut b, losses, shapes.domains);
+        numbers.extend(parts_of_domains(&mut b, losses, shapes.domains));
     }
+    if training.bucket.is_some() && !numbers.is_empty() {
+        numbers = mean_over_ranks(&mut b, RECORDS_BUCKET, &numbers);
+    }
+    for ((name, _), value) in terms.iter().zip(&numbers) {
+        b.output(name, *value);
+    }
+    sum_by_domain(&mut b, &numbers[terms.len()..]);
     count_skips(&mut b);
     Ok(Built { graph: b.finish()?, levels })
 }
+
+/// The bucket of numbers that are recorded alone.
+const RECORDS_BUCKET: u32 = LOSS_BUCKET + 1;
 
 /// Sums of losses and numbers of samples, domain by domain, until they are set.
 pub const DOMAIN_LOSSES: &str = "record.domain_losses";
 pub const DOMAIN_SAMPLES: &str = "record.domain_samples";
 
-/// Adds each sample's loss to its domain's. The input `domains`, `[N, D]`, has a 1 for the domain of each sample. Summed here,
-/// for a host that looks at every loss would wait for every iteration.
-fn sum_by_domain(b: &mut Builder, losses: Value, domains: usize) {
+/// The losses of each domain's samples in this run, and how many those are. The input `domains`, `[N, D]`, has a 1 for the domain of each sample.
+fn parts_of_domains(b: &mut Builder, losses: Value, domains: usize) -> [Value; 2] {
     let samples = b.shape(losses)[0];
     let belongs = b.input("domains", Type::f32([samples, domains]));
     let losses = b.reshape(losses, [samples, 1]);
     let parts = b.mul(belongs, losses);
-    for (name, parts) in [(DOMAIN_LOSSES, parts), (DOMAIN_SAMPLES, belongs)] {
+    [parts, belongs].map(|parts| {
         let sum = b.sum(parts, &[0]);
-        let sum = b.reshape(sum, [domains]);
-        let before = b.state(name, Type::f32([domains]), StateInit::Constant(0.0));
-        let after = b.add(before, sum);
+        b.reshape(sum, [domains])
+    })
+}
+
+/// Adds what [`parts_of_domains`] gives up. Summed here, for a host that looks at every loss would wait for every iteration.
+fn sum_by_domain(b: &mut Builder, parts: &[Value]) {
+    for (name, sum) in [DOMAIN_LOSSES, DOMAIN_SAMPLES].into_iter().zip(parts) {
+        let shape = b.shape(*sum);
+        let before = b.state(name, Type::f32(shape), StateInit::Constant(0.0));
+        let after = b.add(before, *sum);
         b.update(before, after);
     }
 }

@@ -6,6 +6,7 @@
 mod memory;
 
 use crate::Cpu;
+use crate::exchange::Exchange;
 use crate::kernels::Prepared;
 use crate::lower::{Machine, is_constant, lower};
 pub use clearshot_graph::ValueError;
@@ -16,6 +17,7 @@ use memory::Memory;
 pub use memory::MemoryError;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What plans ask of the CPU. Remembers the answers: recomputation asks for the same nodes many times.
@@ -201,6 +203,11 @@ impl Executor {
 
     pub fn cpu(&self) -> &Cpu {
         &self.cpu
+    }
+
+    /// Lets all-reduces go over this; without it there is one rank.
+    pub fn set_exchange(&mut self, exchange: Arc<dyn Exchange>) {
+        self.cpu.exchange = Some(exchange);
     }
 
     /// Sets an input or a state.

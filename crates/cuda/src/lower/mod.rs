@@ -121,6 +121,9 @@ pub(crate) fn lower(cx: &Arc<Context>, graph: &Graph, node: usize, math: Math) -
         | Op::Adam(_)
         | Op::Sgd(_)
         | Op::Ema
+        // Refused before: no GPU kernels carry values between ranks.
+        | Op::AllReduceBegin(_)
+        | Op::AllReduceEnd(_)
         | Op::Input(_)
         | Op::State(_)
         | Op::Const(_)

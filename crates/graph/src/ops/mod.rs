@@ -9,6 +9,7 @@
 //! what it is), layer and instance norm are `Norm`, losses and the sinusoidal embedding are chains of
 //! elementwise operations that the fuse pass makes one.
 
+pub mod all_reduce;
 pub mod attention;
 pub mod conv;
 pub mod fourier;
@@ -24,6 +25,7 @@ pub mod reduce;
 pub mod resize;
 pub mod update;
 
+pub use all_reduce::{AllReduceBegin, AllReduceEnd};
 pub use attention::Attention;
 pub use conv::{Bias, Conv, ConvInputGrad, ConvWeightGrad, Geometry};
 pub use fourier::CyclicConv;
@@ -134,6 +136,12 @@ pub enum Op {
     LossScale(LossScale),
     /// step, factor -> step + 1, unless the iteration is skipped.
     CountStep,
+
+    // Between ranks. ----------------------------------------------------------------------------
+    /// values -> token; their means over ranks are under way.
+    AllReduceBegin(AllReduceBegin),
+    /// token, value -> its mean over ranks.
+    AllReduceEnd(AllReduceEnd),
 }
 
 /// A value kept from run to run.
@@ -239,6 +247,8 @@ impl Op {
             Op::Ema => "ema",
             Op::LossScale(_) => "loss_scale",
             Op::CountStep => "count_step",
+            Op::AllReduceBegin(_) => "all_reduce_begin",
+            Op::AllReduceEnd(_) => "all_reduce_end",
         }
     }
 
@@ -291,6 +301,8 @@ impl Op {
             Op::Ema => update::infer_ema(x),
             Op::LossScale(a) => a.infer(x),
             Op::CountStep => update::infer_count(x),
+            Op::AllReduceBegin(a) => a.infer(x),
+            Op::AllReduceEnd(a) => a.infer(x),
         }
     }
 
@@ -347,7 +359,9 @@ impl Op {
             | Op::Sgd(_)
             | Op::Ema
             | Op::LossScale(_)
-            | Op::CountStep => None,
+            | Op::CountStep
+            | Op::AllReduceBegin(_)
+            | Op::AllReduceEnd(_) => None,
         }
     }
 
@@ -398,12 +412,19 @@ impl Op {
             Op::Ema => update::eval_ema(x),
             Op::LossScale(a) => a.eval(x),
             Op::CountStep => update::eval_count(x),
+            Op::AllReduceBegin(_) => all_reduce::eval_begin(),
+            Op::AllReduceEnd(a) => a.eval(x),
         }
     }
 
     /// Whether this op only gives another name to the same bytes.
     pub fn is_view(&self) -> bool {
         matches!(self, Op::Reshape(_) | Op::StopGradient)
+    }
+
+    /// Whether the op hands values to other ranks or waits for them: each runs once, where it stands.
+    pub fn is_all_reduce(&self) -> bool {
+        matches!(self, Op::AllReduceBegin(_) | Op::AllReduceEnd(_))
     }
 
     /// Whether the op changes state when its outputs are written back; such nodes run last.

@@ -16,9 +16,9 @@ pub use learned::{
 };
 pub use resolve::epochs;
 pub use running::{
-    CalibrationConfig, CheckpointConfig, Complexity, Count, GrowthConfig, OptimizerConfig, OptimizerKind,
-    PerformanceConfig, RateShape, RecordsConfig, ScheduleConfig, StageConfig, TrainerConfig,
-    ValidationConfig,
+    CalibrationConfig, CheckpointConfig, Complexity, Compression, Count, DistributedConfig, GrowthConfig,
+    OptimizerConfig, OptimizerKind, PerformanceConfig, RateShape, RecordsConfig, ScheduleConfig, StageConfig,
+    TrainerConfig, ValidationConfig,
 };
 
 use schemars::JsonSchema;
@@ -43,6 +43,7 @@ pub struct RunConfig {
     pub optimizer: OptimizerConfig,
     pub schedule: ScheduleConfig,
     pub trainer: TrainerConfig,
+    pub distributed: DistributedConfig,
     pub performance: PerformanceConfig,
     pub validation: ValidationConfig,
     pub calibration: CalibrationConfig,
