@@ -30,8 +30,8 @@ pub const TARGET: Target = Target {
 
 /// What a kernel needs to run: threads and an instruction set.
 pub struct Cpu {
-    pub pool: Pool,
-    pub level: Level,
+    pub(crate) pool: Pool,
+    pub(crate) level: Level,
 }
 
 impl Cpu {
@@ -40,11 +40,16 @@ impl Cpu {
         Cpu::with_level(threads, Level::detect())
     }
 
-    /// # Panics
-    /// If the machine does not have the level.
     pub fn with_level(threads: usize, level: Level) -> Cpu {
-        assert!(level <= Level::detect(), "this machine does not run {level:?}");
         Cpu { pool: Pool::new(threads), level }
+    }
+
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     /// What kernels for this context are prepared for.
