@@ -33,9 +33,9 @@ pub const TARGET: Target = Target {
 
 /// What a kernel needs to run: threads, an instruction set and, where there are several ranks, what carries values between them.
 pub struct Cpu {
-    pub pool: Pool,
-    pub level: Level,
-    pub exchange: Option<Arc<dyn Exchange>>,
+    pub(crate) pool: Pool,
+    pub(crate) level: Level,
+    pub(crate) exchange: Option<Arc<dyn Exchange>>,
 }
 
 impl Cpu {
@@ -44,11 +44,16 @@ impl Cpu {
         Cpu::with_level(threads, Level::detect())
     }
 
-    /// # Panics
-    /// If the machine does not have the level.
     pub fn with_level(threads: usize, level: Level) -> Cpu {
-        assert!(level <= Level::detect(), "this machine does not run {level:?}");
         Cpu { pool: Pool::new(threads), level, exchange: None }
+    }
+
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     /// What kernels for this context are prepared for.

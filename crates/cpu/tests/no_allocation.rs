@@ -35,7 +35,7 @@ fn calls(cpu: &Cpu, op: &Op, x: &[Type]) -> usize {
     let kernel = prepare(op, x).expect("an op with a prepared kernel");
     let inputs: Vec<Vec<f32>> = x.iter().map(|t| vec![0.0; t.shape.len()]).collect();
     let mut outputs: Vec<Vec<f32>> = outs.iter().map(|t| vec![0.0; t.shape.len()]).collect();
-    let mut workspace = vec![0.0f32; kernel.workspace_len(cpu.pool.threads())];
+    let mut workspace = vec![0.0f32; kernel.workspace_len(cpu.threads())];
     let from: Vec<*const f32> = inputs.iter().map(|v| v.as_ptr()).collect();
     let to: Vec<*mut f32> = outputs.iter_mut().map(|v| v.as_mut_ptr()).collect();
     let mut before = 0;

@@ -3,10 +3,10 @@
 use crate::device::Device;
 use crate::memory::{available_bytes, peak_bytes};
 use crate::precision::{Arithmetic, Precision};
+use clearshot_cpu::TARGET as CPU_TARGET;
 use clearshot_cpu::exchange::Exchange;
 use clearshot_cpu::exec::{CpuBackend, Executor as CpuExecutor, MemoryError, ValueError};
 use clearshot_cpu::lower::Machine;
-use clearshot_cpu::{Cpu, TARGET as CPU_TARGET};
 use clearshot_cuda::{
     Ceilings, Cost, CudaBackend, CudaError, Executor as CudaExecutor, TARGET as CUDA_TARGET,
 };
@@ -80,7 +80,7 @@ const SPARED: f64 = 0.02;
 
 /// What a device's plans are made with.
 enum Compiler {
-    Cpu(CpuBackend, Machine),
+    Cpu(CpuBackend),
     Cuda(CudaBackend, Arithmetic),
 }
 
@@ -92,7 +92,7 @@ impl Compiler {
                     return Err(CompileError::Precision(options.precision));
                 }
                 let machine = Machine { level, threads: threads.max(1) };
-                Ok(Compiler::Cpu(CpuBackend::new(machine), machine))
+                Ok(Compiler::Cpu(CpuBackend::new(machine)))
             }
             Device::Cuda { ordinal } => {
                 let gpus = clearshot_cuda::gpus().map_err(CudaError::from)?;
@@ -108,7 +108,7 @@ impl Compiler {
 
     fn backend(&self) -> &dyn Backend {
         match self {
-            Compiler::Cpu(b, _) => b,
+            Compiler::Cpu(b) => b,
             Compiler::Cuda(b, _) => b,
         }
     }
@@ -263,13 +263,13 @@ pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Sessi
     let fixed = fixed_bytes(&plan);
     let (planned, planning) = (lap(), compiler.cost().since(&before));
     let engine = match &compiler {
-        Compiler::Cpu(_, machine) => {
+        Compiler::Cpu(backend) => {
             // The system promises more than it has and ends who takes it at its word; the plan knows better.
             let (needed, free) = (plan.bytes(), available_bytes().unwrap_or(usize::MAX));
             if needed > free {
                 return Err(CompileError::NoRoom { needed, free, fixed });
             }
-            Engine::Cpu(Box::new(CpuExecutor::new(plan, Cpu::with_level(machine.threads, machine.level))?))
+            Engine::Cpu(Box::new(CpuExecutor::new(plan, backend)?))
         }
         Compiler::Cuda(backend, arithmetic) => {
             let made = CudaExecutor::new(plan, backend).map_err(|e| match CompileError::from(e) {

@@ -11,7 +11,7 @@ use crate::graph::Type;
 use clearshot_tensor::Shape;
 
 /// Operands: any number of values. Output: a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AllReduceBegin {
     /// The bucket's number, which is its own in a graph.
     pub bucket: u32,
@@ -25,7 +25,7 @@ impl AllReduceBegin {
 }
 
 /// Operands: the token, and the value as this rank has it. Output: its mean over ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AllReduceEnd {
     pub bucket: u32,
     /// Elements of the bucket before this value's.

@@ -9,6 +9,19 @@
 //! what it is), layer and instance norm are `Norm`, losses and the sinusoidal embedding are chains of
 //! elementwise operations that the fuse pass makes one.
 
+/// Hashes attributes that hold numbers by the numbers' bits: 0 and -0 compute different things.
+macro_rules! hash_by_bits {
+    ($type:ident { $($plain:ident),* } $($number:ident),+) => {
+        impl std::hash::Hash for $type {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                let $type { $($plain,)* $($number),+ } = self;
+                $($plain.hash(state);)*
+                $($number.to_bits().hash(state);)+
+            }
+        }
+    };
+}
+
 pub mod all_reduce;
 pub mod attention;
 pub mod conv;
@@ -46,11 +59,12 @@ use crate::builder::Builder;
 use crate::graph::{StateInit, Type, Value};
 use clearshot_tensor::{DType, Shape, Tensor};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// One operation with its attributes. Operands are the node's inputs, in the order that the family's
 /// file says.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub enum Op {
     // Where values come from. -------------------------------------------------------------------
     /// Set by the caller before a run.
@@ -145,7 +159,7 @@ pub enum Op {
 }
 
 /// A value kept from run to run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct State {
     pub name: Arc<str>,
     pub init: StateInit,
@@ -154,6 +168,18 @@ pub struct State {
 /// A tensor that is part of the graph. Prints as its value where that is short.
 #[derive(Clone)]
 pub struct Constant(pub Arc<Tensor>);
+
+/// By its values where they are few, and else by which tensor it is.
+impl Hash for Constant {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let tensor = &*self.0;
+        (tensor.dtype(), tensor.shape()).hash(state);
+        match tensor.shape().len() {
+            0..=8 => tensor.to_f64().iter().for_each(|x| x.to_bits().hash(state)),
+            _ => Arc::as_ptr(&self.0).hash(state),
+        }
+    }
+}
 
 impl fmt::Debug for Constant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
