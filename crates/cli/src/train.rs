@@ -73,7 +73,10 @@ impl Train {
             _ => Show::for_terminal(),
         };
         let stop = crate::interrupt::finishing("finishing the iteration and writing a checkpoint");
-        let report = train(&settings, &mut Trainer::new(show, Some(stop)))?;
+        let report = match train(&settings, &mut Trainer::new(show, Some(stop))) {
+            Ok(report) => report,
+            Err(e) => return ranks::told(e.into()),
+        };
         if !silent {
             self.report(&report);
         }

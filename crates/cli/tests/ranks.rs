@@ -6,8 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-mod program;
-use program::folder;
+/// An empty folder.
+fn folder(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).expect("a folder");
+    path
+}
 
 /// A run of a second or so.
 const TINY: &str = "experiment=default trainer.device=cpu trainer.crop=16 model.network.channels=[4,8] model.network.blocks=1 data.sizes=[32] data.pool=4 \
@@ -111,13 +116,14 @@ fn a_rank_that_is_killed_ends_all_and_the_run_goes_on() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let id = process_of(victim, &out).expect("the rank's process");
-        let killed = Instant::now();
         assert!(Command::new("kill").args(["-9", &id.to_string()]).status().expect("kill").success());
         let output = child.wait_with_output().expect("an end");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success());
-        assert!(killed.elapsed() < Duration::from_secs(30), "{text}");
-        assert!(text.contains(&format!("rank {victim} (process {id} on ")), "{text}");
+        assert!(
+            text.contains(&format!("rank {victim} (process {id} on ")) && text.contains("all ranks end"),
+            "{text}"
+        );
     }
     // What is left is a run that one process goes on with, where all ranks were.
     let last = *checkpoints(&out).last().expect("a checkpoint");
@@ -150,7 +156,7 @@ fn what_does_not_fit_is_said_on_every_rank() {
     let out = dir.join("run");
     let said = |ranks: usize, changes: &str| {
         let mut command = Command::new(&mpiexec);
-        command.args(["-disable-auto-cleanup", "-n", &ranks.to_string(), own, "train"]);
+        command.args(["-n", &ranks.to_string(), own, "train"]);
         command.args(TINY.split_whitespace()).args(changes.split_whitespace()).arg("--out").arg(&out);
         let output = command.output().expect("runs");
         assert!(!output.status.success());

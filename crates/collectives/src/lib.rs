@@ -5,15 +5,17 @@
 //! run to run, whatever algorithm a library would have chosen for its own reductions, and the same bits with both.
 //!
 //! [`launch`] reads from the environment which rank a process is; [`hello`] is the first exchange, in which ranks that do not fit together find out;
-//! [`watch`] tells who died.
+//! [`watch`] tells the others who died, and [`keeper`] the process that started them.
 
 pub mod hello;
+pub mod keeper;
 pub mod launch;
 pub mod mpi;
 pub mod threads;
 pub mod watch;
 
 pub use hello::{Hello, Peer};
+pub use keeper::Keeper;
 pub use launch::Launch;
 pub use watch::Fault;
 

@@ -190,7 +190,6 @@ impl Mpi {
             return Err(CollectiveError::Call { function: "MPI_Init_thread", reason });
         }
         (mpi.rank, mpi.size) = (rank as usize, size as usize);
-        keep_through_deaths();
         Ok(mpi)
     }
 
@@ -344,15 +343,6 @@ impl Mpi {
         }
         let most = (MOST / size_of::<T>() / self.size).max(1);
         values.chunks_mut(most).try_for_each(|block| self.sum_block(block))
-    }
-}
-
-/// mpiexec that does not end all ranks when one dies sends SIGUSR1 to the others, which would end them before they could say who died.
-fn keep_through_deaths() {
-    #[cfg(unix)]
-    // SAFETY: ignoring a signal runs no code of ours.
-    unsafe {
-        libc::signal(libc::SIGUSR1, libc::SIG_IGN);
     }
 }
 

@@ -51,6 +51,8 @@ struct Shared {
     leaving: AtomicBool,
     /// With the rank at the other end.
     links: Mutex<Vec<(usize, TcpStream)>>,
+    /// To the process that started all of them, where that listens.
+    keeper: Option<TcpStream>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -90,6 +92,7 @@ impl Watch {
             raised: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             links: Mutex::new(vec![]),
+            keeper: crate::keeper::connect(ranks.rank()),
         });
         for (rank, stream) in links {
             let _ = stream.set_nodelay(true);
@@ -127,6 +130,7 @@ impl Watch {
     pub fn leave(&self) {
         self.shared.leaving.store(true, Ordering::Relaxed);
         self.shared.say("bye");
+        self.shared.tell_keeper("bye");
     }
 }
 
@@ -135,6 +139,13 @@ impl Shared {
         for (_, stream) in locked(&self.links).iter() {
             // A link that is broken is found by who listens to it.
             let _ = (&*stream).write_all(format!("{what}\n").as_bytes());
+        }
+    }
+
+    fn tell_keeper(&self, what: &str) {
+        if let Some(mut keeper) = self.keeper.as_ref() {
+            // One that is gone needs to hear nothing.
+            let _ = keeper.write_all(format!("{what}\n").as_bytes());
         }
     }
 
@@ -174,6 +185,7 @@ impl Shared {
             *fault = Some(Fault { rank, peer, why: why.into() });
         }
         self.raised.store(true, Ordering::Relaxed);
+        self.tell_keeper(&format!("fault {rank} {}", why.replace('\n', " ")));
         self.say(&format!("fault {rank} {}", why.replace('\n', " ")));
         if self.leaving.load(Ordering::Relaxed) {
             for (_, stream) in locked(&self.links).iter() {
@@ -192,12 +204,12 @@ impl Shared {
     }
 }
 
-fn read_fault(line: &str) -> Option<(usize, &str)> {
+pub(crate) fn read_fault(line: &str) -> Option<(usize, &str)> {
     let (rank, why) = line.strip_prefix("fault ")?.split_once(' ')?;
     Some((rank.parse().ok()?, why))
 }
 
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

@@ -10,8 +10,8 @@ pub(crate) use compress::PREFIX as KEPT;
 pub use compress::values_sent;
 pub use exchanger::{Exchanger, Travelled};
 
-pub use clearshot_collectives::Launch;
 pub use clearshot_collectives::mpi::mpiexec;
+pub use clearshot_collectives::{Keeper, Launch};
 
 use crate::checkpoint::{Progress, Saved};
 use crate::config::RunConfig;

@@ -151,9 +151,9 @@ pub struct Run<'w> {
     waited: f64,
     /// Iterations and seconds since the last record, for its rates.
     since: (u64, f64, f64),
-    /// What was exchanged up to the last record, and the rank that was last named as slow.
+    /// What was exchanged up to the last record, and the ranks that were named as slow.
     travelled: Travelled,
-    slowest: Option<usize>,
+    slow: Vec<usize>,
     /// What the last validation and the last checkpoint took, in seconds.
     costs: clock::Costs,
     /// The iteration and the second from which on iterations are timed.
@@ -253,7 +253,7 @@ impl<'w> Run<'w> {
             waited: 0.0,
             since: (0, 0.0, 0.0),
             travelled: Travelled::default(),
-            slowest: None,
+            slow: vec![],
             costs: clock::Costs::default(),
             timed: None,
         };

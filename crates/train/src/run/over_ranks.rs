@@ -4,8 +4,9 @@ use super::Run;
 use crate::distributed::{Ranks, Travelled};
 use crate::error::Result;
 
-/// A rank that takes so many times as long as the fastest is named.
+/// A rank that takes so many times as long as the fastest, over so many iterations, is named once.
 const SLOW: f64 = 1.25;
+const ENOUGH: u64 = 10;
 
 /// What exchanging gradients came to.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +46,8 @@ impl Run<'_> {
         let slowest = (0..all.len()).max_by(|a, b| all[*a].total_cmp(&all[*b])).unwrap_or(0);
         let fastest = all.iter().copied().fold(f64::INFINITY, f64::min);
         let ratio = all[slowest] / fastest.max(1e-9);
-        if ratio > SLOW && self.slowest != Some(slowest) {
-            self.slowest = Some(slowest);
+        if ratio > SLOW && iterations >= ENOUGH && !self.slow.contains(&slowest) {
+            self.slow.push(slowest);
             let text =
                 format!("{} takes {ratio:.1} times as long as the fastest rank", self.ranks.named(slowest));
             self.records.watch.note(&text);
