@@ -1,6 +1,6 @@
 """How many real long exposures lie inside the 90 % intervals of the default model.
 
-    python bench/real_intervals.py --data ../shared/data/real --samples 8 --steps 12
+    python bench/real_intervals.py --data ../shared/data/real --samples 8 --steps 12 --every 2
 
 For every pair of FMD and W2S the camera is estimated from the whole short exposure, its middle 128 x 128 pixels are restored, and
 the intervals that the program states (its standard deviation times `interval_90` of the report) are held against the long exposure.
@@ -42,7 +42,7 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--every", type=int, default=1, help="take every so manieth image of a set")
+    parser.add_argument("--every", type=int, default=1, help="take only one image in so many")
     arguments = parser.parse_args()
     settings = {"samples": arguments.samples, "steps": arguments.steps}
     for name, (folder, frames) in SETS.items():
