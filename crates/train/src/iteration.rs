@@ -116,6 +116,29 @@ fn channels_of(b: &mut Builder, measured: Value, n: &[Value]) -> Vec<Value> {
 
 /// The network's nodes: for x and the time that it is told, if it is.
 fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Value>, train: bool) -> Value {
+    match given_to(b, network, x, time, train) {
+        Ok(given) => network.build_on(b, &given),
+        Err(refused) => refused,
+    }
+}
+
+/// All that the network gives to be compared with a target, each with its weight: its result, and where it is supervised
+/// deeply those of lower levels.
+fn outputs_on(b: &mut Builder, network: &dyn Network, x: Value) -> Vec<(f64, Value)> {
+    match given_to(b, network, x, None, true) {
+        Ok(given) => network.outputs_on(b, &given),
+        Err(refused) => vec![(1.0, refused)],
+    }
+}
+
+/// What the network is given, or the builder's refusal.
+fn given_to(
+    b: &mut Builder,
+    network: &dyn Network,
+    x: Value,
+    time: Option<Value>,
+    train: bool,
+) -> std::result::Result<Given, Value> {
     let mut given = Given::image(x);
     let image = b.shape(x);
     for port in network.ports(image).iter().filter(|p| !p.optional) {
@@ -129,7 +152,7 @@ fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Val
             ("alpha", _) => b.input("alpha", port.ty),
             (name, _) => {
                 let reason = format!("the network must be told `{name}`, which training data do not have");
-                return b.refuse("training", reason);
+                return Err(b.refuse("training", reason));
             }
         };
         given = given.with(port.name, value);
@@ -137,7 +160,7 @@ fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Val
     if train && network.drops() {
         given = given.with("key", b.input("key", Type::i32([4])));
     }
-    network.build_on(b, &given)
+    Ok(given)
 }
 
 fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<'_>, train: bool) -> Forward {
@@ -156,8 +179,17 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     }
     let Some(diffusion) = &task.diffusion else {
         let x = seen.unwrap_or(clean);
-        let estimate = network_on(b, network, x, None, train);
-        let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
+        let outputs = match train {
+            true => outputs_on(b, network, x),
+            false => vec![(1.0, network_on(b, network, x, None, false))],
+        };
+        let estimate = outputs[0].1;
+        let each = outputs.into_iter().map(|(weight, output)| {
+            let own = distance_of_each(b, task.distance, output, clean, weights, valid);
+            if weight == 1.0 { own } else { b.mul_scalar(own, weight) }
+        });
+        let each: Vec<Value> = each.collect();
+        let losses = each[1..].iter().fold(each[0], |sum, own| b.add(sum, *own));
         return Forward { clean, valid, losses, estimate, measured, bound: None, levels: None };
     };
     let mut levels = LevelInputs::new(shapes.batch);
