@@ -2,7 +2,7 @@
 //!
 //! Handles are the integers of that ABI's mpi.h. MPI moves bytes and adds nothing: a sum sends each rank its part of the values of all others, which are added
 //! in the order of ranks, and gathers the parts. That is as many bytes as a ring sends (2 (N - 1) / N of the values' for each rank), and the bits do not depend on which algorithm
-//! a library takes for which size. Calls do not block inside of the library: a rank that waits asks now and then, sleeps in between, leaves the processor to those
+//! a library takes for which size. Calls do not block inside of the library: a rank that waits asks again and again with pauses in between, leaves the processor to those
 //! who compute, and hears of ranks that are gone. Calls are made by one thread at a time (`MPI_THREAD_SERIALIZED`).
 
 use crate::hello::Peer;
@@ -38,6 +38,10 @@ const OPEN_MPI: [&str; 2] = ["libmpi.so.40", "libmpi.40.dylib"];
 const SMALL: usize = 32 << 10;
 /// Bytes that all ranks together receive by one call, which counts with 32 bits.
 const MOST: usize = 1 << 30;
+
+/// A rank that waits asks so often before it pauses for so long.
+const QUESTIONS: u32 = 32;
+const PAUSE: Duration = Duration::from_micros(30);
 
 macro_rules! functions {
     ($($field:ident = $name:literal: fn($($arg:ty),*);)*) => {
@@ -249,10 +253,10 @@ impl Mpi {
                 return Err(CollectiveError::Fault(fault));
             }
             asked += 1;
-            match asked {
-                0..64 => std::thread::yield_now(),
-                64..256 => std::thread::sleep(Duration::from_micros(20)),
-                _ => std::thread::sleep(Duration::from_micros(200)),
+            // Only a question moves bytes on, so there are several of them to a pause. Giving the processor away without one would cost a turn of
+            // every other process of a busy machine.
+            if asked.is_multiple_of(QUESTIONS) {
+                std::thread::sleep(PAUSE);
             }
         }
     }
