@@ -14,6 +14,7 @@ use clearshot_nn::Weights;
 use clearshot_nn::models::Network;
 use clearshot_runtime::{Device, Options, Precision, Session, compile};
 use clearshot_tensor::{Data, Fnv1a, Tensor};
+use clearshot_timeline::{Phase, span};
 use std::collections::BTreeSet;
 
 /// States that an iteration need not find as it left them.
@@ -170,7 +171,9 @@ impl Engine {
                 ends: [run == 0, run + 1 == self.runs],
                 is_validation: false,
             };
+            let copying = span(Phase::Copying);
             self.inputs.set(&mut self.session, &given)?;
+            drop(copying);
             self.session.run()?;
             first += count;
         }

@@ -16,9 +16,9 @@ pub use learned::{
 };
 pub use resolve::epochs;
 pub use running::{
-    CalibrationConfig, CheckpointConfig, Complexity, Count, GrowthConfig, OptimizerConfig, OptimizerKind,
-    PerformanceConfig, RateShape, RecordsConfig, ScheduleConfig, StageConfig, TrainerConfig,
-    ValidationConfig,
+    CalibrationConfig, CheckpointConfig, Complexity, Count, DebugConfig, GrowthConfig, OptimizerConfig,
+    OptimizerKind, PerformanceConfig, Profiling, RateShape, RecordsConfig, ScheduleConfig, StageConfig,
+    TrainerConfig, ValidationConfig,
 };
 
 use schemars::JsonSchema;
@@ -48,6 +48,8 @@ pub struct RunConfig {
     pub calibration: CalibrationConfig,
     pub checkpoint: CheckpointConfig,
     pub records: RecordsConfig,
+    #[serde(skip_serializing_if = "DebugConfig::is_usual")]
+    pub debug: DebugConfig,
 }
 
 #[cfg(test)]
