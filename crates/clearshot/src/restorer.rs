@@ -48,6 +48,7 @@ impl Restorer {
     /// # Errors
     /// As [`Restorer::builtin`].
     pub fn builtin_on(device: Device) -> Result<Restorer> {
+        let _loading = clearshot_timeline::span(clearshot_timeline::Phase::Loading);
         Restorer::learned(Model::builtin()?, device, true)
     }
 
@@ -65,6 +66,7 @@ impl Restorer {
     /// # Errors
     /// If it cannot be read, or a package's test does not come out as it says.
     pub fn load_on(path: impl AsRef<Path>, device: Device) -> Result<Restorer> {
+        let _loading = clearshot_timeline::span(clearshot_timeline::Phase::Loading);
         let path = path.as_ref();
         if !Foreign::is_one(path) {
             return Restorer::from_model(Model::load(path).map_err(|e| unknown(path, e))?, device);

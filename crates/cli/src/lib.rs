@@ -43,6 +43,7 @@ mod serve;
 mod synth;
 mod train;
 mod training;
+mod tune;
 mod validate;
 mod validity;
 mod voice;
@@ -74,8 +75,10 @@ enum Verb {
     Plan(plan::PlanArgs),
     /// Time a network, as inference or as training iterations.
     Bench(bench::Bench),
-    /// Say where a network's time goes, node by node.
+    /// Say where time and memory go: of a network node by node, of a training run (`profile train`), or of restoring (`profile restore`).
     Profile(profile::Profile),
+    /// Find the fastest settings for a training run and for restoring on this machine by measuring, and write them for `train` and `restore`.
+    Tune(tune::Tune),
     /// Print a network's graph or plan.
     Dump(dump::Dump),
     /// Say what image files are: axes, sizes, units, type, statistics, provenance.
@@ -146,6 +149,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
         Verb::Plan(v) => v.run(),
         Verb::Bench(v) => v.run(),
         Verb::Profile(v) => v.run(),
+        Verb::Tune(v) => v.run(),
         Verb::Dump(v) => v.run(),
         Verb::Info(v) => v.run(),
         Verb::Convert(v) => v.run(),

@@ -22,6 +22,7 @@ use clearshot::{
 };
 use clearshot_restore::classical::gaussian::Gaussian;
 use clearshot_runtime::bytes;
+use clearshot_train::presets::{self, tuned_file};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -152,6 +153,10 @@ pub struct Restore {
     /// Use this many CPU threads. Default: one for each core.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Take tile, tiles at once, threads and precision from a file that `tune` has written, where they are not given here; `auto_tuned` is
+    /// configs/performance/auto_tuned.yaml. Default: each option's own default.
+    #[arg(long, value_name = "FILE.yaml|auto_tuned")]
+    performance: Option<String>,
     /// Seed the noise of samples; the same seed gives the same bits.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -189,7 +194,28 @@ fn tile(text: &str) -> Result<Tile, String> {
 type Failure = (String, String);
 
 impl Restore {
-    pub fn run(self) -> Result<()> {
+    /// Whether it prints JSON.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Takes from a file of `tune` what is not given.
+    fn tune(&mut self) -> Result<()> {
+        let Some(name) = &self.performance else { return Ok(()) };
+        let file = if name == "auto_tuned" { tuned_file(None) } else { PathBuf::from(name) };
+        let texts = [file.display().to_string(), "trainer.iterations=1".into()];
+        let tuned = presets::read(None, &texts)?.performance;
+        self.tile = Tile(self.tile.0.or(tuned.tile));
+        self.batch = self.batch.or(tuned.tiles.and_then(|n| u32::try_from(n).ok()));
+        self.threads = self.threads.or(u16::try_from(tuned.threads).ok().filter(|n| *n > 0));
+        if self.precision == Precision::Auto {
+            self.precision = tuned.precision.parse().map_err(anyhow::Error::msg)?;
+        }
+        Ok(())
+    }
+
+    pub fn run(mut self) -> Result<()> {
+        self.tune()?;
         let camera = self.camera.read()?;
         let level = self.background.as_ref().and_then(Background::level);
         let camera = KnownCamera { background: level.or(camera.background), ..camera };

@@ -47,7 +47,10 @@ impl Bytes {
     pub fn read_into(&self, offset: u64, out: &mut [u8]) -> Parsed<()> {
         self.check(offset, out.len() as u64)?;
         match self {
-            Bytes::File { file, .. } => read_exact_at(file, offset, out).map_err(Fault::from),
+            Bytes::File { file, .. } => {
+                let _reading = clearshot_timeline::span(clearshot_timeline::Phase::Reading);
+                read_exact_at(file, offset, out).map_err(Fault::from)
+            }
             Bytes::Memory(data) => {
                 out.copy_from_slice(&data[offset as usize..offset as usize + out.len()]);
                 Ok(())

@@ -5,6 +5,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result, request};
 use crate::grid::{Grid, Region, copy_common, extent, volume};
 use crate::remote::side_by_side;
+use clearshot_timeline::{Phase, span};
 use rayon::prelude::*;
 use serde_json::Value;
 use std::any::Any;
@@ -224,6 +225,11 @@ pub trait Source: Send + Sync {
     }
 }
 
+/// The row of a timeline that a thread which decodes chunks writes to.
+fn decoder() -> String {
+    format!("decoder {:?}", std::thread::current().id())
+}
+
 /// Where an image in memory lies.
 struct Memory {
     grid: Grid,
@@ -350,9 +356,13 @@ impl Image {
         // As many chunks at a time as there are threads to decode them, and memory to hold them.
         let chunk_bytes = volume(&grid.chunk).unwrap_or(usize::MAX).saturating_mul(width).max(1);
         let waiting = self.source.at_once();
+        let timeline = clearshot_timeline::current();
         let together = (rayon::current_num_threads() * 2).max(waiting).min((64 << 20) / chunk_bytes).max(1);
         for batch in wanted.chunks(together) {
-            let fetch = |index: &Vec<usize>| self.fetch(level, index, region);
+            let fetch = |index: &Vec<usize>| {
+                let _attached = timeline.as_ref().and_then(|t| t.attach_again(&decoder()));
+                self.fetch(level, index, region)
+            };
             let chunks: Vec<Arc<Vec<u8>>> = match batch {
                 [one] => vec![fetch(one)?],
                 many if waiting > 0 => side_by_side(many, waiting, fetch)?,
@@ -376,7 +386,9 @@ impl Image {
         if let Some(found) = lock(&self.cache).get(key) {
             return Ok(found);
         }
+        let decoding = span(Phase::Decoding);
         let chunk = Arc::new(self.source.chunk(level, index)?);
+        drop(decoding);
         let whole = grid.region(index).iter().zip(region).all(|(c, r)| r.start <= c.start && c.end <= r.end);
         if !whole {
             lock(&self.cache).put(key, Arc::clone(&chunk));

@@ -107,6 +107,7 @@ impl Writer {
     }
 
     pub fn write_level(&mut self, level: usize, region: &Region, data: &[u8]) -> Result<()> {
+        let _writing = clearshot_timeline::span(clearshot_timeline::Phase::Writing);
         if level >= self.levels.len() {
             return request(format!("level {level} of a file with {} levels", self.levels.len()));
         }
@@ -154,6 +155,7 @@ impl Writer {
 
     /// Makes the missing lower levels, checks that nothing is missing, and gives the file its name.
     pub fn finish(mut self) -> Result<()> {
+        let _writing = clearshot_timeline::span(clearshot_timeline::Phase::Writing);
         for level in 0..self.levels.len() {
             let total = self.target.grid(level).total();
             let begun = self.levels[level].complete > 0 || !self.levels[level].pending.is_empty();

@@ -43,6 +43,7 @@ pub type Marks<'m> = dyn Fn(&Region, usize) -> Result<Option<Vec<bool>>, String>
 /// # Errors
 /// If the file or its marks cannot be read, it has no planes of Y and X, or too few smooth places.
 pub fn camera_of(image: &Image, known: &Known, marks: &Marks<'_>) -> Result<BlindFit, EstimateError> {
+    let _estimating = clearshot_timeline::span(clearshot_timeline::Phase::Estimating);
     let side = side_of(image)?;
     let crops = crops(image, side, CROPS, marks)?;
     let views: Vec<Adu<&[f32]>> = crops.iter().map(|c| Adu(&c[..])).collect();
@@ -54,6 +55,7 @@ pub fn camera_of(image: &Image, known: &Known, marks: &Marks<'_>) -> Result<Blin
 /// # Errors
 /// If a file cannot be read or has no planes of Y and X, or there are too few smooth places in all of them.
 pub fn measure(images: &[Image], known: &Known) -> Result<CameraMeasurement, EstimateError> {
+    let _estimating = clearshot_timeline::span(clearshot_timeline::Phase::Estimating);
     let mut side = [SIDE; 2];
     for image in images {
         let own = side_of(image)?;

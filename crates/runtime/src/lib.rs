@@ -24,12 +24,14 @@ mod device;
 mod memory;
 mod precision;
 mod session;
+mod traced;
 
 pub use clearshot_cpu::exchange::Exchange;
 pub use clearshot_cpu::exec::{MemoryError, ValueError};
 pub use clearshot_cpu::simd::Level;
 pub use clearshot_cuda::{Ceilings, Gpu, Unavailable, cache_folder, gpus};
 pub use device::{Device, DeviceName};
-pub use memory::{available_bytes, peak_bytes};
+pub use memory::{MemoryChange, MemoryScope, available_bytes, memory_in_use, peak_bytes};
 pub use precision::{Arithmetic, Precision};
 pub use session::{CompileError, NodeTime, Options, Session, SetUp, compile, plan};
+pub use traced::node_infos;

@@ -3,7 +3,100 @@
 //! Docker and Slurm limit by control groups. A process's group may be limited by any of the groups that it lies in, so all of them
 //! are asked, from its own up. What a group uses counts files that the system holds and would give up; these are not in the way.
 
+use clearshot_timeline::Memory;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Bytes of all compiled graphs on the CPU, which lie beside the heap.
+static PLANNED: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a compiled graph's bytes as long as it lives.
+pub(crate) struct Planned(usize);
+
+impl Planned {
+    pub fn new(bytes: usize) -> Planned {
+        PLANNED.fetch_add(bytes, Ordering::Relaxed);
+        Planned(bytes)
+    }
+}
+
+impl Drop for Planned {
+    fn drop(&mut self) {
+        PLANNED.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// What the process uses now: the heap, as the allocator counts it (the resident memory where it does not), and compiled graphs.
+pub fn memory_in_use() -> Memory {
+    let planned = PLANNED.load(Ordering::Relaxed);
+    let [allocated, reserved] = match heap_bytes() {
+        Some(heap) => heap.map(|bytes| bytes + planned),
+        None => [kibibytes("/proc/self/status", "VmRSS:").unwrap_or(0); 2],
+    };
+    Memory { allocated, reserved, free: available_bytes().unwrap_or(0) }
+}
+
+/// Bytes of the heap in use, and those that the system gave for it, where the C library tells it.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn heap_bytes() -> Option<[usize; 2]> {
+    // SAFETY: looked up by name, for libraries before 2.33 have none; its type is that of the C library's header.
+    let info = unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr());
+        if found.is_null() {
+            return None;
+        }
+        std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> libc::mallinfo2>(found)()
+    };
+    // What is mapped for large values lies beside the arenas.
+    Some([info.uordblks + info.hblkhd, info.arena + info.hblkhd])
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn heap_bytes() -> Option<[usize; 2]> {
+    None
+}
+
+/// Measures what a stretch of a program takes: time, and memory that it keeps.
+pub struct MemoryScope {
+    name: String,
+    begun: Instant,
+    before: Memory,
+}
+
+/// What a [`MemoryScope`] found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryChange {
+    pub name: String,
+    pub seconds: f64,
+    /// More than before, in bytes; less is negative.
+    pub bytes: i64,
+    pub now: Memory,
+}
+
+impl MemoryScope {
+    pub fn begin(name: &str) -> MemoryScope {
+        MemoryScope { name: name.into(), begun: Instant::now(), before: memory_in_use() }
+    }
+
+    pub fn end(self) -> MemoryChange {
+        let (seconds, now) = (self.begun.elapsed().as_secs_f64(), memory_in_use());
+        MemoryChange {
+            name: self.name,
+            seconds,
+            bytes: now.allocated as i64 - self.before.allocated as i64,
+            now,
+        }
+    }
+}
+
+impl fmt::Display for MemoryChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (change, now) = (self.bytes as f64 * 1e-9, self.now.allocated as f64 * 1e-9);
+        write!(f, "{}: {:.3} s, {change:+.3} GB (now {now:.3} GB)", self.name, self.seconds)
+    }
+}
 
 /// The most memory that this process has had, where the system tells it.
 pub fn peak_bytes() -> Option<usize> {

@@ -1,8 +1,9 @@
 //! From a graph to something that runs.
 
 use crate::device::Device;
-use crate::memory::{available_bytes, peak_bytes};
+use crate::memory::{Planned, available_bytes, peak_bytes};
 use crate::precision::{Arithmetic, Precision};
+use crate::traced::{Copy, Traced};
 use clearshot_cpu::TARGET as CPU_TARGET;
 use clearshot_cpu::exchange::Exchange;
 use clearshot_cpu::exec::{CpuBackend, Executor as CpuExecutor, MemoryError, ValueError};
@@ -16,6 +17,7 @@ use clearshot_graph::passes::{optimise, precision};
 use clearshot_graph::plan::{Backend, Plan, human};
 use clearshot_graph::{Graph, VerifyError};
 use clearshot_tensor::{DType, Tensor};
+use clearshot_timeline::{Phase, span};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -255,12 +257,14 @@ pub fn plan(graph: Graph, device: &Device, options: &Options) -> Result<Plan, Co
 /// # Errors
 /// As [`plan`], or if the device has not the memory.
 pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Session, CompileError> {
+    let _span = span(Phase::Compiling);
     let mut clock = Instant::now();
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
     let compiler = Compiler::new(&graph, device, options)?;
     let (start, before) = (lap(), compiler.cost());
     let plan = compiler.plan(graph, options, true)?;
     let fixed = fixed_bytes(&plan);
+    let counted = matches!(device, Device::Cpu { .. }).then(|| Planned::new(plan.bytes()));
     let (planned, planning) = (lap(), compiler.cost().since(&before));
     let engine = match &compiler {
         Compiler::Cpu(backend) => {
@@ -289,7 +293,7 @@ pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Sessi
         compiled: cost.compiled,
         measured: cost.measured,
     };
-    Ok(Session { device: *device, engine, set_up })
+    Ok(Session { device: *device, engine, set_up, traced: Traced::default(), _counted: counted })
 }
 
 /// What making a session took, by phases. On a GPU, sessions that are made at the same time share the
@@ -318,16 +322,23 @@ pub struct NodeTime {
     pub nanoseconds: u64,
 }
 
-enum Engine {
+pub(crate) enum Engine {
     Cpu(Box<CpuExecutor>),
     Cuda(Box<CudaExecutor>, Arithmetic),
+}
+
+fn bytes_of(value: &Tensor) -> usize {
+    value.shape().len() * value.dtype().bytes()
 }
 
 /// A compiled graph with its memory.
 pub struct Session {
     device: Device,
-    engine: Engine,
+    pub(crate) engine: Engine,
     set_up: SetUp,
+    /// What a timeline is told of its nodes.
+    pub(crate) traced: Traced,
+    _counted: Option<Planned>,
 }
 
 /// Calls a method that the executors of all devices have.
@@ -373,6 +384,7 @@ impl Session {
     /// # Errors
     /// If there is none of that name, or its type or shape is another.
     pub fn set(&mut self, name: &str, value: &Tensor) -> Result<(), ValueError> {
+        let _copy = Copy::begin(name, bytes_of(value));
         either!(mut self, e => e.set(name, value))
     }
 
@@ -381,7 +393,10 @@ impl Session {
     /// # Errors
     /// If there is none of that name.
     pub fn get(&self, name: &str) -> Result<Tensor, ValueError> {
-        either!(self, e => e.get(name))
+        let copy = Copy::begin(name, 0);
+        let value = either!(self, e => e.get(name))?;
+        copy.ended(bytes_of(&value));
+        Ok(value)
     }
 
     /// Does what a first run does besides running: checks that all is set, packs weights.
@@ -398,7 +413,10 @@ impl Session {
     /// # Errors
     /// If an input or parameter has not been set.
     pub fn run(&mut self) -> Result<(), ValueError> {
-        either!(mut self, e => e.run())
+        match clearshot_timeline::is_active() {
+            true => self.run_traced(),
+            false => either!(mut self, e => e.run()),
+        }
     }
 
     /// Waits until every run is done.

@@ -15,6 +15,7 @@ use clearshot_nn::Weights;
 use clearshot_nn::models::Network;
 use clearshot_runtime::{Device, Options, Precision, Session, compile};
 use clearshot_tensor::{Data, Fnv1a, Tensor};
+use clearshot_timeline::{Phase, span};
 use std::collections::BTreeSet;
 
 /// States that an iteration need not find as it left them.
@@ -211,7 +212,9 @@ impl Engine {
                 ends: [run == 0, is_last],
                 is_validation: false,
             };
+            let copying = span(Phase::Copying);
             self.inputs.set(&mut self.session, &given)?;
+            drop(copying);
             if let Some(exchanger) = &self.exchanger {
                 exchanger.begin_run(n.iteration, is_last);
             }

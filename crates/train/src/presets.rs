@@ -6,7 +6,7 @@
 use crate::config::RunConfig;
 use crate::elsewhere::understand;
 use clearshot_config::{ConfigError, Groups, compose, compose_with};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
@@ -23,6 +23,8 @@ pub const FILES: &[(&str, &str)] = files![
     "data/pairs.yaml",
     "data/repeats.yaml",
     "data/scenes.yaml",
+    "debug/profile_gpu.yaml",
+    "debug/profile_memory.yaml",
     "experiment/adapt.yaml",
     "experiment/default.yaml",
     "experiment/growing.yaml",
@@ -91,7 +93,34 @@ pub fn groups(folder: Option<&Path>) -> Result<Groups, ConfigError> {
 /// # Errors
 /// Names the key, where it stands, and the nearest one that there is.
 pub fn read(folder: Option<&Path>, overrides: &[String]) -> Result<RunConfig, ConfigError> {
-    Ok(compose(&groups(folder)?, "train", &understand(overrides)?.overrides)?.read()?)
+    let overrides = with_tuned(folder, understand(overrides)?.overrides)?;
+    Ok(compose(&groups(folder)?, "train", &overrides)?.read()?)
+}
+
+/// Where `tune` writes its findings, below a folder of configuration groups; by default below `configs`.
+pub const TUNED: &str = "performance/auto_tuned.yaml";
+const CONFIGS: &str = "configs";
+
+/// The file of what was tuned.
+pub fn tuned_file(folder: Option<&Path>) -> PathBuf {
+    folder.unwrap_or(Path::new(CONFIGS)).join(TUNED)
+}
+
+/// `performance=auto_tuned` is the file that `tune` has written. It is a file of the user's, which comes after every group: the batch of an
+/// experiment does not take the place of the one that was found.
+fn with_tuned(folder: Option<&Path>, overrides: Vec<String>) -> Result<Vec<String>, ConfigError> {
+    const CHOICE: &str = "performance=auto_tuned";
+    let file = tuned_file(folder);
+    let is_chosen = overrides.iter().any(|text| text == CHOICE);
+    if is_chosen && !file.exists() {
+        let why = format!(
+            "there is no {}; `clearshot tune` writes it, --configs names another folder",
+            file.display()
+        );
+        return Err(ConfigError::Override { text: CHOICE.into(), why });
+    }
+    let path = file.to_string_lossy().into_owned();
+    Ok(overrides.into_iter().map(|text| if text == CHOICE { path.clone() } else { text }).collect())
 }
 
 /// The run whose resolved configuration stands in a file, with overrides.

@@ -84,6 +84,7 @@ impl Work<'_> {
         }
         let Some(camera) = &self.camera else { return Ok(None) };
         let measured = self.measured(&self.parts.all[self.parts.all.len() / 2], restorer)?;
+        let _choosing = clearshot_timeline::span(clearshot_timeline::Phase::Choosing);
         let choice = choice::choose(restorer, &measured, camera, None, &mut || progress.ran(ear))?;
         if choice.risk.is_some() {
             ear.event(&Event::Choice { exposures: None, choice: &choice })?;

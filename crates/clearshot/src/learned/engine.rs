@@ -47,6 +47,7 @@ impl Engine {
 
     /// The model's fingerprint.
     pub fn hash(&mut self) -> String {
+        let _loading = clearshot_timeline::span(clearshot_timeline::Phase::Loading);
         self.hash.get_or_insert_with(|| self.restorer.model().hash()).clone()
     }
 

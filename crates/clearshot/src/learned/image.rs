@@ -237,6 +237,7 @@ impl Work<'_> {
             choice => {
                 let mut made = restorer.restore(measured, numbers, camera, &mut || progress.ran(ear))?;
                 if let (Some(choice), Some(camera)) = (choice, camera) {
+                    let _choosing = clearshot_timeline::span(clearshot_timeline::Phase::Choosing);
                     for (measured, restored) in measured.iter().zip(&mut made) {
                         choice.apply(measured, camera, restored)?;
                     }

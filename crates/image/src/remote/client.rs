@@ -124,6 +124,9 @@ impl Client {
 
     /// Asks until there is an answer, or no hope of one.
     pub fn send(&self, ask: &Ask<'_>) -> Parsed<Answer> {
+        use clearshot_timeline::Phase;
+        let _span =
+            clearshot_timeline::span(if ask.body.is_some() { Phase::Writing } else { Phase::Reading });
         let (mut cost, mut tries, mut moved) = (0, 0, false);
         let mut pause = self.access.patience / PAUSES;
         loop {

@@ -13,6 +13,7 @@ use clearshot_graph::plan::Plan;
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
 use clearshot_runtime::{Device, Options, Session, compile, plan};
 use clearshot_tensor::{Shape, Tensor};
+use clearshot_timeline::{Phase, span};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -256,6 +257,7 @@ impl Tiles {
 
     /// The inputs of a batch of tiles; a batch that is not full is filled up with its last tile.
     fn cut(&self, batch: &[usize], frames: &[Frame<'_>], beside: &Beside<'_>) -> Vec<(String, Tensor)> {
+        let _tiling = span(Phase::Tiling);
         let (tiles, c) = (self.layout.count(), self.graph.channels);
         let shape = |channels: usize| {
             let seen = self.layout.seen();
@@ -298,6 +300,7 @@ impl Tiles {
 
     /// Takes the answers of a batch.
     fn put(&self, batch: &[usize], frames: &mut [Frame<'_>], level: &Level) -> Result<(), Error> {
+        let _tiling = span(Phase::Tiling);
         let (tiles, c) = (self.layout.count(), self.graph.channels);
         let got = |name: &str| -> Result<Tensor, Error> {
             Ok(self.session.get(name).map_err(clearshot_diffusion::Error::from)?)

@@ -12,6 +12,7 @@ use clearshot_diffusion::noise::{Keys, Stream, Tile};
 use clearshot_diffusion::sampler::{Call, KEPT, Mix, Program};
 use clearshot_diffusion::step_graph::known_step;
 use clearshot_tensor::{Data, Shape};
+use clearshot_timeline::{Phase, span};
 use rayon::prelude::*;
 
 /// What a correction by a measurement is told: the number of the image, the level, and the estimate to correct.
@@ -206,6 +207,7 @@ pub fn walk(
             .collect();
         let named = |e: Error| e.at_step(call.step, program.steps());
         tiles.ask(&call.level, &mut frames, beside, ran).map_err(named)?;
+        let _sampling = span(Phase::Sampling);
         for (number, image) in images.iter_mut().enumerate() {
             if let Some(correct) = correct.as_deref_mut() {
                 image.corrected(number, &call.level, correct).map_err(named)?;

@@ -34,11 +34,19 @@ impl RunConfig {
         self.check_trainer()?;
         self.check_growth()?;
         self.check_judging()?;
+        self.check_debug()?;
         self.options()?;
         self.memory()?;
         self.file_memory()?;
         self.bucket()?;
         Ok(())
+    }
+
+    /// What is looked at while it runs.
+    fn check_debug(&self) -> Result<()> {
+        let d = &self.debug;
+        require(d.active > 0, "debug.active", d.active, "at least 1")?;
+        require(d.repeat > 0, "debug.repeat", d.repeat, "at least 1")
     }
 
     /// The simulated camera.

@@ -16,9 +16,9 @@ pub use learned::{
 };
 pub use resolve::epochs;
 pub use running::{
-    CalibrationConfig, CheckpointConfig, Complexity, Compression, Count, DistributedConfig, GrowthConfig,
-    OptimizerConfig, OptimizerKind, PerformanceConfig, RateShape, RecordsConfig, ScheduleConfig, StageConfig,
-    TrainerConfig, ValidationConfig,
+    CalibrationConfig, CheckpointConfig, Complexity, Compression, Count, DebugConfig, DistributedConfig,
+    GrowthConfig, OptimizerConfig, OptimizerKind, PerformanceConfig, Profiling, RateShape, RecordsConfig,
+    ScheduleConfig, StageConfig, TrainerConfig, ValidationConfig,
 };
 
 use schemars::JsonSchema;
@@ -49,6 +49,8 @@ pub struct RunConfig {
     pub calibration: CalibrationConfig,
     pub checkpoint: CheckpointConfig,
     pub records: RecordsConfig,
+    #[serde(skip_serializing_if = "DebugConfig::is_usual")]
+    pub debug: DebugConfig,
 }
 
 #[cfg(test)]

@@ -295,6 +295,12 @@ pub struct PerformanceConfig {
     pub workers: usize,
     /// Batches that are made ahead; 0 for two for each worker.
     pub ahead: usize,
+    /// Side of the tiles that `restore --performance` computes by; training has none. Default: by memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tile: Option<usize>,
+    /// Tiles that `restore --performance` runs at once. Default: as many as keep the device busy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tiles: Option<usize>,
 }
 
 impl Default for PerformanceConfig {
@@ -306,7 +312,47 @@ impl Default for PerformanceConfig {
             threads: 0,
             workers: 0,
             ahead: 0,
+            tile: None,
+            tiles: None,
         }
+    }
+}
+
+/// What is written down of a run while it goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Profiling {
+    #[default]
+    None,
+    /// Where time goes.
+    Time,
+    /// And memory, phase by phase.
+    Memory,
+}
+
+/// A look at where time and memory go, written to `profile` in the run's folder: after `wait` iterations and `warm_up` more, `active` ones, and that `repeat` times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DebugConfig {
+    /// none, time or memory.
+    pub profile: Profiling,
+    pub wait: u64,
+    /// Iterations that are timed and forgotten.
+    pub warm_up: u64,
+    /// Iterations that count.
+    pub active: u64,
+    pub repeat: u64,
+}
+
+impl Default for DebugConfig {
+    fn default() -> DebugConfig {
+        DebugConfig { profile: Profiling::None, wait: 1, warm_up: 1, active: 3, repeat: 2 }
+    }
+}
+
+impl DebugConfig {
+    pub(super) fn is_usual(&self) -> bool {
+        *self == DebugConfig::default()
     }
 }
 

@@ -63,6 +63,7 @@ impl Cameras {
     /// by as much as noise moves the largest of many means over nine pixels; and gain, read noise and correlation as they are
     /// estimated, which is not quite right.
     pub fn expose(&self, mut values: Vec<f32>, size: &[usize], ends: Ends, number: u64) -> Sample {
+        let _exposing = clearshot_timeline::span(clearshot_timeline::Phase::Exposing);
         let c = &self.config;
         let dice = self.key(number, 0xCA4);
         let unit = |i: u64| f64::from(dice.uniform(i));

@@ -1,6 +1,7 @@
 //! Work done ahead by threads and handed out in its order.
 
 use crate::error::{Result, TrainError};
+use clearshot_timeline::{Phase, Timeline, current, span};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -28,7 +29,7 @@ struct State<T> {
 }
 
 impl<T: Send + 'static> Feed<T> {
-    /// Begins at item `first`; at most `ahead` items wait to be taken.
+    /// Begins at item `first`; at most `ahead` items wait to be taken. Threads write to the timeline of the one that asks for them.
     pub fn new(
         first: u64,
         threads: usize,
@@ -40,12 +41,26 @@ impl<T: Send + 'static> Feed<T> {
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), ahead });
         let make = Arc::new(make);
         let workers = (0..threads.max(1))
-            .map(|_| {
-                let (shared, make) = (Arc::clone(&shared), Arc::clone(&make));
-                std::thread::spawn(move || shared.work(&*make))
+            .map(|number| {
+                let (shared, make, timeline) = (Arc::clone(&shared), Arc::clone(&make), current());
+                std::thread::spawn(move || {
+                    let attach = |t: &Timeline| t.attach_again(&format!("loader {}", number + 1));
+                    let _attached = timeline.as_ref().and_then(attach);
+                    shared.work(&*make);
+                })
             })
             .collect();
         Feed { shared, workers, waited: Duration::ZERO }
+    }
+
+    /// Threads that make items.
+    pub fn threads(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Items that wait to be taken, at most.
+    pub fn ahead(&self) -> usize {
+        self.shared.ahead as usize
     }
 
     /// The next item.
@@ -53,7 +68,7 @@ impl<T: Send + 'static> Feed<T> {
     /// # Errors
     /// Why it could not be made.
     pub fn take(&mut self) -> Result<T> {
-        let start = Instant::now();
+        let (start, _waiting) = (Instant::now(), span(Phase::Waiting));
         let mut state = self.shared.lock();
         loop {
             let wanted = state.wanted;
@@ -89,9 +104,12 @@ impl<T> Shared<T> {
             let number = state.begun;
             state.begun += 1;
             drop(state);
+            // What is none of the phases inside.
+            let augmenting = span(Phase::Augmenting);
             // An item that is never ready would be waited for without end.
             let item = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| make(number)))
                 .unwrap_or_else(|_| Err(TrainError::Worker(format!("it panicked on batch {number}"))));
+            drop(augmenting);
             state = self.lock();
             state.ready.insert(number, item);
             self.changed.notify_all();

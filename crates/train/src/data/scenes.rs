@@ -13,6 +13,7 @@ use clearshot_model::signal::peak;
 use clearshot_scenes::Scene;
 use clearshot_tensor::noise::Key;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Planes of scenes that volumes are cut from, at least.
@@ -27,6 +28,27 @@ struct Painted {
     shape: Vec<usize>,
     /// Its bright end and its darkest places, as those of an image are found.
     ends: Ends,
+}
+
+/// Bytes of all scenes that pools keep.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of the scenes that are kept to be cut again: they are drawn as they are needed, which is no leak.
+pub(crate) fn kept_bytes() -> usize {
+    KEPT.load(Ordering::Relaxed)
+}
+
+impl Painted {
+    fn new(values: Vec<f32>, shape: Vec<usize>, ends: Ends) -> Painted {
+        KEPT.fetch_add(size_of_val(&values[..]), Ordering::Relaxed);
+        Painted { values, shape, ends }
+    }
+}
+
+impl Drop for Painted {
+    fn drop(&mut self) {
+        KEPT.fetch_sub(size_of_val(&self.values[..]), Ordering::Relaxed);
+    }
 }
 
 type Made = Arc<OnceLock<std::result::Result<Arc<Painted>, String>>>;
@@ -73,13 +95,14 @@ impl Pool {
         let lock = || self.made.lock().unwrap_or_else(|p| p.into_inner());
         let cell = Arc::clone(lock().entry((kind, index, planes.unwrap_or(0))).or_default());
         let made = cell.get_or_init(|| {
+            let _drawing = clearshot_timeline::span(clearshot_timeline::Phase::Drawing);
             let values = self.kinds[kind].generate(self.seed, index, &shape).map_err(|e| e.to_string())?;
             let electrons: Vec<f32> = values.iter().map(|v| BRIGHT * v).collect();
             // Of a stack, the brightest plane's: as one that is restored finds it.
             let of_plane = |plane: &[f32]| peak(plane, [side, side], 0.0, 0.0) / f64::from(BRIGHT);
             let bright = electrons.chunks(side * side).map(of_plane).fold(0.0, f64::max);
             let dark = darkest(&values, [values.len() / side, side]);
-            Ok(Arc::new(Painted { ends: Ends { bright, dark }, values, shape: shape.clone() }))
+            Ok(Arc::new(Painted::new(values, shape.clone(), Ends { bright, dark })))
         });
         match made {
             Ok(painted) => Ok(Arc::clone(painted)),

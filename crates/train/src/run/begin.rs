@@ -13,11 +13,12 @@ use crate::error::{Result, TrainError, io, setting};
 use crate::iteration::{self, Shapes};
 use crate::schedule::{asked_batch, batch_of};
 use crate::task::Task;
+use clearshot_graph::plan::human;
 use clearshot_image::dataset::Balance;
 use clearshot_image::lengths;
 use clearshot_nn::models::{self, Network};
 use clearshot_nn::{Param, Weights};
-use clearshot_runtime::{Device, available_bytes, gpus, plan};
+use clearshot_runtime::{CompileError, Device, available_bytes, gpus, plan};
 use clearshot_tensor::Tensor;
 use serde_json::{Map, Value as Json};
 use std::fs::File;
@@ -215,7 +216,8 @@ impl Run<'_> {
             return setting("validation.crop", lengths(&judged), why);
         }
         let mut engine =
-            Engine::among(&self.ranks, &*network, &self.task, &shapes, &self.config, &self.device)?;
+            Engine::among(&self.ranks, &*network, &self.task, &shapes, &self.config, &self.device)
+                .map_err(|e| with_room(e, each))?;
         let kept = engine.load(&states)?;
         if !kept && self.progress.iteration > 0 {
             self.notes
@@ -314,21 +316,40 @@ impl Run<'_> {
                 iteration::training(&*network, &self.task, &shapes, &self.config.model.only, &training)?;
             Ok(plan(built.graph, &self.device, &options)?.bytes())
         };
+        let holds = |batch: usize| match bytes(batch) {
+            // Not even by recomputing.
+            Err(TrainError::Compile(CompileError::Budget(_))) => Ok(false),
+            other => other.map(|needed| needed <= memory),
+        };
         let needed = bytes(1)?;
         if needed > memory {
             let least = format!("one image of {} pixels takes {needed} bytes", lengths(&size));
             return setting("performance.memory", format!("{memory} bytes"), least);
         }
         let (mut fits, mut too_many) = (1, 2);
-        while too_many <= 4096 && bytes(too_many)? <= memory {
+        while too_many <= 4096 && holds(too_many)? {
             (fits, too_many) = (too_many, 2 * too_many);
         }
         while too_many - fits > 1 {
             let middle = fits.midpoint(too_many);
-            if bytes(middle)? <= memory { fits = middle } else { too_many = middle }
+            if holds(middle)? { fits = middle } else { too_many = middle }
         }
         Ok(fits * self.config.trainer.accumulate)
     }
+}
+
+/// An iteration of so many images that the device has no room for, with the number that it has room for.
+fn with_room(e: TrainError, images: usize) -> TrainError {
+    let TrainError::Compile(CompileError::NoRoom { needed, free, fixed }) = e else { return e };
+    let of_each = needed.saturating_sub(fixed).max(1) as f64 / images as f64;
+    let needed = format!(
+        "running them takes {} and {} are free: a batch of about {} fits; trainer.batch=auto finds the largest, \
+         performance.budget recomputes what does not fit, trainer.accumulate divides an iteration",
+        human(needed),
+        human(free),
+        (free.saturating_sub(fixed) as f64 / of_each) as usize
+    );
+    TrainError::Setting { key: "trainer.batch", got: format!("{images} images at once"), needed }
 }
 
 /// States beside parameters that a later stage goes on with.

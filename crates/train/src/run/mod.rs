@@ -3,6 +3,7 @@
 //! What changes on the way is [`Progress`] and the engine's states, both of which a checkpoint holds. Everything that
 //! is decided (the next samples, the rate, when a stage ends, what is kept) follows from them and the configuration.
 
+mod applied;
 mod begin;
 mod calibrate;
 mod clock;
@@ -11,8 +12,10 @@ mod init;
 mod judgement;
 mod noise_law;
 mod over_ranks;
+mod profile;
 mod record;
 mod resume;
+mod tune;
 mod turn_back;
 mod validate;
 
@@ -29,18 +32,21 @@ use crate::records::{RECORDS, Records};
 use crate::schedule::{Place, Stage, ema_decay, rate, stages};
 use crate::task::{self, Task};
 use crate::watch::Watch;
+pub use applied::Applied;
 use clearshot_graph::plan::human;
 use clearshot_image::address::is_address;
 use clearshot_image::lengths;
 use clearshot_model::{About, Familiar, Model, Signal};
 use clearshot_nn::models::Network;
-use clearshot_runtime::Device;
+use clearshot_runtime::{Device, Session};
 use clearshot_tensor::DType;
+use clearshot_timeline::{ITERATION, Phase, Report, group, span};
 pub use gain::Gain;
 pub(crate) use init::{adopt, init_model};
 pub use judgement::Judgement;
 pub use noise_law::NoiseLaw;
 pub use over_ranks::OverRanks;
+pub use profile::PROFILE;
 use serde_json::{Map, Value as Json, json};
 use std::cell::OnceCell;
 use std::fs::File;
@@ -48,6 +54,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+pub use tune::{Trial, TuneLimits, Tuned, Tuning, tune};
 use validate::Judged;
 pub(crate) use validate::psnr;
 
@@ -56,6 +63,8 @@ const KNOWN_OF_A_KIND: usize = 100;
 
 /// The resolved configuration in a run's folder.
 pub const CONFIG: &str = "config.yaml";
+/// What a run really runs with, in its folder.
+pub const SETTINGS: &str = "settings.json";
 /// The model of the best validation so far, in a run's folder.
 pub const BEST: &str = "best.clearshot";
 
@@ -101,6 +110,8 @@ pub struct Summary {
     pub checkpoint: PathBuf,
     /// What exchanging gradients came to, where several ranks trained.
     pub ranks: Option<OverRanks>,
+    /// Where time went, where that was asked for (`debug.profile`).
+    pub profile: Option<Report>,
 }
 
 /// One stage's network and what runs it.
@@ -154,6 +165,9 @@ pub struct Run<'w> {
     /// What was exchanged up to the last record, and the ranks that were named as slow.
     travelled: Travelled,
     slow: Vec<usize>,
+    /// Where time goes, where that is asked for.
+    profiler: Option<profile::Profiler>,
+    profile: Option<Report>,
     /// What the last validation and the last checkpoint took, in seconds.
     costs: clock::Costs,
     /// The iteration and the second from which on iterations are timed.
@@ -232,6 +246,8 @@ impl<'w> Run<'w> {
             ));
         }
         let saved_at = states.is_some().then_some(progress.iteration);
+        let profiler = profile::Profiler::of(&config.debug, out);
+        let _attached = profiler.as_ref().and_then(profile::Profiler::attach);
         let mut run = Run {
             data,
             stages: stages(&config.trainer),
@@ -254,6 +270,8 @@ impl<'w> Run<'w> {
             since: (0, 0.0, 0.0),
             travelled: Travelled::default(),
             slow: vec![],
+            profiler,
+            profile: None,
             costs: clock::Costs::default(),
             timed: None,
         };
@@ -263,6 +281,7 @@ impl<'w> Run<'w> {
         run.records.open(p.records, p.iteration, tensorboard)?;
         if run.ranks.is_first() {
             write_config(&run.config, out)?;
+            run.write_applied()?;
         }
         Ok(run)
     }
@@ -279,9 +298,14 @@ impl<'w> Run<'w> {
         &self.config
     }
 
+    /// What runs the present stage's iterations.
+    pub fn session(&self) -> &Session {
+        self.working().engine.session()
+    }
+
     /// Bytes that a run of the present stage's graph takes.
     pub fn planned_bytes(&self) -> usize {
-        self.working().engine.session().plan().bytes()
+        self.session().plan().bytes()
     }
 
     /// What is about to run, in words.
@@ -308,7 +332,7 @@ impl<'w> Run<'w> {
 
     /// Tells who hears of the run what is about to run, what was found out about the data, and warnings.
     pub fn introduce(&mut self) {
-        let plan = format!("{}\n{}", self.out.display(), self.plan());
+        let plan = format!("{}\n{}\n{}", self.out.display(), self.plan(), self.applied_in_words());
         let watch = &mut self.records.watch;
         watch.note(&plan);
         self.notes.iter().for_each(|note| watch.note(note));
@@ -357,6 +381,7 @@ impl<'w> Run<'w> {
 
     fn train_to_end(&mut self, stop: &AtomicBool, stop_at: Option<u64>) -> Result<Summary> {
         let began = self.progress.iteration;
+        let _attached = self.profiler.as_ref().and_then(profile::Profiler::attach);
         if began == 0 {
             self.judge_start()?;
         }
@@ -381,6 +406,8 @@ impl<'w> Run<'w> {
                 self.next_stage()?;
             }
             let quarter = self.quarter();
+            self.begin_profiled()?;
+            let _iteration = group(ITERATION);
             self.step()?;
             self.progress.seconds = before + self.clocked(clock)?;
             self.time(began);
@@ -404,6 +431,7 @@ impl<'w> Run<'w> {
             }
             self.progress.seconds = before + self.clocked(clock)?;
         };
+        self.end_profile()?;
         self.working().engine.session().wait()?;
         let seconds = self.clocked(clock)?;
         let travelled = self.working().engine.exchanger().map(|e| e.travelled());
@@ -431,6 +459,7 @@ impl<'w> Run<'w> {
             waiting: (self.waited + self.working().feed.waited.as_secs_f64()) / seconds.max(1e-9),
             checkpoint: found.last().map(|f| f.path.clone()).unwrap_or_default(),
             ranks: travelled.map(|t| OverRanks::of(&self.ranks, &t, done, seconds)),
+            profile: self.profile.take(),
         })
     }
 
@@ -597,6 +626,7 @@ impl<'w> Run<'w> {
 
     /// Writes a checkpoint, if there is none of this iteration, and removes those that need not be kept.
     fn save(&mut self) -> Result<()> {
+        let _saving = span(Phase::Saving);
         let i = self.progress.iteration;
         if self.saved_at == Some(i) {
             return Ok(());
@@ -660,6 +690,13 @@ fn refuse_begun(out: &Path) -> Result<()> {
 fn write_config(config: &RunConfig, out: &Path) -> Result<()> {
     let path = out.join(CONFIG);
     clearshot_tensor::store::write_whole(&path, presets::yaml(config).as_bytes()).map_err(io(&path))
+}
+
+/// What the run runs with.
+fn write_settings(out: &Path, settings: &[Applied]) -> Result<()> {
+    let path = out.join(SETTINGS);
+    let text = format!("{:#}\n", serde_json::to_value(settings).unwrap_or_default());
+    clearshot_tensor::store::write_whole(&path, text.as_bytes()).map_err(io(&path))
 }
 
 /// A flag that somebody may set to end a run.

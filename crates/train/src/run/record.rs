@@ -9,6 +9,7 @@ use crate::watch::Status;
 impl Run<'_> {
     /// Writes down what the iterations since the last record were like.
     pub(super) fn record(&mut self) -> Result<()> {
+        let _recording = clearshot_timeline::span(clearshot_timeline::Phase::Recording);
         let (place, total, schedule) = (self.place(), self.total(), self.schedule());
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let p = &mut self.progress;

@@ -166,6 +166,7 @@ impl Run<'_> {
 
     /// Scores the averaged weights.
     pub(super) fn validate(&mut self) -> Result<()> {
+        let _validating = clearshot_timeline::span(clearshot_timeline::Phase::Validating);
         if self.working().judge.is_none() {
             let judged = self.judged()?;
             if let Some(work) = &mut self.work {

@@ -1,4 +1,4 @@
-//! `clearshot profile`: the plan with a clock on each node.
+//! A network by itself: the plan with a clock on each node.
 
 use crate::network::NetworkArgs;
 use anyhow::{Context, Result};
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
-pub struct Profile {
+pub struct NetworkProfile {
     #[command(flatten)]
     network: NetworkArgs,
     /// Runs to sum over.
@@ -67,7 +67,7 @@ struct Total {
     bytes: u64,
 }
 
-impl Profile {
+impl NetworkProfile {
     pub fn run(self) -> Result<()> {
         let network = self.network.build()?;
         let device = self.network.device()?;

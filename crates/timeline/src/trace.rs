@@ -1,0 +1,63 @@
+//! A timeline as Chrome's trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing open: threads, the device's nodes and the copies to it are rows, the
+//! memory a curve.
+
+use crate::{Timeline, lock};
+use serde_json::{Value, json};
+
+/// Rows of nodes and copies, behind those of threads.
+const NODES: usize = 1000;
+const COPIES: usize = 1001;
+
+fn named(row: usize, name: &str) -> Vec<Value> {
+    vec![
+        json!({"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": name}}),
+        json!({"name": "thread_sort_index", "ph": "M", "pid": 1, "tid": row, "args": {"sort_index": row}}),
+    ]
+}
+
+fn event(name: &str, category: &str, row: usize, start: u64, end: u64, args: Value) -> Value {
+    json!({
+        "name": name, "cat": category, "ph": "X", "pid": 1, "tid": row,
+        "ts": start as f64 * 1e-3, "dur": (end - start) as f64 * 1e-3, "args": args,
+    })
+}
+
+impl Timeline {
+    /// The whole trace; see the module.
+    pub fn chrome_trace(&self) -> Value {
+        let mut events =
+            vec![json!({"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "clearshot"}})];
+        for (i, row) in lock(&self.0.rows).iter().enumerate() {
+            let spans = lock(&row.spans);
+            if spans.is_empty() {
+                continue;
+            }
+            events.extend(named(i, &row.name));
+            events.extend(spans.iter().map(|s| event(s.what.name(), "phase", i, s.start, s.end, json!({}))));
+        }
+        let nodes = lock(&self.0.nodes);
+        if !nodes.is_empty() {
+            events.extend(named(NODES, "nodes on the device"));
+        }
+        for span in nodes.iter() {
+            let info = &span.nodes[span.node];
+            let args = json!({"layer": &*info.scope, "phase": info.phase.name(), "node": info.line, "planned_bytes": info.bytes});
+            events.push(event(info.op, info.phase.name(), NODES, span.start, span.end, args));
+            events.push(json!({
+                "name": "planned memory in use", "ph": "C", "pid": 1, "ts": span.start as f64 * 1e-3, "args": {"bytes": info.bytes},
+            }));
+        }
+        let copies = lock(&self.0.copies);
+        if !copies.is_empty() {
+            events.extend(named(COPIES, "copies"));
+        }
+        for c in copies.iter() {
+            events.push(event(&c.name, "copy", COPIES, c.start, c.end, json!({"bytes": c.bytes})));
+        }
+        for s in lock(&self.0.snapshots).iter() {
+            let args = json!({"allocated": s.after.allocated, "reserved": s.after.reserved});
+            events.push(json!({"name": "memory", "ph": "C", "pid": 1, "ts": s.seconds * 1e6, "args": args}));
+        }
+        json!({"displayTimeUnit": "ms", "traceEvents": events})
+    }
+}
