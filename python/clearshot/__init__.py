@@ -13,11 +13,11 @@ True
 """
 
 from . import errors
-from ._camera import Camera
+from ._camera import Camera, CameraEstimate
 from ._classical import deconvolve, denoise
 from ._files import Image, read, write
 from ._learned import Model, restore
-from ._measuring import CameraEstimate, estimate_camera, measure
+from ._measuring import estimate_camera, measure
 from ._native import VERSION as __version__
 from ._restoring import Result, restore_file
 from ._training import Adapted, Training, adapt, train

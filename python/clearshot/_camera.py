@@ -45,9 +45,11 @@ class Camera:
 
     @classmethod
     def of(cls, camera: CameraLike) -> Camera:
-        """A camera from a dictionary, the path of a file, or `None`."""
+        """A camera from a dictionary, the path of a file, what `estimate_camera` gives, or `None`."""
         if isinstance(camera, Camera):
             return camera
+        if isinstance(camera, CameraEstimate):
+            return camera.camera
         if camera is None:
             return cls()
         if isinstance(camera, (str, os.PathLike)):
@@ -65,4 +67,37 @@ class Camera:
         return json.dumps(asdict(self))
 
 
-CameraLike = Camera | Mapping[str, Any] | str | os.PathLike[str] | None
+@dataclass(frozen=True, repr=False)
+class CameraEstimate:
+    """A camera as images tell it. A notebook shows its figure."""
+
+    #: The camera, for `camera=` of other functions.
+    camera: Camera
+    #: Every number with how sure it is, as `clearshot camera --json` prints it.
+    measured: dict[str, Any]
+    #: Variance against brightness, the correlation of the noise and what is clipped.
+    svg: str
+
+    @property
+    def text(self) -> str:
+        """What was found, in words."""
+        fit = self.measured["fit"]
+        (low, high), error = fit["gain_range"], fit["gain_error"]
+        gain = f"gain {fit['gain']:.4g} +- {error:.2g} electrons per count" if error is not None else (
+            f"gain not seen; assumed: {fit['gain']:.4g} electrons per count ({low:.4g} to {high:.4g} fit as well)"
+        )
+        said = [
+            gain,
+            f"offset {self.camera.offset:.4g} counts",
+            f"read noise {self.camera.read_noise:.3g} electrons",
+        ]
+        return "\n".join(said)
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        return f"<clearshot.CameraEstimate: {self.text}>".replace("\n", ", ")
+
+
+CameraLike = Camera | CameraEstimate | Mapping[str, Any] | str | os.PathLike[str] | None

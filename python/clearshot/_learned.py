@@ -142,7 +142,7 @@ def restore(
     Args:
         image: numpy, xarray, dask, Zarr or HDF5 arrays of any type of numbers, an `Image`, or the path of a file. Arrays that are
             sliced when they are read are read by region.
-        camera: A `Camera`, a dictionary (`gain` in electrons per count, `offset` in counts, `read_noise` in electrons,
+        camera: A `Camera`, what `estimate_camera` gives, a dictionary (`gain` in electrons per count, `offset` in counts, `read_noise` in electrons,
             `background` in electrons), or the path of a file of `clearshot camera`. Default: estimated from the image.
         samples: Posterior samples; from two on their standard deviation is known. Default: 0, or 8 with `std` or `keep_samples`.
         model: A `Model`, or the path of one. Default: the model that comes with the package.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from . import _native
-from ._camera import Camera, CameraLike
+from ._camera import Camera, CameraEstimate, CameraLike
 from ._progress import Listener
 from ._restoring import settings
 from ._staged import stage
@@ -36,7 +35,8 @@ def measure(
         truth: The true image. Default: none.
         metrics: Names of metrics (see docs/measure.md); `all` for every one whose inputs are given. Default: the usual ones.
         axes: A letter for each axis, as in `restore`. Default: `YX`, or as the array or file says.
-        range: The largest less the smallest value that an image can have, for PSNR and SSIM. Default: not given.
+        range: The largest less the smallest value that an image can have, for PSNR and SSIM. Default: 255 for true images of 8
+            bits, otherwise the greatest less the least value of each true image.
         measured: The measurement that the image was restored from, for tests of residuals. Default: none.
         camera: What is known of the measurement's camera. Default: estimated.
         noise: One standard deviation of the measurement's noise, in the place of a camera. Default: none.
@@ -69,35 +69,6 @@ def measure(
         [scored] = json.loads(_native.measure(staged.name(image, axes), given, Listener("measuring")))
     scores: dict[str, float] = {key: float("nan") if value is None else value for key, value in scored["scores"].items()}
     return scores
-
-
-@dataclass(frozen=True, repr=False)
-class CameraEstimate:
-    """A camera as images tell it. A notebook shows its figure."""
-
-    #: The camera, for `camera=` of other functions.
-    camera: Camera
-    #: Every number with how sure it is, as `clearshot camera --json` prints it.
-    measured: dict[str, Any]
-    #: Variance against brightness, the correlation of the noise and what is clipped.
-    svg: str
-
-    @property
-    def text(self) -> str:
-        """What was found, in words."""
-        fit = self.measured["fit"]
-        said = [
-            f"gain {self.camera.gain:.4g} +- {fit['gain_error']:.2g} electrons per count",
-            f"offset {self.camera.offset:.4g} counts",
-            f"read noise {self.camera.read_noise:.3g} electrons",
-        ]
-        return "\n".join(said)
-
-    def _repr_svg_(self) -> str:
-        return self.svg
-
-    def __repr__(self) -> str:
-        return f"<clearshot.CameraEstimate: {self.text}>".replace("\n", ", ")
 
 
 def estimate_camera(

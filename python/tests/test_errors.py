@@ -55,6 +55,14 @@ def test_files_that_are_refused(tmp_path):
         clearshot.write(tmp_path / "a.xyz", np.zeros((4, 4)))
 
 
+def test_gain_that_is_not_seen_is_said():
+    even = np.random.default_rng(0).poisson(30, (4, 64, 64)).astype("uint16")
+    found = clearshot.estimate_camera(even, kind="repeats", axes="TYX", camera={"offset": 0})
+    assert "gain not seen; assumed" in found.text
+    # As it is, for `camera=`.
+    assert clearshot.Camera.of(found) == found.camera
+
+
 def test_images_that_do_not_tell(counts):
     with pytest.raises(clearshot.EstimateError, match="cannot be told"):
         clearshot.restore(np.full((64, 64), 7, "uint16"))

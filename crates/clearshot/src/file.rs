@@ -101,7 +101,8 @@ impl Walk<'_> {
             let why = format!("pictures go beside the output, and {output} is not a folder of this machine");
             return Err(Error::setting("picture", why));
         }
-        let first = Image::open_named(self.input, self.settings.item.as_deref())?;
+        let mut first = Image::open_named(self.input, self.settings.item.as_deref())?;
+        self.settings.name_axes(&mut first)?;
         let d = &first.description;
         let mut engine = match &self.restorer.kind {
             Kind::Learned(learned) => {
@@ -150,8 +151,9 @@ impl Walk<'_> {
         for notice in items::notices(self.output, d, written) {
             ear.notice(notice)?;
         }
-        items::each(self.input, self.output, d, written, replace, |image, spot| {
-            images.push(self.image(image, spot, engine, ear)?);
+        items::each(self.input, self.output, d, written, replace, |mut image, spot| {
+            self.settings.name_axes(&mut image)?;
+            images.push(self.image(&image, spot, engine, ear)?);
             Ok(())
         })
     }

@@ -67,7 +67,7 @@ pub fn each(
     first: &Description,
     as_written: &Description,
     replace: bool,
-    mut one: impl FnMut(&Image, &Spot) -> Result<()>,
+    mut one: impl FnMut(Image, &Spot) -> Result<()>,
 ) -> Result<()> {
     let together = Collection::is_one_file(first, as_written, output);
     let mut all = Collection::begin(first, as_written, output, replace)?;
@@ -80,7 +80,7 @@ pub fn each(
         let base = collection::apart(output, &first.items, number);
         let output = if together { output.to_path_buf() } else { base.clone() };
         let spot = Spot { write: spot.path, output, base, shown, kept: spot.kept, is_shared: together };
-        one(&image, &spot).map_err(named)?;
+        one(image, &spot).map_err(named)?;
     }
     Ok(all.finish()?)
 }

@@ -50,6 +50,15 @@ pub enum Notice {
     ProcessedColours,
     /// Transparency is copied.
     TransparencyCopied,
+    /// Planes lie along an axis that the file does not name, and are restored one by one.
+    UnnamedAxis {
+        /// Its letter.
+        letter: char,
+        /// How many planes.
+        planes: usize,
+        /// The file's axes.
+        axes: String,
+    },
     /// Much of the image is darker than the background that was given.
     Background {
         /// As given, in electrons.
@@ -171,6 +180,10 @@ impl fmt::Display for Notice {
             ),
             Notice::ProcessedColours => f.write_str(
                 "an 8-bit colour picture: its values were processed for viewing and are not photon counts, so take the result with care; colours are restored one by one",
+            ),
+            Notice::UnnamedAxis { letter, planes, .. } => write!(
+                f,
+                "{planes} planes lie along an axis that the file does not name ({letter}) and are restored one by one"
             ),
             Notice::TransparencyCopied => f.write_str("transparency is copied as it is"),
             Notice::Background { given, share, limit, median, dark } => write!(

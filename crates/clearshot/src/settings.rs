@@ -3,7 +3,7 @@
 use crate::camera::KnownCamera;
 use crate::error::{Error, Result};
 use crate::psf::PointSpread;
-use clearshot_image::fingerprint;
+use clearshot_image::{Image, fingerprint};
 use clearshot_model::Model;
 use clearshot_physics::Psf;
 use clearshot_restore::learned::{self, Candidate, Guidance, Output, law};
@@ -32,6 +32,9 @@ pub struct Settings {
     pub mask: Option<PathBuf>,
     /// Restore this image of a file that has several, by name or number. Default: all images.
     pub item: Option<String>,
+    /// What the axes of the file are, one letter each in its order (`TYX` for a movie, `ZYX` for a stack), where it does not say or says it
+    /// wrongly. The file that is written is named as the input is. Default: as the file says.
+    pub axes: Option<String>,
     /// Whether stacks are restored as volumes. Default: as the restorer is made for.
     pub stacks: Stacks,
     /// The blur to take off. Default: none.
@@ -130,6 +133,7 @@ impl Default for Settings {
             saturation: None,
             mask: None,
             item: None,
+            axes: None,
             stacks: Stacks::Auto,
             psf: None,
             tile: None,
@@ -217,6 +221,12 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// Names an image's axes as they are given.
+    pub(crate) fn name_axes(&self, image: &mut Image) -> Result<()> {
+        let Some(letters) = &self.axes else { return Ok(()) };
+        image.description.name_axes(letters).map_err(|why| Error::value("axes", letters, why))
     }
 
     /// From which value on pixels are saturated: as given, or as the camera's file says.
@@ -346,6 +356,9 @@ impl Settings {
         });
         if let Some(seconds) = self.max_seconds {
             record["max_seconds"] = seconds.into();
+        }
+        if let Some(axes) = &self.axes {
+            record["axes"] = axes.as_str().into();
         }
         if let Some(path) = &self.background {
             record["background_file"] = fingerprint(path)?.into();

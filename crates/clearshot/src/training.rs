@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::observer::{Event, Observer};
+use clearshot_train::distributed::Ranks;
 use clearshot_train::elsewhere::understand;
 use clearshot_train::run::{BEST, CONFIG};
 use clearshot_train::{Ending, Run, RunConfig, Status, Summary, Watch, presets};
@@ -77,7 +78,7 @@ impl TrainSettings {
     }
 }
 
-/// Trains a model, or resumes a run. The observer hears of every iteration ([`Observer::progress`]; the total is 0 where it is not known yet) and
+/// Trains a model, or resumes a run; as one of several processes, where this one was started among them by mpiexec or srun. The observer hears of every iteration ([`Observer::progress`]; the total is 0 where it is not known yet) and
 /// of [`Event::Training`], [`Event::Note`], [`Event::Warning`] and [`Event::Record`]; where it says `Break`, a checkpoint is written and the report says so.
 ///
 /// # Errors
@@ -89,9 +90,11 @@ pub fn train(settings: &TrainSettings, observer: &mut dyn Observer) -> Result<Tr
     for note in understand(&settings.overrides)?.notes {
         heard.event(&Event::Note(&note));
     }
-    let mut run = open(config, &out, settings.resume, &mut heard)?;
+    let ranks = Ranks::join(&config)?;
+    let mut run = open_among(&ranks, config, &out, settings.resume, &mut heard)?;
     let summary = run.train(&AtomicBool::new(false), settings.stop_at)?;
     drop(run);
+    ranks.finish()?;
     Ok(TrainReport { model: Some(out.join(BEST)).filter(|p| p.exists()), folder: out, summary })
 }
 
@@ -102,8 +105,18 @@ pub(crate) fn open<'w>(
     resume: bool,
     heard: &'w mut Heard<'_>,
 ) -> Result<Run<'w>> {
+    open_among(&Ranks::alone(), config, out, resume, heard)
+}
+
+fn open_among<'w>(
+    ranks: &Ranks,
+    config: RunConfig,
+    out: &Path,
+    resume: bool,
+    heard: &'w mut Heard<'_>,
+) -> Result<Run<'w>> {
     let watch: Box<dyn Watch + 'w> = Box::new(heard);
-    let mut run = Run::open(config, out, resume, watch)?;
+    let mut run = Run::open_among(ranks, config, out, resume, watch)?;
     run.introduce();
     Ok(run)
 }

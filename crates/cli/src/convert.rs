@@ -3,11 +3,11 @@
 use crate::outputs::{self, Turn, Walk};
 use crate::part::PartArgs;
 use crate::progress::Line;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use clearshot_image::collection::written;
 use clearshot_image::{
-    Axis, Description, Geometry, Image, Mosaic, Step, Surround, copy_with, not_kept, reshape, take_back,
+    Description, Geometry, Image, Mosaic, Step, Surround, copy_with, not_kept, reshape, take_back,
 };
 use std::io::Write;
 use std::path::PathBuf;
@@ -196,17 +196,10 @@ impl Convert {
 
 /// Gives the axes other names. What the file's format keeps for itself says the old ones, and is left behind.
 fn rename_axes(description: &mut Description, letters: &str) -> Result<()> {
-    let axes: Option<Vec<Axis>> = letters.chars().map(Axis::from_letter).collect();
-    let axes = axes.with_context(|| format!("--axes {letters}: letters are T C Z Y X S, and I to R"))?;
-    let twice = (0..axes.len()).any(|a| axes[..a].contains(&axes[a]));
-    if axes.len() != description.dims.len() || twice {
-        bail!("--axes {letters} for an image of axes {} {:?}", description.axes(), description.shape());
-    }
-    for (dim, axis) in description.dims.iter_mut().zip(axes) {
-        if dim.axis != axis {
-            dim.axis = axis;
-            description.native = None;
-        }
+    let before = description.axes();
+    description.name_axes(letters).map_err(|why| anyhow!("--axes {letters}: {why}"))?;
+    if description.axes() != before {
+        description.native = None;
     }
     Ok(())
 }

@@ -112,7 +112,7 @@ fn threads() -> usize {
 
 fn level() -> String {
     match Device::cpu(None) {
-        Device::Cpu { level, .. } => format!("{level:?}").to_lowercase(),
+        Device::Cpu { level, .. } => level.name().to_string(),
         Device::Cuda { .. } => String::new(),
     }
 }

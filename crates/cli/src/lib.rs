@@ -34,6 +34,7 @@ mod profile;
 mod progress;
 mod psf;
 mod quantize;
+mod ranks;
 #[cfg(test)]
 mod reference;
 mod restore;

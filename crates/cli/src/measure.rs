@@ -25,8 +25,8 @@ pub struct Measure {
     /// psnr,ssim,nrmse,mae,snr.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values_t = USUAL.map(String::from), hide_default_value = true)]
     metric: Vec<String>,
-    /// Compute PSNR and SSIM relative to this, the largest less the smallest value that an image can have. Default: none; metrics
-    /// that need it say so.
+    /// Compute PSNR and SSIM relative to this, the largest less the smallest value that an image can have. Default: 255
+    /// for true images of 8 bits, otherwise the greatest less the least value of each true image.
     #[arg(long)]
     range: Option<f64>,
     /// Score these images of another method too, paired by name, and test the differences: Wilcoxon's signed-rank test and
@@ -121,7 +121,7 @@ impl Measure {
         if let (Some(path), Some(pattern)) = (&self.insert, &self.pattern) {
             return Ok(insert_pattern(&self.image, pattern, path)?);
         }
-        let mut printer = Printer::new(self.json, self.range, self.crop);
+        let mut printer = Printer::new(self.json, self.range.is_some(), self.crop);
         let outcome = measure(&self.image, &self.settings()?, &mut printer);
         let found = printer.end(outcome)?;
         let several = found.images.iter().filter(|i| !i.is_against).count() > 1;

@@ -10,13 +10,15 @@ use clearshot_train::calibration::data_of;
 use clearshot_train::config::DataKind;
 use clearshot_train::data::Data;
 use clearshot_train::quantise::ranges::By;
-use clearshot_train::quantise::{Images, Limits, Mode, Outcome, Settings, quantise};
+use clearshot_train::quantise::tuning::Tuning;
+use clearshot_train::quantise::{Images, Limits, Mode, Outcome, Settings, clear, quantise};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ModeName {
     Static,
     Dynamic,
+    Qat,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -32,14 +34,15 @@ pub struct Quantize {
     /// Write the model here.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Find ranges of activations now (static), or in every run of each image (dynamic: slower, and tiles are blended).
+    /// Find ranges of activations now (static), or in every run of each image (dynamic: slower, and tiles are blended); or find them now
+    /// and train the weights on with them, by the loss that the model was trained by (qat).
     #[arg(long, value_enum, default_value = "static")]
     mode: ModeName,
     /// Calibrate on these noisy images: files, a folder or a pattern, as data.inputs of a training has them. Default: scenes like
     /// those that the model was trained on.
     #[arg(long, value_name = "IMAGES")]
     calibration: Option<String>,
-    /// Calibrate on so many crops, and score half as many others.
+    /// Calibrate on so many crops, and score as many others; where there are scenes, twice as many, half of them seen clearly.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(4..=4096))]
     samples: u16,
     /// Choose ranges by the least error of rounding, or by a percentile of the values.
@@ -48,9 +51,21 @@ pub struct Quantize {
     /// Set the percentile that ranges reach to.
     #[arg(long, default_value_t = 99.99, value_parser = percentile)]
     percentile: f64,
-    /// Refuse a model whose PSNR against the truth falls by more, in dB.
+    /// Train for so many iterations with --mode qat.
+    #[arg(long, value_name = "N", default_value_t = Tuning::default().iterations as u32, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    qat_iterations: u32,
+    /// Set the crops of an iteration of --mode qat.
+    #[arg(long, value_name = "N", default_value_t = Tuning::default().batch as u16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    qat_batch: u16,
+    /// Set the learning rate that --mode qat begins with.
+    #[arg(long, value_name = "RATE", default_value_t = Tuning::default().rate)]
+    qat_rate: f64,
+    /// Refuse a model whose PSNR against the truth falls by more in the mean, in dB.
     #[arg(long, default_value_t = Limits::default().loss)]
     loss: f64,
+    /// Refuse a model whose PSNR against the truth falls by more on any image, in dB.
+    #[arg(long, default_value_t = Limits::default().worst)]
+    worst_loss: f64,
     /// Write the model even where it fails.
     #[arg(long)]
     force: bool,
@@ -74,6 +89,9 @@ impl Quantize {
         if self.output.exists() {
             bail!("{} exists; name another file", self.output.display());
         }
+        if !(self.qat_rate.is_finite() && self.qat_rate > 0.0) {
+            bail!("--qat-rate {}: a number above zero is needed", self.qat_rate);
+        }
         let builtin = self.model.as_os_str() == "default" && !self.model.exists();
         let model = if builtin { Model::builtin()? } else { Model::load(&self.model)? };
         // What takes minutes is not begun where its result could not be kept.
@@ -92,18 +110,25 @@ impl Quantize {
             }
             None => None,
         };
-        let images = Images { calibration: files.as_ref().unwrap_or(&scenes), gate: &scenes };
+        let clear = clear(&config).map(|c| Data::new(&c)).transpose()?;
+        let images =
+            Images { calibration: files.as_ref().unwrap_or(&scenes), gate: &scenes, clear: clear.as_ref() };
         let how = Settings {
             mode: match self.mode {
                 ModeName::Static => Mode::Static,
                 ModeName::Dynamic => Mode::Dynamic,
+                ModeName::Qat => Mode::Qat(Tuning {
+                    iterations: self.qat_iterations as usize,
+                    batch: usize::from(self.qat_batch),
+                    rate: self.qat_rate,
+                }),
             },
             by: match self.ranges {
                 RangeName::Error => By::Error,
                 RangeName::Percentile => By::Percentile(self.percentile),
             },
             samples: usize::from(self.samples),
-            limits: Limits { loss: self.loss, ..Limits::default() },
+            limits: Limits { loss: self.loss, worst: self.worst_loss, ..Limits::default() },
         };
         // A GPU has no products in 8 bits yet.
         let device = DeviceName::Cpu.device(self.threads.map(usize::from))?;
@@ -127,7 +152,7 @@ impl Quantize {
         self.say(&outcome, &missed, before)?;
         if !written {
             bail!(
-                "{} was not written: {}; take --mode static, more --samples, images like yours by --calibration, or --force",
+                "{} was not written: {}; take --mode qat or static, more --samples, images like yours by --calibration, or --force",
                 self.output.display(),
                 missed.join("; ")
             );
@@ -161,10 +186,13 @@ impl Quantize {
             s.images,
             s.error,
             s.cosine,
-            s.psnr,
+            s.psnr(),
         );
-        if let Some([wide, narrow]) = s.truth {
+        if let Some([wide, narrow]) = s.truth() {
             println!("PSNR against the truth: {wide:.3} dB in fp32, {narrow:.3} dB in 8 bits");
+        }
+        if let Some((worst, [wide, narrow])) = s.worst().and_then(|c| Some((c, c.truth?))) {
+            println!("worst image ({}): {wide:.3} dB in fp32, {narrow:.3} dB in 8 bits", worst.name);
         }
         if let Some(size) = bytes(&self.output) {
             let share =

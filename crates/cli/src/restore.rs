@@ -101,6 +101,10 @@ pub struct Restore {
     /// Restore this image of files that have several, by name or number. Default: all images.
     #[arg(long, value_name = "NAME")]
     item: Option<String>,
+    /// Take the axes of the files as these, one letter each in the file's order: TYX for a movie, ZYX for a stack. The files that are
+    /// written keep the input's own names. Default: as the file says.
+    #[arg(long, value_name = "LETTERS")]
+    axes: Option<String>,
     /// Deconvolve with this point-spread function: a file, gaussian:1.5px, or airy:na=1.4,em=520nm. Default: none.
     #[arg(long, value_name = "PSF")]
     psf: Option<String>,
@@ -345,6 +349,7 @@ impl Restore {
             camera,
             background: self.background.as_ref().and_then(Background::file),
             item: self.item.clone(),
+            axes: self.axes.clone(),
             stacks: if self.planes { Stacks::Planes } else { Stacks::Auto },
             psf: self.psf.as_deref().map(str::parse::<PointSpread>).transpose()?,
             tile: self.tile.0,

@@ -23,6 +23,10 @@ pub struct Files {
     /// Restore this image of files that have several, by name or number. Default: all images.
     #[arg(long, value_name = "NAME")]
     item: Option<String>,
+    /// Take the axes of the files as these, one letter each in the file's order: TYX for a movie, ZYX for a stack. The files that are
+    /// written keep the input's own names. Default: as the file says.
+    #[arg(long, value_name = "LETTERS")]
+    axes: Option<String>,
     /// Restore volumes along Z, Y and X. Default: plane after plane.
     #[arg(long)]
     volume: bool,
@@ -65,6 +69,7 @@ impl Files {
         let mut settings = Settings {
             camera,
             item: self.item.clone(),
+            axes: self.axes.clone(),
             stacks: if self.volume { Stacks::Volumes } else { Stacks::Planes },
             tile: self.tile.0,
             float: self.float,

@@ -1,5 +1,6 @@
 //! `clearshot train`: from a configuration to a model; runs can be stopped and resumed.
 
+use crate::ranks;
 use crate::training::Trainer;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -28,6 +29,9 @@ pub struct Train {
     /// Look for configuration groups in this folder before the built-in ones. Default: none.
     #[arg(long, value_name = "FOLDER")]
     configs: Option<PathBuf>,
+    /// Train in so many processes on this machine, which average their gradients; needs MPICH. Default: trainer.devices, or one process.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    devices: Option<u32>,
     /// Stop after so many iterations in all, to be resumed later. Default: at the end of the schedule.
     #[arg(long, value_name = "ITERATIONS")]
     stop_at: Option<u64>,
@@ -49,7 +53,7 @@ impl Train {
             bail!("--resume needs --out, the folder of the run");
         }
         let settings = TrainSettings {
-            overrides: self.changes.clone(),
+            overrides: self.overrides(),
             out: self.out.clone(),
             resume: self.resume,
             configs: self.configs.clone(),
@@ -58,19 +62,35 @@ impl Train {
         if let Some(seconds) = self.time_data {
             return self.time_data(&settings.config()?, f64::from(seconds));
         }
-        let show = match (self.quiet, self.json) {
+        let trainer = settings.config()?.trainer;
+        if trainer.devices > 1 && trainer.nodes == 1 && !ranks::is_started()? {
+            return ranks::start(trainer.devices);
+        }
+        let silent = ranks::is_silent();
+        let show = match (self.quiet || silent, self.json) {
             (true, _) => Show::Quiet,
             (_, true) => Show::Json,
             _ => Show::for_terminal(),
         };
         let stop = crate::interrupt::finishing("finishing the iteration and writing a checkpoint");
-        let report = train(&settings, &mut Trainer::new(show, Some(stop)))?;
-        self.report(&report);
+        let report = match train(&settings, &mut Trainer::new(show, Some(stop))) {
+            Ok(report) => report,
+            Err(e) => return ranks::told(e.into()),
+        };
+        if !silent {
+            self.report(&report);
+        }
         let reached = self.stop_at.is_some_and(|n| report.summary.iteration >= n);
         Ok(match report.is_interrupted() && !reached {
             true => INTERRUPTED,
             false => crate::SUCCESS,
         })
+    }
+
+    /// The changes, and what options say of the same keys.
+    fn overrides(&self) -> Vec<String> {
+        let devices = self.devices.map(|n| format!("trainer.devices={n}"));
+        self.changes.iter().cloned().chain(devices).collect()
     }
 
     /// A table of images a second.
@@ -98,6 +118,9 @@ impl Train {
                 "seconds": s.seconds, "iterations_per_second": s.iterations_per_second, "waiting": s.waiting, "calibration_seconds": s.calibration,
                 "psnr": s.score, "best": s.best, "digest": format!("{:016x}", s.digest),
                 "checkpoint": s.checkpoint, "model": model,
+                "ranks": s.ranks.map(|r| serde_json::json!({
+                    "size": r.size, "efficiency": r.efficiency, "bytes_per_iteration": r.bytes, "compression": r.compression,
+                })),
             });
             println!("{record}");
             return;
@@ -115,6 +138,18 @@ impl Train {
             s.iterations_per_second,
             100.0 * s.waiting,
         );
+        if let Some(r) = s.ranks {
+            let compressed = match r.compression > 1.005 {
+                true => format!(", {:.1} values of gradients for each that was sent", r.compression),
+                false => String::new(),
+            };
+            println!(
+                "{} ranks: scaling efficiency {:.1} % (the rest of the time gradients were waited for), {:.3} MB sent by each rank in an iteration{compressed}",
+                r.size,
+                100.0 * r.efficiency,
+                r.bytes / 1e6,
+            );
+        }
         if let Some(score) = s.score {
             println!("validation {score:.2} dB");
         }

@@ -229,6 +229,10 @@ pub fn worded(notice: &Notice) -> String {
         Notice::Background { dark, .. } => {
             format!(", so say --background {dark:.2}, or leave it out; or check --offset and --gain")
         }
+        Notice::UnnamedAxis { letter, axes, .. } => {
+            let [movie, stack] = ["T", "Z"].map(|name| axes.replace(*letter, name));
+            format!("; if they help each other, say so: --axes {movie} for a movie, --axes {stack} for a stack")
+        }
         Notice::FilesApart { .. } => "; --item restores one".into(),
         Notice::NoLight { .. } => "; --item restores it".into(),
         Notice::DependsOnTile => " (--tile); results of models made by `clearshot train` do not".into(),

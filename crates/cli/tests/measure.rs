@@ -7,14 +7,18 @@ use program::{clearshot, folder, must, refused};
 use serde_json::Value;
 use std::path::Path;
 
-fn npy(path: &Path, [height, width]: [usize; 2], values: &[f64]) {
-    assert_eq!(values.len(), height * width);
-    let header = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({height}, {width}), }}");
+fn npy(path: &Path, shape: [usize; 2], values: &[f64]) {
+    assert_eq!(values.len(), shape[0] * shape[1]);
+    numbers(path, shape, "<f8", values.iter().flat_map(|v| v.to_le_bytes()));
+}
+
+fn numbers(path: &Path, [height, width]: [usize; 2], kind: &str, bytes: impl Iterator<Item = u8>) {
+    let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({height}, {width}), }}");
     let header = format!("{header:<117}\n");
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
     file.extend((header.len() as u16).to_le_bytes());
     file.extend(header.bytes());
-    file.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+    file.extend(bytes);
     std::fs::write(path, file).unwrap();
 }
 
@@ -360,13 +364,31 @@ fn methods_are_compared_as_scipy_does() {
     assert!(all[8]["summary"]["mae"]["mean"] == 2.6875 && all[8]["summary"]["mae"]["against"].is_null());
 }
 
+/// Without --range that of the truth is taken, and said: its own values', or 255 for 8 bits.
+#[test]
+fn ranges_are_those_of_the_truth() {
+    let at = folder("measure-range");
+    npy(&at.join("x.npy"), [16, 16], &made([16, 16], |y, x, _| y * x + 1.0));
+    npy(&at.join("t.npy"), [16, 16], &made([16, 16], |y, x, _| y * x));
+    let own = one("measure --image x.npy --truth t.npy --json", &at);
+    let given = one("measure --image x.npy --truth t.npy --range 225 --json", &at);
+    assert!(own == given && own["range"] == 225.0, "{own} {given}");
+    let text = must("measure --image x.npy --truth t.npy", &at);
+    assert!(text.contains("(range 225)"), "{text}");
+    numbers(&at.join("bytes.npy"), [16, 16], "|u1", (0..=255u8).map(|i| i / 16 * (i % 16)));
+    let bits = one("measure --image x.npy --truth bytes.npy --metric psnr --json", &at);
+    assert!(bits["range"] == 255.0, "{bits}");
+    assert!((bits["psnr"].as_f64().unwrap() - 20.0 * 255f64.log10()).abs() < 1e-3, "{bits}");
+}
+
 #[test]
 fn what_is_missing_is_named() {
     let at = folder("measure-missing");
     npy(&at.join("x.npy"), [16, 16], &made([16, 16], |y, x, _| y * x));
+    npy(&at.join("even.npy"), [16, 16], &made([16, 16], |_, _, _| 3.0));
     for (line, words) in [
         ("measure --image x.npy", "--truth"),
-        ("measure --image x.npy --truth x.npy", "--range"),
+        ("measure --image x.npy --truth even.npy", "--range"),
         ("measure --image x.npy --metric chi2", "--measured"),
         ("measure --image x.npy --metric sar", "--pattern"),
         ("measure --image x.npy --metric flux", "--sources"),

@@ -14,6 +14,36 @@ use measured::{CAMERA, conditional, counts, model, read, write};
 use program::{clearshot, folder, must, refused};
 use serde_json::{Value, json};
 
+/// Frames along an axis that a file does not name are restored one by one, and that is said; named on the command line they are
+/// a movie, and the file that is written is still the input's kind.
+#[test]
+fn axes_can_be_named() {
+    let at = folder("restore_axes");
+    model(&at, "m", 1, 2, conditional());
+    let shape = [5, 40, 40];
+    let frames: Vec<f64> = (0..5).flat_map(|frame| counts(&shape[1..], frame)).collect();
+    write(&at.join("named.tif"), "TYX", &shape, DType::U16, &frames);
+    write(&at.join("plain.npy"), "IYX", &shape, DType::U16, &frames);
+    let line = |rest: &str| format!("restore {rest} {CAMERA} --model m.clearshot --float --method model");
+    let said = clearshot(&line("plain.npy -o apart.npy"), &at);
+    let words = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.status.success() && words.contains("--axes TYX for a movie, --axes ZYX"), "{words}");
+    let said = clearshot(&line("plain.npy -o movie.npy --axes TYX"), &at);
+    let words = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.status.success() && !words.contains("--axes TYX"), "{words}");
+    must(&line("named.tif -o named-out.tif"), &at);
+    let [apart, movie, named] = ["apart.npy", "movie.npy", "named-out.tif"].map(|name| read(at.join(name)).1);
+    assert!(movie == named && apart != named);
+    let (found, _) = read(at.join("movie.npy"));
+    assert_eq!(found.description.axes(), "IYX");
+    for (letters, why) in
+        [("TY", "3 letters are needed"), ("TYY", "twice"), ("T?X", "letters are T C Z Y X S")]
+    {
+        let said = refused(&line(&format!("plain.npy -o x.npy --axes {letters}")), &at);
+        assert!(said.contains("--axes") && said.contains(why), "{said}");
+    }
+}
+
 /// A network from one channel to two, and back: the file gets the axes that it needs, and the same planes as they would be
 /// alone.
 #[test]

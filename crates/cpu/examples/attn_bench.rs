@@ -41,7 +41,7 @@ fn attention(cpu: &Cpu, filter: &str, batch: usize, s: usize, heads: usize, d: u
     let (q, k, v, d_o) = (noise(n, 1), noise(n, 2), noise(n, 3), noise(n, 4));
     let (mut o, mut lse) = (vec![0.0; n], vec![0.0; batch * heads * s]);
     let (mut dq, mut dk, mut dv) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
-    let threads = cpu.pool.threads();
+    let threads = cpu.threads();
     let mut workspace = vec![0.0; forward_workspace(&dims, threads).max(backward_workspace(&dims, threads))];
     let rows = |data| Rows { data, stride: c };
     let f = best(|| {
@@ -80,7 +80,7 @@ fn group_norm(cpu: &Cpu, filter: &str, n: usize, s: usize, c: usize, groups: usi
     let (x, dy, gamma, beta) = (noise(len, 1), noise(len, 2), noise(c, 3), noise(c, 4));
     let (mut y, mut dx) = (vec![0.0; len], vec![0.0; len]);
     let (mut stats, mut dgamma, mut dbeta) = (vec![0.0; n * groups * 2], vec![0.0; c], vec![0.0; c]);
-    let threads = cpu.pool.threads();
+    let threads = cpu.threads();
     let words = norm::forward_workspace(&dims, threads).max(norm::grad_workspace(&dims, threads));
     let mut workspace = vec![0.0; words];
     let parts = [Part { data: &x, channels: c, stride: c }];

@@ -31,16 +31,16 @@ fn values(len: usize) -> Vec<f32> {
 }
 
 fn convolution(cpu: &Cpu, name: &str, dims: &ConvDims) {
-    let threads = cpu.pool.threads();
+    let threads = cpu.threads();
     let pixels = |size: [usize; 3]| dims.n * size.iter().product::<usize>();
     let x = values(pixels(dims.input) * dims.c);
     let dy = values(pixels(dims.output) * dims.k);
     let w = values(dims.k * dims.kernel.iter().product::<usize>() * dims.c);
     let coef = vec![0.5; 2 * dims.n * dims.c];
     let (mut y, mut dx, mut dw) = (dy.clone(), x.clone(), w.clone());
-    let forward = ConvPlan::forward(dims, cpu.level, threads);
-    let backward = ConvPlan::input_grad(dims, cpu.level, threads);
-    let weights = WeightGradPlan::new(dims, cpu.level, threads);
+    let forward = ConvPlan::forward(dims, cpu.level(), threads);
+    let backward = ConvPlan::input_grad(dims, cpu.level(), threads);
+    let weights = WeightGradPlan::new(dims, cpu.level(), threads);
     let mut workspace =
         vec![0.0; forward.workspace_len.max(backward.workspace_len).max(weights.workspace_len)];
     let mut packed = [vec![0.0; forward.packed_len], vec![0.0; backward.packed_len]];
@@ -59,7 +59,7 @@ fn convolution(cpu: &Cpu, name: &str, dims: &ConvDims) {
         let fs = run(&forward, &silu, &packed[0], &mut y, dims.k);
         let b = run(&backward, &gradient, &packed[1], &mut dx, dims.c);
         let g = best(|| weights.run(cpu, &plain, dy.as_ptr(), dw.as_mut_ptr(), &mut workspace));
-        let int8 = Int8Plan::new(dims, Reading { dynamic: false, upsample: false }, cpu.level);
+        let int8 = Int8Plan::new(dims, Reading { dynamic: false, upsample: false }, cpu.level());
         let steps: Vec<f32> = (0..2 * dims.c).map(|i| if i < dims.c { 1.0 / 127.0 } else { 128.0 }).collect();
         let (mut rounded, mut image) = (vec![0.0; int8.packed_len], vec![0.0; int8.workspace_len]);
         int8.pack(cpu, w.as_ptr(), Some(steps.as_ptr()), &mut rounded);
@@ -92,7 +92,7 @@ fn convolution(cpu: &Cpu, name: &str, dims: &ConvDims) {
 fn product(cpu: &Cpu, m: usize, k: usize, n: usize) {
     let (a, b) = (values(m * k), values(n * k));
     let mut c = vec![0.0; m * n];
-    let plan = MatmulPlan::new(&MatmulDims::new(m, k, n, true), cpu.level, cpu.pool.threads());
+    let plan = MatmulPlan::new(&MatmulDims::new(m, k, n, true), cpu.level(), cpu.threads());
     let (mut packed, mut workspace) = (vec![0.0; plan.packed_len], vec![0.0; plan.workspace_len]);
     // SAFETY: all matrices have the sizes of the dimensions.
     let (pack, run) = unsafe {

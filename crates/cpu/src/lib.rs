@@ -4,6 +4,7 @@
 //! them, [`exec`] owns a plan's memory and runs it. Nothing here knows what a network is.
 
 pub mod act;
+pub mod exchange;
 pub mod exec;
 pub mod gemm;
 pub mod kernels;
@@ -13,9 +14,11 @@ pub mod simd;
 pub mod vmath;
 
 use clearshot_graph::passes::Target;
+use exchange::Exchange;
 use lower::Machine;
 use pool::Pool;
 use simd::Level;
+use std::sync::Arc;
 
 /// What these kernels take on when graphs are fused.
 pub const TARGET: Target = Target {
@@ -28,10 +31,11 @@ pub const TARGET: Target = Target {
     int8: true,
 };
 
-/// What a kernel needs to run: threads and an instruction set.
+/// What a kernel needs to run: threads, an instruction set and, where there are several ranks, what carries values between them.
 pub struct Cpu {
-    pub pool: Pool,
-    pub level: Level,
+    pub(crate) pool: Pool,
+    pub(crate) level: Level,
+    pub(crate) exchange: Option<Arc<dyn Exchange>>,
 }
 
 impl Cpu {
@@ -40,11 +44,16 @@ impl Cpu {
         Cpu::with_level(threads, Level::detect())
     }
 
-    /// # Panics
-    /// If the machine does not have the level.
     pub fn with_level(threads: usize, level: Level) -> Cpu {
-        assert!(level <= Level::detect(), "this machine does not run {level:?}");
-        Cpu { pool: Pool::new(threads), level }
+        Cpu { pool: Pool::new(threads), level, exchange: None }
+    }
+
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     /// What kernels for this context are prepared for.

@@ -11,21 +11,27 @@ pub mod bytes;
 use std::sync::OnceLock;
 
 /// The instruction sets that kernels are compiled for, from the plainest to the widest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// A level beyond the portable one holds a proof that the processor has it, which only asking the processor gives. So whoever
+/// has a level may use it, and nothing has to be checked when a kernel is called.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// No assumption about the machine; arrays that the compiler may vectorise.
     Portable,
     /// AVX2 with FMA, 8 lanes.
-    Avx2,
+    Avx2(Avx2),
     /// AVX-512 F, VL, BW, DQ, 16 lanes.
-    Avx512,
+    Avx512(Avx512),
 }
 
 /// A piece of code generic over the vector type.
 pub trait Kernel {
     type Output;
     /// Implementations carry `#[inline(always)]`.
-    fn run<S: Simd>(self, s: S) -> Self::Output;
+    ///
+    /// # Safety
+    /// What the kernel's own fields point to is there, as its type says, and no other thread uses what it writes.
+    unsafe fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
 impl Level {
@@ -33,60 +39,61 @@ impl Level {
     #[inline]
     pub fn detect() -> Level {
         static FOUND: OnceLock<Level> = OnceLock::new();
-        *FOUND.get_or_init(Level::find)
-    }
-
-    fn find() -> Level {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            let avx512 = is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq");
-            if avx2 && avx512 {
-                return Level::Avx512;
-            }
-            if avx2 {
-                return Level::Avx2;
-            }
-        }
-        Level::Portable
+        *FOUND.get_or_init(|| {
+            let narrower = || Avx2::detect().map_or(Level::Portable, Level::Avx2);
+            Avx512::detect().map_or_else(narrower, Level::Avx512)
+        })
     }
 
     /// Every level that this machine runs, plainest first; tests loop over it.
     pub fn available() -> impl Iterator<Item = Level> {
-        let best = Level::detect();
-        [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(move |l| *l <= best)
+        let wider = [Avx2::detect().map(Level::Avx2), Avx512::detect().map(Level::Avx512)];
+        std::iter::once(Level::Portable).chain(wider.into_iter().flatten())
+    }
+
+    /// As users read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Portable => "portable",
+            Level::Avx2(_) => "avx2",
+            Level::Avx512(_) => "avx512",
+        }
     }
 
     /// Lanes of one vector.
     pub fn lanes(self) -> usize {
         match self {
-            Level::Portable | Level::Avx2 => 8,
-            Level::Avx512 => 16,
+            Level::Portable | Level::Avx2(_) => 8,
+            Level::Avx512(_) => 16,
         }
     }
 
     /// Runs `kernel` compiled for this level.
     ///
-    /// # Panics
-    /// If the machine does not have the level.
+    /// # Safety
+    /// What [`Kernel::run`] of this kernel asks for. That the processor has the level is sure.
     #[inline]
-    pub fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
-        // Kernels may be dispatched by whoever has a level, so it is checked here and not where a context is made.
-        assert!(self <= Level::detect(), "this machine does not run {self:?}");
-        match self {
-            Level::Portable => kernel.run(Portable),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the level is one of the machine's, checked above.
-            Level::Avx2 => unsafe { x86::run_avx2(kernel) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
-            Level::Avx512 => unsafe { x86::run_avx512(kernel) },
-            #[cfg(not(target_arch = "x86_64"))]
-            other => panic!("this machine does not run {other:?}"),
+    pub unsafe fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: the caller's promise, and the levels prove that the features are there.
+        unsafe {
+            match self {
+                Level::Portable => kernel.run(Portable),
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2(s) => x86::run_avx2(s, kernel),
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512(s) => x86::run_avx512(s, kernel),
+                #[cfg(not(target_arch = "x86_64"))]
+                Level::Avx2(never) => match never {},
+                #[cfg(not(target_arch = "x86_64"))]
+                Level::Avx512(never) => match never {},
+            }
         }
+    }
+}
+
+impl std::fmt::Debug for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -233,31 +240,78 @@ impl Simd for Portable {
     }
 }
 
+#[cfg(not(target_arch = "x86_64"))]
+pub use elsewhere::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2, Avx512};
+
+/// Processors that have none of this: there is no value of these types.
+#[cfg(not(target_arch = "x86_64"))]
+mod elsewhere {
+    macro_rules! absent {
+        ($name:ident) => {
+            #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+            pub enum $name {}
+
+            impl $name {
+                pub fn detect() -> Option<$name> {
+                    None
+                }
+            }
+        };
+    }
+    absent!(Avx2);
+    absent!(Avx512);
+}
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{Kernel, Simd};
     use std::arch::x86_64::*;
 
+    /// # Safety
+    /// That of the kernel's `run`; the first argument proves that the features are there.
     #[target_feature(enable = "avx2,fma")]
-    pub(super) unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
-        kernel.run(Avx2(()))
+    pub(super) unsafe fn run_avx2<K: Kernel>(s: Avx2, kernel: K) -> K::Output {
+        // SAFETY: the caller's promise.
+        unsafe { kernel.run(s) }
     }
 
+    /// # Safety
+    /// That of the kernel's `run`; the first argument proves that the features are there.
     #[target_feature(enable = "avx2,fma,avx512f,avx512vl,avx512bw,avx512dq")]
-    pub(super) unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
-        kernel.run(Avx512(()))
+    pub(super) unsafe fn run_avx512<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
+        // SAFETY: the caller's promise.
+        unsafe { kernel.run(s) }
     }
 
-    /// 8 lanes. Only `run_avx2` makes one, which is what makes the intrinsics sound.
-    #[derive(Clone, Copy)]
-    pub struct Avx2(pub(super) ());
+    /// 8 lanes. Only [`Avx2::detect`] makes one, which is what makes the intrinsics sound.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub struct Avx2(());
 
-    /// 16 lanes. Only `run_avx512` makes one.
-    #[derive(Clone, Copy)]
-    pub struct Avx512(pub(super) ());
+    impl Avx2 {
+        /// Nothing where the processor lacks a feature.
+        pub fn detect() -> Option<Avx2> {
+            let found = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            found.then_some(Avx2(()))
+        }
+    }
+
+    /// 16 lanes. Only [`Avx512::detect`] makes one.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub struct Avx512(());
+
+    impl Avx512 {
+        /// Nothing where the processor lacks a feature.
+        pub fn detect() -> Option<Avx512> {
+            let found = Avx2::detect().is_some()
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq");
+            found.then_some(Avx512(()))
+        }
+    }
 
     #[inline(always)]
     unsafe fn first_of_8(n: usize) -> __m256i {

@@ -334,7 +334,8 @@ pub enum Function {
 /// If the lengths differ.
 pub fn map(level: Level, f: Function, x: &[f32], y: &mut [f32]) {
     assert_eq!(x.len(), y.len());
-    level.dispatch(Map { f, x, y });
+    // SAFETY: two slices of the same length.
+    unsafe { level.dispatch(Map { f, x, y }) };
 }
 
 struct Map<'a> {
@@ -346,7 +347,7 @@ struct Map<'a> {
 impl Kernel for Map<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         for (x, y) in self.x.chunks(S::LANES).zip(self.y.chunks_mut(S::LANES)) {
             // SAFETY: both chunks have x.len() <= LANES values.
             unsafe {

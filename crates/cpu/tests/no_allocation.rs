@@ -35,7 +35,7 @@ fn calls(cpu: &Cpu, op: &Op, x: &[Type]) -> usize {
     let kernel = prepare(op, x).expect("an op with a prepared kernel");
     let inputs: Vec<Vec<f32>> = x.iter().map(|t| vec![0.0; t.shape.len()]).collect();
     let mut outputs: Vec<Vec<f32>> = outs.iter().map(|t| vec![0.0; t.shape.len()]).collect();
-    let mut workspace = vec![0.0f32; kernel.workspace_len(cpu.pool.threads())];
+    let mut workspace = vec![0.0f32; kernel.workspace_len(cpu.threads())];
     let from: Vec<*const f32> = inputs.iter().map(|v| v.as_ptr()).collect();
     let to: Vec<*mut f32> = outputs.iter_mut().map(|v| v.as_mut_ptr()).collect();
     let mut before = 0;
@@ -91,6 +91,8 @@ fn nodes() -> Vec<(Op, Vec<Type>)> {
         (Op::Ema, vec![x, x, scalar, scalar]),
         (Op::LossScale(LossScale { growth: 2.0, backoff: 0.5, interval: 10.0 }), vec![scalar; 3]),
         (Op::CountStep, vec![scalar; 2]),
+        (Op::AllReduceBegin(AllReduceBegin { bucket: 0 }), vec![x, scalar]),
+        (Op::AllReduceEnd(AllReduceEnd { bucket: 0, at: 0 }), vec![scalar, x]),
     ]
 }
 

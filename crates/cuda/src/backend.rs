@@ -9,7 +9,7 @@ use crate::error::CudaError;
 use crate::lower::{Kernel, Math, lower, update};
 use crate::program::stop_compiling;
 use clearshot_graph::plan::Backend;
-use clearshot_graph::{Graph, Op};
+use clearshot_graph::{Graph, KernelKey, Op};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Cost {
 pub struct CudaBackend {
     pub(crate) cx: Arc<Context>,
     pub(crate) math: Math,
-    known: RefCell<HashMap<String, Arc<Kernel>>>,
+    known: RefCell<HashMap<KernelKey, Arc<Kernel>>>,
     /// Kernels of those nodes, not all of them loaded yet.
     functions: RefCell<Vec<Function>>,
     failed: RefCell<Option<CudaError>>,
@@ -61,13 +61,6 @@ fn is_launched(graph: &Graph, node: usize) -> bool {
     let op = &graph.nodes[node].op;
     let silent = matches!(op, Op::Input(_) | Op::State(_) | Op::Const(_)) || op.is_view() || is_joint(op);
     !silent && !graph.is_state_copy(node)
-}
-
-/// What a node's kernel depends on.
-fn kernel_key(graph: &Graph, node: usize) -> String {
-    let n = &graph.nodes[node];
-    let types: Vec<_> = n.inputs.iter().map(|v| graph.ty(*v)).collect();
-    format!("{:?} {types:?} {:?}", n.op, n.outs)
 }
 
 impl Drop for CudaBackend {
@@ -127,7 +120,7 @@ impl CudaBackend {
         self.cx.tuning.go_ahead(true);
         let mut seen = HashSet::new();
         for node in 0..graph.nodes.len() {
-            if is_launched(graph, node) && seen.insert(kernel_key(graph, node)) {
+            if is_launched(graph, node) && seen.insert(KernelKey::of(graph, node)) {
                 let _ = self.kernel(graph, node);
             }
         }
@@ -147,7 +140,7 @@ impl CudaBackend {
         if !is_launched(graph, node) {
             return Ok(None);
         }
-        let key = kernel_key(graph, node);
+        let key = KernelKey::of(graph, node);
         if let Some(known) = self.known.borrow().get(&key) {
             return Ok(Some(known.clone()));
         }

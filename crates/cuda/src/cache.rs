@@ -37,7 +37,8 @@ fn folder_by(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     Some(base.join("clearshot"))
 }
 
-fn path(kind: &str, key: &str) -> Option<PathBuf> {
+/// Where an entry lies.
+pub(crate) fn path(kind: &str, key: &str) -> Option<PathBuf> {
     let [a, b] = digest(key);
     Some(folder()?.join(format!("{kind}-{a:016x}{b:016x}")))
 }

@@ -154,7 +154,11 @@ impl Context {
     }
 
     /// Launches a kernel on the context's stream.
-    pub fn launch(
+    ///
+    /// # Safety
+    /// The parameters are those of the kernel, in order and type. The addresses among them are of memory on the card that holds
+    /// what the kernel reads and writes for this grid, and stays until the stream has done it.
+    pub unsafe fn launch(
         &self,
         f: Function,
         grid: [usize; 2],
@@ -171,7 +175,7 @@ impl Context {
         let f = f.handle()?;
         let mut pointers: Vec<*mut c_void> =
             params.0.iter().map(|w| w.as_ptr().cast_mut().cast::<c_void>()).collect();
-        // SAFETY: the parameters are those of the kernel, which each caller's tests check.
+        // SAFETY: the caller's promise.
         unsafe {
             // Together with what the kernel has of its own, a block may ask for 48 KiB without this.
             if shared > 16 << 10 {

@@ -152,7 +152,8 @@ impl Executor {
             self.on_host.insert(v.at(), tensor.clone());
         } else {
             self.cx.synchronize()?;
-            memory::write(self.address(self.plan.place(v)), bytes)?;
+            // SAFETY: the place of a value as large, in memory of this executor.
+            unsafe { memory::write(self.address(self.plan.place(v)), bytes) }?;
             self.stale = true;
         }
         self.settable.insert(name.into(), (v, true));
@@ -166,7 +167,8 @@ impl Executor {
         for i in (0..graph.nodes.len()).filter(|&i| graph.is_state_copy(i)) {
             if graph.nodes[i].inputs[0] == state {
                 let narrow = narrowed(tensor.data(), graph.nodes[i].outs[0].dtype);
-                memory::write(self.address(self.plan.places[i][0]), bytes_of(&narrow))?;
+                // SAFETY: the place of a value as large, in memory of this executor.
+                unsafe { memory::write(self.address(self.plan.places[i][0]), bytes_of(&narrow)) }?;
             }
         }
         Ok(())
@@ -198,7 +200,8 @@ impl Executor {
             _ => self.address(place),
         };
         let mut bytes = vec![0; place.bytes];
-        memory::read(from, &mut bytes)?;
+        // SAFETY: the place of a value as large, in memory of this executor.
+        unsafe { memory::read(from, &mut bytes) }?;
         let ty = self.plan.graph.ty(v);
         let words = bytes.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]);
         Ok(match ty.dtype {
@@ -229,7 +232,8 @@ impl Executor {
             && let Some(narrow) = &self.narrow
         {
             self.cx.bind()?;
-            narrow.launch(&self.cx)?;
+            // SAFETY: a table of states and their copies, in memory of this executor.
+            unsafe { narrow.launch(&self.cx) }?;
         }
         Ok(())
     }
@@ -294,7 +298,8 @@ impl Executor {
         for (node, arrival) in self.arrivals.iter_mut().filter(|(_, a)| a.waiting) {
             let place = self.plan.places[*node][0];
             let to = self.regions[place.region.index()].at(place.offset, place.bytes);
-            arrival.take(&self.cx, to, place.bytes)?;
+            // SAFETY: `at` checks that the place is inside the region.
+            unsafe { arrival.take(&self.cx, to, place.bytes) }?;
         }
         Ok(())
     }
@@ -305,7 +310,8 @@ fn fill_constants(at: &Addresses<'_>) -> Result<(), CudaError> {
     for (i, node) in at.plan.graph.nodes.iter().enumerate() {
         let Some(place) = at.plan.places[i].first().copied() else { continue };
         match &node.op {
-            Op::Const(c) => memory::write(at.at(place), bytes_of(c.0.data()))?,
+            // SAFETY: the place of a value as large, in memory of this executor.
+            Op::Const(c) => unsafe { memory::write(at.at(place), bytes_of(c.0.data())) }?,
             Op::State(s) => {
                 if let StateInit::Constant(x) = s.init
                     && x != 0.0
@@ -315,7 +321,8 @@ fn fill_constants(at: &Addresses<'_>) -> Result<(), CudaError> {
                         DType::I32 => Data::I32(vec![x as i32; count]),
                         _ => Data::F32(vec![x; count]),
                     };
-                    memory::write(at.at(place), bytes_of(&data))?;
+                    // SAFETY: the place of a value as large, in memory of this executor.
+                    unsafe { memory::write(at.at(place), bytes_of(&data)) }?;
                 }
             }
             _ => {}

@@ -32,7 +32,11 @@ impl Buffer {
     /// # Panics
     /// If they are not all inside.
     pub fn at(&self, offset: usize, bytes: usize) -> u64 {
-        assert!(offset + bytes <= self.bytes, "{bytes} bytes at {offset} of {}", self.bytes);
+        assert!(
+            offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
+            "{bytes} bytes at {offset} of {}",
+            self.bytes
+        );
         self.start + offset as u64
     }
 
@@ -42,7 +46,8 @@ impl Buffer {
 
     /// Fills the first bytes from the host, and waits until they are there.
     pub fn fill(&self, bytes: &[u8]) -> Result<(), CudaError> {
-        write(self.at(0, bytes.len()), bytes)
+        // SAFETY: `at` checks that they fit.
+        unsafe { write(self.at(0, bytes.len()), bytes) }
     }
 }
 
@@ -57,16 +62,22 @@ impl Drop for Buffer {
 }
 
 /// Copies to the GPU, and waits.
-pub(crate) fn write(to: u64, bytes: &[u8]) -> Result<(), CudaError> {
-    // SAFETY: callers give addresses inside buffers.
+///
+/// # Safety
+/// As many bytes can be written at `to`, on the card whose context this thread is bound to.
+pub(crate) unsafe fn write(to: u64, bytes: &[u8]) -> Result<(), CudaError> {
+    // SAFETY: the caller's promise.
     unsafe { result::memcpy_htod_sync(to, bytes) }?;
     // The call may return before the last bytes are there, and our streams do not wait for it.
     Ok(result::ctx::synchronize()?)
 }
 
 /// Copies from the GPU, and waits.
-pub(crate) fn read(from: u64, bytes: &mut [u8]) -> Result<(), CudaError> {
-    // SAFETY: callers give addresses inside buffers.
+///
+/// # Safety
+/// As many bytes can be read at `from`, on the card whose context this thread is bound to.
+pub(crate) unsafe fn read(from: u64, bytes: &mut [u8]) -> Result<(), CudaError> {
+    // SAFETY: the caller's promise.
     Ok(unsafe { result::memcpy_dtoh_sync(bytes, from) }?)
 }
 

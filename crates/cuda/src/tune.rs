@@ -51,36 +51,89 @@ impl Tuning {
     }
 }
 
+/// What can be chosen and kept. What is read is something that could have been chosen, or nothing.
+pub(crate) trait Record: Sized {
+    fn write(&self) -> String;
+    fn read(text: &str) -> Option<Self>;
+}
+
+/// Which of several ways.
+impl Record for usize {
+    fn write(&self) -> String {
+        self.to_string()
+    }
+
+    fn read(text: &str) -> Option<usize> {
+        text.parse().ok()
+    }
+}
+
 /// The choice remembered for `key`, or the one that `choose` makes now. Where it can choose nothing, as when
-/// another program holds the memory to measure in, the choice is empty, and only this process remembers it.
-pub(crate) fn choice(
+/// another program holds the memory to measure in, there is none, and only this process remembers that. A kept record
+/// that is none, or that `possible` refuses, is told of, measured again and replaced. The key is text, since it
+/// names an entry for later versions of the program too.
+pub(crate) fn choice<R: Record>(
     cx: &Arc<Context>,
     key: &str,
-    choose: impl FnOnce() -> Result<Option<String>, CudaError>,
-) -> Result<String, CudaError> {
-    static KNOWN: OnceLock<Mutex<HashMap<String, String>>> = OnceLock::new();
+    possible: impl Fn(&R) -> bool,
+    choose: impl FnOnce() -> Result<Option<R>, CudaError>,
+) -> Result<Option<R>, CudaError> {
+    static KNOWN: OnceLock<Mutex<HashMap<String, Option<String>>>> = OnceLock::new();
     let key = format!("{}\n{key}", cx.machine);
     let known = KNOWN.get_or_init(Mutex::default);
     let lock = || known.lock().unwrap_or_else(|e| e.into_inner());
     if let Some(found) = lock().get(&key) {
-        return Ok(found.clone());
+        return Ok(found.as_deref().and_then(R::read));
     }
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
-    let made = match cache::read("choice", &key).and_then(text) {
-        Some(kept) => kept,
-        None => match measured(cx, choose)? {
-            None => String::new(),
+    let made = match kept(&key, &possible) {
+        Kept::Record(record) => Some(record),
+        Kept::Nothing => {
             // Another process may have chosen meanwhile: what lies there holds for all.
-            Some(made) => text(cache::agree("choice", &key, made.as_bytes())).unwrap_or(made),
-        },
+            let agreed = |made: R| {
+                let lies = cache::agree("choice", &key, made.write().as_bytes());
+                read_record(&lies, &possible).unwrap_or(made)
+            };
+            measured(cx, choose)?.map(agreed)
+        }
+        Kept::Damaged(why) => {
+            eprintln!("warning: {why}; it is measured again");
+            let made = measured(cx, choose)?;
+            made.iter().for_each(|m| cache::write("choice", &key, m.write().as_bytes()));
+            made
+        }
     };
-    Ok(lock().entry(key).or_insert(made).clone())
+    lock().entry(key).or_insert_with(|| made.as_ref().map(R::write));
+    Ok(made)
 }
 
-fn measured(
+/// What lies in the cache under a key.
+#[derive(Debug, PartialEq)]
+enum Kept<R> {
+    Nothing,
+    Record(R),
+    /// In words.
+    Damaged(String),
+}
+
+fn read_record<R: Record>(bytes: &[u8], possible: impl Fn(&R) -> bool) -> Option<R> {
+    R::read(std::str::from_utf8(bytes).ok()?).filter(possible)
+}
+
+fn kept<R: Record>(key: &str, possible: impl Fn(&R) -> bool) -> Kept<R> {
+    let Some(bytes) = cache::read("choice", key) else { return Kept::Nothing };
+    match read_record(&bytes, possible) {
+        Some(record) => Kept::Record(record),
+        None => {
+            let file = cache::path("choice", key).unwrap_or_default();
+            Kept::Damaged(format!("{} holds no choice that this program makes", file.display()))
+        }
+    }
+}
+
+fn measured<R>(
     cx: &Context,
-    choose: impl FnOnce() -> Result<Option<String>, CudaError>,
-) -> Result<Option<String>, CudaError> {
+    choose: impl FnOnce() -> Result<Option<R>, CudaError>,
+) -> Result<Option<R>, CudaError> {
     let tuning = &cx.tuning;
     let waited = &cx.programs.clocks.waited;
     let (start, waited_before) = (Instant::now(), waited.time());
@@ -128,4 +181,20 @@ pub(crate) fn sample(cx: &Arc<Context>, bytes: usize) -> Result<Buffer, CudaErro
         done += part;
     }
     Ok(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whole entries with hostile contents; those that are damaged are the cache's own matter. Tests of the cache share a folder, which the
+    /// environment names, so records are asked for as bytes.
+    #[test]
+    fn a_hostile_record_is_no_choice() {
+        let of_three = |i: &usize| *i < 3;
+        assert_eq!(read_record(b"2", of_three), Some(2));
+        for hostile in [&b"3"[..], b"", b"-1", b" 2", b"2\n", b"0x2", b"\xff\xfe", b"18446744073709551616"] {
+            assert_eq!(read_record(hostile, of_three), None, "{hostile:?}");
+        }
+    }
 }

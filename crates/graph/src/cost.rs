@@ -69,7 +69,9 @@ pub fn flops(graph: &Graph, node: usize) -> u64 {
         | Op::GatherGrad(_)
         | Op::Clip(_)
         | Op::LossScale(_)
-        | Op::CountStep => 0,
+        | Op::CountStep
+        | Op::AllReduceBegin(_)
+        | Op::AllReduceEnd(_) => 0,
     }
 }
 

@@ -4,6 +4,7 @@ use crate::ops::Op;
 use clearshot_tensor::{DType, Shape};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// One output of one node.
@@ -108,6 +109,16 @@ pub enum StateInit {
     Given,
     /// Every element is this: optimiser moments, counters.
     Constant(f32),
+}
+
+impl Hash for StateInit {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let bits = match self {
+            StateInit::Given => None,
+            StateInit::Constant(x) => Some(x.to_bits()),
+        };
+        bits.hash(state);
+    }
 }
 
 /// Nodes in an order in which they can run.

@@ -98,6 +98,8 @@ pub(crate) fn describe(op: &Op) -> String {
         Op::Noise(n) => format!("noise {:?}", n.kind).to_lowercase(),
         Op::Dropout(d) => format!("dropout {}", d.rate),
         Op::Clip(c) => format!("clip {}", c.max_norm),
+        Op::AllReduceBegin(a) => format!("all_reduce_begin {}", a.bucket),
+        Op::AllReduceEnd(a) => format!("all_reduce_end {} at {}", a.bucket, a.at),
         Op::Adam(a) => (if a.decoupled { "adamw" } else { "adam" }).into(),
         Op::Reshape(_)
         | Op::StopGradient

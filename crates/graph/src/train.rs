@@ -8,6 +8,9 @@
 //! where a run stands: `carry` is 0 in the first and 1 in the others, `gate` is 0 in the last and infinite in
 //! the others. The gate counts as one more square of a gradient, so all but the last are iterations that are
 //! skipped for a norm that is not finite: no update of its own is needed. [`Guard`] shuts the same gate.
+//!
+//! Over several ranks, gradients and the loss are replaced by their means over ranks before anything looks at them, so that norm, guard and
+//! updates are the same everywhere. Gradients travel in buckets, in the order in which the backward makes them.
 
 mod guard;
 
@@ -17,6 +20,7 @@ use crate::builder::Builder;
 use crate::grad::{GradError, grad};
 use crate::graph::{StateInit, Type, Value};
 use crate::ops::{Adam, Binary, Clip, LossScale, Op, ReduceKind, Sgd};
+use crate::ops::{AllReduceBegin, AllReduceEnd};
 use clearshot_tensor::Shape;
 use std::collections::BTreeMap;
 
@@ -53,6 +57,8 @@ pub struct Training {
     /// A weight whose results sum over more values than this learns at a rate that is smaller by as much; none for one rate. See
     /// [`rate_share`].
     pub base_fan_in: Option<usize>,
+    /// Over several ranks: the bytes of gradients that travel together, at least; none for one rank.
+    pub bucket: Option<usize>,
 }
 
 impl Default for Training {
@@ -66,6 +72,7 @@ impl Default for Training {
             runs: 1,
             guard: None,
             base_fan_in: None,
+            bucket: None,
         }
     }
 }
@@ -81,6 +88,40 @@ pub fn rate_share(shape: Shape, base_fan_in: Option<usize>) -> f64 {
     base_fan_in.map_or(1.0, |base| (base as f64 / fan_in.max(1) as f64).min(1.0))
 }
 
+/// The bucket of the loss, and the first of gradients. Between them callers may have buckets of their own for numbers that each run of an
+/// iteration averages; gradients are averaged in the last run alone.
+pub const LOSS_BUCKET: u32 = 0;
+pub const FIRST_GRADIENTS: u32 = 16;
+
+/// The means of values over ranks, as one bucket.
+pub fn mean_over_ranks(b: &mut Builder, bucket: u32, values: &[Value]) -> Vec<Value> {
+    let token = b.push_one(Op::AllReduceBegin(AllReduceBegin { bucket }), values.to_vec());
+    let mut at = 0;
+    let mut end = |v: &Value| {
+        let made = b.push_one(Op::AllReduceEnd(AllReduceEnd { bucket, at }), vec![token, *v]);
+        at += b.shape(*v).len();
+        made
+    };
+    values.iter().map(&mut end).collect()
+}
+
+/// Gradients averaged over ranks, in buckets of at least so many bytes, those that are made first in the first.
+fn average_gradients(b: &mut Builder, grads: &mut [Value], made: &[usize], bytes: usize) {
+    let mut order: Vec<usize> = (0..grads.len()).collect();
+    order.sort_by_key(|&i| (made[i], i));
+    let (mut bucket, mut from, mut filled) = (FIRST_GRADIENTS, 0, 0);
+    for to in 1..=order.len() {
+        filled += b.ty(grads[order[to - 1]]).bytes();
+        if filled < bytes && to < order.len() {
+            continue;
+        }
+        let values: Vec<Value> = order[from..to].iter().map(|&i| grads[i]).collect();
+        let averaged = mean_over_ranks(b, bucket, &values);
+        order[from..to].iter().zip(averaged).for_each(|(&i, v)| grads[i] = v);
+        (bucket, from, filled) = (bucket + 1, to, 0);
+    }
+}
+
 /// The rate of each parameter.
 fn rates_of(b: &mut Builder, rate: Value, params: &[Value], base_fan_in: Option<usize>) -> Vec<Value> {
     let mut made: BTreeMap<u64, Value> = BTreeMap::from([(1f64.to_bits(), rate)]);
@@ -91,7 +132,7 @@ fn rates_of(b: &mut Builder, rate: Value, params: &[Value], base_fan_in: Option<
     params.iter().map(&mut of).collect()
 }
 
-/// Adds gradients of `loss`, and the updates of all `params`, to the graph. Gives the outputs `loss`
+/// Adds gradients of `loss`, and the updates of all `params`, to the graph. Gives the outputs `loss` (over several ranks, its mean)
 /// and `grad_norm`, with a guard also `admitted_norm`, which is infinite where it refuses, and takes the input `rate`,
 /// `ema_decay` if asked to, and `carry` and `gate` where several runs make an iteration.
 ///
@@ -120,7 +161,12 @@ pub fn finish_iteration(
         runs => b.mul_scalar(scale, 1.0 / runs as f64),
     };
     let mut grads = grad(b, loss, Some(share), params)?;
+    let made: Vec<usize> = grads.iter().map(|g| g.at()).collect();
     b.set_scope("update");
+    let loss = match t.bucket {
+        Some(_) => mean_over_ranks(b, LOSS_BUCKET, &[loss])[0],
+        None => loss,
+    };
     let rate = b.input("rate", scalar);
     let step = b.state("train.step", scalar, StateInit::Constant(0.0));
     let mut operands = vec![scale];
@@ -140,6 +186,9 @@ pub fn finish_iteration(
         let shut = b.input("gate", scalar);
         operands.push(shut);
         gate = Some(shut);
+    }
+    if let Some(bytes) = t.bucket {
+        average_gradients(b, &mut grads, &made, bytes);
     }
     for &g in &grads {
         operands.push(b.reduce_all(ReduceKind::SumSquares, g));

@@ -185,6 +185,25 @@ impl Description {
         self.dims.iter().position(|d| d.axis == axis)
     }
 
+    /// Gives the axes other names, one letter each in the file's order. What the file's own format keeps stays, so a file written
+    /// in that format is named as it was.
+    ///
+    /// # Errors
+    /// What is wrong with the letters.
+    pub fn name_axes(&mut self, letters: &str) -> std::result::Result<(), String> {
+        let axes: Option<Vec<Axis>> = letters.chars().map(Axis::from_letter).collect();
+        let axes = axes.ok_or("letters are T C Z Y X S, and I to R")?;
+        if (0..axes.len()).any(|a| axes[..a].contains(&axes[a])) {
+            return Err("a letter occurs twice".into());
+        }
+        if axes.len() != self.dims.len() {
+            let (count, have, shape) = (self.dims.len(), self.axes(), lengths(&self.shape()));
+            return Err(format!("{count} letters are needed, for the axes {have} of {shape}"));
+        }
+        self.dims.iter_mut().zip(axes).for_each(|(dim, axis)| dim.axis = axis);
+        Ok(())
+    }
+
     pub fn tag(&mut self, key: &str, value: impl ToString) {
         self.tags.push((key.to_string(), value.to_string()));
     }

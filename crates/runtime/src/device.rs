@@ -1,6 +1,7 @@
 //! What graphs run on.
 
 use clearshot_cpu::simd::Level;
+use clearshot_cpu::simd::bytes::Products;
 use clearshot_cuda::{Unavailable, gpus};
 use std::fmt;
 use std::str::FromStr;
@@ -48,7 +49,7 @@ impl Device {
 
     /// Whether it has an instruction for products of bytes, which models in 8 bits are fast by; a GPU's are not used.
     pub fn has_byte_products(&self) -> bool {
-        matches!(self, Device::Cpu { level, .. } if clearshot_cpu::simd::bytes::has_instruction(*level))
+        matches!(self, Device::Cpu { level, .. } if Products::of(*level).has_instruction())
     }
 
     /// Every device of this machine.
@@ -64,8 +65,8 @@ impl fmt::Display for Device {
             Device::Cpu { threads, level } => {
                 let level = match level {
                     Level::Portable => "portable code",
-                    Level::Avx2 => "AVX2 + FMA",
-                    Level::Avx512 => "AVX-512",
+                    Level::Avx2(_) => "AVX2 + FMA",
+                    Level::Avx512(_) => "AVX-512",
                 };
                 write!(f, "cpu: {threads} threads, {level}")
             }

@@ -26,6 +26,7 @@ mod precision;
 mod session;
 mod traced;
 
+pub use clearshot_cpu::exchange::Exchange;
 pub use clearshot_cpu::exec::{MemoryError, ValueError};
 pub use clearshot_cpu::simd::Level;
 pub use clearshot_cuda::{Ceilings, Gpu, Unavailable, cache_folder, gpus};

@@ -4,9 +4,10 @@ use crate::device::Device;
 use crate::memory::{Planned, available_bytes, peak_bytes};
 use crate::precision::{Arithmetic, Precision};
 use crate::traced::{Copy, Traced};
+use clearshot_cpu::TARGET as CPU_TARGET;
+use clearshot_cpu::exchange::Exchange;
 use clearshot_cpu::exec::{CpuBackend, Executor as CpuExecutor, MemoryError, ValueError};
 use clearshot_cpu::lower::Machine;
-use clearshot_cpu::{Cpu, TARGET as CPU_TARGET};
 use clearshot_cuda::{
     Ceilings, Cost, CudaBackend, CudaError, Executor as CudaExecutor, TARGET as CUDA_TARGET,
 };
@@ -17,6 +18,7 @@ use clearshot_graph::plan::{Backend, Plan, human};
 use clearshot_graph::{Graph, VerifyError};
 use clearshot_tensor::{DType, Tensor};
 use clearshot_timeline::{Phase, span};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How to compile.
@@ -49,6 +51,8 @@ pub enum CompileError {
         "{device}'s kernels have no {what}: {node}; give the parts as nodes of their own, passes fuse what can be"
     )]
     Form { device: &'static str, what: &'static str, node: String },
+    #[error("all-reduces between ranks run on the CPU alone: {node}")]
+    Ranks { node: String },
     #[error("the CPU computes in f32; {0} needs a GPU")]
     Precision(Precision),
     #[error("running takes {} and {} are free; take a smaller batch or size, or set a budget", human(*needed), human(*free))]
@@ -78,7 +82,7 @@ const SPARED: f64 = 0.02;
 
 /// What a device's plans are made with.
 enum Compiler {
-    Cpu(CpuBackend, Machine),
+    Cpu(CpuBackend),
     Cuda(CudaBackend, Arithmetic),
 }
 
@@ -90,7 +94,7 @@ impl Compiler {
                     return Err(CompileError::Precision(options.precision));
                 }
                 let machine = Machine { level, threads: threads.max(1) };
-                Ok(Compiler::Cpu(CpuBackend::new(machine), machine))
+                Ok(Compiler::Cpu(CpuBackend::new(machine)))
             }
             Device::Cuda { ordinal } => {
                 let gpus = clearshot_cuda::gpus().map_err(CudaError::from)?;
@@ -106,7 +110,7 @@ impl Compiler {
 
     fn backend(&self) -> &dyn Backend {
         match self {
-            Compiler::Cpu(b, _) => b,
+            Compiler::Cpu(b) => b,
             Compiler::Cuda(b, _) => b,
         }
     }
@@ -175,6 +179,9 @@ impl Compiler {
     /// What graphs hold before precision is chosen.
     fn check_types(&self, graph: &Graph) -> Result<(), CompileError> {
         for (i, node) in graph.nodes.iter().enumerate() {
+            if matches!(self, Compiler::Cuda(..)) && node.op.is_all_reduce() {
+                return Err(CompileError::Ranks { node: graph.line(i) });
+            }
             if let Some(t) = node.outs.iter().find(|t| !matches!(t.dtype, DType::F32 | DType::I32)) {
                 return Err(CompileError::Type { device: self.name(), dtype: t.dtype, node: graph.line(i) });
             }
@@ -260,13 +267,13 @@ pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Sessi
     let counted = matches!(device, Device::Cpu { .. }).then(|| Planned::new(plan.bytes()));
     let (planned, planning) = (lap(), compiler.cost().since(&before));
     let engine = match &compiler {
-        Compiler::Cpu(_, machine) => {
+        Compiler::Cpu(backend) => {
             // The system promises more than it has and ends who takes it at its word; the plan knows better.
             let (needed, free) = (plan.bytes(), available_bytes().unwrap_or(usize::MAX));
             if needed > free {
                 return Err(CompileError::NoRoom { needed, free, fixed });
             }
-            Engine::Cpu(Box::new(CpuExecutor::new(plan, Cpu::with_level(machine.threads, machine.level))?))
+            Engine::Cpu(Box::new(CpuExecutor::new(plan, backend)?))
         }
         Compiler::Cuda(backend, arithmetic) => {
             let made = CudaExecutor::new(plan, backend).map_err(|e| match CompileError::from(e) {
@@ -443,6 +450,13 @@ impl Session {
                 Ok(Some(clearshot_cuda::ceilings(ordinal, dtype, a.math)?))
             }
             _ => Ok(None),
+        }
+    }
+
+    /// Lets all-reduces between ranks go over this; without it there is one rank. Graphs with all-reduces run on the CPU alone.
+    pub fn set_exchange(&mut self, exchange: Arc<dyn Exchange>) {
+        if let Engine::Cpu(e) = &mut self.engine {
+            e.set_exchange(exchange);
         }
     }
 

@@ -118,6 +118,29 @@ fn what_is_known_closes_what_is_open() {
     }
 }
 
+/// An evenly lit image has one level, whose noise does not tell the gain. Above a known offset it is at most shot noise
+/// alone; with the read noise known too, the gain follows.
+#[test]
+fn one_level_above_a_known_offset() {
+    let [light, read_noise, gain, offset] = [40.0, 3.0, 0.5, 100.0];
+    let converter = Some(Converter { gain, offset, bits: 16 });
+    let camera = Camera { background: 0.0, read_noise, converter, ..Camera::for_peak(light) };
+    let image = camera.take(&vec![1.0; SHAPE[0] * SHAPE[1]], &SHAPE, 5, 0).unwrap().values;
+    let told = |known| estimate(&[Adu(&image)], SHAPE, &known).unwrap();
+    let fit = told(Known { offset: Some(offset), ..Known::default() });
+    assert!(fit.doubts.contains(&Doubt::GainNotSeen), "{fit:?}");
+    assert!(fit.gain_range[0] <= gain && gain <= fit.gain_range[1], "{fit:?}");
+    // What is assumed explains the noise that is there: 40 + 9 electrons.
+    let explained = |fit: &BlindFit| {
+        let electrons = fit.gain * light / gain;
+        (electrons + fit.read_noise.powi(2)) / fit.gain.powi(2) * gain * gain / 49.0
+    };
+    assert!((explained(&fit) - 1.0).abs() < 0.05, "{} {fit:?}", explained(&fit));
+    let fit = told(Known { offset: Some(offset), read_noise: Some(read_noise), ..Known::default() });
+    assert!(!fit.doubts.contains(&Doubt::GainNotSeen), "{fit:?}");
+    assert!((fit.gain - gain).abs() < (3.0 * fit.gain_error).min(0.02), "{fit:?}");
+}
+
 #[test]
 fn sharp_scenes_at_low_light() {
     for kind in benchmark_scenes() {

@@ -65,6 +65,9 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
+    /// What is to be offered is no folder.
+    #[error("{}: there is no such folder; name one whose images are to be offered, or none", .0.display())]
+    NoFolder(PathBuf),
     /// Another server has the folder.
     #[error("{}: another server keeps its jobs here; choose another folder", .0.display())]
     Taken(PathBuf),

@@ -48,10 +48,10 @@ impl Store {
         }
         let lock = File::create(state.join("lock")).map_err(at(state))?;
         lock.try_lock().map_err(|_| crate::Error::Taken(state.to_path_buf()))?;
-        let folder = folder.map(|f| f.canonicalize().map_err(at(f))).transpose()?;
-        if let Some(folder) = folder.as_ref().filter(|f| !f.is_dir()) {
-            return Err(at(folder)(std::io::ErrorKind::NotADirectory.into()));
+        if let Some(folder) = folder.filter(|f| !f.is_dir()) {
+            return Err(crate::Error::NoFolder(folder.to_path_buf()));
         }
+        let folder = folder.map(|f| f.canonicalize().map_err(at(f))).transpose()?;
         let state = state.canonicalize().map_err(at(state))?;
         // Uploads that were cut off by the end of the last server.
         for entry in entries(&state.join("uploads")) {

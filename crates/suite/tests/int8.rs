@@ -1,17 +1,19 @@
 //! Networks with convolutions in 8 bits: the CPU's kernels, fused and not, against the interpreter; and what a graph without
 //! 8-bit products makes of them.
 
+use clearshot_graph::grad::grad;
 use clearshot_graph::ops::int8::{Grid, Rounding, Table};
+use clearshot_graph::ops::{Geometry, ReduceKind};
 use clearshot_graph::passes::int8::{candidates, round};
 use clearshot_graph::passes::{Target, optimise};
 use clearshot_graph::reach::reach;
 use clearshot_graph::reference::{Precision, run};
-use clearshot_graph::{Array, Graph, Op};
+use clearshot_graph::{Array, Builder, Graph, Op, Type};
 use clearshot_nn::init::example;
 use clearshot_nn::models::{Network, Quantised, read};
 use clearshot_nn::weights;
 use clearshot_runtime::{Device, Options, compile};
-use clearshot_tensor::Tensor;
+use clearshot_tensor::{Shape, Tensor};
 use std::collections::BTreeMap;
 
 /// With norms, attention, concatenation, strides and upsampling; without norms; in 3-D.
@@ -128,4 +130,62 @@ fn without_8_bit_products_nothing_is_left_of_them() {
     assert!(reach(&fixed.graph, "x", "y").is_some());
     assert_eq!(reach(&fixed.graph, "x", "y"), reach(&fixed.wide, "x", "y"));
     assert!(reach(&own.graph, "x", "y").is_none());
+}
+
+/// The straight-through rule: backward, rounding is the identity. So the gradient of `sum(y c)`, with y of a rounded convolution, is that
+/// of the same sum over the convolution in full, which is found by finite differences; and the rounded sum itself is another one.
+#[test]
+fn rounding_is_passed_straight_through_when_differentiating() {
+    let (image, weight) = ([1, 5, 6, 16], [16, 3, 3, 16]);
+    let mut b = Builder::new();
+    let (x, w) = (b.input("x", Type::f32(image)), b.param("w", weight));
+    let y = b.conv(x, w, None, Geometry::new(2, 1, 1));
+    let like = b.shape(y);
+    let c = b.input("c", Type::f32(like));
+    let product = b.mul(y, c);
+    let sum = b.reduce_all(ReduceKind::Sum, product);
+    b.output("sum", sum);
+    let wide = b.finish().unwrap();
+    let grids = (0..16).map(|i| Grid::between(-1.0 - 0.1 * i as f32, 1.0)).collect();
+    let table = Table::from([("w".to_string(), Rounding::Static(grids))]);
+    let rounded = round(wide.clone(), &table).unwrap();
+    let of = |graph: &Graph, name: &str| graph.outputs.iter().find(|o| o.name == name).unwrap().value;
+    let mut b = Builder::extend(rounded);
+    let graph = b.graph().clone();
+    let input = graph.inputs().find(|(name, _)| *name == "x").unwrap().1;
+    let state = graph.states().find(|(name, ..)| *name == "w").unwrap().2;
+    let grads = grad(&mut b, of(&graph, "sum"), None, &[input, state]).unwrap();
+    b.output("dx", grads[0]);
+    b.output("dw", grads[1]);
+    let both = b.finish().unwrap().tidy();
+    let wave = |shape: Shape, step: f64| {
+        let value = |i: usize| (0.3 + step * i as f64).sin();
+        Array::new(shape, (0..shape.len()).map(value).collect())
+    };
+    let values: BTreeMap<String, Array> =
+        [("x", image.into(), 0.71), ("w", weight.into(), 1.37), ("c", like, 2.11)]
+            .into_iter()
+            .map(|(name, shape, step)| (name.to_string(), wave(shape, step)))
+            .collect();
+    let evaluate = |graph: &Graph, values: &BTreeMap<String, Array>| {
+        run(graph, &mut values.clone(), Precision::F64).unwrap()
+    };
+    let found = evaluate(&both, &values);
+    let full = evaluate(&wide, &values)["sum"].data[0];
+    assert!((found["sum"].data[0] - full).abs() > 1e-3, "nothing was rounded");
+    for (name, gradient) in [("x", "dx"), ("w", "dw")] {
+        for at in (0..values[name].data.len()).step_by(37) {
+            let moved = |by: f64| {
+                let mut values = values.clone();
+                values.get_mut(name).unwrap().data[at] += by;
+                evaluate(&wide, &values)["sum"].data[0]
+            };
+            let difference = (moved(1e-3) - moved(-1e-3)) / 2e-3;
+            let stated = found[gradient].data[at];
+            assert!(
+                (difference - stated).abs() < 1e-6 * (1.0 + difference.abs()),
+                "{name} {at}: {stated} {difference}"
+            );
+        }
+    }
 }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 pub const FOLDER: &str = "checkpoints";
 /// The folder of the model in one.
 pub const MODEL: &str = "model";
-const STATES: &str = "states.safetensors";
+pub(crate) const STATES: &str = "states.safetensors";
 const PROGRESS: &str = "progress.json";
 const CONFIG: &str = "config.json";
 const PREFIX: &str = "iteration-";
@@ -38,8 +38,11 @@ pub struct Progress {
     pub images: u64,
     /// Iterations in all, once they are known.
     pub total: Option<u64>,
-    /// Images of an iteration at the last stage.
+    /// Images of an iteration at the last stage, of each rank.
     pub batch: usize,
+    /// How many ranks trained.
+    #[serde(default = "one")]
+    pub ranks: usize,
     pub stage: usize,
     /// The iteration that the stage began at.
     pub stage_began: u64,
@@ -84,6 +87,10 @@ pub struct Progress {
     pub judged_at_start: Vec<Judgement>,
     #[serde(default)]
     pub judged_at_best: Vec<Judgement>,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// What a checkpoint holds.

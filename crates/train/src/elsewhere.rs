@@ -66,6 +66,12 @@ const KEYS: &[(&str, Meaning)] = &[
     ),
     ("trainer.max_steps", Key("trainer.iterations")),
     ("trainer.max_time", Instead("set trainer.seconds")),
+    ("trainer.num_nodes", Key("trainer.nodes")),
+    (
+        "trainer.strategy",
+        Always(&["auto", "ddp"], "where several processes train, they average their gradients"),
+    ),
+    ("trainer.sync_batchnorm", Always(ANY, "no network has batch norms that are trained")),
     (
         "trainer.precision",
         Values(

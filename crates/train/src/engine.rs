@@ -2,6 +2,7 @@
 
 use crate::config::{CompileMode, OptimizerConfig, OptimizerKind, RunConfig};
 use crate::data::Batch;
+use crate::distributed::{Exchanger, Ranks};
 use crate::error::Result;
 use crate::inputs::{Given, Inputs};
 use crate::iteration::{self, Built, DOMAIN_LOSSES, DOMAIN_SAMPLES, Shapes};
@@ -40,10 +41,13 @@ pub struct Engine {
     seed: u64,
     runs: usize,
     domains: usize,
+    /// This rank and how many there are; what carries gradients between them.
+    ranks: [usize; 2],
+    exchanger: Option<Exchanger>,
 }
 
-/// What an iteration's end is like.
-pub fn training_of(network: &dyn Network, config: &RunConfig) -> Training {
+/// What an iteration's end is like. `bucket` is for several ranks: the bytes of gradients that travel together.
+pub fn training_of(network: &dyn Network, config: &RunConfig, bucket: Option<usize>) -> Training {
     let o: &OptimizerConfig = &config.optimizer;
     let [beta1, beta2] = o.betas;
     let adam = |decoupled| {
@@ -69,6 +73,7 @@ pub fn training_of(network: &dyn Network, config: &RunConfig) -> Training {
             .base_fan_in
             .or(network.base_fan_in())
             .filter(|n| *n > 0 && o.kind != OptimizerKind::Sgd),
+        bucket,
         guard: (config.trainer.guard > 0.0).then_some(Guard { ratio: config.trainer.guard, ..Guard::USUAL }),
     }
 }
@@ -101,39 +106,72 @@ impl Engine {
         config: &RunConfig,
         device: &Device,
     ) -> Result<Engine> {
-        let built =
-            iteration::training(network, task, shapes, &config.model.only, &training_of(network, config))?;
-        let (session, levels) = open(built, config, device, &config.options()?)?;
+        Engine::among(&Ranks::alone(), network, task, shapes, config, device)
+    }
+
+    /// One of several ranks.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn among(
+        ranks: &Ranks,
+        network: &dyn Network,
+        task: &Task,
+        shapes: &Shapes<'_>,
+        config: &RunConfig,
+        device: &Device,
+    ) -> Result<Engine> {
+        let bucket = ranks.collective().map(|_| config.bucket()).transpose()?;
+        let training = training_of(network, config, bucket);
+        let built = iteration::training(network, task, shapes, &config.model.only, &training)?;
+        let (mut session, levels) = open(built, config, device, &config.options()?)?;
+        let exchanger = ranks.collective().map(|all| Exchanger::new(&session.plan().graph, all, config));
+        if let Some(exchanger) = &exchanger {
+            session.set_exchange(exchanger.exchange());
+        }
         let inputs = Inputs::of(&session, levels, shapes.domains)?;
         let (task, runs) = (task.clone(), config.trainer.accumulate);
-        Ok(Engine { session, inputs, task, seed: config.seed, runs, domains: shapes.domains })
+        let (seed, domains) = (config.seed, shapes.domains);
+        let ranks = [ranks.rank(), ranks.size()];
+        Ok(Engine { session, inputs, task, seed, runs, domains, ranks, exchanger })
+    }
+
+    /// What carries gradients to other ranks, where there are any.
+    pub fn exchanger(&self) -> Option<&Exchanger> {
+        self.exchanger.as_ref()
     }
 
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Sets what it has a place for. An average or a moment that is not given starts where a new one does.
+    /// Sets what it has a place for. An average or a moment that is not given starts where a new one does. Says whether what compression of
+    /// gradients keeps fits; with another number of ranks it begins anew.
     ///
     /// # Errors
     /// If a parameter is missing, or of another shape.
-    pub fn load(&mut self, states: &Weights) -> Result<()> {
+    pub fn load(&mut self, states: &Weights) -> Result<bool> {
         for name in states_of(&self.session) {
             let given = states.get(&name).or_else(|| states.get(name.strip_prefix("ema.")?));
             if let Some(value) = given {
                 self.session.set(&name, value)?;
             }
         }
-        Ok(())
+        Ok(self.exchanger.as_ref().is_none_or(|e| e.load(states)))
     }
 
-    /// All that an iteration needs to find: parameters, moments, averages, counters.
+    /// All that an iteration needs to find: parameters, moments, averages, counters, and what compression keeps. Every rank asks together.
     ///
     /// # Errors
-    /// What went wrong on the device.
+    /// What went wrong on the device, or with another rank.
     pub fn states(&self) -> Result<Weights> {
         let names = states_of(&self.session).into_iter().filter(|n| !n.starts_with(PASSING));
-        names.map(|name| Ok((name.clone(), self.session.get(&name)?))).collect()
+        let mut all: Weights =
+            names.map(|name| Ok((name.clone(), self.session.get(&name)?))).collect::<Result<_>>()?;
+        if let Some(exchanger) = &self.exchanger {
+            all.extend(exchanger.states()?);
+        }
+        Ok(all)
     }
 
     /// The weights that become the model: averages where there are any.
@@ -150,15 +188,18 @@ impl Engine {
         network.parameters()?.iter().map(|p| value(&p.name)).collect()
     }
 
-    /// One iteration over the batches of its runs; on a GPU it is begun, and ended where it has several.
+    /// One iteration over the batches of its runs; on a GPU it is begun, and ended where it has several. Of the samples of a run, ranks have stretches
+    /// one behind the other, so that together they see what one process would that has as many images.
     ///
     /// # Errors
     /// If a batch is of another shape, or what went wrong on the device.
     pub fn step(&mut self, mut next: impl FnMut() -> Result<Batch>, n: &Numbers) -> Result<()> {
-        let mut first = n.first;
+        let [rank, ranks] = self.ranks;
         for run in 0..self.runs {
             let batch = next()?;
             let count = batch.domains.len() as u64;
+            let first = n.first + (run * ranks + rank) as u64 * count;
+            let is_last = run + 1 == self.runs;
             let level = |i: u64| Some(self.task.diffusion.as_ref()?.level(self.seed, first + i));
             let levels: Vec<Level> = (0..count).filter_map(level).collect();
             let given = Given {
@@ -168,14 +209,19 @@ impl Engine {
                 first,
                 levels: &levels,
                 numbers: *n,
-                ends: [run == 0, run + 1 == self.runs],
+                ends: [run == 0, is_last],
                 is_validation: false,
             };
             let copying = span(Phase::Copying);
             self.inputs.set(&mut self.session, &given)?;
             drop(copying);
+            if let Some(exchanger) = &self.exchanger {
+                exchanger.begin_run(n.iteration, is_last);
+            }
             self.session.run()?;
-            first += count;
+            if let Some(exchanger) = &self.exchanger {
+                exchanger.check()?;
+            }
         }
         if self.runs > 1 && self.number("grad_norm")?.is_none_or(|norm| !norm.is_finite()) {
             self.clear_sums()?;

@@ -30,6 +30,11 @@ pub enum TrainError {
     #[error("what the model `{model}` was trained on is not known: {why}")]
     Unknown { model: String, why: String },
     #[error(transparent)]
+    Ranks(#[from] clearshot_collectives::CollectiveError),
+    /// What ended another rank, and with it this one.
+    #[error("{rank}: {why}")]
+    Elsewhere { rank: String, why: String },
+    #[error(transparent)]
     Restore(#[from] clearshot_restore::learned::Error),
     #[error(transparent)]
     Model(#[from] clearshot_model::ModelError),

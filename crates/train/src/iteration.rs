@@ -11,7 +11,7 @@ use clearshot_diffusion::objective::{FirstStep, distance_of_each, noised, target
 use clearshot_diffusion::precondition::Preconditioned;
 use clearshot_diffusion::{Condition, Estimate, LevelInputs};
 use clearshot_graph::ops::{Binary, NoiseKind, ReduceKind, Unary};
-use clearshot_graph::train::{Training, finish_iteration};
+use clearshot_graph::train::{LOSS_BUCKET, Training, finish_iteration, mean_over_ranks};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
 use clearshot_model::signal::CHANNELS;
 use clearshot_nn::models::{Given, Network};
@@ -116,6 +116,29 @@ fn channels_of(b: &mut Builder, measured: Value, n: &[Value]) -> Vec<Value> {
 
 /// The network's nodes: for x and the time that it is told, if it is.
 fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Value>, train: bool) -> Value {
+    match given_to(b, network, x, time, train) {
+        Ok(given) => network.build_on(b, &given),
+        Err(refused) => refused,
+    }
+}
+
+/// All that the network gives to be compared with a target, each with its weight: its result, and where it is supervised
+/// deeply those of lower levels.
+fn outputs_on(b: &mut Builder, network: &dyn Network, x: Value) -> Vec<(f64, Value)> {
+    match given_to(b, network, x, None, true) {
+        Ok(given) => network.outputs_on(b, &given),
+        Err(refused) => vec![(1.0, refused)],
+    }
+}
+
+/// What the network is given, or the builder's refusal.
+fn given_to(
+    b: &mut Builder,
+    network: &dyn Network,
+    x: Value,
+    time: Option<Value>,
+    train: bool,
+) -> std::result::Result<Given, Value> {
     let mut given = Given::image(x);
     let image = b.shape(x);
     for port in network.ports(image).iter().filter(|p| !p.optional) {
@@ -129,7 +152,7 @@ fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Val
             ("alpha", _) => b.input("alpha", port.ty),
             (name, _) => {
                 let reason = format!("the network must be told `{name}`, which training data do not have");
-                return b.refuse("training", reason);
+                return Err(b.refuse("training", reason));
             }
         };
         given = given.with(port.name, value);
@@ -137,7 +160,7 @@ fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Val
     if train && network.drops() {
         given = given.with("key", b.input("key", Type::i32([4])));
     }
-    network.build_on(b, &given)
+    Ok(given)
 }
 
 fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<'_>, train: bool) -> Forward {
@@ -156,8 +179,17 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     }
     let Some(diffusion) = &task.diffusion else {
         let x = seen.unwrap_or(clean);
-        let estimate = network_on(b, network, x, None, train);
-        let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
+        let outputs = match train {
+            true => outputs_on(b, network, x),
+            false => vec![(1.0, network_on(b, network, x, None, false))],
+        };
+        let estimate = outputs[0].1;
+        let each = outputs.into_iter().map(|(weight, output)| {
+            let own = distance_of_each(b, task.distance, output, clean, weights, valid);
+            if weight == 1.0 { own } else { b.mul_scalar(own, weight) }
+        });
+        let each: Vec<Value> = each.collect();
+        let losses = each[1..].iter().fold(each[0], |sum, own| b.add(sum, *own));
         return Forward { clean, valid, losses, estimate, measured, bound: None, levels: None };
     };
     let mut levels = LevelInputs::new(shapes.batch);
@@ -228,15 +260,16 @@ pub fn training(
     let counted =
         measured.map(|(electrons, numbers)| Counted::new(&mut b, electrons, &numbers, estimate, valid));
     let compared = Compared { estimate, clean, counted, bound };
+    let mut terms = vec![];
     for (term, _) in &task.terms {
         let (name, term) = (term.name(), term.build(&mut b, task.distance, &compared));
-        b.output(&format!("term.{name}"), term);
+        terms.push((format!("term.{name}"), term));
         let weight = b.input(&format!("weight.{name}"), scalar);
         let weighted = b.mul(term, weight);
         loss = b.add(loss, weighted);
     }
     if loss != main {
-        b.output("term.main", main);
+        terms.push(("term.main".to_string(), main));
     }
     let all = network.parameters()?;
     if let Some(begins) = only.iter().find(|begins| !all.iter().any(|p| p.name.starts_with(*begins))) {
@@ -254,32 +287,51 @@ pub fn training(
         .map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given))
         .collect();
     finish_iteration(&mut b, loss, &params, training)?;
+    // Over several ranks, what is recorded is the mean of all.
+    let loss = b.graph().output("loss").unwrap_or(loss);
     let before = b.state("record.loss", scalar, StateInit::Constant(0.0));
     let after = b.add(before, loss);
     b.update(before, after);
+    let mut numbers: Vec<Value> = terms.iter().map(|(_, v)| *v).collect();
     if shapes.domains > 0 {
-        sum_by_domain(&mut b, losses, shapes.domains);
+        numbers.extend(parts_of_domains(&mut b, losses, shapes.domains));
     }
+    if training.bucket.is_some() && !numbers.is_empty() {
+        numbers = mean_over_ranks(&mut b, RECORDS_BUCKET, &numbers);
+    }
+    for ((name, _), value) in terms.iter().zip(&numbers) {
+        b.output(name, *value);
+    }
+    sum_by_domain(&mut b, &numbers[terms.len()..]);
     count_skips(&mut b);
     Ok(Built { graph: b.finish()?, levels })
 }
+
+/// The bucket of numbers that are recorded alone.
+const RECORDS_BUCKET: u32 = LOSS_BUCKET + 1;
 
 /// Sums of losses and numbers of samples, domain by domain, until they are set.
 pub const DOMAIN_LOSSES: &str = "record.domain_losses";
 pub const DOMAIN_SAMPLES: &str = "record.domain_samples";
 
-/// Adds each sample's loss to its domain's. The input `domains`, `[N, D]`, has a 1 for the domain of each sample. Summed here,
-/// for a host that looks at every loss would wait for every iteration.
-fn sum_by_domain(b: &mut Builder, losses: Value, domains: usize) {
+/// The losses of each domain's samples in this run, and how many those are. The input `domains`, `[N, D]`, has a 1 for the domain of each sample.
+fn parts_of_domains(b: &mut Builder, losses: Value, domains: usize) -> [Value; 2] {
     let samples = b.shape(losses)[0];
     let belongs = b.input("domains", Type::f32([samples, domains]));
     let losses = b.reshape(losses, [samples, 1]);
     let parts = b.mul(belongs, losses);
-    for (name, parts) in [(DOMAIN_LOSSES, parts), (DOMAIN_SAMPLES, belongs)] {
+    [parts, belongs].map(|parts| {
         let sum = b.sum(parts, &[0]);
-        let sum = b.reshape(sum, [domains]);
-        let before = b.state(name, Type::f32([domains]), StateInit::Constant(0.0));
-        let after = b.add(before, sum);
+        b.reshape(sum, [domains])
+    })
+}
+
+/// Adds what [`parts_of_domains`] gives up. Summed here, for a host that looks at every loss would wait for every iteration.
+fn sum_by_domain(b: &mut Builder, parts: &[Value]) {
+    for (name, sum) in [DOMAIN_LOSSES, DOMAIN_SAMPLES].into_iter().zip(parts) {
+        let shape = b.shape(*sum);
+        let before = b.state(name, Type::f32(shape), StateInit::Constant(0.0));
+        let after = b.add(before, *sum);
         b.update(before, after);
     }
 }

@@ -10,6 +10,7 @@ pub mod checkpoint;
 pub mod config;
 mod counted;
 pub mod data;
+pub mod distributed;
 pub mod elsewhere;
 pub mod engine;
 mod error;

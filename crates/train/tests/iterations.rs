@@ -383,3 +383,29 @@ fn further_terms_are_chosen_by_their_keys() {
         assert!(refused.to_string().contains(&format!("task.{name}")), "{refused}");
     }
 }
+
+/// Outputs of lower levels are compared with the target too: without that, the weights that only they read would stay as they began.
+#[test]
+fn deep_supervision_trains_the_outputs_of_lower_levels() {
+    let after = |iterations: u64, deep: bool| {
+        let network = json!({
+            "_class_name": "DynUNet", "spatial_dims": 2, "in_channels": 0, "out_channels": 1, "kernel_size": [3, 3, 3],
+            "strides": [1, 2, 2], "upsample_kernel_size": [2, 2], "filters": [4, 6, 8], "deep_supervision": deep,
+        });
+        states(json!({
+            "model": {"network": network},
+            "task": {"kind": "supervised"},
+            "trainer": {"iterations": iterations, "ema_half_life": 0.0},
+            "validation": {"every": 0},
+        }))
+    };
+    let (before, trained) = (after(1, true), after(6, true));
+    let heads: Vec<&String> =
+        before.keys().filter(|n| n.starts_with("deep_supervision_heads.") && n.ends_with("weight")).collect();
+    assert!(!heads.is_empty(), "{:?}", before.keys());
+    for name in heads {
+        assert_ne!(before[name], trained[name], "{name} is as it was");
+    }
+    // What both have is trained otherwise with them.
+    assert!(distance(&after(6, false), &trained) > 1e-4);
+}

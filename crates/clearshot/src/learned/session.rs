@@ -15,7 +15,7 @@ use crate::settings::{Settings, Stacks};
 use crate::target::Destination;
 use crate::validity::{Validity, mask_path};
 use clearshot_image::address::{exists, try_out};
-use clearshot_image::{Axis, DType, Description, Image};
+use clearshot_image::{Axis, DType, Description, Dim, Image};
 use clearshot_model::{Model, Signal};
 use clearshot_restore::learned::{Camera, Candidate, Restorer};
 use clearshot_runtime::Device;
@@ -306,6 +306,14 @@ fn warn(d: &Description, parts: &Parts, look: &Look, signal: &Signal, ear: &mut 
     }
     if d.dim(Axis::S).is_some_and(|s| s.len >= 3) && d.dtype == DType::U8 {
         ear.notice(Notice::ProcessedColours)?;
+    }
+    // Frames and planes can help each other, if they are known to be such.
+    let unnamed: Vec<&Dim> =
+        d.dims.iter().filter(|a| matches!(a.axis, Axis::Other(_)) && a.len > 1).collect();
+    if let ([dim], None, None) = (&unnamed[..], d.dim(Axis::T), d.dim(Axis::Z))
+        && signal == &Signal::Photons
+    {
+        ear.notice(Notice::UnnamedAxis { letter: dim.axis.letter(), planes: dim.len, axes: d.axes() })?;
     }
     match parts.copied.is_empty() {
         true => Ok(()),

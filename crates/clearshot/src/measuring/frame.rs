@@ -1,7 +1,7 @@
 //! The files of one image, read plane by plane or volume by volume into what metrics take.
 
 use super::pattern::Inserted;
-use super::settings::MeasureSettings;
+use super::settings::{MeasureSettings, lacking};
 use super::together::Set;
 use crate::error::{Error, Result};
 use crate::notice::Notice;
@@ -11,7 +11,7 @@ use clearshot_image::grid::Region;
 use clearshot_image::{Dim, Image, lengths};
 use clearshot_metrics::artefacts::Pattern;
 use clearshot_metrics::stratify::{Stratum, stratify};
-use clearshot_metrics::table::{Measured, Metric, Options, Score, Subject};
+use clearshot_metrics::table::{Measured, Metric, Need, Options, Score, Subject};
 use clearshot_restore::invalid::Invalid;
 use clearshot_restore::learned::Camera;
 use clearshot_restore::saturated::NoiseLevel;
@@ -108,13 +108,21 @@ impl<'a> Frame<'a> {
         let mask = settings.mask.as_ref().map(|path| Mask::open(path, &image.description)).transpose()?;
         let dims: Vec<&Dim> = frames.inner().iter().map(|&a| &image.description.dims[a]).collect();
         let (spacing, unit) = spacing(&dims);
-        let options = Options { spacing, ..options.clone() };
+        let mut options = Options { spacing, ..options.clone() };
+        if let (None, Some(truth)) = (options.range, &truth) {
+            options.range = usual_range(truth, &frames)?;
+        }
         Ok(Frame { image, truth, without, measured, mask, pattern, frames, crop, options, unit })
     }
 
     /// Of lengths: that of the pixel size, or pixels.
     pub fn unit(&self) -> String {
         self.unit.clone()
+    }
+
+    /// The range of PSNR and SSIM, where there is one.
+    pub fn range(&self) -> Option<f64> {
+        self.options.range
     }
 
     /// Where each plane or volume lies, without the edges that are left out.
@@ -129,6 +137,13 @@ impl<'a> Frame<'a> {
     }
 
     pub fn scores(&self, metrics: &[&Metric], edges: &[f64]) -> Result<Scored> {
+        // A true image of one value alone has no range of its own.
+        let needs_range =
+            metrics.iter().find(|m| m.needs.contains(&Need::Range)).map(|m| format!("metric {}", m.name));
+        let needs_range = needs_range.or_else(|| (!edges.is_empty()).then(|| "strata".into()));
+        if let (None, Some(key)) = (self.options.range, needs_range) {
+            return Err(lacking(key, Need::Range));
+        }
         let shape: Vec<usize> = self.frames.size().iter().map(|n| n - 2 * self.crop).collect();
         let mut parts: Vec<Vec<Score>> = metrics.iter().map(|_| Vec::new()).collect();
         let mut strata: Vec<Stratum> = Vec::new();
@@ -212,6 +227,21 @@ impl MeasureSettings {
         }
         Ok(Noise::Camera(Box::new(camera)))
     }
+}
+
+/// The range of a true image where none is given: 255 for 8 bits, otherwise its greatest less its least finite value; none where
+/// all are the same.
+fn usual_range(truth: &Image, frames: &Frames) -> Result<Option<f64>> {
+    if truth.dtype().bits() == 8 && truth.description.rescale.is_none() {
+        return Ok(Some(255.0));
+    }
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for region in frames.regions() {
+        for v in truth.read_f64(&region)?.into_iter().filter(|v| v.is_finite()) {
+            (low, high) = (low.min(v), high.max(v));
+        }
+    }
+    Ok((high > low).then_some(high - low))
 }
 
 /// The pixel size in a unit that all axes have, or pixels.

@@ -31,6 +31,8 @@ pub struct ImageScores {
     pub scores: Vec<Score>,
     /// Scores by true brightness, where they are asked for.
     pub strata: Vec<Stratum>,
+    /// The range of PSNR and SSIM, given or that of the true image.
+    pub range: Option<f64>,
     /// The unit of lengths: that of the pixel size, or pixels.
     pub unit: String,
 }
@@ -122,6 +124,7 @@ impl Walk<'_> {
             is_against,
             scores: scored.scores,
             strata: scored.strata,
+            range: frame.range(),
             unit: frame.unit(),
         };
         ear.shown = image.to_path_buf();

@@ -14,7 +14,8 @@ pub struct MeasureSettings {
     pub truth: Option<String>,
     /// Names of metrics; `all` for every one whose inputs are given.
     pub metrics: Vec<String>,
-    /// The largest less the smallest value that an image can have, for PSNR and SSIM.
+    /// The largest less the smallest value that an image can have, for PSNR and SSIM. Default: 255 for true images of 8 bits,
+    /// otherwise the greatest less the least value of each true image.
     pub range: Option<f64>,
     /// Images of another method, which are scored too and tested against.
     pub against: Option<String>,
@@ -83,7 +84,7 @@ impl Default for MeasureSettings {
 }
 
 /// What is lacking, as the field that gives it and what that is.
-fn lacking(key: String, need: Need) -> Error {
+pub(super) fn lacking(key: String, need: Need) -> Error {
     let (field, what) = match need {
         Need::Truth => ("truth", "the true image"),
         Need::Range => ("range", "the largest less the smallest value that an image can have"),
@@ -99,7 +100,7 @@ impl MeasureSettings {
     fn has(&self, need: Need) -> bool {
         match need {
             Need::Truth => self.truth.is_some(),
-            Need::Range => self.range.is_some(),
+            Need::Range => self.range.is_some() || self.truth.is_some(),
             Need::Measured => self.measured.is_some(),
             Need::Pattern => self.pattern.is_some(),
             Need::Without => self.without.is_some(),

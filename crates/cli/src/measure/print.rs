@@ -6,7 +6,7 @@ use clearshot::{CONFIDENCE, Error, Event, ImageScores, MetricSummary, Observer, 
 use clearshot_metrics::frc::Ring;
 use clearshot_metrics::statistics::Interval;
 use clearshot_metrics::stratify::Stratum;
-use clearshot_metrics::table::{Metric, Score, Unit};
+use clearshot_metrics::table::{Metric, Need, Score, Unit};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -15,7 +15,8 @@ use std::path::Path;
 
 pub struct Printer {
     json: bool,
-    range: Option<f64>,
+    /// Whether the range of PSNR and SSIM is the user's own; otherwise it is said with the scores.
+    is_range_given: bool,
     crop: usize,
     /// What was said of scores that are missing; once is enough.
     said: BTreeSet<String>,
@@ -36,8 +37,8 @@ fn unit(metric: &Metric, length: &str) -> String {
 }
 
 impl Printer {
-    pub fn new(json: bool, range: Option<f64>, crop: usize) -> Printer {
-        Printer { json, range, crop, said: BTreeSet::new(), failed: None }
+    pub fn new(json: bool, is_range_given: bool, crop: usize) -> Printer {
+        Printer { json, is_range_given, crop, said: BTreeSet::new(), failed: None }
     }
 
     /// What the library gave; an error that made it stop takes the place of its own.
@@ -77,7 +78,12 @@ impl Printer {
             format!("{} {:.4}{}{details}", m.name, s.value, unit(m, length))
         };
         let parts: Vec<String> = metrics.iter().zip(&scored.scores).map(part).collect();
-        writeln!(out, "{}: {}", image.display(), parts.join(", "))?;
+        let needs_range = metrics.iter().any(|m| m.needs.contains(&Need::Range)) || !scored.strata.is_empty();
+        let range = match scored.range.filter(|_| needs_range && !self.is_range_given) {
+            Some(range) => format!(" (range {range})"),
+            None => String::new(),
+        };
+        writeln!(out, "{}: {}{range}", image.display(), parts.join(", "))?;
         for s in &scored.strata {
             writeln!(
                 out,
@@ -91,7 +97,7 @@ impl Printer {
     fn record(&self, metrics: &[&Metric], scored: &ImageScores) -> Map<String, Value> {
         let mut record = Map::new();
         record.insert("image".into(), json!(scored.image.display().to_string()));
-        record.insert("range".into(), json!(self.range));
+        record.insert("range".into(), json!(scored.range));
         record.insert("crop".into(), json!(self.crop));
         for (metric, score) in metrics.iter().zip(&scored.scores) {
             let key = key(metric.name);

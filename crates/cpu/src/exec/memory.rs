@@ -34,7 +34,11 @@ impl Memory {
     /// # Panics
     /// If they are not all inside.
     pub(super) fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
-        assert!(offset + bytes <= self.bytes, "{bytes} bytes at {offset} of {}", self.bytes);
+        assert!(
+            offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
+            "{bytes} bytes at {offset} of {}",
+            self.bytes
+        );
         // SAFETY: just checked.
         unsafe { self.start.add(offset) }
     }

@@ -6,22 +6,34 @@
 mod memory;
 
 use crate::Cpu;
+use crate::exchange::Exchange;
 use crate::kernels::Prepared;
 use crate::lower::{Machine, is_constant, lower};
 pub use clearshot_graph::ValueError;
 use clearshot_graph::plan::{Backend, DEVICE_REGIONS, Place, Plan};
-use clearshot_graph::{Graph, Op, StateInit, Value};
+use clearshot_graph::{Graph, KernelKey, Op, StateInit, Type, Value};
 use clearshot_tensor::{DType, Data, Tensor};
 use memory::Memory;
 pub use memory::MemoryError;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
-/// What plans ask of the CPU. Remembers the answers: recomputation asks for the same nodes many times.
+/// What plans ask of the CPU, and the kernels that answer. Every kind of node is lowered once: plans ask for its bytes, many times
+/// where they recompute, and the executor runs the same kernel.
 pub struct CpuBackend {
     machine: Machine,
-    known: RefCell<HashMap<String, (usize, usize)>>,
+    known: RefCell<HashMap<KernelKey, Option<Lowered>>>,
+}
+
+/// A kernel and what it needs.
+#[derive(Clone)]
+struct Lowered {
+    kernel: Arc<dyn Prepared>,
+    /// In bytes, as [`Lowered::packed`].
+    workspace: usize,
+    packed: usize,
 }
 
 impl CpuBackend {
@@ -29,35 +41,38 @@ impl CpuBackend {
         CpuBackend { machine, known: RefCell::default() }
     }
 
-    fn sizes(&self, graph: &Graph, node: usize) -> (usize, usize) {
+    /// Nothing for nodes that do not run.
+    fn lowered(&self, graph: &Graph, node: usize) -> Option<Lowered> {
         let n = &graph.nodes[node];
         if matches!(n.op, Op::Input(_) | Op::State(_) | Op::Const(_)) || n.op.is_view() {
-            return (0, 0);
+            return None;
         }
-        let types: Vec<_> = n.inputs.iter().map(|v| graph.ty(*v)).collect();
-        let fixed = n.inputs.iter().map(|v| is_constant(graph, *v)).collect::<Vec<_>>();
-        let key = format!("{:?} {types:?} {fixed:?}", n.op);
-        *self.known.borrow_mut().entry(key).or_insert_with(|| {
+        let fixed: Vec<bool> = n.inputs.iter().map(|v| is_constant(graph, *v)).collect();
+        let mut known = self.known.borrow_mut();
+        let made = known.entry(KernelKey::of(graph, node).with(&fixed)).or_insert_with(|| {
+            let kernel: Arc<dyn Prepared> = lower(graph, node, self.machine)?.into();
             let bytes = |len: usize| len * size_of::<f32>();
-            lower(graph, node, self.machine)
-                .map_or((0, 0), |k| (bytes(k.workspace_len(self.machine.threads)), bytes(k.packed_len())))
-        })
+            let (workspace, packed) =
+                (bytes(kernel.workspace_len(self.machine.threads)), bytes(kernel.packed_len()));
+            Some(Lowered { kernel, workspace, packed })
+        });
+        made.clone()
     }
 }
 
 impl Backend for CpuBackend {
     fn workspace(&self, graph: &Graph, node: usize) -> usize {
-        self.sizes(graph, node).0
+        self.lowered(graph, node).map_or(0, |k| k.workspace)
     }
 
     fn prepared(&self, graph: &Graph, node: usize) -> usize {
-        self.sizes(graph, node).1
+        self.lowered(graph, node).map_or(0, |k| k.packed)
     }
 }
 
 struct Instr {
     node: usize,
-    kernel: Box<dyn Prepared>,
+    kernel: Arc<dyn Prepared>,
     inputs: Vec<*const f32>,
     outputs: Vec<*mut f32>,
     workspace: *mut f32,
@@ -76,6 +91,31 @@ struct WriteBack {
 // SAFETY: as for `Instr`.
 unsafe impl Send for WriteBack {}
 
+/// Kernels take for granted that operands lie where the plan says and are as large as their types: what safe code could have changed
+/// in a plan is looked at once, before anything runs.
+///
+/// # Panics
+/// If it does not hold.
+fn checked(plan: &Plan) {
+    if let Err(e) = plan.graph.verify("as planned") {
+        panic!("{e}");
+    }
+    let nodes = &plan.graph.nodes;
+    let lists = [plan.places.len(), plan.workspaces.len(), plan.prepared.len()];
+    assert!(lists.iter().all(|n| *n == nodes.len()), "a plan of another graph");
+    for (i, (node, places)) in nodes.iter().zip(&plan.places).enumerate() {
+        let fits = |(ty, place): (&Type, &Place)| {
+            place.bytes == ty.bytes() && place.offset.is_multiple_of(align_of::<f32>())
+        };
+        let all = places.len() == node.outs.len() && node.outs.iter().zip(places).all(fits);
+        assert!(all, "a place of another size: {}", plan.graph.line(i));
+    }
+    for (v, to) in &plan.copies {
+        let known = nodes.get(v.at()).is_some_and(|n| v.port() < n.outs.len());
+        assert!(known && to.bytes <= plan.place(*v).bytes, "a copy of more than there is");
+    }
+}
+
 /// Memory and kernels of one plan.
 pub struct Executor {
     cpu: Cpu,
@@ -93,24 +133,24 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Takes the memory that the plan counts.
+    /// Takes the memory that the plan counts, for the kernels of the backend that it was made with.
     ///
     /// # Errors
     /// If the system has not that much.
     ///
     /// # Panics
-    /// If the plan was not made with a [`CpuBackend`] for the same machine.
-    pub fn new(plan: Plan, cpu: Cpu) -> Result<Executor, MemoryError> {
+    /// If the plan was not made with this backend, or was changed since.
+    pub fn new(plan: Plan, backend: &CpuBackend) -> Result<Executor, MemoryError> {
+        checked(&plan);
+        let cpu = Cpu::with_level(backend.machine.threads, backend.machine.level);
         let [arena, states, inputs, constants, packed, copies] = plan.region_bytes().map(Memory::new);
         let regions = [arena?, states?, inputs?, constants?, packed?, copies?];
-        let machine = cpu.machine();
         let at = |place: Place| regions[place.region.index()].at(place.offset, place.bytes);
-        let instr = |node: usize, kernel: Box<dyn Prepared>| {
+        let instr = |node: usize, lowered: Lowered| {
             let n = &plan.graph.nodes[node];
-            let bytes = |len: usize| len * size_of::<f32>();
+            let Lowered { kernel, workspace, packed } = lowered;
             assert!(
-                plan.workspaces[node].bytes >= bytes(kernel.workspace_len(machine.threads))
-                    && plan.prepared[node].bytes >= bytes(kernel.packed_len()),
+                plan.workspaces[node].bytes >= workspace && plan.prepared[node].bytes >= packed,
                 "the plan was made for another machine: {}",
                 plan.graph.line(node)
             );
@@ -123,7 +163,7 @@ impl Executor {
             Instr { node, kernel, inputs, outputs, workspace: at(plan.workspaces[node]).cast() }
         };
         let instrs = (0..plan.graph.nodes.len())
-            .filter_map(|i| Some(instr(i, lower(&plan.graph, i, machine)?)))
+            .filter_map(|i| Some(instr(i, backend.lowered(&plan.graph, i)?)))
             .collect();
         let write_backs = plan
             .copies
@@ -201,6 +241,11 @@ impl Executor {
 
     pub fn cpu(&self) -> &Cpu {
         &self.cpu
+    }
+
+    /// Lets all-reduces go over this; without it there is one rank.
+    pub fn set_exchange(&mut self, exchange: Arc<dyn Exchange>) {
+        self.cpu.exchange = Some(exchange);
     }
 
     /// Sets an input or a state.

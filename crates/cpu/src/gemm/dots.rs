@@ -28,7 +28,8 @@ impl DotProduct<'_> {
     /// # Safety
     /// The pointers are valid for the shapes above.
     pub unsafe fn run(self, level: Level) {
-        level.dispatch(self);
+        // SAFETY: the caller's promise.
+        unsafe { level.dispatch(self) };
     }
 
     #[inline(always)]
@@ -66,7 +67,7 @@ impl DotProduct<'_> {
 impl Kernel for DotProduct<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let tiles = self.m / 8 * 8;
         for j in 0..self.n {
             // SAFETY: the promise of `DotProduct::run`.

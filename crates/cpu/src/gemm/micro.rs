@@ -49,9 +49,9 @@ pub enum Start {
 /// The rows of the register tile for a panel of so many vectors.
 pub fn tile_rows(level: Level, vectors: usize) -> usize {
     match (level, vectors) {
-        (Level::Avx512, 4) => 6,
-        (Level::Avx512, 3) => 8,
-        (Level::Avx512, _) => 14,
+        (Level::Avx512(_), 4) => 6,
+        (Level::Avx512(_), 3) => 8,
+        (Level::Avx512(_), _) => 14,
         (_, 2) => 6,
         _ => 12,
     }
@@ -62,7 +62,8 @@ impl BlockProduct<'_> {
     /// All pointers are valid for the shapes above, rounded up to whole tiles, and `c` is nobody
     /// else's meanwhile.
     pub unsafe fn run(self, level: Level) {
-        level.dispatch(Rows(self));
+        // SAFETY: the caller's promise.
+        unsafe { level.dispatch(Rows(self)) };
     }
 }
 
@@ -71,7 +72,7 @@ struct Rows<'a>(BlockProduct<'a>);
 impl Kernel for Rows<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         // SAFETY: the promise of `BlockProduct::run`.
         unsafe {
             match (S::LANES, self.0.vectors) {
@@ -243,7 +244,8 @@ impl OuterProduct {
     /// All pointers are valid for the shapes above, and `c` is nobody else's meanwhile.
     pub unsafe fn run(self, level: Level) {
         debug_assert!(self.n.is_multiple_of(level.lanes()));
-        level.dispatch(Columns(self));
+        // SAFETY: the caller's promise.
+        unsafe { level.dispatch(Columns(self)) };
     }
 }
 
@@ -252,7 +254,7 @@ struct Columns(OuterProduct);
 impl Kernel for Columns {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let p = &self.0;
         let mut column = 0;
         while column < p.n {

@@ -31,8 +31,8 @@ impl Panels {
     pub fn new(n: usize, level: Level) -> Panels {
         let lanes = level.lanes();
         let full = match level {
-            Level::Avx512 => 4 * lanes,
-            Level::Avx2 | Level::Portable => 2 * lanes,
+            Level::Avx512(_) => 4 * lanes,
+            Level::Avx2(_) | Level::Portable => 2 * lanes,
         };
         Panels { n, lanes, full }
     }

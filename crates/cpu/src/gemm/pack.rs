@@ -18,7 +18,8 @@ pub unsafe fn copy_rows(
     dst: *mut f32,
     width: usize,
 ) {
-    level.dispatch(CopyRows { src, src_row, k, columns, dst, width });
+    // SAFETY: the caller's promise.
+    unsafe { level.dispatch(CopyRows { src, src_row, k, columns, dst, width }) };
 }
 
 struct CopyRows {
@@ -33,7 +34,7 @@ struct CopyRows {
 impl Kernel for CopyRows {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let whole = self.columns / S::LANES * S::LANES;
         for row in 0..self.k {
             // SAFETY: the promise of `copy_rows`; a masked load reads existing columns only.
@@ -99,13 +100,13 @@ pub unsafe fn transpose_columns(
 unsafe fn transpose_16(level: Level, src: *const f32, src_row: usize, dst: *mut f32, dst_row: usize) -> bool {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => {
+        Level::Avx512(_) => {
             // SAFETY: the level says that the machine has the features; the caller's promise.
             unsafe { x86::transpose_16(src, src_row, dst, dst_row) };
             true
         }
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => {
+        Level::Avx2(_) => {
             for (y, x) in [(0, 0), (0, 8), (8, 0), (8, 8)] {
                 // SAFETY: as above.
                 unsafe {

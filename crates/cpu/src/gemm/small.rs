@@ -28,7 +28,8 @@ impl FewRows {
     /// # Safety
     /// The pointers are valid for the shapes above, and nobody else writes these columns.
     pub unsafe fn run(self, level: Level) {
-        level.dispatch(self);
+        // SAFETY: the caller's promise.
+        unsafe { level.dispatch(self) };
     }
 
     /// A strip of `NV` vectors of columns, all rows of the right side.
@@ -59,7 +60,7 @@ impl FewRows {
 impl Kernel for FewRows {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let mut column = self.first;
         while column < self.last {
             let left = self.last - column;

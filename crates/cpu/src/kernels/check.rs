@@ -3,7 +3,6 @@
 
 use super::{Prepared, prepare};
 use crate::Cpu;
-use crate::pool::Pool;
 use crate::simd::Level;
 use clearshot_graph::{Array, Op, Type};
 use clearshot_tensor::noise::Key;
@@ -101,7 +100,7 @@ pub(super) fn check(op: &Op, x: &[Operand], in_place: &[Option<usize>], toleranc
     for level in Level::available() {
         let mut first: Option<Vec<Vec<u32>>> = None;
         for threads in 1..=3 {
-            let cpu = Cpu { pool: Pool::new(threads), level };
+            let cpu = Cpu::with_level(threads, level);
             for place in [&[], in_place] {
                 let y = run(&*kernel, &cpu, x, &outs, place);
                 let what = format!("{op:?} of {types:?}, {level:?}, {threads} threads, in place {place:?}");

@@ -37,13 +37,16 @@ fn clamped(index: i32, rows: usize) -> usize {
 impl Prepared for Gather {
     unsafe fn run(&self, cpu: &Cpu, inputs: &[*const f32], outputs: &[*mut f32], _workspace: *mut f32) {
         let (table, indices, y) = (span::shared(inputs[0]), span::shared(inputs[1]), Shares(outputs[0]));
-        span::split_with(cpu, self.count, self.width, |range| Copies {
-            shape: self,
-            table,
-            indices,
-            y,
-            range,
-        });
+        // SAFETY: the caller's promise, and each task writes a part of its own.
+        unsafe {
+            span::split_with(cpu, self.count, self.width, |range| Copies {
+                shape: self,
+                table,
+                indices,
+                y,
+                range,
+            })
+        };
     }
 }
 
@@ -59,7 +62,7 @@ impl Kernel for Copies<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let width = self.shape.width;
         for i in self.range {
             // SAFETY: clamped into the table; row i of y is this task's.
@@ -104,14 +107,17 @@ impl Prepared for GatherGrad {
         cpu.pool.run(across * self.rows.div_ceil(self.part_rows), |_, part| {
             let row = part / across * self.part_rows;
             let column = part % across * self.part_width;
-            cpu.level.dispatch(Sums {
-                shape: self,
-                indices,
-                dy,
-                table,
-                rows: row..(row + self.part_rows).min(self.rows),
-                columns: column..(column + self.part_width).min(self.width),
-            });
+            // SAFETY: the caller's promise, and each task writes a part of its own.
+            unsafe {
+                cpu.level.dispatch(Sums {
+                    shape: self,
+                    indices,
+                    dy,
+                    table,
+                    rows: row..(row + self.part_rows).min(self.rows),
+                    columns: column..(column + self.part_width).min(self.width),
+                })
+            };
         });
     }
 }
@@ -129,7 +135,7 @@ impl Kernel for Sums<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let GatherGrad { rows, width, count, .. } = *self.shape;
         let (column, n) = (self.columns.start, self.columns.len());
         for row in self.rows.clone() {

@@ -404,7 +404,6 @@ impl MatmulPlan {
 mod tests {
     use super::*;
     use crate::act::Act;
-    use crate::pool::Pool;
 
     fn values(seed: u64, len: usize) -> Vec<f32> {
         let mut x = seed;
@@ -444,7 +443,7 @@ mod tests {
         for level in Level::available() {
             let mut first: Option<Vec<f32>> = None;
             for threads in 1..=3 {
-                let cpu = Cpu { pool: Pool::new(threads), level };
+                let cpu = Cpu::with_level(threads, level);
                 let plan = MatmulPlan::new(d, level, threads);
                 let mut packed = vec![f32::NAN; plan.packed_len];
                 let mut workspace = vec![f32::NAN; plan.workspace_len];

@@ -1,5 +1,6 @@
 //! One file per family of operations, named as in the graph crate.
 
+pub mod all_reduce;
 pub mod attention;
 pub mod conv;
 pub mod fourier;

@@ -60,7 +60,8 @@ impl Prepared for Noise {
     unsafe fn run(&self, cpu: &Cpu, inputs: &[*const f32], outputs: &[*mut f32], _workspace: *mut f32) {
         let (keys, y) = (span::shared(inputs[0]), Shares(outputs[0]));
         // A value costs several times what a copy does.
-        span::split_with(cpu, self.streams.len, 4, |range| Fill { noise: self, keys, y, range });
+        // SAFETY: the caller's promise, and each task writes a part of its own.
+        unsafe { span::split_with(cpu, self.streams.len, 4, |range| Fill { noise: self, keys, y, range }) };
     }
 }
 
@@ -75,7 +76,7 @@ impl Kernel for Fill<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let streams = self.noise.streams;
         let mut i = self.range.start;
         while i < self.range.end {
@@ -154,7 +155,10 @@ impl Dropout {
 impl Prepared for Dropout {
     unsafe fn run(&self, cpu: &Cpu, inputs: &[*const f32], outputs: &[*mut f32], _workspace: *mut f32) {
         let (x, keys, y) = (span::shared(inputs[0]), span::shared(inputs[1]), Shares(outputs[0]));
-        span::split_with(cpu, self.streams.len, 2, |range| Drop { dropout: self, x, keys, y, range });
+        // SAFETY: the caller's promise, and each task writes a part of its own.
+        unsafe {
+            span::split_with(cpu, self.streams.len, 2, |range| Drop { dropout: self, x, keys, y, range })
+        };
     }
 }
 
@@ -170,7 +174,7 @@ impl Kernel for Drop<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Dropout { threshold, kept, streams } = *self.dropout;
         let (threshold, kept) = (s.splat(threshold), s.splat(kept));
         let mut uniform = [0.0f32; VALUES];

@@ -82,7 +82,10 @@ impl Prepared for Pool {
         let (w, kind) = (&self.windows, self.kind);
         let (x, y) = (span::shared(inputs[0]), Shares(outputs[0]));
         let rows = w.samples * w.output[0] * w.output[1];
-        span::split_with(cpu, rows, w.output[2] * w.channels, |rows| Forward { w, kind, x, y, rows });
+        // SAFETY: the caller's promise, and each task writes a part of its own.
+        unsafe {
+            span::split_with(cpu, rows, w.output[2] * w.channels, |rows| Forward { w, kind, x, y, rows })
+        };
     }
 }
 
@@ -98,7 +101,7 @@ impl Kernel for Forward<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let (w, c) = (self.w, self.w.channels);
         let [oz, oy, ox] = w.output;
         for row in self.rows {
@@ -160,7 +163,10 @@ impl Prepared for PoolGrad {
         let (x, dy) = (span::shared(inputs[0]), span::shared(inputs[inputs.len() - 1]));
         let dx = Shares(outputs[0]);
         let (rows, weight) = (w.samples * w.input[0] * w.input[1], w.input[2] * w.channels);
-        span::split_with(cpu, rows, weight, |rows| Backward { w, kind: self.kind, x, dy, dx, rows });
+        // SAFETY: the caller's promise, and each task writes a part of its own.
+        unsafe {
+            span::split_with(cpu, rows, weight, |rows| Backward { w, kind: self.kind, x, dy, dx, rows })
+        };
     }
 }
 
@@ -177,7 +183,7 @@ impl Kernel for Backward<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let (w, c) = (self.w, self.w.channels);
         let [iz, iy, ix] = w.input;
         for row in self.rows {

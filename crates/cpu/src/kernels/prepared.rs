@@ -3,7 +3,7 @@
 //! Preparing may allocate (index tables, strides, FFT plans); running may not. The results of a run
 //! depend on the operands and the instruction level, never on the number of threads.
 
-use super::{fourier, gather, movement, noise, pointwise, pool, reduce, resize, update};
+use super::{all_reduce, fourier, gather, movement, noise, pointwise, pool, reduce, resize, update};
 use crate::Cpu;
 use clearshot_graph::{Op, Type};
 
@@ -70,6 +70,8 @@ pub fn prepare(op: &Op, x: &[Type]) -> Option<Box<dyn Prepared>> {
         Op::Ema => Box::new(update::Ema::new(x)),
         Op::LossScale(a) => Box::new(update::LossScale::new(*a)),
         Op::CountStep => Box::new(update::CountStep),
+        Op::AllReduceBegin(a) => Box::new(all_reduce::AllReduceBegin::new(*a, x)),
+        Op::AllReduceEnd(a) => Box::new(all_reduce::AllReduceEnd::new(*a, x)),
         Op::Input(_)
         | Op::State(_)
         | Op::Const(_)

@@ -121,12 +121,15 @@ impl Gathered {
     fn run(&self, cpu: &Cpu, x: *const f32, y: *mut f32) {
         let (x, y) = (span::shared(x), Shares(y));
         let to = [0, 1, 2].map(|i| self.taps[i].size());
-        span::split_with(cpu, self.samples * to[0] * to[1], to[2] * self.channels, |rows| Rows {
-            shape: self,
-            x,
-            y,
-            rows,
-        });
+        // SAFETY: the caller's promise, and each task writes a part of its own.
+        unsafe {
+            span::split_with(cpu, self.samples * to[0] * to[1], to[2] * self.channels, |rows| Rows {
+                shape: self,
+                x,
+                y,
+                rows,
+            })
+        };
     }
 }
 
@@ -142,7 +145,7 @@ impl Kernel for Rows<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let g = self.shape;
         let [zs, ys, xs] = &g.taps;
         let copies = g.taps.iter().all(|t| t.copies);

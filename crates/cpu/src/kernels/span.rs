@@ -17,14 +17,18 @@ pub(super) fn split(cpu: &Cpu, count: usize, weight: usize, body: impl Fn(Range<
 }
 
 /// As [`split`], with the code of `body` compiled for the context's level.
-pub(super) fn split_with<K: Kernel>(
+///
+/// # Safety
+/// What [`Kernel::run`] asks for holds for the kernel of every range, whichever thread runs it.
+pub(super) unsafe fn split_with<K: Kernel>(
     cpu: &Cpu,
     count: usize,
     weight: usize,
     kernel: impl Fn(Range<usize>) -> K + Sync,
 ) {
     split(cpu, count, weight, |range| {
-        cpu.level.dispatch(kernel(range));
+        // SAFETY: the caller's promise.
+        unsafe { cpu.level.dispatch(kernel(range)) };
     });
 }
 

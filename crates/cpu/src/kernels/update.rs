@@ -152,7 +152,7 @@ impl Kernel for AdamRange {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let k = self.rates;
         let (factor, shrink, decay) = (s.splat(k.factor), s.splat(k.shrink), s.splat(k.decay));
         let (t1, t2) = (s.splat(k.towards_first), s.splat(k.towards_second));
@@ -220,7 +220,7 @@ impl Kernel for SgdRange {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let (rate, factor) = (s.splat(self.rate), s.splat(self.factor));
         let (momentum, decay) = (s.splat(self.a.momentum as f32), s.splat(self.a.weight_decay as f32));
         // SAFETY: the range is this task's.
@@ -279,7 +279,7 @@ impl Kernel for EmaRange {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let towards = s.splat(self.towards);
         // SAFETY: the range is this task's.
         unsafe {

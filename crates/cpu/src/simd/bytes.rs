@@ -1,7 +1,7 @@
 //! Products of bytes, four at a time: unsigned times signed, summed in 32 bits.
 //!
 //! Written and dispatched as [`super::Simd`] is. The instructions that processors have for it (VNNI) are not part of a
-//! [`Level`], so [`dispatch`] asks for them; without them bytes are widened to 16 bits, which costs three times as much and gives the
+//! [`Level`], so [`Products`] asks for them; without them bytes are widened to 16 bits, which costs three times as much and gives the
 //! same whole numbers. Saturating instructions are not used: their sums are not exact.
 
 use super::{Level, Portable, Simd};
@@ -10,7 +10,10 @@ use super::{Level, Portable, Simd};
 pub trait ByteKernel {
     type Output;
     /// Implementations carry `#[inline(always)]`.
-    fn run<B: Bytes>(self, b: B) -> Self::Output;
+    ///
+    /// # Safety
+    /// As of [`super::Kernel::run`].
+    unsafe fn run<B: Bytes>(self, b: B) -> Self::Output;
 }
 
 /// Vectors of as many 32-bit sums as `F` has lanes, each of four products.
@@ -39,44 +42,83 @@ pub trait Bytes: Copy + Send + Sync + 'static {
     unsafe fn store_bytes(self, p: *mut u8, v: <Self::F as Simd>::V);
 }
 
-/// Whether the level's vectors have an instruction for it on this machine.
-pub fn has_instruction(level: Level) -> bool {
+/// How a processor multiplies bytes. As a [`Level`], a value proves that the processor has what it needs.
+#[derive(Clone, Copy)]
+pub struct Products(Ways);
+
+#[derive(Clone, Copy)]
+enum Ways {
+    Portable,
     #[cfg(target_arch = "x86_64")]
-    {
-        match level {
-            Level::Portable => false,
-            Level::Avx2 => is_x86_feature_detected!("avxvnni"),
-            Level::Avx512 => is_x86_feature_detected!("avx512vnni"),
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = level;
-        false
-    }
+    Wide256(x86::Wide256),
+    #[cfg(target_arch = "x86_64")]
+    Vnni256(x86::Vnni256),
+    #[cfg(target_arch = "x86_64")]
+    Wide512(x86::Wide512),
+    #[cfg(target_arch = "x86_64")]
+    Vnni512(x86::Vnni512),
 }
 
-/// Runs `kernel` compiled for a level, with the instruction if `instruction` says so.
-///
-/// # Panics
-/// If the machine lacks the level or the instruction.
-#[inline]
-pub fn dispatch<K: ByteKernel>(level: Level, instruction: bool, kernel: K) -> K::Output {
-    assert!(level <= Level::detect(), "this machine does not run {level:?}");
-    assert!(!instruction || has_instruction(level), "{level:?} has no products of bytes on this machine");
-    match (level, instruction) {
-        (Level::Portable, _) => kernel.run(Portable),
-        // SAFETY of all below: checked above.
-        #[cfg(target_arch = "x86_64")]
-        (Level::Avx2, false) => unsafe { x86::avx2(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        (Level::Avx2, true) => unsafe { x86::avx_vnni(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        (Level::Avx512, false) => unsafe { x86::avx512(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        (Level::Avx512, true) => unsafe { x86::avx512_vnni(kernel) },
-        #[cfg(not(target_arch = "x86_64"))]
-        (other, _) => panic!("this machine does not run {other:?}"),
+impl Products {
+    /// The fastest of a level: by an instruction for it where the processor has one.
+    pub fn of(level: Level) -> Products {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(s) => {
+                x86::Vnni256::detect(s).map_or(Products::widened(level), |w| Products(Ways::Vnni256(w)))
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(s) => {
+                x86::Vnni512::detect(s).map_or(Products::widened(level), |w| Products(Ways::Vnni512(w)))
+            }
+            other => Products::widened(other),
+        }
+    }
+
+    /// Those of a level without an instruction for it.
+    pub fn widened(level: Level) -> Products {
+        Products(match level {
+            Level::Portable => Ways::Portable,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(s) => Ways::Wide256(x86::Wide256::new(s)),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(s) => Ways::Wide512(x86::Wide512::new(s)),
+            #[cfg(not(target_arch = "x86_64"))]
+            Level::Avx2(never) => match never {},
+            #[cfg(not(target_arch = "x86_64"))]
+            Level::Avx512(never) => match never {},
+        })
+    }
+
+    /// Whether there is an instruction for it.
+    pub fn has_instruction(self) -> bool {
+        match self.0 {
+            Ways::Portable => false,
+            #[cfg(target_arch = "x86_64")]
+            way => matches!(way, Ways::Vnni256(_) | Ways::Vnni512(_)),
+        }
+    }
+
+    /// Runs `kernel` compiled for these products.
+    ///
+    /// # Safety
+    /// What [`ByteKernel::run`] of this kernel asks for. That the processor has the instructions is sure.
+    #[inline]
+    pub unsafe fn dispatch<K: ByteKernel>(self, kernel: K) -> K::Output {
+        // SAFETY: the caller's promise, and the values prove that the features are there.
+        unsafe {
+            match self.0 {
+                Ways::Portable => kernel.run(Portable),
+                #[cfg(target_arch = "x86_64")]
+                Ways::Wide256(b) => x86::wide_256(b, kernel),
+                #[cfg(target_arch = "x86_64")]
+                Ways::Vnni256(b) => x86::vnni_256(b, kernel),
+                #[cfg(target_arch = "x86_64")]
+                Ways::Wide512(b) => x86::wide_512(b, kernel),
+                #[cfg(target_arch = "x86_64")]
+                Ways::Vnni512(b) => x86::vnni_512(b, kernel),
+            }
+        }
     }
 }
 
@@ -127,28 +169,25 @@ mod x86 {
     use crate::simd::{Avx2, Avx512};
     use std::arch::x86_64::*;
 
-    #[target_feature(enable = "avx2,fma")]
-    pub(super) unsafe fn avx2<K: ByteKernel>(kernel: K) -> K::Output {
-        kernel.run(Wide256(Avx2(())))
+    macro_rules! compiled {
+        ($name:ident, $type:ident, $features:literal) => {
+            /// # Safety
+            /// That of the kernel's `run`; the first argument proves that the features are there.
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn $name<K: ByteKernel>(b: $type, kernel: K) -> K::Output {
+                // SAFETY: the caller's promise.
+                unsafe { kernel.run(b) }
+            }
+        };
     }
 
-    #[target_feature(enable = "avx2,fma,avxvnni")]
-    pub(super) unsafe fn avx_vnni<K: ByteKernel>(kernel: K) -> K::Output {
-        kernel.run(Vnni256(Avx2(())))
-    }
+    compiled!(wide_256, Wide256, "avx2,fma");
+    compiled!(vnni_256, Vnni256, "avx2,fma,avxvnni");
+    compiled!(wide_512, Wide512, "avx2,fma,avx512f,avx512vl,avx512bw,avx512dq");
+    compiled!(vnni_512, Vnni512, "avx2,fma,avx512f,avx512vl,avx512bw,avx512dq,avx512vnni");
 
-    #[target_feature(enable = "avx2,fma,avx512f,avx512vl,avx512bw,avx512dq")]
-    pub(super) unsafe fn avx512<K: ByteKernel>(kernel: K) -> K::Output {
-        kernel.run(Wide512(Avx512(())))
-    }
-
-    #[target_feature(enable = "avx2,fma,avx512f,avx512vl,avx512bw,avx512dq,avx512vnni")]
-    pub(super) unsafe fn avx512_vnni<K: ByteKernel>(kernel: K) -> K::Output {
-        kernel.run(Vnni512(Avx512(())))
-    }
-
-    /// Bytes widened to 16 bits, 8 sums. Only the functions above make these four types, which is what makes the
-    /// intrinsics sound.
+    /// Bytes widened to 16 bits, 8 sums. These four types hold the level that they need, and those with an instruction for products
+    /// are made by asking for it, which is what makes the intrinsics sound.
     #[derive(Clone, Copy)]
     pub struct Wide256(Avx2);
     #[derive(Clone, Copy)]
@@ -157,6 +196,30 @@ mod x86 {
     pub struct Wide512(Avx512);
     #[derive(Clone, Copy)]
     pub struct Vnni512(Avx512);
+
+    impl Wide256 {
+        pub(super) fn new(level: Avx2) -> Wide256 {
+            Wide256(level)
+        }
+    }
+
+    impl Wide512 {
+        pub(super) fn new(level: Avx512) -> Wide512 {
+            Wide512(level)
+        }
+    }
+
+    impl Vnni256 {
+        pub(super) fn detect(level: Avx2) -> Option<Vnni256> {
+            is_x86_feature_detected!("avxvnni").then_some(Vnni256(level))
+        }
+    }
+
+    impl Vnni512 {
+        pub(super) fn detect(level: Avx512) -> Option<Vnni512> {
+            is_x86_feature_detected!("avx512vnni").then_some(Vnni512(level))
+        }
+    }
 
     macro_rules! of_256 {
         ($name:ident, |$sums:ident, $u:ident, $s:ident| $dot:expr) => {

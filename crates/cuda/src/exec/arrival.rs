@@ -53,8 +53,11 @@ impl Arrival {
     }
 
     /// Moves the value into its place, when it has arrived.
-    pub fn take(&mut self, cx: &Context, to: u64, bytes: usize) -> Result<(), CudaError> {
-        // SAFETY: a staged value and its place.
+    ///
+    /// # Safety
+    /// `bytes` bytes can be written at `to`, and no more are staged.
+    pub unsafe fn take(&mut self, cx: &Context, to: u64, bytes: usize) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
         unsafe {
             let wait = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
             result::stream::wait_event(cx.stream, self.arrived.0, wait)?;

@@ -34,16 +34,19 @@ pub(super) struct Step {
 
 impl Step {
     pub fn launch(&self, cx: &Context) -> Result<(), CudaError> {
-        match &self.work {
-            Work::Node { kernel, inputs, outputs, workspace } => {
-                kernel.launch(cx, &Io { inputs, outputs, workspace: *workspace })
-            }
-            Work::Joint(j) => j.launch(cx),
-            Work::Squares(s) => s.launch(cx),
-            Work::Clip(c) => c.launch(cx),
-            Work::Copy { from, to, bytes } => {
-                // SAFETY: a value and a state of the same size.
-                Ok(unsafe { result::memcpy_dtod_async(*to, *from, *bytes, cx.stream) }?)
+        // SAFETY: `Builder` makes steps, of addresses in the executor's regions that the plan gives to the node's values, and of
+        // tables that the step owns; the executor waits for the stream before it lets its regions go.
+        unsafe {
+            match &self.work {
+                Work::Node { kernel, inputs, outputs, workspace } => {
+                    kernel.launch(cx, &Io { inputs, outputs, workspace: *workspace })
+                }
+                Work::Joint(j) => j.launch(cx),
+                Work::Squares(s) => s.launch(cx),
+                Work::Clip(c) => c.launch(cx),
+                Work::Copy { from, to, bytes } => {
+                    Ok(result::memcpy_dtod_async(*to, *from, *bytes, cx.stream)?)
+                }
             }
         }
     }
@@ -147,7 +150,8 @@ impl Launches {
     }
 
     pub fn refresh(&self, cx: &Context) -> Result<(), CudaError> {
-        self.refresh.as_ref().map_or(Ok(()), |r| r.launch(cx))
+        // SAFETY: as of a step.
+        self.refresh.as_ref().map_or(Ok(()), |r| unsafe { r.launch(cx) })
     }
 }
 

@@ -7,6 +7,7 @@
 //! numbers rounded up ([`widened`]), fp32 multiplied without tensor cores where that is faster ([`direct`]), and what cuDNN refuses is
 //! done by plain kernels.
 
+mod algorithm;
 mod direct;
 mod few;
 mod forward;
@@ -140,7 +141,7 @@ impl Way {
 
     fn scratch(&self) -> usize {
         match self {
-            Way::Library(l) => l.scratch,
+            Way::Library(l) => l.scratch(),
             Way::Thin(t) => t.scratch,
             Way::Widened(w) => w.scratch,
             Way::Plain(_) => 0,
@@ -157,7 +158,7 @@ impl Way {
     }
 
     /// x, w, bias, residual -> y.
-    fn launch_fused(
+    unsafe fn launch_fused(
         &self,
         cx: &Context,
         (x, w): (u64, u64),
@@ -166,19 +167,25 @@ impl Way {
         scratch: u64,
     ) -> Result<(), CudaError> {
         match self {
-            Way::Library(l) => l.launch_fused(cx, x, w, extras, y, scratch),
-            Way::Thin(t) => t.launch(cx, x, w, extras.bias.unwrap_or(0), y, scratch),
+            // SAFETY: the promise of `Kernel::launch`.
+            Way::Library(l) => unsafe { l.launch_fused(cx, x, w, extras, y, scratch) },
+            // SAFETY: the promise of `Kernel::launch`.
+            Way::Thin(t) => unsafe { t.launch(cx, x, w, extras.bias.unwrap_or(0), y, scratch) },
             _ => unreachable!("only where it is fused"),
         }
     }
 
     /// Forward: x, w -> y. Input's gradient: dy, w -> dx. Weight's: x, dy -> dw.
-    fn launch(&self, cx: &Context, a: u64, b: u64, out: u64, scratch: u64) -> Result<(), CudaError> {
+    unsafe fn launch(&self, cx: &Context, a: u64, b: u64, out: u64, scratch: u64) -> Result<(), CudaError> {
         match self {
-            Way::Library(l) => l.launch(cx, a, b, out, scratch),
-            Way::Thin(t) => t.launch(cx, a, b, 0, out, scratch),
-            Way::Widened(w) => w.launch(cx, a, b, out, scratch),
-            Way::Plain(p) => p.launch(cx, a, b, out),
+            // SAFETY: the promise of `Kernel::launch`.
+            Way::Library(l) => unsafe { l.launch(cx, a, b, out, scratch) },
+            // SAFETY: the promise of `Kernel::launch`.
+            Way::Thin(t) => unsafe { t.launch(cx, a, b, 0, out, scratch) },
+            // SAFETY: the promise of `Kernel::launch`.
+            Way::Widened(w) => unsafe { w.launch(cx, a, b, out, scratch) },
+            // SAFETY: the promise of `Kernel::launch`.
+            Way::Plain(p) => unsafe { p.launch(cx, a, b, out) },
         }
     }
 }
@@ -203,7 +210,7 @@ impl Channels {
     }
 
     /// `c` channels of each row: from `[rows, from.0]` at channel `from.1`, to the same of `to`.
-    fn launch(
+    unsafe fn launch(
         &self,
         cx: &Context,
         (x, y): (u64, u64),
@@ -216,7 +223,8 @@ impl Channels {
         debug_assert!(self.dtype.is_float());
         let p = Params::new().with(x).with(y).with(rows as i64).with(c as i32);
         let p = p.with(from.0 as i32).with(from.1 as i32).with(to.0 as i32).with(to.1 as i32);
-        cx.launch(self.f, super::blocks(cx, rows * c / self.v), 256, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.f, super::blocks(cx, rows * c / self.v), 256, 0, &p) }
     }
 }
 
@@ -265,16 +273,18 @@ impl Gathered {
     }
 
     /// The one tensor's address.
-    fn launch(&self, cx: &Context, parts: &[u64], scratch: u64) -> Result<u64, CudaError> {
+    unsafe fn launch(&self, cx: &Context, parts: &[u64], scratch: u64) -> Result<u64, CudaError> {
         if let Some(upsample) = &self.upsample {
-            upsample.launch(cx, &Io { inputs: parts, outputs: &[scratch], workspace: 0 })?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { upsample.launch(cx, &Io { inputs: parts, outputs: &[scratch], workspace: 0 }) }?;
             return Ok(scratch);
         }
         let Some(copy) = &self.copy else { return Ok(parts[0]) };
         let whole: usize = self.widths.iter().sum();
         let mut first = 0;
         for (x, c) in parts.iter().zip(&self.widths) {
-            copy.launch(cx, (*x, scratch), self.rows, *c, (*c, 0), (whole, first))?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { copy.launch(cx, (*x, scratch), self.rows, *c, (*c, 0), (whole, first)) }?;
             first += c;
         }
         Ok(scratch)

@@ -54,6 +54,7 @@ pub(super) fn cyclic(n: &Node<'_>, a: &CyclicConv) -> Result<Kernel, CudaError> 
     };
     Ok(Kernel::new(0, move |cx, io| {
         let p = CyclicParams { x: io.inputs[0], kernel: io.inputs[1], y: io.outputs[0], ..p };
-        cx.launch(f, blocks(cx, count), 256, 0, &Params::new().with(p))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, blocks(cx, count), 256, 0, &Params::new().with(p)) }
     }))
 }

@@ -18,7 +18,8 @@ pub(super) fn gather(n: &Node<'_>) -> Result<Kernel, CudaError> {
     Ok(Kernel::new(0, move |cx, io| {
         let p = Params::new().with(io.inputs[0]).with(io.inputs[1]).with(io.outputs[0]);
         let p = p.with(rows as i64).with(d as i64).with(count as i64);
-        cx.launch(f, blocks(cx, count * d), 256, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, blocks(cx, count * d), 256, 0, &p) }
     }))
 }
 
@@ -28,6 +29,7 @@ pub(super) fn gather_grad(n: &Node<'_>, a: &GatherGrad) -> Result<Kernel, CudaEr
     Ok(Kernel::new(0, move |cx, io| {
         let p = Params::new().with(io.inputs[0]).with(io.inputs[1]).with(io.outputs[0]);
         let p = p.with(rows as i64).with(d as i64).with(count as i64);
-        cx.launch(f, blocks(cx, rows * d), 256, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, blocks(cx, rows * d), 256, 0, &p) }
     }))
 }

@@ -185,9 +185,7 @@ impl Ready {
             0
         } else {
             let key = format!("product {p:?} {math:?}");
-            let text =
-                tune::choice(cx, &key, || ready.fastest(cx, p, &found).map(|i| i.map(|i| i.to_string())))?;
-            text.parse().ok().filter(|i| *i < found.len()).unwrap_or(0)
+            tune::choice(cx, &key, |i| *i < found.len(), || ready.fastest(cx, p, &found))?.unwrap_or(0)
         };
         (ready.algo, ready.scratch) = (found[chosen].algo, found[chosen].workspaceSize);
         Ok(ready)
@@ -262,8 +260,10 @@ impl Ready {
         let mut best = (f32::INFINITY, 0);
         for (i, candidate) in found.iter().enumerate() {
             (self.algo, self.scratch) = (candidate.algo, candidate.workspaceSize);
-            let run =
-                || self.launch(cx, a.start(), b.start(), bias.start(), d.start(), d.start(), scratch.start());
+            // SAFETY: buffers as large as the matrices.
+            let run = || unsafe {
+                self.launch(cx, a.start(), b.start(), bias.start(), d.start(), d.start(), scratch.start())
+            };
             if let Ok(time) = cx.time(&mut { run })
                 && time < best.0
             {
@@ -274,7 +274,7 @@ impl Ready {
     }
 
     /// `d = a b + bias + c`.
-    pub fn launch(
+    pub unsafe fn launch(
         &self,
         cx: &Context,
         a: u64,
@@ -330,7 +330,8 @@ pub(crate) fn largest_product(cx: &Arc<Context>, dtype: DType, math: Math) -> Re
     let [a, b, d] = [tune::sample(cx, bytes)?, tune::sample(cx, bytes)?, tune::sample(cx, bytes)?];
     let scratch = crate::memory::Buffer::new(cx, ready.scratch)?;
     let (a, b, d, scratch) = (a.start(), b.start(), d.start(), scratch.start());
-    let time = cx.time(&mut || ready.launch(cx, a, b, 0, d, d, scratch))?;
+    // SAFETY: buffers as large as the matrices.
+    let time = cx.time(&mut || unsafe { ready.launch(cx, a, b, 0, d, d, scratch) })?;
     Ok((2.0 * (n as f64).powi(3), time))
 }
 
@@ -369,7 +370,7 @@ impl Epilogue {
         Ok(Epilogue { f, v, c, pixels, per_sample: bias.is_some_and(|b| b.1) })
     }
 
-    pub fn launch(
+    pub unsafe fn launch(
         &self,
         cx: &Context,
         x: u64,
@@ -380,7 +381,8 @@ impl Epilogue {
         let p =
             Params::new().with(x).with(y).with(extras.bias.unwrap_or(0)).with(extras.residual.unwrap_or(0));
         let p = p.with(self.pixels as i64).with(self.c as i32).with(i32::from(self.per_sample));
-        cx.launch(self.f, blocks(cx, count / self.v), 256, 0, &p.with((count / self.v) as i64))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.f, blocks(cx, count / self.v), 256, 0, &p.with((count / self.v) as i64)) }
     }
 }
 
@@ -407,7 +409,8 @@ pub(super) fn matmul(n: &Node<'_>, a: &MatMul) -> Result<Kernel, CudaError> {
         return Ok(Kernel::new(ready.scratch, move |cx, io| {
             let (d, bias) = (io.outputs[0], bias_at.map_or(0, |i| io.inputs[i]));
             let c = residual_at.map_or(d, |i| io.inputs[i]);
-            ready.launch(cx, io.inputs[0], io.inputs[1], bias, c, d, io.workspace)
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { ready.launch(cx, io.inputs[0], io.inputs[1], bias, c, d, io.workspace) }
         }));
     };
     // The residual may lie where the result goes, so the product before it is activated lies elsewhere.
@@ -417,8 +420,10 @@ pub(super) fn matmul(n: &Node<'_>, a: &MatMul) -> Result<Kernel, CudaError> {
     Ok(Kernel::new(scratch + aside, move |cx, io| {
         let bias = bias_at.map_or(0, |i| io.inputs[i]);
         let d = if aside > 0 { io.workspace + scratch as u64 } else { io.outputs[0] };
-        ready.launch(cx, io.inputs[0], io.inputs[1], bias, d, d, io.workspace)?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { ready.launch(cx, io.inputs[0], io.inputs[1], bias, d, d, io.workspace) }?;
         let extras = Extras { residual: residual_at.map(|i| io.inputs[i]), bias: None };
-        epilogue.launch(cx, d, io.outputs[0], extras, count)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { epilogue.launch(cx, d, io.outputs[0], extras, count) }
     }))
 }

@@ -3,6 +3,10 @@
 //! Everything that depends on shapes and types is worked out here, once; what is left is a closure that
 //! takes addresses and launches. Ops that run over many tensors at once (optimisers, sums of squares)
 //! are joined by the executor and are lowered in [`update`].
+//!
+//! Addresses are numbers, which no type can vouch for. So whatever launches is `unsafe`, down from [`Kernel::launch`], whose promise
+//! every other `unsafe fn` in here asks for; the executor keeps it, since it owns the memory, and so does who measures on memory of
+//! its own.
 
 mod attention;
 mod conv;
@@ -67,7 +71,11 @@ impl Kernel {
         Kernel { is_alone: true, ..self }
     }
 
-    pub fn launch(&self, cx: &Context, io: &Io<'_>) -> Result<(), CudaError> {
+    /// # Safety
+    /// The addresses are of memory on the context's card: operands and results as large as the types of the node that it was
+    /// made for, scratch of `workspace` bytes. No two of them overlap but where the plan lets a result take an operand's
+    /// place, and they stay until the stream has done it.
+    pub unsafe fn launch(&self, cx: &Context, io: &Io<'_>) -> Result<(), CudaError> {
         (self.run)(cx, io)
     }
 }
@@ -121,6 +129,9 @@ pub(crate) fn lower(cx: &Arc<Context>, graph: &Graph, node: usize, math: Math) -
         | Op::Adam(_)
         | Op::Sgd(_)
         | Op::Ema
+        // Refused before: no GPU kernels carry values between ranks.
+        | Op::AllReduceBegin(_)
+        | Op::AllReduceEnd(_)
         | Op::Input(_)
         | Op::State(_)
         | Op::Const(_)
@@ -171,7 +182,8 @@ fn times(n: &Node<'_>, kernels: &[Option<Kernel>]) -> Result<Vec<f32>, CudaError
     let mut tries: Vec<Option<(Replay, usize)>> = vec![];
     for kernel in kernels {
         let launch =
-            |count| (0..count).try_for_each(|_| kernel.as_ref().map_or(Ok(()), |k| k.launch(n.cx, &io)));
+            // SAFETY: the promise of `Kernel::launch`.
+            |count| (0..count).try_for_each(|_| kernel.as_ref().map_or(Ok(()), |k| unsafe { k.launch(n.cx, &io) }));
         let prepare = || {
             // The first launch may wait for the compiler.
             launch(1)?;
@@ -207,15 +219,21 @@ pub(crate) fn fastest<W: Copy + std::fmt::Debug>(
         return make(*way);
     }
     let key = format!("{name} {:?} {:?} {ways:?}", n.x, n.y);
-    let chosen = tune::choice(n.cx, &key, || {
-        // All are asked for before any is timed.
-        let kernels: Vec<Option<Kernel>> = ways.iter().map(|way| make(*way).ok()).collect();
-        let times = times(n, &kernels)?;
-        let best =
-            (0..ways.len()).filter(|i| times[*i].is_finite()).min_by(|a, b| times[*a].total_cmp(&times[*b]));
-        Ok(best.map(|i| i.to_string()))
-    })?;
-    make(chosen.parse().ok().and_then(|i: usize| ways.get(i)).copied().unwrap_or(ways[0]))
+    let chosen = tune::choice(
+        n.cx,
+        &key,
+        |i| *i < ways.len(),
+        || {
+            // All are asked for before any is timed.
+            let kernels: Vec<Option<Kernel>> = ways.iter().map(|way| make(*way).ok()).collect();
+            let times = times(n, &kernels)?;
+            let best = (0..ways.len())
+                .filter(|i| times[*i].is_finite())
+                .min_by(|a, b| times[*a].total_cmp(&times[*b]));
+            Ok(best)
+        },
+    )?;
+    make(chosen.and_then(|i| ways.get(i)).copied().unwrap_or(ways[0]))
 }
 
 /// The name of a type in kernel files.

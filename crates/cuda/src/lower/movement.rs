@@ -31,7 +31,8 @@ pub(super) fn concat(n: &Node<'_>, a: &Concat) -> Result<Kernel, CudaError> {
     }
     Ok(Kernel::new(0, move |cx, io| {
         for (i, copy) in copies.iter().enumerate() {
-            copy.launch(cx, &super::Io { inputs: &io.inputs[i..=i], ..*io })?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { copy.launch(cx, &super::Io { inputs: &io.inputs[i..=i], ..*io }) }?;
         }
         Ok(())
     }))
@@ -72,7 +73,8 @@ fn padding(n: &Node<'_>, a: &Pad, small: Shape, large: Shape, name: &str) -> Res
     let p = PadParams { x: 0, y: 0, size: six(small), padded: six(large), before, count: count as i64, mode };
     Ok(Kernel::new(0, move |cx, io| {
         let p = PadParams { x: io.inputs[0], y: io.outputs[0], ..p };
-        cx.launch(f, blocks(cx, count), 256, 0, &Params::new().with(p))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, blocks(cx, count), 256, 0, &Params::new().with(p)) }
     }))
 }
 

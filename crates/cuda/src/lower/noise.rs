@@ -27,7 +27,8 @@ pub(super) fn noise(n: &Node<'_>, a: &Noise) -> Result<Kernel, CudaError> {
     Ok(Kernel::new(0, move |cx, io| {
         let p = Params::new().with(io.inputs[0]).with(io.outputs[0]);
         let p = p.with(each as i64).with(count as i64).with(normal);
-        cx.launch(f, blocks(cx, count.div_ceil(4)), 256, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, blocks(cx, count.div_ceil(4)), 256, 0, &p) }
     }))
 }
 
@@ -39,6 +40,7 @@ pub(super) fn dropout(n: &Node<'_>, a: &Dropout) -> Result<Kernel, CudaError> {
     Ok(Kernel::new(0, move |cx, io| {
         let p = Params::new().with(io.inputs[0]).with(io.inputs[1]).with(io.outputs[0]);
         let p = p.with(each as i64).with(count as i64).with(rate).with(kept);
-        cx.launch(f, blocks(cx, count.div_ceil(4)), 256, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, blocks(cx, count.div_ceil(4)), 256, 0, &p) }
     }))
 }

@@ -148,15 +148,17 @@ impl Statistics {
         })
     }
 
-    fn launch(
+    unsafe fn launch(
         &self,
         cx: &crate::context::Context,
         at: &Shape3,
         groups: usize,
         p: &Params,
     ) -> Result<(), CudaError> {
-        cx.launch(self.partial, at.grid(), 256, 0, p)?;
-        cx.launch(self.finish, [at.n * groups, 1], 256, 0, p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.partial, at.grid(), 256, 0, p) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.finish, [at.n * groups, 1], 256, 0, p) }
     }
 }
 
@@ -175,7 +177,8 @@ pub(super) fn stats(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
         let mut p = NormParams { stats: io.outputs[0], partial: io.workspace, ..fixed };
         p.bias = bias(&a, io.inputs).copied().unwrap_or(0);
         p.part.iter_mut().zip(&io.inputs[..parts]).for_each(|(part, x)| part.x = *x);
-        statistics.launch(cx, &at, groups, &Params::new().with(p))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { statistics.launch(cx, &at, groups, &Params::new().with(p)) }
     }))
 }
 
@@ -242,8 +245,10 @@ fn in_chunks(n: &Node<'_>, a: &Norm, busy: usize) -> Result<Kernel, CudaError> {
     let fixed = at.params(&n.x[..parts], &a);
     Ok(Kernel::new(at.partial_bytes(), move |cx, io| {
         let p = Params::new().with(forward_params(&a, &fixed, io));
-        statistics.launch(cx, &at, a.groups, &p)?;
-        cx.launch(apply, at.grid(), 256, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { statistics.launch(cx, &at, a.groups, &p) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(apply, at.grid(), 256, 0, &p) }
     }))
 }
 
@@ -284,7 +289,8 @@ fn in_slabs(n: &Node<'_>, a: &Norm, slab: usize) -> Result<Kernel, CudaError> {
     let blocks = at.n * (at.c / slab) * CLUSTER;
     Ok(Kernel::new(0, move |cx, io| {
         let p = Params::new().with(forward_params(&a, &fixed, io));
-        cx.launch(f, [blocks, 1], 256, shared, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, [blocks, 1], 256, shared, &p) }
     }))
 }
 
@@ -366,11 +372,14 @@ fn grad_in_chunks(n: &Node<'_>, a: &NormGrad, busy: usize) -> Result<Kernel, Cud
     let workspace = group_sums_at + sums_bytes(at.n * groups);
     Ok(Kernel::new(workspace, move |cx, io| {
         let p = Params::new().with(grad_params(&op, &fixed, io, [sums_at, group_sums_at]));
-        cx.launch(partial, at.grid(), 256, 0, &p)?;
-        cx.launch(sums, [at.n * groups, 1], 256, 0, &p)?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(partial, at.grid(), 256, 0, &p) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(sums, [at.n * groups, 1], 256, 0, &p) }?;
         // Besides the stretches, blocks for the gradients of gamma and beta.
         let [stretches, parts] = at.grid();
-        cx.launch(apply, [stretches + at.c.div_ceil(32), parts], 256, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(apply, [stretches + at.c.div_ceil(32), parts], 256, 0, &p) }
     }))
 }
 
@@ -386,7 +395,9 @@ fn grad_in_slabs(n: &Node<'_>, a: &NormGrad, slab: usize) -> Result<Kernel, Cuda
     let blocks = at.n * (at.c / slab) * CLUSTER;
     Ok(Kernel::new(sums_bytes(at.n * at.c), move |cx, io| {
         let p = Params::new().with(grad_params(&op, &fixed, io, [0, 0]));
-        cx.launch(f, [blocks, 1], 256, shared, &p)?;
-        if at.n > 1 { cx.launch(affine, [at.c.div_ceil(32), 1], 256, 0, &p) } else { Ok(()) }
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, [blocks, 1], 256, shared, &p) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        if at.n > 1 { unsafe { cx.launch(affine, [at.c.div_ceil(32), 1], 256, 0, &p) } } else { Ok(()) }
     }))
 }

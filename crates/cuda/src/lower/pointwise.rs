@@ -160,7 +160,8 @@ pub(super) fn generate(
         let mut words: Vec<u64> =
             io.inputs.iter().chain(&io.outputs[..1]).zip(&starts).map(|(p, s)| p + s).collect();
         words.extend(&tail);
-        cx.launch(f, super::blocks(cx, threads), 256, 0, &Params::new().words(words))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, super::blocks(cx, threads), 256, 0, &Params::new().words(words)) }
     }))
 }
 

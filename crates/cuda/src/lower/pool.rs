@@ -49,7 +49,8 @@ fn launch(n: &Node<'_>, a: &Pool, small: Shape, large: Shape, name: &str) -> Res
     Ok(Kernel::new(0, move |cx, io| {
         let dy = *io.inputs.last().expect("pooling has an operand");
         let p = PoolParams { x: io.inputs[0], dy, y: io.outputs[0], ..p };
-        cx.launch(f, blocks(cx, count), 256, 0, &Params::new().with(p))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, blocks(cx, count), 256, 0, &Params::new().with(p)) }
     }))
 }
 

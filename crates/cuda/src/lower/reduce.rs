@@ -103,8 +103,10 @@ fn dense(n: &Node<'_>, source: Source, [a, r, b]: [usize; 3], scale: f32) -> Res
             partial: io.workspace,
             ..p
         });
-        cx.launch(first, [a * chunks, columns], 256, 0, &p)?;
-        finish.map_or(Ok(()), |f| cx.launch(f, [(a * b).div_ceil(32), 1], 1024, 0, &p))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(first, [a * chunks, columns], 256, 0, &p) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        finish.map_or(Ok(()), |f| unsafe { cx.launch(f, [(a * b).div_ceil(32), 1], 1024, 0, &p) })
     }))
 }
 
@@ -143,7 +145,8 @@ fn strided(
     }
     Ok(Kernel::new(0, move |cx, io| {
         let p = StridedParams { x: io.inputs[0], y: io.outputs[0], ..p };
-        cx.launch(f, [results, 1], 128, 0, &Params::new().with(p))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, [results, 1], 128, 0, &Params::new().with(p)) }
     }))
 }
 
@@ -156,6 +159,7 @@ pub(super) fn softmax(n: &Node<'_>) -> Result<Kernel, CudaError> {
     let rows = n.x[0].shape.len() / c.max(1);
     Ok(Kernel::new(0, move |cx, io| {
         let p = Params::new().with(io.inputs[0]).with(io.outputs[0]).with(c as i64);
-        cx.launch(f, [rows, 1], 256, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, [rows, 1], 256, 0, &p) }
     }))
 }

@@ -51,7 +51,8 @@ fn launch(n: &Node<'_>, mode: ResizeMode, from: Shape, to: Shape, name: &str) ->
     };
     Ok(Kernel::new(0, move |cx, io| {
         let p = ResizeParams { x: io.inputs[0], y: io.outputs[0], ..p };
-        cx.launch(f, blocks(cx, count), 256, 0, &Params::new().with(p))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, blocks(cx, count), 256, 0, &Params::new().with(p)) }
     }))
 }
 

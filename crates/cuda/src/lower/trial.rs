@@ -51,11 +51,13 @@ pub fn run(
         let outs: Vec<Buffer> = outputs.iter().map(|n| filled(cx, &vec![0xff; *n])).collect();
         let work = filled(cx, &vec![0xff; kernel.workspace]);
         let y: Vec<u64> = outs.iter().map(Buffer::start).collect();
-        kernel.launch(cx, &Io { inputs: &x, outputs: &y, workspace: work.start() }).unwrap();
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { kernel.launch(cx, &Io { inputs: &x, outputs: &y, workspace: work.start() }) }.unwrap();
         cx.synchronize().unwrap();
         let read = |(at, n): (&u64, &usize)| {
             let mut bytes = vec![0; *n];
-            memory::read(*at, &mut bytes).unwrap();
+            // SAFETY: the output's own buffer.
+            unsafe { memory::read(*at, &mut bytes) }.unwrap();
             bytes
         };
         y.iter().zip(outputs).map(read).collect::<Vec<_>>()
@@ -67,7 +69,8 @@ pub fn run(
 
 fn filled(cx: &Arc<Context>, bytes: &[u8]) -> Buffer {
     let buffer = Buffer::new(cx, bytes.len()).unwrap();
-    memory::write(buffer.start(), bytes).unwrap();
+    // SAFETY: a buffer as large.
+    unsafe { memory::write(buffer.start(), bytes) }.unwrap();
     buffer
 }
 

@@ -156,7 +156,7 @@ impl Joint {
         Ok(Joint { f, rule, tables: Tables::new(cx, entries)?, scalars })
     }
 
-    pub fn launch(&self, cx: &Context) -> Result<(), CudaError> {
+    pub unsafe fn launch(&self, cx: &Context) -> Result<(), CudaError> {
         let (p, s) = (self.tables.params(), &self.scalars);
         let p = match self.rule {
             Rule::Adam(a) => p
@@ -183,7 +183,8 @@ impl Joint {
             Rule::Ema => p.with(s.factor).with(s.decay),
             Rule::Narrow => p,
         };
-        cx.launch(self.f, [self.tables.blocks, 1], 256, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.f, [self.tables.blocks, 1], 256, 0, &p) }
     }
 }
 
@@ -208,11 +209,13 @@ impl Squares {
         })
     }
 
-    pub fn launch(&self, cx: &Context) -> Result<(), CudaError> {
+    pub unsafe fn launch(&self, cx: &Context) -> Result<(), CudaError> {
         let p = self.tables.params().with(self.partial.start());
-        cx.launch(self.first, [self.tables.blocks, 1], 256, 0, &p)?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.first, [self.tables.blocks, 1], 256, 0, &p) }?;
         let p = Params::new().with(self.tables.entries.start()).with(self.tables.starts.start());
-        cx.launch(self.finish, [self.tables.tensors, 1], 128, 0, &p.with(self.partial.start()))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.finish, [self.tables.tensors, 1], 128, 0, &p.with(self.partial.start())) }
     }
 }
 
@@ -240,10 +243,11 @@ impl Clipping {
         Ok(Clipping { f, rule, scale: inputs[0], outputs, squares, count: inputs.len() - 1 })
     }
 
-    pub fn launch(&self, cx: &Context) -> Result<(), CudaError> {
+    pub unsafe fn launch(&self, cx: &Context) -> Result<(), CudaError> {
         let p = Params::new().with(self.scale).with(self.squares.start()).with(self.count as i32);
         let p = p.with(self.rule.max_norm).with(i32::from(self.rule.max_norm.is_finite()));
-        cx.launch(self.f, [1, 1], 256, 0, &p.with(self.outputs[0]).with(self.outputs[1]))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.f, [1, 1], 256, 0, &p.with(self.outputs[0]).with(self.outputs[1])) }
     }
 }
 
@@ -252,7 +256,8 @@ pub(super) fn loss_scale(n: &Node<'_>, a: &LossScale) -> Result<Kernel, CudaErro
     Ok(Kernel::new(0, move |cx, io| {
         let p = Params::new().with(io.inputs[0]).with(io.inputs[1]).with(io.inputs[2]);
         let p = p.with(a.growth as f32).with(a.backoff as f32).with(a.interval as f32);
-        cx.launch(f, [1, 1], 1, 0, &p.with(io.outputs[0]).with(io.outputs[1]))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, [1, 1], 1, 0, &p.with(io.outputs[0]).with(io.outputs[1])) }
     }))
 }
 
@@ -260,6 +265,7 @@ pub(super) fn count_step(n: &Node<'_>) -> Result<Kernel, CudaError> {
     let f = n.cx.function(&source(), "count_step")?;
     Ok(Kernel::new(0, move |cx, io| {
         let p = Params::new().with(io.inputs[0]).with(io.inputs[1]).with(io.outputs[0]);
-        cx.launch(f, [1, 1], 1, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, [1, 1], 1, 0, &p) }
     }))
 }

@@ -17,6 +17,8 @@ pub struct Attention {
     pub scale: f64,
 }
 
+hash_by_bits!(Attention { heads } scale);
+
 /// Sizes that an attention works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionSizes {

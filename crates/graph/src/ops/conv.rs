@@ -163,7 +163,7 @@ pub enum Bias {
 /// activated if there is a prologue, every pixel repeated if it is upsampled. Where `int8` says so, z and the weight are
 /// rounded to 8 bits first and multiplied as whole numbers ([`super::int8`]). Operands: x parts, prologue's,
 /// steps of a static quantisation, weight, bias, residual.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct Conv {
     pub geometry: Geometry,
     /// z has each pixel of x twice along every spatial axis.
@@ -403,7 +403,7 @@ fn halved(x: &Array) -> Array {
 }
 
 /// dx = act(convᵀ(dy) + bias) + residual. Operands: dy, weight, bias `[C]`, residual.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct ConvInputGrad {
     pub geometry: Geometry,
     /// The gradient of an image that the convolution upsampled: half the size along every axis.
@@ -505,7 +505,7 @@ impl ConvInputGrad {
 }
 
 /// dweight = sum over samples and pixels. Operands: x parts, prologue's, dy.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct ConvWeightGrad {
     pub geometry: Geometry,
     pub upsample: bool,

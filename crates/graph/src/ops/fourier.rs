@@ -12,7 +12,7 @@ use crate::graph::Type;
 use clearshot_tensor::Shape;
 
 /// Operands: x, kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CyclicConv {
     pub adjoint: bool,
 }

@@ -55,7 +55,7 @@ pub(super) fn eval(x: &[&Array]) -> Vec<Array> {
 }
 
 /// The gradient of the table, which has this many rows. Operands: indices, gradient of the rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GatherGrad {
     pub rows: usize,
 }

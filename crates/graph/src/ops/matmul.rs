@@ -13,7 +13,7 @@ use crate::ops::Unary;
 use clearshot_tensor::Shape;
 
 /// Operands: a, b, bias `[N]`, residual (as y).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct MatMul {
     pub transpose_a: bool,
     pub transpose_b: bool,

@@ -9,6 +9,20 @@
 //! what it is), layer and instance norm are `Norm`, losses and the sinusoidal embedding are chains of
 //! elementwise operations that the fuse pass makes one.
 
+/// Hashes attributes that hold numbers by the numbers' bits: 0 and -0 compute different things.
+macro_rules! hash_by_bits {
+    ($type:ident { $($plain:ident),* } $($number:ident),+) => {
+        impl std::hash::Hash for $type {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                let $type { $($plain,)* $($number),+ } = self;
+                $($plain.hash(state);)*
+                $($number.to_bits().hash(state);)+
+            }
+        }
+    };
+}
+
+pub mod all_reduce;
 pub mod attention;
 pub mod conv;
 pub mod fourier;
@@ -24,6 +38,7 @@ pub mod reduce;
 pub mod resize;
 pub mod update;
 
+pub use all_reduce::{AllReduceBegin, AllReduceEnd};
 pub use attention::Attention;
 pub use conv::{Bias, Conv, ConvInputGrad, ConvWeightGrad, Geometry};
 pub use fourier::CyclicConv;
@@ -44,11 +59,12 @@ use crate::builder::Builder;
 use crate::graph::{StateInit, Type, Value};
 use clearshot_tensor::{DType, Shape, Tensor};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// One operation with its attributes. Operands are the node's inputs, in the order that the family's
 /// file says.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub enum Op {
     // Where values come from. -------------------------------------------------------------------
     /// Set by the caller before a run.
@@ -134,10 +150,16 @@ pub enum Op {
     LossScale(LossScale),
     /// step, factor -> step + 1, unless the iteration is skipped.
     CountStep,
+
+    // Between ranks. ----------------------------------------------------------------------------
+    /// values -> token; their means over ranks are under way.
+    AllReduceBegin(AllReduceBegin),
+    /// token, value -> its mean over ranks.
+    AllReduceEnd(AllReduceEnd),
 }
 
 /// A value kept from run to run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct State {
     pub name: Arc<str>,
     pub init: StateInit,
@@ -146,6 +168,18 @@ pub struct State {
 /// A tensor that is part of the graph. Prints as its value where that is short.
 #[derive(Clone)]
 pub struct Constant(pub Arc<Tensor>);
+
+/// By its values where they are few, and else by which tensor it is.
+impl Hash for Constant {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let tensor = &*self.0;
+        (tensor.dtype(), tensor.shape()).hash(state);
+        match tensor.shape().len() {
+            0..=8 => tensor.to_f64().iter().for_each(|x| x.to_bits().hash(state)),
+            _ => Arc::as_ptr(&self.0).hash(state),
+        }
+    }
+}
 
 impl fmt::Debug for Constant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -239,6 +273,8 @@ impl Op {
             Op::Ema => "ema",
             Op::LossScale(_) => "loss_scale",
             Op::CountStep => "count_step",
+            Op::AllReduceBegin(_) => "all_reduce_begin",
+            Op::AllReduceEnd(_) => "all_reduce_end",
         }
     }
 
@@ -291,6 +327,8 @@ impl Op {
             Op::Ema => update::infer_ema(x),
             Op::LossScale(a) => a.infer(x),
             Op::CountStep => update::infer_count(x),
+            Op::AllReduceBegin(a) => a.infer(x),
+            Op::AllReduceEnd(a) => a.infer(x),
         }
     }
 
@@ -347,7 +385,9 @@ impl Op {
             | Op::Sgd(_)
             | Op::Ema
             | Op::LossScale(_)
-            | Op::CountStep => None,
+            | Op::CountStep
+            | Op::AllReduceBegin(_)
+            | Op::AllReduceEnd(_) => None,
         }
     }
 
@@ -398,12 +438,19 @@ impl Op {
             Op::Ema => update::eval_ema(x),
             Op::LossScale(a) => a.eval(x),
             Op::CountStep => update::eval_count(x),
+            Op::AllReduceBegin(_) => all_reduce::eval_begin(),
+            Op::AllReduceEnd(a) => a.eval(x),
         }
     }
 
     /// Whether this op only gives another name to the same bytes.
     pub fn is_view(&self) -> bool {
         matches!(self, Op::Reshape(_) | Op::StopGradient)
+    }
+
+    /// Whether the op hands values to other ranks or waits for them: each runs once, where it stands.
+    pub fn is_all_reduce(&self) -> bool {
+        matches!(self, Op::AllReduceBegin(_) | Op::AllReduceEnd(_))
     }
 
     /// Whether the op changes state when its outputs are written back; such nodes run last.

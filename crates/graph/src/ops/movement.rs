@@ -23,7 +23,7 @@ pub(super) fn infer_broadcast(shape: Shape, x: &[Type]) -> Result<Vec<Type>, OpE
 }
 
 /// Axis `i` of the result is axis `order[i]` of the operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transpose {
     order: [u8; MAX_RANK],
     rank: u8,
@@ -74,7 +74,7 @@ impl Transpose {
 }
 
 /// Operands one behind the other along an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Concat {
     pub axis: usize,
 }
@@ -136,7 +136,7 @@ pub(crate) fn concat_channels(parts: &[&Array]) -> Array {
 }
 
 /// A range of one axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slice {
     pub axis: usize,
     pub start: usize,
@@ -178,7 +178,7 @@ impl Slice {
 const LARGEST_PAD: usize = 1 << 40;
 
 /// What lies outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PadMode {
     Zero,
     /// Mirrored about the edge pixel, which is not repeated.
@@ -190,7 +190,7 @@ pub enum PadMode {
 }
 
 /// Pixels added before and behind each axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pad {
     pub pad: [[usize; 2]; MAX_RANK],
     pub mode: PadMode,

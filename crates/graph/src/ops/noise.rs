@@ -11,14 +11,14 @@ use crate::graph::Type;
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{DType, Shape};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoiseKind {
     Normal,
     Uniform,
 }
 
 /// Operand: key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Noise {
     pub kind: NoiseKind,
     pub shape: Shape,
@@ -30,6 +30,8 @@ pub struct Noise {
 pub struct Dropout {
     pub rate: f64,
 }
+
+hash_by_bits!(Dropout {} rate);
 
 fn check_key(key: Type, shape: Shape) -> Result<(), OpError> {
     if key.dtype != DType::I32 {

@@ -35,8 +35,10 @@ pub struct Norm {
     pub bias: bool,
 }
 
+hash_by_bits!(Norm { groups, parts, film, act, bias } eps);
+
 /// A norm done by whoever reads x. Operands: statistics, gamma, beta, (scale, shift).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct Prologue {
     pub groups: usize,
     pub film: bool,
@@ -219,7 +221,7 @@ impl Norm {
 /// The gradient of [`Norm`]. Operands: x parts, statistics, gamma, beta, (scale, shift), dy, then one
 /// addend for each part whose bit in `addends` is set, then the norm's bias. Outputs: dx of each part (with
 /// its addend added), dgamma, dbeta, (dscale, dshift), and the bias's gradient `[N, C]`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct NormGrad {
     pub norm: Norm,
     pub addends: u8,

@@ -10,6 +10,7 @@ use crate::builder::Builder;
 use crate::graph::Type;
 use clearshot_tensor::Shape;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// Functions of one value. Parameters are held in f64 and rounded by who computes in less.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +45,40 @@ pub enum Unary {
     MulScalar(f64),
     PowScalar(f64),
     Clamp(f64, f64),
+}
+
+impl Hash for Unary {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        let numbers = match *self {
+            Unary::LeakyRelu(x)
+            | Unary::Huber(x)
+            | Unary::SmoothL1(x)
+            | Unary::AddScalar(x)
+            | Unary::MulScalar(x)
+            | Unary::PowScalar(x) => [x, 0.0],
+            Unary::Clamp(low, high) => [low, high],
+            Unary::Neg
+            | Unary::Abs
+            | Unary::Sign
+            | Unary::Round
+            | Unary::Square
+            | Unary::Sqrt
+            | Unary::Recip
+            | Unary::Exp
+            | Unary::Log
+            | Unary::Sin
+            | Unary::Cos
+            | Unary::Relu
+            | Unary::Sigmoid
+            | Unary::Tanh
+            | Unary::Softplus
+            | Unary::Silu
+            | Unary::Gelu
+            | Unary::GeluTanh => [0.0; 2],
+        };
+        numbers.map(f64::to_bits).hash(state);
+    }
 }
 
 const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
@@ -188,7 +223,7 @@ impl Unary {
 }
 
 /// Functions of two values, broadcast against each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binary {
     Add,
     Sub,
@@ -276,7 +311,7 @@ impl Binary {
 }
 
 /// One scalar operation of a chain.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub enum Scalar {
     Unary(Unary),
     /// The first operand is x, the second dy.
@@ -286,7 +321,7 @@ pub enum Scalar {
 
 /// A step of a [`Program`]. Registers `0..operands` are the node's operands, those behind them the
 /// results of the steps in order. A unary step ignores `b`.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Hash)]
 pub struct Step {
     pub scalar: Scalar,
     pub a: u8,
@@ -304,7 +339,7 @@ impl fmt::Debug for Step {
 }
 
 /// A chain of scalar steps; the last one's result is the output.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Program {
     pub operands: usize,
     pub steps: Vec<Step>,

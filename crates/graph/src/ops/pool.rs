@@ -7,7 +7,7 @@ use crate::builder::Builder;
 use crate::graph::Type;
 use clearshot_tensor::Shape;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PoolKind {
     /// Padding counts as zeros, as in PyTorch's default.
     Average,
@@ -16,7 +16,7 @@ pub enum PoolKind {
 }
 
 /// Windows of `kernel` pixels; the geometry's groups and dilation are 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pool {
     pub kind: PoolKind,
     pub kernel: [usize; 3],
@@ -24,7 +24,7 @@ pub struct Pool {
 }
 
 /// The gradient of [`Pool`]. Operands: dy for the average; x, dy for the maximum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PoolGrad {
     pub pool: Pool,
     pub input: [usize; 3],

@@ -7,7 +7,7 @@ use crate::graph::Type;
 use crate::ops::Binary;
 use clearshot_tensor::{MAX_RANK, Shape};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceKind {
     Sum,
     Mean,
@@ -15,7 +15,7 @@ pub enum ReduceKind {
 }
 
 /// Over the axes whose bits are set. The result keeps them with size 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
     pub kind: ReduceKind,
     pub axes: u8,

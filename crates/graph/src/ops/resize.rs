@@ -7,7 +7,7 @@ use crate::builder::Builder;
 use crate::graph::Type;
 use clearshot_tensor::Shape;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResizeMode {
     /// The pixel at floor(position), as PyTorch's `nearest`.
     Nearest,
@@ -18,14 +18,14 @@ pub enum ResizeMode {
 }
 
 /// To the spatial sizes Z, Y, X (Z is 1 for a plane).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Resize {
     pub mode: ResizeMode,
     pub size: [usize; 3],
 }
 
 /// The gradient of [`Resize`]: dy -> dx of spatial sizes `input`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResizeGrad {
     pub mode: ResizeMode,
     pub input: [usize; 3],

@@ -27,6 +27,8 @@ pub struct Clip {
     pub max_norm: f64,
 }
 
+hash_by_bits!(Clip {} max_norm);
+
 impl Clip {
     pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
         if x.len() < 2 {
@@ -59,6 +61,8 @@ pub struct Adam {
     pub weight_decay: f64,
     pub decoupled: bool,
 }
+
+hash_by_bits!(Adam { decoupled } beta1, beta2, eps, weight_decay);
 
 impl Adam {
     pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
@@ -103,6 +107,8 @@ pub struct Sgd {
     pub nesterov: bool,
     pub weight_decay: f64,
 }
+
+hash_by_bits!(Sgd { nesterov } momentum, weight_decay);
 
 impl Sgd {
     pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
@@ -153,6 +159,8 @@ pub struct LossScale {
     pub backoff: f64,
     pub interval: f64,
 }
+
+hash_by_bits!(LossScale {} growth, backoff, interval);
 
 impl LossScale {
     pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {

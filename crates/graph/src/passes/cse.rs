@@ -2,11 +2,12 @@
 
 use super::Target;
 use crate::graph::{Graph, Value};
+use crate::key::KernelKey;
 use crate::ops::Op;
 use std::collections::{BTreeMap, HashMap};
 
 pub(super) fn cse(mut graph: Graph, _: &Target) -> Graph {
-    let mut seen: HashMap<(String, Vec<Value>), usize> = HashMap::new();
+    let mut seen: HashMap<(KernelKey, Vec<Value>), usize> = HashMap::new();
     let mut map: BTreeMap<Value, Value> = BTreeMap::new();
     for i in 0..graph.nodes.len() {
         for v in &mut graph.nodes[i].inputs {
@@ -16,8 +17,7 @@ pub(super) fn cse(mut graph: Graph, _: &Target) -> Graph {
         if matches!(node.op, Op::Input(_) | Op::State(_)) {
             continue;
         }
-        // Attributes print in full, so equal text is equal meaning.
-        let key = (format!("{:?}{:?}", node.op, node.outs), node.inputs.clone());
+        let key = (KernelKey::of(&graph, i), node.inputs.clone());
         if let Some(&first) = seen.get(&key) {
             for port in 0..node.outs.len() {
                 map.insert(Value::new(i, port), Value::new(first, port));

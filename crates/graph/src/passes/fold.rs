@@ -12,7 +12,7 @@ const SMALL: usize = 4096;
 pub(super) fn fold(mut graph: Graph, _: &Target) -> Graph {
     for i in 0..graph.nodes.len() {
         let node = &graph.nodes[i];
-        if node.inputs.is_empty() || node.outs.len() != 1 || node.op.is_update() {
+        if node.inputs.is_empty() || node.outs.len() != 1 || node.op.is_update() || node.op.is_all_reduce() {
             continue;
         }
         let constants: Option<Vec<Array>> = node

@@ -9,6 +9,7 @@ pub mod delay;
 mod fold;
 pub mod fuse;
 pub mod int8;
+mod overlap;
 pub mod precision;
 pub mod recompute;
 mod simplify;
@@ -128,6 +129,7 @@ pub const PASSES: &[Pass] = &[
     pass("bias into norm", fuse::norm::take_bias),
     pass("elementwise chains", fuse::chain::fuse),
     pass("dead again", |g, _| g.tidy()),
+    pass("all-reduces overlap the backward", overlap::overlap),
 ];
 
 /// Runs every pass with the verifier after each.

@@ -165,7 +165,12 @@ impl Narrowing {
             Op::Reduce(_) | Op::GatherGrad(_) | Op::Noise(_) => {}
             // So do updates, which read gradients of any width.
             Op::Adam(_) | Op::Sgd(_) => self.cast_inputs(node, wide, |s| s != 1),
-            Op::Clip(_) | Op::Ema | Op::LossScale(_) | Op::CountStep => {
+            Op::Clip(_)
+            | Op::Ema
+            | Op::LossScale(_)
+            | Op::CountStep
+            | Op::AllReduceBegin(_)
+            | Op::AllReduceEnd(_) => {
                 self.cast_inputs(node, wide, |_| true);
             }
         }

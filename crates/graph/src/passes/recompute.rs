@@ -205,7 +205,10 @@ pub(super) fn uses(graph: &Graph) -> Vec<Vec<usize>> {
 }
 
 pub(super) fn can_run_again(op: &Op) -> bool {
-    !matches!(op, Op::Input(_) | Op::State(_) | Op::Const(_)) && !op.is_update() && !op.is_view()
+    !matches!(op, Op::Input(_) | Op::State(_) | Op::Const(_))
+        && !op.is_update()
+        && !op.is_all_reduce()
+        && !op.is_view()
 }
 
 struct Cloning<'a> {

@@ -238,6 +238,7 @@ fn take_overs(op: &Op, backend: &dyn Backend) -> Vec<(usize, usize)> {
         Op::Sgd(_) => vec![(0, 0), (1, 2)],
         Op::Ema | Op::CountStep => vec![(0, 0)],
         Op::LossScale(_) => vec![(0, 0), (1, 1)],
+        Op::AllReduceEnd(_) => vec![(0, 1)],
         _ => vec![],
     }
 }

@@ -144,17 +144,26 @@ pub trait Network: fmt::Debug + Send + Sync {
     /// What does not fit the network becomes the builder's error.
     #[track_caller]
     fn build_on(&self, b: &mut Builder, given: &Given) -> Value {
-        let params = match check(self, b, given) {
-            Ok(()) => self.parameters().map_err(|e| e.to_string()),
-            Err(reason) => Err(reason),
-        };
-        match params {
+        match checked_parameters(self, b, given) {
             Ok(params) => {
                 let y = self.add(&mut Scope::new(b, &mut vec![]), given);
                 params.iter().for_each(|p| _ = b.param(&p.name, p.shape));
                 y
             }
             Err(reason) => b.refuse("network", reason),
+        }
+    }
+
+    /// As [`Network::build_on`], with all that training compares with the target; the network's result comes first.
+    #[track_caller]
+    fn outputs_on(&self, b: &mut Builder, given: &Given) -> Vec<(f64, Value)> {
+        match checked_parameters(self, b, given) {
+            Ok(params) => {
+                let outputs = self.outputs(&mut Scope::new(b, &mut vec![]), given);
+                params.iter().for_each(|p| _ = b.param(&p.name, p.shape));
+                outputs
+            }
+            Err(reason) => vec![(1.0, b.refuse("network", reason))],
         }
     }
 
@@ -242,6 +251,16 @@ fn declare<N: Network + ?Sized>(
 }
 
 /// Whether what is given is what the network takes.
+/// The network's parameters, if what is given fits it.
+fn checked_parameters<N: Network + ?Sized>(
+    network: &N,
+    b: &Builder,
+    given: &Given,
+) -> Result<Vec<Param>, String> {
+    check(network, b, given)?;
+    network.parameters().map_err(|e| e.to_string())
+}
+
 fn check<N: Network + ?Sized>(network: &N, b: &Builder, given: &Given) -> Result<(), String> {
     let Some(x) = given.get("x") else { return Err("no image `x` was given".into()) };
     let (image, dims, c) = (b.shape(x), network.dims(), network.in_channels());

@@ -489,6 +489,29 @@ fn together(blocks: Growth, pixels: Option<Growth>) -> Option<Growth> {
     Some(Growth { slope, error: slope * (a + b).recip().sqrt().max(apart.abs() / 2.0) })
 }
 
+/// One level whose variance is known, with the offset under it: all that an evenly lit image tells.
+struct Middle {
+    /// Above the offset.
+    level: f64,
+    variance: f64,
+    error: f64,
+}
+
+impl Middle {
+    /// None where there is no light above the offset, or no noise.
+    fn of(line: &NoiseLine, offset: f64, rounding: f64) -> Option<Middle> {
+        let (level, variance) = (line.pivot - offset, line.at_pivot - rounding);
+        (level > 0.0 && variance > 0.0).then_some(Middle { level, variance, error: line.at_pivot_error })
+    }
+
+    /// The growth that explains the variance beside this read noise in electrons, and its error: the positive root of
+    /// `a level + a^2 read_noise^2 = variance`, written so that no read noise is no exception.
+    fn slope(&self, read_noise: f64) -> (f64, f64) {
+        let root = (self.level.powi(2) + 4.0 * read_noise.powi(2) * self.variance).sqrt();
+        (2.0 * self.variance / (self.level + root), self.error / root)
+    }
+}
+
 /// What the blocks have told.
 pub(super) struct Seen {
     pub line: NoiseLine,
@@ -510,10 +533,14 @@ impl Seen {
     pub fn resolve(self, known: &Known, mut doubts: Vec<Doubt>) -> BlindFit {
         let Seen { line, steepest, levels, brightest, blocks, rounding, saturation, .. } = self;
         let darkest = (line.variance(levels[0]) - rounding).max(0.0);
-        let slope_seen = known.gain.is_some() || (line.slope > SEEN * line.slope_error && line.slope > 0.0);
+        let grows = known.gain.is_some() || (line.slope > SEEN * line.slope_error && line.slope > 0.0);
+        // Where noise does not grow measurably and the offset is known, shot noise is at most all noise of the middle level.
+        let middle = known.offset.filter(|_| !grows).and_then(|offset| Middle::of(&line, offset, rounding));
+        let alone = middle.as_ref().zip(known.read_noise).map(|(m, read_noise)| m.slope(read_noise));
+        let slope_seen = grows || alone.is_some();
         // ADU per electron, and its error.
         let (a, a_error, gentlest, steepest) = if slope_seen {
-            let (a, error) = (line.slope, line.slope_error);
+            let (a, error) = alone.unwrap_or((line.slope, line.slope_error));
             (a, error, (a - 2.0 * error).max(a / 10.0), a + 2.0 * error)
         } else {
             doubts.push(Doubt::GainNotSeen);
@@ -521,12 +548,17 @@ impl Seen {
             let least = UNSEEN_SHARE * variance / (brightest - levels[0]).max(variance.sqrt());
             // Slopes up to the steepest fit as well; without any such bound, all noise of the brightest place is shot noise.
             let most = if steepest.is_finite() { steepest } else { least / UNSEEN_SHARE }.max(2.0 * least);
-            (most / 2.0, 0.0, least, most)
+            let most = middle.as_ref().map_or(most, |m| most.min(m.slope(0.0).0));
+            (most / 2.0, 0.0, least.min(most / 2.0), most)
         };
         let gain = 1.0 / a;
         // The square of the read noise is the line's variance at the offset, in electrons, and has twice this error.
         let square = |offset: f64| {
-            let at = if slope_seen { darkest - a * (levels[0] - offset) } else { darkest };
+            let at = match &middle {
+                Some(middle) => middle.variance - a * middle.level,
+                None if slope_seen => darkest - a * (levels[0] - offset),
+                None => darkest,
+            };
             gain * gain * at.max(0.0)
         };
         let spread = |offset: f64| {

@@ -4,6 +4,9 @@ use super::{Count, DataKind, PredictionKind, RunConfig, SignalKind, TaskKind};
 use crate::error::{Result, require, setting};
 use clearshot_image::dataset::Balance;
 
+/// Ranks of PowerSGD beyond which nothing is won.
+const MOST_RANK: usize = 64;
+
 fn positive(x: f64) -> bool {
     x.is_finite() && x > 0.0
 }
@@ -35,6 +38,7 @@ impl RunConfig {
         self.options()?;
         self.memory()?;
         self.file_memory()?;
+        self.bucket()?;
         Ok(())
     }
 
@@ -305,6 +309,10 @@ impl RunConfig {
         let trainer = &self.trainer;
         require(trainer.crop > 0, "trainer.crop", trainer.crop, "one pixel or more")?;
         require(trainer.depth != Some(0), "trainer.depth", 0, "one plane or more")?;
+        require(trainer.nodes > 0, "trainer.nodes", trainer.nodes, "one machine or more")?;
+        let rank = self.distributed.rank;
+        let is_rank = (1..=MOST_RANK).contains(&rank);
+        require(is_rank, "distributed.rank", rank, "a number from 1 to 64")?;
         require(trainer.accumulate > 0, "trainer.accumulate", trainer.accumulate, "one run or more")?;
         let guard = trainer.guard;
         require(

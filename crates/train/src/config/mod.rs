@@ -16,8 +16,9 @@ pub use learned::{
 };
 pub use resolve::epochs;
 pub use running::{
-    CalibrationConfig, CheckpointConfig, Complexity, Count, DebugConfig, GrowthConfig, OptimizerConfig,
-    OptimizerKind, PerformanceConfig, Profiling, RateShape, RecordsConfig, ScheduleConfig, StageConfig,
+    CalibrationConfig, CheckpointConfig, Complexity, Compression, Count, DebugConfig, DistributedConfig,
+    GrowthConfig, OptimizerConfig, OptimizerKind, PerformanceConfig, Profiling, RateShape, RecordsConfig,
+    ScheduleConfig, StageConfig,
     TrainerConfig, ValidationConfig,
 };
 
@@ -43,6 +44,7 @@ pub struct RunConfig {
     pub optimizer: OptimizerConfig,
     pub schedule: ScheduleConfig,
     pub trainer: TrainerConfig,
+    pub distributed: DistributedConfig,
     pub performance: PerformanceConfig,
     pub validation: ValidationConfig,
     pub calibration: CalibrationConfig,

@@ -43,6 +43,14 @@ impl RunConfig {
         bytes("data.memory", self.data.memory.as_deref())
     }
 
+    /// Bytes of gradients that travel together, at least.
+    ///
+    /// # Errors
+    /// If it is not a size.
+    pub fn bucket(&self) -> Result<usize> {
+        Ok(bytes("distributed.bucket", Some(&self.distributed.bucket))?.unwrap_or(1))
+    }
+
     /// # Errors
     /// If it is no size.
     pub fn memory(&self) -> Result<Option<usize>> {

@@ -187,11 +187,16 @@ pub struct TrainerConfig {
     pub seconds: Option<f64>,
     /// In place of both, for files: from their number and how different they are.
     pub epochs: Option<Complexity>,
+    /// Processes of a machine that train together, each on a device or a share of the processor; `clearshot train --devices N` starts them. 0 for as many
+    /// as were started.
+    pub devices: usize,
+    /// Machines that train together, each with `devices` processes, which mpiexec or srun starts.
+    pub nodes: usize,
     /// Side length of crops.
     pub crop: usize,
     /// Depth of crops, for networks in three dimensions.
     pub depth: Option<usize>,
-    /// Images of an iteration, or `auto`: as many as fit into performance.memory.
+    /// Images of an iteration, or `auto`: as many as fit into performance.memory. Where several processes train together, those of each.
     pub batch: Count,
     /// Runs that an iteration's images are divided into.
     pub accumulate: usize,
@@ -216,6 +221,8 @@ impl Default for TrainerConfig {
             iterations: None,
             seconds: None,
             epochs: None,
+            devices: 0,
+            nodes: 1,
             crop: 64,
             depth: None,
             batch: Count::Number(16),
@@ -226,6 +233,49 @@ impl Default for TrainerConfig {
             skips: 10,
             returns: 5,
             early_stop: 0,
+        }
+    }
+}
+
+/// How gradients travel between the processes of a training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// As they are.
+    #[default]
+    None,
+    /// In 16 bits, with the range of 32.
+    Bf16,
+    /// In 16 bits; gradients above 65504 make the iteration one that is skipped.
+    Fp16,
+    /// As matrices of low rank; what is lost is added to the next gradient.
+    Powersgd,
+}
+
+/// Training by several processes that average their gradients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DistributedConfig {
+    /// How gradients travel.
+    pub compression: Compression,
+    /// The rank of PowerSGD's matrices.
+    pub rank: usize,
+    /// Iterations whose gradients travel as they are before PowerSGD begins.
+    pub start: u64,
+    /// Gradients that travel together, at least, as 1MiB.
+    pub bucket: String,
+    /// Whether gradients travel while others are computed; results are the same.
+    pub overlap: bool,
+}
+
+impl Default for DistributedConfig {
+    fn default() -> DistributedConfig {
+        DistributedConfig {
+            compression: Compression::None,
+            rank: 2,
+            start: 10,
+            bucket: "1MiB".into(),
+            overlap: true,
         }
     }
 }

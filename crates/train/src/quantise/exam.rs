@@ -1,4 +1,6 @@
 //! A network in f32 and in 8 bits on the same images, beside each other and beside the truth.
+//!
+//! Images are scored one by one: a mean over kinds of images hides what one of them loses.
 
 use super::ranges::Inputs;
 use super::{watch, watched_name};
@@ -20,11 +22,27 @@ use serde_json::json;
 /// Images of one run.
 const AT_ONCE: usize = 2;
 
+/// So many images of one source.
+#[derive(Clone, Copy)]
+pub struct Taken<'a> {
+    pub data: &'a Data,
+    pub part: Part,
+    pub count: usize,
+    /// What they are called.
+    pub name: &'static str,
+}
+
+/// Images of one run of the network.
+struct Seen {
+    batch: Batch,
+    names: Vec<String>,
+    truth: bool,
+}
+
 /// Images, and the levels of noise that a network is asked at: the one where the measurement tells all, and one as in training.
 pub struct Exam<'a> {
-    batches: Vec<Batch>,
+    seen: Vec<Seen>,
     questions: Vec<(usize, Option<Level>)>,
-    truth: bool,
     channels: [usize; 2],
     photons: bool,
     size: &'a [usize],
@@ -37,29 +55,81 @@ pub struct Exam<'a> {
 /// Estimates in f32, in the questions' order.
 pub struct Reference(Vec<Vec<f32>>);
 
-/// How near estimates in 8 bits are to those in f32, and both to the truth.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scores {
-    /// L2 norm of the difference over that of the estimate in f32.
-    pub error: f64,
-    pub cosine: f64,
-    /// PSNR between the two, a mean over images, in dB.
+/// One estimate of one image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    pub name: String,
+    /// PSNR between f32 and 8 bits, in dB.
     pub psnr: f64,
     /// PSNR against the truth in f32 and in 8 bits, where there is a truth.
     pub truth: Option<[f64; 2]>,
-    pub images: usize,
+    run: usize,
 }
 
-impl Scores {
+impl Case {
     /// What 8 bits cost of PSNR against the truth.
     pub fn loss(&self) -> Option<f64> {
         self.truth.map(|[wide, narrow]| wide - narrow)
     }
 
+    #[cfg(test)]
+    pub(super) fn new(name: &str, psnr: f64, truth: Option<[f64; 2]>) -> Case {
+        Case { name: name.into(), psnr, truth, run: 0 }
+    }
+}
+
+/// How near estimates in 8 bits are to those in f32, and both to the truth.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scores {
+    /// L2 norm of the difference over that of the estimate in f32.
+    pub error: f64,
+    pub cosine: f64,
+    pub images: usize,
+    pub cases: Vec<Case>,
+}
+
+fn mean(of: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = of.fold((0.0, 0usize), |(s, n), x| (s + x, n + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+impl Scores {
+    /// PSNR between the two, a mean over estimates, in dB.
+    pub fn psnr(&self) -> f64 {
+        mean(self.cases.iter().map(|c| c.psnr)).unwrap_or(f64::NAN)
+    }
+
+    /// PSNR against the truth in f32 and in 8 bits, a mean over estimates with a truth.
+    pub fn truth(&self) -> Option<[f64; 2]> {
+        let of = |i: usize| mean(self.cases.iter().filter_map(|c| Some(c.truth?[i])));
+        Some([of(0)?, of(1)?])
+    }
+
+    /// What 8 bits cost of PSNR against the truth.
+    pub fn loss(&self) -> Option<f64> {
+        self.truth().map(|[wide, narrow]| wide - narrow)
+    }
+
+    /// The estimate that 8 bits cost most; one that is not a number is as bad as can be.
+    pub fn worst(&self) -> Option<&Case> {
+        let cost = |c: &&Case| c.loss().map(|l| if l.is_nan() { f64::INFINITY } else { l });
+        let with_truth = self.cases.iter().filter(|c| c.truth.is_some());
+        with_truth.max_by(|a, b| cost(a).unwrap_or(0.0).total_cmp(&cost(b).unwrap_or(0.0)))
+    }
+
+    /// Which of the exam's runs holds the estimate that 8 bits cost most, or that is farthest from f32 where there is no truth.
+    pub(super) fn hardest_run(&self) -> Option<usize> {
+        let farthest = || self.cases.iter().min_by(|a, b| a.psnr.total_cmp(&b.psnr));
+        self.worst().or_else(farthest).map(|c| c.run)
+    }
+
     pub fn record(&self) -> serde_json::Value {
+        let worst = self.worst().map(|c| {
+            json!({ "image": c.name, "psnr_fp32": c.truth.map(|t| t[0]), "psnr_int8": c.truth.map(|t| t[1]) })
+        });
         json!({
-            "images": self.images, "relative_error": self.error, "cosine": self.cosine, "psnr_to_fp32": self.psnr,
-            "psnr_fp32": self.truth.map(|t| t[0]), "psnr_int8": self.truth.map(|t| t[1]),
+            "images": self.images, "relative_error": self.error, "cosine": self.cosine, "psnr_to_fp32": self.psnr(),
+            "psnr_fp32": self.truth().map(|t| t[0]), "psnr_int8": self.truth().map(|t| t[1]), "worst": worst,
         })
     }
 }
@@ -67,47 +137,49 @@ impl Scores {
 impl<'a> Exam<'a> {
     /// # Errors
     /// If images cannot be had.
-    #[allow(clippy::too_many_arguments)]
     pub fn new(
-        data: &Data,
-        part: Part,
+        taken: &[Taken<'_>],
         size: &'a [usize],
-        count: usize,
         task: &'a Task,
         config: &'a RunConfig,
         device: Device,
         original: &'a Weights,
     ) -> Result<Exam<'a>> {
-        let source = data.source(part, size, None)?;
-        if let Some(bad) = source.warnings().into_iter().find(|w| w.contains("cannot be used")) {
-            return setting(
-                "calibration",
-                bad,
-                "images that can all be read; take the others out of the folder",
-            );
+        let (mut seen, mut channels, mut photons) = (vec![], [1, 1], false);
+        for of in taken {
+            let source = of.data.source(of.part, size, None)?;
+            if let Some(bad) = source.warnings().into_iter().find(|w| w.contains("cannot be used")) {
+                return setting(
+                    "calibration",
+                    bad,
+                    "images that can all be read; take the others out of the folder",
+                );
+            }
+            (channels, photons) = (source.channels(), of.data.photons());
+            let domain = |n: u64| of.data.in_turn(&*source, n);
+            let domains = source.domains();
+            for i in 0..of.count.div_ceil(AT_ONCE) {
+                let first = i * AT_ONCE;
+                let batch = batch(&*source, first as u64, AT_ONCE, size, domain, |_| false)?;
+                let name = |(k, d): (usize, &usize)| {
+                    let kind = domains.get(*d).filter(|n| !n.is_empty()).map_or("image", String::as_str);
+                    format!("{kind}, number {} of {}", first + k, of.name)
+                };
+                let names = batch.domains.iter().enumerate().map(name).collect();
+                seen.push(Seen { batch, names, truth: of.data.has_truth() });
+            }
         }
-        let runs = count.div_ceil(AT_ONCE);
-        let domain = |n: u64| data.in_turn(&*source, n);
-        let batches = (0..runs)
-            .map(|i| batch(&*source, (i * AT_ONCE) as u64, AT_ONCE, size, domain, |_| false))
-            .collect::<Result<Vec<_>>>()?;
         let levels = |i: usize| match &task.diffusion {
             Some(d) => vec![Some(d.last_level()), Some(d.level(config.seed, i as u64))],
             None => vec![None],
         };
-        let questions = (0..runs).flat_map(|i| levels(i).into_iter().map(move |l| (i, l))).collect();
-        Ok(Exam {
-            batches,
-            questions,
-            truth: data.has_truth(),
-            channels: source.channels(),
-            photons: data.photons(),
-            size,
-            task,
-            config,
-            device,
-            original,
-        })
+        let questions = (0..seen.len()).flat_map(|i| levels(i).into_iter().map(move |l| (i, l))).collect();
+        Ok(Exam { seen, questions, channels, photons, size, task, config, device, original })
+    }
+
+    /// The numbers of all runs.
+    pub fn runs(&self) -> Vec<usize> {
+        (0..self.seen.len()).collect()
     }
 
     fn shapes(&self) -> Shapes<'_> {
@@ -124,7 +196,7 @@ impl<'a> Exam<'a> {
     fn estimate(&self, judge: &mut Judge, question: usize) -> Result<Vec<f32>> {
         let (i, level) = &self.questions[question];
         let first = (i * AT_ONCE) as u64;
-        let made = judge.estimate(&self.batches[*i], level.as_ref(), self.config.seed, first)?;
+        let made = judge.estimate(&self.seen[*i].batch, level.as_ref(), self.config.seed, first)?;
         Ok(made.as_f32()?.to_vec())
     }
 
@@ -158,28 +230,26 @@ impl<'a> Exam<'a> {
         Ok((Reference(reference), inputs))
     }
 
-    /// Scores of the network with the convolutions of a table in 8 bits, on the first so many images.
+    /// Scores of the network with the convolutions of a table in 8 bits, on some of the runs.
     ///
     /// # Errors
     /// If the table does not fit the network, or what went wrong when running.
     pub fn scores(
         &self,
-        images: usize,
+        runs: &[usize],
         network: &dyn Network,
         table: &Table,
         weights: &Weights,
         reference: &Reference,
     ) -> Result<Scores> {
-        let runs = images.div_ceil(AT_ONCE).min(self.batches.len());
-        let asked = self.questions.iter().filter(|(i, _)| *i < runs).count();
         let mut judge =
             Judge::changed(network, self.task, &self.shapes(), self.config, &self.device, |graph| {
                 round(graph, table).or_else(|(layer, e)| setting("int8", layer, e.to_string()))
             })?;
         judge.load(weights, 1.0)?;
         let (mut difference, mut wide_square, mut narrow_square, mut product) = (0.0, 0.0, 0.0, 0.0);
-        let (mut near, mut truths): (Vec<f64>, Vec<[f64; 2]>) = (vec![], vec![]);
-        for question in 0..asked {
+        let mut cases = vec![];
+        for question in (0..self.questions.len()).filter(|q| runs.contains(&self.questions[*q].0)) {
             let made = self.estimate(&mut judge, question)?;
             let wide = &reference.0[question];
             for (a, b) in wide.iter().zip(&made) {
@@ -189,23 +259,28 @@ impl<'a> Exam<'a> {
                 narrow_square += b * b;
                 product += a * b;
             }
-            let batch = &self.batches[self.questions[question].0];
+            let (run, level) = &self.questions[question];
+            let Seen { batch, names, truth } = &self.seen[*run];
             let clean = batch.clean.as_f32()?;
             let each = clean.len() / AT_ONCE;
-            for k in 0..AT_ONCE {
+            for (k, name) in names.iter().enumerate() {
                 let part = k * each..(k + 1) * each;
-                let (narrow, wide, truth) = (&made[part.clone()], &wide[part.clone()], &clean[part]);
-                near.push(psnr(narrow, wide, batch.scales[k], None));
-                truths.push([wide, narrow].map(|x| psnr(x, truth, batch.scales[k], None)));
+                let (narrow, wide, clean) = (&made[part.clone()], &wide[part.clone()], &clean[part]);
+                let against = |x: &[f32]| psnr(x, clean, batch.scales[k], None);
+                let at = level.as_ref().map_or(String::new(), |l| format!(" at noise {:.3}", l.ratio()));
+                cases.push(Case {
+                    name: format!("{name}{at}"),
+                    psnr: psnr(narrow, wide, batch.scales[k], None),
+                    truth: truth.then(|| [against(wide), against(narrow)]),
+                    run: *run,
+                });
             }
         }
-        let mean = |of: &dyn Fn(&[f64; 2]) -> f64| truths.iter().map(of).sum::<f64>() / truths.len() as f64;
         Ok(Scores {
             error: (difference / wide_square).sqrt(),
             cosine: product / (wide_square * narrow_square).sqrt(),
-            psnr: near.iter().sum::<f64>() / near.len() as f64,
-            truth: self.truth.then(|| [mean(&|t| t[0]), mean(&|t| t[1])]),
-            images: runs * AT_ONCE,
+            images: runs.len() * AT_ONCE,
+            cases,
         })
     }
 }

@@ -23,6 +23,8 @@ pub struct Records<'w> {
     file: Option<File>,
     position: u64,
     events: Option<EventFile>,
+    /// Whether nothing is written: another rank does.
+    silent: bool,
     /// Who hears of it.
     pub watch: Box<dyn Watch + 'w>,
 }
@@ -31,7 +33,12 @@ impl<'w> Records<'w> {
     /// Of a run in a folder, where nothing is written before [`Records::open`].
     pub fn new(folder: &Path, watch: Box<dyn Watch + 'w>) -> Records<'w> {
         let (path, folder) = (folder.join(RECORDS), folder.to_owned());
-        Records { folder, path, file: None, position: 0, events: None, watch }
+        Records { folder, path, file: None, position: 0, events: None, silent: false, watch }
+    }
+
+    /// Of a rank whose records another one writes.
+    pub fn silent() -> Records<'w> {
+        Records { silent: true, ..Records::new(Path::new(""), Box::new(())) }
     }
 
     /// Goes on behind the first `position` bytes; what follows them is cut off.
@@ -39,6 +46,9 @@ impl<'w> Records<'w> {
     /// # Errors
     /// If the folder cannot be written to.
     pub fn open(&mut self, position: u64, iteration: u64, events: bool) -> Result<()> {
+        if self.silent {
+            return Ok(());
+        }
         let path = &self.path;
         let options = File::options().create(true).truncate(false).write(true).open(path);
         let mut file = options.map_err(io(path))?;
@@ -63,6 +73,9 @@ impl<'w> Records<'w> {
     /// # Errors
     /// If it cannot be written.
     pub fn put(&mut self, kind: &str, iteration: u64, values: &[(String, f64)]) -> Result<()> {
+        if self.silent {
+            return Ok(());
+        }
         let mut record = json!({ "kind": kind, "iteration": iteration });
         for (name, value) in values {
             // JSON has no number for what is not finite.

@@ -1,13 +1,15 @@
 //! How a run begins and goes on at the next size: networks, first weights, batches, what makes samples.
 
-use super::{Run, Working, init_model};
+use super::{Run, Working, init_model, lock, refuse_begun};
+use crate::checkpoint::{self, Saved};
 use crate::config::{RunConfig, epochs};
 use crate::data::camera;
 use crate::data::draws::{Draws, From};
 use crate::data::feed::Feed;
 use crate::data::{Data, Part, batch};
+use crate::distributed::{KEPT, Ranks};
 use crate::engine::{Engine, training_of};
-use crate::error::{Result, TrainError, setting};
+use crate::error::{Result, TrainError, io, setting};
 use crate::iteration::{self, Shapes};
 use crate::schedule::{asked_batch, batch_of};
 use crate::task::Task;
@@ -19,6 +21,8 @@ use clearshot_nn::{Param, Weights};
 use clearshot_runtime::{CompileError, Device, available_bytes, gpus, plan};
 use clearshot_tensor::Tensor;
 use serde_json::{Map, Value as Json};
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The last biases of networks, and how many images tell their first values.
@@ -27,6 +31,46 @@ const CENTRED_BY: u64 = 16;
 
 /// What the guard knows; at another size it knows nothing.
 pub(super) const GUARD: &str = "guard.";
+
+/// What is there of a run in a folder, for the rank that writes: its lock and which checkpoints are damaged go to `begun`.
+pub(super) fn found(
+    out: &Path,
+    resume: bool,
+    begun: &mut Option<(File, Vec<String>)>,
+) -> Result<Option<Saved>> {
+    std::fs::create_dir_all(out).map_err(io(out))?;
+    let lock = lock(out)?;
+    checkpoint::tidy(out)?;
+    let (newest, damaged) = checkpoint::newest(out)?;
+    let saved = match (newest, resume) {
+        (Some(last), true) => Some(last),
+        (None, true) => {
+            let nothing = "no checkpoint to go on from; train without --resume in another --out".to_string();
+            let reason = damaged.into_iter().chain([nothing]).collect::<Vec<_>>().join("; ");
+            return Err(TrainError::Checkpoint { path: out.into(), reason });
+        }
+        (Some(_), false) => {
+            let reason =
+                "there is a run already; go on with it by --resume, or choose another --out".to_string();
+            return Err(TrainError::Checkpoint { path: out.into(), reason });
+        }
+        (None, false) => {
+            refuse_begun(out)?;
+            None
+        }
+    };
+    *begun = Some((lock, damaged));
+    Ok(saved)
+}
+
+/// Refuses what several ranks cannot do.
+pub(super) fn check_ranks(ranks: &Ranks, config: &RunConfig, device: &Device) -> Result<()> {
+    if ranks.size() > 1 && !matches!(device, Device::Cpu { .. }) {
+        let needed = "several ranks train on processors so far, not on GPUs; say trainer.device=cpu, or train on one GPU alone";
+        return setting("trainer.device", &config.trainer.device, needed);
+    }
+    Ok(())
+}
 
 impl Run<'_> {
     /// The network of a stage and the keys of its `config.json`.
@@ -50,7 +94,12 @@ impl Run<'_> {
         if self.progress.batch == 0 {
             self.progress.batch = match asked_batch(&self.config.trainer) {
                 Some(batch) => batch,
-                None => self.largest_batch()?,
+                None => {
+                    // The same on all ranks: what suits the one with the least memory.
+                    let own = self.largest_batch()? as f64;
+                    let all = self.ranks.gathered(&[own])?.concat();
+                    all.into_iter().fold(own, f64::min) as usize
+                }
             };
         }
         let (network, _) = self.network(self.progress.stage)?;
@@ -62,7 +111,7 @@ impl Run<'_> {
         if let (None, Some(complexity)) = (self.progress.total, self.config.trainer.epochs) {
             let source = self.data.source(Part::Training, &self.size(self.config.trainer.crop), None)?;
             let images = source.images().unwrap_or(1);
-            let each = images.div_ceil(self.progress.batch).max(1) as u64;
+            let each = images.div_ceil(self.progress.batch * self.ranks.size()).max(1) as u64;
             self.progress.total = Some(epochs(images, complexity) * each);
         }
         Ok(())
@@ -132,10 +181,13 @@ impl Run<'_> {
         let whole = self.size(self.config.trainer.crop);
         let from = self.is_growing().then_some(&whole[..]);
         let source = self.data.source(Part::Training, &size, from)?;
+        self.ranks.same("training files", &source.identity().unwrap_or_default())?;
         self.keep_to_files(source.identity())?;
-        let images = batch_of(self.progress.batch, &self.config.trainer, side);
+        let own = batch_of(self.progress.batch, &self.config.trainer, side);
         let runs = self.config.trainer.accumulate;
-        let each = images / runs;
+        let each = own / runs;
+        let (rank, ranks) = (self.ranks.rank() as u64, self.ranks.size() as u64);
+        let images = own * self.ranks.size();
         let from_here = From { iteration: self.progress.iteration, sample: self.progress.images, images };
         let draws =
             Draws::new(&self.config.data, &*source, from_here, &mut self.progress.shares)?.map(Arc::new);
@@ -163,11 +215,17 @@ impl Run<'_> {
         if let Err(why) = network.check_size(&judged) {
             return setting("validation.crop", lengths(&judged), why);
         }
-        let mut engine = Engine::new(&*network, &self.task, &shapes, &self.config, &self.device)
-            .map_err(|e| with_room(e, each))?;
-        engine.load(&states)?;
+        let mut engine =
+            Engine::among(&self.ranks, &*network, &self.task, &shapes, &self.config, &self.device)
+                .map_err(|e| with_room(e, each))?;
+        let kept = engine.load(&states)?;
+        if !kept && self.progress.iteration > 0 {
+            self.notes
+                .push("another number of ranks: what compression of gradients had kept begins anew".into());
+        }
+        self.notes.extend(self.ranks.notes.iter().cloned());
         let first = self.progress.images;
-        let (signal, [inputs, channels], kept) = (source.signal(), source.channels(), size.clone());
+        let (signal, [inputs, channels], lengths_of) = (source.signal(), source.channels(), size.clone());
         let names = source.names();
         let (task, seed) = (self.task.clone(), self.config.seed);
         self.warnings = self.damaged.iter().cloned().chain(warnings).collect();
@@ -178,13 +236,15 @@ impl Run<'_> {
         let (dealt, domains) = (draws.clone(), source.domains());
         let feed = Feed::new(0, workers, ahead, move |i| {
             let domain = |n| dealt.as_ref().map(|d| d.domain(n));
-            batch(&*source, first + i * each as u64, each, &size, domain, |n| task.drops(seed, n))
+            batch(&*source, first + (i * ranks + rank) * each as u64, each, &size, domain, |n| {
+                task.drops(seed, n)
+            })
         });
         self.work = Some(Working {
             network,
             keys,
             signal,
-            size: kept,
+            size: lengths_of,
             inputs,
             channels,
             names,
@@ -222,6 +282,7 @@ impl Run<'_> {
             Device::Cpu { .. } => all.div_ceil(4),
             Device::Cuda { .. } => all.saturating_sub(1).max(1),
         };
+        let suited = suited.div_ceil(self.ranks.on_this_machine());
         let workers = if p.workers > 0 { p.workers } else { suited };
         [workers, if p.ahead > 0 { p.ahead } else { 2 * workers }]
     }
@@ -231,7 +292,9 @@ impl Run<'_> {
         let asked = self.config.memory()?;
         let memory = match (asked, self.device) {
             (Some(bytes), _) => bytes,
-            (None, Device::Cpu { .. }) => available_bytes().unwrap_or(1 << 30) / 10 * 9,
+            (None, Device::Cpu { .. }) => {
+                available_bytes().unwrap_or(1 << 30) / self.ranks.on_this_machine() / 10 * 9
+            }
             (None, Device::Cuda { ordinal }) => {
                 let found = gpus()?.into_iter().find(|g| g.ordinal == ordinal);
                 found.map_or(1 << 30, |g| g.memory / 10 * 9)
@@ -245,7 +308,7 @@ impl Run<'_> {
         let domains = if follows { source.domains().len() } else { 0 };
         let masked = source.is_masked();
         let photons = self.data.photons();
-        let (training, options) = (training_of(&*network, &self.config), self.config.options()?);
+        let (training, options) = (training_of(&*network, &self.config, None), self.config.options()?);
         let bytes = |batch: usize| -> Result<usize> {
             let shapes = Shapes { batch, size: &size, channels, photons, domains, masked };
             check_channels(&*network, &self.task, &shapes)?;
@@ -291,7 +354,7 @@ fn with_room(e: TrainError, images: usize) -> TrainError {
 
 /// States beside parameters that a later stage goes on with.
 fn is_kept(name: &str) -> bool {
-    ["adam.", "ema.", "sgd.", "train.", "record.", GUARD].iter().any(|prefix| name.starts_with(prefix))
+    ["adam.", "ema.", "sgd.", "train.", "record.", GUARD, KEPT].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Where a network's channels are 0, makes them those that the task and the data give.

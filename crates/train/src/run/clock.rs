@@ -51,6 +51,12 @@ impl Run<'_> {
         (p.iteration > from && p.seconds > since).then(|| (p.seconds - since) / (p.iteration - from) as f64)
     }
 
+    /// Seconds by a clock: where the time decides how long to train, by that of the first rank.
+    pub(super) fn clocked(&self, since: Instant) -> Result<f64> {
+        let own = since.elapsed().as_secs_f64();
+        if self.config.trainer.seconds.is_some() { self.ranks.timed(own) } else { Ok(own) }
+    }
+
     /// Begins to time iterations after the first ones of this process, which set up what the others use.
     pub(super) fn time(&mut self, began: u64) {
         if self.timed.is_none() && self.progress.iteration >= began + UNTIMED {
@@ -85,9 +91,9 @@ impl Run<'_> {
         }
         // A device may lag behind what it was told to do.
         self.working().engine.session().wait()?;
+        let seconds = before + self.clocked(clock)?;
         let p = &mut self.progress;
-        p.seconds = before + clock.elapsed().as_secs_f64();
-        let seconds = p.seconds;
+        p.seconds = seconds;
         let each = self.pace().unwrap_or(seconds / self.progress.iteration.max(1) as f64);
         if seconds + 0.5 * each >= limit {
             self.progress.total = Some(self.progress.iteration);

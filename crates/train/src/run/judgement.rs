@@ -26,6 +26,24 @@ pub struct Judgement {
     pub noise: Moments,
 }
 
+impl Judgement {
+    /// As plain numbers.
+    pub(super) fn numbers(&self) -> [f64; 8] {
+        let n = &self.noise;
+        [self.error, self.follows, self.shared, n.third, n.electrons, n.taken, n.variance, n.correlation]
+    }
+
+    pub(super) fn of_numbers(numbers: [f64; 8]) -> Judgement {
+        let [error, follows, shared, third, electrons, taken, variance, correlation] = numbers;
+        Judgement {
+            error,
+            follows,
+            shared,
+            noise: Moments { third, electrons, taken, variance, correlation },
+        }
+    }
+}
+
 /// The noise of an image, as what an estimate leaves of it, beside the camera's. Sums over pixels, in electrons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -12,6 +12,7 @@ mod init;
 mod judgement;
 mod noise_law;
 mod profile;
+mod over_ranks;
 mod record;
 mod resume;
 mod tune;
@@ -23,6 +24,7 @@ use crate::config::RunConfig;
 use crate::data::draws::Draws;
 use crate::data::feed::Feed;
 use crate::data::{Batch, Data, familiar};
+use crate::distributed::{Ranks, Travelled};
 use crate::engine::{Engine, Numbers, digest};
 use crate::error::{Result, TrainError, advised, io};
 use crate::presets;
@@ -44,6 +46,7 @@ pub(crate) use init::{adopt, init_model};
 pub use judgement::Judgement;
 pub use noise_law::NoiseLaw;
 pub use profile::PROFILE;
+pub use over_ranks::OverRanks;
 use serde_json::{Map, Value as Json, json};
 use std::cell::OnceCell;
 use std::fs::File;
@@ -107,6 +110,8 @@ pub struct Summary {
     pub checkpoint: PathBuf,
     /// Where time went, where that was asked for (`debug.profile`).
     pub profile: Option<Report>,
+    /// What exchanging gradients came to, where several ranks trained.
+    pub ranks: Option<OverRanks>,
 }
 
 /// One stage's network and what runs it.
@@ -141,8 +146,9 @@ pub struct Run<'w> {
     progress: Progress,
     work: Option<Working>,
     records: Records<'w>,
-    /// Held as long as the run lives, so that no other writes into its folder.
-    _lock: File,
+    ranks: Ranks,
+    /// Held as long as the run lives, so that no other writes into its folder; by the rank that writes.
+    _lock: Option<File>,
     /// Which checkpoints are not gone on from, and why.
     damaged: Vec<String>,
     /// What whoever trains should know of the data and the checkpoints.
@@ -159,6 +165,9 @@ pub struct Run<'w> {
     /// Where time goes, where that is asked for.
     profiler: Option<profile::Profiler>,
     profile: Option<Report>,
+    /// What was exchanged up to the last record, and the ranks that were named as slow.
+    travelled: Travelled,
+    slow: Vec<usize>,
     /// What the last validation and the last checkpoint took, in seconds.
     costs: clock::Costs,
     /// The iteration and the second from which on iterations are timed.
@@ -172,49 +181,72 @@ impl<'w> Run<'w> {
     /// If the configuration cannot be meant, the folder cannot be written to, holds a run that is not to be gone on
     /// with, or none that could; or the device has not the memory.
     pub fn open(
-        mut config: RunConfig,
+        config: RunConfig,
         out: &Path,
         resume: bool,
         watch: impl Into<Box<dyn Watch + 'w>>,
+    ) -> Result<Run<'w>> {
+        Run::open_among(&Ranks::alone(), config, out, resume, watch)
+    }
+
+    /// As [`Run::open`], as one of several ranks, of which the first alone writes and is heard of. An error of one rank ends all.
+    ///
+    /// # Errors
+    /// As [`Run::open`], or if another rank is gone or ended all.
+    pub fn open_among(
+        ranks: &Ranks,
+        config: RunConfig,
+        out: &Path,
+        resume: bool,
+        watch: impl Into<Box<dyn Watch + 'w>>,
+    ) -> Result<Run<'w>> {
+        let records = match ranks.is_first() {
+            true => Records::new(out, watch.into()),
+            false => Records::silent(),
+        };
+        ranks.end_on_error(Run::prepare(ranks, config, out, resume, records))
+    }
+
+    fn prepare(
+        ranks: &Ranks,
+        mut config: RunConfig,
+        out: &Path,
+        resume: bool,
+        records: Records<'w>,
     ) -> Result<Run<'w>> {
         config.check()?;
         init::adopt(&mut config)?;
         let task = Task::new(&config.task)?;
         let data = Data::new(&config)?;
         begin::fill_channels(&mut config, &task, &data)?;
-        let device = config.device()?;
+        let device = ranks.share_of(config.device()?, &config);
+        begin::check_ranks(ranks, &config, &device)?;
         if is_address(out) {
             let reason = "a run's folder lies on this machine; images may lie at addresses".to_string();
             return Err(TrainError::Checkpoint { path: out.into(), reason });
         }
-        std::fs::create_dir_all(out).map_err(io(out))?;
-        let lock = lock(out)?;
-        checkpoint::tidy(out)?;
-        let (newest, damaged) = checkpoint::newest(out)?;
-        let saved = match (newest, resume) {
-            (Some(last), true) => Some(last),
-            (None, true) => {
-                let nothing =
-                    "no checkpoint to go on from; train without --resume in another --out".to_string();
-                let reason = damaged.into_iter().chain([nothing]).collect::<Vec<_>>().join("; ");
-                return Err(TrainError::Checkpoint { path: out.into(), reason });
-            }
-            (Some(_), false) => {
-                let reason =
-                    "there is a run already; go on with it by --resume, or choose another --out".to_string();
-                return Err(TrainError::Checkpoint { path: out.into(), reason });
-            }
-            (None, false) => {
-                refuse_begun(out)?;
-                None
-            }
+        let mut begun = None;
+        let found = match ranks.is_first() {
+            true => begin::found(out, resume, &mut begun),
+            false => Ok(None),
         };
-        let (progress, states) = match saved {
+        let saved = ranks.share_saved(found)?;
+        let (lock, damaged) = begun.unzip();
+        let damaged = damaged.unwrap_or_default();
+        let (mut progress, states) = match saved {
             Some(saved) => (resume::continued(saved.progress, &saved.config, &config)?, Some(saved.states)),
             None => (Progress { total: config.trainer.iterations, ..Progress::default() }, None),
         };
+        let before = std::mem::replace(&mut progress.ranks, ranks.size());
+        let mut ranks = ranks.clone();
+        if states.is_some() && before != ranks.size() {
+            ranks.notes.push(format!(
+                "the run was trained by {before} ranks and goes on with {}: from here on an iteration has as many times the images of a rank; samples go on where they were",
+                ranks.size()
+            ));
+        }
         let saved_at = states.is_some().then_some(progress.iteration);
-        let profiler = profile::Profiler::of(&config.debug, out);
+        let profiler = ranks.is_first().then(|| profile::Profiler::of(&config.debug, out)).flatten();
         let _attached = profiler.as_ref().and_then(profile::Profiler::attach);
         let mut run = Run {
             data,
@@ -225,7 +257,8 @@ impl<'w> Run<'w> {
             task,
             progress,
             work: None,
-            records: Records::new(out, watch.into()),
+            records,
+            ranks,
             _lock: lock,
             damaged,
             warnings: vec![],
@@ -237,6 +270,8 @@ impl<'w> Run<'w> {
             since: (0, 0.0, 0.0),
             profiler,
             profile: None,
+            travelled: Travelled::default(),
+            slow: vec![],
             costs: clock::Costs::default(),
             timed: None,
         };
@@ -244,8 +279,10 @@ impl<'w> Run<'w> {
         // What is there is changed only by a run that can be.
         let (p, tensorboard) = (&run.progress, run.config.records.tensorboard);
         run.records.open(p.records, p.iteration, tensorboard)?;
-        write_config(&run.config, out)?;
-        run.write_applied()?;
+        if run.ranks.is_first() {
+            write_config(&run.config, out)?;
+            run.write_applied()?;
+        }
         Ok(run)
     }
 
@@ -278,7 +315,12 @@ impl<'w> Run<'w> {
         let parameters: usize =
             work.network.parameters().map_or(0, |all| all.iter().map(|p| p.shape.len()).sum());
         format!(
-            "{}: {parameters} parameters, {} images of {} pixels an iteration, {}, {}, {} threads make samples",
+            "{}{}: {parameters} parameters, {} images of {} pixels an iteration, {}, {}, {} threads make samples",
+            if self.ranks.size() > 1 {
+                format!("{} ranks, each on ", self.ranks.size())
+            } else {
+                String::new()
+            },
             session.device(),
             work.images,
             lengths(&work.size),
@@ -333,6 +375,11 @@ impl<'w> Run<'w> {
     /// # Errors
     /// If a checkpoint or record cannot be written, samples cannot be had, or training has diverged.
     pub fn train(&mut self, stop: &AtomicBool, stop_at: Option<u64>) -> Result<Summary> {
+        let ranks = self.ranks.clone();
+        ranks.end_on_error(self.train_to_end(stop, stop_at))
+    }
+
+    fn train_to_end(&mut self, stop: &AtomicBool, stop_at: Option<u64>) -> Result<Summary> {
         let began = self.progress.iteration;
         let _attached = self.profiler.as_ref().and_then(profile::Profiler::attach);
         if began == 0 {
@@ -351,6 +398,7 @@ impl<'w> Run<'w> {
             }
             let (done, total) = (p.iteration, self.total());
             let stopped = self.records.watch.progress(done, total).is_break() || stop.load(Ordering::Relaxed);
+            let stopped = self.ranks.decided(stopped)?;
             if stopped || stop_at.is_some_and(|n| done >= n) {
                 break Ending::Interrupted;
             }
@@ -361,7 +409,7 @@ impl<'w> Run<'w> {
             self.begin_profiled()?;
             let _iteration = group(ITERATION);
             self.step()?;
-            self.progress.seconds = before + clock.elapsed().as_secs_f64();
+            self.progress.seconds = before + self.clocked(clock)?;
             self.time(began);
             self.end_in_time(before, clock)?;
             let i = self.progress.iteration;
@@ -381,15 +429,16 @@ impl<'w> Run<'w> {
             if last || (every > 0 && i.is_multiple_of(every)) {
                 self.save()?;
             }
-            self.progress.seconds = before + clock.elapsed().as_secs_f64();
+            self.progress.seconds = before + self.clocked(clock)?;
         };
         self.end_profile()?;
         self.working().engine.session().wait()?;
-        let seconds = clock.elapsed().as_secs_f64();
+        let seconds = self.clocked(clock)?;
+        let travelled = self.working().engine.exchanger().map(|e| e.travelled());
         self.progress.seconds = before + seconds;
         self.save()?;
         let ended = Instant::now();
-        if ending != Ending::Interrupted {
+        if ending != Ending::Interrupted && self.ranks.is_first() {
             self.calibrate(stop)?;
         }
         // A run that turned back may be before where it began.
@@ -410,6 +459,7 @@ impl<'w> Run<'w> {
             waiting: (self.waited + self.working().feed.waited.as_secs_f64()) / seconds.max(1e-9),
             checkpoint: found.last().map(|f| f.path.clone()).unwrap_or_default(),
             profile: self.profile.take(),
+            ranks: travelled.map(|t| OverRanks::of(&self.ranks, &t, done, seconds)),
         })
     }
 
@@ -422,7 +472,7 @@ impl<'w> Run<'w> {
         self.validate()?;
         self.progress.start = self.progress.score;
         self.progress.judged_at_start = self.progress.judged_at_best.clone();
-        self.progress.seconds += begun.elapsed().as_secs_f64();
+        self.progress.seconds += self.clocked(begun)?;
         Ok(())
     }
 
@@ -583,19 +633,24 @@ impl<'w> Run<'w> {
         }
         let start = Instant::now();
         // The best model comes first: a run killed between the two goes on from before it and writes it again.
-        if self.progress.score.is_some() && self.progress.score == self.progress.best {
+        let is_best = self.progress.score.is_some() && self.progress.score == self.progress.best;
+        if is_best && self.ranks.is_first() {
             let best = self.out.join(BEST);
             self.model()?.save_file(&best, DType::F32).map_err(|e| advised(&best, e.into()))?;
         }
         self.write_checkpoint()?;
-        self.costs.checkpoint = start.elapsed().as_secs_f64();
-        checkpoint::prune(&self.out, &self.config.checkpoint)
+        self.costs.checkpoint = self.clocked(start)?;
+        if self.ranks.is_first() { checkpoint::prune(&self.out, &self.config.checkpoint) } else { Ok(()) }
     }
 
     fn write_checkpoint(&mut self) -> Result<()> {
-        let (states, model) = (self.working().engine.states()?, self.model()?);
-        checkpoint::write(&self.out, &self.config, &self.progress, &states, |to| Ok(model.save_folder(to)?))?;
+        let states = self.working().engine.states()?;
         self.saved_at = Some(self.progress.iteration);
+        if !self.ranks.is_first() {
+            return Ok(());
+        }
+        let model = self.model()?;
+        checkpoint::write(&self.out, &self.config, &self.progress, &states, |to| Ok(model.save_folder(to)?))?;
         Ok(())
     }
 }

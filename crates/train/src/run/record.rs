@@ -33,6 +33,7 @@ impl Run<'_> {
         p.skipped = skipped;
         let waited = self.waited + work.feed.waited.as_secs_f64();
         let seconds = p.seconds - self.since.1;
+        let iterations = p.iteration - self.since.0;
         let per_second = (p.iteration - self.since.0) as f64 / seconds.max(1e-9);
         let waiting = ((waited - self.since.2) / seconds.max(1e-9)).min(1.0);
         self.since = (p.iteration, p.seconds, waited);
@@ -47,6 +48,10 @@ impl Run<'_> {
             ("waiting".to_string(), waiting),
             ("skipped".to_string(), skipped as f64),
         ];
+        let over_ranks = self.over_ranks(seconds, iterations)?;
+        values.extend(over_ranks);
+        let work = self.work.as_mut().expect("a run has a stage from its beginning on");
+        let p = &mut self.progress;
         // Of those that were skipped, the ones with finite gradients.
         values.extend((!refused.is_nan()).then(|| ("refused".to_string(), refused)));
         values.extend(terms);

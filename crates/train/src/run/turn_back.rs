@@ -23,7 +23,8 @@ impl Run<'_> {
                 rate: base_rate(&self.config, &p),
             });
         }
-        let sound = self.last_sound()?;
+        let found = if self.ranks.is_first() { self.last_sound() } else { Ok(None) };
+        let sound = self.ranks.clone().share_saved(found)?;
         let (before, states) = match sound {
             Some(saved) => (saved.progress, Some(saved.states)),
             None => (Progress::default(), None),
@@ -32,6 +33,7 @@ impl Run<'_> {
         self.progress = Progress {
             total: p.total,
             batch: p.batch,
+            ranks: p.ranks,
             // The best model is in its file whatever became of the run since.
             best: before.best.into_iter().chain(p.best).reduce(f64::max),
             seconds: p.seconds,
@@ -53,7 +55,9 @@ impl Run<'_> {
         self.progress.records = self.records.position();
         self.begin(states)?;
         self.write_checkpoint()?;
-        checkpoint::remove_after(&self.out, self.progress.iteration)?;
+        if self.ranks.is_first() {
+            checkpoint::remove_after(&self.out, self.progress.iteration)?;
+        }
         self.since = (self.progress.iteration, self.progress.seconds, self.waited);
         self.records.watch.note(&format!(
             "training had diverged at iteration {}: it goes on from iteration {} at half the rate, {rate:.1e}",

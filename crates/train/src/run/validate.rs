@@ -1,11 +1,12 @@
 //! Scores of the averaged weights on images that are not trained on, the same ones every time.
 
 use super::Run;
-use super::judgement::{GIVEN, Probed};
+use super::judgement::{GIVEN, Judgement, Probed};
 use crate::checkpoint;
 use crate::config::TaskKind;
 use crate::data::split::{Cut, Side};
 use crate::data::{Batch, NUMBERS, Part, Sample, batch, camera, split};
+use crate::distributed::Ranks;
 use crate::engine::Judge;
 use crate::error::Result;
 use crate::iteration::Shapes;
@@ -101,7 +102,7 @@ impl Run<'_> {
         for _ in 0..runs {
             let start = Instant::now();
             judged.judge.estimate(&judged.batches[0], level.as_ref(), self.config.seed, 0)?;
-            each = start.elapsed().as_secs_f64() / judged.at_once as f64;
+            each = self.clocked(start)? / judged.at_once as f64;
         }
         let share = if self.config.validation.every == 0 { TIME_SHARE_OF_TWO } else { TIME_SHARE };
         // Where errors are estimated, parts of the images are looked at too.
@@ -180,12 +181,13 @@ impl Run<'_> {
         let weights = work.engine.weights(&*work.network)?;
         let judged = work.judge.as_mut().expect("it was made above");
         judged.judge.load(&weights, alpha)?;
-        let (mut scores, mut noisy): (Vec<(usize, f64)>, Vec<f64>) = (vec![], vec![]);
+        let mut scored: Vec<Scored> = vec![];
         let mut rows: Vec<Vec<Vec<f32>>> = vec![];
-        let (mut judgements, mut by_noise, mut scales) = (vec![], vec![], vec![]);
         let [.., height, width] = judged.size[..] else { return Ok(()) };
         let count = judged.images;
-        for (i, batch) in judged.batches.iter().enumerate() {
+        // Ranks take turns; the scores of all are gathered.
+        let (rank, ranks) = (self.ranks.rank(), self.ranks.size());
+        for (i, batch) in judged.batches.iter().enumerate().filter(|(i, _)| i % ranks == rank) {
             let first = (i * judged.at_once) as u64;
             let estimate = judged.judge.estimate(batch, level.as_ref(), seed, first)?;
             let (estimates, truths) = (estimate.as_f32()?, batch.clean.as_f32()?);
@@ -202,7 +204,7 @@ impl Run<'_> {
                     &v[k * each..(k + 1) * each]
                 });
                 let score = psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k], pixels);
-                scores.push((batch.domains[k], score));
+                let mut judged_by_noise = None;
                 if let (Some(probe), Some(of_parts)) = (judged.probes.get(i), &of_parts) {
                     let probed = Probed {
                         measured: &truths[part.clone()],
@@ -214,27 +216,36 @@ impl Run<'_> {
                         channels: batch.clean.shape().channels(),
                         photons: &probe.photons[k],
                     };
-                    judgements.push(probed.judgement());
-                    scales.push(f64::from(batch.scales[k]));
-                    by_noise.push(-10.0 * (probed.variance() / f64::from(batch.scales[k]).powi(2)).log10());
+                    let by_noise = -10.0 * (probed.variance() / f64::from(batch.scales[k]).powi(2)).log10();
+                    judged_by_noise = Some((probed.judgement(), by_noise));
                 }
                 let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
                 let plane = pixels.map(|v| &v[..height * width]);
-                noisy.push(psnr(&seen, &truth, batch.scales[k], plane));
+                scored.push(Scored {
+                    image: i * judged.at_once + k,
+                    domain: batch.domains[k],
+                    score,
+                    noisy: psnr(&seen, &truth, batch.scales[k], plane),
+                    scale: f64::from(batch.scales[k]),
+                    by_noise: judged_by_noise,
+                });
                 if rows.len() < self.config.records.pictures {
                     rows.push(vec![seen, made, truth]);
                 }
             }
         }
-        scores.truncate(count);
-        judgements.truncate(count);
+        let mut scored = Scored::of_all(&self.ranks, &scored)?;
+        scored.truncate(count);
+        let scores: Vec<(usize, f64)> = scored.iter().map(|s| (s.domain, s.score)).collect();
+        let mut noisy: Vec<f64> = scored.iter().map(|s| s.noisy).collect();
+        let judgements: Vec<Judgement> = scored.iter().filter_map(|s| Some(s.by_noise?.0)).collect();
         let mean = |scores: &[(usize, f64)]| scores.iter().map(|s| s.1).sum::<f64>() / scores.len() as f64;
         let mut compared = mean(&scores);
         if !judgements.is_empty() {
             // The PSNR that the estimated error has, of all images together: that of one may be below zero by chance.
-            let each = judgements.iter().zip(&scales).map(|(j, scale)| j.error / scale.powi(2));
+            let each = judgements.iter().zip(&scored).map(|(j, s)| j.error / s.scale.powi(2));
             let error = each.sum::<f64>() / count as f64;
-            noisy = by_noise;
+            noisy = scored.iter().filter_map(|s| Some(s.by_noise?.1)).collect();
             compared = if error.is_finite() { -10.0 * error.max(1e-7).log10() } else { f64::NEG_INFINITY };
         }
         let mut values = vec![("psnr".to_string(), compared), ("images".to_string(), count as f64)];
@@ -263,19 +274,58 @@ impl Run<'_> {
         let iteration = p.iteration;
         self.records.put("validation", iteration, &values)?;
         self.progress.records = self.records.position();
-        if !rows.is_empty() {
+        if !rows.is_empty() && self.ranks.is_first() {
             let picture = Picture::of(&rows, height, width);
             let bytes =
                 picture.write(&self.out.join("pictures").join(format!("iteration-{iteration:09}.png")))?;
             self.records
                 .picture(iteration, &Png { bytes: &bytes, width: picture.width, height: picture.height })?;
         }
-        self.costs.validation = start.elapsed().as_secs_f64();
+        self.costs.validation = self.clocked(start)?;
         let found = checkpoint::list(&self.out)?;
-        if checkpoint::is_among_best(&found, &self.config.checkpoint, self.progress.stage, compared) {
+        let stage = self.progress.stage;
+        let is_kept = checkpoint::is_among_best(&found, &self.config.checkpoint, stage, compared);
+        if self.ranks.decided(is_kept)? {
             self.save()?;
         }
         Ok(())
+    }
+}
+
+/// What one validation image comes to.
+struct Scored {
+    image: usize,
+    domain: usize,
+    score: f64,
+    /// Of the image as it was measured.
+    noisy: f64,
+    scale: f64,
+    /// Where errors are estimated: the estimate, and the PSNR of the noise.
+    by_noise: Option<(Judgement, f64)>,
+}
+
+/// Numbers of an image, as they travel.
+const NUMBERS_OF_IMAGE: usize = 7 + 8;
+
+impl Scored {
+    /// Those of all ranks, in the order of images, however many each rank has: means over them are those of one process.
+    fn of_all(ranks: &Ranks, own: &[Scored]) -> Result<Vec<Scored>> {
+        let write = |s: &Scored| {
+            let (judgement, by_noise) = s.by_noise.unwrap_or_default();
+            let judged = f64::from(u8::from(s.by_noise.is_some()));
+            let plain = [s.image as f64, s.domain as f64, s.score, s.noisy, s.scale, judged, by_noise];
+            plain.into_iter().chain(judgement.numbers())
+        };
+        let numbers: Vec<f64> = own.iter().flat_map(write).collect();
+        let all = ranks.gathered(&numbers)?.concat();
+        let read = |n: &[f64; NUMBERS_OF_IMAGE]| {
+            let [image, domain, score, noisy, scale, judged, by_noise, judgement @ ..] = *n;
+            let by_noise = (judged == 1.0).then(|| (Judgement::of_numbers(judgement), by_noise));
+            Scored { image: image as usize, domain: domain as usize, score, noisy, scale, by_noise }
+        };
+        let mut all: Vec<Scored> = all.as_chunks::<NUMBERS_OF_IMAGE>().0.iter().map(read).collect();
+        all.sort_by_key(|s| s.image);
+        Ok(all)
     }
 }
 

@@ -62,22 +62,25 @@ pub fn forward(
         let (plane, first) = (task / chunks, task % chunks * size);
         let (image, head) = (plane / dims.heads, plane % dims.heads);
         let count = size.min(dims.sq - first);
-        cpu.level.dispatch(Task {
-            dims: *dims,
-            count,
-            q: q.head(image * dims.sq + first, head, dims.d),
-            q_stride: q.stride,
-            k: k.head(image * dims.sk, head, dims.d),
-            k_stride: k.stride,
-            v: v.head(image * dims.sk, head, dims.dv),
-            v_stride: v.stride,
-            o: o.head(image * dims.sq + first, head, dims.dv),
-            o_stride: o.stride,
-            // SAFETY: the plane's queries first..first + count, which are this task's.
-            lse: unsafe { lse.at(plane * dims.sq + first) },
-            // SAFETY: this worker's part.
-            scratch: unsafe { workspace.at(worker * scratch(dims)) },
-        });
+        // SAFETY: the buffers were checked above, and the queries and the scratch are this task's.
+        unsafe {
+            cpu.level.dispatch(Task {
+                dims: *dims,
+                count,
+                q: q.head(image * dims.sq + first, head, dims.d),
+                q_stride: q.stride,
+                k: k.head(image * dims.sk, head, dims.d),
+                k_stride: k.stride,
+                v: v.head(image * dims.sk, head, dims.dv),
+                v_stride: v.stride,
+                o: o.head(image * dims.sq + first, head, dims.dv),
+                o_stride: o.stride,
+                // The plane's queries first..first + count, which are this task's.
+                lse: lse.at(plane * dims.sq + first),
+                // This worker's part.
+                scratch: workspace.at(worker * scratch(dims)),
+            })
+        };
     });
 }
 
@@ -112,7 +115,7 @@ struct Tile {
 impl Kernel for Task {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         // SAFETY: the checks in `forward`; tiles and blocks stay within the task's share.
         unsafe {
             let mut at = 0;

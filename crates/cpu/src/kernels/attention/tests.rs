@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::Cpu;
-use crate::pool::Pool;
 use crate::simd::Level;
 
 /// Numbers of about unit size from a counter.
@@ -60,7 +59,7 @@ impl Problem {
     }
 
     fn run(&self, level: Level, threads: usize) -> Results {
-        let cpu = Cpu { pool: Pool::new(threads), level };
+        let cpu = Cpu::with_level(threads, level);
         let dims = &self.dims;
         let (c, cv) = self.strides();
         let rows = |data, stride| Rows { data, stride };

@@ -86,14 +86,15 @@ impl Finish<'_> {
     /// The scratch holds the rows, the output and the epilogue's tensors all of their pixels, and
     /// nobody else writes these.
     pub unsafe fn run(self, level: Level) {
-        level.dispatch(self);
+        // SAFETY: the caller's promise.
+        unsafe { level.dispatch(self) };
     }
 }
 
 impl Kernel for Finish<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         for i in 0..self.rows {
             let pixel = self.pixel + i * self.pixel_step;
             let at = Place { sample: self.sample, pixel, channels: self.channels };

@@ -206,7 +206,8 @@ impl Grouped {
                     out_stride,
                     scratch,
                 };
-                self.level.dispatch(run);
+                // SAFETY: the caller's promise, and each task writes a part of its own.
+                unsafe { self.level.dispatch(run) };
             });
         }
     }
@@ -251,7 +252,7 @@ struct Strip<'a> {
 impl Kernel for Strip<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let (first, all) = (self.at.part * self.strips.together, self.plan.vectors());
         for vector in first..(first + self.strips.together).min(all) {
             // SAFETY: the promise of `Grouped::run`.

@@ -139,7 +139,8 @@ impl Region {
     /// # Safety
     /// The source holds the image, `dst` has `patch_len` values.
     pub unsafe fn fill(&self, level: Level, source: &Source, channel: usize, block: &Block, dst: *mut f32) {
-        level.dispatch(Fill { region: self, source, channel, block, dst });
+        // SAFETY: the caller's promise.
+        unsafe { level.dispatch(Fill { region: self, source, channel, block, dst }) };
     }
 }
 
@@ -201,7 +202,7 @@ impl Fill<'_> {
 impl Kernel for Fill<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let (r, b) = (self.region, self.block);
         let [az, ay, ax] = r.phase.axes.each_ref();
         let x = (b.x * ax.pace) as isize + ax.low() as isize;

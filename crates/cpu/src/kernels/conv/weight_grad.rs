@@ -259,7 +259,7 @@ struct Lines<'a> {
 impl Kernel for Lines<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         for pixel in 0..self.pixels {
             // SAFETY: the patch can be read over its end, and the scratch has a vector more.
             unsafe {
@@ -304,7 +304,7 @@ impl AddParts<'_> {
 impl Kernel for AddParts<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let p = self.plan;
         let (group, row) = (self.k / p.width, self.k % p.width);
         for (i, columns) in p.groups.iter().enumerate() {

@@ -80,7 +80,10 @@ impl Joined {
             let x = span::shared(inputs[part.operand]);
             let piece = part.len.clamp(1, span::GRAIN);
             let units = self.outer * part.len.div_ceil(piece);
-            span::split_with(cpu, units, piece, |units| Runs { part, row: self.row, piece, x, y, units });
+            // SAFETY: the caller's promise, and each task writes a part of its own.
+            unsafe {
+                span::split_with(cpu, units, piece, |units| Runs { part, row: self.row, piece, x, y, units })
+            };
         }
     }
 }
@@ -98,7 +101,7 @@ impl Kernel for Runs<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let part = self.part;
         let pieces = part.len.div_ceil(self.piece);
         for unit in self.units {

@@ -69,7 +69,8 @@ impl Prepared for Pad {
         let (x, y) = (span::shared(inputs[0]), Shares(outputs[0]));
         let rows = self.outer.iter().map(|t| t.sources.len()).product();
         let width = self.row.sources.len() * self.inner;
-        span::split_with(cpu, rows, width, |rows| Rows { pad: self, x, y, rows });
+        // SAFETY: the caller's promise, and each task writes a part of its own.
+        unsafe { span::split_with(cpu, rows, width, |rows| Rows { pad: self, x, y, rows }) };
     }
 }
 
@@ -84,7 +85,7 @@ impl Kernel for Rows<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Pad { row: Table { sources, size }, inner, before, .. } = self.pad;
         for row in self.rows {
             // SAFETY: the output's row is this task's; sources lie in the operand.

@@ -85,7 +85,10 @@ impl Prepared for PadGrad {
     unsafe fn run(&self, cpu: &Cpu, inputs: &[*const f32], outputs: &[*mut f32], _workspace: *mut f32) {
         let (dy, dx) = (span::shared(inputs[0]), Shares(outputs[0]));
         let rows = self.outer.iter().map(Lists::size).product();
-        span::split_with(cpu, rows, self.padded * self.inner, |rows| Rows { pad: self, dy, dx, rows });
+        // SAFETY: the caller's promise, and each task writes a part of its own.
+        unsafe {
+            span::split_with(cpu, rows, self.padded * self.inner, |rows| Rows { pad: self, dy, dx, rows })
+        };
     }
 }
 
@@ -100,7 +103,7 @@ impl Kernel for Rows<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let p = self.pad;
         let (axes, n) = (p.outer.len(), p.size * p.inner);
         for row in self.rows {

@@ -97,15 +97,18 @@ impl Strided {
                 // A task has some rows, or a part of one.
                 let part = (*width).clamp(1, span::GRAIN);
                 let units = len(outer) * width.div_ceil(part);
-                span::split_with(cpu, units, part, |units| Rows {
-                    outer,
-                    width: *width,
-                    step: *step,
-                    part,
-                    x,
-                    y,
-                    units,
-                });
+                // SAFETY: the caller's promise, and each task writes a part of its own.
+                unsafe {
+                    span::split_with(cpu, units, part, |units| Rows {
+                        outer,
+                        width: *width,
+                        step: *step,
+                        part,
+                        x,
+                        y,
+                        units,
+                    })
+                };
             }
             Strided::Planes { outer, outer_to, down, across } => {
                 let bands = down.size.div_ceil(TILE);
@@ -140,7 +143,7 @@ impl Kernel for Rows<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let parts = self.width.div_ceil(self.part);
         let mut count = Count::new(self.outer, self.units.start / parts);
         for unit in self.units {

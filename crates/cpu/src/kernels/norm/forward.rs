@@ -21,7 +21,8 @@ pub fn coefficients(cpu: &Cpu, dims: &NormDims, stats: &[f32], affine: &Affine, 
     affine.check(dims);
     assert_eq!(stats.len(), dims.n * dims.groups * 2);
     assert_eq!(coef.len(), dims.n * 2 * dims.c);
-    cpu.level.dispatch(Coefficients { dims, stats, affine, coef });
+    // SAFETY: the buffers were checked above, and each task has its own images or blocks.
+    unsafe { cpu.level.dispatch(Coefficients { dims, stats, affine, coef }) };
 }
 
 struct Coefficients<'a> {
@@ -34,7 +35,7 @@ struct Coefficients<'a> {
 impl Kernel for Coefficients<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let (dims, c) = (self.dims, self.dims.c);
         for image in 0..dims.n {
             // SAFETY: the lengths were checked. The mean passes through b.
@@ -58,7 +59,10 @@ pub fn apply(cpu: &Cpu, dims: &NormDims, parts: &[Part], coef: &[f32], act: Act,
     assert_eq!(y.len(), dims.len());
     let grid = &Grid::new(dims, parts);
     let y = Shares(y.as_mut_ptr());
-    cpu.pool.run(grid.tasks(), |_, task| cpu.level.dispatch(Blocks { grid, parts, coef, act, task, y }));
+    // SAFETY: the buffers were checked above, and each task has its own images or blocks.
+    cpu.pool.run(grid.tasks(), |_, task| unsafe {
+        cpu.level.dispatch(Blocks { grid, parts, coef, act, task, y })
+    });
 }
 
 struct Blocks<'a> {
@@ -73,7 +77,7 @@ struct Blocks<'a> {
 impl Kernel for Blocks<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let (grid, c) = (self.grid, self.grid.dims.c);
         let mut folded = [0.0f32; FOLDED];
         for index in grid.task(self.task) {
@@ -168,7 +172,8 @@ pub fn forward(
     cpu.pool.run(grid.tasks(), |worker, task| {
         // SAFETY: this worker's scratch.
         let scratch = unsafe { rest.at(worker * 2 * longest_row(dims)) };
-        cpu.level.dispatch(Whole { grid, parts, affine, eps, act, task, stats, y, scratch });
+        // SAFETY: the buffers were checked above, and each task has its own images or blocks.
+        unsafe { cpu.level.dispatch(Whole { grid, parts, affine, eps, act, task, stats, y, scratch }) };
     });
 }
 
@@ -188,7 +193,7 @@ struct Whole<'a> {
 impl Kernel for Whole<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let (grid, dims) = (self.grid, &self.grid.dims);
         if grid.layers() {
             // SAFETY: `forward` checked the buffers; the images are this task's.

@@ -38,7 +38,9 @@ pub fn stats(cpu: &Cpu, dims: &NormDims, parts: &[Part], eps: f32, stats: &mut [
     let grid = &Grid::new(dims, parts);
     let to = Shares(stats.as_mut_ptr());
     if grid.whole_images() {
-        cpu.pool.run(grid.tasks(), |_, task| cpu.level.dispatch(Whole { grid, parts, eps, task, to }));
+        // SAFETY: the buffers were checked above, and each task has its own images or blocks.
+        cpu.pool
+            .run(grid.tasks(), |_, task| unsafe { cpu.level.dispatch(Whole { grid, parts, eps, task, to }) });
         return;
     }
     let (partial, rest) = aligned(workspace).split_at_mut(partial(grid));
@@ -46,7 +48,8 @@ pub fn stats(cpu: &Cpu, dims: &NormDims, parts: &[Part], eps: f32, stats: &mut [
     cpu.pool.run(grid.tasks(), |worker, task| {
         // SAFETY: this worker's scratch.
         let scratch = unsafe { rest.at(worker * scratch(dims)) };
-        cpu.level.dispatch(Blocks { grid, parts, task, sums, scratch });
+        // SAFETY: the buffers were checked above, and each task has its own images or blocks.
+        unsafe { cpu.level.dispatch(Blocks { grid, parts, task, sums, scratch }) };
     });
     let partial = &*partial;
     cpu.pool.run(dims.n, |_, image| {
@@ -69,7 +72,7 @@ struct Whole<'a> {
 impl Kernel for Whole<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let dims = &self.grid.dims;
         for image in self.grid.task(self.task) {
             // SAFETY: the image is this task's; `stats` checked the parts.
@@ -93,7 +96,7 @@ struct Blocks<'a> {
 impl Kernel for Blocks<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         for unit in self.grid.task(self.task) {
             // SAFETY: the unit is this task's; `stats` checked the parts and the workspace.
             unsafe { self.unit(s, unit) };

@@ -3,7 +3,6 @@
 use super::*;
 use crate::Cpu;
 use crate::act::Act;
-use crate::pool::Pool;
 use crate::simd::Level;
 
 const EPS: f32 = 1e-5;
@@ -91,7 +90,7 @@ impl Problem {
     }
 
     fn run(&self, level: Level, threads: usize) -> Results {
-        let cpu = Cpu { pool: Pool::new(threads), level };
+        let cpu = Cpu::with_level(threads, level);
         let NormDims { n, s, c, groups } = self.dims;
         let (parts, affine) = self.inputs();
         let mut r = Results {

@@ -104,12 +104,15 @@ impl Prepared for Pointwise {
         }
         let to = Shares(outputs[0]);
         let layout = &self.layout;
-        span::split_with(cpu, layout.blocks(), layout.block_len(), |blocks| Blocks {
-            kernel: self,
-            x: &x,
-            to,
-            blocks,
-        });
+        // SAFETY: the caller's promise, and each task writes a part of its own.
+        unsafe {
+            span::split_with(cpu, layout.blocks(), layout.block_len(), |blocks| Blocks {
+                kernel: self,
+                x: &x,
+                to,
+                blocks,
+            })
+        };
     }
 }
 
@@ -129,7 +132,7 @@ impl Kernel for Blocks<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Pointwise { steps, layout, slots } = self.kernel;
         let mut scratch = Scratch([MaybeUninit::uninit(); REGISTERS * BLOCK]);
         let scratch: *mut f32 = scratch.0.as_mut_ptr().cast();

@@ -67,14 +67,17 @@ impl Columns {
         let across = self.columns.div_ceil(self.block_columns);
         let units = self.outer * self.down() * across;
         let unit_scale = if direct { scale } else { 1.0 };
-        span::split_with(cpu, units, self.block_rows * self.block_columns, |units| Blocks {
-            shape: self,
-            x,
-            to,
-            units,
-            squares,
-            scale: unit_scale,
-        });
+        // SAFETY: the caller's promise, and each task writes a part of its own.
+        unsafe {
+            span::split_with(cpu, units, self.block_rows * self.block_columns, |units| Blocks {
+                shape: self,
+                x,
+                to,
+                units,
+                squares,
+                scale: unit_scale,
+            })
+        };
         if !direct {
             self.merge(cpu, scale, to, Shares(y));
         }
@@ -110,7 +113,7 @@ impl Kernel for Blocks<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let c = self.shape;
         let across = c.columns.div_ceil(c.block_columns);
         for unit in self.units {

@@ -26,7 +26,10 @@ impl Softmax {
 impl Prepared for Softmax {
     unsafe fn run(&self, cpu: &Cpu, inputs: &[*const f32], outputs: &[*mut f32], _workspace: *mut f32) {
         let (x, y) = (span::shared(inputs[0]), Shares(outputs[0]));
-        span::split_with(cpu, self.rows, self.width, |rows| Rows { x, y, rows, width: self.width });
+        // SAFETY: the caller's promise, and each task writes a part of its own.
+        unsafe {
+            span::split_with(cpu, self.rows, self.width, |rows| Rows { x, y, rows, width: self.width })
+        };
     }
 }
 
@@ -41,7 +44,7 @@ impl Kernel for Rows {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         for row in self.rows {
             // SAFETY: the row is this task's.
             unsafe { softmax(s, self.x.at(row * self.width), self.y.at(row * self.width), self.width) }

@@ -65,7 +65,8 @@ pub(super) fn forward(n: &Node<'_>, a: &Attention, s: AttentionSizes) -> Result<
     Ok(Kernel::new(0, move |cx, io| {
         let p = plain_params(&a, &s, io.inputs);
         let p = PlainParams { out: io.outputs[0], lse_out: io.outputs[1], ..p };
-        cx.launch(f, [s.batch * a.heads * s.queries, 1], 128, 0, &Params::new().with(p))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, [s.batch * a.heads * s.queries, 1], 128, 0, &Params::new().with(p)) }
     }))
 }
 
@@ -80,7 +81,9 @@ pub(super) fn backward(n: &Node<'_>, a: &Attention, s: AttentionSizes) -> Result
         let p = PlainParams { o: io.inputs[3], lse: io.inputs[4], dout: io.inputs[5], ..p };
         let p = PlainParams { dq: io.outputs[0], dk: io.outputs[1], dv: io.outputs[2], ..p };
         let p = Params::new().with(p);
-        cx.launch(queries, [s.batch * a.heads * s.queries, 1], 128, 0, &p)?;
-        cx.launch(keys, [s.batch * a.heads * s.keys, 1], 128, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(queries, [s.batch * a.heads * s.queries, 1], 128, 0, &p) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(keys, [s.batch * a.heads * s.keys, 1], 128, 0, &p) }
     }))
 }

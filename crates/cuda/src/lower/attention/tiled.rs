@@ -152,17 +152,19 @@ impl Forward {
         Ok(Forward { p, prepare, main, rows, threads, shared })
     }
 
-    fn launch(&self, cx: &Context, x: &[u64], o: u64, lse: u64, work: u64) -> Result<(), CudaError> {
+    unsafe fn launch(&self, cx: &Context, x: &[u64], o: u64, lse: u64, work: u64) -> Result<(), CudaError> {
         let p = &self.p;
         let (heads, sq, sk, row) = (p.heads as i32, p.s.queries as i32, p.s.keys as i32, p.row());
         if let Some(prepare) = self.prepare {
             let a = Params::new().with(x[1]).with(x[2]).with(work).with(heads).with(sk).with(row).with(row);
-            cx.launch(prepare, [p.pairs(), 1], 256, 0, &a)?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { cx.launch(prepare, [p.pairs(), 1], 256, 0, &a) }?;
         }
         let a = Params::new().with(x[0]).with(x[1]).with(x[2]).with(o).with(lse).with(work);
         let a = a.with(heads).with(sq).with(sk).with(row).with(row).with(row).with(row).with(p.scale);
         let blocks = p.s.queries.div_ceil(self.rows) * p.pairs();
-        cx.launch(self.main, [blocks, 1], self.threads, self.shared, &a)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.main, [blocks, 1], self.threads, self.shared, &a) }
     }
 }
 
@@ -207,27 +209,31 @@ impl Backward {
     }
 
     /// `x`: q, k, v, o, lse, do; `y`: dq, dk, dv.
-    fn launch(&self, cx: &Context, x: &[u64], y: &[u64], workspace: u64) -> Result<(), CudaError> {
+    unsafe fn launch(&self, cx: &Context, x: &[u64], y: &[u64], workspace: u64) -> Result<(), CudaError> {
         let p = &self.p;
         let (heads, sq, sk, row) = (p.heads as i32, p.s.queries as i32, p.s.keys as i32, p.row());
         let rows = p.pairs() * p.s.queries;
         let (delta, work) = (workspace, workspace + p.delta_bytes() as u64);
         let a = Params::new().with(x[3]).with(x[5]).with(x[4]).with(delta);
         let a = a.with(heads).with(sq).with(row).with(row).with(rows as i64);
-        cx.launch(self.delta, [rows.div_ceil(256), 1], 256, 0, &a)?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.delta, [rows.div_ceil(256), 1], 256, 0, &a) }?;
         let operands = || Params::new().with(x[0]).with(x[1]).with(x[2]).with(x[5]).with(delta);
         let sizes = |a: Params| a.with(heads).with(sq).with(sk).with(row).with(row).with(row).with(row);
         if let Some(prepare) = self.prepare {
             let a = sizes(operands().with(work)).with(p.scale).with(rows as i64);
-            cx.launch(prepare, [p.pairs(), 1], 512, 0, &a)?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { cx.launch(prepare, [p.pairs(), 1], 512, 0, &a) }?;
         }
         let a = sizes(operands().with(y[1]).with(y[2]).with(work)).with(row).with(row);
         let blocks = p.s.keys.div_ceil(self.rows[0]) * p.pairs();
         let a = a.with(p.scale).with(rows as i64);
-        cx.launch(self.keys, [blocks, 1], self.threads[0], self.shared[0], &a)?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.keys, [blocks, 1], self.threads[0], self.shared[0], &a) }?;
         let a = sizes(operands().with(y[0]).with(work)).with(row).with(p.scale).with(rows as i64);
         let blocks = p.s.queries.div_ceil(self.rows[1]) * p.pairs();
-        cx.launch(self.queries, [blocks, 1], self.threads[1], self.shared[1], &a)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.queries, [blocks, 1], self.threads[1], self.shared[1], &a) }
     }
 }
 
@@ -235,7 +241,8 @@ impl Backward {
 pub(super) fn forward(cx: &Arc<Context>, p: Problem, t: Tile) -> Result<Kernel, CudaError> {
     let f = Forward::new(cx, p, t)?;
     Ok(Kernel::new(p.forward_work(), move |cx, io| {
-        f.launch(cx, io.inputs, io.outputs[0], io.outputs[1], io.workspace)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { f.launch(cx, io.inputs, io.outputs[0], io.outputs[1], io.workspace) }
     }))
 }
 
@@ -243,5 +250,6 @@ pub(super) fn forward(cx: &Arc<Context>, p: Problem, t: Tile) -> Result<Kernel, 
 pub(super) fn backward(cx: &Arc<Context>, p: Problem, t: (Tile, Tile)) -> Result<Kernel, CudaError> {
     let f = Backward::new(cx, p, t)?;
     let work = p.delta_bytes() + p.backward_work();
-    Ok(Kernel::new(work, move |cx, io| f.launch(cx, io.inputs, io.outputs, io.workspace)))
+    // SAFETY: the promise of `Kernel::launch`.
+    Ok(Kernel::new(work, move |cx, io| unsafe { f.launch(cx, io.inputs, io.outputs, io.workspace) }))
 }

@@ -97,7 +97,8 @@ pub(super) fn forward(cx: &Arc<Context>, p: Problem, t: ForwardTile) -> Result<K
             Params::new().words(boxes(&p, x[1], p.s.keys, KEYS)?).words(boxes(&p, x[2], p.s.keys, KEYS)?);
         let a = maps.with(x[0]).with(y[0]).with(y[1]).with(p.heads as i32).with(p.s.queries as i32);
         let a = a.with(p.s.keys as i32).with(row).with(row).with(p.scale).with(tiles as i32);
-        cx.launch(f, [blocks, 1], t.groups * THREADS, shared, &a)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, [blocks, 1], t.groups * THREADS, shared, &a) }
     }))
 }
 
@@ -124,7 +125,7 @@ impl Backward {
         [tiles * QUERIES * 2, self.turns(), tiles * QUERIES * HEAD].map(|n| (n * word).next_multiple_of(256))
     }
 
-    fn launch(&self, cx: &Context, x: &[u64], y: &[u64], workspace: u64) -> Result<(), CudaError> {
+    unsafe fn launch(&self, cx: &Context, x: &[u64], y: &[u64], workspace: u64) -> Result<(), CudaError> {
         let p = &self.p;
         let (heads, sq, sk, row) = (p.heads as i32, p.s.queries as i32, p.s.keys as i32, p.row());
         let rows = self.query_tiles() * QUERIES;
@@ -135,7 +136,8 @@ impl Backward {
         let a =
             Params::new().with(x[3]).with(x[5]).with(x[4]).with(statistics).with(turns).with(heads).with(sq);
         let a = a.with(row).with(row).with(rows as i64).with(self.turns() as i32);
-        cx.launch(self.delta, [(rows * 8).div_ceil(256), 1], 256, 0, &a)?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.delta, [(rows * 8).div_ceil(256), 1], 256, 0, &a) }?;
 
         let blocks = p.s.keys.div_ceil(KEYS);
         let queries = |address| boxes(p, address, p.s.queries, QUERIES);
@@ -146,11 +148,13 @@ impl Backward {
         let a = a.with(row).with(row).with(p.scale);
         // k and v; two of q and do, ds twice for two halves of the queries; dq in fp32; two of statistics.
         let shared = ALIGNMENT + (6 * KEYS + 4 * QUERIES) * ROW_BYTES + QUERIES * (HEAD * 4 + 2 * 8);
-        cx.launch(self.main, [blocks * p.pairs(), 1], 3 * THREADS, shared, &a)?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.main, [blocks * p.pairs(), 1], 3 * THREADS, shared, &a) }?;
 
         let a = Params::new().with(sums).with(y[0]).with(heads).with(sq).with(row).with(p.scale);
         let a = a.with(rows as i64);
-        cx.launch(self.finish, [(rows * 4).div_ceil(256), 1], 256, 0, &a)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.finish, [(rows * 4).div_ceil(256), 1], 256, 0, &a) }
     }
 }
 
@@ -165,5 +169,6 @@ pub(super) fn backward(cx: &Arc<Context>, p: Problem) -> Result<Kernel, CudaErro
         finish: function("attention_finish")?,
     };
     let work = b.work().iter().sum();
-    Ok(Kernel::new(work, move |cx, io| b.launch(cx, io.inputs, io.outputs, io.workspace)))
+    // SAFETY: the promise of `Kernel::launch`.
+    Ok(Kernel::new(work, move |cx, io| unsafe { b.launch(cx, io.inputs, io.outputs, io.workspace) }))
 }

@@ -66,13 +66,15 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call) -> Result<Kernel, Cud
         let at = |i: Option<usize>| i.map_or(0, |i| io.inputs[i]);
         let mut weights = io.inputs[call.weight];
         if let Some(phases) = &phases {
-            phases.gather(cx, weights, io.workspace)?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { phases.gather(cx, weights, io.workspace) }?;
             weights = io.workspace;
         }
         let p = Params::new().with(io.inputs[0]).with(weights);
         let p = p.with(at(call.bias)).with(at(call.residual)).with(io.outputs[0]);
         let p = p.with(h as i32).with(w as i32).with(c as i32).with(k as i32);
         let p = p.with(tiles_x as i32).with(tiles_y as i32).with(i32::from(call.by_sample));
-        cx.launch(f, grid, 4 * wide, shared, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, grid, 4 * wide, shared, &p) }
     }))
 }

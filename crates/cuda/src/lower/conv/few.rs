@@ -50,6 +50,7 @@ pub(super) fn forward(
         let p = Params::new().with(io.inputs[0]).with(io.inputs[weight]);
         let p = p.with(bias.map_or(0, |i| io.inputs[i])).with(io.outputs[0]);
         let p = p.with(h as i32).with(w as i32).with(k as i32).with(tiles_x as i32).with(tiles_y as i32);
-        cx.launch(f, [samples * tiles_x * tiles_y, vectors / across], THREADS, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, [samples * tiles_x * tiles_y, vectors / across], THREADS, 0, &p) }
     }))
 }

@@ -93,15 +93,19 @@ fn library_forward(n: &Node<'_>, a: &Conv, sizes: &Sizes) -> Result<Kernel, Cuda
     let aside = if !way.is_fused() && a.residual { sizes.bytes(count) } else { 0 };
     let scratch = gathered_bytes + aside;
     Ok(Kernel::new(scratch + way.scratch(), move |cx, io| {
-        let x = gathered.launch(cx, &io.inputs[..parts], io.workspace)?;
+        // SAFETY: the promise of `Kernel::launch`.
+        let x = unsafe { gathered.launch(cx, &io.inputs[..parts], io.workspace) }?;
         let (w, y, own) = (io.inputs[at.weight], io.outputs[0], io.workspace + scratch as u64);
         let extras = extras(io);
         if way.is_fused() {
-            return way.launch_fused(cx, (x, w), extras, y, own);
+            // SAFETY: the promise of `Kernel::launch`.
+            return unsafe { way.launch_fused(cx, (x, w), extras, y, own) };
         }
         let to = if aside > 0 { io.workspace + gathered_bytes as u64 } else { y };
-        way.launch(cx, x, w, to, own)?;
-        if plain_end { Ok(()) } else { epilogue.launch(cx, to, y, extras, count) }
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { way.launch(cx, x, w, to, own) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        if plain_end { Ok(()) } else { unsafe { epilogue.launch(cx, to, y, extras, count) } }
     }))
 }
 
@@ -129,7 +133,10 @@ fn product_forward(n: &Node<'_>, a: &Conv, sizes: &Sizes) -> Result<Kernel, Cuda
         for (i, (product, offset)) in products.iter().enumerate() {
             let bias = at.bias.map_or(0, |i| io.inputs[i]);
             let c = if i == 0 { at.residual.map_or(y, |r| io.inputs[r]) } else { y };
-            product.launch(cx, io.inputs[i], io.inputs[at.weight] + offset, bias, c, y, io.workspace)?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe {
+                product.launch(cx, io.inputs[i], io.inputs[at.weight] + offset, bias, c, y, io.workspace)
+            }?;
         }
         Ok(())
     }))

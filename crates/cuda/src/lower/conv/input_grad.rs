@@ -60,7 +60,8 @@ pub(in crate::lower) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Ke
         return Ok(Kernel::new(ready.scratch, move |cx, io| {
             let y = io.outputs[0];
             let c = residual_at.map_or(y, |r| io.inputs[r]);
-            ready.launch(cx, io.inputs[0], io.inputs[1] + offset, 0, c, y, io.workspace)
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { ready.launch(cx, io.inputs[0], io.inputs[1] + offset, 0, c, y, io.workspace) }
         }));
     }
     measured(&|| library_input_grad(n, a, &sizes))
@@ -89,13 +90,16 @@ fn library_input_grad(n: &Node<'_>, a: &ConvInputGrad, sizes: &Sizes) -> Result<
     Ok(Kernel::new(scratch + way.scratch(), move |cx, io| {
         let mut w = io.inputs[1];
         if let Some(cut) = &cut {
-            cut.launch(cx, (w, io.workspace), taps_rows, len, (whole_c, first), (len, 0))?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { cut.launch(cx, (w, io.workspace), taps_rows, len, (whole_c, first), (len, 0)) }?;
             w = io.workspace;
         }
         let y = io.outputs[0];
         let to = if aside > 0 { io.workspace + cut_bytes as u64 } else { y };
-        way.launch(cx, io.inputs[0], w, to, io.workspace + scratch as u64)?;
-        if plain_end { Ok(()) } else { epilogue.launch(cx, to, y, extras(io), count) }
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { way.launch(cx, io.inputs[0], w, to, io.workspace + scratch as u64) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        if plain_end { Ok(()) } else { unsafe { epilogue.launch(cx, to, y, extras(io), count) } }
     }))
 }
 
@@ -105,7 +109,9 @@ fn summed_input_grad(n: &Node<'_>, sizes: &Sizes) -> Result<Kernel, CudaError> {
     let sum = resizing(n, n.y[0], true)?;
     let aside = sizes.bytes(sizes.in_rows() * sizes.c);
     Ok(Kernel::new(aside + way.scratch(), move |cx, io| {
-        way.launch(cx, io.inputs[0], io.inputs[1], io.workspace, io.workspace + aside as u64)?;
-        sum.launch(cx, &Io { inputs: &[io.workspace], outputs: io.outputs, workspace: 0 })
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { way.launch(cx, io.inputs[0], io.inputs[1], io.workspace, io.workspace + aside as u64) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { sum.launch(cx, &Io { inputs: &[io.workspace], outputs: io.outputs, workspace: 0 }) }
     }))
 }

@@ -7,8 +7,9 @@
 use super::super::Math;
 use super::super::matmul::Extras;
 use super::Sizes;
+use super::algorithm::{Algorithm, Chosen};
 use crate::context::{Context, cudnn_call};
-use crate::error::CudaError;
+use crate::error::{CudaError, refused};
 use crate::memory::Buffer;
 use crate::tune;
 use clearshot_tensor::DType;
@@ -29,7 +30,7 @@ pub(super) enum Kind {
 }
 
 /// The library's scratch for an algorithm is at most this.
-const LARGEST_SCRATCH: usize = 512 << 20;
+pub(super) const LARGEST_SCRATCH: usize = 512 << 20;
 /// Algorithms that are timed.
 const CANDIDATES: usize = 4;
 
@@ -45,10 +46,7 @@ struct Descriptors {
 /// A convolution with the algorithm chosen for it.
 pub(super) struct Library {
     descriptors: Descriptors,
-    kind: Kind,
-    fused: bool,
-    algorithm: u32,
-    pub scratch: usize,
+    chosen: Chosen,
 }
 
 // SAFETY: descriptors are not changed after they are made.
@@ -159,61 +157,58 @@ impl Library {
             return Ok(None);
         }
         let key = format!("convolution {kind:?} {s:?} {math:?}");
-        let chosen = tune::choice(cx, &key, || measure(cx, s, kind, math))?;
-        let mut words = chosen.split(' ');
-        let parsed = (|| {
-            let fused = match words.next()? {
-                "fused" => true,
-                "plain" => false,
-                _ => return None,
-            };
-            Some((fused, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
-        })();
-        let Some((fused, algorithm, scratch)) = parsed else { return Ok(None) };
-        let descriptors = Descriptors::new(s, math)?;
-        Ok(Some(Library { descriptors, kind, fused, algorithm, scratch }))
+        let possible = |c: &Chosen| c.suits(kind);
+        let Some(chosen) = tune::choice(cx, &key, possible, || measure(cx, s, kind, math))? else {
+            return Ok(None);
+        };
+        Ok(Some(Library { descriptors: Descriptors::new(s, math)?, chosen }))
     }
 
     pub fn is_fused(&self) -> bool {
-        self.fused
+        self.chosen.fused
+    }
+
+    /// Bytes of scratch that a launch needs.
+    pub fn scratch(&self) -> usize {
+        self.chosen.scratch
     }
 
     /// Forward: x, w -> y. Input's gradient: dy, w -> dx. Weight's: x, dy -> dw.
-    pub fn launch(&self, cx: &Context, a: u64, b: u64, out: u64, scratch: u64) -> Result<(), CudaError> {
+    pub unsafe fn launch(
+        &self,
+        cx: &Context,
+        a: u64,
+        b: u64,
+        out: u64,
+        scratch: u64,
+    ) -> Result<(), CudaError> {
         let (one, zero) = (1.0f32, 0.0f32);
         let (one, zero) = ((&raw const one).cast::<c_void>(), (&raw const zero).cast::<c_void>());
         let (a, b, out, scratch) =
             (a as *const c_void, b as *const c_void, out as *mut c_void, scratch as *mut c_void);
-        let (d, size) = (&self.descriptors, self.scratch);
-        // SAFETY: addresses of tensors as the descriptors say; algorithms are the library's own numbers.
+        let (d, size) = (&self.descriptors, self.chosen.scratch);
+        // SAFETY: addresses of tensors as the descriptors say.
         let status = unsafe {
-            match self.kind {
-                Kind::Forward | Kind::Fused { .. } => {
-                    let algo = std::mem::transmute::<u32, sys::cudnnConvolutionFwdAlgo_t>(self.algorithm);
-                    sys::cudnnConvolutionForward(
-                        cx.cudnn, one, d.x, a, d.w, b, d.conv, algo, scratch, size, zero, d.y, out,
-                    )
-                }
-                Kind::InputGrad => {
-                    let algo = std::mem::transmute::<u32, sys::cudnnConvolutionBwdDataAlgo_t>(self.algorithm);
-                    sys::cudnnConvolutionBackwardData(
-                        cx.cudnn, one, d.w, b, d.y, a, d.conv, algo, scratch, size, zero, d.x, out,
-                    )
-                }
-                Kind::WeightGrad => {
-                    let algo =
-                        std::mem::transmute::<u32, sys::cudnnConvolutionBwdFilterAlgo_t>(self.algorithm);
-                    sys::cudnnConvolutionBackwardFilter(
-                        cx.cudnn, one, d.x, a, d.y, b, d.conv, algo, scratch, size, zero, d.w, out,
-                    )
-                }
+            match self.chosen.algorithm {
+                Algorithm::Forward(algo) => sys::cudnnConvolutionForward(
+                    cx.cudnn, one, d.x, a, d.w, b, d.conv, algo, scratch, size, zero, d.y, out,
+                ),
+                Algorithm::InputGrad(algo) => sys::cudnnConvolutionBackwardData(
+                    cx.cudnn, one, d.w, b, d.y, a, d.conv, algo, scratch, size, zero, d.x, out,
+                ),
+                Algorithm::WeightGrad(algo) => sys::cudnnConvolutionBackwardFilter(
+                    cx.cudnn, one, d.x, a, d.y, b, d.conv, algo, scratch, size, zero, d.w, out,
+                ),
             }
         };
         cudnn_call("cudnnConvolution", status)
     }
 
     /// y = conv(x) + bias + residual.
-    pub fn launch_fused(
+    ///
+    /// # Safety
+    /// As of `Kernel::launch`.
+    pub unsafe fn launch_fused(
         &self,
         cx: &Context,
         x: u64,
@@ -225,9 +220,11 @@ impl Library {
         let one = 1.0f32;
         let second = if extras.residual.is_some() { 1.0f32 } else { 0.0 };
         let d = &self.descriptors;
+        let Algorithm::Forward(algo) = self.chosen.algorithm else {
+            return Err(refused("cudnnConvolutionBiasActivationForward", "an algorithm of a gradient"));
+        };
         // SAFETY: as in `launch`.
         let status = unsafe {
-            let algo = std::mem::transmute::<u32, sys::cudnnConvolutionFwdAlgo_t>(self.algorithm);
             sys::cudnnConvolutionBiasActivationForward(
                 cx.cudnn,
                 (&raw const one).cast(),
@@ -238,7 +235,7 @@ impl Library {
                 d.conv,
                 algo,
                 scratch as *mut c_void,
-                self.scratch,
+                self.chosen.scratch,
                 (&raw const second).cast(),
                 d.y,
                 extras.residual.unwrap_or(y) as *const c_void,
@@ -263,8 +260,8 @@ struct Bench {
     scratch: Buffer,
 }
 
-/// `fused|plain ALGORITHM SCRATCH`, or nothing where no algorithm ran.
-fn measure(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Option<String>, CudaError> {
+/// Nothing where no algorithm ran.
+fn measure(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Option<Chosen>, CudaError> {
     let descriptors = Descriptors::new(s, math)?;
     let b = s.dtype.bytes();
     let scratch_bytes = LARGEST_SCRATCH.min(cx.free_bytes()? / 4);
@@ -276,27 +273,30 @@ fn measure(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Optio
         bias: tune::sample(cx, s.k * b)?,
         scratch: Buffer::new(cx, scratch_bytes)?,
     };
-    let mut library = Library { descriptors, kind, fused: false, algorithm: 0, scratch: 0 };
-    let mut best: Option<(f32, String)> = None;
+    // What is fused takes this algorithm alone: the others do not take the identity as an activation.
+    let precomputed = sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+    let first = Chosen { fused: false, algorithm: Algorithm::Forward(precomputed), scratch: 0 };
+    let mut library = Library { descriptors, chosen: first };
+    let mut best: Option<(f32, Chosen)> = None;
     for (algorithm, scratch) in algorithms(cx, &library.descriptors, kind, scratch_bytes)? {
-        (library.algorithm, library.scratch, library.fused) = (algorithm, scratch, false);
+        library.chosen = Chosen { fused: false, algorithm, scratch };
         let (x, w, y, own) = (bench.x.start(), bench.w.start(), bench.y.start(), bench.scratch.start());
         let mut run = || match kind {
-            Kind::Forward | Kind::Fused { .. } => library.launch(cx, x, w, y, own),
-            Kind::InputGrad => library.launch(cx, y, w, x, own),
-            Kind::WeightGrad => library.launch(cx, x, y, w, own),
+            // SAFETY, of all three: buffers as large as the tensors.
+            Kind::Forward | Kind::Fused { .. } => unsafe { library.launch(cx, x, w, y, own) },
+            Kind::InputGrad => unsafe { library.launch(cx, y, w, x, own) },
+            Kind::WeightGrad => unsafe { library.launch(cx, x, y, w, own) },
         };
         let limit = best.as_ref().map_or(f32::INFINITY, |b| b.0);
         let Ok(time) = cx.time_below(limit, &mut run) else { continue };
         // What a kernel behind it would add: at the least a read and a write of y.
         let after = if matches!(kind, Kind::Fused { .. }) { bytes_time(cx, &bench, s)? } else { 0.0 };
         if best.as_ref().is_none_or(|b| time + after < b.0) {
-            best = Some((time + after, format!("plain {algorithm} {scratch}")));
+            best = Some((time + after, library.chosen));
         }
     }
     if let Kind::Fused { residual } = kind {
-        // The identity as an activation is taken by this algorithm alone.
-        let algo = sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+        let algo = precomputed;
         let mut scratch = 0;
         let d = &library.descriptors;
         // SAFETY: descriptors of this convolution.
@@ -304,18 +304,19 @@ fn measure(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Optio
             sys::cudnnGetConvolutionForwardWorkspaceSize(cx.cudnn, d.x, d.w, d.conv, d.y, algo, &mut scratch)
         };
         if cudnn_call("cudnnGetConvolutionForwardWorkspaceSize", status).is_ok() && scratch <= scratch_bytes {
-            (library.algorithm, library.scratch, library.fused) = (algo as u32, scratch, true);
+            library.chosen = Chosen { fused: true, scratch, ..first };
             let extras =
                 Extras { bias: Some(bench.bias.start()), residual: residual.then(|| bench.z.start()) };
             let mut run = || {
                 let (x, w, y, own) =
                     (bench.x.start(), bench.w.start(), bench.y.start(), bench.scratch.start());
-                library.launch_fused(cx, x, w, extras, y, own)
+                // SAFETY: buffers as large as the tensors.
+                unsafe { library.launch_fused(cx, x, w, extras, y, own) }
             };
             if let Ok(time) = cx.time(&mut run)
                 && best.as_ref().is_none_or(|b| time < b.0)
             {
-                best = Some((time, format!("fused {} {scratch}", algo as u32)));
+                best = Some((time, library.chosen));
             }
         }
     }
@@ -343,11 +344,11 @@ fn algorithms(
     d: &Descriptors,
     kind: Kind,
     scratch_bytes: usize,
-) -> Result<Vec<(u32, usize)>, CudaError> {
+) -> Result<Vec<(Algorithm, usize)>, CudaError> {
     const MOST: usize = 10;
     let mut count = 0;
     macro_rules! estimated {
-        ($get:ident, $perf:ty, $a:expr, $b:expr, $c:expr) => {{
+        ($get:ident, $perf:ty, $of:expr, $a:expr, $b:expr, $c:expr) => {{
             let mut perfs: [$perf; MOST] = std::mem::zeroed();
             let status = sys::$get(cx.cudnn, $a, $b, d.conv, $c, MOST as i32, &mut count, perfs.as_mut_ptr());
             if cudnn_call(stringify!($get), status).is_err() {
@@ -357,16 +358,17 @@ fn algorithms(
                 .iter()
                 .filter(|p| p.status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS)
                 .filter(|p| p.determinism == sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC)
-                .map(|p| (p.algo as u32, p.memory))
+                .map(|p| ($of(p.algo), p.memory))
                 .collect()
         }};
     }
     // SAFETY: descriptors of this convolution, room for the answers.
-    let mut all: Vec<(u32, usize)> = unsafe {
+    let mut all: Vec<(Algorithm, usize)> = unsafe {
         match kind {
             Kind::Forward | Kind::Fused { .. } => estimated!(
                 cudnnGetConvolutionForwardAlgorithm_v7,
                 sys::cudnnConvolutionFwdAlgoPerf_t,
+                Algorithm::Forward,
                 d.x,
                 d.w,
                 d.y
@@ -374,6 +376,7 @@ fn algorithms(
             Kind::InputGrad => estimated!(
                 cudnnGetConvolutionBackwardDataAlgorithm_v7,
                 sys::cudnnConvolutionBwdDataAlgoPerf_t,
+                Algorithm::InputGrad,
                 d.w,
                 d.y,
                 d.x
@@ -381,6 +384,7 @@ fn algorithms(
             Kind::WeightGrad => estimated!(
                 cudnnGetConvolutionBackwardFilterAlgorithm_v7,
                 sys::cudnnConvolutionBwdFilterAlgoPerf_t,
+                Algorithm::WeightGrad,
                 d.x,
                 d.y,
                 d.w

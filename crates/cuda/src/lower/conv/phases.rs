@@ -37,18 +37,23 @@ impl Weights {
     }
 
     /// From those of 3 x 3 pixels.
-    pub fn gather(&self, cx: &Context, from: u64, to: u64) -> Result<(), CudaError> {
-        self.launch(cx, self.gather, from, to)
+    pub unsafe fn gather(&self, cx: &Context, from: u64, to: u64) -> Result<(), CudaError> {
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { self.launch(cx, self.gather, from, to) }
     }
 
     /// The gradient of those of 3 x 3 pixels.
-    pub fn fold(&self, cx: &Context, from: u64, to: u64) -> Result<(), CudaError> {
-        self.launch(cx, self.fold, from, to)
+    pub unsafe fn fold(&self, cx: &Context, from: u64, to: u64) -> Result<(), CudaError> {
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { self.launch(cx, self.fold, from, to) }
     }
 
-    fn launch(&self, cx: &Context, f: Function, from: u64, to: u64) -> Result<(), CudaError> {
+    unsafe fn launch(&self, cx: &Context, f: Function, from: u64, to: u64) -> Result<(), CudaError> {
         let p = Params::new().with(from).with(to).with(self.s.k as i32).with(self.s.c as i32);
-        cx.launch(f, blocks(cx, self.s.k * self.s.c / vector(self.s.dtype, &[self.s.c])), 256, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe {
+            cx.launch(f, blocks(cx, self.s.k * self.s.c / vector(self.s.dtype, &[self.s.c])), 256, 0, &p)
+        }
     }
 }
 
@@ -93,11 +98,12 @@ impl Phases {
         self.small.rows() * self.small.k
     }
 
-    fn scatter(&self, cx: &Context, f: Function, dy: u64, to: u64) -> Result<(), CudaError> {
+    unsafe fn scatter(&self, cx: &Context, f: Function, dy: u64, to: u64) -> Result<(), CudaError> {
         let [_, h, w] = self.small.input;
         let count = self.image_len() / self.v;
         let p = Params::new().with(dy).with(to).with(h as i32).with(w as i32);
-        cx.launch(f, blocks(cx, count), 256, 0, &p.with(self.k as i32).with(count as i64))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, blocks(cx, count), 256, 0, &p.with(self.k as i32).with(count as i64)) }
     }
 }
 
@@ -113,15 +119,18 @@ pub(super) fn forward(
     let gather = p.function(n.cx, "phase_gather")?;
     let (w_bytes, u_bytes) = (p.weights.bytes(), p.image_bytes());
     let count = n.y[0].shape.len() / p.v;
-    Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch, move |cx, io| {
+    Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch(), move |cx, io| {
         let w2 = io.workspace;
         let u = w2 + w_bytes as u64;
-        p.weights.gather(cx, io.inputs[weight_at], w2)?;
-        p.library.launch(cx, io.inputs[0], w2, u, u + u_bytes as u64)?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { p.weights.gather(cx, io.inputs[weight_at], w2) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { p.library.launch(cx, io.inputs[0], w2, u, u + u_bytes as u64) }?;
         let [_, h, w] = p.small.input;
         let bias = bias_at.map_or(0, |i| io.inputs[i]);
         let a = Params::new().with(u).with(io.outputs[0]).with(bias).with(h as i32).with(w as i32);
-        cx.launch(gather, blocks(cx, count), 256, 0, &a.with(p.k as i32).with(count as i64))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(gather, blocks(cx, count), 256, 0, &a.with(p.k as i32).with(count as i64)) }
     })))
 }
 
@@ -129,12 +138,15 @@ pub(super) fn input_grad(n: &Node<'_>, s: &Sizes) -> Result<Option<Kernel>, Cuda
     let Some(p) = Phases::new(n, s, Kind::InputGrad, type_name(s.dtype)?)? else { return Ok(None) };
     let scatter = p.function(n.cx, "phase_scatter")?;
     let (w_bytes, u_bytes) = (p.weights.bytes(), p.image_bytes());
-    Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch, move |cx, io| {
+    Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch(), move |cx, io| {
         let w2 = io.workspace;
         let u = w2 + w_bytes as u64;
-        p.weights.gather(cx, io.inputs[1], w2)?;
-        p.scatter(cx, scatter, io.inputs[0], u)?;
-        p.library.launch(cx, u, w2, io.outputs[0], u + u_bytes as u64)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { p.weights.gather(cx, io.inputs[1], w2) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { p.scatter(cx, scatter, io.inputs[0], u) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { p.library.launch(cx, u, w2, io.outputs[0], u + u_bytes as u64) }
     })))
 }
 
@@ -142,11 +154,14 @@ pub(super) fn weight_grad(n: &Node<'_>, s: &Sizes, dy_at: usize) -> Result<Optio
     let Some(p) = Phases::new(n, s, Kind::WeightGrad, type_name(s.dtype)?)? else { return Ok(None) };
     let scatter = p.function(n.cx, "phase_scatter")?;
     let (w_bytes, u_bytes) = (p.weights.bytes(), p.image_bytes());
-    Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch, move |cx, io| {
+    Ok(Some(Kernel::new(w_bytes + u_bytes + p.library.scratch(), move |cx, io| {
         let w2 = io.workspace;
         let u = w2 + w_bytes as u64;
-        p.scatter(cx, scatter, io.inputs[dy_at], u)?;
-        p.library.launch(cx, io.inputs[0], u, w2, u + u_bytes as u64)?;
-        p.weights.fold(cx, w2, io.outputs[0])
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { p.scatter(cx, scatter, io.inputs[dy_at], u) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { p.library.launch(cx, io.inputs[0], u, w2, u + u_bytes as u64) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { p.weights.fold(cx, w2, io.outputs[0]) }
     })))
 }

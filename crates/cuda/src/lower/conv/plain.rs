@@ -61,7 +61,7 @@ impl Plain {
     }
 
     /// Forward: x, w -> y. Input's gradient: dy, w -> dx. Weight's: x, dy -> dw.
-    pub fn launch(&self, cx: &Context, a: u64, b: u64, y: u64) -> Result<(), CudaError> {
+    pub unsafe fn launch(&self, cx: &Context, a: u64, b: u64, y: u64) -> Result<(), CudaError> {
         let p = ConvParams { y, ..self.params };
         let p = match self.kind {
             Kind::Forward | Kind::Fused { .. } => ConvParams { x: a, w: b, ..p },
@@ -71,8 +71,10 @@ impl Plain {
         let p = Params::new().with(p);
         match self.kind {
             // One block a result instead of one thread.
-            Kind::WeightGrad => cx.launch(self.f, [self.count, 1], 128, 0, &p),
-            _ => cx.launch(self.f, blocks(cx, self.count), 256, 0, &p),
+            // SAFETY: the promise of `Kernel::launch`.
+            Kind::WeightGrad => unsafe { cx.launch(self.f, [self.count, 1], 128, 0, &p) },
+            // SAFETY: the promise of `Kernel::launch`.
+            _ => unsafe { cx.launch(self.f, blocks(cx, self.count), 256, 0, &p) },
         }
     }
 }

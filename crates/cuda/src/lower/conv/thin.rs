@@ -160,39 +160,44 @@ impl Thin {
     }
 
     /// Taps of a thin image, for each pixel of the other image.
-    fn gathered(&self, cx: &Context, x: u64, adjoint: bool, to: u64) -> Result<u64, CudaError> {
+    unsafe fn gathered(&self, cx: &Context, x: u64, adjoint: bool, to: u64) -> Result<u64, CudaError> {
         let rows = if adjoint { self.s.in_rows() } else { self.s.rows() };
         let count = rows * self.wide.div_ceil(self.few());
         let p = ThinParams { x, out: to, ..self.params(adjoint, count) };
-        cx.launch(self.gather, blocks(cx, count), 256, 0, &Params::new().with(p))?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.gather, blocks(cx, count), 256, 0, &Params::new().with(p)) }?;
         Ok(to)
     }
 
     /// A thin image from the taps of the other image's pixels.
-    fn summed(&self, cx: &Context, z: u64, adjoint: bool, out: u64) -> Result<(), CudaError> {
+    unsafe fn summed(&self, cx: &Context, z: u64, adjoint: bool, out: u64) -> Result<(), CudaError> {
         let count = if adjoint { self.s.in_rows() } else { self.s.rows() } * self.few();
         let p = ThinParams { z, out, ..self.params(adjoint, count) };
-        cx.launch(self.sum, blocks(cx, count), 256, 0, &Params::new().with(p))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.sum, blocks(cx, count), 256, 0, &Params::new().with(p)) }
     }
 
     /// Weights as the product wants them.
-    fn weights(&self, cx: &Context, w: u64, to: u64) -> Result<u64, CudaError> {
+    unsafe fn weights(&self, cx: &Context, w: u64, to: u64) -> Result<u64, CudaError> {
         let s = &self.s;
         if self.side == Side::Output {
-            self.turned(cx, w, to, false)?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { self.turned(cx, w, to, false) }?;
             return Ok(to);
         }
         let (c, count) = (self.taps() * s.c, s.k * self.wide);
         let p = Params::new().with(w).with(to).with(s.k as i64).with(c as i32).with(self.wide as i32);
-        cx.launch(self.widen, blocks(cx, count), 256, 0, &p.with(count as i64))?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.widen, blocks(cx, count), 256, 0, &p.with(count as i64)) }?;
         Ok(to)
     }
 
-    fn turned(&self, cx: &Context, w: u64, to: u64, back: bool) -> Result<(), CudaError> {
+    unsafe fn turned(&self, cx: &Context, w: u64, to: u64, back: bool) -> Result<(), CudaError> {
         let s = &self.s;
         let p = Params::new().with(w).with(to).with(s.k as i32).with(self.taps() as i32);
         let p = p.with(s.c as i32).with(self.wide as i32).with(i32::from(back));
-        cx.launch(self.turn, blocks(cx, self.wide * s.c), 256, 0, &p)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.turn, blocks(cx, self.wide * s.c), 256, 0, &p) }
     }
 
     /// Whether the product adds the bias.
@@ -201,7 +206,7 @@ impl Thin {
     }
 
     /// As a library's convolution: x, w -> y; dy, w -> dx; x, dy -> dw.
-    pub fn launch(
+    pub unsafe fn launch(
         &self,
         cx: &Context,
         a: u64,
@@ -213,41 +218,45 @@ impl Thin {
         let taps_at = scratch;
         let w_at = taps_at + self.taps_bytes() as u64;
         let own = w_at + self.weight_bytes() as u64;
-        let product = |x, y, to| self.product.launch(cx, x, y, bias, to, to, own);
-        match (self.kind, self.side) {
-            (Kind::Forward | Kind::Fused { .. }, Side::Input) => {
-                let (x, w) = (self.gathered(cx, a, false, taps_at)?, self.weights(cx, b, w_at)?);
-                product(x, w, out)
-            }
-            (Kind::Forward | Kind::Fused { .. }, Side::Output) => {
-                product(a, self.weights(cx, b, w_at)?, taps_at)?;
-                self.summed(cx, taps_at, false, out)
-            }
-            (Kind::InputGrad, Side::Input) => {
-                product(a, self.weights(cx, b, w_at)?, taps_at)?;
-                self.summed(cx, taps_at, true, out)
-            }
-            (Kind::InputGrad, Side::Output) => {
-                let (x, w) = (self.gathered(cx, a, true, taps_at)?, self.weights(cx, b, w_at)?);
-                product(x, w, out)
-            }
-            (Kind::WeightGrad, Side::Input) => {
-                product(b, self.gathered(cx, a, false, taps_at)?, w_at)?;
-                self.cut(cx, w_at, out)
-            }
-            (Kind::WeightGrad, Side::Output) => {
-                product(self.gathered(cx, b, true, taps_at)?, a, w_at)?;
-                self.turned(cx, w_at, out, true)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe {
+            let product = |x, y, to| self.product.launch(cx, x, y, bias, to, to, own);
+            match (self.kind, self.side) {
+                (Kind::Forward | Kind::Fused { .. }, Side::Input) => {
+                    let (x, w) = (self.gathered(cx, a, false, taps_at)?, self.weights(cx, b, w_at)?);
+                    product(x, w, out)
+                }
+                (Kind::Forward | Kind::Fused { .. }, Side::Output) => {
+                    product(a, self.weights(cx, b, w_at)?, taps_at)?;
+                    self.summed(cx, taps_at, false, out)
+                }
+                (Kind::InputGrad, Side::Input) => {
+                    product(a, self.weights(cx, b, w_at)?, taps_at)?;
+                    self.summed(cx, taps_at, true, out)
+                }
+                (Kind::InputGrad, Side::Output) => {
+                    let (x, w) = (self.gathered(cx, a, true, taps_at)?, self.weights(cx, b, w_at)?);
+                    product(x, w, out)
+                }
+                (Kind::WeightGrad, Side::Input) => {
+                    product(b, self.gathered(cx, a, false, taps_at)?, w_at)?;
+                    self.cut(cx, w_at, out)
+                }
+                (Kind::WeightGrad, Side::Output) => {
+                    product(self.gathered(cx, b, true, taps_at)?, a, w_at)?;
+                    self.turned(cx, w_at, out, true)
+                }
             }
         }
     }
 
     /// The first taps of each row of weights.
-    fn cut(&self, cx: &Context, from: u64, to: u64) -> Result<(), CudaError> {
+    unsafe fn cut(&self, cx: &Context, from: u64, to: u64) -> Result<(), CudaError> {
         let (s, c) = (&self.s, self.taps() * self.s.c);
         // Widening to fewer channels is cutting.
         let count = s.k * c;
         let p = Params::new().with(from).with(to).with(s.k as i64).with(self.wide as i32).with(c as i32);
-        cx.launch(self.widen, blocks(cx, count), 256, 0, &p.with(count as i64))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.widen, blocks(cx, count), 256, 0, &p.with(count as i64)) }
     }
 }

@@ -437,13 +437,16 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         let (mut weight, y) = (io.inputs[call.weight], io.outputs[0]);
         if let Some(widen) = &widen {
             let wide_weight = io.workspace + image_bytes as u64;
-            widen.launch(cx, images[0], [s.in_rows(); 2], [real.c, s.c], io.workspace)?;
-            widen.launch(cx, weight, [s.weight_len() / s.c; 2], [real.c, s.c], wide_weight)?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { widen.launch(cx, images[0], [s.in_rows(); 2], [real.c, s.c], io.workspace) }?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { widen.launch(cx, weight, [s.weight_len() / s.c; 2], [real.c, s.c], wide_weight) }?;
             (images[0], weight) = (io.workspace, wide_weight);
         }
         let mut rows = s.k;
         if let Some(weights) = &weights {
-            weights.gather(cx, weight, io.workspace)?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { weights.gather(cx, weight, io.workspace) }?;
             (weight, rows) = (io.workspace, PHASES * s.k);
         }
         let view = |c| View { n: s.n, h, w, c, dtype: s.dtype, phase: None };
@@ -451,7 +454,8 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         if let Some(round) = round {
             let count = rows * columns;
             let a = Params::new().with(weight).with(io.workspace).with(count as i32);
-            cx.launch(round, blocks(cx, count), 256, 0, &a)?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { cx.launch(round, blocks(cx, count), 256, 0, &a) }?;
             weight = io.workspace;
         }
         let weight =
@@ -468,7 +472,8 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         }
         let p = ForwardParams { bias: call.bias.map_or(0, |i| io.inputs[i]), y, added, ..fixed };
         let a = Params::new().words(sources).words(weight).words(result).words(residual).with(p);
-        cx.launch(f, [grid, 1], 3 * GROUP, room.bytes, &a)
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, [grid, 1], 3 * GROUP, room.bytes, &a) }
     }))
 }
 
@@ -550,12 +555,15 @@ pub(super) fn weight_grad(
         let p = WeightParams { partial: io.workspace, ..fixed };
         let a = Params::new().words(x).words(dy).with(p);
         let shared = ALIGNMENT + stages * stage;
-        cx.launch(f, [blocks_of_split * splits, 1], (side + 1) * GROUP, shared, &a)?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(f, [blocks_of_split * splits, 1], (side + 1) * GROUP, shared, &a) }?;
         let dw = if upsample { io.workspace + partial_bytes as u64 } else { io.outputs[0] };
         let a = Params::new().with(io.workspace).with(dw).with((elements / 2) as i64).with(splits as i32);
-        cx.launch(sum, blocks(cx, elements / 2), 256, 0, &a)?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(sum, blocks(cx, elements / 2), 256, 0, &a) }?;
         match &weights {
-            Some(weights) => weights.fold(cx, dw, io.outputs[0]),
+            // SAFETY: the promise of `Kernel::launch`.
+            Some(weights) => unsafe { weights.fold(cx, dw, io.outputs[0]) },
             None => Ok(()),
         }
     }))

@@ -35,7 +35,8 @@ pub(in crate::lower) fn weight_grad(n: &Node<'_>, a: &ConvWeightGrad) -> Result<
         return Ok(Kernel::new(scratch, move |cx, io| {
             for (i, (product, offset)) in products.iter().enumerate() {
                 let d = io.outputs[0] + offset;
-                product.launch(cx, io.inputs[dy_at], io.inputs[i], 0, d, d, io.workspace)?;
+                // SAFETY: the promise of `Kernel::launch`.
+                unsafe { product.launch(cx, io.inputs[dy_at], io.inputs[i], 0, d, d, io.workspace) }?;
             }
             Ok(())
         }));
@@ -67,13 +68,19 @@ fn library_weight_grad(n: &Node<'_>, a: &ConvWeightGrad, sizes: &Sizes) -> Resul
     let gathered_bytes = gathered.bytes;
     if let Some(split) = Split::new(n, &sizes)? {
         return Ok(Kernel::new(gathered_bytes + split.scratch, move |cx, io| {
-            let x = gathered.launch(cx, &io.inputs[..parts], io.workspace)?;
-            split.launch(cx, x, io.inputs[dy_at], io.outputs[0], io.workspace + gathered_bytes as u64)
+            // SAFETY: the promise of `Kernel::launch`.
+            let x = unsafe { gathered.launch(cx, &io.inputs[..parts], io.workspace) }?;
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe {
+                split.launch(cx, x, io.inputs[dy_at], io.outputs[0], io.workspace + gathered_bytes as u64)
+            }
         }));
     }
     let way = Way::new(n, &sizes, Kind::WeightGrad)?;
     Ok(Kernel::new(gathered_bytes + way.scratch(), move |cx, io| {
-        let x = gathered.launch(cx, &io.inputs[..parts], io.workspace)?;
-        way.launch(cx, x, io.inputs[dy_at], io.outputs[0], io.workspace + gathered_bytes as u64)
+        // SAFETY: the promise of `Kernel::launch`.
+        let x = unsafe { gathered.launch(cx, &io.inputs[..parts], io.workspace) }?;
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { way.launch(cx, x, io.inputs[dy_at], io.outputs[0], io.workspace + gathered_bytes as u64) }
     }))
 }

@@ -29,7 +29,7 @@ impl Widen {
     }
 
     /// `[rows, c]` as `[all_rows, wide]`.
-    pub fn launch(
+    pub unsafe fn launch(
         &self,
         cx: &Context,
         x: u64,
@@ -39,7 +39,8 @@ impl Widen {
     ) -> Result<(), CudaError> {
         let count = all_rows * wide;
         let p = Params::new().with(x).with(to).with(rows as i64).with(c as i32).with(wide as i32);
-        cx.launch(self.0, blocks(cx, count / WIDTH), 256, 0, &p.with(count as i64))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { cx.launch(self.0, blocks(cx, count / WIDTH), 256, 0, &p.with(count as i64)) }
     }
 }
 
@@ -67,12 +68,19 @@ impl Widened {
         let widen = Widen::new(cx, s)?;
         let cut = Channels::new(cx, s.dtype, &[1])?;
         let images = [wide.in_rows() * wide.c, wide.weight_len(), wide.rows() * wide.k];
-        let scratch = images.iter().map(|i| wide.bytes(*i)).sum::<usize>() + library.scratch;
+        let scratch = images.iter().map(|i| wide.bytes(*i)).sum::<usize>() + library.scratch();
         Ok(Some(Widened { narrow: *s, wide, kind, library, widen, cut, scratch }))
     }
 
     /// As [`Library::launch`].
-    pub fn launch(&self, cx: &Context, a: u64, b: u64, out: u64, scratch: u64) -> Result<(), CudaError> {
+    pub unsafe fn launch(
+        &self,
+        cx: &Context,
+        a: u64,
+        b: u64,
+        out: u64,
+        scratch: u64,
+    ) -> Result<(), CudaError> {
         let (s, w) = (&self.narrow, &self.wide);
         let x_at = scratch;
         let w_at = x_at + w.bytes(w.in_rows() * w.c) as u64;
@@ -84,7 +92,8 @@ impl Widened {
             if c == wide && rows == all {
                 return Ok(x);
             }
-            self.widen.launch(cx, x, [rows, all], [c, wide], to).map(|()| to)
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { self.widen.launch(cx, x, [rows, all], [c, wide], to) }.map(|()| to)
         };
         let x = |from| widened(from, [s.in_rows(); 2], [s.c, w.c], x_at);
         let y = |from| widened(from, [s.rows(); 2], [s.k, w.k], y_at);
@@ -94,18 +103,21 @@ impl Widened {
         match self.kind {
             Kind::Forward | Kind::Fused { .. } => {
                 let (from, by, to) = (x(a)?, weight(b)?, place(s.k == w.k, y_at));
-                self.library.launch(cx, from, by, to, own)?;
+                // SAFETY: the promise of `Kernel::launch`.
+                unsafe { self.library.launch(cx, from, by, to, own) }?;
                 self.cut(cx, to, out, s.rows(), s.k, w.k)
             }
             Kind::InputGrad => {
                 let (from, by, to) = (y(a)?, weight(b)?, place(s.c == w.c, x_at));
-                self.library.launch(cx, from, by, to, own)?;
+                // SAFETY: the promise of `Kernel::launch`.
+                unsafe { self.library.launch(cx, from, by, to, own) }?;
                 self.cut(cx, to, out, s.in_rows(), s.c, w.c)
             }
             Kind::WeightGrad => {
                 let (from, by) = (x(a)?, y(b)?);
                 let to = place(s.c == w.c && s.k == w.k, w_at);
-                self.library.launch(cx, from, by, to, own)?;
+                // SAFETY: the promise of `Kernel::launch`.
+                unsafe { self.library.launch(cx, from, by, to, own) }?;
                 self.cut(cx, to, out, s.k * taps, s.c, w.c)
             }
         }
@@ -124,6 +136,7 @@ impl Widened {
         if from == to {
             return Ok(());
         }
-        self.cut.launch(cx, (from, to), rows, c, (wide, 0), (c, 0))
+        // SAFETY: the promise of `Kernel::launch`.
+        unsafe { self.cut.launch(cx, (from, to), rows, c, (wide, 0), (c, 0)) }
     }
 }

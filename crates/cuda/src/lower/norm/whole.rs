@@ -103,7 +103,8 @@ impl Whole {
         let kernel = Kernel::new(workspace, move |cx, io| {
             let p = Params::new().with(forward_params(&a, &fixed, io));
             let p = p.with(barriers.start()).with(held as i32);
-            cx.launch(f, [at.n * at.chunks, 1], threads, shared, &p)
+            // SAFETY: the promise of `Kernel::launch`.
+            unsafe { cx.launch(f, [at.n * at.chunks, 1], threads, shared, &p) }
         });
         // With one block a multiprocessor and nothing beside it, all blocks run at a time.
         Ok(kernel.alone())

@@ -130,14 +130,17 @@ pub fn backward(
     let job = &job;
     let tiles = dims.planes() * groups;
     cpu.pool.run(tiles, |_, task| {
-        cpu.level.dispatch(Open { job, plane: task / groups, first: task % groups * WIDEST });
+        // SAFETY: the buffers were checked above; in each phase a task writes places that are its own.
+        unsafe { cpu.level.dispatch(Open { job, plane: task / groups, first: task % groups * WIDEST }) };
     });
     cpu.pool.run(dims.planes() * layout.chunks, |worker, task| {
         let (plane, chunk) = (task / layout.chunks, task % layout.chunks);
-        cpu.level.dispatch(Main { job, plane, chunk, worker });
+        // SAFETY: the buffers were checked above; in each phase a task writes places that are its own.
+        unsafe { cpu.level.dispatch(Main { job, plane, chunk, worker }) };
     });
     cpu.pool.run(tiles, |_, task| {
-        cpu.level.dispatch(Close { job, plane: task / groups, first: task % groups * WIDEST });
+        // SAFETY: the buffers were checked above; in each phase a task writes places that are its own.
+        unsafe { cpu.level.dispatch(Close { job, plane: task / groups, first: task % groups * WIDEST }) };
     });
 }
 
@@ -216,7 +219,7 @@ struct Open<'a> {
 impl Kernel for Open<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Open { job, plane, first } = self;
         let dims = job.dims;
         let (image, head) = (plane / dims.heads, plane % dims.heads);
@@ -266,7 +269,7 @@ struct Close<'a> {
 impl Kernel for Close<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Close { job, plane, first } = self;
         let dims = job.dims;
         let (image, head) = (plane / dims.heads, plane % dims.heads);

@@ -32,7 +32,7 @@ struct Scratch {
 impl Kernel for Main<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let dims = self.job.dims;
         let start = self.chunk * self.job.layout.blocks;
         let end = (start + self.job.layout.blocks).min(dims.sk.div_ceil(KEYS));

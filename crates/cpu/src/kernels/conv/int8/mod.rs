@@ -16,7 +16,8 @@ use super::{ConvDims, Epilogue, Source};
 use crate::Cpu;
 use crate::gemm::Panels;
 use crate::pool::Shares;
-use crate::simd::{Level, bytes};
+use crate::simd::Level;
+use crate::simd::bytes::Products;
 use pack::Numbers;
 use product::{Strip, tile_rows};
 use read::{Range, Read};
@@ -47,8 +48,7 @@ pub struct Reading {
 /// A convolution in 8 bits, ready to run.
 pub struct Int8Plan {
     dims: ConvDims,
-    level: Level,
-    instruction: bool,
+    products: Products,
     how: Reading,
     /// Bytes of a pixel.
     depth: usize,
@@ -70,10 +70,10 @@ impl Int8Plan {
     /// # Panics
     /// If a dimension is 0, there are groups, or what is upsampled has odd sizes.
     pub fn new(dims: &ConvDims, how: Reading, level: Level) -> Int8Plan {
-        Int8Plan::with(dims, how, level, bytes::has_instruction(level))
+        Int8Plan::with(dims, how, level, Products::of(level))
     }
 
-    fn with(dims: &ConvDims, how: Reading, level: Level, instruction: bool) -> Int8Plan {
+    fn with(dims: &ConvDims, how: Reading, level: Level, products: Products) -> Int8Plan {
         dims.check();
         assert_eq!(dims.groups, 1, "no convolutions in 8 bits with groups");
         assert!(!how.upsample || dims.input[1..].iter().all(|n| n % 2 == 0), "odd sizes: {dims:?}");
@@ -92,8 +92,7 @@ impl Int8Plan {
         let numbers = Numbers { depth, k: panels.padded() };
         let mut plan = Int8Plan {
             dims,
-            level,
-            instruction,
+            products,
             how,
             depth,
             padded,
@@ -191,7 +190,8 @@ impl Int8Plan {
         let [rows, pixels] = self.source_rows();
         cpu.pool.run(self.dims.n * rows, |_, row| {
             let range = Range { source, n: row / rows, pixel: row * pixels, pixels };
-            let range = bytes::dispatch(self.level, self.instruction, range);
+            // SAFETY: the caller's promise, and each task writes a part of its own.
+            let range = unsafe { self.products.dispatch(range) };
             // SAFETY: each task writes its own row's.
             unsafe { ranges.slice(2 * row, 2).copy_from_slice(&range) }
         });
@@ -205,7 +205,7 @@ impl Int8Plan {
             unsafe {
                 let numbers = self.numbers_of(numbers.at(0), reader.n);
                 let row = read::Round { reader, numbers, to: image.at(row * self.row_bytes()) };
-                bytes::dispatch(self.level, self.instruction, row);
+                self.products.dispatch(row);
             }
         });
     }
@@ -256,7 +256,7 @@ impl Int8Plan {
                         out,
                         epilogue,
                     };
-                    bytes::dispatch(self.level, self.instruction, strip);
+                    self.products.dispatch(strip);
                 }
             }
         });

@@ -11,9 +11,9 @@ use std::mem::MaybeUninit;
 /// The rows of the largest tile for a panel of so many vectors.
 pub(super) fn tile_rows(level: Level, vectors: usize) -> usize {
     match (level, vectors) {
-        (Level::Avx512, 4) => 6,
-        (Level::Avx512, 3) => 8,
-        (Level::Avx512, _) => 12,
+        (Level::Avx512(_), 4) => 6,
+        (Level::Avx512(_), 3) => 8,
+        (Level::Avx512(_), _) => 12,
         (_, 2) => 6,
         _ => 12,
     }
@@ -47,7 +47,7 @@ pub(super) struct Strip<'a> {
 impl ByteKernel for Strip<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<B: Bytes>(self, b: B) {
+    unsafe fn run<B: Bytes>(self, b: B) {
         // SAFETY: who makes a strip promises its memory, with room to read a tile over its end.
         unsafe {
             match (B::F::LANES, self.vectors) {

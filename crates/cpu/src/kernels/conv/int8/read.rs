@@ -47,7 +47,7 @@ pub(super) struct Range<'a> {
 impl ByteKernel for Range<'_> {
     type Output = [f32; 2];
     #[inline(always)]
-    fn run<B: Bytes>(self, b: B) -> [f32; 2] {
+    unsafe fn run<B: Bytes>(self, b: B) -> [f32; 2] {
         let (s, channels) = (b.floats(), self.source.channels());
         let (mut low, mut high) = (s.splat(0.0), s.splat(0.0));
         for pixel in self.pixel..self.pixel + self.pixels {
@@ -111,7 +111,7 @@ impl Round<'_> {
 impl ByteKernel for Round<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<B: Bytes>(self, b: B) {
+    unsafe fn run<B: Bytes>(self, b: B) {
         let (width, depth) = (self.reader.plan.padded[2], self.reader.plan.depth);
         // SAFETY: the row is this task's.
         unsafe {

@@ -115,13 +115,14 @@ impl Case {
         let mut first: Option<Vec<f32>> = None;
         for level in Level::available() {
             for instruction in [false, true] {
-                if instruction && !bytes::has_instruction(level) {
+                let products = if instruction { Products::of(level) } else { Products::widened(level) };
+                if products.has_instruction() != instruction {
                     continue;
                 }
                 for threads in 1..=3 {
                     let cpu = Cpu::with_level(threads, level);
                     let how = Reading { dynamic: self.dynamic, upsample: self.upsample };
-                    let plan = Int8Plan::with(d, how, level, instruction);
+                    let plan = Int8Plan::with(d, how, level, products);
                     let mut packed = vec![0.0; plan.packed_len];
                     // What was there before must not matter.
                     let mut workspace = vec![f32::NAN; plan.workspace_len];

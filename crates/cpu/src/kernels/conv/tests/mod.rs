@@ -4,7 +4,6 @@
 mod reference;
 
 use super::*;
-use crate::pool::Pool;
 use reference::{Case, error};
 
 /// A small generator of our own: tests must draw the same cases everywhere.
@@ -85,7 +84,7 @@ fn check(dims: &ConvDims, draw: &mut Draw, levels: impl Iterator<Item = Level>, 
     let case = Case::new(dims, draw);
     let wanted = [case.forward(), case.input_grad(), case.weight_grad()];
     for level in levels {
-        let contexts: Vec<_> = (1..=3).map(|threads| Cpu { pool: Pool::new(threads), level }).collect();
+        let contexts: Vec<_> = (1..=3).map(|threads| Cpu::with_level(threads, level)).collect();
         for choice in choices {
             let runs: Vec<_> = contexts.iter().map(|cpu| case.run_all(cpu, *choice)).collect();
             for (i, what) in ["forward", "input_grad", "weight_grad"].into_iter().enumerate() {

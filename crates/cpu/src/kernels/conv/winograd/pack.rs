@@ -110,7 +110,7 @@ struct ToPoints<W> {
 impl<W: Scheme> Kernel for ToPoints<W> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         for row in 0..self.rows {
             for j in (0..self.width).step_by(S::LANES) {
                 let len = if row < self.count { S::LANES.min(self.columns - j) } else { 0 };

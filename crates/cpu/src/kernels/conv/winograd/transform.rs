@@ -38,7 +38,8 @@ impl<W: Scheme> Input<'_, W> {
     /// # Safety
     /// The source holds the image, the other pointers what the type says.
     pub unsafe fn run(self, level: Level) {
-        level.dispatch(self);
+        // SAFETY: the caller's promise.
+        unsafe { level.dispatch(self) };
     }
 
     #[inline(always)]
@@ -63,7 +64,7 @@ impl<W: Scheme> Input<'_, W> {
 impl<W: Scheme> Kernel for Input<'_, W> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let p = &self.grid.planes;
         let size = [p.input[1], p.input[2]];
         for run in self.grid.runs(self.block) {
@@ -114,7 +115,8 @@ impl<W: Scheme> Output<'_, W> {
     /// # Safety
     /// The pointers hold what the type says, and nobody else writes these pixels and channels.
     pub unsafe fn run(self, level: Level) {
-        level.dispatch(self);
+        // SAFETY: the caller's promise.
+        unsafe { level.dispatch(self) };
     }
 
     /// One vector of a tile at output row `y`, column `x` of a plane, whose first pixel is `plane`.
@@ -155,7 +157,7 @@ impl<W: Scheme> Output<'_, W> {
 impl<W: Scheme> Kernel for Output<'_, W> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let [depth, height, width] = self.grid.planes.output;
         for run in self.grid.runs(self.block) {
             let plane = (run.n * depth + run.z) * height * width;

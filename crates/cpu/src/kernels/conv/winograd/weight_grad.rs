@@ -328,7 +328,7 @@ impl<W: Scheme> Gradient<'_, W> {
 impl<W: Scheme> Kernel for Gradient<'_, W> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let grid = &self.plan.grid;
         let [depth, height, width] = grid.planes.output;
         let channel_step = self.plan.held();
@@ -365,7 +365,7 @@ struct ToTaps<'a, W> {
 impl<W: Scheme> Kernel for ToTaps<'_, W> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let p = &self.plan.grid.planes;
         let padded = p.c.next_multiple_of(S::LANES);
         for tap in 0..p.taps {

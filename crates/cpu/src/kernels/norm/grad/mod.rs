@@ -95,17 +95,26 @@ pub fn grad(
         scratch: Shares(rest.as_mut_ptr()),
     };
     if grid.whole_images() {
-        cpu.pool.run(grid.tasks(), |worker, task| cpu.level.dispatch(WholeImages { job, worker, task }));
+        // SAFETY: the buffers were checked above; in each phase a task writes places that are its own.
+        cpu.pool.run(grid.tasks(), |worker, task| unsafe {
+            cpu.level.dispatch(WholeImages { job, worker, task })
+        });
         if wants {
             add_up(&mut gradients, sums, dims.c, grid.tasks(), 2 * dims.c);
         }
         return;
     }
-    cpu.pool.run(dims.n, |_, image| cpu.level.dispatch(Open { job, image }));
-    cpu.pool.run(grid.tasks(), |worker, task| cpu.level.dispatch(BlockSums { job, worker, task }));
-    cpu.pool.run(dims.n, |_, image| cpu.level.dispatch(Merge { job, image }));
+    // SAFETY: the buffers were checked above; in each phase a task writes places that are its own.
+    cpu.pool.run(dims.n, |_, image| unsafe { cpu.level.dispatch(Open { job, image }) });
+    // SAFETY: the buffers were checked above; in each phase a task writes places that are its own.
+    cpu.pool.run(grid.tasks(), |worker, task| unsafe { cpu.level.dispatch(BlockSums { job, worker, task }) });
+    // SAFETY: the buffers were checked above; in each phase a task writes places that are its own.
+    cpu.pool.run(dims.n, |_, image| unsafe { cpu.level.dispatch(Merge { job, image }) });
     if job.dx.is_some() {
-        cpu.pool.run(grid.tasks(), |worker, task| cpu.level.dispatch(BlockInputs { job, worker, task }));
+        // SAFETY: the buffers were checked above; in each phase a task writes places that are its own.
+        cpu.pool.run(grid.tasks(), |worker, task| unsafe {
+            cpu.level.dispatch(BlockInputs { job, worker, task })
+        });
     }
     if wants {
         add_up(&mut gradients, sums, dims.c, dims.n, grid.blocks * 2 * dims.c);

@@ -15,7 +15,7 @@ pub struct Open<'a> {
 impl Kernel for Open<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let c = self.job.grid.dims.c;
         // SAFETY: the image is this task's.
         unsafe {
@@ -36,7 +36,7 @@ pub struct BlockSums<'a> {
 impl Kernel for BlockSums<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let (job, c) = (self.job, self.job.grid.dims.c);
         for index in job.grid.task(self.task) {
             // SAFETY: the worker's scratch; the unit is this task's.
@@ -62,7 +62,7 @@ pub struct Merge<'a> {
 impl Kernel for Merge<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let (job, c, blocks) = (self.job, self.job.grid.dims.c, self.job.grid.blocks);
         // SAFETY: the image's blocks are this task's.
         unsafe {
@@ -99,7 +99,7 @@ pub struct BlockInputs<'a> {
 impl Kernel for BlockInputs<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let job = self.job;
         for index in job.grid.task(self.task) {
             // SAFETY: the worker's scratch; the unit is this task's.
@@ -123,7 +123,7 @@ pub struct WholeImages<'a> {
 impl Kernel for WholeImages<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let (job, dims, width) = (self.job, &self.job.grid.dims, self.job.grid.width());
         // SAFETY: the worker's scratch; the images are this task's.
         unsafe {

@@ -1,0 +1,64 @@
+//! What training over several ranks costs: time spent waiting for gradients, bytes sent, and who is slower than the others.
+
+use super::Run;
+use crate::distributed::{Ranks, Travelled};
+use crate::error::Result;
+
+/// A rank that takes so many times as long as the fastest, over so many iterations, is named once.
+const SLOW: f64 = 1.25;
+const ENOUGH: u64 = 10;
+
+/// What exchanging gradients came to.
+#[derive(Clone, Copy, Debug)]
+pub struct OverRanks {
+    /// How many ranks trained.
+    pub size: usize,
+    /// The share of the time in which this rank did not wait for gradients of others: the speed-up over `size` is at most this, if one rank alone is as fast as each of them.
+    pub efficiency: f64,
+    /// Bytes that this rank sent in each iteration.
+    pub bytes: f64,
+    /// Values of gradients for each one that was sent.
+    pub compression: f64,
+}
+
+impl OverRanks {
+    pub(super) fn of(ranks: &Ranks, t: &Travelled, iterations: u64, seconds: f64) -> OverRanks {
+        OverRanks {
+            size: ranks.size(),
+            efficiency: (1.0 - t.waited.as_secs_f64() / seconds.max(1e-9)).max(0.0),
+            bytes: t.bytes as f64 / iterations.max(1) as f64,
+            compression: t.values as f64 / t.sent_values.max(1) as f64,
+        }
+    }
+}
+
+impl Run<'_> {
+    /// For a record of `seconds`: the share of it spent waiting for gradients, bytes sent by iteration, and the slowest rank. Nothing of one rank.
+    pub(super) fn over_ranks(&mut self, seconds: f64, iterations: u64) -> Result<Vec<(String, f64)>> {
+        let Some(exchanger) = self.working().engine.exchanger() else { return Ok(vec![]) };
+        let now = exchanger.travelled();
+        let before = std::mem::replace(&mut self.travelled, now);
+        // A stage of its own begins to count anew.
+        let waited = now.waited.saturating_sub(before.waited).as_secs_f64();
+        let bytes = now.bytes.saturating_sub(before.bytes) as f64;
+        let own = (seconds - waited).max(0.0) / iterations.max(1) as f64;
+        let all = self.ranks.gathered(&[own])?.concat();
+        let slowest = (0..all.len()).max_by(|a, b| all[*a].total_cmp(&all[*b])).unwrap_or(0);
+        let fastest = all.iter().copied().fold(f64::INFINITY, f64::min);
+        let ratio = all[slowest] / fastest.max(1e-9);
+        if ratio > SLOW && iterations >= ENOUGH && !self.slow.contains(&slowest) {
+            self.slow.push(slowest);
+            let text =
+                format!("{} takes {ratio:.1} times as long as the fastest rank", self.ranks.named(slowest));
+            self.records.watch.note(&text);
+        }
+        let values = [
+            ("ranks", all.len() as f64),
+            ("ranks_waiting", waited / seconds.max(1e-9)),
+            ("ranks_bytes", bytes / iterations.max(1) as f64),
+            ("slowest_rank", slowest as f64),
+            ("slowest_ratio", ratio),
+        ];
+        Ok(values.map(|(name, value)| (name.to_string(), value)).to_vec())
+    }
+}

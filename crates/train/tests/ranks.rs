@@ -1,0 +1,246 @@
+//! Several ranks train as one process with as many images does. Ranks are threads here; `tests/ranks_mpi.rs` of the program has processes.
+
+mod tiny;
+
+use clearshot_collectives::Collective;
+use clearshot_collectives::threads::Threads;
+use clearshot_nn::Weights;
+use clearshot_train::distributed::Ranks;
+use clearshot_train::records::console::Show;
+use clearshot_train::run::{Summary, never};
+use clearshot_train::{Run, RunConfig, checkpoint};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use tiny::{config, network};
+
+/// What every rank comes to, or why it ended.
+fn train(
+    ranks: usize,
+    folder: &Path,
+    resume: bool,
+    stop_at: Option<u64>,
+    config_of: impl Fn(usize) -> RunConfig + Sync,
+) -> Vec<Result<Summary, String>> {
+    let config_of = &config_of;
+    let one = |rank: Threads| {
+        let config = config_of(rank.rank());
+        let ranks = Ranks::of(Arc::new(rank), &config).map_err(|e| e.to_string())?;
+        // One rank is not the others' file system.
+        let folder = if ranks.is_first() { folder.to_owned() } else { folder.join("not there") };
+        let run = Run::open_among(&ranks, config, &folder, resume, Show::Quiet);
+        let end = run.and_then(|mut run| run.train(&never(), stop_at)).map_err(|e| e.to_string())?;
+        ranks.finish().map_err(|e| e.to_string())?;
+        Ok(end)
+    };
+    std::thread::scope(|s| {
+        let all: Vec<_> = Threads::group(ranks).into_iter().map(|r| s.spawn(move || one(r))).collect();
+        all.into_iter().map(|t| t.join().expect("no panic")).collect()
+    })
+}
+
+/// The digest, which all ranks have, the states and the lines of the records that are not clocks.
+fn whole(ranks: usize, changes: &Value, folder: &Path, stops: &[u64]) -> (u64, Weights, Vec<Value>) {
+    let mut last = vec![];
+    for (i, stop) in stops.iter().map(|s| Some(*s)).chain([None]).enumerate() {
+        last = train(ranks, folder, i > 0, stop, |_| config(changes.clone()));
+    }
+    let ends: Vec<Summary> = last.into_iter().map(|end| end.expect("an end")).collect();
+    assert!(ends.iter().all(|end| end.digest == ends[0].digest), "ranks have the same states");
+    let states = checkpoint::read(&ends[0].checkpoint).expect("a checkpoint").states;
+    let text = std::fs::read_to_string(folder.join("records.jsonl")).expect("records");
+    let timeless = |line: &str| {
+        let mut record: Value = serde_json::from_str(line).expect("JSON");
+        for clock in [
+            "seconds",
+            "images_per_second",
+            "waiting",
+            "ranks_waiting",
+            "ranks_bytes",
+            "slowest_rank",
+            "slowest_ratio",
+        ] {
+            record.as_object_mut().expect("an object").remove(clock);
+        }
+        record
+    };
+    (ends[0].digest, states, text.lines().map(timeless).collect())
+}
+
+/// The relative error of all parameters as one vector.
+fn distance(a: &Weights, b: &Weights) -> f64 {
+    let (mut off, mut size) = (0.0, 0.0);
+    for (name, value) in a.iter().filter(|(name, _)| name.ends_with("weight") && !name.contains("exchange")) {
+        for (x, y) in value.to_f64().into_iter().zip(b[name].to_f64()) {
+            off += (x - y) * (x - y);
+            size += y * y;
+        }
+    }
+    (off / size).sqrt()
+}
+
+fn merged(mut base: Value, changes: &Value) -> Value {
+    tiny::merge(&mut base, changes.clone());
+    base
+}
+
+/// Ranks with a batch of four beside one process with all of their images: plain gradient descent keeps gradients as they are.
+#[track_caller]
+fn check(ranks: usize, changes: &Value) {
+    let sgd = json!({
+        "optimizer": {"kind": "sgd", "rate": 0.05, "momentum": 0.0, "clip": 0.5},
+        "trainer": {"iterations": 4}, "validation": {"every": 0}, "distributed": {"bucket": "2kiB"},
+    });
+    let of = |batch: usize| merged(merged(sgd.clone(), changes), &json!({"trainer": {"batch": batch}}));
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_, one, alone) = whole(1, &of(4 * ranks), &dir.path().join("one"), &[]);
+    let (_, many, together) = whole(ranks, &of(4), &dir.path().join("many"), &[]);
+    let off = distance(&many, &one);
+    assert!(off < 1e-6, "{ranks} ranks: {off}");
+    let losses =
+        |records: &[Value]| -> Vec<f64> { records.iter().filter_map(|r| r["loss"].as_f64()).collect() };
+    let (alone, together) = (losses(&alone), losses(&together));
+    assert_eq!(alone.len(), together.len());
+    for (a, b) in alone.iter().zip(&together) {
+        assert!((a - b).abs() <= 1e-5 * a.abs(), "{ranks} ranks: {a} {b}");
+    }
+}
+
+#[test]
+fn ranks_see_what_one_process_sees() {
+    for ranks in [2, 3, 4] {
+        check(ranks, &json!({}));
+    }
+}
+
+#[test]
+fn supervised_with_terms_and_accumulation() {
+    let supervised = json!({"model": {"network": network(0)}, "task": {"kind": "supervised", "gradient": {"weight": 0.1}}});
+    check(2, &supervised);
+    check(3, &merged(supervised, &json!({"trainer": {"accumulate": 2}})));
+}
+
+/// Domains are drawn by the losses of all ranks together.
+#[test]
+fn domains_that_follow_their_losses() {
+    let data = json!({"scenes": {"nuclei": 1.0, "stars": 2.0}, "balance": "adaptive", "balance_every": 2});
+    check(2, &json!({"data": data}));
+}
+
+#[test]
+fn the_same_bits_from_run_to_run_overlapped_or_not_and_resumed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, changes) in [
+        ("plain", json!({})),
+        ("accumulated", json!({"trainer": {"accumulate": 2}})),
+        ("compressed", json!({"distributed": {"compression": "powersgd", "rank": 1, "start": 2}})),
+    ] {
+        let changes = merged(json!({"distributed": {"bucket": "2kiB"}}), &changes);
+        let folder = |what: &str| dir.path().join(format!("{name} {what}"));
+        let first = whole(3, &changes, &folder("first"), &[]);
+        let again = whole(3, &changes, &folder("resumed"), &[3, 5]);
+        assert_eq!((first.0, first.2), (again.0, again.2), "{name}");
+        let waiting = merged(changes, &json!({"distributed": {"overlap": false}}));
+        assert_eq!(first.0, whole(3, &waiting, &folder("waiting"), &[]).0, "{name}");
+    }
+}
+
+/// Images that do not divide evenly: three batches over two ranks, and ranks without any. Means are those of one process to the bit, for the weights are.
+#[test]
+fn validations_are_those_of_one_process() {
+    let still = json!({
+        "optimizer": {"rate": 1e-30, "weight_decay": 0.0}, "trainer": {"iterations": 2},
+        "validation": {"every": 1, "images": 40}, "data": {"scenes": {"nuclei": 1.0, "stars": 2.0}},
+    });
+    let dir = tempfile::tempdir().expect("a folder");
+    let scores = |ranks: usize| -> Vec<Value> {
+        let (.., records) = whole(ranks, &still, &dir.path().join(ranks.to_string()), &[]);
+        records.into_iter().filter(|r| r["kind"] == "validation").collect()
+    };
+    let alone = scores(1);
+    assert!(alone[0]["psnr.nuclei"].is_number() && alone[0]["measured_psnr"].is_number(), "{alone:?}");
+    assert_eq!(alone, scores(2));
+    assert_eq!(alone, scores(4));
+}
+
+/// Compressed and in 16 bits, training still learns, and fewer values travel.
+#[test]
+fn compressed_gradients_train() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let after = |compression: &str| {
+        let changes = json!({
+            "trainer": {"iterations": 40}, "validation": {"every": 0}, "records": {"every": 40},
+            "optimizer": {"rate": 2e-3},
+            "distributed": {"compression": compression, "rank": 2, "start": 4},
+        });
+        let ends = train(2, &dir.path().join(compression), false, None, |_| config(changes.clone()));
+        let end = ends.into_iter().next().expect("two ranks").expect("an end");
+        let text =
+            std::fs::read_to_string(dir.path().join(compression).join("records.jsonl")).expect("records");
+        let record: Value = serde_json::from_str(text.lines().next().expect("a record")).expect("JSON");
+        (record["loss"].as_f64().expect("a loss"), end.ranks.expect("ranks"))
+    };
+    let (plain, all) = after("none");
+    for (compression, share) in [("bf16", 0.6), ("fp16", 0.6), ("powersgd", 1.0)] {
+        let (loss, sent) = after(compression);
+        assert!((loss / plain - 1.0).abs() < 0.05, "{compression}: {loss} beside {plain}");
+        assert!(sent.bytes < share * all.bytes, "{compression}: {} of {}", sent.bytes, all.bytes);
+        assert_eq!(sent.compression > 1.05, compression == "powersgd", "{compression}");
+    }
+}
+
+#[test]
+fn ranks_that_do_not_fit_all_end_and_say_why() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let seeds = |rank: usize| config(json!({"seed": if rank == 2 { 4 } else { 3 }}));
+    for end in train(3, &dir.path().join("seeds"), false, None, seeds) {
+        let text = end.expect_err("refused");
+        assert!(text.contains("rank 2") && text.contains("seed = 4"), "{text}");
+    }
+    for end in train(2, &dir.path().join("size"), false, None, |_| config(json!({"trainer": {"devices": 3}})))
+    {
+        assert!(end.expect_err("refused").contains("3 ranks, and 2 were started"));
+    }
+    // Rank 0 alone sees the folder, which holds another run; all hear of it.
+    let begun = dir.path().join("begun");
+    whole(1, &json!({"trainer": {"iterations": 1}}), &begun, &[]);
+    for end in train(3, &begun, false, None, |_| config(json!({}))) {
+        let text = end.expect_err("refused");
+        assert!(text.contains("there is a run already"), "{text}");
+    }
+    // One rank that fails on its way ends the others.
+    let lacking = |rank: usize| {
+        let threads = if rank == 1 { "4 giga" } else { "4GiB" };
+        config(json!({"performance": {"budget": threads}}))
+    };
+    for end in train(3, &dir.path().join("lacking"), false, None, lacking) {
+        let text = end.expect_err("ended");
+        assert!(text.contains("performance.budget"), "{text}");
+    }
+}
+
+/// The number of ranks may change on the way: samples go on.
+#[test]
+fn another_number_of_ranks_goes_on() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().join("run");
+    let changes = json!({"distributed": {"compression": "powersgd", "rank": 1, "start": 0}});
+    let of = |_: usize| config(changes.clone());
+    let first = train(2, &out, false, Some(3), of).remove(0).expect("stopped");
+    assert_eq!((first.iteration, first.images), (3, 3 * 2 * 4));
+    let second = train(3, &out, true, Some(5), of).remove(0).expect("stopped");
+    assert_eq!((second.iteration, second.images), (5, 3 * 2 * 4 + 2 * 3 * 4));
+    let last = train(1, &out, true, None, of).remove(0).expect("an end");
+    assert_eq!((last.iteration, last.images), (8, 48 + 3 * 4));
+}
+
+/// PyTorch's rule (matrices whose values are more than halved) sends 19 255 values for the 342 321 of CytoDL's network.
+#[test]
+fn powersgd_sends_a_seventeenth_of_a_dynunet() {
+    let text = r#"{"_class_name": "DynUNet", "spatial_dims": 3, "in_channels": 1, "out_channels": 1, "kernel_size": [3, 3, 3],
+        "strides": [1, 2, 2], "upsample_kernel_size": [2, 2], "filters": [16, 32, 64], "res_block": true}"#;
+    let network = clearshot_nn::models::read(text).expect("a network");
+    let shapes: Vec<_> = network.parameters().expect("parameters").iter().map(|p| p.shape).collect();
+    let all: usize = shapes.iter().map(|s| s.len()).sum();
+    assert_eq!((all, clearshot_train::distributed::values_sent(&shapes, 2)), (342_321, 19_255));
+}
