@@ -17,6 +17,8 @@ pub enum Class {
     Loss,
     GradientNorm,
     TrainedParameters,
+    /// What training added to parameters; the engine's precision has a say in its limit.
+    TrainedChange,
     Schedule,
     Trajectory,
     /// The end of a trajectory that was computed in f64 on both sides.
@@ -34,6 +36,7 @@ impl Class {
             Class::Loss => 1e-4,
             Class::GradientNorm => 1e-3,
             Class::TrainedParameters => 1e-3,
+            Class::TrainedChange => 5e-3,
             Class::Schedule => 1e-6,
             Class::Trajectory => 2e-5,
             Class::ExactEnd => 1e-6,
@@ -50,6 +53,7 @@ impl Class {
             Class::Loss => "training loss",
             Class::GradientNorm => "gradient norm",
             Class::TrainedParameters => "trained parameters",
+            Class::TrainedChange => "trained change",
             Class::Schedule => "schedule",
             Class::Trajectory => "trajectory",
             Class::ExactEnd => "exact end",
@@ -70,6 +74,13 @@ impl Checks {
     pub fn with_tolerance(mut self, tolerance: Option<f64>) -> Checks {
         self.done.iter_mut().for_each(|c| c.3 = c.3.max(tolerance.unwrap_or(0.0)));
         self
+    }
+
+    /// What is beyond its limit.
+    pub fn failed(&self) -> Vec<&str> {
+        // What is not a number is not within it.
+        let beyond = |c: &&(Class, String, f64, f64)| c.2.is_nan() || c.2 > c.3;
+        self.done.iter().filter(beyond).map(|c| c.1.as_str()).collect()
     }
 
     /// Records an error with a limit of its own.

@@ -66,3 +66,17 @@ fn folders_of_diffusers_come_back_as_they_were() {
         }
     }
 }
+
+/// In bfloat16 all limits are wide. They must not be so wide that training which changes nothing passes.
+#[test]
+fn an_optimiser_that_does_nothing_fails() {
+    let found = case::find(&case::folder()).unwrap();
+    let case = found.cases.iter().find(|c| c.kind == "train").expect("a case of training");
+    let engine = Engine::Narrowed;
+    let checks = train::run_at(case, engine, 0.0).unwrap().with_tolerance(engine.tolerance());
+    assert!(
+        checks.failed().contains(&"change of all parameters"),
+        "beyond their limits: {:?}",
+        checks.failed()
+    );
+}
