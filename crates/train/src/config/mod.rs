@@ -18,8 +18,7 @@ pub use resolve::epochs;
 pub use running::{
     CalibrationConfig, CheckpointConfig, Complexity, Compression, Count, DebugConfig, DistributedConfig,
     GrowthConfig, OptimizerConfig, OptimizerKind, PerformanceConfig, Profiling, RateShape, RecordsConfig,
-    ScheduleConfig, StageConfig,
-    TrainerConfig, ValidationConfig,
+    ScheduleConfig, StageConfig, TrainerConfig, ValidationConfig,
 };
 
 use schemars::JsonSchema;
