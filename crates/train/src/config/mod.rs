@@ -49,7 +49,6 @@ pub struct RunConfig {
     pub calibration: CalibrationConfig,
     pub checkpoint: CheckpointConfig,
     pub records: RecordsConfig,
-    #[serde(skip_serializing_if = "DebugConfig::is_usual")]
     pub debug: DebugConfig,
 }
 

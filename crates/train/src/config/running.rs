@@ -336,23 +336,19 @@ pub enum Profiling {
 pub struct DebugConfig {
     /// none, time or memory.
     pub profile: Profiling,
+    /// Iterations that pass first.
     pub wait: u64,
     /// Iterations that are timed and forgotten.
     pub warm_up: u64,
     /// Iterations that count.
     pub active: u64,
+    /// How often all of these follow each other.
     pub repeat: u64,
 }
 
 impl Default for DebugConfig {
     fn default() -> DebugConfig {
         DebugConfig { profile: Profiling::None, wait: 1, warm_up: 1, active: 3, repeat: 2 }
-    }
-}
-
-impl DebugConfig {
-    pub(super) fn is_usual(&self) -> bool {
-        *self == DebugConfig::default()
     }
 }
 
