@@ -7,23 +7,27 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-NAMES = {"clearshot": "Clearshot", "careamics": "CAREamics N2V"}
+NAMES = {"clearshot": "Clearshot", "careamics": "CAREamics"}
+STYLES = {"clearshot": "-", "careamics": "--"}
+COLOURS = {"N2V": "tab:blue", "N2V2": "tab:orange", "as it is": "tab:green"}
 
 curves = {}
 for path in sys.argv[2:]:
     for row in (json.loads(line) for line in open(path) if line.startswith("{")):
-        name = NAMES[row["engine"]] + ("2" if row.get("n2v2") else "")
-        curves.setdefault(name, []).append((row["seconds"], row["psnr"], row["iterations"]))
+        # Runs of one kind are means of points of the same minute.
+        curves.setdefault((row["engine"], row["network"]), {}).setdefault(round(row["minutes"]), []).append((row["psnr"], row["iterations"]))
 
-print("| | seconds of two cores | iterations | PSNR |\n|---|---|---|---|")
-figure, axes = plt.subplots(figsize=(5, 3.2))
-for name, points in curves.items():
-    seconds, psnr, iterations = zip(*sorted(points))
-    for row in zip(seconds, iterations, psnr):
-        print("| {} | {:.0f} | {} | {:.2f} |".format(name, *row))
-    axes.plot(seconds, psnr, "o-", label=name)
-axes.set(xlabel="seconds of two cores", ylabel="PSNR in dB, W2S dev", xlim=(0, None))
+minutes = sorted({m for points in curves.values() for m in points})
+print("| | " + " | ".join(f"{m} min" for m in minutes) + " | iterations |\n|---|" + "---|" * (len(minutes) + 1))
+figure, axes = plt.subplots(figsize=(5.5, 3.4))
+for (engine, network), points in sorted(curves.items()):
+    name = f"{NAMES[engine]} {network}"
+    mean = {m: sum(p for p, _ in of) / len(of) for m, of in points.items()}
+    last = max(points)
+    print(f"| {name} | " + " | ".join(f"{mean[m]:.2f}" if m in mean else "" for m in minutes) + f" | {sum(i for _, i in points[last]) // len(points[last])} |")
+    axes.plot(sorted(mean), [mean[m] for m in sorted(mean)], "o" + STYLES[engine], color=COLOURS[network], label=name)
+axes.set(xlabel="minutes of one core", ylabel="PSNR in dB, W2S dev", xlim=(0, None))
 axes.grid(alpha=0.3)
-axes.legend()
+axes.legend(fontsize=8)
 figure.tight_layout()
 figure.savefig(sys.argv[1], dpi=100)

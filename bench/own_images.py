@@ -1,9 +1,8 @@
-"""What training on one's own images comes to, on real images; `own_images.sh` says how to run it.
+"""What training on one's own images comes to, on real images; `own_images.sh` says how to run it; `n2v.sh` has Noise2Void beside CAREamics.
 
 - adapt: every set-up of FMD, every channel of W2S dev and every image of GigaDB is adapted to by itself; the truth says what it gained (dB of squared error,
   restored by the model alone), beside what `adapt` estimated without it.
 - supervised: 60 pairs of W2S, scored on W2S dev, beside `pairs_torch.py` in the same seconds.
-- n2v: the noisy images of W2S train alone, scored on W2S dev, beside CAREamics' N2V in the same seconds.
 - loader: images a second of the data alone, from memory, TIFF, zstd OME-Zarr and S3.
 - pace: iterations a second of `train` beside the same iteration without data (`bench --train`).
 
@@ -23,15 +22,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 P = argparse.ArgumentParser()
 P.add_argument("--data", type=pathlib.Path, required=True)
 P.add_argument("--out", type=pathlib.Path, required=True)
-P.add_argument("--parts", default="adapt,supervised,n2v,loader,pace")
+P.add_argument("--parts", default="adapt,supervised,loader,pace")
 P.add_argument("--clearshot", default="target/release/clearshot")
 P.add_argument("--device", default="auto")
-P.add_argument("--careamics", default="")
 P.add_argument("--adapt-seconds", type=int, default=60)
 P.add_argument("--pairs-seconds", type=int, default=80)
-P.add_argument("--n2v-seconds", default="20,60,180")
 P.add_argument("--variants", default="")
 P.add_argument("--s3", default="")
+P.add_argument("--source", default="auto", help="what `adapt` learns from: auto, repeats or noise")
+P.add_argument("--keep", action="store_true", help="train and write a model whatever its gain; without it, as users have it")
 P.add_argument("--only", default="", help="set-ups of `adapt` whose name contains one of these, separated by commas")
 P.add_argument("--files", type=int, default=0, help="images of a set-up, at most; 0 for all")
 
@@ -102,7 +101,7 @@ def adapt():
             model = A.out / "adapted.clearshot"
             model.unlink(missing_ok=True)
             before = scores(files)
-            said = run("adapt", chosen, "-o", model, "--seconds", A.adapt_seconds, "--device", A.device, "--keep", "--json", *changes)[-1]
+            said = run("adapt", chosen, "-o", model, "--seconds", A.adapt_seconds, "--device", A.device, "--from", A.source, *(["--keep"] if A.keep else []), "--json", *changes)[-1]
             after = scores(files, model) if model.exists() else before
             gain = after - before
             row = dict(part="adapt", variant=variant, set=which, name=name, before=before.tolist(), after=after.tolist(), **said)
@@ -142,26 +141,6 @@ def supervised():
     table(["who", "seconds", "PSNR dB", "pace"], rows)
 
 
-def n2v():
-    noisy, files = A.data / "w2s" / "train" / "noisy", sorted((A.data / "w2s" / "dev" / "noisy").glob("*.tif"))
-    rows = []
-    for seconds in map(int, A.n2v_seconds.split(",")):
-        out = A.out / f"n2v{seconds}"
-        shutil.rmtree(out, ignore_errors=True)
-        run("train", "experiment=noise2void", f"data.inputs={noisy}", f"trainer.device={A.device}", f"trainer.seconds={seconds}", "--out", out, "--json")
-        rows.append(["clearshot", seconds, float(scores(files, out / "best.clearshot").mean())])
-        if A.careamics:
-            made = subprocess.run([A.careamics, HERE / "n2v_careamics.py", "--data", A.data / "w2s", "--seconds", str(seconds)], capture_output=True, text=True)
-            if made.returncode != 0:
-                print(f"CAREamics is left out: {made.stderr.splitlines()[-1:]}", file=sys.stderr)
-            else:
-                rows.append(["CAREamics", seconds, json.loads(made.stdout.splitlines()[-1])["psnr"]])
-    for row in rows:
-        record(part="n2v", who=row[0], seconds=row[1], psnr=row[2])
-    print("\nNoise2Void on the noisy images of W2S train, scored on W2S dev")
-    table(["who", "seconds", "PSNR dB"], rows)
-
-
 def loader():
     noisy, zarr = A.data / "w2s" / "train" / "noisy", A.out / "zarr"
     if not zarr.exists():
@@ -199,4 +178,4 @@ def pace():
 A = P.parse_args()
 A.out.mkdir(parents=True, exist_ok=True)
 for part in A.parts.split(","):
-    {"adapt": adapt, "supervised": supervised, "n2v": n2v, "loader": loader, "pace": pace}[part]()
+    {"adapt": adapt, "supervised": supervised, "loader": loader, "pace": pace}[part]()

@@ -56,6 +56,7 @@ pub fn adapt(
         overrides,
         folder,
         anyway,
+        ..AdaptSettings::default()
     };
     let on = device(device_name, None)?;
     let mut listener = Listener::new(hear, &raised);

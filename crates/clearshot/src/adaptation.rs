@@ -1,12 +1,13 @@
 //! Fitting a model to noisy images without their truth, and keeping it only where it helps.
 //!
-//! It is a training run from that model, by splitting the electrons of the images (`experiment=adapt`). What it gains is estimated on
-//! images, or parts of images, that it was not trained on ([`Gain`]), which holds for noise of a camera that counts electrons: where the noise is not of that
-//! kind nothing is trained, and a model whose gain is not clear is not kept.
+//! It is a training run from that model (`experiment=adapt`): on repeats of the same fields where there are any ([`crate::repeats`]), else by splitting the electrons of the images. What it
+//! gains is estimated on images, or parts of images, that it was not trained on ([`Gain`]). From repeats that holds for any noise that is new in every exposure. From splits it holds
+//! for noise of a camera that counts electrons: where the noise is not of that kind nothing is trained. A model whose gain is not clear is not kept.
 
 use crate::camera::KnownCamera;
 use crate::error::{Error, Result};
 use crate::observer::{Event, Observer};
+use crate::repeats::{self, Found};
 use crate::training::{Heard, open};
 use clearshot_model::Model;
 use clearshot_runtime::{Device, DeviceName};
@@ -26,6 +27,18 @@ const ON_THE_CPU: f64 = 300.0;
 /// The share of the time that the spread of posterior samples may be calibrated in, beyond it.
 const CALIBRATION: f64 = 0.2;
 
+/// What a model is fitted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdaptFrom {
+    /// Repeats where most of the images are, else noise alone.
+    #[default]
+    Auto,
+    /// Several exposures of the same fields: frames along T, the files of a folder, or files whose names differ in their last number.
+    Repeats,
+    /// Single images, by splitting their electrons.
+    Noise,
+}
+
 /// How a model is fitted to images.
 #[derive(Clone, Debug)]
 pub struct AdaptSettings {
@@ -41,6 +54,8 @@ pub struct AdaptSettings {
     pub folder: Option<PathBuf>,
     /// Trains even where the gain cannot be told.
     pub anyway: bool,
+    /// What to learn from.
+    pub from: AdaptFrom,
 }
 
 impl Default for AdaptSettings {
@@ -52,6 +67,7 @@ impl Default for AdaptSettings {
             overrides: vec![],
             folder: None,
             anyway: false,
+            from: AdaptFrom::Auto,
         }
     }
 }
@@ -62,6 +78,8 @@ pub struct Adapted {
     pub start: Model,
     /// The best model of the run; none where that is the one that it began from.
     pub adapted: Option<Model>,
+    /// Whether it was fitted by repeats of the same fields, or by noise alone.
+    pub from_repeats: bool,
     /// What it gains, where that could be estimated.
     pub gain: Option<Gain>,
     /// Whether it surely helps.
@@ -137,7 +155,19 @@ fn fit(
     std::fs::create_dir_all(folder).map_err(io(folder))?;
     let first = folder.join("first.clearshot");
     start.save_file(&first, DType::F32)?;
-    let mut overrides = vec!["experiment=adapt".to_string(), images_key(images, folder)?];
+    let mut overrides = vec!["experiment=adapt".to_string()];
+    let repeats = repeats_of(images, settings, folder, observer)?;
+    match &repeats {
+        Some(pairs) => {
+            let list = pairs.manifest.display().to_string();
+            overrides.extend(["task=noise2noise".to_string(), "data=pairs".to_string()]);
+            overrides.push(format!("data.manifest={}", quoted(&list)));
+            overrides.push(format!("data.averaged={}", pairs.averaged));
+            overrides.push(format!("data.invalid={}", pairs.gaps));
+        }
+        None => overrides.push(images_key(images, folder)?),
+    }
+    let from_repeats = repeats.is_some();
     overrides.push(format!("model.init={}", quoted(&first.display().to_string())));
     overrides.push(format!("trainer.device={}", settings.device));
     let KnownCamera { gain, offset, read_noise, .. } = settings.camera;
@@ -164,6 +194,7 @@ fn fit(
         return Ok(Adapted {
             start,
             adapted: None,
+            from_repeats,
             gain: None,
             kept: false,
             refused,
@@ -180,7 +211,37 @@ fn fit(
     let most = if kept { CALIBRATION * summary.seconds } else { 0.0 };
     let adapted = changed.then(|| with_spread(&start, &best, device, most, &mut heard)).transpose()?;
     let (iterations, seconds) = (summary.iteration, summary.seconds);
-    Ok(Adapted { start, adapted, gain, kept, refused, iterations, seconds })
+    Ok(Adapted { start, adapted, from_repeats, gain, kept, refused, iterations, seconds })
+}
+
+/// Repeats among the images, where they are to be learned from.
+fn repeats_of(
+    images: &[PathBuf],
+    settings: &AdaptSettings,
+    folder: &Path,
+    observer: &mut dyn Observer,
+) -> Result<Option<repeats::Pairs>> {
+    if settings.from == AdaptFrom::Noise {
+        return Ok(None);
+    }
+    let place = folder.join("repeats");
+    std::fs::create_dir_all(&place).map_err(io(&place))?;
+    let note = match repeats::find(images, &settings.camera, &place, observer)? {
+        Found::Pairs(pairs) => {
+            let _ = observer.event(folder, &Event::Note(&pairs.note));
+            return Ok(Some(pairs));
+        }
+        Found::Few(why) => why,
+    };
+    if settings.from == AdaptFrom::Repeats {
+        let unnamed = "no images of one field: repeats are frames along T, the files of a folder, or files whose names differ in their last number";
+        return Err(Error::Refused(note.unwrap_or_else(|| unnamed.into())));
+    }
+    if let Some(why) = note {
+        let _ =
+            observer.event(folder, &Event::Note(&format!("{why}; every image is learned from by itself")));
+    }
+    Ok(None)
 }
 
 /// The adapted model with a calibrated spread: found on images as the first model was trained on, where there is time, else that of the first
@@ -227,7 +288,7 @@ impl Adapted {
     /// What came of it as JSON, for records.
     pub fn record(&self) -> Value {
         json!({
-            "kept": self.kept, "refused": self.refused, "gain_db": self.gain.map(|g| g.db), "gain_error_db": self.gain.map(|g| g.error),
+            "kept": self.kept, "from": if self.from_repeats { "repeats" } else { "noise" }, "refused": self.refused, "gain_db": self.gain.map(|g| g.db), "gain_error_db": self.gain.map(|g| g.error),
             "gain_doubt_db": self.gain.map(|g| g.doubt), "crops": self.gain.map(|g| g.images),
             "seconds": self.seconds, "iterations": self.iterations,
         })
@@ -248,6 +309,7 @@ impl Adapted {
                 "it does not help: no state of it was better than the model that it began from".into()
             }
         };
-        format!("adapted in {} iterations, {}: {what}", self.iterations, duration(self.seconds))
+        let by = if self.from_repeats { "repeats" } else { "noise alone" };
+        format!("adapted from {by} in {} iterations, {}: {what}", self.iterations, duration(self.seconds))
     }
 }

@@ -81,6 +81,7 @@ mod notice;
 mod observer;
 mod outlet;
 mod psf;
+mod repeats;
 mod report;
 mod restorer;
 mod settings;
@@ -89,7 +90,7 @@ mod target;
 mod training;
 mod validity;
 
-pub use adaptation::{AdaptSettings, Adapted, adapt};
+pub use adaptation::{AdaptFrom, AdaptSettings, Adapted, adapt};
 pub use array::{Array, Restored, Sample};
 pub use beads::{BeadSettings, Beads, average_beads};
 pub use camera::{Estimated, KnownCamera, correlation_in_words};

@@ -3,11 +3,22 @@
 use crate::camera::KnownCameraArgs;
 use crate::training::Trainer;
 use anyhow::{Context, Result, bail};
-use clap::Args;
-use clearshot::{AdaptSettings, DeviceName, Model, adapt};
+use clap::{Args, ValueEnum};
+use clearshot::{AdaptFrom, AdaptSettings, DeviceName, Model, adapt};
 use clearshot_tensor::DType;
 use serde_json::json;
 use std::path::PathBuf;
+
+/// What to learn from.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum From {
+    /// Repeats of the same fields where most of the images are, else noise.
+    Auto,
+    /// Several exposures of the same fields: frames along T, the files of a folder, or files whose names differ in their last number.
+    Repeats,
+    /// Single images.
+    Noise,
+}
 
 #[derive(Args)]
 pub struct Adapt {
@@ -23,6 +34,9 @@ pub struct Adapt {
     /// Train for so many seconds. Default: 60 on a GPU, 300 on the CPU.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
+    /// Learn from repeats of the same fields, from the noise of single images, or find out (auto). Default: auto.
+    #[arg(long, value_enum, default_value = "auto", hide_default_value = true)]
+    from: From,
     #[command(flatten)]
     camera: KnownCameraArgs,
     /// Run on cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one). Default: auto.
@@ -64,6 +78,11 @@ impl Adapt {
             overrides: self.changes,
             folder: self.run,
             anyway: self.keep,
+            from: match self.from {
+                From::Auto => AdaptFrom::Auto,
+                From::Repeats => AdaptFrom::Repeats,
+                From::Noise => AdaptFrom::Noise,
+            },
         };
         let stop = crate::interrupt::finishing("finishing the iteration");
         let mut trainer = Trainer::for_people(self.quiet || self.json, Some(stop));

@@ -189,7 +189,8 @@ fn an_interrupted_run_is_gone_on_with_to_the_bit() {
 #[cfg(unix)]
 fn tasks(at: &Path) -> Vec<Vec<String>> {
     let of = |task: &&str| with(&[task]).into_iter().map(String::from).collect();
-    let kinds = ["conditional", "noise2noise", "noise2void", "splitting"].map(|k| format!("task.kind={k}"));
+    let kinds = ["conditional", "supervised", "noise2noise", "noise2void", "splitting"]
+        .map(|k| format!("task.kind={k}"));
     let mut all: Vec<Vec<String>> = kinds.iter().map(|k| of(&k.as_str())).collect();
     begin(at);
     let fitted = [

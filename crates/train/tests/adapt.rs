@@ -34,7 +34,7 @@ fn counts(scene: u32) -> Vec<f64> {
     (0..SIDE * SIDE).map(of).collect()
 }
 
-fn files(folder: &Path) {
+fn files(folder: &Path, exposure: u32) {
     std::fs::create_dir_all(folder).expect("a folder");
     for scene in 0..6 {
         let dims = vec![Dim::new(Axis::Y, SIDE), Dim::new(Axis::X, SIDE)];
@@ -42,7 +42,7 @@ fn files(folder: &Path) {
         let description = Description::new("", &path, dims, DType::F32);
         let mut writer = Writer::create(&path, &description, &WriteOptions::default()).expect("a file");
         let mut bytes = vec![];
-        DType::F32.encode(&counts(scene), &mut bytes);
+        DType::F32.encode(&counts(scene + 100 * exposure), &mut bytes);
         writer.write(&[0..SIDE, 0..SIDE], &bytes).expect("pixels");
         writer.finish().expect("a file");
     }
@@ -101,7 +101,7 @@ fn squared_error(model: &Path, scene: u32) -> f64 {
 #[test]
 fn the_gain_is_that_against_the_truth() {
     let dir = tempfile::tempdir().expect("a folder");
-    files(&dir.path().join("noisy"));
+    files(&dir.path().join("noisy"), 0);
     // A model that knows these images a little.
     trained(&adapting(dir.path(), &beginner(dir.path()), 25), &dir.path().join("begun"), &[]);
     let init = dir.path().join("begun").join(BEST);
@@ -120,10 +120,33 @@ fn the_gain_is_that_against_the_truth() {
     );
 }
 
+/// The same from second exposures, of which nothing is known but that their noise is their own.
+#[test]
+fn the_gain_from_repeats_is_that_against_the_truth() {
+    let dir = tempfile::tempdir().expect("a folder");
+    files(&dir.path().join("noisy"), 0);
+    files(&dir.path().join("again"), 1);
+    let init = beginner(dir.path());
+    let mut config = adapting(dir.path(), &init, 60);
+    (config.data.kind, config.task.kind) = (DataKind::Pairs, TaskKind::Noise2noise);
+    config.data.targets = Some(dir.path().join("again").display().to_string());
+    config.data.averaged = Some(1);
+    (config.validation.crop, config.validation.images) = (SIDE, 8);
+    let gain = trained(&config, &dir.path().join("run"), &[]).gain.expect("a gain");
+    let best = dir.path().join("run").join(BEST);
+    let of = |model: &Path| (0..6).map(|scene| squared_error(model, scene)).sum::<f64>();
+    let truth = 10.0 * (of(&init) / of(&best)).log10();
+    assert!(gain.is_sure() && truth > 1.0 && gain.doubt == 0.0, "{gain:?}, and the truth is {truth:.2} dB");
+    assert!(
+        (gain.db - truth).abs() < 0.15 * truth + 3.0 * gain.error,
+        "{gain:?}, and the truth is {truth:.2} dB"
+    );
+}
+
 #[test]
 fn adapting_is_resumed_to_the_bit() {
     let dir = tempfile::tempdir().expect("a folder");
-    files(&dir.path().join("noisy"));
+    files(&dir.path().join("noisy"), 0);
     let init = beginner(dir.path());
     let config = adapting(dir.path(), &init, 8);
     let straight = trained(&config, &dir.path().join("straight"), &[]);
@@ -134,21 +157,31 @@ fn adapting_is_resumed_to_the_bit() {
     assert!(db(&straight).is_some() && db(&straight) == db(&stopped), "{straight:?} {stopped:?}");
 }
 
-/// The same from a model by second exposures of files, whose names say that they are repeats, and by blind spots.
+/// The same from a model by second exposures of files, whose names say that they are repeats or that are pairs, and by blind spots.
 #[test]
 fn other_tasks_on_files_are_resumed_to_the_bit() {
     let dir = tempfile::tempdir().expect("a folder");
-    files(&dir.path().join("noisy"));
+    files(&dir.path().join("noisy"), 0);
     let init = beginner(dir.path());
-    for (kind, task) in [(DataKind::Repeats, TaskKind::Noise2noise), (DataKind::Noisy, TaskKind::Noise2void)]
-    {
+    files(&dir.path().join("again"), 1);
+    for (kind, task) in [
+        (DataKind::Repeats, TaskKind::Noise2noise),
+        (DataKind::Pairs, TaskKind::Noise2noise),
+        (DataKind::Noisy, TaskKind::Noise2void),
+    ] {
         let mut config = adapting(dir.path(), &init, 8);
         (config.data.kind, config.task.kind, config.task.blind.share) = (kind, task, 0.05);
-        let out = |name: &str| dir.path().join(format!("{task:?}-{name}"));
+        if kind == DataKind::Pairs {
+            config.data.targets = Some(dir.path().join("again").display().to_string());
+            config.data.averaged = Some(1);
+        }
+        let out = |name: &str| dir.path().join(format!("{kind:?}-{name}"));
         let straight = trained(&config, &out("straight"), &[]);
         let stopped = trained(&config, &out("stopped"), &[1, 5]);
         assert_eq!(straight.digest, stopped.digest, "{task:?}");
         assert_eq!((straight.start, straight.best), (stopped.start, stopped.best), "{task:?}");
+        assert_eq!(straight.gain, stopped.gain, "{task:?}");
+        assert_eq!(straight.gain.is_some(), kind == DataKind::Pairs, "{task:?}");
     }
 }
 
@@ -156,7 +189,7 @@ fn other_tasks_on_files_are_resumed_to_the_bit() {
 #[test]
 fn chosen_weights_alone_are_trained() {
     let dir = tempfile::tempdir().expect("a folder");
-    files(&dir.path().join("noisy"));
+    files(&dir.path().join("noisy"), 0);
     let init = beginner(dir.path());
     let mut config = adapting(dir.path(), &init, 6);
     config.model.only = vec!["conv_out".into(), "up.0".into()];
@@ -177,7 +210,7 @@ fn chosen_weights_alone_are_trained() {
 #[test]
 fn data_are_timed_without_a_network() {
     let dir = tempfile::tempdir().expect("a folder");
-    files(&dir.path().join("noisy"));
+    files(&dir.path().join("noisy"), 0);
     let init = beginner(dir.path());
     let config = adapting(dir.path(), &init, 1);
     for threads in [0, 2] {

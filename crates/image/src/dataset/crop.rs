@@ -369,6 +369,11 @@ impl Dataset {
         Ok((0..origin.len()).map(begins).collect())
     }
 
+    /// Where an axis is among those of an entry's input.
+    pub fn position(&self, entry: usize, axis: Axis) -> Result<Option<usize>> {
+        Ok(self.store.description(&self.entries[entry].input)?.position(axis))
+    }
+
     /// The whole image at a [`Dataset::frame_origin`], or its target.
     pub fn frame(&self, entry: usize, origin: &[usize], part: Part) -> Result<Frame> {
         let of = self.store.description(&self.entries[entry].input)?;

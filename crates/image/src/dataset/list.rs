@@ -94,14 +94,16 @@ pub fn stem(path: &Path) -> String {
 impl Listing {
     /// Images without partners; each is a scene of its own.
     pub fn single(source: &str) -> Result<Listing> {
-        let entries = files(source)?
-            .into_iter()
-            .map(|input| {
-                let scene = stem(&input);
-                Entry { input, target: None, mask: None, scene, domain: String::new(), split: None }
-            })
-            .collect();
-        Ok(Listing { entries, ..Listing::default() })
+        Ok(Listing::of_files(files(source)?))
+    }
+
+    /// The same of files that are known.
+    pub fn of_files(files: Vec<PathBuf>) -> Listing {
+        let entry = |input: PathBuf| {
+            let scene = stem(&input);
+            Entry { input, target: None, mask: None, scene, domain: String::new(), split: None }
+        };
+        Listing { entries: files.into_iter().map(entry).collect(), ..Listing::default() }
     }
 
     /// Gives inputs the masks that have their names, endings aside; not all need to have one.

@@ -4,7 +4,8 @@ use super::list::{Entry, Listing, files, stem};
 use crate::error::{Result, request};
 use crate::image::{Axis, Description};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 /// Where the repeats of a scene are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,27 +51,45 @@ impl Listing {
             entries.extend(inside.into_iter().map(|input| entry(input, name.clone())));
         }
         if entries.is_empty() {
-            let found = files(source)?;
-            entries.extend(found.into_iter().map(|input| {
-                let scene = without_number(&stem(&input)).to_string();
-                entry(input, scene)
-            }));
+            return Listing::named_alike(files(source)?);
         }
-        let alone = |e: &Entry| entries.iter().filter(|o| o.scene == e.scene).count() < 2;
-        let (unpaired, entries): (Vec<Entry>, Vec<Entry>) = entries.iter().cloned().partition(alone);
-        if entries.is_empty() {
-            return request(format!(
-                "{source}: no two files are repeats of one scene; repeats have a folder of their own below it, or names that \
-                 differ in their last number only (cell_01.tif, cell_02.tif)"
-            ));
+        only_repeats(entries, source)
+    }
+
+    /// Files of which those in one folder whose names differ in their last number are repeats of one scene.
+    ///
+    /// # Errors
+    /// If no two are.
+    pub fn named_alike(files: Vec<PathBuf>) -> Result<Listing> {
+        let place = files.first().map(|f| f.display().to_string()).unwrap_or_default();
+        let folders: HashSet<&Path> = files.iter().filter_map(|f| f.parent()).collect();
+        let several = folders.len() > 1;
+        let mut listing = Listing::of_files(files.clone());
+        for entry in &mut listing.entries {
+            let scene = without_number(&stem(&entry.input)).to_string();
+            let folder = entry.input.parent().filter(|_| several).map(|f| f.join(&scene));
+            entry.scene = folder.map_or(scene, |f| f.to_string_lossy().into_owned());
         }
-        let unpaired = unpaired.iter().map(|e| format!("{}: no repeat of it", e.input.display())).collect();
-        Ok(Listing { entries, unpaired, ..Listing::default() })
+        only_repeats(listing.entries, &place)
     }
 }
 
+/// Entries without others of their scene are left out.
+fn only_repeats(entries: Vec<Entry>, source: &str) -> Result<Listing> {
+    let alone = |e: &Entry| entries.iter().filter(|o| o.scene == e.scene).count() < 2;
+    let (unpaired, entries): (Vec<Entry>, Vec<Entry>) = entries.iter().cloned().partition(alone);
+    if entries.is_empty() {
+        return request(format!(
+            "{source}: no two files are repeats of one scene; repeats have a folder of their own below it, or names that \
+             differ in their last number only (cell_01.tif, cell_02.tif)"
+        ));
+    }
+    let unpaired = unpaired.iter().map(|e| format!("{}: no repeat of it", e.input.display())).collect();
+    Ok(Listing { entries, unpaired, ..Listing::default() })
+}
+
 /// The folders below a folder that are not images themselves, in the order of their names.
-fn folders(source: &str) -> Vec<std::path::PathBuf> {
+fn folders(source: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(Path::new(source)) else { return vec![] };
     let mut found: Vec<_> = entries.flatten().map(|e| e.path()).collect();
     found.retain(|p| p.is_dir() && !crate::format::has_known_extension(p));

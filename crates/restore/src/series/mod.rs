@@ -12,6 +12,7 @@
 
 pub mod agree;
 mod bleaching;
+pub mod repeat;
 mod squares;
 
 use crate::learned::Camera;

@@ -393,6 +393,10 @@ impl RunConfig {
                 "for task=noise2noise; data=noisy takes every file by itself",
             );
         }
+        if let Some(averaged) = data.averaged {
+            let fits = averaged > 0 && task.kind == TaskKind::Noise2noise && data.kind == DataKind::Pairs;
+            require(fits, "data.averaged", averaged, "one or more, for data=pairs and task=noise2noise")?;
+        }
         if task.kind == TaskKind::Splitting && data.signal == Some(SignalKind::Fixed) {
             return setting("data.signal", "fixed", "photons: electrons are what is split");
         }

@@ -63,6 +63,9 @@ pub struct DataConfig {
     /// last number. Default: t where every file has T, else files.
     #[schemars(with = "Option<String>")]
     pub repeats: Option<Repeats>,
+    /// Pairs for task=noise2noise: the target of each is the mean of so many other exposures of its input's field, as bright as the input. Errors against
+    /// the truth are then estimated. Default: not known, and scores are against noisy targets.
+    pub averaged: Option<usize>,
     /// The numbers that the network is given: `photons`, electrons on each image's own scale, or `fixed`, the files' numbers between fixed limits.
     /// Default: as `model.init` was trained; without it, photons for simulated cameras and task=splitting, else fixed.
     pub signal: Option<SignalKind>,
@@ -117,6 +120,7 @@ impl Default for DataConfig {
             saturation: None,
             invalid: None,
             repeats: None,
+            averaged: None,
             signal: None,
             fit: None,
             gain: None,

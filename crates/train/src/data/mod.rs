@@ -69,6 +69,15 @@ impl DataConfig {
     }
 }
 
+/// What errors against a truth that nobody has are estimated from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorsFrom {
+    /// Splits of the images by the noise that their camera has.
+    Splits,
+    /// The mean of so many other exposures of the same field.
+    Repeats { averaged: usize },
+}
+
 /// Where samples come from.
 pub trait Source: Send + Sync {
     /// A sample of one of [`Source::domains`], or of whichever falls to its number.
@@ -269,9 +278,13 @@ impl Data {
         self.shared.photons
     }
 
-    /// Whether the error against the truth is estimated from the noise that the camera has.
-    pub(crate) fn estimates_errors(&self) -> bool {
-        self.config.task.kind == TaskKind::Splitting && !self.config.data.has_truth()
+    /// What the error against the truth is estimated from, where there is none.
+    pub(crate) fn errors_from(&self) -> Option<ErrorsFrom> {
+        match (self.config.task.kind, self.config.data.averaged) {
+            (TaskKind::Splitting, _) if !self.config.data.has_truth() => Some(ErrorsFrom::Splits),
+            (TaskKind::Noise2noise, Some(averaged)) => Some(ErrorsFrom::Repeats { averaged }),
+            _ => None,
+        }
     }
 
     /// Samples of one part, as crops of `size`: (Z,) Y, X. With `from`, they are cut that large and shrunk.
@@ -281,7 +294,7 @@ impl Data {
     pub fn source(&self, part: Part, size: &[usize], from: Option<&[usize]>) -> Result<Arc<dyn Source>> {
         let inner = self.plain_source(part, size, from)?;
         // Scores are against the truth where there is one, and of splitting by an estimate of it.
-        if part == Part::Validation && (self.config.data.has_truth() || self.estimates_errors()) {
+        if part == Part::Validation && (self.config.data.has_truth() || self.errors_from().is_some()) {
             return Ok(inner);
         }
         let seed = mixed(self.config.seed ^ 0x1EA2 ^ part as u64);

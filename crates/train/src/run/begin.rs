@@ -6,7 +6,7 @@ use crate::config::{RunConfig, epochs};
 use crate::data::camera;
 use crate::data::draws::{Draws, From};
 use crate::data::feed::Feed;
-use crate::data::{Data, Part, batch};
+use crate::data::{Data, ErrorsFrom, Part, batch};
 use crate::distributed::{KEPT, Ranks};
 use crate::engine::{Engine, training_of};
 use crate::error::{Result, TrainError, io, setting};
@@ -204,9 +204,14 @@ impl Run<'_> {
         let judged = self.judged_size();
         let mut warnings = source.warnings();
         self.notes = source.notes();
-        if self.data.estimates_errors() {
-            self.notes
-                .push("scores are estimated from splits of the images by the noise of their camera".into());
+        let estimated = self.data.errors_from().map(|from| match from {
+            ErrorsFrom::Splits => {
+                "scores are estimated from splits of the images by the noise of their camera"
+            }
+            ErrorsFrom::Repeats { .. } => "scores are estimated from other exposures of the same fields",
+        });
+        if let Some(said) = estimated {
+            self.notes.push(said.into());
         } else if self.task.kind.is_of_noise() && !self.config.data.has_truth() {
             self.notes.push("scores are against noisy images: they tell models apart, and are lower than against the truth".into());
         }

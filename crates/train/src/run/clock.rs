@@ -77,7 +77,7 @@ impl Run<'_> {
     /// images, which the best of several states would exceed by chance.
     pub(super) fn quarter(&self) -> u64 {
         let takes_long = |s: f64| self.costs.validation > KEPT_BACK * 2.0 * s;
-        if self.data.estimates_errors() || self.config.trainer.seconds.is_some_and(takes_long) {
+        if self.data.errors_from().is_some() || self.config.trainer.seconds.is_some_and(takes_long) {
             return 0;
         }
         self.config.trainer.seconds.map_or(0, |s| (4.0 * self.progress.seconds / s) as u64).min(3)

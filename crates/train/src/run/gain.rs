@@ -64,10 +64,16 @@ impl Gain {
 
     /// For people.
     pub fn in_words(&self) -> String {
+        let doubt = match self.doubt > 0.0 {
+            true => format!(
+                "; {:.2} dB if the noise variance is 5 % wrong and neighbouring pixels share 3 % of their noise",
+                self.doubt
+            ),
+            false => String::new(),
+        };
         format!(
-            "estimated squared error against the truth {:+.2} dB ({:.2} dB standard error on {} held-out crops; {:.2} dB if the noise variance is 5 % wrong and \
-             neighbouring pixels share 3 % of their noise)",
-            -self.db, self.error, self.images, self.doubt
+            "estimated squared error against the truth {:+.2} dB ({:.2} dB standard error on {} held-out crops{doubt})",
+            -self.db, self.error, self.images
         )
     }
 }

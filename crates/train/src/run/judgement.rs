@@ -4,6 +4,10 @@
 //! f of the whole image. On the network's scale, c = y2 - y has the mean 0 whatever y is, so the expected squared error of f1 is that of
 //! |f1 - y|^2 - 2 c (f1 - f) less the variance of y's noise: what a comparison of f1 with y2 gives, without most of its scatter. For electrons of
 //! a camera it is exact, however few they are; Stein's lemma with normal noise is its limit where there are many.
+//!
+//! Where the same field was exposed again ([`Repeated`]), nothing need be known of the noise but that it is new every time: t, the mean of k other exposures, has an error of
+//! its own that does not depend on f, so |f - t|^2 is the squared error of f and the variance of t. That is the share 1 / (k + 1) of |y - t|^2 in the mean, where y is as noisy as each of
+//! the others.
 
 use clearshot_model::Photons;
 use clearshot_model::signal::lags;
@@ -149,5 +153,86 @@ impl Probed<'_> {
         }
         found.correlation = lags(&p.correlation).into_iter().fold(0.0, |most, lag| lag.abs().max(most));
         found
+    }
+}
+
+/// One image whose field was exposed again, on the network's scale, channels last. Pixels that are marked 0 do not count.
+pub(super) struct Repeated<'a> {
+    pub measured: &'a [f32],
+    /// The mean of other exposures, and of how many.
+    pub target: &'a [f32],
+    pub averaged: usize,
+    pub estimate: &'a [f32],
+    pub valid: Option<&'a [f32]>,
+    pub channels: usize,
+}
+
+impl Repeated<'_> {
+    /// The mean square of differences to the target.
+    fn off(&self, values: &[f32]) -> f64 {
+        let counts = |i: &usize| self.valid.is_none_or(|v| v[*i / self.channels] != 0.0);
+        let square = |i: usize| f64::from(values[i] - self.target[i]).powi(2);
+        let places = || (0..values.len()).filter(counts);
+        places().map(square).sum::<f64>() / places().count().max(1) as f64
+    }
+
+    /// Of the image's own noise, in the mean.
+    pub fn variance(&self) -> f64 {
+        let k = self.averaged as f64;
+        self.off(self.measured) * k / (k + 1.0)
+    }
+
+    pub fn judgement(&self) -> Judgement {
+        let of_target = self.variance() / self.averaged as f64;
+        Judgement { error: self.off(self.estimate) - of_target, ..Judgement::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearshot_tensor::noise::Key;
+
+    /// The estimate from the mean of one and of three other exposures is the squared error against the truth.
+    #[test]
+    fn repeats_tell_the_error_against_the_truth() {
+        const COUNT: usize = 40_000;
+        let noise = |stream: u32| -> Vec<f64> {
+            let key = Key { seed: 3, step: 0, stream };
+            (0..COUNT).map(|i| 0.3 * f64::from(key.normal(i as u64))).collect()
+        };
+        let truth: Vec<f64> = (0..COUNT).map(|i| (i as f64 / 50.0).sin()).collect();
+        let first = noise(1);
+        // A third of the noise is kept, and the signal is a tenth too dim.
+        let made: Vec<f32> = (0..COUNT).map(|i| (0.9 * truth[i] + first[i] / 3.0) as f32).collect();
+        let right = (0..COUNT).map(|i| (f64::from(made[i]) - truth[i]).powi(2)).sum::<f64>() / COUNT as f64;
+        let measured: Vec<f32> = (0..COUNT).map(|i| (truth[i] + first[i]) as f32).collect();
+        for averaged in [1, 3] {
+            let others: Vec<Vec<f64>> = (0..averaged).map(|k| noise(2 + k as u32)).collect();
+            let mean = |i: usize| others.iter().map(|o| o[i]).sum::<f64>() / averaged as f64;
+            let target: Vec<f32> = (0..COUNT).map(|i| (truth[i] + mean(i)) as f32).collect();
+            let repeated = Repeated {
+                measured: &measured,
+                target: &target,
+                averaged,
+                estimate: &made,
+                valid: None,
+                channels: 1,
+            };
+            let found = repeated.judgement().error;
+            // Standard error about 2 * 0.3 * 0.1 / sqrt(40,000) and that of the variance, 0.13 / sqrt(40,000).
+            assert!((found - right).abs() < 2.5e-3, "{averaged}: {found} for {right}");
+            assert!((repeated.variance() - 0.09).abs() < 3e-3, "{averaged}: {}", repeated.variance());
+        }
+        let valid = [1.0, 0.0];
+        let masked = Repeated {
+            measured: &[1.0, 9.0],
+            target: &[0.0, 5.0],
+            averaged: 1,
+            estimate: &[0.5, f32::NAN],
+            valid: Some(&valid),
+            channels: 1,
+        };
+        assert_eq!(masked.judgement().error, 0.25 - 0.5);
     }
 }

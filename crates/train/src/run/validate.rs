@@ -1,11 +1,11 @@
 //! Scores of the averaged weights on images that are not trained on, the same ones every time.
 
 use super::Run;
-use super::judgement::{GIVEN, Judgement, Probed};
+use super::judgement::{GIVEN, Judgement, Probed, Repeated};
 use crate::checkpoint;
 use crate::config::TaskKind;
 use crate::data::split::{Cut, Side};
-use crate::data::{Batch, NUMBERS, Part, Sample, batch, camera, split};
+use crate::data::{Batch, ErrorsFrom, NUMBERS, Part, Sample, batch, camera, split};
 use crate::distributed::Ranks;
 use crate::engine::Judge;
 use crate::error::Result;
@@ -119,7 +119,7 @@ impl Run<'_> {
     /// Images that are asked for. Crops that share most of their pixels tell nothing more of an estimated error.
     fn worth_judging(&self) -> Result<usize> {
         let asked = self.config.validation.images;
-        if !self.data.estimates_errors() {
+        if self.data.errors_from().is_none() {
             return Ok(asked);
         }
         let distinct = self.data.source(Part::Validation, &self.judged_size(), None)?.distinct();
@@ -156,9 +156,9 @@ impl Run<'_> {
             })
             .collect::<Result<_>>()?;
         let probe = |(i, batch): (usize, &Batch)| Probe::of(batch, &size, (i * at_once) as u64);
-        let probes = match self.data.estimates_errors() {
-            true => batches.iter().enumerate().map(probe).collect::<Result<_>>()?,
-            false => vec![],
+        let probes = match self.data.errors_from() {
+            Some(ErrorsFrom::Splits) => batches.iter().enumerate().map(probe).collect::<Result<_>>()?,
+            _ => vec![],
         };
         let (domains, distinct) = (source.domains(), source.distinct());
         Ok(Judged { judge, batches, probes, domains, size, at_once, images, distinct })
@@ -176,7 +176,7 @@ impl Run<'_> {
         let start = Instant::now();
         let level = self.judged_level();
         let (alpha, seed) = (self.alpha(), self.config.seed);
-        let photons = self.data.photons();
+        let (photons, errors_from) = (self.data.photons(), self.data.errors_from());
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let weights = work.engine.weights(&*work.network)?;
         let judged = work.judge.as_mut().expect("it was made above");
@@ -218,6 +218,15 @@ impl Run<'_> {
                     };
                     let by_noise = -10.0 * (probed.variance() / f64::from(batch.scales[k]).powi(2)).log10();
                     judged_by_noise = Some((probed.judgement(), by_noise));
+                }
+                if let Some(ErrorsFrom::Repeats { averaged }) = errors_from {
+                    let measured = measured_like_clean(batch, k, photons)?;
+                    let (target, estimate) = (&truths[part.clone()], &estimates[part.clone()]);
+                    let channels = batch.clean.shape().channels();
+                    let repeated =
+                        Repeated { measured: &measured, target, estimate, valid: pixels, channels, averaged };
+                    let share = repeated.variance() / f64::from(batch.scales[k]).powi(2);
+                    judged_by_noise = Some((repeated.judgement(), -10.0 * share.max(1e-12).log10()));
                 }
                 let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
                 let plane = pixels.map(|v| &v[..height * width]);
@@ -348,6 +357,14 @@ pub(crate) fn psnr(estimate: &[f32], truth: &[f32], scale: f32, valid: Option<&[
     let kept: Vec<usize> = (0..truth.len()).filter(counts).collect();
     let mse = kept.iter().map(|&i| square((&estimate[i], &truth[i]))).sum::<f64>() / kept.len().max(1) as f64;
     if mse.is_finite() { -10.0 * mse.max(1e-12).log10() } else { f64::NEG_INFINITY }
+}
+
+/// What was measured of one image, on the scale of what is clean.
+fn measured_like_clean(batch: &Batch, k: usize, photons: bool) -> Result<Vec<f32>> {
+    let (measured, numbers) = (batch.measured.as_f32()?, batch.numbers.as_f32()?);
+    let (each, own) = (measured.len() / batch.domains.len(), numbers.len() / batch.domains.len());
+    let [slope, at_zero] = if photons { [numbers[k * own], numbers[k * own + 1]] } else { [1.0, 0.0] };
+    Ok(measured[k * each..(k + 1) * each].iter().map(|v| slope * v + at_zero).collect())
 }
 
 /// What was measured, what was estimated and the truth, of the first channel (and plane).
