@@ -304,7 +304,8 @@ fn pair(own: &Planes, others: &[(Planes, &[Repeat])]) -> [Planes; 2] {
         let at = |(y, x): (usize, usize)| {
             let of = |(planes, how): &(Planes, &[Repeat])| {
                 let Repeat { shift, gain, offset, .. } = how[c];
-                let (y, x) = (y.strict_add_signed(shift[0]), x.strict_add_signed(shift[1]));
+                let moved = |at: usize, by: isize| (at as isize + by) as usize;
+                let (y, x) = (moved(y, shift[0]), moved(x, shift[1]));
                 gain * f64::from(planes.values[c][y * width + x]) + offset
             };
             (others.iter().map(of).sum::<f64>() / others.len() as f64) as f32

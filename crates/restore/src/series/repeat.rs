@@ -1,8 +1,8 @@
 //! Whether a second image is a repeat of a first: the same field, exposed once more, with noise of its own.
 //!
 //! What a network learns from repeats is the mean of the second given the first, so a second image must differ by its noise alone. Found, in this order: whole pixels that it is
-//! shifted by (the peak of a partly whitened cross-correlation), its gain and offset (from block means, with the blocks around each as the
-//! instrument, since a line through two noisy images is too flat), the rest of the shift (by gradients), whether it is the first one again (a copy has the
+//! shifted by (the peak of a partly whitened cross-correlation), its gain and offset (from what two halves of
+//! the pixels vary by together, since a line through two noisy images is too flat), the rest of the shift (by gradients), whether it is the first one again (a copy has the
 //! same noise, which a network would learn to keep), and the share of the image where more than noise has changed.
 
 use super::agree::Plane;
@@ -32,7 +32,7 @@ const SLOW: usize = 51;
 const SHARED_NOISE: f64 = 0.2;
 /// Correlations of fewer standard deviations than this are none.
 const SURE: f64 = 5.0;
-/// The least correlation of block means of two images of one field.
+/// The least correlation of the structure in two images of one field.
 const ALIKE: f64 = 0.5;
 /// Blocks of like brightness, which have the same noise; standard deviations of a block's mean, and times the usual variance within a block, that are more than noise.
 const LIKE: usize = 48;
@@ -262,33 +262,38 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
     covariance(a, b) / (covariance(a, a) * covariance(b, b)).sqrt().max(1e-300)
 }
 
-/// Gain and offset that make the second as bright as the first; none where the two do not show the same.
+/// Gain and offset that make the second as bright as the first; none where the two do not show the same. The two halves of each block, pixel by pixel in turn, have the same light
+/// and noise of their own: what they vary by together is the structure, and the gain is that of the one image over that of the other.
 fn brightness(a: &[f32], b: &[f32], size: [usize; 2]) -> Option<[f64; 2]> {
-    let ((a, [rows, columns]), (b, _)) = (blocks(a, size, BLOCK), blocks(b, size, BLOCK));
-    let around = |i: usize| {
-        let (y, x) = (i / columns, i % columns);
-        let near = [
-            (y > 0).then(|| i - columns),
-            (y + 1 < rows).then(|| i + columns),
-            (x > 0).then(|| i - 1),
-            (x + 1 < columns).then(|| i + 1),
-        ];
-        let found: Vec<usize> = near.into_iter().flatten().collect();
-        mean(found.iter().map(|&j| a[j] + b[j]))
-    };
-    let around: Vec<f64> = (0..a.len()).map(around).collect();
-    let (ours, theirs) = (covariance(&a, &around), covariance(&b, &around));
-    let [level, other] = [&a, &b].map(|v| mean(v.iter().copied()));
-    let least = SURE / (a.len().max(1) as f64).sqrt();
+    let halves = |values: &[f32]| [0, 1].map(|which| half_blocks(values, size, which));
+    let ([a, other_a], [b, other_b]) = (halves(a), halves(b));
+    let [level, other] = [[&a, &other_a], [&b, &other_b]]
+        .map(|[v, w]| 0.5 * (mean(v.iter().copied()) + mean(w.iter().copied())));
+    let within = correlation(&a, &other_a).min(correlation(&b, &other_b));
     // An image without structure tells its offset alone.
-    if correlation(&a, &around).max(correlation(&b, &around)) < least.min(ALIKE) {
+    if within < SURE / (a.len().max(1) as f64).sqrt() {
         return Some([1.0, level - other]);
     }
-    if correlation(&a, &b) < ALIKE || theirs <= 0.0 {
+    let (ours, theirs) = (covariance(&a, &other_a), covariance(&b, &other_b));
+    let across = 0.5 * (covariance(&a, &other_b) + covariance(&other_a, &b));
+    if across < ALIKE * (ours * theirs).sqrt() {
         return None;
     }
-    let gain = ours / theirs;
+    let gain = (ours / theirs).sqrt();
     Some([gain, level - gain * other])
+}
+
+/// Means over every second pixel of small blocks, as on a chessboard.
+fn half_blocks(values: &[f32], [height, width]: [usize; 2], which: usize) -> Vec<f64> {
+    let columns = width / SMALL;
+    let block = |i: usize| {
+        let (y, x) = (i / columns * SMALL, i % columns * SMALL);
+        let pixels = (0..SMALL * SMALL).map(|k| (y + k / SMALL, x + k % SMALL));
+        let sum: f64 =
+            pixels.filter(|(y, x)| (y + x) % 2 == which).map(|(y, x)| f64::from(values[y * width + x])).sum();
+        2.0 * sum / (SMALL * SMALL) as f64
+    };
+    (0..height / SMALL * columns).map(block).collect()
 }
 
 /// The share of blocks where the two differ by more than their noise, in the mean or in the scatter. How much noise there is follows from the difference itself, block by block
