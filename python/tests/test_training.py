@@ -83,7 +83,7 @@ def test_adapt_hears_and_stops(tmp_path, camera):
     image = noisy((160, 160)).round().astype("uint16")
     kinds = set()
     fitted = clearshot.adapt([image], seconds=2, camera=camera, callback=lambda kind, _: kinds.add(kind))
-    assert fitted.text.startswith(("adapted in", "not adapted")) and kinds
+    assert fitted.text.startswith(("adapted from noise alone in", "not adapted")) and kinds
     assert fitted.kept == fitted.report["kept"]
     fitted.model.save(tmp_path / "mine.clearshot")
     assert clearshot.restore(image[:64, :64], model=tmp_path / "mine.clearshot", camera=camera).image.shape == (64, 64)
