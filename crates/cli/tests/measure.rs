@@ -364,7 +364,7 @@ fn methods_are_compared_as_scipy_does() {
     assert!(all[8]["summary"]["mae"]["mean"] == 2.6875 && all[8]["summary"]["mae"]["against"].is_null());
 }
 
-/// Without --range that of the truth is taken, and said: its own values', or 255 for 8 bits.
+/// Without --range the truth's is taken and printed: 255 for 8 bits, otherwise its greatest less its least value.
 #[test]
 fn ranges_are_those_of_the_truth() {
     let at = folder("measure-range");

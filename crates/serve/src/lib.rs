@@ -65,8 +65,8 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
-    /// What is to be offered is no folder.
-    #[error("{}: there is no such folder; name one whose images are to be offered, or none", .0.display())]
+    /// The folder of images does not exist.
+    #[error("{}: there is no such folder; name a folder with images, or leave it out", .0.display())]
     NoFolder(PathBuf),
     /// Another server has the folder.
     #[error("{}: another server keeps its jobs here; choose another folder", .0.display())]

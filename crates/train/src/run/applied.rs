@@ -1,6 +1,7 @@
 //! What a run really runs with: each setting as the compiled session, the loader and the device have it, not as it was asked for.
 
-use super::{Run, write_settings};
+use super::Run;
+use super::save::write_settings;
 use crate::config::CompileMode;
 use crate::error::Result;
 use clearshot_graph::plan::human;

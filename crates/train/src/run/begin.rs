@@ -1,6 +1,7 @@
 //! How a run begins and goes on at the next size: networks, first weights, batches, what makes samples.
 
-use super::{Run, Working, init_model, lock, refuse_begun};
+use super::save::{lock, refuse_begun};
+use super::{Run, Working, init_model};
 use crate::checkpoint::{self, Saved};
 use crate::config::{RunConfig, epochs};
 use crate::data::camera;

@@ -15,6 +15,7 @@ mod over_ranks;
 mod profile;
 mod record;
 mod resume;
+mod save;
 mod tune;
 mod turn_back;
 mod validate;
@@ -23,31 +24,30 @@ use crate::checkpoint::{self, Progress};
 use crate::config::RunConfig;
 use crate::data::draws::Draws;
 use crate::data::feed::Feed;
-use crate::data::{Batch, Data, familiar};
+use crate::data::{Batch, Data};
 use crate::distributed::{Ranks, Travelled};
 use crate::engine::{Engine, Numbers, digest};
-use crate::error::{Result, TrainError, advised, io};
-use crate::presets;
-use crate::records::{RECORDS, Records};
+use crate::error::{Result, TrainError};
+use crate::records::Records;
 use crate::schedule::{Place, Stage, ema_decay, rate, stages};
-use crate::task::{self, Task};
+use crate::task::Task;
 use crate::watch::Watch;
 pub use applied::Applied;
 use clearshot_graph::plan::human;
 use clearshot_image::address::is_address;
 use clearshot_image::lengths;
-use clearshot_model::{About, Familiar, Model, Signal};
+use clearshot_model::{Familiar, Signal};
 use clearshot_nn::models::Network;
 use clearshot_runtime::{Device, Session};
-use clearshot_tensor::DType;
-use clearshot_timeline::{ITERATION, Phase, Report, group, span};
+use clearshot_timeline::{ITERATION, Report, group};
 pub use gain::Gain;
 pub(crate) use init::{adopt, init_model};
 pub use judgement::Judgement;
 pub use noise_law::NoiseLaw;
 pub use over_ranks::OverRanks;
 pub use profile::PROFILE;
-use serde_json::{Map, Value as Json, json};
+use save::write_config;
+use serde_json::{Map, Value as Json};
 use std::cell::OnceCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -57,9 +57,6 @@ use std::time::Instant;
 pub use tune::{Trial, TuneLimits, Tuned, Tuning, tune};
 use validate::Judged;
 pub(crate) use validate::psnr;
-
-/// Images of each kind that a model's idea of its training images comes from.
-const KNOWN_OF_A_KIND: usize = 100;
 
 /// The resolved configuration in a run's folder.
 pub const CONFIG: &str = "config.yaml";
@@ -560,11 +557,12 @@ impl<'w> Run<'w> {
         let mut states = self.working().engine.states()?;
         states.retain(|name, _| !name.starts_with(begin::GUARD));
         self.waited += self.working().feed.waited.as_secs_f64();
+        let growing = self.is_growing();
         let p = &mut self.progress;
         p.stage += 1;
         p.stage_began = p.iteration;
         (p.stage_best, p.stage_stale) = (None, 0);
-        if self.config.model.network.get("_class_name").and_then(Json::as_str) == Some("Growing") {
+        if growing {
             // Scores at another resolution are no measure.
             (p.best, p.stale) = (None, 0);
         }
@@ -577,126 +575,11 @@ impl<'w> Run<'w> {
         self.records.watch.note(&format!("crops of {side} pixels, {images} at once"));
         Ok(())
     }
-
-    /// The averaged weights with all that a model says of itself.
-    ///
-    /// # Errors
-    /// What went wrong on the device.
-    pub fn model(&self) -> Result<Model> {
-        let work = self.working();
-        let p = &self.progress;
-        let mut keys = work.keys.clone();
-        if self.is_growing() && self.alpha() >= 1.0 {
-            // The way from and to the stage below is out of use.
-            keys.insert("blend".into(), false.into());
-        }
-        let text = format!("{:#}", Json::from(keys));
-        let task = task::about(&self.config.task);
-        let about = About {
-            training: json!({
-                "iterations": p.iteration, "images": p.images, "seconds": p.seconds, "seed": self.config.seed,
-                "files": p.files, "config": self.config,
-            }),
-            scores: json!({ "validation_psnr": p.score }),
-            familiar: self.familiar()?,
-            inputs: Some(work.inputs).filter(|n| *n != work.channels),
-            names: work.names.clone(),
-            ..About::new(&self.config.name, task, work.signal.clone(), work.channels, &work.size)
-        };
-        Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)
-    }
-
-    /// What the training images are like, at the size of the last stage.
-    fn familiar(&self) -> Result<Option<Familiar>> {
-        if let Some(known) = self.familiar.get() {
-            return Ok(known.clone());
-        }
-        let size = self.size(self.config.trainer.crop);
-        // A model that is fitted to noisy images still knows what it knew: restoring goes by the most light that it was trained on.
-        let known = match self.task.kind.is_of_noise() {
-            true => init_model(&self.config)?.and_then(|model| model.about.familiar),
-            false => None,
-        };
-        let found = match known {
-            Some(known) => Some(known),
-            None => familiar(&self.data, &size, KNOWN_OF_A_KIND)?,
-        };
-        Ok(self.familiar.get_or_init(|| found).clone())
-    }
-
-    /// Writes a checkpoint, if there is none of this iteration, and removes those that need not be kept.
-    fn save(&mut self) -> Result<()> {
-        let _saving = span(Phase::Saving);
-        let i = self.progress.iteration;
-        if self.saved_at == Some(i) {
-            return Ok(());
-        }
-        let start = Instant::now();
-        // The best model comes first: a run killed between the two goes on from before it and writes it again.
-        let is_best = self.progress.score.is_some() && self.progress.score == self.progress.best;
-        if is_best && self.ranks.is_first() {
-            let best = self.out.join(BEST);
-            self.model()?.save_file(&best, DType::F32).map_err(|e| advised(&best, e.into()))?;
-        }
-        self.write_checkpoint()?;
-        self.costs.checkpoint = self.clocked(start)?;
-        if self.ranks.is_first() { checkpoint::prune(&self.out, &self.config.checkpoint) } else { Ok(()) }
-    }
-
-    fn write_checkpoint(&mut self) -> Result<()> {
-        let states = self.working().engine.states()?;
-        self.saved_at = Some(self.progress.iteration);
-        if !self.ranks.is_first() {
-            return Ok(());
-        }
-        let model = self.model()?;
-        checkpoint::write(&self.out, &self.config, &self.progress, &states, |to| Ok(model.save_folder(to)?))?;
-        Ok(())
-    }
 }
 
 /// The rate that the schedule takes its share of.
 fn base_rate(config: &RunConfig, progress: &Progress) -> f64 {
     config.optimizer.rate * 0.5f64.powi(progress.returns as i32)
-}
-
-/// The run's own lock, which ends with the process however it ends.
-fn lock(out: &Path) -> Result<File> {
-    let path = out.join(".lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => {
-            let reason = "another process is training in this folder".to_string();
-            Err(TrainError::Checkpoint { path: out.into(), reason })
-        }
-        Err(std::fs::TryLockError::Error(error)) => Err(TrainError::Io { path, error }),
-    }
-}
-
-/// Refuses a folder where a run was begun that came to no checkpoint: its records are not written over.
-fn refuse_begun(out: &Path) -> Result<()> {
-    match [RECORDS, CONFIG].map(|name| out.join(name)).into_iter().find(|path| path.exists()) {
-        Some(path) => {
-            let reason =
-                "a run was begun here already; choose another --out, or move the file away".to_string();
-            Err(TrainError::Checkpoint { path, reason })
-        }
-        None => Ok(()),
-    }
-}
-
-/// The configuration as it was resolved.
-fn write_config(config: &RunConfig, out: &Path) -> Result<()> {
-    let path = out.join(CONFIG);
-    clearshot_tensor::store::write_whole(&path, presets::yaml(config).as_bytes()).map_err(io(&path))
-}
-
-/// What the run runs with.
-fn write_settings(out: &Path, settings: &[Applied]) -> Result<()> {
-    let path = out.join(SETTINGS);
-    let text = format!("{:#}\n", serde_json::to_value(settings).unwrap_or_default());
-    clearshot_tensor::store::write_whole(&path, text.as_bytes()).map_err(io(&path))
 }
 
 /// A flag that somebody may set to end a run.
