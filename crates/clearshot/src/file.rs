@@ -10,6 +10,7 @@ use crate::notice::Notice;
 use crate::observer::{Ear, Event, Observer};
 use crate::report::{ImageReport, Report, Status};
 use crate::restorer::{Kind, Restorer, bytes_of};
+use crate::segmenter::Segmenter;
 use crate::settings::Settings;
 use crate::target::{Destination, Made};
 use crate::validity::{Mask, Validity, mask_path};
@@ -57,6 +58,8 @@ struct Walk<'a> {
 enum Engine<'s> {
     Learned(Session<'s>),
     Foreign(&'s Foreign),
+    /// With the fingerprint of the file.
+    Segmenter(&'s Segmenter, String),
     Classical(&'s Classical),
 }
 
@@ -65,6 +68,7 @@ impl Engine<'_> {
         match self {
             Engine::Learned(session) => session.written(d),
             Engine::Foreign(foreign) => foreign.written(d),
+            Engine::Segmenter(segmenter, _) => segmenter.written(d),
             Engine::Classical(_) => Ok(Classical::written(d, settings.float)),
         }
     }
@@ -80,6 +84,12 @@ impl Engine<'_> {
         }
         match self {
             Engine::Learned(session) => session.standing(output, bases),
+            Engine::Segmenter(segmenter, hash) => {
+                for base in bases.iter().filter(|_| settings.save_mask) {
+                    taken(mask_path(base))?;
+                }
+                segmenter.standing(output, hash, settings)
+            }
             Engine::Foreign(_) | Engine::Classical(_) => {
                 for base in bases.iter().filter(|_| settings.save_mask) {
                     taken(mask_path(base))?;
@@ -110,6 +120,7 @@ impl Walk<'_> {
                 Engine::Learned(learned.session(self.settings, d, hash, ear)?)
             }
             Kind::Foreign(foreign) => Engine::Foreign(foreign),
+            Kind::Segmenter(segmenter) => Engine::Segmenter(segmenter, fingerprint(self.input)?),
             Kind::Classical(classical) => Engine::Classical(classical),
         };
         let written = engine.written(d, self.settings)?;
@@ -191,6 +202,9 @@ impl Walk<'_> {
         let (finished, validity) = match engine {
             Engine::Learned(session) => session.restore(image, validity, to, &mut ear)?,
             Engine::Foreign(foreign) => foreign.run(settings, image, validity, to, &mut ear)?,
+            Engine::Segmenter(segmenter, hash) => {
+                segmenter.run(settings, hash, image, validity, to, &mut ear)?
+            }
             Engine::Classical(classical) => classical.run(settings, image, validity, to, &mut ear)?,
         };
         let mut report = finished.report;

@@ -119,7 +119,7 @@ enum Verb {
     Quantize(quantize::Quantize),
     /// Write a model as an ONNX file or a BioImage Model Zoo package, for Fiji, napari, ONNX Runtime and other programs.
     Export(export::Export),
-    /// Run a network that others trained on an image or on tensors: an ONNX file, or a BioImage Model Zoo package.
+    /// Segment images by a model of `train experiment=segmentation`, or run another model, an ONNX file or a BioImage Model Zoo package, on images or tensors.
     Predict(predict::Predict),
     /// Run the test that a BioImage Model Zoo package brings, and nothing else.
     Check(check::Check),

@@ -21,6 +21,7 @@ pub mod quantise;
 pub mod records;
 pub mod run;
 pub mod schedule;
+pub mod segmentation;
 pub mod task;
 mod watch;
 

@@ -8,6 +8,7 @@ use super::measured::{Camera, Measured};
 use super::tiles::{Asked, Question, TileGraph};
 use clearshot_diffusion::precondition::Clipped;
 use clearshot_diffusion::{ClassifierFree, Condition, Denoiser, LevelInputs};
+use clearshot_graph::ops::Unary;
 use clearshot_graph::reach::{least_common_multiple, reach};
 use clearshot_graph::{Builder, Value};
 use clearshot_model::signal::CHANNELS;
@@ -36,8 +37,8 @@ pub(super) fn asked<T>(
     let about = &model.about;
     let measured = about.signal.condition_channels(about.input_channels());
     match &about.task {
-        Task::Regression => {
-            let network = |b: &mut Builder, y: Value| model.network.build_on(b, &Given::image(y));
+        Task::Regression | Task::Segmentation { .. } => {
+            let network = |b: &mut Builder, y: Value| at_once(model, b, y);
             let question = Question::Regress(&network);
             f(&Asked { question, channels: about.channels, condition: Some(measured), unclipped: false })
         }
@@ -69,6 +70,23 @@ pub(super) fn asked<T>(
                 _ => f(&denoiser),
             }
         }
+    }
+}
+
+/// What a network makes of an image at once: the image, or the probabilities of what pixels are part of. One that could be told a time is told zero, as in
+/// training.
+fn at_once(model: &Model, b: &mut Builder, y: Value) -> Value {
+    let image = b.shape(y);
+    let mut given = Given::image(y);
+    for port in model.network.ports(image).iter().filter(|p| p.name == "t" && !p.optional) {
+        let zero = b.scalar(0.0);
+        given = given.with("t", b.broadcast(zero, port.ty.shape));
+    }
+    let made = model.network.build_on(b, &given);
+    match model.about.task {
+        Task::Segmentation { classes: 1 } => b.unary(Unary::Sigmoid, made),
+        Task::Segmentation { .. } => b.softmax(made),
+        _ => made,
     }
 }
 

@@ -41,6 +41,15 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
     }
     let path = config.model.init.clone().unwrap_or_default();
     let task = &mut config.task;
+    if let Task::Segmentation { classes } = model.about.task {
+        if task.kind != TaskKind::Segmentation {
+            let needed =
+                "a model that restores images: this one segments them, and goes on with task=segmentation";
+            return setting("model.init", path.display(), needed);
+        }
+        task.classes = classes;
+        return Ok(());
+    }
     let Task::Diffusion { prediction, process, condition } = &model.about.task else { return Ok(()) };
     let diffusion = matches!(task.kind, TaskKind::Conditional | TaskKind::Prior);
     if !diffusion && *condition == ConditionKind::None {

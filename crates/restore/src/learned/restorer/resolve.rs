@@ -66,6 +66,7 @@ fn output(model: &Model, settings: &Settings) -> Result<Output, Error> {
     let sampled = settings.begin.is_some() || settings.inpaint;
     let refuse = |reason| Err(Error::Task { model: about.name.clone(), is: about.task.name(), reason });
     match (&about.task, settings.output) {
+        (Task::Segmentation { .. }, _) => refuse("it gives labels and no image; `clearshot predict` runs it"),
         (Task::Regression, _) if guided => refuse("a PSF or guidance needs a diffusion model"),
         (Task::Regression, _) if sampled || settings.classifier_free != 1.0 => {
             refuse("inpainting, a begin and classifier-free guidance need a diffusion model")
