@@ -100,7 +100,7 @@ def adapt(
         camera: What is known of the camera. Default: estimated from each image.
         overrides: Keys of the training, as in `train`. Default: none.
         folder: Keep the run's folder here. Default: it is removed at the end.
-        anyway: Train even where the gain cannot be told. Default: False.
+        anyway: Train even where the gain cannot be estimated. Default: False.
         device, progress, callback: As in `restore` and `train`.
     """
     known = Camera.of(camera)._json()

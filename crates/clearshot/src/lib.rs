@@ -73,6 +73,7 @@ mod file;
 mod foreign;
 mod items;
 mod job_part;
+mod jobs;
 mod keep;
 mod learned;
 mod look;
@@ -101,6 +102,7 @@ pub use error::{Error, Result};
 pub use evaluation::{EvaluateFiles, EvaluateSettings, Evaluation, evaluate};
 pub use file::restore_file;
 pub use job_part::JobPart;
+pub use jobs::{JobPlan, plan_jobs};
 pub use learned::Parts;
 pub use measuring::{
     Against, CONFIDENCE, ImageScores, MeasureSettings, Measurements, MetricSummary, Tests, insert_pattern,

@@ -29,6 +29,7 @@ mod network;
 mod outputs;
 mod part;
 mod plan;
+mod plan_jobs;
 mod predict;
 mod profile;
 mod progress;
@@ -71,7 +72,7 @@ enum Verb {
     Demo(demo::Demo),
     /// List what this machine can compute on.
     Devices(devices::Devices),
-    /// Say what running or training a network takes, before running it.
+    /// Say what running or training a network takes, before running it, or into how many jobs to cut a set of files.
     Plan(plan::PlanArgs),
     /// Time a network, as inference or as training iterations.
     Bench(bench::Bench),
@@ -109,7 +110,7 @@ enum Verb {
     Doctor(doctor::Doctor),
     /// Score methods side by side, and say where the trained ones do not win.
     Compare(compare::Compare),
-    /// Train a model by a configuration, or go on with a run.
+    /// Train a model by a configuration, or resume a run.
     Train(train::Train),
     /// Fit the default model to your own noisy images, and keep it where its estimated gain is clear (an experiment).
     Adapt(adapt::Adapt),

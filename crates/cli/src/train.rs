@@ -128,7 +128,7 @@ impl Train {
         let ended = match s.ending {
             TrainEnding::Finished => "done",
             TrainEnding::EarlyStop => "stopped: validations no longer improve",
-            TrainEnding::Interrupted => "interrupted; --resume goes on",
+            TrainEnding::Interrupted => "interrupted; resume it with --resume",
         };
         println!(
             "{ended}: {} iterations, {} images, {}, {:.2} iterations/s, {:.1} % of the time waiting for data",

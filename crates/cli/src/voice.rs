@@ -64,7 +64,7 @@ impl Voice {
     /// A line for people, and the same as JSON.
     ///
     /// # Errors
-    /// If nobody can be told.
+    /// If the message cannot be written.
     pub fn say(&self, text: &str, record: Value) -> Result<()> {
         let mut out = std::io::stdout().lock();
         match (self.json, self.quiet) {
@@ -196,10 +196,10 @@ impl Voice {
             "interval_90": report.interval_90, "regime": regime,
         });
         self.say(&text, record)?;
-        match (&mut self.report, self.shown.take()) {
-            (Some(page), Some(shown)) => page.add(&shown, report),
-            _ => Ok(()),
+        if let (Some(page), Some(shown)) = (&mut self.report, self.shown.take()) {
+            page.add(&shown, report);
         }
+        Ok(())
     }
 }
 

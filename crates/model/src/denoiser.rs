@@ -19,7 +19,7 @@ pub struct ModelDenoiser<'a> {
 
 impl<'a> ModelDenoiser<'a> {
     /// # Errors
-    /// If the model is none for diffusion.
+    /// If it is not a diffusion model.
     pub fn new(about: &About, network: &'a dyn Network) -> Result<ModelDenoiser<'a>, ModelError> {
         match &about.task {
             Task::Diffusion { prediction, .. } => {

@@ -59,7 +59,7 @@ pub struct Photons {
     pub read_noise: f64,
     /// Electrons above the background at the image's bright end.
     pub peak: f64,
-    /// How the noise of neighbouring pixels belongs together.
+    /// The correlation of the noise between neighbouring pixels.
     #[serde(default)]
     pub correlation: Correlation,
 }

@@ -245,7 +245,7 @@ fn runs_are_told_of_as_they_grow() {
     std::fs::write(run.join("records.jsonl"), line(1) + &line(2) + &line(3)).expect("a file");
     let second = server.get(&format!("/api/runs/records?run=folder/runs/one&from={next}")).json();
     assert_eq!(second["records"][0]["iteration"], 3);
-    // A run that was resumed from an earlier place begins anew.
+    // A run that was resumed from an earlier place begins again.
     std::fs::write(run.join("records.jsonl"), line(1)).expect("a file");
     let third = server.get(&format!("/api/runs/records?run=folder/runs/one&from={}", second["next"])).json();
     assert_eq!((&third["from"], &third["records"][0]["iteration"]), (&json!(0), &json!(1)));

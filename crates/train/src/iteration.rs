@@ -222,7 +222,7 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     let (predicted, variance) = denoiser.predict(b, x, &mut levels, &given);
     let estimate = denoiser.clean(b, x, predicted, &mut levels);
     if from_noise {
-        // There is one level alone, and what the network predicts of x's noise is no part of the error.
+        // There is one level alone, and what the network predicts of x's noise is not part of the error.
         let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
         return Forward { clean, valid, losses, estimate, measured: None, bound: None, levels: Some(levels) };
     }

@@ -52,7 +52,7 @@ pub(super) fn found(
         }
         (Some(_), false) => {
             let reason =
-                "there is a run already; go on with it by --resume, or choose another --out".to_string();
+                "there is a run already; resume it with --resume, or choose another --out".to_string();
             return Err(TrainError::Checkpoint { path: out.into(), reason });
         }
         (None, false) => {
@@ -226,8 +226,7 @@ impl Run<'_> {
                 .map_err(|e| with_room(e, each))?;
         let kept = engine.load(&states)?;
         if !kept && self.progress.iteration > 0 {
-            self.notes
-                .push("another number of ranks: what compression of gradients had kept begins anew".into());
+            self.notes.push("another number of ranks: what compression of gradients had kept is lost".into());
         }
         self.notes.extend(self.ranks.notes.iter().cloned());
         let first = self.progress.images;
