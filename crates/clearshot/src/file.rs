@@ -212,6 +212,10 @@ impl Walk<'_> {
         report.output = spot.output.clone();
         report.bytes = bytes_of(image);
         report.written = finished.made.into_iter().filter_map(path_of).collect();
+        // What is written aside has the output's name in the end.
+        for path in report.written.iter_mut().filter(|path| **path == spot.write) {
+            path.clone_from(&spot.output);
+        }
         if settings.save_mask {
             let path = mask_path(&spot.base);
             validity.save(image, &path, &WriteOptions { replace: true, provenance: None })?;
