@@ -32,6 +32,8 @@ pub enum Notice {
         /// What it may take.
         budget: f64,
     },
+    /// The model is conditioned on a class or a context, and does without: the classes that it knows.
+    WithoutClass(Vec<String>),
     /// The share of saturated pixels, and from which value on they are.
     Saturated {
         /// Of all pixels.
@@ -168,6 +170,11 @@ impl fmt::Display for Notice {
             Notice::FewerSteps { asked, steps, seconds, budget } => write!(
                 f,
                 "{asked} steps would take {seconds:.1} s, and {budget} s are allowed: samples take {steps} steps"
+            ),
+            Notice::WithoutClass(classes) => write!(
+                f,
+                "the model is conditioned on the class of an image, and none is given: it does without; there are {}",
+                classes.join(", ")
             ),
             Notice::Saturated { share, limit } => write!(
                 f,

@@ -6,7 +6,7 @@ use crate::psf::PointSpread;
 use clearshot_image::{Image, fingerprint};
 use clearshot_model::Model;
 use clearshot_physics::Psf;
-use clearshot_restore::learned::{self, Candidate, Guidance, Output, law};
+use clearshot_restore::learned::{self, Candidate, Guidance, Output, TakenByGiven, law};
 use clearshot_runtime::Precision;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -69,9 +69,16 @@ pub struct Settings {
     pub begin: Option<f64>,
     /// Keep pixels that hold a measurement as they are, and draw only the others: those that are masked, saturated or not finite. Default: false.
     pub inpaint: bool,
-    /// The weight of classifier-free guidance, for models whose training dropped the condition now and then (`task.drop`): 1 is the network's own
-    /// answer, above it the measurement counts more. Default: 1.
+    /// The weight of classifier-free guidance, for models whose training dropped the measurement (`task.drop`) or the class (`task.drop_class`) now and
+    /// then: 1 is the network's own answer, above it counts more what was dropped. Default: 1.
     pub classifier_free: f64,
+    /// The class of the images, by its name or number, for models that are conditioned on it. Default: none, which models whose training dropped classes
+    /// can do without.
+    pub class: Option<String>,
+    /// A file with the context that a model attends to: an array of [vectors, numbers], as a `.npy` file holds one. Default: none, as `class`.
+    pub context: Option<PathBuf>,
+    /// Numbers of the camera that a model is conditioned on by its vector, in place of the image's own. Default: those of the image.
+    pub taken_by: TakenByGiven,
     /// The seed of the samples. Default: 0.
     pub seed: u64,
     /// Guide the samples by the measurement's likelihood: poisson-gaussian, shifted-poisson, gaussian, ... Default: none, and
@@ -150,6 +157,9 @@ impl Default for Settings {
             begin: None,
             inpaint: false,
             classifier_free: 1.0,
+            class: None,
+            context: None,
+            taken_by: TakenByGiven::default(),
             seed: 0,
             guidance: None,
             law: None,
@@ -243,6 +253,8 @@ impl Settings {
             ("save_samples", self.save_samples),
             ("guidance", self.guidance.is_some()),
             ("law", self.law.is_some()),
+            ("class", self.class.is_some()),
+            ("context", self.context.is_some()),
             ("only", self.only.is_some()),
         ];
         asked.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
@@ -275,6 +287,7 @@ impl Settings {
             (Some(most), Some(network)) => most - network,
             _ => learned::Settings::default().host_memory,
         };
+        let (class, context) = self.conditions(model)?;
         let settings = learned::Settings {
             output: self.estimate,
             samples: self.samples,
@@ -285,6 +298,9 @@ impl Settings {
             begin: self.begin,
             inpaint: self.inpaint,
             classifier_free: self.classifier_free,
+            class,
+            context,
+            taken_by: self.taken_by,
             chi2: self.chi2,
             seed: self.seed,
             psf,
@@ -356,6 +372,9 @@ impl Settings {
         });
         if let Some(seconds) = self.max_seconds {
             record["max_seconds"] = seconds.into();
+        }
+        if let Some(told) = self.conditions_record(restorer) {
+            record["conditions"] = told;
         }
         if let Some(axes) = &self.axes {
             record["axes"] = axes.as_str().into();

@@ -7,6 +7,7 @@ pub use report::{Report, Shown};
 pub use trace::Trace;
 
 use crate::camera::KnownCameraArgs;
+use crate::conditions::ConditionArgs;
 use crate::electrons::{self, Background};
 use crate::failure::worded;
 use crate::outputs::{listed, prepared, result_in};
@@ -87,9 +88,12 @@ pub struct Restore {
     /// restored.
     #[arg(long)]
     inpaint: bool,
-    /// Weight the measurement by classifier-free guidance, for models trained with task.drop; 1 is the network's own answer.
+    /// Weight the measurement by classifier-free guidance, for models trained with task.drop, or the class and the context, for models trained with
+    /// task.drop_class; 1 is the network's own answer.
     #[arg(long, value_name = "WEIGHT", default_value_t = 1.0)]
     classifier_free: f64,
+    #[command(flatten)]
+    conditions: ConditionArgs,
     #[command(flatten)]
     camera: KnownCameraArgs,
     /// Set the background: mean electrons, or a file of frames without an object, in counts, whose mean over all planes is the background of
@@ -366,6 +370,9 @@ impl Restore {
             begin: self.begin,
             inpaint: self.inpaint,
             classifier_free: self.classifier_free,
+            class: self.conditions.class.clone(),
+            context: self.conditions.context.clone(),
+            taken_by: self.conditions.taken_by()?,
             seed: self.seed,
             guidance: self.guidance.clone(),
             law: self.law.clone(),

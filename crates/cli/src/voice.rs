@@ -234,6 +234,7 @@ pub fn worded(notice: &Notice) -> String {
             let [movie, stack] = ["T", "Z"].map(|name| axes.replace(*letter, name));
             format!("; if they help each other, say so: --axes {movie} for a movie, --axes {stack} for a stack")
         }
+        Notice::WithoutClass(_) => " (--class, --context)".into(),
         Notice::FilesApart { .. } => "; --item restores one".into(),
         Notice::NoLight { .. } => "; --item restores it".into(),
         Notice::DependsOnTile => " (--tile); results of networks without norms and attention (model=local) do not".into(),

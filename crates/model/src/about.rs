@@ -1,5 +1,6 @@
 //! What a model says of itself: `model.json`, or the metadata of a model's file.
 
+use crate::conditioning::Conditioning;
 use crate::error::ModelError;
 use crate::familiar::Familiar;
 use crate::signal::Signal;
@@ -53,6 +54,9 @@ pub struct About {
     /// What its training images are like; not known of every model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub familiar: Option<Familiar>,
+    /// What the network is conditioned on beside image and measurement: classes, a vector, a context. Nothing for most models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditioning: Option<Conditioning>,
     /// Which convolutions are in 8 bits, and what that costs; nothing for a model in floating point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantised: Option<Quantisation>,
@@ -92,6 +96,7 @@ impl About {
             limits: String::new(),
             spread: None,
             familiar: None,
+            conditioning: None,
             quantised: None,
         }
     }

@@ -1,5 +1,6 @@
 //! What is learned, with every choice made: what a network is given, what it predicts, and how its error counts.
 
+use crate::conditioning::Conditioned;
 use crate::config::{DistanceKind, PredictionKind, TaskConfig, TaskKind, TermConfig, WeightKind};
 use crate::counted::Counted;
 use crate::error::{Result, setting};
@@ -10,6 +11,7 @@ use clearshot_diffusion::{Clock, Level};
 use clearshot_graph::{Builder, Value};
 use clearshot_model as model;
 use clearshot_tensor::noise::Key;
+use std::sync::Arc;
 
 /// Levels and what is predicted at them.
 #[derive(Clone, Debug)]
@@ -38,6 +40,10 @@ pub struct Task {
     pub balance: f64,
     /// What counts beside the main distance, and how much.
     pub terms: Vec<(Term, Ramp)>,
+    /// What the network is conditioned on beside the measurement, known once there are data.
+    pub conditioned: Option<Arc<Conditioned>>,
+    /// The share of samples without their class.
+    pub drop_class: f64,
 }
 
 /// A comparison of the estimate with the clean image or the measurement that counts beside the main one.
@@ -160,7 +166,19 @@ impl Task {
         let drop = if config.kind == TaskKind::Conditional { config.drop } else { 0.0 };
         let (balance, terms) = (config.balance, Term::ALL.into_iter().filter_map(term).collect());
         let learned_variance = config.learned_variance;
-        Ok(Task { kind: config.kind, diffusion, distance, learned_variance, drop, balance, terms })
+        let (conditioned, drop_class) = (None, config.drop_class);
+        let kind = config.kind;
+        Ok(Task {
+            kind,
+            diffusion,
+            distance,
+            learned_variance,
+            drop,
+            balance,
+            terms,
+            conditioned,
+            drop_class,
+        })
     }
 
     /// Whether samples count differently.
@@ -199,6 +217,11 @@ impl Task {
     /// Whether the condition of this sample is dropped.
     pub fn drops(&self, seed: u64, number: u64) -> bool {
         self.drop > 0.0 && f64::from(key(seed, number, 0xD20).uniform(0)) < self.drop
+    }
+
+    /// Whether the class of this sample is dropped, and its context.
+    pub fn drops_class(&self, seed: u64, number: u64) -> bool {
+        self.drop_class > 0.0 && f64::from(key(seed, number, 0xD21).uniform(0)) < self.drop_class
     }
 }
 

@@ -7,6 +7,7 @@ use super::image::{Finished, Work, written};
 use super::outputs::{beside, beside_paths};
 use super::parts::Parts;
 use crate::background::BackgroundMap;
+use crate::conditions::classes_left_out;
 use crate::error::{Error, Result};
 use crate::look::Look;
 use crate::notice::Notice;
@@ -237,6 +238,11 @@ impl Session<'_> {
         if makes_others && settings.background.is_some() {
             let why = "the model makes other channels than the image has; leave the background out";
             return Err(Error::setting("background", why));
+        }
+        if let Some(classes) =
+            classes_left_out(restorer).filter(|_| settings.only.is_none_or(|o| o == Candidate::Model))
+        {
+            ear.notice(Notice::WithoutClass(classes))?;
         }
         let look = Look::at(image, &parts)?;
         warn(d, &parts, &look, &about.signal, ear)?;

@@ -31,4 +31,4 @@ pub use correct::GuideStep;
 pub use error::Error;
 pub use measured::{Camera, Measured, Source, Values};
 pub use restorer::{Calibrated, Example, Forecast, Restored, Restorer, Spread};
-pub use settings::{Guidance, Output, Settings, law};
+pub use settings::{Guidance, Output, Settings, TakenByGiven, law};

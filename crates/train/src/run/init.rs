@@ -3,7 +3,9 @@
 use crate::checkpoint;
 use crate::config::{FormKind, PredictionKind, RunConfig, TaskKind};
 use crate::error::{Result, setting};
-use clearshot_model::{ConditionKind, Model, PredictionKind as Predicts, Process, Task};
+use clearshot_model::{
+    ConditionInput, ConditionKind, InputKind, Model, PredictionKind as Predicts, Process, Task,
+};
 use serde_json::{Map, Value as Json};
 
 /// The name of the model that comes with the program.
@@ -49,6 +51,14 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
         }
         task.classes = classes;
         return Ok(());
+    }
+    if let Some(conditioning) = &model.about.conditioning {
+        let is_class = |i: &ConditionInput| matches!(i.kind, InputKind::Class { .. });
+        task.class = model.condition_inputs().iter().any(is_class);
+        task.vector = conditioning.vector.iter().map(|part| (*part).into()).collect();
+        if task.drop_class == 0.0 {
+            task.drop_class = conditioning.dropped;
+        }
     }
     let Task::Diffusion { prediction, process, condition } = &model.about.task else { return Ok(()) };
     let diffusion = matches!(task.kind, TaskKind::Conditional | TaskKind::Prior);

@@ -7,6 +7,7 @@ mod finish;
 mod guides;
 mod prepare;
 mod resolve;
+mod told;
 
 pub use calibrate::{Calibrated, Example};
 pub use finish::Restored;
@@ -22,7 +23,7 @@ use super::{Error, familiar};
 use clearshot_diffusion::sampler::Program;
 use clearshot_metrics::law::student_quantile;
 use clearshot_model::familiar::Distance;
-use clearshot_model::{Model, Signal};
+use clearshot_model::{ConditionInput, Model, Signal};
 use clearshot_physics::Psf;
 use clearshot_runtime::{Device, Precision};
 use prepare::Ready;
@@ -40,6 +41,8 @@ pub struct Restorer {
     guidance: Option<Guidance>,
     program: Option<Program>,
     output: Output,
+    /// What the network is told of images as a whole.
+    told: Vec<ConditionInput>,
     ready: Vec<Ready>,
     /// The precision is to be settled by what is measured on images, and what was.
     open: bool,
@@ -67,6 +70,7 @@ impl Restorer {
     pub fn new(model: Model, settings: Settings, device: Device) -> Result<Restorer, Error> {
         let Resolved { settings, output, guidance, program, open } = Resolved::of(&model, settings)?;
         let cut = cut(&model)?;
+        let told = model.condition_inputs();
         let scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
         let (margin, ready, settled) = (None, Vec::new(), None);
         Ok(Restorer {
@@ -79,6 +83,7 @@ impl Restorer {
             guidance,
             program,
             output,
+            told,
             ready,
             open,
             settled,
@@ -206,6 +211,7 @@ impl Restorer {
         } else if self.needs_camera() {
             return Err(Error::NoCamera { what: "this model, or what is asked of it," });
         }
+        self.check_told()?;
         self.prepare(&first.size, images.len())?;
         let scales = images.iter().map(|i| self.scale(i, camera)).collect::<Result<Vec<_>, _>>()?;
         let mut ready = self.ready.pop().ok_or(Error::Stopped)?;

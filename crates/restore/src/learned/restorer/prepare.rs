@@ -103,7 +103,7 @@ impl Restorer {
         let at_once = images * together;
         let unclipped = self.program.as_ref().is_some_and(walk::wants_unclipped);
         let Chosen { layout, graph, batch, bytes } =
-            asked(&self.model, self.settings.classifier_free, unclipped, |asked| {
+            asked(&self.model, self.settings.classifier_free, unclipped, self.tokens(), |asked| {
                 choose(asked, &cut, size, at_once, &wanted, &self.device, &options)
             })?;
         self.ready.retain(|r| r.forecast.device_bytes + bytes <= limit);
@@ -160,13 +160,15 @@ impl Restorer {
             return Ok(None);
         };
         let unclipped = walk::wants_unclipped(program);
-        asked(&self.model, self.settings.classifier_free, unclipped, |asked| match asked.question {
+        let (weight, tokens) = (self.settings.classifier_free, self.tokens());
+        asked(&self.model, weight, unclipped, tokens, |asked| match asked.question {
             Question::Regress(_) => Ok(None),
             Question::Denoise(denoiser) => Resident::compile(
                 denoiser,
                 program,
                 asked.channels,
                 asked.condition,
+                &asked.told,
                 layout,
                 batch,
                 limit,

@@ -63,6 +63,8 @@ fn output(model: &Model, settings: &Settings) -> Result<Output, Error> {
     let about = &model.about;
     let conditional = matches!(about.task, Task::Diffusion { condition: ConditionKind::Measurement, .. });
     let guided = settings.psf.is_some() || settings.guidance.is_some();
+    let through = settings.guidance.is_some_and(|g| g.law.goes_through());
+    let drops_class = about.conditioning.as_ref().is_some_and(|c| c.dropped > 0.0);
     let sampled = settings.begin.is_some() || settings.inpaint;
     let refuse = |reason| Err(Error::Task { model: about.name.clone(), is: about.task.name(), reason });
     match (&about.task, settings.output) {
@@ -71,9 +73,12 @@ fn output(model: &Model, settings: &Settings) -> Result<Output, Error> {
         (Task::Regression, _) if sampled || settings.classifier_free != 1.0 => {
             refuse("inpainting, a begin and classifier-free guidance need a diffusion model")
         }
-        (_, _) if settings.classifier_free != 1.0 && (!conditional || guided) => refuse(
-            "classifier-free guidance needs a model that is given the measurement, without other guidance",
+        (_, _) if settings.classifier_free != 1.0 && !drops_class && (!conditional || guided) => refuse(
+            "classifier-free guidance needs a model that is given the measurement, without other guidance, or one whose training dropped classes",
         ),
+        (_, _) if settings.classifier_free != 1.0 && through => {
+            refuse("classifier-free guidance and a law that differentiates the network do not go together")
+        }
         (Task::Regression, _) if settings.samples > 0 || settings.output == Some(Output::Samples) => {
             refuse("it gives one image and no samples; a diffusion model is needed for those")
         }
