@@ -92,7 +92,9 @@ fn learning_from_noise() {
 fn conditions() {
     let scenes = json!({"nuclei": 1.0, "stars": 1.0});
     let data = json!({"scenes": scenes, "balance": "domains"});
-    check(json!({"data": data, "task": {"class": true, "drop_class": 0.3}, "model": {"network": network(10)}}));
+    check(
+        json!({"data": data, "task": {"class": true, "drop_class": 0.3}, "model": {"network": network(10)}}),
+    );
     let local = json!({"_class_name": "Local", "in_channels": 10, "out_channels": 1, "channels": [4, 8], "blocks": 1});
     let task = json!({"vector": ["domain", "camera"], "drop_class": 0.3});
     check(json!({"data": data, "task": task, "model": {"network": local}}));

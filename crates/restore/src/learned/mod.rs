@@ -6,6 +6,7 @@
 //! and standard deviation it gives. The image's states live on the host ([`field`]); the network sees tiles
 //! ([`tiles`]) in step ([`walk`]); a measurement's physics correct whole images ([`correct`]).
 
+pub mod blocks;
 pub mod choice;
 pub mod choose;
 pub mod correct;
