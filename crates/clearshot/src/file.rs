@@ -196,11 +196,17 @@ impl Walk<'_> {
         }
         let mask = settings.mask.as_deref().map(|path| Mask::open(path, &image.description)).transpose()?;
         let saturation = settings.saturation();
-        let validity = Validity { saturation, is_given: saturation.is_some(), mask };
+        let mut validity = Validity { saturation, is_given: saturation.is_some(), mask };
+        let binned = match engine {
+            Engine::Learned(session) => session.binned(image, spot, &mut validity, &mut ear)?,
+            Engine::Foreign(_) | Engine::Segmenter(..) | Engine::Classical(_) => None,
+        };
+        let side = binned.as_ref().map_or(1, |b| b.side);
+        let image = binned.as_ref().map_or(image, |b| &b.image);
         let replace = standing == Standing::InPart;
         let to = Destination::File { input: self.input, spot, replace };
         let (finished, validity) = match engine {
-            Engine::Learned(session) => session.restore(image, validity, to, &mut ear)?,
+            Engine::Learned(session) => session.restore(image, side, validity, to, &mut ear)?,
             Engine::Foreign(foreign) => foreign.run(settings, image, validity, to, &mut ear)?,
             Engine::Segmenter(segmenter, hash) => {
                 segmenter.run(settings, hash, image, validity, to, &mut ear)?

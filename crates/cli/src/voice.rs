@@ -193,7 +193,7 @@ impl Voice {
             "status": "restored", "written": report.written, "seconds": report.seconds, "clipped": report.clipped,
             "filled": report.filled, "saturated": report.saturated, "chi2": report.chi2, "left_over": report.left_over,
             "precision": report.precision, "camera": report.camera, "strange": report.unfamiliar,
-            "interval_90": report.interval_90, "regime": regime,
+            "interval_90": report.interval_90, "regime": regime, "binning": report.binning,
         });
         self.say(&text, record)?;
         if let (Some(page), Some(shown)) = (&mut self.report, self.shown.take()) {

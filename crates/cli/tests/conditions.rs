@@ -6,17 +6,17 @@ mod program;
 
 use clearshot_image::DType;
 use clearshot_tensor::noise::Key;
-use measured::{CAMERA, counts, read, write};
+use measured::{CAMERA, conditional, counts, model, read, write};
 use program::{clearshot, folder, must, refused};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
 /// Two kinds of scenes, in a run of a second.
-const SCENES: &str = "experiment=default trainer.device=cpu trainer.crop=16 trainer.batch=4 data.scenes={nuclei:1,stars:1} data.sizes=[32] data.pool=4 \
+const SCENES: &str = "data=nuclei +data.scenes.stars=1 task=conditional trainer.device=cpu trainer.crop=16 trainer.batch=4 data.sizes=[32] data.pool=4 \
     data.balance=domains validation.images=4 validation.crop=16 validation.every=0 records.every=2 checkpoint.every=0 performance.threads=1 \
     calibration.images=8 calibration.samples=2 calibration.steps=2 schedule.warm_up=2 trainer.iterations=6";
-const LOCAL: &str = "model.network.channels=[4,8] model.network.blocks=1";
+const LOCAL: &str = "model=local model.network.channels=[4,8] model.network.blocks=1";
 
 /// The last line of a run as JSON.
 fn trained(options: &str, out: &str, at: &Path) -> Value {
@@ -97,7 +97,9 @@ fn vectors_of_class_and_camera_from_training_to_restoring() {
         let said = refused(&line(&format!("{options} --force")), &at);
         assert!(said.contains(words), "{options}: {said}");
     }
-    let said = refused("restore in.tif -o no2.tif --class nuclei", &at);
+    model(&at, "plain", 1, 2, conditional());
+    let said =
+        refused(&format!("restore in.tif -o no2.tif --model plain.clearshot --class nuclei {CAMERA}"), &at);
     assert!(said.contains("--class") && said.contains("not conditioned on classes"), "{said}");
 }
 
@@ -135,11 +137,14 @@ fn classes_and_contexts_are_trained_and_asked_for() {
     must(&format!("restore in.tif -o raw.tif --model table.clearshot --method raw {CAMERA}"), &at);
     let said = must("info cross.clearshot", &at);
     assert!(said.contains("2 vectors of 3 numbers (--context FILE.npy); can be left out"), "{said}");
-    let cross = |options: &str| restored(&at, "cross.clearshot", &format!("{CAMERA} {options}"));
-    let (a, b, none) =
-        (cross("--context contexts/nuclei.npy"), cross("--context contexts/stars.npy"), cross(""));
+    let attending = |options: &str| restored(&at, "cross.clearshot", &format!("{CAMERA} {options}"));
+    let (a, b, none) = (
+        attending("--context contexts/nuclei.npy"),
+        attending("--context contexts/stars.npy"),
+        attending(""),
+    );
     assert!(mean_square(&a, &b) > 1e-9 && mean_square(&a, &none) > 1e-9);
-    let free = cross("--context contexts/stars.npy --classifier-free 0");
+    let free = attending("--context contexts/stars.npy --classifier-free 0");
     assert!(mean_square(&free, &none) < 1e-9 * (1.0 + mean_square(&a, &none)));
     write(&at.join("wide.npy"), "YX", &[2, 5], DType::F32, &[0.0; 10]);
     let line = |rest: &str| format!("restore in.tif -o no.tif --model cross.clearshot {CAMERA} {rest}");
@@ -172,8 +177,8 @@ fn a_network_uses_the_class_that_it_is_told() {
     }
     std::fs::write(at.join("data.csv"), manifest).expect("a manifest");
     let options = "experiment=supervised data=pairs data.manifest=data.csv data.fit=false data.balance=domains trainer.device=cpu trainer.crop=16 \
-        trainer.batch=8 model.network.channels=[8,16] model.network.blocks=1 model.network.time=true task.vector=[domain] validation.images=4 \
-        validation.every=0 checkpoint.every=0 calibration.images=0 schedule.warm_up=5 optimizer.rate=3e-3 trainer.iterations=150 trainer.ema_half_life=0";
+        trainer.batch=8 model.network.channels=[8,16] model.network.blocks=1 model.network.time=true task.vector=[domain] validation.images=4 validation.crop=16 performance.threads=1 \
+        validation.every=0 checkpoint.every=0 calibration.images=0 schedule.warm_up=5 optimizer.rate=3e-3 trainer.seconds=null trainer.iterations=60 trainer.ema_half_life=0";
     trained(options, "run", &at);
     let values = counts(&[32, 32], 77);
     write(&at.join("in.tif"), "YX", &[32, 32], DType::F32, &values);
@@ -184,4 +189,33 @@ fn a_network_uses_the_class_that_it_is_told() {
     let (right, wrong) =
         (error("plain", 0.0) + error("shifted", 60.0), error("plain", 60.0) + error("shifted", 0.0));
     assert!(wrong > 5.0 * right, "with its own class {right}, with another's {wrong}");
+}
+
+/// A folder of diffusers says how many classes there are and how wide contexts are, and nothing more.
+#[test]
+fn folders_of_diffusers_are_told_their_class_and_context() {
+    let at = folder("conditions_diffusers");
+    let config = r#"{"_class_name": "UNet2DConditionModel", "sample_size": 16, "in_channels": 1, "out_channels": 1,
+        "block_out_channels": [8, 8], "layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 2,
+        "cross_attention_dim": 5, "num_class_embeds": 3, "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+        "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"]}"#;
+    let params = clearshot_nn::models::read(config).expect("a network").parameters().expect("parameters");
+    let weights = clearshot_nn::weights::initial(&params, 1);
+    clearshot_nn::weights::save_network(&at.join("unet"), config, &weights).expect("a folder");
+    let values: Vec<f64> = counts(&[32, 32], 1).iter().map(|v| v * 100.0).collect();
+    write(&at.join("in.tif"), "YX", &[32, 32], DType::F32, &values);
+    for (name, shape) in [("a.npy", [4, 5]), ("b.npy", [1, 5])] {
+        let numbers: Vec<f64> = (0..shape[0] * 5).map(|i| f64::from(i % 7) - 3.0).collect();
+        write(&at.join(name), "YX", &[shape[0] as usize, 5], DType::F32, &numbers);
+    }
+    let of =
+        |options: &str| restored(&at, "unet", &format!("--samples 1 --sampler ddim --steps 3 {options}"));
+    let first = of("--class 0 --context a.npy");
+    assert!(mean_square(&first, &of("--class 2 --context a.npy")) > 1e-9);
+    assert!(mean_square(&first, &of("--class 0 --context b.npy")) > 1e-9, "contexts may have any length");
+    let line = |rest: &str| format!("restore in.tif -o no.tif --model unet {rest}");
+    assert!(refused(&line("--class 0"), &at).contains("a list of vectors of 5 numbers"));
+    assert!(refused(&line("--context a.npy"), &at).contains("a number from 0 to 2"));
+    assert!(refused(&line("--context a.npy --class 3"), &at).contains("a number from 0 to 2"));
+    assert!(refused(&line("--context a.npy --class cats"), &at).contains("a number from 0 to 2"));
 }

@@ -1,6 +1,6 @@
 //! A model's network as a denoiser, whatever it predicts.
 
-use crate::about::{About, ConditionKind, Process, Task};
+use crate::about::{About, ConditionKind, Task};
 use crate::error::ModelError;
 use clearshot_diffusion::precondition::{Preconditioned, Prediction};
 use clearshot_diffusion::{Condition, Denoiser, Estimate, LevelInputs};
@@ -113,7 +113,7 @@ pub(crate) fn check(about: &About, network: &dyn Network) -> Result<(), String> 
     if about.dims != network.dims() {
         return Err(format!("it is for {} spatial axes, the network for {}", about.dims, network.dims()));
     }
-    let timesteps = matches!(about.task, Task::Diffusion { process: Process::Timesteps { .. }, .. });
+    let timesteps = matches!(&about.task, Task::Diffusion { process, .. } if process.timesteps().is_some());
     let learns_variance = timesteps && gives == 2 * about.channels;
     if !(gives == about.channels || learns_variance) || takes != beside {
         let channels = about.channels;

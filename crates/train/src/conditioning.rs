@@ -239,7 +239,7 @@ fn fill_keys(
     let kind = kind.to_string();
     let mut keep = |key: &str, value: Json, what: &str| -> Result<()> {
         match network.get(key) {
-            Some(said) if !said.is_null() && *said != 0 && *said != value => {
+            Some(said) if !said.is_null() && said.as_u64() != Some(0) && *said != value => {
                 let needed = format!("{value}: {what}; leave it out, and it is filled in");
                 Err(TrainError::Setting { key: "model.network", got: format!("{key}={said}"), needed })
             }

@@ -28,6 +28,9 @@ pub struct Diffusion {
 const TYPICAL: f64 = 0.25;
 const LEFT: f64 = 0.1;
 
+/// The schedule whose betas are a table of one's own.
+pub(crate) const OWN_BETAS: &str = "custom";
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Task {
@@ -233,14 +236,17 @@ pub fn about(config: &TaskConfig) -> model::Task {
     if !matches!(config.kind, TaskKind::Conditional | TaskKind::Prior) && !config.is_conditional_form() {
         return model::Task::Regression;
     }
-    let [first, last] = config.betas;
     let (sigma_min, sigma_max) = (config.sigma_min, config.sigma_max);
-    let timesteps = model::Process::Timesteps {
-        law: config.schedule.clone(),
-        first,
-        last,
-        steps: config.timesteps,
-        finer: config.finer,
+    let finer = config.finer;
+    let timesteps = match (config.schedule == OWN_BETAS, &config.betas[..]) {
+        (false, &[first, last]) => model::Process::Timesteps {
+            law: config.schedule.clone(),
+            first,
+            last,
+            steps: config.timesteps,
+            finer,
+        },
+        (_, betas) => model::Process::Betas { betas: betas.to_vec(), finer },
     };
     let (prediction, process) = match config.prediction {
         PredictionKind::Edm => (
@@ -266,7 +272,16 @@ impl Diffusion {
             let law = LevelLaw::LogNormal { mean: config.mean, deviation: config.deviation };
             (law, exploding(config.sigma_max))
         } else {
-            let schedule = Schedule::new(BetaLaw::named(&config.schedule)?, config.betas, config.timesteps)?;
+            let schedule = match (config.schedule == OWN_BETAS, &config.betas[..]) {
+                (true, betas) => Schedule::of_betas(betas)?,
+                (false, &[first, last]) => {
+                    Schedule::new(BetaLaw::named(&config.schedule)?, [first, last], config.timesteps)?
+                }
+                (false, betas) => {
+                    let needed = "the first and the last beta; say task.schedule=custom for a table of all";
+                    return setting("task.betas", format!("{} numbers", betas.len()), needed);
+                }
+            };
             let schedule =
                 if config.finer == 1.0 { schedule } else { schedule.for_resolution(config.finer, 1.0)? };
             let last = schedule.level(schedule.len() - 1).unwrap_or(Level::CLEAN);

@@ -7,6 +7,7 @@
 //! ([`tiles`]) in step ([`walk`]); a measurement's physics correct whole images ([`correct`]). Networks that tell what each pixel is part of
 //! go by the same tiles ([`segment`]).
 
+pub mod blocks;
 pub mod choice;
 pub mod choose;
 pub mod correct;

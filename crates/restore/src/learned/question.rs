@@ -101,7 +101,7 @@ pub(super) fn asked<T>(
             match (process, &about.signal) {
                 // Images of a fixed range: estimates are clipped to it, as diffusers' schedulers do. At the first
                 // timesteps the network's smallest error is a hundred times that range.
-                (Process::Timesteps { .. }, Signal::Fixed { .. }) => {
+                (Process::Timesteps { .. } | Process::Betas { .. }, Signal::Fixed { .. }) => {
                     f(&Clipped { denoiser, range: [-1.0, 1.0] })
                 }
                 _ => f(&denoiser),

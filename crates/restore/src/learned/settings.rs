@@ -55,6 +55,8 @@ pub struct Settings {
     pub begin: Option<f64>,
     /// Keeps pixels with a measurement as they are, and draws the others.
     pub inpaint: bool,
+    /// Stages from coarse to fine, each of twice as many pixels along Y and X as the one before; 1 for the image alone.
+    pub cascade: usize,
     /// The weight of classifier-free guidance: 1 is what the network says with its condition, above it away from what it says without.
     pub classifier_free: f64,
     /// The class of the images and their context, for models that are conditioned on them.
@@ -91,6 +93,7 @@ impl Default for Settings {
             levels: None,
             begin: None,
             inpaint: false,
+            cascade: 1,
             classifier_free: 1.0,
             class: None,
             context: None,

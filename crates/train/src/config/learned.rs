@@ -224,9 +224,10 @@ pub struct TaskConfig {
     pub deviation: f64,
     /// The share of images that are trained at `sigma_max`, where only the condition tells anything.
     pub at_most: f64,
-    /// ddpm_linear, scaled_linear, cosine, sigmoid ...
+    /// ddpm_linear, scaled_linear, cosine, sigmoid ..., or custom for a table of betas of one's own.
     pub schedule: String,
-    pub betas: [f64; 2],
+    /// The first and the last beta; with `task.schedule=custom` the beta of every timestep, which then are as many as there are betas.
+    pub betas: Vec<f64>,
     pub timesteps: usize,
     /// How many times finer the images are than those that the schedule was made for: the logarithm of the signal-to-noise ratio of every
     /// timestep is lowered by twice its logarithm, since neighbours of a finer image average more noise away (Hoogeboom et al. 2023).
@@ -294,7 +295,7 @@ impl Default for TaskConfig {
             deviation: 1.2,
             at_most: 0.0,
             schedule: "ddpm_linear".into(),
-            betas: [1e-4, 0.02],
+            betas: vec![1e-4, 0.02],
             timesteps: 1000,
             finer: 1.0,
             learned_variance: false,

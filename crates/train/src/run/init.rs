@@ -3,6 +3,7 @@
 use crate::checkpoint;
 use crate::config::{FormKind, PredictionKind, RunConfig, TaskKind};
 use crate::error::{Result, setting};
+use crate::task::OWN_BETAS;
 use clearshot_model::{
     ConditionInput, ConditionKind, InputKind, Model, PredictionKind as Predicts, Process, Task,
 };
@@ -83,12 +84,21 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
         Process::Edm { sigma_min, sigma_max, .. } => {
             (task.sigma_min, task.sigma_max) = (*sigma_min, *sigma_max)
         }
-        Process::Timesteps { law, first, last, steps, finer } => {
+        Process::Timesteps { .. } | Process::Betas { .. } => {
             task.learned_variance = model.network.out_channels() == 2 * model.about.channels;
             if task.learned_variance && task.bound.weight == 0.0 {
                 task.bound.weight = USUAL_BOUND;
             }
-            (task.schedule, task.betas, task.timesteps) = (law.clone(), [*first, *last], *steps);
+        }
+    }
+    match process {
+        Process::Edm { .. } => {}
+        Process::Timesteps { law, first, last, steps, finer } => {
+            (task.schedule, task.betas, task.timesteps) = (law.clone(), vec![*first, *last], *steps);
+            task.finer = *finer;
+        }
+        Process::Betas { betas, finer } => {
+            (task.schedule, task.betas, task.timesteps) = (OWN_BETAS.into(), betas.clone(), betas.len());
             task.finer = *finer;
         }
     }

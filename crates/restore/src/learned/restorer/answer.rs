@@ -1,5 +1,6 @@
 //! Images through the compiled network: what it says at once, samples of the posterior, and what is made of both.
 
+use super::cascade::{self, Coarse};
 use super::prepare::Ready;
 use super::{Restored, Restorer};
 use crate::learned::correct::WholeGuide;
@@ -25,6 +26,8 @@ struct Batch<'a> {
     images: &'a [Measured],
     numbers: &'a [u64],
     scales: &'a [ImageScale],
+    /// What a coarse stage says of each, where there was one.
+    coarse: &'a [Coarse],
     /// The seed of the settings.
     seed: u64,
 }
@@ -72,9 +75,10 @@ impl Restorer {
         images: &[Measured],
         numbers: &[u64],
         scales: &[ImageScale],
+        coarse: &[Coarse],
         ran: &mut Ran<'_>,
     ) -> Result<Vec<Restored>, Error> {
-        let batch = Batch { images, numbers, scales, seed: self.settings.seed };
+        let batch = Batch { images, numbers, scales, coarse, seed: self.settings.seed };
         let mut direct = match self.output {
             Output::Direct => self.direct(&mut ready.tiles, batch, ran)?.into_iter().map(Some).collect(),
             Output::Samples => Vec::new(),
@@ -203,13 +207,30 @@ impl Restorer {
                 let image = of(frame).0;
                 teller.fill(&images[image], &scales[image], name, pixels, out);
             };
+            // What each frame is to have as the means of its blocks.
+            let means = |frame: usize| {
+                let (image, sample) = of(frame);
+                let coarse = batch.coarse.get(image)?.get(sample)?;
+                Some(cascade::on_scale(coarse, &images[image], &scales[image]))
+            };
+            let wanted: Vec<_> = (0..count * now).map(means).collect();
             let mut correct = |frame: usize, level: &Level, estimate: &mut [f32]| {
                 let (image, sample) = of(frame);
-                guides[image].correct(sample, level, estimate)
+                if guided {
+                    guides[image].correct(sample, level, estimate)?;
+                }
+                if let Some((blocks, means)) = &wanted[frame] {
+                    blocks.project(estimate, means);
+                }
+                Ok(())
             };
+            let corrects = guided || !batch.coarse.is_empty();
             let correct: Option<&mut walk::Correct<'_>> =
-                if guided && !through { Some(&mut correct) } else { None };
-            let on_scale = |frame: usize| normalised(&images[of(frame).0], &scales[of(frame).0]);
+                if corrects && !through { Some(&mut correct) } else { None };
+            let on_scale = |frame: usize| match &wanted[frame] {
+                Some((blocks, means)) => blocks.spread(means),
+                None => normalised(&images[of(frame).0], &scales[of(frame).0]),
+            };
             let kept = |frame: usize| (on_scale(frame), images[of(frame).0].valid_values());
             let begin: &dyn Fn(usize) -> Vec<f32> = &on_scale;
             let kept: &dyn Fn(usize) -> (Vec<f32>, Vec<bool>) = &kept;

@@ -93,7 +93,12 @@ impl Restorer {
         if size.contains(&0) {
             return Err(Error::Size { size: size.to_vec() });
         }
+        let before = match self.settings.cascade > 1 {
+            true => self.coarse_runs(size, images)?,
+            false => 0,
+        };
         self.ready.drain(..self.ready.len().saturating_sub(1));
+        let about = &self.model.about;
         let pixels: usize = size.iter().product();
         let together = self.together(pixels, images);
         let options = Options { precision: self.settings.precision, ..Options::default() };
@@ -139,7 +144,7 @@ impl Restorer {
             device_bytes: bytes + resident.as_ref().map_or(0, |r| r.bytes),
             host_bytes: fields * images * pixels * about.channels * size_of::<f32>(),
             resident: resident.is_some(),
-            runs,
+            runs: runs + before,
             seconds_a_run,
         };
         let size = size.to_vec();
