@@ -250,7 +250,7 @@ def removed(page):
         crosses = page.locator(f"#{kind} .remove")
         count = crosses.count()
         assert count > 0, f"nothing of {kind} can be removed"
-        crosses.last.click()
+        crosses.first.click()
         expect(crosses).to_have_count(count - 1)
 
 
@@ -328,6 +328,7 @@ def images_page(page, folder, address):
     expect(page.locator("#cancel")).to_be_visible()
     page.click("#cancel")
     expect(page.locator("#status")).to_have_text("cancelled", timeout=WAIT)
+    page.locator("#samples").fill("0")
 
 
 def runs_page(page, folder, address, name):
@@ -373,7 +374,7 @@ def main():
             shot(page, "serve-runs")
             page.emulate_media(color_scheme="dark")
             page.goto(address)
-            page.locator("#jobs button").nth(1).click()
+            page.locator("#jobs li").filter(has_text="nuclei").filter(has_text="done").locator("button").first.click()
             expect(page.locator("#result")).to_be_visible()
             settled(page)
             shot(page, "serve-dark")
