@@ -68,6 +68,7 @@ pub fn adapt(
                 ));
             }
         },
+        resume: false,
     };
     let on = device(device_name, None)?;
     let mut listener = Listener::new(hear, &raised);
