@@ -190,3 +190,32 @@ fn a_network_uses_the_class_that_it_is_told() {
         (error("plain", 0.0) + error("shifted", 60.0), error("plain", 60.0) + error("shifted", 0.0));
     assert!(wrong > 5.0 * right, "with its own class {right}, with another's {wrong}");
 }
+
+/// A folder of diffusers says how many classes there are and how wide contexts are, and nothing more.
+#[test]
+fn folders_of_diffusers_are_told_their_class_and_context() {
+    let at = folder("conditions_diffusers");
+    let config = r#"{"_class_name": "UNet2DConditionModel", "sample_size": 16, "in_channels": 1, "out_channels": 1,
+        "block_out_channels": [8, 8], "layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 2,
+        "cross_attention_dim": 5, "num_class_embeds": 3, "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+        "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"]}"#;
+    let params = clearshot_nn::models::read(config).expect("a network").parameters().expect("parameters");
+    let weights = clearshot_nn::weights::initial(&params, 1);
+    clearshot_nn::weights::save_network(&at.join("unet"), config, &weights).expect("a folder");
+    let values: Vec<f64> = counts(&[32, 32], 1).iter().map(|v| v * 100.0).collect();
+    write(&at.join("in.tif"), "YX", &[32, 32], DType::F32, &values);
+    for (name, shape) in [("a.npy", [4, 5]), ("b.npy", [1, 5])] {
+        let numbers: Vec<f64> = (0..shape[0] * 5).map(|i| f64::from(i % 7) - 3.0).collect();
+        write(&at.join(name), "YX", &[shape[0] as usize, 5], DType::F32, &numbers);
+    }
+    let of =
+        |options: &str| restored(&at, "unet", &format!("--samples 1 --sampler ddim --steps 3 {options}"));
+    let first = of("--class 0 --context a.npy");
+    assert!(mean_square(&first, &of("--class 2 --context a.npy")) > 1e-9);
+    assert!(mean_square(&first, &of("--class 0 --context b.npy")) > 1e-9, "contexts may have any length");
+    let line = |rest: &str| format!("restore in.tif -o no.tif --model unet {rest}");
+    assert!(refused(&line("--class 0"), &at).contains("a list of vectors of 5 numbers"));
+    assert!(refused(&line("--context a.npy"), &at).contains("a number from 0 to 2"));
+    assert!(refused(&line("--context a.npy --class 3"), &at).contains("a number from 0 to 2"));
+    assert!(refused(&line("--context a.npy --class cats"), &at).contains("a number from 0 to 2"));
+}
