@@ -60,6 +60,8 @@ pub struct ImageReport {
     pub clipped: usize,
     /// Pixels without a measurement that were filled; classical restorers count saturated ones too.
     pub filled: usize,
+    /// Objects that were found, where images are segmented into them.
+    pub objects: Option<usize>,
     /// Pixels at saturation.
     pub saturated: usize,
     /// The mean of squared residuals over the variance of the noise: about 1 where only noise is left over.

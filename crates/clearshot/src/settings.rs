@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// drawn, and refuses what it cannot give (`samples`, `std`, `chi2`).
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is known of the camera. A model estimates what is not; a classical restorer that is told a gain takes the rest as
+    /// What is known of the camera. A model estimates what is not; a classical restorer that is given a gain takes the rest as
     /// zero, and estimates all of it otherwise. Default: nothing is known.
     pub camera: KnownCamera,
     /// The standard deviation of the noise where it is the same everywhere, in the image's unit, for classical denoisers.

@@ -122,6 +122,9 @@ impl About {
 pub enum Task {
     /// From a measurement to the clean image at once.
     Regression,
+    /// From an image, between its own dark and bright end ([`crate::OwnRange`]), to the probabilities of classes: of the foreground alone where
+    /// there is one class, else of as many that exclude each other, the first of which is the background.
+    Segmentation { classes: usize },
     /// From an image with noise of a known level to the clean one.
     Diffusion { prediction: PredictionKind, process: Process, condition: ConditionKind },
 }
@@ -130,6 +133,7 @@ impl Task {
     pub fn name(&self) -> &'static str {
         match self {
             Task::Regression => "regression",
+            Task::Segmentation { .. } => "segmentation",
             Task::Diffusion { condition: ConditionKind::None, .. } => "an unconditional prior",
             Task::Diffusion { .. } => "conditional diffusion",
         }

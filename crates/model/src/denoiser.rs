@@ -19,7 +19,7 @@ pub struct ModelDenoiser<'a> {
 
 impl<'a> ModelDenoiser<'a> {
     /// # Errors
-    /// If the model is none for diffusion.
+    /// If it is not a diffusion model.
     pub fn new(about: &About, network: &'a dyn Network) -> Result<ModelDenoiser<'a>, ModelError> {
         match &about.task {
             Task::Diffusion { prediction, .. } => {
@@ -92,17 +92,23 @@ pub(crate) fn check(about: &About, network: &dyn Network) -> Result<(), String> 
     let (takes, gives) = (network.in_channels(), network.out_channels());
     let measured = about.signal.condition_channels(about.input_channels());
     let beside = match &about.task {
-        Task::Regression => measured,
+        Task::Regression | Task::Segmentation { .. } => measured,
         Task::Diffusion { condition: ConditionKind::None, .. } => about.channels,
         Task::Diffusion { condition: ConditionKind::Measurement, .. } => about.channels + measured,
     };
-    if about.task != Task::Regression && about.input_channels() != about.channels {
+    let is_diffusion = matches!(about.task, Task::Diffusion { .. });
+    if is_diffusion && about.input_channels() != about.channels {
         return Err(format!(
             "{} from {} channels to {}",
             about.task.name(),
             about.input_channels(),
             about.channels
         ));
+    }
+    if let Task::Segmentation { classes } = about.task
+        && classes != about.channels
+    {
+        return Err(format!("segmentation into {classes} classes with {} channels", about.channels));
     }
     if about.dims != network.dims() {
         return Err(format!("it is for {} spatial axes, the network for {}", about.dims, network.dims()));

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 const ABOUT_FILE: &str = "model.json";
 const SCHEDULER_FILE: &str = "scheduler/scheduler_config.json";
-const BUILTIN: &[u8] = include_bytes!("../../../models/default.clearshot");
+const BUILTIN: &[u8] = include_bytes!("../default.clearshot");
 /// The model for stacks, if one comes with the program: models/volume.clearshot.
 const VOLUMES: Option<&[u8]> = None;
 
@@ -244,7 +244,7 @@ impl Model {
     /// The network as a denoiser.
     ///
     /// # Errors
-    /// If the model is none for diffusion.
+    /// If it is not a diffusion model.
     pub fn denoiser(&self) -> Result<ModelDenoiser<'_>, ModelError> {
         ModelDenoiser::new(&self.about, &*self.network)
     }
@@ -252,7 +252,7 @@ impl Model {
     /// The levels of `steps` sampling steps.
     ///
     /// # Errors
-    /// If the model is none for diffusion, or there are no such levels.
+    /// If it is not a diffusion model, or there are no such levels.
     pub fn levels(&self, steps: usize) -> Result<Levels, ModelError> {
         self.levels_by(None, steps)
     }

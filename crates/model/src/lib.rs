@@ -24,5 +24,5 @@ pub use denoiser::ModelDenoiser;
 pub use error::ModelError;
 pub use familiar::Familiar;
 pub use file::Model;
-pub use signal::{Photons, Signal};
+pub use signal::{OwnRange, Photons, Signal};
 pub use spread::SpreadFactor;

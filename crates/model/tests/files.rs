@@ -1,4 +1,4 @@
-//! Models come back from their files as they went in, and files that are no models are refused by name.
+//! Models come back from their files as they went in, and files that are not models are refused by name.
 
 use clearshot_diffusion::{Condition, Denoiser, LevelInputs};
 use clearshot_graph::{Builder, Type};

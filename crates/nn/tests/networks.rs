@@ -250,7 +250,7 @@ fn inference_and_training_have_the_same_parameters() {
             }
         }
         let given = graphs[0].states().count();
-        assert_eq!(given, params.len(), "{name}: states that are no parameters");
+        assert_eq!(given, params.len(), "{name}: states that are not parameters");
         let updated = graphs[1].updates.len();
         let trained = params.iter().filter(|p| p.trainable).count();
         assert_eq!(updated, 3 * trained + 1, "{name}: a parameter, two moments; and the step");
@@ -386,7 +386,7 @@ fn inputs_that_do_not_fit_are_refused_with_their_names() {
     assert!(error.contains("9 x 8"), "{error}");
 }
 
-/// The number of scales is no part of the weights.
+/// The number of scales is not part of the weights.
 #[test]
 fn scales_share_their_weights() {
     let scales =

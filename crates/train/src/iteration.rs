@@ -4,9 +4,11 @@
 //! the two images and the dozen numbers that it is.
 
 use crate::conditioning::{PREFIX, key_for};
+use crate::config::TaskKind;
 use crate::counted::Counted;
 use crate::data::{NUMBERS, image_shape};
 use crate::error::{Result, setting};
+use crate::segmentation::{self, probabilities};
 use crate::task::{Compared, Task};
 use clearshot_diffusion::objective::{FirstStep, distance_of_each, noised, target, variational_bound};
 use clearshot_diffusion::precondition::Preconditioned;
@@ -192,9 +194,13 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
             true => outputs_on(b, network, task, x),
             false => vec![(1.0, network_on(b, network, task, x, None, false))],
         };
-        let estimate = outputs[0].1;
+        let segments = task.kind == TaskKind::Segmentation;
+        let estimate = if segments { probabilities(b, outputs[0].1) } else { outputs[0].1 };
         let each = outputs.into_iter().map(|(weight, output)| {
-            let own = distance_of_each(b, task.distance, output, clean, weights, valid);
+            let own = match segments {
+                true => segmentation::losses(b, output, clean, valid.zip(weights)),
+                false => distance_of_each(b, task.distance, output, clean, weights, valid),
+            };
             if weight == 1.0 { own } else { b.mul_scalar(own, weight) }
         });
         let each: Vec<Value> = each.collect();
@@ -226,7 +232,7 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     let (predicted, variance) = denoiser.predict(b, x, &mut levels, &given);
     let estimate = denoiser.clean(b, x, predicted, &mut levels);
     if from_noise {
-        // There is one level alone, and what the network predicts of x's noise is no part of the error.
+        // There is one level alone, and what the network predicts of x's noise is not part of the error.
         let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
         return Forward { clean, valid, losses, estimate, measured: None, bound: None, levels: Some(levels) };
     }

@@ -22,6 +22,7 @@ pub mod quantise;
 pub mod records;
 pub mod run;
 pub mod schedule;
+pub mod segmentation;
 pub mod task;
 mod watch;
 

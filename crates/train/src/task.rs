@@ -95,6 +95,19 @@ impl Term {
         }
     }
 
+    /// The key of its weight.
+    pub fn key(self) -> &'static str {
+        match self {
+            Term::Intensity => "task.intensity.weight",
+            Term::Gradient => "task.gradient.weight",
+            Term::Frequency => "task.frequency.weight",
+            Term::Wavelet => "task.wavelet.weight",
+            Term::Poisson => "task.poisson.weight",
+            Term::Consistency => "task.consistency.weight",
+            Term::Bound => "task.bound.weight",
+        }
+    }
+
     pub fn config(self, task: &TaskConfig) -> TermConfig {
         match self {
             Term::Intensity => task.intensity,
@@ -217,6 +230,9 @@ impl Task {
 
 /// What a model that was trained like this says of itself.
 pub fn about(config: &TaskConfig) -> model::Task {
+    if config.kind == TaskKind::Segmentation {
+        return model::Task::Segmentation { classes: config.classes };
+    }
     if !matches!(config.kind, TaskKind::Conditional | TaskKind::Prior) && !config.is_conditional_form() {
         return model::Task::Regression;
     }

@@ -4,7 +4,8 @@
 //! memory that they take ([`Restorer::prepare`]), and restores measurements ([`Restorer::restore`]): by one
 //! evaluation where the model knows the measurement, which estimates the posterior's mean, or by samples, whose mean
 //! and standard deviation it gives. The image's states live on the host ([`field`]); the network sees tiles
-//! ([`tiles`]) in step ([`walk`]); a measurement's physics correct whole images ([`correct`]).
+//! ([`tiles`]) in step ([`walk`]); a measurement's physics correct whole images ([`correct`]). Networks that tell what each pixel is part of
+//! go by the same tiles ([`segment`]).
 
 pub mod blocks;
 pub mod choice;
@@ -21,6 +22,7 @@ mod question;
 pub mod resident;
 pub mod residual;
 mod restorer;
+pub mod segment;
 mod settings;
 pub mod tiles;
 pub mod walk;

@@ -8,6 +8,7 @@ use super::measured::{Camera, Measured};
 use super::tiles::{Asked, Question, TileGraph, Told};
 use clearshot_diffusion::precondition::Clipped;
 use clearshot_diffusion::{ClassifierFree, Condition, Denoiser, LevelInputs};
+use clearshot_graph::ops::Unary;
 use clearshot_graph::reach::{least_common_multiple, reach};
 use clearshot_graph::{Builder, Value};
 use clearshot_model::signal::CHANNELS;
@@ -72,8 +73,8 @@ pub(super) fn asked<T>(
     let measured = about.signal.condition_channels(about.input_channels());
     let told = Told { inputs: model.condition_inputs(), tokens };
     match &about.task {
-        Task::Regression => {
-            let network = |b: &mut Builder, y: Value, given: &Condition| model.regress(b, y, given);
+        Task::Regression | Task::Segmentation { .. } => {
+            let network = |b: &mut Builder, y: Value, given: &Condition| at_once(model, b, y, given);
             let question = Question::Regress(&network);
             let condition = Some(measured);
             f(&Asked { question, channels: about.channels, condition, unclipped: false, told })
@@ -106,6 +107,17 @@ pub(super) fn asked<T>(
                 _ => f(&denoiser),
             }
         }
+    }
+}
+
+/// What a network makes of an image at once: the image, or the probabilities of what pixels are part of. One that could be told a time is told zero, as in
+/// training.
+fn at_once(model: &Model, b: &mut Builder, y: Value, given: &Condition) -> Value {
+    let made = model.regress(b, y, given);
+    match model.about.task {
+        Task::Segmentation { classes: 1 } => b.unary(Unary::Sigmoid, made),
+        Task::Segmentation { .. } => b.softmax(made),
+        _ => made,
     }
 }
 

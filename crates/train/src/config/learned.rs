@@ -49,12 +49,47 @@ pub enum TaskKind {
     Noise2void,
     /// From one part of an image's electrons to the other.
     Splitting,
+    /// From the measurement to what each pixel is part of, by labels.
+    Segmentation,
 }
 
 impl TaskKind {
     /// Whether no clean image is needed.
     pub fn is_of_noise(self) -> bool {
         matches!(self, TaskKind::Noise2noise | TaskKind::Noise2void | TaskKind::Splitting)
+    }
+
+    /// What its validations score by.
+    pub fn score(self) -> ScoreKind {
+        if self == TaskKind::Segmentation { ScoreKind::Dice } else { ScoreKind::Psnr }
+    }
+}
+
+/// What validations score by; more is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScoreKind {
+    /// Of estimates against clean images, in dB.
+    #[default]
+    Psnr,
+    /// The overlap of masks, from 0 to 1.
+    Dice,
+}
+
+impl ScoreKind {
+    /// As records name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScoreKind::Psnr => "psnr",
+            ScoreKind::Dice => "dice",
+        }
+    }
+
+    /// A score for people.
+    pub fn in_words(self, score: f64) -> String {
+        match self {
+            ScoreKind::Psnr => format!("{score:.2} dB"),
+            ScoreKind::Dice => format!("Dice {score:.4}"),
+        }
     }
 }
 
@@ -172,6 +207,9 @@ pub struct TaskConfig {
     pub form: Option<FormKind>,
     /// Blind spots of noise2void.
     pub blind: BlindConfig,
+    /// Segmentation: 1 tells the foreground, labels other than 0, from the background; from 2 on, labels are numbers of so many classes, of which 0 is the
+    /// background.
+    pub classes: usize,
     /// The least and the greatest share of the electrons that splitting gives the network; the rest is its target.
     pub split: [f64; 2],
     /// What a diffusion network predicts. `edm` goes with noise levels drawn log-normally, the others with the
@@ -247,6 +285,7 @@ impl Default for TaskConfig {
             kind: TaskKind::Conditional,
             form: None,
             blind: BlindConfig::default(),
+            classes: 1,
             split: [0.5, 0.9],
             prediction: PredictionKind::Edm,
             sigma_data: 0.5,

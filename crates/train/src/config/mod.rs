@@ -12,7 +12,7 @@ mod running;
 pub use data::{CameraConfig, DataConfig, DataKind, SignalKind};
 pub use learned::{
     Along, BlindConfig, BlindFill, CompileMode, ConditionPart, DistanceKind, FormKind, ModelConfig,
-    PredictionKind, TaskConfig, TaskKind, TermConfig, WeightKind,
+    PredictionKind, ScoreKind, TaskConfig, TaskKind, TermConfig, WeightKind,
 };
 pub use resolve::epochs;
 pub use running::{

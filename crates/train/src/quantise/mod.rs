@@ -179,6 +179,11 @@ pub fn quantise(
             "a model in floating point: this one is in 8 bits already",
         );
     }
+    if matches!(model.about.task, clearshot_model::Task::Segmentation { .. }) {
+        let needed =
+            "a model that restores images: what 8 bits cost is judged by PSNR, which masks do not have";
+        return setting("model", &model.about.name, needed);
+    }
     let conditioned = Conditioned::of_model(&model, config.task.context.as_deref())?;
     let task = Task { conditioned, ..Task::new(&config.task)? };
     let original = model.weights.clone();

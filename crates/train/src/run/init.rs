@@ -44,6 +44,15 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
     }
     let path = config.model.init.clone().unwrap_or_default();
     let task = &mut config.task;
+    if let Task::Segmentation { classes } = model.about.task {
+        if task.kind != TaskKind::Segmentation {
+            let needed =
+                "a model that restores images: this one segments them, and goes on with task=segmentation";
+            return setting("model.init", path.display(), needed);
+        }
+        task.classes = classes;
+        return Ok(());
+    }
     if let Some(conditioning) = &model.about.conditioning {
         let is_class = |i: &ConditionInput| matches!(i.kind, InputKind::Class { .. });
         task.class = model.condition_inputs().iter().any(is_class);

@@ -41,7 +41,7 @@ impl Run<'_> {
                 "iterations": p.iteration, "images": p.images, "seconds": p.seconds, "seed": self.config.seed,
                 "files": p.files, "config": self.config,
             }),
-            scores: json!({ "validation_psnr": p.score }),
+            scores: json!({ (format!("validation_{}", self.task.kind.score().name())): p.score }),
             familiar: self.familiar()?,
             inputs: Some(work.inputs).filter(|n| *n != work.channels),
             names: work.names.clone(),

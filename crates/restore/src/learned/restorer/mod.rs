@@ -95,7 +95,7 @@ impl Restorer {
         })
     }
 
-    /// Goes by other settings from now on; what was compiled is made anew.
+    /// Goes by other settings from now on; what was compiled is compiled again.
     ///
     /// # Errors
     /// As [`Restorer::new`]; nothing is changed then.
