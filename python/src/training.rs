@@ -68,6 +68,7 @@ pub fn adapt(
                 ));
             }
         },
+        ..AdaptSettings::default()
     };
     let on = device(device_name, None)?;
     let mut listener = Listener::new(hear, &raised);
