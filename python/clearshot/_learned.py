@@ -189,7 +189,7 @@ def restore(
     Raises:
         ImageError: If the image does not have the axes or numbers that are needed.
         SettingError: If an argument cannot be as it is.
-        EstimateError: If the camera is not known and cannot be told from the image.
+        EstimateError: If the camera is not known and cannot be estimated from the image.
 
     >>> import numpy as np, clearshot
     >>> counts = np.random.default_rng(0).poisson(30, (64, 64)).astype("uint16")

@@ -34,7 +34,7 @@ class ModelError(ClearshotError, ValueError):
 
 
 class EstimateError(ClearshotError, RuntimeError):
-    """The camera's noise cannot be told from this image."""
+    """The camera's noise cannot be estimated from this image."""
 
 
 class DeviceError(ClearshotError, RuntimeError):

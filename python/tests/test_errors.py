@@ -64,7 +64,7 @@ def test_gain_that_is_not_seen_is_said():
 
 
 def test_images_that_do_not_tell(counts):
-    with pytest.raises(clearshot.EstimateError, match="cannot be told"):
+    with pytest.raises(clearshot.EstimateError, match="cannot be estimated"):
         clearshot.restore(np.full((64, 64), 7, "uint16"))
     with pytest.raises(clearshot.ClearshotError):
         clearshot.restore(np.zeros((0, 8), "uint16"), camera={"gain": 1, "offset": 0, "read_noise": 0})

@@ -13,11 +13,12 @@ use clearshot_model::Model;
 use clearshot_runtime::{Device, DeviceName};
 use clearshot_tensor::DType;
 use clearshot_train::calibration::{Within, calibrate_within, data_of};
-use clearshot_train::config::CalibrationConfig;
+use clearshot_train::config::{CalibrationConfig, RunConfig};
 use clearshot_train::data::Data;
 use clearshot_train::presets;
 use clearshot_train::records::console::duration;
-use clearshot_train::run::{BEST, Gain};
+use clearshot_train::run::{BEST, CONFIG, Ending, Gain};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +53,9 @@ pub struct AdaptSettings {
     pub overrides: Vec<String>,
     /// Keeps the run's folder here. By default it is in the system's folder for temporary files, and removed at the end.
     pub folder: Option<PathBuf>,
-    /// Trains even where the gain cannot be told.
+    /// Resumes the run in `folder`, on the same images and from the model that it began from.
+    pub resume: bool,
+    /// Trains even where the gain cannot be estimated.
     pub anyway: bool,
     /// What to learn from.
     pub from: AdaptFrom,
@@ -66,6 +69,7 @@ impl Default for AdaptSettings {
             device: DeviceName::Auto,
             overrides: vec![],
             folder: None,
+            resume: false,
             anyway: false,
             from: AdaptFrom::Auto,
         }
@@ -84,18 +88,21 @@ pub struct Adapted {
     pub gain: Option<Gain>,
     /// Whether it surely helps.
     pub kept: bool,
-    /// Why no gain can be told.
+    /// Why no gain can be estimated.
     pub refused: Option<String>,
     /// Iterations that were trained.
     pub iterations: u64,
     /// Seconds that it took.
     pub seconds: f64,
+    /// Whether the observer stopped it before its end.
+    pub interrupted: bool,
 }
 
-/// Fits a model to noisy images: files, or one folder or glob pattern.
+/// Fits a model to noisy images: files, or one folder or glob pattern. Where the observer says `Break` it ends with what it has, and where its folder is kept
+/// ([`AdaptSettings::folder`]) it can be resumed, to the bit where it counts iterations and not seconds.
 ///
 /// # Errors
-/// If the images cannot be trained on, the run fails, or its folder exists.
+/// If the images cannot be trained on, the run fails, its folder exists, or has no run on these images to resume.
 pub fn adapt(
     images: &[PathBuf],
     model: Model,
@@ -104,10 +111,14 @@ pub fn adapt(
 ) -> Result<Adapted> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let passing = settings.folder.is_none();
+    if settings.resume && passing {
+        return Err(Error::setting("resume", "the folder of the run is needed: folder"));
+    }
     let folder = settings.folder.clone().unwrap_or_else(|| {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         std::env::temp_dir().join(format!("clearshot-adapt-{}-{number}", std::process::id()))
     });
+    let folder = std::path::absolute(&folder).map_err(io(&folder))?;
     let made = fit(images, model, settings, &folder, observer);
     if passing && folder.is_dir() {
         std::fs::remove_dir_all(&folder).map_err(io(&folder))?;
@@ -135,14 +146,58 @@ fn images_key(images: &[PathBuf], folder: &Path) -> Result<String> {
         return Ok(format!("data.inputs={}", quoted(&named(one)?)));
     }
     let mut text = "input\n".to_string();
-    for file in images {
-        let whole = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-        let name = named(if clearshot_image::address::is_address(file) { file } else { &whole })?;
-        text += &format!("\"{}\"\n", name.replace('"', "\"\""));
+    for file in whole(images) {
+        text += &format!("\"{}\"\n", named(&file)?.replace('"', "\"\""));
     }
     let list = folder.join("images.csv");
     std::fs::write(&list, text).map_err(io(&list))?;
     Ok(format!("data.manifest={}", quoted(&named(&list)?)))
+}
+
+/// What a run of `adapt` is known by when it is resumed: a file in its folder, written before the first iteration.
+#[derive(Serialize, Deserialize)]
+struct Begun {
+    /// The images as they were named, from the root of the file system.
+    images: Vec<PathBuf>,
+    from_repeats: bool,
+    /// Why no gain can be estimated.
+    refused: Option<String>,
+}
+
+impl Begun {
+    fn path(folder: &Path) -> PathBuf {
+        folder.join("adapt.json")
+    }
+
+    fn write(&self, folder: &Path) -> Result<()> {
+        let path = Begun::path(folder);
+        let text = serde_json::to_string_pretty(self).map_err(|e| io(&path)(e.into()))?;
+        std::fs::write(&path, text).map_err(io(&path))
+    }
+
+    /// What there is to resume in a folder, on these images.
+    fn read(folder: &Path, images: &[PathBuf]) -> Result<Begun> {
+        let path = Begun::path(folder);
+        let none = |why: &dyn std::fmt::Display| {
+            Error::Refused(format!("{}: no run that could be resumed: {why}", folder.display()))
+        };
+        let text = std::fs::read_to_string(&path).map_err(|e| none(&e))?;
+        let begun: Begun = serde_json::from_str(&text).map_err(|e| none(&e))?;
+        if begun.images != whole(images) {
+            let names: Vec<String> = begun.images.iter().map(|path| path.display().to_string()).collect();
+            return Err(none(&format!("it was begun with other images: {}", names.join(", "))));
+        }
+        Ok(begun)
+    }
+}
+
+/// Names that hold wherever the program is started.
+fn whole(images: &[PathBuf]) -> Vec<PathBuf> {
+    let whole = |path: &PathBuf| match clearshot_image::address::is_address(path) {
+        true => path.clone(),
+        false => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+    };
+    images.iter().map(whole).collect()
 }
 
 fn fit(
@@ -152,9 +207,74 @@ fn fit(
     folder: &Path,
     observer: &mut dyn Observer,
 ) -> Result<Adapted> {
-    std::fs::create_dir_all(folder).map_err(io(folder))?;
+    let out = folder.join("run");
     let first = folder.join("first.clearshot");
-    start.save_file(&first, DType::F32)?;
+    let earlier = settings.resume.then(|| Begun::read(folder, images)).transpose()?;
+    let start = if earlier.is_some() { Model::load(&first)? } else { start };
+    let (mut config, from_repeats) = match &earlier {
+        Some(begun) => (presets::read_again(&out.join(CONFIG), &settings.overrides)?, begun.from_repeats),
+        None => {
+            std::fs::create_dir_all(folder).map_err(io(folder))?;
+            start.save_file(&first, DType::F32)?;
+            new_run(images, &first, settings, folder, observer)?
+        }
+    };
+    let device = config.device()?;
+    let is_set = settings.overrides.iter().any(|c| c.starts_with("trainer.seconds="));
+    match (config.trainer.iterations, device) {
+        // A number of iterations takes the place of the time.
+        (Some(_), _) => config.trainer.seconds = None,
+        (None, _) if settings.seconds.is_some() => config.trainer.seconds = settings.seconds,
+        (None, Device::Cpu { .. }) if !is_set && earlier.is_none() => {
+            config.trainer.seconds = Some(ON_THE_CPU);
+        }
+        _ => {}
+    }
+    let mut heard = Heard { observer, folder: out.clone(), stopped: false };
+    let mut run = open(config, &out, earlier.is_some(), &mut heard)?;
+    let refused = match earlier {
+        Some(begun) => begun.refused,
+        None => {
+            let refused = run.noise_law()?.and_then(|law| law.refusal());
+            Begun { images: whole(images), from_repeats, refused: refused.clone() }.write(folder)?;
+            refused
+        }
+    };
+    if refused.is_some() && !settings.anyway {
+        let seconds = run.progress().seconds;
+        return Ok(Adapted {
+            start,
+            adapted: None,
+            from_repeats,
+            gain: None,
+            kept: false,
+            refused,
+            iterations: 0,
+            seconds,
+            interrupted: false,
+        });
+    }
+    let summary = run.train(&AtomicBool::new(false), None)?;
+    drop(run);
+    let best = out.join(BEST);
+    let changed = best.is_file() && summary.best > summary.start;
+    let gain = summary.gain.filter(|_| changed);
+    let kept = refused.is_none() && gain.is_some_and(|gain| gain.is_sure());
+    let most = if kept { CALIBRATION * summary.seconds } else { 0.0 };
+    let adapted = changed.then(|| with_spread(&start, &best, device, most, &mut heard)).transpose()?;
+    let (iterations, seconds) = (summary.iteration, summary.seconds);
+    let interrupted = summary.ending == Ending::Interrupted;
+    Ok(Adapted { start, adapted, from_repeats, gain, kept, refused, iterations, seconds, interrupted })
+}
+
+/// The configuration of a new run from the model in a file, and whether it learns from repeats.
+fn new_run(
+    images: &[PathBuf],
+    first: &Path,
+    settings: &AdaptSettings,
+    folder: &Path,
+    observer: &mut dyn Observer,
+) -> Result<(RunConfig, bool)> {
     let mut overrides = vec!["experiment=adapt".to_string()];
     let repeats = repeats_of(images, settings, folder, observer)?;
     match &repeats {
@@ -167,7 +287,6 @@ fn fit(
         }
         None => overrides.push(images_key(images, folder)?),
     }
-    let from_repeats = repeats.is_some();
     overrides.push(format!("model.init={}", quoted(&first.display().to_string())));
     overrides.push(format!("trainer.device={}", settings.device));
     let KnownCamera { gain, offset, read_noise, .. } = settings.camera;
@@ -175,43 +294,7 @@ fn fit(
         overrides.extend(value.map(|value| format!("data.{key}={value}")));
     }
     overrides.extend(settings.overrides.iter().cloned());
-    let mut config = presets::read(None, &overrides)?;
-    let device = config.device()?;
-    let is_set = settings.overrides.iter().any(|c| c.starts_with("trainer.seconds="));
-    match (config.trainer.iterations, device) {
-        // A number of iterations takes the place of the time.
-        (Some(_), _) => config.trainer.seconds = None,
-        (None, _) if settings.seconds.is_some() => config.trainer.seconds = settings.seconds,
-        (None, Device::Cpu { .. }) if !is_set => config.trainer.seconds = Some(ON_THE_CPU),
-        _ => {}
-    }
-    let out = folder.join("run");
-    let mut heard = Heard { observer, folder: out.clone(), stopped: false };
-    let mut run = open(config, &out, false, &mut heard)?;
-    let refused = run.noise_law()?.and_then(|law| law.refusal());
-    if refused.is_some() && !settings.anyway {
-        let seconds = run.progress().seconds;
-        return Ok(Adapted {
-            start,
-            adapted: None,
-            from_repeats,
-            gain: None,
-            kept: false,
-            refused,
-            iterations: 0,
-            seconds,
-        });
-    }
-    let summary = run.train(&AtomicBool::new(false), None)?;
-    drop(run);
-    let best = out.join(BEST);
-    let changed = best.is_file() && summary.best > summary.start;
-    let gain = summary.gain.filter(|_| changed);
-    let kept = refused.is_none() && gain.is_some_and(|gain| gain.is_sure());
-    let most = if kept { CALIBRATION * summary.seconds } else { 0.0 };
-    let adapted = changed.then(|| with_spread(&start, &best, device, most, &mut heard)).transpose()?;
-    let (iterations, seconds) = (summary.iteration, summary.seconds);
-    Ok(Adapted { start, adapted, from_repeats, gain, kept, refused, iterations, seconds })
+    Ok((presets::read(None, &overrides)?, repeats.is_some()))
 }
 
 /// Repeats among the images, where they are to be learned from.
@@ -290,7 +373,7 @@ impl Adapted {
         json!({
             "kept": self.kept, "from": if self.from_repeats { "repeats" } else { "noise" }, "refused": self.refused, "gain_db": self.gain.map(|g| g.db), "gain_error_db": self.gain.map(|g| g.error),
             "gain_doubt_db": self.gain.map(|g| g.doubt), "crops": self.gain.map(|g| g.images),
-            "seconds": self.seconds, "iterations": self.iterations,
+            "seconds": self.seconds, "iterations": self.iterations, "interrupted": self.interrupted,
         })
     }
 

@@ -115,7 +115,8 @@ impl KnownCamera {
         if let Some(camera) = self.whole() {
             return Ok((camera, None));
         }
-        let place = "the camera's noise cannot be told from this image; give gain, offset and read noise";
+        let place =
+            "the camera's noise cannot be estimated from this image; give gain, offset and read noise";
         let found = self.estimate(image, validity).map_err(|e| e.at(place))?;
         Ok((Camera { background: self.without_object(), ..as_camera(&found.fit) }, Some(found)))
     }
@@ -180,7 +181,7 @@ impl fmt::Display for Estimated {
             }
             (false, _) => write!(
                 f,
-                "the gain could not be told from this image; assumed: {:.3} electrons per count ({low:.3} to {high:.3} would fit as well), {rest}",
+                "the gain could not be estimated from this image; assumed: {:.3} electrons per count ({low:.3} to {high:.3} would fit as well), {rest}",
                 fit.gain
             )?,
             (true, true) => write!(f, "camera estimated from the image: {rest}")?,

@@ -17,12 +17,12 @@ use std::path::Path;
 /// What images of a camera show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CameraImages {
-    /// Each something else: noise is told from structure.
+    /// Each something else: noise is separated from structure.
     #[default]
     Single,
     /// One scene again and again, as several files or along an axis: what differs is noise.
     Repeats,
-    /// A movie along an axis, or one frame a file: what moves or bleaches is told from noise.
+    /// A movie along an axis, or one frame a file: what moves or bleaches is separated from noise.
     Movie,
     /// Even light, two or more frames of each brightness.
     Flats,

@@ -10,6 +10,7 @@ use crate::notice::Notice;
 use crate::observer::{Ear, Event, Observer};
 use crate::report::{ImageReport, Report, Status};
 use crate::restorer::{Kind, Restorer, bytes_of};
+use crate::segmenter::Segmenter;
 use crate::settings::Settings;
 use crate::target::{Destination, Made};
 use crate::validity::{Mask, Validity, mask_path};
@@ -57,6 +58,8 @@ struct Walk<'a> {
 enum Engine<'s> {
     Learned(Session<'s>),
     Foreign(&'s Foreign),
+    /// With the fingerprint of the file.
+    Segmenter(&'s Segmenter, String),
     Classical(&'s Classical),
 }
 
@@ -65,6 +68,7 @@ impl Engine<'_> {
         match self {
             Engine::Learned(session) => session.written(d),
             Engine::Foreign(foreign) => foreign.written(d),
+            Engine::Segmenter(segmenter, _) => segmenter.written(d),
             Engine::Classical(_) => Ok(Classical::written(d, settings.float)),
         }
     }
@@ -80,6 +84,12 @@ impl Engine<'_> {
         }
         match self {
             Engine::Learned(session) => session.standing(output, bases),
+            Engine::Segmenter(segmenter, hash) => {
+                for base in bases.iter().filter(|_| settings.save_mask) {
+                    taken(mask_path(base))?;
+                }
+                segmenter.standing(output, hash, settings)
+            }
             Engine::Foreign(_) | Engine::Classical(_) => {
                 for base in bases.iter().filter(|_| settings.save_mask) {
                     taken(mask_path(base))?;
@@ -110,6 +120,7 @@ impl Walk<'_> {
                 Engine::Learned(learned.session(self.settings, d, hash, ear)?)
             }
             Kind::Foreign(foreign) => Engine::Foreign(foreign),
+            Kind::Segmenter(segmenter) => Engine::Segmenter(segmenter, fingerprint(self.input)?),
             Kind::Classical(classical) => Engine::Classical(classical),
         };
         let written = engine.written(d, self.settings)?;
@@ -185,12 +196,21 @@ impl Walk<'_> {
         }
         let mask = settings.mask.as_deref().map(|path| Mask::open(path, &image.description)).transpose()?;
         let saturation = settings.saturation();
-        let validity = Validity { saturation, is_given: saturation.is_some(), mask };
+        let mut validity = Validity { saturation, is_given: saturation.is_some(), mask };
+        let binned = match engine {
+            Engine::Learned(session) => session.binned(image, spot, &mut validity, &mut ear)?,
+            Engine::Foreign(_) | Engine::Segmenter(..) | Engine::Classical(_) => None,
+        };
+        let side = binned.as_ref().map_or(1, |b| b.side);
+        let image = binned.as_ref().map_or(image, |b| &b.image);
         let replace = standing == Standing::InPart;
         let to = Destination::File { input: self.input, spot, replace };
         let (finished, validity) = match engine {
-            Engine::Learned(session) => session.restore(image, validity, to, &mut ear)?,
+            Engine::Learned(session) => session.restore(image, side, validity, to, &mut ear)?,
             Engine::Foreign(foreign) => foreign.run(settings, image, validity, to, &mut ear)?,
+            Engine::Segmenter(segmenter, hash) => {
+                segmenter.run(settings, hash, image, validity, to, &mut ear)?
+            }
             Engine::Classical(classical) => classical.run(settings, image, validity, to, &mut ear)?,
         };
         let mut report = finished.report;
@@ -198,6 +218,10 @@ impl Walk<'_> {
         report.output = spot.output.clone();
         report.bytes = bytes_of(image);
         report.written = finished.made.into_iter().filter_map(path_of).collect();
+        // What is written aside has the output's name in the end.
+        for path in report.written.iter_mut().filter(|path| **path == spot.write) {
+            path.clone_from(&spot.output);
+        }
         if settings.save_mask {
             let path = mask_path(&spot.base);
             validity.save(image, &path, &WriteOptions { replace: true, provenance: None })?;

@@ -46,7 +46,7 @@ pub enum Event<'a> {
         /// Planes of the stack.
         planes: usize,
     },
-    /// What the network will take; told before it runs.
+    /// What the network will take; reported before it runs.
     Plan(Plan<'a>),
     /// What a GPU computes in, where that was left open.
     Precision(&'a Settled),

@@ -60,6 +60,8 @@ pub struct ImageReport {
     pub clipped: usize,
     /// Pixels without a measurement that were filled; classical restorers count saturated ones too.
     pub filled: usize,
+    /// Objects that were found, where images are segmented into them.
+    pub objects: Option<usize>,
     /// Pixels at saturation.
     pub saturated: usize,
     /// The mean of squared residuals over the variance of the noise: about 1 where only noise is left over.
@@ -68,6 +70,8 @@ pub struct ImageReport {
     pub left_over: Option<LeftOver>,
     /// The camera that it was restored with.
     pub camera: Option<Camera>,
+    /// Pixels along a side of the blocks whose means were restored, where the budget of time had no room for every pixel.
+    pub binning: Option<usize>,
     /// How much light there is, where the camera is known.
     pub regime: Option<Regime>,
     /// What it was restored by, where that is a choice.

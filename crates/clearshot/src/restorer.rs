@@ -1,4 +1,4 @@
-//! What restores images: a model, a network that others trained, or a classical method.
+//! What restores images, or segments them: a model, a network that others trained, or a classical method.
 
 use crate::array::{Array, Restored};
 use crate::classical::{Classical, Deconvolution};
@@ -8,11 +8,12 @@ use crate::learned::image::Finished;
 use crate::learned::{Learned, Map};
 use crate::observer::{Ear, Event, Observer};
 use crate::outlet::Outlet;
+use crate::segmenter::{Segmenter, Segments};
 use crate::settings::Settings;
 use crate::target::{Destination, Made};
 use crate::validity::{Mask, Validity};
 use clearshot_image::{Description, Image};
-use clearshot_model::{Model, ModelError};
+use clearshot_model::{Model, ModelError, Task};
 use clearshot_restore::classical::Method;
 use clearshot_runtime::Device;
 use serde_json::Value;
@@ -31,6 +32,7 @@ pub struct Restorer {
 pub(crate) enum Kind {
     Learned(Box<Learned>),
     Foreign(Box<Foreign>),
+    Segmenter(Box<Segmenter>),
     Classical(Classical),
 }
 
@@ -81,6 +83,9 @@ impl Restorer {
     /// # Errors
     /// If the network cannot be made ready.
     pub fn from_model(model: Model, device: Device) -> Result<Restorer> {
+        if matches!(model.about.task, Task::Segmentation { .. }) {
+            return Ok(Restorer { kind: Kind::Segmenter(Box::new(Segmenter::new(model, device)?)) });
+        }
         Restorer::learned(model, device, false)
     }
 
@@ -122,6 +127,7 @@ impl Restorer {
         Ok(match self.kind {
             Kind::Learned(learned) => Restorer { kind: Kind::Learned(Box::new(learned.on(device)?)) },
             Kind::Foreign(foreign) => Restorer { kind: Kind::Foreign(Box::new(foreign.on(device))) },
+            Kind::Segmenter(s) => Restorer { kind: Kind::Segmenter(Box::new(s.on(device))) },
             classical => Restorer { kind: classical },
         })
     }
@@ -134,11 +140,32 @@ impl Restorer {
         self
     }
 
+    /// Says what a model that segments gives; others do not.
+    ///
+    /// # Errors
+    /// If the restorer gives images.
+    pub fn giving(mut self, segments: Segments) -> Result<Restorer> {
+        match &mut self.kind {
+            Kind::Segmenter(segmenter) => segmenter.segments = segments,
+            _ => {
+                let why = format!("{} gives images and does not segment them; leave it out", self.name());
+                return Err(Error::setting("segments", why));
+            }
+        }
+        Ok(self)
+    }
+
+    /// Whether it segments images.
+    pub fn is_segmenter(&self) -> bool {
+        matches!(self.kind, Kind::Segmenter(_))
+    }
+
     /// The name of the model or of the method.
     pub fn name(&self) -> String {
         match &self.kind {
             Kind::Learned(learned) => learned.name(),
             Kind::Foreign(foreign) => foreign.name(),
+            Kind::Segmenter(segmenter) => segmenter.name(),
             Kind::Classical(Classical::Denoise(method)) => method.name().into(),
             Kind::Classical(Classical::RichardsonLucy(_)) => "richardson-lucy".into(),
             Kind::Classical(Classical::Wiener(_)) => "wiener".into(),
@@ -155,6 +182,7 @@ impl Restorer {
         match &self.kind {
             Kind::Learned(learned) => learned.check(settings),
             Kind::Foreign(foreign) => foreign.check(settings),
+            Kind::Segmenter(segmenter) => segmenter.check(settings),
             Kind::Classical(classical) => classical.check(settings),
         }
     }
@@ -166,6 +194,7 @@ impl Restorer {
     pub fn record(&self, settings: &Settings) -> Result<Value> {
         match &self.kind {
             Kind::Learned(learned) => learned.record(settings),
+            Kind::Segmenter(segmenter) => Ok(segmenter.record(settings)),
             Kind::Foreign(_) | Kind::Classical(_) => Ok(Value::Null),
         }
     }
@@ -182,6 +211,7 @@ impl Restorer {
         let restorer = match &self.kind {
             Kind::Learned(learned) => learned.record(&settings)?.to_string(),
             Kind::Foreign(foreign) => foreign.name(),
+            Kind::Segmenter(segmenter) => segmenter.record(&settings).to_string(),
             Kind::Classical(classical) => format!("{classical:?}"),
         };
         Ok(format!("{restorer} {settings:?}"))
@@ -212,6 +242,12 @@ impl Restorer {
         observer: &mut dyn Observer,
     ) -> Result<Restored> {
         self.check(settings)?;
+        if settings.allow_binning {
+            return Err(Error::setting(
+                "allow_binning",
+                "is for files: an array keeps its shape; leave it out",
+            ));
+        }
         let (image, d) = (&array.image, &array.image.description);
         let mask = match &array.mask {
             Some(mask) => {
@@ -227,8 +263,9 @@ impl Restorer {
         let (finished, _) = match &self.kind {
             Kind::Learned(learned) => learned
                 .session(settings, d, String::new(), &mut ear)?
-                .restore(image, validity, to, &mut ear)?,
+                .restore(image, 1, validity, to, &mut ear)?,
             Kind::Foreign(foreign) => foreign.run(settings, image, validity, to, &mut ear)?,
+            Kind::Segmenter(segmenter) => segmenter.run(settings, "", image, validity, to, &mut ear)?,
             Kind::Classical(classical) => classical.run(settings, image, validity, to, &mut ear)?,
         };
         let restored = gathered(finished, image);

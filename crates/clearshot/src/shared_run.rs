@@ -240,7 +240,7 @@ fn compared(run: &Value, found: &[u8], marks: &Marks) -> Result<usize> {
     let place = marks.path().display();
     let refused = |what: String| {
         Err(Error::Refused(format!(
-            "{place}: {what}; end that run first (the same command without --part), or remove this folder to begin anew"
+            "{place}: {what}; end that run first (the same command without --part), or remove this folder to begin again"
         )))
     };
     let Ok(found) = serde_json::from_slice::<Value>(found) else {

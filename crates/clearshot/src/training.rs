@@ -66,7 +66,12 @@ impl TrainSettings {
             let Some(out) = &self.out else {
                 return Err(Error::setting("resume", "the folder of the run is needed: out"));
             };
-            return Ok(presets::read_again(&out.join(CONFIG), &self.overrides)?);
+            let file = out.join(CONFIG);
+            if !file.is_file() {
+                let why = format!("no run to resume: there is no {CONFIG} in it");
+                return Err(Error::Refused(format!("{}: {why}", out.display())));
+            }
+            return Ok(presets::read_again(&file, &self.overrides)?);
         }
         if self.overrides.is_empty() {
             let known = presets::groups(None)?.options("experiment").join(", ");

@@ -160,3 +160,54 @@ fn movies_at_rest_are_repeats_and_others_are_not() {
         assert!(refused.contains("might be repeats of one field are not"), "{refused}");
     }
 }
+
+/// Stops a run at an iteration.
+struct Until(usize);
+
+impl Observer for Until {
+    fn progress(&mut self, done: usize, _: usize) -> ControlFlow<()> {
+        if done >= self.0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+#[test]
+fn an_interrupted_run_is_resumed_to_the_bit() {
+    let dir = tempfile::tempdir().expect("a folder");
+    drop(beginner(dir.path()));
+    let images = dir.path().join("images");
+    std::fs::create_dir_all(&images).expect("a folder");
+    for field in 0..2 {
+        for exposure in 0..3 {
+            let made = exposed(|y, x| light(field, y, x), 10 * field + exposure);
+            write(&images.join(format!("field{field}_{exposure}.tif")), &[made]);
+        }
+    }
+    for from in [AdaptFrom::Repeats, AdaptFrom::Noise] {
+        let fit = |folder: &str, resume, observer: &mut dyn Observer| {
+            let start = Model::load(&dir.path().join("first").join("best.clearshot")).expect("a model");
+            let mut settings = settings(from, 9);
+            settings.overrides.push("checkpoint.every=4".into());
+            settings.folder = Some(dir.path().join(format!("{folder}_{from:?}")));
+            (settings.resume, settings.anyway) = (resume, true);
+            adapt(std::slice::from_ref(&images), start, &settings, observer)
+        };
+        let whole = fit("whole", false, &mut ()).expect("adapted");
+        let part = fit("part", false, &mut Until(5)).expect("stopped");
+        assert!(part.interrupted && part.iterations == 5 && !whole.interrupted);
+        let resumed = fit("part", true, &mut ()).expect("resumed");
+        assert_eq!((resumed.iterations, resumed.from_repeats), (9, from == AdaptFrom::Repeats));
+        assert_eq!(resumed.gain, whole.gain);
+        let weights = |folder: &str| {
+            let path = dir.path().join(format!("{folder}_{from:?}/run/best.clearshot"));
+            Model::load(&path).expect("a model").hash()
+        };
+        assert_eq!(weights("part"), weights("whole"));
+        let none = fit("none", true, &mut ()).err().expect("nothing to resume").to_string();
+        assert!(none.contains("no run that could be resumed"), "{none}");
+    }
+    let mut settings = settings(AdaptFrom::Noise, 9);
+    (settings.folder, settings.resume) = (Some(dir.path().join("part_Noise")), true);
+    let start = Model::load(&dir.path().join("first").join("best.clearshot")).expect("a model");
+    let others = adapt(&[images.join("field0_0.tif")], start, &settings, &mut ()).err().expect("a refusal");
+    assert!(others.to_string().contains("begun with other images"), "{others}");
+}

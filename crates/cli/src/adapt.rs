@@ -48,7 +48,10 @@ pub struct Adapt {
     /// Keep the folder of the run here. Default: it is removed at the end.
     #[arg(long, value_name = "FOLDER")]
     run: Option<PathBuf>,
-    /// Train and write the model even where its gain is not clear or cannot be told. Default: it is not written then.
+    /// Resume the run of --run, with the same images and options. Default: a new run.
+    #[arg(long, requires = "run", conflicts_with_all = ["model", "from"])]
+    resume: bool,
+    /// Train and write the model even where its gain is not clear or cannot be estimated. Default: it is not written then.
     #[arg(long)]
     keep: bool,
     /// Show nothing while training. Default: progress and scores.
@@ -76,7 +79,8 @@ impl Adapt {
             camera: self.camera.read()?,
             device: self.device,
             overrides: self.changes,
-            folder: self.run,
+            folder: self.run.clone(),
+            resume: self.resume,
             anyway: self.keep,
             from: match self.from {
                 From::Auto => AdaptFrom::Auto,
@@ -99,6 +103,9 @@ impl Adapt {
             return Ok(());
         }
         println!("{}", fitted.in_words());
+        if let (true, Some(folder)) = (fitted.interrupted, &self.run) {
+            println!("interrupted; the same command with --resume takes {} up again", folder.display());
+        }
         match written {
             true => println!("model {}", self.output.display()),
             false => println!("no model is written: restore with the one that you have"),

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 pub struct Camera {
     /// Measure from these images of one camera: files, folders, glob patterns or addresses of Zarr (s3://, https://). Without
-    /// --repeats or --movie each is taken for a single image, whose noise is told from its structure.
+    /// --repeats or --movie each is taken for a single image, whose noise is separated from its structure.
     #[arg(value_name = "IMAGES", required_unless_present_any = ["flats", "darks"])]
     images: Vec<String>,
     /// Write the camera to this file, for --camera of other verbs. Default: it is only printed.
@@ -28,7 +28,7 @@ pub struct Camera {
     /// holds still. Default: single images.
     #[arg(long, conflicts_with = "movie")]
     repeats: bool,
-    /// Take the images as a movie along T, or as one frame a file: what moves or bleaches is told from noise. Default: single
+    /// Take the images as a movie along T, or as one frame a file: what moves or bleaches is separated from noise. Default: single
     /// images.
     #[arg(long)]
     movie: bool,

@@ -6,7 +6,8 @@ use clap::Args;
 
 #[derive(Args)]
 pub struct Compare {
-    /// Methods as for `eval`.
+    /// Score these methods: raw, gaussian, median, wiener, nlm, tv or bm3d, each alone or after `gat+` (under the Anscombe transform); best-gaussian (an oracle: its width is chosen by the truth);
+    /// rl (with --psf-sigma); `default` for the model that comes with the program, or a model's file or folder; `auto` for what `restore` does by itself, `auto:MODEL` with another model.
     #[arg(default_values_t = USUAL.map(String::from))]
     methods: Vec<String>,
     #[command(flatten)]

@@ -66,7 +66,7 @@ fn reference() -> Result<String> {
 mod tests {
     use super::*;
 
-    /// `CLEARSHOT_BLESS=1` writes the file anew.
+    /// `CLEARSHOT_BLESS=1` writes the file again.
     #[test]
     fn the_reference_is_that_of_the_code() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/config.md");
@@ -77,7 +77,7 @@ mod tests {
         let kept = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             kept == now,
-            "docs/reference/config.md is stale: CLEARSHOT_BLESS=1 cargo test -p clearshot-cli writes it anew"
+            "docs/reference/config.md is stale: CLEARSHOT_BLESS=1 cargo test -p clearshot-cli writes it again"
         );
     }
 }

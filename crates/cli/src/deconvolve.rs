@@ -74,7 +74,7 @@ impl Deconvolve {
 fn list() -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "richardson-lucy  maximum likelihood under Poisson noise, step by step")?;
-    writeln!(out, "    --gain, --offset, --read-noise   the camera; estimated where no gain is told")?;
+    writeln!(out, "    --gain, --offset, --read-noise   the camera; estimated where no gain is given")?;
     writeln!(
         out,
         "    --background 0                   mean electrons, or a file of frames without an object"

@@ -204,7 +204,7 @@ fn writable(folder: &Path) -> Result<(), std::io::Error> {
 }
 
 fn cache() -> Finding {
-    let advice = "set CLEARSHOT_CACHE to a folder that can be written; without one, GPU kernels are made anew in every run";
+    let advice = "set CLEARSHOT_CACHE to a folder that can be written; without one, GPU kernels are compiled again in every run";
     match cache_folder() {
         None => finding("cache", "note", "there is no folder for it".into(), Some(advice)),
         Some(folder) => match writable(&folder) {

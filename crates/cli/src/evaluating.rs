@@ -2,6 +2,7 @@
 
 use crate::camera::KnownCameraArgs;
 use crate::electrons;
+use crate::part;
 use crate::progress::Line;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -95,6 +96,10 @@ pub struct Settings {
     /// it makes only what is missing.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Make the records of one part of the images: 3/8 is the third of eight; `auto` takes number and count from a Slurm or AWS Batch job array, auto/8 the number
+    /// alone. The same command without --part then makes what is missing, and the report. Default: all images.
+    #[arg(long, value_name = "I/N", requires = "out", conflicts_with = "stress")]
+    part: Option<String>,
     /// Print the summary as JSON instead of Markdown.
     #[arg(long)]
     json: bool,
@@ -138,6 +143,11 @@ impl Observer for Teller {
 impl Settings {
     /// Refuses what would put several settings of one method beside each other.
     pub fn check_one_setting(&self) -> Result<()> {
+        if self.part.is_some() {
+            bail!(
+                "--part: two models are judged on all images; make the records by `eval --part` and --out, then judge without --part"
+            );
+        }
         if let Some(sweep) = self.sweep.first() {
             bail!("--sweep {sweep}: two models are compared under one setting; leave it out, or use eval");
         }
@@ -186,6 +196,7 @@ impl Settings {
             stress: self.stress,
             limits: EvaluateLimits { bytes: self.max_memory, seconds: self.max_seconds, psnr: self.min_psnr },
             out: self.out.clone(),
+            part: self.part.as_deref().map(part::read).transpose()?,
         })
     }
 

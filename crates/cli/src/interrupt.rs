@@ -53,7 +53,7 @@ pub fn finishing(says: &'static str) -> Arc<AtomicBool> {
     Arc::clone(&FINISHING.get_or_init(|| (Arc::default(), says)).0)
 }
 
-/// Does not return while the program is being ended: errors that come of files being taken away are not told.
+/// Does not return while the program is being ended: errors that come of files being taken away are not printed.
 pub fn hold_if_ending() {
     while ENDING.load(Ordering::SeqCst) {
         std::thread::park();

@@ -8,6 +8,7 @@ mod calibrate;
 mod camera;
 mod check;
 mod compare;
+mod conditions;
 mod config;
 mod convert;
 mod deconvolve;
@@ -29,6 +30,7 @@ mod network;
 mod outputs;
 mod part;
 mod plan;
+mod plan_jobs;
 mod predict;
 mod profile;
 mod progress;
@@ -71,7 +73,7 @@ enum Verb {
     Demo(demo::Demo),
     /// List what this machine can compute on.
     Devices(devices::Devices),
-    /// Say what running or training a network takes, before running it.
+    /// Say what running or training a network takes, before running it, or into how many jobs to cut a set of files.
     Plan(plan::PlanArgs),
     /// Time a network, as inference or as training iterations.
     Bench(bench::Bench),
@@ -109,7 +111,7 @@ enum Verb {
     Doctor(doctor::Doctor),
     /// Score methods side by side, and say where the trained ones do not win.
     Compare(compare::Compare),
-    /// Train a model by a configuration, or go on with a run.
+    /// Train a model by a configuration, or resume a run.
     Train(train::Train),
     /// Fit the default model to your own noisy images, and keep it where its estimated gain is clear (an experiment).
     Adapt(adapt::Adapt),
@@ -119,7 +121,7 @@ enum Verb {
     Quantize(quantize::Quantize),
     /// Write a model as an ONNX file or a BioImage Model Zoo package, for Fiji, napari, ONNX Runtime and other programs.
     Export(export::Export),
-    /// Run a network that others trained on an image or on tensors: an ONNX file, or a BioImage Model Zoo package.
+    /// Segment images by a model of `train experiment=segmentation`, or run another model, an ONNX file or a BioImage Model Zoo package, on images or tensors.
     Predict(predict::Predict),
     /// Run the test that a BioImage Model Zoo package brings, and nothing else.
     Check(check::Check),

@@ -126,7 +126,7 @@ impl Walk<'_> {
     /// Calls with each file that is done here.
     ///
     /// # Errors
-    /// The only file's error, or how many of several failed, each having been told.
+    /// The only file's error, or how many of several failed, each having been reported.
     pub fn each(self, mut one: impl FnMut(Turn<'_>) -> Result<()>) -> Result<()> {
         let Walk { jobs, pairs, replace, json, done } = self;
         let say = |text: &str, record: &Value| -> Result<()> {

@@ -23,6 +23,18 @@ pub struct Jobs {
     from: Option<&'static str>,
 }
 
+/// A part as it is written, by the scheduler's variables where it says `auto`; which variable that was is printed.
+///
+/// # Errors
+/// If it is not one.
+pub fn read(text: &str) -> Result<JobPart> {
+    let (part, from) = JobPart::read(text, |name| std::env::var(name).ok())?;
+    if let Some(from) = from {
+        eprintln!("clearshot: part {part} (by {from})");
+    }
+    Ok(part)
+}
+
 impl PartArgs {
     /// Whether one is asked for.
     pub fn is_given(&self) -> bool {

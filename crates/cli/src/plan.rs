@@ -1,6 +1,7 @@
-//! `clearshot plan`: bytes, operations and largest buffers of a network, known before it runs.
+//! `clearshot plan`: bytes, operations and largest buffers of a network, known before it runs; or the number of jobs that a set of files is best restored in.
 
 use crate::network::NetworkArgs;
+use crate::plan_jobs::JobArgs;
 use anyhow::Result;
 use clap::Args;
 use clearshot_graph::cost::total_flops;
@@ -10,6 +11,8 @@ use std::time::Instant;
 
 #[derive(Args)]
 pub struct PlanArgs {
+    #[command(flatten)]
+    jobs: JobArgs,
     #[command(flatten)]
     network: NetworkArgs,
     /// How many of the largest buffers to list.
@@ -22,6 +25,9 @@ pub struct PlanArgs {
 
 impl PlanArgs {
     pub fn run(self) -> Result<()> {
+        if self.jobs.is_asked() {
+            return self.jobs.run(self.network.device()?, self.json);
+        }
         let network = self.network.build()?;
         let device = self.network.device()?;
         let start = Instant::now();

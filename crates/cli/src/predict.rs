@@ -1,55 +1,89 @@
-//! `clearshot predict`: a network that others trained on an image, as `restore --model` runs it, or on tensors of any shape.
+//! `clearshot predict`: what a network makes of images, as `restore --model` runs it: labels, classes or probabilities of a model that segments, images of
+//! one that restores or of a network that others trained; or what the latter makes of tensors of any shape.
 
 use crate::network::ComputeArgs;
+use crate::outputs::{self, Walk};
+use crate::part::PartArgs;
 use crate::voice::{Style, Voice};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use clearshot::{Restorer, Settings, restore_file};
+use clap::builder::PossibleValuesParser;
+use clearshot::{Restorer, Segments, Settings, restore_file};
 use clearshot_onnx::OnnxNetwork;
 use clearshot_onnx::import::ImportedPort;
 use clearshot_runtime::{Device, Options};
 use clearshot_tensor::store::Store;
 use clearshot_tensor::{DType, Tensor};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Predict {
-    /// Run this network: an ONNX file, or a BioImage Model Zoo package as folder or zip.
-    #[arg(value_name = "MODEL")]
-    model: PathBuf,
-    /// Read this image, or a safetensors file with a tensor for each of the network's inputs.
-    #[arg(value_name = "IN")]
-    input: PathBuf,
-    /// Write the result here: an image of 32-bit floats, or the network's outputs as a safetensors file.
+    /// Read these images: files, folders, glob patterns or Zarr addresses; or one safetensors file with a tensor for each of an ONNX network's inputs.
+    /// Without --model the first names the model.
+    #[arg(required = true, value_name = "IMAGES")]
+    inputs: Vec<String>,
+    /// Run this model: a file NAME.clearshot, a folder or checkpoint, an ONNX file, or a BioImage Model Zoo package as folder or zip.
+    #[arg(long, short)]
+    model: Option<PathBuf>,
+    /// Write to this file, whose ending names the format, or for several images to this folder; tensors to a safetensors file.
     #[arg(long, short, value_name = "OUT")]
     out: PathBuf,
-    /// Keep this many pixels of each tile of an image along each side. Default: chosen by memory.
+    /// Write of a segmentation: `labels`, objects numbered from 1; `classes`, the class of each pixel; `probabilities`, as 32-bit floats, one channel for each
+    /// class where there are several. Default: labels.
+    #[arg(long, value_parser = PossibleValuesParser::new(Segments::ALL.map(|(name, _)| name)))]
+    segments: Option<String>,
+    /// Take this image of files that have several, by name or number. Default: all images.
+    #[arg(long, value_name = "NAME")]
+    item: Option<String>,
+    /// Take the axes of the files as these, one letter each in the file's order: TYX for a movie, ZYX for a stack. Default: as the file says.
+    #[arg(long, value_name = "LETTERS")]
+    axes: Option<String>,
+    /// Keep this many pixels of each tile of an image along each side; for networks that look at all of a tile, the side of the windows. Default: chosen by
+    /// memory, or as the network was trained.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     tile: Option<u32>,
-    /// Replace an existing file.
+    /// Run this many tiles at once. Default: as many as keep the device busy.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: Option<u32>,
+    /// Write images as 32-bit floats. Default: the input's pixel type; networks of ONNX and probabilities are always floats.
     #[arg(long)]
-    replace: bool,
+    float: bool,
+    /// Replace files that are there already. Default: what was made of the same image by the same model is left as it is, and anything else is an error.
+    #[arg(long, alias = "replace")]
+    force: bool,
+    #[command(flatten)]
+    part: PartArgs,
     #[command(flatten)]
     compute: ComputeArgs,
+    /// Print one JSON line a file. Default: text.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Predict {
     pub fn run(self) -> Result<()> {
+        let (model, inputs) = match (&self.model, &self.inputs[..]) {
+            (Some(model), inputs) => (model.clone(), inputs),
+            (None, [model, inputs @ ..]) if !inputs.is_empty() => (PathBuf::from(model), inputs),
+            _ => bail!(
+                "which model is not said: give --model M, as in `clearshot predict IMAGES -o OUT --model M`"
+            ),
+        };
         let device = self.compute.device()?;
-        match self.input.extension() {
-            Some(e) if e == "safetensors" => self.tensors(&device),
-            _ => self.image(device),
+        match inputs {
+            [one] if one.ends_with(".safetensors") => self.tensors(&model, Path::new(one), &device),
+            _ => self.images(&model, inputs, device),
         }
     }
 
-    fn tensors(&self, device: &Device) -> Result<()> {
-        if self.out.exists() && !self.replace {
-            bail!("{}: exists already; --replace replaces it", self.out.display());
+    fn tensors(&self, model: &Path, input: &Path, device: &Device) -> Result<()> {
+        if self.out.exists() && !self.force {
+            bail!("{}: exists already; --force replaces it", self.out.display());
         }
-        let given = Store::read(&self.input).with_context(|| self.input.display().to_string())?.tensors;
+        let given = Store::read(input).with_context(|| input.display().to_string())?.tensors;
         let sizes = given.iter().map(|(name, t)| (name.clone(), t.shape().to_vec())).collect();
-        let imported = OnnxNetwork::open(&self.model)?.import(&sizes)?;
+        let imported = OnnxNetwork::open(model)?.import(&sizes)?;
         let options = Options { precision: self.compute.precision, ..Options::default() };
         let mut session = clearshot_runtime::compile(imported.graph.clone(), device, &options)?;
         imported.weights.iter().try_for_each(|(name, w)| session.set(name, w))?;
@@ -67,18 +101,33 @@ impl Predict {
         Ok(Store { tensors, metadata: BTreeMap::new() }.write(&self.out)?)
     }
 
-    fn image(&self, device: Device) -> Result<()> {
-        let restorer = Restorer::load_on(&self.model, device)?;
+    fn images(&self, model: &Path, inputs: &[String], device: Device) -> Result<()> {
+        let mut restorer = Restorer::load_on(model, device)?;
+        let named = |name: &String| Segments::ALL.iter().find(|(n, _)| n == name).map(|(_, s)| *s);
+        if let Some(segments) = self.segments.as_ref().and_then(named) {
+            restorer = restorer.giving(segments)?;
+        }
         let settings = Settings {
+            item: self.item.clone(),
+            axes: self.axes.clone(),
             tile: self.tile.map(|side| side as usize),
+            batch: self.batch.map(|b| b as usize),
             precision: self.compute.precision,
-            replace: self.replace,
+            float: self.float,
+            replace: self.force,
             ..Settings::default()
         };
-        let mut voice = Voice::new(Style::Streamed, false, false);
-        voice.begin(self.input.display().to_string(), &self.input);
-        let outcome = restore_file(&self.input, &self.out, &restorer, &settings, &mut voice);
-        voice.end(outcome).map(|_| ())
+        restorer.check(&settings)?;
+        let pairs = outputs::pairs(inputs, &self.out, None)?;
+        let jobs = self.part.open(&pairs, &self.out, &restorer.work(&settings)?)?;
+        let mut voice = Voice::new(Style::Streamed, self.json, false);
+        let walk = Walk { jobs, pairs: &pairs, replace: self.force, json: self.json, done: "predicted" };
+        walk.each(|turn| {
+            voice.begin(turn.name, turn.input);
+            let settings = Settings { replace: turn.replace, ..settings.clone() };
+            let outcome = restore_file(turn.input, turn.output, &restorer, &settings, &mut voice);
+            voice.end(outcome).map(|_| ())
+        })
     }
 }
 

@@ -45,7 +45,7 @@ pub fn start(devices: usize) -> Result<u8> {
         return Ok(crate::SUCCESS);
     }
     if let Some(fault) = keeper.fault() {
-        eprintln!("clearshot: {fault}; the checkpoints that were complete are whole, --resume goes on");
+        eprintln!("clearshot: {fault}; the checkpoints that were complete are whole; resume with --resume");
     }
     Ok(status
         .code()

@@ -67,7 +67,7 @@ fn cell(text: &str) -> String {
 mod tests {
     use clap::CommandFactory;
 
-    /// `CLEARSHOT_BLESS=1` writes the file anew.
+    /// `CLEARSHOT_BLESS=1` writes the file again.
     #[test]
     fn the_reference_is_that_of_the_code() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
@@ -80,7 +80,7 @@ mod tests {
         let kept = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             kept == now,
-            "docs/reference/cli.md is stale: CLEARSHOT_BLESS=1 cargo test -p clearshot-cli writes it anew"
+            "docs/reference/cli.md is stale: CLEARSHOT_BLESS=1 cargo test -p clearshot-cli writes it again"
         );
     }
 }

@@ -84,7 +84,7 @@ impl Files {
     /// Restores each file.
     ///
     /// # Errors
-    /// The only file's error, or how many of several failed, each having been told.
+    /// The only file's error, or how many of several failed, each having been reported.
     pub fn restore(&self, restorer: &Restorer, settings: &Settings) -> Result<()> {
         let output = self.output.as_deref().context("an output is needed")?;
         let pairs = outputs::pairs(&self.inputs, output, None)?;

@@ -52,6 +52,9 @@ pub struct Synth {
     /// Seed scenes and noise; the same seed gives the same files.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Write which object each pixel belongs to into `labels` beside the two, for nuclei: 0 for the background, objects from 1 on. Default: false.
+    #[arg(long)]
+    labels: bool,
     /// Write to this folder: scenes into `truth` in it, images of the camera into `noisy`, under the same names and in the same unit.
     #[arg(long)]
     out: PathBuf,
@@ -98,8 +101,8 @@ impl Synth {
             "bits": self.bits, "speckle": self.speckle, "salt_and_pepper": self.salt_and_pepper, "flat_field": self.flat_field,
             "hot_pixels": self.hot_pixels,
         });
-        let folders = ["truth", "noisy"].map(|name| self.out.join(name));
-        for folder in &folders {
+        let folders = ["truth", "noisy", "labels"].map(|name| self.out.join(name));
+        for folder in folders.iter().take(if self.labels { 3 } else { 2 }) {
             if !is_address(folder) {
                 std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
             }
@@ -107,7 +110,10 @@ impl Synth {
         let mut line = Line::new(self.scene.clone());
         let mut out = std::io::stdout().lock();
         for index in 0..self.count {
-            let truth = scene.generate(self.seed, index, &shape)?;
+            let (truth, labels) = match self.labels {
+                true => scene.generate_labelled(self.seed, index, &shape)?,
+                false => (scene.generate(self.seed, index, &shape)?, vec![]),
+            };
             let picture = camera.take(&truth, &shape, self.seed, index)?;
             let name = format!("{}_{index:04}.{}", self.scene, self.to.trim_start_matches('.'));
             let paths = folders.each_ref().map(|folder| folder.join(&name));
@@ -120,9 +126,16 @@ impl Synth {
             self.write(&paths[0], &truth, &shape, DType::F32, &parameters)?;
             let dtype = if self.bits.is_some() { DType::U16 } else { DType::F32 };
             self.write(&paths[1], &picture.values, &shape, dtype, &parameters)?;
+            if self.labels {
+                let labels: Vec<f32> = labels.into_iter().map(f32::from).collect();
+                self.write(&paths[2], &labels, &shape, DType::U16, &parameters)?;
+            }
             line.show(index as usize + 1, self.count as usize);
             if self.json {
-                let record = serde_json::json!({ "truth": paths[0], "noisy": paths[1], "index": index });
+                let labels = self.labels.then_some(&paths[2]);
+                let record = serde_json::json!({
+                    "truth": paths[0], "noisy": paths[1], "labels": labels, "index": index,
+                });
                 writeln!(out, "{record}")?;
             }
         }

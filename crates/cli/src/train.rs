@@ -116,7 +116,7 @@ impl Train {
             let record = serde_json::json!({
                 "kind": "summary", "ending": ending, "iteration": s.iteration, "images": s.images,
                 "seconds": s.seconds, "iterations_per_second": s.iterations_per_second, "waiting": s.waiting, "calibration_seconds": s.calibration,
-                "psnr": s.score, "best": s.best, "digest": format!("{:016x}", s.digest),
+                (s.score_kind.name()): s.score, "best": s.best, "digest": format!("{:016x}", s.digest),
                 "checkpoint": s.checkpoint, "model": model,
                 "ranks": s.ranks.map(|r| serde_json::json!({
                     "size": r.size, "efficiency": r.efficiency, "bytes_per_iteration": r.bytes, "compression": r.compression,
@@ -128,7 +128,7 @@ impl Train {
         let ended = match s.ending {
             TrainEnding::Finished => "done",
             TrainEnding::EarlyStop => "stopped: validations no longer improve",
-            TrainEnding::Interrupted => "interrupted; --resume goes on",
+            TrainEnding::Interrupted => "interrupted; resume it with --resume",
         };
         println!(
             "{ended}: {} iterations, {} images, {}, {:.2} iterations/s, {:.1} % of the time waiting for data",
@@ -151,7 +151,7 @@ impl Train {
             );
         }
         if let Some(score) = s.score {
-            println!("validation {score:.2} dB");
+            println!("validation {}", s.score_kind.in_words(score));
         }
         if let Some(gain) = s.gain {
             println!("best model beside the one that it began from: {}", gain.in_words());

@@ -64,7 +64,7 @@ impl Voice {
     /// A line for people, and the same as JSON.
     ///
     /// # Errors
-    /// If nobody can be told.
+    /// If the message cannot be written.
     pub fn say(&self, text: &str, record: Value) -> Result<()> {
         let mut out = std::io::stdout().lock();
         match (self.json, self.quiet) {
@@ -172,9 +172,10 @@ impl Voice {
             let record = json!({
                 "input": self.input, "item": report.item, "output": report.output, "pieces": report.pieces,
                 "seconds": report.seconds, "bytes": report.bytes, "clipped": report.clipped, "invalid": report.filled,
-                "picture": report.picture, "mask": report.mask,
+                "picture": report.picture, "mask": report.mask, "objects": report.objects,
             });
-            return self.say(&format!("{arrow} ({:.2} s, {rate:.0} MB/s)", report.seconds), record);
+            let found = report.objects.map_or(String::new(), |n| format!("{n} objects, "));
+            return self.say(&format!("{arrow} ({found}{:.2} s, {rate:.0} MB/s)", report.seconds), record);
         }
         let mut text = format!("{arrow} ({}", duration(report.seconds));
         if let Some(chi2) = report.chi2 {
@@ -192,13 +193,13 @@ impl Voice {
             "status": "restored", "written": report.written, "seconds": report.seconds, "clipped": report.clipped,
             "filled": report.filled, "saturated": report.saturated, "chi2": report.chi2, "left_over": report.left_over,
             "precision": report.precision, "camera": report.camera, "strange": report.unfamiliar,
-            "interval_90": report.interval_90, "regime": regime,
+            "interval_90": report.interval_90, "regime": regime, "binning": report.binning,
         });
         self.say(&text, record)?;
-        match (&mut self.report, self.shown.take()) {
-            (Some(page), Some(shown)) => page.add(&shown, report),
-            _ => Ok(()),
+        if let (Some(page), Some(shown)) = (&mut self.report, self.shown.take()) {
+            page.add(&shown, report);
         }
+        Ok(())
     }
 }
 
@@ -233,9 +234,10 @@ pub fn worded(notice: &Notice) -> String {
             let [movie, stack] = ["T", "Z"].map(|name| axes.replace(*letter, name));
             format!("; if they help each other, say so: --axes {movie} for a movie, --axes {stack} for a stack")
         }
+        Notice::WithoutClass(_) => " (--class, --context)".into(),
         Notice::FilesApart { .. } => "; --item restores one".into(),
         Notice::NoLight { .. } => "; --item restores it".into(),
-        Notice::DependsOnTile => " (--tile); results of models made by `clearshot train` do not".into(),
+        Notice::DependsOnTile => " (--tile); results of networks without norms and attention (model=local) do not".into(),
         Notice::Unfamiliar(_) => {
             ": compare with `clearshot denoise`, look at --chi2 and --std, check --gain and --offset, or train on such images".into()
         }

@@ -80,7 +80,7 @@ fn images_go_to_a_bucket_and_come_back() {
     done("convert s/noisy/nuclei_0000.tif direct.ome.tif", &at, &server);
     let score = must("measure --truth direct.ome.tif --image back.ome.tif --range 100 --json", &at);
     assert_eq!(serde_json::from_str::<Value>(&score).expect("JSON")["mae"], 0.0);
-    // Not again unless told; and never over its own input.
+    // Not again by default; and never over its own input.
     fails(
         "convert s/noisy/nuclei_0001.tif s3://lab/raw/a.zarr",
         &["s3://lab/raw/a.zarr", "--force"],

@@ -24,7 +24,7 @@ fn scenes_are_made_restored_and_scored() {
     let (before, after) = (psnr("s/truth", "s/noisy", &at), psnr("s/truth", "clean", &at));
     assert!(after > before + 8.0, "{before} {after}");
     must("denoise --method median s/noisy/*_0001.tif m.tif", &at);
-    // Nothing is replaced unless told to.
+    // Nothing is replaced by default.
     let said = refused("denoise --method median s/noisy/nuclei_0000.tif m.tif", &at);
     assert!(said.contains("--force"), "{said}");
     must("denoise --method median --force s/noisy/nuclei_0000.tif m.tif", &at);

@@ -310,3 +310,30 @@ fn profiles_and_the_demo_have_json() {
     assert_eq!(profile["slowest"].as_array().map(Vec::len), Some(3), "{profile}");
     assert!(profile["ms"].as_f64().is_some_and(|ms| ms > 0.0) && profile["ops"][0]["nodes"].is_number());
 }
+
+/// Jobs that share the images, one of which is cut off while it writes, and the run after them: the report of a single run.
+#[test]
+fn parts_of_an_evaluation_make_one_report() {
+    let at = folder("evaluating_parts");
+    let verb = "eval raw gat+median --scenes nuclei,stars --peaks 20 --count 3 --size 32 --quiet";
+    must(&format!("{verb} --out alone"), &at);
+    for part in ["1/3", "3/3"] {
+        must(&format!("{verb} --out shared --part {part}"), &at);
+        assert!(!at.join("shared/report.md").exists(), "a report is of all parts");
+    }
+    // The second job was killed within a line.
+    let records = std::fs::read_to_string(at.join("alone/records.jsonl")).expect("records");
+    let cut = &records[..records.len() / 2];
+    std::fs::write(at.join("shared/records.2-of-3.jsonl"), cut).expect("records");
+    must(&format!("{verb} --out shared"), &at);
+    for name in ["report.md", "report.html", "summary.json", "records.csv"] {
+        let [alone, shared] = ["alone", "shared"].map(|f| std::fs::read(at.join(f).join(name)).expect(name));
+        assert!(alone == shared, "{name}");
+    }
+    let own = std::fs::read_to_string(at.join("shared/records.jsonl")).expect("records");
+    assert!(own.lines().count() < records.lines().count() / 3, "what the parts made is not made again");
+    let out = refused("eval raw --part 1/2", &at);
+    assert!(out.contains("--out"), "{out}");
+    let judged = refused("validate raw gat+median --out shared --part 1/2", &at);
+    assert!(judged.contains("--part"), "{judged}");
+}

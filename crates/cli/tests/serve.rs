@@ -73,7 +73,7 @@ impl Drop for Server {
     }
 }
 
-/// The bytes with the identifiers that every OME-TIFF file gets anew made the same.
+/// The bytes with the identifiers that every OME-TIFF file gets for itself made the same.
 fn without_uuid(mut bytes: Vec<u8>) -> Vec<u8> {
     const MARK: &[u8] = b"urn:uuid:";
     let places: Vec<usize> =

@@ -148,3 +148,42 @@ fn what_tuning_finds_is_taken_by_train_and_restore() {
     let missing = refused(&format!("restore {options} -o no.npy --performance nowhere.yaml"), &at);
     assert!(missing.contains("nowhere.yaml"), "{missing}");
 }
+
+/// A number of jobs is proposed from the files at hand: one where there is time for all, else as many as end in time or as there are files.
+#[test]
+fn a_number_of_parts_is_proposed() {
+    let at = folder("tools_jobs");
+    model(&at, "m", 1, 2, conditional());
+    must("synth --scene nuclei --count 5 --size 64x64 --peak 40 --out data --seed 5", &at);
+    std::fs::write(at.join("data/noisy/broken.tif"), b"II*\0").expect("a file");
+    let plan = |seconds: u32| -> Value {
+        let said = must(
+            &format!("plan data/noisy --part auto --part-seconds {seconds} --model m.clearshot --json"),
+            &at,
+        );
+        serde_json::from_str(said.trim()).expect("JSON")
+    };
+    let all = plan(100_000);
+    assert_eq!(
+        (&all["files"], &all["parts"], &all["pixels"]),
+        (&5.into(), &1.into(), &20480.into()),
+        "{all}"
+    );
+    assert!(all["unreadable"][0][0].as_str().is_some_and(|name| name.ends_with("broken.tif")), "{all}");
+    assert!(
+        all["memory_bytes"].as_u64() > Some(1 << 20) && all["longest_seconds"] == all["alone_seconds"],
+        "{all}"
+    );
+    let quick = plan(1);
+    assert!(quick["parts"] == 5 || quick["longest_seconds"].as_f64() <= Some(1.0), "{quick}");
+    let said = must("plan data/noisy --part auto --model m.clearshot", &at);
+    assert!(said.contains("--array=0-0") && said.contains("left out: data/noisy/broken.tif"), "{said}");
+    for (wrong, words) in [
+        ("plan data/noisy", "--part"),
+        ("plan --part auto", "IMAGES"),
+        ("plan nowhere --part auto", "nowhere"),
+    ] {
+        let said = refused(wrong, &at);
+        assert!(said.contains(words), "{wrong}: {said}");
+    }
+}

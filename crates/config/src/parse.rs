@@ -51,7 +51,7 @@ pub(crate) fn parse(text: &str, file: &str) -> Result<Node, ConfigError> {
 }
 
 impl Tree {
-    /// A document by itself, for files of others that are no configuration: nothing is composed, and `file` is what messages call it.
+    /// A document by itself, for files of others that are not configurations: nothing is composed, and `file` is what messages call it.
     ///
     /// # Errors
     /// If the text is not YAML, or more than a description of something would hold.

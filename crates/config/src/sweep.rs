@@ -7,7 +7,7 @@ use crate::overrides::Override;
 /// commas outside of quotes and brackets; an override without a comma is in every run.
 ///
 /// # Errors
-/// If an override is none, or there are more than 100 000 runs.
+/// If an override cannot be read, or there are more than 100 000 runs.
 pub fn sweep(overrides: &[String]) -> Result<Vec<Vec<String>>, ConfigError> {
     const MOST: usize = 100_000;
     let mut runs: Vec<Vec<String>> = vec![Vec::new()];

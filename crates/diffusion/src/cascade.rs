@@ -44,7 +44,7 @@ impl<D: Denoiser> Denoiser for Anchored<D> {
         let inner = self.denoiser.denoise(b, x, level, given);
         let shape = b.shape(x);
         let Some(small) = shrunk(shape, self.factor) else {
-            let why = format!("{shape} is no batch of images that blocks of {} divide", self.factor);
+            let why = format!("{shape} is not a batch of images that blocks of {} divide", self.factor);
             return Estimate::of(b.refuse("anchored", why));
         };
         let coarse = b.input(COARSE, Type::f32(small));
@@ -59,7 +59,7 @@ impl<D: Denoiser> Denoiser for Anchored<D> {
 /// An image enlarged by whole factors, as a stage begins from it.
 ///
 /// # Errors
-/// If it is no batch of images.
+/// If it is not a batch of images.
 pub fn enlarged(image: &Tensor, factor: usize, mode: ResizeMode, device: &Device) -> Result<Tensor, Error> {
     let mut b = Builder::new();
     let x = b.input("x", Type::f32(image.shape()));

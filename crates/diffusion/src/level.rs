@@ -115,7 +115,7 @@ impl Levels {
     }
 
     /// # Errors
-    /// If there is no step, a level is none, or a step does not go down, or begins above the one before.
+    /// If there is no step, a level is not a number above zero, or a step does not go down, or begins above the one before.
     pub fn of_steps(steps: Vec<Step>, clock: Clock) -> Result<Levels, Error> {
         if steps.is_empty() {
             let must = "at least 1".into();

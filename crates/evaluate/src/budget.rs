@@ -18,7 +18,7 @@ pub struct Trial {
     pub bytes: Option<usize>,
 }
 
-/// Limits; none where there is none.
+/// Limits; `None` where there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Limits {
     pub bytes: Option<usize>,

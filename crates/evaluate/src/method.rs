@@ -25,7 +25,7 @@ pub struct View {
     pub background: f64,
     /// Standard deviation of the read noise in electrons.
     pub read_noise: f64,
-    /// How the noise of neighbouring pixels belongs together.
+    /// The correlation of the noise between neighbouring pixels.
     pub correlation: Correlation,
     /// Electrons from which on pixels are saturated, where values pile up at the top of the range.
     pub saturation: Option<f32>,

@@ -63,26 +63,49 @@ impl Store {
     /// # Errors
     /// If the file cannot be read or written, or holds something else.
     pub fn open(path: &Path) -> Result<Store, EvaluateError> {
+        let io = |e: std::io::Error| EvaluateError::File { path: path.into(), why: e.to_string() };
+        let mut store = Store::default();
+        let whole = store.read(path)?;
+        let file = File::options().create(true).append(true).open(path).map_err(io)?;
+        file.set_len(whole as u64).map_err(io)?;
+        store.place = Some((path.into(), file));
+        Ok(store)
+    }
+
+    /// Takes the records of another store's file too, which stays as it is. What this store has itself goes before it.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn take(&mut self, path: &Path) -> Result<(), EvaluateError> {
+        let own = std::mem::take(&mut self.done);
+        self.read(path)?;
+        // What failed elsewhere may have been done here, and the other way round.
+        for (key, record) in own {
+            if record.scores().is_some() || self.get(&key).and_then(Record::scores).is_none() {
+                self.done.insert(key, record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the records of a file, as far as its lines are whole, and returns how many bytes are.
+    fn read(&mut self, path: &Path) -> Result<usize, EvaluateError> {
         let failed = |why: String| EvaluateError::File { path: path.into(), why };
-        let io = |e: std::io::Error| failed(e.to_string());
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(e) => return Err(io(e)),
+            Err(e) => return Err(failed(e.to_string())),
         };
         // A line may be cut off within a letter.
         let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
         let text =
             std::str::from_utf8(&bytes[..whole]).map_err(|_| failed("not a file of records".into()))?;
-        let mut done = HashMap::new();
         for (number, line) in text.lines().enumerate() {
             let record: Record = serde_json::from_str(line)
-                .map_err(|e| failed(format!("line {} is no record: {e}", number + 1)))?;
-            done.insert(record.key.clone(), record);
+                .map_err(|e| failed(format!("line {} is not a record: {e}", number + 1)))?;
+            self.done.insert(record.key.clone(), record);
         }
-        let file = File::options().create(true).append(true).open(path).map_err(io)?;
-        file.set_len(whole as u64).map_err(io)?;
-        Ok(Store { place: Some((path.into(), file)), done })
+        Ok(whole)
     }
 
     pub fn len(&self) -> usize {

@@ -1,4 +1,4 @@
-//! Addresses of images that are no files: `s3://BUCKET/KEY` and `http(s)://HOST/PATH`.
+//! Addresses of images that are not files: `s3://BUCKET/KEY` and `http(s)://HOST/PATH`.
 //!
 //! Everything in this workspace names images by paths, and an address is such a path too. Here is the one place that
 //! tells the two apart; what holds for files alone (folders, patterns, whether something is there, whether two
@@ -37,7 +37,7 @@ pub struct Address {
 #[derive(Clone)]
 pub struct Access {
     pub credentials: Option<Credentials>,
-    /// Of S3; unless told `us-east-1`, or what the server says.
+    /// Of S3. Default: `us-east-1`, or what the server says.
     pub region: Option<String>,
     /// A server that speaks S3, other than Amazon's: `http://127.0.0.1:9000`.
     pub endpoint: Option<String>,

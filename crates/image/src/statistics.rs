@@ -6,7 +6,7 @@ use crate::image::Image;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Statistics {
     pub count: usize,
-    /// Values that are no finite numbers; the rest is of the others.
+    /// Values that are NaN or infinite; the rest is of the others.
     pub not_finite: usize,
     pub least: f64,
     pub greatest: f64,

@@ -1,7 +1,7 @@
 //! Damaged files: everything in the folder of hostile files, good files cut off at many places, and good files
 //! with bits turned over. Each must give an error or a read, within two seconds and 256 MiB, and never panic.
 //!
-//! `CLEARSHOT_MUTATIONS` sets how many bits are turned over in all (1500 unless told). Every format is tried on
+//! `CLEARSHOT_MUTATIONS` sets how many bits are turned over in all (default: 1500). Every format is tried on
 //! files written here; the sample files of `CLEARSHOT_DATA` are used besides, where they are.
 
 use clearshot_image::{Axis, DType, Description, Dim, Image, WriteOptions, Writer, copy};

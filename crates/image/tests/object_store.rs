@@ -241,7 +241,7 @@ fn what_is_written_is_what_a_folder_gets() {
         let (objects, files) = (server.below(&format!("writing/{name}")), files_below(&local));
         assert_eq!(objects.keys().collect::<Vec<_>>(), files.keys().collect::<Vec<_>>(), "{name}");
         assert!(objects == files, "{name}");
-        // Not again, unless told.
+        // Not again by default.
         let error = write(&address, &shape, 4, false).unwrap_err();
         assert!(matches!(error, Error::Exists { .. }), "{error}");
         assert!(server.below(&format!("writing/{name}")) == files);

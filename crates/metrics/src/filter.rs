@@ -2,7 +2,7 @@
 //!
 //! Outside the array its values are mirrored with the border repeated (`c b a | a b c`), as scipy
 //! does under the name `reflect`. A NaN makes the windows that hold it NaN and no others: the running
-//! sum starts anew behind it.
+//! sum starts again behind it.
 
 /// The weights of one axis; the same for all axes.
 #[derive(Clone, Debug)]

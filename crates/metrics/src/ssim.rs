@@ -59,7 +59,7 @@ impl Ssim {
     pub fn window_size(&self) -> usize {
         match self.window {
             Window::Uniform { size } => size,
-            // Sigmas that are no number or too large are refused by `check`.
+            // Sigmas that are NaN or too large are refused by `check`.
             Window::Gaussian { sigma } => 2 * ((TRUNCATE * sigma + 0.5) as usize).min(usize::MAX / 4) + 1,
         }
     }

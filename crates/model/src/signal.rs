@@ -59,7 +59,7 @@ pub struct Photons {
     pub read_noise: f64,
     /// Electrons above the background at the image's bright end.
     pub peak: f64,
-    /// How the noise of neighbouring pixels belongs together.
+    /// The correlation of the noise between neighbouring pixels.
     #[serde(default)]
     pub correlation: Correlation,
 }
@@ -119,6 +119,50 @@ impl Photons {
     }
 }
 
+/// The dark and the bright end of each channel of an image, which become -1 and 1 for networks that know no camera: percentiles of means over 3 x 3
+/// pixels of the plane, which noise moves little.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnRange {
+    ends: Vec<[f64; 2]>,
+}
+
+/// The shares of pixels that are darker than the ends of an image.
+const ENDS: [f64; 2] = [0.01, SHARE];
+
+impl OwnRange {
+    /// Of an image of (Z,) Y, X pixels, channels last. A channel of one value, or without a finite one, has nothing bright: all of it becomes -1.
+    pub fn of(values: &[f32], size: &[usize], channels: usize) -> OwnRange {
+        let [.., height, width] = *size else { return OwnRange { ends: vec![[0.0; 2]; channels] } };
+        let of_channel = |c: usize| {
+            let plane: Vec<f32> = values.iter().skip(c).step_by(channels.max(1)).copied().collect();
+            let planes = plane.chunks_exact((height * width).max(1));
+            let step = plane.len().div_ceil(MOST).max(1);
+            let mut all: Vec<f64> = planes
+                .flat_map(|plane| means(plane, [height, width], step))
+                .filter(|m| m.is_finite())
+                .collect();
+            ENDS.map(|share| percentile(&mut all, share).unwrap_or(0.0))
+        };
+        OwnRange { ends: (0..channels).map(of_channel).collect() }
+    }
+
+    /// The network's numbers of pixels, channels last.
+    pub fn apply(&self, values: &mut [f32]) {
+        for pixel in values.chunks_exact_mut(self.ends.len().max(1)) {
+            for (v, [low, high]) in pixel.iter_mut().zip(&self.ends) {
+                let range = high - low;
+                *v = if range > 0.0 { (2.0 * (f64::from(*v) - low) / range - 1.0) as f32 } else { -1.0 };
+            }
+        }
+    }
+}
+
+/// The value that a share of others is below; nothing of none.
+fn percentile(values: &mut [f64], share: f64) -> Option<f64> {
+    let at = (values.len().checked_sub(1)? as f64 * share).round() as usize;
+    Some(*values.select_nth_unstable_by(at, f64::total_cmp).1)
+}
+
 /// Beyond so many pixels a plane's peak is found on every n-th.
 const MOST: usize = 1 << 22;
 /// The share of pixels that are not brighter.
@@ -128,15 +172,22 @@ const SHARE: f64 = 0.998;
 /// pixels, which noise hardly moves, and never less than what noise alone would give. Pixels that are no
 /// numbers do not count.
 pub fn peak(electrons: &[f32], [height, width]: [usize; 2], background: f64, read_noise: f64) -> f64 {
-    let pixels = height * width;
-    let step = pixels.div_ceil(MOST).max(1);
+    let step = (height * width).div_ceil(MOST).max(1);
+    let mut means: Vec<f64> =
+        means(electrons, [height, width], step).into_iter().filter(|m| m.is_finite()).collect();
+    let least = (background + read_noise * read_noise).sqrt().max(1.0);
+    percentile(&mut means, SHARE).map_or(least, |high| (high - background).max(least))
+}
+
+/// The mean over 3 x 3 pixels about every `step`-th pixel of a plane; NaN where none of them is finite.
+fn means(plane: &[f32], [height, width]: [usize; 2], step: usize) -> Vec<f64> {
     let mean = |i: usize| {
         let (y, x) = (i / width, i % width);
         let rows = y.saturating_sub(1)..=(y + 1).min(height - 1);
         let columns = x.saturating_sub(1)..=(x + 1).min(width - 1);
         let (mut sum, mut count) = (0.0, 0.0);
         for y in rows {
-            for value in &electrons[y * width + columns.start()..=y * width + columns.end()] {
+            for value in &plane[y * width + columns.start()..=y * width + columns.end()] {
                 if value.is_finite() {
                     sum += f64::from(*value);
                     count += 1.0;
@@ -145,14 +196,7 @@ pub fn peak(electrons: &[f32], [height, width]: [usize; 2], background: f64, rea
         }
         sum / count
     };
-    let mut means: Vec<f64> = (0..pixels).step_by(step).map(mean).filter(|m| m.is_finite()).collect();
-    let least = (background + read_noise * read_noise).sqrt().max(1.0);
-    if means.is_empty() {
-        return least;
-    }
-    let at = ((means.len() - 1) as f64 * SHARE).round() as usize;
-    let (_, high, _) = means.select_nth_unstable_by(at, f64::total_cmp);
-    (*high - background).max(least)
+    (0..height * width).step_by(step).map(mean).collect()
 }
 
 #[cfg(test)]
@@ -177,6 +221,31 @@ mod tests {
         for (b, s, p) in [(-1.0, 1.0, 1.0), (0.0, f64::NAN, 1.0), (0.0, 0.0, 0.0)] {
             assert!(Photons::new(b, s, p).is_err());
         }
+    }
+
+    #[test]
+    fn an_images_own_ends_become_minus_one_and_one_whatever_its_unit() {
+        let (height, width) = (40, 50);
+        let values = |gain: f32, offset: f32| -> Vec<f32> {
+            let of = |i: usize| offset + gain * if i % width < 20 { 90.0 } else { 10.0 };
+            (0..height * width).flat_map(|i| [of(i), 7.0]).collect()
+        };
+        let seen = |mut v: Vec<f32>| {
+            OwnRange::of(&v, &[height, width], 2).apply(&mut v);
+            v
+        };
+        let plain = seen(values(1.0, 0.0));
+        assert!((plain[0] - 1.0).abs() < 1e-6 && (plain[2 * 45] + 1.0).abs() < 1e-6, "{plain:?}");
+        // A channel of one value has nothing bright.
+        assert!(plain.iter().skip(1).step_by(2).all(|v| *v == -1.0));
+        let other = seen(values(0.031, 100.0));
+        assert!(plain.iter().zip(&other).all(|(a, b)| (a - b).abs() < 1e-4));
+        let mut broken = values(1.0, 0.0);
+        broken[0] = f32::NAN;
+        let range = OwnRange::of(&broken, &[height, width], 2);
+        assert_eq!(range, OwnRange { ends: vec![[10.0, 90.0], [7.0, 7.0]] });
+        let empty = OwnRange::of(&[f32::NAN; 4], &[2, 2], 1);
+        assert_eq!(empty, OwnRange { ends: vec![[0.0; 2]] });
     }
 
     #[test]

@@ -77,7 +77,7 @@ const SMOOTH: f64 = 0.003;
 /// at hand are wrong by more there, and what makes samples differ too much is the dark.
 const LIT: f64 = 0.6;
 const NARROWEST: f64 = 0.9;
-/// Rounds of weighing pixels anew, at most; residuals below this count as this.
+/// Rounds of weighing pixels again, at most; residuals below this count as this.
 const ROUNDS: usize = 60;
 const NEAR: f64 = 0.02;
 

@@ -1,4 +1,4 @@
-//! How the noise of neighbouring pixels belongs together.
+//! The correlation of the noise between neighbouring pixels.
 //!
 //! A camera's noise is independent from pixel to pixel; that of an image that was resampled, demosaiced, smoothed or scanned
 //! is not, and a restorer that takes it for independent keeps most of it as structure. [`Correlation`] is the

@@ -13,6 +13,8 @@ pub enum SceneError {
     Size { shape: Vec<usize>, least: usize, most: usize, pixels: usize },
     #[error("no scene is called '{name}'; there are {known}")]
     Name { name: String, known: String },
+    #[error("{name}: which object a pixel belongs to is known for {known} only")]
+    Labels { name: &'static str, known: String },
     #[error("{name} is {got}, and {needed} is needed")]
     Parameter { name: &'static str, got: f64, needed: &'static str },
     #[error(transparent)]

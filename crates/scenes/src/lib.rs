@@ -133,25 +133,8 @@ impl Scene {
     /// # Errors
     /// If the shape has not two or three sizes from 8 to 16384 (z: from 1), or is too large in all.
     pub fn generate(self, seed: u64, index: u32, shape: &[usize]) -> Result<Vec<f32>, SceneError> {
-        let size = match *shape {
-            [y, x] => [1, y, x],
-            [z, y, x] => [z, y, x],
-            _ => return Err(SceneError::Rank { shape: shape.to_vec() }),
-        };
-        let pixels = size.iter().try_fold(1usize, |n, &s| n.checked_mul(s));
-        let fits =
-            SIZES.contains(&size[1]) && SIZES.contains(&size[2]) && (1..=*SIZES.end()).contains(&size[0]);
-        if !fits || pixels.is_none_or(|n| n > MOST_PIXELS) {
-            let shape = shape.to_vec();
-            return Err(SceneError::Size {
-                shape,
-                least: *SIZES.start(),
-                most: *SIZES.end(),
-                pixels: MOST_PIXELS,
-            });
-        }
-        // Streams of the scenes are apart from each other and from those of the camera.
-        let mut dice = Dice::new(Key { seed, step: index, stream: 0x5CE0 + self as u32 });
+        let size = sized(shape)?;
+        let mut dice = self.dice(seed, index);
         let varied = SCENES.iter().any(|k| k.scene == self && !k.benchmark);
         let canvas = match self {
             _ if varied && size[0] > 1 => volume::paint(self, size, &mut dice)?,
@@ -170,6 +153,55 @@ impl Scene {
         };
         Ok(canvas.values.into_iter().map(|v| v as f32).collect())
     }
+
+    /// Whether it is known which object each pixel belongs to.
+    pub fn has_labels(self) -> bool {
+        self == Scene::Nuclei
+    }
+
+    /// The picture that [`Scene::generate`] gives, and the number of the object that each pixel belongs to, 0 for the background.
+    ///
+    /// # Errors
+    /// As [`Scene::generate`], or if the objects of such scenes are not known.
+    pub fn generate_labelled(
+        self,
+        seed: u64,
+        index: u32,
+        shape: &[usize],
+    ) -> Result<(Vec<f32>, Vec<u16>), SceneError> {
+        if !self.has_labels() {
+            let known: Vec<&str> = SCENES.iter().filter(|k| k.scene.has_labels()).map(|k| k.name).collect();
+            return Err(SceneError::Labels { name: self.name(), known: known.join(", ") });
+        }
+        let (canvas, labels) = nuclei::paint_labelled(sized(shape)?, &mut self.dice(seed, index));
+        Ok((canvas.values.into_iter().map(|v| v as f32).collect(), labels))
+    }
+
+    /// Streams of the scenes are apart from each other and from those of the camera.
+    fn dice(self, seed: u64, index: u32) -> Dice {
+        Dice::new(Key { seed, step: index, stream: 0x5CE0 + self as u32 })
+    }
+}
+
+/// Z, Y, X of a shape that scenes can have.
+fn sized(shape: &[usize]) -> Result<[usize; 3], SceneError> {
+    let size = match *shape {
+        [y, x] => [1, y, x],
+        [z, y, x] => [z, y, x],
+        _ => return Err(SceneError::Rank { shape: shape.to_vec() }),
+    };
+    let pixels = size.iter().try_fold(1usize, |n, &s| n.checked_mul(s));
+    let fits = SIZES.contains(&size[1]) && SIZES.contains(&size[2]) && (1..=*SIZES.end()).contains(&size[0]);
+    if !fits || pixels.is_none_or(|n| n > MOST_PIXELS) {
+        let shape = shape.to_vec();
+        return Err(SceneError::Size {
+            shape,
+            least: *SIZES.start(),
+            most: *SIZES.end(),
+            pixels: MOST_PIXELS,
+        });
+    }
+    Ok(size)
 }
 
 /// How many objects a picture of `size` holds, where one of 128 x 128, or of 128 x 128 x 32, holds from `low` to

@@ -7,7 +7,13 @@ use crate::{population, position};
 const EDGE_SLOPE: f64 = 14.0;
 
 pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
+    paint_labelled(size, dice).0
+}
+
+/// The picture, and the number of the nucleus that each pixel belongs to: the brightest one whose outline holds it, 0 for none.
+pub(crate) fn paint_labelled(size: [usize; 3], dice: &mut Dice) -> (Canvas, Vec<u16>) {
     let mut canvas = Canvas::new(size);
+    let mut labels = vec![0; canvas.values.len()];
     let volume = canvas.is_volume();
     let mut texture = |sigma| {
         let mut field = Canvas { size, values: dice.field(size.iter().product()) };
@@ -16,7 +22,7 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
         field.values
     };
     let (fine, coarse) = (texture(1.6), texture(4.0));
-    for _ in 0..population(dice, size, 6, 14) {
+    for number in 0..population(dice, size, 6, 14) {
         let centre = position(dice, &canvas);
         let radii = [0; 3].map(|_| dice.between(7.0, 15.0));
         let turn = dice.rotation(volume);
@@ -39,8 +45,11 @@ pub(crate) fn paint(size: [usize; 3], dice: &mut Dice) -> Canvas {
         for (i, inside) in painted {
             let texture = (1.0 + 0.12 * fine[i] + 0.25 * coarse[i]).max(0.0);
             let value = (brightness * inside * texture).min(1.0);
+            if inside >= 0.5 && (labels[i] == 0 || value > canvas.values[i]) {
+                labels[i] = (number + 1).min(usize::from(u16::MAX)) as u16;
+            }
             canvas.values[i] = canvas.values[i].max(value);
         }
     }
-    canvas
+    (canvas, labels)
 }

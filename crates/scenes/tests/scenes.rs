@@ -218,3 +218,23 @@ fn wrong_input_is_named() {
     }
     assert!(Camera::for_peak(5.0).take(&[0.5; 63], &[8, 8], 1, 0).is_err());
 }
+
+/// Labels go with the picture that there is without them: nuclei are bright and the background is dark.
+#[test]
+fn labelled_scenes_are_the_same_pictures() {
+    for shape in [&[96, 80][..], &[6, 48, 40]] {
+        let (picture, labels) = Scene::Nuclei.generate_labelled(7, 3, shape).expect("a scene");
+        assert_eq!(picture, Scene::Nuclei.generate(7, 3, shape).expect("a scene"));
+        let of = |inside: bool| -> Vec<f32> {
+            let there = picture.iter().zip(&labels).filter(|(_, l)| (**l > 0) == inside);
+            there.map(|(v, _)| *v).collect()
+        };
+        let mean = |v: Vec<f32>| v.iter().sum::<f32>() / v.len().max(1) as f32;
+        let (inside, outside) = (mean(of(true)), mean(of(false)));
+        assert!(inside > 0.15 && outside < 0.05, "{inside} inside, {outside} outside");
+        // Numbers are those of nuclei, each of which has pixels of its own or lies behind others.
+        assert!(labels.iter().max() > Some(&1));
+    }
+    let said = Scene::Stars.generate_labelled(0, 0, &[64, 64]).expect_err("no labels").to_string();
+    assert!(said.contains("stars") && said.contains("nuclei"), "{said}");
+}

@@ -102,7 +102,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Takes no more connections and stops the job at hand, which the next server begins anew.
+    /// Takes no more connections and stops the job at hand, which the next server begins again.
     pub fn end(&self) {
         self.shared.is_ending.store(true, Ordering::SeqCst);
         self.shared.queue.end();

@@ -95,7 +95,7 @@ fn gradients_stop_where_they_are_told_to() {
     assert_eq!(session.get("held").unwrap(), x);
 }
 
-/// A cyclic convolution's kernel is transformed once where it never changes, and anew where it does.
+/// A cyclic convolution's kernel is transformed once where it never changes, and again where it does.
 #[test]
 fn a_kernel_that_is_set_again_is_seen() {
     for optimise in [true, false] {

@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// Sets what it has a place for. An average or a moment that is not given starts where a new one does. Says whether what compression of
-    /// gradients keeps fits; with another number of ranks it begins anew.
+    /// gradients keeps fits; with another number of ranks it begins again.
     ///
     /// # Errors
     /// If a parameter is missing, or of another shape.

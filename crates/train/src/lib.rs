@@ -7,6 +7,7 @@
 
 pub mod calibration;
 pub mod checkpoint;
+pub mod conditioning;
 pub mod config;
 mod counted;
 pub mod data;
@@ -21,6 +22,7 @@ pub mod quantise;
 pub mod records;
 pub mod run;
 pub mod schedule;
+pub mod segmentation;
 pub mod task;
 mod watch;
 

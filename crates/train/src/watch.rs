@@ -1,5 +1,6 @@
 //! Who hears of a run while it goes on, and can end it.
 
+use crate::config::ScoreKind;
 use serde_json::Value;
 use std::ops::ControlFlow;
 
@@ -56,10 +57,12 @@ pub struct Status {
     pub waiting: f64,
     /// Which stage of growing crops it is in, in words; empty where there is one.
     pub stage: String,
-    /// PSNR of the last whole validation, in dB.
+    /// Score of the last whole validation.
     pub score: Option<f64>,
-    /// PSNR of the best validation, in dB.
+    /// Score of the best validation.
     pub best: Option<f64>,
+    /// What scores are.
+    pub score_kind: ScoreKind,
     /// Iterations that changed nothing.
     pub skipped: u64,
 }

@@ -9,6 +9,7 @@ mod words;
 pub use settings::{EvaluateFiles, EvaluateSettings};
 
 use crate::error::{Error, Result};
+use crate::job_part::JobPart;
 use crate::observer::Observer;
 use cases::Cases;
 use clearshot_evaluate::curve::{self, Curve};
@@ -32,7 +33,7 @@ pub struct Evaluation {
     pub records: Vec<Record>,
     /// How many of them were there already, in `out`.
     pub found: usize,
-    /// Means, intervals and tests.
+    /// Means, intervals and tests; empty where one part of the images was evaluated.
     pub summary: Summary,
     /// The report for people.
     pub markdown: String,
@@ -62,6 +63,20 @@ pub fn evaluate(
     let runs = settings.runs(observer)?;
     let evidence = settings.evidence(&runs, &methods, observer)?;
     let records = evidence.records;
+    if let Some(part) = settings.part {
+        let markdown = format!(
+            "part {part}: {} records; the same command without a part makes what is missing, and the report\n",
+            records.len()
+        );
+        let methods = methods.iter().map(|m| m.name().to_string()).collect();
+        return Ok(Evaluation {
+            methods,
+            records,
+            found: evidence.found,
+            summary: Summary::default(),
+            markdown,
+        });
+    }
     let summary = match settings.files {
         Some(_) => Summary::grouped(&records, &|name| grouping.of(name))?,
         None => Summary::of(&records)?,
@@ -99,6 +114,25 @@ struct Evidence {
     points: Vec<(String, String, f64, f64)>,
 }
 
+/// The records of a folder: those of its own file, which new ones go to, and those of other jobs beside it.
+fn store_in(folder: &Path, part: Option<JobPart>) -> Result<Store> {
+    let file = |n: String| folder.join(format!("records{n}.jsonl"));
+    let own = file(part.map_or(String::new(), |p| format!(".{}-of-{}", p.index() + 1, p.count())));
+    let mut store = Store::open(&own)?;
+    let io = |source| Error::Io { path: folder.into(), source };
+    let mut others: Vec<_> = vec![];
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with("records.") && name.ends_with(".jsonl") && path != own {
+            others.push(path);
+        }
+    }
+    others.sort();
+    others.iter().try_for_each(|path| store.take(path))?;
+    Ok(store)
+}
+
 /// Writes a file of a report.
 fn put(folder: &Path, name: &str, text: &str) -> Result<()> {
     let path = folder.join(name);
@@ -120,6 +154,10 @@ impl EvaluateSettings {
                 ),
             });
         }
+        if self.part.is_some() && (self.out.is_none() || self.stress) {
+            let why = "records of a part go into a folder that all jobs share (out), and the stress test is not cut into parts";
+            return Err(Error::setting("part", why));
+        }
         let Some(folder) = &self.out else { return Ok(()) };
         if clearshot_image::address::is_address(folder) {
             return Err(Error::value("out", folder.display(), "reports go into a folder of this machine"));
@@ -135,39 +173,42 @@ impl EvaluateSettings {
         observer: &mut dyn Observer,
     ) -> Result<Evidence> {
         let mut store = match &self.out {
-            Some(folder) => Store::open(&folder.join("records.jsonl"))?,
+            Some(folder) => store_in(folder, self.part)?,
             None => Store::default(),
         };
         let alone = self.swept_alone()?;
-        let (mut all, mut made, stopped) = (Evidence::default(), 0, Cell::new(false));
+        let (mut all, mut new, stopped) = (Evidence::default(), 0, Cell::new(false));
         for (label, cases) in runs {
             budget::reset_peak();
             let mut times: BTreeMap<String, (f64, usize)> = BTreeMap::new();
             let mut heard = |p: Progress<'_>| {
-                made += 1;
+                new += 1;
                 let time = times.entry(p.record.method.clone()).or_default();
                 (time.0, time.1) = (time.0 + p.seconds, time.1 + 1);
                 stopped.set(stopped.get() || observer.progress(p.done, p.total).is_break());
             };
-            let name = |n: usize| cases.name(n);
+            let own: Vec<usize> = (0..cases.len())
+                .filter(|n| self.part.is_none_or(|part| n % part.count() == part.index()))
+                .collect();
+            let name = |n: usize| cases.name(own[n]);
             let case = |n: usize| match stopped.get() {
                 true => Err(EvaluateError::Stopped),
-                false => cases.case(n),
+                false => cases.case(own[n]),
             };
             // Times are asked of scenes alone.
             let at_once = matches!(cases, Cases::Files(_));
             let told = cases.told();
-            let mut own = run(methods, cases.len(), &name, &case, &told, at_once, &mut store, &mut heard)?;
+            let mut made = run(methods, own.len(), &name, &case, &told, at_once, &mut store, &mut heard)?;
             if let (Cases::Scenes(bench), true) = (cases, runs.len() > 1) {
-                all.trials.extend(times.iter().map(|(name, time)| trial(name, bench, &own, *time)));
+                all.trials.extend(times.iter().map(|(name, time)| trial(name, bench, &made, *time)));
                 if let Some(key) = &alone {
-                    all.points.extend(methods.iter().map(|m| point(m.name(), key, bench, &own)));
+                    all.points.extend(methods.iter().map(|m| point(m.name(), key, bench, &made)));
                 }
-                own.iter_mut().for_each(|r| r.method = format!("{}{label}", r.method));
+                made.iter_mut().for_each(|r| r.method = format!("{}{label}", r.method));
             }
-            all.records.extend(own);
+            all.records.extend(made);
         }
-        all.found = all.records.len() - made;
+        all.found = all.records.len() - new;
         Ok(all)
     }
 }

@@ -1,6 +1,7 @@
 //! What is evaluated: on which images, under which settings.
 
 use crate::camera::KnownCamera;
+use crate::job_part::JobPart;
 use clearshot_evaluate::Bench;
 use clearshot_evaluate::budget::Limits;
 use clearshot_runtime::DeviceName;
@@ -43,6 +44,8 @@ pub struct EvaluateSettings {
     pub limits: Limits,
     /// A folder for reports and records; a second run into it makes only what is missing.
     pub out: Option<PathBuf>,
+    /// Makes the records of one part of the images alone, for jobs that share them; a run without a part then makes what is missing, and the reports. Needs `out`.
+    pub part: Option<JobPart>,
 }
 
 /// Clean and noisy files, paired by name, and how they are scored.
@@ -100,6 +103,7 @@ impl Default for EvaluateSettings {
             stress: false,
             limits: Limits::default(),
             out: None,
+            part: None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is decided about an image before it is restored, and told: tiles and memory, the arithmetic, what to trust, and whether
+//! What is decided about an image before it is restored, and reported: tiles and memory, the arithmetic, what to trust, and whether
 //! the model knows such images.
 
 use super::image::Work;
@@ -29,7 +29,7 @@ impl Progress {
 }
 
 impl Work<'_> {
-    /// What the network will take, told before it runs; nothing where another method is asked for.
+    /// What the network will take, reported before it runs; nothing where another method is asked for.
     pub(super) fn plan(
         &self,
         restorer: &mut Restorer,

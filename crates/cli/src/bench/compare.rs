@@ -1,6 +1,6 @@
 //! The speed-up of each optimisation on this machine: none of them, each one alone, all but each one, and all.
 //!
-//! Every way is a session of its own, compiled anew from the same graph, so no row depends on what another switched. They run in turns
+//! Every way is a session of its own, compiled again from the same graph, so no row depends on what another switched. They run in turns
 //! that begin elsewhere every round, so that a machine that slows down slows all of them. Beside the time stands how far the result is
 //! from that of the plainest way, every operation by itself in fp32.
 

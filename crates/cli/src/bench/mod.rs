@@ -121,7 +121,7 @@ impl Made {
     fn told(&self, times: &Times) -> String {
         let (network, session) = (&self.network, &self.session);
         let (size, flops) = (network.size, total_flops(&network.graph) as f64);
-        let peak = session.peak_bytes().map_or("not told by this system".into(), human);
+        let peak = session.peak_bytes().map_or("not reported by this system".into(), human);
         format!(
             "{} {}, batch {}, {size} x {size} pixels, on {}, in {}\n  \
              median {:.2} ms, 95 % within {:.2} ms, slowest {:.2} ms, of {} runs; {:.1} images a second\n  \

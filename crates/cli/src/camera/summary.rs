@@ -15,7 +15,7 @@ pub fn print(
 ) -> std::io::Result<()> {
     let fit = &measured.fit;
     let from = match measured.source {
-        Source::Single => "single images, noise told from structure",
+        Source::Single => "single images, noise separated from structure",
         Source::Repeats => "repeats of one scene",
         Source::Movie if fit.doubts.contains(&Doubt::Moving) => "a movie, by its single frames",
         Source::Movie => "a movie, where nothing moved",

@@ -1,7 +1,7 @@
 //! The real image that the demo begins with: a short exposure that the program carries, restored with everything that can be
 //! known of it alone (the camera, what to trust, how sure it is), beside the long exposure of the same place.
 //!
-//! Nothing of the long exposure is told to a restorer; it is what the results are scored by. `crates/cli/demo/README.md` says
+//! No restorer is given the long exposure; it is what the results are scored by. `crates/cli/demo/README.md` says
 //! where the two come from.
 
 use super::STEPS;

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use clearshot::{ImageReport, Middle};
-use clearshot_evaluate::report::inline::{base64, escape, head};
+use clearshot_evaluate::report::{RestoredFile, restored};
 use clearshot_graph::plan::human;
 use clearshot_image::picture::{Colours, Panel, PixelSize, Stretch, side_by_side};
 use clearshot_image::{Axis, lengths};
@@ -11,7 +11,6 @@ use clearshot_restore::learned::moments::normalised;
 use clearshot_restore::learned::residual::LeftOver;
 use clearshot_train::records::console::duration;
 use serde_json::Value;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Pixels along a side of a picture, from the middle of the plane.
@@ -23,8 +22,8 @@ const REACH: f32 = 6.0;
 pub struct Report {
     path: PathBuf,
     force: bool,
-    sections: String,
-    /// Where the sections of the file at hand begin.
+    sections: Vec<String>,
+    /// The number of sections when they were last asked for.
     latest: usize,
 }
 
@@ -95,19 +94,15 @@ impl Report {
         if path.exists() && !force {
             bail!("{} exists already; choose another name, or say --force to replace it", path.display());
         }
-        Ok(Report { path: path.to_path_buf(), force, sections: String::new(), latest: 0 })
+        Ok(Report { path: path.to_path_buf(), force, sections: vec![], latest: 0 })
     }
 
-    /// # Errors
-    /// Never, as far as memory goes.
-    pub fn add(&mut self, shown: &Shown, report: &ImageReport) -> Result<()> {
-        let out = &mut self.sections;
-        write!(out, "<h2>{}</h2>\n<table class=\"facts\">\n", escape(&shown.input.display().to_string()))?;
-        let mut row =
-            |name: &str, value: String| writeln!(out, "<tr><th>{name}</th><td>{}</td></tr>", escape(&value));
-        row("axes", shown.axes.clone())?;
+    /// Adds what is said of a file.
+    pub fn add(&mut self, shown: &Shown, report: &ImageReport) {
+        let mut facts = vec![("axes", shown.axes.clone())];
+        let mut fact = |name, value| facts.push((name, value));
         if let Some(c) = report.camera {
-            row(
+            fact(
                 "camera",
                 format!(
                     "{:.4} electrons per count, offset {:.2} counts, read noise {:.2} electrons{}",
@@ -116,21 +111,21 @@ impl Report {
                     c.read_noise,
                     clearshot::correlation_in_words(&c.correlation),
                 ),
-            )?;
+            );
         }
         if let Some(trusted) = trusted(report) {
-            row("restored by", trusted)?;
+            fact("restored by", trusted);
         }
         if let Some(chi2) = report.chi2 {
-            row("chi2", format!("{chi2:.3} (1 where what is left over is noise)"))?;
+            fact("chi2", format!("{chi2:.3} (1 where what is left over is noise)"));
         }
         if let Some(LeftOver { along_x, along_y }) = report.left_over {
             let text =
                 format!("{along_x:.2} along X, {along_y:.2} along Y (0 where what is left over is noise)");
-            row("correlation of whitened residuals", text)?;
+            fact("correlation of whitened residuals", text);
         }
         if let Some(f) = &report.forecast {
-            row(
+            fact(
                 "plan",
                 format!(
                     "{} tiles of {} pixels, {} at once, {} on the device",
@@ -139,30 +134,28 @@ impl Report {
                     f.batch,
                     human(f.device_bytes)
                 ),
-            )?;
+            );
         }
-        row("time", duration(report.seconds))?;
-        write!(
-            out,
-            "</table>\n<img alt=\"measured and restored\" src=\"data:image/png;base64,{}\">\n",
-            base64(&shown.png)
-        )?;
-        if let Some(bars) = &shown.residuals {
-            out.push_str(&histogram(bars));
-        }
-        Ok(())
+        fact("time", duration(report.seconds));
+        let file = RestoredFile {
+            input: shown.input.display().to_string(),
+            facts,
+            png: shown.png.clone(),
+            histogram: shown.residuals.as_deref().map(histogram),
+        };
+        self.sections.push(file.section());
     }
 
     /// What was added since this was asked last, for the run that ends a walk of many jobs.
     pub fn latest(&mut self) -> Value {
-        let section = self.sections[self.latest..].into();
+        let section = self.sections[self.latest..].concat().into();
         self.latest = self.sections.len();
         section
     }
 
     /// Adds what another job has noted of a file.
     pub fn repeat(&mut self, section: &Value) {
-        self.sections.push_str(section.as_str().unwrap_or_default());
+        self.sections.push(section.as_str().unwrap_or_default().into());
         self.latest = self.sections.len();
     }
 
@@ -171,28 +164,20 @@ impl Report {
     /// # Errors
     /// If it cannot be written.
     pub fn finish(self, settings: &Value, failed: &[(String, String)]) -> Result<PathBuf> {
-        let mut page = head("Restored images") + "\n<table class=\"facts\">\n";
-        if let Value::Object(all) = settings {
-            for (name, value) in all.iter().filter(|(_, v)| !v.is_null()) {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-                writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(&text))?;
-            }
-        }
-        page.push_str("</table>\n");
-        page.push_str(&self.sections);
-        if !failed.is_empty() {
-            page.push_str("<h2>Not restored</h2>\n<ul>\n");
-            for (input, why) in failed {
-                writeln!(page, "<li>{}: {}</li>", escape(input), escape(why))?;
-            }
-            page.push_str("</ul>\n");
-        }
-        page.push_str("</body></html>\n");
+        let facts: Vec<(String, String)> = settings
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(name, value)| {
+                (name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_string))
+            })
+            .collect();
         if self.path.exists() && !self.force {
             bail!("{} has appeared meanwhile and is not replaced", self.path.display());
         }
         let io = |source| anyhow::anyhow!("{}: {source}", self.path.display());
-        std::fs::write(&self.path, page).map_err(io)?;
+        std::fs::write(&self.path, restored(&facts, &self.sections, failed)).map_err(io)?;
         Ok(self.path)
     }
 }
@@ -216,10 +201,7 @@ fn histogram(bars: &[usize]) -> String {
     let step = 2.0 * f64::from(REACH) / bars.len() as f64;
     let expected = |r: f64| total as f64 * step * (-0.5 * r * r).exp() / (2.0 * std::f64::consts::PI).sqrt();
     let most = bars.iter().map(|&b| b as f64).fold(expected(0.0), f64::max).max(1.0);
-    let mut svg = format!(
-        "<p>Residuals in units of their noise: bars measured, line as pure noise would be.</p>\n<svg viewBox=\"0 0 {width} {}\" width=\"{width}\" role=\"img\">\n",
-        height + 20.0
-    );
+    let mut svg = format!("<svg viewBox=\"0 0 {width} {}\" width=\"{width}\" role=\"img\">\n", height + 20.0);
     let bar = width / bars.len() as f64;
     for (i, &count) in bars.iter().enumerate() {
         let tall = height * count as f64 / most;

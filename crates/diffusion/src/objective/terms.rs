@@ -103,7 +103,7 @@ fn difference_of_planes(b: &mut Builder, what: &str, x0: Value, target: Value) -
         [_, _, _, _] => Some(difference),
         [n, z, y, x, c] => Some(b.reshape(difference, [n * z, y, x, c])),
         _ => {
-            b.refuse(what, format!("{shape} is no batch of images"));
+            b.refuse(what, format!("{shape} is not a batch of images"));
             None
         }
     }

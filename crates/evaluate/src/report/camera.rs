@@ -1,7 +1,7 @@
 //! A measured camera as a figure: how noise grows with brightness, how neighbouring pixels share it, what is clipped.
 //! SVG, drawn here so that it stands in a report without anything from elsewhere.
 
-use super::inline::escape;
+use super::plot::escape;
 use super::plot::{number, ticks};
 use clearshot_physics::calibration::measurement::{CameraMeasurement, Source};
 use clearshot_physics::correlation::REACH;

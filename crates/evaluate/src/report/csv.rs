@@ -26,7 +26,7 @@ pub fn csv(records: &[Record]) -> String {
     out
 }
 
-/// A field, in quotes where it has to be; a name that a spreadsheet would take for a formula is none.
+/// A field, in quotes where it has to be; a name that a spreadsheet would take for a formula is made text.
 fn field(text: &str) -> String {
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_string() };
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }

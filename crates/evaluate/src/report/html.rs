@@ -1,10 +1,13 @@
-//! The report as one HTML file: plots as inline SVG, pictures as inline PNG.
+//! The pages in HTML: of a comparison of methods, and of the files that a run restored. Each is one file, with plots as inline SVG and pictures as inline PNG.
+//!
+//! Their text is in `templates/` of this crate. All that is put into it is escaped but what is marked there as markup: the SVG that this program draws.
 
-use super::inline::{base64, escape, head};
 use super::plot::{Series, lines};
 use super::{peaks, scenes};
 use crate::summary::{Comparison, Summary, Verdict};
-use std::fmt::Write;
+use askama::Template;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 
 /// A picture in a report.
 pub struct Illustration {
@@ -20,17 +23,34 @@ pub enum Figure {
     Svg(String),
 }
 
-impl Illustration {
-    fn html(&self) -> String {
-        let caption = escape(&self.caption);
-        let figure = match &self.figure {
-            Figure::Png(png) => {
-                format!("<img alt=\"{caption}\" src=\"data:image/png;base64,{}\">", base64(png))
-            }
-            Figure::Svg(svg) => svg.clone(),
-        };
-        format!("<figure>{figure}<figcaption>{caption}</figcaption></figure>")
-    }
+#[derive(Template)]
+#[template(path = "comparison.html")]
+struct ComparisonPage<'a> {
+    title: &'a str,
+    about: &'a [String],
+    pictures: &'a [Illustration],
+    summary: &'a Summary,
+    plots: Vec<String>,
+    columns: Vec<&'a str>,
+    rows: Vec<Row<'a>>,
+    lower: Vec<String>,
+    unclear: Vec<String>,
+    failures: Vec<String>,
+    next: &'a [String],
+}
+
+/// A row of the table of scores.
+struct Row<'a> {
+    name: &'a str,
+    second: String,
+    scores: Vec<Score>,
+}
+
+/// A cell of the table of scores: PSNR in dB.
+enum Score {
+    Best(String),
+    Other(String),
+    Failed,
 }
 
 /// A report under a title. `about` says how it was made; `next` what to try then.
@@ -41,46 +61,67 @@ pub fn html(
     pictures: &[Illustration],
     next: &[String],
 ) -> String {
-    let mut out = String::new();
-    let mut put = |text: &str| {
-        out.push_str(text);
-        out.push('\n');
+    let plotted = if summary.files { vec![] } else { scenes(summary) };
+    let keys = if summary.files { ["group", "n"] } else { ["scene", "peak"] };
+    let failure = |(method, scene, peak, index, why): &(String, String, f64, u32, String)| {
+        format!("{method} on {scene} at peak {peak}, image {index}: {why}")
     };
-    put(&head(title));
-    put(&list(about));
-    pictures.iter().for_each(|picture| put(&picture.html()));
-    if !summary.cells.is_empty() {
-        put("<h2>PSNR in dB</h2>");
-        if !summary.files {
-            put("<p>Bars are 95 % intervals of the mean over images.</p>");
-            scenes(summary).into_iter().for_each(|scene| put(&plot(summary, scene)));
-        }
-        put(&table(summary));
-        put(&means(summary));
-        put(&losses(summary));
-    }
-    if !summary.failures.is_empty() {
-        let failures: Vec<String> = summary
-            .failures
-            .iter()
-            .map(|(method, scene, peak, index, why)| {
-                format!("{method} on {scene} at peak {peak}, image {index}: {why}")
-            })
-            .collect();
-        put("<h2>What failed</h2>");
-        put(&list(&failures));
-    }
-    if !next.is_empty() {
-        put("<h2>What to try next</h2>");
-        put(&list(next));
-    }
-    put("</body></html>");
-    out
+    rendered(&ComparisonPage {
+        title,
+        about,
+        pictures,
+        summary,
+        plots: plotted.into_iter().map(|scene| plot(summary, scene)).collect(),
+        columns: keys.into_iter().chain(summary.rows.iter().map(|r| r.method.as_str())).collect(),
+        rows: rows(summary),
+        lower: summary.lower().map(in_words).collect(),
+        unclear: summary.unclear().map(in_words).collect(),
+        failures: summary.failures.iter().map(failure).collect(),
+        next,
+    })
 }
 
-fn list(items: &[String]) -> String {
-    let items: String = items.iter().map(|t| format!("<li>{}</li>", escape(t))).collect();
-    if items.is_empty() { items } else { format!("<ul>{items}</ul>") }
+/// What the page of a run says of one file that it restored.
+#[derive(Template)]
+#[template(path = "restored_file.html")]
+pub struct RestoredFile {
+    /// The file that was restored.
+    pub input: String,
+    /// Names and values.
+    pub facts: Vec<(&'static str, String)>,
+    /// The bytes of a PNG file: before and after.
+    pub png: Vec<u8>,
+    /// The text of an SVG file: residuals.
+    pub histogram: Option<String>,
+}
+
+impl RestoredFile {
+    /// The section of the page.
+    pub fn section(&self) -> String {
+        rendered(self)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "restored.html")]
+struct RestoredPage<'a> {
+    title: &'a str,
+    facts: &'a [(String, String)],
+    sections: &'a [String],
+    failed: &'a [(String, String)],
+}
+
+/// The page of a run: its settings, a section of each file ([`RestoredFile::section`]), and the files that failed with the reason.
+pub fn restored(facts: &[(String, String)], sections: &[String], failed: &[(String, String)]) -> String {
+    rendered(&RestoredPage { title: "Restored images", facts, sections, failed })
+}
+
+fn rendered(page: &impl Template) -> String {
+    page.render().expect("writing to a string")
+}
+
+fn base64(bytes: &[u8]) -> String {
+    BASE64_STANDARD.encode(bytes)
 }
 
 fn plot(summary: &Summary, scene: &str) -> String {
@@ -96,100 +137,64 @@ fn plot(summary: &Summary, scene: &str) -> String {
     lines(scene, "peak in electrons", "PSNR in dB", &series)
 }
 
-fn table(summary: &Summary) -> String {
-    let keys = if summary.files { ["group", "n"] } else { ["scene", "peak"] };
-    let mut out = format!("<table><tr><th>{}</th><th>{}</th>", keys[0], keys[1]);
-    for row in &summary.rows {
-        write!(out, "<th>{}</th>", escape(&row.method)).expect("writing to a string");
-    }
-    out.push_str("</tr>\n");
-    for scene in scenes(summary) {
-        for peak in peaks(summary, scene) {
-            let found: Vec<_> = summary.rows.iter().map(|r| summary.cell(&r.method, scene, peak)).collect();
-            let images = found.iter().flatten().map(|c| c.images).max().unwrap_or(0);
-            let second = if summary.files { images.to_string() } else { peak.to_string() };
-            write!(out, "<tr><td>{}</td><td>{second}</td>", escape(scene)).expect("writing to a string");
-            // An oracle is not among those that can be the best.
-            let best = found
-                .iter()
-                .flatten()
-                .filter(|c| !c.oracle)
-                .map(|c| c.psnr.0)
-                .fold(f64::NEG_INFINITY, f64::max);
-            for cell in found {
-                match cell {
-                    Some(c) if c.psnr.0 == best && !c.oracle => {
-                        write!(out, "<td><b>{:.2}</b></td>", c.psnr.0)
-                    }
-                    Some(c) => write!(out, "<td>{:.2}</td>", c.psnr.0),
-                    None => write!(out, "<td>failed</td>"),
-                }
-                .expect("writing to a string");
-            }
-            out.push_str("</tr>\n");
-        }
-    }
-    out + "</table>"
-}
-
-fn means(summary: &Summary) -> String {
-    let mut out = String::from(
-        "<h2>Means over the table</h2>\n<table><tr><th>method</th><th>PSNR</th><th>SSIM</th><th>chi2</th><th>coverage of 90 % intervals</th></tr>\n",
-    );
-    for r in &summary.rows {
-        let covered = r.coverage.map_or("-".into(), |c| format!("{:.1} %", 100.0 * c));
-        writeln!(
-            out,
-            "<tr><td>{}</td><td>{:.2}</td><td>{:.4}</td><td>{:.3}</td><td>{covered}</td></tr>",
-            escape(&r.method),
-            r.psnr,
-            r.ssim,
-            r.chi2
-        )
-        .expect("writing to a string");
-    }
-    out + "</table>"
-}
-
-fn losses(summary: &Summary) -> String {
-    if summary.comparisons.is_empty() {
-        return String::new();
-    }
-    let item = |c: &Comparison| {
-        let verdict = match c.verdict {
-            Verdict::Worse => "worse than",
-            _ if c.gain.0 > 0.0 => "better than, but not clearly,",
-            _ => "not better than",
+fn rows(summary: &Summary) -> Vec<Row<'_>> {
+    let row = |scene, peak: f64| {
+        let found: Vec<_> = summary.rows.iter().map(|r| summary.cell(&r.method, scene, peak)).collect();
+        let images = found.iter().flatten().map(|c| c.images).max().unwrap_or(0);
+        // An oracle is not among those that can be the best.
+        let best =
+            found.iter().flatten().filter(|c| !c.oracle).map(|c| c.psnr.0).fold(f64::NEG_INFINITY, f64::max);
+        let score = |cell: Option<&crate::summary::Cell>| match cell {
+            Some(c) if c.psnr.0 == best && !c.oracle => Score::Best(format!("{:.2}", c.psnr.0)),
+            Some(c) => Score::Other(format!("{:.2}", c.psnr.0)),
+            None => Score::Failed,
         };
-        format!(
-            "{}, peak {}: {} is {verdict} {} ({:+.2} dB, {:+.2} to {:+.2})",
-            c.scene, c.peak, c.method, c.against, c.gain.0, c.gain.1, c.gain.2
-        )
+        Row {
+            name: scene,
+            second: if summary.files { images.to_string() } else { peak.to_string() },
+            scores: found.into_iter().map(score).collect(),
+        }
     };
-    let (lower, unclear): (Vec<String>, Vec<String>) =
-        (summary.lower().map(item).collect(), summary.unclear().map(item).collect());
-    let all = summary.comparisons.len();
-    let other = "that of the best method there that needs no training";
-    let mut out = String::from("<h2>Where the trained methods do not win</h2>\n");
-    if lower.is_empty() {
-        write!(out, "<p>Nowhere: in all {all} cells their mean is above {other}.</p>")
-    } else {
-        write!(
-            out,
-            "<p>In {} of {all} cells their mean is not above {other}:</p>\n{}",
-            lower.len(),
-            list(&lower)
-        )
+    scenes(summary)
+        .into_iter()
+        .flat_map(|scene| peaks(summary, scene).into_iter().map(move |peak| (scene, peak)))
+        .map(|(scene, peak)| row(scene, peak))
+        .collect()
+}
+
+fn in_words(c: &Comparison) -> String {
+    let verdict = match c.verdict {
+        Verdict::Worse => "worse than",
+        _ if c.gain.0 > 0.0 => "better than, but not clearly,",
+        _ => "not better than",
+    };
+    format!(
+        "{}, peak {}: {} is {verdict} {} ({:+.2} dB, {:+.2} to {:+.2})",
+        c.scene, c.peak, c.method, c.against, c.gain.0, c.gain.1, c.gain.2
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_text_and_no_markup() {
+        let file = RestoredFile {
+            input: "<script>\"a&b\"</script>.tif".into(),
+            facts: vec![("axes", "Y<X".into())],
+            png: vec![0xFF, 0xFE, 0xFD],
+            histogram: Some("<svg></svg>".into()),
+        };
+        let page = restored(
+            &[("model".into(), "<b>".into())],
+            &[file.section()],
+            &[("<i>.tif".into(), "not a <tiff>".into())],
+        );
+        for markup in ["<script", "Y<X", "<b>", "<i>", "<tiff>"] {
+            assert!(!page.contains(markup), "{markup}: {page}");
+        }
+        assert!(page.contains("<svg></svg>") && page.contains("base64,//79\""), "{page}");
+        assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"), "{page}");
     }
-    .expect("writing to a string");
-    if !unclear.is_empty() {
-        write!(
-            out,
-            "\n<p>In {} of {all} cells it is above, but with so few images the paired test does not call that clear:</p>\n{}",
-            unclear.len(),
-            list(&unclear)
-        )
-        .expect("writing to a string");
-    }
-    out
 }

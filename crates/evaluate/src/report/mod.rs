@@ -4,13 +4,12 @@
 mod camera;
 mod csv;
 mod html;
-pub mod inline;
 mod markdown;
 mod plot;
 
 pub use camera::camera;
 pub use csv::csv;
-pub use html::{Figure, Illustration, html};
+pub use html::{Figure, Illustration, RestoredFile, html, restored};
 pub use markdown::markdown;
 pub use plot::{Series, lines};
 

@@ -1,6 +1,5 @@
 //! Line plots as SVG, drawn here so that a report is one file that needs nothing from elsewhere.
 
-use super::inline::escape;
 use std::fmt::Write;
 
 /// A line of a plot: x, y and the interval of y.
@@ -127,6 +126,11 @@ pub(super) fn ticks(low: f64, high: f64) -> Vec<f64> {
 pub(super) fn number(v: f64) -> String {
     let text = format!("{v:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// Text inside an element or a quoted attribute.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub struct CropSpec {
     pub normaliser: Option<Normaliser>,
     /// Crops say which of their pixels hold no measurement.
     pub invalid: Option<Invalid>,
-    /// The target of a crop is another repeat of its scene, drawn anew for every crop.
+    /// The target of a crop is another repeat of its scene, drawn again for every crop.
     pub repeats: Option<Repeats>,
     /// Where in every image crops are cut.
     pub rows: Rows,
@@ -68,7 +68,7 @@ impl Rows {
     }
 }
 
-/// Which pixels hold no measurement, besides those that are no numbers or marked in a mask.
+/// Which pixels hold no measurement, besides those that are NaN or infinite or marked in a mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Invalid {
     /// Those of inputs at or above it, before normalisation.

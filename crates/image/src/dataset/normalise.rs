@@ -32,7 +32,7 @@ pub struct Normaliser {
 const MOST: usize = 16 << 20;
 
 impl Normaliser {
-    /// Finds the limits of values; those that are no numbers do not count.
+    /// Finds the limits of values; those that are NaN or infinite do not count.
     pub fn fit(values: impl IntoIterator<Item = f64>, range: Range, clip: bool) -> Result<Normaliser> {
         let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         if values.is_empty() {

@@ -179,7 +179,7 @@ mod tests {
     use crate::image::{Axis, Dim};
     use crate::writer::{WriteOptions, Writer};
 
-    /// Files of several types are the same from memory and read anew; what does not fit is read, and nothing is counted twice.
+    /// Files of several types are the same from memory and read again; what does not fit is read, and nothing is counted twice.
     #[test]
     fn what_is_held_is_what_is_in_the_file() {
         let dir = tempfile::tempdir().unwrap();

@@ -122,7 +122,7 @@ pub fn refuse_output(path: &Path) -> Result<()> {
     ))
 }
 
-/// Refuses what is no folder of Zarr at an address.
+/// Refuses what is not a Zarr folder at an address.
 fn refuse_other_than_zarr(path: &Path) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let what = match by_name(path) {

@@ -128,7 +128,7 @@ impl Panel {
         };
         let size = extent(region);
         if y > x || size.iter().enumerate().any(|(a, &n)| if a == y || a == x { n == 0 } else { n != 1 }) {
-            return request(format!("a region of {size:?} of axes {} is no plane of Y and X", d.axes()));
+            return request(format!("a region of {size:?} of axes {} is not a plane of Y and X", d.axes()));
         }
         let factor = size[y].max(size[x]).div_ceil(most.max(1));
         let shape = [size[y].div_ceil(factor), size[x].div_ceil(factor)];

@@ -497,7 +497,7 @@ fn is_range(sent: &str, start: Option<u64>, length: u64) -> bool {
     }
 }
 
-/// The URL that Amazon has for a bucket, and the bucket in the path where its name is none for a host.
+/// The URL that Amazon has for a bucket, and the bucket in the path where its name cannot be a host's.
 fn amazon(bucket: &str, region: &str) -> (String, String) {
     let suffix = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
     let for_host = bucket.len() >= 3

@@ -40,7 +40,7 @@ impl AnyNamespace for Node<'_, '_> {
 pub fn parse(body: &[u8], prefix: &str) -> Parsed<Page> {
     let Ok(xml) = std::str::from_utf8(body) else { return damaged("a list of objects that is no text") };
     let document = Document::parse(xml)
-        .map_err(|e| Fault::Remote(format!("the server's list of objects is none: {e}")))?;
+        .map_err(|e| Fault::Remote(format!("the server's list of objects cannot be read: {e}")))?;
     let root = document.root_element();
     if !root.has_tag_name_any("ListBucketResult") {
         return Err(Fault::Remote(format!(

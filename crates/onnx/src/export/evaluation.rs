@@ -30,6 +30,10 @@ pub fn graph(model: &Model, settings: &Settings, batch: usize, size: &[usize]) -
     };
     let measured = |b: &mut Builder| b.input(IMAGE, Type::f32(shape(about.input_channels())));
     match &about.task {
+        Task::Segmentation { .. } => {
+            let why = "a model that segments sees each image between its own dark and bright end, which the graph cannot find; run it by `clearshot predict`";
+            return Err(ExportError::Setting(why.into()));
+        }
         Task::Regression => {
             let image = measured(&mut b);
             let scale = Scale::new(&mut b, &about.signal, settings);
@@ -58,7 +62,7 @@ pub fn graph(model: &Model, settings: &Settings, batch: usize, size: &[usize]) -
             });
             let estimate = denoised(&mut b, model, *prediction, level, x, beside.as_ref().map(|(c, _)| *c));
             let clipped = match (process, &about.signal) {
-                (Process::Timesteps { .. }, Signal::Fixed { .. }) => {
+                (Process::Timesteps { .. } | Process::Betas { .. }, Signal::Fixed { .. }) => {
                     b.unary(Unary::Clamp(-1.0, 1.0), estimate)
                 }
                 _ => estimate,

@@ -78,7 +78,7 @@ pub(super) fn card(model: &Model, settings: &Settings) -> String {
         about.task.name()
     );
     if about.signal == Signal::Photons {
-        text += "The numbers of the camera and the light level are inside of the network. Use it for images taken like this, and export it anew for others:\n\n";
+        text += "The numbers of the camera and the light level are inside of the network. Use it for images taken like this, and export it again for others:\n\n";
         for (name, values) in &settings.fixed {
             let values: Vec<String> = values.iter().map(f32::to_string).collect();
             text += &format!("- {name}: {}\n", values.join(", "));

@@ -81,7 +81,7 @@ pub(super) fn collect(planes: &[&[f32]], [height, width]: [usize; 2], full: f64)
                     row.iter_mut().zip(from).for_each(|(r, &v)| *r = v.into());
                     usable &= row.iter().all(|v| v.is_finite() && *v < full);
                 }
-                // A constant block is no picture of anything: borders, masks.
+                // A constant block shows nothing: borders, masks.
                 if usable && rows.iter().flatten().any(|v| *v != rows[0][0]) {
                     blocks.push(split(&rows, &transform));
                 }

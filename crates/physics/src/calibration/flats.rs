@@ -1,9 +1,10 @@
 //! A camera from frames without light and frames of even light: offset and read noise, the photon transfer curve, and what
 //! all frames have alike (fixed pattern).
 
-use super::blind::{Group, Known};
+use super::blind::Known;
 use super::ends::Ends;
 use super::estimate::from_darks;
+use super::groups::Group;
 use super::measurement::{CameraMeasurement, FixedPattern, Source};
 use super::repeats::{Series, Steady, measure, residuals};
 use super::stripes::{Lines, lines};

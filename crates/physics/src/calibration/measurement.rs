@@ -11,7 +11,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Single images: noise is told from structure by its spectrum.
+    /// Single images: noise is separated from structure by its spectrum.
     Single,
     /// Several frames of one scene: what differs is noise.
     Repeats,

@@ -10,12 +10,14 @@ mod blocks;
 mod ends;
 pub mod estimate;
 pub mod flats;
+mod groups;
 mod lag_fit;
 mod lags;
 pub mod measurement;
 pub mod movie;
 mod pixels;
 pub mod repeats;
+mod resolve;
 mod spectrum;
 mod stripes;
 

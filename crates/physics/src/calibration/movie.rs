@@ -6,12 +6,14 @@
 //! and the quietest blocks of each brightness tell the noise as they do there. Where everything moves, that is too much: frames taken as
 //! single images then show less noise, and what they say is taken instead.
 
-use super::blind::{self, BlindFit, Doubt, Fit, Group, IN_DIFFERENCES, Known, NoiseLine, Seen, fit, group};
+use super::blind::{self, BlindFit, Doubt, Known, NoiseLine};
 use super::blocks::{Block, COEFFICIENTS, SIDE, collect, mean_squares};
 use super::ends::Ends;
+use super::groups::{Fit, Group, IN_DIFFERENCES, fit, group};
 use super::lags::Lags;
 use super::measurement::{CameraMeasurement, Source};
 use super::repeats::{Bins, Series};
+use super::resolve::Seen;
 use super::spectrum::quiet;
 use super::stripes::lines;
 use crate::correlation::Correlation;

@@ -9,11 +9,13 @@
 //!
 //! The gain is that of the variance: electrons per count as the noise shows them. An EMCCD's excess factor is part of it.
 
-use super::blind::{Doubt, Fit, Group, Known, NoiseLine, Seen, fit};
+use super::blind::{Doubt, Known, NoiseLine};
 use super::ends::Ends;
+use super::groups::{Fit, Group, fit};
 use super::lags::{Lags, sum_of_squares};
 use super::measurement::{CameraMeasurement, Source};
 use super::movie::{exceeds, singly};
+use super::resolve::Seen;
 use super::stripes::lines;
 use crate::correlation::Correlation;
 use crate::error::{PhysicsError, require_length};

@@ -232,7 +232,7 @@ impl Told {
             kept += quiet.len();
             for i in (0..COEFFICIENTS).filter(|&i| belongs(i, 1 - half)) {
                 let typical = |blocks: &[&Block]| {
-                    super::blind::median(blocks.iter().map(|b| f64::from(b.squares[i]))) / MEDIAN_SQUARE
+                    super::groups::median(blocks.iter().map(|b| f64::from(b.squares[i]))) / MEDIAN_SQUARE
                 };
                 (spectrum[i], louder[i]) = (typical(&quiet), typical(&loud));
             }

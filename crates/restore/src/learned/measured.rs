@@ -66,7 +66,7 @@ pub struct Camera {
     /// Mean electrons without light from the object; found in the image unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<f64>,
-    /// How the noise of neighbouring pixels belongs together.
+    /// The correlation of the noise between neighbouring pixels.
     #[serde(default, skip_serializing_if = "Correlation::is_white")]
     pub correlation: Correlation,
 }

@@ -4,8 +4,10 @@
 //! memory that they take ([`Restorer::prepare`]), and restores measurements ([`Restorer::restore`]): by one
 //! evaluation where the model knows the measurement, which estimates the posterior's mean, or by samples, whose mean
 //! and standard deviation it gives. The image's states live on the host ([`field`]); the network sees tiles
-//! ([`tiles`]) in step ([`walk`]); a measurement's physics correct whole images ([`correct`]).
+//! ([`tiles`]) in step ([`walk`]); a measurement's physics correct whole images ([`correct`]). Networks that tell what each pixel is part of
+//! go by the same tiles ([`segment`]).
 
+pub mod blocks;
 pub mod choice;
 pub mod choose;
 pub mod correct;
@@ -20,6 +22,7 @@ mod question;
 pub mod resident;
 pub mod residual;
 mod restorer;
+pub mod segment;
 mod settings;
 pub mod tiles;
 pub mod walk;
@@ -29,4 +32,4 @@ pub use correct::GuideStep;
 pub use error::Error;
 pub use measured::{Camera, Measured, Source, Values};
 pub use restorer::{Calibrated, Example, Forecast, Restored, Restorer, Spread};
-pub use settings::{Guidance, Output, Settings, law};
+pub use settings::{Guidance, Output, Settings, TakenByGiven, law};

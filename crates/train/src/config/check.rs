@@ -1,8 +1,13 @@
 //! Values that cannot be meant, refused by their key before anything is computed.
 
-use super::{Count, DataKind, PredictionKind, RunConfig, SignalKind, TaskKind};
+use super::{ConditionPart, Count, DataKind, PredictionKind, RunConfig, SignalKind, TaskKind};
 use crate::error::{Result, require, setting};
+use crate::task::Term;
 use clearshot_image::dataset::Balance;
+use clearshot_scenes::Scene;
+
+/// Classes that a byte can number.
+const MOST_CLASSES: usize = 255;
 
 /// Ranks of PowerSGD beyond which nothing is won.
 const MOST_RANK: usize = 64;
@@ -29,6 +34,7 @@ impl RunConfig {
         self.check_kind()?;
         self.check_noise()?;
         self.check_task()?;
+        self.check_segmentation()?;
         self.check_optimizer()?;
         self.check_length()?;
         self.check_trainer()?;
@@ -217,6 +223,19 @@ impl RunConfig {
         require(!learned || task.bound.weight > 0.0, "task.bound.weight", task.bound.weight, needed)
     }
 
+    /// What the network is conditioned on beside the measurement.
+    fn check_conditions(&self) -> Result<()> {
+        let task = &self.task;
+        let dropped = task.drop_class;
+        require((0.0..1.0).contains(&dropped), "task.drop_class", dropped, "a share from 0 to below 1")?;
+        let classes = task.class || task.context.is_some() || task.vector.contains(&ConditionPart::Domain);
+        let needed =
+            "0, or a class to drop: say task.class=true, task.vector=[domain] or task.context=FOLDER";
+        require(classes || dropped == 0.0, "task.drop_class", dropped, needed)?;
+        let twice = (1..task.vector.len()).any(|i| task.vector[..i].contains(&task.vector[i]));
+        require(!twice, "task.vector", format!("{:?}", task.vector), "each part once")
+    }
+
     fn check_task(&self) -> Result<()> {
         let task = &self.task;
         for (key, value) in
@@ -224,6 +243,7 @@ impl RunConfig {
         {
             require(share(value), key, value, "a share from 0 to 1")?;
         }
+        self.check_conditions()?;
         require(positive(task.sigma_data), "task.sigma_data", task.sigma_data, "a number above zero")?;
         let sigmas = [task.sigma_min, task.sigma_max];
         require(
@@ -249,6 +269,59 @@ impl RunConfig {
             require(share(term.from), from, term.from, "a share from 0 to 1")?;
         }
         Ok(())
+    }
+
+    /// Labels, and what goes with them.
+    fn check_segmentation(&self) -> Result<()> {
+        let (data, task) = (&self.data, &self.task);
+        let is_asked = task.kind == TaskKind::Segmentation;
+        let classes = task.classes;
+        let fits = (1..=MOST_CLASSES).contains(&classes);
+        require(fits, "task.classes", classes, "a number from 1 to 255")?;
+        let conditioned = task.class || !task.vector.is_empty() || task.context.is_some();
+        require(
+            !(is_asked && conditioned),
+            "task.class",
+            true,
+            "no condition for task.kind=segmentation: leave out class, vector and context",
+        )?;
+        require(is_asked || classes == 1, "task.classes", classes, "for task.kind=segmentation alone")?;
+        if !is_asked {
+            return Ok(());
+        }
+        match data.kind {
+            DataKind::Pairs => {}
+            DataKind::Scenes => {
+                let has_labels = |name: &str| Scene::by_name(name).is_ok_and(Scene::has_labels);
+                let without = data.scenes.iter().find(|(name, weight)| **weight > 0.0 && !has_labels(name));
+                if let Some((name, _)) = without {
+                    let needed = "scenes whose objects are known, for segmentation: say data=nuclei, or data=pairs for files with labels";
+                    return setting("data.scenes", name, needed);
+                }
+                let needed =
+                    "1 for generated scenes, which have a foreground alone; files (data=pairs) may have more";
+                require(classes == 1, "task.classes", classes, needed)?;
+            }
+            _ => {
+                let needed =
+                    "images with labels, for segmentation: data=nuclei, or data=pairs with labels as targets";
+                return setting("data.kind", format!("{:?}", data.kind).to_lowercase(), needed);
+            }
+        }
+        if data.signal == Some(SignalKind::Photons) {
+            let needed = "nothing: each image is seen between its own dark and bright end";
+            return setting("data.signal", "photons", needed);
+        }
+        let needed = "0 for segmentation: each image is seen between its own dark and bright end";
+        require(data.intensity == 0.0, "data.intensity", data.intensity, needed)?;
+        require(data.fit != Some(true), "data.fit", true, "false for segmentation: targets are labels")?;
+        let term = Term::ALL.into_iter().find(|term| term.config(task).weight > 0.0);
+        if let Some(term) = term {
+            let needed = "0 for segmentation, whose loss is Dice and cross-entropy";
+            return setting(term.key(), term.config(task).weight, needed);
+        }
+        let needed = "0 for segmentation: its images know no camera";
+        require(task.balance == 0.0, "task.balance", task.balance, needed)
     }
 
     /// How weights are changed, and how fast.

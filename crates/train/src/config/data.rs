@@ -88,7 +88,7 @@ pub struct DataConfig {
     pub balance: Balance,
     /// Samples of each domain that a batch has at least, unless files are drawn alike; if not told, one where there is room.
     pub least: Option<usize>,
-    /// Iterations after which draws by losses are decided anew.
+    /// Iterations after which draws by losses are decided again.
     pub balance_every: u64,
     /// Limits of values that become -1 and 1, for inputs and targets each.
     #[schemars(with = "serde_json::Value")]

@@ -49,12 +49,47 @@ pub enum TaskKind {
     Noise2void,
     /// From one part of an image's electrons to the other.
     Splitting,
+    /// From the measurement to what each pixel is part of, by labels.
+    Segmentation,
 }
 
 impl TaskKind {
     /// Whether no clean image is needed.
     pub fn is_of_noise(self) -> bool {
         matches!(self, TaskKind::Noise2noise | TaskKind::Noise2void | TaskKind::Splitting)
+    }
+
+    /// What its validations score by.
+    pub fn score(self) -> ScoreKind {
+        if self == TaskKind::Segmentation { ScoreKind::Dice } else { ScoreKind::Psnr }
+    }
+}
+
+/// What validations score by; more is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScoreKind {
+    /// Of estimates against clean images, in dB.
+    #[default]
+    Psnr,
+    /// The overlap of masks, from 0 to 1.
+    Dice,
+}
+
+impl ScoreKind {
+    /// As records name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScoreKind::Psnr => "psnr",
+            ScoreKind::Dice => "dice",
+        }
+    }
+
+    /// A score for people.
+    pub fn in_words(self, score: f64) -> String {
+        match self {
+            ScoreKind::Psnr => format!("{score:.2} dB"),
+            ScoreKind::Dice => format!("Dice {score:.4}"),
+        }
     }
 }
 
@@ -140,6 +175,16 @@ pub enum DistanceKind {
     SmoothL1,
 }
 
+/// A part of the vector that a network is conditioned on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConditionPart {
+    /// 1 at the place of the image's class.
+    Domain,
+    /// How bright the image is, log10 of its electrons, and read noise and background relative to that.
+    Camera,
+}
+
 /// A further term of the loss, whose weight rises linearly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -162,6 +207,9 @@ pub struct TaskConfig {
     pub form: Option<FormKind>,
     /// Blind spots of noise2void.
     pub blind: BlindConfig,
+    /// Segmentation: 1 tells the foreground, labels other than 0, from the background; from 2 on, labels are numbers of so many classes, of which 0 is the
+    /// background.
+    pub classes: usize,
     /// The least and the greatest share of the electrons that splitting gives the network; the rest is its target.
     pub split: [f64; 2],
     /// What a diffusion network predicts. `edm` goes with noise levels drawn log-normally, the others with the
@@ -176,9 +224,10 @@ pub struct TaskConfig {
     pub deviation: f64,
     /// The share of images that are trained at `sigma_max`, where only the condition tells anything.
     pub at_most: f64,
-    /// ddpm_linear, scaled_linear, cosine, sigmoid ...
+    /// ddpm_linear, scaled_linear, cosine, sigmoid ..., or custom for a table of betas of one's own.
     pub schedule: String,
-    pub betas: [f64; 2],
+    /// The first and the last beta; with `task.schedule=custom` the beta of every timestep, which then are as many as there are betas.
+    pub betas: Vec<f64>,
     pub timesteps: usize,
     /// How many times finer the images are than those that the schedule was made for: the logarithm of the signal-to-noise ratio of every
     /// timestep is lowered by twice its logarithm, since neighbours of a finer image average more noise away (Hoogeboom et al. 2023).
@@ -194,6 +243,15 @@ pub struct TaskConfig {
     pub bend: f64,
     /// The share of images whose condition is dropped.
     pub drop: f64,
+    /// Whether the network is told the class of each image, its domain in the manifest or the kind of its scene, by a table of classes
+    /// (UNet2DModel, UNet2DConditionModel).
+    pub class: bool,
+    /// The vector that the network is conditioned on (Local, MultiScale, Growing, UNet2DConditionModel): [domain, camera], or one of them.
+    pub vector: Vec<ConditionPart>,
+    /// A folder with the context of each class, NAME.npy, an array of [vectors, numbers], which a UNet2DConditionModel attends to.
+    pub context: Option<PathBuf>,
+    /// The share of images whose class and context are dropped, so that the model can do without and classifier-free guidance can weigh them.
+    pub drop_class: f64,
     /// How far images with little noise count more, because their errors are small: 0 counts squares, 1 counts
     /// decibels.
     pub balance: f64,
@@ -227,6 +285,7 @@ impl Default for TaskConfig {
             kind: TaskKind::Conditional,
             form: None,
             blind: BlindConfig::default(),
+            classes: 1,
             split: [0.5, 0.9],
             prediction: PredictionKind::Edm,
             sigma_data: 0.5,
@@ -236,7 +295,7 @@ impl Default for TaskConfig {
             deviation: 1.2,
             at_most: 0.0,
             schedule: "ddpm_linear".into(),
-            betas: [1e-4, 0.02],
+            betas: vec![1e-4, 0.02],
             timesteps: 1000,
             finer: 1.0,
             learned_variance: false,
@@ -245,6 +304,10 @@ impl Default for TaskConfig {
             distance: DistanceKind::L2,
             bend: 0.1,
             drop: 0.0,
+            class: false,
+            vector: vec![],
+            context: None,
+            drop_class: 0.0,
             balance: 0.0,
             intensity: TermConfig::default(),
             gradient: TermConfig::default(),

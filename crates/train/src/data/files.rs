@@ -3,6 +3,7 @@
 use super::camera::{self, Cameras, Ends};
 use super::fit::{self, Fits};
 use super::real::RealCameras;
+use super::segments::{AS_THEY_ARE, Labels};
 use super::{NUMBERS, Part, Sample, Source, shrunk};
 use crate::config::{DataConfig, DataKind, RunConfig, TaskKind};
 use crate::error::{Result, setting};
@@ -66,6 +67,8 @@ enum Scale {
     Real(Arc<RealCameras>),
     /// The files' numbers between limits.
     Fixed,
+    /// Between each image's own ends; targets are labels.
+    Labels(Labels),
 }
 
 /// The files of a configuration, and how they repeat where they do.
@@ -185,7 +188,12 @@ impl Files {
         if data.kind == DataKind::Pairs && channels[1] == 0 {
             return setting("data.targets", "files without targets", "pairs, or data.kind: clean");
         }
-        let fits = data.kind == DataKind::Pairs && config.task.kind != TaskKind::Noise2noise && {
+        let labels = (config.task.kind == TaskKind::Segmentation)
+            .then(|| Labels::new(config.task.classes, channels[1]))
+            .transpose()?;
+        let is_target =
+            data.kind == DataKind::Pairs && config.task.kind != TaskKind::Noise2noise && labels.is_none();
+        let fits = is_target && {
             let due = match data.fit {
                 None if shared.photons && channels[0] == channels[1] => Some(
                     "targets are fitted to their inputs file by file; data.fit=false leaves them as they are"
@@ -204,7 +212,7 @@ impl Files {
             notes.extend(due.iter().filter(|d| !d.is_empty()).cloned());
             due.is_some()
         };
-        let own_limits = data.kind == DataKind::Pairs && !fits && config.task.kind != TaskKind::Noise2noise;
+        let own_limits = is_target && !fits;
         let own_limits = match &shared.init {
             Some(Signal::Fixed { target, .. }) => target.is_some(),
             _ => own_limits,
@@ -214,10 +222,11 @@ impl Files {
             Some(Signal::Fixed { input, target }) => (*input, target.unwrap_or(*input)),
             _ => looks.limits(data, own_limits)?,
         };
-        let scale = match (data.kind, shared.photons) {
-            (DataKind::Clean, _) => Scale::Simulated(Box::new(Cameras::new(&data.camera, seed))),
-            (_, true) => Scale::Real(Arc::clone(&shared.real)),
-            (_, false) => Scale::Fixed,
+        let scale = match (labels, data.kind, shared.photons) {
+            (Some(labels), ..) => Scale::Labels(labels),
+            (_, DataKind::Clean, _) => Scale::Simulated(Box::new(Cameras::new(&data.camera, seed))),
+            (_, _, true) => Scale::Real(Arc::clone(&shared.real)),
+            (_, _, false) => Scale::Fixed,
         };
         if let Scale::Simulated(_) = scale {
             if channels[0] != 1 {
@@ -225,6 +234,9 @@ impl Files {
                 return setting("data.inputs", format!("{} channels", channels[0]), needed);
             }
             channels = camera::CHANNELS;
+        }
+        if let Scale::Labels(labels) = &scale {
+            channels[1] = labels.classes();
         }
         if channels[1] == 0 {
             channels[1] = channels[0];
@@ -244,7 +256,8 @@ impl Files {
         let files = listing.files();
         notes
             .push(memory_note(files.into_iter().filter_map(|p| store.bytes_of(p).ok()).sum(), store.limit()));
-        let names = if data.kind == DataKind::Clean { vec![] } else { dataset.channel_names()? };
+        let is_named = data.kind != DataKind::Clean && !matches!(scale, Scale::Labels(_));
+        let names = if is_named { dataset.channel_names()? } else { vec![] };
         Ok(Files {
             dataset,
             scale,
@@ -405,6 +418,13 @@ impl Files {
                 clean.iter_mut().for_each(|v| *v = p.normalised(f64::from(*v)) as f32);
                 Sample::plain(measured, clean, camera::numbers(&p))
             }
+            Scale::Labels(labels) => {
+                let seen = labels.seen(&self.dataset, crop, &raw)?;
+                let target = crop.target.as_deref().unwrap_or(&[]);
+                let path = entry.target.as_deref().unwrap_or(&entry.input);
+                let target = labels.target(target, path)?;
+                Labels::sample(self.smaller(seen, self.channels[0]), self.smaller(target, self.channels[1]))
+            }
             Scale::Fixed => {
                 let input = self.finish(&raw, &self.input, self.channels[0]);
                 let clean = self.finish(&self.target(crop)?, &self.target, self.channels[1]);
@@ -471,7 +491,8 @@ impl Source for Files {
             Scale::Fixed => {
                 Signal::Fixed { input: self.input, target: self.own_limits.then_some(self.target) }
             }
-            _ => Signal::Photons,
+            Scale::Labels(_) => AS_THEY_ARE,
+            Scale::Simulated(_) | Scale::Real(_) => Signal::Photons,
         }
     }
 

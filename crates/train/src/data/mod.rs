@@ -1,7 +1,7 @@
 //! What a network is trained on: sample `i` is a pure function of (seed, `i`), whatever threads make it.
 //!
 //! Clean images come from generated scenes ([`scenes`]) or files ([`files`]) and are seen through a simulated
-//! camera ([`camera`]); or files come in pairs ([`fit`]), as repeats, or noisy alone, from their own camera ([`real`]). Tasks that need no clean
+//! camera ([`camera`]), with masks of their objects where those are learned ([`segments`]); or files come in pairs ([`fit`]), as repeats, or noisy alone, from their own camera ([`real`]). Tasks that need no clean
 //! image make theirs of these samples ([`learning`]). Which domain a sample is of may follow from shares ([`draws`]). Batches
 //! are made ahead by threads ([`feed`]).
 
@@ -15,6 +15,7 @@ pub mod learning;
 pub mod pace;
 pub mod real;
 pub mod scenes;
+pub mod segments;
 mod shared;
 pub mod split;
 
@@ -29,6 +30,8 @@ use files::{Files, Shared};
 use learning::Learning;
 use real::RealCameras;
 use scenes::{Pool, Scenes};
+use segments::Segments;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Numbers that go with a measured image; see [`camera::numbers`].
@@ -146,6 +149,8 @@ pub struct Batch {
     /// As each [`Sample::scale`].
     pub scales: Vec<f32>,
     pub domains: Vec<usize>,
+    /// What the domains are called.
+    pub domain_names: Vec<String>,
     pub valid: Option<Valid>,
 }
 
@@ -208,6 +213,7 @@ pub fn batch(
         numbers: Tensor::f32(image_shape(count, &vec![1; size.len()], NUMBERS), numbers),
         scales,
         domains,
+        domain_names: source.domains(),
         valid: valid.map(|v| Valid::new(Tensor::f32(image_shape(count, size, 1), v), pixels)).transpose()?,
     })
 }
@@ -247,21 +253,16 @@ impl Data {
             photons: takes_photons(config, init.as_ref())?,
             init,
         };
+        let pool = |seed: u64, window: usize, refresh: f64| -> Result<Arc<Pool>> {
+            let pool = Pool::new(&config.data, mixed(config.seed ^ seed), window, refresh)?;
+            let is_labelled = config.task.kind == TaskKind::Segmentation;
+            Ok(Arc::new(if is_labelled { pool.labelled() } else { pool }))
+        };
         let pools = match config.data.kind {
             DataKind::Scenes => Some([
-                Arc::new(Pool::new(
-                    &config.data,
-                    mixed(config.seed ^ 0x7EA1_5CE0),
-                    config.data.pool,
-                    config.data.refresh,
-                )?),
+                pool(0x7EA1_5CE0, config.data.pool, config.data.refresh)?,
                 // Scenes of other seeds, as many as are asked for.
-                Arc::new(Pool::new(
-                    &config.data,
-                    mixed(config.seed ^ 0x7A11_DA7E),
-                    config.validation.images,
-                    0.0,
-                )?),
+                pool(0x7A11_DA7E, config.validation.images, 0.0)?,
             ]),
             _ => None,
         };
@@ -271,6 +272,11 @@ impl Data {
     /// Whether there are images that stand for the truth.
     pub fn has_truth(&self) -> bool {
         self.config.data.has_truth()
+    }
+
+    /// The folder with the contexts of classes.
+    pub(crate) fn contexts(&self) -> Option<&Path> {
+        self.config.task.context.as_deref()
     }
 
     /// Whether what the network is given are electrons.
@@ -311,6 +317,11 @@ impl Data {
         match &self.pools {
             Some([training, validation]) => {
                 let pool = if part == Part::Training { training } else { validation };
+                if self.config.task.kind == TaskKind::Segmentation {
+                    let empty = if part == Part::Training { segments::EMPTY } else { 0.0 };
+                    let source = Segments::new(Arc::clone(pool), &self.config.data, empty, seed, cut, size)?;
+                    return Ok(Arc::new(source));
+                }
                 let source = Scenes::new(Arc::clone(pool), &self.config.data, seed, cut, size)?;
                 Ok(Arc::new(source))
             }
@@ -351,6 +362,9 @@ pub fn familiar(data: &Data, size: &[usize], of_a_kind: usize) -> Result<Option<
 
 /// Whether the network is given electrons: as the configuration says, as the model that it begins from knows them, or as the task needs.
 fn takes_photons(config: &RunConfig, init: Option<&Signal>) -> Result<bool> {
+    if config.task.kind == TaskKind::Segmentation {
+        return Ok(false);
+    }
     let known = init.map(|signal| *signal == Signal::Photons);
     if config.data.is_simulated() {
         return Ok(true);

@@ -23,11 +23,13 @@ const DEPTH: usize = 32;
 const BRIGHT: f32 = 1e4;
 
 /// A scene that is there.
-struct Painted {
-    values: Vec<f32>,
-    shape: Vec<usize>,
+pub(super) struct Painted {
+    pub values: Vec<f32>,
+    /// 1 for pixels of objects, where that was asked for.
+    pub mask: Vec<f32>,
+    pub shape: Vec<usize>,
     /// Its bright end and its darkest places, as those of an image are found.
-    ends: Ends,
+    pub ends: Ends,
 }
 
 /// Bytes of all scenes that pools keep.
@@ -39,15 +41,20 @@ pub(crate) fn kept_bytes() -> usize {
 }
 
 impl Painted {
-    fn new(values: Vec<f32>, shape: Vec<usize>, ends: Ends) -> Painted {
-        KEPT.fetch_add(size_of_val(&values[..]), Ordering::Relaxed);
-        Painted { values, shape, ends }
+    fn new(values: Vec<f32>, mask: Vec<f32>, shape: Vec<usize>, ends: Ends) -> Painted {
+        let painted = Painted { values, mask, shape, ends };
+        KEPT.fetch_add(painted.bytes(), Ordering::Relaxed);
+        painted
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(&self.values[..]) + size_of_val(&self.mask[..])
     }
 }
 
 impl Drop for Painted {
     fn drop(&mut self) {
-        KEPT.fetch_sub(size_of_val(&self.values[..]), Ordering::Relaxed);
+        KEPT.fetch_sub(self.bytes(), Ordering::Relaxed);
     }
 }
 
@@ -62,6 +69,8 @@ pub struct Pool {
     seed: u64,
     window: usize,
     refresh: f64,
+    /// Whether masks of objects are made too.
+    labelled: bool,
     made: Mutex<HashMap<(usize, u32, usize), Made>>,
 }
 
@@ -78,7 +87,60 @@ impl Pool {
             kinds.push(Scene::by_name(name)?);
             ends.push(end);
         }
-        Ok(Pool { kinds, ends, sizes: config.sizes.clone(), seed, window, refresh, made: Mutex::default() })
+        let (sizes, labelled, made) = (config.sizes.clone(), false, Mutex::default());
+        Ok(Pool { kinds, ends, sizes, seed, window, refresh, labelled, made })
+    }
+
+    /// The same with masks of the scenes' objects.
+    pub fn labelled(self) -> Pool {
+        Pool { labelled: true, ..self }
+    }
+
+    /// What its scenes are called.
+    pub fn names(&self) -> Vec<String> {
+        self.kinds.iter().map(|k| k.name().to_string()).collect()
+    }
+
+    /// # Errors
+    /// If a crop is larger than a scene.
+    pub fn check_crops(&self, cut: &[usize]) -> Result<()> {
+        let side = cut[cut.len() - 1].max(cut[cut.len() - 2]);
+        match self.sizes.iter().find(|s| **s < side) {
+            None => Ok(()),
+            Some(small) => {
+                setting("data.sizes", small, format!("crops of {side} pixels need scenes at least as large"))
+            }
+        }
+    }
+
+    /// Where the crop of a number is cut.
+    pub(super) fn place(
+        &self,
+        seed: u64,
+        number: u64,
+        domain: Option<usize>,
+        cut: &[usize],
+        augment: bool,
+    ) -> Result<Place> {
+        let kind = domain.unwrap_or_else(|| self.kind(number));
+        let key = Key { seed, step: number as u32, stream: 0x5C0 | ((number >> 32) as u32) << 12 };
+        let words: Vec<u32> = (0..2).flat_map(|i| key.block(i)).collect();
+        let draw = |slot: usize, below: usize| ((u64::from(words[slot]) * below as u64) >> 32) as usize;
+        let first = (number as f64 / 1000.0 * self.refresh) as u32;
+        let index = first + draw(0, self.window) as u32;
+        let depth = (cut.len() == 3).then(|| cut[0]);
+        let scene = self.scene(kind, index, depth)?;
+        if self.refresh > 0.0 && number.is_multiple_of(1024) {
+            self.forget_before(first);
+        }
+        let shape = &scene.shape;
+        let origin = (0..shape.len()).map(|a| draw(1 + a, shape[a] - cut[a] + 1)).collect();
+        let is_square = cut[cut.len() - 1] == cut[cut.len() - 2];
+        let symmetry = match augment {
+            true => Symmetry::from_number(draw(4, 8) as u32, is_square),
+            false => Symmetry::NONE,
+        };
+        Ok(Place { kind, scene, origin, symmetry })
     }
 
     /// The kind of a crop: numbers in a row take kinds in their proportions, so that every batch has its share of
@@ -96,13 +158,20 @@ impl Pool {
         let cell = Arc::clone(lock().entry((kind, index, planes.unwrap_or(0))).or_default());
         let made = cell.get_or_init(|| {
             let _drawing = clearshot_timeline::span(clearshot_timeline::Phase::Drawing);
-            let values = self.kinds[kind].generate(self.seed, index, &shape).map_err(|e| e.to_string())?;
+            let kind = self.kinds[kind];
+            let (values, mask) = match self.labelled {
+                true => kind.generate_labelled(self.seed, index, &shape).map(|(values, labels)| {
+                    (values, labels.iter().map(|l| if *l > 0 { 1.0 } else { 0.0 }).collect())
+                }),
+                false => kind.generate(self.seed, index, &shape).map(|values| (values, vec![])),
+            }
+            .map_err(|e| e.to_string())?;
             let electrons: Vec<f32> = values.iter().map(|v| BRIGHT * v).collect();
             // Of a stack, the brightest plane's: as one that is restored finds it.
             let of_plane = |plane: &[f32]| peak(plane, [side, side], 0.0, 0.0) / f64::from(BRIGHT);
             let bright = electrons.chunks(side * side).map(of_plane).fold(0.0, f64::max);
             let dark = darkest(&values, [values.len() / side, side]);
-            Ok(Arc::new(Painted::new(values, shape.clone(), Ends { bright, dark })))
+            Ok(Arc::new(Painted::new(values, mask, shape.clone(), Ends { bright, dark })))
         });
         match made {
             Ok(painted) => Ok(Arc::clone(painted)),
@@ -117,6 +186,14 @@ impl Pool {
             made.retain(|(_, i, _), _| *i >= index.saturating_sub(self.window as u32));
         }
     }
+}
+
+/// Where a crop is cut, and how it is turned.
+pub(super) struct Place {
+    pub kind: usize,
+    pub scene: Arc<Painted>,
+    pub origin: Vec<usize>,
+    pub symmetry: Symmetry,
 }
 
 /// Crops of a pool's scenes, as cameras see them.
@@ -139,14 +216,7 @@ impl Scenes {
         cut: &[usize],
         size: &[usize],
     ) -> Result<Scenes> {
-        let side = cut[cut.len() - 1].max(cut[cut.len() - 2]);
-        if let Some(small) = pool.sizes.iter().find(|s| **s < side) {
-            return setting(
-                "data.sizes",
-                small,
-                format!("crops of {side} pixels need scenes at least as large"),
-            );
-        }
+        pool.check_crops(cut)?;
         let cameras = Cameras::new(&config.camera, seed);
         Ok(Scenes { pool, cameras, augment: config.augment, seed, cut: cut.to_vec(), size: size.to_vec() })
     }
@@ -154,33 +224,17 @@ impl Scenes {
 
 impl Source for Scenes {
     fn sample(&self, number: u64, domain: Option<usize>) -> Result<Sample> {
-        let pool = &self.pool;
-        let kind = domain.unwrap_or_else(|| pool.kind(number));
-        let key = Key { seed: self.seed, step: number as u32, stream: 0x5C0 | ((number >> 32) as u32) << 12 };
-        let words: Vec<u32> = (0..2).flat_map(|i| key.block(i)).collect();
-        let draw = |slot: usize, below: usize| ((u64::from(words[slot]) * below as u64) >> 32) as usize;
-        let first = (number as f64 / 1000.0 * pool.refresh) as u32;
-        let index = first + draw(0, pool.window) as u32;
-        let depth = (self.cut.len() == 3).then(|| self.cut[0]);
-        let scene = pool.scene(kind, index, depth)?;
-        let shape = &scene.shape;
-        if pool.refresh > 0.0 && number.is_multiple_of(1024) {
-            pool.forget_before(first);
-        }
-        let origin: Vec<usize> = (0..shape.len()).map(|a| draw(1 + a, shape[a] - self.cut[a] + 1)).collect();
-        let values = cut(&scene.values, shape, &origin, &self.cut);
+        let Place { kind, scene, origin, symmetry } =
+            self.pool.place(self.seed, number, domain, &self.cut, self.augment)?;
+        let values = cut(&scene.values, &scene.shape, &origin, &self.cut);
         let [.., y, x] = self.cut[..] else { unreachable!("crops have Y and X") };
-        let symmetry = match self.augment {
-            true => Symmetry::from_number(draw(4, 8) as u32, y == x),
-            false => Symmetry::NONE,
-        };
         let values = symmetry.apply(&values, values.len() / (y * x), y, x, 1);
         let values = shrunk(values, &self.cut, &self.size);
         Ok(Sample { domain: kind, ..self.cameras.expose(values, &self.size, scene.ends, number) })
     }
 
     fn domains(&self) -> Vec<String> {
-        self.pool.kinds.iter().map(|k| k.name().to_string()).collect()
+        self.pool.names()
     }
 
     fn channels(&self) -> [usize; 2] {
@@ -207,7 +261,7 @@ fn darkest(values: &[f32], [height, width]: [usize; 2]) -> f64 {
 }
 
 /// A box of an array.
-fn cut(values: &[f32], shape: &[usize], origin: &[usize], size: &[usize]) -> Vec<f32> {
+pub(super) fn cut(values: &[f32], shape: &[usize], origin: &[usize], size: &[usize]) -> Vec<f32> {
     let mut out = Vec::with_capacity(size.iter().product());
     let [.., height, width] = shape[..] else { return out };
     let [.., rows, columns] = size[..] else { return out };

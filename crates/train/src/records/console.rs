@@ -86,7 +86,7 @@ impl From<Show> for Box<dyn Watch> {
 fn line(status: &Status) -> String {
     let of = status.total.map_or("?".to_string(), |t| t.to_string());
     let left = status.seconds_left.map_or("?".to_string(), duration);
-    let score = |x: Option<f64>| x.map_or("-".to_string(), |s| format!("{s:.2} dB"));
+    let score = |x: Option<f64>| x.map_or("-".to_string(), |s| status.score_kind.in_words(s));
     let skipped = if status.skipped > 0 { format!(", {} skipped", status.skipped) } else { String::new() };
     format!(
         "{} {}/{of} loss {:.5} rate {:.2e} {:.0} images/s, {left} left, {}validation {} (best {}), {:.0} % waiting for \

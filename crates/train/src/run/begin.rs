@@ -3,7 +3,7 @@
 use super::save::{lock, refuse_begun};
 use super::{Run, Working, init_model};
 use crate::checkpoint::{self, Saved};
-use crate::config::{RunConfig, epochs};
+use crate::config::{RunConfig, TaskKind, epochs};
 use crate::data::camera;
 use crate::data::draws::{Draws, From};
 use crate::data::feed::Feed;
@@ -52,7 +52,7 @@ pub(super) fn found(
         }
         (Some(_), false) => {
             let reason =
-                "there is a run already; go on with it by --resume, or choose another --out".to_string();
+                "there is a run already; resume it with --resume, or choose another --out".to_string();
             return Err(TrainError::Checkpoint { path: out.into(), reason });
         }
         (None, false) => {
@@ -144,7 +144,7 @@ impl Run<'_> {
     fn centre(&self, weights: &mut Weights) -> Result<()> {
         let name = OUTPUT_BIASES.into_iter().find(|name| weights.contains_key(*name));
         let Some(bias) = name.and_then(|name| weights.get_mut(name)) else { return Ok(()) };
-        if self.task.diffusion.is_some() {
+        if self.task.diffusion.is_some() || self.task.kind == TaskKind::Segmentation {
             return Ok(());
         }
         let size = self.size(self.stages[self.progress.stage].size);
@@ -226,8 +226,7 @@ impl Run<'_> {
                 .map_err(|e| with_room(e, each))?;
         let kept = engine.load(&states)?;
         if !kept && self.progress.iteration > 0 {
-            self.notes
-                .push("another number of ranks: what compression of gradients had kept begins anew".into());
+            self.notes.push("another number of ranks: what compression of gradients had kept is lost".into());
         }
         self.notes.extend(self.ranks.notes.iter().cloned());
         let first = self.progress.images;
@@ -373,6 +372,7 @@ pub(super) fn fill_channels(config: &mut RunConfig, task: &Task, data: &Data) ->
     let size: Vec<usize> = config.trainer.depth.into_iter().chain([config.trainer.crop; 2]).collect();
     let photons = data.photons();
     let channels = match config.data.is_simulated() {
+        // One measured and one clean channel, or one of the foreground.
         true => camera::CHANNELS,
         false => data.source(Part::Training, &size, None)?.channels(),
     };
@@ -424,7 +424,7 @@ fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{TaskConfig, TaskKind};
+    use crate::config::TaskConfig;
 
     #[test]
     fn pairs_of_other_channels_in_than_out_are_for_supervised_networks() {

@@ -21,7 +21,8 @@ mod turn_back;
 mod validate;
 
 use crate::checkpoint::{self, Progress};
-use crate::config::RunConfig;
+use crate::conditioning::Conditioned;
+use crate::config::{RunConfig, ScoreKind};
 use crate::data::draws::Draws;
 use crate::data::feed::Feed;
 use crate::data::{Batch, Data};
@@ -91,8 +92,10 @@ pub struct Summary {
     pub calibration: f64,
     /// Of the whole validation set, at the end.
     pub score: Option<f64>,
-    /// PSNR of the best validation, in dB.
+    /// Of the best validation.
     pub best: Option<f64>,
+    /// What scores are.
+    pub score_kind: ScoreKind,
     /// The score of the model that the run began from.
     pub start: Option<f64>,
     /// What the best model gains over that one, where errors are estimated.
@@ -213,9 +216,10 @@ impl<'w> Run<'w> {
     ) -> Result<Run<'w>> {
         config.check()?;
         init::adopt(&mut config)?;
-        let task = Task::new(&config.task)?;
+        let mut task = Task::new(&config.task)?;
         let data = Data::new(&config)?;
         begin::fill_channels(&mut config, &task, &data)?;
+        task.conditioned = Conditioned::of(&mut config, &data)?;
         let device = ranks.share_of(config.device()?, &config);
         begin::check_ranks(ranks, &config, &device)?;
         if is_address(out) {
@@ -449,6 +453,7 @@ impl<'w> Run<'w> {
             calibration: ended.elapsed().as_secs_f64(),
             score: self.last_full,
             best: self.progress.best,
+            score_kind: self.task.kind.score(),
             start: self.progress.start,
             gain: Gain::of(&self.progress.judged_at_start, &self.progress.judged_at_best, self.distinct()),
             digest: self.digest()?,

@@ -34,7 +34,7 @@ impl NoiseLaw {
         (electrons > 0.0 && skew.is_finite()).then_some(NoiseLaw { correlation, skew, skew_error })
     }
 
-    /// Why no gain can be told; nothing where one can.
+    /// Why no gain can be estimated; nothing where one can.
     pub fn refusal(&self) -> Option<String> {
         let NoiseLaw { correlation, skew, skew_error } = *self;
         if correlation > MOST_SHARED {

@@ -38,7 +38,7 @@ impl Run<'_> {
         let Some(exchanger) = self.working().engine.exchanger() else { return Ok(vec![]) };
         let now = exchanger.travelled();
         let before = std::mem::replace(&mut self.travelled, now);
-        // A stage of its own begins to count anew.
+        // A stage of its own counts from zero.
         let waited = now.waited.saturating_sub(before.waited).as_secs_f64();
         let bytes = now.bytes.saturating_sub(before.bytes) as f64;
         let own = (seconds - waited).max(0.0) / iterations.max(1) as f64;

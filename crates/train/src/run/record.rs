@@ -75,6 +75,7 @@ impl Run<'_> {
             stage,
             score: p.stage_best.and(self.last_full),
             best: p.best,
+            score_kind: self.task.kind.score(),
             skipped,
         });
         if fresh > 0 {

@@ -11,7 +11,7 @@ use crate::error::{Result, TrainError};
 use crate::schedule::asked_batch;
 use serde_json::Value as Json;
 
-/// Keys that an iteration's meaning hangs on, with all below them.
+/// Keys that the meaning of an iteration depends on, with all below them.
 const FIXED: [&str; 11] = [
     "seed",
     "data",

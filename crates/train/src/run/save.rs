@@ -41,10 +41,11 @@ impl Run<'_> {
                 "iterations": p.iteration, "images": p.images, "seconds": p.seconds, "seed": self.config.seed,
                 "files": p.files, "config": self.config,
             }),
-            scores: json!({ "validation_psnr": p.score }),
+            scores: json!({ (format!("validation_{}", self.task.kind.score().name())): p.score }),
             familiar: self.familiar()?,
             inputs: Some(work.inputs).filter(|n| *n != work.channels),
             names: work.names.clone(),
+            conditioning: self.task.conditioned.as_ref().map(|c| c.about.clone()),
             ..About::new(&self.config.name, task, work.signal.clone(), work.channels, &work.size)
         };
         Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)

@@ -186,7 +186,7 @@ impl Search<'_, '_> {
         self.run.session().wait().map_err(Into::into)
     }
 
-    /// Compiles the run anew with these settings.
+    /// Compiles the run again with these settings.
     fn set(&mut self, t: &Tuning) -> Result<()> {
         let run = &mut *self.run;
         let c = &mut run.config;

@@ -3,7 +3,7 @@
 use super::Run;
 use super::judgement::{GIVEN, Judgement, Probed, Repeated};
 use crate::checkpoint;
-use crate::config::TaskKind;
+use crate::config::{ScoreKind, TaskKind};
 use crate::data::split::{Cut, Side};
 use crate::data::{Batch, ErrorsFrom, NUMBERS, Part, Sample, batch, camera, split};
 use crate::distributed::Ranks;
@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::iteration::Shapes;
 use crate::records::event_file::Png;
 use crate::records::picture::Picture;
+use crate::segmentation::agreement;
 use crate::task::key;
 use clearshot_diffusion::Level;
 use clearshot_model::Photons;
@@ -68,6 +69,7 @@ impl Probe {
             numbers: Tensor::f32(batch.numbers.shape(), of_parts),
             scales: batch.scales.clone(),
             domains: batch.domains.clone(),
+            domain_names: batch.domain_names.clone(),
             valid: None,
         };
         Ok(Probe { batch, photons })
@@ -177,6 +179,7 @@ impl Run<'_> {
         let level = self.judged_level();
         let (alpha, seed) = (self.alpha(), self.config.seed);
         let (photons, errors_from) = (self.data.photons(), self.data.errors_from());
+        let kind = self.task.kind.score();
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let weights = work.engine.weights(&*work.network)?;
         let judged = work.judge.as_mut().expect("it was made above");
@@ -203,7 +206,10 @@ impl Run<'_> {
                     let each = v.len() / judged.at_once;
                     &v[k * each..(k + 1) * each]
                 });
-                let score = psnr(&estimates[part.clone()], &truths[part.clone()], batch.scales[k], pixels);
+                let (estimate, truth) = (&estimates[part.clone()], &truths[part.clone()]);
+                let agreed = (kind == ScoreKind::Dice)
+                    .then(|| agreement(estimate, truth, batch.clean.shape().channels(), pixels));
+                let score = agreed.map_or_else(|| psnr(estimate, truth, batch.scales[k], pixels), |a| a.dice);
                 let mut judged_by_noise = None;
                 if let (Some(probe), Some(of_parts)) = (judged.probes.get(i), &of_parts) {
                     let probed = Probed {
@@ -228,12 +234,18 @@ impl Run<'_> {
                     let share = repeated.variance() / f64::from(batch.scales[k]).powi(2);
                     judged_by_noise = Some((repeated.judgement(), -10.0 * share.max(1e-12).log10()));
                 }
-                let [seen, made, truth] = panels(batch, k, &estimates[part], photons, height * width)?;
+                let mut panels = panels(batch, k, &estimates[part], photons, height * width)?;
+                if kind == ScoreKind::Dice {
+                    // Probabilities as bright as images are.
+                    panels[1..].iter_mut().flatten().for_each(|p| *p = 2.0 * *p - 1.0);
+                }
+                let [seen, made, truth] = panels;
                 let plane = pixels.map(|v| &v[..height * width]);
                 scored.push(Scored {
                     image: i * judged.at_once + k,
                     domain: batch.domains[k],
                     score,
+                    iou: agreed.map_or(0.0, |a| a.iou),
                     noisy: psnr(&seen, &truth, batch.scales[k], plane),
                     scale: f64::from(batch.scales[k]),
                     by_noise: judged_by_noise,
@@ -257,7 +269,11 @@ impl Run<'_> {
             noisy = scored.iter().filter_map(|s| Some(s.by_noise?.1)).collect();
             compared = if error.is_finite() { -10.0 * error.max(1e-7).log10() } else { f64::NEG_INFINITY };
         }
-        let mut values = vec![("psnr".to_string(), compared), ("images".to_string(), count as f64)];
+        let mut values = vec![(kind.name().to_string(), compared), ("images".to_string(), count as f64)];
+        if kind == ScoreKind::Dice {
+            let sum: f64 = scored.iter().map(|s| s.iou).sum();
+            values.push(("iou".to_string(), sum / scored.len() as f64));
+        }
         if photons {
             // What there is to gain: the first plane as it was measured.
             values.push(("measured_psnr".to_string(), noisy[..count].iter().sum::<f64>() / count as f64));
@@ -267,7 +283,7 @@ impl Run<'_> {
         {
             let of: Vec<(usize, f64)> = scores.iter().copied().filter(|s| s.0 == d).collect();
             if !of.is_empty() {
-                values.push((format!("psnr.{domain}"), mean(&of)));
+                values.push((format!("{}.{domain}", kind.name()), mean(&of)));
             }
         }
         self.last_full = Some(compared);
@@ -306,6 +322,8 @@ struct Scored {
     image: usize,
     domain: usize,
     score: f64,
+    /// Of segmentation, whose score is Dice.
+    iou: f64,
     /// Of the image as it was measured.
     noisy: f64,
     scale: f64,
@@ -314,7 +332,7 @@ struct Scored {
 }
 
 /// Numbers of an image, as they travel.
-const NUMBERS_OF_IMAGE: usize = 7 + 8;
+const NUMBERS_OF_IMAGE: usize = 8 + 8;
 
 impl Scored {
     /// Those of all ranks, in the order of images, however many each rank has: means over them are those of one process.
@@ -322,15 +340,15 @@ impl Scored {
         let write = |s: &Scored| {
             let (judgement, by_noise) = s.by_noise.unwrap_or_default();
             let judged = f64::from(u8::from(s.by_noise.is_some()));
-            let plain = [s.image as f64, s.domain as f64, s.score, s.noisy, s.scale, judged, by_noise];
+            let plain = [s.image as f64, s.domain as f64, s.score, s.iou, s.noisy, s.scale, judged, by_noise];
             plain.into_iter().chain(judgement.numbers())
         };
         let numbers: Vec<f64> = own.iter().flat_map(write).collect();
         let all = ranks.gathered(&numbers)?.concat();
         let read = |n: &[f64; NUMBERS_OF_IMAGE]| {
-            let [image, domain, score, noisy, scale, judged, by_noise, judgement @ ..] = *n;
+            let [image, domain, score, iou, noisy, scale, judged, by_noise, judgement @ ..] = *n;
             let by_noise = (judged == 1.0).then(|| (Judgement::of_numbers(judgement), by_noise));
-            Scored { image: image as usize, domain: domain as usize, score, noisy, scale, by_noise }
+            Scored { image: image as usize, domain: domain as usize, score, iou, noisy, scale, by_noise }
         };
         let mut all: Vec<Scored> = all.as_chunks::<NUMBERS_OF_IMAGE>().0.iter().map(read).collect();
         all.sort_by_key(|s| s.image);

@@ -147,7 +147,7 @@ fn quadrant(
     Ok(())
 }
 
-/// The size of the next finer level of a length that is no power of two.
+/// The size of the next finer level of a length that is not a power of two.
 fn halve(n: &mut usize, rest: &mut usize, c: usize) {
     *n <<= 1;
     if *rest <= c {

@@ -140,7 +140,7 @@ pub fn read_all(bytes: &Bytes) -> Parsed<Vec<Hdu>> {
                 hdus.push(hdu);
             }
             Err(fault) if hdus.is_empty() => return Err(fault),
-            // Trailing bytes that are no header are allowed to be there.
+            // Trailing bytes that are not a header are allowed to be there.
             Err(_) => break,
         }
     }

@@ -1,7 +1,7 @@
 //! A model for stacks against the default one plane by plane: PSNR in dB (range: the stack's own) on generated stacks that no training
 //! has seen, by kind and light. Both are told the camera.
 //!
-//! `cargo run --release -p clearshot-restore --example stacks -- MODEL.clearshot [STACKS [cpu|cuda]]`
+//! `cargo run --release -p clearshot-restore --example volume_model -- MODEL.clearshot [STACKS [cpu|cuda]]`
 
 use clearshot_model::Model;
 use clearshot_restore::learned::field::Scratch;

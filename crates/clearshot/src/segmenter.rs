@@ -1,0 +1,318 @@
+//! Models that segment, on images of any axes: planes or volumes as for restoring ([`Parts`]), pixels without a measurement filled, run in tiles
+//! ([`clearshot_restore::learned::segment`]), and written as labels of objects, as classes or as probabilities, with the input's metadata.
+
+use crate::classical::place::Place;
+use crate::error::{Error, Result};
+use crate::learned::image::Finished;
+use crate::learned::parts::Form;
+use crate::learned::session::Standing;
+use crate::learned::{Map, Parts};
+use crate::notice::Notice;
+use crate::observer::{Ear, Event, Plan};
+use crate::report::ImageReport;
+use crate::settings::{Settings, Stacks};
+use crate::target::{Destination, as_float};
+use crate::validity::{Validity, may_be_none};
+use clearshot_image::address::exists;
+use clearshot_image::{DType, Description, Image};
+use clearshot_metrics::segment::{Connectivity, Labels};
+use clearshot_model::Model;
+use clearshot_restore::learned::field::Scratch;
+use clearshot_restore::learned::segment::{Run, Segmenter as Engine};
+use clearshot_restore::learned::{self, Measured};
+use clearshot_runtime::{Device, available_bytes};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// What is written of a segmentation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Segments {
+    /// Objects, numbered from 1: pixels of one class that touch along an edge (in volumes, a face).
+    #[default]
+    Labels,
+    /// The class of each pixel: 1 for the foreground, or the likeliest of several.
+    Classes,
+    /// The probability of the foreground, or of each class as a channel, as 32-bit floats.
+    Probabilities,
+}
+
+impl Segments {
+    /// Every choice with its name.
+    pub const ALL: [(&'static str, Segments); 3] = [
+        ("labels", Segments::Labels),
+        ("classes", Segments::Classes),
+        ("probabilities", Segments::Probabilities),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Segments::ALL.iter().find(|(_, s)| *s == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// Pixels of a plane or volume up to which objects are numbered in 16 bits.
+const SMALL: usize = 1 << 24;
+
+/// See the module.
+pub struct Segmenter {
+    engine: Mutex<Engine>,
+    hash: String,
+    pub segments: Segments,
+}
+
+impl Segmenter {
+    /// # Errors
+    /// If the model does something else.
+    pub fn new(model: Model, device: Device) -> Result<Segmenter> {
+        let hash = model.hash();
+        let engine = Mutex::new(Engine::new(model, device)?);
+        Ok(Segmenter { engine, hash, segments: Segments::default() })
+    }
+
+    /// A thread that panicked leaves nothing in an engine that the next image would see.
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn on(self, device: Device) -> Segmenter {
+        let engine = self.engine.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Segmenter { engine: Mutex::new(engine.on(device)), ..self }
+    }
+
+    pub fn name(&self) -> String {
+        self.engine().model().about.name.clone()
+    }
+
+    /// Looks at the model.
+    pub fn with_model<T>(&self, look: impl FnOnce(&Model) -> T) -> T {
+        look(self.engine().model())
+    }
+
+    /// Refuses settings that only restoring goes by.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check(&self, settings: &Settings) -> Result<()> {
+        settings.check()?;
+        let asked = [
+            ("psf", settings.psf.is_some()),
+            ("noise", settings.noise.is_some()),
+            ("background", settings.background.is_some()),
+        ];
+        let asked = asked.into_iter().find(|(_, given)| *given).map(|(key, _)| key);
+        if let Some(key) = settings.asks_for_a_model().or(asked) {
+            return Err(Error::setting(
+                key,
+                "the model segments images and does not restore them; leave it out",
+            ));
+        }
+        if settings.stacks == Stacks::Volumes && self.engine().model().about.dims == 2 {
+            return Err(Error::setting("stacks", "the model takes planes"));
+        }
+        Ok(())
+    }
+
+    /// What results depend on, for the record in outputs.
+    pub fn record(&self, settings: &Settings) -> Value {
+        let engine = self.engine();
+        let tile = settings.tile.filter(|_| engine.depends_on_tiles());
+        json!({
+            "model": engine.model().about.name, "model_hash": self.hash, "output": self.segments.name(),
+            "precision": settings.precision.to_string(), "saturation": settings.saturation(), "mask": settings.mask,
+            "axes": settings.axes, "item": settings.item, "tile": tile,
+        })
+    }
+
+    /// What is there of an output that would be made of a file of this fingerprint.
+    ///
+    /// # Errors
+    /// If something else is there and may not be replaced.
+    pub fn standing(&self, output: &Path, hash: &str, settings: &Settings) -> Result<Standing> {
+        if settings.replace {
+            return Ok(Standing::InPart);
+        }
+        if !exists(output)? {
+            return Ok(Standing::Missing);
+        }
+        let earlier = Image::open(output).ok().and_then(|i| i.description.provenance);
+        let of = |key: &str| earlier.as_ref().and_then(|p| p["parameters"].get(key));
+        let same = of("settings") == Some(&self.record(settings));
+        match same && of("input").and_then(Value::as_str) == Some(hash) {
+            true => Ok(Standing::Done),
+            false => Err(Error::Other { path: output.to_path_buf() }),
+        }
+    }
+
+    /// What an image is written as.
+    ///
+    /// # Errors
+    /// If it has not the axes or channels that the model takes.
+    pub fn written(&self, d: &Description) -> Result<Description> {
+        let engine = self.engine();
+        let about = &engine.model().about;
+        let parts = Parts::of(d, about.dims, about.input_channels())?;
+        let mut written = as_float(d);
+        let dtype = match self.segments {
+            Segments::Probabilities => DType::F32,
+            Segments::Classes => DType::U8,
+            Segments::Labels if parts.pixels() <= SMALL => DType::U16,
+            Segments::Labels => DType::U32,
+        };
+        if written.dtype != dtype {
+            (written.dtype, written.bits) = (dtype, 8 * dtype.bytes() as u32);
+            written.native = None;
+        }
+        let made = self.channels(&engine);
+        if made != about.input_channels() {
+            let names: Vec<String> = match made {
+                1 => vec![self.segments.name().into()],
+                _ => (0..made).map(|i| format!("class {i}")).collect(),
+            };
+            parts.set_channels(&mut written, made, &names)?;
+        }
+        Ok(written)
+    }
+
+    /// Channels of what is written.
+    fn channels(&self, engine: &Engine) -> usize {
+        if self.segments == Segments::Probabilities { engine.classes() } else { 1 }
+    }
+
+    /// Segments one image; `hash` is the fingerprint of its file.
+    ///
+    /// # Errors
+    /// If it cannot be read, run or written, or the observer stops it.
+    pub fn run(
+        &self,
+        settings: &Settings,
+        hash: &str,
+        image: &Image,
+        validity: Validity,
+        to: Destination<'_>,
+        ear: &mut Ear<'_>,
+    ) -> Result<(Finished, Validity)> {
+        let start = Instant::now();
+        let mut description = self.written(to.description(&image.description))?;
+        if matches!(to, Destination::Caller(_)) {
+            description = as_float(&description);
+        }
+        let record = self.record(settings);
+        let mut engine = self.engine();
+        let about = &engine.model().about;
+        let (dims, made) = (about.dims, self.channels(&engine));
+        let parts = Parts::of(&image.description, dims, about.input_channels())?;
+        let given_back = Parts::of(&description, dims, made)?;
+        let form = Form::of(&description);
+        let run = Run {
+            tile: settings.tile,
+            batch: settings.batch,
+            memory: settings.memory,
+            precision: settings.precision,
+        };
+        let forecast = engine.prepare(&parts.size, parts.all.len(), &run)?;
+        let runs = forecast.runs;
+        let told =
+            Plan { forecast: Some(&forecast), instead: None, runs, choosing: 0, device: engine.device() };
+        ear.event(&Event::Plan(told))?;
+
+        let parameters = json!({
+            "settings": record, "input": hash,
+            "plan": { "tile": forecast.tile, "halo": forecast.halo, "tiles": forecast.tiles, "blends": forecast.blends },
+        });
+        let place = Place { operation: "predict", image, to, description: &description };
+        let mut first = place.begin(&parameters)?;
+        // Half of what is free at most; what is more lies in files.
+        let scratch = Scratch::new(available_bytes().unwrap_or(usize::MAX) / 2, settings.scratch.clone());
+        let (mut filled, mut clipped, mut done, mut objects) = (0, 0, 0, 0);
+        for (number, part) in parts.all.iter().enumerate() {
+            let measured = Measured::read(&parts.source(image, part, &validity), &scratch)?;
+            filled += measured.filled;
+            let mut ran = || {
+                done += 1;
+                match ear.observer.progress(done, runs).is_break() {
+                    true => Err(learned::Error::Stopped),
+                    false => Ok(()),
+                }
+            };
+            let probabilities = engine.probabilities(&measured, &scratch, &mut ran)?;
+            let mut values = match self.segments {
+                Segments::Probabilities => probabilities.to_vec(),
+                Segments::Classes => classes(&probabilities, engine.classes()),
+                Segments::Labels => {
+                    let (labels, count) = labels(&classes(&probabilities, engine.classes()), &parts.size)?;
+                    if form.dtype == DType::U16 && count > usize::from(u16::MAX) {
+                        return Err(Error::Unsuited(format!(
+                            "{count} objects in one plane or volume of {} pixels cannot be numbered in 16 bits: the model sees noise, or objects of a few pixels; \
+                             look at its probabilities",
+                            parts.pixels()
+                        )));
+                    }
+                    objects += count;
+                    labels
+                }
+            };
+            if measured.filled > 0 && may_be_none(&description) {
+                parts.give_back(image, part, &mut values)?;
+            }
+            clipped += given_back.write(&given_back.all[number], &values, &form, first.sink())?;
+        }
+        if made == parts.channels {
+            parts.copy(image, &form, first.sink())?;
+        }
+        let made = place.end(first, parameters, clipped, filled)?;
+        if filled > 0 {
+            ear.notice(Notice::Filled(filled))?;
+        }
+        let report = ImageReport {
+            pieces: parts.all.len(),
+            clipped,
+            filled,
+            objects: (self.segments == Segments::Labels).then_some(objects),
+            forecast: Some(forecast),
+            seconds: start.elapsed().as_secs_f64(),
+            ..ImageReport::default()
+        };
+        Ok((Finished { report, made: vec![(Map::Image, made)], description }, validity))
+    }
+}
+
+/// The class of each pixel: that of a foreground that is likelier than not, or the likeliest of several.
+fn classes(probabilities: &[f32], count: usize) -> Vec<f32> {
+    let of = |p: &[f32]| match p {
+        [foreground] => f32::from(u8::from(*foreground > 0.5)),
+        _ => (0..p.len()).fold(0, |best, i| if p[i] > p[best] { i } else { best }) as f32,
+    };
+    probabilities.chunks_exact(count.max(1)).map(of).collect()
+}
+
+/// The objects of classes, numbered from 1, and how many there are.
+fn labels(classes: &[f32], size: &[usize]) -> Result<(Vec<f32>, usize)> {
+    let most = classes.iter().fold(0.0, |most: f32, c| most.max(*c)) as usize;
+    let (mut out, mut count) = (vec![0.0; classes.len()], 0);
+    for class in 1..=most {
+        let mask: Vec<bool> = classes.iter().map(|c| *c == class as f32).collect();
+        let found = Labels::connected(&mask, size, Connectivity::Faces)?;
+        for (to, label) in out.iter_mut().zip(found.data).filter(|(_, label)| *label > 0) {
+            *to = (label as usize + count) as f32;
+        }
+        count += found.count;
+    }
+    Ok((out, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_different_classes_are_apart_and_numbers_go_on() {
+        let p = [0.9, 0.1, 0.0, 0.2, 0.7, 0.1, 0.2, 0.7, 0.1, 0.1, 0.2, 0.7, 1.0, 0.0, 0.0, 0.1, 0.2, 0.7];
+        let found = classes(&p, 3);
+        assert_eq!(found, [0.0, 1.0, 1.0, 2.0, 0.0, 2.0]);
+        assert_eq!(labels(&found, &[2, 3]).unwrap(), (vec![0.0, 1.0, 1.0, 2.0, 0.0, 3.0], 3));
+        assert_eq!(classes(&[0.4, 0.6], 1), [0.0, 1.0]);
+        assert_eq!(labels(&[0.0; 4], &[2, 2]).unwrap(), (vec![0.0; 4], 0));
+    }
+}

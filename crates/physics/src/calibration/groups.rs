@@ -1,0 +1,204 @@
+//! Smooth blocks of like level, and the line through what they say of the noise.
+//!
+//! Every way of telling a camera that has blocks (one picture, a movie, repeats, flats) makes groups of them and fits the same line.
+
+use super::blind::{NoiseLine, Point};
+use super::blocks::{Block, COEFFICIENTS, COUNTS, frequency};
+use super::spectrum::{belongs, quiet};
+
+/// Which coefficients tell how large correlated noise is.
+pub(super) struct Telling {
+    frequencies: std::ops::RangeInclusive<usize>,
+    /// Those with less of the noise tell nothing.
+    least: f64,
+    /// All count alike, not as they have of the noise.
+    whitened: bool,
+}
+
+/// In a picture structure is mostly below these, and above them a small error of the correlation is a large one of the noise.
+pub(super) const IN_PICTURES: Telling = Telling { frequencies: 5..=9, least: 0.1, whitened: true };
+/// Differences of frames have no structure where nothing moves.
+pub(super) const IN_DIFFERENCES: Telling = Telling { frequencies: 2..=14, least: 0.0, whitened: false };
+/// Blocks that a group of like levels needs.
+const FEWEST_IN_GROUP: usize = 12;
+/// Mean squares up to this many times the noise are noise's own spread.
+const CONSISTENT: f64 = 1.6;
+/// No group's variance is trusted to be nearer than this: medians of skewed numbers, traces of structure.
+const MODEL_ERROR: f64 = 0.02;
+/// A band that exceeds the next higher one by this factor holds structure.
+const LEAKS: f64 = 1.3;
+
+/// Smooth blocks of like level.
+pub(super) struct Group {
+    pub level: f64,
+    pub variance: f64,
+    /// Of the variance, if noise is all there is.
+    pub relative_error: f64,
+    pub count: usize,
+}
+
+/// Levels are cut into equal steps, wider ones where there are few blocks.
+pub(super) fn group(
+    blocks: &mut [Block],
+    step: f64,
+    of: impl Fn(&mut [Block]) -> Option<Group>,
+) -> Vec<Group> {
+    let mut groups = Vec::new();
+    let mut first = 0;
+    for i in 0..blocks.len() {
+        let rest = blocks.len() - i - 1;
+        let full = i + 1 - first >= 3 * FEWEST_IN_GROUP && blocks[i].level - blocks[first].level >= step;
+        if rest == 0 || (full && rest >= 3 * FEWEST_IN_GROUP) {
+            groups.extend(of(&mut blocks[first..=i]));
+            first = i + 1;
+        }
+    }
+    groups
+}
+
+impl Group {
+    pub fn point(&self) -> Point {
+        let Group { level, variance, relative_error, count } = *self;
+        Point { level, variance, error: relative_error * variance, count }
+    }
+
+    /// The blocks of `like` level that are as smooth as the smoothest of them; nothing if even those are not.
+    pub fn of_white(like: &mut [Block]) -> Option<Group> {
+        let structure = |b: &Block| b.bands[0] / 20.0 + b.bands[1];
+        like.sort_by(|a, b| structure(a).total_cmp(&structure(b)));
+        let first = fewest(like);
+        let quiet = typical(&like[..first], 2..=3).0;
+        let smooth = &like[..like.partition_point(|b| structure(b) < CONSISTENT * quiet).max(first)];
+        // What structure leaks into a band shows more in the band below.
+        [(1..=1, 2..=3), (2..=2, 3..=3)].into_iter().find_map(|(below, taken)| {
+            let group = Group::measured(smooth, taken);
+            (typical(smooth, below).0 < LEAKS * group.variance).then_some(group)
+        })
+    }
+
+    /// The quietest blocks where noise has a spectrum of this shape: one half of the coefficients chooses blocks, the other is
+    /// measured, and the other way round.
+    pub fn of_correlated(like: &[Block], shape: &[f64; COEFFICIENTS], by: &Telling) -> Group {
+        let (mut level, mut variance, mut count, mut freedom) = (0.0, 0.0, 0, 0.0);
+        let tells = |i: usize| by.frequencies.contains(&frequency(i)) && shape[i] > by.least;
+        let weight = |i: usize| if by.whitened { shape[i].recip() } else { 1.0 };
+        for half in 0..2 {
+            let measured: Vec<usize> =
+                (0..COEFFICIENTS).filter(|&i| belongs(i, 1 - half) && tells(i)).collect();
+            let sum = |power: i32| measured.iter().map(|&i| (weight(i) * shape[i]).powi(power)).sum::<f64>();
+            let (whole, own) = (sum(1), sum(1).powi(2) / sum(2));
+            let quiet = quiet(like, half, shape);
+            let energy = |b: &&Block| {
+                measured.iter().map(|&i| weight(i) * f64::from(b.squares[i])).sum::<f64>() / whole
+            };
+            variance += 0.5 * median(quiet.iter().map(energy)) / median_share(own);
+            level += 0.5 * quiet.iter().map(|b| b.level).sum::<f64>() / quiet.len() as f64;
+            (count, freedom) = (count + quiet.len(), freedom + own);
+        }
+        Group::new(level, variance, freedom, count / 2)
+    }
+
+    fn measured(smooth: &[Block], bands: std::ops::RangeInclusive<usize>) -> Group {
+        let count = smooth.len();
+        let level = smooth.iter().map(|b| b.level).sum::<f64>() / count as f64;
+        let (variance, freedom) = typical(smooth, bands);
+        Group::new(level, variance, freedom, count)
+    }
+
+    fn new(level: f64, variance: f64, freedom: f64, count: usize) -> Group {
+        // Blocks overlap by half along each axis, and a median needs more values than a mean for the same error.
+        let relative_error = (2.0 / freedom * 1.57 * 3.0 / count as f64).sqrt().hypot(MODEL_ERROR);
+        Group { level, variance, relative_error, count }
+    }
+}
+
+/// How many of the smoothest blocks are taken before others are compared with them.
+fn fewest(like: &[Block]) -> usize {
+    (like.len() / 20).max(FEWEST_IN_GROUP.min(like.len()))
+}
+
+/// The median over blocks of the mean square in some bands, as the mean that it stands for in white noise, and the number
+/// of coefficients.
+pub(super) fn typical(blocks: &[Block], bands: std::ops::RangeInclusive<usize>) -> (f64, f64) {
+    let freedom: f64 = COUNTS[bands.clone()].iter().sum();
+    let energy = |b: &Block| bands.clone().map(|i| b.bands[i] * COUNTS[i]).sum::<f64>() / freedom;
+    (median(blocks.iter().map(energy)) / median_share(freedom), freedom)
+}
+
+/// The median of chi2 over its mean (Wilson, Hilferty).
+fn median_share(freedom: f64) -> f64 {
+    (1.0 - 2.0 / (9.0 * freedom)).powi(3)
+}
+
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    let at = values.len() / 2;
+    *values.select_nth_unstable_by(at, f64::total_cmp).1
+}
+
+pub(super) struct Fit {
+    pub line: NoiseLine,
+    /// The groups' scatter about the line over what chance gives.
+    pub scatter: f64,
+}
+
+/// The line through the groups; `fixed` is the slope, if it is known.
+pub(super) fn fit(groups: &[Group], fixed: Option<f64>) -> Fit {
+    let usual = median(groups.iter().map(|g| g.variance)).max(f64::MIN_POSITIVE);
+    let mut expected: Vec<f64> = groups.iter().map(|g| g.variance.max(1e-3 * usual)).collect();
+    let mut trust = vec![1.0; groups.len()];
+    let mut line = NoiseLine::default();
+    let mut scatter = 1.0;
+    for _ in 0..50 {
+        let [mut s0, mut s1, mut s2, mut t0, mut t1] = [0.0; 5];
+        // Levels are taken about their middle, which keeps the normal equations well.
+        let middle = groups.iter().map(|g| g.level).sum::<f64>() / groups.len() as f64;
+        for ((g, &v), &t) in groups.iter().zip(&expected).zip(&trust) {
+            let w = t / (v * g.relative_error).powi(2);
+            let l = g.level - middle;
+            s0 += w;
+            s1 += w * l;
+            s2 += w * l * l;
+            t0 += w * g.variance;
+            t1 += w * l * g.variance;
+        }
+        let determinant = s0 * s2 - s1 * s1;
+        let told = determinant > 1e-12 * s0 * s2 && s2 > 0.0;
+        let (slope, slope_variance) = match fixed {
+            Some(a) => (a, 0.0),
+            None if told => ((s0 * t1 - s1 * t0) / determinant, s0 / determinant),
+            None => (0.0, f64::INFINITY),
+        };
+        let slope = slope.max(0.0);
+        line = NoiseLine {
+            slope,
+            slope_error: slope_variance.sqrt(),
+            pivot: middle + s1 / s0,
+            at_pivot: t0 / s0,
+            at_pivot_error: (1.0 / s0).sqrt(),
+        };
+        let mut moved = 0f64;
+        let deviations: Vec<f64> = groups
+            .iter()
+            .zip(&mut expected)
+            .map(|(g, v)| {
+                let new = line.variance(g.level).max(0.02 * g.variance);
+                moved = moved.max((new / *v - 1.0).abs());
+                *v = new;
+                (g.variance - new) / (new * g.relative_error)
+            })
+            .collect();
+        scatter = (median(deviations.iter().map(|d| d.abs())) / 0.6745).max(1.0);
+        // Structure can only add: what lies far above the line loses its weight (Tukey's), what lies below keeps it.
+        for (t, d) in trust.iter_mut().zip(&deviations) {
+            let far = d.max(0.0) / (4.0 * scatter);
+            *t = (1.0 - far * far).max(0.01).powi(2);
+        }
+        if moved < 1e-9 {
+            break;
+        }
+    }
+    line.slope_error *= scatter;
+    line.at_pivot_error *= scatter;
+    Fit { line, scatter }
+}
