@@ -71,11 +71,14 @@ fn jpeg_ls_equals_charls() {
     check_near("ls_near.dcm", 0.0);
 }
 
-/// Tiles, precincts and blocks of several sizes, signs; without loss.
+/// Tiles, precincts and blocks of several sizes and of every style, signs; without loss.
 #[test]
 fn lossless_jpeg_2000_is_exact() {
     check("j2k_tiles.dcm", &plane(75, 83, |v, _, _| v >> 4));
     check("j2k_precincts.dcm", &plane(75, 83, |v, _, _| v));
+    [1, 13, 43, 63]
+        .iter()
+        .for_each(|mode| check(&format!("j2k_style_{mode}.dcm"), &plane(75, 83, |v, _, _| v)));
     check("j2k_signed.dcm", &plane(45, 61, |v, _, _| v * 8 - 16384));
 }
 

@@ -1,12 +1,14 @@
 """Writes the files in this folder whose pixels are packed by JPEG-LS, JPEG 2000, LERC and WebP; see packed.rs.
 
-    python make_packed.py      (needs numpy, pydicom, pyjpegls, imagecodecs, tifffile and Pillow)
+    python make_packed.py      (needs numpy, pydicom, pyjpegls, imagecodecs, tifffile, Pillow, and OpenJPEG's opj_compress)
 
 CharLS, OpenJPEG, LERC and libwebp pack them. What is packed without loss has a closed form, which packed.rs knows; of what is packed with
 loss, the values that those libraries read are kept beside it as .npy.
 """
 import io
 import pathlib
+import subprocess
+import tempfile
 
 import imagecodecs
 import jpeg_ls
@@ -95,6 +97,16 @@ def jpeg2000_pillow(image, **options):
     return out.getvalue()
 
 
+def jpeg2000_styled(image, mode):
+    with tempfile.TemporaryDirectory() as folder:
+        raw, out = pathlib.Path(folder, "a.raw"), pathlib.Path(folder, "a.j2k")
+        raw.write_bytes(image.astype(">u2").tobytes())
+        size = f"{image.shape[1]},{image.shape[0]},1,16,u"
+        subprocess.run(["opj_compress", "-i", raw, "-o", out, "-F", size, "-M", str(mode), "-b", "32,32"], check=True,
+                       stdout=subprocess.DEVNULL)
+        return out.read_bytes()
+
+
 def jpeg2000_files():
     # Without loss: tiles, precincts, small blocks, and packets by position.
     grey = (scene(75, 83) >> 4).astype("u1")
@@ -103,6 +115,10 @@ def jpeg2000_files():
     grey = scene(75, 83).astype("u2")
     data = jpeg2000_pillow(grey, precinct_size=(64, 64), codeblock_size=(16, 8), progression="RPCL", num_resolutions=3)
     assert np.array_equal(dicom("j2k_precincts.dcm", grey, JPEG2000Lossless, data, 16), grey)
+    # Every style of code blocks: bits as they are, fresh contexts, passes apart, blind to what is below, marks at ends of planes.
+    for mode in (1, 13, 43, 63):
+        data = jpeg2000_styled(grey, mode)
+        assert np.array_equal(dicom(f"j2k_style_{mode}.dcm", grey, JPEG2000Lossless, data, 16), grey)
     signed = (scene(45, 61) * 8 - 16384).astype("i2")
     data = imagecodecs.jpeg2k_encode(signed, level=0, reversible=True, codecformat="j2k")
     assert np.array_equal(dicom("j2k_signed.dcm", signed, JPEG2000Lossless, data, 16, signed=True), signed)
