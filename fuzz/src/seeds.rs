@@ -48,7 +48,19 @@ pub fn written(name: &str) -> Vec<Vec<u8>> {
 
 /// With compressions that are not written.
 pub fn tiff() -> Vec<Vec<u8>> {
-    let names = ["fax_huffman.tif", "fax_group3.tif", "fax_group3_2d.tif", "fax_group4.tif", "lzw_old.tif"];
+    let names = [
+        "fax_huffman.tif",
+        "fax_group3.tif",
+        "fax_group3_2d.tif",
+        "fax_group4.tif",
+        "lzw_old.tif",
+        "j2k_33003.tif",
+        "j2k_34712.tif",
+        "lerc_u16.tif",
+        "lerc_f32_zstd.tif",
+        "webp_alpha.tif",
+        "webp_lossy.tif",
+    ];
     [written("x.tif"), kept("crates/image/tests/pictures", &names)].concat()
 }
 
@@ -69,7 +81,7 @@ fn element(group: u16, number: u16, kind: &[u8; 2], value: &[u8]) -> Vec<u8> {
     [&group.to_le_bytes()[..], &number.to_le_bytes(), kind, &length, &value].concat()
 }
 
-/// Two rows of four pixels: plain, and as fragments of JPEG.
+/// Two rows of four pixels: plain, and as fragments of JPEG; and pixels packed in every other way.
 pub fn dicom() -> Vec<Vec<u8>> {
     let jpeg = &kept("crates/image/tests/pictures", &["grey.jpg"])[0];
     let item = |length: usize, number: u16| {
@@ -83,10 +95,18 @@ pub fn dicom() -> Vec<Vec<u8>> {
         item(0, 0xE0DD),
     ];
     let plain: Vec<u8> = (0..16).collect();
-    vec![
-        dicom_file(b"1.2.840.10008.1.2.1", 16, &element(0x7FE0, 0x10, b"OW", &plain)),
-        dicom_file(b"1.2.840.10008.1.2.4.50", 8, &fragments.concat()),
-    ]
+    let packed = [
+        "ls_12.dcm",
+        "ls_colour_2.dcm",
+        "ls_near.dcm",
+        "j2k_precincts.dcm",
+        "j2k_lossy_colour.dcm",
+        "bits.dcm",
+    ];
+    let mut files = kept("crates/image/tests/pictures", &packed);
+    files.push(dicom_file(b"1.2.840.10008.1.2.1", 16, &element(0x7FE0, 0x10, b"OW", &plain)));
+    files.push(dicom_file(b"1.2.840.10008.1.2.4.50", 8, &fragments.concat()));
+    files
 }
 
 fn dicom_file(syntax: &[u8], bits: u16, pixels: &[u8]) -> Vec<u8> {

@@ -104,6 +104,7 @@ def adapt(
     overrides: Sequence[str],
     folder: _Path | None,
     anyway: bool,
+    source: str,
     hear: _Hear,
 ) -> tuple[Restorer, bool, str, str]: ...
 def measure(images: str, given: dict[str, Any], hear: _Hear) -> str: ...

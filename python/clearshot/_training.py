@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from . import _native
 from ._camera import Camera, CameraLike
@@ -86,6 +86,7 @@ def adapt(
     overrides: Sequence[str] = (),
     folder: str | os.PathLike[str] | None = None,
     anyway: bool = False,
+    source: Literal["auto", "repeats", "noise"] = "auto",
     device: str = "auto",
     progress: Progress = False,
     callback: Callback | None = None,
@@ -101,12 +102,15 @@ def adapt(
         overrides: Keys of the training, as in `train`. Default: none.
         folder: Keep the run's folder here. Default: it is removed at the end.
         anyway: Train even where the gain cannot be estimated. Default: False.
+        source: What to learn from, as `--from` of the program: `repeats`, several exposures of the same fields (frames along T, or files whose names
+            differ in their last number); `noise`, single images, by splitting their electrons; or `auto`, repeats where most of the images are
+            such, else noise. Default: `auto`.
         device, progress, callback: As in `restore` and `train`.
     """
     known = Camera.of(camera)._json()
     with stage() as staged, Listener("adapting", progress, callback) as listener:
         names = staged.names(images, axes)
         fitted, kept, report, text = _native.adapt(
-            names, native(model, device, None), seconds, known, device, list(overrides), folder, anyway, listener
+            names, native(model, device, None), seconds, known, device, list(overrides), folder, anyway, source, listener
         )
     return Adapted(Model(fitted), kept, text, json.loads(report))

@@ -5,7 +5,7 @@ use crate::listener::Listener;
 use crate::report;
 use crate::restorer::{Restorer, device};
 use crate::settings::camera;
-use clearshot::{AdaptSettings, TrainSettings};
+use clearshot::{AdaptFrom, AdaptSettings, TrainSettings};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ pub fn train(
 
 /// Fits a model to noisy images; gives the model to restore with, whether it is another one, the record as JSON, and that in words.
 #[pyfunction]
-#[pyo3(signature = (images, start, seconds, known, device_name, overrides, folder, anyway, hear))]
+#[pyo3(signature = (images, start, seconds, known, device_name, overrides, folder, anyway, source, hear))]
 pub fn adapt(
     py: Python<'_>,
     images: Vec<PathBuf>,
@@ -46,6 +46,7 @@ pub fn adapt(
     overrides: Vec<String>,
     folder: Option<PathBuf>,
     anyway: bool,
+    source: &str,
     hear: Py<PyAny>,
 ) -> PyResult<(Restorer, bool, String, String)> {
     let (start, raised) = (&start.get().inner, Raised::default());
@@ -56,7 +57,17 @@ pub fn adapt(
         overrides,
         folder,
         anyway,
-        ..AdaptSettings::default()
+        from: match source {
+            "auto" => AdaptFrom::Auto,
+            "repeats" => AdaptFrom::Repeats,
+            "noise" => AdaptFrom::Noise,
+            other => {
+                return Err(named(
+                    "SettingError",
+                    format!("source={other:?}: auto, repeats or noise is needed"),
+                ));
+            }
+        },
     };
     let on = device(device_name, None)?;
     let mut listener = Listener::new(hear, &raised);

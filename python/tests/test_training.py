@@ -92,3 +92,14 @@ def test_adapt_hears_and_stops(tmp_path, camera):
         clearshot.adapt([image], seconds=600, camera=camera, folder=tmp_path / "run")
     with pytest.raises(clearshot.Cancelled):
         clearshot.adapt([image], seconds=600, camera=camera, progress=give_up)
+
+
+def test_adapt_learns_from_what_it_is_told(camera):
+    movie = noisy((6, 160, 160)).round().astype("uint16")
+    told = {"seconds": 1, "camera": camera, "anyway": True}
+    for source in ("repeats", "noise"):
+        assert clearshot.adapt(movie, axes="TYX", source=source, **told).report["from"] == source
+    with pytest.raises(clearshot.ClearshotError, match="repeats are frames along T"):
+        clearshot.adapt(movie[0], source="repeats", **told)
+    with pytest.raises(clearshot.SettingError, match="source"):
+        clearshot.adapt(movie[0], source="truth", **told)

@@ -196,11 +196,17 @@ impl Walk<'_> {
         }
         let mask = settings.mask.as_deref().map(|path| Mask::open(path, &image.description)).transpose()?;
         let saturation = settings.saturation();
-        let validity = Validity { saturation, is_given: saturation.is_some(), mask };
+        let mut validity = Validity { saturation, is_given: saturation.is_some(), mask };
+        let binned = match engine {
+            Engine::Learned(session) => session.binned(image, spot, &mut validity, &mut ear)?,
+            Engine::Foreign(_) | Engine::Segmenter(..) | Engine::Classical(_) => None,
+        };
+        let side = binned.as_ref().map_or(1, |b| b.side);
+        let image = binned.as_ref().map_or(image, |b| &b.image);
         let replace = standing == Standing::InPart;
         let to = Destination::File { input: self.input, spot, replace };
         let (finished, validity) = match engine {
-            Engine::Learned(session) => session.restore(image, validity, to, &mut ear)?,
+            Engine::Learned(session) => session.restore(image, side, validity, to, &mut ear)?,
             Engine::Foreign(foreign) => foreign.run(settings, image, validity, to, &mut ear)?,
             Engine::Segmenter(segmenter, hash) => {
                 segmenter.run(settings, hash, image, validity, to, &mut ear)?
@@ -212,6 +218,10 @@ impl Walk<'_> {
         report.output = spot.output.clone();
         report.bytes = bytes_of(image);
         report.written = finished.made.into_iter().filter_map(path_of).collect();
+        // What is written aside has the output's name in the end.
+        for path in report.written.iter_mut().filter(|path| **path == spot.write) {
+            path.clone_from(&spot.output);
+        }
         if settings.save_mask {
             let path = mask_path(&spot.base);
             validity.save(image, &path, &WriteOptions { replace: true, provenance: None })?;

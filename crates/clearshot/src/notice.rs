@@ -32,6 +32,21 @@ pub enum Notice {
         /// What it may take.
         budget: f64,
     },
+    /// A budget of time has no room for every pixel: means over blocks of pixels are restored.
+    Binned {
+        /// Pixels along a side of a block.
+        side: usize,
+        /// Rows and columns of the file.
+        from: [usize; 2],
+        /// Rows and columns of the result.
+        to: [usize; 2],
+        /// What every pixel would take.
+        seconds: f64,
+        /// What it may take.
+        budget: f64,
+    },
+    /// The model is conditioned on a class or a context, and does without: the classes that it knows.
+    WithoutClass(Vec<String>),
     /// The share of saturated pixels, and from which value on they are.
     Saturated {
         /// Of all pixels.
@@ -168,6 +183,16 @@ impl fmt::Display for Notice {
             Notice::FewerSteps { asked, steps, seconds, budget } => write!(
                 f,
                 "{asked} steps would take {seconds:.1} s, and {budget} s are allowed: samples take {steps} steps"
+            ),
+            Notice::Binned { side, from, to, seconds, budget } => write!(
+                f,
+                "all pixels would take {seconds:.1} s, and {budget} s are allowed: binned {side} x {side}, from {} x {} to {} x {} pixels, each {side} times as large; written as 32-bit floats",
+                from[0], from[1], to[0], to[1]
+            ),
+            Notice::WithoutClass(classes) => write!(
+                f,
+                "the model is conditioned on the class of an image, and none is given: it does without; there are {}",
+                classes.join(", ")
             ),
             Notice::Saturated { share, limit } => write!(
                 f,

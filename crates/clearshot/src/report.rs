@@ -70,6 +70,8 @@ pub struct ImageReport {
     pub left_over: Option<LeftOver>,
     /// The camera that it was restored with.
     pub camera: Option<Camera>,
+    /// Pixels along a side of the blocks whose means were restored, where the budget of time had no room for every pixel.
+    pub binning: Option<usize>,
     /// How much light there is, where the camera is known.
     pub regime: Option<Regime>,
     /// What it was restored by, where that is a choice.

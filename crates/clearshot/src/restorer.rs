@@ -242,6 +242,12 @@ impl Restorer {
         observer: &mut dyn Observer,
     ) -> Result<Restored> {
         self.check(settings)?;
+        if settings.allow_binning {
+            return Err(Error::setting(
+                "allow_binning",
+                "is for files: an array keeps its shape; leave it out",
+            ));
+        }
         let (image, d) = (&array.image, &array.image.description);
         let mask = match &array.mask {
             Some(mask) => {
@@ -257,7 +263,7 @@ impl Restorer {
         let (finished, _) = match &self.kind {
             Kind::Learned(learned) => learned
                 .session(settings, d, String::new(), &mut ear)?
-                .restore(image, validity, to, &mut ear)?,
+                .restore(image, 1, validity, to, &mut ear)?,
             Kind::Foreign(foreign) => foreign.run(settings, image, validity, to, &mut ear)?,
             Kind::Segmenter(segmenter) => segmenter.run(settings, "", image, validity, to, &mut ear)?,
             Kind::Classical(classical) => classical.run(settings, image, validity, to, &mut ear)?,

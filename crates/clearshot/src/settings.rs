@@ -6,7 +6,7 @@ use crate::psf::PointSpread;
 use clearshot_image::{Image, fingerprint};
 use clearshot_model::Model;
 use clearshot_physics::Psf;
-use clearshot_restore::learned::{self, Candidate, Guidance, Output, law};
+use clearshot_restore::learned::{self, Candidate, Guidance, Output, TakenByGiven, law};
 use clearshot_runtime::Precision;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -67,11 +67,21 @@ pub struct Settings {
     pub levels: Option<String>,
     /// Begin samples at the measurement with this much noise added, relative to the signal, where the model's range is 2. Default: at noise alone.
     pub begin: Option<f64>,
+    /// Stages from coarse to fine: with 2 samples are drawn of means over 2 x 2 pixels first, and those of the image begin at them and keep them as their
+    /// means; with 3 means over 4 x 4 pixels come before that. Default: 1, the image alone.
+    pub cascade: usize,
     /// Keep pixels that hold a measurement as they are, and draw only the others: those that are masked, saturated or not finite. Default: false.
     pub inpaint: bool,
-    /// The weight of classifier-free guidance, for models whose training dropped the condition now and then (`task.drop`): 1 is the network's own
-    /// answer, above it the measurement counts more. Default: 1.
+    /// The weight of classifier-free guidance, for models whose training dropped the measurement (`task.drop`) or the class (`task.drop_class`) now and
+    /// then: 1 is the network's own answer, above it counts more what was dropped. Default: 1.
     pub classifier_free: f64,
+    /// The class of the images, by its name or number, for models that are conditioned on it. Default: none, which models whose training dropped classes
+    /// can do without.
+    pub class: Option<String>,
+    /// A file with the context that a model attends to: an array of [vectors, numbers], as a `.npy` file holds one. Default: none, as `class`.
+    pub context: Option<PathBuf>,
+    /// Numbers of the camera that a model is conditioned on by its vector, in place of the image's own. Default: those of the image.
+    pub taken_by: TakenByGiven,
     /// The seed of the samples. Default: 0.
     pub seed: u64,
     /// Guide the samples by the measurement's likelihood: poisson-gaussian, shifted-poisson, gaussian, ... Default: none, and
@@ -92,6 +102,9 @@ pub struct Settings {
     /// Take fewer steps than `steps` where restoring an image would take more seconds, by the measured time of the network. Results then depend on the machine.
     /// Default: no limit.
     pub max_seconds: Option<f64>,
+    /// Restore means over 2 x 2, 4 x 4 or 8 x 8 pixels where `max_seconds` has no room for every pixel even with the fewest steps: the files that are
+    /// written have fewer and larger pixels, as 32-bit floats, and say so. Default: false, such a budget is refused.
+    pub allow_binning: bool,
     /// Bytes that network and image states may take together: half of them for the network where `memory` does not say otherwise; states that
     /// do not fit lie in temporary files. Default: 512 MiB for the network on a CPU and 768 MiB for states.
     pub max_memory: Option<usize>,
@@ -110,6 +123,9 @@ pub struct Settings {
     /// Write OUT.png beside each output: the middle plane before and after. Default: false.
     pub picture: bool,
 }
+
+/// Stages of a cascade at most.
+const MOST_STAGES: usize = 6;
 
 /// Whether stacks are restored as volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,8 +164,12 @@ impl Default for Settings {
             steps: 25,
             levels: None,
             begin: None,
+            cascade: 1,
             inpaint: false,
             classifier_free: 1.0,
+            class: None,
+            context: None,
+            taken_by: TakenByGiven::default(),
             seed: 0,
             guidance: None,
             law: None,
@@ -159,6 +179,7 @@ impl Default for Settings {
             batch: None,
             memory: None,
             max_seconds: None,
+            allow_binning: false,
             max_memory: None,
             precision: Precision::Auto,
             scratch: None,
@@ -196,6 +217,29 @@ impl Settings {
         if !(self.classifier_free.is_finite() && self.classifier_free >= 0.0) {
             let why = format!("is {}; a number from 0 on is needed", self.classifier_free);
             return Err(Error::setting("classifier_free", why));
+        }
+        if !(1..=MOST_STAGES).contains(&self.cascade) {
+            let why = format!("is {}; stages from 1 to {MOST_STAGES} are needed", self.cascade);
+            return Err(Error::setting("cascade", why));
+        }
+        if self.allow_binning {
+            if self.max_seconds.is_none() {
+                return Err(Error::setting(
+                    "allow_binning",
+                    "is about a budget of time: give max_seconds too",
+                ));
+            }
+            let given = [
+                ("mask", self.mask.is_some()),
+                ("psf", self.psf.is_some()),
+                ("background", self.background.is_some()),
+            ];
+            if let Some((other, _)) = given.iter().find(|(_, given)| *given) {
+                let why = format!(
+                    "does not go with {other}, which is about the file's own pixels; leave one of them out"
+                );
+                return Err(Error::setting("allow_binning", why));
+            }
         }
         if let Some(seconds) = self.max_seconds.filter(|s| !(s.is_finite() && *s > 0.0)) {
             return Err(Error::setting(
@@ -243,6 +287,10 @@ impl Settings {
             ("save_samples", self.save_samples),
             ("guidance", self.guidance.is_some()),
             ("law", self.law.is_some()),
+            ("class", self.class.is_some()),
+            ("context", self.context.is_some()),
+            ("cascade", self.cascade > 1),
+            ("allow_binning", self.allow_binning),
             ("only", self.only.is_some()),
         ];
         asked.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
@@ -275,6 +323,7 @@ impl Settings {
             (Some(most), Some(network)) => most - network,
             _ => learned::Settings::default().host_memory,
         };
+        let (class, context) = self.conditions(model)?;
         let settings = learned::Settings {
             output: self.estimate,
             samples: self.samples,
@@ -284,7 +333,11 @@ impl Settings {
             levels: self.levels.clone(),
             begin: self.begin,
             inpaint: self.inpaint,
+            cascade: self.cascade,
             classifier_free: self.classifier_free,
+            class,
+            context,
+            taken_by: self.taken_by,
             chi2: self.chi2,
             seed: self.seed,
             psf,
@@ -307,7 +360,7 @@ impl Settings {
         let options = [
             ("samples, std and save_samples", settings.samples > 0),
             ("estimate", settings.output == Some(Output::Samples)),
-            ("levels, begin, inpaint and classifier_free", self.shapes_samples()),
+            ("levels, begin, cascade, inpaint and classifier_free", self.shapes_samples()),
             ("psf", settings.psf.is_some()),
             ("guidance, law and clip", settings.guidance.is_some()),
         ];
@@ -357,6 +410,15 @@ impl Settings {
         if let Some(seconds) = self.max_seconds {
             record["max_seconds"] = seconds.into();
         }
+        if self.allow_binning {
+            record["allow_binning"] = true.into();
+        }
+        if self.cascade > 1 {
+            record["cascade"] = self.cascade.into();
+        }
+        if let Some(told) = self.conditions_record(restorer) {
+            record["conditions"] = told;
+        }
         if let Some(axes) = &self.axes {
             record["axes"] = axes.as_str().into();
         }
@@ -375,6 +437,7 @@ impl Settings {
 
     /// Whether something is asked for of how samples are drawn, beside sampler, steps and guidance.
     fn shapes_samples(&self) -> bool {
-        self.levels.is_some() || self.begin.is_some() || self.inpaint || self.classifier_free != 1.0
+        let drawn = self.begin.is_some() || self.inpaint || self.cascade > 1;
+        self.levels.is_some() || drawn || self.classifier_free != 1.0
     }
 }

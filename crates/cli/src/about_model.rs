@@ -1,7 +1,7 @@
 //! What a model's file says of itself, for `clearshot info`.
 
 use anyhow::Result;
-use clearshot_model::Model;
+use clearshot_model::{ConditionInput, InputKind, Model};
 use std::io::Write;
 use std::path::Path;
 
@@ -16,6 +16,7 @@ pub fn say(path: &Path, json: bool, out: &mut impl Write) -> Result<()> {
         let record = serde_json::json!({
             "file": path, "bytes": bytes, "model": about.name, "task": about.task.name(), "network": network, "weights": weights,
             "dims": about.dims, "crop": about.crop, "hash": model.hash(), "quantised": about.quantised,
+            "conditioning": about.conditioning,
         });
         return Ok(writeln!(out, "{record}")?);
     }
@@ -23,6 +24,10 @@ pub fn say(path: &Path, json: bool, out: &mut impl Write) -> Result<()> {
     writeln!(out, "  model     {}, {}", about.name, about.task.name())?;
     writeln!(out, "  network   {network}, {weights} weights, {:.2} MB", bytes as f64 / 1e6)?;
     writeln!(out, "  trained   on {} pixels", clearshot_image::lengths(&about.crop))?;
+    for input in model.condition_inputs() {
+        let (name, what) = wanted(&model, &input);
+        writeln!(out, "  {name:<9} {what}")?;
+    }
     match &about.quantised {
         None => writeln!(out, "  computes  in floating point")?,
         Some(q) => {
@@ -49,4 +54,32 @@ pub fn say(path: &Path, json: bool, out: &mut impl Write) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What a model wants to be told of an image, and by which option.
+fn wanted(model: &Model, input: &ConditionInput) -> (&'static str, String) {
+    let conditioning = model.about.conditioning.clone().unwrap_or_default();
+    let open = if conditioning.dropped > 0.0 { "; can be left out" } else { "" };
+    let classes = match (&conditioning.classes[..], input.classes()) {
+        ([], Some(usize::MAX)) => "a number".into(),
+        ([], count) => format!("a number below {}", count.unwrap_or(0)),
+        (names, _) => format!("one of {}", names.join(", ")),
+    };
+    match input.kind {
+        InputKind::Class { .. } | InputKind::OneHot { .. } => ("class", format!("{classes} (--class){open}")),
+        InputKind::Vector(code) => {
+            let class = (code.domains > 0).then(|| format!("class, {classes} (--class){open}"));
+            let camera = code.camera.then(|| {
+                "scale, read noise and background, as the camera and the image say (--condition)".to_string()
+            });
+            ("vector", class.into_iter().chain(camera).collect::<Vec<_>>().join("; "))
+        }
+        InputKind::Context { width } => {
+            let tokens = conditioning.tokens.map_or(String::new(), |n| format!("{n} "));
+            ("context", format!("{tokens}vectors of {width} numbers (--context FILE.npy){open}"))
+        }
+        InputKind::Unknown { numbers } => {
+            ("unknown", format!("{numbers} numbers, `{}`, whose meaning its file does not say", input.port))
+        }
+    }
 }

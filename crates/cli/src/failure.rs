@@ -21,7 +21,9 @@ fn named(cause: &(dyn std::error::Error + 'static)) -> String {
     // An error with its place holds the other in a box, which is what the chain goes through.
     let boxed = || cause.downcast_ref::<Box<clearshot::Error>>().map(|e| &**e);
     match cause.downcast_ref::<clearshot::Error>().or_else(boxed) {
-        Some(clearshot::Error::Setting { key, why }) => format!("{}: {why}", option(key)),
+        Some(clearshot::Error::Setting { key, why }) => {
+            format!("{}: {}", option(key), why.replace("(allow_binning)", "(--allow-binning)"))
+        }
         Some(clearshot::Error::Value { key, value, why }) => format!("{} {value}: {why}", option(key)),
         Some(clearshot::Error::Missing { key, field, what }) => {
             format!("{}: {}, {what}, is needed", option(key), option(field))

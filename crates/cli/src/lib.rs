@@ -8,6 +8,7 @@ mod calibrate;
 mod camera;
 mod check;
 mod compare;
+mod conditions;
 mod config;
 mod convert;
 mod deconvolve;

@@ -7,6 +7,7 @@ pub use report::{Report, Shown};
 pub use trace::Trace;
 
 use crate::camera::KnownCameraArgs;
+use crate::conditions::ConditionArgs;
 use crate::electrons::{self, Background};
 use crate::failure::worded;
 use crate::outputs::{listed, prepared, result_in};
@@ -83,13 +84,20 @@ pub struct Restore {
     /// at noise alone.
     #[arg(long, value_name = "NOISE")]
     begin: Option<f64>,
+    /// Draw samples from coarse to fine in this many stages: with 2, of means over 2 x 2 pixels first, at which those of the image begin (--begin sets with how much
+    /// noise) and which they keep as their means.
+    #[arg(long, value_name = "STAGES", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=6))]
+    cascade: u8,
     /// Keep pixels that hold a measurement as they are, and draw only those that are masked, saturated or NaN. Default: all are
     /// restored.
     #[arg(long)]
     inpaint: bool,
-    /// Weight the measurement by classifier-free guidance, for models trained with task.drop; 1 is the network's own answer.
+    /// Weight the measurement by classifier-free guidance, for models trained with task.drop, or the class and the context, for models trained with
+    /// task.drop_class; 1 is the network's own answer.
     #[arg(long, value_name = "WEIGHT", default_value_t = 1.0)]
     classifier_free: f64,
+    #[command(flatten)]
+    conditions: ConditionArgs,
     #[command(flatten)]
     camera: KnownCameraArgs,
     /// Set the background: mean electrons, or a file of frames without an object, in counts, whose mean over all planes is the background of
@@ -136,6 +144,10 @@ pub struct Restore {
     /// Take fewer steps than --steps where the network would take more seconds on an image; one run of it is measured first. Default: no limit.
     #[arg(long, value_name = "SECONDS")]
     max_seconds: Option<f64>,
+    /// Restore means over 2 x 2, 4 x 4 or 8 x 8 pixels where --max-seconds has no room for every pixel even with the fewest steps; the result has fewer and larger
+    /// pixels, in 32-bit floats, and says so. Default: such a budget is refused.
+    #[arg(long)]
+    allow_binning: bool,
     /// Limit the memory of network and image together, for example to 1GiB: half is the network's without --memory, and what does not fit goes to
     /// temporary files. Default: 512 MiB for the network on a CPU, 768 MiB for the image.
     #[arg(long, value_parser = bytes::parse, value_name = "BYTES")]
@@ -364,8 +376,12 @@ impl Restore {
             steps: self.steps as usize,
             levels: self.levels.clone(),
             begin: self.begin,
+            cascade: self.cascade.into(),
             inpaint: self.inpaint,
             classifier_free: self.classifier_free,
+            class: self.conditions.class.clone(),
+            context: self.conditions.context.clone(),
+            taken_by: self.conditions.taken_by()?,
             seed: self.seed,
             guidance: self.guidance.clone(),
             law: self.law.clone(),
@@ -375,6 +391,7 @@ impl Restore {
             batch: self.batch.map(|b| b as usize),
             memory: self.memory,
             max_seconds: self.max_seconds,
+            allow_binning: self.allow_binning,
             max_memory: self.max_memory,
             precision: self.precision,
             scratch: self.scratch.clone(),

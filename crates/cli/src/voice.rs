@@ -193,7 +193,7 @@ impl Voice {
             "status": "restored", "written": report.written, "seconds": report.seconds, "clipped": report.clipped,
             "filled": report.filled, "saturated": report.saturated, "chi2": report.chi2, "left_over": report.left_over,
             "precision": report.precision, "camera": report.camera, "strange": report.unfamiliar,
-            "interval_90": report.interval_90, "regime": regime,
+            "interval_90": report.interval_90, "regime": regime, "binning": report.binning,
         });
         self.say(&text, record)?;
         if let (Some(page), Some(shown)) = (&mut self.report, self.shown.take()) {
@@ -234,6 +234,7 @@ pub fn worded(notice: &Notice) -> String {
             let [movie, stack] = ["T", "Z"].map(|name| axes.replace(*letter, name));
             format!("; if they help each other, say so: --axes {movie} for a movie, --axes {stack} for a stack")
         }
+        Notice::WithoutClass(_) => " (--class, --context)".into(),
         Notice::FilesApart { .. } => "; --item restores one".into(),
         Notice::NoLight { .. } => "; --item restores it".into(),
         Notice::DependsOnTile => " (--tile); results of networks without norms and attention (model=local) do not".into(),

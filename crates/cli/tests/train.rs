@@ -437,3 +437,40 @@ fn variances_are_learned_schedules_shifted_and_measurements_compared() {
     assert!(text.contains("task.consistency.weight"), "{text}");
     assert!(say(&["model.init=WRONG"]).contains("default"));
 }
+
+/// A table of betas of one's own: the same bits as a law that makes the same table, what the model says of itself, and samples by its timesteps.
+#[test]
+fn betas_are_a_law_or_a_table() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let run = |name: &str, changes: &[&str]| {
+        let out = dir.path().join(name);
+        let all = [
+            &[
+                "trainer.iterations=4",
+                "task.prediction=epsilon",
+                "validation.every=0",
+                "calibration.images=0",
+            ],
+            changes,
+        ]
+        .concat();
+        finished(program(&with(&all), &out, &["--json"]).output().expect("a start"))
+    };
+    let law = run("law", &["task.betas=[0.1,0.5]", "task.timesteps=5"]);
+    let table = run("table", &["task.schedule=custom", "task.betas=[0.1,0.2,0.3,0.4,0.5]"]);
+    assert_eq!(law["digest"], table["digest"]);
+    let model = clearshot_model::Model::load(&dir.path().join("table/best.clearshot")).expect("a model");
+    let clearshot_model::Task::Diffusion { process, .. } = &model.about.task else { panic!("diffusion") };
+    assert_eq!(process.timesteps(), Some(5));
+    let signal = process.schedule().expect("a schedule").alphas_cumprod();
+    let products = [0.9, 0.72, 0.504, 0.3024, 0.1512];
+    assert!(signal.iter().zip(products).all(|(a, b)| (a - b).abs() < 1e-6), "{signal:?}");
+    let say = |changes: &[&str]| {
+        let all = [&["trainer.iterations=4", "task.prediction=epsilon"], changes].concat();
+        complaint(program(&with(&all), &dir.path().join("no"), &[]).output().expect("a start"))
+    };
+    let said = say(&["task.betas=[0.1,0.2,0.3]"]);
+    assert!(said.contains("task.betas") && said.contains("task.schedule=custom"), "{said}");
+    let said = say(&["task.schedule=custom", "task.betas=[0.1,1.2]"]);
+    assert!(said.contains("1.2 at timestep 1"), "{said}");
+}

@@ -119,12 +119,23 @@ fn groups(input: &Description, output: &Path) -> bool {
     input.format == zarr::NAME && name.ends_with(".zarr") && !is_address(output)
 }
 
-/// The image that was made of another. A file of the same format may have the input's other images too.
+/// The image that was made of another. A file of the same format may have the input's other images too, in the same order or, where
+/// they have names, in any.
 ///
 /// # Errors
 /// If the output cannot be read.
 pub fn written(of: &Description, output: &Path) -> Result<Image> {
     let first = Image::open(output)?;
+    let name = &of.items[of.item];
+    let only = |items: &[String]| -> Option<usize> {
+        let mut found = (0..items.len()).filter(|&n| items[n] == *name);
+        found.next().filter(|_| found.next().is_none())
+    };
+    if let (Some(_), Some(number), true) =
+        (only(&of.items), only(&first.description.items), of.items.len() > 1)
+    {
+        return Image::open_number(output, number);
+    }
     if of.item > 0 && first.description.items.len() == of.items.len() {
         return Image::open_number(output, of.item);
     }
@@ -166,5 +177,27 @@ mod tests {
         for names in [["", ""], ["x", "x"], ["first image", "b"], ["..", "b"]] {
             assert_eq!(named(&names, 1), "a/out_1.ome.tif");
         }
+    }
+
+    #[test]
+    fn an_image_is_found_again_by_its_name() {
+        use crate::format::zip::{ZipWriter, checksum};
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let (input, output) = (folder.path().join("in.npz"), folder.path().join("out.npz"));
+        let mut zip = ZipWriter::new(std::fs::File::create(&input).expect("a file"));
+        for (name, value) in [("one.npy", 1u8), ("two.npy", 2)] {
+            let head = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2), }";
+            let data =
+                [b"\x93NUMPY\x01\x00\x76\x00", format!("{head:<117}\n").as_bytes(), &[value; 4]].concat();
+            let (crc, size) = checksum(&mut &data[..]).expect("a sum");
+            zip.add(name, size, crc, &mut &data[..]).expect("added");
+        }
+        zip.finish().expect("finished");
+        // The image that is written stands first, before those that it brings along.
+        let second = Image::open_number(&input, 1).expect("an image");
+        crate::copy_with(&second, &output, false, &mut |_| {}).expect("copied");
+        assert_eq!(Image::open(&output).expect("an image").description.items, ["two", "one"]);
+        let found = written(&second.description, &output).expect("found");
+        assert_eq!(found.read_f64(&found.whole()).expect("values"), [2.0; 4]);
     }
 }

@@ -1,5 +1,6 @@
 //! What a model says of itself: `model.json`, or the metadata of a model's file.
 
+use crate::conditioning::Conditioning;
 use crate::error::ModelError;
 use crate::familiar::Familiar;
 use crate::signal::Signal;
@@ -53,6 +54,9 @@ pub struct About {
     /// What its training images are like; not known of every model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub familiar: Option<Familiar>,
+    /// What the network is conditioned on beside image and measurement: classes, a vector, a context. Nothing for most models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditioning: Option<Conditioning>,
     /// Which convolutions are in 8 bits, and what that costs; nothing for a model in floating point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantised: Option<Quantisation>,
@@ -92,6 +96,7 @@ impl About {
             limits: String::new(),
             spread: None,
             familiar: None,
+            conditioning: None,
             quantised: None,
         }
     }
@@ -178,9 +183,24 @@ pub enum Process {
         #[serde(default = "as_made", skip_serializing_if = "is_as_made")]
         finer: f64,
     },
+    /// The timesteps of a schedule whose betas are a table of one's own.
+    Betas {
+        betas: Vec<f64>,
+        #[serde(default = "as_made", skip_serializing_if = "is_as_made")]
+        finer: f64,
+    },
 }
 
 impl Process {
+    /// How many timesteps there are; none for a range of sigma.
+    pub fn timesteps(&self) -> Option<usize> {
+        match self {
+            Process::Edm { .. } => None,
+            Process::Timesteps { steps, .. } => Some(*steps),
+            Process::Betas { betas, .. } => Some(betas.len()),
+        }
+    }
+
     /// The levels of `steps` sampling steps, from the most noise to none.
     ///
     /// # Errors
@@ -226,7 +246,7 @@ impl Process {
 
     /// Karras' levels, in the process' own range where none is given.
     fn karras(&self, given: &[(&str, f64)], steps: usize) -> Result<Levels, ModelError> {
-        let schedule = matches!(self, Process::Timesteps { .. }).then(|| self.schedule()).transpose()?;
+        let schedule = self.timesteps().map(|_| self.schedule()).transpose()?;
         let (range, rho) = match (self, &schedule) {
             (Process::Edm { sigma_min, sigma_max, rho }, _) => ([*sigma_min, *sigma_max], *rho),
             (_, Some(schedule)) => (schedule.range(), RHO),
@@ -261,11 +281,16 @@ impl Process {
     /// # Errors
     /// If it is a range of sigma, or there is no such schedule.
     pub fn schedule(&self) -> Result<Schedule, ModelError> {
-        let Process::Timesteps { law, first, last, steps, finer } = self else {
-            let (got, must) = ("a range of sigma".into(), "the timesteps of a schedule");
-            return Err(ModelError::Setting { what: "the process", got, must });
+        let (schedule, finer) = match self {
+            Process::Timesteps { law, first, last, steps, finer } => {
+                (Schedule::new(BetaLaw::named(law)?, [*first, *last], *steps)?, finer)
+            }
+            Process::Betas { betas, finer } => (Schedule::of_betas(betas)?, finer),
+            Process::Edm { .. } => {
+                let (got, must) = ("a range of sigma".into(), "the timesteps of a schedule");
+                return Err(ModelError::Setting { what: "the process", got, must });
+            }
         };
-        let schedule = Schedule::new(BetaLaw::named(law)?, [*first, *last], *steps)?;
         Ok(if is_as_made(finer) { schedule } else { schedule.for_resolution(*finer, 1.0)? })
     }
 }

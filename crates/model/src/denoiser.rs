@@ -1,6 +1,6 @@
 //! A model's network as a denoiser, whatever it predicts.
 
-use crate::about::{About, ConditionKind, Process, Task};
+use crate::about::{About, ConditionKind, Task};
 use crate::error::ModelError;
 use clearshot_diffusion::precondition::{Preconditioned, Prediction};
 use clearshot_diffusion::{Condition, Denoiser, Estimate, LevelInputs};
@@ -33,13 +33,25 @@ impl<'a> ModelDenoiser<'a> {
     /// Adds the network with the inputs that it knows.
     fn add(&self, b: &mut Builder, x: Value, told: (&str, Value), given: &Condition) -> Value {
         let mut all = Given::image(x).with(told.0, told.1);
-        for (name, value) in [("class", given.class), ("vector", given.vector), ("context", given.context)] {
-            if let Some(value) = value {
-                all = all.with(name, value);
-            }
+        for (name, value) in conditions(self.network, b, x, given) {
+            all = all.with(name, value);
         }
         self.network.build_on(b, &all)
     }
+}
+
+/// Whether a network has an input of this name.
+fn takes(network: &dyn Network, b: &Builder, x: Value, name: &str) -> bool {
+    let image = b.shape(x);
+    image.rank() == network.dims() + 2 && network.ports(image).iter().any(|p| p.name == name)
+}
+
+/// What a network is given beside the image, by its own names: classes are labels to some.
+fn conditions(network: &dyn Network, b: &Builder, x: Value, given: &Condition) -> Vec<(&'static str, Value)> {
+    let labels = takes(network, b, x, "labels");
+    let class = if labels { "labels" } else { "class" };
+    let all = [(class, given.class), ("vector", given.vector), ("context", given.context)];
+    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 impl Denoiser for ModelDenoiser<'_> {
@@ -58,6 +70,21 @@ impl Denoiser for ModelDenoiser<'_> {
         }
         Estimate::of(self.add(b, seen, ("sigma", sigma), given))
     }
+}
+
+/// The nodes of a network that makes the clean image of the measurement `y` at once. One that is told a time is told zero, as
+/// training tells it.
+pub(crate) fn at_once(network: &dyn Network, b: &mut Builder, y: Value, given: &Condition) -> Value {
+    let mut all = Given::image(y);
+    if takes(network, b, y, "t") {
+        let (zero, batch) = (b.scalar(0.0), b.shape(y)[0]);
+        let time = b.broadcast(zero, [batch]);
+        all = all.with("t", time);
+    }
+    for (name, value) in conditions(network, b, y, given) {
+        all = all.with(name, value);
+    }
+    network.build_on(b, &all)
 }
 
 /// Whether what a model says of itself fits its network.
@@ -86,7 +113,7 @@ pub(crate) fn check(about: &About, network: &dyn Network) -> Result<(), String> 
     if about.dims != network.dims() {
         return Err(format!("it is for {} spatial axes, the network for {}", about.dims, network.dims()));
     }
-    let timesteps = matches!(about.task, Task::Diffusion { process: Process::Timesteps { .. }, .. });
+    let timesteps = matches!(&about.task, Task::Diffusion { process, .. } if process.timesteps().is_some());
     let learns_variance = timesteps && gives == 2 * about.channels;
     if !(gives == about.channels || learns_variance) || takes != beside {
         let channels = about.channels;

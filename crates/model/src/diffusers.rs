@@ -16,6 +16,9 @@ const LAWS: &[(&str, &str)] = &[
     ("exp", "exponential_decay"),
 ];
 
+/// The key of a table of betas of one's own.
+const OWN_BETAS: &str = "trained_betas";
+
 /// What a folder of diffusers is, by its scheduler's configuration; DDPM's own where there is none.
 ///
 /// # Errors
@@ -53,12 +56,20 @@ pub(crate) fn about(
     if !(1.0..=1e6).contains(&steps) {
         return Err(format!("`num_train_timesteps` is {steps}; it must be from 1 to 1000000"));
     }
-    let process = Process::Timesteps {
-        law: law.into(),
-        first: number("beta_start", 1e-4)?,
-        last: number("beta_end", 0.02)?,
-        steps: steps as usize,
-        finer: 1.0,
+    let process = match scheduler.get(OWN_BETAS) {
+        None | Some(Json::Null) => Process::Timesteps {
+            law: law.into(),
+            first: number("beta_start", 1e-4)?,
+            last: number("beta_end", 0.02)?,
+            steps: steps as usize,
+            finer: 1.0,
+        },
+        Some(Json::Array(betas)) => {
+            let wrong = |b: &Json| format!("`{OWN_BETAS}` of the scheduler holds {b}, not a number");
+            let betas = betas.iter().map(|b| b.as_f64().ok_or_else(|| wrong(b))).collect::<Result<_, _>>()?;
+            Process::Betas { betas, finer: 1.0 }
+        }
+        Some(other) => return Err(format!("`{OWN_BETAS}` of the scheduler is {other}, not a list")),
     };
     let channels = network.out_channels();
     let condition = match network.in_channels() == channels {
@@ -73,25 +84,28 @@ pub(crate) fn about(
 
 /// A `scheduler_config.json` for a task, where diffusers has a scheduler for it.
 pub(crate) fn scheduler(task: &Task) -> Option<String> {
-    let Task::Diffusion {
-        prediction, process: Process::Timesteps { law, first, last, steps, finer }, ..
-    } = task
-    else {
-        return None;
+    let Task::Diffusion { prediction, process, .. } = task else { return None };
+    let mut config = match process {
+        // Its schedulers know no shift by resolution.
+        Process::Timesteps { finer, .. } | Process::Betas { finer, .. } if *finer != 1.0 => return None,
+        Process::Edm { .. } => return None,
+        Process::Timesteps { law, first, last, steps, .. } => {
+            let theirs = LAWS.iter().find(|(_, ours)| ours == law)?.0;
+            serde_json::json!({"beta_schedule": theirs, "beta_start": first, "beta_end": last, "num_train_timesteps": steps})
+        }
+        Process::Betas { betas, .. } => {
+            serde_json::json!({OWN_BETAS: betas, "num_train_timesteps": betas.len()})
+        }
     };
-    // Its schedulers know no shift by resolution.
-    if *finer != 1.0 {
-        return None;
-    }
-    let theirs = LAWS.iter().find(|(_, ours)| ours == law)?.0;
     let prediction = match prediction {
         PredictionKind::Epsilon => "epsilon",
         PredictionKind::Sample => "sample",
         PredictionKind::VPrediction => "v_prediction",
         PredictionKind::Edm { .. } | PredictionKind::Denoiser => return None,
     };
-    let config = serde_json::json!({"_class_name": "DDPMScheduler", "beta_schedule": theirs,
-        "beta_start": first, "beta_end": last, "num_train_timesteps": steps, "prediction_type": prediction,
-        "clip_sample": false});
+    for (key, value) in [("_class_name", "DDPMScheduler"), ("prediction_type", prediction)] {
+        config[key] = value.into();
+    }
+    config["clip_sample"] = false.into();
     serde_json::to_string_pretty(&config).ok()
 }

@@ -14,6 +14,8 @@ pub enum ModelError {
     Network { path: PathBuf, source: clearshot_nn::Error },
     #[error("{}: what the model says of itself does not fit its network: {reason}", path.display())]
     Contradiction { path: PathBuf, reason: String },
+    #[error("{}: not a context: {reason}", path.display())]
+    Context { path: PathBuf, reason: String },
     #[error("a model for {is}, where one for {needed} is needed")]
     OtherTask { is: &'static str, needed: &'static str },
     #[error(transparent)]

@@ -7,11 +7,14 @@
 //! model together with the `config.json` beside it.
 
 use crate::about::{About, FORMAT, Task};
-use crate::denoiser::{ModelDenoiser, check};
+use crate::conditioning::{ConditionInput, InputKind};
+use crate::denoiser::{ModelDenoiser, at_once, check};
 use crate::diffusers;
 use crate::error::ModelError;
 use crate::int8;
-use clearshot_diffusion::Levels;
+use crate::signal::Signal;
+use clearshot_diffusion::{Condition, Levels};
+use clearshot_graph::{Builder, Value};
 use clearshot_nn::models::{self, Network, Quantised};
 use clearshot_nn::weights::{self, CONFIG_FILE, Weights, weights_file};
 use clearshot_tensor::store::{Store, StoreError, write_whole};
@@ -162,6 +165,7 @@ impl Model {
     ) -> Result<Model, ModelError> {
         let contradiction = |reason| ModelError::Contradiction { path: path.into(), reason };
         check(&about, &*network).map_err(contradiction)?;
+        check_conditions(&about, &*network, &config).map_err(contradiction)?;
         if about.crop.len() != about.dims {
             return Err(contradiction(format!("crops of {:?} for {} axes", about.crop, about.dims)));
         }
@@ -227,6 +231,16 @@ impl Model {
         serde_json::to_string_pretty(&self.about).map_err(|e| damaged(path, e.to_string()))
     }
 
+    /// The network's inputs that are about an image as a whole: its class, how it was taken, a context.
+    pub fn condition_inputs(&self) -> Vec<ConditionInput> {
+        condition_inputs(&self.about, &*self.network, &self.config)
+    }
+
+    /// Adds the network that makes the clean image of a measurement at once, for models of regression.
+    pub fn regress(&self, b: &mut Builder, measured: Value, given: &Condition) -> Value {
+        at_once(&*self.network, b, measured, given)
+    }
+
     /// The network as a denoiser.
     ///
     /// # Errors
@@ -264,6 +278,9 @@ impl Model {
         if let Some(table) = self.network.int8() {
             hash.update(format!("{table:?}"));
         }
+        if let Some(conditioning) = &self.about.conditioning {
+            hash.update(serde_json::json!(conditioning).to_string());
+        }
         for (name, weight) in &self.weights {
             hash.update(name.as_bytes());
             for value in weight.to_f64() {
@@ -271,6 +288,43 @@ impl Model {
             }
         }
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+fn condition_inputs(about: &About, network: &dyn Network, config: &str) -> Vec<ConditionInput> {
+    let config: serde_json::Value = serde_json::from_str(config).unwrap_or_default();
+    let rows = config["num_class_embeds"].as_u64().map(|n| n as usize);
+    ConditionInput::of(network, rows, about.conditioning.as_ref())
+}
+
+/// Whether what a model says of its conditions fits its network.
+fn check_conditions(about: &About, network: &dyn Network, config: &str) -> Result<(), String> {
+    let Some(conditioning) = &about.conditioning else { return Ok(()) };
+    if !(0.0..1.0).contains(&conditioning.dropped) {
+        return Err(format!("a share of {} of dropped classes", conditioning.dropped));
+    }
+    let (named, mut vectors) = (conditioning.classes.len(), 0);
+    for input in condition_inputs(about, network, config) {
+        if let InputKind::Vector(code) = input.kind {
+            vectors += 1;
+            if code.camera && about.signal != Signal::Photons {
+                return Err("a vector of the camera for images that are not in electrons".into());
+            }
+            let sizes: Vec<usize> =
+                [1].into_iter().chain(network.example_size()).chain([network.in_channels()]).collect();
+            let ports = network.ports(clearshot_tensor::Shape::new(&sizes));
+            let width = ports.iter().find(|p| p.name == input.port).map_or(0, |p| p.ty.shape.len());
+            if width != code.width() {
+                return Err(format!("a vector of {} numbers, the network takes {width}", code.width()));
+            }
+        } else if let Some(classes) = input.classes().filter(|n| named > 0 && *n != named && *n != usize::MAX)
+        {
+            return Err(format!("{named} classes, the network knows {classes}"));
+        }
+    }
+    match vectors == 0 && !conditioning.vector.is_empty() {
+        true => Err("a vector, and the network takes none".into()),
+        false => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`Model::volumes`] the one for stacks.
 
 mod about;
+pub mod conditioning;
 mod denoiser;
 mod diffusers;
 mod error;
@@ -16,6 +17,9 @@ pub mod signal;
 pub mod spread;
 
 pub use about::{About, ConditionKind, PredictionKind, Process, Quantisation, Task};
+pub use conditioning::{
+    ConditionInput, Conditioning, Conditions, Context, InputKind, MissingCondition, VectorPart,
+};
 pub use denoiser::ModelDenoiser;
 pub use error::ModelError;
 pub use familiar::Familiar;

@@ -116,6 +116,17 @@ fn a_folder_of_diffusers_is_a_model() {
     assert_eq!((prediction, condition), (&PredictionKind::VPrediction, &ConditionKind::None));
     let same = Process::Timesteps { law: "cosine".into(), first: 1e-4, last: 0.02, steps: 100, finer: 1.0 };
     assert_eq!(process, &same);
+    // A table of betas of one's own goes there and back too.
+    let (prediction, own) =
+        (PredictionKind::Epsilon, Process::Betas { betas: vec![0.1, 0.2, 0.4], finer: 1.0 });
+    let task = Task::Diffusion { prediction, process: own.clone(), condition: ConditionKind::None };
+    let tables = folder("diffusers-betas");
+    model(UNET, task).save_folder(&tables).unwrap();
+    std::fs::remove_file(tables.join("model.json")).unwrap();
+    let back = Model::load(&tables).unwrap();
+    assert!(matches!(&back.about.task, Task::Diffusion { process, .. } if *process == own));
+    assert_eq!(back.levels(3).unwrap().len(), 3);
+    std::fs::remove_dir_all(&tables).unwrap();
     std::fs::write(dir.join("scheduler/scheduler_config.json"), r#"{"beta_schedule": "strange"}"#).unwrap();
     let text = Model::load(&dir).unwrap_err().to_string();
     assert!(text.contains("beta_schedule") && text.contains("scaled_linear"), "{text}");

@@ -16,7 +16,7 @@ use clearshot_nn::models::n2v::N2vConfig;
 use clearshot_nn::models::rosinality::RosinalityConfig;
 use clearshot_nn::models::unet2d_condition::UNet2DConditionConfig;
 use clearshot_nn::models::{ARCHITECTURES, Given, Network, Preconditioned, architecture, read};
-use clearshot_nn::{Error, Param, Precondition, Weights, acquisition, weights};
+use clearshot_nn::{Error, Param, Precondition, Weights, weights};
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{DType, Shape, Tensor};
 use serde_json::{Value as Json, json};
@@ -37,6 +37,8 @@ const ROSINALITY: &str = "RosinalityUNet";
 const EDM: &str = "EDM";
 const DYNUNET: &str = "DynUNet";
 const MULTI_SCALE: &str = "MultiScale";
+/// Values of conditioning vectors: of four domains and a camera.
+const VECTOR: usize = 7;
 const GROWING: &str = "Growing";
 const LOCAL: &str = "Local";
 const DNCNN: &str = "DnCNN";
@@ -53,7 +55,7 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
         "layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 2, "cross_attention_dim": 5,
         "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
         "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"], "resnet_time_scale_shift": "scale_shift",
-        "class_embed_type": "projection", "projection_class_embeddings_input_dim": acquisition::WIDTH});
+        "class_embed_type": "projection", "projection_class_embeddings_input_dim": VECTOR});
     let rosinality = json!({"channel": 32, "channel_multiplier": [1, 1], "n_res_blocks": 1,
         "attn_strides": [2], "attn_heads": 2, "use_affine_time": true, "dropout": 0.0, "fold": 2});
     let song = json!({"model_type": "SongUNet", "model_channels": 8, "channel_mult": [1, 1], "num_blocks": 1,
@@ -71,12 +73,12 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
         "upsample_kernel_size": [[1, 2, 2], 2], "filters": [4, 6, 8], "res_block": true, "trans_bias": true,
         "deep_supervision": true});
     let multi = json!({"scales": 3, "channels": 8, "blocks": 1, "groups": 4,
-        "vector_dim": acquisition::WIDTH});
+        "vector_dim": VECTOR});
     let multi3 = json!({"spatial_dims": 3, "scales": 2, "channels": 4, "blocks": 1, "groups": 2});
     let growing = json!({"resolution": 96, "channels": 8, "channel_mult": [1, 1], "groups": 4,
-        "attention_head_dim": 4, "vector_dim": acquisition::WIDTH});
+        "attention_head_dim": 4, "vector_dim": VECTOR});
     let local = json!({"in_channels": 2, "channels": [4, 6, 8], "blocks": [1, 2, 1],
-        "vector_dim": acquisition::WIDTH});
+        "vector_dim": VECTOR});
     let local3 = json!({"spatial_dims": 3, "in_channels": 1, "channels": [4, 6], "blocks": 1, "time": false});
     let planar =
         json!({"spatial_dims": 3, "planar": true, "in_channels": 1, "channels": [4, 6], "blocks": 1});
@@ -225,7 +227,7 @@ fn each_part_of_the_conditioning_vector_acts() {
             changed.get_mut(port).unwrap().data[i] += by;
             output(&graph, &changed).data
         };
-        let outputs: Vec<Vec<f64>> = (0..acquisition::WIDTH).map(|i| with(i, 0.5)).collect();
+        let outputs: Vec<Vec<f64>> = (0..VECTOR).map(|i| with(i, 0.5)).collect();
         let before = with(0, 0.0);
         for (i, changed) in outputs.iter().enumerate() {
             assert!(before.iter().zip(changed).any(|(a, b)| (a - b).abs() > 1e-4), "{name}: part {i}");

@@ -74,6 +74,8 @@ fn calibrated_intervals_hold_nine_truths_in_ten() {
             measured: Measured::read(&values, restorer.scratch()).unwrap(),
             truth,
             camera: Some(CAMERA),
+            class: None,
+            context: None,
         }
     };
     let examples: Vec<Example> = (0..6).map(|seed| example(seed, &restorer)).collect();

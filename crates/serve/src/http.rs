@@ -3,9 +3,11 @@
 //! and a head has a size and a time that it may take. One thread serves one connection, as readers and kernels here block anyway.
 
 use crate::refusal::Refusal;
+use clearshot_image::archive::PackedFolder;
+use rustls::{ServerConnection, StreamOwned};
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::net::TcpStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -18,6 +20,8 @@ pub const HEAD_TIME: Duration = Duration::from_secs(10);
 /// What a body may take: this and as long as its bytes take at the slowest rate, in bytes a second.
 const BODY_TIME: Duration = Duration::from_secs(30);
 const SLOWEST: u64 = 32 << 10;
+/// What the end of a connection may take.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
 
 /// When the other side must have been heard, shared with the socket below a TLS session.
 #[derive(Clone)]
@@ -68,8 +72,20 @@ impl Write for Timed {
 }
 
 /// A plain socket, or TLS over one.
-pub trait Stream: Read + Write {}
-impl<T: Read + Write> Stream for T {}
+pub trait Stream: Read + Write {
+    /// Says that nothing more comes, where the protocol has words for it.
+    fn close(&mut self) {}
+}
+
+impl Stream for Timed {}
+
+impl Stream for StreamOwned<ServerConnection, Timed> {
+    // Without it the other side could not tell an answer that ends from one that was cut off.
+    fn close(&mut self) {
+        self.conn.send_close_notify();
+        while self.conn.wants_write() && self.conn.write_tls(&mut self.sock).is_ok_and(|n| n > 0) {}
+    }
+}
 
 /// One connection.
 pub struct Connection {
@@ -77,6 +93,13 @@ pub struct Connection {
     pub deadline: Deadline,
     /// Bytes that were read and not yet used.
     pub ahead: Vec<u8>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.deadline.set(CLOSE_TIME);
+        self.stream.close();
+    }
 }
 
 /// What a request says before its body.
@@ -247,13 +270,14 @@ impl Connection {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
             }
+            Content::Folder(folder) => folder.write(BufWriter::new(&mut self.stream))?,
         }
         self.stream.flush()
     }
 
     /// Reads on for a moment, so that an answer that came before the end of a body is not lost with the connection.
     pub fn linger(&mut self) {
-        self.deadline.set(Duration::from_secs(2));
+        self.deadline.set(CLOSE_TIME);
         let mut buffer = [0; 16 << 10];
         for _ in 0..256 {
             if !matches!(self.stream.read(&mut buffer), Ok(n) if n > 0) {
@@ -316,6 +340,8 @@ impl Read for Body<'_> {
 pub enum Content {
     Bytes(Vec<u8>),
     File(File, u64),
+    /// A folder (Zarr) as a zip archive.
+    Folder(PackedFolder),
 }
 
 impl Content {
@@ -323,6 +349,7 @@ impl Content {
         match self {
             Content::Bytes(bytes) => bytes.len() as u64,
             Content::File(_, length) => *length,
+            Content::Folder(folder) => folder.len(),
         }
     }
 }

@@ -79,6 +79,9 @@ pub struct Made {
     pub what: String,
     /// As other requests name it.
     pub file: String,
+    /// The number, in the input, of the image that it is of; the first of those that are in the file.
+    #[serde(default)]
+    pub item: usize,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

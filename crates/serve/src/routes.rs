@@ -8,6 +8,8 @@ use crate::server::Shared;
 use crate::store::disposition;
 use crate::view::{Part, Plane, TILE, describe};
 use crate::{infer, runs};
+use clearshot_image::archive::PackedFolder;
+use clearshot_image::format::has_known_extension;
 use clearshot_image::picture::{BLACK, Canvas, INVALID};
 use clearshot_image::{Description, Image};
 use serde::Deserialize;
@@ -26,6 +28,7 @@ const ASSETS: &[(&str, &str, &str)] = &[
     ("/style.css", CSS, include_str!("../assets/style.css")),
     ("/common.js", SCRIPT, include_str!("../assets/common.js")),
     ("/viewer.js", SCRIPT, include_str!("../assets/viewer.js")),
+    ("/channels.js", SCRIPT, include_str!("../assets/channels.js")),
     ("/app.js", SCRIPT, include_str!("../assets/app.js")),
     ("/runs.js", SCRIPT, include_str!("../assets/runs.js")),
 ];
@@ -66,6 +69,7 @@ pub fn answer(shared: &Shared, head: &Head, body: &mut Body<'_>) -> Outcome {
         }
         ("GET", ["api", "about"]) => Ok(Answer::json(&json!({
             "version": env!("CARGO_PKG_VERSION"), "model": shared.model, "maps": colour::all(),
+            "channel_colours": {"two": colour::TWO_CHANNELS, "more": colour::CHANNELS},
             "has_folder": shared.store.folder().is_some(),
         }))),
         ("GET", ["api", "files"]) => Ok(Answer::json(&shared.store.list())),
@@ -80,12 +84,12 @@ pub fn answer(shared: &Shared, head: &Head, body: &mut Body<'_>) -> Outcome {
             Ok(Answer::json(&json!({})))
         }
         ("GET", ["api", "describe"]) => {
-            shared.readers.take(|| Ok(Answer::json(&describe(&*opened(shared, head, "file")?))))
+            shared.readers.take(|| Ok(Answer::json(&describe(&*opened(shared, head)?))))
         }
         ("GET", ["api", "tile"]) => shared.readers.take(|| tile(shared, head)),
         ("GET", ["api", "profile"]) => shared.readers.take(|| profile(shared, head)),
         ("GET", ["api", "histogram"]) => shared.readers.take(|| {
-            let image = opened(shared, head, "file")?;
+            let image = opened(shared, head)?;
             Ok(Answer::json(&Plane::new(&image, head.query("at").unwrap_or_default())?.histogram()?))
         }),
         ("GET", ["api", form @ ("camera" | "camera.svg")]) => shared.readers.take(|| {
@@ -116,23 +120,28 @@ pub fn answer(shared: &Shared, head: &Head, body: &mut Body<'_>) -> Outcome {
     }
 }
 
-/// The image that a parameter names.
-fn opened(shared: &Shared, head: &Head, key: &str) -> Result<Arc<Image>, Refusal> {
-    shared.viewer.open(&shared.store.path(head.needed(key)?)?, head.query("item"))
+/// The image that is asked about.
+fn opened(shared: &Shared, head: &Head) -> Result<Arc<Image>, Refusal> {
+    named(shared, head, "file", "item")
 }
 
-/// A tile as a picture, or as numbers (32-bit floats, little-endian). `minus` names a file to take off.
+/// The image whose file and item two parameters name.
+fn named(shared: &Shared, head: &Head, file: &str, item: &str) -> Result<Arc<Image>, Refusal> {
+    shared.viewer.open(&shared.store.path(head.needed(file)?)?, head.query(item))
+}
+
+/// A tile as a picture, or as numbers (32-bit floats, little-endian). `minus` and `minus_item` name an image to take off.
 fn tile(shared: &Shared, head: &Head) -> Outcome {
     let at = head.query("at").unwrap_or_default();
     let (zoom, x, y) =
         (head.parsed("zoom")?.unwrap_or(0), head.parsed("x")?.unwrap_or(0), head.parsed("y")?.unwrap_or(0));
-    let read = |key: &str| -> Result<Part, Refusal> {
-        let image = opened(shared, head, key)?;
+    let read = |file: &str, item: &str| -> Result<Part, Refusal> {
+        let image = named(shared, head, file, item)?;
         Plane::new(&image, at)?.tile(zoom, x, y)
     };
-    let mut part = read("file")?;
+    let mut part = read("file", "item")?;
     if head.query("minus").is_some() {
-        let other = read("minus")?;
+        let other = read("minus", "minus_item")?;
         if (other.height, other.width) != (part.height, part.width) {
             return Err(Refusal::bad("the files have not the same size"));
         }
@@ -176,7 +185,7 @@ fn profile(shared: &Shared, head: &Head) -> Outcome {
             .ok_or_else(|| Refusal::bad(format!("{key}, a number, is needed")))
     };
     let (from, to) = ([needed("y0")?, needed("x0")?], [needed("y1")?, needed("x1")?]);
-    let image = opened(shared, head, "file")?;
+    let image = opened(shared, head)?;
     let values = Plane::new(&image, head.query("at").unwrap_or_default())?.profile(from, to)?;
     Ok(Answer::json(
         &json!({"values": values, "length": (from[0] - to[0]).hypot(from[1] - to[1]), "pixel": pixel(&image.description)}),
@@ -190,17 +199,22 @@ fn pixel(d: &Description) -> serde_json::Value {
 
 fn download(shared: &Shared, head: &Head) -> Outcome {
     let path = shared.store.path(head.needed("file")?)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let answer = |kind: &str, name: &str, body| {
+        let headers = vec![("Content-Type", kind.to_string()), ("Content-Disposition", disposition(name))];
+        Answer { status: 200, headers, body }
+    };
     if path.is_dir() {
-        return Err(Refusal::new(409, "this image is a folder (Zarr) and cannot be sent as one file"));
+        // An image that is a folder goes as a zip archive; other folders are not for sending.
+        if !has_known_extension(&path) {
+            return Err(Refusal::new(409, "this is a folder and not an image"));
+        }
+        let packed = PackedFolder::of(&path).map_err(|_| Refusal::ours())?;
+        return Ok(answer("application/zip", &format!("{name}.zip"), Content::Folder(packed)));
     }
     let file = std::fs::File::open(&path).map_err(|_| Refusal::ours())?;
     let length = file.metadata().map_err(|_| Refusal::ours())?.len();
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let headers = vec![
-        ("Content-Type", "application/octet-stream".to_string()),
-        ("Content-Disposition", disposition(&name)),
-    ];
-    Ok(Answer { status: 200, headers, body: Content::File(file, length) })
+    Ok(answer("application/octet-stream", &name, Content::File(file, length)))
 }
 
 #[derive(Deserialize)]

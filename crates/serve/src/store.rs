@@ -271,16 +271,13 @@ fn walk(folder: &Path, name: &str, depth: usize, found: &mut Vec<Value>) {
     }
 }
 
-/// Bytes of the files below a folder.
-fn size(folder: &Path) -> u64 {
-    entries(folder)
-        .iter()
-        .map(|entry| match entry.metadata() {
-            Ok(m) if m.is_dir() => size(&entry.path()),
-            Ok(m) => m.len(),
-            Err(_) => 0,
-        })
-        .sum()
+/// Bytes of a file, or of the files below a folder; links are not followed.
+pub fn size(path: &Path) -> u64 {
+    match fs::symlink_metadata(path) {
+        Ok(m) if m.is_dir() => entries(path).iter().map(|entry| size(&entry.path())).sum(),
+        Ok(m) => m.len(),
+        Err(_) => 0,
+    }
 }
 
 /// A name as a header can have it.

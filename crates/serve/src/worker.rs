@@ -3,11 +3,13 @@
 use crate::jobs::{Job, Made, Queue, State, Task, Wanted, seconds_left};
 use crate::refusal::{Refusal, without};
 use crate::server::Shared;
+use crate::store::size;
 use clearshot::{
     Candidate, DeviceName, Error, Event, ImageReport, KnownCamera, Observer, Report, Restorer, Settings,
     Stacks, restore_file,
 };
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +20,8 @@ const GAUSSIAN: f32 = clearshot_restore::classical::gaussian::Gaussian::USUAL.si
 /// Samples at most: each takes as long as the steps of the sampler.
 const MOST_SAMPLES: u32 = 64;
 const MOST_STEPS: u32 = 1000;
+/// Notices that a report keeps at most.
+const MOST_NOTICES: usize = 50;
 /// Endings of formats that are only read.
 const NOT_WRITTEN: [&str; 2] = ["jpg", "jpeg"];
 
@@ -157,14 +161,12 @@ fn restore(
     let input = shared.store.path(&job.file).map_err(words)?;
     let folder = shared.queue.folder(&job.id);
     clear(&folder);
-    let space = std::fs::metadata(&input).map_or(0, |m| m.len());
-    let _held = shared.store.reserve(space).map_err(words)?;
+    let _held = shared.store.reserve(size(&input)).map_err(words)?;
     let output = folder.join(result_name(&input));
     let settings = job.wanted.settings().map_err(words)?;
-    let outcome = engine.restorer().and_then(|restorer| {
-        let mut watch = Watch { queue: &shared.queue, flag, since: Instant::now() };
-        restore_file(&input, &output, restorer, &settings, &mut watch)
-    });
+    let mut watch = Watch { queue: &shared.queue, flag, since: Instant::now(), notices: Vec::new() };
+    let outcome =
+        engine.restorer().and_then(|restorer| restore_file(&input, &output, restorer, &settings, &mut watch));
     let report = outcome.map_err(|e| match e {
         Error::Stopped => Failure::Stopped,
         other => Failure::Why(without(&without(&other.to_string(), &input), &output)),
@@ -173,7 +175,9 @@ fn restore(
         clear(&folder);
     }
     let report = report?;
-    Ok((record(&report), made(&report, &job.id)))
+    let notices: Vec<String> =
+        watch.notices.iter().map(|said| without(&without(said, &input), &output)).collect();
+    Ok((record(&report, &notices), made(&report, &job.id)))
 }
 
 /// Takes away what an earlier attempt has left in a job's folder.
@@ -205,17 +209,20 @@ fn made(report: &Report, id: &str) -> Vec<Made> {
             let stem = clearshot_image::dataset::list::stem(path);
             let first = *path == image.output;
             let what = ["std", "chi2"].into_iter().find(|what| !first && stem.ends_with(&format!("_{what}")));
-            Some(Made { what: what.unwrap_or("image").into(), file: format!("job/{id}/{name}") })
+            let file = format!("job/{id}/{name}");
+            Some(Made { what: what.unwrap_or("image").into(), file, item: image.item })
         };
         image.written.iter().filter_map(named).collect()
     };
     let mut all: Vec<Made> = report.images.iter().flat_map(of_image).collect();
-    all.dedup_by(|a, b| a.file == b.file);
+    // Several images may be in one file.
+    let mut seen = HashSet::new();
+    all.retain(|made| seen.insert(made.file.clone()));
     all
 }
 
 /// What became of a file, for whoever asked.
-fn record(report: &Report) -> Value {
+fn record(report: &Report, notices: &[String]) -> Value {
     let image = |i: &ImageReport| {
         json!({
             "item": i.item, "seconds": i.seconds, "chi2": i.chi2, "camera": i.camera, "choice": i.choice,
@@ -224,7 +231,7 @@ fn record(report: &Report) -> Value {
             "interval_90": i.interval_90, "exposures": i.exposures, "left_over": i.left_over,
         })
     };
-    json!({"images": report.images.iter().map(image).collect::<Vec<_>>()})
+    json!({"images": report.images.iter().map(image).collect::<Vec<_>>(), "notices": notices})
 }
 
 /// Tells the queue of progress, and stops when a job is cancelled.
@@ -232,6 +239,8 @@ struct Watch<'q> {
     queue: &'q Queue,
     flag: &'q AtomicBool,
     since: Instant,
+    /// What the report keeps of what was said.
+    notices: Vec<String>,
 }
 
 impl Watch<'_> {
@@ -251,7 +260,13 @@ impl Observer for Watch<'_> {
 
     fn event(&mut self, _: &Path, event: &Event<'_>) -> ControlFlow<()> {
         let said = match event {
-            Event::Notice(notice) => Some(notice.to_string()),
+            Event::Notice(notice) => {
+                let said = notice.to_string();
+                if self.notices.len() < MOST_NOTICES {
+                    self.notices.push(said.clone());
+                }
+                Some(said)
+            }
             Event::Choice { choice, .. } => Some(format!("restored by: {}", choice.in_words())),
             _ => None,
         };

@@ -120,6 +120,100 @@ fn results_have_the_librarys_bytes() {
 }
 
 #[test]
+fn zarr_folders_are_sent_as_archives() {
+    let server = Running::start(|_| {});
+    let images = server.home.path().join("images");
+    let input = images.join("cells.npy");
+    std::fs::write(&input, npy(96, 80)).expect("a file");
+    clearshot_image::copy(&input, images.join("cells.ome.zarr"), false).expect("a Zarr");
+    let id = server.job("folder/cells.ome.zarr", r#"{"method":"bm3d","gain":1}"#);
+    let job = server.wait(&id, &["done", "failed"]);
+    assert_eq!(
+        job["made"],
+        json!([{"what": "image", "file": format!("job/{id}/cells.ome.zarr"), "item": 0}])
+    );
+    let reply = server.get(&format!("/api/download?file=job/{id}/cells.ome.zarr"));
+    assert_eq!((reply.status, reply.header("Content-Type")), (200, Some("application/zip")));
+    assert!(
+        reply.header("Content-Disposition").is_some_and(|d| d.ends_with("cells.ome.zarr.zip")),
+        "{}",
+        reply.head
+    );
+    assert_eq!(reply.header("Content-Length"), Some(reply.body.len().to_string().as_str()));
+    // The archive is an image that has the values of the folder.
+    let packed = images.join("packed.ome.zarr.zip");
+    std::fs::write(&packed, &reply.body).expect("a file");
+    let values =
+        |path: &std::path::Path| Image::open(path).and_then(|i| i.read_f64(&i.whole())).expect("an image");
+    let folder = server.home.path().join("state/jobs").join(&id).join("cells.ome.zarr");
+    assert_eq!(values(&packed), values(&folder));
+    assert_ne!(values(&packed), values(&input));
+    // Folders that are not images are not sent.
+    std::fs::create_dir(images.join("private")).expect("a folder");
+    assert_eq!(server.get("/api/download?file=folder/private").status, 409);
+}
+
+#[test]
+fn every_image_of_a_file_is_found_again() {
+    let server = Running::start(|_| {});
+    // Two images of different sizes in one FITS file.
+    let fits = |size: usize, first: bool, level: u16| {
+        let start = if first { "SIMPLE  =                    T" } else { "XTENSION= 'IMAGE   '" };
+        let name = format!("EXTNAME = '{}'", if first { "ONE" } else { "TWO" });
+        let (columns, rows) = (format!("NAXIS1  = {size:20}"), format!("NAXIS2  = {size:20}"));
+        let mut cards =
+            vec![start, "BITPIX  =                   16", "NAXIS   =                    2", &columns, &rows];
+        if !first {
+            cards.extend(["PCOUNT  =                    0", "GCOUNT  =                    1"]);
+        }
+        cards.extend([name.as_str(), "END"]);
+        let mut bytes: Vec<u8> = cards.iter().flat_map(|c| format!("{c:<80}").into_bytes()).collect();
+        bytes.resize(bytes.len().next_multiple_of(2880), b' ');
+        let noise = &npy(size, size)[128..];
+        bytes.extend(noise.chunks(2).flat_map(|v| (u16::from_le_bytes([v[0], v[1]]) + level).to_be_bytes()));
+        bytes.resize(bytes.len().next_multiple_of(2880), 0);
+        bytes
+    };
+    let file = server.upload("two.fits", &[fits(64, true, 0), fits(80, false, 900)].concat());
+    let tile = |file: &str, item: &str| {
+        let reply = server.get(&format!("/api/tile?file={file}&item={item}&as=f32"));
+        assert_eq!(reply.status, 200, "{file} {item}");
+        (reply.header("X-Width").map(str::to_string), floats(&reply.body))
+    };
+    let about = server.get(&format!("/api/describe?file={file}&item=%231")).json();
+    assert_eq!(
+        (&about["items"], &about["item"], &about["shape"]),
+        (&json!(["ONE", "TWO"]), &json!(1), &json!([80, 80]))
+    );
+    let mean = |values: &[f32]| values.iter().sum::<f32>() / values.len() as f32;
+    let settings = |item: &str| format!(r#"{{"method":"bm3d","gain":1,"offset":90,"chi2":true{item}}}"#);
+    let all = server.wait(&server.job(&file, &settings("")), &["done", "failed"]);
+    let made = all["made"].as_array().expect("files");
+    let kinds: Vec<_> = made.iter().map(|m| (m["what"].as_str().unwrap_or(""), m["item"].as_u64())).collect();
+    assert_eq!(kinds, [("image", Some(0)), ("chi2", Some(0)), ("chi2", Some(1))], "{all}");
+    for made in made {
+        let name = made["file"].as_str().expect("a file");
+        assert_eq!(server.get(&format!("/api/download?file={name}")).status, 200, "{name}");
+    }
+    let restored = made[0]["file"].as_str().expect("a file");
+    for (item, width) in [("%230", "64"), ("%231", "80")] {
+        let (before, after) = (tile(&file, item), tile(restored, item));
+        assert_eq!((before.0.as_deref(), after.0.as_deref()), (Some(width), Some(width)));
+        assert!((mean(&before.1) - mean(&after.1)).abs() < 2.0 && before.1 != after.1, "{item}");
+        let difference = server
+            .get(&format!("/api/tile?file={restored}&item={item}&minus={file}&minus_item={item}&as=f32"));
+        let expected: Vec<f32> = after.1.iter().zip(&before.1).map(|(a, b)| a - b).collect();
+        assert_eq!(floats(&difference.body), expected);
+    }
+    // One alone: the report and the file are of that one.
+    let one = server.wait(&server.job(&file, &settings(r##","item":"#1""##)), &["done", "failed"]);
+    assert_eq!(one["report"]["images"].as_array().map(Vec::len), Some(1), "{one}");
+    assert_eq!((&one["report"]["images"][0]["item"], &one["made"][0]["item"]), (&json!(1), &json!(1)));
+    assert!(one["report"]["notices"].as_array().is_some_and(|n| !n.is_empty()), "{one}");
+    assert_eq!(server.get(&format!("/api/describe?file={file}&item=%237")).status, 422);
+}
+
+#[test]
 fn jobs_are_refused_cancelled_and_bounded() {
     let server = Running::start(|_| {});
     let file = server.upload("a.npy", &npy(512, 512));

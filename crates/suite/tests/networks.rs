@@ -4,7 +4,7 @@
 use clearshot_graph::grad::grad;
 use clearshot_graph::train::Training;
 use clearshot_graph::{Builder, Graph, Type};
-use clearshot_nn::acquisition::{self, Acquisition, DOMAINS};
+use clearshot_nn::acquisition::{Acquisition, Code, TakenBy};
 use clearshot_nn::init::example;
 use clearshot_nn::models::{Network, read};
 use clearshot_nn::weights;
@@ -196,22 +196,20 @@ fn a_shuffled_vector_raises_the_loss() {
     session.set("t", &Tensor::zeros([BATCH])).unwrap();
     // The image times 1, -1, 2 or -2, as the domain has it.
     let gains = [1.0f32, -1.0, 2.0, -2.0];
-    let taken = |i: usize| Acquisition {
-        domain: DOMAINS[i % DOMAINS.len()],
-        scale: 300.0,
-        read_noise: 2.0,
-        background: 1.0,
-    };
-    let vectors: Vec<f32> = (0..BATCH).flat_map(|i| taken(i).encode().unwrap().map(|v| v as f32)).collect();
+    let code = Code { domains: gains.len(), camera: true };
+    let camera = Some(TakenBy { scale: 300.0, read_noise: 2.0, background: 1.0 });
+    let taken = |i: usize| Acquisition { domain: Some(i % gains.len()), camera };
+    let vectors: Vec<f32> =
+        (0..BATCH).flat_map(|i| code.encode(&taken(i)).unwrap()).map(|v| v as f32).collect();
     let give = |session: &mut clearshot_runtime::Session, step: u32, shift: usize, rate: f32| -> f64 {
         let mut x = vec![0.0; BATCH * 64];
         Key { seed: 1, step, stream: 0 }.fill_normal(0, &mut x);
         let target = x.iter().enumerate().map(|(i, v)| v * gains[i / 64 % gains.len()]).collect();
         let mut shuffled = vectors.clone();
-        shuffled.rotate_left(shift * acquisition::WIDTH);
+        shuffled.rotate_left(shift * code.width());
         session.set("x", &Tensor::f32([BATCH, 8, 8, 1], x)).unwrap();
         session.set("target", &Tensor::f32([BATCH, 8, 8, 1], target)).unwrap();
-        session.set("vector", &Tensor::f32([BATCH, acquisition::WIDTH], shuffled)).unwrap();
+        session.set("vector", &Tensor::f32([BATCH, code.width()], shuffled)).unwrap();
         session.set("rate", &Tensor::scalar(rate)).unwrap();
         session.run().unwrap();
         session.get("loss").unwrap().to_f64()[0]

@@ -4,6 +4,7 @@
 //! Runs do this at their end, with the best model, and in a limited time ([`calibrate_within`]); [`data_of`] tells what a model was trained on,
 //! for those that did not.
 
+use crate::conditioning::Conditioned;
 use crate::config::{CalibrationConfig, RunConfig, TaskKind};
 use crate::data::{Data, Part, Sample, camera};
 use crate::error::{Result, TrainError};
@@ -61,6 +62,7 @@ pub fn calibrate(
 ) -> Result<(Model, Option<Calibrated>)> {
     let settings = Settings { samples: config.samples, steps: config.steps, ..Settings::default() };
     let signal = model.about.signal.clone();
+    let conditioned = Conditioned::of_model(&model, data.contexts())?;
     let mut restorer = Restorer::new(model, settings, device)?;
     let sources: Vec<_> =
         sizes.iter().map(|size| data.source(Part::Validation, size, None)).collect::<Result<_>>()?;
@@ -70,7 +72,13 @@ pub fn calibrate(
         let (turn, round) = (number / 2 % sizes.len().max(1), number / 2 / sizes.len().max(1));
         let (size, source) = (&sizes[turn], &sources[turn]);
         let sample = source.sample(number as u64, data.in_turn(&**source, round as u64))?;
-        examples.push(example(&sample, &signal, source.channels(), size, &restorer)?);
+        let mut made = example(&sample, &signal, source.channels(), size, &restorer)?;
+        if let Some(conditioned) = &conditioned {
+            let domain = source.domains().swap_remove(sample.domain);
+            let known = conditioned.conditions(&domain, None, false)?;
+            (made.class, made.context) = (known.class, known.context);
+        }
+        examples.push(made);
     }
     let found = restorer.calibrate(&examples, told)?;
     let mut model = restorer.into_model();
@@ -185,5 +193,5 @@ fn example(
         }
     };
     let measured = Measured::read(&Values { values: &values, size, channels: from }, restorer.scratch())?;
-    Ok(Example { measured, truth, camera })
+    Ok(Example { measured, truth, camera, class: None, context: None })
 }

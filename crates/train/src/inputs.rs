@@ -3,6 +3,7 @@
 //! Which inputs there are depends on network, task and data, and what nothing reads is gone after compiling. So the names are looked up once, and one that
 //! nobody has a value for is an error before anything runs.
 
+use crate::conditioning::PREFIX;
 use crate::data::{Batch, NUMBERS};
 use crate::engine::Numbers;
 use crate::error::{Result, TrainError};
@@ -41,6 +42,8 @@ enum Input {
     Gate,
     /// Of a further term of the loss.
     Weight(Term),
+    /// What the network is conditioned on beside the measurement, by the network's name for it.
+    Condition(&'static str),
     /// One that follows from the levels.
     Level,
 }
@@ -62,6 +65,10 @@ impl Input {
             "alpha" => Input::Alpha,
             "carry" => Input::Carry,
             "gate" => Input::Gate,
+            _ if name.starts_with(PREFIX) => {
+                let known = ["class", "vector", "context"];
+                Input::Condition(known.into_iter().find(|port| name.ends_with(port))?)
+            }
             _ => {
                 let term = name.strip_prefix("weight.")?;
                 Input::Weight(Term::ALL.into_iter().find(|t| t.name() == term)?)
@@ -164,6 +171,13 @@ impl Inputs {
             Input::Weight(term) => {
                 let ramp = task.terms.iter().find(|(t, _)| *t == term).map(|(_, ramp)| ramp);
                 scalar(ramp.map_or(0.0, |ramp| ramp.at(n.iteration)))
+            }
+            Input::Condition(port) => {
+                let why = "the task is conditioned on nothing";
+                let lacks = || TrainError::Input { name: port.into(), why };
+                let conditioned = task.conditioned.as_ref().ok_or_else(lacks)?;
+                let dropped = |i: usize| !given.is_validation && task.drops_class(seed, first + i as u64);
+                conditioned.values(port, batch, dropped)?
             }
             Input::Level => unreachable!("levels are set together"),
         }))

@@ -3,6 +3,7 @@
 //! Noise is drawn and the condition's channels are made inside the graph, so that a sample travels to the device as
 //! the two images and the dozen numbers that it is.
 
+use crate::conditioning::{PREFIX, key_for};
 use crate::config::TaskKind;
 use crate::counted::Counted;
 use crate::data::{NUMBERS, image_shape};
@@ -117,8 +118,15 @@ fn channels_of(b: &mut Builder, measured: Value, n: &[Value]) -> Vec<Value> {
 }
 
 /// The network's nodes: for x and the time that it is told, if it is.
-fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Value>, train: bool) -> Value {
-    match given_to(b, network, x, time, train) {
+fn network_on(
+    b: &mut Builder,
+    network: &dyn Network,
+    task: &Task,
+    x: Value,
+    time: Option<Value>,
+    train: bool,
+) -> Value {
+    match given_to(b, network, task, x, time, train) {
         Ok(given) => network.build_on(b, &given),
         Err(refused) => refused,
     }
@@ -126,8 +134,8 @@ fn network_on(b: &mut Builder, network: &dyn Network, x: Value, time: Option<Val
 
 /// All that the network gives to be compared with a target, each with its weight: its result, and where it is supervised
 /// deeply those of lower levels.
-fn outputs_on(b: &mut Builder, network: &dyn Network, x: Value) -> Vec<(f64, Value)> {
-    match given_to(b, network, x, None, true) {
+fn outputs_on(b: &mut Builder, network: &dyn Network, task: &Task, x: Value) -> Vec<(f64, Value)> {
+    match given_to(b, network, task, x, None, true) {
         Ok(given) => network.outputs_on(b, &given),
         Err(refused) => vec![(1.0, refused)],
     }
@@ -137,6 +145,7 @@ fn outputs_on(b: &mut Builder, network: &dyn Network, x: Value) -> Vec<(f64, Val
 fn given_to(
     b: &mut Builder,
     network: &dyn Network,
+    task: &Task,
     x: Value,
     time: Option<Value>,
     train: bool,
@@ -152,10 +161,10 @@ fn given_to(
                 b.broadcast(zero, port.ty.shape)
             }
             ("alpha", _) => b.input("alpha", port.ty),
-            (name, _) => {
-                let reason = format!("the network must be told `{name}`, which training data do not have");
-                return Err(b.refuse("training", reason));
-            }
+            (name, _) => match task.conditioned.as_ref().and_then(|c| c.ty(name, image[0])) {
+                Some(ty) => b.input(&format!("{PREFIX}{name}"), ty),
+                None => return Err(b.refuse("training", key_for(task, name, port.ty))),
+            },
         };
         given = given.with(port.name, value);
     }
@@ -182,8 +191,8 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     let Some(diffusion) = &task.diffusion else {
         let x = seen.unwrap_or(clean);
         let outputs = match train {
-            true => outputs_on(b, network, x),
-            false => vec![(1.0, network_on(b, network, x, None, false))],
+            true => outputs_on(b, network, task, x),
+            false => vec![(1.0, network_on(b, network, task, x, None, false))],
         };
         let segments = task.kind == TaskKind::Segmentation;
         let estimate = if segments { probabilities(b, outputs[0].1) } else { outputs[0].1 };
@@ -211,8 +220,9 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
         }
         false => noised(b, clean, noise, &mut levels),
     };
-    let built =
-        |b: &mut Builder, x: Value, time: Value, _: &Condition| network_on(b, network, x, Some(time), train);
+    let built = |b: &mut Builder, x: Value, time: Value, _: &Condition| {
+        network_on(b, network, task, x, Some(time), train)
+    };
     let denoiser = Preconditioned {
         network: built,
         prediction: diffusion.prediction,

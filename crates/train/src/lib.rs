@@ -7,6 +7,7 @@
 
 pub mod calibration;
 pub mod checkpoint;
+pub mod conditioning;
 pub mod config;
 mod counted;
 pub mod data;

@@ -1,5 +1,6 @@
 //! What is learned, with every choice made: what a network is given, what it predicts, and how its error counts.
 
+use crate::conditioning::Conditioned;
 use crate::config::{DistanceKind, PredictionKind, TaskConfig, TaskKind, TermConfig, WeightKind};
 use crate::counted::Counted;
 use crate::error::{Result, setting};
@@ -10,6 +11,7 @@ use clearshot_diffusion::{Clock, Level};
 use clearshot_graph::{Builder, Value};
 use clearshot_model as model;
 use clearshot_tensor::noise::Key;
+use std::sync::Arc;
 
 /// Levels and what is predicted at them.
 #[derive(Clone, Debug)]
@@ -26,6 +28,9 @@ pub struct Diffusion {
 const TYPICAL: f64 = 0.25;
 const LEFT: f64 = 0.1;
 
+/// The schedule whose betas are a table of one's own.
+pub(crate) const OWN_BETAS: &str = "custom";
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Task {
@@ -38,6 +43,10 @@ pub struct Task {
     pub balance: f64,
     /// What counts beside the main distance, and how much.
     pub terms: Vec<(Term, Ramp)>,
+    /// What the network is conditioned on beside the measurement, known once there are data.
+    pub conditioned: Option<Arc<Conditioned>>,
+    /// The share of samples without their class.
+    pub drop_class: f64,
 }
 
 /// A comparison of the estimate with the clean image or the measurement that counts beside the main one.
@@ -160,7 +169,19 @@ impl Task {
         let drop = if config.kind == TaskKind::Conditional { config.drop } else { 0.0 };
         let (balance, terms) = (config.balance, Term::ALL.into_iter().filter_map(term).collect());
         let learned_variance = config.learned_variance;
-        Ok(Task { kind: config.kind, diffusion, distance, learned_variance, drop, balance, terms })
+        let (conditioned, drop_class) = (None, config.drop_class);
+        let kind = config.kind;
+        Ok(Task {
+            kind,
+            diffusion,
+            distance,
+            learned_variance,
+            drop,
+            balance,
+            terms,
+            conditioned,
+            drop_class,
+        })
     }
 
     /// Whether samples count differently.
@@ -200,6 +221,11 @@ impl Task {
     pub fn drops(&self, seed: u64, number: u64) -> bool {
         self.drop > 0.0 && f64::from(key(seed, number, 0xD20).uniform(0)) < self.drop
     }
+
+    /// Whether the class of this sample is dropped, and its context.
+    pub fn drops_class(&self, seed: u64, number: u64) -> bool {
+        self.drop_class > 0.0 && f64::from(key(seed, number, 0xD21).uniform(0)) < self.drop_class
+    }
 }
 
 /// What a model that was trained like this says of itself.
@@ -210,14 +236,17 @@ pub fn about(config: &TaskConfig) -> model::Task {
     if !matches!(config.kind, TaskKind::Conditional | TaskKind::Prior) && !config.is_conditional_form() {
         return model::Task::Regression;
     }
-    let [first, last] = config.betas;
     let (sigma_min, sigma_max) = (config.sigma_min, config.sigma_max);
-    let timesteps = model::Process::Timesteps {
-        law: config.schedule.clone(),
-        first,
-        last,
-        steps: config.timesteps,
-        finer: config.finer,
+    let finer = config.finer;
+    let timesteps = match (config.schedule == OWN_BETAS, &config.betas[..]) {
+        (false, &[first, last]) => model::Process::Timesteps {
+            law: config.schedule.clone(),
+            first,
+            last,
+            steps: config.timesteps,
+            finer,
+        },
+        (_, betas) => model::Process::Betas { betas: betas.to_vec(), finer },
     };
     let (prediction, process) = match config.prediction {
         PredictionKind::Edm => (
@@ -243,7 +272,16 @@ impl Diffusion {
             let law = LevelLaw::LogNormal { mean: config.mean, deviation: config.deviation };
             (law, exploding(config.sigma_max))
         } else {
-            let schedule = Schedule::new(BetaLaw::named(&config.schedule)?, config.betas, config.timesteps)?;
+            let schedule = match (config.schedule == OWN_BETAS, &config.betas[..]) {
+                (true, betas) => Schedule::of_betas(betas)?,
+                (false, &[first, last]) => {
+                    Schedule::new(BetaLaw::named(&config.schedule)?, [first, last], config.timesteps)?
+                }
+                (false, betas) => {
+                    let needed = "the first and the last beta; say task.schedule=custom for a table of all";
+                    return setting("task.betas", format!("{} numbers", betas.len()), needed);
+                }
+            };
             let schedule =
                 if config.finer == 1.0 { schedule } else { schedule.for_resolution(config.finer, 1.0)? };
             let last = schedule.level(schedule.len() - 1).unwrap_or(Level::CLEAN);

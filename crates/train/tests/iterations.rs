@@ -146,6 +146,7 @@ fn a_batch_that_is_not_finite_costs_its_own_iteration() {
                 numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
                 scales: vec![2.0; 2],
                 domains: vec![0; 2],
+                domain_names: vec![],
                 valid: None,
             }
         };
@@ -173,6 +174,7 @@ fn losses_are_told_apart_by_domain() {
         numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
         scales: vec![2.0; 2],
         domains: domains.to_vec(),
+        domain_names: vec![],
         valid: None,
     };
     let mut engine = engine(2, 3);
@@ -206,6 +208,7 @@ fn masked_pixels_have_no_say() {
             numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
             scales: vec![2.0; 2],
             domains: vec![0; 2],
+            domain_names: vec![],
             valid: Some(Valid { mask: Tensor::f32([2, 16, 16, 1], half.clone()), factors: vec![2.0; 2] }),
         };
         let mut engine = engine_of(1, 0, true);
@@ -269,6 +272,7 @@ fn a_batch_that_is_far_from_the_others_is_refused() {
                 numbers: Tensor::f32([2, 1, 1, NUMBERS], vec![1.0; 2 * NUMBERS]),
                 scales: vec![2.0; 2],
                 domains: vec![0; 2],
+                domain_names: vec![],
                 valid: None,
             }
         };

@@ -87,6 +87,36 @@ fn learning_from_noise() {
     }
 }
 
+/// Classes by a table, by a vector with the camera, and by contexts, each dropped now and then: all of it belongs to the samples.
+#[test]
+fn conditions() {
+    let scenes = json!({"nuclei": 1.0, "stars": 1.0});
+    let data = json!({"scenes": scenes, "balance": "domains"});
+    check(
+        json!({"data": data, "task": {"class": true, "drop_class": 0.3}, "model": {"network": network(10)}}),
+    );
+    let local = json!({"_class_name": "Local", "in_channels": 10, "out_channels": 1, "channels": [4, 8], "blocks": 1});
+    let task = json!({"vector": ["domain", "camera"], "drop_class": 0.3});
+    check(json!({"data": data, "task": task, "model": {"network": local}}));
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, value) in [("nuclei", 0.5f32), ("stars", -1.0)] {
+        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        let padded = format!("{header:<117}\n");
+        bytes.extend((padded.len() as u16).to_le_bytes());
+        bytes.extend(padded.as_bytes());
+        (0..6).for_each(|i| bytes.extend((value * i as f32).to_le_bytes()));
+        std::fs::write(dir.path().join(format!("{name}.npy")), bytes).expect("a file");
+    }
+    let mut cross = network(10);
+    cross["_class_name"] = "UNet2DConditionModel".into();
+    cross["attention_head_dim"] = 2.into();
+    cross["down_block_types"] = json!(["CrossAttnDownBlock2D", "DownBlock2D"]);
+    cross["up_block_types"] = json!(["UpBlock2D", "CrossAttnUpBlock2D"]);
+    let task = json!({"context": dir.path(), "drop_class": 0.3});
+    check(json!({"data": data, "task": task, "model": {"network": cross}}));
+}
+
 #[test]
 fn accumulation() {
     check(json!({"trainer": {"accumulate": 2}}));

@@ -2,7 +2,7 @@
 //!
 //! One run of the network is measured before anything is restored, and a sampler of n steps costs n times as much as one of a single step. So the steps
 //! that are asked for are kept where they fit, and lowered where they do not; below [`LEAST_STEPS`] samples are no longer worth their name, and the budget is
-//! refused with what it would take. What goes on beside the network (reading, guidance, the choice of a method) is not counted.
+//! refused with what it would take, or met with fewer pixels where that is allowed ([`super::binning`]). What goes on beside the network (reading, guidance, the choice of a method) is not counted.
 
 use super::engine::Engine;
 use super::image::together;
@@ -16,6 +16,44 @@ use clearshot_image::Description;
 /// Samples of fewer steps are refused.
 const LEAST_STEPS: usize = 4;
 
+/// What a budget says of an image.
+pub enum Verdict {
+    /// There is no budget, or it is enough.
+    Enough,
+    /// So many steps fit, of those that take so many seconds.
+    Fewer { steps: usize, seconds: f64 },
+    /// Not even the fewest steps fit, nor the model alone where no samples are asked for: what all take, and what those take.
+    TooLong { seconds: f64, least: f64 },
+}
+
+/// Measures a run of the network, where there are several, and says what fits.
+///
+/// # Errors
+/// If the image is not one for the model, or the device fails.
+pub fn verdict(engine: &mut Engine, settings: &Settings, d: &Description) -> Result<Verdict> {
+    let Some(budget) = settings.max_seconds else { return Ok(Verdict::Enough) };
+    let restorer = engine.ready(settings)?;
+    let about = &restorer.model().about;
+    let parts = Parts::of(d, about.dims, about.input_channels())?;
+    let at_once = together(restorer, &parts);
+    let forecast = restorer.prepare(&parts.size, at_once)?;
+    // Few runs are not measured: there is nothing to spare.
+    let Some(each) = forecast.seconds_a_run else { return Ok(Verdict::Enough) };
+    let seconds = each * (forecast.runs * parts.all.len().div_ceil(at_once)) as f64;
+    if seconds <= budget {
+        return Ok(Verdict::Enough);
+    }
+    let steps = fitting(settings.steps, seconds, budget);
+    Ok(match settings.samples == 0 || steps < LEAST_STEPS {
+        true if settings.samples == 0 => Verdict::TooLong { seconds, least: seconds },
+        true => {
+            let least = seconds * (LEAST_STEPS as f64 / settings.steps as f64).min(1.0);
+            Verdict::TooLong { seconds, least }
+        }
+        false => Verdict::Fewer { steps, seconds },
+    })
+}
+
 /// The settings with as many steps as fit; nothing where there is no budget, or it is enough.
 ///
 /// # Errors
@@ -26,33 +64,30 @@ pub fn fitted(
     d: &Description,
     ear: &mut Ear<'_>,
 ) -> Result<Option<Settings>> {
-    let Some(budget) = settings.max_seconds else { return Ok(None) };
-    let restorer = engine.ready(settings)?;
-    let about = &restorer.model().about;
-    let parts = Parts::of(d, about.dims, about.input_channels())?;
-    let at_once = together(restorer, &parts);
-    let forecast = restorer.prepare(&parts.size, at_once)?;
-    // Few runs are not measured: there is nothing to spare.
-    let Some(each) = forecast.seconds_a_run else { return Ok(None) };
-    let seconds = each * (forecast.runs * parts.all.len().div_ceil(at_once)) as f64;
-    if seconds <= budget {
-        return Ok(None);
+    let budget = settings.max_seconds.unwrap_or(f64::INFINITY);
+    match verdict(engine, settings, d)? {
+        Verdict::Enough => Ok(None),
+        Verdict::Fewer { steps, seconds } => {
+            ear.notice(Notice::FewerSteps { asked: settings.steps, steps, seconds, budget })?;
+            Ok(Some(Settings { steps, ..settings.clone() }))
+        }
+        Verdict::TooLong { least, .. } => {
+            // A quarter of the pixels takes about a quarter of the time.
+            let binned = match settings.allow_binning {
+                true => "; binned it would take too long as well, or too few pixels would be left".into(),
+                false => format!("; binned 2 x 2 it would take about {:.1} s (allow_binning)", 0.25 * least),
+            };
+            let why = match settings.samples {
+                0 => format!(
+                    "is {budget} s, and the model takes {least:.1} s on this image without samples; allow more, or crop the image{binned}"
+                ),
+                n => format!(
+                    "is {budget} s, and {n} samples of {LEAST_STEPS} steps take {least:.1} s on this image; allow more, or draw fewer samples{binned}"
+                ),
+            };
+            Err(Error::setting("max_seconds", why))
+        }
     }
-    let steps = fitting(settings.steps, seconds, budget);
-    if settings.samples == 0 || steps < LEAST_STEPS {
-        let least = seconds * (LEAST_STEPS as f64 / settings.steps as f64).min(1.0);
-        let why = match settings.samples {
-            0 => format!(
-                "is {budget} s, and the model takes {seconds:.1} s on this image without samples; allow more, or crop the image"
-            ),
-            n => format!(
-                "is {budget} s, and {n} samples of {LEAST_STEPS} steps take {least:.1} s on this image; allow more, or draw fewer samples"
-            ),
-        };
-        return Err(Error::setting("max_seconds", why));
-    }
-    ear.notice(Notice::FewerSteps { asked: settings.steps, steps, seconds, budget })?;
-    Ok(Some(Settings { steps, ..settings.clone() }))
 }
 
 /// Of so many steps, which take so many seconds, those that a budget has room for.

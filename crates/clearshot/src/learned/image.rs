@@ -36,6 +36,8 @@ pub struct Work<'a> {
     /// The settings as the record has them.
     pub asked: &'a Value,
     pub image: &'a Image,
+    /// Pixels along a side of the blocks that its pixels are the means of: 1 for the file's own.
+    pub side: usize,
     pub to: Destination<'a>,
     pub parts: &'a Parts,
     pub validity: &'a Validity,
@@ -148,6 +150,7 @@ impl Work<'_> {
         let (camera, pieces) = (self.camera, self.parts.all.len());
         let mut report = ImageReport { camera, pieces, interval_90, forecast, ..ImageReport::default() };
         record.report(&mut report);
+        report.binning = Some(self.side).filter(|side| *side > 1);
         report.seconds = start.elapsed().as_secs_f64();
         Ok(Finished { report, made, description })
     }
@@ -173,8 +176,7 @@ impl Work<'_> {
     /// The parts that a run of the same has left beside a file, where there are several groups of them.
     fn kept(&self, together: usize, groups: usize) -> Result<Option<Kept>> {
         let Some(spot) = self.to.spot().filter(|_| groups > 1) else { return Ok(None) };
-        let run =
-            json!({"settings": self.asked, "input": self.hash, "camera": self.camera, "together": together});
+        let run = json!({"settings": self.asked, "input": self.hash, "camera": self.camera, "together": together, "binning": self.side});
         Ok(Some(Kept::open(&spot.base, &run)?))
     }
 

@@ -1,6 +1,7 @@
 //! Images of any axes through a model: which planes or volumes there are ([`Parts`]), what restores them, and what becomes of
 //! the result.
 
+pub(crate) mod binning;
 mod budget;
 mod decide;
 pub(crate) mod engine;

@@ -103,7 +103,7 @@ impl Work<'_> {
     /// The record in the output's own metadata; counts only where all parts are restored before it is written.
     pub fn provenance(&self, forecast: Option<&Forecast>, record: Option<&Record>) -> Value {
         let pooled = |p: &PooledChoice| json!({"exposures": p.exposures, "choice": p.choice});
-        let parameters = json!({
+        let mut parameters = json!({
             "settings": self.asked,
             "input": self.hash,
             "camera": self.camera,
@@ -119,6 +119,9 @@ impl Work<'_> {
             "precision": record.and_then(|r| r.precision.as_ref()),
             "exposures": record.and_then(|r| mean(&r.exposures)),
         });
+        if self.side > 1 {
+            parameters["binning"] = self.side.into();
+        }
         Provenance::new("restore", &self.image.description, parameters).value()
     }
 }

@@ -1,13 +1,16 @@
 //! A model on the images of one file or array: what is there of the outputs already, what to know of each image before it is
 //! restored, and its camera.
 
+use super::binning::{Binned, within_budget};
 use super::budget::fitted;
 use super::engine::Engine;
 use super::image::{Finished, Work, written};
 use super::outputs::{beside, beside_paths};
 use super::parts::Parts;
 use crate::background::BackgroundMap;
+use crate::conditions::classes_left_out;
 use crate::error::{Error, Result};
+use crate::items::Spot;
 use crate::look::Look;
 use crate::notice::Notice;
 use crate::observer::{Ear, Event};
@@ -209,20 +212,44 @@ impl Session<'_> {
         Ok(if all { Standing::Done } else { Standing::InPart })
     }
 
-    /// Restores one image.
+    /// The image with fewer pixels, where the budget of time has no room for all and that is allowed; saturated pixels are found before.
+    ///
+    /// # Errors
+    /// If it cannot be read, or binned.
+    pub fn binned(
+        &mut self,
+        image: &Image,
+        spot: &Spot,
+        given: &mut Validity,
+        ear: &mut Ear<'_>,
+    ) -> Result<Option<Binned>> {
+        if !self.settings.allow_binning {
+            return Ok(None);
+        }
+        let (d, about) = (&image.description, &self.engine.model().about);
+        let parts = Parts::of(d, about.dims, about.input_channels())?;
+        let found = Look::at(image, &parts)?.saturation(d).map(|(_, limit)| limit);
+        given.saturation = given.saturation.or(found);
+        within_budget(&mut self.engine, self.settings, image, spot, given.saturation, ear)
+    }
+
+    /// Restores one image, whose pixels are means over blocks of this side.
     ///
     /// # Errors
     /// If it cannot be read, restored or written, or the observer stops it.
     pub fn restore(
         &mut self,
         image: &Image,
+        side: usize,
         given: Validity,
         to: Destination<'_>,
         ear: &mut Ear<'_>,
     ) -> Result<(Finished, Validity)> {
         let d = &image.description;
-        let fewer = fitted(&mut self.engine, self.settings, d, ear)?;
-        let settings = fewer.as_ref().unwrap_or(self.settings);
+        let of_means = (side > 1).then(|| self.settings.binned(side));
+        let settings = of_means.as_ref().unwrap_or(self.settings);
+        let fewer = fitted(&mut self.engine, settings, d, ear)?;
+        let settings = fewer.as_ref().unwrap_or(settings);
         let restorer = self.engine.ready(settings)?;
         let about = &restorer.model().about;
         let parts = Parts::of(d, about.dims, about.input_channels())?;
@@ -237,6 +264,11 @@ impl Session<'_> {
         if makes_others && settings.background.is_some() {
             let why = "the model makes other channels than the image has; leave the background out";
             return Err(Error::setting("background", why));
+        }
+        if let Some(classes) =
+            classes_left_out(restorer).filter(|_| settings.only.is_none_or(|o| o == Candidate::Model))
+        {
+            ear.notice(Notice::WithoutClass(classes))?;
         }
         let look = Look::at(image, &parts)?;
         warn(d, &parts, &look, &about.signal, ear)?;
@@ -254,7 +286,9 @@ impl Session<'_> {
         }
         let (asked, parts, hash) = (&self.asked, &parts, &self.hash[..]);
         let background = map.as_ref();
-        let work = Work { settings, asked, image, to, parts, validity: &validity, background, camera, hash };
+        let validity_of = &validity;
+        let work =
+            Work { settings, asked, image, side, to, parts, validity: validity_of, background, camera, hash };
         let finished = work.run(restorer, ear)?;
         Ok((finished, validity))
     }

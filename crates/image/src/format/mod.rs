@@ -5,6 +5,7 @@ pub mod dicom;
 pub mod fits;
 pub(crate) mod jpeg;
 pub(crate) mod jpeg2000;
+pub(crate) mod jpegls;
 pub mod nifti;
 pub mod npy;
 pub mod png;

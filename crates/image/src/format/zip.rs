@@ -85,24 +85,28 @@ impl<W: std::io::Write> ZipWriter<W> {
 
     /// Adds a member of `size` bytes with the given checksum, read from `data`.
     pub fn add(&mut self, name: &str, size: u64, crc: u32, data: &mut dyn Read) -> std::io::Result<()> {
-        let header = self.at;
-        let large = size >= u64::from(u32::MAX);
-        let short = |v: u64| u32::try_from(v).unwrap_or(u32::MAX).to_le_bytes();
-        let fields = |extra: u16| {
-            let mut f = Vec::new();
-            // Names in UTF-8; stored; the first day of the format's calendar.
-            for v in [45u16, 0x800, 0, 0, 0x21] {
-                f.extend_from_slice(&v.to_le_bytes());
-            }
-            f.extend_from_slice(&crc.to_le_bytes());
-            f.extend_from_slice(&if large { u32::MAX.to_le_bytes() } else { short(size) });
-            f.extend_from_slice(&if large { u32::MAX.to_le_bytes() } else { short(size) });
-            f.extend_from_slice(&(name.len() as u16).to_le_bytes());
-            f.extend_from_slice(&extra.to_le_bytes());
-            f
-        };
+        let header = self.begin(name, size, crc)?;
+        let copied = std::io::copy(data, &mut self.out)?;
+        if copied != size {
+            let why = format!("{name} had {size} bytes and has {copied} now");
+            return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, why));
+        }
+        self.end(name, size, crc, header);
+        Ok(())
+    }
+
+    /// Adds a member whose data are left out, to find out how long an archive is.
+    pub fn add_without_data(&mut self, name: &str, size: u64) -> std::io::Result<()> {
+        let header = self.begin(name, size, 0)?;
+        self.end(name, size, 0, header);
+        Ok(())
+    }
+
+    /// Writes what stands before a member's data, and gives its place.
+    fn begin(&mut self, name: &str, size: u64, crc: u32) -> std::io::Result<u64> {
+        let (header, large) = (self.at, is_large(size));
         let mut local = b"PK\x03\x04".to_vec();
-        local.extend(fields(if large { 20 } else { 0 }));
+        local.extend(fields(name, size, crc, if large { 20 } else { 0 }));
         local.extend_from_slice(name.as_bytes());
         if large {
             local.extend_from_slice(&[1, 0, 16, 0]);
@@ -110,14 +114,19 @@ impl<W: std::io::Write> ZipWriter<W> {
             local.extend_from_slice(&size.to_le_bytes());
         }
         self.put(&local)?;
-        self.at += std::io::copy(data, &mut self.out)?;
-        let far = header >= u64::from(u32::MAX);
+        Ok(header)
+    }
+
+    /// Notes a member, whose data are written, in the directory.
+    fn end(&mut self, name: &str, size: u64, crc: u32, header: u64) {
+        self.at += size;
+        let (large, far) = (is_large(size), is_large(header));
         let extra = if large || far { 4 + if large { 16 } else { 0 } + if far { 8 } else { 0 } } else { 0 };
         self.directory.extend_from_slice(b"PK\x01\x02\x2d\x03");
-        self.directory.extend(fields(extra));
+        self.directory.extend(fields(name, size, crc, extra));
         self.directory.extend_from_slice(&[0; 6]);
         self.directory.extend_from_slice(&(0o100_644u32 << 16).to_le_bytes());
-        self.directory.extend_from_slice(&if far { u32::MAX.to_le_bytes() } else { short(header) });
+        self.directory.extend_from_slice(&short(header));
         self.directory.extend_from_slice(name.as_bytes());
         if extra > 0 {
             self.directory.extend_from_slice(&[1, 0]);
@@ -131,15 +140,14 @@ impl<W: std::io::Write> ZipWriter<W> {
             }
         }
         self.count += 1;
-        Ok(())
     }
 
-    pub fn finish(mut self) -> std::io::Result<()> {
+    /// Writes the directory, and gives the bytes of the whole archive.
+    pub fn finish(mut self) -> std::io::Result<u64> {
         let (start, size, count) = (self.at, self.directory.len() as u64, self.count);
         let directory = std::mem::take(&mut self.directory);
         self.put(&directory)?;
-        let limit = u64::from(u32::MAX);
-        if start >= limit || size >= limit || count >= 0xFFFF {
+        if is_large(start) || is_large(size) || count >= 0xFFFF {
             let at = self.at;
             let mut record = b"PK\x06\x06".to_vec();
             record.extend_from_slice(&44u64.to_le_bytes());
@@ -152,12 +160,37 @@ impl<W: std::io::Write> ZipWriter<W> {
             record.extend_from_slice(&1u32.to_le_bytes());
             self.put(&record)?;
         }
-        let short = |v: u64| u32::try_from(v).unwrap_or(u32::MAX).to_le_bytes();
         let n = (u16::try_from(count).unwrap_or(u16::MAX)).to_le_bytes();
         let end = [b"PK\x05\x06\0\0\0\0".as_slice(), &n, &n, &short(size), &short(start), &[0, 0]].concat();
         self.put(&end)?;
-        self.out.flush()
+        self.out.flush()?;
+        Ok(self.at)
     }
+}
+
+/// Whether a number needs 64 bits.
+fn is_large(number: u64) -> bool {
+    number >= u64::from(u32::MAX)
+}
+
+/// A number in 32 bits; all of them are set where it stands elsewhere in 64.
+fn short(number: u64) -> [u8; 4] {
+    u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+/// What a member's header and its row of the directory have in common.
+fn fields(name: &str, size: u64, crc: u32, extra: u16) -> Vec<u8> {
+    let mut f = Vec::new();
+    // Names in UTF-8; stored; the first day of the format's calendar.
+    for v in [45u16, 0x800, 0, 0, 0x21] {
+        f.extend_from_slice(&v.to_le_bytes());
+    }
+    f.extend_from_slice(&crc.to_le_bytes());
+    f.extend_from_slice(&short(size));
+    f.extend_from_slice(&short(size));
+    f.extend_from_slice(&(name.len() as u16).to_le_bytes());
+    f.extend_from_slice(&extra.to_le_bytes());
+    f
 }
 
 /// The checksum that a zip member carries, of a whole stream.

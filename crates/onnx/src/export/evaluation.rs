@@ -62,7 +62,7 @@ pub fn graph(model: &Model, settings: &Settings, batch: usize, size: &[usize]) -
             });
             let estimate = denoised(&mut b, model, *prediction, level, x, beside.as_ref().map(|(c, _)| *c));
             let clipped = match (process, &about.signal) {
-                (Process::Timesteps { .. }, Signal::Fixed { .. }) => {
+                (Process::Timesteps { .. } | Process::Betas { .. }, Signal::Fixed { .. }) => {
                     b.unary(Unary::Clamp(-1.0, 1.0), estimate)
                 }
                 _ => estimate,

@@ -47,12 +47,12 @@ impl LevelValues {
                 let time = b.mul_scalar(log, 0.25);
                 LevelValues { alpha: b.constant(Tensor::full([1], 1.0)), sigma, time }
             }
-            Process::Timesteps { steps, .. } => {
+            Process::Timesteps { .. } | Process::Betas { .. } => {
                 let schedule = process.schedule()?;
                 let timestep = b.input("timestep", Type::i32([batch]));
-                let rows = (0..*steps).filter_map(|t| schedule.level(t));
+                let rows = (0..schedule.len()).filter_map(|t| schedule.level(t));
                 let table = rows.flat_map(|l| [l.alpha, l.sigma, l.time].map(|v| v as f32)).collect();
-                let table = b.constant(Tensor::f32([*steps, 3], table));
+                let table = b.constant(Tensor::f32([schedule.len(), 3], table));
                 let row = b.gather(table, timestep);
                 let [alpha, sigma, time] = [0, 1, 2].map(|i| {
                     let column = b.slice(row, 1, i, 1);
@@ -142,6 +142,8 @@ pub(super) fn about(process: &Process) -> String {
         Process::Edm { sigma_min, sigma_max, .. } => format!(
             "standard deviation of the noise in x, in the network's unit, from {sigma_min} to {sigma_max}"
         ),
-        Process::Timesteps { steps, .. } => format!("timestep of the schedule, from 0 to {}", steps - 1),
+        Process::Timesteps { .. } | Process::Betas { .. } => {
+            format!("timestep of the schedule, from 0 to {}", process.timesteps().unwrap_or(1) - 1)
+        }
     }
 }

@@ -6,7 +6,7 @@ use clearshot_image::dataset::{Normaliser, Range};
 use clearshot_model::{About, ConditionKind, Model, PredictionKind, Process, Signal, Task};
 use clearshot_nn::init::example;
 use clearshot_nn::models::{ARCHITECTURES, read};
-use clearshot_nn::{Param, Weights, acquisition};
+use clearshot_nn::{Param, Weights};
 use clearshot_onnx::export::Settings;
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{DType, Tensor};
@@ -78,7 +78,7 @@ pub fn cases() -> Vec<Case> {
     let cross = json!({"_class_name": "UNet2DConditionModel", "in_channels": 2, "attention_head_dim": 2,
         "cross_attention_dim": 5, "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
         "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"], "resnet_time_scale_shift": "scale_shift",
-        "class_embed_type": "projection", "projection_class_embeddings_input_dim": acquisition::WIDTH});
+        "class_embed_type": "projection", "projection_class_embeddings_input_dim": 7});
     let rosinality = json!({"_class_name": "RosinalityUNet", "in_channel": 2, "out_channel": 1, "channel": 32,
         "channel_multiplier": [1, 1], "n_res_blocks": 1, "attn_strides": [2], "attn_heads": 2,
         "use_affine_time": true, "dropout": 0.0, "fold": 2});
@@ -95,7 +95,7 @@ pub fn cases() -> Vec<Case> {
         "upsample_kernel_size": [[1, 2, 2], 2], "filters": [4, 6, 8], "res_block": true, "trans_bias": true,
         "deep_supervision": true});
     let multi = json!({"_class_name": "MultiScale", "in_channels": 2, "out_channels": 1, "scales": 3, "channels": 8,
-        "blocks": 1, "groups": 4, "vector_dim": acquisition::WIDTH});
+        "blocks": 1, "groups": 4, "vector_dim": 7});
     let growing = json!({"_class_name": "Growing", "in_channels": 2, "out_channels": 1, "resolution": 96,
         "channels": 8, "channel_mult": [1, 1], "groups": 4, "attention_head_dim": 4});
     let local = json!({"_class_name": "Local", "in_channels": 10, "out_channels": 1, "channels": [4, 6, 8],

@@ -3,6 +3,7 @@
 use clearshot_diffusion::trace::first_not_finite;
 use clearshot_graph::Graph;
 use clearshot_graph::plan::human;
+use clearshot_model::MissingCondition;
 use clearshot_runtime::Session;
 use std::path::PathBuf;
 
@@ -50,6 +51,10 @@ pub enum Error {
         "the correction by the measurement made {value} at noise level {sigma}, {origin}; choose another law, such as proximal"
     )]
     Diverged { value: f32, sigma: f64, origin: String },
+    #[error("{missing}")]
+    NotTold { missing: MissingCondition },
+    #[error("what the model is conditioned on does not fit it: {what}")]
+    Told { what: String },
     #[error("the device gave {what}")]
     Answer { what: String },
     #[error("an image of {size:?} pixels: a plane or a volume with pixels is needed")]

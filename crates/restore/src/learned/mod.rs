@@ -7,6 +7,7 @@
 //! ([`tiles`]) in step ([`walk`]); a measurement's physics correct whole images ([`correct`]). Networks that tell what each pixel is part of
 //! go by the same tiles ([`segment`]).
 
+pub mod blocks;
 pub mod choice;
 pub mod choose;
 pub mod correct;
@@ -31,4 +32,4 @@ pub use correct::GuideStep;
 pub use error::Error;
 pub use measured::{Camera, Measured, Source, Values};
 pub use restorer::{Calibrated, Example, Forecast, Restored, Restorer, Spread};
-pub use settings::{Guidance, Output, Settings, law};
+pub use settings::{Guidance, Output, Settings, TakenByGiven, law};

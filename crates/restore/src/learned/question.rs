@@ -5,15 +5,15 @@ use super::Error;
 use super::choose::Cut;
 use super::layout::Layout;
 use super::measured::{Camera, Measured};
-use super::tiles::{Asked, Question, TileGraph};
+use super::tiles::{Asked, Question, TileGraph, Told};
 use clearshot_diffusion::precondition::Clipped;
 use clearshot_diffusion::{ClassifierFree, Condition, Denoiser, LevelInputs};
 use clearshot_graph::ops::Unary;
 use clearshot_graph::reach::{least_common_multiple, reach};
 use clearshot_graph::{Builder, Value};
 use clearshot_model::signal::CHANNELS;
-use clearshot_model::{ConditionKind, Model, Photons, Process, Signal, Task};
-use clearshot_nn::models::Given;
+use clearshot_model::{ConditionInput, ConditionKind, InputKind, Model, Photons, Process, Signal, Task};
+use clearshot_tensor::Tensor;
 
 /// How an image's numbers and the network's belong together.
 pub(super) struct ImageScale {
@@ -27,30 +27,67 @@ pub(super) struct ImageScale {
     pub file: [f64; 2],
 }
 
-/// What a model is asked over tiles.
+/// What is not known of images in classifier-free guidance, in place of what is given: their class and context where training dropped those, and else the
+/// measurement with the camera's part of the vector. Where training dropped the measurement it was zero everywhere.
+fn nothing(b: &mut Builder, inputs: &[ConditionInput], drops_class: bool, given: &Condition) -> Condition {
+    let zeros = |b: &mut Builder, like: Value| {
+        let (zero, shape) = (b.scalar(0.0), b.shape(like));
+        b.broadcast(zero, shape)
+    };
+    let mut without = *given;
+    if !drops_class {
+        without.image = given.image.map(|image| zeros(b, image));
+    }
+    for input in inputs {
+        let slot = match input.port {
+            "class" | "labels" => &mut without.class,
+            "vector" => &mut without.vector,
+            _ => &mut without.context,
+        };
+        let Some(value) = *slot else { continue };
+        *slot = Some(match (input.kind, input.kept_without(drops_class)) {
+            (_, Some(factors)) => {
+                let factors = b.constant(Tensor::f32([1, factors.len()], factors));
+                b.mul(value, factors)
+            }
+            (InputKind::Class { rows: Some(rows) }, _) if drops_class => {
+                let shape = b.shape(value);
+                b.constant(Tensor::i32(shape, vec![rows as i32 - 1; shape.len()]))
+            }
+            (InputKind::OneHot { .. } | InputKind::Context { .. }, _) if drops_class => zeros(b, value),
+            _ => value,
+        });
+    }
+    without
+}
+
+/// What a model is asked over tiles, with contexts of so many vectors.
 pub(super) fn asked<T>(
     model: &Model,
     classifier_free: f64,
     unclipped: bool,
+    tokens: usize,
     mut f: impl FnMut(&Asked<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let about = &model.about;
     let measured = about.signal.condition_channels(about.input_channels());
+    let told = Told { inputs: model.condition_inputs(), tokens };
     match &about.task {
         Task::Regression | Task::Segmentation { .. } => {
-            let network = |b: &mut Builder, y: Value| at_once(model, b, y);
+            let network = |b: &mut Builder, y: Value, given: &Condition| at_once(model, b, y, given);
             let question = Question::Regress(&network);
-            f(&Asked { question, channels: about.channels, condition: Some(measured), unclipped: false })
+            let condition = Some(measured);
+            f(&Asked { question, channels: about.channels, condition, unclipped: false, told })
         }
         Task::Diffusion { condition, process, .. } => {
             let alone = model.denoiser()?;
+            let drops_class = about.conditioning.as_ref().is_some_and(|c| c.dropped > 0.0);
+            let inputs = told.inputs.clone();
             let denoiser = |b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition| {
-                // Where training dropped the condition it was zero everywhere.
-                let nothing = given.image.filter(|_| classifier_free != 1.0).map(|image| {
-                    let (zero, shape) = (b.scalar(0.0), b.shape(image));
-                    b.broadcast(zero, shape)
-                });
-                let nothing = Condition { image: nothing, ..Condition::default() };
+                let nothing = match classifier_free == 1.0 {
+                    true => Condition::default(),
+                    false => nothing(b, &inputs, drops_class, given),
+                };
                 let inner =
                     |b: &mut Builder, x: Value, l: &mut LevelInputs, g: &Condition| alone.denoise(b, x, l, g);
                 ClassifierFree { denoiser: inner, weight: classifier_free, nothing }
@@ -58,13 +95,13 @@ pub(super) fn asked<T>(
             };
             let condition = (*condition == ConditionKind::Measurement).then_some(measured);
             let mut f = |denoiser: &dyn Denoiser| {
-                let question = Question::Denoise(denoiser);
-                f(&Asked { question, channels: about.channels, condition, unclipped })
+                let (question, told) = (Question::Denoise(denoiser), told.clone());
+                f(&Asked { question, channels: about.channels, condition, unclipped, told })
             };
             match (process, &about.signal) {
                 // Images of a fixed range: estimates are clipped to it, as diffusers' schedulers do. At the first
                 // timesteps the network's smallest error is a hundred times that range.
-                (Process::Timesteps { .. }, Signal::Fixed { .. }) => {
+                (Process::Timesteps { .. } | Process::Betas { .. }, Signal::Fixed { .. }) => {
                     f(&Clipped { denoiser, range: [-1.0, 1.0] })
                 }
                 _ => f(&denoiser),
@@ -75,14 +112,8 @@ pub(super) fn asked<T>(
 
 /// What a network makes of an image at once: the image, or the probabilities of what pixels are part of. One that could be told a time is told zero, as in
 /// training.
-fn at_once(model: &Model, b: &mut Builder, y: Value) -> Value {
-    let image = b.shape(y);
-    let mut given = Given::image(y);
-    for port in model.network.ports(image).iter().filter(|p| p.name == "t" && !p.optional) {
-        let zero = b.scalar(0.0);
-        given = given.with("t", b.broadcast(zero, port.ty.shape));
-    }
-    let made = model.network.build_on(b, &given);
+fn at_once(model: &Model, b: &mut Builder, y: Value, given: &Condition) -> Value {
+    let made = model.regress(b, y, given);
     match model.about.task {
         Task::Segmentation { classes: 1 } => b.unary(Unary::Sigmoid, made),
         Task::Segmentation { .. } => b.softmax(made),
@@ -94,7 +125,7 @@ fn at_once(model: &Model, b: &mut Builder, y: Value) -> Value {
 pub(super) fn cut(model: &Model) -> Result<Cut, Error> {
     let size = model.network.example_size();
     let layout = Layout::windows(&size, &size, &vec![0; size.len()]);
-    let graph = asked(model, 1.0, false, |asked| TileGraph::new(asked, &layout, 1))?;
+    let graph = asked(model, 1.0, false, 1, |asked| TileGraph::new(asked, &layout, 1))?;
     let inputs: Vec<String> = graph.image_inputs();
     let mut radius = vec![0; size.len()];
     let mut stride = vec![1; size.len()];

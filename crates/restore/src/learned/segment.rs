@@ -54,6 +54,10 @@ impl Segmenter {
             let (model, is) = (model.about.name.clone(), model.about.task.name());
             return Err(Error::Task { model, is, reason: "it restores images and does not segment them" });
         };
+        if !model.condition_inputs().is_empty() {
+            let what = "a network that segments takes an image and no class, vector or context".into();
+            return Err(Error::Told { what });
+        }
         let cut = cut(&model)?;
         Ok(Segmenter { model, device, cut, classes, ready: None })
     }
@@ -93,7 +97,7 @@ impl Segmenter {
             self.ready = None;
             let options = Options { precision: run.precision, ..Options::default() };
             let wanted = Wanted { tile: run.tile, batch: run.batch, limit: run.memory.unwrap_or(MEMORY) };
-            let chosen = asked(&self.model, 1.0, false, |asked| {
+            let chosen = asked(&self.model, 1.0, false, 1, |asked| {
                 choose(asked, &self.cut, size, 1, &wanted, &self.device, &options)
             })?;
             let tiles =

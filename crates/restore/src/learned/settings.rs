@@ -4,6 +4,7 @@ use super::Error;
 use clearshot_diffusion::Law;
 use clearshot_diffusion::guide::{LAWS, Proximal, named};
 use clearshot_diffusion::written;
+use clearshot_model::Context;
 use clearshot_physics::{Likelihood, Psf};
 use clearshot_runtime::Precision;
 use std::path::PathBuf;
@@ -28,6 +29,14 @@ pub struct Guidance {
     pub gate: Option<[f64; 2]>,
 }
 
+/// Numbers of the vector's part about the camera that are given, in electrons; others are those of the image.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TakenByGiven {
+    pub scale: Option<f64>,
+    pub read_noise: Option<f64>,
+    pub background: Option<f64>,
+}
+
 /// See the module. Numbers that are none are chosen.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -46,8 +55,15 @@ pub struct Settings {
     pub begin: Option<f64>,
     /// Keeps pixels with a measurement as they are, and draws the others.
     pub inpaint: bool,
+    /// Stages from coarse to fine, each of twice as many pixels along Y and X as the one before; 1 for the image alone.
+    pub cascade: usize,
     /// The weight of classifier-free guidance: 1 is what the network says with its condition, above it away from what it says without.
     pub classifier_free: f64,
+    /// The class of the images and their context, for models that are conditioned on them.
+    pub class: Option<usize>,
+    pub context: Option<Context>,
+    /// What the vector says of the camera in place of what is found.
+    pub taken_by: TakenByGiven,
     pub chi2: bool,
     pub seed: u64,
     pub psf: Option<Psf>,
@@ -77,7 +93,11 @@ impl Default for Settings {
             levels: None,
             begin: None,
             inpaint: false,
+            cascade: 1,
             classifier_free: 1.0,
+            class: None,
+            context: None,
+            taken_by: TakenByGiven::default(),
             chi2: false,
             seed: 0,
             psf: None,

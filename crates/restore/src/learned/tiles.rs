@@ -11,8 +11,9 @@ use super::layout::Layout;
 use clearshot_diffusion::{Condition, Denoiser, Estimate, Level, LevelInputs};
 use clearshot_graph::plan::Plan;
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
+use clearshot_model::ConditionInput;
 use clearshot_runtime::{Device, Options, Session, compile, plan};
-use clearshot_tensor::{Shape, Tensor};
+use clearshot_tensor::{DType, Shape, Tensor};
 use clearshot_timeline::{Phase, span};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -25,13 +26,63 @@ pub const CONDITION: &str = "condition";
 const PART: usize = 1 << 14;
 const ESTIMATE: &str = "x0";
 const UNCLIPPED: &str = "unclipped";
+/// In front of the names of inputs that are about an image as a whole.
+const WHOLE: &str = "image.";
 
 /// What is asked over tiles.
 pub enum Question<'a> {
     /// A denoiser: asked about x at a level.
     Denoise(&'a dyn Denoiser),
     /// A network that makes the clean image of the condition alone.
-    Regress(&'a dyn Fn(&mut Builder, Value) -> Value),
+    Regress(&'a dyn Fn(&mut Builder, Value, &Condition) -> Value),
+}
+
+/// What a network is told of each image as a whole, with contexts of so many vectors.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    pub inputs: Vec<ConditionInput>,
+    pub tokens: usize,
+}
+
+impl Told {
+    /// Its inputs in a graph for a batch, beside an image; all are 32-bit floats, of which classes are made inside.
+    pub fn condition(&self, b: &mut Builder, batch: usize, image: Option<Value>) -> Condition {
+        let mut given = Condition { image, ..Condition::default() };
+        for input in &self.inputs {
+            let sizes: Vec<usize> = [batch].into_iter().chain(input.shape(self.tokens)).collect();
+            let mut value = b.input(&format!("{WHOLE}{}", input.port), Type::f32(Shape::new(&sizes)));
+            if input.dtype == DType::I32 {
+                value = b.cast(value, DType::I32);
+            }
+            match input.port {
+                "class" | "labels" => given.class = Some(value),
+                "vector" => given.vector = Some(value),
+                _ => given.context = Some(value),
+            }
+        }
+        given
+    }
+
+    /// The inputs of a graph that are of this kind, with their types.
+    pub fn of(graph: &Graph) -> Vec<(String, Shape)> {
+        let of =
+            |(name, v): (&str, Value)| name.starts_with(WHOLE).then(|| (name.to_string(), graph.ty(v).shape));
+        graph.inputs().filter_map(of).collect()
+    }
+
+    /// The values of one of them for the images of a batch, by [`Beside`]; `frame` gives the image of each place.
+    pub fn values(
+        (name, shape): &(String, Shape),
+        frame: impl Fn(usize) -> usize,
+        beside: &Beside<'_>,
+    ) -> Tensor {
+        let mut values = vec![0.0; shape.len()];
+        let each = shape.len() / shape[0].max(1);
+        for (slot, out) in values.chunks_exact_mut(each).enumerate() {
+            beside(frame(slot), &name[WHOLE.len()..], &[], out);
+        }
+        Tensor::f32(*shape, values)
+    }
 }
 
 /// What a graph is built for.
@@ -43,6 +94,7 @@ pub struct Asked<'a> {
     pub condition: Option<usize>,
     /// Whether the estimate before clipping is wanted too.
     pub unclipped: bool,
+    pub told: Told,
 }
 
 /// The graph of one batch of tiles.
@@ -56,6 +108,8 @@ pub struct TileGraph {
     unclipped: bool,
     /// Inputs beside x and the level's numbers, with their channels.
     beside: Vec<(String, usize)>,
+    /// Inputs that are about an image as a whole.
+    told: Vec<(String, Shape)>,
 }
 
 impl TileGraph {
@@ -72,19 +126,15 @@ impl TileGraph {
             Type::f32(Shape::new(&sizes))
         };
         let condition = asked.condition.map(|c| b.input(CONDITION, image(c)));
+        let given = asked.told.condition(&mut b, batch, condition);
         let reads_x = matches!(asked.question, Question::Denoise(_));
         let estimate = match asked.question {
             Question::Denoise(denoiser) => {
                 let x = b.input(X, image(asked.channels));
-                denoiser.denoise(
-                    &mut b,
-                    x,
-                    &mut levels,
-                    &Condition { image: condition, ..Condition::default() },
-                )
+                denoiser.denoise(&mut b, x, &mut levels, &given)
             }
             Question::Regress(network) => match condition {
-                Some(condition) => Estimate::of(network(&mut b, condition)),
+                Some(condition) => Estimate::of(network(&mut b, condition, &given)),
                 None => Estimate::of(b.refuse("tiles", "a network without x needs a condition".into())),
             },
         };
@@ -102,13 +152,13 @@ impl TileGraph {
             give(UNCLIPPED, estimate.unclipped);
         }
         let graph = b.finish().map_err(clearshot_diffusion::Error::from)?;
-        let own = |name: &str| name == X || name.starts_with("level.");
+        let own = |name: &str| name == X || name.starts_with("level.") || name.starts_with(WHOLE);
         let beside = graph
             .inputs()
             .filter(|(n, _)| !own(n))
             .map(|(n, v)| (n.to_string(), graph.ty(v).shape.channels()));
-        let beside = beside.collect();
-        Ok(TileGraph { graph, levels, batch, channels: asked.channels, reads_x, unclipped, beside })
+        let (beside, told) = (beside.collect(), Told::of(&graph));
+        Ok(TileGraph { graph, levels, batch, channels: asked.channels, reads_x, unclipped, beside, told })
     }
 
     pub fn graph(&self) -> &Graph {
@@ -130,7 +180,8 @@ impl TileGraph {
     }
 }
 
-/// Fills in the values of an image at some of its pixels, for the inputs beside x: (image, name, pixels, values).
+/// Fills in the values of an image at some of its pixels, for the inputs beside x: (image, name, pixels, values). For inputs that are about
+/// an image as a whole the name is the network's, and there are no pixels.
 pub type Beside<'a> = dyn Fn(usize, &str, &[usize], &mut [f32]) + Sync + 'a;
 
 /// An image that is asked about, and the place for the answer.
@@ -295,6 +346,8 @@ impl Tiles {
         for ((name, channels), values) in self.graph.beside.iter().zip(others) {
             inputs.push((name.clone(), Tensor::f32(shape(*channels), values)));
         }
+        let frame = |slot: usize| batch[slot.min(batch.len() - 1)] / tiles;
+        inputs.extend(self.graph.told.iter().map(|told| (told.0.clone(), Told::values(told, frame, beside))));
         inputs
     }
 

@@ -17,6 +17,7 @@ pub struct Running {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
+#[derive(Debug)]
 pub struct Reply {
     pub status: u16,
     pub head: String,

@@ -1,6 +1,6 @@
 //! Values that cannot be meant, refused by their key before anything is computed.
 
-use super::{Count, DataKind, PredictionKind, RunConfig, SignalKind, TaskKind};
+use super::{ConditionPart, Count, DataKind, PredictionKind, RunConfig, SignalKind, TaskKind};
 use crate::error::{Result, require, setting};
 use crate::task::Term;
 use clearshot_image::dataset::Balance;
@@ -223,6 +223,19 @@ impl RunConfig {
         require(!learned || task.bound.weight > 0.0, "task.bound.weight", task.bound.weight, needed)
     }
 
+    /// What the network is conditioned on beside the measurement.
+    fn check_conditions(&self) -> Result<()> {
+        let task = &self.task;
+        let dropped = task.drop_class;
+        require((0.0..1.0).contains(&dropped), "task.drop_class", dropped, "a share from 0 to below 1")?;
+        let classes = task.class || task.context.is_some() || task.vector.contains(&ConditionPart::Domain);
+        let needed =
+            "0, or a class to drop: say task.class=true, task.vector=[domain] or task.context=FOLDER";
+        require(classes || dropped == 0.0, "task.drop_class", dropped, needed)?;
+        let twice = (1..task.vector.len()).any(|i| task.vector[..i].contains(&task.vector[i]));
+        require(!twice, "task.vector", format!("{:?}", task.vector), "each part once")
+    }
+
     fn check_task(&self) -> Result<()> {
         let task = &self.task;
         for (key, value) in
@@ -230,6 +243,7 @@ impl RunConfig {
         {
             require(share(value), key, value, "a share from 0 to 1")?;
         }
+        self.check_conditions()?;
         require(positive(task.sigma_data), "task.sigma_data", task.sigma_data, "a number above zero")?;
         let sigmas = [task.sigma_min, task.sigma_max];
         require(
@@ -264,6 +278,13 @@ impl RunConfig {
         let classes = task.classes;
         let fits = (1..=MOST_CLASSES).contains(&classes);
         require(fits, "task.classes", classes, "a number from 1 to 255")?;
+        let conditioned = task.class || !task.vector.is_empty() || task.context.is_some();
+        require(
+            !(is_asked && conditioned),
+            "task.class",
+            true,
+            "no condition for task.kind=segmentation: leave out class, vector and context",
+        )?;
         require(is_asked || classes == 1, "task.classes", classes, "for task.kind=segmentation alone")?;
         if !is_asked {
             return Ok(());

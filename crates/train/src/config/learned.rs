@@ -175,6 +175,16 @@ pub enum DistanceKind {
     SmoothL1,
 }
 
+/// A part of the vector that a network is conditioned on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConditionPart {
+    /// 1 at the place of the image's class.
+    Domain,
+    /// How bright the image is, log10 of its electrons, and read noise and background relative to that.
+    Camera,
+}
+
 /// A further term of the loss, whose weight rises linearly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -214,9 +224,10 @@ pub struct TaskConfig {
     pub deviation: f64,
     /// The share of images that are trained at `sigma_max`, where only the condition tells anything.
     pub at_most: f64,
-    /// ddpm_linear, scaled_linear, cosine, sigmoid ...
+    /// ddpm_linear, scaled_linear, cosine, sigmoid ..., or custom for a table of betas of one's own.
     pub schedule: String,
-    pub betas: [f64; 2],
+    /// The first and the last beta; with `task.schedule=custom` the beta of every timestep, which then are as many as there are betas.
+    pub betas: Vec<f64>,
     pub timesteps: usize,
     /// How many times finer the images are than those that the schedule was made for: the logarithm of the signal-to-noise ratio of every
     /// timestep is lowered by twice its logarithm, since neighbours of a finer image average more noise away (Hoogeboom et al. 2023).
@@ -232,6 +243,15 @@ pub struct TaskConfig {
     pub bend: f64,
     /// The share of images whose condition is dropped.
     pub drop: f64,
+    /// Whether the network is told the class of each image, its domain in the manifest or the kind of its scene, by a table of classes
+    /// (UNet2DModel, UNet2DConditionModel).
+    pub class: bool,
+    /// The vector that the network is conditioned on (Local, MultiScale, Growing, UNet2DConditionModel): [domain, camera], or one of them.
+    pub vector: Vec<ConditionPart>,
+    /// A folder with the context of each class, NAME.npy, an array of [vectors, numbers], which a UNet2DConditionModel attends to.
+    pub context: Option<PathBuf>,
+    /// The share of images whose class and context are dropped, so that the model can do without and classifier-free guidance can weigh them.
+    pub drop_class: f64,
     /// How far images with little noise count more, because their errors are small: 0 counts squares, 1 counts
     /// decibels.
     pub balance: f64,
@@ -275,7 +295,7 @@ impl Default for TaskConfig {
             deviation: 1.2,
             at_most: 0.0,
             schedule: "ddpm_linear".into(),
-            betas: [1e-4, 0.02],
+            betas: vec![1e-4, 0.02],
             timesteps: 1000,
             finer: 1.0,
             learned_variance: false,
@@ -284,6 +304,10 @@ impl Default for TaskConfig {
             distance: DistanceKind::L2,
             bend: 0.1,
             drop: 0.0,
+            class: false,
+            vector: vec![],
+            context: None,
+            drop_class: 0.0,
             balance: 0.0,
             intensity: TermConfig::default(),
             gradient: TermConfig::default(),

@@ -31,6 +31,7 @@ use learning::Learning;
 use real::RealCameras;
 use scenes::{Pool, Scenes};
 use segments::Segments;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Numbers that go with a measured image; see [`camera::numbers`].
@@ -148,6 +149,8 @@ pub struct Batch {
     /// As each [`Sample::scale`].
     pub scales: Vec<f32>,
     pub domains: Vec<usize>,
+    /// What the domains are called.
+    pub domain_names: Vec<String>,
     pub valid: Option<Valid>,
 }
 
@@ -210,6 +213,7 @@ pub fn batch(
         numbers: Tensor::f32(image_shape(count, &vec![1; size.len()], NUMBERS), numbers),
         scales,
         domains,
+        domain_names: source.domains(),
         valid: valid.map(|v| Valid::new(Tensor::f32(image_shape(count, size, 1), v), pixels)).transpose()?,
     })
 }
@@ -268,6 +272,11 @@ impl Data {
     /// Whether there are images that stand for the truth.
     pub fn has_truth(&self) -> bool {
         self.config.data.has_truth()
+    }
+
+    /// The folder with the contexts of classes.
+    pub(crate) fn contexts(&self) -> Option<&Path> {
+        self.config.task.context.as_deref()
     }
 
     /// Whether what the network is given are electrons.

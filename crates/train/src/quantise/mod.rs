@@ -10,6 +10,7 @@ pub mod exam;
 pub mod ranges;
 pub mod tuning;
 
+use crate::conditioning::Conditioned;
 use crate::config::{CameraConfig, DataKind, RunConfig};
 use crate::data::{Data, Part};
 use crate::error::{Result, setting};
@@ -183,7 +184,8 @@ pub fn quantise(
             "a model that restores images: what 8 bits cost is judged by PSNR, which masks do not have";
         return setting("model", &model.about.name, needed);
     }
-    let task = Task::new(&config.task)?;
+    let conditioned = Conditioned::of_model(&model, config.task.context.as_deref())?;
+    let task = Task { conditioned, ..Task::new(&config.task)? };
     let original = model.weights.clone();
     stored(&mut model.weights);
     let size = model.about.crop.clone();

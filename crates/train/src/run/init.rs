@@ -3,7 +3,10 @@
 use crate::checkpoint;
 use crate::config::{FormKind, PredictionKind, RunConfig, TaskKind};
 use crate::error::{Result, setting};
-use clearshot_model::{ConditionKind, Model, PredictionKind as Predicts, Process, Task};
+use crate::task::OWN_BETAS;
+use clearshot_model::{
+    ConditionInput, ConditionKind, InputKind, Model, PredictionKind as Predicts, Process, Task,
+};
 use serde_json::{Map, Value as Json};
 
 /// The name of the model that comes with the program.
@@ -50,6 +53,14 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
         task.classes = classes;
         return Ok(());
     }
+    if let Some(conditioning) = &model.about.conditioning {
+        let is_class = |i: &ConditionInput| matches!(i.kind, InputKind::Class { .. });
+        task.class = model.condition_inputs().iter().any(is_class);
+        task.vector = conditioning.vector.iter().map(|part| (*part).into()).collect();
+        if task.drop_class == 0.0 {
+            task.drop_class = conditioning.dropped;
+        }
+    }
     let Task::Diffusion { prediction, process, condition } = &model.about.task else { return Ok(()) };
     let diffusion = matches!(task.kind, TaskKind::Conditional | TaskKind::Prior);
     if !diffusion && *condition == ConditionKind::None {
@@ -73,12 +84,21 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
         Process::Edm { sigma_min, sigma_max, .. } => {
             (task.sigma_min, task.sigma_max) = (*sigma_min, *sigma_max)
         }
-        Process::Timesteps { law, first, last, steps, finer } => {
+        Process::Timesteps { .. } | Process::Betas { .. } => {
             task.learned_variance = model.network.out_channels() == 2 * model.about.channels;
             if task.learned_variance && task.bound.weight == 0.0 {
                 task.bound.weight = USUAL_BOUND;
             }
-            (task.schedule, task.betas, task.timesteps) = (law.clone(), [*first, *last], *steps);
+        }
+    }
+    match process {
+        Process::Edm { .. } => {}
+        Process::Timesteps { law, first, last, steps, finer } => {
+            (task.schedule, task.betas, task.timesteps) = (law.clone(), vec![*first, *last], *steps);
+            task.finer = *finer;
+        }
+        Process::Betas { betas, finer } => {
+            (task.schedule, task.betas, task.timesteps) = (OWN_BETAS.into(), betas.clone(), betas.len());
             task.finer = *finer;
         }
     }

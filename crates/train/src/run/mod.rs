@@ -21,6 +21,7 @@ mod turn_back;
 mod validate;
 
 use crate::checkpoint::{self, Progress};
+use crate::conditioning::Conditioned;
 use crate::config::{RunConfig, ScoreKind};
 use crate::data::draws::Draws;
 use crate::data::feed::Feed;
@@ -215,9 +216,10 @@ impl<'w> Run<'w> {
     ) -> Result<Run<'w>> {
         config.check()?;
         init::adopt(&mut config)?;
-        let task = Task::new(&config.task)?;
+        let mut task = Task::new(&config.task)?;
         let data = Data::new(&config)?;
         begin::fill_channels(&mut config, &task, &data)?;
+        task.conditioned = Conditioned::of(&mut config, &data)?;
         let device = ranks.share_of(config.device()?, &config);
         begin::check_ranks(ranks, &config, &device)?;
         if is_address(out) {

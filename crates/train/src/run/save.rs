@@ -45,6 +45,7 @@ impl Run<'_> {
             familiar: self.familiar()?,
             inputs: Some(work.inputs).filter(|n| *n != work.channels),
             names: work.names.clone(),
+            conditioning: self.task.conditioned.as_ref().map(|c| c.about.clone()),
             ..About::new(&self.config.name, task, work.signal.clone(), work.channels, &work.size)
         };
         Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)

@@ -69,6 +69,7 @@ impl Probe {
             numbers: Tensor::f32(batch.numbers.shape(), of_parts),
             scales: batch.scales.clone(),
             domains: batch.domains.clone(),
+            domain_names: batch.domain_names.clone(),
             valid: None,
         };
         Ok(Probe { batch, photons })

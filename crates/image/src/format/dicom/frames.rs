@@ -1,4 +1,4 @@
-//! Frames that are packed, or whose colours are stored as differences: which fragments of the pixel data make each of
+//! Frames that are packed, of single bits, or whose colours are stored as differences: which fragments of the pixel data make each of
 //! them, and how they become pixels.
 
 use super::dataset::{DataSet, Element, fragments};
@@ -19,8 +19,13 @@ pub struct FrameSource {
     pub grid: Grid,
     pub packing: Packing,
     pub layout: Layout,
-    /// The fragments of each frame.
-    pub frames: Vec<Vec<(u64, u64)>>,
+    pub frames: Frames,
+}
+
+/// Where frames are: one after the other from a place on, or in the fragments of each.
+pub enum Frames {
+    Plain(u64),
+    Packed(Vec<Vec<(u64, u64)>>),
 }
 
 /// Which fragments make each frame.
@@ -93,17 +98,27 @@ impl Source for FrameSource {
 impl FrameSource {
     fn frame(&self, number: usize) -> Parsed<Vec<u8>> {
         let l = &self.layout;
-        let mut packed = Vec::new();
-        for &(at, length) in &self.frames[number] {
-            packed.extend(self.bytes.read(at, length)?);
-        }
+        let packed = match &self.frames {
+            Frames::Plain(start) => {
+                let place = l.stored_at(number).0;
+                self.bytes.read(start + place.start, place.end - place.start)?
+            }
+            Frames::Packed(frames) => {
+                let mut all = Vec::new();
+                for &(at, length) in &frames[number] {
+                    all.extend(self.bytes.read(at, length)?);
+                }
+                all
+            }
+        };
         if packed.is_empty() {
             return damaged(format!("frame {number} is missing"));
         }
         crate::bytes::check_expansion(packed.len() as u64, l.frame_bytes() as u64)?;
         let mut pixels = match self.packing {
             Packing::Jpeg | Packing::JpegLossless => return unpack_jpeg(&packed, l),
-            Packing::Plain => plain(packed, l),
+            Packing::JpegLs => unpack_jpegls(&packed, l)?,
+            Packing::Plain => plain(packed, l, number),
             Packing::Rle => unpack_rle(&packed, l)?,
             Packing::Jpeg2000 => unpack_jpeg2000(&packed, l)?,
         };
@@ -120,9 +135,21 @@ impl FrameSource {
     }
 }
 
-/// A frame of colours that is stored as it is, pixel by pixel.
-fn plain(stored: Vec<u8>, l: &Layout) -> Vec<u8> {
+/// A frame that is stored as it is, colours pixel by pixel where they are differences.
+fn plain(stored: Vec<u8>, l: &Layout, frame: usize) -> Vec<u8> {
     let count = l.rows * l.columns;
+    let (mut stored, before) = (stored, l.stored_at(frame).1);
+    if l.swapped {
+        stored.as_chunks_mut::<2>().0.iter_mut().for_each(|word| word.swap(0, 1));
+    }
+    if l.single_bits {
+        return (before..before + count).map(|i| stored[i / 8] >> (i % 8) & 1).collect();
+    }
+    stored.drain(..before / 8);
+    if !l.differences {
+        stored.truncate(l.frame_bytes());
+        return stored;
+    }
     if l.halved {
         return stored.chunks_exact(4).flat_map(|p| [p[0], p[2], p[3], p[1], p[2], p[3]]).collect();
     }
@@ -149,16 +176,32 @@ fn unpack_jpeg(packed: &[u8], l: &Layout) -> Parsed<Vec<u8>> {
         } else {
             u32::from(u16::from_ne_bytes([value[0], value[1]]))
         };
-        let raw = if l.dtype.is_signed() { extend(raw, l.stored) } else { raw };
-        let bytes = raw.to_ne_bytes();
-        let width = l.dtype.bytes();
-        out.extend_from_slice(if Order::NATIVE == Order::Little {
-            &bytes[..width]
-        } else {
-            &bytes[4 - width..]
-        });
+        push(if l.dtype.is_signed() { extend(raw, l.stored) } else { raw }, l, &mut out);
     }
     Ok(out)
+}
+
+fn unpack_jpegls(packed: &[u8], l: &Layout) -> Parsed<Vec<u8>> {
+    let picture = crate::format::jpegls::decode(packed, l.rows * l.columns)
+        .map_err(|fault| fault.or_instead(instead::DICOM_JPEG))?;
+    if (picture.width, picture.height, picture.samples) != (l.columns, l.rows, l.samples) {
+        return damaged(format!(
+            "a JPEG-LS frame of {} x {} with {} samples",
+            picture.width, picture.height, picture.samples
+        ));
+    }
+    let mut out = Vec::with_capacity(l.frame_bytes());
+    for &value in &picture.data {
+        let value = u32::from(value);
+        push(if l.dtype.is_signed() { extend(value, l.stored) } else { value }, l, &mut out);
+    }
+    Ok(out)
+}
+
+/// The lower bytes of a value, as many as a pixel has.
+fn push(value: u32, l: &Layout, out: &mut Vec<u8>) {
+    let (bytes, width) = (value.to_ne_bytes(), l.dtype.bytes());
+    out.extend_from_slice(if Order::NATIVE == Order::Little { &bytes[..width] } else { &bytes[4 - width..] });
 }
 
 fn unpack_jpeg2000(packed: &[u8], l: &Layout) -> Parsed<Vec<u8>> {
@@ -172,17 +215,9 @@ fn unpack_jpeg2000(packed: &[u8], l: &Layout) -> Parsed<Vec<u8>> {
             picture.planes.len()
         ));
     }
-    let width = l.dtype.bytes();
     let mut out = Vec::with_capacity(l.frame_bytes());
     for i in 0..l.rows * l.columns {
-        for plane in &picture.planes {
-            let bytes = plane[i].to_ne_bytes();
-            out.extend_from_slice(if Order::NATIVE == Order::Little {
-                &bytes[..width]
-            } else {
-                &bytes[4 - width..]
-            });
-        }
+        picture.planes.iter().for_each(|plane| push(plane[i] as u32, l, &mut out));
     }
     Ok(out)
 }

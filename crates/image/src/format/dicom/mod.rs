@@ -1,4 +1,4 @@
-//! DICOM images: plain, deflated, and packed by RLE, JPEG, JPEG lossless and JPEG 2000 lossless, one frame or
+//! DICOM images: plain, deflated, and packed by RLE, JPEG, JPEG lossless, JPEG-LS and JPEG 2000, one frame or
 //! many (`frames`). Written only from DICOM, unpacked (`sink`). Colours are read as red, green and blue whatever
 //! they are stored as.
 
@@ -15,7 +15,7 @@ use crate::raw::RawSource;
 use dataset::{
     DOUBLE_PIXEL_DATA, DataSet, Element, FLOAT_PIXEL_DATA, PIXEL_DATA, Syntax, Tag, read_elements,
 };
-use frames::{FrameSource, split_frames};
+use frames::{FrameSource, Frames, split_frames};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -38,6 +38,7 @@ enum Packing {
     Rle,
     Jpeg,
     JpegLossless,
+    JpegLs,
     Jpeg2000,
 }
 
@@ -58,10 +59,10 @@ fn transfer(uid: &str) -> Parsed<Transfer> {
         "1.2.840.10008.1.2.5" => (little, false, Packing::Rle),
         "1.2.840.10008.1.2.4.50" | "1.2.840.10008.1.2.4.51" => (little, false, Packing::Jpeg),
         "1.2.840.10008.1.2.4.57" | "1.2.840.10008.1.2.4.70" => (little, false, Packing::JpegLossless),
+        "1.2.840.10008.1.2.4.80" | "1.2.840.10008.1.2.4.81" => (little, false, Packing::JpegLs),
         "1.2.840.10008.1.2.4.90" | "1.2.840.10008.1.2.4.91" => (little, false, Packing::Jpeg2000),
         other => {
             let (name, advice) = match other {
-                "1.2.840.10008.1.2.4.80" | "1.2.840.10008.1.2.4.81" => ("JPEG-LS", instead::DICOM_JPEG),
                 "1.2.840.10008.1.2.4.201" | "1.2.840.10008.1.2.4.202" | "1.2.840.10008.1.2.4.203" => {
                     ("High-Throughput JPEG 2000", instead::DICOM_JPEG)
                 }
@@ -90,6 +91,10 @@ struct Layout {
     differences: bool,
     /// A plain frame has one pair of differences for two pixels of a row.
     halved: bool,
+    /// Plain pixels of one bit, the lowest of a byte first; a frame begins with the bit behind the one before it.
+    single_bits: bool,
+    /// Plain bytes that are stored as words with the higher byte first.
+    swapped: bool,
     /// Which element the pixels are in.
     element: Tag,
 }
@@ -113,8 +118,23 @@ impl Layout {
     }
 
     /// Of a plain frame.
-    fn stored_bytes(&self) -> usize {
-        if self.halved { self.rows * self.columns * 2 } else { self.frame_bytes() }
+    fn stored_bits(&self) -> u64 {
+        let pixels = self.rows as u64 * self.columns as u64;
+        match (self.single_bits, self.halved) {
+            (true, _) => pixels,
+            (_, true) => pixels * 16,
+            _ => self.frame_bytes() as u64 * 8,
+        }
+    }
+
+    /// The bytes that have a plain frame, from the first pixel of the first one, and how many bits lie before it there.
+    fn stored_at(&self, frame: usize) -> (std::ops::Range<u64>, usize) {
+        let first = (frame as u64).saturating_mul(self.stored_bits());
+        let (mut start, mut end) = (first / 8, first.saturating_add(self.stored_bits()).div_ceil(8));
+        if self.swapped {
+            (start, end) = (start & !1, end.next_multiple_of(2));
+        }
+        (start..end, (first - 8 * start) as usize)
     }
 
     /// How many bits there are where the type has a sign and more bits than that.
@@ -161,32 +181,24 @@ fn open_file(path: &Path, file: Bytes) -> Parsed<Image> {
     let Some(pixels) = places.iter().find_map(|tag| set.find(*tag)).cloned() else {
         return damaged("no pixel data");
     };
-    let layout = read_layout(&set, transfer.packing, pixels.tag)?;
+    let layout = read_layout(&set, transfer.packing, &pixels)?;
     let mut description = describe(path, &set, &layout);
     description.tag("transfer syntax", &uid);
     let packed = pixels.open;
     if packed != (transfer.packing != Packing::Plain) {
         return damaged("packed pixels in a plain transfer syntax, or the other way round");
     }
-    let plain_words = &pixels.vr == b"OW" && layout.dtype.bytes() == 1;
-    if !packed && plain_words && transfer.syntax.order == Order::Big {
-        return unsupported("8-bit pixels in big-endian words");
-    }
-    let needed = (layout.stored_bytes() as u64).saturating_mul(layout.frames as u64);
+    let needed = layout.stored_at(layout.frames - 1).0.end;
     if !packed && needed > pixels.end - pixels.value {
         return damaged(format!(
             "{needed} bytes of pixels are needed, and {} are there",
             pixels.end - pixels.value
         ));
     }
-    let by_frame = packed || layout.differences;
+    let by_frame = packed || layout.differences || layout.single_bits || layout.swapped;
     let frames = match packed {
-        true => split_frames(&set, &pixels, layout.frames, transfer.packing)?,
-        false if by_frame => {
-            let length = layout.stored_bytes() as u64;
-            (0..layout.frames as u64).map(|n| vec![(pixels.value + n * length, length)]).collect()
-        }
-        false => Vec::new(),
+        true => Frames::Packed(split_frames(&set, &pixels, layout.frames, transfer.packing)?),
+        false => Frames::Plain(pixels.value),
     };
     let bytes = Arc::new(bytes);
     let native = Native {
@@ -232,7 +244,8 @@ fn inflate(file: &Bytes, start: u64) -> Parsed<Bytes> {
     Ok(Bytes::Memory(out))
 }
 
-fn read_layout(set: &DataSet, packing: Packing, element: Tag) -> Parsed<Layout> {
+fn read_layout(set: &DataSet, packing: Packing, pixels: &Element) -> Parsed<Layout> {
+    let element = pixels.tag;
     let length = |element: u16, name: &str| match set.short((0x28, element)) {
         Some(n) if n > 0 => Ok(usize::from(n)),
         _ => damaged(format!("no {name}")),
@@ -248,6 +261,7 @@ fn read_layout(set: &DataSet, packing: Packing, element: Tag) -> Parsed<Layout> 
     let dtype = match (allocated, signed) {
         _ if element == FLOAT_PIXEL_DATA => DType::F32,
         _ if element == DOUBLE_PIXEL_DATA => DType::F64,
+        (1, _) if packing == Packing::Plain && samples == 1 => DType::U8,
         (8, false) => DType::U8,
         (8, true) => DType::I8,
         (16, false) => DType::U16,
@@ -261,7 +275,9 @@ fn read_layout(set: &DataSet, packing: Packing, element: Tag) -> Parsed<Layout> 
         && match packing {
             Packing::Jpeg | Packing::JpegLossless => photometric.starts_with("YBR_FULL"),
             Packing::Plain => ["YBR_FULL", "YBR_FULL_422"].contains(&&photometric[..]) && dtype == DType::U8,
-            Packing::Rle | Packing::Jpeg2000 => photometric == "YBR_FULL" && dtype == DType::U8,
+            Packing::Rle | Packing::JpegLs | Packing::Jpeg2000 => {
+                photometric == "YBR_FULL" && dtype == DType::U8
+            }
         };
     let stored_planar = set.short((0x28, 6)) == Some(1) && samples > 1;
     let halved = packing == Packing::Plain && photometric.contains("_42");
@@ -284,6 +300,11 @@ fn read_layout(set: &DataSet, packing: Packing, element: Tag) -> Parsed<Layout> 
         photometric,
         differences,
         halved,
+        single_bits: allocated == 1 && element == PIXEL_DATA,
+        swapped: packing == Packing::Plain
+            && set.syntax.order == Order::Big
+            && &pixels.vr == b"OW"
+            && dtype.bytes() == 1,
         element,
     })
 }

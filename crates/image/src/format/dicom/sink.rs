@@ -95,6 +95,13 @@ fn compose(native: &Native, record: Option<&str>) -> Parsed<Composed> {
     if (native.packed || native.layout.differences) && native.layout.samples > 1 {
         changed.push(((0x28, 6), *b"US", vec![0, 0]));
     }
+    // Single bits become bytes.
+    if native.layout.single_bits {
+        changed.extend(
+            [(0x100, 8), (0x101, 8), (0x102, 7)]
+                .map(|(number, value)| ((0x28, number), *b"US", syntax.order.put16(value).to_vec())),
+        );
+    }
     // JPEG 2000 has transforms of its own, which unpacking undoes.
     if native.layout.differences || ["YBR_RCT", "YBR_ICT"].contains(&&native.layout.photometric[..]) {
         changed.push(((0x28, 4), *b"CS", b"RGB".to_vec()));

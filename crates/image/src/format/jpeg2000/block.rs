@@ -1,6 +1,15 @@
 //! Code blocks of JPEG 2000: bit planes of wavelet coefficients behind an arithmetic coder with contexts
 //! (annexes C and D of the standard).
 
+use super::header::Style;
+
+/// Passes that are coded together, and their bytes.
+#[derive(Default)]
+pub struct Segment {
+    pub passes: u32,
+    pub data: Vec<u8>,
+}
+
 /// Probability, next state after the likely and the unlikely symbol, and whether the likely one changes.
 const STATES: [(u32, u8, u8, bool); 47] = [
     (0x5601, 1, 1, true),
@@ -55,22 +64,28 @@ const STATES: [(u32, u8, u8, bool); 47] = [
 const RUN: usize = 17;
 const UNIFORM: usize = 18;
 
+/// State and likely symbol of each context.
+type Contexts = [(u8, u8); 19];
+
+fn fresh_contexts() -> Contexts {
+    let mut contexts = [(0, 0); 19];
+    contexts[0].0 = 4;
+    contexts[RUN].0 = 3;
+    contexts[UNIFORM].0 = 46;
+    contexts
+}
+
 struct Arithmetic<'a> {
     data: &'a [u8],
     at: usize,
     c: u32,
     a: u32,
     count: u32,
-    /// State and likely symbol of each context.
-    contexts: [(u8, u8); 19],
+    contexts: Contexts,
 }
 
 impl<'a> Arithmetic<'a> {
-    fn new(data: &'a [u8]) -> Arithmetic<'a> {
-        let mut contexts = [(0, 0); 19];
-        contexts[0].0 = 4;
-        contexts[RUN].0 = 3;
-        contexts[UNIFORM].0 = 46;
+    fn new(data: &'a [u8], contexts: Contexts) -> Arithmetic<'a> {
         let mut mq = Arithmetic { data, at: 0, c: 0, a: 0x8000, count: 0, contexts };
         mq.c = mq.byte(0) << 16;
         mq.next_byte();
@@ -145,8 +160,32 @@ pub enum Band {
     HighHigh,
 }
 
+/// Bits as they are; a byte behind 0xFF has seven. Behind the end there are ones.
+struct Raw<'a> {
+    data: &'a [u8],
+    at: usize,
+    held: u8,
+    count: u32,
+}
+
+impl Raw<'_> {
+    fn bit(&mut self) -> u8 {
+        if self.count == 0 {
+            self.count = if self.held == 0xFF { 7 } else { 8 };
+            self.held = self.data.get(self.at).copied().unwrap_or(0xFF);
+            self.at += 1;
+        }
+        self.count -= 1;
+        self.held >> self.count & 1
+    }
+}
+
 struct Block<'a> {
     mq: Arithmetic<'a>,
+    /// Where the bits of this pass come from, if they are not coded.
+    raw: Option<Raw<'a>>,
+    /// Contexts do not see the stripe below.
+    causal: bool,
     band: Band,
     width: usize,
     height: usize,
@@ -159,19 +198,21 @@ struct Block<'a> {
     lowest: Vec<u8>,
 }
 
-/// Decodes a block of which the `planes` lowest bit planes are coded in `passes` passes.
+/// Decodes a block of which the `planes` lowest bit planes are coded; twice its values, so that the middle of what the passes that were
+/// left out could have said is a whole number.
 pub fn decode(
-    data: &[u8],
+    segments: &[Segment],
     band: Band,
     width: usize,
     height: usize,
     planes: u32,
-    passes: u32,
-    marked: bool,
-) -> Vec<i32> {
+    style: Style,
+) -> Vec<i64> {
     let framed = (width + 2) * (height + 2);
     let mut block = Block {
-        mq: Arithmetic::new(data),
+        mq: Arithmetic::new(&[], fresh_contexts()),
+        raw: None,
+        causal: style.causal,
         band,
         width,
         height,
@@ -181,36 +222,46 @@ pub fn decode(
         visited: vec![false; framed],
         lowest: vec![0; framed],
     };
-    let mut plane = planes;
-    for pass in 0..passes {
-        // The first plane has one pass only.
-        let kind = (pass + 2) % 3;
-        if kind == 0 || pass == 0 {
-            if plane == 0 {
-                break;
-            }
-            plane -= 1;
+    let (mut plane, mut pass) = (planes, 0);
+    'all: for segment in segments {
+        // The first plane has one pass only, its last kind.
+        let is_raw = style.bypass && pass >= 10 && (pass + 2) % 3 != 2;
+        block.raw = is_raw.then_some(Raw { data: &segment.data, at: 0, held: 0, count: 0 });
+        if !is_raw {
+            block.mq = Arithmetic::new(&segment.data, block.mq.contexts);
         }
-        match kind {
-            0 => block.significance(plane),
-            1 => block.refinement(plane),
-            _ => {
-                block.cleanup(plane);
-                if marked {
-                    (0..4).for_each(|_| {
-                        block.mq.decode(UNIFORM);
-                    });
+        for _ in 0..segment.passes {
+            let kind = (pass + 2) % 3;
+            if kind == 0 || pass == 0 {
+                if plane == 0 {
+                    break 'all;
+                }
+                plane -= 1;
+            }
+            match kind {
+                0 => block.significance(plane),
+                1 => block.refinement(plane),
+                _ => {
+                    block.cleanup(plane);
+                    if style.marked {
+                        (0..4).for_each(|_| {
+                            block.mq.decode(UNIFORM);
+                        });
+                    }
                 }
             }
+            if style.fresh {
+                block.mq.contexts = fresh_contexts();
+            }
+            pass += 1;
         }
     }
     let mut out = Vec::with_capacity(width * height);
     for y in 0..height {
         for x in 0..width {
             let at = block.place(y, x);
-            // Where passes were left out, the middle of what the rest could be.
-            let known = block.magnitude[at] as i32;
-            let value = if known == 0 { 0 } else { known + ((1 << block.lowest[at]) >> 1) };
+            let known = i64::from(block.magnitude[at]);
+            let value = if known == 0 { 0 } else { 2 * known + (1 << block.lowest[at]) };
             out.push(if block.signs[at] < 0 { -value } else { value });
         }
     }
@@ -222,15 +273,22 @@ impl Block<'_> {
         (y + 1) * (self.width + 2) + x + 1
     }
 
+    /// Whether contexts see the row below a place.
+    fn sees_below(&self, at: usize) -> bool {
+        // Rows count from 1 within the frame, and stripes have four.
+        !(self.causal && (at / (self.width + 2)).is_multiple_of(4))
+    }
+
     /// How many neighbours beside, above and below, and at the corners are significant.
     fn neighbours(&self, at: usize) -> (u32, u32, u32) {
         let row = self.width + 2;
         let set = |i: usize| u32::from(self.signs[i] != 0);
-        (
-            set(at - 1) + set(at + 1),
-            set(at - row) + set(at + row),
-            set(at - row - 1) + set(at - row + 1) + set(at + row - 1) + set(at + row + 1),
-        )
+        let mut counts = (set(at - 1) + set(at + 1), set(at - row), set(at - row - 1) + set(at - row + 1));
+        if self.sees_below(at) {
+            counts.1 += set(at + row);
+            counts.2 += set(at + row - 1) + set(at + row + 1);
+        }
+        counts
     }
 
     fn zero_context(&self, at: usize) -> usize {
@@ -260,10 +318,22 @@ impl Block<'_> {
         }
     }
 
+    /// A bit of this pass.
+    fn bit(&mut self, context: usize) -> u8 {
+        match &mut self.raw {
+            Some(raw) => raw.bit(),
+            None => self.mq.decode(context),
+        }
+    }
+
     fn decode_sign(&mut self, at: usize) -> i8 {
+        if let Some(raw) = &mut self.raw {
+            return if raw.bit() == 1 { -1 } else { 1 };
+        }
         let row = self.width + 2;
+        let below = if self.sees_below(at) { self.signs[at + row] } else { 0 };
         let h = (self.signs[at - 1] + self.signs[at + 1]).clamp(-1, 1);
-        let v = (self.signs[at - row] + self.signs[at + row]).clamp(-1, 1);
+        let v = (self.signs[at - row] + below).clamp(-1, 1);
         let (context, turn) = match (h, v) {
             (1, 1) => (13, 0),
             (1, 0) => (12, 0),
@@ -300,7 +370,7 @@ impl Block<'_> {
         self.each(|b, at| {
             let context = b.zero_context(at);
             if b.signs[at] == 0 && context != 0 {
-                if b.mq.decode(context) == 1 {
+                if b.bit(context) == 1 {
                     b.become_significant(at, plane);
                 }
                 b.visited[at] = true;
@@ -318,7 +388,7 @@ impl Block<'_> {
                 (false, (0, 0, 0)) => 14,
                 (false, _) => 15,
             };
-            let bit = b.mq.decode(context);
+            let bit = b.bit(context);
             b.magnitude[at] |= u32::from(bit) << plane;
             b.refined[at] = true;
             b.lowest[at] = plane as u8;

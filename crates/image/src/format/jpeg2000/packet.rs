@@ -1,8 +1,17 @@
 //! Packets of JPEG 2000: which code blocks have data in which layer (annex B of the standard), and the tile that
 //! comes of them.
 
-use super::{Coding, band_of, block, join};
+use super::Area;
+use super::block::{self, Band, Segment};
+use super::header::{Coding, Header, Quant, Settings, Style};
+use super::wavelet::{Irreversible, Reversible, Wavelet, join};
 use crate::error::{Parsed, damaged};
+
+/// The values of a component in a tile.
+pub enum Values {
+    Whole(Vec<i32>),
+    Real(Vec<f32>),
+}
 
 /// Bits of a packet's header; a byte behind 0xFF has seven.
 struct Bits<'a> {
@@ -93,7 +102,7 @@ struct CodeBlock {
     zero_planes: u32,
     length_bits: u32,
     passes: u32,
-    data: Vec<u8>,
+    segments: Vec<Segment>,
 }
 
 /// The blocks of one band that lie in one precinct.
@@ -114,9 +123,11 @@ struct Resolution {
 }
 
 struct BandAt {
-    x: [usize; 2],
-    y: [usize; 2],
+    band: Band,
+    area: Area,
     planes: u32,
+    /// What a value of one stands for.
+    step: f32,
     /// One a precinct.
     cells: Vec<Cell>,
 }
@@ -126,37 +137,38 @@ fn ceil_shift(v: usize, shift: usize) -> usize {
 }
 
 /// The values of a tile, one vector a component.
-pub fn decode_tile(
-    coding: &Coding,
-    guard: u32,
-    exponents: &[u32],
-    components: usize,
-    x: [usize; 2],
-    y: [usize; 2],
-    data: &[u8],
-) -> Parsed<Vec<Vec<i32>>> {
+pub fn decode_tile(header: &Header, settings: &Settings, area: Area, data: &[u8]) -> Parsed<Vec<Values>> {
     let mut tile = Vec::new();
-    for _ in 0..components {
-        tile.push(resolutions(coding, guard, exponents, x, y)?);
+    // A packet takes a byte at least, and each precinct has packets.
+    let mut room = data.len().max(1 << 16);
+    for ((component, coding), quant) in header.components.iter().zip(&settings.coding).zip(&settings.quant) {
+        tile.push(resolutions(coding, quant, component.bits, area.every(component.step), &mut room)?);
     }
     let mut at = 0;
-    for (layer, r, c, p) in sequence(coding, &tile, x, y)? {
+    for (layer, r, c, p) in sequence(header, settings, &tile, area, data.len())? {
         if at >= data.len() {
             break;
         }
-        at = read_packet(coding, &mut tile[c][r], p, layer as u32, data, at)?;
+        at = read_packet(settings, settings.coding[c].style, &mut tile[c][r], p, layer as u32, data, at)?;
     }
-    Ok(tile.iter().map(|component| compose(coding, component)).collect())
+    let compose = |(component, coding): (&Vec<Resolution>, &Coding)| match coding.reversible {
+        // What was left out is taken to be in the middle; halves are cut off.
+        true => Values::Whole(compose::<Reversible>(component, coding.style, |v, _| (v / 2) as i32)),
+        false => {
+            Values::Real(compose::<Irreversible>(component, coding.style, |v, step| v as f32 * (0.5 * step)))
+        }
+    };
+    Ok(tile.iter().zip(&settings.coding).map(compose).collect())
 }
 
 fn resolutions(
     coding: &Coding,
-    guard: u32,
-    exponents: &[u32],
-    x: [usize; 2],
-    y: [usize; 2],
+    quant: &Quant,
+    bits: u32,
+    area: Area,
+    room: &mut usize,
 ) -> Parsed<Vec<Resolution>> {
-    let levels = coding.levels;
+    let (levels, x, y) = (coding.levels, area.x, area.y);
     let mut list = Vec::new();
     for r in 0..=levels {
         let down = |v: [usize; 2]| v.map(|v| ceil_shift(v, levels - r));
@@ -166,17 +178,19 @@ fn resolutions(
             if v[1] > v[0] { ceil_shift(v[1], log as usize) - (v[0] >> log) } else { 0 }
         };
         let grid = [count(rx, size[0]), count(ry, size[1])];
-        if grid[0].saturating_mul(grid[1]) > 1 << 16 {
-            return damaged("too many JPEG 2000 precincts");
-        }
+        let Some(left) = room.checked_sub(grid[0].saturating_mul(grid[1])) else {
+            return damaged("more JPEG 2000 precincts than the data have packets for");
+        };
+        *room = left;
         let mut bands = Vec::new();
         for number in 0..if r == 0 { 1 } else { 3 } {
-            let (ox, oy, shift) = match (r, number) {
-                (0, _) => (0, 0, levels),
-                (_, 0) => (1, 0, levels - r + 1),
-                (_, 1) => (0, 1, levels - r + 1),
-                _ => (1, 1, levels - r + 1),
+            let (band, ox, oy, gain) = match (r, number) {
+                (0, _) => (Band::LowLow, 0, 0, 0),
+                (_, 0) => (Band::HighLow, 1, 0, 1),
+                (_, 1) => (Band::LowHigh, 0, 1, 1),
+                _ => (Band::HighHigh, 1, 1, 2),
             };
+            let shift = if r == 0 { levels } else { levels - r + 1 };
             let bound = |v: [usize; 2], o: usize| {
                 v.map(|v| {
                     if o == 1 {
@@ -187,11 +201,12 @@ fn resolutions(
                 })
             };
             let (bx, by) = (bound(x, ox), bound(y, oy));
-            let which = if r == 0 { 0 } else { 3 * (r - 1) + 1 + number };
-            let planes = (guard + exponents[which]).saturating_sub(1);
+            let (exponent, mantissa) = quant.step(r, number)?;
+            let planes = (quant.guard + exponent).saturating_sub(1);
             if planes > 31 {
                 return damaged(format!("{planes} JPEG 2000 bit planes"));
             }
+            let step = 2f32.powi((bits + gain) as i32 - exponent as i32) * (1.0 + mantissa as f32 / 2048.0);
             let half = u32::from(r > 0);
             let cell = [size[0] - half, size[1] - half];
             let log = [coding.block[0].min(cell[0]), coding.block[1].min(cell[1])];
@@ -202,7 +217,7 @@ fn resolutions(
                     |i: usize, log: u32, b: [usize; 2]| [(i << log).max(b[0]), ((i + 1) << log).min(b[1])];
                 cells.push(make_cell(part(px, cell[0], bx), part(py, cell[1], by), log));
             }
-            bands.push(BandAt { x: bx, y: by, planes, cells });
+            bands.push(BandAt { band, area: Area { x: bx, y: by }, planes, step, cells });
         }
         list.push(Resolution { x: rx, y: ry, grid, size, bands });
     }
@@ -230,7 +245,7 @@ fn make_cell(x: [usize; 2], y: [usize; 2], log: [u32; 2]) -> Cell {
                 zero_planes: 0,
                 length_bits: 3,
                 passes: 0,
-                data: Vec::new(),
+                segments: Vec::new(),
             });
         }
     }
@@ -240,37 +255,38 @@ fn make_cell(x: [usize; 2], y: [usize; 2], log: [u32; 2]) -> Cell {
 
 /// Layer, resolution, component and precinct of every packet, in the order of the stream.
 fn sequence(
-    coding: &Coding,
+    header: &Header,
+    settings: &Settings,
     tile: &[Vec<Resolution>],
-    x: [usize; 2],
-    y: [usize; 2],
+    area: Area,
+    length: usize,
 ) -> Parsed<Vec<(usize, usize, usize, usize)>> {
-    let (layers, components) = (coding.layers, tile.len());
+    let layers = settings.layers;
     let mut all = Vec::new();
     // Every precinct with the place in the picture at which its turn comes.
     for (c, resolutions) in tile.iter().enumerate() {
+        let step = header.components[c].step;
         for (r, res) in resolutions.iter().enumerate() {
             for p in 0..res.grid[0] * res.grid[1] {
-                let shift = coding.levels - r;
-                let place = |i: usize, log: u32, low: usize, first: usize| {
+                let shift = settings.coding[c].levels - r;
+                let place = |i: usize, log: u32, low: usize, first: usize, step: usize| {
                     let index = i + (first >> log);
-                    ((index << log) << shift.min(32)).max(low)
+                    ((index << log) << shift.min(32)).saturating_mul(step).max(low)
                 };
-                let px = place(p % res.grid[0], res.size[0], x[0], res.x[0]);
-                let py = place(p / res.grid[0], res.size[1], y[0], res.y[0]);
+                let px = place(p % res.grid[0], res.size[0], area.x[0], res.x[0], step[0]);
+                let py = place(p / res.grid[0], res.size[1], area.y[0], res.y[0], step[1]);
                 all.push((r, c, p, py, px));
             }
         }
     }
-    if all.len().saturating_mul(layers) > 1 << 22 {
-        return damaged("too many JPEG 2000 packets");
+    if all.len().saturating_mul(layers) > length.max(1 << 18) {
+        return damaged("more JPEG 2000 packets than the data can hold");
     }
     let mut packets: Vec<(usize, usize, usize, usize, usize, usize)> = Vec::new();
     for l in 0..layers {
         packets.extend(all.iter().map(|&(r, c, p, py, px)| (l, r, c, p, py, px)));
     }
-    debug_assert!(components > 0);
-    match coding.order {
+    match settings.order {
         0 => packets.sort_by_key(|&(l, r, c, p, ..)| (l, r, c, p)),
         1 => packets.sort_by_key(|&(l, r, c, p, ..)| (r, l, c, p)),
         2 => packets.sort_by_key(|&(l, r, c, p, py, px)| (r, py, px, c, p, l)),
@@ -281,7 +297,8 @@ fn sequence(
 }
 
 fn read_packet(
-    coding: &Coding,
+    settings: &Settings,
+    style: Style,
     resolution: &mut Resolution,
     precinct: usize,
     layer: u32,
@@ -289,12 +306,12 @@ fn read_packet(
     start: usize,
 ) -> Parsed<usize> {
     let mut start = start;
-    if coding.start_marks && data.get(start..start + 2) == Some(&[0xFF, 0x91]) {
+    if settings.start_marks && data.get(start..start + 2) == Some(&[0xFF, 0x91]) {
         start += 6;
     }
     let mut bits = Bits { data, at: start, held: 0, count: 0 };
-    // Band, block and length of what follows the header.
-    let mut bodies: Vec<(usize, usize, usize)> = Vec::new();
+    // Band, block, segment and length of what follows the header.
+    let mut bodies: Vec<(usize, usize, usize, usize)> = Vec::new();
     if bits.bit()? == 1 {
         for (b, band) in resolution.bands.iter_mut().enumerate() {
             let planes = band.planes;
@@ -328,26 +345,32 @@ fn read_packet(
                         return damaged("a JPEG 2000 block of absurd length");
                     }
                 }
-                let width = block.length_bits + passes.ilog2();
-                if width > 31 {
-                    return damaged("a JPEG 2000 block of absurd length");
+                let mut left = passes;
+                while left > 0 {
+                    let (segment, room) = block.segment(style);
+                    let count = left.min(room);
+                    let width = block.length_bits + count.ilog2();
+                    if width > 31 {
+                        return damaged("a JPEG 2000 block of absurd length");
+                    }
+                    bodies.push((b, n, segment, bits.take(width)? as usize));
+                    block.segments[segment].passes += count;
+                    block.passes += count;
+                    left -= count;
                 }
-                let length = bits.take(width)? as usize;
-                block.passes += passes;
-                bodies.push((b, n, length));
             }
         }
     }
     bits.align();
     let mut at = bits.at;
-    if coding.end_marks && data.get(at..at + 2) == Some(&[0xFF, 0x92]) {
+    if settings.end_marks && data.get(at..at + 2) == Some(&[0xFF, 0x92]) {
         at += 2;
     }
-    for (b, n, length) in bodies {
+    for (b, n, segment, length) in bodies {
         let Some(body) = at.checked_add(length).and_then(|end| data.get(at..end)) else {
             return damaged("a JPEG 2000 packet cut off");
         };
-        resolution.bands[b].cells[precinct].blocks[n].data.extend_from_slice(body);
+        resolution.bands[b].cells[precinct].blocks[n].segments[segment].data.extend_from_slice(body);
         at += length;
     }
     Ok(at)
@@ -372,19 +395,42 @@ fn read_passes(bits: &mut Bits) -> Parsed<u32> {
     Ok(37 + bits.take(7)?)
 }
 
+impl CodeBlock {
+    /// The segment that the next pass belongs to, and how many passes it has room for.
+    fn segment(&mut self, style: Style) -> (usize, u32) {
+        let most = |number: usize| match (style.apart, style.bypass, number) {
+            (true, ..) => 1,
+            (_, false, _) => u32::MAX,
+            // Ten passes are coded; then come two of bits and a coded one by turns.
+            (_, _, 0) => 10,
+            (_, _, n) => 1 + (n % 2) as u32,
+        };
+        let last = self.segments.len().wrapping_sub(1);
+        if self.segments.last().is_none_or(|s| s.passes >= most(last)) {
+            self.segments.push(Segment::default());
+        }
+        let last = self.segments.len() - 1;
+        (last, most(last) - self.segments[last].passes)
+    }
+}
+
 /// Blocks into bands, bands into the picture.
-fn compose(coding: &Coding, resolutions: &[Resolution]) -> Vec<i32> {
-    let band_values = |r: usize, number: usize| -> Vec<i32> {
+fn compose<W: Wavelet>(
+    resolutions: &[Resolution],
+    style: Style,
+    value: impl Fn(i64, f32) -> W::Value,
+) -> Vec<W::Value> {
+    let band_values = |r: usize, number: usize| -> Vec<W::Value> {
         let band = &resolutions[r].bands[number];
-        let (width, height) = (band.x[1].saturating_sub(band.x[0]), band.y[1].saturating_sub(band.y[0]));
-        let mut out = vec![0; width * height];
+        let (area, width) = (band.area, band.area.width());
+        let mut out = vec![W::Value::default(); width * area.height()];
         for b in band.cells.iter().flat_map(|c| &c.blocks).filter(|b| b.passes > 0) {
             let (w, h) = (b.x[1] - b.x[0], b.y[1] - b.y[0]);
             let planes = band.planes.saturating_sub(b.zero_planes);
-            let values = block::decode(&b.data, band_of(r, number), w, h, planes, b.passes, coding.marked);
+            let values = block::decode(&b.segments, band.band, w, h, planes, style);
             for (row, line) in values.chunks_exact(w).enumerate() {
-                let to = (b.y[0] - band.y[0] + row) * width + b.x[0] - band.x[0];
-                out[to..to + w].copy_from_slice(line);
+                let to = (b.y[0] - area.y[0] + row) * width + b.x[0] - area.x[0];
+                out[to..to + w].iter_mut().zip(line).for_each(|(to, &v)| *to = value(v, band.step));
             }
         }
         out
@@ -392,7 +438,7 @@ fn compose(coding: &Coding, resolutions: &[Resolution]) -> Vec<i32> {
     let mut low = band_values(0, 0);
     for r in 1..resolutions.len() {
         let bands = [low, band_values(r, 0), band_values(r, 1), band_values(r, 2)];
-        low = join(&bands, resolutions[r].x, resolutions[r].y);
+        low = join::<W>(&bands, Area { x: resolutions[r].x, y: resolutions[r].y });
     }
     low
 }

@@ -2,6 +2,7 @@
 //! values in the machine's order.
 
 use super::fax::{self, Fax};
+use super::pictures::{self, Around};
 use crate::bytes::check_expansion;
 use crate::dtype::{DType, Order, swap_bytes};
 use crate::error::{Fault, Parsed, damaged, guarded, instead, unsupported, unsupported_instead};
@@ -15,8 +16,14 @@ pub enum Compression {
     PackBits,
     Zstd,
     Jpeg,
+    Jpeg2000,
+    Webp,
+    Lerc(Around),
     Fax(Fax),
 }
+
+/// Aperio's JPEG 2000 of luminance and colour differences, whatever the photometric interpretation says.
+pub const JPEG_2000_DIFFERENCES: u64 = 33003;
 
 impl Compression {
     pub fn from_tag(code: u64) -> Parsed<Compression> {
@@ -29,19 +36,19 @@ impl Compression {
             7 => Compression::Jpeg,
             8 | 32946 => Compression::Deflate,
             32773 => Compression::PackBits,
+            JPEG_2000_DIFFERENCES | 33004 | 33005 | 34712 => Compression::Jpeg2000,
+            34887 => Compression::Lerc(Around::Nothing),
             50000 => Compression::Zstd,
+            34927 | 50001 => Compression::Webp,
             _ => {
                 let name = match code {
                     6 => "old-style JPEG",
                     34661 => "JBIG",
                     34676 | 34677 => "SGI LogLuv",
-                    33003 | 33004 | 33005 | 34712 => "JPEG 2000",
-                    34887 => "LERC",
                     34892 => "lossy JPEG of DNG",
                     34925 => "LZMA",
                     34933 => "PNG",
                     34934 | 22610 => "JPEG XR",
-                    50001 => "WebP",
                     50002 | 52546 => "JPEG XL",
                     _ => "unknown",
                 };
@@ -61,11 +68,19 @@ impl Compression {
             Compression::Jpeg => 7,
             Compression::Deflate => 8,
             Compression::PackBits => 32773,
+            Compression::Jpeg2000 => 34712,
+            Compression::Lerc(_) => 34887,
             Compression::Zstd => 50000,
+            Compression::Webp => 50001,
             Compression::Fax(Fax::Huffman) => 2,
             Compression::Fax(Fax::Group3 { .. }) => 3,
             Compression::Fax(Fax::Group4) => 4,
         }
+    }
+
+    /// Whether strips and tiles are whole pictures of another format, which are never written.
+    pub fn is_picture(self) -> bool {
+        matches!(self, Compression::Jpeg | Compression::Jpeg2000 | Compression::Webp | Compression::Lerc(_))
     }
 }
 
@@ -83,7 +98,7 @@ pub struct Layout {
     /// The lowest bit of a byte comes first.
     pub reversed: bool,
     pub jpeg_tables: Option<Vec<u8>>,
-    /// JPEG data is YCbCr and is to become RGB.
+    /// JPEG or JPEG 2000 data is YCbCr and is to become RGB.
     pub ycbcr: bool,
 }
 
@@ -99,11 +114,15 @@ impl Layout {
         };
         check_expansion(packed.len() as u64, size as u64)?;
         let mut packed = packed;
-        if self.reversed && self.compression != Compression::Jpeg {
-            packed.iter_mut().for_each(|b| *b = b.reverse_bits());
+        match self.compression {
+            Compression::Jpeg => return pictures::decode_jpeg(self, &packed, width, rows),
+            Compression::Jpeg2000 => return pictures::decode_jpeg2000(self, &packed, width, rows),
+            Compression::Webp => return pictures::decode_webp(self, &packed, width, rows),
+            Compression::Lerc(around) => return pictures::decode_lerc(self, around, &packed, width, rows),
+            _ => {}
         }
-        if self.compression == Compression::Jpeg {
-            return self.decode_jpeg(&packed, width, rows);
+        if self.reversed {
+            packed.iter_mut().for_each(|b| *b = b.reverse_bits());
         }
         let mut raw = match self.compression {
             Compression::Fax(kind) if self.bits * self.samples as u32 == 1 => {
@@ -207,28 +226,6 @@ impl Layout {
             }
         }
     }
-
-    fn decode_jpeg(&self, packed: &[u8], width: usize, rows: usize) -> Parsed<Vec<u8>> {
-        let jpeg = crate::format::jpeg::decode(packed, self.jpeg_tables.as_deref(), self.ycbcr)?;
-        if jpeg.samples != self.samples || jpeg.bytes != self.dtype.bytes() {
-            return damaged(format!(
-                "JPEG data with {} samples of {} bytes, where {} of {} are needed",
-                jpeg.samples,
-                jpeg.bytes,
-                self.samples,
-                self.dtype.bytes()
-            ));
-        }
-        if jpeg.width < width || jpeg.height < rows {
-            return damaged(format!("a JPEG of {} x {} for {width} x {rows}", jpeg.width, jpeg.height));
-        }
-        let pixel = self.samples * jpeg.bytes;
-        let mut out = Vec::with_capacity(width * rows * pixel);
-        for row in jpeg.data.chunks_exact(jpeg.width * pixel).take(rows) {
-            out.extend_from_slice(&row[..width * pixel]);
-        }
-        Ok(out)
-    }
 }
 
 /// Unpacks to exactly `size` bytes; more is dropped, fewer are an error.
@@ -253,7 +250,11 @@ fn decompress(compression: Compression, packed: Vec<u8>, size: usize) -> Parsed<
             out.truncate(n);
         }
         Compression::PackBits => unpack_bits(&packed, size, &mut out),
-        Compression::Jpeg | Compression::Fax(_) => {}
+        Compression::Jpeg
+        | Compression::Jpeg2000
+        | Compression::Webp
+        | Compression::Lerc(_)
+        | Compression::Fax(_) => {}
     }
     if out.len() < size {
         return damaged(format!("a chunk unpacks to {} bytes, and {size} are needed", out.len()));
@@ -314,7 +315,8 @@ fn compress(compression: Compression, raw: Vec<u8>, row: usize) -> Parsed<Vec<u8
             raw.chunks(row).for_each(|row| pack_bits(row, &mut out));
             out
         }
-        Compression::Jpeg => return unsupported("writing JPEG"),
+        Compression::Jpeg | Compression::Jpeg2000 => return unsupported("writing JPEG and JPEG 2000"),
+        Compression::Webp | Compression::Lerc(_) => return unsupported("writing WebP and LERC"),
         Compression::Fax(_) => return unsupported("writing CCITT fax"),
     })
 }

@@ -44,6 +44,7 @@ pub mod tag {
     pub const EXIF: u16 = 34665;
     pub const GPS: u16 = 34853;
     pub const INTEROP: u16 = 40965;
+    pub const LERC_PARAMETERS: u16 = 50674;
     pub const BLACK_LEVEL: u16 = 50714;
     pub const WHITE_LEVEL: u16 = 50717;
     pub const IMAGEJ_COUNTS: u16 = 50838;

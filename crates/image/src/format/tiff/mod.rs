@@ -8,6 +8,7 @@ pub(crate) mod ifd;
 mod imagej;
 mod ome;
 mod page;
+mod pictures;
 mod series;
 mod sink;
 

@@ -1,8 +1,9 @@
 //! One directory as a picture: its size, the layout of its values, and its strips or tiles.
 
-use super::codec::{Compression, Layout};
+use super::codec::{Compression, JPEG_2000_DIFFERENCES, Layout};
 use super::fax::Fax;
 use super::ifd::{Ifd, tag};
+use super::pictures::Around;
 use crate::bytes::Bytes;
 use crate::dtype::{DType, Order};
 use crate::error::{Parsed, damaged, instead, unsupported, unsupported_instead};
@@ -47,12 +48,16 @@ impl Page {
         }
         let planar = ifd.number(tag::PLANAR) == Some(2) && samples > 1;
         let (dtype, bits) = pixel_type(ifd)?;
-        let mut compression = Compression::from_tag(ifd.number(tag::COMPRESSION).unwrap_or(1))?;
+        let code = ifd.number(tag::COMPRESSION).unwrap_or(1);
+        let mut compression = Compression::from_tag(code)?;
         if let Compression::Fax(Fax::Group3 { referring }) = &mut compression {
             *referring = ifd.number(tag::T4_OPTIONS).unwrap_or(0) & 1 == 1;
         }
+        if let Compression::Lerc(around) = &mut compression {
+            *around = Around::from_tag(ifd.numbers(tag::LERC_PARAMETERS).get(1).copied().unwrap_or(0))?;
+        }
         let photometric = ifd.number(tag::PHOTOMETRIC).unwrap_or(1);
-        if photometric == 6 && compression != Compression::Jpeg {
+        if photometric == 6 && !compression.is_picture() {
             let subsampling = ifd.numbers(tag::YCBCR_SUBSAMPLING);
             if samples == 3 && !planar && subsampling != [1, 1] {
                 return unsupported("YCbCr with sub-sampled colours, outside JPEG,");
@@ -67,7 +72,7 @@ impl Page {
             samples: if planar { 1 } else { samples },
             reversed: ifd.number(tag::FILL_ORDER) == Some(2),
             jpeg_tables: ifd.entries.get(&tag::JPEG_TABLES).map(|v| v.bytes.clone()),
-            ycbcr: photometric == 6,
+            ycbcr: photometric == 6 || code == JPEG_2000_DIFFERENCES,
         };
         let tiled = ifd.entries.contains_key(&tag::TILE_WIDTH);
         let chunk = if tiled {

@@ -167,15 +167,21 @@ fn to_order(node: &mut Node, order: Order) {
     node.links.iter_mut().for_each(|(_, n)| to_order(n, order));
 }
 
-/// Makes a directory's picture one that is written without loss: JPEG and fax become deflate, packed values whole
+/// Makes a directory's picture one that is written without loss: JPEG, other pictures and fax become deflate, packed values whole
 /// bytes, rows of bits the usual order.
 fn lossless(ifd: &mut Ifd) -> Parsed<()> {
     let order = ifd.order.unwrap_or(Order::NATIVE);
     let page = Page::new(ifd, order, u64::MAX)?;
     let samples = page.samples;
-    if page.layout.compression == Compression::Jpeg {
+    if page.layout.compression.is_picture() {
         ifd.set_numbers(tag::COMPRESSION, 3, &[Compression::Deflate.code()]);
-        for t in [tag::JPEG_TABLES, tag::YCBCR_SUBSAMPLING, tag::REFERENCE_BLACK_WHITE, tag::PREDICTOR] {
+        for t in [
+            tag::JPEG_TABLES,
+            tag::YCBCR_SUBSAMPLING,
+            tag::REFERENCE_BLACK_WHITE,
+            tag::PREDICTOR,
+            tag::LERC_PARAMETERS,
+        ] {
             ifd.entries.remove(&t);
         }
         if page.layout.ycbcr {

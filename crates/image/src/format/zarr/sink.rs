@@ -7,10 +7,10 @@ use super::store::Store;
 use super::upload::Upload;
 use super::{NAME, Native};
 use crate::address::Address;
+use crate::archive::PackedFolder;
 use crate::aside::{AsideFile, AsideFolder};
 use crate::dtype::{DType, Order, swap_bytes};
 use crate::error::{Error, Parsed, Result, request};
-use crate::format::zip::{ZipWriter, checksum};
 use crate::grid::{Grid, Place, copy_box, indices, permute};
 use crate::image::{Axis, Description};
 use crate::remote::{AT_ONCE, side_by_side};
@@ -494,29 +494,11 @@ impl Target for ZarrTarget {
             PlaceOut::Folder(folder) => folder.commit(),
             PlaceOut::Zip(file, staging) => {
                 let path = file.path().to_path_buf();
-                pack_archive(&file, staging.path()).map_err(|e| Error::io(&path, e))?;
+                let pack =
+                    || PackedFolder::of(staging.path())?.write(BufWriter::new(file.file().try_clone()?));
+                pack().map_err(|e| Error::io(&path, e))?;
                 file.commit()
             }
         }
     }
-}
-
-fn pack_archive(file: &AsideFile, folder: &Path) -> std::io::Result<()> {
-    let mut zip = ZipWriter::new(BufWriter::new(file.file().try_clone()?));
-    let mut waiting = vec![folder.to_path_buf()];
-    let mut files = Vec::new();
-    while let Some(next) = waiting.pop() {
-        for entry in std::fs::read_dir(next)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() { waiting.push(entry.path()) } else { files.push(entry.path()) }
-        }
-    }
-    // Metadata first, so that readers of streams find them.
-    files.sort_by_key(|f| (f.file_name() != Some("zarr.json".as_ref()), f.components().count(), f.clone()));
-    for path in files {
-        let name = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().replace('\\', "/");
-        let (crc, size) = checksum(&mut std::fs::File::open(&path)?)?;
-        zip.add(&name, size, crc, &mut std::fs::File::open(&path)?)?;
-    }
-    zip.finish()
 }

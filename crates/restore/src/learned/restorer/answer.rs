@@ -1,12 +1,13 @@
 //! Images through the compiled network: what it says at once, samples of the posterior, and what is made of both.
 
+use super::cascade::{self, Coarse};
 use super::prepare::Ready;
 use super::{Restored, Restorer};
 use crate::learned::correct::WholeGuide;
 use crate::learned::field::Field;
 use crate::learned::measured::Measured;
 use crate::learned::moments::Moments;
-use crate::learned::question::{ImageScale, condition};
+use crate::learned::question::ImageScale;
 use crate::learned::resident::Resident;
 use crate::learned::settings::Output;
 use crate::learned::tiles::{Frame, Tiles};
@@ -25,6 +26,8 @@ struct Batch<'a> {
     images: &'a [Measured],
     numbers: &'a [u64],
     scales: &'a [ImageScale],
+    /// What a coarse stage says of each, where there was one.
+    coarse: &'a [Coarse],
     /// The seed of the settings.
     seed: u64,
 }
@@ -72,9 +75,10 @@ impl Restorer {
         images: &[Measured],
         numbers: &[u64],
         scales: &[ImageScale],
+        coarse: &[Coarse],
         ran: &mut Ran<'_>,
     ) -> Result<Vec<Restored>, Error> {
-        let batch = Batch { images, numbers, scales, seed: self.settings.seed };
+        let batch = Batch { images, numbers, scales, coarse, seed: self.settings.seed };
         let mut direct = match self.output {
             Output::Direct => self.direct(&mut ready.tiles, batch, ran)?.into_iter().map(Some).collect(),
             Output::Samples => Vec::new(),
@@ -99,7 +103,7 @@ impl Restorer {
     /// What the network says of images at once.
     fn direct(&self, tiles: &mut Tiles, batch: Batch<'_>, ran: &mut Ran<'_>) -> Result<Vec<Direct>, Error> {
         let Batch { images, scales, .. } = batch;
-        let (signal, guided) = (&self.model.about.signal, self.guidance.is_some());
+        let (guided, teller) = (self.guidance.is_some(), self.teller());
         let channels = self.model.about.channels;
         let level = self.first_level()?;
         let (mut xs, mut estimates) = (Vec::new(), Vec::new());
@@ -124,8 +128,8 @@ impl Restorer {
             .zip(&mut estimates)
             .map(|(x, estimate)| Frame { x: x.as_deref().unwrap_or(&[]), estimate, unclipped: None })
             .collect();
-        let beside = |frame: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
-            condition(signal, guided, &images[frame], &scales[frame], pixels, out);
+        let beside = |frame: usize, name: &str, pixels: &[usize], out: &mut [f32]| {
+            teller.fill(&images[frame], &scales[frame], name, pixels, out);
         };
         tiles.ask(&level, &mut frames, &beside, ran)?;
         drop(frames);
@@ -154,11 +158,11 @@ impl Restorer {
         estimate: &Field,
         seed: u64,
     ) -> Result<Field, Error> {
-        let (signal, guided) = (&self.model.about.signal, self.guidance.is_some());
+        let teller = self.teller();
         let shaken = self.shaken(image, scale, seed)?;
         let mut answer = self.scratch.field(estimate.len())?;
-        let beside = |_: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
-            condition(signal, guided, &shaken, scale, pixels, out);
+        let beside = |_: usize, name: &str, pixels: &[usize], out: &mut [f32]| {
+            teller.fill(&shaken, scale, name, pixels, out);
         };
         let mut frame = [Frame { x, estimate: &mut answer, unclipped: None }];
         // It is not part of the forecast, and progress is not told of it.
@@ -177,7 +181,7 @@ impl Restorer {
     ) -> Result<(), Error> {
         let Batch { images, scales, .. } = batch;
         let Ready { tiles, resident, .. } = ready;
-        let (signal, guided) = (&self.model.about.signal, self.guidance.is_some());
+        let (guided, teller) = (self.guidance.is_some(), self.teller());
         let (count, channels) = (images.len(), self.model.about.channels);
         if self.settings.samples > 1 {
             for _ in 0..count {
@@ -199,17 +203,34 @@ impl Restorer {
             // All samples of one image, then those of the next.
             let of = |frame: usize| (frame / now, done + frame % now);
             let seeds: Vec<u64> = (0..count * now).map(|f| batch.seed(of(f).0, 1 + of(f).1)).collect();
-            let beside = |frame: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
+            let beside = |frame: usize, name: &str, pixels: &[usize], out: &mut [f32]| {
                 let image = of(frame).0;
-                condition(signal, guided, &images[image], &scales[image], pixels, out);
+                teller.fill(&images[image], &scales[image], name, pixels, out);
             };
+            // What each frame is to have as the means of its blocks.
+            let means = |frame: usize| {
+                let (image, sample) = of(frame);
+                let coarse = batch.coarse.get(image)?.get(sample)?;
+                Some(cascade::on_scale(coarse, &images[image], &scales[image]))
+            };
+            let wanted: Vec<_> = (0..count * now).map(means).collect();
             let mut correct = |frame: usize, level: &Level, estimate: &mut [f32]| {
                 let (image, sample) = of(frame);
-                guides[image].correct(sample, level, estimate)
+                if guided {
+                    guides[image].correct(sample, level, estimate)?;
+                }
+                if let Some((blocks, means)) = &wanted[frame] {
+                    blocks.project(estimate, means);
+                }
+                Ok(())
             };
+            let corrects = guided || !batch.coarse.is_empty();
             let correct: Option<&mut walk::Correct<'_>> =
-                if guided && !through { Some(&mut correct) } else { None };
-            let on_scale = |frame: usize| normalised(&images[of(frame).0], &scales[of(frame).0]);
+                if corrects && !through { Some(&mut correct) } else { None };
+            let on_scale = |frame: usize| match &wanted[frame] {
+                Some((blocks, means)) => blocks.spread(means),
+                None => normalised(&images[of(frame).0], &scales[of(frame).0]),
+            };
             let kept = |frame: usize| (on_scale(frame), images[of(frame).0].valid_values());
             let begin: &dyn Fn(usize) -> Vec<f32> = &on_scale;
             let kept: &dyn Fn(usize) -> (Vec<f32>, Vec<bool>) = &kept;

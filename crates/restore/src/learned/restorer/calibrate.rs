@@ -3,14 +3,17 @@
 use super::Restorer;
 use crate::learned::measured::{Camera, Measured};
 use crate::learned::{Error, moments};
-use clearshot_model::SpreadFactor;
 use clearshot_model::spread::Known;
+use clearshot_model::{Context, SpreadFactor};
 
 /// A measurement whose truth is known, both in the file's unit, channels last.
 pub struct Example {
     pub measured: Measured,
     pub truth: Vec<f32>,
     pub camera: Option<Camera>,
+    /// For models that are conditioned on them.
+    pub class: Option<usize>,
+    pub context: Option<Context>,
 }
 
 /// What was found.
@@ -62,7 +65,10 @@ impl Restorer {
         told: &mut dyn FnMut(usize) -> Result<(), Error>,
     ) -> Result<Vec<Vec<Known>>, Error> {
         let mut all = Vec::new();
-        for (i, Example { measured, truth, camera }) in examples.iter().enumerate() {
+        for (i, Example { measured, truth, camera, class, context }) in examples.iter().enumerate() {
+            if !self.told.is_empty() {
+                self.tell(*class, context.clone());
+            }
             let image = std::slice::from_ref(measured);
             let made = self.restore(image, &[i as u64], camera.as_ref(), &mut || told(i))?;
             let scale = self.scale(measured, camera.as_ref())?;

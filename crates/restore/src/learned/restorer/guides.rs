@@ -56,13 +56,15 @@ impl Restorer {
         }
         let (guide, planes) = self.guide(&guidance, image, scale)?;
         let options = Options { precision: self.settings.precision, ..Options::default() };
-        let made = asked(&self.model, 1.0, walk::wants_unclipped(program), |asked| match asked.question {
+        let (unclipped, tokens) = (walk::wants_unclipped(program), self.tokens());
+        let made = asked(&self.model, 1.0, unclipped, tokens, |asked| match asked.question {
             Question::Regress(_) => Ok(None),
             Question::Denoise(denoiser) => Resident::compile(
                 denoiser,
                 program,
                 asked.channels,
                 asked.condition,
+                &asked.told,
                 layout,
                 1,
                 limit,

@@ -3,10 +3,12 @@
 mod answer;
 mod beyond;
 mod calibrate;
+mod cascade;
 mod finish;
 mod guides;
 mod prepare;
 mod resolve;
+mod told;
 
 pub use calibrate::{Calibrated, Example};
 pub use finish::Restored;
@@ -22,7 +24,7 @@ use super::{Error, familiar};
 use clearshot_diffusion::sampler::Program;
 use clearshot_metrics::law::student_quantile;
 use clearshot_model::familiar::Distance;
-use clearshot_model::{Model, Signal};
+use clearshot_model::{ConditionInput, Model, Signal};
 use clearshot_physics::Psf;
 use clearshot_runtime::{Device, Precision};
 use prepare::Ready;
@@ -39,7 +41,11 @@ pub struct Restorer {
     margin: Option<usize>,
     guidance: Option<Guidance>,
     program: Option<Program>,
+    /// That of the first stage of a cascade, which begins at noise alone.
+    first_program: Option<Program>,
     output: Output,
+    /// What the network is told of images as a whole.
+    told: Vec<ConditionInput>,
     ready: Vec<Ready>,
     /// The precision is to be settled by what is measured on images, and what was.
     open: bool,
@@ -65,8 +71,10 @@ impl Restorer {
     /// # Errors
     /// If the model is not one that can do what the settings ask, or there is no such sampler.
     pub fn new(model: Model, settings: Settings, device: Device) -> Result<Restorer, Error> {
-        let Resolved { settings, output, guidance, program, open } = Resolved::of(&model, settings)?;
+        let Resolved { settings, output, guidance, program, first_program, open } =
+            Resolved::of(&model, settings)?;
         let cut = cut(&model)?;
+        let told = model.condition_inputs();
         let scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
         let (margin, ready, settled) = (None, Vec::new(), None);
         Ok(Restorer {
@@ -78,7 +86,9 @@ impl Restorer {
             margin,
             guidance,
             program,
+            first_program,
             output,
+            told,
             ready,
             open,
             settled,
@@ -90,7 +100,9 @@ impl Restorer {
     /// # Errors
     /// As [`Restorer::new`]; nothing is changed then.
     pub fn set(&mut self, settings: Settings) -> Result<(), Error> {
-        let Resolved { settings, output, guidance, program, open } = Resolved::of(&self.model, settings)?;
+        let Resolved { settings, output, guidance, program, first_program, open } =
+            Resolved::of(&self.model, settings)?;
+        self.first_program = first_program;
         self.scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
         (self.settings, self.output, self.guidance, self.program) = (settings, output, guidance, program);
         (self.margin, self.open, self.settled) = (None, open, None);
@@ -206,10 +218,15 @@ impl Restorer {
         } else if self.needs_camera() {
             return Err(Error::NoCamera { what: "this model, or what is asked of it," });
         }
+        self.check_told()?;
+        let coarse = match self.settings.cascade > 1 {
+            true => self.coarse(images, numbers, camera, ran)?,
+            false => Vec::new(),
+        };
         self.prepare(&first.size, images.len())?;
         let scales = images.iter().map(|i| self.scale(i, camera)).collect::<Result<Vec<_>, _>>()?;
         let mut ready = self.ready.pop().ok_or(Error::Stopped)?;
-        let made = self.answer(&mut ready, images, numbers, &scales, ran);
+        let made = self.answer(&mut ready, images, numbers, &scales, &coarse, ran);
         self.ready.push(ready);
         made
     }
@@ -247,6 +264,7 @@ impl Restorer {
     fn at_once<T>(&mut self, margin: Option<usize>, f: impl FnOnce(&mut Restorer) -> T) -> T {
         let (program, settings) = (self.program.take(), self.settings.clone());
         (self.settings.samples, self.settings.chi2, self.margin) = (0, false, margin);
+        self.settings.cascade = 1;
         if margin.is_some() {
             (self.settings.tile, self.settings.batch) = (None, None);
         }

@@ -93,7 +93,12 @@ impl Restorer {
         if size.contains(&0) {
             return Err(Error::Size { size: size.to_vec() });
         }
+        let before = match self.settings.cascade > 1 {
+            true => self.coarse_runs(size, images)?,
+            false => 0,
+        };
         self.ready.drain(..self.ready.len().saturating_sub(1));
+        let about = &self.model.about;
         let pixels: usize = size.iter().product();
         let together = self.together(pixels, images);
         let options = Options { precision: self.settings.precision, ..Options::default() };
@@ -103,7 +108,7 @@ impl Restorer {
         let at_once = images * together;
         let unclipped = self.program.as_ref().is_some_and(walk::wants_unclipped);
         let Chosen { layout, graph, batch, bytes } =
-            asked(&self.model, self.settings.classifier_free, unclipped, |asked| {
+            asked(&self.model, self.settings.classifier_free, unclipped, self.tokens(), |asked| {
                 choose(asked, &cut, size, at_once, &wanted, &self.device, &options)
             })?;
         self.ready.retain(|r| r.forecast.device_bytes + bytes <= limit);
@@ -139,7 +144,7 @@ impl Restorer {
             device_bytes: bytes + resident.as_ref().map_or(0, |r| r.bytes),
             host_bytes: fields * images * pixels * about.channels * size_of::<f32>(),
             resident: resident.is_some(),
-            runs,
+            runs: runs + before,
             seconds_a_run,
         };
         let size = size.to_vec();
@@ -160,13 +165,15 @@ impl Restorer {
             return Ok(None);
         };
         let unclipped = walk::wants_unclipped(program);
-        asked(&self.model, self.settings.classifier_free, unclipped, |asked| match asked.question {
+        let (weight, tokens) = (self.settings.classifier_free, self.tokens());
+        asked(&self.model, weight, unclipped, tokens, |asked| match asked.question {
             Question::Regress(_) => Ok(None),
             Question::Denoise(denoiser) => Resident::compile(
                 denoiser,
                 program,
                 asked.channels,
                 asked.condition,
+                &asked.told,
                 layout,
                 batch,
                 limit,

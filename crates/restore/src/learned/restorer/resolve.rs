@@ -12,6 +12,8 @@ pub(super) struct Resolved {
     pub output: Output,
     pub guidance: Option<Guidance>,
     pub program: Option<Program>,
+    /// That of the first stage of a cascade.
+    pub first_program: Option<Program>,
     /// Whether the precision is to be settled by what is measured on images.
     pub open: bool,
 }
@@ -27,9 +29,12 @@ impl Resolved {
         };
         let open = settings.precision == Precision::Auto;
         let precision = if open { Precision::F32 } else { settings.precision };
-        let settings = Settings { samples, precision, ..settings };
+        // What a coarse stage has found is far above the noise of this level, and what it could not see is below.
+        let begin = settings.begin.or((settings.cascade > 1).then(|| model.about.sigma_data()));
+        let settings = Settings { samples, precision, begin, ..settings };
         let guidance =
             settings.guidance.or(settings.psf.as_ref().map(|_| Guidance::usual(model.about.sigma_data())));
+        let mut first_program = None;
         let program = match samples {
             0 => match &settings.levels {
                 None => None,
@@ -40,6 +45,9 @@ impl Resolved {
             },
             _ => {
                 let mut levels = model.levels_by(settings.levels.as_deref(), settings.steps)?;
+                if settings.cascade > 1 {
+                    first_program = Some(sampler::program(&settings.sampler, &levels)?);
+                }
                 if let Some(noise) = settings.begin {
                     levels = levels.starting_below(noise)?;
                 }
@@ -54,7 +62,7 @@ impl Resolved {
                 "here images begin at the measurement, are inpainted or traced, which is done outside of it";
             return Err(Error::Through { law: guidance.law.name(), why });
         }
-        Ok(Resolved { settings, output, guidance, program, open })
+        Ok(Resolved { settings, output, guidance, program, first_program, open })
     }
 }
 
@@ -63,17 +71,25 @@ fn output(model: &Model, settings: &Settings) -> Result<Output, Error> {
     let about = &model.about;
     let conditional = matches!(about.task, Task::Diffusion { condition: ConditionKind::Measurement, .. });
     let guided = settings.psf.is_some() || settings.guidance.is_some();
-    let sampled = settings.begin.is_some() || settings.inpaint;
+    let through = settings.guidance.is_some_and(|g| g.law.goes_through());
+    let drops_class = about.conditioning.as_ref().is_some_and(|c| c.dropped > 0.0);
+    let sampled = settings.begin.is_some() || settings.inpaint || settings.cascade > 1;
     let refuse = |reason| Err(Error::Task { model: about.name.clone(), is: about.task.name(), reason });
     match (&about.task, settings.output) {
         (Task::Segmentation { .. }, _) => refuse("it gives labels and no image; `clearshot predict` runs it"),
         (Task::Regression, _) if guided => refuse("a PSF or guidance needs a diffusion model"),
         (Task::Regression, _) if sampled || settings.classifier_free != 1.0 => {
-            refuse("inpainting, a begin and classifier-free guidance need a diffusion model")
+            refuse("inpainting, a begin, a cascade and classifier-free guidance need a diffusion model")
         }
-        (_, _) if settings.classifier_free != 1.0 && (!conditional || guided) => refuse(
-            "classifier-free guidance needs a model that is given the measurement, without other guidance",
+        (_, _) if settings.cascade > 1 && (settings.psf.is_some() || settings.inpaint) => {
+            refuse("a cascade goes without a PSF and without inpainting")
+        }
+        (_, _) if settings.classifier_free != 1.0 && !drops_class && (!conditional || guided) => refuse(
+            "classifier-free guidance needs a model that is given the measurement, without other guidance, or one whose training dropped classes",
         ),
+        (_, _) if settings.classifier_free != 1.0 && through => {
+            refuse("classifier-free guidance and a law that differentiates the network do not go together")
+        }
         (Task::Regression, _) if settings.samples > 0 || settings.output == Some(Output::Samples) => {
             refuse("it gives one image and no samples; a diffusion model is needed for those")
         }
@@ -85,7 +101,7 @@ fn output(model: &Model, settings: &Settings) -> Result<Output, Error> {
             refuse("only a model that knows the measurement, without guidance, answers at once")
         }
         (_, Some(Output::Direct)) if sampled => {
-            refuse("what it answers at once knows nothing of a begin or of pixels to inpaint")
+            refuse("what it answers at once knows nothing of a begin, of a cascade or of pixels to inpaint")
         }
         (_, Some(output)) => Ok(output),
         (_, None) if conditional && !guided && !sampled && settings.samples != 1 => Ok(Output::Direct),

@@ -1,0 +1,44 @@
+//! Options for what a model is conditioned on beside the measurement.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use clearshot::TakenByGiven;
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct ConditionArgs {
+    /// Tell a model that is conditioned on classes the class of the images, by name or number; `info MODEL` lists them. Default: none, which models
+    /// trained with task.drop_class can do without.
+    #[arg(long, value_name = "NAME|N")]
+    pub class: Option<String>,
+    /// Let a model that attends to a context attend to this one: an array of [vectors, numbers], as in FILE.npy. Default: none, as --class.
+    #[arg(long, value_name = "FILE.npy")]
+    pub context: Option<PathBuf>,
+    /// Tell a model that is conditioned on the camera another number than the image's own, in electrons: scale=500, read-noise=2 or
+    /// background=10; may be given several times. Default: what the camera and the image say.
+    #[arg(long, value_name = "KEY=VALUE")]
+    condition: Vec<String>,
+}
+
+impl ConditionArgs {
+    /// The numbers of the camera that are given.
+    pub fn taken_by(&self) -> Result<TakenByGiven> {
+        let mut given = TakenByGiven::default();
+        for text in &self.condition {
+            let (key, value) = text.split_once('=').unwrap_or((text, ""));
+            let slot = match key.replace('_', "-").as_str() {
+                "scale" => &mut given.scale,
+                "read-noise" => &mut given.read_noise,
+                "background" => &mut given.background,
+                _ => bail!(
+                    "--condition {text}: there is no `{key}`; there are scale, read-noise and background, as in scale=500"
+                ),
+            };
+            match value.parse() {
+                Ok(number) => *slot = Some(number),
+                Err(_) => bail!("--condition {text}: a number of electrons is needed, as in {key}=5"),
+            }
+        }
+        Ok(given)
+    }
+}

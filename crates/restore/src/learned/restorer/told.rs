@@ -1,0 +1,92 @@
+//! What the network is told of an image as a whole: its class, how it was taken, its context.
+
+use super::Restorer;
+use crate::learned::Error;
+use crate::learned::measured::Measured;
+use crate::learned::question::{ImageScale, condition};
+use crate::learned::settings::Settings;
+use crate::learned::tiles::CONDITION;
+use clearshot_model::{ConditionInput, Conditions, Context, Signal};
+use clearshot_nn::acquisition::TakenBy;
+
+impl Restorer {
+    /// Vectors of a context: as given, or as training had them.
+    pub(super) fn tokens(&self) -> usize {
+        let given = self.settings.context.as_ref().map(|c| c.tokens);
+        given.or(self.model.about.conditioning.as_ref().and_then(|c| c.tokens)).unwrap_or(1)
+    }
+
+    /// Goes by another class and another context from now on; nothing is compiled anew for contexts of as many vectors.
+    pub fn tell(&mut self, class: Option<usize>, context: Option<Context>) {
+        let before = self.tokens();
+        (self.settings.class, self.settings.context) = (class, context);
+        if self.tokens() != before {
+            self.ready.clear();
+        }
+    }
+
+    /// What fills in the network's inputs beside x.
+    pub(super) fn teller(&self) -> Teller<'_> {
+        Teller {
+            signal: &self.model.about.signal,
+            guided: self.guidance.is_some(),
+            inputs: &self.told,
+            settings: &self.settings,
+        }
+    }
+
+    /// Refuses to restore where the network wants to be told what nobody said.
+    pub(super) fn check_told(&self) -> Result<(), Error> {
+        // The camera is found in every image where the model takes electrons.
+        let camera = Some(TakenBy { scale: 1.0, read_noise: 0.0, background: 0.0 });
+        let known = Conditions {
+            class: self.settings.class,
+            camera: camera.filter(|_| self.model.about.signal == Signal::Photons),
+            context: self.settings.context.clone(),
+        };
+        for input in &self.told {
+            if let Some(missing) = input.missing(&known) {
+                return Err(Error::NotTold { missing });
+            }
+            let mut out = vec![0.0; input.shape(self.tokens()).iter().product()];
+            input.fill(&known, &mut out).map_err(|what| Error::Told { what })?;
+        }
+        Ok(())
+    }
+}
+
+/// What fills in the network's inputs beside x; threads share it.
+#[derive(Clone, Copy)]
+pub(super) struct Teller<'a> {
+    signal: &'a Signal,
+    guided: bool,
+    inputs: &'a [ConditionInput],
+    settings: &'a Settings,
+}
+
+impl Teller<'_> {
+    /// What is known of an image.
+    fn conditions(&self, scale: &ImageScale) -> Conditions {
+        let given = self.settings.taken_by;
+        // Guidance says what was measured: the network is then told as little of it as where training dropped the measurement.
+        let seen = scale.seen.filter(|_| !self.guided);
+        let camera = seen.map(|(_, photons)| TakenBy {
+            scale: given.scale.unwrap_or(photons.peak),
+            read_noise: given.read_noise.unwrap_or(photons.read_noise),
+            background: given.background.unwrap_or(photons.background),
+        });
+        Conditions { class: self.settings.class, camera, context: self.settings.context.clone() }
+    }
+
+    /// What the network is given of an image beside x: by the name of the input, at some of the image's pixels, or as a whole.
+    pub fn fill(&self, image: &Measured, scale: &ImageScale, name: &str, pixels: &[usize], out: &mut [f32]) {
+        if name == CONDITION {
+            condition(self.signal, self.guided, image, scale, pixels, out);
+        } else if let Some(input) = self.inputs.iter().find(|input| input.port == name)
+            && input.fill(&self.conditions(scale), out).is_err()
+        {
+            // Classes and contexts were checked before; numbers of a camera are those of photons, which are possible.
+            out.fill(0.0);
+        }
+    }
+}
