@@ -232,8 +232,8 @@ fn labelled_scenes_are_the_same_pictures() {
         let mean = |v: Vec<f32>| v.iter().sum::<f32>() / v.len().max(1) as f32;
         let (inside, outside) = (mean(of(true)), mean(of(false)));
         assert!(inside > 0.15 && outside < 0.05, "{inside} inside, {outside} outside");
-        // Numbers are those of nuclei, each of which has pixels of its own or lies behind others.
-        assert!(labels.iter().max() > Some(&1));
+        // A small stack may hold one nucleus alone.
+        assert!(labels.iter().max() > Some(&(shape.len() == 2).into()), "{shape:?}");
     }
     let said = Scene::Stars.generate_labelled(0, 0, &[64, 64]).expect_err("no labels").to_string();
     assert!(said.contains("stars") && said.contains("nuclei"), "{said}");
