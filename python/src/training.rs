@@ -68,11 +68,7 @@ pub fn adapt(
                 ));
             }
         },
-<<<<<<< HEAD
-        resume: false,
-=======
         ..AdaptSettings::default()
->>>>>>> f2ca3b7d4dd120f288c37918eabaf2487a1021ed
     };
     let on = device(device_name, None)?;
     let mut listener = Listener::new(hear, &raised);
