@@ -271,7 +271,7 @@ fn the_demo_makes_a_report() {
     assert!(place(&said, "GigaDB 100888") < place(&said, "noisy scenes"), "{said}");
     assert!(said.contains("gain and offset fitted: raw "), "{said}");
     let report = std::fs::read_to_string(at.join("d/report.html")).expect("a report");
-    let figures: Vec<&str> = report.split("<figure>").skip(1).collect();
+    let figures: Vec<&str> = report.split("<figure>").skip(1).map(str::trim_start).collect();
     assert!(figures[0].starts_with("<img alt=\"A real image") && figures[0].contains("CC0"));
     assert!(figures[1].starts_with("<svg") && figures[1].contains("variance of the noise"));
     assert!(place(&report, "A real image") < place(&report, "<table>"));

@@ -435,5 +435,5 @@ fn wavelets_are_haars() {
     let mut b = Builder::new();
     let x = b.input("x", Type::f32([4, 4]));
     wavelet(&mut b, x, x);
-    assert!(b.finish().unwrap_err().to_string().contains("no batch of images"));
+    assert!(b.finish().unwrap_err().to_string().contains("not a batch of images"));
 }

@@ -86,7 +86,7 @@ fn the_number_of_records_is_the_product_and_done_ones_are_skipped() {
     assert_eq!(Store::open(&path).unwrap().len(), first.len());
     std::fs::write(&path, "not a record\n").unwrap();
     let said = Store::open(&path).map(|_| ()).unwrap_err().to_string();
-    assert!(said.contains("line 1 is no record"), "{said}");
+    assert!(said.contains("line 1 is not a record"), "{said}");
 }
 
 #[test]

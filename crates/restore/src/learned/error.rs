@@ -52,9 +52,9 @@ pub enum Error {
     )]
     Diverged { value: f32, sigma: f64, origin: String },
     #[error("{missing}")]
-    NotTold { missing: MissingCondition },
+    ConditionMissing { missing: MissingCondition },
     #[error("what the model is conditioned on does not fit it: {what}")]
-    Told { what: String },
+    Condition { what: String },
     #[error("the device gave {what}")]
     Answer { what: String },
     #[error("an image of {size:?} pixels: a plane or a volume with pixels is needed")]

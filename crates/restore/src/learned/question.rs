@@ -5,7 +5,7 @@ use super::Error;
 use super::choose::Cut;
 use super::layout::Layout;
 use super::measured::{Camera, Measured};
-use super::tiles::{Asked, Question, TileGraph, Told};
+use super::tiles::{Asked, Conditions, Question, TileGraph};
 use clearshot_diffusion::precondition::Clipped;
 use clearshot_diffusion::{ClassifierFree, Condition, Denoiser, LevelInputs};
 use clearshot_graph::ops::Unary;
@@ -71,18 +71,18 @@ pub(super) fn asked<T>(
 ) -> Result<T, Error> {
     let about = &model.about;
     let measured = about.signal.condition_channels(about.input_channels());
-    let told = Told { inputs: model.condition_inputs(), tokens };
+    let conditions = Conditions { inputs: model.condition_inputs(), tokens };
     match &about.task {
         Task::Regression | Task::Segmentation { .. } => {
             let network = |b: &mut Builder, y: Value, given: &Condition| at_once(model, b, y, given);
             let question = Question::Regress(&network);
             let condition = Some(measured);
-            f(&Asked { question, channels: about.channels, condition, unclipped: false, told })
+            f(&Asked { question, channels: about.channels, condition, unclipped: false, conditions })
         }
         Task::Diffusion { condition, process, .. } => {
             let alone = model.denoiser()?;
             let drops_class = about.conditioning.as_ref().is_some_and(|c| c.dropped > 0.0);
-            let inputs = told.inputs.clone();
+            let inputs = conditions.inputs.clone();
             let denoiser = |b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition| {
                 let nothing = match classifier_free == 1.0 {
                     true => Condition::default(),
@@ -95,8 +95,8 @@ pub(super) fn asked<T>(
             };
             let condition = (*condition == ConditionKind::Measurement).then_some(measured);
             let mut f = |denoiser: &dyn Denoiser| {
-                let (question, told) = (Question::Denoise(denoiser), told.clone());
-                f(&Asked { question, channels: about.channels, condition, unclipped, told })
+                let (question, conditions) = (Question::Denoise(denoiser), conditions.clone());
+                f(&Asked { question, channels: about.channels, condition, unclipped, conditions })
             };
             match (process, &about.signal) {
                 // Images of a fixed range: estimates are clipped to it, as diffusers' schedulers do. At the first
@@ -110,7 +110,7 @@ pub(super) fn asked<T>(
     }
 }
 
-/// What a network makes of an image at once: the image, or the probabilities of what pixels are part of. One that could be told a time is told zero, as in
+/// What a network makes of an image at once: the image, or the probabilities of what pixels are part of. One that takes a time is given zero, as in
 /// training.
 fn at_once(model: &Model, b: &mut Builder, y: Value, given: &Condition) -> Value {
     let made = model.regress(b, y, given);

@@ -5,7 +5,7 @@
 use super::Error;
 use super::field::{Field, Scratch};
 use super::layout::Layout;
-use super::tiles::{CONDITION, Told};
+use super::tiles::{CONDITION, Conditions};
 use super::walk;
 use clearshot_diffusion::guide::Measurement;
 use clearshot_diffusion::noise::{Keys, Tile};
@@ -71,7 +71,7 @@ impl Resident {
         program: &Program,
         channels: usize,
         condition: Option<usize>,
-        told: &Told,
+        conditions: &Conditions,
         layout: &Layout,
         batch: usize,
         limit: usize,
@@ -105,7 +105,7 @@ impl Resident {
             }
         };
         let shape = of(&size, channels);
-        let given = told.condition(&mut b, batch, image);
+        let given = conditions.condition(&mut b, batch, image);
         let step = StepGraph::new(b, &guided, &given, shape, program, Setup::default())?;
         let bytes = plan(step.graph().clone(), device, options).map_err(Failed::from)?.bytes();
         if bytes > limit {
@@ -199,9 +199,9 @@ impl Resident {
         for group in frames.chunks(batch) {
             // A batch that is not full is filled up with its last image.
             let frame = |slot: usize| group[slot.min(group.len() - 1)];
-            for told in Told::of(self.step.graph()) {
-                let values = Told::values(&told, frame, beside);
-                self.session.set(&told.0, &values).map_err(Failed::from)?;
+            for input in Conditions::of(self.step.graph()) {
+                let values = Conditions::values(&input, frame, beside);
+                self.session.set(&input.0, &values).map_err(Failed::from)?;
             }
             if let Some(shape) = conditioned {
                 let width = shape.channels();

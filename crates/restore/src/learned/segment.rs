@@ -56,7 +56,7 @@ impl Segmenter {
         };
         if !model.condition_inputs().is_empty() {
             let what = "a network that segments takes an image and no class, vector or context".into();
-            return Err(Error::Told { what });
+            return Err(Error::Condition { what });
         }
         let cut = cut(&model)?;
         Ok(Segmenter { model, device, cut, classes, ready: None })

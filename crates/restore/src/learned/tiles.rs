@@ -37,14 +37,14 @@ pub enum Question<'a> {
     Regress(&'a dyn Fn(&mut Builder, Value, &Condition) -> Value),
 }
 
-/// What a network is told of each image as a whole, with contexts of so many vectors.
+/// What a network is conditioned on, of each image as a whole, with contexts of so many vectors.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct Conditions {
     pub inputs: Vec<ConditionInput>,
     pub tokens: usize,
 }
 
-impl Told {
+impl Conditions {
     /// Its inputs in a graph for a batch, beside an image; all are 32-bit floats, of which classes are made inside.
     pub fn condition(&self, b: &mut Builder, batch: usize, image: Option<Value>) -> Condition {
         let mut given = Condition { image, ..Condition::default() };
@@ -94,7 +94,7 @@ pub struct Asked<'a> {
     pub condition: Option<usize>,
     /// Whether the estimate before clipping is wanted too.
     pub unclipped: bool,
-    pub told: Told,
+    pub conditions: Conditions,
 }
 
 /// The graph of one batch of tiles.
@@ -109,7 +109,7 @@ pub struct TileGraph {
     /// Inputs beside x and the level's numbers, with their channels.
     beside: Vec<(String, usize)>,
     /// Inputs that are about an image as a whole.
-    told: Vec<(String, Shape)>,
+    conditions: Vec<(String, Shape)>,
 }
 
 impl TileGraph {
@@ -126,7 +126,7 @@ impl TileGraph {
             Type::f32(Shape::new(&sizes))
         };
         let condition = asked.condition.map(|c| b.input(CONDITION, image(c)));
-        let given = asked.told.condition(&mut b, batch, condition);
+        let given = asked.conditions.condition(&mut b, batch, condition);
         let reads_x = matches!(asked.question, Question::Denoise(_));
         let estimate = match asked.question {
             Question::Denoise(denoiser) => {
@@ -157,8 +157,17 @@ impl TileGraph {
             .inputs()
             .filter(|(n, _)| !own(n))
             .map(|(n, v)| (n.to_string(), graph.ty(v).shape.channels()));
-        let (beside, told) = (beside.collect(), Told::of(&graph));
-        Ok(TileGraph { graph, levels, batch, channels: asked.channels, reads_x, unclipped, beside, told })
+        let (beside, conditions) = (beside.collect(), Conditions::of(&graph));
+        Ok(TileGraph {
+            graph,
+            levels,
+            batch,
+            channels: asked.channels,
+            reads_x,
+            unclipped,
+            beside,
+            conditions,
+        })
     }
 
     pub fn graph(&self) -> &Graph {
@@ -347,7 +356,12 @@ impl Tiles {
             inputs.push((name.clone(), Tensor::f32(shape(*channels), values)));
         }
         let frame = |slot: usize| batch[slot.min(batch.len() - 1)] / tiles;
-        inputs.extend(self.graph.told.iter().map(|told| (told.0.clone(), Told::values(told, frame, beside))));
+        inputs.extend(
+            self.graph
+                .conditions
+                .iter()
+                .map(|input| (input.0.clone(), Conditions::values(input, frame, beside))),
+        );
         inputs
     }
 

@@ -66,7 +66,7 @@ impl Restorer {
     ) -> Result<Vec<Vec<Known>>, Error> {
         let mut all = Vec::new();
         for (i, Example { measured, truth, camera, class, context }) in examples.iter().enumerate() {
-            if !self.told.is_empty() {
+            if !self.conditions.is_empty() {
                 self.tell(*class, context.clone());
             }
             let image = std::slice::from_ref(measured);

@@ -64,7 +64,7 @@ impl Restorer {
                 program,
                 asked.channels,
                 asked.condition,
-                &asked.told,
+                &asked.conditions,
                 layout,
                 1,
                 limit,

@@ -4,11 +4,11 @@ mod answer;
 mod beyond;
 mod calibrate;
 mod cascade;
+mod conditions;
 mod finish;
 mod guides;
 mod prepare;
 mod resolve;
-mod told;
 
 pub use calibrate::{Calibrated, Example};
 pub use finish::Restored;
@@ -44,8 +44,8 @@ pub struct Restorer {
     /// That of the first stage of a cascade, which begins at noise alone.
     first_program: Option<Program>,
     output: Output,
-    /// What the network is told of images as a whole.
-    told: Vec<ConditionInput>,
+    /// What the network is conditioned on, of images as a whole.
+    conditions: Vec<ConditionInput>,
     ready: Vec<Ready>,
     /// The precision is to be settled by what is measured on images, and what was.
     open: bool,
@@ -74,7 +74,7 @@ impl Restorer {
         let Resolved { settings, output, guidance, program, first_program, open } =
             Resolved::of(&model, settings)?;
         let cut = cut(&model)?;
-        let told = model.condition_inputs();
+        let conditions = model.condition_inputs();
         let scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
         let (margin, ready, settled) = (None, Vec::new(), None);
         Ok(Restorer {
@@ -88,7 +88,7 @@ impl Restorer {
             program,
             first_program,
             output,
-            told,
+            conditions,
             ready,
             open,
             settled,
@@ -218,7 +218,7 @@ impl Restorer {
         } else if self.needs_camera() {
             return Err(Error::NoCamera { what: "this model, or what is asked of it," });
         }
-        self.check_told()?;
+        self.check_conditions()?;
         let coarse = match self.settings.cascade > 1 {
             true => self.coarse(images, numbers, camera, ran)?,
             false => Vec::new(),

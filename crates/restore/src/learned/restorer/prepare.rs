@@ -173,7 +173,7 @@ impl Restorer {
                 program,
                 asked.channels,
                 asked.condition,
-                &asked.told,
+                &asked.conditions,
                 layout,
                 batch,
                 limit,

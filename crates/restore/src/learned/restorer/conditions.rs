@@ -1,4 +1,4 @@
-//! What the network is told of an image as a whole: its class, how it was taken, its context.
+//! What the network is conditioned on, of an image as a whole: its class, how it was taken, its context.
 
 use super::Restorer;
 use crate::learned::Error;
@@ -30,13 +30,13 @@ impl Restorer {
         Teller {
             signal: &self.model.about.signal,
             guided: self.guidance.is_some(),
-            inputs: &self.told,
+            inputs: &self.conditions,
             settings: &self.settings,
         }
     }
 
-    /// Refuses to restore where the network wants to be told what nobody said.
-    pub(super) fn check_told(&self) -> Result<(), Error> {
+    /// Refuses to restore where a condition of the network is missing.
+    pub(super) fn check_conditions(&self) -> Result<(), Error> {
         // The camera is found in every image where the model takes electrons.
         let camera = Some(TakenBy { scale: 1.0, read_noise: 0.0, background: 0.0 });
         let known = Conditions {
@@ -44,12 +44,12 @@ impl Restorer {
             camera: camera.filter(|_| self.model.about.signal == Signal::Photons),
             context: self.settings.context.clone(),
         };
-        for input in &self.told {
+        for input in &self.conditions {
             if let Some(missing) = input.missing(&known) {
-                return Err(Error::NotTold { missing });
+                return Err(Error::ConditionMissing { missing });
             }
             let mut out = vec![0.0; input.shape(self.tokens()).iter().product()];
-            input.fill(&known, &mut out).map_err(|what| Error::Told { what })?;
+            input.fill(&known, &mut out).map_err(|what| Error::Condition { what })?;
         }
         Ok(())
     }
@@ -68,7 +68,7 @@ impl Teller<'_> {
     /// What is known of an image.
     fn conditions(&self, scale: &ImageScale) -> Conditions {
         let given = self.settings.taken_by;
-        // Guidance says what was measured: the network is then told as little of it as where training dropped the measurement.
+        // Guidance says what was measured: the network is then given as little of it as where training dropped the measurement.
         let seen = scale.seen.filter(|_| !self.guided);
         let camera = seen.map(|(_, photons)| TakenBy {
             scale: given.scale.unwrap_or(photons.peak),
