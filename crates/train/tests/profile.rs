@@ -61,8 +61,10 @@ fn a_run_is_profiled_by_its_schedule_and_computes_the_same_bits() {
     let times = |name: &str| phases.iter().find(|p| p["phase"] == name).map(|p| p["times"].as_u64().unwrap());
     assert_eq!(["waiting for data", "forward", "backward", "optimiser"].map(times), [Some(6); 4]);
     assert_eq!(times("validating"), Some(2), "of iterations 4 and 8, which count");
-    assert!(report["threads"].as_array().unwrap().iter().any(|t| t["name"] == "loader 1"), "{report}");
-    // The trace has every layer, both loader threads, and the copies.
+    // Either of the two may have made all samples of the counted iterations.
+    let is_loader = |t: &Value| t["name"].as_str().is_some_and(|name| name.starts_with("loader "));
+    assert!(report["threads"].as_array().unwrap().iter().any(is_loader), "{}", report["threads"]);
+    // The trace has every layer, and the copies.
     let trace = json_of(&at.join("trace.json"));
     let events = trace["traceEvents"].as_array().unwrap();
     let of_layer = |layer: &str| events.iter().any(|e| e["ph"] == "X" && e["args"]["layer"] == layer);
