@@ -76,13 +76,7 @@ impl Foreign {
     /// Names the field.
     pub fn check(&self, settings: &Settings) -> Result<()> {
         settings.check()?;
-        let asked = [
-            ("psf", settings.psf.is_some()),
-            ("noise", settings.noise.is_some()),
-            ("background", settings.background.is_some()),
-        ];
-        let asked = asked.into_iter().find(|(_, given)| *given).map(|(key, _)| key);
-        if let Some(key) = settings.asks_for_a_model().or(asked) {
+        if let Some(key) = settings.asks_for_more_than_a_network() {
             return Err(Error::setting(
                 key,
                 "a network of ONNX cannot do that; leave it out, or use a model of Clearshot",

@@ -278,6 +278,17 @@ impl Settings {
         self.saturation.or(self.camera.saturation.map(|v| v as f32))
     }
 
+    /// The first field that only our own models and classical restorers go by, and networks that take an image as it is do not.
+    pub(crate) fn asks_for_more_than_a_network(&self) -> Option<&'static str> {
+        let asked = [
+            ("psf", self.psf.is_some()),
+            ("noise", self.noise.is_some()),
+            ("background", self.background.is_some()),
+        ];
+        let asked = asked.into_iter().find(|(_, given)| *given).map(|(key, _)| key);
+        self.asks_for_a_model().or(asked)
+    }
+
     /// The first field that asks for what only a diffusion model gives.
     pub(crate) fn asks_for_a_model(&self) -> Option<&'static str> {
         let asked = [

@@ -4,10 +4,8 @@ mod measured;
 mod program;
 
 use clearshot_image::DType;
-use clearshot_model::{ConditionKind, Model, PredictionKind, Process, Task};
-use clearshot_tensor::Tensor;
-use clearshot_tensor::noise::Key;
-use measured::{CAMERA, conditional, counts, model, read, write};
+use clearshot_model::{ConditionKind, PredictionKind, Process, Task};
+use measured::{CAMERA, conditional, counts, model, read, shake, write};
 use program::{folder, must, refused};
 use serde_json::Value;
 use std::path::Path;
@@ -28,19 +26,6 @@ fn prepared(name: &str) -> std::path::PathBuf {
     model(&at, "steps", 1, 2, Task::Diffusion { prediction, process, condition: ConditionKind::Measurement });
     ["given", "prior", "steps"].iter().for_each(|name| shake(&at, name));
     at
-}
-
-/// Moves every weight of a model: what begins at zero would hide what the network is given.
-fn shake(at: &Path, name: &str) {
-    let path = at.join(format!("{name}.clearshot"));
-    let mut model = Model::load(&path).expect("a model");
-    for (i, t) in model.weights.values_mut().enumerate() {
-        let mut noise = vec![0.0; t.shape().len()];
-        Key { seed: 9, step: 0, stream: i as u32 }.fill_normal(0, &mut noise);
-        let values = t.to_f64().iter().zip(noise).map(|(v, n)| *v as f32 + 0.1 * n).collect();
-        *t = Tensor::f32(t.shape(), values);
-    }
-    model.save_file(&path, clearshot_tensor::DType::F32).expect("a file");
 }
 
 /// One sample by these options.

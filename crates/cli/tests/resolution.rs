@@ -4,10 +4,7 @@ mod measured;
 mod program;
 
 use clearshot_image::DType;
-use clearshot_model::Model;
-use clearshot_tensor::Tensor;
-use clearshot_tensor::noise::Key;
-use measured::{CAMERA, conditional, counts, model, read, write};
+use measured::{CAMERA, conditional, counts, model, read, shake, write};
 use program::{clearshot, folder, must, refused};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -20,15 +17,7 @@ fn prepared(name: &str) -> PathBuf {
     let at = folder(name);
     write(&at.join("in.tif"), "YX", &SIZE, DType::F32, &counts(&SIZE, 5));
     model(&at, "given", 1, 2, conditional());
-    let path = at.join("given.clearshot");
-    let mut model = Model::load(&path).expect("a model");
-    for (i, t) in model.weights.values_mut().enumerate() {
-        let mut noise = vec![0.0; t.shape().len()];
-        Key { seed: 9, step: 0, stream: i as u32 }.fill_normal(0, &mut noise);
-        let values = t.to_f64().iter().zip(noise).map(|(v, n)| *v as f32 + 0.1 * n).collect();
-        *t = Tensor::f32(t.shape(), values);
-    }
-    model.save_file(&path, clearshot_tensor::DType::F32).expect("a file");
+    shake(&at, "given");
     at
 }
 

@@ -70,7 +70,7 @@ impl Record for usize {
 
 /// The choice remembered for `key`, or the one that `choose` makes now. Where it can choose nothing, as when
 /// another program holds the memory to measure in, there is none, and only this process remembers that. A kept record
-/// that is none, or that `possible` refuses, is told of, measured again and replaced. The key is text, since it
+/// that cannot be read, or that `possible` refuses, is reported, measured again and replaced. The key is text, since it
 /// names an entry for later versions of the program too.
 pub(crate) fn choice<R: Record>(
     cx: &Arc<Context>,

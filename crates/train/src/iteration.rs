@@ -117,7 +117,7 @@ fn channels_of(b: &mut Builder, measured: Value, n: &[Value]) -> Vec<Value> {
     channels
 }
 
-/// The network's nodes: for x and the time that it is told, if it is.
+/// The network's nodes, for x and the time where it takes one.
 fn network_on(
     b: &mut Builder,
     network: &dyn Network,

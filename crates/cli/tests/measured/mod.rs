@@ -3,6 +3,7 @@
 use clearshot_image::{Axis, Channel, DType, Description, Dim, Image, WriteOptions, Writer};
 use clearshot_model::{About, ConditionKind, Model, PredictionKind, Process, Signal, Task};
 use clearshot_nn::{models, weights};
+use clearshot_tensor::Tensor;
 use clearshot_tensor::noise::Key;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -69,4 +70,18 @@ pub fn read(path: PathBuf) -> (Image, Vec<f64>) {
     let image = Image::open(&path).unwrap_or_else(|e| panic!("{e}"));
     let values = image.read_f64(&image.whole()).expect("pixels");
     (image, values)
+}
+
+/// Moves every weight of a model: what begins at zero would hide what the network is given.
+#[allow(dead_code)]
+pub fn shake(at: &Path, name: &str) {
+    let path = at.join(format!("{name}.clearshot"));
+    let mut model = Model::load(&path).expect("a model");
+    for (i, t) in model.weights.values_mut().enumerate() {
+        let mut noise = vec![0.0; t.shape().len()];
+        Key { seed: 9, step: 0, stream: i as u32 }.fill_normal(0, &mut noise);
+        let values = t.to_f64().iter().zip(noise).map(|(v, n)| *v as f32 + 0.1 * n).collect();
+        *t = Tensor::f32(t.shape(), values);
+    }
+    model.save_file(&path, clearshot_tensor::DType::F32).expect("a file");
 }
