@@ -98,6 +98,34 @@ fn noise_is_told_in_every_kind_of_scene() {
     assert!((0.5..0.85).contains(&share), "{share} of {} are within the standard error", within.len());
 }
 
+/// Texture whose contrast differs from place to place is not noise; of even contrast it is what correlated noise is.
+#[test]
+fn texture_is_not_taken_for_correlated_noise() {
+    const SIDE: usize = 256;
+    let smooth = |stream: u32, sigma: f64| {
+        let mut white = vec![0f32; SIDE * SIDE];
+        Key { seed: 4, step: 0, stream }.fill_normal(0, &mut white);
+        let reach = (3.0 * sigma).ceil() as isize;
+        let taps: Vec<f64> = (-reach..=reach).map(|i| (-0.5 * (i as f64 / sigma).powi(2)).exp()).collect();
+        noisy::filtered(&white, SIDE, [&taps, &taps])
+    };
+    for number in 0..3 {
+        let (texture, contrast) = (smooth(2 * number, 1.0), smooth(2 * number + 1, 16.0));
+        let told = |spread: f32| {
+            let image: Vec<f32> = texture
+                .iter()
+                .zip(&contrast)
+                .map(|(t, c)| (120.0 + 3.0 * spread.powf(c / 1.5) * t).round())
+                .collect();
+            estimate(&[Adu(&image)], [SIDE, SIDE], &Known::default()).unwrap()
+        };
+        let even = told(1.0).correlation.at(0, 1);
+        assert!((even - 0.78).abs() < 0.05, "{number}: {even}");
+        let uneven = told(5.0);
+        assert!(uneven.correlation.at(0, 1) < 0.3, "{number}: {uneven:?}");
+    }
+}
+
 #[test]
 fn what_is_known_closes_what_is_open() {
     let camera @ [_, _, read_noise, gain, offset] = CAMERAS[1];

@@ -6,7 +6,8 @@
 //! few lags is fitted (`lag_fit.rs`) that what lies above it pulls less than what lies below.
 //! Where no place is quiet, what louder blocks of the same brightness have more than quiet ones is structure alone, for their noise
 //! is the same; as much of it is taken off as leaves noise that is shared over two pixels at most. That
-//! is believed where it explains the spectrum (`APART`).
+//! is believed where it explains the spectrum (`APART`). A correlation over more pixels is believed where most blocks are quiet (`STRONG_SHARES`): texture is
+//! never everywhere alike, noise is.
 //! To take the quietest blocks would make the noise look small: so coefficients are parted like the fields of a chess
 //! board, one half chooses the blocks, the other is measured, and the other way round.
 //!
@@ -68,7 +69,8 @@ pub(super) fn correlation(blocks: &[Block]) -> (Correlation, f64) {
     let near = Fit::near().beside(&spectrum, &structure);
     let all = Fit::all().to(&spectrum).correlation;
     let is_near = falling(APART, near.misfit);
-    let strong = near.correlation.mixed(is_near, &all);
+    let is_noise = is_near.max(rising(STRONG_SHARES, share));
+    let strong = near.correlation.mixed(is_near, &all).mixed(is_noise, &Correlation::WHITE);
     let fine = Fit::fine().to(&spectrum).correlation;
     let found = less_structure(found, &fine, &strong, trust(share, &near.correlation));
     let chance = ERROR_OF_THOUSAND * (1000.0 / f64::max(pixels, 1.0)).sqrt();
@@ -85,10 +87,14 @@ fn falling([near, far]: [f64; 2], value: f64) -> f64 {
     ((far - value) / (far - near)).clamp(0.0, 1.0)
 }
 
+/// From zero at the first number to one at the second.
+fn rising(limits: [f64; 2], value: f64) -> f64 {
+    1.0 - falling(limits, value)
+}
+
 /// How far a weak correlation is believed: where a large share of the blocks is quiet, or where it is left with structure taken off.
 fn trust(share: f64, near: &Correlation) -> f64 {
     let left = near.at(0, 1).max(near.at(1, 0));
-    let rising = |[none, full]: [f64; 2], value: f64| 1.0 - falling([none, full], value);
     rising(QUIET_SHARES, share).max(rising(LEFT, left))
 }
 
@@ -97,6 +103,11 @@ const STRUCTURE: [f64; 2] = [0.89, 0.8];
 /// Up to the first of these a correlation can be told from structure, from the second on it cannot: along both axes (the
 /// geometric mean), and along one.
 const TELLING_APART: [[f64; 2]; 2] = [[0.35, 0.5], [0.6, 0.75]];
+
+/// Shares of quiet blocks from which noise that is shared over more than two pixels is believed, and fully believed. Noise is everywhere, texture is
+/// not: of pictures that are full of texture and have little noise, an eighth to a half of the blocks is quiet. What is not
+/// believed counts as independent, which takes the least from a picture.
+const STRONG_SHARES: [f64; 2] = [0.4, 0.6];
 
 /// Shares of quiet blocks from which a weak correlation is believed, and fully believed.
 const QUIET_SHARES: [f64; 2] = [0.35, 0.55];

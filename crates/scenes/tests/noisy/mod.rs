@@ -18,7 +18,8 @@ const BACKGROUND: f64 = 5.0;
 const PEAK: f64 = 100.0;
 const OFFSET: f64 = 100.0;
 
-fn filtered(noise: &[f32], side: usize, [down, right]: [&[f64]; 2]) -> Vec<f32> {
+/// Noise of `side` x `side` pixels behind filters along Y and X, of the same variance; it goes on behind its edges.
+pub fn filtered(noise: &[f32], side: usize, [down, right]: [&[f64]; 2]) -> Vec<f32> {
     let power: f64 = [down, right].iter().map(|t| t.iter().map(|x| x * x).sum::<f64>()).product();
     let reach = |t: &[f64]| t.len() / 2;
     let at = |y: usize, x: usize| noise[y % side * side + x % side];
