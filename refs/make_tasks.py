@@ -1,4 +1,4 @@
-"""What MONAI computes for tasks beside restoration: CytoDL's DynUNet in 2-D and 3-D, and the losses of segmentation.
+"""What MONAI and PyTorch compute for tasks beside restoration: CytoDL's DynUNet in 2-D and 3-D, the losses of segmentation and of objects one by one.
 
     python make_tasks.py OUT_DIR
 
@@ -7,7 +7,7 @@ value i of parameter k (in the order of their names) is a sine, of standard devi
 """
 import json, math, os, sys
 import torch
-from monai.losses import DiceCELoss
+from monai.losses import DiceCELoss, TverskyLoss
 from monai.networks.nets import DynUNet
 from safetensors.torch import save_file
 
@@ -61,6 +61,27 @@ def losses():
     save("losses", {}, tensors)
 
 
+def instances():
+    """CytoDL's InstanceSegLoss: y has depth in cores, foreground, vectors, boundary and how much pixels count; y_hat has all but the last."""
+    tensors = {}
+    mse, bce = torch.nn.MSELoss(reduction="none"), torch.nn.BCEWithLogitsLoss(reduction="none")
+    for dims, size in [(2, (7, 6)), (3, (3, 5, 4))]:
+        y_hat = (2 * torch.randn((2, dims + 3, *size), generator=G)).requires_grad_(True)
+        core = 5 * torch.randn((2, 1, *size), generator=G)
+        binary = torch.randint(0, 2, (2, 2, *size), generator=G).float()
+        vector = 4 * torch.randn((2, dims, *size), generator=G)
+        cmap = 0.5 + 10 * torch.rand((2, 1, *size), generator=G)
+        y = torch.cat([core, binary[:, :1], vector, binary[:, 1:], cmap], 1)
+        loss = (
+            10 * (mse(y_hat[:, 2:-1], y[:, 2:-2]) * cmap).mean() + (mse(y_hat[:, :1], y[:, :1]) * cmap).mean()
+            + 40 * TverskyLoss(sigmoid=True)(y_hat[:, 1:2], y[:, 1:2]) + (bce(y_hat[:, -1:], y[:, -2:-1]) * cmap).mean()
+        )
+        loss.backward()
+        tensors |= {f"{dims}.x": y_hat, f"{dims}.t": y, f"{dims}.loss": loss.reshape(1), f"{dims}.gx": y_hat.grad}
+    save("instances", {}, tensors)
+
+
 dynunet("dynunet2d", 2, (16, 12))
 dynunet("dynunet3d", 3, (8, 12, 8))
 losses()
+instances()

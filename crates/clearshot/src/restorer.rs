@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::target::{Destination, Made};
 use crate::validity::{Mask, Validity};
 use clearshot_image::{Description, Image};
-use clearshot_model::{Model, ModelError, Task};
+use clearshot_model::{Model, ModelError};
 use clearshot_restore::classical::Method;
 use clearshot_runtime::Device;
 use serde_json::Value;
@@ -83,7 +83,7 @@ impl Restorer {
     /// # Errors
     /// If the network cannot be made ready.
     pub fn from_model(model: Model, device: Device) -> Result<Restorer> {
-        if matches!(model.about.task, Task::Segmentation { .. }) {
+        if model.about.task.knows_no_camera() {
             return Ok(Restorer { kind: Kind::Segmenter(Box::new(Segmenter::new(model, device)?)) });
         }
         Restorer::learned(model, device, false)
@@ -146,7 +146,9 @@ impl Restorer {
     /// If the restorer gives images.
     pub fn giving(mut self, segments: Segments) -> Result<Restorer> {
         match &mut self.kind {
-            Kind::Segmenter(segmenter) => segmenter.segments = segments,
+            Kind::Segmenter(segmenter) if segmenter.with_model(|m| m.about.task.segments()) => {
+                segmenter.segments = segments;
+            }
             _ => {
                 let why = format!("{} gives images and does not segment them; leave it out", self.name());
                 return Err(Error::setting("segments", why));
@@ -157,7 +159,7 @@ impl Restorer {
 
     /// Whether it segments images.
     pub fn is_segmenter(&self) -> bool {
-        matches!(self.kind, Kind::Segmenter(_))
+        matches!(&self.kind, Kind::Segmenter(s) if s.with_model(|m| m.about.task.segments()))
     }
 
     /// The name of the model or of the method.

@@ -1,5 +1,5 @@
-//! Models that segment, on images of any axes: planes or volumes as for restoring ([`Parts`]), pixels without a measurement filled, run in tiles
-//! ([`clearshot_restore::learned::segment`]), and written as labels of objects, as classes or as probabilities, with the input's metadata.
+//! Models that segment or enlarge, and so know no camera, on images of any axes: planes or volumes as for restoring ([`Parts`]), pixels without a measurement filled, run in tiles
+//! ([`clearshot_restore::learned::segment`]), and written as labels of objects, as classes or as probabilities, or as images of more and smaller pixels, with the input's metadata.
 
 use crate::classical::place::Place;
 use crate::error::{Error, Result};
@@ -14,9 +14,9 @@ use crate::settings::{Settings, Stacks};
 use crate::target::{Destination, as_float};
 use crate::validity::{Validity, may_be_none};
 use clearshot_image::address::exists;
-use clearshot_image::{DType, Description, Image};
+use clearshot_image::{Axis, DType, Description, Image};
 use clearshot_metrics::segment::{Connectivity, Labels};
-use clearshot_model::Model;
+use clearshot_model::{Model, OwnRange, Task, instances};
 use clearshot_restore::learned::field::Scratch;
 use clearshot_restore::learned::segment::{Run, Segmenter as Engine};
 use clearshot_restore::learned::{self, Measured};
@@ -29,7 +29,7 @@ use std::time::Instant;
 /// What is written of a segmentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segments {
-    /// Objects, numbered from 1: pixels of one class that touch along an edge (in volumes, a face).
+    /// Objects, numbered from 1: pixels of one class that touch along an edge (in volumes, a face), or objects one by one where the model tells them apart.
     #[default]
     Labels,
     /// The class of each pixel: 1 for the foreground, or the likeliest of several.
@@ -99,7 +99,7 @@ impl Segmenter {
         if let Some(key) = settings.asks_for_more_than_a_network() {
             return Err(Error::setting(
                 key,
-                "the model segments images and does not restore them; leave it out",
+                "the model segments or enlarges images and does not restore them; leave it out",
             ));
         }
         if settings.stacks == Stacks::Volumes && self.engine().model().about.dims == 2 {
@@ -112,8 +112,9 @@ impl Segmenter {
     pub fn record(&self, settings: &Settings) -> Value {
         let engine = self.engine();
         let tile = settings.tile.filter(|_| engine.depends_on_tiles());
+        let output = if engine.model().about.task.segments() { self.segments.name() } else { "image" };
         json!({
-            "model": engine.model().about.name, "model_hash": self.hash, "output": self.segments.name(),
+            "model": engine.model().about.name, "model_hash": self.hash, "output": output,
             "precision": settings.precision.to_string(), "saturation": settings.saturation(), "mask": settings.mask,
             "axes": settings.axes, "item": settings.item, "tile": tile,
         })
@@ -147,6 +148,13 @@ impl Segmenter {
         let engine = self.engine();
         let about = &engine.model().about;
         let parts = Parts::of(d, about.dims, about.input_channels())?;
+        if let Task::Enlarging { factor } = about.task {
+            if !parts.copied.is_empty() || d.mosaic.is_some() {
+                let why = "an image with transparency or a pattern of colour filters cannot be enlarged; remove it first";
+                return Err(Error::Unsuited(why.into()));
+            }
+            return Ok(enlarged(d, about.dims, factor));
+        }
         let mut written = as_float(d);
         let dtype = match self.segments {
             Segments::Probabilities => DType::F32,
@@ -171,7 +179,11 @@ impl Segmenter {
 
     /// Channels of what is written.
     fn channels(&self, engine: &Engine) -> usize {
-        if self.segments == Segments::Probabilities { engine.classes() } else { 1 }
+        match (self.segments, &engine.model().about.task) {
+            (_, Task::Enlarging { .. }) => engine.channels(),
+            (Segments::Probabilities, Task::Segmentation { classes }) => *classes,
+            _ => 1,
+        }
     }
 
     /// Segments one image; `hash` is the fingerprint of its file.
@@ -195,6 +207,10 @@ impl Segmenter {
         let record = self.record(settings);
         let mut engine = self.engine();
         let about = &engine.model().about;
+        let factor = match about.task {
+            Task::Enlarging { factor } => factor,
+            _ => 1,
+        };
         let (dims, made) = (about.dims, self.channels(&engine));
         let parts = Parts::of(&image.description, dims, about.input_channels())?;
         let given_back = Parts::of(&description, dims, made)?;
@@ -205,7 +221,8 @@ impl Segmenter {
             memory: settings.memory,
             precision: settings.precision,
         };
-        let forecast = engine.prepare(&parts.size, parts.all.len(), &run)?;
+        let size: Vec<usize> = parts.size.iter().map(|n| n * factor).collect();
+        let forecast = engine.prepare(&size, parts.all.len(), &run)?;
         let runs = forecast.runs;
         let told =
             Plan { forecast: Some(&forecast), instead: None, runs, choosing: 0, device: engine.device() };
@@ -221,8 +238,11 @@ impl Segmenter {
         let scratch = Scratch::new(available_bytes().unwrap_or(usize::MAX) / 2, settings.scratch.clone());
         let (mut filled, mut clipped, mut done, mut objects) = (0, 0, 0, 0);
         for (number, part) in parts.all.iter().enumerate() {
-            let measured = Measured::read(&parts.source(image, part, &validity), &scratch)?;
+            let mut measured = Measured::read(&parts.source(image, part, &validity), &scratch)?;
             filled += measured.filled;
+            if factor > 1 {
+                measured = measured.repeated(factor, &scratch)?;
+            }
             let mut ran = || {
                 done += 1;
                 match ear.observer.progress(done, runs).is_break() {
@@ -230,12 +250,30 @@ impl Segmenter {
                     false => Ok(()),
                 }
             };
-            let probabilities = engine.probabilities(&measured, &scratch, &mut ran)?;
+            let maps = engine.maps(&measured, &scratch, &mut ran)?;
+            let (channels, one_by_one) = (engine.channels(), engine.model().about.task == Task::Instances);
             let mut values = match self.segments {
-                Segments::Probabilities => probabilities.to_vec(),
-                Segments::Classes => classes(&probabilities, engine.classes()),
+                _ if factor > 1 => {
+                    let mut pixels = maps.to_vec();
+                    OwnRange::of(&measured.values, &size, channels).undo(&mut pixels);
+                    pixels
+                }
+                Segments::Probabilities if one_by_one => {
+                    foreground(&maps, channels, |x| 1.0 / (1.0 + (-x).exp()))
+                }
+                Segments::Probabilities => maps.to_vec(),
+                Segments::Classes if one_by_one => {
+                    foreground(&maps, channels, |x| f32::from(u8::from(x > 0.0)))
+                }
+                Segments::Classes => classes(&maps, channels),
                 Segments::Labels => {
-                    let (labels, count) = labels(&classes(&probabilities, engine.classes()), &parts.size)?;
+                    let (labels, count) = match one_by_one {
+                        true => {
+                            let found = instances::objects(&maps, channels, &parts.size)?;
+                            (found.data.iter().map(|l| *l as f32).collect(), found.count)
+                        }
+                        false => labels(&classes(&maps, channels), &parts.size)?,
+                    };
                     if form.dtype == DType::U16 && count > usize::from(u16::MAX) {
                         return Err(Error::Unsuited(format!(
                             "{count} objects in one plane or volume of {} pixels cannot be numbered in 16 bits: the model sees noise, or objects of a few pixels; \
@@ -247,7 +285,7 @@ impl Segmenter {
                     labels
                 }
             };
-            if measured.filled > 0 && may_be_none(&description) {
+            if factor == 1 && measured.filled > 0 && may_be_none(&description) {
                 parts.give_back(image, part, &mut values)?;
             }
             clipped += given_back.write(&given_back.all[number], &values, &form, first.sink())?;
@@ -263,13 +301,34 @@ impl Segmenter {
             pieces: parts.all.len(),
             clipped,
             filled,
-            objects: (self.segments == Segments::Labels).then_some(objects),
+            objects: (factor == 1 && self.segments == Segments::Labels).then_some(objects),
             forecast: Some(forecast),
             seconds: start.elapsed().as_secs_f64(),
             ..ImageReport::default()
         };
         Ok((Finished { report, made: vec![(Map::Image, made)], description }, validity))
     }
+}
+
+/// What an enlarged image is: floats, and as many more and smaller pixels.
+fn enlarged(d: &Description, dims: usize, factor: usize) -> Description {
+    let mut made = as_float(d);
+    for axis in [Axis::Z, Axis::Y, Axis::X].into_iter().skip(3 - dims) {
+        let Some(position) = d.position(axis) else { continue };
+        let dim = &mut made.dims[position];
+        dim.len *= factor;
+        dim.step = dim.step.map(|step| step / factor as f64);
+    }
+    made.levels = vec![made.shape()];
+    // What the file's own format keeps speaks of the pixels as they were.
+    made.native = None;
+    made.tag("enlarged", format!("{factor} times along each axis"));
+    made
+}
+
+/// The foreground of maps of instances.
+fn foreground(maps: &[f32], channels: usize, of: impl Fn(f32) -> f32) -> Vec<f32> {
+    maps.iter().skip(instances::FOREGROUND).step_by(channels).map(|&x| of(x)).collect()
 }
 
 /// The class of each pixel: that of a foreground that is likelier than not, or the likeliest of several.
@@ -299,6 +358,25 @@ fn labels(classes: &[f32], size: &[usize]) -> Result<(Vec<f32>, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clearshot_image::Dim;
+
+    #[test]
+    fn pixels_of_enlarged_images_are_as_much_smaller_and_axes_are_kept() {
+        let dims = vec![
+            Dim::stepped(Axis::T, 3, Some(2.0), "s"),
+            Dim::stepped(Axis::Y, 10, Some(0.4), "um"),
+            Dim::stepped(Axis::X, 12, Some(0.4), "um"),
+        ];
+        let made = enlarged(&Description::new("tiff", Path::new("a.tif"), dims, DType::U16), 2, 4);
+        let found: Vec<_> = made.dims.iter().map(|d| (d.axis, d.len, d.step, d.unit.as_deref())).collect();
+        let wanted = [
+            (Axis::T, 3, Some(2.0), Some("s")),
+            (Axis::Y, 40, Some(0.1), Some("um")),
+            (Axis::X, 48, Some(0.1), Some("um")),
+        ];
+        assert_eq!((found, made.dtype), (wanted.to_vec(), DType::F32));
+        assert_eq!(made.levels, [[3, 40, 48]]);
+    }
 
     #[test]
     fn objects_of_different_classes_are_apart_and_numbers_go_on() {

@@ -121,7 +121,7 @@ enum Verb {
     Quantize(quantize::Quantize),
     /// Write a model as an ONNX file or a BioImage Model Zoo package, for Fiji, napari, ONNX Runtime and other programs.
     Export(export::Export),
-    /// Segment images by a model of `train experiment=segmentation`, or run another model, an ONNX file or a BioImage Model Zoo package, on images or tensors.
+    /// Segment images by a model of `train experiment=segmentation` or `experiment=instances`, enlarge them by one of `experiment=superres`, or run another model, an ONNX file or a BioImage Model Zoo package, on images or tensors.
     Predict(predict::Predict),
     /// Run the test that a BioImage Model Zoo package brings, and nothing else.
     Check(check::Check),

@@ -9,6 +9,9 @@
 //! the others. The gate counts as one more square of a gradient, so all but the last are iterations that are
 //! skipped for a norm that is not finite: no update of its own is needed. [`Guard`] shuts the same gate.
 //!
+//! A graph may end with several optimisers, each of which has parameters and a loss of its own: all read the values that states had when the run began. The second
+//! one has a name, which stands in the names of its states and outputs: `train.NAME.step`, `NAME.loss`.
+//!
 //! Over several ranks, gradients and the loss are replaced by their means over ranks before anything looks at them, so that norm, guard and
 //! updates are the same everywhere. Gradients travel in buckets, in the order in which the backward makes them.
 
@@ -59,6 +62,8 @@ pub struct Training {
     pub base_fan_in: Option<usize>,
     /// Over several ranks: the bytes of gradients that travel together, at least; none for one rank.
     pub bucket: Option<usize>,
+    /// What tells this optimiser's states and outputs from those of another one in the same graph; none for the only or the first one.
+    pub name: Option<&'static str>,
 }
 
 impl Default for Training {
@@ -73,6 +78,7 @@ impl Default for Training {
             guard: None,
             base_fan_in: None,
             bucket: None,
+            name: None,
         }
     }
 }
@@ -122,6 +128,12 @@ fn average_gradients(b: &mut Builder, grads: &mut [Value], made: &[usize], bytes
     }
 }
 
+/// A scalar input, which several optimisers share.
+fn shared_input(b: &mut Builder, name: &str) -> Value {
+    let there = b.graph().inputs().find(|(n, _)| *n == name).map(|(_, value)| value);
+    there.unwrap_or_else(|| b.input(name, Type::f32(Shape::SCALAR)))
+}
+
 /// The rate of each parameter.
 fn rates_of(b: &mut Builder, rate: Value, params: &[Value], base_fan_in: Option<usize>) -> Vec<Value> {
     let mut made: BTreeMap<u64, Value> = BTreeMap::from([(1f64.to_bits(), rate)]);
@@ -145,6 +157,7 @@ pub fn finish_iteration(
     t: &Training,
 ) -> Result<(), GradError> {
     let scalar = Type::f32(Shape::SCALAR);
+    let prefix = t.name.map_or(String::new(), |name| format!("{name}."));
     let names: Vec<String> = params
         .iter()
         .map(|&v| match b.graph().nodes.get(v.at()).map(|n| &n.op) {
@@ -153,7 +166,9 @@ pub fn finish_iteration(
         })
         .collect();
     let scale = match t.loss_scale {
-        Some((initial, _)) => b.state("train.loss_scale", scalar, StateInit::Constant(initial)),
+        Some((initial, _)) => {
+            b.state(&format!("train.{prefix}loss_scale"), scalar, StateInit::Constant(initial))
+        }
         None => b.scalar(1.0),
     };
     let share = match t.runs {
@@ -167,15 +182,15 @@ pub fn finish_iteration(
         Some(_) => mean_over_ranks(b, LOSS_BUCKET, &[loss])[0],
         None => loss,
     };
-    let rate = b.input("rate", scalar);
-    let step = b.state("train.step", scalar, StateInit::Constant(0.0));
+    let rate = shared_input(b, "rate");
+    let step = b.state(&format!("train.{prefix}step"), scalar, StateInit::Constant(0.0));
     let mut operands = vec![scale];
     let mut gate = None;
     if t.runs > 1 {
         if t.loss_scale.is_some() {
             b.refuse("training", format!("loss scaling over iterations of {} runs", t.runs));
         }
-        let carry = b.input("carry", scalar);
+        let carry = shared_input(b, "carry");
         for (g, name) in grads.iter_mut().zip(&names) {
             let ty = b.ty(*g);
             let before = b.state(&format!("sum.{name}"), ty, StateInit::Constant(0.0));
@@ -183,7 +198,7 @@ pub fn finish_iteration(
             *g = b.add(kept, *g);
             b.update(before, *g);
         }
-        let shut = b.input("gate", scalar);
+        let shut = shared_input(b, "gate");
         operands.push(shut);
         gate = Some(shut);
     }
@@ -203,13 +218,18 @@ pub fn finish_iteration(
         });
         // A clipped step is as long as any: its norm alone says little, and rises tenfold while a network finds its output's mean.
         let of_norm = if t.clip_norm.is_finite() { guard.ratio * guard.ratio } else { guard.ratio };
-        operands.push(guard.watch(b, &[("norm", norm, of_norm), ("loss", loss, guard.ratio)], counts));
+        operands.push(guard.watch(
+            b,
+            &prefix,
+            &[("norm", norm, of_norm), ("loss", loss, guard.ratio)],
+            counts,
+        ));
         clipped = b.push(clip, operands);
-        b.output("admitted_norm", clipped[0]);
+        b.output(&format!("{prefix}admitted_norm"), clipped[0]);
     }
     let factor = clipped[1];
     let decay = t.ema_decay.map(|d| match t.ema_input {
-        true => b.input("ema_decay", scalar),
+        true => shared_input(b, "ema_decay"),
         false => b.scalar(d as f32),
     });
     // Each once and before all updates, which are then launched together.
@@ -243,13 +263,13 @@ pub fn finish_iteration(
     let counted = b.push_one(Op::CountStep, vec![step, factor]);
     b.update(step, counted);
     if let Some((_, rule)) = t.loss_scale {
-        let good = b.state("train.good_steps", scalar, StateInit::Constant(0.0));
+        let good = b.state(&format!("train.{prefix}good_steps"), scalar, StateInit::Constant(0.0));
         let outs = b.push(Op::LossScale(rule), vec![scale, good, norm]);
         b.update(scale, outs[0]);
         b.update(good, outs[1]);
     }
-    b.output("loss", loss);
-    b.output("grad_norm", norm);
+    b.output(&format!("{prefix}loss"), loss);
+    b.output(&format!("{prefix}grad_norm"), norm);
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! How far apart two masks are: Hausdorff's distance, and its percentile.
 //!
 //! Distances are exact and Euclidean, in the unit of the pixel spacing, from each pixel of a mask to
-//! the nearest of the other: squared distances by the lower envelope of parabolas, one axis after the
-//! other (Felzenszwalb and Huttenlocher, 2012), in time linear in the number of pixels.
+//! the nearest of the other ([`Nearest`]).
 
 use crate::MetricError;
+use crate::distance::Nearest;
 use crate::error::{require, require_positive};
 use crate::segment::check_shape;
 
@@ -33,7 +33,7 @@ pub fn hausdorff(
         (false, false) => Ok(0.0),
         (true, true) => {
             let directed = |from: &[bool], to: &[bool]| {
-                let far = squared_distances(to, shape, spacing);
+                let far = Nearest::of(to, shape, spacing).squared;
                 let own = from.iter().zip(far).filter(|&(&inside, _)| inside);
                 percentile_of(own.map(|(_, d)| d.sqrt()).collect(), percentile)
             };
@@ -51,92 +51,9 @@ fn percentile_of(mut values: Vec<f64>, percentile: f64) -> f64 {
     values[low] + (place - low as f64) * (values[high] - values[low])
 }
 
-/// From each pixel to the nearest of a mask that is not empty.
-fn squared_distances(mask: &[bool], shape: &[usize], spacing: &[f64]) -> Vec<f64> {
-    let mut far: Vec<f64> = mask.iter().map(|&m| if m { 0.0 } else { f64::INFINITY }).collect();
-    for axis in 0..shape.len() {
-        let n = shape[axis];
-        let stride: usize = shape[axis + 1..].iter().product();
-        let (mut line, mut out) = (vec![0.0; n], vec![0.0; n]);
-        for block in far.chunks_exact_mut(n * stride) {
-            for start in 0..stride {
-                line.iter_mut().enumerate().for_each(|(i, d)| *d = block[start + i * stride]);
-                lower_envelope(&line, spacing[axis], &mut out);
-                out.iter().enumerate().for_each(|(i, &d)| block[start + i * stride] = d);
-            }
-        }
-    }
-    far
-}
-
-/// out[i] = min over j of line[j] + (spacing (i - j))^2.
-fn lower_envelope(line: &[f64], spacing: f64, out: &mut [f64]) {
-    let x = |i: usize| i as f64 * spacing;
-    // Where parabola j becomes lower than an earlier parabola i.
-    let crossing = |i: usize, j: usize| 0.5 * ((line[j] - line[i]) / (x(j) - x(i)) + x(j) + x(i));
-    // Parabolas of the envelope, each with where it begins.
-    let mut hull: Vec<(usize, f64)> = vec![];
-    for j in (0..line.len()).filter(|&j| line[j].is_finite()) {
-        let mut begin = f64::NEG_INFINITY;
-        while let Some(&(i, from)) = hull.last() {
-            begin = crossing(i, j);
-            if begin > from {
-                break;
-            }
-            hull.pop();
-            begin = f64::NEG_INFINITY;
-        }
-        hull.push((j, begin));
-    }
-    if hull.is_empty() {
-        return out.fill(f64::INFINITY);
-    }
-    let mut at = 0;
-    for (i, d) in out.iter_mut().enumerate() {
-        while at + 1 < hull.len() && hull[at + 1].1 <= x(i) {
-            at += 1;
-        }
-        let (j, _) = hull[at];
-        *d = line[j] + (x(i) - x(j)).powi(2);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clearshot_tensor::noise::Key;
-
-    fn random(n: usize, share: f32, stream: u32) -> Vec<bool> {
-        let key = Key { seed: 4, step: 0, stream };
-        (0..n as u64).map(|i| key.uniform(i) < share).collect()
-    }
-
-    fn brute(mask: &[bool], shape: &[usize], spacing: &[f64]) -> Vec<f64> {
-        let places = |i: usize| {
-            let mut at = vec![0; shape.len()];
-            crate::fourier::unravel(i, shape, &mut at);
-            at.iter().zip(spacing).map(|(&k, s)| k as f64 * s).collect::<Vec<_>>()
-        };
-        let between =
-            |i: usize, j: usize| places(i).iter().zip(places(j)).map(|(a, b)| (a - b) * (a - b)).sum::<f64>();
-        let nearest =
-            |i| (0..mask.len()).filter(|&j| mask[j]).map(|j| between(i, j)).fold(f64::INFINITY, f64::min);
-        (0..mask.len()).map(nearest).collect()
-    }
-
-    #[test]
-    fn distances_are_exact() {
-        let cases: [(&[usize], &[f64]); 3] =
-            [(&[13, 9], &[1.0, 1.0]), (&[11, 14], &[0.3, 1.7]), (&[5, 6, 7], &[2.0, 1.0, 0.5])];
-        for (shape, spacing) in cases {
-            for share in [0.01, 0.1, 0.6] {
-                let mut mask = random(shape.iter().product(), share, 1);
-                mask[7] = true;
-                let (fast, slow) = (squared_distances(&mask, shape, spacing), brute(&mask, shape, spacing));
-                assert!(fast.iter().zip(&slow).all(|(a, b)| (a - b).abs() < 1e-12));
-            }
-        }
-    }
 
     #[test]
     fn corners_by_hand() {

@@ -6,6 +6,7 @@
 //! input gives an error that names it, or NaN where a NaN pixel counts; never a panic.
 
 pub mod artefacts;
+pub mod distance;
 mod error;
 mod filter;
 mod fourier;

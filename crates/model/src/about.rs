@@ -125,15 +125,31 @@ pub enum Task {
     /// From an image, between its own dark and bright end ([`crate::OwnRange`]), to the probabilities of classes: of the foreground alone where
     /// there is one class, else of as many that exclude each other, the first of which is the background.
     Segmentation { classes: usize },
+    /// From such an image to one on a grid that is so many times finer along each axis, in the same units; the network is given the image with every pixel repeated.
+    Enlarging { factor: usize },
+    /// From such an image to what tells objects that touch apart; see [`crate::instances`].
+    Instances,
     /// From an image with noise of a known level to the clean one.
     Diffusion { prediction: PredictionKind, process: Process, condition: ConditionKind },
 }
 
 impl Task {
+    /// Whether it says what pixels are part of, and gives no image.
+    pub fn segments(&self) -> bool {
+        matches!(self, Task::Segmentation { .. } | Task::Instances)
+    }
+
+    /// Whether it sees images between their own ends and knows no camera.
+    pub fn knows_no_camera(&self) -> bool {
+        self.segments() || matches!(self, Task::Enlarging { .. })
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
             Task::Regression => "regression",
             Task::Segmentation { .. } => "segmentation",
+            Task::Instances => "instance segmentation",
+            Task::Enlarging { .. } => "super-resolution",
             Task::Diffusion { condition: ConditionKind::None, .. } => "an unconditional prior",
             Task::Diffusion { .. } => "conditional diffusion",
         }

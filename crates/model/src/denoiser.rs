@@ -2,6 +2,7 @@
 
 use crate::about::{About, ConditionKind, Task};
 use crate::error::ModelError;
+use crate::instances;
 use clearshot_diffusion::precondition::{Preconditioned, Prediction};
 use clearshot_diffusion::{Condition, Denoiser, Estimate, LevelInputs};
 use clearshot_graph::{Builder, Value};
@@ -92,7 +93,7 @@ pub(crate) fn check(about: &About, network: &dyn Network) -> Result<(), String> 
     let (takes, gives) = (network.in_channels(), network.out_channels());
     let measured = about.signal.condition_channels(about.input_channels());
     let beside = match &about.task {
-        Task::Regression | Task::Segmentation { .. } => measured,
+        Task::Regression | Task::Segmentation { .. } | Task::Instances | Task::Enlarging { .. } => measured,
         Task::Diffusion { condition: ConditionKind::None, .. } => about.channels,
         Task::Diffusion { condition: ConditionKind::Measurement, .. } => about.channels + measured,
     };
@@ -109,6 +110,13 @@ pub(crate) fn check(about: &About, network: &dyn Network) -> Result<(), String> 
         && classes != about.channels
     {
         return Err(format!("segmentation into {classes} classes with {} channels", about.channels));
+    }
+    if about.task == Task::Instances && about.channels != instances::channels(about.dims) {
+        let needed = instances::channels(about.dims);
+        return Err(format!(
+            "objects in {} dimensions by {} channels in place of {needed}",
+            about.dims, about.channels
+        ));
     }
     if about.dims != network.dims() {
         return Err(format!("it is for {} spatial axes, the network for {}", about.dims, network.dims()));

@@ -12,6 +12,7 @@ mod diffusers;
 mod error;
 pub mod familiar;
 mod file;
+pub mod instances;
 mod int8;
 pub mod signal;
 pub mod spread;

@@ -155,6 +155,26 @@ impl OwnRange {
             }
         }
     }
+
+    /// The pixels that a network's numbers stand for, channels last.
+    pub fn undo(&self, values: &mut [f32]) {
+        for pixel in values.chunks_exact_mut(self.ends.len().max(1)) {
+            for (v, [low, high]) in pixel.iter_mut().zip(&self.ends) {
+                *v = (low + 0.5 * (f64::from(*v) + 1.0) * (high - low).max(0.0)) as f32;
+            }
+        }
+    }
+}
+
+/// An image of (Z,) Y, X, channels last, with every pixel repeated so many times along each axis: what a network that enlarges is given.
+pub fn repeated(values: &[f32], size: &[usize], channels: usize, factor: usize) -> Vec<f32> {
+    let (mut values, mut inner) = (values.to_vec(), channels);
+    for n in size.iter().rev() {
+        let blocks = values.chunks_exact(inner.max(1));
+        values = blocks.flat_map(|block| std::iter::repeat_n(block, factor).flatten().copied()).collect();
+        inner *= n * factor;
+    }
+    values
 }
 
 /// The value that a share of others is below; nothing of none.

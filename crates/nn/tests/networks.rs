@@ -43,6 +43,7 @@ const GROWING: &str = "Growing";
 const LOCAL: &str = "Local";
 const DNCNN: &str = "DnCNN";
 const N2V: &str = "N2VUNet";
+const ENLARGED: &str = "Enlarged";
 /// Networks in which a pixel depends on a bounded neighbourhood.
 const BOUNDED: [&str; 3] = [LOCAL, DNCNN, N2V];
 
@@ -99,6 +100,18 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
         (LOCAL, planar, vec![3, 4, 6]),
         (DNCNN, json!({"in_channels": 4, "out_channels": 2, "channels": 5, "layers": 4}), vec![5, 6]),
         (DNCNN, json!({"spatial_dims": 3, "channels": 4, "layers": 3}), vec![3, 4, 5]),
+        (
+            ENLARGED,
+            json!({"factor": 2, "features": 3,
+                "network": {"_class_name": "Local", "channels": [4, 6], "blocks": 1, "time": false}}),
+            vec![8, 12],
+        ),
+        (
+            ENLARGED,
+            json!({"in_channels": 2, "factor": 2, "features": 3, "norm": true,
+                "network": {"_class_name": "DnCNN", "spatial_dims": 3, "channels": 4, "layers": 2}}),
+            vec![4, 4, 6],
+        ),
         (N2V, json!({"in_channels": 2, "channels": 12, "depth": 1}), vec![4, 6]),
         (N2V, json!({"spatial_dims": 3, "channels": 6, "depth": 1, "n2v2": false}), vec![2, 4, 6]),
     ]

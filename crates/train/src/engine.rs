@@ -74,6 +74,7 @@ pub fn training_of(network: &dyn Network, config: &RunConfig, bucket: Option<usi
             .or(network.base_fan_in())
             .filter(|n| *n > 0 && o.kind != OptimizerKind::Sgd),
         bucket,
+        name: None,
         guard: (config.trainer.guard > 0.0).then_some(Guard { ratio: config.trainer.guard, ..Guard::USUAL }),
     }
 }

@@ -55,6 +55,8 @@ pub enum TrainError {
     #[error(transparent)]
     Scene(#[from] clearshot_scenes::SceneError),
     #[error(transparent)]
+    Metric(#[from] clearshot_metrics::MetricError),
+    #[error(transparent)]
     Image(#[from] clearshot_image::Error),
     #[error(transparent)]
     Store(#[from] clearshot_tensor::store::StoreError),

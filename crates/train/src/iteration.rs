@@ -8,6 +8,8 @@ use crate::config::TaskKind;
 use crate::counted::Counted;
 use crate::data::{NUMBERS, image_shape};
 use crate::error::{Result, setting};
+use crate::gan;
+use crate::instances;
 use crate::segmentation::{self, probabilities};
 use crate::task::{Compared, Task};
 use clearshot_diffusion::objective::{FirstStep, distance_of_each, noised, target, variational_bound};
@@ -45,7 +47,8 @@ impl Shapes<'_> {
 
     /// Channels that a network for this task gives.
     pub fn network_outputs(&self, task: &Task) -> usize {
-        if task.learned_variance { 2 * self.channels[1] } else { self.channels[1] }
+        let made = task.made_channels(self.size.len(), self.channels[1]);
+        if task.learned_variance { 2 * made } else { made }
     }
 
     /// Channels that a network for this task takes.
@@ -72,6 +75,8 @@ struct Forward {
     measured: Option<(Value, Vec<Value>)>,
     /// Where the variance is learned.
     bound: Option<Value>,
+    /// Of adversarial training.
+    rival: Option<gan::Losses>,
     levels: Option<LevelInputs>,
 }
 
@@ -174,6 +179,13 @@ fn given_to(
     Ok(given)
 }
 
+/// The estimate where something was measured, and the target elsewhere.
+fn where_measured(b: &mut Builder, estimate: Value, clean: Value, valid: Value) -> Value {
+    let off = b.sub(estimate, clean);
+    let off = b.mul(off, valid);
+    b.add(clean, off)
+}
+
 fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<'_>, train: bool) -> Forward {
     let clean = b.input("clean", Type::f32(image_shape(shapes.batch, shapes.size, shapes.channels[1])));
     let given = task.is_conditional().then(|| condition(b, shapes));
@@ -194,18 +206,24 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
             true => outputs_on(b, network, task, x),
             false => vec![(1.0, network_on(b, network, task, x, None, false))],
         };
-        let segments = task.kind == TaskKind::Segmentation;
-        let estimate = if segments { probabilities(b, outputs[0].1) } else { outputs[0].1 };
+        let first = outputs[0].1;
+        let estimate = if task.kind == TaskKind::Segmentation { probabilities(b, first) } else { first };
         let each = outputs.into_iter().map(|(weight, output)| {
-            let own = match segments {
-                true => segmentation::losses(b, output, clean, valid.zip(weights)),
-                false => distance_of_each(b, task.distance, output, clean, weights, valid),
+            let own = match task.kind {
+                TaskKind::Segmentation => segmentation::losses(b, output, clean, valid.zip(weights)),
+                TaskKind::Instances => instances::losses(b, output, clean, valid.zip(weights)),
+                _ => distance_of_each(b, task.distance, output, clean, weights, valid),
             };
             if weight == 1.0 { own } else { b.mul_scalar(own, weight) }
         });
         let each: Vec<Value> = each.collect();
         let losses = each[1..].iter().fold(each[0], |sum, own| b.add(sum, *own));
-        return Forward { clean, valid, losses, estimate, measured, bound: None, levels: None };
+        let rival = task.gan.filter(|_| train).map(|gan| {
+            let shown = valid.map_or(estimate, |valid| where_measured(b, estimate, clean, valid));
+            gan.losses(b, x, clean, shown, losses)
+        });
+        let losses = rival.as_ref().map_or(losses, |r| r.generator);
+        return Forward { clean, valid, losses, estimate, measured, bound: None, rival, levels: None };
     };
     let mut levels = LevelInputs::new(shapes.batch);
     let key = b.input("noise_key", Type::i32([shapes.batch, 4]));
@@ -234,7 +252,16 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     if from_noise {
         // There is one level alone, and what the network predicts of x's noise is not part of the error.
         let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
-        return Forward { clean, valid, losses, estimate, measured: None, bound: None, levels: Some(levels) };
+        return Forward {
+            clean,
+            valid,
+            losses,
+            estimate,
+            measured: None,
+            bound: None,
+            rival: None,
+            levels: Some(levels),
+        };
     }
     let wanted = target(b, diffusion.prediction, clean, noise, &mut levels);
     let of_level = diffusion.weight.input(b, diffusion.prediction, &mut levels);
@@ -244,7 +271,7 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
         let said = Estimate { variance, ..Estimate::of(estimate) };
         variational_bound(b, &said, clean, &mut levels, schedule, FirstStep::Gaussian)
     });
-    Forward { clean, valid, losses, estimate, measured, bound, levels: Some(levels) }
+    Forward { clean, valid, losses, estimate, measured, bound, rival: None, levels: Some(levels) }
 }
 
 /// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
@@ -262,13 +289,11 @@ pub fn training(
     training: &Training,
 ) -> Result<Built> {
     let mut b = Builder::new();
-    let Forward { clean, valid, losses, mut estimate, measured, bound, levels } =
+    let Forward { clean, valid, losses, mut estimate, measured, bound, rival, levels } =
         forward(&mut b, network, task, shapes, true);
-    if let Some(valid) = valid {
-        // Further terms look at neighbours: where nothing was measured, the estimate is as it should be.
-        let off = b.sub(estimate, clean);
-        let off = b.mul(off, valid);
-        estimate = b.add(clean, off);
+    if let Some(valid) = valid.filter(|_| !task.terms.is_empty()) {
+        // Further terms look at neighbours.
+        estimate = where_measured(&mut b, estimate, clean, valid);
     }
     let scalar = Type::f32(Shape::SCALAR);
     let main = b.reduce_all(ReduceKind::Mean, losses);
@@ -303,6 +328,12 @@ pub fn training(
         .map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given))
         .collect();
     finish_iteration(&mut b, loss, &params, training)?;
+    if let Some(rival) = &rival {
+        // Its own widths suit its rate, and nobody keeps it.
+        let own = Training { name: Some(gan::NAME), ema_decay: None, base_fan_in: None, ..*training };
+        finish_iteration(&mut b, rival.discriminator, &rival.params, &own)?;
+        terms.extend(gan::PARTS.iter().zip(rival.parts).map(|(name, part)| (format!("term.{name}"), part)));
+    }
     // Over several ranks, what is recorded is the mean of all.
     let loss = b.graph().output("loss").unwrap_or(loss);
     let before = b.state("record.loss", scalar, StateInit::Constant(0.0));

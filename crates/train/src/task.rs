@@ -4,6 +4,7 @@ use crate::conditioning::Conditioned;
 use crate::config::{DistanceKind, PredictionKind, TaskConfig, TaskKind, TermConfig, WeightKind};
 use crate::counted::Counted;
 use crate::error::{Result, setting};
+use crate::gan::Gan;
 use clearshot_diffusion::objective::{self, Distance, LevelLaw, Ramp, Weight};
 use clearshot_diffusion::precondition::Prediction;
 use clearshot_diffusion::schedule::{BetaLaw, Schedule};
@@ -36,6 +37,8 @@ pub(crate) const OWN_BETAS: &str = "custom";
 pub struct Task {
     pub kind: TaskKind,
     pub diffusion: Option<Diffusion>,
+    /// Of adversarial training.
+    pub gan: Option<Gan>,
     pub distance: Distance,
     /// Whether the network learns the variance of the reverse step beside its prediction.
     pub learned_variance: bool,
@@ -171,9 +174,11 @@ impl Task {
         let learned_variance = config.learned_variance;
         let (conditioned, drop_class) = (None, config.drop_class);
         let kind = config.kind;
+        let gan = (kind == TaskKind::Gan).then(|| Gan::new(&config.gan));
         Ok(Task {
             kind,
             diffusion,
+            gan,
             distance,
             learned_variance,
             drop,
@@ -187,6 +192,11 @@ impl Task {
     /// Whether samples count differently.
     pub fn weighs_samples(&self) -> bool {
         self.balance > 0.0
+    }
+
+    /// Channels that a network gives, of images in so many dimensions whose targets have so many.
+    pub fn made_channels(&self, dims: usize, targets: usize) -> usize {
+        if self.kind == TaskKind::Instances { model::instances::channels(dims) } else { targets }
     }
 
     /// Whether the network is given the measurement.
@@ -232,6 +242,12 @@ impl Task {
 pub fn about(config: &TaskConfig) -> model::Task {
     if config.kind == TaskKind::Segmentation {
         return model::Task::Segmentation { classes: config.classes };
+    }
+    if config.kind == TaskKind::Instances {
+        return model::Task::Instances;
+    }
+    if config.enlarge > 1 {
+        return model::Task::Enlarging { factor: config.enlarge };
     }
     if !matches!(config.kind, TaskKind::Conditional | TaskKind::Prior) && !config.is_conditional_form() {
         return model::Task::Regression;

@@ -2,13 +2,13 @@
 
 use clearshot_graph::grad::grad;
 use clearshot_graph::ops::ReduceKind;
-use clearshot_graph::{Builder, Type};
+use clearshot_graph::{Builder, Type, Value};
 use clearshot_nn::models::{Given, Network};
 use clearshot_nn::weights::from_torch;
 use clearshot_runtime::{Device, Options, compile};
 use clearshot_tensor::store::Store;
 use clearshot_tensor::{Shape, Tensor};
-use clearshot_train::{presets, segmentation};
+use clearshot_train::{instances, presets, segmentation};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -99,26 +99,39 @@ fn dynunets_of_cytodl_have_its_parameters_and_give_what_monai_gives() {
     }
 }
 
+/// Loss and gradient of a case, against `loss` and `gx` of it.
+fn check_loss(
+    tensors: &BTreeMap<String, Tensor>,
+    name: &str,
+    losses: fn(&mut Builder, Value, Value, Option<(Value, Value)>) -> Value,
+) {
+    let of = |what: &str| tensors[&format!("{name}.{what}")].channels_last();
+    let mut b = Builder::new();
+    let [x, t] = ["x", "t"].map(|what| b.input(what, Type::f32(of(what).shape())));
+    let each = losses(&mut b, x, t, None);
+    let loss = b.reduce_all(ReduceKind::Mean, each);
+    b.output("loss", loss);
+    let gradients = grad(&mut b, loss, None, &[x]).expect("a gradient");
+    b.output("gx", gradients[0]);
+    let mut session =
+        compile(b.finish().expect("a graph"), &Device::cpu(Some(1)), &Options::default()).expect("a program");
+    ["x", "t"].iter().for_each(|what| session.set(what, &of(what)).expect("an input"));
+    session.run().expect("a run");
+    let loss = session.get("loss").expect("a loss").to_f64()[0];
+    let truth = tensors[&format!("{name}.loss")].to_f64()[0];
+    assert!((loss - truth).abs() < 1e-6 * truth, "{name}: {loss} in place of {truth}");
+    let gradient = off(&session.get("gx").expect("a gradient"), &of("gx"));
+    assert!(gradient < 1e-5, "{name}: gradient off by {gradient:e}");
+}
+
 #[test]
 fn the_loss_of_segmentation_and_its_gradient_are_monais() {
     let (tensors, _) = case("losses");
-    for name in ["sigmoid", "softmax"] {
-        let of = |what: &str| tensors[&format!("{name}.{what}")].channels_last();
-        let mut b = Builder::new();
-        let [x, t] = ["x", "t"].map(|what| b.input(what, Type::f32(of(what).shape())));
-        let each = segmentation::losses(&mut b, x, t, None);
-        let loss = b.reduce_all(ReduceKind::Mean, each);
-        b.output("loss", loss);
-        let gradients = grad(&mut b, loss, None, &[x]).expect("a gradient");
-        b.output("gx", gradients[0]);
-        let mut session = compile(b.finish().expect("a graph"), &Device::cpu(Some(1)), &Options::default())
-            .expect("a program");
-        ["x", "t"].iter().for_each(|what| session.set(what, &of(what)).expect("an input"));
-        session.run().expect("a run");
-        let loss = session.get("loss").expect("a loss").to_f64()[0];
-        let truth = tensors[&format!("{name}.loss")].to_f64()[0];
-        assert!((loss - truth).abs() < 1e-6 * truth, "{name}: {loss} in place of {truth}");
-        let gradient = off(&session.get("gx").expect("a gradient"), &of("gx"));
-        assert!(gradient < 1e-5, "{name}: gradient off by {gradient:e}");
-    }
+    ["sigmoid", "softmax"].iter().for_each(|name| check_loss(&tensors, name, segmentation::losses));
+}
+
+#[test]
+fn the_loss_of_objects_and_its_gradient_are_cytodls() {
+    let (tensors, _) = case("instances");
+    ["2", "3"].iter().for_each(|name| check_loss(&tensors, name, instances::losses));
 }

@@ -33,19 +33,21 @@ impl Guard {
     pub const USUAL: Guard = Guard { ratio: 10.0, deviations: 4.0, horizon: 100.0, after: 10.0 };
 
     /// Watches values none of which is negative, each with the ratio that it may reach: infinite where one is refused, else zero.
-    /// `counts` is 1 where the iteration ends with this run and 0 where it does not; none for always.
+    /// `counts` is 1 where the iteration ends with this run and 0 where it does not; none for always. `prefix` stands in the names of states.
     pub(super) fn watch(
         &self,
         b: &mut Builder,
+        prefix: &str,
         values: &[(&str, Value, f64)],
         counts: Option<Value>,
     ) -> Value {
         let mut refused = b.scalar(0.0);
         for (name, value, ratio) in values {
-            let far = Guard { ratio: *ratio, ..*self }.is_far(b, name, *value, counts);
+            let far = Guard { ratio: *ratio, ..*self }.is_far(b, &format!("{prefix}{name}"), *value, counts);
             refused = b.binary(Binary::Max, refused, far);
         }
-        let total = b.state("guard.refused", Type::f32(Shape::SCALAR), StateInit::Constant(0.0));
+        let total =
+            b.state(&format!("guard.{prefix}refused"), Type::f32(Shape::SCALAR), StateInit::Constant(0.0));
         let counted = counts.map_or(refused, |c| b.mul(refused, c));
         let after = b.add(total, counted);
         b.update(total, after);

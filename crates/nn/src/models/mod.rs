@@ -5,9 +5,11 @@
 //! tests go by; adding a network is a file and a row.
 
 pub mod config;
+pub mod discriminator;
 pub mod dncnn;
 pub mod dynunet;
 pub mod edm;
+pub mod enlarged;
 pub mod growing;
 pub mod local;
 pub mod multiscale;
@@ -29,6 +31,7 @@ use crate::Error;
 use dncnn::DnCnnConfig;
 use dynunet::DynUNetConfig;
 use edm::EdmConfig;
+use enlarged::EnlargedConfig;
 use growing::GrowingConfig;
 use local::LocalConfig;
 use multiscale::MultiScaleConfig;
@@ -100,6 +103,11 @@ pub const ARCHITECTURES: &[Architecture] = &[
         name: "N2VUNet",
         about: "the U-Net of Noise2Void and N2V2, in 2-D and 3-D",
         read: |map| Ok(Box::new(N2vConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: enlarged::CLASS_NAME,
+        about: "another network and a head on a finer grid, for super-resolution",
+        read: |map| Ok(Box::new(EnlargedConfig::from_map(map)?.resolve()?)),
     },
 ];
 

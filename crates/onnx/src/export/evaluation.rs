@@ -30,8 +30,8 @@ pub fn graph(model: &Model, settings: &Settings, batch: usize, size: &[usize]) -
     };
     let measured = |b: &mut Builder| b.input(IMAGE, Type::f32(shape(about.input_channels())));
     match &about.task {
-        Task::Segmentation { .. } => {
-            let why = "a model that segments sees each image between its own dark and bright end, which the graph cannot find; run it by `clearshot predict`";
+        Task::Segmentation { .. } | Task::Instances | Task::Enlarging { .. } => {
+            let why = "a model that segments or enlarges sees each image between its own dark and bright end, which the graph cannot find; run it by `clearshot predict`";
             return Err(ExportError::Setting(why.into()));
         }
         Task::Regression => {

@@ -105,6 +105,8 @@ pub fn cases() -> Vec<Case> {
     let planar = with(local3.clone(), json!({"planar": true, "time": true, "in_channels": 2}));
     let dncnn =
         json!({"_class_name": "DnCNN", "in_channels": 18, "out_channels": 2, "channels": 5, "layers": 4});
+    let enlarged = json!({"_class_name": "Enlarged", "in_channels": 1, "out_channels": 1, "factor": 2, "features": 3,
+        "network": {"_class_name": "Local", "channels": [4, 6], "blocks": 1, "time": false}});
     let n2v = json!({"_class_name": "N2VUNet", "in_channels": 1, "channels": 12, "depth": 1});
     let rows: Vec<(&str, Json, Task, Signal, Vec<usize>)> = vec![
         (
@@ -134,6 +136,7 @@ pub fn cases() -> Vec<Case> {
         ("planar", planar, diffusion(Edm { sigma_data: 0.5 }, edm(), true), fixed(), vec![3, 6, 8]),
         ("dncnn", dncnn, Task::Regression, Signal::Photons, vec![9, 7]),
         ("n2v", n2v, Task::Regression, fixed(), vec![10, 8]),
+        ("enlarged", enlarged, Task::Regression, fixed(), vec![8, 12]),
     ];
     let covered = |class: &str| rows.iter().any(|(_, c, ..)| c["_class_name"] == class);
     assert!(ARCHITECTURES.iter().all(|a| covered(a.name)), "an architecture is left out");

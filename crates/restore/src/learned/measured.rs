@@ -5,7 +5,7 @@ use super::Error;
 use super::field::{Field, Scratch};
 use crate::invalid::{Filled, Invalid};
 use crate::saturated::{Least, NoiseLevel, raise};
-use clearshot_model::signal::peak;
+use clearshot_model::signal::{peak, repeated};
 use clearshot_model::{ModelError, Photons};
 use clearshot_physics::Correlation;
 use serde::{Deserialize, Serialize};
@@ -178,6 +178,19 @@ impl Measured {
     pub fn with_values(&self, values: Field) -> Measured {
         let (size, valid, least) = (self.size.clone(), self.valid.clone(), self.least.clone());
         Measured { size, valid, least, values, ..*self }
+    }
+
+    /// The same with every pixel repeated along each axis; pixels that were filled count as measured.
+    ///
+    /// # Errors
+    /// If there is no room for it.
+    pub fn repeated(&self, factor: usize, scratch: &Scratch) -> Result<Measured, Error> {
+        let own = repeated(&self.values, &self.size, self.channels, factor);
+        let mut values = scratch.field(own.len())?;
+        values.copy_from_slice(&own);
+        let size = self.size.iter().map(|n| n * factor).collect();
+        let (valid, least) = (None, Least::new());
+        Ok(Measured { size, valid, least, values, ..*self })
     }
 
     /// The middle of the image, of at most `side` pixels along each axis, as it is.

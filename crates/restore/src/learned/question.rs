@@ -73,7 +73,7 @@ pub(super) fn asked<T>(
     let measured = about.signal.condition_channels(about.input_channels());
     let conditions = Conditions { inputs: model.condition_inputs(), tokens };
     match &about.task {
-        Task::Regression | Task::Segmentation { .. } => {
+        Task::Regression | Task::Segmentation { .. } | Task::Instances | Task::Enlarging { .. } => {
             let network = |b: &mut Builder, y: Value, given: &Condition| at_once(model, b, y, given);
             let question = Question::Regress(&network);
             let condition = Some(measured);
@@ -110,7 +110,7 @@ pub(super) fn asked<T>(
     }
 }
 
-/// What a network makes of an image at once: the image, or the probabilities of what pixels are part of. One that takes a time is given zero, as in
+/// What a network makes of an image at once: the image, the probabilities of what pixels are part of, or the maps of instances. One that takes a time is given zero, as in
 /// training.
 fn at_once(model: &Model, b: &mut Builder, y: Value, given: &Condition) -> Value {
     let made = model.regress(b, y, given);

@@ -1,4 +1,5 @@
-//! Segmenting whole images: the probability of each class at every pixel, by the same tiles as restoring.
+//! Networks that know no camera on whole images: the probability of each class at every pixel, the maps of [`clearshot_model::instances`], or an image on a finer
+//! grid, by the same tiles as restoring.
 //!
 //! A network of a bounded receptive field gives the same whatever the tiles; one that looks at all of a tile (instance norms, attention) sees windows of the
 //! size that it was trained at, which overlap by a quarter and are blended. The network sees an image between its own dark and bright end
@@ -11,7 +12,7 @@ use super::question::{asked, cut};
 use super::tiles::{Frame, Tiles};
 use super::{Error, Forecast};
 use clearshot_diffusion::Level;
-use clearshot_model::{Model, OwnRange, Task};
+use clearshot_model::{Model, OwnRange};
 use clearshot_runtime::{Device, Options, Precision};
 
 /// Bytes that a network may take.
@@ -34,7 +35,6 @@ pub struct Segmenter {
     model: Model,
     device: Device,
     cut: Cut,
-    classes: usize,
     ready: Option<Ready>,
 }
 
@@ -50,16 +50,20 @@ impl Segmenter {
     /// # Errors
     /// If the model does something else.
     pub fn new(model: Model, device: Device) -> Result<Segmenter, Error> {
-        let Task::Segmentation { classes } = model.about.task else {
+        if !model.about.task.knows_no_camera() {
             let (model, is) = (model.about.name.clone(), model.about.task.name());
-            return Err(Error::Task { model, is, reason: "it restores images and does not segment them" });
-        };
+            return Err(Error::Task {
+                model,
+                is,
+                reason: "it restores images and does not segment or enlarge them",
+            });
+        }
         if !model.condition_inputs().is_empty() {
             let what = "a network that segments takes an image and no class, vector or context".into();
             return Err(Error::Condition { what });
         }
         let cut = cut(&model)?;
-        Ok(Segmenter { model, device, cut, classes, ready: None })
+        Ok(Segmenter { model, device, cut, ready: None })
     }
 
     pub fn model(&self) -> &Model {
@@ -75,9 +79,9 @@ impl Segmenter {
         Segmenter { device, ready: None, ..self }
     }
 
-    /// Probabilities of each pixel.
-    pub fn classes(&self) -> usize {
-        self.classes
+    /// Numbers of each pixel.
+    pub fn channels(&self) -> usize {
+        self.model.about.channels
     }
 
     /// Whether the result depends on the size of tiles.
@@ -114,7 +118,7 @@ impl Segmenter {
             blends: layout.blends(),
             device_bytes: ready.bytes,
             host_bytes: layout.pixels()
-                * (2 * self.model.about.input_channels() + self.classes)
+                * (2 * self.model.about.input_channels() + self.channels())
                 * size_of::<f32>(),
             resident: false,
             runs: ready.tiles.runs(1) * images,
@@ -122,11 +126,11 @@ impl Segmenter {
         })
     }
 
-    /// The probabilities of an image that was made ready for, channels last; `ran` is told of each run.
+    /// The probabilities or maps of an image that was made ready for, channels last; `ran` is told of each run.
     ///
     /// # Errors
     /// If the device fails, or `ran` says to stop.
-    pub fn probabilities(
+    pub fn maps(
         &mut self,
         image: &Measured,
         scratch: &Scratch,
@@ -140,7 +144,7 @@ impl Segmenter {
             return Err(Error::Size { size: image.size.clone() });
         };
         let range = OwnRange::of(&image.values, &image.size, channels);
-        let mut estimate = scratch.field(image.values.len() / channels * self.classes)?;
+        let mut estimate = scratch.field(image.values.len() / channels * self.model.about.channels)?;
         let beside = |_: usize, _: &str, pixels: &[usize], out: &mut [f32]| {
             for (to, &p) in out.chunks_exact_mut(channels).zip(pixels) {
                 to.copy_from_slice(&image.values[p * channels..(p + 1) * channels]);

@@ -4,6 +4,7 @@ use super::{ConditionPart, Count, DataKind, PredictionKind, RunConfig, SignalKin
 use crate::error::{Result, require, setting};
 use crate::task::Term;
 use clearshot_image::dataset::Balance;
+use clearshot_nn::models::enlarged;
 use clearshot_scenes::Scene;
 
 /// Classes that a byte can number.
@@ -35,6 +36,7 @@ impl RunConfig {
         self.check_noise()?;
         self.check_task()?;
         self.check_segmentation()?;
+        self.check_gan()?;
         self.check_optimizer()?;
         self.check_length()?;
         self.check_trainer()?;
@@ -274,7 +276,7 @@ impl RunConfig {
     /// Labels, and what goes with them.
     fn check_segmentation(&self) -> Result<()> {
         let (data, task) = (&self.data, &self.task);
-        let is_asked = task.kind == TaskKind::Segmentation;
+        let is_asked = task.kind.is_of_labels();
         let classes = task.classes;
         let fits = (1..=MOST_CLASSES).contains(&classes);
         require(fits, "task.classes", classes, "a number from 1 to 255")?;
@@ -283,9 +285,10 @@ impl RunConfig {
             !(is_asked && conditioned),
             "task.class",
             true,
-            "no condition for task.kind=segmentation: leave out class, vector and context",
+            "no condition for segmentation: leave out class, vector and context",
         )?;
-        require(is_asked || classes == 1, "task.classes", classes, "for task.kind=segmentation alone")?;
+        let has_classes = task.kind == TaskKind::Segmentation;
+        require(has_classes || classes == 1, "task.classes", classes, "for task.kind=segmentation alone")?;
         if !is_asked {
             return Ok(());
         }
@@ -308,6 +311,10 @@ impl RunConfig {
                 return setting("data.kind", format!("{:?}", data.kind).to_lowercase(), needed);
             }
         }
+        let class = self.model.network.get("_class_name").and_then(|name| name.as_str());
+        let needed = "a network of one size for task=instances, for objects are not shrunk";
+        let grows = task.kind == TaskKind::Instances && class == Some("Growing");
+        require(!grows, "model.network", "Growing", needed)?;
         if data.signal == Some(SignalKind::Photons) {
             let needed = "nothing: each image is seen between its own dark and bright end";
             return setting("data.signal", "photons", needed);
@@ -317,11 +324,49 @@ impl RunConfig {
         require(data.fit != Some(true), "data.fit", true, "false for segmentation: targets are labels")?;
         let term = Term::ALL.into_iter().find(|term| term.config(task).weight > 0.0);
         if let Some(term) = term {
-            let needed = "0 for segmentation, whose loss is Dice and cross-entropy";
+            let needed = "0 for segmentation, which has a loss of its own";
             return setting(term.key(), term.config(task).weight, needed);
         }
         let needed = "0 for segmentation: its images know no camera";
         require(task.balance == 0.0, "task.balance", task.balance, needed)
+    }
+
+    /// The discriminator, and images on a finer grid.
+    fn check_gan(&self) -> Result<()> {
+        let (data, task, gan) = (&self.data, &self.task, &self.task.gan);
+        for (key, given, most) in [
+            ("task.gan.scales", gan.scales, 4),
+            ("task.gan.layers", gan.layers, 5),
+            ("task.gan.filters", gan.filters, 512),
+        ] {
+            require((1..=most).contains(&given), key, given, &format!("a number from 1 to {most}"))?;
+        }
+        for (key, weight) in [
+            ("task.gan.adversarial", gan.adversarial),
+            ("task.gan.features", gan.features),
+            ("task.gan.reconstruction", gan.reconstruction),
+        ] {
+            require(weight.is_finite() && weight >= 0.0, key, weight, "a number not below 0")?;
+        }
+        let enlarge = task.enlarge;
+        require((1..=8).contains(&enlarge), "task.enlarge", enlarge, "a number from 1 to 8")?;
+        let class = self.model.network.get("_class_name").and_then(|name| name.as_str());
+        let enlarges = class == Some(enlarged::CLASS_NAME);
+        let factor = self.model.network.get("factor").and_then(|f| f.as_u64()).unwrap_or(4);
+        let fits = enlarges == (enlarge > 1) && (!enlarges || factor == enlarge as u64);
+        let needed = "as model.network.factor of a network that enlarges (model=superres), and 1 for others";
+        require(fits || class.is_none(), "task.enlarge", enlarge, needed)?;
+        if task.kind == TaskKind::Gan && task.balance > 0.0 {
+            let needed = "0 for task=gan: the parts of its loss count alike for all images";
+            return setting("task.balance", task.balance, needed);
+        }
+        if enlarge == 1 {
+            return Ok(());
+        }
+        let needed = "1 for this task: images on a finer grid are learned by task=gan";
+        require(task.kind == TaskKind::Gan, "task.enlarge", enlarge, needed)?;
+        let needed = "generated scenes (data=filaments, say), whose finer grid is known, for task.enlarge";
+        require(data.kind == DataKind::Scenes, "data.kind", format!("{:?}", data.kind).to_lowercase(), needed)
     }
 
     /// How weights are changed, and how fast.

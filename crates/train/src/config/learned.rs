@@ -51,6 +51,10 @@ pub enum TaskKind {
     Splitting,
     /// From the measurement to what each pixel is part of, by labels.
     Segmentation,
+    /// From the measurement to an image that a discriminator takes for a real one.
+    Gan,
+    /// From the measurement to objects one by one, touching ones too, by labels.
+    Instances,
 }
 
 impl TaskKind {
@@ -59,9 +63,18 @@ impl TaskKind {
         matches!(self, TaskKind::Noise2noise | TaskKind::Noise2void | TaskKind::Splitting)
     }
 
+    /// Whether it learns what pixels are part of, and targets are labels.
+    pub fn is_of_labels(self) -> bool {
+        matches!(self, TaskKind::Segmentation | TaskKind::Instances)
+    }
+
     /// What its validations score by.
     pub fn score(self) -> ScoreKind {
-        if self == TaskKind::Segmentation { ScoreKind::Dice } else { ScoreKind::Psnr }
+        match self {
+            TaskKind::Segmentation => ScoreKind::Dice,
+            TaskKind::Instances => ScoreKind::Precision,
+            _ => ScoreKind::Psnr,
+        }
     }
 }
 
@@ -73,6 +86,8 @@ pub enum ScoreKind {
     Psnr,
     /// The overlap of masks, from 0 to 1.
     Dice,
+    /// The average precision of objects at an IoU of a half, from 0 to 1.
+    Precision,
 }
 
 impl ScoreKind {
@@ -81,6 +96,7 @@ impl ScoreKind {
         match self {
             ScoreKind::Psnr => "psnr",
             ScoreKind::Dice => "dice",
+            ScoreKind::Precision => "ap",
         }
     }
 
@@ -89,6 +105,7 @@ impl ScoreKind {
         match self {
             ScoreKind::Psnr => format!("{score:.2} dB"),
             ScoreKind::Dice => format!("Dice {score:.4}"),
+            ScoreKind::Precision => format!("AP {score:.4}"),
         }
     }
 }
@@ -131,6 +148,31 @@ pub struct BlindConfig {
 impl Default for BlindConfig {
     fn default() -> BlindConfig {
         BlindConfig { share: 0.01, radius: 5, fill: BlindFill::Median, along: None, reach: 4 }
+    }
+}
+
+/// The discriminator of task=gan and how much the parts of the generator's loss count.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GanConfig {
+    /// Scales at which the discriminator looks at images, each half of the one before.
+    pub scales: usize,
+    /// Convolutions of each scale that halve the image.
+    pub layers: usize,
+    /// Channels of the first of them.
+    pub filters: usize,
+    /// How much it counts that patches pass for real.
+    pub adversarial: f64,
+    /// How much the activations of the discriminator count, by their absolute differences from those of the real image.
+    pub features: f64,
+    /// How much the difference from the real image counts, by task.distance.
+    pub reconstruction: f64,
+}
+
+impl Default for GanConfig {
+    fn default() -> GanConfig {
+        let (adversarial, features, reconstruction) = (1.0, 10.0, 100.0);
+        GanConfig { scales: 2, layers: 2, filters: 16, adversarial, features, reconstruction }
     }
 }
 
@@ -210,6 +252,11 @@ pub struct TaskConfig {
     /// Segmentation: 1 tells the foreground, labels other than 0, from the background; from 2 on, labels are numbers of so many classes, of which 0 is the
     /// background.
     pub classes: usize,
+    /// Adversarial training: the discriminator and what counts.
+    pub gan: GanConfig,
+    /// How many times finer the grid of the target is than that of the measurement, along each axis, for task=gan and generated scenes: 1 for the same, 2 to 8 for super-resolution,
+    /// with a network that enlarges (model=superres).
+    pub enlarge: usize,
     /// The least and the greatest share of the electrons that splitting gives the network; the rest is its target.
     pub split: [f64; 2],
     /// What a diffusion network predicts. `edm` goes with noise levels drawn log-normally, the others with the
@@ -286,6 +333,8 @@ impl Default for TaskConfig {
             form: None,
             blind: BlindConfig::default(),
             classes: 1,
+            gan: GanConfig::default(),
+            enlarge: 1,
             split: [0.5, 0.9],
             prediction: PredictionKind::Edm,
             sigma_data: 0.5,

@@ -11,8 +11,8 @@ mod running;
 
 pub use data::{CameraConfig, DataConfig, DataKind, SignalKind};
 pub use learned::{
-    Along, BlindConfig, BlindFill, CompileMode, ConditionPart, DistanceKind, FormKind, ModelConfig,
-    PredictionKind, ScoreKind, TaskConfig, TaskKind, TermConfig, WeightKind,
+    Along, BlindConfig, BlindFill, CompileMode, ConditionPart, DistanceKind, FormKind, GanConfig,
+    ModelConfig, PredictionKind, ScoreKind, TaskConfig, TaskKind, TermConfig, WeightKind,
 };
 pub use resolve::epochs;
 pub use running::{

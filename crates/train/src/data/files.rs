@@ -3,7 +3,7 @@
 use super::camera::{self, Cameras, Ends};
 use super::fit::{self, Fits};
 use super::real::RealCameras;
-use super::segments::{AS_THEY_ARE, Labels};
+use super::segments::{AS_THEY_ARE, Labels, Wanted};
 use super::{NUMBERS, Part, Sample, Source, shrunk};
 use crate::config::{DataConfig, DataKind, RunConfig, TaskKind};
 use crate::error::{Result, setting};
@@ -188,9 +188,7 @@ impl Files {
         if data.kind == DataKind::Pairs && channels[1] == 0 {
             return setting("data.targets", "files without targets", "pairs, or data.kind: clean");
         }
-        let labels = (config.task.kind == TaskKind::Segmentation)
-            .then(|| Labels::new(config.task.classes, channels[1]))
-            .transpose()?;
+        let labels = Wanted::of(&config.task).map(|wanted| Labels::new(wanted, channels[1])).transpose()?;
         let is_target =
             data.kind == DataKind::Pairs && config.task.kind != TaskKind::Noise2noise && labels.is_none();
         let fits = is_target && {
@@ -236,7 +234,7 @@ impl Files {
             channels = camera::CHANNELS;
         }
         if let Scale::Labels(labels) = &scale {
-            channels[1] = labels.classes();
+            channels[1] = labels.channels(size.len());
         }
         if channels[1] == 0 {
             channels[1] = channels[0];
@@ -422,7 +420,7 @@ impl Files {
                 let seen = labels.seen(&self.dataset, crop, &raw)?;
                 let target = crop.target.as_deref().unwrap_or(&[]);
                 let path = entry.target.as_deref().unwrap_or(&entry.input);
-                let target = labels.target(target, path)?;
+                let target = labels.target(target, &self.cut, path)?;
                 Labels::sample(self.smaller(seen, self.channels[0]), self.smaller(target, self.channels[1]))
             }
             Scale::Fixed => {

@@ -1,7 +1,7 @@
 //! What a network is trained on: sample `i` is a pure function of (seed, `i`), whatever threads make it.
 //!
 //! Clean images come from generated scenes ([`scenes`]) or files ([`files`]) and are seen through a simulated
-//! camera ([`camera`]), with masks of their objects where those are learned ([`segments`]); or files come in pairs ([`fit`]), as repeats, or noisy alone, from their own camera ([`real`]). Tasks that need no clean
+//! camera ([`camera`]), with masks of their objects where those are learned ([`segments`]) and on a coarser grid where a finer one is ([`finer`]); or files come in pairs ([`fit`]), as repeats, or noisy alone, from their own camera ([`real`]). Tasks that need no clean
 //! image make theirs of these samples ([`learning`]). Which domain a sample is of may follow from shares ([`draws`]). Batches
 //! are made ahead by threads ([`feed`]).
 
@@ -10,6 +10,7 @@ pub mod camera;
 pub mod draws;
 pub mod feed;
 pub mod files;
+pub mod finer;
 pub mod fit;
 pub mod learning;
 pub mod pace;
@@ -27,10 +28,11 @@ use clearshot_model::familiar::{LEAST, statistics};
 use clearshot_model::{Familiar, Signal};
 use clearshot_tensor::{Shape, Tensor};
 use files::{Files, Shared};
+use finer::Finer;
 use learning::Learning;
 use real::RealCameras;
 use scenes::{Pool, Scenes};
-use segments::Segments;
+use segments::{Segments, Wanted};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -255,7 +257,7 @@ impl Data {
         };
         let pool = |seed: u64, window: usize, refresh: f64| -> Result<Arc<Pool>> {
             let pool = Pool::new(&config.data, mixed(config.seed ^ seed), window, refresh)?;
-            let is_labelled = config.task.kind == TaskKind::Segmentation;
+            let is_labelled = config.task.kind.is_of_labels();
             Ok(Arc::new(if is_labelled { pool.labelled() } else { pool }))
         };
         let pools = match config.data.kind {
@@ -317,10 +319,14 @@ impl Data {
         match &self.pools {
             Some([training, validation]) => {
                 let pool = if part == Part::Training { training } else { validation };
-                if self.config.task.kind == TaskKind::Segmentation {
+                if let Some(wanted) = Wanted::of(&self.config.task) {
                     let empty = if part == Part::Training { segments::EMPTY } else { 0.0 };
-                    let source = Segments::new(Arc::clone(pool), &self.config.data, empty, seed, cut, size)?;
-                    return Ok(Arc::new(source));
+                    let (pool, data) = (Arc::clone(pool), &self.config.data);
+                    return Ok(Arc::new(Segments::new(pool, data, wanted, empty, seed, cut, size)?));
+                }
+                if self.config.task.enlarge > 1 {
+                    let (pool, factor) = (Arc::clone(pool), self.config.task.enlarge);
+                    return Ok(Arc::new(Finer::new(pool, &self.config.data, factor, seed, size)?));
                 }
                 let source = Scenes::new(Arc::clone(pool), &self.config.data, seed, cut, size)?;
                 Ok(Arc::new(source))
@@ -362,7 +368,7 @@ pub fn familiar(data: &Data, size: &[usize], of_a_kind: usize) -> Result<Option<
 
 /// Whether the network is given electrons: as the configuration says, as the model that it begins from knows them, or as the task needs.
 fn takes_photons(config: &RunConfig, init: Option<&Signal>) -> Result<bool> {
-    if config.task.kind == TaskKind::Segmentation {
+    if config.task.kind.is_of_labels() || config.task.enlarge > 1 {
         return Ok(false);
     }
     let known = init.map(|signal| *signal == Signal::Photons);

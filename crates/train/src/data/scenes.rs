@@ -25,8 +25,8 @@ const BRIGHT: f32 = 1e4;
 /// A scene that is there.
 pub(super) struct Painted {
     pub values: Vec<f32>,
-    /// 1 for pixels of objects, where that was asked for.
-    pub mask: Vec<f32>,
+    /// The number of the object that each pixel is of, where that was asked for; 0 for none.
+    pub labels: Vec<f32>,
     pub shape: Vec<usize>,
     /// Its bright end and its darkest places, as those of an image are found.
     pub ends: Ends,
@@ -41,14 +41,14 @@ pub(crate) fn kept_bytes() -> usize {
 }
 
 impl Painted {
-    fn new(values: Vec<f32>, mask: Vec<f32>, shape: Vec<usize>, ends: Ends) -> Painted {
-        let painted = Painted { values, mask, shape, ends };
+    fn new(values: Vec<f32>, labels: Vec<f32>, shape: Vec<usize>, ends: Ends) -> Painted {
+        let painted = Painted { values, labels, shape, ends };
         KEPT.fetch_add(painted.bytes(), Ordering::Relaxed);
         painted
     }
 
     fn bytes(&self) -> usize {
-        size_of_val(&self.values[..]) + size_of_val(&self.mask[..])
+        size_of_val(&self.values[..]) + size_of_val(&self.labels[..])
     }
 }
 
@@ -69,7 +69,7 @@ pub struct Pool {
     seed: u64,
     window: usize,
     refresh: f64,
-    /// Whether masks of objects are made too.
+    /// Whether labels of objects are made too.
     labelled: bool,
     made: Mutex<HashMap<(usize, u32, usize), Made>>,
 }
@@ -91,7 +91,7 @@ impl Pool {
         Ok(Pool { kinds, ends, sizes, seed, window, refresh, labelled, made })
     }
 
-    /// The same with masks of the scenes' objects.
+    /// The same with labels of the scenes' objects.
     pub fn labelled(self) -> Pool {
         Pool { labelled: true, ..self }
     }
@@ -159,10 +159,10 @@ impl Pool {
         let made = cell.get_or_init(|| {
             let _drawing = clearshot_timeline::span(clearshot_timeline::Phase::Drawing);
             let kind = self.kinds[kind];
-            let (values, mask) = match self.labelled {
-                true => kind.generate_labelled(self.seed, index, &shape).map(|(values, labels)| {
-                    (values, labels.iter().map(|l| if *l > 0 { 1.0 } else { 0.0 }).collect())
-                }),
+            let (values, labels) = match self.labelled {
+                true => kind
+                    .generate_labelled(self.seed, index, &shape)
+                    .map(|(values, labels)| (values, labels.iter().map(|l| f32::from(*l)).collect())),
                 false => kind.generate(self.seed, index, &shape).map(|values| (values, vec![])),
             }
             .map_err(|e| e.to_string())?;
@@ -171,7 +171,7 @@ impl Pool {
             let of_plane = |plane: &[f32]| peak(plane, [side, side], 0.0, 0.0) / f64::from(BRIGHT);
             let bright = electrons.chunks(side * side).map(of_plane).fold(0.0, f64::max);
             let dark = darkest(&values, [values.len() / side, side]);
-            Ok(Arc::new(Painted::new(values, mask, shape.clone(), Ends { bright, dark })))
+            Ok(Arc::new(Painted::new(values, labels, shape.clone(), Ends { bright, dark })))
         });
         match made {
             Ok(painted) => Ok(Arc::clone(painted)),

@@ -1,17 +1,17 @@
 //! Samples of segmentation: images between their own dark and bright end, and what each pixel is part of.
 //!
 //! Both are as prediction finds them: the ends are those of the whole image that a crop is cut from, noise included ([`OwnRange`]). So generated scenes are
-//! exposed whole before they are cut. Targets have one channel for each class, of 0 and 1.
+//! exposed whole before they are cut. Targets have one channel for each class, of 0 and 1, or say of objects what `clearshot_model::instances` lists.
 
 use super::camera::Cameras;
 use super::scenes::{Place, Pool, cut};
 use super::{NUMBERS, Sample, Source, shrunk};
-use crate::config::DataConfig;
+use crate::config::{DataConfig, TaskConfig, TaskKind};
 use crate::error::{Result, setting};
 use crate::segmentation::one_hot;
 use crate::task::key;
 use clearshot_image::dataset::{Crop, Dataset, Normaliser, Part, Range};
-use clearshot_model::{OwnRange, Signal};
+use clearshot_model::{OwnRange, Signal, instances};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -33,9 +33,38 @@ fn sample(seen: Vec<f32>, target: Vec<f32>) -> Sample {
     Sample::plain(seen, target, numbers)
 }
 
-/// Crops of generated scenes with their foregrounds.
+/// What is learned of labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The class of each pixel, of so many.
+    Classes(usize),
+    /// Objects one by one.
+    Objects,
+}
+
+impl Wanted {
+    /// Of a task whose targets are labels.
+    pub fn of(task: &TaskConfig) -> Option<Wanted> {
+        match task.kind {
+            TaskKind::Segmentation => Some(Wanted::Classes(task.classes)),
+            TaskKind::Instances => Some(Wanted::Objects),
+            _ => None,
+        }
+    }
+
+    /// Channels of targets in so many dimensions.
+    pub fn channels(self, dims: usize) -> usize {
+        match self {
+            Wanted::Classes(classes) => classes,
+            Wanted::Objects => instances::target_channels(dims),
+        }
+    }
+}
+
+/// Crops of generated scenes with their foregrounds or objects.
 pub struct Segments {
     pool: Arc<Pool>,
+    wanted: Wanted,
     cameras: Cameras,
     augment: bool,
     empty: f64,
@@ -52,6 +81,7 @@ impl Segments {
     pub fn new(
         pool: Arc<Pool>,
         config: &DataConfig,
+        wanted: Wanted,
         empty: f64,
         seed: u64,
         cut: &[usize],
@@ -60,7 +90,7 @@ impl Segments {
         pool.check_crops(cut)?;
         let cameras = Cameras::new(&config.camera, seed);
         let (augment, cut, size) = (config.augment, cut.to_vec(), size.to_vec());
-        Ok(Segments { pool, cameras, augment, empty, seed, cut, size })
+        Ok(Segments { pool, wanted, cameras, augment, empty, seed, cut, size })
     }
 }
 
@@ -74,16 +104,24 @@ impl Source for Segments {
         let mut seen = self.cameras.expose(shows, whole, scene.ends, number).measured;
         OwnRange::of(&seen, whole, 1).apply(&mut seen);
         let [.., y, x] = self.cut[..] else { unreachable!("crops have Y and X") };
-        let crop = |values: &[f32]| {
-            let values = cut(values, whole, &origin, &self.cut);
+        let crop = |values: &[f32], of: fn(f32) -> f32| {
+            let values: Vec<f32> = cut(values, whole, &origin, &self.cut).into_iter().map(of).collect();
             let values = symmetry.apply(&values, values.len() / (y * x), y, x, 1);
             shrunk(values, &self.cut, &self.size)
         };
-        let mut target = crop(&scene.mask);
-        if is_empty {
-            target.fill(0.0);
-        }
-        Ok(Sample { domain: kind, ..sample(crop(&seen), target) })
+        let labels = crop(
+            &scene.labels,
+            match (is_empty, self.wanted) {
+                (true, _) => |_| 0.0,
+                (_, Wanted::Classes(_)) => |label| label.min(1.0),
+                (_, Wanted::Objects) => |label| label,
+            },
+        );
+        let target = match self.wanted {
+            Wanted::Classes(_) => labels,
+            Wanted::Objects => instances::targets(&labels, &self.size)?,
+        };
+        Ok(Sample { domain: kind, ..sample(crop(&seen, |v| v), target) })
     }
 
     fn domains(&self) -> Vec<String> {
@@ -91,7 +129,7 @@ impl Source for Segments {
     }
 
     fn channels(&self) -> [usize; 2] {
-        [1, 1]
+        [1, self.wanted.channels(self.size.len())]
     }
 
     fn signal(&self) -> Signal {
@@ -104,7 +142,7 @@ type Frame = (usize, Vec<usize>);
 
 /// What files of images and labels become.
 pub struct Labels {
-    classes: usize,
+    wanted: Wanted,
     /// The ends of images, each found when its first crop is cut.
     ranges: Mutex<HashMap<Frame, Arc<OnceLock<OwnRange>>>>,
 }
@@ -112,15 +150,16 @@ pub struct Labels {
 impl Labels {
     /// # Errors
     /// If the labels have more than one channel.
-    pub fn new(classes: usize, channels: usize) -> Result<Labels> {
+    pub fn new(wanted: Wanted, channels: usize) -> Result<Labels> {
         match channels {
-            1 => Ok(Labels { classes, ranges: Mutex::default() }),
+            1 => Ok(Labels { wanted, ranges: Mutex::default() }),
             other => setting("data.targets", format!("labels of {other} channels"), "one channel of labels"),
         }
     }
 
-    pub fn classes(&self) -> usize {
-        self.classes
+    /// Channels of targets in so many dimensions.
+    pub fn channels(&self, dims: usize) -> usize {
+        self.wanted.channels(dims)
     }
 
     /// The network's numbers of a crop's values.
@@ -142,22 +181,27 @@ impl Labels {
         Ok(values)
     }
 
-    /// The target of labels.
+    /// The target of labels of (Z,) Y, X.
     ///
     /// # Errors
     /// If a label is of no class.
-    pub fn target(&self, labels: &[f32], path: &Path) -> Result<Vec<f32>> {
-        let mut target = Vec::with_capacity(labels.len() * self.classes);
+    pub fn target(&self, labels: &[f32], size: &[usize], path: &Path) -> Result<Vec<f32>> {
         // Pixels without a label are left out of the loss.
-        for label in labels.iter().map(|l| if l.is_finite() { *l } else { 0.0 }) {
-            if one_hot(label, self.classes, &mut target).is_none() {
-                let last = self.classes - 1;
+        let labels = labels.iter().map(|l| if l.is_finite() { *l } else { 0.0 });
+        let classes = match self.wanted {
+            Wanted::Classes(classes) => classes,
+            Wanted::Objects => return Ok(instances::targets(&labels.collect::<Vec<_>>(), size)?),
+        };
+        let mut target = Vec::with_capacity(labels.len() * classes);
+        for label in labels {
+            if one_hot(label, classes, &mut target).is_none() {
+                let last = classes - 1;
                 let needed = format!(
                     "labels from 0 to {last} in {}, which has {label}: say task.classes={} or more, or 1 to tell objects from the background",
                     path.display(),
                     (label.max(0.0) as usize).saturating_add(1)
                 );
-                return setting("task.classes", self.classes, needed);
+                return setting("task.classes", classes, needed);
             }
         }
         Ok(target)
@@ -181,7 +225,7 @@ mod tests {
         config.camera.peak = [200.0, 200.0];
         let source = |size: &[usize], empty: f64| {
             let pool = Arc::new(Pool::new(&config, 3, 4, 0.0).unwrap().labelled());
-            Segments::new(pool, &config, empty, 5, size, size).unwrap()
+            Segments::new(pool, &config, Wanted::Classes(1), empty, 5, size, size).unwrap()
         };
         let (a, b) = (source(&[48, 48], 0.0), source(&[48, 48], 0.0));
         let mut gap = 0.0;
@@ -209,11 +253,15 @@ mod tests {
 
     #[test]
     fn labels_beyond_the_classes_are_named() {
-        let labels = Labels::new(3, 1).unwrap();
-        assert_eq!(labels.target(&[2.0, 0.0], Path::new("a.tif")).unwrap(), [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
-        let said = labels.target(&[0.0, 7.0], Path::new("a.tif")).unwrap_err().to_string();
+        let labels = Labels::new(Wanted::Classes(3), 1).unwrap();
+        assert_eq!(
+            labels.target(&[2.0, 0.0], &[1, 2], Path::new("a.tif")).unwrap(),
+            [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+        );
+        let said = labels.target(&[0.0, 7.0], &[1, 2], Path::new("a.tif")).unwrap_err().to_string();
         assert!(said.contains("a.tif") && said.contains("task.classes=8"), "{said}");
-        assert_eq!(Labels::new(1, 1).unwrap().target(&[9.0, 0.0], Path::new("a.tif")).unwrap(), [1.0, 0.0]);
-        assert!(Labels::new(1, 3).is_err());
+        let one = Labels::new(Wanted::Classes(1), 1).unwrap();
+        assert_eq!(one.target(&[9.0, 0.0], &[1, 2], Path::new("a.tif")).unwrap(), [1.0, 0.0]);
+        assert!(Labels::new(Wanted::Classes(1), 3).is_err());
     }
 }

@@ -179,9 +179,8 @@ pub fn quantise(
             "a model in floating point: this one is in 8 bits already",
         );
     }
-    if matches!(model.about.task, clearshot_model::Task::Segmentation { .. }) {
-        let needed =
-            "a model that restores images: what 8 bits cost is judged by PSNR, which masks do not have";
+    if model.about.task.knows_no_camera() {
+        let needed = "a model that restores images: what 8 bits cost is judged by the PSNR of restored images, and this one segments or enlarges them";
         return setting("model", &model.about.name, needed);
     }
     let conditioned = Conditioned::of_model(&model, config.task.context.as_deref())?;

@@ -11,12 +11,14 @@ use crate::data::{Data, ErrorsFrom, Part, batch};
 use crate::distributed::{KEPT, Ranks};
 use crate::engine::{Engine, training_of};
 use crate::error::{Result, TrainError, io, setting};
+use crate::gan;
 use crate::iteration::{self, Shapes};
 use crate::schedule::{asked_batch, batch_of};
 use crate::task::Task;
 use clearshot_graph::plan::human;
 use clearshot_image::dataset::Balance;
 use clearshot_image::lengths;
+use clearshot_model::instances;
 use clearshot_nn::models::{self, Network};
 use clearshot_nn::{Param, Weights};
 use clearshot_runtime::{CompileError, Device, available_bytes, gpus, plan};
@@ -66,6 +68,10 @@ pub(super) fn found(
 
 /// Refuses what several ranks cannot do.
 pub(super) fn check_ranks(ranks: &Ranks, config: &RunConfig, device: &Device) -> Result<()> {
+    if ranks.size() > 1 && config.task.kind == TaskKind::Gan {
+        let needed = "another task over several ranks: gradients of one optimiser alone travel between them so far; train on one";
+        return setting("task.kind", "gan", needed);
+    }
     if ranks.size() > 1 && !matches!(device, Device::Cpu { .. }) {
         let needed = "several ranks train on processors so far, not on GPUs; say trainer.device=cpu, or train on one GPU alone";
         return setting("trainer.device", &config.trainer.device, needed);
@@ -106,7 +112,7 @@ impl Run<'_> {
         let (network, _) = self.network(self.progress.stage)?;
         let states = match states {
             Some(states) => states,
-            None => self.initial(&*network)?,
+            None => self.initial(&*network)?.into_iter().chain(self.initial_rival(&*network)?).collect(),
         };
         self.enter(states)?;
         if let (None, Some(complexity)) = (self.progress.total, self.config.trainer.epochs) {
@@ -139,6 +145,14 @@ impl Run<'_> {
         Ok(models::growing::grow(&model.weights, &params, self.config.seed))
     }
 
+    /// Weights that the discriminator of adversarial training starts from.
+    fn initial_rival(&self, network: &dyn Network) -> Result<Weights> {
+        let Some(gan) = &self.task.gan else { return Ok(Weights::new()) };
+        // It is shown what the network is given, and what it makes.
+        let params = gan.parameters(network.dims(), network.in_channels() + network.out_channels())?;
+        Ok(clearshot_nn::weights::initial(&params, self.config.seed))
+    }
+
     /// Lets the first output of a network that gives the image at once be the mean of images. Otherwise all weights move alike at
     /// first to get there, far beyond it before they turn back.
     fn centre(&self, weights: &mut Weights) -> Result<()> {
@@ -151,7 +165,8 @@ impl Run<'_> {
         let whole = self.size(self.config.trainer.crop);
         let from = self.is_growing().then_some(&whole[..]);
         let source = self.data.source(Part::Training, &size, from)?;
-        let channels = source.channels()[1];
+        let targets = source.channels()[1];
+        let channels = self.task.made_channels(size.len(), targets);
         if bias.shape().len() != channels {
             return Ok(());
         }
@@ -159,7 +174,7 @@ impl Run<'_> {
         let mut count = 0.0;
         for number in 0..CENTRED_BY {
             let sample = source.sample(number, self.data.in_turn(&*source, number))?;
-            for pixel in sample.clean.chunks_exact(channels) {
+            for pixel in sample.clean.chunks_exact(targets) {
                 sums.iter_mut().zip(pixel).for_each(|(sum, v)| *sum += f64::from(*v));
                 count += 1.0;
             }
@@ -230,7 +245,8 @@ impl Run<'_> {
         }
         self.notes.extend(self.ranks.notes.iter().cloned());
         let first = self.progress.images;
-        let (signal, [inputs, channels], lengths_of) = (source.signal(), source.channels(), size.clone());
+        let (signal, [inputs, targets], lengths_of) = (source.signal(), source.channels(), size.clone());
+        let channels = self.task.made_channels(size.len(), targets);
         let names = source.names();
         let (task, seed) = (self.task.clone(), self.config.seed);
         self.warnings = self.damaged.iter().cloned().chain(warnings).collect();
@@ -359,7 +375,9 @@ fn with_room(e: TrainError, images: usize) -> TrainError {
 
 /// States beside parameters that a later stage goes on with.
 fn is_kept(name: &str) -> bool {
-    ["adam.", "ema.", "sgd.", "train.", "record.", GUARD, KEPT].iter().any(|prefix| name.starts_with(prefix))
+    ["adam.", "ema.", "sgd.", "train.", "record.", GUARD, KEPT, gan::PREFIX]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 /// Where a network's channels are 0, makes them those that the task and the data give.
@@ -373,6 +391,7 @@ pub(super) fn fill_channels(config: &mut RunConfig, task: &Task, data: &Data) ->
     let photons = data.photons();
     let channels = match config.data.is_simulated() {
         // One measured and one clean channel, or one of the foreground.
+        true if task.kind == TaskKind::Instances => [1, instances::target_channels(size.len())],
         true => camera::CHANNELS,
         false => data.source(Part::Training, &size, None)?.channels(),
     };
@@ -410,6 +429,9 @@ fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
             shapes.network_outputs(task)
         );
         return setting("model.network.out_channels", network.out_channels(), needed);
+    }
+    if let Some(gan) = &task.gan {
+        gan.check_size(shapes.size)?;
     }
     if network.dims() != shapes.size.len() {
         let needed = format!("crops have {} axes; trainer.depth is the third", shapes.size.len());

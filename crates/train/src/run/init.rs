@@ -44,13 +44,24 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
     }
     let path = config.model.init.clone().unwrap_or_default();
     let task = &mut config.task;
-    if let Task::Segmentation { classes } = model.about.task {
-        if task.kind != TaskKind::Segmentation {
-            let needed =
-                "a model that restores images: this one segments them, and goes on with task=segmentation";
+    let own_kind = match model.about.task {
+        Task::Segmentation { .. } => Some((TaskKind::Segmentation, "task=segmentation")),
+        Task::Instances => Some((TaskKind::Instances, "task=instances")),
+        Task::Enlarging { .. } => Some((TaskKind::Gan, "experiment=im2im/gan_superres")),
+        _ => None,
+    };
+    if let Some((kind, said)) = own_kind {
+        if task.kind != kind {
+            let needed = format!(
+                "a model that restores images: this one segments or enlarges them, and goes on with {said}"
+            );
             return setting("model.init", path.display(), needed);
         }
-        task.classes = classes;
+        match model.about.task {
+            Task::Segmentation { classes } => task.classes = classes,
+            Task::Enlarging { factor } => task.enlarge = factor,
+            _ => {}
+        }
         return Ok(());
     }
     if let Some(conditioning) = &model.about.conditioning {

@@ -2,6 +2,7 @@
 
 use super::{Run, base_rate};
 use crate::error::{Result, TrainError};
+use crate::gan;
 use crate::schedule::rate;
 use crate::task::Term;
 use crate::watch::Status;
@@ -21,11 +22,13 @@ impl Run<'_> {
         let terms: Vec<(String, f64)> = ["main"]
             .into_iter()
             .chain(Term::ALL.map(Term::name))
+            .chain(gan::PARTS)
             .filter_map(|name| {
                 let value = work.engine.number(&format!("term.{name}")).ok()??;
                 Some((format!("term.{name}"), value))
             })
             .collect();
+        let of_rival = work.engine.number(&format!("{}grad_norm", gan::PREFIX))?;
         let skipped = (p.iteration as f64 - good).max(0.0) as u64;
         let refused = number("guard.refused")?;
         let fresh = skipped - p.skipped.min(skipped);
@@ -55,6 +58,7 @@ impl Run<'_> {
         // Of those that were skipped, the ones with finite gradients.
         values.extend((!refused.is_nan()).then(|| ("refused".to_string(), refused)));
         values.extend(terms);
+        values.extend(of_rival.map(|norm| ("discriminator_grad_norm".to_string(), norm)));
         p.recorded = p.iteration;
         work.engine.clear_loss()?;
         self.records.put("train", p.iteration, &values)?;

@@ -9,12 +9,14 @@ use crate::data::{Batch, ErrorsFrom, NUMBERS, Part, Sample, batch, camera, split
 use crate::distributed::Ranks;
 use crate::engine::Judge;
 use crate::error::Result;
+use crate::instances;
 use crate::iteration::Shapes;
 use crate::records::event_file::Png;
 use crate::records::picture::Picture;
 use crate::segmentation::agreement;
 use crate::task::key;
 use clearshot_diffusion::Level;
+use clearshot_metrics::segment::Labels;
 use clearshot_model::Photons;
 use clearshot_runtime::Device;
 use clearshot_tensor::Tensor;
@@ -198,7 +200,7 @@ impl Run<'_> {
                 Some(probe) => Some(judged.judge.estimate(&probe.batch, level.as_ref(), seed, first)?),
                 None => None,
             };
-            let each = truths.len() / judged.at_once;
+            let [each, of_estimate] = [truths, estimates].map(|values| values.len() / judged.at_once);
             for k in 0..judged.at_once {
                 let part = k * each..(k + 1) * each;
                 let valid = batch.valid.as_ref().map(|v| v.mask.as_f32()).transpose()?;
@@ -206,10 +208,21 @@ impl Run<'_> {
                     let each = v.len() / judged.at_once;
                     &v[k * each..(k + 1) * each]
                 });
-                let (estimate, truth) = (&estimates[part.clone()], &truths[part.clone()]);
+                let estimate = &estimates[k * of_estimate..(k + 1) * of_estimate];
+                let truth = &truths[part.clone()];
                 let agreed = (kind == ScoreKind::Dice)
                     .then(|| agreement(estimate, truth, batch.clean.shape().channels(), pixels));
-                let score = agreed.map_or_else(|| psnr(estimate, truth, batch.scales[k], pixels), |a| a.dice);
+                let objects = match kind {
+                    ScoreKind::Precision => {
+                        Some(instances::found_and_wanted(estimate, truth, &judged.size, pixels)?)
+                    }
+                    _ => None,
+                };
+                let score = match (&agreed, &objects) {
+                    (Some(agreed), _) => agreed.dice,
+                    (_, Some(objects)) => instances::average_precision(objects)?,
+                    _ => psnr(estimate, truth, batch.scales[k], pixels),
+                };
                 let mut judged_by_noise = None;
                 if let (Some(probe), Some(of_parts)) = (judged.probes.get(i), &of_parts) {
                     let probed = Probed {
@@ -234,7 +247,13 @@ impl Run<'_> {
                     let share = repeated.variance() / f64::from(batch.scales[k]).powi(2);
                     judged_by_noise = Some((repeated.judgement(), -10.0 * share.max(1e-12).log10()));
                 }
-                let mut panels = panels(batch, k, &estimates[part], photons, height * width)?;
+                let mut panels = panels(batch, k, estimate, photons, height * width)?;
+                if let Some(objects) = &objects {
+                    panels[1..]
+                        .iter_mut()
+                        .zip(objects)
+                        .for_each(|(panel, labels)| *panel = shades(labels, height * width));
+                }
                 if kind == ScoreKind::Dice {
                     // Probabilities as bright as images are.
                     panels[1..].iter_mut().flatten().for_each(|p| *p = 2.0 * *p - 1.0);
@@ -404,6 +423,12 @@ fn panels(batch: &Batch, k: usize, estimate: &[f32], photons: bool, pixels: usiz
         seen.iter_mut().for_each(|v| *v = numbers[0] * *v + numbers[1]);
     }
     Ok([seen, first(estimate.to_vec(), to), first(part(clean), to)])
+}
+
+/// Objects of the first plane in greys of their own.
+fn shades(labels: &Labels, pixels: usize) -> Vec<f32> {
+    let shade = |l: &u32| if *l == 0 { -1.0 } else { (f64::from(*l) * 0.618_034).fract() as f32 * 1.5 - 0.5 };
+    labels.data.iter().take(pixels).map(shade).collect()
 }
 
 #[cfg(test)]

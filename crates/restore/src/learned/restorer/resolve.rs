@@ -76,7 +76,12 @@ fn output(model: &Model, settings: &Settings) -> Result<Output, Error> {
     let sampled = settings.begin.is_some() || settings.inpaint || settings.cascade > 1;
     let refuse = |reason| Err(Error::Task { model: about.name.clone(), is: about.task.name(), reason });
     match (&about.task, settings.output) {
-        (Task::Segmentation { .. }, _) => refuse("it gives labels and no image; `clearshot predict` runs it"),
+        (Task::Segmentation { .. } | Task::Instances, _) => {
+            refuse("it gives labels and no image; `clearshot predict` runs it")
+        }
+        (Task::Enlarging { .. }, _) => {
+            refuse("it gives an image on a finer grid; `clearshot predict` runs it")
+        }
         (Task::Regression, _) if guided => refuse("a PSF or guidance needs a diffusion model"),
         (Task::Regression, _) if sampled || settings.classifier_free != 1.0 => {
             refuse("inpainting, a begin, a cascade and classifier-free guidance need a diffusion model")
