@@ -125,15 +125,31 @@ pub enum Task {
     /// From an image, between its own dark and bright end ([`crate::OwnRange`]), to the probabilities of classes: of the foreground alone where
     /// there is one class, else of as many that exclude each other, the first of which is the background.
     Segmentation { classes: usize },
+    /// From some patches of an image, between its own dark and bright end, to the others: what is of use is the encoder.
+    MaskedAutoencoder,
+    /// From an image, between its own dark and bright end, to the embeddings of its patches.
+    JointEmbedding,
     /// From an image with noise of a known level to the clean one.
     Diffusion { prediction: PredictionKind, process: Process, condition: ConditionKind },
 }
 
 impl Task {
+    /// Whether it sees images between their own dark and bright end ([`crate::OwnRange`]), whatever the camera.
+    pub fn knows_no_camera(&self) -> bool {
+        self.is_pretraining() || matches!(self, Task::Segmentation { .. })
+    }
+
+    /// Whether it was trained without labels, for its encoder.
+    pub fn is_pretraining(&self) -> bool {
+        matches!(self, Task::MaskedAutoencoder | Task::JointEmbedding)
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
             Task::Regression => "regression",
             Task::Segmentation { .. } => "segmentation",
+            Task::MaskedAutoencoder => "a masked autoencoder",
+            Task::JointEmbedding => "a joint embedding",
             Task::Diffusion { condition: ConditionKind::None, .. } => "an unconditional prior",
             Task::Diffusion { .. } => "conditional diffusion",
         }

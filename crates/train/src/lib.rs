@@ -18,6 +18,7 @@ mod error;
 mod inputs;
 pub mod iteration;
 pub mod presets;
+pub mod pretraining;
 pub mod quantise;
 pub mod records;
 pub mod run;

@@ -47,6 +47,8 @@ pub struct Task {
     pub conditioned: Option<Arc<Conditioned>>,
     /// The share of samples without their class.
     pub drop_class: f64,
+    /// The share of samples whose partner's embeddings are predicted.
+    pub partner: f64,
 }
 
 /// A comparison of the estimate with the clean image or the measurement that counts beside the main one.
@@ -170,7 +172,7 @@ impl Task {
         let (balance, terms) = (config.balance, Term::ALL.into_iter().filter_map(term).collect());
         let learned_variance = config.learned_variance;
         let (conditioned, drop_class) = (None, config.drop_class);
-        let kind = config.kind;
+        let (kind, partner) = (config.kind, config.partner);
         Ok(Task {
             kind,
             diffusion,
@@ -181,6 +183,7 @@ impl Task {
             terms,
             conditioned,
             drop_class,
+            partner,
         })
     }
 
@@ -230,8 +233,11 @@ impl Task {
 
 /// What a model that was trained like this says of itself.
 pub fn about(config: &TaskConfig) -> model::Task {
-    if config.kind == TaskKind::Segmentation {
-        return model::Task::Segmentation { classes: config.classes };
+    match config.kind {
+        TaskKind::Segmentation => return model::Task::Segmentation { classes: config.classes },
+        TaskKind::Mae => return model::Task::MaskedAutoencoder,
+        TaskKind::Ijepa | TaskKind::Iwm => return model::Task::JointEmbedding,
+        _ => {}
     }
     if !matches!(config.kind, TaskKind::Conditional | TaskKind::Prior) && !config.is_conditional_form() {
         return model::Task::Regression;

@@ -20,6 +20,7 @@ pub mod rosinality;
 mod told;
 pub mod unet2d;
 pub mod unet2d_condition;
+pub mod vit;
 
 pub use network::{Given, Network, Port};
 pub use preconditioned::Preconditioned;
@@ -37,6 +38,9 @@ use rosinality::RosinalityConfig;
 use serde_json::{Map, Value as Json};
 use unet2d::UNet2DConfig;
 use unet2d_condition::UNet2DConditionConfig;
+use vit::jepa::JepaConfig;
+use vit::mae::MaeConfig;
+use vit::segmentation::VitSegmentationConfig;
 
 /// The network that a configuration means, or what is wrong with it.
 pub type Read = fn(Map<String, Json>) -> Result<Box<dyn Network>, Error>;
@@ -100,6 +104,21 @@ pub const ARCHITECTURES: &[Architecture] = &[
         name: "N2VUNet",
         about: "the U-Net of Noise2Void and N2V2, in 2-D and 3-D",
         read: |map| Ok(Box::new(N2vConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "MAE",
+        about: "a masked autoencoder on a vision transformer, in 2-D and 3-D",
+        read: |map| Ok(Box::new(MaeConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "JEPA",
+        about: "the encoder and predictor of I-JEPA and IWM on a vision transformer, in 2-D and 3-D",
+        read: |map| Ok(Box::new(JepaConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "VitSegmentation",
+        about: "a vision transformer's encoder with a convolutional decoder, in 2-D and 3-D",
+        read: |map| Ok(Box::new(VitSegmentationConfig::from_map(map)?.resolve()?)),
     },
 ];
 

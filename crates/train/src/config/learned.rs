@@ -28,6 +28,9 @@ pub struct ModelConfig {
     pub network: Map<String, Json>,
     /// A model to start from: a `.clearshot` file, a folder, a checkpoint, or default, the one that comes with the program.
     pub init: Option<PathBuf>,
+    /// A model whose encoder this network begins with, as `train experiment=mae` leaves it: RUN/best.clearshot. The network takes over its patches and widths;
+    /// model.only=[decoder] leaves the encoder as it is. Default: none.
+    pub encoder: Option<PathBuf>,
     /// Weights to train, by how their names begin, as [up.0, conv_out]; the others stay as they are. Default: all.
     pub only: Vec<String>,
     pub compile_mode: CompileMode,
@@ -51,6 +54,12 @@ pub enum TaskKind {
     Splitting,
     /// From the measurement to what each pixel is part of, by labels.
     Segmentation,
+    /// From some patches of an image to the others: a masked autoencoder.
+    Mae,
+    /// From some patches of an image to the embeddings of others (I-JEPA).
+    Ijepa,
+    /// From some patches of an image to the embeddings of others, of that image or of its partner (IWM).
+    Iwm,
 }
 
 impl TaskKind {
@@ -59,9 +68,29 @@ impl TaskKind {
         matches!(self, TaskKind::Noise2noise | TaskKind::Noise2void | TaskKind::Splitting)
     }
 
+    /// Whether an encoder is trained for later tasks, by images without labels.
+    pub fn is_pretraining(self) -> bool {
+        matches!(self, TaskKind::Mae | TaskKind::Ijepa | TaskKind::Iwm)
+    }
+
+    /// Whether embeddings are compared, with those of a teacher.
+    pub fn has_teacher(self) -> bool {
+        matches!(self, TaskKind::Ijepa | TaskKind::Iwm)
+    }
+
+    /// Whether images are seen between their own dark and bright end, whatever the camera.
+    pub fn knows_no_camera(self) -> bool {
+        self == TaskKind::Segmentation || self.is_pretraining()
+    }
+
     /// What its validations score by.
     pub fn score(self) -> ScoreKind {
-        if self == TaskKind::Segmentation { ScoreKind::Dice } else { ScoreKind::Psnr }
+        match self {
+            TaskKind::Segmentation => ScoreKind::Dice,
+            TaskKind::Mae => ScoreKind::MaskedPsnr,
+            TaskKind::Ijepa | TaskKind::Iwm => ScoreKind::Explained,
+            _ => ScoreKind::Psnr,
+        }
     }
 }
 
@@ -73,6 +102,10 @@ pub enum ScoreKind {
     Psnr,
     /// The overlap of masks, from 0 to 1.
     Dice,
+    /// Of hidden patches against the image, in dB of the range from its dark to its bright end.
+    MaskedPsnr,
+    /// The share of the variance of an image's embeddings that is predicted, at most 1; 0 for what their mean would be worth.
+    Explained,
 }
 
 impl ScoreKind {
@@ -81,6 +114,18 @@ impl ScoreKind {
         match self {
             ScoreKind::Psnr => "psnr",
             ScoreKind::Dice => "dice",
+            ScoreKind::MaskedPsnr => "masked_psnr",
+            ScoreKind::Explained => "explained",
+        }
+    }
+
+    /// What is recorded beside it, where there is something.
+    pub fn beside(self) -> Option<&'static str> {
+        match self {
+            ScoreKind::Psnr => None,
+            ScoreKind::Dice => Some("iou"),
+            ScoreKind::MaskedPsnr => Some("masked_mse"),
+            ScoreKind::Explained => Some("embedding_std"),
         }
     }
 
@@ -89,6 +134,8 @@ impl ScoreKind {
         match self {
             ScoreKind::Psnr => format!("{score:.2} dB"),
             ScoreKind::Dice => format!("Dice {score:.4}"),
+            ScoreKind::MaskedPsnr => format!("{score:.2} dB of hidden patches"),
+            ScoreKind::Explained => format!("{:.1} % of the embeddings' variance", 100.0 * score),
         }
     }
 }
@@ -210,6 +257,10 @@ pub struct TaskConfig {
     /// Segmentation: 1 tells the foreground, labels other than 0, from the background; from 2 on, labels are numbers of so many classes, of which 0 is the
     /// background.
     pub classes: usize,
+    /// The share of itself that the teacher of ijepa and iwm keeps in an iteration, at first and at the end, rising linearly.
+    pub momentum: [f64; 2],
+    /// The share of images of iwm whose partner's embeddings are predicted; of the others, their own.
+    pub partner: f64,
     /// The least and the greatest share of the electrons that splitting gives the network; the rest is its target.
     pub split: [f64; 2],
     /// What a diffusion network predicts. `edm` goes with noise levels drawn log-normally, the others with the
@@ -286,6 +337,8 @@ impl Default for TaskConfig {
             form: None,
             blind: BlindConfig::default(),
             classes: 1,
+            momentum: [0.998, 1.0],
+            partner: 0.5,
             split: [0.5, 0.9],
             prediction: PredictionKind::Edm,
             sigma_data: 0.5,

@@ -179,9 +179,10 @@ pub fn quantise(
             "a model in floating point: this one is in 8 bits already",
         );
     }
-    if matches!(model.about.task, clearshot_model::Task::Segmentation { .. }) {
-        let needed =
-            "a model that restores images: what 8 bits cost is judged by PSNR, which masks do not have";
+    if matches!(model.about.task, clearshot_model::Task::Segmentation { .. })
+        || model.about.task.is_pretraining()
+    {
+        let needed = "a model that restores images: what 8 bits cost is judged by PSNR, which masks and embeddings do not have";
         return setting("model", &model.about.name, needed);
     }
     let conditioned = Conditioned::of_model(&model, config.task.context.as_deref())?;

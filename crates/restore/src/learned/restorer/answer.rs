@@ -321,7 +321,7 @@ impl Restorer {
     pub(super) fn first_level(&self) -> Result<Level, Error> {
         match &self.model.about.task {
             Task::Diffusion { process, .. } => Ok(process.noisiest()?),
-            Task::Regression | Task::Segmentation { .. } => Ok(Level::CLEAN),
+            _ => Ok(Level::CLEAN),
         }
     }
 }

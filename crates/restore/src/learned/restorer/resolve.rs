@@ -77,6 +77,9 @@ fn output(model: &Model, settings: &Settings) -> Result<Output, Error> {
     let refuse = |reason| Err(Error::Task { model: about.name.clone(), is: about.task.name(), reason });
     match (&about.task, settings.output) {
         (Task::Segmentation { .. }, _) => refuse("it gives labels and no image; `clearshot predict` runs it"),
+        (Task::MaskedAutoencoder | Task::JointEmbedding, _) => refuse(
+            "it was trained without labels and restores nothing; `clearshot predict -o NAME.csv` writes its embeddings",
+        ),
         (Task::Regression, _) if guided => refuse("a PSF or guidance needs a diffusion model"),
         (Task::Regression, _) if sampled || settings.classifier_free != 1.0 => {
             refuse("inpainting, a begin, a cascade and classifier-free guidance need a diffusion model")
