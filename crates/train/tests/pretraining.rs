@@ -13,6 +13,12 @@ use clearshot_nn::{Param, Weights};
 use clearshot_runtime::{Device, Options, Session, compile};
 use clearshot_tensor::store::Store;
 use clearshot_tensor::{Shape, Tensor};
+use clearshot_train::data::{Data, Part, batch};
+use clearshot_train::engine::{Engine, Numbers};
+use clearshot_train::iteration::Shapes;
+use clearshot_train::presets;
+use clearshot_train::schedule::{Place, momentum};
+use clearshot_train::task::Task;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -197,4 +203,86 @@ fn joint_embeddings_give_what_pytorch_gives_and_their_teacher_has_no_gradient() 
             assert!(gradient.iter().all(|g| *g == 0.0), "{name}: ema.{} has a gradient", p.name);
         }
     }
+}
+
+/// What a run's engine does with a teacher, iteration by iteration.
+#[test]
+fn the_teacher_follows_the_average_alone_by_a_momentum_in_closed_form() {
+    for (experiment, parts) in [("im2im/ijepa", 0), ("im2im/iwm", 2)] {
+        let changes = [
+            format!("experiment={experiment}"),
+            "model.network.in_channels=1".into(),
+            "model.network.patch_size=4".into(),
+            "model.network.emb_dim=16".into(),
+            "model.network.encoder_layer=1".into(),
+            "model.network.predictor_dim=8".into(),
+            "model.network.predictor_layer=1".into(),
+            "data.pool=2".into(),
+            "data.sizes=[48]".into(),
+            "trainer.iterations=10".into(),
+        ];
+        let config = presets::read(None, &changes).expect("a configuration");
+        config.check().expect("a run");
+        assert_eq!(config.model.network.get("domains").and_then(Json::as_u64).unwrap_or(0), parts);
+        let network = read(&Json::from(config.model.network.clone()).to_string()).expect("a network");
+        let task = Task::new(&config.task).expect("a task");
+        let (size, each) = ([16, 16], 3);
+        let data = Data::new(&config).expect("data");
+        let source = data.source(Part::Training, &size, None).expect("samples");
+        let shapes = Shapes {
+            batch: each,
+            size: &size,
+            channels: source.channels(),
+            photons: false,
+            domains: 0,
+            masked: false,
+        };
+        let mut engine =
+            Engine::new(&*network, &task, &shapes, &config, &Device::cpu(None)).expect("an engine");
+        // Every state that begins with ema. is updated by the rule of averages.
+        let graph = &engine.session().plan().graph;
+        let names: Vec<String> = graph.states().map(|(name, ..)| name.to_string()).collect();
+        assert!(names.iter().any(|n| n.starts_with("ema.encoder.")), "{names:?}");
+        assert!(!names.iter().any(|n| n.starts_with("adam.m.ema.")), "{names:?}");
+        let params = network.parameters().expect("parameters");
+        engine.load(&clearshot_nn::weights::initial(&params, 1)).expect("weights");
+        let mut before = engine.states().expect("states");
+        for iteration in 0..4u64 {
+            let place = Place { iteration, total: Some(10), since_switch: None };
+            let kept = momentum(config.task.momentum, &place);
+            assert!((kept - (0.998 + 0.002 * iteration as f64 / 10.0)).abs() < 1e-15);
+            let numbers = Numbers {
+                rate: 1e-2,
+                ema_decay: kept,
+                alpha: 1.0,
+                iteration,
+                first: iteration * each as u64,
+            };
+            let next = || batch(&*source, numbers.first, each, &size, |_| None, |_| false);
+            engine.step(next, &numbers).expect("an iteration");
+            let after = engine.states().expect("states");
+            for p in &params {
+                let of = |states: &Weights, name: &str| states[name].to_f64();
+                let average = format!("ema.{}", p.name);
+                let (old, new, own) = (of(&before, &average), of(&after, &average), of(&after, &p.name));
+                for ((old, new), own) in old.iter().zip(&new).zip(&own) {
+                    let rule = kept * old + (1.0 - kept) * own;
+                    assert!(
+                        (new - rule).abs() < 1e-6 * (1.0 + rule.abs()),
+                        "{average}: {new} and not {rule}"
+                    );
+                }
+            }
+            let moved = |name: &str| before[name] != after[name];
+            assert!(
+                moved("encoder.patch_embed.proj.weight") && moved("predictor.mask_token"),
+                "{experiment}"
+            );
+            before = after;
+        }
+        let loss = engine.number("loss").expect("a number").expect("a loss");
+        assert!(loss.is_finite() && loss > 0.0, "{loss}");
+    }
+    let at = |iteration, total| momentum([0.998, 1.0], &Place { iteration, total, since_switch: None });
+    assert_eq!((at(0, Some(100)), at(100, Some(100)), at(7, None)), (0.998, 1.0, 0.998));
 }

@@ -142,8 +142,11 @@ pub(crate) fn adopt_encoder(config: &mut RunConfig) -> Result<()> {
             None => config.model.network.remove(key),
         };
     }
-    let network = models::read(&Json::from(config.model.network.clone()).to_string());
-    match network {
+    // Channels that are left open are filled later.
+    let mut keys = config.model.network.clone();
+    let open = |n: &mut Json| *n = n.as_u64().unwrap_or(1).max(1).into();
+    ["in_channels", "out_channels"].iter().for_each(|key| keys.get_mut(*key).into_iter().for_each(open));
+    match models::read(&Json::from(keys).to_string()) {
         Ok(network) if network.encoder().is_some() => Ok(()),
         _ => {
             let needed = "for networks that have an encoder: model=vit_segmentation, mae2d or jepa2d, say";
