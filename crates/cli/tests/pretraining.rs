@@ -23,7 +23,7 @@ fn recorded(run: &Path, name: &str) -> f64 {
         let map = row.as_object()?;
         map.get(name).and_then(Value::as_f64).or_else(|| map.values().find_map(|v| find(v, name)))
     }
-    rows.filter_map(|row| find(&row, name)).last().unwrap_or_else(|| panic!("no {name} in {records}"))
+    rows.filter_map(|row| find(&row, name)).next_back().unwrap_or_else(|| panic!("no {name} in {records}"))
 }
 
 fn table(path: &Path) -> Vec<Vec<String>> {
