@@ -83,6 +83,14 @@ impl Restorer {
     /// # Errors
     /// If the network cannot be made ready.
     pub fn from_model(model: Model, device: Device) -> Result<Restorer> {
+        if model.about.task.is_pretraining() {
+            return Err(Error::Unsuited(format!(
+                "{} is {}: it was trained without labels and gives no images. `clearshot predict IMAGES -o NAME.csv --model M` writes its embeddings, and \
+                 `clearshot train experiment=segmentation model=vit_segmentation model.encoder=M` begins with its encoder",
+                model.about.name,
+                model.about.task.name()
+            )));
+        }
         if model.about.task.knows_no_camera() {
             return Ok(Restorer { kind: Kind::Segmenter(Box::new(Segmenter::new(model, device)?)) });
         }

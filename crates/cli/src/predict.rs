@@ -1,5 +1,5 @@
 //! `clearshot predict`: what a network makes of images, as `restore --model` runs it: labels, classes or probabilities of a model that segments, images of
-//! one that restores or of a network that others trained; or what the latter makes of tensors of any shape.
+//! one that restores or of a network that others trained; tables of an encoder's embeddings; or what networks of others make of tensors of any shape.
 
 use crate::network::ComputeArgs;
 use crate::outputs::{self, Walk};
@@ -8,7 +8,7 @@ use crate::voice::{Style, Voice};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use clearshot::{Restorer, Segments, Settings, restore_file};
+use clearshot::{Embedder, Restorer, Segments, Settings, restore_file};
 use clearshot_onnx::OnnxNetwork;
 use clearshot_onnx::import::ImportedPort;
 use clearshot_runtime::{Device, Options};
@@ -26,7 +26,8 @@ pub struct Predict {
     /// Run this model: a file NAME.clearshot, a folder or checkpoint, an ONNX file, or a BioImage Model Zoo package as folder or zip.
     #[arg(long, short)]
     model: Option<PathBuf>,
-    /// Write to this file, whose ending names the format, or for several images to this folder; tensors to a safetensors file.
+    /// Write to this file, whose ending names the format, or for several images to this folder; tensors to a safetensors file; NAME.csv is a table of an encoder's
+    /// embeddings, a row for each plane or volume.
     #[arg(long, short, value_name = "OUT")]
     out: PathBuf,
     /// Write of a segmentation: `labels`, objects numbered from 1; `classes`, the class of each pixel; `probabilities`, as 32-bit floats, one channel for each
@@ -71,6 +72,9 @@ impl Predict {
             ),
         };
         let device = self.compute.device()?;
+        if self.out.extension().is_some_and(|ending| ending == "csv") {
+            return self.table(&model, inputs, device);
+        }
         match inputs {
             [one] if one.ends_with(".safetensors") => self.tensors(&model, Path::new(one), &device),
             _ => self.images(&model, inputs, device),
@@ -101,6 +105,38 @@ impl Predict {
         Ok(Store { tensors, metadata: BTreeMap::new() }.write(&self.out)?)
     }
 
+    /// Embeddings of images, a row for each plane or volume.
+    fn table(&self, model: &Path, inputs: &[String], device: Device) -> Result<()> {
+        if self.out.exists() && !self.force {
+            bail!("{}: exists already; --force replaces it", self.out.display());
+        }
+        let mut embedder = Embedder::load_on(model, device)?;
+        let settings = Settings { item: self.item.clone(), axes: self.axes.clone(), ..Settings::default() };
+        let numbers: Vec<String> = (0..embedder.width()).map(|i| format!("e{i}")).collect();
+        let mut text = format!("file,image,part,{}\n", numbers.join(","));
+        let mut count = 0;
+        for source in inputs {
+            for path in outputs::listed(source)? {
+                for row in embedder.file(&path, &settings)? {
+                    let values: Vec<String> = row.numbers.iter().map(f32::to_string).collect();
+                    let file = quoted(&path.display().to_string());
+                    text += &format!("{file},{},{},{}\n", quoted(&row.item), row.part, values.join(","));
+                    count += 1;
+                }
+            }
+        }
+        clearshot_tensor::store::write_whole(&self.out, text.as_bytes())
+            .with_context(|| self.out.display().to_string())?;
+        match self.json {
+            true => println!(
+                "{}",
+                serde_json::json!({ "output": self.out, "rows": count, "numbers": numbers.len() })
+            ),
+            false => println!("{}: {count} rows of {} numbers", self.out.display(), numbers.len()),
+        }
+        Ok(())
+    }
+
     fn images(&self, model: &Path, inputs: &[String], device: Device) -> Result<()> {
         let mut restorer = Restorer::load_on(model, device)?;
         let named = |name: &String| Segments::ALL.iter().find(|(n, _)| n == name).map(|(_, s)| *s);
@@ -128,6 +164,14 @@ impl Predict {
             let outcome = restore_file(turn.input, turn.output, &restorer, &settings, &mut voice);
             voice.end(outcome).map(|_| ())
         })
+    }
+}
+
+/// A field of a table, in quotes where it holds what tells fields apart.
+fn quoted(field: &str) -> String {
+    match field.contains([',', '"', '\n']) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field.into(),
     }
 }
 

@@ -129,6 +129,10 @@ pub enum Task {
     Enlarging { factor: usize },
     /// From such an image to what tells objects that touch apart; see [`crate::instances`].
     Instances,
+    /// From some patches of an image, between its own dark and bright end, to the others: what is of use is the encoder.
+    MaskedAutoencoder,
+    /// From an image, between its own dark and bright end, to the embeddings of its patches.
+    JointEmbedding,
     /// From an image with noise of a known level to the clean one.
     Diffusion { prediction: PredictionKind, process: Process, condition: ConditionKind },
 }
@@ -139,9 +143,14 @@ impl Task {
         matches!(self, Task::Segmentation { .. } | Task::Instances)
     }
 
-    /// Whether it sees images between their own ends and knows no camera.
+    /// Whether it sees images between their own dark and bright end ([`crate::OwnRange`]), whatever the camera.
     pub fn knows_no_camera(&self) -> bool {
-        self.segments() || matches!(self, Task::Enlarging { .. })
+        self.segments() || self.is_pretraining() || matches!(self, Task::Enlarging { .. })
+    }
+
+    /// Whether it was trained without labels, for its encoder.
+    pub fn is_pretraining(&self) -> bool {
+        matches!(self, Task::MaskedAutoencoder | Task::JointEmbedding)
     }
 
     pub fn name(&self) -> &'static str {
@@ -150,6 +159,8 @@ impl Task {
             Task::Segmentation { .. } => "segmentation",
             Task::Instances => "instance segmentation",
             Task::Enlarging { .. } => "super-resolution",
+            Task::MaskedAutoencoder => "a masked autoencoder",
+            Task::JointEmbedding => "a joint embedding",
             Task::Diffusion { condition: ConditionKind::None, .. } => "an unconditional prior",
             Task::Diffusion { .. } => "conditional diffusion",
         }

@@ -216,6 +216,8 @@ impl ConditionInput {
             };
             let kind = match (port.name, shape.rank()) {
                 ("t" | "sigma" | "alpha" | "condition", _) => return None,
+                // Which patches are seen is drawn, and no property of an image.
+                ("visible" | "hidden" | "order", _) => return None,
                 ("class", 1) => InputKind::Class { rows: rows.filter(|_| dtype == DType::I32) },
                 ("labels", _) => InputKind::OneHot { width: numbers },
                 ("class" | "vector", _) => vector(),

@@ -93,7 +93,12 @@ pub(crate) fn check(about: &About, network: &dyn Network) -> Result<(), String> 
     let (takes, gives) = (network.in_channels(), network.out_channels());
     let measured = about.signal.condition_channels(about.input_channels());
     let beside = match &about.task {
-        Task::Regression | Task::Segmentation { .. } | Task::Instances | Task::Enlarging { .. } => measured,
+        Task::Regression
+        | Task::Segmentation { .. }
+        | Task::Instances
+        | Task::Enlarging { .. }
+        | Task::MaskedAutoencoder
+        | Task::JointEmbedding => measured,
         Task::Diffusion { condition: ConditionKind::None, .. } => about.channels,
         Task::Diffusion { condition: ConditionKind::Measurement, .. } => about.channels + measured,
     };
@@ -123,7 +128,8 @@ pub(crate) fn check(about: &About, network: &dyn Network) -> Result<(), String> 
     }
     let timesteps = matches!(&about.task, Task::Diffusion { process, .. } if process.timesteps().is_some());
     let learns_variance = timesteps && gives == 2 * about.channels;
-    if !(gives == about.channels || learns_variance) || takes != beside {
+    let embeds = about.task == Task::JointEmbedding;
+    if !(gives == about.channels || learns_variance || embeds) || takes != beside {
         let channels = about.channels;
         return Err(format!(
             "images of {channels} channels need a network from {beside} to {channels}, this one goes from {takes} to {gives}"

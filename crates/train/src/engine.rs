@@ -65,7 +65,8 @@ pub fn training_of(network: &dyn Network, config: &RunConfig, bucket: Option<usi
     Training {
         optimizer,
         clip_norm: if o.clip > 0.0 { o.clip } else { f64::INFINITY },
-        ema_decay: (config.trainer.ema_half_life > 0.0).then_some(0.0),
+        // A teacher is the average.
+        ema_decay: (config.trainer.ema_half_life > 0.0 || config.task.kind.has_teacher()).then_some(0.0),
         ema_input: true,
         loss_scale: narrow.then_some((65_536.0, scaling)),
         runs: config.trainer.accumulate,
@@ -130,7 +131,7 @@ impl Engine {
         if let Some(exchanger) = &exchanger {
             session.set_exchange(exchanger.exchange());
         }
-        let inputs = Inputs::of(&session, levels, shapes.domains)?;
+        let inputs = Inputs::of(&session, levels, shapes.domains, network.masks(shapes.size))?;
         let (task, runs) = (task.clone(), config.trainer.accumulate);
         let (seed, domains) = (config.seed, shapes.domains);
         let ranks = [ranks.rank(), ranks.size()];
@@ -315,7 +316,7 @@ impl Judge {
         built.graph = change(built.graph)?;
         let options = Options { budget: None, ..config.options()? };
         let (session, levels) = open(built, config, device, &options)?;
-        let inputs = Inputs::of(&session, levels, 0)?;
+        let inputs = Inputs::of(&session, levels, 0, network.masks(shapes.size))?;
         Ok(Judge { session, inputs, task: task.clone(), batch: shapes.batch, alpha: 1.0 })
     }
 

@@ -4,11 +4,12 @@
 //! nobody has a value for is an error before anything runs.
 
 use crate::conditioning::PREFIX;
-use crate::data::{Batch, NUMBERS};
+use crate::data::{Batch, NUMBERS, image_shape};
 use crate::engine::Numbers;
 use crate::error::{Result, TrainError};
 use crate::task::{Task, Term, key};
 use clearshot_diffusion::{Level, LevelInputs};
+use clearshot_nn::models::vit::Masks;
 use clearshot_runtime::Session;
 use clearshot_tensor::Tensor;
 use std::borrow::Cow;
@@ -17,6 +18,11 @@ use std::borrow::Cow;
 const TRAINING: u32 = 0x401;
 const VALIDATION: u32 = 0x7A1;
 const DROPPED: u32 = 0xD0;
+
+/// Streams of which patches are hidden, and of whose embeddings are predicted.
+const PATCHES: u32 = 0x3A5;
+const PARTNER: u32 = 0x1D3;
+const OF_VALIDATION: u32 = 0x800;
 
 /// One input of a graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +50,13 @@ enum Input {
     Weight(Term),
     /// What the network is conditioned on beside the measurement, by the network's name for it.
     Condition(&'static str),
+    /// Rows of patches that are seen and that are hidden, and where each stands when those lie behind each other.
+    Visible,
+    Hidden,
+    Order,
+    /// Whose embeddings are predicted of each sample: 0 for its own, 1 for its partner's; and the same as a factor.
+    Partner,
+    PartnerShare,
     /// One that follows from the levels.
     Level,
 }
@@ -65,6 +78,11 @@ impl Input {
             "alpha" => Input::Alpha,
             "carry" => Input::Carry,
             "gate" => Input::Gate,
+            "visible" => Input::Visible,
+            "hidden" => Input::Hidden,
+            "order" => Input::Order,
+            "partner" => Input::Partner,
+            "partner_share" => Input::PartnerShare,
             _ if name.starts_with(PREFIX) => {
                 let known = ["class", "vector", "context"];
                 Input::Condition(known.into_iter().find(|port| name.ends_with(port))?)
@@ -82,6 +100,7 @@ pub(crate) struct Inputs {
     all: Vec<(String, Input)>,
     levels: Option<LevelInputs>,
     domains: usize,
+    masks: Option<Masks>,
 }
 
 /// What one run of a graph is of.
@@ -102,7 +121,12 @@ pub(crate) struct Given<'a> {
 impl Inputs {
     /// # Errors
     /// If the graph has an input that is none of training's.
-    pub fn of(session: &Session, levels: Option<LevelInputs>, domains: usize) -> Result<Inputs> {
+    pub fn of(
+        session: &Session,
+        levels: Option<LevelInputs>,
+        domains: usize,
+        masks: Option<Masks>,
+    ) -> Result<Inputs> {
         let mut all = Vec::new();
         for (name, _) in session.plan().graph.inputs() {
             let is_level = levels.as_ref().is_some_and(|l| l.has(name));
@@ -112,7 +136,7 @@ impl Inputs {
             };
             all.push((name.to_string(), input));
         }
-        Ok(Inputs { all, levels, domains })
+        Ok(Inputs { all, levels, domains, masks })
     }
 
     /// Sets all of them.
@@ -136,6 +160,16 @@ impl Inputs {
         let Given { batch, task, seed, first, numbers: n, .. } = *given;
         let count = batch.domains.len();
         let scalar = |value: f64| Tensor::scalar(value as f32);
+        let own = |stream: u32| {
+            let stream = if given.is_validation { stream | OF_VALIDATION } else { stream };
+            (0..count as u64).map(move |i| key(seed, first + i, stream))
+        };
+        let rows = || {
+            let why = "the network hides no patches";
+            let masks = self.masks.as_ref().ok_or(TrainError::Input { name: "visible".into(), why })?;
+            Ok::<_, TrainError>(masks.rows(own(PATCHES)))
+        };
+        let partners = || own(PARTNER).map(|key| f64::from(key.uniform(0)) < task.partner);
         let valid = || {
             let why = "the batch marks no pixels as valid";
             batch.valid.as_ref().ok_or(TrainError::Input { name: "valid".into(), why })
@@ -178,6 +212,14 @@ impl Inputs {
                 let conditioned = task.conditioned.as_ref().ok_or_else(lacks)?;
                 let dropped = |i: usize| !given.is_validation && task.drops_class(seed, first + i as u64);
                 conditioned.values(port, batch, dropped)?
+            }
+            Input::Visible => rows()?.visible,
+            Input::Hidden => rows()?.hidden,
+            Input::Order => rows()?.order,
+            Input::Partner => Tensor::i32([count], partners().map(i32::from).collect()),
+            Input::PartnerShare => {
+                let shape = image_shape(count, &vec![1; batch.clean.shape().rank() - 2], 1);
+                Tensor::f32(shape, partners().map(|p| f32::from(u8::from(p))).collect())
             }
             Input::Level => unreachable!("levels are set together"),
         }))

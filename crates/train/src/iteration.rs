@@ -10,6 +10,7 @@ use crate::data::{NUMBERS, image_shape};
 use crate::error::{Result, setting};
 use crate::gan;
 use crate::instances;
+use crate::pretraining;
 use crate::segmentation::{self, probabilities};
 use crate::task::{Compared, Task};
 use clearshot_diffusion::objective::{FirstStep, distance_of_each, noised, target, variational_bound};
@@ -64,20 +65,22 @@ pub struct Built {
     pub levels: Option<LevelInputs>,
 }
 
-struct Forward {
-    clean: Value,
+pub(crate) struct Forward {
+    pub clean: Value,
     /// 1 for pixels that count.
-    valid: Option<Value>,
+    pub valid: Option<Value>,
     /// Of each sample, `[N]`.
-    losses: Value,
-    estimate: Value,
+    pub losses: Value,
+    pub estimate: Value,
+    /// What the estimate should be, where that is made by the graph.
+    pub wanted: Option<Value>,
     /// Electrons and the numbers that scale them, where those were measured.
-    measured: Option<(Value, Vec<Value>)>,
+    pub measured: Option<(Value, Vec<Value>)>,
     /// Where the variance is learned.
-    bound: Option<Value>,
+    pub bound: Option<Value>,
     /// Of adversarial training.
-    rival: Option<gan::Losses>,
-    levels: Option<LevelInputs>,
+    pub rival: Option<gan::Losses>,
+    pub levels: Option<LevelInputs>,
 }
 
 /// The condition's channels, and what they are made of.
@@ -166,6 +169,7 @@ fn given_to(
                 b.broadcast(zero, port.ty.shape)
             }
             ("alpha", _) => b.input("alpha", port.ty),
+            (name @ ("visible" | "hidden" | "order"), _) => b.input(name, port.ty),
             (name, _) => match task.conditioned.as_ref().and_then(|c| c.ty(name, image[0])) {
                 Some(ty) => b.input(&format!("{PREFIX}{name}"), ty),
                 None => return Err(b.refuse("training", key_for(task, name, port.ty))),
@@ -187,6 +191,9 @@ fn where_measured(b: &mut Builder, estimate: Value, clean: Value, valid: Value) 
 }
 
 fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<'_>, train: bool) -> Forward {
+    if let Some(network) = network.joint_embedding() {
+        return pretraining::forward(b, network, task, shapes, train);
+    }
     let clean = b.input("clean", Type::f32(image_shape(shapes.batch, shapes.size, shapes.channels[1])));
     let given = task.is_conditional().then(|| condition(b, shapes));
     let seen = given.as_ref().map(|g| g.channels);
@@ -214,6 +221,9 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
                 TaskKind::Instances => instances::losses(b, output, clean, valid.zip(weights)),
                 _ => distance_of_each(b, task.distance, output, clean, weights, valid),
             };
+            // Patches that are seen are without error: the mean is that of hidden ones.
+            let hidden = network.masks(shapes.size).map(|m| m.patches() as f64 / m.hidden as f64);
+            let weight = weight * hidden.unwrap_or(1.0);
             if weight == 1.0 { own } else { b.mul_scalar(own, weight) }
         });
         let each: Vec<Value> = each.collect();
@@ -223,7 +233,8 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
             gan.losses(b, x, clean, shown, losses)
         });
         let losses = rival.as_ref().map_or(losses, |r| r.generator);
-        return Forward { clean, valid, losses, estimate, measured, bound: None, rival, levels: None };
+        let (wanted, bound, levels) = (None, None, None);
+        return Forward { clean, valid, losses, estimate, wanted, measured, bound, rival, levels };
     };
     let mut levels = LevelInputs::new(shapes.batch);
     let key = b.input("noise_key", Type::i32([shapes.batch, 4]));
@@ -252,14 +263,16 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     if from_noise {
         // There is one level alone, and what the network predicts of x's noise is not part of the error.
         let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
+        let (wanted, measured, bound, rival) = (None, None, None, None);
         return Forward {
             clean,
             valid,
             losses,
             estimate,
-            measured: None,
-            bound: None,
-            rival: None,
+            wanted,
+            measured,
+            bound,
+            rival,
             levels: Some(levels),
         };
     }
@@ -271,7 +284,8 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
         let said = Estimate { variance, ..Estimate::of(estimate) };
         variational_bound(b, &said, clean, &mut levels, schedule, FirstStep::Gaussian)
     });
-    Forward { clean, valid, losses, estimate, measured, bound, rival: None, levels: Some(levels) }
+    let (wanted, rival, levels) = (None, None, Some(levels));
+    Forward { clean, valid, losses, estimate, wanted, measured, bound, rival, levels }
 }
 
 /// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
@@ -289,7 +303,7 @@ pub fn training(
     training: &Training,
 ) -> Result<Built> {
     let mut b = Builder::new();
-    let Forward { clean, valid, losses, mut estimate, measured, bound, rival, levels } =
+    let Forward { clean, valid, losses, mut estimate, measured, bound, rival, levels, .. } =
         forward(&mut b, network, task, shapes, true);
     if let Some(valid) = valid.filter(|_| !task.terms.is_empty()) {
         // Further terms look at neighbours.
@@ -412,14 +426,15 @@ fn count_skips(b: &mut Builder) {
     b.update(before, after);
 }
 
-/// The graph that gives the output `estimate`, of inputs as [`training`] has them.
+/// The graph that gives the output `estimate`, of inputs as [`training`] has them; and `wanted` where a teacher says what it should be.
 ///
 /// # Errors
 /// If the network does not fit the task.
 pub fn validation(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Result<Built> {
     let mut b = Builder::new();
-    let Forward { estimate, levels, .. } = forward(&mut b, network, task, shapes, false);
+    let Forward { estimate, wanted, levels, .. } = forward(&mut b, network, task, shapes, false);
     b.output("estimate", estimate);
+    wanted.into_iter().for_each(|wanted| b.output("wanted", wanted));
     Ok(Built { graph: b.finish()?, levels })
 }
 

@@ -20,6 +20,7 @@ mod inputs;
 pub mod instances;
 pub mod iteration;
 pub mod presets;
+pub mod pretraining;
 pub mod quantise;
 pub mod records;
 pub mod run;

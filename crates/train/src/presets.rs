@@ -30,10 +30,14 @@ pub const FILES: &[(&str, &str)] = files![
     "experiment/growing.yaml",
     "experiment/im2im/gan.yaml",
     "experiment/im2im/gan_superres.yaml",
+    "experiment/im2im/ijepa.yaml",
     "experiment/im2im/instance_seg.yaml",
+    "experiment/im2im/iwm.yaml",
     "experiment/im2im/labelfree.yaml",
+    "experiment/im2im/mae.yaml",
     "experiment/im2im/segmentation.yaml",
     "experiment/instances.yaml",
+    "experiment/mae.yaml",
     "experiment/noise2noise.yaml",
     "experiment/noise2void.yaml",
     "experiment/prior_ddpm.yaml",
@@ -49,13 +53,18 @@ pub const FILES: &[(&str, &str)] = files![
     "model/dynunet2d_superres.yaml",
     "model/dynunet3d.yaml",
     "model/growing.yaml",
+    "model/jepa2d.yaml",
+    "model/jepa3d.yaml",
     "model/local.yaml",
     "model/local_prior.yaml",
     "model/local_small.yaml",
     "model/local_volume.yaml",
+    "model/mae2d.yaml",
+    "model/mae3d.yaml",
     "model/n2v.yaml",
     "model/superres.yaml",
     "model/unet2d_prior.yaml",
+    "model/vit_segmentation.yaml",
     "optimizer/adam.yaml",
     "optimizer/adam_fused.yaml",
     "optimizer/adamw.yaml",
@@ -70,7 +79,10 @@ pub const FILES: &[(&str, &str)] = files![
     "schedule/three_phase.yaml",
     "task/conditional.yaml",
     "task/gan.yaml",
+    "task/ijepa.yaml",
     "task/instances.yaml",
+    "task/iwm.yaml",
+    "task/mae.yaml",
     "task/noise2noise.yaml",
     "task/noise2void.yaml",
     "task/prior_ddpm.yaml",
@@ -181,7 +193,7 @@ mod tests {
         for (name, _) in FILES.iter().filter(|(name, _)| name.starts_with("experiment/")) {
             let choice = format!("experiment={}", &name["experiment/".len()..name.len() - ".yaml".len()]);
             let mut overrides = vec![choice.as_str()];
-            if name.contains("im2im") {
+            if ["labelfree", "im2im/segmentation"].iter().any(|n| name.contains(n)) {
                 overrides.extend(["data.inputs=a", "data.targets=b"]);
             }
             if ["adapt", "noise2noise", "noise2void", "splitting"].iter().any(|n| name.contains(n)) {

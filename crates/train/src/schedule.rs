@@ -49,6 +49,12 @@ pub fn ema_decay(half_life: f64, images: usize, iteration: u64) -> f64 {
     0.5f64.powf(images as f64 / half_life).min((1.0 + n) / (10.0 + n))
 }
 
+/// The share of itself that a teacher keeps in the next iteration: from the first of these to the last, linearly over all iterations.
+pub fn momentum([first, last]: [f64; 2], at: &Place) -> f64 {
+    let way = at.total.map_or(0.0, |total| (at.iteration as f64 / total.max(1) as f64).min(1.0));
+    first + (last - first) * way
+}
+
 /// Crops of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stage {

@@ -50,6 +50,8 @@ pub struct Task {
     pub conditioned: Option<Arc<Conditioned>>,
     /// The share of samples without their class.
     pub drop_class: f64,
+    /// The share of samples whose partner's embeddings are predicted.
+    pub partner: f64,
 }
 
 /// A comparison of the estimate with the clean image or the measurement that counts beside the main one.
@@ -173,7 +175,7 @@ impl Task {
         let (balance, terms) = (config.balance, Term::ALL.into_iter().filter_map(term).collect());
         let learned_variance = config.learned_variance;
         let (conditioned, drop_class) = (None, config.drop_class);
-        let kind = config.kind;
+        let (kind, partner) = (config.kind, config.partner);
         let gan = (kind == TaskKind::Gan).then(|| Gan::new(&config.gan));
         Ok(Task {
             kind,
@@ -186,6 +188,7 @@ impl Task {
             terms,
             conditioned,
             drop_class,
+            partner,
         })
     }
 
@@ -240,8 +243,11 @@ impl Task {
 
 /// What a model that was trained like this says of itself.
 pub fn about(config: &TaskConfig) -> model::Task {
-    if config.kind == TaskKind::Segmentation {
-        return model::Task::Segmentation { classes: config.classes };
+    match config.kind {
+        TaskKind::Segmentation => return model::Task::Segmentation { classes: config.classes },
+        TaskKind::Mae => return model::Task::MaskedAutoencoder,
+        TaskKind::Ijepa | TaskKind::Iwm => return model::Task::JointEmbedding,
+        _ => {}
     }
     if config.kind == TaskKind::Instances {
         return model::Task::Instances;

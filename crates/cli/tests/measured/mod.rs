@@ -15,11 +15,9 @@ pub const CAMERA: &str = "--gain 0.5 --offset 100 --read-noise 1.5";
 pub fn model(at: &Path, name: &str, channels: usize, dims: usize, task: Task) {
     let signal = Signal::Photons;
     let inputs = match &task {
-        Task::Regression | Task::Segmentation { .. } | Task::Instances | Task::Enlarging { .. } => {
-            signal.condition_channels(channels)
-        }
         Task::Diffusion { condition: ConditionKind::None, .. } => channels,
         Task::Diffusion { .. } => channels + signal.condition_channels(channels),
+        _ => signal.condition_channels(channels),
     };
     let config = json!({
         "_class_name": "Local", "spatial_dims": dims, "channels": [4, 4], "blocks": 1, "in_channels": inputs,

@@ -22,6 +22,7 @@ pub mod rosinality;
 mod told;
 pub mod unet2d;
 pub mod unet2d_condition;
+pub mod vit;
 
 pub use network::{Given, Network, Port};
 pub use preconditioned::Preconditioned;
@@ -40,6 +41,9 @@ use rosinality::RosinalityConfig;
 use serde_json::{Map, Value as Json};
 use unet2d::UNet2DConfig;
 use unet2d_condition::UNet2DConditionConfig;
+use vit::jepa::JepaConfig;
+use vit::mae::MaeConfig;
+use vit::segmentation::VitSegmentationConfig;
 
 /// The network that a configuration means, or what is wrong with it.
 pub type Read = fn(Map<String, Json>) -> Result<Box<dyn Network>, Error>;
@@ -108,6 +112,21 @@ pub const ARCHITECTURES: &[Architecture] = &[
         name: enlarged::CLASS_NAME,
         about: "another network and a head on a finer grid, for super-resolution",
         read: |map| Ok(Box::new(EnlargedConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "MAE",
+        about: "a masked autoencoder on a vision transformer, in 2-D and 3-D",
+        read: |map| Ok(Box::new(MaeConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "JEPA",
+        about: "the encoder and predictor of I-JEPA and IWM on a vision transformer, in 2-D and 3-D",
+        read: |map| Ok(Box::new(JepaConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: "VitSegmentation",
+        about: "a vision transformer's encoder with a convolutional decoder, in 2-D and 3-D",
+        read: |map| Ok(Box::new(VitSegmentationConfig::from_map(map)?.resolve()?)),
     },
 ];
 

@@ -7,6 +7,8 @@
 use crate::Error;
 use crate::init::Param;
 use crate::layers::Scope;
+use crate::models::vit::jepa::Jepa;
+use crate::models::vit::{Encoder, Masks};
 use clearshot_graph::ops::int8::Table;
 use clearshot_graph::train::{Training, finish_iteration};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value, losses};
@@ -129,6 +131,21 @@ pub trait Network: fmt::Debug + Send + Sync {
 
     /// Which of its convolutions are in 8 bits, where some are.
     fn int8(&self) -> Option<&Table> {
+        None
+    }
+
+    /// Which patches of images of this size it sees and which it is asked for, where it learns by that.
+    fn masks(&self, _size: &[usize]) -> Option<Masks> {
+        None
+    }
+
+    /// The vision transformer that it has for an encoder, whose parameters' names begin with `encoder.`, if it has one.
+    fn encoder(&self) -> Option<&Encoder> {
+        None
+    }
+
+    /// What it predicts embeddings by, if it does.
+    fn joint_embedding(&self) -> Option<&Jepa> {
         None
     }
 

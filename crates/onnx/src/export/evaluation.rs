@@ -34,6 +34,11 @@ pub fn graph(model: &Model, settings: &Settings, batch: usize, size: &[usize]) -
             let why = "a model that segments or enlarges sees each image between its own dark and bright end, which the graph cannot find; run it by `clearshot predict`";
             return Err(ExportError::Setting(why.into()));
         }
+        Task::MaskedAutoencoder | Task::JointEmbedding => {
+            let why = "a model that was trained without labels is there for its encoder; `clearshot predict -o NAME.csv` writes its embeddings, \
+                model.encoder takes it over for segmentation";
+            return Err(ExportError::Setting(why.into()));
+        }
         Task::Regression => {
             let image = measured(&mut b);
             let scale = Scale::new(&mut b, &about.signal, settings);

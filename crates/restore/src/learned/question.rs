@@ -73,7 +73,12 @@ pub(super) fn asked<T>(
     let measured = about.signal.condition_channels(about.input_channels());
     let conditions = Conditions { inputs: model.condition_inputs(), tokens };
     match &about.task {
-        Task::Regression | Task::Segmentation { .. } | Task::Instances | Task::Enlarging { .. } => {
+        Task::Regression
+        | Task::Segmentation { .. }
+        | Task::Instances
+        | Task::Enlarging { .. }
+        | Task::MaskedAutoencoder
+        | Task::JointEmbedding => {
             let network = |b: &mut Builder, y: Value, given: &Condition| at_once(model, b, y, given);
             let question = Question::Regress(&network);
             let condition = Some(measured);

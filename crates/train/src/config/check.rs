@@ -37,6 +37,7 @@ impl RunConfig {
         self.check_task()?;
         self.check_segmentation()?;
         self.check_gan()?;
+        self.check_pretraining()?;
         self.check_optimizer()?;
         self.check_length()?;
         self.check_trainer()?;
@@ -273,6 +274,50 @@ impl RunConfig {
         Ok(())
     }
 
+    /// Training without labels, and what does not go with it.
+    fn check_pretraining(&self) -> Result<()> {
+        let (data, task) = (&self.data, &self.task);
+        let [first, last] = task.momentum;
+        let fits = first >= 0.0 && first <= last && last <= 1.0;
+        require(fits, "task.momentum", task.momentum, "two rising shares from 0 to 1")?;
+        require(share(task.partner), "task.partner", task.partner, "a share from 0 to 1")?;
+        if !task.kind.is_pretraining() {
+            return Ok(());
+        }
+        let named = |kind: TaskKind| format!("{kind:?}").to_lowercase();
+        let is_paired = task.kind == TaskKind::Iwm;
+        let fits = match data.kind {
+            DataKind::Scenes => true,
+            DataKind::Pairs => is_paired,
+            DataKind::Clean | DataKind::Noisy => !is_paired,
+            DataKind::Repeats => false,
+        };
+        let needed = match is_paired {
+            true => "images with partners, for task=iwm: generated scenes, or data=pairs",
+            false => "images by themselves: generated scenes, or files by data=noisy data.inputs=IMAGES",
+        };
+        require(fits, "data.kind", format!("{:?}", data.kind).to_lowercase(), needed)?;
+        if data.signal == Some(SignalKind::Photons) {
+            let needed = "nothing: each image is seen between its own dark and bright end";
+            return setting("data.signal", "photons", needed);
+        }
+        let needed = "0: each image is seen between its own dark and bright end";
+        require(data.intensity == 0.0, "data.intensity", data.intensity, needed)?;
+        require(data.fit != Some(true), "data.fit", true, "false: targets are images of their own")?;
+        let conditioned = task.class || !task.vector.is_empty() || task.context.is_some();
+        let needed = format!("false for task={}: leave out class, vector and context", named(task.kind));
+        require(!conditioned, "task.class", true, &needed)?;
+        if let Some(term) = Term::ALL.into_iter().find(|term| term.config(task).weight > 0.0) {
+            let needed = format!("0 for task={}, whose loss is of hidden patches alone", named(task.kind));
+            return setting(term.key(), term.config(task).weight, needed);
+        }
+        let growth = self.trainer.growth.stages.len();
+        require(growth == 0, "trainer.growth.stages", growth, "none: crops of one size")?;
+        let from = self.model.init.as_ref().map_or(String::new(), |p| p.display().to_string());
+        let needed = "nothing: a run without labels is resumed with --resume, or begins from an encoder (model.encoder)";
+        require(self.model.init.is_none(), "model.init", from, needed)
+    }
+
     /// Labels, and what goes with them.
     fn check_segmentation(&self) -> Result<()> {
         let (data, task) = (&self.data, &self.task);
@@ -496,7 +541,7 @@ impl RunConfig {
     fn check_noise(&self) -> Result<()> {
         let (data, task) = (&self.data, &self.task);
         let has_truth = matches!(data.kind, DataKind::Scenes | DataKind::Clean | DataKind::Pairs);
-        if !has_truth && !task.kind.is_of_noise() {
+        if !has_truth && !task.kind.is_of_noise() && !task.kind.is_pretraining() {
             let needed = "a task that learns from noise, since these data have no clean image: noise2noise, noise2void or splitting";
             return setting("task.kind", format!("{:?}", task.kind).to_lowercase(), needed);
         }

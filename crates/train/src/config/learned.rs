@@ -28,6 +28,9 @@ pub struct ModelConfig {
     pub network: Map<String, Json>,
     /// A model to start from: a `.clearshot` file, a folder, a checkpoint, or default, the one that comes with the program.
     pub init: Option<PathBuf>,
+    /// A model whose encoder this network begins with, as `train experiment=mae` leaves it: RUN/best.clearshot. The network takes over its patches and widths;
+    /// model.only=[decoder] leaves the encoder as it is. Default: none.
+    pub encoder: Option<PathBuf>,
     /// Weights to train, by how their names begin, as [up.0, conv_out]; the others stay as they are. Default: all.
     pub only: Vec<String>,
     pub compile_mode: CompileMode,
@@ -55,6 +58,12 @@ pub enum TaskKind {
     Gan,
     /// From the measurement to objects one by one, touching ones too, by labels.
     Instances,
+    /// From some patches of an image to the others: a masked autoencoder.
+    Mae,
+    /// From some patches of an image to the embeddings of others (I-JEPA).
+    Ijepa,
+    /// From some patches of an image to the embeddings of others, of that image or of its partner (IWM).
+    Iwm,
 }
 
 impl TaskKind {
@@ -68,11 +77,28 @@ impl TaskKind {
         matches!(self, TaskKind::Segmentation | TaskKind::Instances)
     }
 
+    /// Whether an encoder is trained for later tasks, by images without labels.
+    pub fn is_pretraining(self) -> bool {
+        matches!(self, TaskKind::Mae | TaskKind::Ijepa | TaskKind::Iwm)
+    }
+
+    /// Whether embeddings are compared, with those of a teacher.
+    pub fn has_teacher(self) -> bool {
+        matches!(self, TaskKind::Ijepa | TaskKind::Iwm)
+    }
+
+    /// Whether images are seen between their own dark and bright end, whatever the camera.
+    pub fn knows_no_camera(self) -> bool {
+        self.is_of_labels() || self.is_pretraining()
+    }
+
     /// What its validations score by.
     pub fn score(self) -> ScoreKind {
         match self {
             TaskKind::Segmentation => ScoreKind::Dice,
             TaskKind::Instances => ScoreKind::Precision,
+            TaskKind::Mae => ScoreKind::MaskedPsnr,
+            TaskKind::Ijepa | TaskKind::Iwm => ScoreKind::Explained,
             _ => ScoreKind::Psnr,
         }
     }
@@ -88,6 +114,10 @@ pub enum ScoreKind {
     Dice,
     /// The average precision of objects at an IoU of a half, from 0 to 1.
     Precision,
+    /// Of hidden patches against the image, in dB of the range from its dark to its bright end.
+    MaskedPsnr,
+    /// The share of the variance of an image's embeddings that is predicted, at most 1; 0 for what their mean would be worth.
+    Explained,
 }
 
 impl ScoreKind {
@@ -97,6 +127,18 @@ impl ScoreKind {
             ScoreKind::Psnr => "psnr",
             ScoreKind::Dice => "dice",
             ScoreKind::Precision => "ap",
+            ScoreKind::MaskedPsnr => "masked_psnr",
+            ScoreKind::Explained => "explained",
+        }
+    }
+
+    /// What is recorded beside it, where there is something.
+    pub fn beside(self) -> Option<&'static str> {
+        match self {
+            ScoreKind::Psnr | ScoreKind::Precision => None,
+            ScoreKind::Dice => Some("iou"),
+            ScoreKind::MaskedPsnr => Some("masked_mse"),
+            ScoreKind::Explained => Some("embedding_std"),
         }
     }
 
@@ -106,6 +148,8 @@ impl ScoreKind {
             ScoreKind::Psnr => format!("{score:.2} dB"),
             ScoreKind::Dice => format!("Dice {score:.4}"),
             ScoreKind::Precision => format!("AP {score:.4}"),
+            ScoreKind::MaskedPsnr => format!("{score:.2} dB of hidden patches"),
+            ScoreKind::Explained => format!("{:.1} % of the embeddings' variance", 100.0 * score),
         }
     }
 }
@@ -257,6 +301,10 @@ pub struct TaskConfig {
     /// How many times finer the grid of the target is than that of the measurement, along each axis, for task=gan and generated scenes: 1 for the same, 2 to 8 for super-resolution,
     /// with a network that enlarges (model=superres).
     pub enlarge: usize,
+    /// The share of itself that the teacher of ijepa and iwm keeps in an iteration, at first and at the end, rising linearly.
+    pub momentum: [f64; 2],
+    /// The share of images of iwm whose partner's embeddings are predicted; of the others, their own.
+    pub partner: f64,
     /// The least and the greatest share of the electrons that splitting gives the network; the rest is its target.
     pub split: [f64; 2],
     /// What a diffusion network predicts. `edm` goes with noise levels drawn log-normally, the others with the
@@ -335,6 +383,8 @@ impl Default for TaskConfig {
             classes: 1,
             gan: GanConfig::default(),
             enlarge: 1,
+            momentum: [0.998, 1.0],
+            partner: 0.5,
             split: [0.5, 0.9],
             prediction: PredictionKind::Edm,
             sigma_data: 0.5,

@@ -3,15 +3,16 @@
 use super::camera::{self, Cameras, Ends};
 use super::fit::{self, Fits};
 use super::real::RealCameras;
-use super::segments::{AS_THEY_ARE, Labels, Wanted};
+use super::segments::{self, AS_THEY_ARE, Labels, Wanted};
+use super::views::OwnRanges;
 use super::{NUMBERS, Part, Sample, Source, shrunk};
 use crate::config::{DataConfig, DataKind, RunConfig, TaskKind};
 use crate::error::{Result, setting};
 use clearshot_graph::plan::human;
 use clearshot_image::Axis;
 use clearshot_image::dataset::{
-    Balance, Crop, CropSpec, Dataset, Entry, Invalid, LastRows, Listing, Normaliser, Repeats, Rows, Split,
-    Store,
+    Balance, Crop, CropSpec, Dataset, Entry, Invalid, LastRows, Listing, Normaliser, Part as FilePart,
+    Repeats, Rows, Split, Store,
 };
 use clearshot_model::Signal;
 use clearshot_restore::invalid;
@@ -69,6 +70,8 @@ enum Scale {
     Fixed,
     /// Between each image's own ends; targets are labels.
     Labels(Labels),
+    /// Between each image's own ends, as targets are.
+    Own(OwnRanges),
 }
 
 /// The files of a configuration, and how they repeat where they do.
@@ -189,8 +192,9 @@ impl Files {
             return setting("data.targets", "files without targets", "pairs, or data.kind: clean");
         }
         let labels = Wanted::of(&config.task).map(|wanted| Labels::new(wanted, channels[1])).transpose()?;
-        let is_target =
-            data.kind == DataKind::Pairs && config.task.kind != TaskKind::Noise2noise && labels.is_none();
+        let is_target = data.kind == DataKind::Pairs
+            && config.task.kind != TaskKind::Noise2noise
+            && !config.task.kind.knows_no_camera();
         let fits = is_target && {
             let due = match data.fit {
                 None if shared.photons && channels[0] == channels[1] => Some(
@@ -222,6 +226,7 @@ impl Files {
         };
         let scale = match (labels, data.kind, shared.photons) {
             (Some(labels), ..) => Scale::Labels(labels),
+            _ if config.task.kind.is_pretraining() => Scale::Own(OwnRanges::default()),
             (_, DataKind::Clean, _) => Scale::Simulated(Box::new(Cameras::new(&data.camera, seed))),
             (_, _, true) => Scale::Real(Arc::clone(&shared.real)),
             (_, _, false) => Scale::Fixed,
@@ -254,7 +259,7 @@ impl Files {
         let files = listing.files();
         notes
             .push(memory_note(files.into_iter().filter_map(|p| store.bytes_of(p).ok()).sum(), store.limit()));
-        let is_named = data.kind != DataKind::Clean && !matches!(scale, Scale::Labels(_));
+        let is_named = data.kind != DataKind::Clean && !matches!(scale, Scale::Labels(_) | Scale::Own(_));
         let names = if is_named { dataset.channel_names()? } else { vec![] };
         Ok(Files {
             dataset,
@@ -423,6 +428,19 @@ impl Files {
                 let target = labels.target(target, &self.cut, path)?;
                 Labels::sample(self.smaller(seen, self.channels[0]), self.smaller(target, self.channels[1]))
             }
+            Scale::Own(ranges) => {
+                let seen = ranges.seen(&self.dataset, crop, FilePart::Input, &raw)?;
+                let seen = self.smaller(seen, self.channels[0]);
+                let target = match &crop.target {
+                    Some(target) => {
+                        let filled = self.filled(crop, target);
+                        let target = ranges.seen(&self.dataset, crop, FilePart::Target, &filled)?;
+                        self.smaller(target, self.channels[1])
+                    }
+                    None => seen.clone(),
+                };
+                segments::sample(seen, target)
+            }
             Scale::Fixed => {
                 let input = self.finish(&raw, &self.input, self.channels[0]);
                 let clean = self.finish(&self.target(crop)?, &self.target, self.channels[1]);
@@ -489,7 +507,7 @@ impl Source for Files {
             Scale::Fixed => {
                 Signal::Fixed { input: self.input, target: self.own_limits.then_some(self.target) }
             }
-            Scale::Labels(_) => AS_THEY_ARE,
+            Scale::Labels(_) | Scale::Own(_) => AS_THEY_ARE,
             Scale::Simulated(_) | Scale::Real(_) => Signal::Photons,
         }
     }

@@ -1,7 +1,7 @@
 //! What a network is trained on: sample `i` is a pure function of (seed, `i`), whatever threads make it.
 //!
 //! Clean images come from generated scenes ([`scenes`]) or files ([`files`]) and are seen through a simulated
-//! camera ([`camera`]), with masks of their objects where those are learned ([`segments`]) and on a coarser grid where a finer one is ([`finer`]); or files come in pairs ([`fit`]), as repeats, or noisy alone, from their own camera ([`real`]). Tasks that need no clean
+//! camera ([`camera`]), with masks of their objects where those are learned ([`segments`]) and on a coarser grid where a finer one is ([`finer`]), or between their own ends where nothing is but images ([`views`]); or files come in pairs ([`fit`]), as repeats, or noisy alone, from their own camera ([`real`]). Tasks that need no clean
 //! image make theirs of these samples ([`learning`]). Which domain a sample is of may follow from shares ([`draws`]). Batches
 //! are made ahead by threads ([`feed`]).
 
@@ -19,6 +19,7 @@ pub mod scenes;
 pub mod segments;
 mod shared;
 pub mod split;
+pub mod views;
 
 use crate::config::{DataConfig, DataKind, RunConfig, SignalKind, TaskKind};
 use crate::error::{Result, setting};
@@ -35,6 +36,7 @@ use scenes::{Pool, Scenes};
 use segments::{Segments, Wanted};
 use std::path::Path;
 use std::sync::Arc;
+use views::Views;
 
 /// Numbers that go with a measured image; see [`camera::numbers`].
 pub const NUMBERS: usize = 8 + clearshot_model::signal::LAGS;
@@ -328,6 +330,11 @@ impl Data {
                     let (pool, factor) = (Arc::clone(pool), self.config.task.enlarge);
                     return Ok(Arc::new(Finer::new(pool, &self.config.data, factor, seed, size)?));
                 }
+                if self.config.task.kind.is_pretraining() {
+                    let paired = self.config.task.kind == TaskKind::Iwm;
+                    let source = Views::new(Arc::clone(pool), &self.config.data, paired, seed, cut, size)?;
+                    return Ok(Arc::new(source));
+                }
                 let source = Scenes::new(Arc::clone(pool), &self.config.data, seed, cut, size)?;
                 Ok(Arc::new(source))
             }
@@ -368,7 +375,7 @@ pub fn familiar(data: &Data, size: &[usize], of_a_kind: usize) -> Result<Option<
 
 /// Whether the network is given electrons: as the configuration says, as the model that it begins from knows them, or as the task needs.
 fn takes_photons(config: &RunConfig, init: Option<&Signal>) -> Result<bool> {
-    if config.task.kind.is_of_labels() || config.task.enlarge > 1 {
+    if config.task.kind.knows_no_camera() || config.task.enlarge > 1 {
         return Ok(false);
     }
     let known = init.map(|signal| *signal == Signal::Photons);

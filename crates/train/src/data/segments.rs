@@ -5,6 +5,7 @@
 
 use super::camera::Cameras;
 use super::scenes::{Place, Pool, cut};
+use super::views::OwnRanges;
 use super::{NUMBERS, Sample, Source, shrunk};
 use crate::config::{DataConfig, TaskConfig, TaskKind};
 use crate::error::{Result, setting};
@@ -12,9 +13,8 @@ use crate::segmentation::one_hot;
 use crate::task::key;
 use clearshot_image::dataset::{Crop, Dataset, Normaliser, Part, Range};
 use clearshot_model::{OwnRange, Signal, instances};
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 /// What a model that segments says of its numbers: they are those of [`OwnRange`], as they are.
 pub const AS_THEY_ARE: Signal = Signal::Fixed {
@@ -27,7 +27,7 @@ pub const AS_THEY_ARE: Signal = Signal::Fixed {
 pub const EMPTY: f64 = 0.1;
 
 /// A sample whose condition is there and that knows no camera.
-fn sample(seen: Vec<f32>, target: Vec<f32>) -> Sample {
+pub(super) fn sample(seen: Vec<f32>, target: Vec<f32>) -> Sample {
     let mut numbers = [0.0; NUMBERS];
     numbers[NUMBERS - 1] = 1.0;
     Sample::plain(seen, target, numbers)
@@ -137,14 +137,10 @@ impl Source for Segments {
     }
 }
 
-/// A file and where an image begins in it.
-type Frame = (usize, Vec<usize>);
-
 /// What files of images and labels become.
 pub struct Labels {
     wanted: Wanted,
-    /// The ends of images, each found when its first crop is cut.
-    ranges: Mutex<HashMap<Frame, Arc<OnceLock<OwnRange>>>>,
+    ranges: OwnRanges,
 }
 
 impl Labels {
@@ -152,7 +148,7 @@ impl Labels {
     /// If the labels have more than one channel.
     pub fn new(wanted: Wanted, channels: usize) -> Result<Labels> {
         match channels {
-            1 => Ok(Labels { wanted, ranges: Mutex::default() }),
+            1 => Ok(Labels { wanted, ranges: OwnRanges::default() }),
             other => setting("data.targets", format!("labels of {other} channels"), "one channel of labels"),
         }
     }
@@ -167,18 +163,7 @@ impl Labels {
     /// # Errors
     /// If the file cannot be read.
     pub fn seen(&self, dataset: &Dataset, crop: &Crop, values: &[f32]) -> Result<Vec<f32>> {
-        let origin = dataset.frame_origin(crop.entry, &crop.origin)?;
-        let cell = {
-            let mut ranges = self.ranges.lock().unwrap_or_else(|p| p.into_inner());
-            Arc::clone(ranges.entry((crop.entry, origin.clone())).or_default())
-        };
-        if cell.get().is_none() {
-            let frame = dataset.frame(crop.entry, &origin, Part::Input)?;
-            cell.get_or_init(|| OwnRange::of(&frame.values, &frame.size, frame.channels));
-        }
-        let mut values = values.to_vec();
-        cell.get().into_iter().for_each(|range| range.apply(&mut values));
-        Ok(values)
+        self.ranges.seen(dataset, crop, Part::Input, values)
     }
 
     /// The target of labels of (Z,) Y, X.

@@ -180,7 +180,7 @@ pub fn quantise(
         );
     }
     if model.about.task.knows_no_camera() {
-        let needed = "a model that restores images: what 8 bits cost is judged by the PSNR of restored images, and this one segments or enlarges them";
+        let needed = "a model that restores images: what 8 bits cost is judged by the PSNR of restored images, and this one segments, enlarges or embeds them";
         return setting("model", &model.about.name, needed);
     }
     let conditioned = Conditioned::of_model(&model, config.task.context.as_deref())?;

@@ -1,9 +1,10 @@
 //! How a run begins and goes on at the next size: networks, first weights, batches, what makes samples.
 
+use super::init::{ENCODER, encoder_model};
 use super::save::{lock, refuse_begun};
 use super::{Run, Working, init_model};
 use crate::checkpoint::{self, Saved};
-use crate::config::{RunConfig, TaskKind, epochs};
+use crate::config::{DataKind, RunConfig, TaskKind, epochs};
 use crate::data::camera;
 use crate::data::draws::{Draws, From};
 use crate::data::feed::Feed;
@@ -13,6 +14,7 @@ use crate::engine::{Engine, training_of};
 use crate::error::{Result, TrainError, io, setting};
 use crate::gan;
 use crate::iteration::{self, Shapes};
+use crate::pretraining::DOMAINS;
 use crate::schedule::{asked_batch, batch_of};
 use crate::task::Task;
 use clearshot_graph::plan::human;
@@ -129,6 +131,10 @@ impl Run<'_> {
         let params = network.parameters()?;
         let (Some(path), Some(model)) = (&self.config.model.init, init_model(&self.config)?) else {
             let mut weights = clearshot_nn::weights::initial(&params, self.config.seed);
+            if let Some(model) = encoder_model(&self.config)? {
+                let own = model.weights.into_iter().filter(|(name, _)| name.starts_with(ENCODER));
+                weights.extend(own);
+            }
             self.centre(&mut weights)?;
             return Ok(weights);
         };
@@ -158,7 +164,8 @@ impl Run<'_> {
     fn centre(&self, weights: &mut Weights) -> Result<()> {
         let name = OUTPUT_BIASES.into_iter().find(|name| weights.contains_key(*name));
         let Some(bias) = name.and_then(|name| weights.get_mut(name)) else { return Ok(()) };
-        if self.task.diffusion.is_some() || self.task.kind == TaskKind::Segmentation {
+        let kind = self.task.kind;
+        if self.task.diffusion.is_some() || kind == TaskKind::Segmentation || kind.is_pretraining() {
             return Ok(());
         }
         let size = self.size(self.stages[self.progress.stage].size);
@@ -389,7 +396,8 @@ pub(super) fn fill_channels(config: &mut RunConfig, task: &Task, data: &Data) ->
     }
     let size: Vec<usize> = config.trainer.depth.into_iter().chain([config.trainer.crop; 2]).collect();
     let photons = data.photons();
-    let channels = match config.data.is_simulated() {
+    let exposed = config.data.kind == DataKind::Scenes || !config.task.kind.knows_no_camera();
+    let channels = match config.data.is_simulated() && exposed {
         // One measured and one clean channel, or one of the foreground.
         true if task.kind == TaskKind::Instances => [1, instances::target_channels(size.len())],
         true => camera::CHANNELS,
@@ -400,6 +408,42 @@ pub(super) fn fill_channels(config: &mut RunConfig, task: &Task, data: &Data) ->
         let count =
             if key == "in_channels" { shapes.network_inputs(task) } else { shapes.network_outputs(task) };
         config.model.network.insert(key.into(), count.into());
+    }
+    Ok(())
+}
+
+/// Refuses networks that are not made for training without labels, and those that are made for nothing else.
+fn check_pretraining(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Result<()> {
+    let jepa = network.joint_embedding();
+    let hides = network.masks(shapes.size).is_some();
+    let needed = match task.kind {
+        TaskKind::Mae if !hides || jepa.is_some() => {
+            "one that hides patches, for task=mae: model=mae2d or mae3d"
+        }
+        kind if kind.has_teacher() && jepa.is_none() => {
+            "one that predicts embeddings, for task=ijepa and iwm: model=jepa2d or jepa3d"
+        }
+        kind if hides && !kind.is_pretraining() => {
+            "another: this one learns without labels (task=mae, ijepa or iwm); model=vit_segmentation takes its encoder"
+        }
+        _ => "",
+    };
+    if !needed.is_empty() {
+        return setting("model.network", "this network", needed);
+    }
+    let asked = if task.kind == TaskKind::Iwm { DOMAINS } else { 0 };
+    if let Some(got) = jepa.map(|j| j.domains()).filter(|d| *d != asked) {
+        let needed = format!("{asked} for this task");
+        return setting("model.network.domains", got, needed);
+    }
+    let [from, to] = shapes.channels;
+    if task.kind == TaskKind::Iwm && from != to {
+        let got = format!("inputs of {from} and targets of {to} channels");
+        return setting(
+            "data.targets",
+            got,
+            "of iwm, a target has as many channels as its input: one encoder sees both",
+        );
     }
     Ok(())
 }
@@ -416,6 +460,7 @@ fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
         let got = format!("inputs of {from} and targets of {to} channels");
         return setting("data.targets", got, "of electrons, a target has as many channels as its input");
     }
+    check_pretraining(network, task, shapes)?;
     let (wants, gets) = (network.in_channels(), shapes.network_inputs(task));
     if wants != gets {
         let needed = format!(
@@ -423,7 +468,7 @@ fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
         );
         return setting("model.network.in_channels", wants, needed);
     }
-    if network.out_channels() != shapes.network_outputs(task) {
+    if network.joint_embedding().is_none() && network.out_channels() != shapes.network_outputs(task) {
         let needed = format!(
             "this task and these data ask a network for {0} channels; say model.network.out_channels={0}, or 0 for what fits",
             shapes.network_outputs(task)

@@ -7,6 +7,8 @@ use crate::task::OWN_BETAS;
 use clearshot_model::{
     ConditionInput, ConditionKind, InputKind, Model, PredictionKind as Predicts, Process, Task,
 };
+use clearshot_nn::models;
+use clearshot_nn::models::vit::EncoderConfig;
 use serde_json::{Map, Value as Json};
 
 /// The name of the model that comes with the program.
@@ -114,4 +116,52 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What stands in front of the names of an encoder's parameters.
+pub(super) const ENCODER: &str = "encoder.";
+
+/// The model of `model.encoder`, if there is one.
+///
+/// # Errors
+/// If it cannot be read, or has no encoder.
+pub(super) fn encoder_model(config: &RunConfig) -> Result<Option<Model>> {
+    let Some(path) = &config.model.encoder else { return Ok(None) };
+    let needed = "a model with an encoder, as `clearshot train experiment=mae` leaves it: RUN/best.clearshot, or a checkpoint";
+    if !path.exists() {
+        return setting("model.encoder", path.display(), needed);
+    }
+    let inside = path.join(checkpoint::MODEL);
+    let model = Model::load(if inside.is_dir() { &inside } else { path })?;
+    match model.network.encoder() {
+        Some(_) => Ok(Some(model)),
+        None => setting("model.encoder", path.display(), needed),
+    }
+}
+
+/// Gives the network the patches and widths of the encoder that it begins with.
+///
+/// # Errors
+/// If the encoder cannot be read, or the network has none.
+pub(crate) fn adopt_encoder(config: &mut RunConfig) -> Result<()> {
+    let Some(model) = encoder_model(config)? else { return Ok(()) };
+    let own = serde_json::from_str::<Map<String, Json>>(&model.config).unwrap_or_default();
+    for key in EncoderConfig::KEYS {
+        match own.get(key) {
+            Some(value) => config.model.network.insert(key.into(), value.clone()),
+            // What its file leaves out is the architecture's default.
+            None => config.model.network.remove(key),
+        };
+    }
+    // Channels that are left open are filled later.
+    let mut keys = config.model.network.clone();
+    let open = |n: &mut Json| *n = n.as_u64().unwrap_or(1).max(1).into();
+    ["in_channels", "out_channels"].iter().for_each(|key| keys.get_mut(*key).into_iter().for_each(open));
+    match models::read(&Json::from(keys).to_string()) {
+        Ok(network) if network.encoder().is_some() => Ok(()),
+        _ => {
+            let needed = "for networks that have an encoder: model=vit_segmentation, mae2d or jepa2d, say";
+            setting("model.encoder", "given", needed)
+        }
+    }
 }

@@ -30,7 +30,7 @@ use crate::distributed::{Ranks, Travelled};
 use crate::engine::{Engine, Numbers, digest};
 use crate::error::{Result, TrainError};
 use crate::records::Records;
-use crate::schedule::{Place, Stage, ema_decay, rate, stages};
+use crate::schedule::{Place, Stage, ema_decay, momentum, rate, stages};
 use crate::task::Task;
 use crate::watch::Watch;
 pub use applied::Applied;
@@ -216,6 +216,7 @@ impl<'w> Run<'w> {
     ) -> Result<Run<'w>> {
         config.check()?;
         init::adopt(&mut config)?;
+        init::adopt_encoder(&mut config)?;
         let mut task = Task::new(&config.task)?;
         let data = Data::new(&config)?;
         begin::fill_channels(&mut config, &task, &data)?;
@@ -516,7 +517,10 @@ impl<'w> Run<'w> {
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let numbers = Numbers {
             rate: base_rate(&self.config, p) * rate(&schedule, &self.config.trainer.growth, &place),
-            ema_decay: ema_decay(self.config.trainer.ema_half_life, work.images, p.iteration),
+            ema_decay: match self.task.kind.has_teacher() {
+                true => momentum(self.config.task.momentum, &place),
+                false => ema_decay(self.config.trainer.ema_half_life, work.images, p.iteration),
+            },
             alpha,
             iteration: p.iteration,
             first: p.images,

@@ -11,6 +11,7 @@ use crate::engine::Judge;
 use crate::error::Result;
 use crate::instances;
 use crate::iteration::Shapes;
+use crate::pretraining::{Scores, of_embeddings, of_hidden};
 use crate::records::event_file::Png;
 use crate::records::picture::Picture;
 use crate::segmentation::agreement;
@@ -39,6 +40,8 @@ pub(super) struct Judged {
     size: Vec<usize>,
     at_once: usize,
     images: usize,
+    /// The share of patches that are hidden, where they are to be restored.
+    hidden: Option<f64>,
     /// How many crops there are that share no pixel.
     pub(super) distinct: Option<f64>,
 }
@@ -165,7 +168,8 @@ impl Run<'_> {
             _ => vec![],
         };
         let (domains, distinct) = (source.domains(), source.distinct());
-        Ok(Judged { judge, batches, probes, domains, size, at_once, images, distinct })
+        let hidden = self.working().network.masks(&size).map(|m| m.hidden as f64 / m.patches() as f64);
+        Ok(Judged { judge, batches, probes, domains, size, at_once, images, hidden, distinct })
     }
 
     /// Scores the averaged weights.
@@ -196,6 +200,17 @@ impl Run<'_> {
             let first = (i * judged.at_once) as u64;
             let estimate = judged.judge.estimate(batch, level.as_ref(), seed, first)?;
             let (estimates, truths) = (estimate.as_f32()?, batch.clean.as_f32()?);
+            if kind == ScoreKind::Explained {
+                let wanted = judged.judge.output("wanted")?;
+                let (each, width) = (estimates.len() / judged.at_once, estimate.shape().channels());
+                for (k, (made, wanted)) in
+                    estimates.chunks_exact(each).zip(wanted.as_f32()?.chunks_exact(each)).enumerate()
+                {
+                    let found = of_embeddings(made, wanted, width);
+                    scored.push(Scored::of(i * judged.at_once + k, batch.domains[k], found));
+                }
+                continue;
+            }
             let of_parts = match judged.probes.get(i) {
                 Some(probe) => Some(judged.judge.estimate(&probe.batch, level.as_ref(), seed, first)?),
                 None => None,
@@ -210,6 +225,19 @@ impl Run<'_> {
                 });
                 let estimate = &estimates[k * of_estimate..(k + 1) * of_estimate];
                 let truth = &truths[part.clone()];
+                if let Some(share) = judged.hidden {
+                    let found = of_hidden(estimate, truth, share, pixels);
+                    scored.push(Scored::of(i * judged.at_once + k, batch.domains[k], found));
+                    if rows.len() < self.config.records.pictures {
+                        let [mut seen, made, truth] = panels(batch, k, estimate, photons, height * width)?;
+                        // What is hidden is dark.
+                        let hidden =
+                            seen.iter_mut().zip(made.iter().zip(&truth)).filter(|(_, (m, t))| m != t);
+                        hidden.for_each(|(seen, _)| *seen = -1.0);
+                        rows.push(vec![seen, made, truth]);
+                    }
+                    continue;
+                }
                 let agreed = (kind == ScoreKind::Dice)
                     .then(|| agreement(estimate, truth, batch.clean.shape().channels(), pixels));
                 let objects = match kind {
@@ -264,7 +292,7 @@ impl Run<'_> {
                     image: i * judged.at_once + k,
                     domain: batch.domains[k],
                     score,
-                    iou: agreed.map_or(0.0, |a| a.iou),
+                    beside: agreed.map_or(0.0, |a| a.iou),
                     noisy: psnr(&seen, &truth, batch.scales[k], plane),
                     scale: f64::from(batch.scales[k]),
                     by_noise: judged_by_noise,
@@ -289,9 +317,9 @@ impl Run<'_> {
             compared = if error.is_finite() { -10.0 * error.max(1e-7).log10() } else { f64::NEG_INFINITY };
         }
         let mut values = vec![(kind.name().to_string(), compared), ("images".to_string(), count as f64)];
-        if kind == ScoreKind::Dice {
-            let sum: f64 = scored.iter().map(|s| s.iou).sum();
-            values.push(("iou".to_string(), sum / scored.len() as f64));
+        if let Some(name) = kind.beside() {
+            let sum: f64 = scored.iter().map(|s| s.beside).sum();
+            values.push((name.to_string(), sum / scored.len() as f64));
         }
         if photons {
             // What there is to gain: the first plane as it was measured.
@@ -341,8 +369,8 @@ struct Scored {
     image: usize,
     domain: usize,
     score: f64,
-    /// Of segmentation, whose score is Dice.
-    iou: f64,
+    /// What is recorded beside the score; see [`ScoreKind::beside`].
+    beside: f64,
     /// Of the image as it was measured.
     noisy: f64,
     scale: f64,
@@ -354,20 +382,27 @@ struct Scored {
 const NUMBERS_OF_IMAGE: usize = 8 + 8;
 
 impl Scored {
+    /// An image that has a score and no noise.
+    fn of(image: usize, domain: usize, found: Scores) -> Scored {
+        let Scores { score, beside } = found;
+        Scored { image, domain, score, beside, noisy: 0.0, scale: 1.0, by_noise: None }
+    }
+
     /// Those of all ranks, in the order of images, however many each rank has: means over them are those of one process.
     fn of_all(ranks: &Ranks, own: &[Scored]) -> Result<Vec<Scored>> {
         let write = |s: &Scored| {
             let (judgement, by_noise) = s.by_noise.unwrap_or_default();
             let judged = f64::from(u8::from(s.by_noise.is_some()));
-            let plain = [s.image as f64, s.domain as f64, s.score, s.iou, s.noisy, s.scale, judged, by_noise];
+            let plain =
+                [s.image as f64, s.domain as f64, s.score, s.beside, s.noisy, s.scale, judged, by_noise];
             plain.into_iter().chain(judgement.numbers())
         };
         let numbers: Vec<f64> = own.iter().flat_map(write).collect();
         let all = ranks.gathered(&numbers)?.concat();
         let read = |n: &[f64; NUMBERS_OF_IMAGE]| {
-            let [image, domain, score, iou, noisy, scale, judged, by_noise, judgement @ ..] = *n;
+            let [image, domain, score, beside, noisy, scale, judged, by_noise, judgement @ ..] = *n;
             let by_noise = (judged == 1.0).then(|| (Judgement::of_numbers(judgement), by_noise));
-            Scored { image: image as usize, domain: domain as usize, score, iou, noisy, scale, by_noise }
+            Scored { image: image as usize, domain: domain as usize, score, beside, noisy, scale, by_noise }
         };
         let mut all: Vec<Scored> = all.as_chunks::<NUMBERS_OF_IMAGE>().0.iter().map(read).collect();
         all.sort_by_key(|s| s.image);

@@ -82,6 +82,9 @@ fn output(model: &Model, settings: &Settings) -> Result<Output, Error> {
         (Task::Enlarging { .. }, _) => {
             refuse("it gives an image on a finer grid; `clearshot predict` runs it")
         }
+        (Task::MaskedAutoencoder | Task::JointEmbedding, _) => refuse(
+            "it was trained without labels and restores nothing; `clearshot predict -o NAME.csv` writes its embeddings",
+        ),
         (Task::Regression, _) if guided => refuse("a PSF or guidance needs a diffusion model"),
         (Task::Regression, _) if sampled || settings.classifier_free != 1.0 => {
             refuse("inpainting, a begin, a cascade and classifier-free guidance need a diffusion model")
