@@ -192,7 +192,9 @@ fn two_iterations_of_both_optimisers_are_pytorchs() {
         }
         let pairs = case.last("g.", &params).into_iter().map(|(n, w)| (n.clone(), n, w));
         let others = case.last("d.", &rivals).into_iter().map(|(n, w)| (format!("{PREFIX}{n}"), n, w));
-        for (own, name_of, truth) in pairs.chain(others) {
+        // A bias in front of an instance norm has no gradient: Adam makes steps of what rounding leaves of it, on both sides.
+        let has_gradient = |name: &str| (1..=layers).all(|i| !name.ends_with(&format!("block_{i}.0.bias")));
+        for (own, name_of, truth) in pairs.chain(others).filter(|(_, name, _)| has_gradient(name)) {
             let by = off(&session.get(&own).expect("a weight"), &truth);
             assert!(by < 1e-5, "{name}, {name_of} after two iterations: off by {by:e}");
         }
