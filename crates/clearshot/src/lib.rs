@@ -101,7 +101,7 @@ pub use camera_noise::{CameraImages, CameraReport, CameraSettings, estimate_came
 pub use classical::Deconvolution;
 pub use error::{Error, Result};
 pub use evaluation::{EvaluateFiles, EvaluateSettings, Evaluation, evaluate};
-pub use file::restore_file;
+pub use file::{restore_file, restore_part};
 pub use job_part::JobPart;
 pub use jobs::{JobPlan, plan_jobs};
 pub use learned::Parts;
