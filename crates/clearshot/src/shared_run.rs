@@ -202,7 +202,7 @@ impl SharedRun {
             }
             self.note(0, "completing", &Value::Null)?;
         }
-        match there && !(replace && !is_address(output)) {
+        match there && (!replace || is_address(output)) {
             true => Err(clearshot_image::Error::Exists { path: output.clone() }.into()),
             false => Ok(FileStanding::New),
         }

@@ -28,17 +28,7 @@ fn begin(name: &str, size: &str) -> PathBuf {
 /// The record without what is counted: of an image that is written as it comes it says null.
 fn without_counts(text: &[u8]) -> Value {
     let mut record: Value = serde_json::from_slice(text).expect("JSON");
-    let counted = [
-        "clipped",
-        "filled",
-        "saturated",
-        "chi2",
-        "left_over",
-        "choice",
-        "pooled_choices",
-        "precision",
-        "exposures",
-    ];
+    let counted = ["clipped", "filled", "saturated", "chi2", "left_over", "pooled_choices", "exposures"];
     if let Some(parameters) = record["attributes"]["clearshot"]["parameters"].as_object_mut() {
         counted.iter().for_each(|key| drop(parameters.remove(*key)));
     }
@@ -243,11 +233,11 @@ fn parts_of_one_image_share_a_bucket() {
     let (ended, said) = run(&format!("{verb} s3://lab/many.ome.zarr --part 1/4"));
     assert!(!ended && said.contains("one of 3 parts"), "{said}");
     assert!(!server.below("lab/many.ome.zarr").contains_key("zarr.json"), "no image before the last run");
-    let before = server.asked().len();
+    // What was asked before is forgotten.
+    server.asked();
     let (ended, said) = run(&format!("{verb} s3://lab/many.ome.zarr"));
     assert!(ended, "{said}");
-    let full =
-        server.asked().into_iter().skip(before).filter(|a| a.method == "PUT" && a.path.contains("/0/c/"));
+    let full = server.asked().into_iter().filter(|a| a.method == "PUT" && a.path.contains("/0/c/"));
     assert_eq!(full.count(), 4, "the last run makes the chunks of the part that did not run, and no others");
     same(&server.below("lab/one.ome.zarr"), &server.below("lab/many.ome.zarr"));
     assert!(
@@ -261,7 +251,7 @@ fn parts_of_one_image_share_a_bucket() {
     for name in server.below("lab/.two.ome.zarr.clearshot-parts").keys() {
         server.objects().remove(&format!("lab/.two.ome.zarr.clearshot-parts/{name}"));
     }
-    let (ended, said) = run("denoise raw.tif --method median s3://lab/two.ome.zarr --part 1/2");
+    let (ended, said) = run("denoise --method median raw.tif s3://lab/two.ome.zarr --part 1/2");
     assert!(!ended && said.contains("begun here by another run"), "{said}");
 }
 

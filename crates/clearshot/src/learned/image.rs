@@ -137,7 +137,7 @@ impl Work<'_> {
         let outputs = match outputs {
             Some(outputs) => outputs,
             None => {
-                let provenance = self.provenance(forecast.as_ref(), Some(&record));
+                let provenance = self.provenance(forecast.as_ref(), &record, true);
                 let mut outputs = Outputs::create(self.to, &description, maps, provenance, None)?;
                 for (number, restored) in held.iter().enumerate() {
                     outputs.write(&parts, number, restored, &form)?;
@@ -180,7 +180,7 @@ impl Work<'_> {
         let bytes = self.parts.all.len() * self.parts.pixels() * parts.channels * size_of::<f32>();
         let outputs = match bytes > HELD || !is_file || self.to.run().is_some() {
             true => {
-                let provenance = self.provenance(forecast, None);
+                let provenance = self.provenance(forecast, record, false);
                 let cut = self.to.run().map(|run| Cut {
                     run,
                     together: parts.axes(self.uses_model() && !restorer.can_be_cut()),
