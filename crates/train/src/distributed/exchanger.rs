@@ -9,6 +9,7 @@ use clearshot_graph::{Graph, Op};
 use clearshot_nn::Weights;
 use clearshot_runtime::Exchange;
 use clearshot_tensor::Shape;
+use clearshot_timeline::{Phase, Timeline, current, is_active, span};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -61,6 +62,8 @@ struct Queue {
     under_way: Vec<u32>,
     error: Option<CollectiveError>,
     stop: bool,
+    /// Where whoever hands buckets over writes down what it does, while it does.
+    timeline: Option<Timeline>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -175,8 +178,11 @@ impl Shared {
         loop {
             if let Some(number) = queue.waiting.pop_front() {
                 let failed = queue.error.is_some();
+                let timeline = queue.timeline.clone();
                 drop(queue);
+                let attached = timeline.and_then(|t| t.attach_again("exchange"));
                 let error = if failed { None } else { self.average(number).err() };
+                drop(attached);
                 queue = locked(&self.queue);
                 queue.error = queue.error.take().or(error);
                 queue.under_way.retain(|n| *n != number);
@@ -191,6 +197,7 @@ impl Shared {
     }
 
     fn average(&self, number: u32) -> std::result::Result<(), CollectiveError> {
+        let _exchanging = span(Phase::Exchanging);
         let bucket = &self.buckets[&number];
         let mut values = locked(&bucket.values);
         let iteration = self.iteration.load(Ordering::Relaxed);
@@ -231,6 +238,7 @@ impl Exchange for Shared {
             let mut queue = locked(&self.queue);
             queue.waiting.push_back(bucket);
             queue.under_way.push(bucket);
+            queue.timeline = if is_active() { current() } else { None };
         }
         self.changed.notify_all();
         if !self.overlaps {
