@@ -99,6 +99,7 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
         (LOCAL, planar, vec![3, 4, 6]),
         (DNCNN, json!({"in_channels": 4, "out_channels": 2, "channels": 5, "layers": 4}), vec![5, 6]),
         (DNCNN, json!({"spatial_dims": 3, "channels": 4, "layers": 3}), vec![3, 4, 5]),
+        (DNCNN, json!({"channels": 4, "layers": 4, "norm": "batch"}), vec![5, 6]),
         (N2V, json!({"in_channels": 2, "channels": 12, "depth": 1}), vec![4, 6]),
         (N2V, json!({"spatial_dims": 3, "channels": 6, "depth": 1, "n2v2": false}), vec![2, 4, 6]),
     ]
@@ -253,7 +254,9 @@ fn inference_and_training_have_the_same_parameters() {
         assert_eq!(given, params.len(), "{name}: states that are not parameters");
         let updated = graphs[1].updates.len();
         let trained = params.iter().filter(|p| p.trainable).count();
-        assert_eq!(updated, 3 * trained + 1, "{name}: a parameter, two moments; and the step");
+        let running = params.iter().filter(|p| p.name.contains("running_")).count();
+        let expected = 3 * trained + 1 + running;
+        assert_eq!(updated, expected, "{name}: a parameter, two moments; the step, and running averages");
     }
 }
 

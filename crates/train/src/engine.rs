@@ -47,7 +47,12 @@ pub struct Engine {
 }
 
 /// What an iteration's end is like. `bucket` is for several ranks: the bytes of gradients that travel together.
-pub fn training_of(network: &dyn Network, config: &RunConfig, bucket: Option<usize>) -> Training {
+pub fn training_of(
+    network: &dyn Network,
+    config: &RunConfig,
+    bucket: Option<usize>,
+    ranks: usize,
+) -> Training {
     let o: &OptimizerConfig = &config.optimizer;
     let [beta1, beta2] = o.betas;
     let adam = |decoupled| {
@@ -74,6 +79,7 @@ pub fn training_of(network: &dyn Network, config: &RunConfig, bucket: Option<usi
             .or(network.base_fan_in())
             .filter(|n| *n > 0 && o.kind != OptimizerKind::Sgd),
         bucket,
+        ranks,
         guard: (config.trainer.guard > 0.0).then_some(Guard { ratio: config.trainer.guard, ..Guard::USUAL }),
     }
 }
@@ -122,7 +128,7 @@ impl Engine {
         device: &Device,
     ) -> Result<Engine> {
         let bucket = ranks.collective().map(|_| config.bucket()).transpose()?;
-        let training = training_of(network, config, bucket);
+        let training = training_of(network, config, bucket, ranks.size());
         let built = iteration::training(network, task, shapes, &config.model.only, &training)?;
         let (mut session, levels) = open(built, config, device, &config.options()?)?;
         let exchanger = ranks.collective().map(|all| Exchanger::new(&session.plan().graph, all, config));

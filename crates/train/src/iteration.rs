@@ -17,7 +17,7 @@ use clearshot_graph::ops::{Binary, NoiseKind, ReduceKind, Unary};
 use clearshot_graph::train::{LOSS_BUCKET, Training, finish_iteration, mean_over_ranks};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
 use clearshot_model::signal::CHANNELS;
-use clearshot_nn::models::{Given, Network};
+use clearshot_nn::models::{Given, Learning, Network};
 use clearshot_tensor::Shape;
 
 /// What a graph is built for.
@@ -124,9 +124,9 @@ fn network_on(
     task: &Task,
     x: Value,
     time: Option<Value>,
-    train: bool,
+    learning: Option<Learning>,
 ) -> Value {
-    match given_to(b, network, task, x, time, train) {
+    match given_to(b, network, task, x, time, learning) {
         Ok(given) => network.build_on(b, &given),
         Err(refused) => refused,
     }
@@ -134,8 +134,14 @@ fn network_on(
 
 /// All that the network gives to be compared with a target, each with its weight: its result, and where it is supervised
 /// deeply those of lower levels.
-fn outputs_on(b: &mut Builder, network: &dyn Network, task: &Task, x: Value) -> Vec<(f64, Value)> {
-    match given_to(b, network, task, x, None, true) {
+fn outputs_on(
+    b: &mut Builder,
+    network: &dyn Network,
+    task: &Task,
+    x: Value,
+    learning: Learning,
+) -> Vec<(f64, Value)> {
+    match given_to(b, network, task, x, None, Some(learning)) {
         Ok(given) => network.outputs_on(b, &given),
         Err(refused) => vec![(1.0, refused)],
     }
@@ -148,9 +154,9 @@ fn given_to(
     task: &Task,
     x: Value,
     time: Option<Value>,
-    train: bool,
+    learning: Option<Learning>,
 ) -> std::result::Result<Given, Value> {
-    let mut given = Given::image(x);
+    let mut given = Given::image(x).learning(learning);
     let image = b.shape(x);
     for port in network.ports(image).iter().filter(|p| !p.optional) {
         let value = match (port.name, time) {
@@ -168,13 +174,20 @@ fn given_to(
         };
         given = given.with(port.name, value);
     }
-    if train && network.drops() {
+    if learning.is_some() && network.drops() {
         given = given.with("key", b.input("key", Type::i32([4])));
     }
     Ok(given)
 }
 
-fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<'_>, train: bool) -> Forward {
+fn forward(
+    b: &mut Builder,
+    network: &dyn Network,
+    task: &Task,
+    shapes: &Shapes<'_>,
+    learning: Option<Learning>,
+) -> Forward {
+    let train = learning.is_some();
     let clean = b.input("clean", Type::f32(image_shape(shapes.batch, shapes.size, shapes.channels[1])));
     let given = task.is_conditional().then(|| condition(b, shapes));
     let seen = given.as_ref().map(|g| g.channels);
@@ -190,9 +203,9 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     }
     let Some(diffusion) = &task.diffusion else {
         let x = seen.unwrap_or(clean);
-        let outputs = match train {
-            true => outputs_on(b, network, task, x),
-            false => vec![(1.0, network_on(b, network, task, x, None, false))],
+        let outputs = match learning {
+            Some(learning) => outputs_on(b, network, task, x, learning),
+            None => vec![(1.0, network_on(b, network, task, x, None, None))],
         };
         let segments = task.kind == TaskKind::Segmentation;
         let estimate = if segments { probabilities(b, outputs[0].1) } else { outputs[0].1 };
@@ -221,7 +234,7 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
         false => noised(b, clean, noise, &mut levels),
     };
     let built = |b: &mut Builder, x: Value, time: Value, _: &Condition| {
-        network_on(b, network, task, x, Some(time), train)
+        network_on(b, network, task, x, Some(time), learning)
     };
     let denoiser = Preconditioned {
         network: built,
@@ -263,7 +276,7 @@ pub fn training(
 ) -> Result<Built> {
     let mut b = Builder::new();
     let Forward { clean, valid, losses, mut estimate, measured, bound, levels } =
-        forward(&mut b, network, task, shapes, true);
+        forward(&mut b, network, task, shapes, Some(Learning { ranks: training.ranks }));
     if let Some(valid) = valid {
         // Further terms look at neighbours: where nothing was measured, the estimate is as it should be.
         let off = b.sub(estimate, clean);
@@ -387,7 +400,7 @@ fn count_skips(b: &mut Builder) {
 /// If the network does not fit the task.
 pub fn validation(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Result<Built> {
     let mut b = Builder::new();
-    let Forward { estimate, levels, .. } = forward(&mut b, network, task, shapes, false);
+    let Forward { estimate, levels, .. } = forward(&mut b, network, task, shapes, None);
     b.output("estimate", estimate);
     Ok(Built { graph: b.finish()?, levels })
 }

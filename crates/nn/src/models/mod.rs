@@ -21,7 +21,7 @@ mod told;
 pub mod unet2d;
 pub mod unet2d_condition;
 
-pub use network::{Given, Network, Port};
+pub use network::{Given, Learning, Network, Port};
 pub use preconditioned::Preconditioned;
 pub use quantised::Quantised;
 

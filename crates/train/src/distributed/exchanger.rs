@@ -4,7 +4,7 @@ use super::compress::Compressor;
 use crate::config::{DistributedConfig, RunConfig};
 use crate::error::Result;
 use clearshot_collectives::{Collective, CollectiveError};
-use clearshot_graph::train::FIRST_GRADIENTS;
+use clearshot_graph::train::is_of_gradients;
 use clearshot_graph::{Graph, Op};
 use clearshot_nn::Weights;
 use clearshot_runtime::Exchange;
@@ -79,7 +79,7 @@ impl Exchanger {
             if let Op::AllReduceBegin(a) = node.op {
                 let shapes: Vec<Shape> = node.inputs.iter().map(|v| graph.shape(*v)).collect();
                 let values = Mutex::new(vec![0.0; shapes.iter().map(Shape::len).sum()]);
-                let kind = if a.bucket < FIRST_GRADIENTS { None } else { Some(distributed) };
+                let kind = is_of_gradients(a.bucket).then_some(distributed);
                 let compressor =
                     Mutex::new(Compressor::new(kind, &shapes, config.seed ^ u64::from(a.bucket)));
                 buckets.insert(a.bucket, Bucket { values, compressor });
@@ -170,7 +170,7 @@ impl Drop for Exchanger {
 
 impl Shared {
     fn travels(&self, bucket: u32) -> bool {
-        bucket < FIRST_GRADIENTS || self.is_last_run.load(Ordering::Relaxed)
+        !is_of_gradients(bucket) || self.is_last_run.load(Ordering::Relaxed)
     }
 
     fn work(&self) {
@@ -202,7 +202,7 @@ impl Shared {
         let mut values = locked(&bucket.values);
         let iteration = self.iteration.load(Ordering::Relaxed);
         let sent = locked(&bucket.compressor).average(&mut values, &*self.collective, iteration)?;
-        if number >= FIRST_GRADIENTS {
+        if is_of_gradients(number) {
             self.values.fetch_add(values.len() as u64, Ordering::Relaxed);
             self.sent_values.fetch_add(sent as u64, Ordering::Relaxed);
         }
