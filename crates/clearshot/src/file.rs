@@ -12,6 +12,7 @@ use crate::report::{ImageReport, Report, Status};
 use crate::restorer::{Kind, Restorer, bytes_of};
 use crate::segmenter::Segmenter;
 use crate::settings::Settings;
+use crate::shared_run::SharedRun;
 use crate::target::{Destination, Made};
 use crate::validity::{Mask, Validity, mask_path};
 use clearshot_image::address::{exists, is_address, same_place};
@@ -41,10 +42,25 @@ pub fn restore_file(
     settings: &Settings,
     observer: &mut dyn Observer,
 ) -> Result<Report> {
-    let (input, output) = (input.as_ref(), output.as_ref());
-    restorer.check(settings)?;
-    let mut ear = Ear { observer, shown: input.to_path_buf() };
-    Walk { input, output, restorer, settings }.run(&mut ear).map_err(|e| e.at(input.display()))
+    let walk = Walk { input: input.as_ref(), output: output.as_ref(), restorer, settings, run: None };
+    walk.checked(observer)
+}
+
+/// Restores what one of several jobs has of the only image of a file, or completes what they made: the output is one OME-Zarr, of
+/// which each job makes whole chunks (shards, where it has those). What is decided about the image is decided for all of it.
+///
+/// # Errors
+/// As [`restore_file`], or if the restorer or the settings need more than a part of the image.
+pub fn restore_part(
+    input: impl AsRef<Path>,
+    output: impl AsRef<Path>,
+    restorer: &Restorer,
+    settings: &Settings,
+    run: &SharedRun,
+    observer: &mut dyn Observer,
+) -> Result<Report> {
+    let walk = Walk { input: input.as_ref(), output: output.as_ref(), restorer, settings, run: Some(run) };
+    walk.checked(observer)
 }
 
 struct Walk<'a> {
@@ -52,6 +68,8 @@ struct Walk<'a> {
     output: &'a Path,
     restorer: &'a Restorer,
     settings: &'a Settings,
+    /// Where several jobs make the only image.
+    run: Option<&'a SharedRun>,
 }
 
 /// What restores the images of the file.
@@ -102,6 +120,41 @@ impl Engine<'_> {
 }
 
 impl Walk<'_> {
+    fn checked(&self, observer: &mut dyn Observer) -> Result<Report> {
+        self.restorer.check(self.settings)?;
+        let mut ear = Ear { observer, shown: self.input.to_path_buf() };
+        self.run(&mut ear).map_err(|e| e.at(self.input.display()))
+    }
+
+    /// Refuses what cannot be done to a part of an image.
+    fn refuse_cut(&self, d: &Description) -> Result<()> {
+        let Settings { picture, save_mask, std, chi2, save_samples, allow_binning, max_seconds, .. } =
+            self.settings;
+        let asked = [
+            ("picture", *picture),
+            ("save_mask", *save_mask),
+            ("std", *std),
+            ("chi2", *chi2),
+            ("save_samples", *save_samples),
+            ("allow_binning", *allow_binning),
+            ("max_seconds", max_seconds.is_some()),
+        ];
+        if let Some((key, _)) = asked.into_iter().find(|(_, asked)| *asked) {
+            let why = "is about the whole image, which --part cuts between jobs; leave one of them out";
+            return Err(Error::setting(key, why));
+        }
+        let why = match &self.restorer.kind {
+            _ if d.items.len() > 1 && self.settings.item.is_none() => {
+                "the file has several images, and --part cuts one between jobs; name it (--item)"
+            }
+            Kind::Foreign(_) | Kind::Segmenter(_) => {
+                "an image is not cut between jobs for networks of others and for segmentation; leave --part out"
+            }
+            Kind::Learned(_) | Kind::Classical(_) => return Ok(()),
+        };
+        Err(Error::Refused(why.into()))
+    }
+
     fn run(&self, ear: &mut Ear<'_>) -> Result<Report> {
         if same_place(self.input, self.output) {
             return Err(Error::SameFile);
@@ -114,6 +167,9 @@ impl Walk<'_> {
         let mut first = Image::open_named(self.input, self.settings.item.as_deref())?;
         self.settings.name_axes(&mut first)?;
         let d = &first.description;
+        if self.run.is_some() {
+            self.refuse_cut(d)?;
+        }
         let mut engine = match &self.restorer.kind {
             Kind::Learned(learned) => {
                 let hash = fingerprint(self.input)?;
@@ -189,6 +245,9 @@ impl Walk<'_> {
         // What is there of a file with several images is known already.
         let standing = match spot.is_shared {
             true => Standing::Missing,
+            // The jobs' notes have told.
+            false if self.run.is_some() && settings.replace => Standing::InPart,
+            false if self.run.is_some() => Standing::Missing,
             false => engine.standing(&spot.output, std::slice::from_ref(&spot.base), settings)?,
         };
         if standing == Standing::Done {
@@ -204,7 +263,7 @@ impl Walk<'_> {
         let side = binned.as_ref().map_or(1, |b| b.side);
         let image = binned.as_ref().map_or(image, |b| &b.image);
         let replace = standing == Standing::InPart;
-        let to = Destination::File { input: self.input, spot, replace };
+        let to = Destination::File { input: self.input, spot, replace, run: self.run };
         let (finished, validity) = match engine {
             Engine::Learned(session) => session.restore(image, side, validity, to, &mut ear)?,
             Engine::Foreign(foreign) => foreign.run(settings, image, validity, to, &mut ear)?,

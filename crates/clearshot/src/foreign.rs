@@ -140,7 +140,8 @@ impl Foreign {
             "test_difference": tested.map(|t| t.difference),
             "plan": { "tile": forecast.tile, "halo": forecast.halo, "tiles": forecast.tiles, "blends": forecast.blends },
         });
-        let place = Place { operation: "restore", image, to, description: &description };
+        let place =
+            Place { operation: "restore", image, to, description: &description, together: Vec::new() };
         let mut first = place.begin(&parameters)?;
         // Half of what is free at most; what is more lies in files.
         let scratch = Scratch::new(available_bytes().unwrap_or(usize::MAX) / 2, settings.scratch.clone());

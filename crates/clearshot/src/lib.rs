@@ -103,7 +103,7 @@ pub use classical::Deconvolution;
 pub use embedder::{Embedded, Embedder};
 pub use error::{Error, Result};
 pub use evaluation::{EvaluateFiles, EvaluateSettings, Evaluation, evaluate};
-pub use file::restore_file;
+pub use file::{restore_file, restore_part};
 pub use job_part::JobPart;
 pub use jobs::{JobPlan, plan_jobs};
 pub use learned::Parts;

@@ -1,17 +1,19 @@
 //! A run over several files that many jobs share: each does the files of its [`JobPart`], and a last run without a part
-//! does what is missing, checks that everything is there and takes the jobs' notes away.
+//! does what is missing, checks that everything is there and takes the jobs' notes away. A single image that becomes OME-Zarr is cut: each
+//! job makes chunks of its own of the one output ([`clearshot_image::Share`]), and the last run the lower resolutions and the metadata.
 //!
 //! The notes lie in a hidden folder in the output folder, or beside an output that is one file. `run.json` comes first and
 //! says what is done to which files, so that jobs of another run, of another list of files or of another version of the program
 //! are refused. Each file has a note of its own: that it was begun, and then that it is done. An output that is there
 //! with a note is one of this run, that of a file that was only begun is made again; without a note it is somebody else's and stays. A part's note
-//! is written when all of its files are done.
+//! is written when all of its files, or chunks, are done. What is decided about an image that is cut, such as its camera, is
+//! found out by every job from the same pixels; the first notes it, and a job that comes to something else is refused.
 
 use crate::error::{Error, Result};
 use crate::job_part::{JobPart, shares, size_of};
-use clearshot_image::Marks;
-use clearshot_image::address::exists;
-use clearshot_image::format::has_known_extension;
+use clearshot_image::address::{exists, is_address};
+use clearshot_image::format::{can_be_shared, has_known_extension};
+use clearshot_image::{Description, Marks, Share, WriteOptions, Writer};
 use clearshot_tensor::Fnv1a;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -20,6 +22,8 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = ".clearshot-parts";
 /// What is done to which files.
 const RUN: &str = "run.json";
+/// What was decided about an image that is cut.
+const DECIDED: &str = "decided.json";
 
 /// See the module.
 pub struct SharedRun {
@@ -28,6 +32,10 @@ pub struct SharedRun {
     count: usize,
     marks: Marks,
     files: Vec<File>,
+    /// The same for all jobs of the run, and for no others.
+    id: String,
+    /// Whether the only file is cut between the jobs.
+    cuts: bool,
 }
 
 struct File {
@@ -84,10 +92,9 @@ impl SharedRun {
             },
         };
         let sizes: Vec<Option<u64>> = pairs.iter().map(|(input, _)| size_of(input)).collect();
-        let run = described(pairs, &sizes, work);
+        let mut run = described(pairs, &sizes, work);
         let count = match (part, found) {
             (Some(part), _) => {
-                let mut run = run.clone();
                 run["parts"] = part.count().into();
                 if !marks.put_new(RUN, run.to_string().as_bytes())? {
                     let found = marks.get(RUN)?.unwrap_or_default();
@@ -97,13 +104,16 @@ impl SharedRun {
             }
             (None, found) => compared(&run, &found.unwrap_or_default(), &marks)?,
         };
+        run["parts"] = count.into();
+        let id = format!("{:016x}", Fnv1a::of(run.to_string().as_bytes()));
+        let cuts = matches!(pairs, [(_, output)] if can_be_shared(output));
         let shares = shares(&sizes, count);
         let file = |(n, (_, output)): (usize, &(PathBuf, PathBuf))| {
             let (output, note) = (output.clone(), format!("file-{n}.json"));
             File { output, note, bytes: sizes[n], part: shares[n] }
         };
         let files = pairs.iter().enumerate().map(file).collect();
-        Ok(Some(SharedRun { part, count, marks, files }))
+        Ok(Some(SharedRun { part, count, marks, files, id, cuts }))
     }
 
     /// This job's part; none in the run that ends it.
@@ -116,9 +126,91 @@ impl SharedRun {
         self.count
     }
 
+    /// Whether the only file is cut between the jobs, each of which makes a part of its output.
+    pub fn cuts_image(&self) -> bool {
+        self.cuts
+    }
+
+    /// What this job has of the output that is cut, where chunks along some axes stay together.
+    pub fn share(&self, together: Vec<usize>) -> Share {
+        let part = self.part.map(|part| (part.index(), part.count()));
+        Share { id: self.id.clone(), part, together }
+    }
+
+    /// Begins or joins the output that is cut; `decided` is what was found out about the image. Chunks stay together along `together`,
+    /// axes of which the restorer has to see all.
+    ///
+    /// # Errors
+    /// If there is nothing to cut, another job decided otherwise, or the output cannot be made.
+    pub(crate) fn join(
+        &self,
+        path: &Path,
+        d: &Description,
+        options: &WriteOptions,
+        together: Vec<usize>,
+        decided: &Value,
+    ) -> Result<Writer> {
+        let share = self.share(together);
+        let writer = Writer::join(path, d, options, &share)?;
+        if self.count > 1 && share.units(writer.grid(0)) < 2 {
+            let why = match share.together.is_empty() {
+                true => "its output is a single chunk",
+                false => {
+                    "it is one plane or volume, of which this method needs all at once (a model that draws samples, deconvolves or sees whole tiles, or a classical method that is not local)"
+                }
+            };
+            return Err(Error::Refused(format!(
+                "the image cannot be cut between {} jobs: {why}; leave --part out",
+                self.count
+            )));
+        }
+        self.agree(decided)?;
+        Ok(writer)
+    }
+
+    /// Notes what was decided about the image that is cut, or sees that it is what the first job has noted.
+    ///
+    /// # Errors
+    /// If another job decided otherwise, or notes cannot be written.
+    fn agree(&self, decided: &Value) -> Result<()> {
+        if self.marks.put_new(DECIDED, decided.to_string().as_bytes())? {
+            return Ok(());
+        }
+        let found = self.marks.get(DECIDED)?.unwrap_or_default();
+        let theirs: Value = serde_json::from_slice(&found).unwrap_or_default();
+        // As a note has it, so that numbers are compared as they are written.
+        let ours: Value = serde_json::from_str(&decided.to_string()).unwrap_or_default();
+        let Some(key) = difference(&ours, &theirs) else { return Ok(()) };
+        Err(Error::Refused(format!(
+            "{}: another job found something else in this image ({key}); the jobs must run on the same kind of processor or device, or be given the camera's numbers and one method, so that nothing is estimated",
+            self.marks.path().display()
+        )))
+    }
+
+    /// What there is of the image that is cut, before this job begins.
+    fn begin_cut(&self, replace: bool) -> Result<FileStanding> {
+        let output = &self.files[0].output;
+        let there = exists(output)?;
+        if let Some(part) = self.part {
+            if self.marks.get(&part_note(part.index(), part.count()))?.is_some() {
+                return Ok(FileStanding::Done(Value::Null));
+            }
+        } else {
+            // A last run that was killed may have completed the image and not taken the notes away.
+            if there && self.marks.get(&self.files[0].note)?.is_some() {
+                return Ok(FileStanding::Done(Value::Null));
+            }
+            self.note(0, "completing", &Value::Null)?;
+        }
+        match there && (!replace || is_address(output)) {
+            true => Err(clearshot_image::Error::Exists { path: output.clone() }.into()),
+            false => Ok(FileStanding::New),
+        }
+    }
+
     /// Whether a file is to be done here.
     pub fn owns(&self, number: usize) -> bool {
-        self.part.is_none_or(|part| self.files[number].part == part.index())
+        self.cuts || self.part.is_none_or(|part| self.files[number].part == part.index())
     }
 
     /// What there is to do here.
@@ -141,6 +233,9 @@ impl SharedRun {
     /// # Errors
     /// If the notes cannot be read or written.
     pub fn begin(&self, number: usize, replace: bool) -> Result<FileStanding> {
+        if self.cuts {
+            return self.begin_cut(replace);
+        }
         let file = &self.files[number];
         let is_there = exists(&file.output)?;
         let note = self.marks.get(&file.note)?.and_then(|note| serde_json::from_slice::<Value>(&note).ok());
@@ -161,7 +256,8 @@ impl SharedRun {
     /// # Errors
     /// If it cannot be written.
     pub fn done(&self, number: usize, of: &Value) -> Result<()> {
-        self.note(number, "done", of)
+        // Of an image that is cut the part's own note says it.
+        if self.cuts { Ok(()) } else { self.note(number, "done", of) }
     }
 
     fn note(&self, number: usize, state: &str, of: &Value) -> Result<()> {
@@ -191,7 +287,8 @@ impl SharedRun {
     /// If an output is missing, or the notes cannot be written.
     pub fn finish(self) -> Result<()> {
         for (n, file) in self.files.iter().enumerate() {
-            if self.owns(n) && !exists(&file.output)? {
+            let is_made_here = self.owns(n) && !(self.cuts && self.part.is_some());
+            if is_made_here && !exists(&file.output)? {
                 let output = file.output.display();
                 return Err(Error::Refused(format!("{output} was made and is not there; run it again")));
             }
@@ -207,6 +304,22 @@ impl SharedRun {
                 Ok(())
             }
         }
+    }
+}
+
+/// The first key under which two values differ, with both.
+fn difference(ours: &Value, theirs: &Value) -> Option<String> {
+    if ours == theirs {
+        return None;
+    }
+    match (ours, theirs) {
+        (Value::Object(a), Value::Object(b)) => {
+            a.keys().chain(b.keys()).find(|key| a.get(*key) != b.get(*key)).map(|key| {
+                let (a, b) = (&ours[key], &theirs[key]);
+                format!("{key}: {b} there, {a} here")
+            })
+        }
+        _ => Some(format!("{theirs} there, {ours} here")),
     }
 }
 

@@ -3,16 +3,18 @@
 use crate::error::Result;
 use crate::items::Spot;
 use crate::outlet::Outlet;
+use crate::shared_run::SharedRun;
 use clearshot_image::grid::{Region, copy_common, extent};
-use clearshot_image::{DType, Description, Writer};
+use clearshot_image::{DType, Description, Image, Writer};
 use clearshot_restore::stream::Sink;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// What an image is restored into.
 #[derive(Clone, Copy)]
 pub enum Destination<'a> {
-    /// Files, where those that are there may be replaced or not.
-    File { input: &'a Path, spot: &'a Spot, replace: bool },
+    /// Files, where those that are there may be replaced or not; the image may be one that several jobs make.
+    File { input: &'a Path, spot: &'a Spot, replace: bool, run: Option<&'a SharedRun> },
     /// To the caller as 32-bit floats: into memory, or as they come into what it gives.
     Caller(&'a dyn Outlet),
 }
@@ -23,6 +25,14 @@ impl Destination<'_> {
         match self {
             Destination::File { spot, .. } => spot.kept.as_ref().unwrap_or(d),
             Destination::Caller(_) => d,
+        }
+    }
+
+    /// The run of several jobs that make the image together.
+    pub fn run(&self) -> Option<&SharedRun> {
+        match self {
+            Destination::File { run, .. } => *run,
+            Destination::Caller(_) => None,
         }
     }
 
@@ -50,8 +60,16 @@ pub fn as_float(d: &Description) -> Description {
 
 /// One file that is being written, or its values in memory.
 pub enum Target {
-    File { path: PathBuf, writer: Box<Writer> },
-    Memory { shape: Vec<usize>, bytes: Vec<u8> },
+    /// With the chunks that pieces are cut along.
+    File {
+        path: PathBuf,
+        writer: Box<Writer>,
+        chunk: Vec<usize>,
+    },
+    Memory {
+        shape: Vec<usize>,
+        bytes: Vec<u8>,
+    },
     Outlet(Box<dyn Sink>),
 }
 
@@ -65,7 +83,16 @@ pub enum Made {
 
 impl Target {
     pub fn file(path: &Path, writer: Writer) -> Target {
-        Target::File { path: path.to_path_buf(), writer: Box::new(writer) }
+        let chunk = writer.chunk();
+        Target::File { path: path.to_path_buf(), writer: Box::new(writer), chunk }
+    }
+
+    /// Cut along the chunks of an image, as where its pieces are held, so that pieces are the same.
+    pub fn cut_as(mut self, image: Option<&Image>) -> Target {
+        if let (Target::File { chunk, .. }, Some(image)) = (&mut self, image) {
+            chunk.clone_from(&image.grid(0).chunk);
+        }
+        self
     }
 
     /// For an image of floats that the caller knows by a name (`image`, `std`, ...).
@@ -85,7 +112,7 @@ impl Target {
     /// If the file cannot be completed.
     pub fn finish(self) -> Result<Made> {
         match self {
-            Target::File { path, writer } => {
+            Target::File { path, writer, .. } => {
                 writer.finish()?;
                 Ok(Made::File(path))
             }
@@ -98,9 +125,17 @@ impl Target {
 impl Sink for Target {
     fn chunk(&self) -> Vec<usize> {
         match self {
-            Target::File { writer, .. } => writer.chunk(),
+            Target::File { chunk, .. } => chunk.clone(),
             Target::Memory { shape, .. } => shape.clone(),
             Target::Outlet(sink) => sink.chunk(),
+        }
+    }
+
+    fn wanted(&self, place: &Region) -> Vec<Vec<Range<usize>>> {
+        match self {
+            Target::File { writer, .. } => writer.wanted(place),
+            Target::Outlet(sink) => sink.wanted(place),
+            Target::Memory { .. } => vec![place.to_vec()],
         }
     }
 

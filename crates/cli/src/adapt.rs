@@ -51,6 +51,10 @@ pub struct Adapt {
     /// Resume the run of --run, with the same images and options. Default: a new run.
     #[arg(long, requires = "run", conflicts_with_all = ["model", "from"])]
     resume: bool,
+    /// Share the work between jobs: refused, since one model is made of all images in one training; `restore --part` shares the files that it then restores, and
+    /// `train --devices` an own training. Default: none.
+    #[arg(long, value_name = "I/N")]
+    part: Option<String>,
     /// Train and write the model even where its gain is not clear or cannot be estimated. Default: it is not written then.
     #[arg(long)]
     keep: bool,
@@ -64,6 +68,11 @@ pub struct Adapt {
 
 impl Adapt {
     pub fn run(self) -> Result<()> {
+        if self.part.is_some() {
+            bail!(
+                "--part: one model is made of all images in one training, which jobs cannot share; leave --part out, and share the files that the model then restores (restore --part)"
+            );
+        }
         if self.output.extension().is_none_or(|e| e != "clearshot") {
             bail!("{}: a model's file is called NAME.clearshot", self.output.display());
         }

@@ -7,7 +7,8 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use clearshot_image::collection::written;
 use clearshot_image::{
-    Description, Geometry, Image, Mosaic, Step, Surround, copy_with, not_kept, reshape, take_back,
+    Description, Geometry, Image, Mosaic, Progress, Step, Surround, copy_shared, copy_with, not_kept,
+    reshape, take_back,
 };
 use std::io::Write;
 use std::path::PathBuf;
@@ -70,6 +71,9 @@ impl Convert {
     pub fn run(self) -> Result<()> {
         let pairs = outputs::pairs(&self.inputs, &self.output, self.to.as_deref())?;
         let jobs = self.part.open(&pairs, &self.output, &self.work())?;
+        jobs.refuse_cut("--crop, --pad or --resize", self.reshapes())?;
+        jobs.refuse_cut("--undo", self.undo.is_some())?;
+        jobs.refuse_cut("--mosaic", self.mosaic.is_some())?;
         let walk = Walk { jobs, pairs: &pairs, replace: self.force, json: self.json, done: "converted" };
         walk.each(|turn| self.one(turn))
     }
@@ -81,7 +85,7 @@ impl Convert {
     }
 
     fn one(&self, turn: Turn<'_>) -> Result<()> {
-        let Turn { input, output, name, replace } = turn;
+        let Turn { input, output, name, replace, run } = turn;
         let mut image = Image::open_named(input, self.item.as_deref())?;
         if let Some(letters) = &self.axes {
             rename_axes(&mut image.description, letters)?;
@@ -100,8 +104,16 @@ impl Convert {
                 vec![]
             }
             None => {
-                copy_with(&image, output, replace, &mut |p| line.show(p.done, p.total))?;
-                not_kept(&image.description, &written(&image.description, output)?.description)
+                let mut tell = |p: Progress| line.show(p.done, p.total);
+                match run {
+                    Some(run) => copy_shared(&image, output, replace, &run.share(Vec::new()), &mut tell)?,
+                    None => copy_with(&image, output, replace, &mut tell)?,
+                }
+                match run.is_some_and(|run| run.part().is_some()) {
+                    // The output is there when the last run has ended.
+                    true => vec![],
+                    false => not_kept(&image.description, &written(&image.description, output)?.description),
+                }
             }
             Some(way) => {
                 let mosaic = self.pattern_of(&image)?;

@@ -4,7 +4,7 @@
 use crate::failure::worded;
 use crate::part::Jobs;
 use anyhow::{Context, Result, bail};
-use clearshot::FileStanding;
+use clearshot::{FileStanding, SharedRun};
 use clearshot_image::address::is_address;
 use clearshot_image::dataset::list::{files, stem};
 use clearshot_image::format::{has_known_extension, refuse_output};
@@ -108,6 +108,8 @@ pub struct Turn<'a> {
     pub name: String,
     /// What is there of the output may be replaced.
     pub replace: bool,
+    /// Where the only image is cut between jobs.
+    pub run: Option<&'a SharedRun>,
 }
 
 /// How a walk over files goes.
@@ -150,7 +152,7 @@ impl Walk<'_> {
                     return Ok(());
                 }
                 let replace = replace || standing == FileStanding::Begun;
-                one(Turn { input, output, name: name.clone(), replace })?;
+                one(Turn { input, output, name: name.clone(), replace, run: jobs.cut() })?;
                 jobs.done(number, &Value::Null)
             };
             if let Err(e) = turn() {

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct PartArgs {
-    /// Do one part of the files, of the same number of bytes in every part: 3/8 is the third of eight; `auto` takes number and count from a
-    /// Slurm or AWS Batch job array, auto/8 the number alone, also from an indexed Kubernetes Job. The same command without --part
-    /// then does what is missing and checks that all is there. Default: all files.
+    /// Do one part of the files, of the same number of bytes in every part, or of a single image that becomes OME-Zarr (NAME.ome.zarr) one part of its chunks: 3/8 is
+    /// the third of eight; `auto` takes number and count from a Slurm or AWS Batch job array, auto/8 the number alone, also from an indexed Kubernetes Job. The same command
+    /// without --part then does what is missing and checks that all is there. Default: all files.
     #[arg(long, value_name = "I/N")]
     part: Option<String>,
 }
@@ -88,6 +88,13 @@ impl Jobs {
         let Some(run) = &self.run else { return Ok(None) };
         let Extent { files, bytes, all_files, all_bytes } = run.extent();
         Ok(Some(match run.part() {
+            Some(part) if run.cuts_image() => {
+                let from = self.from.map_or(String::new(), |from| format!(" (by {from})"));
+                let record = json!({
+                    "event": "part", "part": part.index() + 1, "parts": part.count(), "from": self.from, "of": "image",
+                });
+                (format!("part {part}{from} of one image"), record)
+            }
             Some(part) => {
                 let from = self.from.map_or(String::new(), |from| format!(" (by {from})"));
                 let mega = |bytes: u64| bytes as f64 / 1e6;
@@ -105,12 +112,16 @@ impl Jobs {
             None => {
                 let (count, unfinished) = (run.count(), run.unfinished()?);
                 let record = json!({"event": "parts", "parts": count, "unfinished": unfinished, "all_files": all_files});
+                let what = match run.cuts_image() {
+                    true => "one image".to_string(),
+                    false => format!("{all_files} files"),
+                };
                 let text = match unfinished.is_empty() {
                     true => {
-                        format!("all {count} parts of {all_files} files came to their end; checking them")
+                        format!("all {count} parts of {what} came to their end; checking them")
                     }
                     false => format!(
-                        "{} of {count} parts did not come to their end ({}); what is missing of {all_files} files is done here",
+                        "{} of {count} parts did not come to their end ({}); what is missing of {what} is done here",
                         unfinished.len(),
                         some_of(&unfinished)
                     ),
@@ -118,6 +129,24 @@ impl Jobs {
                 (text, record)
             }
         }))
+    }
+
+    /// The run, where the only file is an image that is cut between the jobs.
+    pub fn cut(&self) -> Option<&SharedRun> {
+        self.run.as_ref().filter(|run| run.cuts_image())
+    }
+
+    /// Refuses an option that needs all of an image that is cut, where it is given.
+    ///
+    /// # Errors
+    /// Names the option.
+    pub fn refuse_cut(&self, option: &str, given: bool) -> Result<()> {
+        if self.cut().is_some() && given {
+            bail!(
+                "{option} is about the whole image, which --part cuts between jobs; leave one of them out, or name a folder as the output so that each job has whole files"
+            );
+        }
+        Ok(())
     }
 
     /// The numbers of the files that are done here.

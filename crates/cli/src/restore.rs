@@ -19,7 +19,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use clearshot::{
     AdaptSettings, Candidate, DeviceName, FileStanding, KnownCamera, Model, Output, PointSpread, Precision,
-    Restorer, Settings, Stacks, adapt, restore_file,
+    Restorer, Settings, Stacks, adapt, restore_file, restore_part,
 };
 use clearshot_restore::classical::gaussian::Gaussian;
 use clearshot_runtime::bytes;
@@ -253,6 +253,7 @@ impl Restore {
         let mut taken = HashSet::new();
         let doubled: Vec<bool> = pairs.iter().map(|(_, output)| !taken.insert(output)).collect();
         let jobs = self.part.open(&pairs, &self.output, &restorer.work(&settings)?)?;
+        jobs.refuse_cut("--report", self.report.is_some())?;
         if let Some((text, record)) = jobs.heading()? {
             voice.say(&text, record)?;
         }
@@ -274,7 +275,10 @@ impl Restore {
                 }
                 let replace = self.force || standing == FileStanding::Begun;
                 let settings = Settings { replace, ..settings.clone() };
-                let outcome = restore_file(input, output, &restorer, &settings, &mut voice);
+                let outcome = match jobs.cut() {
+                    Some(run) => restore_part(input, output, &restorer, &settings, run, &mut voice),
+                    None => restore_file(input, output, &restorer, &settings, &mut voice),
+                };
                 let report = voice.end(outcome)?;
                 let section = voice.report.as_mut().map_or(Value::Null, Report::latest);
                 jobs.done(number, &section)?;

@@ -6,7 +6,7 @@ use crate::validity::ValidityArgs;
 use crate::voice::{Style, Voice};
 use anyhow::{Context, Result};
 use clap::Args;
-use clearshot::{KnownCamera, Restorer, Settings, Stacks, restore_file};
+use clearshot::{KnownCamera, Restorer, Settings, Stacks, restore_file, restore_part};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -95,7 +95,10 @@ impl Files {
         walk.each(|turn| {
             voice.begin(turn.name, turn.input);
             let settings = Settings { replace: turn.replace, ..settings.clone() };
-            let outcome = restore_file(turn.input, turn.output, restorer, &settings, &mut voice);
+            let outcome = match turn.run {
+                Some(run) => restore_part(turn.input, turn.output, restorer, &settings, run, &mut voice),
+                None => restore_file(turn.input, turn.output, restorer, &settings, &mut voice),
+            };
             voice.end(outcome).map(|_| ())
         })
     }

@@ -64,6 +64,8 @@ pub struct Training {
     pub bucket: Option<usize>,
     /// What tells this optimiser's states and outputs from those of another one in the same graph; none for the only or the first one.
     pub name: Option<&'static str>,
+    /// How many ranks there are, for layers that look at the images of all.
+    pub ranks: usize,
 }
 
 impl Default for Training {
@@ -79,6 +81,7 @@ impl Default for Training {
             base_fan_in: None,
             bucket: None,
             name: None,
+            ranks: 1,
         }
     }
 }
@@ -94,10 +97,22 @@ pub fn rate_share(shape: Shape, base_fan_in: Option<usize>) -> f64 {
     base_fan_in.map_or(1.0, |base| (base as f64 / fan_in.max(1) as f64).min(1.0))
 }
 
-/// The bucket of the loss, and the first of gradients. Between them callers may have buckets of their own for numbers that each run of an
-/// iteration averages; gradients are averaged in the last run alone.
+/// The bucket of the loss, the first of gradients and the first of layers. Between the first two callers may have buckets of their own for numbers that each run of an
+/// iteration averages, as layers have; gradients are averaged in the last run alone.
 pub const LOSS_BUCKET: u32 = 0;
-pub const FIRST_GRADIENTS: u32 = 16;
+const FIRST_GRADIENTS: u32 = 16;
+const FIRST_OF_LAYERS: u32 = 1 << 24;
+
+/// Whether a bucket is one of gradients.
+pub fn is_of_gradients(bucket: u32) -> bool {
+    (FIRST_GRADIENTS..FIRST_OF_LAYERS).contains(&bucket)
+}
+
+/// The mean over ranks of a value within a network, or of its gradient.
+pub fn mean_of_layer(b: &mut Builder, value: Value) -> Value {
+    let before = b.graph().nodes.iter().filter(|n| matches!(n.op, Op::AllReduceBegin(_))).count();
+    mean_over_ranks(b, FIRST_OF_LAYERS + before as u32, &[value])[0]
+}
 
 /// The means of values over ranks, as one bucket.
 pub fn mean_over_ranks(b: &mut Builder, bucket: u32, values: &[Value]) -> Vec<Value> {

@@ -210,6 +210,68 @@ impl AsideFolder {
     }
 }
 
+/// A folder that several processes make, hidden beside its place under a name that all of them know. Each file in it is there whole
+/// or not at all; the last process gives the folder its name. It is nobody's to take away while others are at work.
+pub(crate) struct SharedFolder {
+    path: PathBuf,
+    /// Holds what becomes the folder, and files that are not complete.
+    holder: PathBuf,
+    root: PathBuf,
+    replace: bool,
+}
+
+impl SharedFolder {
+    pub fn join(path: &Path, id: &str, replace: bool) -> Result<SharedFolder> {
+        refuse_existing(path, replace)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let holder = folder_of(path).join(format!(".{name}.{id}.shared"));
+        let root = holder.join("image");
+        Ok(SharedFolder { path: path.to_path_buf(), holder, root, replace })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Puts a file in its place, whole. Folders are made with their first file.
+    pub fn put(&self, key: &str, data: &[u8]) -> std::io::Result<()> {
+        let (file, aside) = (self.root.join(key), self.holder.join("aside"));
+        std::fs::create_dir_all(&aside)?;
+        let mut builder = tempfile::Builder::new();
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let mut temp = builder.tempfile_in(aside)?;
+        temp.write_all(data)?;
+        std::fs::create_dir_all(file.parent().unwrap_or(&self.root))?;
+        temp.persist(&file).map_err(|e| e.error)?;
+        Ok(())
+    }
+
+    /// Makes what was put durable.
+    pub fn leave(&self) -> Result<()> {
+        match self.root.exists() {
+            true => sync_tree(&self.root).map_err(|e| Error::io(&self.path, e)),
+            false => Ok(()),
+        }
+    }
+
+    /// Puts the last files in their places and renames the whole.
+    pub fn commit(self, files: &[(String, String)]) -> Result<()> {
+        let SharedFolder { path, holder, root, replace } = &self;
+        files
+            .iter()
+            .try_for_each(|(key, text)| self.put(key, text.as_bytes()))
+            .and_then(|()| sync_tree(root))
+            .map_err(|e| Error::io(path, e))?;
+        let list = unfinished();
+        put_in_place(root, path, *replace)?;
+        drop(list);
+        // What is left of it is hidden and empty.
+        let _ = std::fs::remove_dir_all(holder);
+        Ok(())
+    }
+}
+
 /// Gives what was written its name. Who calls holds the lock of what is unfinished.
 fn put_in_place(written: &Path, path: &Path, replace: bool) -> Result<()> {
     let fail = |e| Error::io(path, e);

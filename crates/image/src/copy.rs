@@ -5,6 +5,7 @@ use crate::error::{Error, Result, request};
 use crate::grid::{Grid, indices, volume};
 use crate::image::{Description, Image};
 use crate::provenance::Provenance;
+use crate::share::Share;
 use crate::writer::{WriteOptions, Writer};
 use serde_json::Value;
 use std::ops::Range;
@@ -25,18 +26,48 @@ pub fn copy(input: impl AsRef<Path>, output: impl AsRef<Path>, replace: bool) ->
 
 /// Copies an opened image and tells how far it is.
 pub fn copy_with(image: &Image, output: &Path, replace: bool, tell: &mut dyn FnMut(Progress)) -> Result<()> {
+    let writer = Writer::create(output, &image.description, &written(image, replace))?;
+    copy_levels(image, writer, usize::MAX, tell)
+}
+
+/// Copies what is one writer's of several. The last of them copies the lower resolutions too.
+///
+/// # Errors
+/// As [`Writer::join`], or if the image cannot be read or written.
+pub fn copy_shared(
+    image: &Image,
+    output: &Path,
+    replace: bool,
+    share: &Share,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<()> {
+    let writer = Writer::join(output, &image.description, &written(image, replace), share)?;
+    copy_levels(image, writer, if share.part.is_some() { 1 } else { usize::MAX }, tell)
+}
+
+fn written(image: &Image, replace: bool) -> WriteOptions {
     let provenance = Provenance::new("convert", &image.description, Value::Null).value();
-    let options = WriteOptions { replace, provenance: Some(provenance) };
-    let mut writer = Writer::create(output, &image.description, &options)?;
+    WriteOptions { replace, provenance: Some(provenance) }
+}
+
+fn copy_levels(image: &Image, mut writer: Writer, most: usize, tell: &mut dyn FnMut(Progress)) -> Result<()> {
     let width = image.dtype().bytes();
-    let levels: Vec<usize> = (0..writer.levels())
+    let levels: Vec<usize> = (0..writer.levels().min(most))
         .filter(|&l| l == 0 || image.description.levels.get(l) == Some(&writer.grid(l).shape))
         .collect();
-    let bytes = |level: usize| writer.grid(level).shape.iter().product::<usize>() * width;
-    let total = levels.iter().map(|&l| bytes(l)).sum();
-    let mut done = 0;
+    let mut regions = Vec::new();
     for level in levels {
-        let regions = bands(image.grid(level), writer.grid(level), width)?;
+        let all = bands(image.grid(level), writer.grid(level), width)?;
+        let wanted = |region: &Vec<Range<usize>>| match level {
+            0 => writer.wanted(region),
+            _ => vec![region.clone()],
+        };
+        regions.push((level, all.iter().flat_map(wanted).collect::<Vec<_>>()));
+    }
+    let bytes = |region: &Vec<Range<usize>>| region.iter().map(|r| r.len()).product::<usize>() * width;
+    let total = regions.iter().flat_map(|(_, all)| all).map(bytes).sum();
+    let mut done = 0;
+    for (level, regions) in regions {
         std::thread::scope(|scope| {
             let (sender, receiver) = std::sync::mpsc::sync_channel(1);
             let jobs = &regions;

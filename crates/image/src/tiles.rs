@@ -217,15 +217,22 @@ pub struct Stitcher<'a> {
     /// What the buffers cover now; empty before the first tile.
     covers: Vec<Range<usize>>,
     next: usize,
+    /// How many tiles come.
+    count: usize,
 }
 
 type Emit<'e> = dyn FnMut(&Region, &[f64]) -> Result<()> + 'e;
 
 impl<'a> Stitcher<'a> {
     pub fn new(tiling: &'a Tiling) -> Stitcher<'a> {
+        Stitcher::of_some(tiling, tiling.count())
+    }
+
+    /// For so many of the tiles, in their order; what other tiles would add to the regions that are handed on is missing there.
+    pub fn of_some(tiling: &'a Tiling, count: usize) -> Stitcher<'a> {
         let rank = tiling.shape.len();
         let band = (0..rank).find(|&a| tiling.overlaps(a)).unwrap_or(rank.saturating_sub(2));
-        Stitcher { tiling, band, mean: Vec::new(), weight: Vec::new(), covers: Vec::new(), next: 0 }
+        Stitcher { tiling, band, mean: Vec::new(), weight: Vec::new(), covers: Vec::new(), next: 0, count }
     }
 
     /// Bytes that the buffers take: a row of tiles, whatever the image's length.
@@ -271,7 +278,7 @@ impl<'a> Stitcher<'a> {
             }
         }
         self.next += 1;
-        if self.next == t.count() {
+        if self.next == self.count {
             self.flush(usize::MAX, emit)?;
         }
         Ok(())

@@ -1,15 +1,20 @@
 //! Writing: regions come in any order, chunks go out when they are complete, the file gets its name at the
 //! end. Memory holds only the chunks that are not complete, so writing row after row needs one row of
 //! chunks. Lower resolutions that were not written are averaged from the one above.
+//!
+//! Several processes may make one file together ([`Writer::join`]): each writes the chunks of its [`Share`], and the last
+//! one what is missing, the lower resolutions and the name.
 
 use crate::address::Address;
 use crate::dtype::DType;
 use crate::error::{Error, Parsed, Result, request};
 use crate::grid::{Grid, Place, Region, copy_box, copy_common, extent, intersect, volume};
 use crate::image::Description;
+use crate::share::{self, Share};
 use rayon::prelude::*;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// How a file is to be written.
@@ -39,6 +44,16 @@ pub(crate) trait Target: Send + Sync {
     }
     /// Completes the file and gives it its name.
     fn finish(self: Box<Self>) -> Result<()>;
+    /// Leaves the file to the other writers that it is shared with, what was stored being safe.
+    fn leave(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A file that several writers make, and which of its chunks of the full resolution are there.
+pub(crate) struct Joined {
+    pub target: Box<dyn Target>,
+    pub there: Vec<bool>,
 }
 
 /// Accepts the regions of one image and makes a file of them.
@@ -48,6 +63,8 @@ pub struct Writer {
     dtype: DType,
     target: Box<dyn Target>,
     levels: Vec<Assembly>,
+    /// What is this writer's, of a file with several.
+    share: Option<Share>,
 }
 
 /// The chunks of one level that are begun but not complete.
@@ -55,6 +72,8 @@ struct Assembly {
     pending: HashMap<usize, Pending>,
     done: Vec<bool>,
     complete: usize,
+    /// Chunks that are not written here, because others write them or they are there; none where all are.
+    left: Vec<bool>,
 }
 
 struct Pending {
@@ -71,10 +90,41 @@ impl Writer {
         description: &Description,
         options: &WriteOptions,
     ) -> Result<Writer> {
-        // As it may be seen, if it is an address.
-        let address = Address::of(path.as_ref())?.map(|address| address.path());
-        let path = address.as_deref().unwrap_or(path.as_ref());
-        let (format, target) = crate::format::create(path, description, options)?;
+        let path = shown(path.as_ref())?;
+        let (format, target) = crate::format::create(&path, description, options)?;
+        Writer::over(path, format, description, target)
+    }
+
+    /// Begins or joins a file that several writers make together, each in a process of its own: only OME-Zarr folders can be. What
+    /// lies in chunks of others, or in chunks that are there already, may be written and is left out.
+    ///
+    /// # Errors
+    /// If the format cannot be shared, or something else is at the place.
+    pub fn join(
+        path: impl AsRef<Path>,
+        description: &Description,
+        options: &WriteOptions,
+        share: &Share,
+    ) -> Result<Writer> {
+        let path = shown(path.as_ref())?;
+        let (format, Joined { target, there }) = crate::format::join(&path, description, options, share)?;
+        let mut writer = Writer::over(path, format, description, target)?;
+        let (grid, first) = (writer.target.grid(0).clone(), &mut writer.levels[0]);
+        let whole: Vec<_> = grid.shape.iter().map(|&n| 0..n).collect();
+        let owned = |index: &Vec<usize>| share.owns(&grid, index);
+        first.left = grid.touching(&whole).iter().zip(&there).map(|(i, there)| *there || !owned(i)).collect();
+        first.complete = there.iter().filter(|there| **there).count();
+        first.done = there;
+        writer.share = Some(share.clone());
+        Ok(writer)
+    }
+
+    fn over(
+        path: PathBuf,
+        format: &'static str,
+        description: &Description,
+        target: Box<dyn Target>,
+    ) -> Result<Writer> {
         let too_many = |level: usize| volume(&target.grid(level).counts()).is_none_or(|n| n > 1 << 28);
         if (0..target.levels()).any(too_many) {
             return request(format!(
@@ -87,9 +137,29 @@ impl Writer {
                 pending: HashMap::new(),
                 done: vec![false; target.grid(level).total()],
                 complete: 0,
+                left: Vec::new(),
             })
             .collect();
-        Ok(Writer { path: path.to_path_buf(), format, dtype: description.dtype, target, levels })
+        Ok(Writer { path, format, dtype: description.dtype, target, levels, share: None })
+    }
+
+    /// What of a region of the full resolution is to be written here: all of it, but in a file that is shared.
+    pub fn wanted(&self, region: &Region) -> Vec<Vec<Range<usize>>> {
+        let (grid, first) = (self.target.grid(0), &self.levels[0]);
+        match self.share {
+            None => vec![region.to_vec()],
+            Some(_) => share::boxes(grid, region, |index| !first.skips(grid.number(index))),
+        }
+    }
+
+    /// Chunks of the full resolution that this writer has, and how many of those were there when it began.
+    pub fn chunks(&self) -> [usize; 2] {
+        let (grid, first) = (self.target.grid(0), &self.levels[0]);
+        let whole: Vec<_> = grid.shape.iter().map(|&n| 0..n).collect();
+        let own = |index: &Vec<usize>| self.share.as_ref().is_none_or(|share| share.owns(grid, index));
+        let own: Vec<usize> =
+            grid.touching(&whole).iter().filter(|i| own(i)).map(|i| grid.number(i)).collect();
+        [own.len(), own.iter().filter(|&&n| first.skips(n)).count()]
     }
 
     pub fn grid(&self, level: usize) -> &Grid {
@@ -128,6 +198,9 @@ impl Writer {
         for batch in touched.chunks(rayon::current_num_threads().max(1) * 4) {
             let mut complete = Vec::new();
             for index in batch {
+                if self.levels[level].skips(grid.number(index)) {
+                    continue;
+                }
                 if let Some(raw) = self.levels[level].add(&grid, index, region, &size, width, data)? {
                     complete.push((index.clone(), raw));
                 }
@@ -153,9 +226,23 @@ impl Writer {
             .map_err(|fault| fault.at(&self.path, self.format))
     }
 
-    /// Makes the missing lower levels, checks that nothing is missing, and gives the file its name.
+    /// Makes the missing lower levels, checks that nothing is missing, and gives the file its name. Of a file that is shared only
+    /// the last writer does; any other checks what it has itself.
     pub fn finish(mut self) -> Result<()> {
         let _writing = clearshot_timeline::span(clearshot_timeline::Phase::Writing);
+        if self.share.as_ref().is_some_and(|share| share.part.is_some()) {
+            let first = &self.levels[0];
+            let missing = (0..first.done.len()).filter(|&n| !first.done[n] && !first.left[n]).count();
+            if missing > 0 {
+                return Err(Error::Incomplete {
+                    total: first.done.len(),
+                    path: self.path,
+                    level: 0,
+                    missing,
+                });
+            }
+            return self.target.leave();
+        }
         for level in 0..self.levels.len() {
             let total = self.target.grid(level).total();
             let begun = self.levels[level].complete > 0 || !self.levels[level].pending.is_empty();
@@ -214,7 +301,18 @@ impl Writer {
     }
 }
 
+/// A path as it may be seen, if it is an address.
+fn shown(path: &Path) -> Result<PathBuf> {
+    let address = Address::of(path)?.map(|address| address.path());
+    Ok(address.unwrap_or_else(|| path.to_path_buf()))
+}
+
 impl Assembly {
+    /// Whether a chunk is not written here.
+    fn skips(&self, number: usize) -> bool {
+        self.left.get(number).is_some_and(|left| *left)
+    }
+
     /// Adds what a region has of a chunk; returns the chunk when nothing of it is missing any more.
     fn add(
         &mut self,

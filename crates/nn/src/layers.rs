@@ -5,7 +5,9 @@
 //! are channels-last, `[N, (Z,) Y, X, C]`.
 
 use crate::init::{Init, Law, Param};
-use clearshot_graph::ops::{Geometry, PoolKind, ResizeMode, Unary};
+use crate::models::Learning;
+use clearshot_graph::ops::{Binary, Geometry, PoolKind, ResizeMode, Unary};
+use clearshot_graph::train::mean_of_layer;
 use clearshot_graph::{Builder, Value};
 use clearshot_tensor::{Fnv1a, Shape, Tensor};
 use std::sync::Arc;
@@ -205,6 +207,64 @@ pub fn modulated_norm(s: &mut Scope<'_>, x: Value, film: [Value; 2], groups: usi
 pub fn layer_norm(s: &mut Scope<'_>, x: Value, eps: f64) -> Value {
     let [gamma, beta] = affine(s, x);
     s.b.layer_norm(x, gamma, beta, eps)
+}
+
+/// What is added to the variance of a batch norm, and the share of a new batch in its running averages: PyTorch's.
+const BATCH_EPS: f64 = 1e-5;
+const BATCH_SHARE: f64 = 0.1;
+
+/// Batch norm as PyTorch has it. In training, mean and variance are those of the batch, and of the batches of all ranks where there are several (SyncBN), and running
+/// averages follow them; otherwise the averages stand in their place, and every pixel is treated alike.
+pub fn batch_norm(s: &mut Scope<'_>, x: Value, learning: Option<Learning>) -> Value {
+    let (shape, c) = (s.b.shape(x), s.b.channels(x));
+    let running =
+        [s.fixed("running_mean", [c], Init::Constant(0.0)), s.fixed("running_var", [c], Init::Constant(1.0))];
+    let affine = affine(s, x);
+    let b = &mut *s.b;
+    let axes: Vec<usize> = (0..shape.rank().saturating_sub(1)).collect();
+    let wide = axes.iter().fold(shape, |s, &axis| s.with(axis, 1));
+    let [gamma, beta] = affine.map(|v| b.reshape(v, wide));
+    let [mean, variance] = match learning {
+        None => running.map(|v| b.reshape(v, wide)),
+        Some(Learning { ranks }) => {
+            let over_ranks = |b: &mut Builder, v: Value| if ranks > 1 { mean_of_layer(b, v) } else { v };
+            let mean = b.mean(x, &axes);
+            let mean = over_ranks(b, mean);
+            // About the mean of all, for the difference of two large numbers would have few digits.
+            let off = b.sub(x, mean);
+            let squares = b.mul(off, off);
+            let variance = b.mean(squares, &axes);
+            let variance = over_ranks(b, variance);
+            let count = (shape.len() / c.max(1) * ranks) as f64;
+            let unbiased = b.mul_scalar(variance, count / (count - 1.0).max(1.0));
+            follow(b, running[0], mean);
+            follow(b, running[1], unbiased);
+            [mean, variance]
+        }
+    };
+    let variance = b.add_scalar(variance, BATCH_EPS);
+    let deviation = b.unary(Unary::Sqrt, variance);
+    let scale = b.binary(Binary::Div, gamma, deviation);
+    let off = b.sub(x, mean);
+    let scaled = b.mul(off, scale);
+    b.add(scaled, beta)
+}
+
+/// Moves a running average towards the number of a batch; one that is not finite, of an iteration that is skipped, leaves it as it is.
+fn follow(b: &mut Builder, running: Value, new: Value) {
+    const MOST: f64 = 1e30;
+    let new = b.reshape(new, b.shape(running));
+    let [low, high] = [-MOST, MOST].map(|v| b.scalar(v as f32));
+    let bounded = b.binary(Binary::Max, new, low);
+    let bounded = b.binary(Binary::Min, bounded, high);
+    let above = b.binary(Binary::Greater, new, low);
+    let below = b.binary(Binary::Greater, high, new);
+    let holds = b.mul(above, below);
+    let step = b.sub(bounded, running);
+    let step = b.mul_scalar(step, BATCH_SHARE);
+    let step = b.mul(step, holds);
+    let after = b.add(running, step);
+    b.update(running, after);
 }
 
 /// Gamma and beta of a norm that has no parameters.

@@ -126,6 +126,7 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
                 "network": {"_class_name": "DnCNN", "spatial_dims": 3, "channels": 4, "layers": 2}}),
             vec![4, 4, 6],
         ),
+        (DNCNN, json!({"channels": 4, "layers": 4, "norm": "batch"}), vec![5, 6]),
         (N2V, json!({"in_channels": 2, "channels": 12, "depth": 1}), vec![4, 6]),
         (N2V, json!({"spatial_dims": 3, "channels": 6, "depth": 1, "n2v2": false}), vec![2, 4, 6]),
         (MAE, with(&tokens, json!({"decoder_dim": 8, "decoder_layer": 1, "decoder_head": 2})), vec![4, 6]),
@@ -317,7 +318,9 @@ fn inference_and_training_have_the_same_parameters() {
         assert_eq!(given, params.len(), "{name}: states that are not parameters");
         let updated = graphs[1].updates.len();
         let trained = params.iter().filter(|p| p.trainable).count();
-        assert_eq!(updated, 3 * trained + 1, "{name}: a parameter, two moments; and the step");
+        let running = params.iter().filter(|p| p.name.contains("running_")).count();
+        let expected = 3 * trained + 1 + running;
+        assert_eq!(updated, expected, "{name}: a parameter, two moments; the step, and running averages");
     }
 }
 

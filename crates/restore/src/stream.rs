@@ -5,6 +5,9 @@
 //! middle: the result has the bits of the whole plane's. If all pixels count, fading with distance, pieces overlap
 //! and are blended with a window; the result differs from the whole plane's by what the restorer draws from beyond the
 //! overlap. The next piece is read while one is restored.
+//!
+//! A sink may take a part of the image only ([`Sink::wanted`]). Of pieces with a halo nothing else is restored; pieces that
+//! are blended are restored whole, all that touch what is wanted, so that the result has the same bits.
 
 use crate::RestoreError;
 use crate::classical::Reach;
@@ -80,6 +83,11 @@ pub trait Sink {
     /// The sizes of its chunks, which pieces are made of where they are many.
     fn chunk(&self) -> Vec<usize>;
 
+    /// What of a region it takes, as boxes that share no pixel. Default: all of it.
+    fn wanted(&self, place: &Region) -> Vec<Vec<Range<usize>>> {
+        vec![place.to_vec()]
+    }
+
     /// # Errors
     /// If a piece cannot be written.
     fn put(&mut self, place: &Region, bytes: &[u8]) -> clearshot_image::Result<()>;
@@ -88,6 +96,10 @@ pub trait Sink {
 impl Sink for Writer {
     fn chunk(&self) -> Vec<usize> {
         self.grid(0).chunk.to_vec()
+    }
+
+    fn wanted(&self, place: &Region) -> Vec<Vec<Range<usize>>> {
+        Writer::wanted(self, place)
     }
 
     fn put(&mut self, place: &Region, bytes: &[u8]) -> clearshot_image::Result<()> {
@@ -207,6 +219,18 @@ struct Job {
     wide: Vec<Range<usize>>,
 }
 
+impl Job {
+    fn around(core: Vec<Range<usize>>, frames: &Frames, halo: usize, align: usize) -> Job {
+        let mut wide = core.clone();
+        for &axis in &frames.inner {
+            let Range { start, end } = core[axis];
+            let n = frames.shape[axis];
+            wide[axis] = start.saturating_sub(halo) / align * align..end.saturating_add(halo).min(n);
+        }
+        Job { core, wide }
+    }
+}
+
 /// Restores an image into a `sink`, a file's writer usually, in the type and rescaling that `output` says. `tell` is told how
 /// many pieces of how many are done, and may stop it.
 ///
@@ -232,18 +256,37 @@ pub fn run(
     let whole = core == size;
     match work {
         Work::Pass => {
-            let jobs = jobs(&frames, &core, 0, 1);
+            let jobs = wanted(jobs(&frames, &core, 0, 1), &frames, sink, 0, 1);
             pass(image, sink, output, &jobs, tell)
         }
         Work::Restore(restore) => match cut.reach {
             Reach::Fading { overlap } if !whole => {
                 blended(image, sink, output, &frames, &core, overlap, restore, tell)
             }
-            _ => {
-                side_by_side(image, sink, output, &frames, &jobs(&frames, &core, halo, align), restore, tell)
+            // Of a plane that is not cut a restorer that looks further than a halo is to see all.
+            Reach::Fading { .. } => {
+                let all = jobs(&frames, &core, 0, 1);
+                let jobs: Vec<Job> = all.into_iter().filter(|j| !sink.wanted(&j.core).is_empty()).collect();
+                side_by_side(image, sink, output, &frames, &jobs, restore, tell)
+            }
+            Reach::Within { .. } => {
+                let jobs = wanted(jobs(&frames, &core, halo, align), &frames, sink, halo, align);
+                side_by_side(image, sink, output, &frames, &jobs, restore, tell)
             }
         },
     }
+}
+
+/// The same with no more in their cores than the sink takes.
+fn wanted(jobs: Vec<Job>, frames: &Frames, sink: &dyn Sink, halo: usize, align: usize) -> Vec<Job> {
+    let of = |job: Job| -> Vec<Job> {
+        let boxes = sink.wanted(&job.core);
+        match &boxes[..] {
+            [all] if *all == job.core => vec![job],
+            _ => boxes.into_iter().map(|core| Job::around(core, frames, halo, align)).collect(),
+        }
+    };
+    jobs.into_iter().flat_map(of).collect()
 }
 
 /// Where a file's pieces lie, as [`run`] would cut it for a file of the same chunks, without halo. For deciding on a
@@ -315,14 +358,11 @@ fn jobs(frames: &Frames, core: &[usize], halo: usize, align: usize) -> Vec<Job> 
         let counts: Vec<Range<usize>> =
             frames.size().iter().zip(core).map(|(n, c)| 0..n.div_ceil(*c)).collect();
         for index in indices(&counts) {
-            let (mut inside, mut wide) = (frame.clone(), frame.clone());
+            let mut inside = frame.clone();
             for (k, &axis) in frames.inner.iter().enumerate() {
-                let n = frames.shape[axis];
-                let (start, end) = (index[k] * core[k], ((index[k] + 1) * core[k]).min(n));
-                inside[axis] = start..end;
-                wide[axis] = start.saturating_sub(halo) / align * align..end.saturating_add(halo).min(n);
+                inside[axis] = index[k] * core[k]..((index[k] + 1) * core[k]).min(frames.shape[axis]);
             }
-            list.push(Job { core: inside, wide });
+            list.push(Job::around(inside, frames, halo, align));
         }
     }
     list
@@ -411,7 +451,8 @@ fn side_by_side(
                 source,
             })?;
             drop(values);
-            let inside = if job.core == job.wide { restored } else { middle(&restored, frames, job) };
+            let inside =
+                if job.core == job.wide { restored } else { cut_out(&restored, &job.wide, &job.core) };
             let (bytes, clipped) = output.dtype.encode_f32(&inside, output.rescale);
             report.clipped += clipped;
             report.pieces += 1;
@@ -422,14 +463,13 @@ fn side_by_side(
     Ok(report)
 }
 
-/// What of a piece lies in its core. Axes other than the inner ones have the length 1.
-fn middle(values: &[f32], frames: &Frames, job: &Job) -> Vec<f32> {
-    let wide = frames.inner_shape(&job.wide);
-    let within = |axis: &usize| {
-        let (core, wide) = (&job.core[*axis], &job.wide[*axis]);
-        core.start - wide.start..core.end - wide.start
-    };
-    let inside: Vec<Range<usize>> = frames.inner.iter().map(within).collect();
+/// What of the values of a region lies in a part of it.
+pub fn cut_out(values: &[f32], region: &Region, part: &Region) -> Vec<f32> {
+    // Axes of one pixel are no axes, wherever they stand.
+    let axes: Vec<usize> = (0..region.len()).filter(|&a| region[a].len() > 1).collect();
+    let wide: Vec<usize> = axes.iter().map(|&a| region[a].len()).collect();
+    let within = |&a: &usize| part[a].start - region[a].start..part[a].end - region[a].start;
+    let inside: Vec<Range<usize>> = axes.iter().map(within).collect();
     let (Some(&row), Some((columns, outer))) = (wide.last(), inside.split_last()) else {
         return values.to_vec();
     };
@@ -460,8 +500,8 @@ fn blended(
     }
     let spec = TileSpec { tile, overlap: overlaps, edge: Edge::Shift, window: Window::Cosine };
     let tiling = Tiling::new(&frames.shape, &spec)?;
-    let tiles: Vec<_> = tiling.tiles().collect();
-    let mut stitcher = Stitcher::new(&tiling);
+    let tiles: Vec<_> = tiling.tiles().filter(|t| !sink.wanted(&tiling.region(t)).is_empty()).collect();
+    let mut stitcher = Stitcher::of_some(&tiling, tiles.len());
     let mut report = Report::default();
     read_ahead(
         &tiles,
@@ -478,9 +518,13 @@ fn blended(
             let wide: Vec<f64> = restored.iter().map(|&v| v.into()).collect();
             stitcher.add(tile, &wide, &mut |region, values| {
                 let single: Vec<f32> = values.iter().map(|&v| v as f32).collect();
-                let (bytes, clipped) = output.dtype.encode_f32(&single, output.rescale);
-                report.clipped += clipped;
-                sink.put(region, &bytes)
+                for place in sink.wanted(region) {
+                    let inside = cut_out(&single, region, &place);
+                    let (bytes, clipped) = output.dtype.encode_f32(&inside, output.rescale);
+                    report.clipped += clipped;
+                    sink.put(&place, &bytes)?;
+                }
+                Ok(())
             })?;
             report.pieces += 1;
             go_on(tell(i + 1, tiles.len()))

@@ -42,6 +42,8 @@ pub enum Phase {
     Forward,
     Backward,
     Optimiser,
+    /// Values to other ranks of a training, and back.
+    Exchanging,
     /// Losses are read and written down.
     Recording,
     Validating,
@@ -65,7 +67,7 @@ pub enum Phase {
 
 impl Phase {
     /// In the order in which they are listed.
-    pub const ALL: [Phase; 20] = [
+    pub const ALL: [Phase; 21] = [
         Phase::Reading,
         Phase::Decoding,
         Phase::Drawing,
@@ -76,6 +78,7 @@ impl Phase {
         Phase::Forward,
         Phase::Backward,
         Phase::Optimiser,
+        Phase::Exchanging,
         Phase::Recording,
         Phase::Validating,
         Phase::Saving,
@@ -100,6 +103,7 @@ impl Phase {
             Phase::Forward => "forward",
             Phase::Backward => "backward",
             Phase::Optimiser => "optimiser",
+            Phase::Exchanging => "exchanging between ranks",
             Phase::Recording => "recording",
             Phase::Validating => "validating",
             Phase::Saving => "saving",

@@ -1,8 +1,9 @@
 //! A timeline as Chrome's trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing open: threads, the device's nodes and the copies to it are rows, the
-//! memory a curve.
+//! memory a curve. `otherData` has the time of day at which its clock was zero, so that traces of several processes can be laid side by side.
 
 use crate::{Timeline, lock};
 use serde_json::{Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Rows of nodes and copies, behind those of threads.
 const NODES: usize = 1000;
@@ -58,6 +59,8 @@ impl Timeline {
             let args = json!({"allocated": s.after.allocated, "reserved": s.after.reserved});
             events.push(json!({"name": "memory", "ph": "C", "pid": 1, "ts": s.seconds * 1e6, "args": args}));
         }
-        json!({"displayTimeUnit": "ms", "traceEvents": events})
+        let zero = SystemTime::now().checked_sub(self.0.began.elapsed());
+        let zero = zero.and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map(|t| t.as_secs_f64());
+        json!({"displayTimeUnit": "ms", "traceEvents": events, "otherData": {"began_unix_seconds": zero}})
     }
 }

@@ -47,7 +47,12 @@ pub struct Engine {
 }
 
 /// What an iteration's end is like. `bucket` is for several ranks: the bytes of gradients that travel together.
-pub fn training_of(network: &dyn Network, config: &RunConfig, bucket: Option<usize>) -> Training {
+pub fn training_of(
+    network: &dyn Network,
+    config: &RunConfig,
+    bucket: Option<usize>,
+    ranks: usize,
+) -> Training {
     let o: &OptimizerConfig = &config.optimizer;
     let [beta1, beta2] = o.betas;
     let adam = |decoupled| {
@@ -76,6 +81,7 @@ pub fn training_of(network: &dyn Network, config: &RunConfig, bucket: Option<usi
             .filter(|n| *n > 0 && o.kind != OptimizerKind::Sgd),
         bucket,
         name: None,
+        ranks,
         guard: (config.trainer.guard > 0.0).then_some(Guard { ratio: config.trainer.guard, ..Guard::USUAL }),
     }
 }
@@ -124,7 +130,7 @@ impl Engine {
         device: &Device,
     ) -> Result<Engine> {
         let bucket = ranks.collective().map(|_| config.bucket()).transpose()?;
-        let training = training_of(network, config, bucket);
+        let training = training_of(network, config, bucket, ranks.size());
         let built = iteration::training(network, task, shapes, &config.model.only, &training)?;
         let (mut session, levels) = open(built, config, device, &config.options()?)?;
         let exchanger = ranks.collective().map(|all| Exchanger::new(&session.plan().graph, all, config));

@@ -20,7 +20,7 @@ use clearshot_graph::ops::{Binary, NoiseKind, ReduceKind, Unary};
 use clearshot_graph::train::{LOSS_BUCKET, Training, finish_iteration, mean_over_ranks};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
 use clearshot_model::signal::CHANNELS;
-use clearshot_nn::models::{Given, Network};
+use clearshot_nn::models::{Given, Learning, Network};
 use clearshot_tensor::Shape;
 
 /// What a graph is built for.
@@ -132,9 +132,9 @@ fn network_on(
     task: &Task,
     x: Value,
     time: Option<Value>,
-    train: bool,
+    learning: Option<Learning>,
 ) -> Value {
-    match given_to(b, network, task, x, time, train) {
+    match given_to(b, network, task, x, time, learning) {
         Ok(given) => network.build_on(b, &given),
         Err(refused) => refused,
     }
@@ -142,8 +142,14 @@ fn network_on(
 
 /// All that the network gives to be compared with a target, each with its weight: its result, and where it is supervised
 /// deeply those of lower levels.
-fn outputs_on(b: &mut Builder, network: &dyn Network, task: &Task, x: Value) -> Vec<(f64, Value)> {
-    match given_to(b, network, task, x, None, true) {
+fn outputs_on(
+    b: &mut Builder,
+    network: &dyn Network,
+    task: &Task,
+    x: Value,
+    learning: Learning,
+) -> Vec<(f64, Value)> {
+    match given_to(b, network, task, x, None, Some(learning)) {
         Ok(given) => network.outputs_on(b, &given),
         Err(refused) => vec![(1.0, refused)],
     }
@@ -156,9 +162,9 @@ fn given_to(
     task: &Task,
     x: Value,
     time: Option<Value>,
-    train: bool,
+    learning: Option<Learning>,
 ) -> std::result::Result<Given, Value> {
-    let mut given = Given::image(x);
+    let mut given = Given::image(x).learning(learning);
     let image = b.shape(x);
     for port in network.ports(image).iter().filter(|p| !p.optional) {
         let value = match (port.name, time) {
@@ -177,7 +183,7 @@ fn given_to(
         };
         given = given.with(port.name, value);
     }
-    if train && network.drops() {
+    if learning.is_some() && network.drops() {
         given = given.with("key", b.input("key", Type::i32([4])));
     }
     Ok(given)
@@ -190,7 +196,14 @@ fn where_measured(b: &mut Builder, estimate: Value, clean: Value, valid: Value) 
     b.add(clean, off)
 }
 
-fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<'_>, train: bool) -> Forward {
+fn forward(
+    b: &mut Builder,
+    network: &dyn Network,
+    task: &Task,
+    shapes: &Shapes<'_>,
+    learning: Option<Learning>,
+) -> Forward {
+    let train = learning.is_some();
     if let Some(network) = network.joint_embedding() {
         return pretraining::forward(b, network, task, shapes, train);
     }
@@ -209,9 +222,9 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
     }
     let Some(diffusion) = &task.diffusion else {
         let x = seen.unwrap_or(clean);
-        let outputs = match train {
-            true => outputs_on(b, network, task, x),
-            false => vec![(1.0, network_on(b, network, task, x, None, false))],
+        let outputs = match learning {
+            Some(learning) => outputs_on(b, network, task, x, learning),
+            None => vec![(1.0, network_on(b, network, task, x, None, None))],
         };
         let first = outputs[0].1;
         let estimate = if task.kind == TaskKind::Segmentation { probabilities(b, first) } else { first };
@@ -250,7 +263,7 @@ fn forward(b: &mut Builder, network: &dyn Network, task: &Task, shapes: &Shapes<
         false => noised(b, clean, noise, &mut levels),
     };
     let built = |b: &mut Builder, x: Value, time: Value, _: &Condition| {
-        network_on(b, network, task, x, Some(time), train)
+        network_on(b, network, task, x, Some(time), learning)
     };
     let denoiser = Preconditioned {
         network: built,
@@ -304,7 +317,7 @@ pub fn training(
 ) -> Result<Built> {
     let mut b = Builder::new();
     let Forward { clean, valid, losses, mut estimate, measured, bound, rival, levels, .. } =
-        forward(&mut b, network, task, shapes, true);
+        forward(&mut b, network, task, shapes, Some(Learning { ranks: training.ranks }));
     if let Some(valid) = valid.filter(|_| !task.terms.is_empty()) {
         // Further terms look at neighbours.
         estimate = where_measured(&mut b, estimate, clean, valid);
@@ -432,7 +445,7 @@ fn count_skips(b: &mut Builder) {
 /// If the network does not fit the task.
 pub fn validation(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Result<Built> {
     let mut b = Builder::new();
-    let Forward { estimate, wanted, levels, .. } = forward(&mut b, network, task, shapes, false);
+    let Forward { estimate, wanted, levels, .. } = forward(&mut b, network, task, shapes, None);
     b.output("estimate", estimate);
     wanted.into_iter().for_each(|wanted| b.output("wanted", wanted));
     Ok(Built { graph: b.finish()?, levels })

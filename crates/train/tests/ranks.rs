@@ -2,8 +2,8 @@
 
 mod tiny;
 
-use clearshot_collectives::Collective;
 use clearshot_collectives::threads::Threads;
+use clearshot_collectives::{Collective, CollectiveError};
 use clearshot_nn::Weights;
 use clearshot_train::distributed::Ranks;
 use clearshot_train::records::console::Show;
@@ -70,7 +70,8 @@ fn whole(ranks: usize, changes: &Value, folder: &Path, stops: &[u64]) -> (u64, W
 /// The relative error of all parameters as one vector.
 fn distance(a: &Weights, b: &Weights) -> f64 {
     let (mut off, mut size) = (0.0, 0.0);
-    for (name, value) in a.iter().filter(|(name, _)| name.ends_with("weight") && !name.contains("exchange")) {
+    let counts = |name: &str| name.ends_with("weight") || name.contains("running_");
+    for (name, value) in a.iter().filter(|(name, _)| counts(name) && !name.contains("exchange")) {
         for (x, y) in value.to_f64().into_iter().zip(b[name].to_f64()) {
             off += (x - y) * (x - y);
             size += y * y;
@@ -120,6 +121,21 @@ fn supervised_with_terms_and_accumulation() {
     check(3, &merged(supervised, &json!({"trainer": {"accumulate": 2}})));
 }
 
+/// Means and variances are those of the images of all ranks (SyncBN), and so are gradients through them and the running averages.
+#[test]
+fn batch_norms_see_the_images_of_all_ranks() {
+    let dncnn = json!({"_class_name": "DnCNN", "in_channels": 0, "out_channels": 0, "channels": 6, "layers": 5, "norm": "batch"});
+    let changes = json!({"model": {"network": dncnn}, "task": {"kind": "supervised"}});
+    for ranks in [2, 3] {
+        check(ranks, &changes);
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (first, states, _) = whole(2, &changes, &dir.path().join("first"), &[]);
+    let running = |name: &str| states[&format!("model.3.running_{name}")].to_f64();
+    assert!(running("mean").iter().any(|m| m.abs() > 1e-3) && running("var").iter().all(|v| *v > 0.0));
+    assert_eq!(first, whole(2, &changes, &dir.path().join("resumed"), &[3]).0, "resumed to the bit");
+}
+
 /// Domains are drawn by the losses of all ranks together.
 #[test]
 fn domains_that_follow_their_losses() {
@@ -142,6 +158,69 @@ fn the_same_bits_from_run_to_run_overlapped_or_not_and_resumed() {
         assert_eq!((first.0, first.2), (again.0, again.2), "{name}");
         let waiting = merged(changes, &json!({"distributed": {"overlap": false}}));
         assert_eq!(first.0, whole(3, &waiting, &folder("waiting"), &[]).0, "{name}");
+    }
+}
+
+/// A rank that is late in every iteration.
+struct Late(Threads);
+
+impl Collective for Late {
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        self.0.all_gather(bytes)
+    }
+
+    fn broadcast(&self, root: usize, bytes: &[u8]) -> Result<Vec<u8>, CollectiveError> {
+        let got = self.0.broadcast(root, bytes);
+        // Whether to go on is asked before each iteration, in one byte.
+        if bytes.len() == 1 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        got
+    }
+
+    fn abort(&self, why: &str) {
+        self.0.abort(why);
+    }
+
+    fn bytes_sent(&self) -> u64 {
+        self.0.bytes_sent()
+    }
+}
+
+#[test]
+fn a_straggler_is_named_in_the_records() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().join("run");
+    let config =
+        config(json!({"trainer": {"iterations": 20}, "validation": {"every": 0}, "records": {"every": 10}}));
+    let one = |rank: Threads| {
+        let first = rank.rank() == 0;
+        let rank: Arc<dyn Collective> = if rank.rank() == 1 { Arc::new(Late(rank)) } else { Arc::new(rank) };
+        let ranks = Ranks::of(rank, &config).expect("ranks");
+        let folder = if first { out.clone() } else { out.join("not there") };
+        let mut run = Run::open_among(&ranks, config.clone(), &folder, false, Show::Quiet).expect("a run");
+        run.train(&never(), None).expect("an end");
+        ranks.finish().expect("an end");
+    };
+    std::thread::scope(|s| {
+        let one = &one;
+        Threads::group(3).into_iter().for_each(|rank| drop(s.spawn(move || one(rank))));
+    });
+    let text = std::fs::read_to_string(out.join("records.jsonl")).expect("records");
+    let records: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let slow: Vec<&Value> = records.iter().filter(|r| r.get("slowest_rank").is_some()).collect();
+    assert_eq!(slow.len(), 2);
+    for record in slow {
+        assert_eq!(record["slowest_rank"], 1.0, "{record}");
+        assert!(record["slowest_ratio"].as_f64().is_some_and(|r| r > 1.0), "{record}");
     }
 }
 

@@ -182,7 +182,13 @@ impl Subject<'_> {
         }
         let plan = stream::plan(self.image, &cut)?;
         parameters["plan"] = json!({ "tile": plan.tile, "halo": plan.halo, "pieces": plan.pieces });
-        let place = Place { operation, image: self.image, to, description: &description };
+        let frames = Frames::of(&self.image.description, self.volume)?;
+        // What is not local and not cut has to see whole planes.
+        let together = match cut.reach {
+            Reach::Fading { .. } if plan.tile == frames.size() => frames.inner().to_vec(),
+            _ => Vec::new(),
+        };
+        let place = Place { operation, image: self.image, to, description: &description, together };
         let mut sink = place.begin(&parameters)?;
         let validity = Validity { saturation, is_given, mask: self.validity.mask };
         let mut filled = 0;

@@ -17,6 +17,8 @@ pub struct Place<'a> {
     pub to: Destination<'a>,
     /// What it is written as.
     pub description: &'a Description,
+    /// Axes along which an image that several jobs make is not cut.
+    pub together: Vec<usize>,
 }
 
 /// Where restored pieces go first. A file's record is written before its pixels, so what is counted in it is known only of
@@ -39,11 +41,10 @@ impl Place<'_> {
     /// # Errors
     /// If the output is there and may not be replaced, or cannot be made.
     pub fn begin(&self, parameters: &Value) -> Result<First> {
-        let Destination::File { spot, replace, .. } = self.to else {
+        let Destination::File { spot, replace, run: None, .. } = self.to else {
             return Ok(First::At(self.target(parameters.clone(), None)?));
         };
-        let bytes = self.description.shape().iter().product::<usize>() * self.description.dtype.bytes();
-        if bytes > HELD {
+        if !self.held() {
             return Ok(First::At(self.target(parameters.clone(), None)?));
         }
         if exists(&spot.write)? && !replace {
@@ -52,17 +53,29 @@ impl Place<'_> {
         Ok(First::Held(Held::of(self.image)))
     }
 
+    /// Whether it is held until all of it is known.
+    fn held(&self) -> bool {
+        let bytes = self.description.shape().iter().product::<usize>() * self.description.dtype.bytes();
+        bytes <= HELD
+    }
+
     /// Where it goes; a file with its record: how many values were clipped and filled, where that is known already.
     fn target(&self, mut parameters: Value, counts: Option<(usize, usize)>) -> Result<Target> {
-        let (spot, replace) = match self.to {
-            Destination::File { spot, replace, .. } => (spot, replace),
+        let (spot, replace, run) = match self.to {
+            Destination::File { spot, replace, run, .. } => (spot, replace, run),
             Destination::Caller(outlet) => return Target::caller(outlet, "image", self.description),
         };
+        let decided = parameters.clone();
         parameters["clipped"] = counts.map(|(clipped, _)| clipped).into();
         parameters["filled"] = counts.map(|(_, filled)| filled).into();
         let provenance = Provenance::new(self.operation, &self.image.description, parameters).value();
         let options = WriteOptions { replace, provenance: Some(provenance) };
-        Ok(Target::file(&spot.output, Writer::create(&spot.write, self.description, &options)?))
+        let (path, d) = (&spot.write, self.description);
+        let writer = match run {
+            Some(run) => run.join(path, d, &options, self.together.clone(), &decided)?,
+            None => Writer::create(path, d, &options)?,
+        };
+        Ok(Target::file(&spot.output, writer).cut_as(self.held().then_some(self.image)))
     }
 
     /// Completes the result, of which so many values were clipped and pixels filled.

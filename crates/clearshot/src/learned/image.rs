@@ -2,7 +2,7 @@
 
 use super::decide::Progress;
 use super::kept::Kept;
-use super::outputs::{Map, Outputs, beside};
+use super::outputs::{Cut, Map, Outputs, beside};
 use super::parts::{Form, Parts};
 use super::record::{Light, Record};
 use super::series::Series;
@@ -102,6 +102,8 @@ impl Work<'_> {
     /// If the image cannot be read or restored, the outputs cannot be written, or the observer stops it.
     pub fn run(self, restorer: &mut Restorer, ear: &mut Ear<'_>) -> Result<Finished> {
         let start = Instant::now();
+        // A run before may have failed in the middle.
+        restorer.want(None);
         let together = together(restorer, self.parts);
         let groups: Vec<&[Vec<usize>]> = self.parts.all.chunks(together).collect();
         let mut progress = Progress::default();
@@ -115,22 +117,28 @@ impl Work<'_> {
         let mut record = Record { pixels, light, choice, precision, ..Record::default() };
         let series = Series::of(&self, restorer).filter(|_| self.uses_model());
         record.along = series.as_ref().map(|s| s.along);
-        let places = self.places(&restorer.model().about, forecast.as_ref(), &maps)?;
+        if let (Some(_), Some(series), None) = (self.to.run(), &series, self.settings.only) {
+            return Err(series.refuse_cut());
+        }
+        let places = self.places(restorer, forecast.as_ref(), &maps, &record)?;
         let kept = self.kept(together, groups.len())?;
         let mut walk = Walk { restorer, ear, progress, record, places, series, kept, found: 0 };
         for (g, group) in groups.iter().enumerate() {
-            self.group(&mut walk, group, g * together)?;
+            if self.is_wanted(&mut walk, group.len(), g * together) {
+                self.group(&mut walk, group, g * together)?;
+            }
             // The last group may have fewer images, and what was found took no run.
             walk.progress.runs = chosen + (walk.progress.total - chosen) * (g + 1) / groups.len();
         }
+        walk.restorer.want(None);
         let Walk { restorer, ear, mut record, places, series, kept, found, .. } = walk;
         record.pooled = series.map(Series::chosen).unwrap_or_default();
         let Places { parts, description, form, outputs, held } = places;
         let outputs = match outputs {
             Some(outputs) => outputs,
             None => {
-                let provenance = self.provenance(forecast.as_ref(), Some(&record));
-                let mut outputs = Outputs::create(self.to, &description, maps, provenance)?;
+                let provenance = self.provenance(forecast.as_ref(), &record, true);
+                let mut outputs = Outputs::create(self.to, &description, maps, provenance, None)?;
                 for (number, restored) in held.iter().enumerate() {
                     outputs.write(&parts, number, restored, &form)?;
                 }
@@ -155,17 +163,33 @@ impl Work<'_> {
         Ok(Finished { report, made, description })
     }
 
-    /// Where parts will go. Few values are held, so that a file's record can count what became of them; others have no record.
-    fn places(&self, about: &About, forecast: Option<&Forecast>, maps: &[(String, Map)]) -> Result<Places> {
+    /// Where parts will go. Few values are held, so that a file's record can count what became of them; others have no record, nor
+    /// have those that several jobs make.
+    fn places(
+        &self,
+        restorer: &Restorer,
+        forecast: Option<&Forecast>,
+        maps: &[(String, Map)],
+        record: &Record,
+    ) -> Result<Places> {
+        let about = &restorer.model().about;
         let is_file = matches!(self.to, Destination::File { .. });
         let d = self.to.description(&self.image.description);
         let description = written(d, about, self.settings.float || !is_file)?;
         let parts = Parts::of(&description, about.dims, about.channels)?;
         let bytes = self.parts.all.len() * self.parts.pixels() * parts.channels * size_of::<f32>();
-        let outputs = match bytes > HELD || !is_file {
+        let outputs = match bytes > HELD || !is_file || self.to.run().is_some() {
             true => {
-                let provenance = self.provenance(forecast, None);
-                Some(Outputs::create(self.to, &description, maps.to_vec(), provenance)?)
+                let provenance = self.provenance(forecast, record, false);
+                let cut = self.to.run().map(|run| Cut {
+                    run,
+                    together: parts.axes(self.uses_model() && !restorer.can_be_cut()),
+                    decided: json!({
+                        "settings": self.asked, "input": self.hash, "camera": self.camera,
+                        "saturation": self.validity.saturation, "choice": record.choice, "precision": record.precision,
+                    }),
+                });
+                Some(Outputs::create(self.to, &description, maps.to_vec(), provenance, cut)?)
             }
             false => None,
         };
@@ -175,9 +199,26 @@ impl Work<'_> {
 
     /// The parts that a run of the same has left beside a file, where there are several groups of them.
     fn kept(&self, together: usize, groups: usize) -> Result<Option<Kept>> {
-        let Some(spot) = self.to.spot().filter(|_| groups > 1) else { return Ok(None) };
+        // Of an image that several jobs make the chunks are kept.
+        let alone = self.to.run().is_none();
+        let Some(spot) = self.to.spot().filter(|_| groups > 1 && alone) else { return Ok(None) };
         let run = json!({"settings": self.asked, "input": self.hash, "camera": self.camera, "together": together, "binning": self.side});
         Ok(Some(Kept::open(&spot.base, &run)?))
+    }
+
+    /// Whether anything of a group of parts is to be made here; where it is not all of them, the restorer is told what.
+    fn is_wanted(&self, walk: &mut Walk<'_, '_>, count: usize, first: usize) -> bool {
+        let Places { parts, form, outputs: Some(outputs), .. } = &walk.places else { return true };
+        let mut all = Vec::new();
+        for number in first..first + count {
+            match outputs.wanted(parts, number, form) {
+                Some(boxes) => all.extend(boxes),
+                None => all.push(self.parts.size.iter().map(|&n| 0..n).collect()),
+            }
+        }
+        let is_wanted = !all.is_empty();
+        walk.restorer.want(self.to.run().map(|_| all));
+        is_wanted
     }
 
     /// Restores a group of parts, of which the first has this number.
@@ -241,7 +282,7 @@ impl Work<'_> {
                 if let (Some(choice), Some(camera)) = (choice, camera) {
                     let _choosing = clearshot_timeline::span(clearshot_timeline::Phase::Choosing);
                     for (measured, restored) in measured.iter().zip(&mut made) {
-                        choice.apply(measured, camera, restored)?;
+                        choice.apply_at(measured, camera, restored, restorer.wanted())?;
                     }
                 }
                 Ok(made)
@@ -261,8 +302,10 @@ impl Work<'_> {
         let is_middle = number == self.parts.all.len() / 2;
         record.filled += measured.filled;
         record.saturated += measured.saturated;
-        record.chi2.extend(restored.mean_chi2);
-        if let Some(camera) = &self.camera {
+        // Of a part of an image nothing is said of the whole.
+        let is_whole = self.to.run().is_none();
+        record.chi2.extend(restored.mean_chi2.filter(|_| is_whole));
+        if let Some(camera) = self.camera.as_ref().filter(|_| is_whole) {
             let light = record.light.get_or_insert_with(Light::default);
             light.see(restored.image.iter().map(|&v| camera.electrons(v)));
             let is_mean = restorer.settings().psf.is_none() && restored.mean_chi2.is_some();
@@ -279,7 +322,7 @@ impl Work<'_> {
         if measured.filled > 0 && !is_drawn && may_be_none(&places.description) {
             self.parts.give_back(self.image, &self.parts.all[number], &mut restored.image)?;
         }
-        if is_middle {
+        if is_middle && is_whole {
             let (image, parts, camera) = (self.image, self.parts, self.camera);
             ear.event(&Event::Middle(&Middle { image, parts, measured, restored: &restored, camera }))?;
         }

@@ -4,13 +4,16 @@
 use super::parts::{Form, Parts};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
+use crate::shared_run::SharedRun;
 use crate::target::{Destination, Made, Target, as_float};
 use clearshot_image::address::{exists, is_address, same_place};
 use clearshot_image::dataset::list::stem;
 use clearshot_image::{Description, Error as ImageError, Image, WriteOptions, Writer};
 use clearshot_restore::learned::field::Field;
 use clearshot_restore::learned::{Restored, Restorer};
+use clearshot_restore::stream::Sink;
 use serde_json::Value;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The image, or what goes beside it.
@@ -39,6 +42,15 @@ pub struct Outputs {
     beside: Vec<(Map, Target)>,
 }
 
+/// An image that several jobs make together.
+pub struct Cut<'a> {
+    pub run: &'a SharedRun,
+    /// Axes along which it is not cut.
+    pub together: Vec<usize>,
+    /// What was found out about it.
+    pub decided: Value,
+}
+
 impl Outputs {
     /// # Errors
     /// If a file cannot be made, or would replace the input.
@@ -47,10 +59,11 @@ impl Outputs {
         d: &Description,
         maps: Vec<(String, Map)>,
         provenance: Value,
+        cut: Option<Cut<'_>>,
     ) -> Result<Outputs> {
         let mut float = as_float(d);
         let (input, spot, replace) = match to {
-            Destination::File { input, spot, replace } => (input, spot, replace),
+            Destination::File { input, spot, replace, .. } => (input, spot, replace),
             Destination::Caller(outlet) => {
                 let map = |(name, map): (String, Map)| Ok((map, Target::caller(outlet, &name, &float)?));
                 let beside = maps.into_iter().map(map).collect::<Result<_>>()?;
@@ -71,8 +84,19 @@ impl Outputs {
             }
             beside.push((map, target_beside(&spot.base, &suffix, &float, &options)?));
         }
-        let image = Target::file(&spot.output, Writer::create(&spot.write, d, &options)?);
+        let writer = match cut {
+            Some(Cut { run, together, decided }) => run.join(&spot.write, d, &options, together, &decided)?,
+            None => Writer::create(&spot.write, d, &options)?,
+        };
+        let image = Target::file(&spot.output, writer);
         Ok(Outputs { image, float: Form::of(&float), beside })
+    }
+
+    /// What of a part is to be made here, as boxes along (Z,) Y and X; nothing where all of it is.
+    pub fn wanted(&self, parts: &Parts, number: usize, form: &Form) -> Option<Vec<Vec<Range<usize>>>> {
+        let whole = parts.whole(number, form);
+        let boxes = self.image.wanted(&whole);
+        (boxes != [whole]).then(|| boxes.iter().map(|region| parts.in_space(region)).collect())
     }
 
     /// Writes a part; returns how many of its values did not fit.

@@ -137,6 +137,22 @@ impl Parts {
         region
     }
 
+    /// All of a part.
+    pub(crate) fn whole(&self, number: usize, form: &Form) -> Vec<Range<usize>> {
+        self.region(&self.all[number], 0..self.planes(), 0..self.height(), &form.shape)
+    }
+
+    /// What of a region lies along (Z,) Y and X.
+    pub(crate) fn in_space(&self, region: &[Range<usize>]) -> Vec<Range<usize>> {
+        self.space.iter().map(|&axis| region[axis].clone()).collect()
+    }
+
+    /// The axes of a part among the file's: the channels that belong together, and those of space where they do too.
+    pub(crate) fn axes(&self, space: bool) -> Vec<usize> {
+        let space = self.space.iter().filter(|_| space).copied();
+        space.chain(self.channel).collect()
+    }
+
     /// Where in a region of the file the values of rows lie, for each in order: rows, columns, channels last.
     fn places(&self, region: &[Range<usize>]) -> Vec<usize> {
         let extent: Vec<usize> = region.iter().map(|r| r.len()).collect();

@@ -100,8 +100,9 @@ impl Record {
 }
 
 impl Work<'_> {
-    /// The record in the output's own metadata; counts only where all parts are restored before it is written.
-    pub fn provenance(&self, forecast: Option<&Forecast>, record: Option<&Record>) -> Value {
+    /// The record in the output's own metadata; what is counted only where all parts are restored before it is written.
+    pub fn provenance(&self, forecast: Option<&Forecast>, known: &Record, is_counted: bool) -> Value {
+        let record = is_counted.then_some(known);
         let pooled = |p: &PooledChoice| json!({"exposures": p.exposures, "choice": p.choice});
         let mut parameters = json!({
             "settings": self.asked,
@@ -114,9 +115,9 @@ impl Work<'_> {
             "saturated": record.map(|r| r.saturated),
             "chi2": record.and_then(|r| mean(&r.chi2)),
             "left_over": record.and_then(|r| r.left_over.as_ref()),
-            "choice": record.and_then(|r| r.choice.as_ref()),
+            "choice": known.choice,
             "pooled_choices": record.map(|r| r.pooled.iter().map(pooled).collect::<Vec<_>>()),
-            "precision": record.and_then(|r| r.precision.as_ref()),
+            "precision": known.precision,
             "exposures": record.and_then(|r| mean(&r.exposures)),
         });
         if self.side > 1 {

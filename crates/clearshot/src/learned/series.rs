@@ -1,7 +1,7 @@
 //! Frames of a movie and planes of a stack: what their neighbours in time, or along Z, add to them.
 
 use super::image::Work;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::observer::{Ear, Event};
 use crate::report::PooledChoice;
 use crate::settings::Stacks;
@@ -51,6 +51,17 @@ impl Series {
         let frames = d.dims[position].len;
         let (camera, choices) = (work.camera?, Default::default());
         (single && at_once).then_some(Series { along, position, frames, camera, choices })
+    }
+
+    /// Why an image whose frames help each other is not cut between jobs.
+    pub fn refuse_cut(&self) -> Error {
+        let (frames, option) = match self.along {
+            Axis::T => ("frames of a movie", "--frames-alone"),
+            _ => ("planes of a stack", "--planes"),
+        };
+        Error::Refused(format!(
+            "{frames} help each other here, and what restores them is decided by the first that tell enough, so that jobs with a part of the image would decide otherwise; restore each by itself ({option}) or by one method (--method model), or leave --part out"
+        ))
     }
 
     /// Neighbours of a frame at the most.
@@ -109,7 +120,7 @@ impl Series {
             let mut made = restorer.restore(&means, numbers, Some(&camera), &mut || Ok(()))?;
             if let Some(choice) = choice {
                 for (mean, made) in means.iter().zip(&mut made) {
-                    choice.apply(mean, &camera, made)?;
+                    choice.apply_at(mean, &camera, made, restorer.wanted())?;
                 }
             }
             restored.push(made);

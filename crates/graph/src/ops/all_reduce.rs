@@ -4,10 +4,15 @@
 //! whoever carries them and gives a token; `AllReduceEnd` waits for the bucket and gives one of its values, averaged over ranks.
 //! The meaning here is that of one rank: every value is its own mean. What carries them is set on the session; without it both nodes
 //! are copies. No pass may run them twice or compute them ahead: see [`Op::is_all_reduce`](super::Op::is_all_reduce).
+//!
+//! The loss is the mean over ranks of each rank's, and gradients of parameters are averaged over ranks. What a value on one rank does to the sum of all losses by way of a
+//! mean is then the mean of what each rank's loss makes of it: the gradient of an all-reduce is an all-reduce.
 
-use super::{OpError, floats, operands, want};
+use super::{GradNode, Grads, OpError, floats, operands, want};
 use crate::array::Array;
+use crate::builder::Builder;
 use crate::graph::Type;
+use crate::train::mean_of_layer;
 use clearshot_tensor::Shape;
 
 /// Operands: any number of values. Output: a token.
@@ -38,6 +43,11 @@ impl AllReduceEnd {
         floats(x)?;
         want("token", x[0], Shape::SCALAR)?;
         Ok(vec![x[1]])
+    }
+
+    pub(super) fn grad(b: &mut Builder, n: &GradNode<'_>) -> Grads {
+        let dy = n.dy();
+        Some(vec![None, Some(mean_of_layer(b, dy))])
     }
 
     pub(super) fn eval(&self, x: &[&Array]) -> Vec<Array> {

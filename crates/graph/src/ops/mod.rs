@@ -386,8 +386,8 @@ impl Op {
             | Op::Ema
             | Op::LossScale(_)
             | Op::CountStep
-            | Op::AllReduceBegin(_)
-            | Op::AllReduceEnd(_) => None,
+            | Op::AllReduceBegin(_) => None,
+            Op::AllReduceEnd(_) => AllReduceEnd::grad(b, n),
         }
     }
 

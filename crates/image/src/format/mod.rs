@@ -17,7 +17,8 @@ use crate::address::Address;
 use crate::bytes::Bytes;
 use crate::error::{Error, Result, request};
 use crate::image::{Description, Image};
-use crate::writer::{Target, WriteOptions};
+use crate::share::Share;
+use crate::writer::{Joined, Target, WriteOptions};
 use std::path::Path;
 
 /// What the table knows of a format.
@@ -165,6 +166,28 @@ pub(crate) fn create(
         return Err(Error::UnknownFormat { path: path.to_path_buf(), known: known() });
     };
     Ok((format.name, (format.create)(path, description, options)?))
+}
+
+/// Whether several writers can make a file of this name together: an OME-Zarr folder, which has a file for each chunk.
+pub fn can_be_shared(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    by_name(path).is_some_and(|f| f.name == zarr::NAME) && name.ends_with(".zarr")
+}
+
+pub(crate) fn join(
+    path: &Path,
+    description: &Description,
+    options: &WriteOptions,
+    share: &Share,
+) -> Result<(&'static str, Joined)> {
+    refuse_output(path)?;
+    if !can_be_shared(path) {
+        return request(format!(
+            "{}: only OME-Zarr folders can be written by several jobs; write to a name that ends in .ome.zarr",
+            path.display()
+        ));
+    }
+    Ok((zarr::NAME, zarr::join(path, description, options, share)?))
 }
 
 /// The format of a group in a folder of Zarr: `PLATE.zarr/A/1/0`.

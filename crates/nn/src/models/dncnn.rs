@@ -1,7 +1,7 @@
 //! DnCNN (Zhang et al. 2017): a chain of 3 x 3 convolutions that predicts the noise, which is taken off its input.
 //!
 //! As KAIR's released weights have it, with the batch norms merged into the convolutions, and with their names: `model.0`, `model.2`
-//! and so on. In 2-D and 3-D. Its receptive field is as many pixels to each side as there are layers, so it is exact on tiles. The last layer starts
+//! and so on; or with batch norms behind the inner convolutions (`norm` is `batch`), as the paper trains it and KAIR names it in training. In 2-D and 3-D. Its receptive field is as many pixels to each side as there are layers, so it is exact on tiles. The last layer starts
 //! at zero: the first output is the input.
 
 use crate::Error;
@@ -26,11 +26,29 @@ pub struct DnCnnConfig {
     pub channels: usize,
     /// Convolutions, the first and the last included.
     pub layers: usize,
+    /// What is between a convolution and its activation, but for the first and the last.
+    pub norm: Norm,
+}
+
+/// A norm of DnCNN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Norm {
+    #[default]
+    None,
+    Batch,
 }
 
 impl Default for DnCnnConfig {
     fn default() -> DnCnnConfig {
-        DnCnnConfig { spatial_dims: 2, in_channels: 1, out_channels: 1, channels: 64, layers: 17 }
+        DnCnnConfig {
+            spatial_dims: 2,
+            in_channels: 1,
+            out_channels: 1,
+            channels: 64,
+            layers: 17,
+            norm: Norm::None,
+        }
     }
 }
 
@@ -94,17 +112,24 @@ impl Network for DnCnn {
     }
 
     fn add(&self, s: &mut Scope<'_>, given: &Given) -> Value {
-        let DnCnnConfig { spatial_dims, in_channels, out_channels, channels, layers } = self.config;
+        let DnCnnConfig { spatial_dims, in_channels, out_channels, channels, layers, norm } = self.config;
         let geometry = Geometry::new(spatial_dims, 1, 1);
         let mut h = given.x();
+        // Norms and activations count as layers in the authors' names.
+        let mut at = 0;
         for i in 0..layers {
             let last = i + 1 == layers;
             let (width, law) = if last { (out_channels, Law::Zero) } else { (channels, Law::He(0.0)) };
             let layer = Layer { bias: true, law };
-            // Activations count as layers in the authors' names.
-            h = layers::conv_by(&mut s.at(&format!("model.{}", 2 * i)), h, width, [3; 3], geometry, layer);
+            h = layers::conv_by(&mut s.at(&format!("model.{at}")), h, width, [3; 3], geometry, layer);
+            at += 1;
+            if i > 0 && !last && norm == Norm::Batch {
+                h = layers::batch_norm(&mut s.at(&format!("model.{at}")), h, given.is_learning());
+                at += 1;
+            }
             if !last {
                 h = s.b.unary(Unary::Relu, h);
+                at += 1;
             }
         }
         let x = given.x();

@@ -62,6 +62,14 @@ impl Port {
 #[derive(Clone, Debug, Default)]
 pub struct Given {
     values: BTreeMap<String, Value>,
+    learning: Option<Learning>,
+}
+
+/// A network in training, for layers that do something else then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learning {
+    /// Ranks that train together, each with a batch of its own.
+    pub ranks: usize,
 }
 
 impl Given {
@@ -72,6 +80,17 @@ impl Given {
     pub fn with(mut self, name: &str, value: Value) -> Given {
         self.values.insert(name.into(), value);
         self
+    }
+
+    /// The same in training, or not.
+    pub fn learning(mut self, learning: Option<Learning>) -> Given {
+        self.learning = learning;
+        self
+    }
+
+    /// Whether the network is in training.
+    pub fn is_learning(&self) -> Option<Learning> {
+        self.learning
     }
 
     pub fn get(&self, name: &str) -> Option<Value> {
@@ -217,7 +236,8 @@ pub trait Network: fmt::Debug + Send + Sync {
     /// If the size does not suit the network.
     fn training(&self, batch: usize, size: &[usize], training: &Training) -> Result<Graph, Error> {
         let mut b = Builder::new();
-        let given = declare(self, &mut b, batch, size, true);
+        let learning = Learning { ranks: training.ranks };
+        let given = declare(self, &mut b, batch, size, true).learning(Some(learning));
         if let Err(reason) = check(self, &b, &given) {
             b.refuse("network", reason);
             return Ok(b.finish()?);

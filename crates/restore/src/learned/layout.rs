@@ -145,6 +145,13 @@ impl Layout {
         place
     }
 
+    /// Whether a tile answers for any pixel of some boxes.
+    pub fn answers_in(&self, place: &[usize], boxes: &[Vec<Range<usize>>]) -> bool {
+        let kept: Vec<&Range<usize>> = self.lines.iter().zip(place).map(|(l, &i)| &l.kept[i]).collect();
+        let meets = |(k, r): (&&Range<usize>, &Range<usize>)| k.start < r.end && r.start < k.end;
+        boxes.iter().any(|r| kept.iter().zip(r).all(meets))
+    }
+
     /// The number in the image of each pixel that a tile sees, in row-major order.
     pub fn sees(&self, place: &[usize], out: &mut Vec<usize>) {
         out.clear();

@@ -31,5 +31,5 @@ pub use choice::{Candidate, Choice};
 pub use correct::GuideStep;
 pub use error::Error;
 pub use measured::{Camera, Measured, Source, Values};
-pub use restorer::{Calibrated, Example, Forecast, Restored, Restorer, Spread};
+pub use restorer::{Calibrated, Example, Forecast, Place, Restored, Restorer, Spread};
 pub use settings::{Guidance, Output, Settings, TakenByGiven, law};

@@ -152,7 +152,7 @@ impl Segmenter {
             range.apply(out);
         };
         let mut frames = [Frame { x: &[], estimate: &mut estimate, unclipped: None }];
-        ready.tiles.ask(&Level::CLEAN, &mut frames, &beside, ran)?;
+        ready.tiles.ask(&Level::CLEAN, &mut frames, None, &beside, ran)?;
         Ok(estimate)
     }
 }

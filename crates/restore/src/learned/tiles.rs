@@ -8,6 +8,7 @@ use super::Error;
 use super::error::origin;
 use super::field::Field;
 use super::layout::Layout;
+use super::restorer::Place;
 use clearshot_diffusion::{Condition, Denoiser, Estimate, Level, LevelInputs};
 use clearshot_graph::plan::Plan;
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
@@ -276,7 +277,7 @@ impl Tiles {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Asks about every image; `ran` is told of each run.
+    /// Asks about every image, or no more of each than `wanted` boxes of it; `ran` is told of each run.
     ///
     /// # Errors
     /// If the device fails, an answer is not finite, or `ran` says to stop.
@@ -284,6 +285,7 @@ impl Tiles {
         &mut self,
         level: &Level,
         frames: &mut [Frame<'_>],
+        wanted: Option<&[Place]>,
         beside: &Beside<'_>,
         ran: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -292,14 +294,17 @@ impl Tiles {
         for (name, value) in levels {
             self.session.set(&name, &value).map_err(clearshot_diffusion::Error::from)?;
         }
-        if self.layout.blends() {
+        if self.layout.blends() || wanted.is_some() {
             for frame in frames.iter_mut() {
                 frame.estimate.fill(0.0);
                 frame.unclipped.iter_mut().for_each(|u| u.fill(0.0));
             }
         }
         let tiles = self.layout.count();
-        let jobs: Vec<usize> = (0..frames.len() * tiles).collect();
+        let is_wanted = |job: &usize| {
+            wanted.is_none_or(|all| self.layout.answers_in(&self.layout.place(job % tiles), all))
+        };
+        let jobs: Vec<usize> = (0..frames.len() * tiles).filter(is_wanted).collect();
         let batches: Vec<&[usize]> = jobs.chunks(self.graph.batch).collect();
         let mut next = batches.first().map(|batch| self.cut(batch, frames, beside));
         for (i, batch) in batches.iter().enumerate() {

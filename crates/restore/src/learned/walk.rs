@@ -206,7 +206,7 @@ pub fn walk(
             .map(|t| Frame { x: &t.x, estimate: &mut t.estimate, unclipped: t.unclipped.as_mut() })
             .collect();
         let named = |e: Error| e.at_step(call.step, program.steps());
-        tiles.ask(&call.level, &mut frames, beside, ran).map_err(named)?;
+        tiles.ask(&call.level, &mut frames, None, beside, ran).map_err(named)?;
         let _sampling = span(Phase::Sampling);
         for (number, image) in images.iter_mut().enumerate() {
             if let Some(correct) = correct.as_deref_mut() {

@@ -351,6 +351,41 @@ mod tests {
         assert!(off(1) > 0.8 && off(200) < 0.2, "{} {}", off(1), off(200));
     }
 
+    /// refs/make_powersgd.py: PyTorch's powerSGD_hook in two processes, from the same first Q.
+    #[test]
+    fn ranks_have_what_pytorch_has() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../refs/train/powersgd.json");
+        let Ok(text) = std::fs::read(path) else { return eprintln!("skipped: {path} is not there") };
+        let of: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let list = |v: &serde_json::Value| -> Vec<f32> {
+            v.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+        };
+        let size = |key: &str| of[key].as_u64().unwrap() as usize;
+        let shapes = [Shape::new(&[size("rows"), size("columns")]), Shape::new(&[size("bias")])];
+        let settings = DistributedConfig {
+            compression: Compression::Powersgd,
+            rank: size("rank"),
+            start: of["start"].as_u64().unwrap(),
+            ..DistributedConfig::default()
+        };
+        let steps = of["averaged"].as_array().unwrap().len();
+        let (of, settings, shapes) = (&of, &settings, &shapes);
+        std::thread::scope(|s| {
+            for rank in Threads::group(2) {
+                s.spawn(move || {
+                    let mut compressor = Compressor::new(Some(settings), shapes, 5);
+                    compressor.matrices[0].q = list(&of["q"]);
+                    for i in 0..steps {
+                        let mut own = list(&of["gradients"][rank.rank()][i]);
+                        compressor.average(&mut own, &rank, i as u64).unwrap();
+                        let off = distance(&own, &list(&of["averaged"][i]));
+                        assert!(off < 1e-5, "iteration {i}: {off}");
+                    }
+                });
+            }
+        });
+    }
+
     #[test]
     fn sixteen_bits_are_what_rounding_leaves() {
         for (compression, least) in [(Compression::Bf16, 4e-3), (Compression::Fp16, 5e-4)] {

@@ -4,11 +4,12 @@ use super::compress::Compressor;
 use crate::config::{DistributedConfig, RunConfig};
 use crate::error::Result;
 use clearshot_collectives::{Collective, CollectiveError};
-use clearshot_graph::train::FIRST_GRADIENTS;
+use clearshot_graph::train::is_of_gradients;
 use clearshot_graph::{Graph, Op};
 use clearshot_nn::Weights;
 use clearshot_runtime::Exchange;
 use clearshot_tensor::Shape;
+use clearshot_timeline::{Phase, Timeline, current, is_active, span};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -61,6 +62,8 @@ struct Queue {
     under_way: Vec<u32>,
     error: Option<CollectiveError>,
     stop: bool,
+    /// Where whoever hands buckets over writes down what it does, while it does.
+    timeline: Option<Timeline>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -76,7 +79,7 @@ impl Exchanger {
             if let Op::AllReduceBegin(a) = node.op {
                 let shapes: Vec<Shape> = node.inputs.iter().map(|v| graph.shape(*v)).collect();
                 let values = Mutex::new(vec![0.0; shapes.iter().map(Shape::len).sum()]);
-                let kind = if a.bucket < FIRST_GRADIENTS { None } else { Some(distributed) };
+                let kind = is_of_gradients(a.bucket).then_some(distributed);
                 let compressor =
                     Mutex::new(Compressor::new(kind, &shapes, config.seed ^ u64::from(a.bucket)));
                 buckets.insert(a.bucket, Bucket { values, compressor });
@@ -167,7 +170,7 @@ impl Drop for Exchanger {
 
 impl Shared {
     fn travels(&self, bucket: u32) -> bool {
-        bucket < FIRST_GRADIENTS || self.is_last_run.load(Ordering::Relaxed)
+        !is_of_gradients(bucket) || self.is_last_run.load(Ordering::Relaxed)
     }
 
     fn work(&self) {
@@ -175,8 +178,11 @@ impl Shared {
         loop {
             if let Some(number) = queue.waiting.pop_front() {
                 let failed = queue.error.is_some();
+                let timeline = queue.timeline.clone();
                 drop(queue);
+                let attached = timeline.and_then(|t| t.attach_again("exchange"));
                 let error = if failed { None } else { self.average(number).err() };
+                drop(attached);
                 queue = locked(&self.queue);
                 queue.error = queue.error.take().or(error);
                 queue.under_way.retain(|n| *n != number);
@@ -191,11 +197,12 @@ impl Shared {
     }
 
     fn average(&self, number: u32) -> std::result::Result<(), CollectiveError> {
+        let _exchanging = span(Phase::Exchanging);
         let bucket = &self.buckets[&number];
         let mut values = locked(&bucket.values);
         let iteration = self.iteration.load(Ordering::Relaxed);
         let sent = locked(&bucket.compressor).average(&mut values, &*self.collective, iteration)?;
-        if number >= FIRST_GRADIENTS {
+        if is_of_gradients(number) {
             self.values.fetch_add(values.len() as u64, Ordering::Relaxed);
             self.sent_values.fetch_add(sent as u64, Ordering::Relaxed);
         }
@@ -231,6 +238,7 @@ impl Exchange for Shared {
             let mut queue = locked(&self.queue);
             queue.waiting.push_back(bucket);
             queue.under_way.push(bucket);
+            queue.timeline = if is_active() { current() } else { None };
         }
         self.changed.notify_all();
         if !self.overlaps {

@@ -336,7 +336,7 @@ impl Run<'_> {
         let domains = if follows { source.domains().len() } else { 0 };
         let masked = source.is_masked();
         let photons = self.data.photons();
-        let (training, options) = (training_of(&*network, &self.config, None), self.config.options()?);
+        let (training, options) = (training_of(&*network, &self.config, None, 1), self.config.options()?);
         let bytes = |batch: usize| -> Result<usize> {
             let shapes = Shapes { batch, size: &size, channels, photons, domains, masked };
             check_channels(&*network, &self.task, &shapes)?;

@@ -248,7 +248,7 @@ impl<'w> Run<'w> {
             ));
         }
         let saved_at = states.is_some().then_some(progress.iteration);
-        let profiler = ranks.is_first().then(|| profile::Profiler::of(&config.debug, out)).flatten();
+        let profiler = profile::Profiler::of(&config.debug, out, ranks.rank());
         let _attached = profiler.as_ref().and_then(profile::Profiler::attach);
         let mut run = Run {
             data,

@@ -33,8 +33,8 @@ fn memory_beside_scenes() -> Memory {
 }
 
 impl Profiler {
-    /// One where the configuration asks for it.
-    pub fn of(config: &DebugConfig, out: &Path) -> Option<Profiler> {
+    /// One where the configuration asks for it. Of several ranks each has its own; those behind the first write theirs below its folder.
+    pub fn of(config: &DebugConfig, out: &Path, rank: usize) -> Option<Profiler> {
         let timeline = match config.profile {
             Profiling::None => return None,
             Profiling::Time => Timeline::new(),
@@ -42,7 +42,10 @@ impl Profiler {
         };
         let DebugConfig { wait, warm_up, active, repeat, .. } = *config;
         let schedule = Schedule { wait, warm_up, active, repeat };
-        let folder = out.join(PROFILE);
+        let folder = match rank {
+            0 => out.join(PROFILE),
+            other => out.join(PROFILE).join(format!("rank-{other}")),
+        };
         Some(Profiler { timeline, schedule, folder, seen: 0, state: State::Wait, is_written: false })
     }
 

@@ -1,20 +1,21 @@
 //! Writing OME-Zarr 0.5: a folder made aside and renamed, the same packed into a zip archive, or objects at an address
-//! (`upload`). Whole chunks and whole shards only. What came from Zarr keeps its levels, chunks, shards and attributes; what
+//! (`upload`), by one process or by several that share the chunks. Whole chunks and whole shards only. What came from Zarr keeps its levels, chunks, shards and attributes; what
 //! came from elsewhere gets its axes in the order that the format asks for, and a pyramid where it is large.
 
-use super::array::{Array, IndexCache, join};
+use super::array::{self, Array, IndexCache};
 use super::store::Store;
 use super::upload::Upload;
 use super::{NAME, Native};
 use crate::address::Address;
 use crate::archive::PackedFolder;
-use crate::aside::{AsideFile, AsideFolder};
+use crate::aside::{AsideFile, AsideFolder, SharedFolder};
 use crate::dtype::{DType, Order, swap_bytes};
 use crate::error::{Error, Parsed, Result, request};
 use crate::grid::{Grid, Place, copy_box, indices, permute};
 use crate::image::{Axis, Description};
 use crate::remote::{AT_ONCE, side_by_side};
-use crate::writer::{Target, WriteOptions};
+use crate::share::Share;
+use crate::writer::{Joined, Target, WriteOptions};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::BufWriter;
@@ -32,6 +33,7 @@ struct ZarrTarget {
 enum PlaceOut {
     Folder(AsideFolder),
     Zip(AsideFile, tempfile::TempDir),
+    Shared(SharedFolder),
     Objects(Box<Upload>),
 }
 
@@ -66,23 +68,11 @@ pub(in crate::format) fn create(
     description: &Description,
     options: &WriteOptions,
 ) -> Result<Box<dyn Target>> {
-    let shape = description.shape();
-    if shape.contains(&0) || shape.is_empty() {
-        return request(format!("{}: an image of shape {shape:?} has no pixels", path.display()));
-    }
-    let native = description.native::<Native>().filter(|n| {
-        description.format == NAME
-            && n.arrays[0].grid.shape == shape
-            && n.arrays[0].dtype == description.dtype
-    });
-    let (levels, order, group) = match native {
-        Some(native) => keep(native, description, options).map_err(|fault| fault.at(path, NAME))?,
-        None => fresh(path, description, options)?,
-    };
+    let (levels, order, group) = made_of(path, description, options)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let place = if let Some(address) = Address::of(path)? {
-        let grids: Vec<(&str, &Grid)> = levels.iter().map(|l| (l.key.as_str(), &l.file)).collect();
         let width = description.dtype.bytes();
+        let grids = grids(&levels);
         PlaceOut::Objects(Box::new(Upload::begin(&address, description, &grids, width, options.replace)?))
     } else if name.ends_with(".zip") || name.ends_with(".ozx") {
         let file = AsideFile::create(path, options.replace)?;
@@ -97,6 +87,53 @@ pub(in crate::format) fn create(
         target.write_metadata(root).map_err(|e| Error::io(path, e))?;
     }
     Ok(Box::new(target))
+}
+
+/// The same as one of several writers: metadata come with the end.
+pub(in crate::format) fn join(
+    path: &Path,
+    description: &Description,
+    options: &WriteOptions,
+    share: &Share,
+) -> Result<Joined> {
+    let (levels, order, group) = made_of(path, description, options)?;
+    let place = match Address::of(path)? {
+        Some(_) if options.replace => {
+            return request(format!(
+                "{}: several jobs do not replace an image at an address; remove it first, or write to another name",
+                path.display()
+            ));
+        }
+        Some(address) => {
+            let (grids, width) = (grids(&levels), description.dtype.bytes());
+            PlaceOut::Objects(Box::new(Upload::join(&address, description, &grids, width, &share.id)?))
+        }
+        None => PlaceOut::Shared(SharedFolder::join(path, &share.id, options.replace)?),
+    };
+    let target = ZarrTarget { place, dtype: description.dtype, levels, order, group };
+    let there = target.there(share).map_err(|fault| fault.at(path, NAME))?;
+    Ok(Joined { target: Box::new(target), there })
+}
+
+/// The levels, the order of axes and the metadata of what is written.
+fn made_of(path: &Path, description: &Description, options: &WriteOptions) -> Result<Made> {
+    let shape = description.shape();
+    if shape.contains(&0) || shape.is_empty() {
+        return request(format!("{}: an image of shape {shape:?} has no pixels", path.display()));
+    }
+    let native = description.native::<Native>().filter(|n| {
+        description.format == NAME
+            && n.arrays[0].grid.shape == shape
+            && n.arrays[0].dtype == description.dtype
+    });
+    match native {
+        Some(native) => keep(native, description, options).map_err(|fault| fault.at(path, NAME)),
+        None => fresh(path, description, options),
+    }
+}
+
+fn grids(levels: &[LevelOut]) -> Vec<(&str, &Grid)> {
+    levels.iter().map(|l| (l.key.as_str(), &l.file)).collect()
 }
 
 fn provenance_into(attributes: &mut Value, options: &WriteOptions) {
@@ -334,8 +371,29 @@ impl ZarrTarget {
         match &self.place {
             PlaceOut::Folder(folder) => Some(folder.root()),
             PlaceOut::Zip(_, staging) => Some(staging.path()),
+            PlaceOut::Shared(folder) => Some(folder.root()),
             PlaceOut::Objects(_) => None,
         }
+    }
+
+    /// Which chunks of the full resolution are there, of those that are this writer's.
+    fn there(&self, share: &Share) -> Parsed<Vec<bool>> {
+        let (grid, array) = (&self.levels[0].grid, &self.levels[0].array);
+        let whole: Vec<_> = grid.counts().into_iter().map(|n| 0..n).collect();
+        let found = match &self.place {
+            PlaceOut::Objects(upload) => Some(upload.found(&array.path)?),
+            _ => None,
+        };
+        let is_there = |index: &Vec<usize>| {
+            let key = array.key(&self.file_index(index));
+            match (&found, self.root()) {
+                (Some(found), _) => found.contains(&key),
+                // What a machine that lost its power had not written yet is empty.
+                (None, Some(root)) => root.join(key).metadata().is_ok_and(|m| m.len() > 0),
+                (None, None) => false,
+            }
+        };
+        Ok(indices(&whole).iter().map(|index| share.owns(grid, index) && is_there(index)).collect())
     }
 
     /// Every group and array with its metadata, what is inside before what it is in: the root is the last.
@@ -351,7 +409,7 @@ impl ZarrTarget {
         if let Some(group) = &self.group {
             all.insert("", format!("{group:#}"));
         }
-        let key = |folder: &str| join(folder, "zarr.json");
+        let key = |folder: &str| array::join(folder, "zarr.json");
         all.into_iter().rev().map(|(folder, text)| (key(folder), text)).collect()
     }
 
@@ -424,6 +482,7 @@ impl Target for ZarrTarget {
             PlaceOut::Objects(upload) => return upload.put(&key, &encoded),
             PlaceOut::Folder(folder) => folder.root().join(key),
             PlaceOut::Zip(_, staging) => staging.path().join(key),
+            PlaceOut::Shared(folder) => return Ok(folder.put(&key, &encoded)?),
         };
         if let Err(e) = std::fs::write(&file, &encoded) {
             // The folder of a row of chunks is made with its first chunk.
@@ -451,12 +510,8 @@ impl Target for ZarrTarget {
         let local;
         let store = match &self.place {
             PlaceOut::Objects(upload) => upload.store(),
-            PlaceOut::Folder(folder) => {
-                local = Store::Folder(folder.root().to_path_buf());
-                &local
-            }
-            PlaceOut::Zip(_, staging) => {
-                local = Store::Folder(staging.path().to_path_buf());
+            PlaceOut::Folder(_) | PlaceOut::Zip(..) | PlaceOut::Shared(_) => {
+                local = Store::Folder(self.root().unwrap_or(Path::new(".")).to_path_buf());
                 &local
             }
         };
@@ -492,6 +547,7 @@ impl Target for ZarrTarget {
         match self.place {
             PlaceOut::Objects(upload) => upload.finish(&metadata),
             PlaceOut::Folder(folder) => folder.commit(),
+            PlaceOut::Shared(folder) => folder.commit(&metadata),
             PlaceOut::Zip(file, staging) => {
                 let path = file.path().to_path_buf();
                 let pack =
@@ -499,6 +555,17 @@ impl Target for ZarrTarget {
                 pack().map_err(|e| Error::io(&path, e))?;
                 file.commit()
             }
+        }
+    }
+
+    fn leave(self: Box<Self>) -> Result<()> {
+        match self.place {
+            PlaceOut::Objects(upload) => {
+                upload.leave();
+                Ok(())
+            }
+            PlaceOut::Shared(folder) => folder.leave(),
+            PlaceOut::Folder(_) | PlaceOut::Zip(..) => Ok(()),
         }
     }
 }

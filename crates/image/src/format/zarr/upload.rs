@@ -3,9 +3,11 @@
 //! there is an image.
 //!
 //! A mark is the first object and is taken away at the end. So a later run knows what an earlier one did not
-//! complete, and may write over it; anything else that has no metadata at its root is somebody's, and stays.
+//! complete, and may write over it; anything else that has no metadata at its root is somebody's, and stays. Of an image that
+//! several writers make, the mark says which run they are of, and the last of them puts the metadata.
 
 use super::NAME;
+use super::array::join;
 use super::store::{MARKERS, Store};
 use crate::address::Address;
 use crate::aside::Unfinished;
@@ -13,10 +15,12 @@ use crate::error::{Error, Fault, Parsed, Result, request};
 use crate::grid::{Grid, volume};
 use crate::image::Description;
 use crate::remote::{AT_ONCE, LARGEST_OBJECT, Remote, side_by_side};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The object that says that what lies beside it is not complete.
 const MARK: &str = ".clearshot.unfinished";
+const MOST_MARK: u64 = 1 << 10;
 const UNFINISHED: &[u8] = b"An image is being written here, or was not completed.\n";
 
 pub struct Upload {
@@ -49,8 +53,50 @@ impl Upload {
         width: usize,
         replace: bool,
     ) -> Result<Upload> {
+        let fail = |fault: Fault| fault.at(&address.path(), NAME);
+        let upload = Upload::at(address, description, levels, width)?;
+        let there = Standing::at(&upload.remote).map_err(fail)?;
+        there.refuse(address, replace)?;
+        upload.prepare(&there, levels).map_err(fail)?;
+        Ok(upload)
+    }
+
+    /// Begins or joins what several writers of one run make: nothing is taken away, and what is there is refused unless it is theirs.
+    pub fn join(
+        address: &Address,
+        description: &Description,
+        levels: &[(&str, &Grid)],
+        width: usize,
+        run: &str,
+    ) -> Result<Upload> {
+        let fail = |fault: Fault| fault.at(&address.path(), NAME);
+        let upload = Upload::at(address, description, levels, width)?;
+        let there = Standing::at(&upload.remote).map_err(fail)?;
+        there.refuse(address, false)?;
+        let mark = format!(
+            "An image is being written here by several jobs of the run {run}, or was not completed.\n"
+        );
+        // Of several that begin at once one puts the mark, and all read the same.
+        let is_first = upload.remote.put_new(MARK, mark.as_bytes()).map_err(fail)?;
+        let found = if is_first { None } else { upload.remote.get(MARK, MOST_MARK).map_err(fail)? };
+        if found.is_some_and(|found| found != mark.as_bytes()) {
+            if there.others {
+                return request(format!(
+                    "{address}: an image was begun here by another run and not completed; remove what is there, or write to another name"
+                ));
+            }
+            upload.remote.put(MARK, mark.as_bytes()).map_err(fail)?;
+        }
+        Ok(upload)
+    }
+
+    fn at(
+        address: &Address,
+        description: &Description,
+        levels: &[(&str, &Grid)],
+        width: usize,
+    ) -> Result<Upload> {
         let path = address.path();
-        let fail = |fault: Fault| fault.at(&path, NAME);
         let input = Address::of(&description.path)?.filter(|_| description.format == NAME);
         if input.is_some_and(|input| input.overlaps(address)) {
             return request(format!(
@@ -66,13 +112,9 @@ impl Upload {
                 ));
             }
         }
-        let remote = Arc::new(Remote::new(address).map_err(fail)?);
-        let there = Standing::at(&remote).map_err(fail)?;
-        there.refuse(address, replace)?;
+        let remote = Arc::new(Remote::new(address).map_err(|fault| fault.at(&path, NAME))?);
         let store = Store::Remote(Arc::clone(&remote));
-        let upload = Upload { remote, store, unfinished: Unfinished::address(&path) };
-        upload.prepare(&there, levels).map_err(fail)?;
-        Ok(upload)
+        Ok(Upload { remote, store, unfinished: Unfinished::address(&path) })
     }
 
     fn prepare(&self, there: &Standing, levels: &[(&str, &Grid)]) -> Parsed<()> {
@@ -96,6 +138,21 @@ impl Upload {
 
     pub fn put(&self, key: &str, data: &[u8]) -> Parsed<()> {
         self.remote.put(key, data)
+    }
+
+    /// The keys of all objects of an array.
+    pub fn found(&self, array: &str) -> Parsed<HashSet<String>> {
+        let mut keys = HashSet::new();
+        self.remote.list(array, false, &mut |page| {
+            keys.extend(page.objects.into_iter().map(|o| join(array, &o.key)));
+            Ok(())
+        })?;
+        Ok(keys)
+    }
+
+    /// Leaves it to the other writers.
+    pub fn leave(&self) {
+        self.unfinished.done();
     }
 
     /// Puts the metadata, in the order given, and takes the mark away.

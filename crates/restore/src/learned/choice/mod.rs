@@ -16,12 +16,13 @@ mod risk;
 
 use super::Error;
 use super::measured::{Camera, Measured};
-use super::restorer::{Restored, Restorer};
-use crate::classical::{self, Method};
+use super::restorer::{Place, Restored, Restorer};
+use crate::classical::{self, Method, Reach};
 use clearshot_physics::Electrons;
 use crops::{MARGIN, Places};
 use risk::{Made, Sums};
 use serde::Serialize;
+use std::ops::Range;
 
 /// Blurs that are tried, as standard deviations in pixels.
 const BLURS: [f32; 4] = [0.5, 0.8, 1.2, 2.0];
@@ -122,6 +123,20 @@ impl Choice {
     /// # Errors
     /// If a restorer fails.
     pub fn apply(&self, measured: &Measured, camera: &Camera, restored: &mut Restored) -> Result<(), Error> {
+        self.apply_at(measured, camera, restored, None)
+    }
+
+    /// The same in no more than some boxes of the image; what lies outside is unspecified.
+    ///
+    /// # Errors
+    /// If a restorer fails.
+    pub fn apply_at(
+        &self,
+        measured: &Measured,
+        camera: &Camera,
+        restored: &mut Restored,
+        wanted: Option<&[Place]>,
+    ) -> Result<(), Error> {
         if self.is_model() {
             return Ok(());
         }
@@ -131,7 +146,7 @@ impl Choice {
             let mut add = |values: &[f32]| mixed.iter_mut().zip(values).for_each(|(m, v)| *m += w * v);
             match share.candidate {
                 Candidate::Model => add(&restored.image),
-                other => add(&classical(other, measured, camera)?),
+                other => add(&classical(other, measured, camera, wanted)?),
             }
         }
         measured.raise(&mut mixed);
@@ -151,33 +166,59 @@ impl Choice {
     }
 }
 
-/// What a classical candidate makes of a measurement, plane by plane and channel by channel.
-fn classical(candidate: Candidate, image: &Measured, camera: &Camera) -> Result<Vec<f32>, Error> {
+/// What a classical candidate makes of a measurement, or of boxes of it, plane by plane and channel by channel.
+fn classical(
+    candidate: Candidate,
+    image: &Measured,
+    camera: &Camera,
+    wanted: Option<&[Place]>,
+) -> Result<Vec<f32>, Error> {
     let [.., height, width] = image.size[..] else { return Err(Error::Size { size: image.size.clone() }) };
     let (c, plane) = (image.channels, height * width);
     let mut out = vec![0.0; image.values.len()];
-    for (z, channel) in (0..out.len() / (plane * c)).flat_map(|z| (0..c).map(move |ch| (z, ch))) {
-        let at = |i: usize| (z * plane + i) * c + channel;
-        let values: Vec<f32> = (0..plane).map(|i| image.values[at(i)]).collect();
-        let made = match candidate {
-            Candidate::Raw => values,
-            Candidate::Gaussian(sigma) => {
-                let blur = classical::gaussian::Gaussian { sigma };
-                Method::Gaussian(blur).run(&values, &[height, width], classical::Noise::white(0.0))?
+    let method = match candidate {
+        Candidate::Raw => {
+            out.copy_from_slice(&image.values);
+            return Ok(out);
+        }
+        Candidate::Gaussian(sigma) => Method::Gaussian(classical::gaussian::Gaussian { sigma }),
+        _ => Method::Bm3d(classical::bm3d::Bm3d::USUAL),
+    };
+    let whole = [image.size.iter().map(|&n| 0..n).collect::<Place>()];
+    for place in wanted.unwrap_or(&whole) {
+        let [planes @ .., rows, columns] = &place[..] else { continue };
+        // As far as the method looks, from where it would begin in the whole plane, so that bits are the same.
+        let seen = |core: &Range<usize>, len: usize| match method.reach() {
+            Reach::Within { halo, align } => {
+                core.start.saturating_sub(halo) / align * align..core.end.saturating_add(halo).min(len)
             }
-            _ => bm3d(&values, [height, width], camera)?,
+            Reach::Fading { .. } => 0..len,
         };
-        made.into_iter().enumerate().for_each(|(i, v)| out[at(i)] = v);
+        let (down, across) = (seen(rows, height), seen(columns, width));
+        let depth = planes.first().cloned().unwrap_or(0..1);
+        for (z, channel) in depth.flat_map(|z| (0..c).map(move |ch| (z, ch))) {
+            let at = |y: usize, x: usize| (z * plane + y * width + x) * c + channel;
+            let pixels = |y: usize| across.clone().map(move |x| (y, x));
+            let values: Vec<f32> =
+                down.clone().flat_map(pixels).map(|(y, x)| image.values[at(y, x)]).collect();
+            let shape = [down.len(), across.len()];
+            let made = match candidate {
+                Candidate::Gaussian(_) => method.run(&values, &shape, classical::Noise::white(0.0))?,
+                _ => bm3d(&method, &values, shape, camera)?,
+            };
+            for y in rows.clone() {
+                let row = &made[(y - down.start) * across.len()..];
+                columns.clone().for_each(|x| out[at(y, x)] = row[x - across.start]);
+            }
+        }
     }
     Ok(out)
 }
 
-fn bm3d(counts: &[f32], shape: [usize; 2], camera: &Camera) -> Result<Vec<f32>, Error> {
-    let method = Method::Bm3d(classical::bm3d::Bm3d::USUAL);
+fn bm3d(method: &Method, counts: &[f32], shape: [usize; 2], camera: &Camera) -> Result<Vec<f32>, Error> {
     let electrons: Vec<f32> = counts.iter().map(|&v| camera.electrons(v)).collect();
     let read_noise = Electrons(camera.read_noise as f32);
-    let made =
-        classical::stabilised(&method, Electrons(&electrons), &shape, read_noise, &camera.correlation)?;
+    let made = classical::stabilised(method, Electrons(&electrons), &shape, read_noise, &camera.correlation)?;
     Ok(made.0.into_iter().map(|e| camera.counts(e)).collect())
 }
 
@@ -215,8 +256,8 @@ pub fn choose(
     for (i, (of_image, of_probed)) in model.into_iter().zip(model_probed).enumerate() {
         let mut made = vec![Made { of_image, of_probed }];
         for &other in &others {
-            let of_image = classical(other, &images[i], camera)?;
-            made.push(Made { of_image, of_probed: classical(other, &probed[i], camera)? });
+            let of_image = classical(other, &images[i], camera, None)?;
+            made.push(Made { of_image, of_probed: classical(other, &probed[i], camera, None)? });
         }
         sums.add(&images[i].values, &probes[i], &made, &counted[i]);
     }

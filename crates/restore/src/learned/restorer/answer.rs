@@ -2,11 +2,11 @@
 
 use super::cascade::{self, Coarse};
 use super::prepare::Ready;
-use super::{Restored, Restorer};
+use super::{Place, Restored, Restorer};
 use crate::learned::correct::WholeGuide;
 use crate::learned::field::Field;
 use crate::learned::measured::Measured;
-use crate::learned::moments::Moments;
+use crate::learned::moments::{CHI2_REACH, Moments};
 use crate::learned::question::ImageScale;
 use crate::learned::resident::Resident;
 use crate::learned::settings::Output;
@@ -16,6 +16,7 @@ use clearshot_diffusion::Level;
 use clearshot_diffusion::sampler::Program;
 use clearshot_model::Task;
 use clearshot_tensor::noise::Key;
+use std::ops::Range;
 
 /// Is told of every run of the graph, and may stop.
 type Ran<'r> = dyn FnMut() -> Result<(), Error> + 'r;
@@ -46,6 +47,13 @@ struct Drawn {
     /// Samples of each image, where they are asked for or there is one alone.
     kept: Vec<Vec<Field>>,
     guides: Vec<WholeGuide>,
+}
+
+/// Boxes with what is looked at around their pixels after the network.
+fn around(boxes: &[Place], size: &[usize]) -> Vec<Place> {
+    let wide =
+        |(r, &n): (&Range<usize>, &usize)| r.start.saturating_sub(CHI2_REACH)..(r.end + CHI2_REACH).min(n);
+    boxes.iter().map(|place| place.iter().zip(size).map(wide).collect()).collect()
 }
 
 /// A measurement on the network's scale.
@@ -131,7 +139,8 @@ impl Restorer {
         let beside = |frame: usize, name: &str, pixels: &[usize], out: &mut [f32]| {
             teller.fill(&images[frame], &scales[frame], name, pixels, out);
         };
-        tiles.ask(&level, &mut frames, &beside, ran)?;
+        let wanted = self.wanted().map(|all| around(all, &images[0].size));
+        tiles.ask(&level, &mut frames, wanted.as_deref(), &beside, ran)?;
         drop(frames);
         let mut all = Vec::new();
         for (i, estimate) in estimates.into_iter().enumerate() {
@@ -166,7 +175,8 @@ impl Restorer {
         };
         let mut frame = [Frame { x, estimate: &mut answer, unclipped: None }];
         // It is not part of the forecast, and progress is not told of it.
-        tiles.ask(level, &mut frame, &beside, &mut || Ok(()))?;
+        let wanted = self.wanted().map(|all| around(all, &image.size));
+        tiles.ask(level, &mut frame, wanted.as_deref(), &beside, &mut || Ok(()))?;
         self.shares(image, scale, estimate, &answer, seed)
     }
 

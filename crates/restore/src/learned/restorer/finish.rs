@@ -95,7 +95,7 @@ impl Restorer {
         let (samples, guided) = (Vec::new(), Vec::new());
         let mut made =
             Restored { image, deviation: None, chi2: None, mean_chi2: None, samples, photons: None, guided };
-        choice.apply(measured, &camera.copied().unwrap_or_default(), &mut made)?;
+        choice.apply_at(measured, &camera.copied().unwrap_or_default(), &mut made, self.wanted.as_deref())?;
         // The measurement itself leaves nothing over, and a share of it takes that share of what the rest leaves.
         let left = 1.0 - choice.weight(Candidate::Raw.name());
         if left > 0.0 {

@@ -29,6 +29,7 @@ use clearshot_physics::Psf;
 use clearshot_runtime::{Device, Precision};
 use prepare::Ready;
 use resolve::Resolved;
+use std::ops::Range;
 
 /// See the module.
 pub struct Restorer {
@@ -50,7 +51,12 @@ pub struct Restorer {
     /// The precision is to be settled by what is measured on images, and what was.
     open: bool,
     settled: Option<Settled>,
+    /// What of images is wanted, where it is not all.
+    wanted: Option<Vec<Place>>,
 }
+
+/// A box of an image along (Z,) Y and X.
+pub type Place = Vec<Range<usize>>;
 
 /// What standard deviations tell of the truth: it lies about the image by `factor` times them, by Student's law of so many
 /// degrees of freedom, for a few samples tell a deviation only roughly.
@@ -92,6 +98,7 @@ impl Restorer {
             ready,
             open,
             settled,
+            wanted: None,
         })
     }
 
@@ -133,6 +140,23 @@ impl Restorer {
     /// Whether results depend on how images are cut into tiles: the network looks at all of a tile.
     pub fn depends_on_tiles(&self) -> bool {
         matches!(self.cut, Cut::Whole { .. })
+    }
+
+    /// Whether a part of an image can be restored without the rest: one answer of a network that is local, and no samples, whose
+    /// tiles go in step over all of it.
+    pub fn can_be_cut(&self) -> bool {
+        self.answers_at_once() && self.settings.samples == 0 && !self.depends_on_tiles()
+    }
+
+    /// Restores no more than these boxes of images from now on, or all of them. What lies outside is unspecified, and so are numbers
+    /// about the whole image. Where parts cannot be restored alone ([`Restorer::can_be_cut`]) all is restored.
+    pub fn want(&mut self, wanted: Option<Vec<Place>>) {
+        self.wanted = wanted;
+    }
+
+    /// What of images is wanted, where it is not all.
+    pub fn wanted(&self) -> Option<&[Place]> {
+        self.wanted.as_deref().filter(|_| self.can_be_cut())
     }
 
     /// Restores under another PSF from now on; for restorers that were made with one.
@@ -262,14 +286,14 @@ impl Restorer {
 
     /// Does something without samples and maps, whatever the settings ask for; with a margin in tiles of any size.
     fn at_once<T>(&mut self, margin: Option<usize>, f: impl FnOnce(&mut Restorer) -> T) -> T {
-        let (program, settings) = (self.program.take(), self.settings.clone());
+        let (program, settings, wanted) = (self.program.take(), self.settings.clone(), self.wanted.take());
         (self.settings.samples, self.settings.chi2, self.margin) = (0, false, margin);
         self.settings.cascade = 1;
         if margin.is_some() {
             (self.settings.tile, self.settings.batch) = (None, None);
         }
         let made = f(self);
-        (self.program, self.settings, self.margin) = (program, settings, None);
+        (self.program, self.settings, self.margin, self.wanted) = (program, settings, None, wanted);
         made
     }
 
