@@ -34,7 +34,7 @@ impl Product {
             b_shared: s.shared || s.batch == 1,
         };
         let (bias, residual, operands) = op.operands();
-        let plan = MatmulPlan::new(&dims, m.level, m.threads);
+        let plan = MatmulPlan::new(&dims, m.factors(), m.threads);
         Product { plan, bias, residual, act: act(op.act), operands, constant }
     }
 }

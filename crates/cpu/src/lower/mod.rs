@@ -13,6 +13,7 @@ mod norm;
 use crate::act::Act;
 use crate::kernels::{Prepared, fourier, prepare};
 use crate::simd::Level;
+use crate::simd::factors::{Bf16, Multiply};
 use clearshot_graph::ops::Unary;
 use clearshot_graph::{Graph, Op, Type, Value};
 
@@ -21,6 +22,20 @@ use clearshot_graph::{Graph, Op, Type, Value};
 pub struct Machine {
     pub level: Level,
     pub threads: usize,
+    /// Products and attention multiply pairs of bf16.
+    pub bf16: Option<Bf16>,
+}
+
+impl Machine {
+    /// Products of f32.
+    pub fn new(level: Level, threads: usize) -> Machine {
+        Machine { level, threads, bf16: None }
+    }
+
+    /// What products multiply.
+    fn factors(&self) -> Multiply {
+        self.bf16.map_or(Multiply::F32(self.level), Multiply::Bf16)
+    }
 }
 
 /// The kernel of a node; nothing for sources and views, which do not run.
@@ -38,7 +53,7 @@ pub fn lower(graph: &Graph, node: usize, machine: Machine) -> Option<Box<dyn Pre
         Op::ConvWeightGrad(c) => Box::new(conv::WeightGrad::new(c, &types, machine)),
         Op::MatMul(m) => Box::new(matmul::Product::new(m, &types, constant(1), machine)),
         Op::CyclicConv(c) => Box::new(fourier::CyclicConv::new(*c, &types, constant(1))),
-        Op::Attention(a) => Box::new(attention::Forward::new(a, &types)),
+        Op::Attention(a) => Box::new(attention::Forward::new(a, &types, machine)),
         Op::AttentionGrad(a) => Box::new(attention::Backward::new(a, &types)),
         Op::Norm(a) => Box::new(norm::Forward::new(a, &types)),
         Op::NormStats(a) => Box::new(norm::Stats::new(a, &types)),
