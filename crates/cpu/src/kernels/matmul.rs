@@ -288,7 +288,8 @@ impl MatmulPlan {
                 let depth = self.depth().min(self.cells - low);
                 let (a, a_row) = self.left(a, batch, start, count, low, depth, left);
                 for (i, panel) in panels.clone().enumerate() {
-                    let b = packed.add(self.panels.offset(panel, self.cells) + low * self.panels.width(panel));
+                    let b =
+                        packed.add(self.panels.offset(panel, self.cells) + low * self.panels.width(panel));
                     self.multiply(panel, count, depth, a, a_row, b, scratch.add(i * stride), low > 0);
                 }
             }

@@ -1,6 +1,7 @@
 //! Attention of the graph on the attention kernels.
 
-use super::{Machine, read, write};
+use super::Machine;
+use super::operands::{read, write};
 use crate::Cpu;
 use crate::kernels::Prepared;
 use crate::kernels::attention::{self, AttentionDims, Gradients, Rows, RowsMut};

@@ -275,13 +275,15 @@ mod tests {
                 store_narrow(h, self.b.as_ptr(), self.b.len(), cells[1].as_mut_ptr());
                 let mut along = s.splat(0.0);
                 for j in (0..cells_of::<H>(self.a.len())).step_by(lanes) {
-                    along = h.dot(along, h.cells(cells[0].as_ptr().add(j)), h.cells(cells[1].as_ptr().add(j)));
+                    along =
+                        h.dot(along, h.cells(cells[0].as_ptr().add(j)), h.cells(cells[1].as_ptr().add(j)));
                 }
                 // The same values as rows of one lane each, two to a cell.
                 let mut across = s.splat(0.0);
                 for i in (0..self.a.len()).step_by(H::VALUES) {
                     let at = |x: &[f32], i: usize| s.splat(x.get(i).copied().unwrap_or(0.0));
-                    let (a, b) = (h.zip(at(self.a, i), at(self.a, i + 1)), h.zip(at(self.b, i), at(self.b, i + 1)));
+                    let (a, b) =
+                        (h.zip(at(self.a, i), at(self.a, i + 1)), h.zip(at(self.b, i), at(self.b, i + 1)));
                     s.store(cells[0].as_mut_ptr(), a);
                     s.store(cells[1].as_mut_ptr(), b);
                     across = h.dot(across, h.cells(cells[0].as_ptr()), h.cell(cells[1].as_ptr()));

@@ -257,7 +257,17 @@ fn slices_of_one_product() {
     let part = |i: usize| Rows { data: &qkv[i * c..], stride: 3 * c };
     let (mut o, mut lse) = (vec![0.0; 100 * c], vec![0.0; 200]);
     let mut workspace = vec![0.0; forward_workspace(&d, 2).max(backward_workspace(&d, 2))];
-    forward(&cpu, cpu.level.into(), &d, part(0), part(1), part(2), RowsMut::new(&mut o, c), &mut lse, &mut workspace);
+    forward(
+        &cpu,
+        cpu.level.into(),
+        &d,
+        part(0),
+        part(1),
+        part(2),
+        RowsMut::new(&mut o, c),
+        &mut lse,
+        &mut workspace,
+    );
     let mut grad = vec![0.0; qkv.len()];
     let base = grad.as_mut_ptr();
     // SAFETY: three column ranges of one matrix, which do not meet.
