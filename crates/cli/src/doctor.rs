@@ -48,7 +48,7 @@ impl Doctor {
                 "device": device,
                 "why": why,
                 "cpu": { "model": model(), "threads": threads(), "instructions": level(),
-                    "memory_bytes": memory(), "available_bytes": available_bytes() },
+                    "bf16": Device::cpu(None).has_bf16_products(), "memory_bytes": memory(), "available_bytes": available_bytes() },
                 "gpus": cards,
                 "gpu_unavailable": gpus.as_ref().err().map(|e| e.to_string()),
                 "cache": cache_folder(),
@@ -122,7 +122,8 @@ fn processor() -> Finding {
     let threads = threads();
     let bytes = Device::cpu(None).has_byte_products();
     let bytes = if bytes { "products of bytes by VNNI" } else { "no VNNI: models in 8 bits are slow here" };
-    let says = format!("{name}, {threads} threads, {bytes}");
+    let bf16 = if Device::cpu(None).has_bf16_products() { "of bf16 too" } else { "none of bf16" };
+    let says = format!("{name}, {threads} threads, {bytes}, {bf16}");
     match level().as_str() {
         "avx512" => finding("processor", "ok", format!("{says}, AVX-512: the fastest kernels"), None),
         "avx2" => finding("processor", "ok", format!("{says}, AVX2 with FMA: fast kernels"), None),

@@ -60,8 +60,10 @@ fn a_gpu_that_is_not_there_is_refused_with_the_reason() {
     assert!(text.contains("cpu, cuda, cuda:N and auto"), "{text}");
     let text = complaint(&["bench", "--net", "tiny", "--precision", "half"]);
     assert!(text.contains("bf16"), "{text}");
-    let text = complaint(&["bench", "--net", "tiny", "--size", "16", "--precision", "bf16"]);
-    assert!(text.contains("bf16 needs a GPU"), "{text}");
+    let text = complaint(&["bench", "--net", "tiny", "--size", "16", "--precision", "fp16"]);
+    assert!(text.contains("fp16 needs a GPU"), "{text}");
+    let text = complaint(&["bench", "--net", "tiny", "--size", "16", "--precision", "bf16", "--train"]);
+    assert!(text.contains("the CPU trains in fp32"), "{text}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use clearshot_cpu::act::Act;
 use clearshot_cpu::kernels::attention::*;
 use clearshot_cpu::kernels::norm;
 use clearshot_cpu::kernels::norm::{Affine, GradInputs, NormDims, NormGradients, Part, PartGradients};
+use clearshot_cpu::simd::factors::{Bf16, Multiply};
 use std::time::Instant;
 
 fn noise(n: usize, seed: u32) -> Vec<f32> {
@@ -44,9 +45,14 @@ fn attention(cpu: &Cpu, filter: &str, batch: usize, s: usize, heads: usize, d: u
     let threads = cpu.threads();
     let mut workspace = vec![0.0; forward_workspace(&dims, threads).max(backward_workspace(&dims, threads))];
     let rows = |data| Rows { data, stride: c };
-    let f = best(|| {
-        forward(cpu, &dims, rows(&q), rows(&k), rows(&v), RowsMut::new(&mut o, c), &mut lse, &mut workspace)
-    });
+    let mut timed = |factors| {
+        best(|| {
+            let o = RowsMut::new(&mut o, c);
+            forward(cpu, factors, &dims, rows(&q), rows(&k), rows(&v), o, &mut lse, &mut workspace)
+        })
+    };
+    let half = Bf16::detect(cpu.level()).map(|bf16| timed(Multiply::Bf16(bf16)));
+    let f = timed(Multiply::F32(cpu.level()));
     let b = best(|| {
         let gradients = Gradients {
             dq: RowsMut::new(&mut dq, c),
@@ -67,7 +73,12 @@ fn attention(cpu: &Cpu, filter: &str, batch: usize, s: usize, heads: usize, d: u
         )
     });
     let work = (batch * heads * s * s * d) as f64 / 1e6;
-    println!("{name}: fwd {f:.3} ms {:.0} GF/s  bwd {b:.3} ms {:.0} GF/s", 4.0 * work / f, 10.0 * work / b);
+    let half = half.map_or(String::new(), |h| format!("  in bf16 {h:.3} ms {:.0} GF/s", 4.0 * work / h));
+    println!(
+        "{name}: fwd {f:.3} ms {:.0} GF/s{half}  bwd {b:.3} ms {:.0} GF/s",
+        4.0 * work / f,
+        10.0 * work / b
+    );
 }
 
 fn group_norm(cpu: &Cpu, filter: &str, n: usize, s: usize, c: usize, groups: usize, act: Act) {

@@ -58,6 +58,6 @@ impl Cpu {
 
     /// What kernels for this context are prepared for.
     pub fn machine(&self) -> Machine {
-        Machine { level: self.level, threads: self.pool.threads() }
+        Machine::new(self.level, self.pool.threads())
     }
 }

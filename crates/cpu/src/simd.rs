@@ -7,6 +7,7 @@
 //! one that touches vectors is compiled by itself, without the feature, and costs fifty times as much.
 
 pub mod bytes;
+pub mod factors;
 
 use std::sync::OnceLock;
 

@@ -2,6 +2,7 @@
 
 use clearshot_cpu::simd::Level;
 use clearshot_cpu::simd::bytes::Products;
+use clearshot_cpu::simd::factors::Bf16;
 use clearshot_cuda::{Unavailable, gpus};
 use std::fmt;
 use std::str::FromStr;
@@ -45,6 +46,11 @@ impl Device {
             Ok(gpus) => Device::Cuda { ordinal: gpus[0].ordinal },
             Err(_) => Device::cpu(None),
         }
+    }
+
+    /// Whether it has an instruction for products of bf16, without which a CPU does not compute in it.
+    pub fn has_bf16_products(&self) -> bool {
+        matches!(self, Device::Cpu { level, .. } if Bf16::detect(*level).is_some())
     }
 
     /// Whether it has an instruction for products of bytes, which models in 8 bits are fast by; a GPU's are not used.

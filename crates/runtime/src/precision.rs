@@ -1,5 +1,9 @@
 //! What to compute in.
 
+use crate::session::CompileError;
+use clearshot_cpu::lower::takes_bf16;
+use clearshot_cpu::simd::Level;
+use clearshot_cpu::simd::factors::Bf16;
 use clearshot_cuda::{Gpu, Math};
 use clearshot_graph::{Graph, Op};
 use clearshot_tensor::DType;
@@ -10,7 +14,8 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// The fastest that is safe on the device: bf16 where the GPU has it; fp16 where it has not and the
-    /// graph, if it trains, scales its loss; else fp32.
+    /// graph, if it trains, scales its loss; else fp32. On the CPU fp32, but bf16 for the products of networks whose convolutions
+    /// multiply in 8 bits, where the processor has such.
     #[default]
     Auto,
     F32,
@@ -23,7 +28,8 @@ pub enum Precision {
 /// What is computed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
-    /// The type of images and of what products read; none for fp32 throughout.
+    /// The type of images and of what products read; none for fp32 throughout. On the CPU images stay fp32, and only products and
+    /// attention multiply in it.
     pub narrow: Option<DType>,
     pub math: Math,
 }
@@ -58,11 +64,6 @@ impl fmt::Display for Arithmetic {
 }
 
 impl Precision {
-    /// Whether a device that computes in fp32 alone does what is asked.
-    pub fn is_f32(self) -> bool {
-        matches!(self, Precision::Auto | Precision::F32)
-    }
-
     /// As users name it.
     pub fn name(self) -> &'static str {
         match self {
@@ -76,7 +77,7 @@ impl Precision {
 
     pub(crate) fn choose(self, graph: &Graph, gpu: &Gpu) -> Arithmetic {
         let narrow = |dtype| Arithmetic { narrow: Some(dtype), math: Math { tf32: gpu.has_tf32() } };
-        let trains = graph.nodes.iter().any(|n| matches!(n.op, Op::Adam(_) | Op::Sgd(_)));
+        let trains = trains(graph);
         let scaled = graph.nodes.iter().any(|n| matches!(n.op, Op::LossScale(_)));
         match self {
             Precision::F32 => Arithmetic::F32,
@@ -88,6 +89,37 @@ impl Precision {
             Precision::Auto => Arithmetic::F32,
         }
     }
+}
+
+/// What the CPU computes a graph in, and with it the proof that its products can multiply bf16 where they do: where that is asked for, and
+/// where nothing is asked for and convolutions multiply in 8 bits.
+///
+/// # Errors
+/// If the processor, or a CPU at all, cannot do what is asked.
+pub(crate) fn on_cpu(
+    asked: Precision,
+    graph: &Graph,
+    level: Level,
+) -> Result<(Arithmetic, Option<Bf16>), CompileError> {
+    const BF16: Arithmetic = Arithmetic { narrow: Some(DType::BF16), ..Arithmetic::F32 };
+    match (asked, Bf16::detect(level)) {
+        (Precision::Tf32 | Precision::F16, _) => Err(CompileError::Precision(asked)),
+        (Precision::Bf16, _) if trains(graph) => Err(CompileError::TrainsInF32),
+        (Precision::Bf16, None) => Err(CompileError::NoBf16),
+        (Precision::Bf16, found) => Ok((BF16, found)),
+        (Precision::Auto, Some(found)) if is_rounded(graph) && !trains(graph) => Ok((BF16, Some(found))),
+        (Precision::Auto | Precision::F32, _) => Ok((Arithmetic::F32, None)),
+    }
+}
+
+/// Whether there are convolutions in 8 bits, and products beside them.
+fn is_rounded(graph: &Graph) -> bool {
+    let rounded = |op: &Op| matches!(op, Op::Conv(c) if c.int8.is_some());
+    graph.nodes.iter().any(|n| rounded(&n.op)) && (0..graph.nodes.len()).any(|i| takes_bf16(graph, i))
+}
+
+fn trains(graph: &Graph) -> bool {
+    graph.nodes.iter().any(|n| matches!(n.op, Op::Adam(_) | Op::Sgd(_)))
 }
 
 impl fmt::Display for Precision {

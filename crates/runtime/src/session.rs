@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::memory::{Planned, available_bytes, peak_bytes};
-use crate::precision::{Arithmetic, Precision};
+use crate::precision::{Arithmetic, Precision, on_cpu};
 use crate::traced::{Copy, Traced};
 use clearshot_cpu::TARGET as CPU_TARGET;
 use clearshot_cpu::exchange::Exchange;
@@ -53,8 +53,14 @@ pub enum CompileError {
     Form { device: &'static str, what: &'static str, node: String },
     #[error("all-reduces between ranks run on the CPU alone: {node}")]
     Ranks { node: String },
-    #[error("the CPU computes in f32; {0} needs a GPU")]
+    #[error("the CPU computes in fp32 and bf16; {0} needs a GPU")]
     Precision(Precision),
+    #[error(
+        "this processor has no products of bf16 (AVX512_BF16); compute in fp32, which is the default, or with a model in 8 bits"
+    )]
+    NoBf16,
+    #[error("the CPU trains in fp32; training in bf16 needs a GPU")]
+    TrainsInF32,
     #[error("running takes {} and {} are free; take a smaller batch or size, or set a budget", human(*needed), human(*free))]
     NoRoom {
         needed: usize,
@@ -82,7 +88,7 @@ const SPARED: f64 = 0.02;
 
 /// What a device's plans are made with.
 enum Compiler {
-    Cpu(CpuBackend),
+    Cpu(CpuBackend, Arithmetic),
     Cuda(CudaBackend, Arithmetic),
 }
 
@@ -90,11 +96,9 @@ impl Compiler {
     fn new(graph: &Graph, device: &Device, options: &Options) -> Result<Compiler, CompileError> {
         match *device {
             Device::Cpu { threads, level } => {
-                if !options.precision.is_f32() {
-                    return Err(CompileError::Precision(options.precision));
-                }
-                let machine = Machine { level, threads: threads.max(1) };
-                Ok(Compiler::Cpu(CpuBackend::new(machine)))
+                let (arithmetic, bf16) = on_cpu(options.precision, graph, level)?;
+                let machine = Machine { bf16, ..Machine::new(level, threads.max(1)) };
+                Ok(Compiler::Cpu(CpuBackend::new(machine), arithmetic))
             }
             Device::Cuda { ordinal } => {
                 let gpus = clearshot_cuda::gpus().map_err(CudaError::from)?;
@@ -110,7 +114,7 @@ impl Compiler {
 
     fn backend(&self) -> &dyn Backend {
         match self {
-            Compiler::Cpu(b) => b,
+            Compiler::Cpu(b, _) => b,
             Compiler::Cuda(b, _) => b,
         }
     }
@@ -267,13 +271,13 @@ pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Sessi
     let counted = matches!(device, Device::Cpu { .. }).then(|| Planned::new(plan.bytes()));
     let (planned, planning) = (lap(), compiler.cost().since(&before));
     let engine = match &compiler {
-        Compiler::Cpu(backend) => {
+        Compiler::Cpu(backend, arithmetic) => {
             // The system promises more than it has and ends who takes it at its word; the plan knows better.
             let (needed, free) = (plan.bytes(), available_bytes().unwrap_or(usize::MAX));
             if needed > free {
                 return Err(CompileError::NoRoom { needed, free, fixed });
             }
-            Engine::Cpu(Box::new(CpuExecutor::new(plan, backend)?))
+            Engine::Cpu(Box::new(CpuExecutor::new(plan, backend)?), *arithmetic)
         }
         Compiler::Cuda(backend, arithmetic) => {
             let made = CudaExecutor::new(plan, backend).map_err(|e| match CompileError::from(e) {
@@ -323,7 +327,7 @@ pub struct NodeTime {
 }
 
 pub(crate) enum Engine {
-    Cpu(Box<CpuExecutor>),
+    Cpu(Box<CpuExecutor>, Arithmetic),
     Cuda(Box<CudaExecutor>, Arithmetic),
 }
 
@@ -345,13 +349,13 @@ pub struct Session {
 macro_rules! either {
     ($session:ident, $e:ident => $call:expr) => {
         match &$session.engine {
-            Engine::Cpu($e) => $call,
+            Engine::Cpu($e, _) => $call,
             Engine::Cuda($e, _) => $call,
         }
     };
     (mut $session:ident, $e:ident => $call:expr) => {
         match &mut $session.engine {
-            Engine::Cpu($e) => $call,
+            Engine::Cpu($e, _) => $call,
             Engine::Cuda($e, _) => $call,
         }
     };
@@ -374,8 +378,7 @@ impl Session {
     /// How it computes: the precision that was asked for, or chosen.
     pub fn arithmetic(&self) -> Arithmetic {
         match &self.engine {
-            Engine::Cpu(_) => Arithmetic::F32,
-            Engine::Cuda(_, arithmetic) => *arithmetic,
+            Engine::Cpu(_, arithmetic) | Engine::Cuda(_, arithmetic) => *arithmetic,
         }
     }
 
@@ -425,7 +428,7 @@ impl Session {
     /// What went wrong on the device.
     pub fn wait(&self) -> Result<(), ValueError> {
         match &self.engine {
-            Engine::Cpu(_) => Ok(()),
+            Engine::Cpu(..) => Ok(()),
             Engine::Cuda(e, _) => e.wait(),
         }
     }
@@ -434,7 +437,7 @@ impl Session {
     /// what the libraries took when it was made, on a GPU.
     pub fn peak_bytes(&self) -> Option<usize> {
         match &self.engine {
-            Engine::Cpu(_) => peak_bytes(),
+            Engine::Cpu(..) => peak_bytes(),
             Engine::Cuda(e, _) => Some(e.taken_bytes()),
         }
     }
@@ -455,7 +458,7 @@ impl Session {
 
     /// Lets all-reduces between ranks go over this; without it there is one rank. Graphs with all-reduces run on the CPU alone.
     pub fn set_exchange(&mut self, exchange: Arc<dyn Exchange>) {
-        if let Engine::Cpu(e) = &mut self.engine {
+        if let Engine::Cpu(e, _) = &mut self.engine {
             e.set_exchange(exchange);
         }
     }

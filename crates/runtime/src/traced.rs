@@ -88,7 +88,7 @@ impl Session {
         }
         let start = Instant::now();
         match &mut self.engine {
-            Engine::Cpu(e) => e.run_timed(&mut clock)?,
+            Engine::Cpu(e, _) => e.run_timed(&mut clock)?,
             Engine::Cuda(e, _) => {
                 e.run()?;
                 e.wait()?;

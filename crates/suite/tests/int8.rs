@@ -70,7 +70,8 @@ fn meaning(graph: &Graph, values: &BTreeMap<String, Tensor>) -> Array {
 }
 
 fn computed(graph: &Graph, values: &BTreeMap<String, Tensor>, threads: usize, optimise: bool) -> Array {
-    let options = Options { optimise, ..Options::default() };
+    // What is not rounded is in f32, as the interpreter has it.
+    let options = Options { optimise, precision: clearshot_runtime::Precision::F32, ..Options::default() };
     let mut session = compile(graph.clone(), &Device::cpu(Some(threads)), &options).unwrap();
     values.iter().for_each(|(name, t)| session.set(name, t).unwrap());
     session.run().unwrap();

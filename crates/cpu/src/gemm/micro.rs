@@ -4,6 +4,7 @@
 //! the reduction as the slow axis of both sides: weight gradients. Both work on whole tiles: a tile over
 //! the edge reads rows behind the last one, so their callers see to it that these exist.
 
+use crate::simd::factors::{FactorKernel, Factors, Multiply, Sums};
 use crate::simd::{Kernel, Level, Simd};
 
 /// Values of the reduction that lie side by side on the left, `offset` from where a row starts.
@@ -18,7 +19,8 @@ pub struct Segment {
 /// Row `i` of the left side starts at `a + i * a_row` and is read segment by segment: one for a plain
 /// matrix, a run of taps for a convolution, a block of channels where these are blocked.
 ///
-/// The rows of `a` are rounded up to whole tiles; those of `c` are not.
+/// The rows of `a` are rounded up to whole tiles; those of `c` are not. The left side, the right side and the reduction are in cells of
+/// what is multiplied ([`Factors`]); a cell of f32 is a value.
 #[derive(Clone, Copy)]
 pub struct BlockProduct<'a> {
     pub m: usize,
@@ -61,27 +63,27 @@ impl BlockProduct<'_> {
     /// # Safety
     /// All pointers are valid for the shapes above, rounded up to whole tiles, and `c` is nobody
     /// else's meanwhile.
-    pub unsafe fn run(self, level: Level) {
+    pub unsafe fn run(self, factors: impl Into<Multiply>) {
         // SAFETY: the caller's promise.
-        unsafe { level.dispatch(Rows(self)) };
+        unsafe { factors.into().dispatch(Rows(self)) };
     }
 }
 
 struct Rows<'a>(BlockProduct<'a>);
 
-impl Kernel for Rows<'_> {
+impl FactorKernel for Rows<'_> {
     type Output = ();
     #[inline(always)]
-    unsafe fn run<S: Simd>(self, s: S) {
+    unsafe fn run<H: Factors>(self, h: H) {
         // SAFETY: the promise of `BlockProduct::run`.
         unsafe {
-            match (S::LANES, self.0.vectors) {
-                (16, 4) => row_tiles::<S, 6, 4, 2, 4>(s, &self.0),
-                (16, 3) => row_tiles::<S, 8, 3, 2, 4>(s, &self.0),
-                (16, 2) => row_tiles::<S, 14, 2, 4, 8>(s, &self.0),
-                (16, 1) => row_tiles::<S, 14, 1, 4, 8>(s, &self.0),
-                (8, 2) => row_tiles::<S, 6, 2, 2, 4>(s, &self.0),
-                (8, 1) => row_tiles::<S, 12, 1, 4, 8>(s, &self.0),
+            match (H::F::LANES, self.0.vectors) {
+                (16, 4) => row_tiles::<H, 6, 4, 2, 4>(h, &self.0),
+                (16, 3) => row_tiles::<H, 8, 3, 2, 4>(h, &self.0),
+                (16, 2) => row_tiles::<H, 14, 2, 4, 8>(h, &self.0),
+                (16, 1) => row_tiles::<H, 14, 1, 4, 8>(h, &self.0),
+                (8, 2) => row_tiles::<H, 6, 2, 2, 4>(h, &self.0),
+                (8, 1) => row_tiles::<H, 12, 1, 4, 8>(h, &self.0),
                 (lanes, vectors) => unreachable!("no tile of {vectors} vectors of {lanes}"),
             }
         }
@@ -89,8 +91,8 @@ impl Kernel for Rows<'_> {
 }
 
 #[inline(always)]
-unsafe fn row_tiles<S: Simd, const MR: usize, const NV: usize, const TAIL: usize, const HALF: usize>(
-    s: S,
+unsafe fn row_tiles<H: Factors, const MR: usize, const NV: usize, const TAIL: usize, const HALF: usize>(
+    h: H,
     p: &BlockProduct<'_>,
 ) {
     // Each tile brings its share of what comes next.
@@ -98,7 +100,7 @@ unsafe fn row_tiles<S: Simd, const MR: usize, const NV: usize, const TAIL: usize
         0
     } else {
         let depth: usize = p.segments.iter().map(|g| g.len).sum();
-        (depth * NV * S::LANES).div_ceil(16 * p.m.div_ceil(MR))
+        (depth * NV * H::F::LANES).div_ceil(16 * p.m.div_ceil(MR))
     };
     for (t, row) in (0..p.m).step_by(MR).enumerate() {
         for line in t * lines..(t + 1) * lines {
@@ -109,11 +111,11 @@ unsafe fn row_tiles<S: Simd, const MR: usize, const NV: usize, const TAIL: usize
         unsafe {
             let (a, c) = (p.a.add(row * p.a_row), p.c.add(row * p.c_row));
             if rows <= TAIL {
-                row_tile::<S, TAIL, NV>(s, p, a, c, rows);
+                row_tile::<H, TAIL, NV>(h, p, a, c, rows);
             } else if rows <= HALF {
-                row_tile::<S, HALF, NV>(s, p, a, c, rows);
+                row_tile::<H, HALF, NV>(h, p, a, c, rows);
             } else {
-                row_tile::<S, MR, NV>(s, p, a, c, rows);
+                row_tile::<H, MR, NV>(h, p, a, c, rows);
             }
         }
     }
@@ -132,13 +134,14 @@ fn prefetch(p: *const f32) {
 }
 
 #[inline(always)]
-unsafe fn row_tile<S: Simd, const MR: usize, const NV: usize>(
-    s: S,
+unsafe fn row_tile<H: Factors, const MR: usize, const NV: usize>(
+    h: H,
     p: &BlockProduct<'_>,
     a: *const f32,
     c: *mut f32,
     rows: usize,
 ) {
+    let s = h.floats();
     // SAFETY: the caller's promise.
     unsafe {
         let mut acc = [[s.splat(0.0); NV]; MR];
@@ -151,7 +154,7 @@ unsafe fn row_tile<S: Simd, const MR: usize, const NV: usize>(
         for segment in p.segments {
             let mut a = a.add(segment.offset);
             for _ in 0..segment.len {
-                step(s, &mut acc, a, p.a_row, b);
+                step(h, &mut acc, a, p.a_row, b);
                 a = a.add(1);
                 b = b.add(p.b_row);
             }
@@ -161,23 +164,23 @@ unsafe fn row_tile<S: Simd, const MR: usize, const NV: usize>(
 }
 
 #[inline(always)]
-unsafe fn step<S: Simd, const MR: usize, const NV: usize>(
-    s: S,
-    acc: &mut [[S::V; NV]; MR],
+unsafe fn step<H: Factors, const MR: usize, const NV: usize>(
+    h: H,
+    acc: &mut [[Sums<H>; NV]; MR],
     a: *const f32,
     a_row: usize,
     b: *const f32,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut right = [s.splat(0.0); NV];
-        for v in 0..NV {
-            right[v] = s.load(b.add(v * S::LANES));
+        let mut right = [h.cells(b); NV];
+        for v in 1..NV {
+            right[v] = h.cells(b.add(v * H::F::LANES));
         }
         for i in 0..MR {
-            let left = s.splat(*a.add(i * a_row));
+            let left = h.cell(a.add(i * a_row));
             for v in 0..NV {
-                acc[i][v] = s.fma(left, right[v], acc[i][v]);
+                acc[i][v] = h.dot(acc[i][v], left, right[v]);
             }
         }
     }

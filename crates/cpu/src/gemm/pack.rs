@@ -3,6 +3,7 @@
 //! Training packs the weights at every iteration, so both orders of the source run at the speed of
 //! the memory: rows are copied by vectors, columns go through a transpose in registers.
 
+use crate::simd::factors::{FactorKernel, Factors, Multiply, store_narrow};
 use crate::simd::{Kernel, Level, Simd};
 
 /// Copies `k` rows of `columns` values into rows of `width`, the rest zero.
@@ -90,6 +91,76 @@ pub unsafe fn transpose_columns(
                     }
                 }
                 i += tall;
+            }
+        }
+    }
+}
+
+/// Rows and columns of cells that a [`PackCells`] has at most.
+pub const CELL_ROWS: usize = 64;
+const CELL_COLUMNS: usize = 64;
+
+/// A part of a panel in cells of what is multiplied: `values` rows of the right side, which share cells in order.
+#[derive(Clone, Copy)]
+pub struct PackCells {
+    /// The first value; rows lie `src_row` apart, or, where the right side is transposed, columns.
+    pub src: *const f32,
+    pub src_row: usize,
+    pub transposed: bool,
+    pub values: usize,
+    pub columns: usize,
+    pub dst: *mut f32,
+    pub width: usize,
+}
+
+impl PackCells {
+    /// # Safety
+    /// `src` holds the values, `dst` rows of `width` cells.
+    ///
+    /// # Panics
+    /// If there are more than [`CELL_ROWS`] rows of cells, or columns than the widest panel has.
+    pub unsafe fn run(self, factors: Multiply) {
+        let PackCells { src, src_row, transposed, values, columns, dst, width } = self;
+        let rows = values.div_ceil(factors.values());
+        assert!(rows <= CELL_ROWS && columns <= CELL_COLUMNS, "{rows} rows of {columns} cells");
+        let level = factors.level();
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (factors, transposed) {
+                (Multiply::F32(_), false) => copy_rows(level, src, src_row, rows, columns, dst, width),
+                (Multiply::F32(_), true) => transpose_columns(level, src, src_row, rows, columns, dst, width),
+                (Multiply::Bf16(_), _) => {
+                    let mut cells = [0.0; CELL_ROWS * CELL_COLUMNS];
+                    let at = cells.as_mut_ptr();
+                    factors.dispatch(Narrow { from: self, cells: at });
+                    match transposed {
+                        true => transpose_columns(level, at, CELL_ROWS, rows, columns, dst, width),
+                        false => copy_rows(level, at, CELL_COLUMNS, rows, columns, dst, width),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A part of the right side as rows of cells, in the order in which it lies.
+struct Narrow {
+    from: PackCells,
+    cells: *mut f32,
+}
+
+impl FactorKernel for Narrow {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<H: Factors>(self, h: H) {
+        let PackCells { src, src_row, transposed, values, columns, .. } = self.from;
+        // SAFETY: the promise of `PackCells::run`.
+        unsafe {
+            if !transposed {
+                return zip_rows(h, src, src_row, values, columns, self.cells, CELL_COLUMNS);
+            }
+            for column in 0..columns {
+                store_narrow(h, src.add(column * src_row), values, self.cells.add(column * CELL_ROWS));
             }
         }
     }
@@ -186,6 +257,37 @@ mod x86 {
                 let high = _mm256_permute2f128_ps::<0x31>(r[x], r[4 + x]);
                 _mm256_storeu_ps(dst.add(x * dst_row), low);
                 _mm256_storeu_ps(dst.add((4 + x) * dst_row), high);
+            }
+        }
+    }
+}
+
+/// Rows of `channels` values as rows of cells, `to_stride` apart: values of rows that follow each other share a cell. May be in place
+/// where the rows of cells are no farther apart than those of values.
+///
+/// # Safety
+/// Both blocks lie in their buffers.
+#[inline(always)]
+pub unsafe fn zip_rows<H: Factors>(
+    h: H,
+    from: *const f32,
+    stride: usize,
+    rows: usize,
+    channels: usize,
+    to: *mut f32,
+    to_stride: usize,
+) {
+    let (s, lanes) = (h.floats(), H::F::LANES);
+    // SAFETY: the last vector of a row is cut to what the row has.
+    unsafe {
+        for i in (0..rows).step_by(H::VALUES) {
+            let (from, to) = (from.add(i * stride), to.add(i / H::VALUES * to_stride));
+            for c in (0..channels).step_by(lanes) {
+                let len = lanes.min(channels - c);
+                let second = if i + 1 < rows && H::VALUES > 1 { len } else { 0 };
+                let first = s.load_first(from.add(c), len);
+                let second = s.load_first(from.wrapping_add(stride + c), second);
+                s.store_first(to.add(c), h.zip(first, second), len);
             }
         }
     }

@@ -1,9 +1,11 @@
 //! Attention of the graph on the attention kernels.
 
-use super::{read, write};
+use super::Machine;
+use super::operands::{read, write};
 use crate::Cpu;
 use crate::kernels::Prepared;
 use crate::kernels::attention::{self, AttentionDims, Gradients, Rows, RowsMut};
+use crate::simd::factors::Multiply;
 use clearshot_graph::Type;
 use clearshot_graph::ops::Attention;
 
@@ -41,21 +43,24 @@ unsafe fn rows_mut<'a>(p: *mut f32, (len, stride): (usize, usize)) -> RowsMut<'a
     RowsMut::new(unsafe { write(p, len) }, stride)
 }
 
-pub(super) struct Forward(AttentionDims);
+pub(super) struct Forward {
+    dims: AttentionDims,
+    factors: Multiply,
+}
 
 impl Forward {
-    pub(super) fn new(op: &Attention, x: &[Type]) -> Forward {
-        Forward(dims(op, x))
+    pub(super) fn new(op: &Attention, x: &[Type], machine: Machine) -> Forward {
+        Forward { dims: dims(op, x), factors: machine.factors() }
     }
 }
 
 impl Prepared for Forward {
     fn workspace_len(&self, threads: usize) -> usize {
-        attention::forward_workspace(&self.0, threads)
+        attention::forward_workspace(&self.dims, threads)
     }
 
     unsafe fn run(&self, cpu: &Cpu, x: &[*const f32], y: &[*mut f32], workspace: *mut f32) {
-        let d = &self.0;
+        let d = &self.dims;
         let [q, k, v, o] = extents(d);
         // SAFETY: the caller's promise.
         unsafe {
@@ -63,6 +68,7 @@ impl Prepared for Forward {
             let workspace = write(workspace, self.workspace_len(cpu.pool.threads()));
             attention::forward(
                 cpu,
+                self.factors,
                 d,
                 rows(x[0], q),
                 rows(x[1], k),

@@ -1,30 +1,21 @@
 //! Convolutions of the graph on the convolution kernels.
 //!
 //! A prologue becomes coefficients a, b of each sample and channel, computed into the workspace just
-//! before the kernel that applies them. Weights that never change are packed once, into memory that
-//! the plan calls prepared and that is handed over as one more input; others are packed on every run,
-//! into the workspace.
+//! before the kernel that applies them. A convolution in 8 bits is the same node on another kernel.
 
 use super::norm::{NormOperands, affine};
-use super::{Machine, Pieces, act, padded, read};
+use super::operands::{Ending, Packing, Pieces, padded, read};
+use super::{Machine, act};
 use crate::Cpu;
-use crate::act::Act;
 use crate::kernels::Prepared;
-use crate::kernels::conv::{ConvDims, ConvPlan, Epilogue, Part, Pre, Source, WeightGradPlan};
+use crate::kernels::conv::{ConvDims, ConvPlan, Int8Plan, Part, Pre, Reading, Source, WeightGradPlan};
 use crate::kernels::norm::{self, NormDims};
 use clearshot_graph::Type;
-use clearshot_graph::ops::conv::spatial;
-use clearshot_graph::ops::{self, Bias, Geometry, Prologue};
+use clearshot_graph::ops::conv::{seen_size, spatial};
+use clearshot_graph::ops::{self, Bias, Geometry, Int8, Prologue};
 use clearshot_tensor::Shape;
 
-pub(super) fn dims(
-    g: &Geometry,
-    n: usize,
-    input: [usize; 3],
-    c: usize,
-    output: [usize; 3],
-    weight: Shape,
-) -> ConvDims {
+fn dims(g: &Geometry, n: usize, input: [usize; 3], c: usize, output: [usize; 3], weight: Shape) -> ConvDims {
     ConvDims {
         n,
         input,
@@ -39,19 +30,19 @@ pub(super) fn dims(
     }
 }
 
-pub(super) fn sizes(shape: Shape) -> [usize; 3] {
+fn sizes(shape: Shape) -> [usize; 3] {
     spatial("image", shape).expect("checked when the node was built")
 }
 
 /// What a convolution reads: parts and, with a prologue, a norm.
-pub(super) struct Reader {
+struct Reader {
     /// Channels of each part.
     parts: Vec<usize>,
     norm: Option<(NormDims, Prologue)>,
 }
 
 impl Reader {
-    pub(super) fn new(parts: &[Type], prologue: Option<Prologue>) -> Reader {
+    fn new(parts: &[Type], prologue: Option<Prologue>) -> Reader {
         let channels: Vec<usize> = parts.iter().map(|t| t.shape.channels()).collect();
         let [n, s, _] = clearshot_graph::array::rows(parts[0].shape);
         let c = channels.iter().sum();
@@ -59,17 +50,17 @@ impl Reader {
         Reader { parts: channels, norm }
     }
 
-    pub(super) fn channels(&self) -> usize {
+    fn channels(&self) -> usize {
         self.parts.iter().sum()
     }
 
-    pub(super) fn workspace_len(&self) -> usize {
+    fn workspace_len(&self) -> usize {
         self.norm.map_or(0, |(d, _)| padded(d.n * 2 * d.c))
     }
 
     /// # Safety
     /// `inputs` are the node's, the first of them the parts; `pieces` has this reader's workspace.
-    pub(super) unsafe fn source(&self, cpu: &Cpu, inputs: &[*const f32], pieces: &mut Pieces) -> Source {
+    unsafe fn source(&self, cpu: &Cpu, inputs: &[*const f32], pieces: &mut Pieces) -> Source {
         let empty = Part { data: std::ptr::null(), channels: 0, stride: 0 };
         let mut parts = [empty; crate::kernels::conv::MAX_PARTS];
         for (i, &channels) in self.parts.iter().enumerate() {
@@ -90,14 +81,35 @@ impl Reader {
     }
 }
 
+/// What computes a convolution.
+enum Plan {
+    F32(ConvPlan),
+    Int8(Int8Plan),
+}
+
+impl Plan {
+    fn workspace_len(&self) -> usize {
+        match self {
+            Plan::F32(p) => p.workspace_len,
+            Plan::Int8(p) => p.workspace_len,
+        }
+    }
+
+    fn packed_len(&self) -> usize {
+        match self {
+            Plan::F32(p) => p.packed_len,
+            Plan::Int8(p) => p.packed_len,
+        }
+    }
+}
+
 pub(super) struct Forward {
-    plan: ConvPlan,
+    plan: Plan,
     reader: Reader,
     at: ops::conv::ConvOperands,
-    bias: Bias,
-    act: Act,
+    packing: Packing,
+    ending: Ending,
     k: usize,
-    constant: bool,
 }
 
 impl Forward {
@@ -105,27 +117,40 @@ impl Forward {
         let at = op.operands();
         let reader = Reader::new(&x[..op.parts], op.prologue);
         let weight = x[at.weight].shape;
-        let input = sizes(x[0].shape);
+        let input = seen_size(sizes(x[0].shape), weight.rank(), op.upsample);
         let output = op.geometry.output(input, sizes(weight)).expect("checked when the node was built");
         let dims = dims(&op.geometry, x[0].shape[0], input, reader.channels(), output, weight);
-        let plan = ConvPlan::forward(&dims, m.level, m.threads);
-        Forward { plan, reader, at, bias: op.bias, act: act(op.act), k: dims.k, constant }
+        let plan = match op.int8 {
+            None => Plan::F32(ConvPlan::forward(&dims, m.level, m.threads)),
+            Some(steps) => {
+                let how = Reading { dynamic: steps == Int8::Dynamic, upsample: op.upsample };
+                Plan::Int8(Int8Plan::new(&dims, how, m.level))
+            }
+        };
+        let packing = Packing::new(plan.packed_len(), constant, at.count);
+        let ending = Ending::new(at.bias, at.residual, op.act).per_sample(op.bias == Bias::Sample);
+        Forward { plan, reader, at, packing, ending, k: dims.k }
     }
 }
 
 impl Prepared for Forward {
     fn workspace_len(&self, _: usize) -> usize {
-        let packed = if self.constant { 0 } else { padded(self.plan.packed_len) };
-        self.reader.workspace_len() + packed + self.plan.workspace_len
+        self.reader.workspace_len() + self.packing.workspace_len() + self.plan.workspace_len()
     }
 
     fn packed_len(&self) -> usize {
-        if self.constant { self.plan.packed_len } else { 0 }
+        self.packing.prepared_len()
     }
 
     unsafe fn pack(&self, cpu: &Cpu, inputs: &[*const f32], packed: &mut [f32]) {
+        let weight = inputs[self.at.weight];
         // SAFETY: the caller's promise.
-        unsafe { self.plan.pack(cpu, inputs[self.at.weight], packed) }
+        unsafe {
+            match &self.plan {
+                Plan::F32(p) => p.pack(cpu, weight, packed),
+                Plan::Int8(p) => p.pack(cpu, weight, self.at.steps.map(|i| inputs[i]), packed),
+            }
+        }
     }
 
     unsafe fn run(&self, cpu: &Cpu, inputs: &[*const f32], outputs: &[*mut f32], workspace: *mut f32) {
@@ -133,21 +158,13 @@ impl Prepared for Forward {
         // SAFETY: the caller's promise; the pieces are those that `workspace_len` counts.
         unsafe {
             let source = self.reader.source(cpu, inputs, &mut pieces);
-            let packed: &[f32] = if self.constant {
-                read(inputs[self.at.count], self.plan.packed_len)
-            } else {
-                let packed = pieces.take(self.plan.packed_len);
-                self.plan.pack(cpu, inputs[self.at.weight], packed);
-                packed
-            };
-            let epilogue = Epilogue {
-                bias: self.at.bias.map(|i| inputs[i]),
-                bias_per_sample: self.bias == Bias::Sample,
-                residual: self.at.residual.map(|i| inputs[i]),
-                act: self.act,
-            };
-            let scratch = pieces.take(self.plan.workspace_len);
-            self.plan.run(cpu, &source, packed, &epilogue, outputs[0], self.k, scratch);
+            let packed = self.packing.packed(inputs, &mut pieces, |to| self.pack(cpu, inputs, to));
+            let epilogue = self.ending.of(inputs);
+            let scratch = pieces.take(self.plan.workspace_len());
+            match &self.plan {
+                Plan::F32(p) => p.run(cpu, &source, packed, &epilogue, outputs[0], self.k, scratch),
+                Plan::Int8(p) => p.run(cpu, &source, packed, &epilogue, outputs[0], scratch),
+            }
         }
     }
 }
@@ -159,11 +176,8 @@ pub(super) struct InputGrad {
     channels: [usize; 3],
     /// Rows of the weight: outputs times taps.
     rows: usize,
-    bias: Option<usize>,
-    residual: Option<usize>,
-    act: Act,
-    constant: bool,
-    operands: usize,
+    packing: Packing,
+    ending: Ending,
 }
 
 impl InputGrad {
@@ -172,16 +186,16 @@ impl InputGrad {
         let weight = x[1].shape;
         let [first, len] = op.channels;
         let dims = dims(&op.geometry, x[0].shape[0], op.input, len, sizes(x[0].shape), weight);
+        let plan = ConvPlan::input_grad(&dims, m.level, m.threads);
+        // A slice of the weight is copied together on every run, and so packed then.
+        let packing = Packing::new(plan.packed_len, constant && len >= weight.channels(), operands);
         InputGrad {
-            plan: ConvPlan::input_grad(&dims, m.level, m.threads),
+            plan,
             k: dims.k,
             channels: [first, len, weight.channels()],
             rows: weight.len() / weight.channels().max(1),
-            bias,
-            residual,
-            act: act(op.act),
-            constant,
-            operands,
+            packing,
+            ending: Ending::new(bias, residual, op.act),
         }
     }
 
@@ -212,12 +226,11 @@ impl InputGrad {
 
 impl Prepared for InputGrad {
     fn workspace_len(&self, _: usize) -> usize {
-        let packed = if self.packed_len() > 0 { 0 } else { padded(self.plan.packed_len) };
-        padded(self.slice_len()) + packed + self.plan.workspace_len
+        padded(self.slice_len()) + self.packing.workspace_len() + self.plan.workspace_len
     }
 
     fn packed_len(&self) -> usize {
-        if self.constant && self.slice_len() == 0 { self.plan.packed_len } else { 0 }
+        self.packing.prepared_len()
     }
 
     unsafe fn pack(&self, cpu: &Cpu, inputs: &[*const f32], packed: &mut [f32]) {
@@ -229,20 +242,9 @@ impl Prepared for InputGrad {
         let mut pieces = Pieces(workspace);
         // SAFETY: the caller's promise; the pieces are those that `workspace_len` counts.
         unsafe {
-            let packed: &[f32] = if self.packed_len() > 0 {
-                read(inputs[self.operands], self.plan.packed_len)
-            } else {
-                let weight = self.weight(inputs[1], &mut pieces);
-                let packed = pieces.take(self.plan.packed_len);
-                self.plan.pack(cpu, weight, packed);
-                packed
-            };
-            let epilogue = Epilogue {
-                bias: self.bias.map(|i| inputs[i]),
-                bias_per_sample: false,
-                residual: self.residual.map(|i| inputs[i]),
-                act: self.act,
-            };
+            let weight = self.weight(inputs[1], &mut pieces);
+            let packed = self.packing.packed(inputs, &mut pieces, |to| self.plan.pack(cpu, weight, to));
+            let epilogue = self.ending.of(inputs);
             let source = Source::plain(inputs[0], self.k);
             let scratch = pieces.take(self.plan.workspace_len);
             self.plan.run(cpu, &source, packed, &epilogue, outputs[0], self.channels[1], scratch);

@@ -1,21 +1,17 @@
 //! Matrix products of the graph on the product kernel.
 
-use super::{Machine, Pieces, act, padded, read};
+use super::Machine;
+use super::operands::{Ending, Packing, Pieces};
 use crate::Cpu;
-use crate::act::Act;
 use crate::kernels::Prepared;
-use crate::kernels::conv::Epilogue;
 use crate::kernels::matmul::{MatmulDims, MatmulPlan};
 use clearshot_graph::Type;
 use clearshot_graph::ops::MatMul;
 
 pub(super) struct Product {
     plan: MatmulPlan,
-    bias: Option<usize>,
-    residual: Option<usize>,
-    act: Act,
-    operands: usize,
-    constant: bool,
+    packing: Packing,
+    ending: Ending,
 }
 
 impl Product {
@@ -34,19 +30,19 @@ impl Product {
             b_shared: s.shared || s.batch == 1,
         };
         let (bias, residual, operands) = op.operands();
-        let plan = MatmulPlan::new(&dims, m.level, m.threads);
-        Product { plan, bias, residual, act: act(op.act), operands, constant }
+        let plan = MatmulPlan::new(&dims, m.factors(), m.threads);
+        let packing = Packing::new(plan.packed_len, constant, operands);
+        Product { plan, packing, ending: Ending::new(bias, residual, op.act) }
     }
 }
 
 impl Prepared for Product {
     fn workspace_len(&self, _: usize) -> usize {
-        let packed = if self.constant { 0 } else { padded(self.plan.packed_len) };
-        packed + self.plan.workspace_len
+        self.packing.workspace_len() + self.plan.workspace_len
     }
 
     fn packed_len(&self) -> usize {
-        if self.constant { self.plan.packed_len } else { 0 }
+        self.packing.prepared_len()
     }
 
     unsafe fn pack(&self, cpu: &Cpu, inputs: &[*const f32], packed: &mut [f32]) {
@@ -58,21 +54,8 @@ impl Prepared for Product {
         let mut pieces = Pieces(workspace);
         // SAFETY: the caller's promise; the pieces are those that `workspace_len` counts.
         unsafe {
-            let packed: &[f32] = if self.packed_len() > 0 {
-                read(inputs[self.operands], self.plan.packed_len)
-            } else {
-                let packed = pieces.take(if self.constant { 0 } else { self.plan.packed_len });
-                if !packed.is_empty() {
-                    self.plan.pack(cpu, inputs[1], packed);
-                }
-                packed
-            };
-            let epilogue = Epilogue {
-                bias: self.bias.map(|i| inputs[i]),
-                bias_per_sample: false,
-                residual: self.residual.map(|i| inputs[i]),
-                act: self.act,
-            };
+            let packed = self.packing.packed(inputs, &mut pieces, |to| self.plan.pack(cpu, inputs[1], to));
+            let epilogue = self.ending.of(inputs);
             let scratch = pieces.take(self.plan.workspace_len);
             self.plan.run(cpu, inputs[0], inputs[1], packed, &epilogue, outputs[0], scratch);
         }

@@ -1,6 +1,7 @@
 //! Norms of the graph on the norm kernels.
 
-use super::{act, read, write};
+use super::act;
+use super::operands::{read, write};
 use crate::Cpu;
 use crate::act::Act;
 use crate::kernels::Prepared;

@@ -117,6 +117,13 @@ impl Scores {
         with_truth.max_by(|a, b| cost(a).unwrap_or(0.0).total_cmp(&cost(b).unwrap_or(0.0)))
     }
 
+    /// The largest share of an image's own error against the truth that 8 bits add to it, as energies; where there is no truth, their share of
+    /// the estimates. What a convolution costs is judged by it: a dark image that is restored well feels what hides in the error of others.
+    pub fn burden(&self) -> f64 {
+        let share = |c: &Case| c.truth.map(|[wide, _]| 10f64.powf((wide - c.psnr) / 10.0));
+        self.cases.iter().filter_map(share).reduce(f64::max).unwrap_or(self.error * self.error)
+    }
+
     /// Which of the exam's runs holds the estimate that 8 bits cost most, or that is farthest from f32 where there is no truth.
     pub(super) fn hardest_run(&self) -> Option<usize> {
         let farthest = || self.cases.iter().min_by(|a, b| a.psnr.total_cmp(&b.psnr));

@@ -1,8 +1,8 @@
 //! Models whose convolutions multiply in 8 bits.
 //!
 //! The network is asked about images like those that it was trained on, or about a user's files, and what goes into its convolutions
-//! says how that is rounded ([`ranges`]). Each convolution is then rounded alone, which says how sensitive it is; the most
-//! sensitive stay in f32 until the whole is near enough to the network in f32 ([`exam`]). What counts is decided on images that
+//! says how that is rounded ([`ranges`]). Each convolution is then rounded alone, which says how sensitive it is by the image that it
+//! costs most; the most sensitive stay in f32 until the whole is near enough to the network in f32 ([`exam`]). What counts is decided on images that
 //! were not used before: the scores of the gate. Rounding costs most where there is little noise to hide it, so generated scenes are
 //! also seen by a camera without faults and in much light ([`clear`]), and the worst image has a limit of its own.
 
@@ -218,16 +218,17 @@ pub fn quantise(
     // Sensitivities are measured on the first images and on those that 8 bits cost most.
     let mut probed = vec![0];
     probed.extend(whole.hardest_run().filter(|run| *run != 0));
-    let mut layers = vec![];
+    let (mut layers, mut burdens) = (vec![], vec![]);
     for (i, input) in inputs.iter().enumerate() {
         told("rounding one convolution after the other", i, inputs.len())?;
         let alone: Table =
             all.iter().filter(|(n, _)| **n == input.name).map(|(n, r)| (n.clone(), r.clone())).collect();
         let scores = calibration.scores(&probed, &*model.network, &alone, &weights, &reference)?;
         layers.push(Layer { name: input.name.clone(), error: scores.error, kept: false });
+        burdens.push(scores.burden());
     }
     let mut order: Vec<usize> = (0..layers.len()).collect();
-    order.sort_by(|a, b| layers[*b].error.total_cmp(&layers[*a].error));
+    order.sort_by(|a, b| burdens[*b].total_cmp(&burdens[*a]));
     let most = (MOST_KEPT * layers.len() as f64) as usize;
     let mut table = all;
     let fits = |s: &Scores| how.limits.stricter().missed(s).is_empty();
@@ -317,6 +318,9 @@ mod tests {
             let missed = limits.missed(&cases(broken));
             assert!(missed.iter().any(|m| m.contains("stars")), "{missed:?}");
         }
+        // As much as the image's own error, where f32 and 8 bits are as far from each other as f32 from the truth.
+        let near = Scores { cases: vec![Case::new("a", 40.0, Some([40.0, 37.0]))], ..planted.clone() };
+        assert!((near.burden() - 1.0).abs() < 1e-12 && planted.burden() < 0.11);
         // Without a truth nothing is lost against it.
         let blind = Scores { cases: vec![Case::new("a file", 50.0, None)], ..planted };
         assert!(limits.missed(&blind).is_empty() && blind.hardest_run() == Some(0));

@@ -1,7 +1,8 @@
 //! How the inputs of a convolution are rounded, from values of them.
 //!
 //! A channel's range is that of all but a few of its values (`percentile`), or the part of it with the least squared error of
-//! rounding (`error`). Steps of each channel its own make large channels' weights large, which costs the others' weights bits; so
+//! rounding (`error`). What is cut off are few values, often none of those that a sample has, and their error is the largest: the
+//! bright stars of a dark image. So a channel keeps its most extreme values beside the sample, each with the pixels that it stands for. Steps of each channel its own make large channels' weights large, which costs the others' weights bits; so
 //! three compromises between one step for all and steps of their own are compared by the error of the product that is to be expected.
 
 use super::Mode;
@@ -26,8 +27,9 @@ impl By {
     }
 }
 
-/// Values of a channel that are kept.
+/// Values of a channel that are kept, and those at each end of it.
 const KEPT: usize = 4096;
+const EXTREMES: usize = 512;
 /// Parts of a range that are tried, and shares of a channel's own range in its step.
 const PARTS: [f32; 8] = [1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4];
 const OWN: [f32; 3] = [1.0, 0.5, 0.0];
@@ -39,17 +41,47 @@ pub struct Inputs {
     channels: Vec<Channel>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Channel {
     low: f32,
     high: f32,
+    /// Of every so many pixels one.
     values: Vec<f32>,
+    /// Finite values of all pixels.
+    count: usize,
+    /// The extremes at both ends: those below the lower end's with their signs turned.
+    ends: [Extremes; 2],
+}
+
+/// The largest values of many.
+#[derive(Clone, Default)]
+struct Extremes {
+    values: Vec<f32>,
+    /// No value that is not larger is one of them; nothing while there are few.
+    above: Option<f32>,
+}
+
+impl Extremes {
+    fn see(&mut self, x: f32) {
+        if self.above.is_some_and(|a| x <= a) {
+            return;
+        }
+        self.values.push(x);
+        if self.values.len() == 2 * EXTREMES {
+            self.values.select_nth_unstable_by(EXTREMES, |a, b| b.total_cmp(a));
+            self.values.truncate(EXTREMES);
+            self.above = self.values.iter().copied().reduce(f32::min);
+        }
+    }
+
+    fn has(&self, x: f32) -> bool {
+        self.above.is_none_or(|a| x > a)
+    }
 }
 
 impl Inputs {
     pub fn new(name: String, channels: usize) -> Inputs {
-        let empty = Channel { low: 0.0, high: 0.0, values: vec![] };
-        Inputs { name, channels: vec![empty; channels] }
+        Inputs { name, channels: vec![Channel::default(); channels] }
     }
 
     /// Looks at an image, channels last, as one of `of`.
@@ -61,8 +93,13 @@ impl Inputs {
             for (channel, &x) in self.channels.iter_mut().zip(&image[pixel * c..(pixel + 1) * c]) {
                 channel.low = channel.low.min(x);
                 channel.high = channel.high.max(x);
-                if pixel % step == 0 && x.is_finite() {
-                    channel.values.push(x);
+                if x.is_finite() {
+                    channel.count += 1;
+                    channel.ends[0].see(-x);
+                    channel.ends[1].see(x);
+                    if pixel % step == 0 {
+                        channel.values.push(x);
+                    }
                 }
             }
         }
@@ -127,8 +164,20 @@ impl Channel {
         }
     }
 
+    /// The mean of a function of all values: that of the extremes as it is, and of all between as the sample has it.
     fn mean(&self, f: impl Fn(f32) -> f64) -> f64 {
-        self.values.iter().map(|x| f(*x)).sum::<f64>() / self.values.len().max(1) as f64
+        let [below, above] = &self.ends;
+        let (mut sum, mut between) = (0.0, 0usize);
+        for x in self.values.iter().filter(|x| !below.has(-**x) && !above.has(**x)) {
+            sum += f(*x);
+            between += 1;
+        }
+        // All values are extremes of both ends while they are few.
+        let low = below.values.iter().map(|x| -x).filter(|x| !above.has(*x));
+        let extremes: Vec<f64> = low.chain(above.values.iter().copied()).map(f).collect();
+        let left = self.count.saturating_sub(extremes.len()) as f64;
+        let mean = if between > 0 { sum / between as f64 } else { 0.0 };
+        (extremes.iter().sum::<f64>() + left * mean) / self.count.max(1) as f64
     }
 
     /// The mean squared error of rounding.
@@ -162,6 +211,20 @@ mod tests {
         assert!((most.step - 2.0 / 255.0).abs() < 1e-4, "{most:?}");
         let least = seen(&values).grids(&weight, By::Error)[0];
         assert!(seen(&values).channels[0].error(least) <= seen(&values).channels[0].error(whole));
+    }
+
+    /// Four bright pixels of 400,000, which a sample of 4096 has none of: cutting them off would cost more than a finer step wins.
+    #[test]
+    fn what_is_bright_and_rare_is_not_cut_off() {
+        let mut image: Vec<f32> = (0..400_000).map(|i| (i as f32 * 0.37).sin().abs()).collect();
+        [1001, 50_501, 200_003, 333_337].into_iter().for_each(|i| image[i] = 12.0);
+        let grid = seen(&image).grids(&Tensor::f32([1, 1, 1, 1], vec![1.0]), By::Error)[0];
+        assert!(grid.nearest(12.0) > 9.0, "{grid:?}");
+        let exact = |grid: Grid| {
+            image.iter().map(|x| f64::from(grid.nearest(*x) - x).powi(2)).sum::<f64>() / image.len() as f64
+        };
+        let known = seen(&image).channels[0].error(grid);
+        assert!((known / exact(grid) - 1.0).abs() < 0.05, "{known} {}", exact(grid));
     }
 
     /// A channel of small values beside one of large ones, both as important: one step for all would round the small one away.

@@ -3,8 +3,10 @@
 use super::tile::{Left, Right, Sink, WIDEST, load, multiply, width};
 use super::{ALIGN, AttentionDims, Rows, RowsMut, aligned, pack};
 use crate::Cpu;
+use crate::gemm::pack::zip_rows;
 use crate::pool::Shares;
-use crate::simd::{Kernel, Simd};
+use crate::simd::Simd;
+use crate::simd::factors::{FactorKernel, Factors, Multiply, Sums, cells_of, store_narrow};
 use crate::vmath;
 use std::f32::consts::{LN_2, LOG2_E};
 
@@ -33,12 +35,13 @@ pub fn forward_workspace(dims: &AttentionDims, threads: usize) -> usize {
 }
 
 /// `o = softmax(scale q k^T) v` for each image and head, and `lse` [batch, heads, sq], the natural
-/// logarithm of the sum of the exponentials of the scaled logits.
+/// logarithm of the sum of the exponentials of the scaled logits. `factors` are what both products multiply; the softmax is in f32.
 ///
 /// # Panics
 /// If a buffer is shorter than the dimensions ask.
 pub fn forward(
     cpu: &Cpu,
+    factors: Multiply,
     dims: &AttentionDims,
     q: Rows,
     k: Rows,
@@ -64,7 +67,7 @@ pub fn forward(
         let count = size.min(dims.sq - first);
         // SAFETY: the buffers were checked above, and the queries and the scratch are this task's.
         unsafe {
-            cpu.level.dispatch(Task {
+            factors.dispatch(Task {
                 dims: *dims,
                 count,
                 q: q.head(image * dims.sq + first, head, dims.d),
@@ -112,15 +115,15 @@ struct Tile {
     sum: *mut f32,
 }
 
-impl Kernel for Task {
+impl FactorKernel for Task {
     type Output = ();
     #[inline(always)]
-    unsafe fn run<S: Simd>(self, s: S) {
+    unsafe fn run<H: Factors>(self, h: H) {
         // SAFETY: the checks in `forward`; tiles and blocks stay within the task's share.
         unsafe {
             let mut at = 0;
-            while let Some(tile) = self.next::<S>(&mut at) {
-                self.open(s, tile);
+            while let Some(tile) = self.next::<H::F>(&mut at) {
+                self.open(h, tile);
             }
             let dims = &self.dims;
             let (keys, values) = (self.scratch, self.scratch.add(KEYS * dims.d));
@@ -128,20 +131,22 @@ impl Kernel for Task {
                 let count = KEYS.min(dims.sk - first);
                 let k = self.k.add(first * self.k_stride);
                 let v = self.v.add(first * self.v_stride);
-                pack::copy_rows(s, k, self.k_stride, count, dims.d, keys, dims.d);
-                pack::copy_rows(s, v, self.v_stride, count, dims.dv, values, dims.dv);
+                for i in 0..count {
+                    store_narrow(h, k.add(i * self.k_stride), dims.d, keys.add(i * cells_of::<H>(dims.d)));
+                }
+                zip_rows(h, v, self.v_stride, count, dims.dv, values, dims.dv);
                 let mut at = 0;
-                while let Some(tile) = self.next::<S>(&mut at) {
-                    match tile.width / S::LANES {
-                        1 => self.block::<S, 1>(s, tile, count),
-                        2 => self.block::<S, 2>(s, tile, count),
-                        _ => self.block::<S, 4>(s, tile, count),
+                while let Some(tile) = self.next::<H::F>(&mut at) {
+                    match tile.width / H::F::LANES {
+                        1 => self.block::<H, 1>(h, tile, count),
+                        2 => self.block::<H, 2>(h, tile, count),
+                        _ => self.block::<H, 4>(h, tile, count),
                     }
                 }
             }
             let mut at = 0;
-            while let Some(tile) = self.next::<S>(&mut at) {
-                self.close(s, tile);
+            while let Some(tile) = self.next::<H::F>(&mut at) {
+                self.close(h.floats(), tile);
             }
         }
     }
@@ -167,18 +172,23 @@ impl Task {
     }
 
     #[inline(always)]
-    fn open<S: Simd>(&self, s: S, tile: Tile) {
+    fn open<H: Factors>(&self, h: H, tile: Tile) {
         let Tile { first, width, .. } = tile;
+        let (s, lanes) = (h.floats(), H::F::LANES);
         let rows = width.min(self.count - first);
         // SAFETY: the task's queries and the tile's tile.
         unsafe {
             let q = self.q.add(first * self.q_stride);
             let factor = self.dims.scale * LOG2_E;
             pack::transpose_in(q, self.q_stride, rows, self.dims.d, tile.queries, width, factor);
-            for i in (0..width * self.dims.dv).step_by(S::LANES) {
+            if H::VALUES > 1 {
+                // In place: cells are written behind what is still to be read.
+                zip_rows(h, tile.queries, width, self.dims.d, width, tile.queries, width);
+            }
+            for i in (0..width * self.dims.dv).step_by(lanes) {
                 s.store(tile.output.add(i), s.splat(0.0));
             }
-            for i in (0..width).step_by(S::LANES) {
+            for i in (0..width).step_by(lanes) {
                 s.store(tile.largest.add(i), s.splat(f32::NEG_INFINITY));
                 s.store(tile.sum.add(i), s.splat(0.0));
             }
@@ -187,17 +197,18 @@ impl Task {
 
     /// Takes the `count` keys and values in the scratch into a tile of N vectors of queries.
     #[inline(always)]
-    fn block<S: Simd, const N: usize>(&self, s: S, tile: Tile, count: usize) {
-        let (d, dv, width) = (self.dims.d, self.dims.dv, N * S::LANES);
+    fn block<H: Factors, const N: usize>(&self, h: H, tile: Tile, count: usize) {
+        let (d, dv, width) = (self.dims.d, self.dims.dv, N * H::F::LANES);
+        let (s, lanes, depth) = (h.floats(), H::F::LANES, cells_of::<H>(d));
         // SAFETY: the scratch holds KEYS rows of keys, values and logits.
         unsafe {
-            let keys = Left { p: self.scratch, row: d, col: 1 };
+            let keys = Left { p: self.scratch, row: depth, col: 1 };
             let values = Left { p: self.scratch.add(KEYS * d), row: 1, col: dv };
             let logits = self.scratch.add(KEYS * (d + dv));
 
-            let before: [S::V; N] = load(s, tile.largest);
+            let before: [Sums<H>; N] = load(s, tile.largest);
             let mut sink = Logits { p: logits, largest: before };
-            multiply::<S, N>(s, keys, Right { p: tile.queries, stride: width }, count, d, &mut sink);
+            multiply::<H, N>(h, keys, Right { p: tile.queries, stride: width }, count, depth, &mut sink);
             let largest = sink.largest;
             let mut shrink = [s.splat(0.0); N];
             for j in 0..N {
@@ -205,21 +216,27 @@ impl Task {
             }
 
             let mut sum = [s.splat(0.0); N];
-            for key in 0..count {
+            for key in (0..count).step_by(H::VALUES) {
                 for j in 0..N {
-                    let p = logits.add(key * width + j * S::LANES);
+                    let p = logits.add(key * width + j * lanes);
                     let e = vmath::exp2_nonpositive(s, s.sub(s.load(p), largest[j]));
                     sum[j] = s.add(sum[j], e);
-                    s.store(p, e);
+                    let mut next = s.splat(0.0);
+                    if H::VALUES > 1 && key + 1 < count {
+                        next = vmath::exp2_nonpositive(s, s.sub(s.load(p.add(width)), largest[j]));
+                        sum[j] = s.add(sum[j], next);
+                    }
+                    s.store(logits.add(key / H::VALUES * width + j * lanes), h.zip(e, next));
                 }
             }
             for j in 0..N {
-                let p = tile.sum.add(j * S::LANES);
+                let p = tile.sum.add(j * lanes);
                 s.store(p, s.fma(s.load(p), shrink[j], sum[j]));
-                s.store(tile.largest.add(j * S::LANES), largest[j]);
+                s.store(tile.largest.add(j * lanes), largest[j]);
             }
             let mut sink = Shrink { p: tile.output, shrink };
-            multiply::<S, N>(s, values, Right { p: logits, stride: width }, dv, count, &mut sink);
+            let right = Right { p: logits, stride: width };
+            multiply::<H, N>(h, values, right, dv, cells_of::<H>(count), &mut sink);
         }
     }
 

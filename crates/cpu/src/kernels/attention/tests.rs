@@ -3,6 +3,7 @@
 use super::*;
 use crate::Cpu;
 use crate::simd::Level;
+use crate::simd::factors::{Bf16, Multiply};
 
 /// Numbers of about unit size from a counter.
 pub struct Noise(u64);
@@ -58,8 +59,9 @@ impl Problem {
         (self.dims.heads * self.dims.d + self.gap, self.dims.heads * self.dims.dv + self.gap)
     }
 
-    fn run(&self, level: Level, threads: usize) -> Results {
-        let cpu = Cpu::with_level(threads, level);
+    fn run(&self, factors: impl Into<Multiply>, threads: usize) -> Results {
+        let factors = factors.into();
+        let cpu = Cpu::with_level(threads, factors.level());
         let dims = &self.dims;
         let (c, cv) = self.strides();
         let rows = |data, stride| Rows { data, stride };
@@ -72,7 +74,7 @@ impl Problem {
             dv: vec![7.0; self.v.len()],
         };
         let mut workspace = vec![f32::NAN; forward_workspace(dims, threads)];
-        forward(&cpu, dims, q, k, v, RowsMut::new(&mut r.o, cv), &mut r.lse, &mut workspace);
+        forward(&cpu, factors, dims, q, k, v, RowsMut::new(&mut r.o, cv), &mut r.lse, &mut workspace);
         let mut workspace = vec![f32::NAN; backward_workspace(dims, threads)];
         let gradients = Gradients {
             dq: RowsMut::new(&mut r.dq, c),
@@ -153,6 +155,13 @@ fn distance(got: &[f32], want: &[f64]) -> f64 {
 fn check(problem: &Problem, level: Level) {
     let r = problem.run(level, 2);
     let want = problem.exact();
+    if let Some(bf16) = Bf16::detect(level) {
+        let got = problem.run(Multiply::Bf16(bf16), 2);
+        // Queries, keys, values and probabilities are rounded to 8 bits, an error of 2^-9 at most each.
+        let (error, log) = (distance(&got.o, &want[0]), distance(&got.lse, &want[1]));
+        assert!(error <= 5e-3 && log <= 5e-3, "bf16 {:?}: off by {error:e} and {log:e}", problem.dims);
+        assert!(problem.run(Multiply::Bf16(bf16), 3).o == got.o, "{:?} depends on threads", problem.dims);
+    }
     let got = [&r.o, &r.lse, &r.dq, &r.dk, &r.dv];
     for (i, limit) in [2e-6, 2e-6, 1e-5, 1e-5, 1e-5].into_iter().enumerate() {
         let error = distance(got[i], &want[i]);
@@ -248,7 +257,17 @@ fn slices_of_one_product() {
     let part = |i: usize| Rows { data: &qkv[i * c..], stride: 3 * c };
     let (mut o, mut lse) = (vec![0.0; 100 * c], vec![0.0; 200]);
     let mut workspace = vec![0.0; forward_workspace(&d, 2).max(backward_workspace(&d, 2))];
-    forward(&cpu, &d, part(0), part(1), part(2), RowsMut::new(&mut o, c), &mut lse, &mut workspace);
+    forward(
+        &cpu,
+        cpu.level.into(),
+        &d,
+        part(0),
+        part(1),
+        part(2),
+        RowsMut::new(&mut o, c),
+        &mut lse,
+        &mut workspace,
+    );
     let mut grad = vec![0.0; qkv.len()];
     let base = grad.as_mut_ptr();
     // SAFETY: three column ranges of one matrix, which do not meet.

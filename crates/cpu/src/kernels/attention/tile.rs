@@ -1,6 +1,7 @@
 //! The product of a few rows, held in registers: all that attention multiplies goes through here.
 
 use crate::simd::Simd;
+use crate::simd::factors::{Factors, Sums};
 
 /// Rows of a register tile. With 4 vectors of 16 lanes, 24 of 32 registers accumulate.
 pub const ROWS: usize = 6;
@@ -33,7 +34,7 @@ pub unsafe fn load<S: Simd, const N: usize>(s: S, p: *const f32) -> [S::V; N] {
     v
 }
 
-/// The left factor: element (r, k) is at `p + r * row + k * col`, read as a broadcast scalar.
+/// The left factor: cell (r, k) is at `p + r * row + k * col`, and is broadcast.
 #[derive(Clone, Copy)]
 pub struct Left {
     pub p: *const f32,
@@ -41,7 +42,7 @@ pub struct Left {
     pub col: usize,
 }
 
-/// The right factor: row k of N vectors is at `p + k * stride`.
+/// The right factor: row k of N vectors of cells is at `p + k * stride`.
 #[derive(Clone, Copy)]
 pub struct Right {
     pub p: *const f32,
@@ -55,60 +56,64 @@ pub trait Sink<S: Simd> {
     unsafe fn take<const M: usize, const N: usize>(&mut self, s: S, row: usize, tile: &[[S::V; N]; M]);
 }
 
-/// Rows `0..rows` of left times right, over `depth`, in tiles handed to the sink.
+/// Rows `0..rows` of left times right, over `depth` cells, in tiles handed to the sink.
 ///
 /// # Safety
 /// Both factors can be read over these extents, and the sink can take all rows.
 #[inline(always)]
-pub unsafe fn multiply<S: Simd, const N: usize>(
-    s: S,
+pub unsafe fn multiply<H: Factors, const N: usize>(
+    h: H,
     left: Left,
     right: Right,
     rows: usize,
     depth: usize,
-    sink: &mut impl Sink<S>,
+    sink: &mut impl Sink<H::F>,
 ) {
     let mut row = 0;
     // SAFETY: row + M <= rows at each call.
     unsafe {
         while row + ROWS <= rows {
-            tile::<S, ROWS, N>(s, left, right, row, depth, sink);
+            tile::<H, ROWS, N>(h, left, right, row, depth, sink);
             row += ROWS;
         }
         if row + 4 <= rows {
-            tile::<S, 4, N>(s, left, right, row, depth, sink);
+            tile::<H, 4, N>(h, left, right, row, depth, sink);
             row += 4;
         }
         if row + 2 <= rows {
-            tile::<S, 2, N>(s, left, right, row, depth, sink);
+            tile::<H, 2, N>(h, left, right, row, depth, sink);
             row += 2;
         }
         if row < rows {
-            tile::<S, 1, N>(s, left, right, row, depth, sink);
+            tile::<H, 1, N>(h, left, right, row, depth, sink);
         }
     }
 }
 
 #[inline(always)]
-unsafe fn tile<S: Simd, const M: usize, const N: usize>(
-    s: S,
+unsafe fn tile<H: Factors, const M: usize, const N: usize>(
+    h: H,
     left: Left,
     right: Right,
     row: usize,
     depth: usize,
-    sink: &mut impl Sink<S>,
+    sink: &mut impl Sink<H::F>,
 ) {
-    let mut acc = [[s.splat(0.0); N]; M];
+    let s = h.floats();
+    let mut acc: [[Sums<H>; N]; M] = [[s.splat(0.0); N]; M];
     // SAFETY: the caller's promise.
     unsafe {
         let mut a = left.p.add(row * left.row);
         let mut b = right.p;
         for _ in 0..depth {
-            let v = load::<S, N>(s, b);
+            let mut v = [h.cells(b); N];
+            for j in 1..N {
+                v[j] = h.cells(b.add(j * H::F::LANES));
+            }
             for i in 0..M {
-                let x = s.splat(*a.add(i * left.row));
+                let x = h.cell(a.add(i * left.row));
                 for j in 0..N {
-                    acc[i][j] = s.fma(x, v[j], acc[i][j]);
+                    acc[i][j] = h.dot(acc[i][j], x, v[j]);
                 }
             }
             a = a.wrapping_add(left.col);

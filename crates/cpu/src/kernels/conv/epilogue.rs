@@ -34,19 +34,55 @@ impl Epilogue {
     /// The end of one vector of `len` channels from `channel`, at an output pixel.
     #[inline(always)]
     pub(crate) unsafe fn end<S: Simd>(&self, s: S, x: S::V, at: &Place, channel: usize, len: usize) -> S::V {
-        let mut x = x;
         // SAFETY: the caller's tensors have the shapes that the type says.
         unsafe {
-            if let Some(bias) = self.bias {
-                let row = if self.bias_per_sample { at.sample * at.channels } else { 0 };
-                x = s.add(x, load_len(s, bias.add(row + channel), len));
-            }
-            if self.act != Act::Identity {
-                x = self.act.apply(s, x);
-            }
-            if let Some(residual) = self.residual {
-                x = s.add(x, load_len(s, residual.add(at.pixel * at.channels + channel), len));
-            }
+            let line = self.line(s, at.sample, at.channels, channel, len);
+            line.end(s, x, at.pixel * at.channels + channel, len)
+        }
+    }
+
+    /// What stays the same over the pixels of a sample, for `len` channels from `channel` of so many.
+    #[inline(always)]
+    pub(crate) unsafe fn line<S: Simd>(
+        &self,
+        s: S,
+        sample: usize,
+        channels: usize,
+        channel: usize,
+        len: usize,
+    ) -> Line<S::V> {
+        let row = if self.bias_per_sample { sample * channels } else { 0 };
+        let bias = match self.bias {
+            // SAFETY: the caller's tensors have the shapes that the type says.
+            Some(bias) => Some(unsafe { load_len(s, bias.add(row + channel), len) }),
+            None => None,
+        };
+        Line { bias, residual: self.residual, act: self.act }
+    }
+}
+
+/// The end of a vector of channels, pixel after pixel.
+#[derive(Clone, Copy)]
+pub(crate) struct Line<V> {
+    bias: Option<V>,
+    residual: Option<*const f32>,
+    act: Act,
+}
+
+impl<V: Copy> Line<V> {
+    /// The end of the vector whose first value is number `at` of the output.
+    #[inline(always)]
+    pub unsafe fn end<S: Simd<V = V>>(&self, s: S, x: V, at: usize, len: usize) -> V {
+        let mut x = x;
+        if let Some(bias) = self.bias {
+            x = s.add(x, bias);
+        }
+        if self.act != Act::Identity {
+            x = self.act.apply(s, x);
+        }
+        if let Some(residual) = self.residual {
+            // SAFETY: the residual has the shape of the output.
+            x = s.add(x, unsafe { load_len(s, residual.add(at), len) });
         }
         x
     }

@@ -113,6 +113,30 @@ impl Source {
         }
     }
 
+    /// Pixels of sample `n` one after the other from `pixel` on, of which one part has the channels from `first`: a whole vector.
+    #[inline(always)]
+    pub(super) unsafe fn line<S: Simd>(
+        &self,
+        s: S,
+        n: usize,
+        pixel: usize,
+        first: usize,
+        len: usize,
+    ) -> Option<Line<S::V>> {
+        let (part, channel) = self.part_of(first, len).filter(|_| len == S::LANES)?;
+        let mut line = Line {
+            data: part.data.wrapping_add(pixel * part.stride + channel),
+            stride: part.stride,
+            pre: None,
+        };
+        if let Some(pre) = self.pre {
+            // SAFETY: the caller names a sample and channels of the source.
+            let (a, b) = unsafe { pre.coefficients(s, self.channels(), n, first, len) };
+            line.pre = Some((a, b, pre.act));
+        }
+        Some(line)
+    }
+
     /// Copies channels `first .. first + len` of a pixel of sample `n` to `dst`, normalised.
     /// Nothing behind `dst + len` is touched.
     #[inline(always)]
@@ -158,6 +182,23 @@ impl Source {
                 }
             }
         }
+    }
+}
+
+/// A vector of channels of pixels side by side, and the normalisation that is applied to it: `act(x * a + b)`.
+#[derive(Clone, Copy)]
+pub(super) struct Line<V> {
+    data: *const f32,
+    stride: usize,
+    pub pre: Option<(V, V, Act)>,
+}
+
+impl<V: Copy> Line<V> {
+    /// Pixel `i`, before the normalisation.
+    #[inline(always)]
+    pub unsafe fn load<S: Simd<V = V>>(&self, s: S, i: usize) -> V {
+        // SAFETY: the caller names a pixel of the source.
+        unsafe { s.load(self.data.add(i * self.stride)) }
     }
 }
 

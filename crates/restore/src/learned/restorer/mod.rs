@@ -78,7 +78,7 @@ impl Restorer {
     /// If the model is not one that can do what the settings ask, or there is no such sampler.
     pub fn new(model: Model, settings: Settings, device: Device) -> Result<Restorer, Error> {
         let Resolved { settings, output, guidance, program, first_program, open } =
-            Resolved::of(&model, settings)?;
+            Resolved::of(&model, settings, &device)?;
         let cut = cut(&model)?;
         let conditions = model.condition_inputs();
         let scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
@@ -108,7 +108,7 @@ impl Restorer {
     /// As [`Restorer::new`]; nothing is changed then.
     pub fn set(&mut self, settings: Settings) -> Result<(), Error> {
         let Resolved { settings, output, guidance, program, first_program, open } =
-            Resolved::of(&self.model, settings)?;
+            Resolved::of(&self.model, settings, &self.device)?;
         self.first_program = first_program;
         self.scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
         (self.settings, self.output, self.guidance, self.program) = (settings, output, guidance, program);

@@ -4,7 +4,7 @@ use crate::learned::Error;
 use crate::learned::settings::{Guidance, Output, Settings};
 use clearshot_diffusion::sampler::{self, Program};
 use clearshot_model::{ConditionKind, Model, Task};
-use clearshot_runtime::Precision;
+use clearshot_runtime::{Device, Precision};
 
 /// See the module.
 pub(super) struct Resolved {
@@ -21,14 +21,16 @@ pub(super) struct Resolved {
 impl Resolved {
     /// # Errors
     /// If the model cannot do what the settings ask, or there is no such sampler.
-    pub fn of(model: &Model, settings: Settings) -> Result<Resolved, Error> {
+    pub fn of(model: &Model, settings: Settings, device: &Device) -> Result<Resolved, Error> {
         let output = output(model, &settings)?;
         let samples = match output {
             Output::Samples => settings.samples.max(1),
             Output::Direct => settings.samples,
         };
         let open = settings.precision == Precision::Auto;
-        let precision = if open { Precision::F32 } else { settings.precision };
+        // A GPU's is settled later; the CPU's is fp32, or what goes with a model in 8 bits.
+        let first = if matches!(device, Device::Cpu { .. }) { Precision::Auto } else { Precision::F32 };
+        let precision = if open { first } else { settings.precision };
         // What a coarse stage has found is far above the noise of this level, and what it could not see is below.
         let begin = settings.begin.or((settings.cascade > 1).then(|| model.about.sigma_data()));
         let settings = Settings { samples, precision, begin, ..settings };

@@ -1,6 +1,6 @@
 //! Tiles of output pixels and channels whose sums stay in registers.
 
-use super::super::epilogue::{Epilogue, Place};
+use super::super::epilogue::Epilogue;
 use super::Run;
 use super::pack::ColumnNumbers;
 use crate::gemm::store_len;
@@ -136,19 +136,19 @@ impl Strip<'_> {
     #[inline(always)]
     unsafe fn finish<B: Bytes>(&self, b: B, sums: *const i32, vectors: usize, first: usize, rows: usize) {
         let (s, lanes) = (b.floats(), B::F::LANES);
-        for i in 0..rows {
-            let pixel = self.pixel + first + i;
-            let at = Place { sample: self.sample, pixel, channels: self.channels };
-            for v in 0..vectors {
-                let column = v * lanes;
-                let len = lanes.min(self.columns - column);
-                // SAFETY: the promise of who makes a strip; the sums are those of a tile.
-                unsafe {
+        let pixel = self.pixel + first;
+        for v in 0..vectors {
+            let column = v * lanes;
+            let (channel, len) = (self.channel + column, lanes.min(self.columns - column));
+            // SAFETY: the promise of who makes a strip; the sums are those of a tile.
+            unsafe {
+                let worth = s.load(self.numbers.worth.add(column));
+                let line = self.epilogue.line(s, self.sample, self.channels, channel, len);
+                let out = self.out.add(pixel * self.channels + channel);
+                for i in 0..rows {
                     let x = b.to_floats(b.load(sums.add((i * vectors + v) * lanes)));
-                    let x = s.mul(x, s.load(self.numbers.worth.add(column)));
-                    let x = self.epilogue.end(s, x, &at, self.channel + column, len);
-                    let out = self.out.add(pixel * self.channels + self.channel + column);
-                    store_len(s, out, x, len);
+                    let x = line.end(s, s.mul(x, worth), (pixel + i) * self.channels + channel, len);
+                    store_len(s, out.add(i * self.channels), x, len);
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use super::super::Source;
 use super::Int8Plan;
+use crate::act::Act;
 use crate::simd::Simd;
 use crate::simd::bytes::{ByteKernel, Bytes};
 
@@ -81,30 +82,83 @@ impl Round<'_> {
         }
     }
 
+    /// The channels from `c` of `count` pixels of the source from `pixel` on, `step` bytes from one to the next.
     #[inline(always)]
-    unsafe fn pixel<B: Bytes>(&self, b: B, pixel: usize, to: *mut u8) {
+    unsafe fn channels<B: Bytes>(
+        &self,
+        b: B,
+        c: usize,
+        pixel: usize,
+        count: usize,
+        to: *mut u8,
+        step: usize,
+    ) {
         let (r, s) = (&self.reader, b.floats());
         let (plan, lanes) = (r.plan, B::F::LANES);
-        let numbers = plan.numbers();
-        for c in (0..plan.dims.c).step_by(lanes) {
-            let len = lanes.min(plan.dims.c - c);
-            // SAFETY: a pixel and channels of the source; the numbers are there for whole vectors.
-            unsafe {
-                let x = r.source.normalised(s, r.n, pixel, c, len);
-                let inverse = s.load(self.numbers.add(numbers.inverse() + c));
-                let zero = s.load(self.numbers.add(numbers.zeros() + c));
-                // As `Grid::round` has it, in the same order.
-                let x = s.add(s.mul(x, inverse), zero);
-                let x = s.min(s.max(x, s.splat(0.0)), s.splat(255.0));
-                if c + lanes <= plan.depth {
-                    b.store_bytes(to.add(c), x);
+        let (numbers, len) = (plan.numbers(), lanes.min(plan.dims.c - c));
+        // SAFETY: pixels and channels of the source; the numbers are there for whole vectors.
+        unsafe {
+            let grid = Rounding {
+                inverse: s.load(self.numbers.add(numbers.inverse() + c)),
+                zero: s.load(self.numbers.add(numbers.zeros() + c)),
+            };
+            let whole = c + lanes <= plan.depth;
+            // Where one part has the whole vector, what stays the same from pixel to pixel is found once.
+            if let (Some(line), true) = (r.source.line(s, r.n, pixel, c, len), whole) {
+                match line.pre {
+                    None => {
+                        for i in 0..count {
+                            grid.store(b, line.load(s, i), to.add(i * step));
+                        }
+                    }
+                    Some((a, shift, Act::Silu)) => {
+                        for i in 0..count {
+                            let x = Act::Silu.apply(s, s.fma(line.load(s, i), a, shift));
+                            grid.store(b, x, to.add(i * step));
+                        }
+                    }
+                    Some((a, shift, act)) => {
+                        for i in 0..count {
+                            let x = act.apply(s, s.fma(line.load(s, i), a, shift));
+                            grid.store(b, x, to.add(i * step));
+                        }
+                    }
+                }
+                return;
+            }
+            for i in 0..count {
+                let x = r.source.normalised(s, r.n, pixel + i, c, len);
+                if whole {
+                    grid.store(b, x, to.add(i * step));
                 } else {
                     let mut last = [0u8; 16];
-                    b.store_bytes(last.as_mut_ptr(), x);
-                    std::ptr::copy_nonoverlapping(last.as_ptr(), to.add(c), plan.depth - c);
+                    grid.store(b, x, last.as_mut_ptr());
+                    std::ptr::copy_nonoverlapping(last.as_ptr(), to.add(i * step), plan.depth - c);
                 }
             }
         }
+    }
+}
+
+/// The grids of a vector of channels.
+#[derive(Clone, Copy)]
+struct Rounding<V> {
+    inverse: V,
+    zero: V,
+}
+
+impl<V: Copy> Rounding<V> {
+    /// As `Grid::round` has it, in the same order.
+    #[inline(always)]
+    unsafe fn store<B: Bytes>(self, b: B, x: V, to: *mut u8)
+    where
+        B::F: Simd<V = V>,
+    {
+        let s = b.floats();
+        let x = s.add(s.mul(x, self.inverse), self.zero);
+        let x = s.min(s.max(x, s.splat(0.0)), s.splat(255.0));
+        // SAFETY: the caller's promise of a vector's bytes.
+        unsafe { b.store_bytes(to, x) }
     }
 }
 
@@ -119,12 +173,14 @@ impl ByteKernel for Round<'_> {
             self.clear(0, low);
             self.clear(high, width);
             let each = self.reader.repeats();
-            for i in low..high {
-                let (to, source) = (self.to.add(i * depth), i - low);
-                if source % each == 0 {
-                    self.pixel(b, pixel + source / each, to);
-                } else {
-                    std::ptr::copy_nonoverlapping(to.sub(depth), to, depth);
+            let count = (high - low).div_ceil(each);
+            let to = self.to.add(low * depth);
+            for c in (0..self.reader.plan.dims.c).step_by(B::F::LANES) {
+                self.channels(b, c, pixel, count, to.add(c), each * depth);
+            }
+            if each > 1 {
+                for i in (1..high - low).step_by(each) {
+                    std::ptr::copy_nonoverlapping(to.add((i - 1) * depth), to.add(i * depth), depth);
                 }
             }
         }
