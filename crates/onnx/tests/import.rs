@@ -190,3 +190,52 @@ fn networks_of_others_compute_what_onnx_runtime_does() {
         }
     }
 }
+
+/// A golden file for its own sizes, with its input and ONNX Runtime's output.
+fn golden(name: &str) -> (Imported, BTreeMap<String, Tensor>, Array) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let bytes = std::fs::read(folder.join(format!("{name}.onnx"))).unwrap();
+    let store = Store::read(&folder.join(format!("{name}.safetensors"))).unwrap();
+    let given: BTreeMap<String, Tensor> = [("x".to_string(), store.tensors["in.x"].clone())].into();
+    let sizes = given.iter().map(|(n, t)| (n.clone(), t.shape().to_vec())).collect();
+    let imported = import(&OnnxModel::parse(&bytes).unwrap(), Some(&folder), &sizes).unwrap();
+    (imported, given, Array::from_tensor(&store.tensors["out.y"]))
+}
+
+/// Pairs around a convolution are products in 8 bits where its weight has a scale of each channel; on a CPU what they round is then rounded while it is read.
+#[test]
+fn pairs_become_products_in_8_bits() {
+    let in_8_bits: fn(&Op) -> bool = |op| matches!(op, Op::Conv(conv) if conv.int8.is_some());
+    let round: fn(&Op) -> bool = |op| matches!(op, Op::Unary(clearshot_graph::ops::Unary::Round));
+    for (name, convolutions) in [("quantised_wide", 2), ("quantised_signed", 2), ("quantised_tensor", 0)] {
+        let (imported, given, want) = golden(name);
+        assert_eq!(count(&imported.graph, in_8_bits), convolutions, "{name}");
+        let rounded = count(&imported.graph, round);
+        let settled = clearshot_graph::passes::PASSES.iter().find(|p| p.name == "8 bits").unwrap();
+        let on_cpu = (settled.run)(imported.graph.clone(), &clearshot_graph::passes::Target::ALL);
+        assert_eq!(count(&on_cpu, in_8_bits), convolutions, "{name}");
+        // The skip connection reads what was rounded too, so one of the two stays.
+        assert_eq!(count(&on_cpu, round), rounded - convolutions / 2, "{name}");
+        let elsewhere = (settled.run)(imported.graph.clone(), &clearshot_graph::passes::Target::PLAIN);
+        assert_eq!((count(&elsewhere, in_8_bits), count(&elsewhere, round)), (0, rounded), "{name}");
+        for graph in [on_cpu, elsewhere] {
+            let got =
+                outputs(&Imported { graph, weights: imported.weights.clone(), ..golden(name).0 }, &given);
+            let error = difference(&got["y"], &want);
+            assert!(error < 1e-5, "{name}: {error}");
+        }
+        let device = clearshot_runtime::Device::cpu(None);
+        let mut session = clearshot_runtime::compile(
+            imported.graph.clone(),
+            &device,
+            &clearshot_runtime::Options::default(),
+        )
+        .unwrap();
+        imported.weights.iter().for_each(|(name, w)| session.set(name, w).unwrap());
+        session.set("x", &given["x"].channels_last()).unwrap();
+        session.run().unwrap();
+        let got = Array::from_tensor(&session.get("y").unwrap().channels_second());
+        let error = difference(&got, &want);
+        assert!(error < 1e-5, "{name} on the CPU: {error}");
+    }
+}
