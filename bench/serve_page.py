@@ -1,7 +1,7 @@
 """Seconds from dropping a 16-bit image on the page of `clearshot serve` to its restoration on the screen, in a real Chromium, beside the command line's
 for the same file, in turns.
 
-    python bench/serve_page.py PROGRAM [--side 2048] [--rounds 3] [--device cpu]
+    python bench/serve_page.py PROGRAM [--side 2048] [--rounds 3] [--drops 2] [--device cpu]
 
 Needs Playwright (`pip install playwright numpy`) and a Chromium (CHROMIUM names one). Every round starts a new server and a new browser, since
 the command line too begins from nothing; the page's second drop, of another file, has the model loaded already. Prints one line of JSON.
@@ -29,6 +29,7 @@ DROP = """([name, bytes]) => {
 DRAWN = "document.getElementById('canvas').getAttribute('aria-busy') === 'false'"
 MEASURED = f"name => document.getElementById('name').textContent === name && {DRAWN}"
 RESTORED = f"() => !document.getElementById('result').hidden && document.querySelector('[data-mode=slider]').ariaPressed === 'true' && {DRAWN}"
+DROPPED = ("first", "second")
 
 
 def through_the_page(page, path):
@@ -45,14 +46,14 @@ def through_the_page(page, path):
     return {"measured": seen, "restored": restored, "job": job["finished"] - job["started"]}
 
 
-def round_of(program, folder, device, browser_path, playwright):
+def round_of(program, folder, device, browser_path, playwright, drops):
     server = subprocess.Popen([program, "serve", "--address", "127.0.0.1:0", "--device", device, "--state", folder / "state"], stdout=subprocess.PIPE, text=True)
     try:
         address = server.stdout.readline().split()[1]
         browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"])
         page = browser.new_page(viewport={"width": 1280, "height": 760})
         page.goto(address)
-        first, second = (through_the_page(page, folder / f"{name}.tif") for name in ("first", "second"))
+        times = {name: through_the_page(page, folder / f"{name}.tif") for name in DROPPED[:drops]}
         browser.close()
     finally:
         server.kill()
@@ -64,7 +65,7 @@ def round_of(program, folder, device, browser_path, playwright):
     line = time.monotonic() - began
     for made in folder.glob("out*"):
         made.unlink()
-    return {"first": first, "second": second, "command_line": line}
+    return {**times, "command_line": line}
 
 
 def main():
@@ -72,23 +73,24 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--side", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--drops", type=int, choices=[1, 2], default=2)
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
     program = str(Path(given.program).resolve())
     found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
-        synth = ["synth", "--scene", "nuclei", "--size", given.side, "--count", 2, "--peak", 20, "--out", "data"]
+        synth = ["synth", "--scene", "nuclei", "--size", given.side, "--count", given.drops, "--peak", 20, "--out", "data"]
         subprocess.run([program, *map(str, synth)], cwd=folder, check=True, capture_output=True)
-        for path, to in zip(sorted((folder / "data" / "noisy").iterdir()), ("first", "second")):
+        for path, to in zip(sorted((folder / "data" / "noisy").iterdir()), DROPPED):
             convert = lambda source, target: subprocess.run([program, "convert", source, target], check=True, capture_output=True)
             convert(path, folder / f"{to}.npy")
             numpy.save(folder / f"{to}.npy", numpy.clip(numpy.load(folder / f"{to}.npy"), 0, 65535).astype("uint16"))
             convert(folder / f"{to}.npy", folder / f"{to}.tif")
-        rounds = [round_of(program, folder, given.device, found, playwright) for _ in range(given.rounds)]
+        rounds = [round_of(program, folder, given.device, found, playwright, given.drops) for _ in range(given.rounds)]
     median = lambda of: round(statistics.median(of(r) for r in rounds), 1)
     report = {"side": given.side, "rounds": given.rounds, "device": given.device, "command_line_s": median(lambda r: r["command_line"])}
-    for which in ("first", "second"):
+    for which in DROPPED[: given.drops]:
         for what in ("measured", "restored", "job"):
             report[f"{which}_{what}_s"] = median(lambda r: r[which][what])
     print(json.dumps(report))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from . import _native
 from ._arrays import PixelSize
 from ._camera import Camera, CameraLike
 from ._progress import Callback, Progress
 from ._restoring import Result, point_spread, run, settings
+from .errors import SettingError
 
 
 class Model:
@@ -34,7 +38,7 @@ class Model:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str = "auto", threads: int | None = None) -> Model:
-        """Reads a file NAME.clearshot, or a folder (also of diffusers)."""
+        """Reads a file NAME.clearshot, a folder (also of diffusers), an ONNX file or a BioImage Model Zoo package; `default` is the built-in model."""
         return cls(_native.Restorer.model(path, device, threads))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -77,6 +81,7 @@ def learned_settings(
     keep_samples: bool = False,
     psf: Any = None,
     planes: bool = False,
+    context: Any = None,
     **others: Any,
 ) -> dict[str, Any]:
     """Settings of a model as the extension module takes them."""
@@ -90,8 +95,19 @@ def learned_settings(
         save_samples=keep_samples,
         psf=point_spread(psf),
         stacks="planes" if planes else None,
+        context=attended(context),
         **others,
     )
+
+
+def attended(context: Any) -> Any:
+    """A context as the extension module takes it: a path, or a shape and values."""
+    if context is None or isinstance(context, (str, os.PathLike)):
+        return context
+    array = np.asarray(context, dtype=np.float32)
+    if array.ndim != 2:
+        raise SettingError(f"context: an array of [vectors, numbers] is needed, and it has the shape {array.shape}")
+    return list(array.shape), array.reshape(-1).tolist()
 
 
 def restore(
@@ -111,6 +127,7 @@ def restore(
     psf: Any = None,
     mask: Any = None,
     saturation: float | None = None,
+    background: str | os.PathLike[str] | None = None,
     planes: bool = False,
     frames_alone: bool = False,
     sampler: str = "dpmpp-2m",
@@ -118,8 +135,12 @@ def restore(
     seed: int = 0,
     levels: str | None = None,
     begin: float | None = None,
+    cascade: int = 1,
     inpaint: bool = False,
     classifier_free: float | None = None,
+    class_name: str | int | None = None,
+    context: Any = None,
+    condition: Mapping[str, float] | None = None,
     gate: tuple[float, float] | None = None,
     guidance: str | None = None,
     law: str | None = None,
@@ -127,6 +148,8 @@ def restore(
     tile: int | None = None,
     batch: int | None = None,
     memory: int | None = None,
+    max_memory: int | None = None,
+    max_seconds: float | None = None,
     precision: str = "auto",
     scratch: str | os.PathLike[str] | None = None,
     out: Any = None,
@@ -157,9 +180,11 @@ def restore(
             `model`, `bm3d`, `gaussian` and `raw` use one of them. Default: auto.
         estimate: The model's `direct` estimate, or the mean of the `samples`. Default: direct.
         psf: The blur to take off: an array with its peak in the middle, standard deviations in pixels, a file, `gaussian:1.5px` or
-            `airy:na=1.4,em=520nm`. Default: none.
+            `airy:na=1.4,em=520nm` (with `pixel=65nm` where the image does not state it). Default: none.
         mask: An array, or the path of an image, that is not zero where pixels are invalid (dead, hot). Default: none; masked arrays bring one.
         saturation: Pixels at or above this value are saturated. Default: where values pile up at the top of the range.
+        background: A file of frames without an object, in counts, whose mean is the background of each pixel; its uneven part is taken off the
+            result. Default: the `background` of the camera.
         planes: Restore stacks plane by plane. Default: False.
         frames_alone: Restore each frame of a movie without its neighbours. Default: False.
         sampler: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun, with settings as in `ddim:eta=0.5`. Default: dpmpp-2m.
@@ -167,8 +192,15 @@ def restore(
         seed: The seed of the samples. Default: 0.
         levels: How the noise levels of the steps are spaced: karras, trailing, ... Default: as the model was made for.
         begin: Begin samples at the measurement with this much noise added, where the model's range is 2. Default: at noise alone.
+        cascade: Stages from coarse to fine: with 2, samples are drawn of means over 2 x 2 pixels first, and those of the image begin at them and
+            keep them as their means. Default: 1, the image alone.
         inpaint: Draw only pixels that hold no measurement, and keep the others. Default: False.
         classifier_free: The weight of the condition, for models whose training dropped it now and then. Default: 1.
+        class_name: The class of the image, by its name or number, for models that are conditioned on it (`clearshot info MODEL` lists them). Default:
+            none, which models trained with `task.drop_class` can do without.
+        context: The context that a model attends to: an array of [vectors, numbers], or the path of a `.npy` file. Default: none, as `class_name`.
+        condition: Numbers of the camera that a model is conditioned on, in electrons, in place of the image's own: `scale`, `read_noise`,
+            `background`. Default: those of the image.
         gate: Guide only while the noise of a sample, relative to the signal, lies between these. Default: always.
         guidance: Guide samples by this likelihood of the measurement: poisson-gaussian, shifted-poisson, gaussian, ... Default: none.
         law: Weight guidance by this law: proximal, sigma-squared, ... Default: proximal.
@@ -176,6 +208,9 @@ def restore(
         tile: The side of a tile in pixels. The result does not depend on it. Default: chosen by memory.
         batch: Tiles at once. Default: as many as keep the device busy.
         memory: Bytes that the network may take on the device. Default: 512 MiB on a CPU, half of a GPU's memory.
+        max_memory: Bytes of network and image together; what does not fit goes to temporary files. Default: 512 MiB for the network on a CPU, 768 MiB
+            for the image.
+        max_seconds: Take fewer steps than `steps` where the network would take more seconds; results then depend on the machine. Default: no limit.
         precision: fp32, tf32, bf16, fp16, or auto. Default: auto, which is fp32 on the CPU.
         scratch: A folder for temporary files of images that are larger than memory. Default: the system's.
         out: Where the restored image goes as it comes, by region: an array of floats (Zarr, HDF5, numpy.memmap), or a dictionary of
@@ -208,6 +243,7 @@ def restore(
         estimate=estimate,
         psf=psf,
         saturation=saturation,
+        background=background,
         planes=planes,
         frames_alone=frames_alone,
         sampler=sampler,
@@ -215,8 +251,12 @@ def restore(
         seed=seed,
         levels=levels,
         begin=begin,
+        cascade=cascade,
         inpaint=inpaint,
         classifier_free=classifier_free,
+        class_name=class_name,
+        context=context,
+        condition=None if condition is None else dict(condition),
         gate=gate,
         guidance=guidance,
         law=law,
@@ -224,6 +264,8 @@ def restore(
         tile=tile,
         batch=batch,
         memory=memory,
+        max_memory=max_memory,
+        max_seconds=max_seconds,
         precision=precision,
         scratch=scratch,
     )

@@ -169,7 +169,8 @@ def restore_file(
         float: Write 32-bit floats in place of the input's type. Default: False.
         replace: Replace files that are there already. Default: False.
         progress, callback, device, threads: As in `restore`.
-        others: Other settings of `restore`, and `save_mask` (write OUT_mask) and `picture` (write OUT.png).
+        others: Other settings of `restore`, and `save_mask` (write OUT_mask), `picture` (write OUT.png) and, beside `max_seconds`, `allow_binning` (where there is
+            no time for every pixel, restore means over 2 x 2, 4 x 4 or 8 x 8 of them into a file with fewer and larger pixels).
 
     Returns:
         The `input` and a report for each of its `images`.

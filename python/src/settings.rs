@@ -1,12 +1,14 @@
 //! The library's settings from a dictionary with the names of its fields; what is not there keeps its default.
 
 use crate::errors::{named, of};
-use clearshot::{Candidate, KnownCamera, Output, PointSpread, Settings, Stacks};
+use clearshot::{Candidate, Context, KnownCamera, Output, PointSpread, Settings, Stacks, TakenByGiven};
 use clearshot_physics::Psf;
 use clearshot_restore::classical::gaussian::Gaussian;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 fn refuse<T>(key: &str, why: &str) -> PyResult<T> {
     Err(named("SettingError", format!("{key}: {why}")))
@@ -33,6 +35,7 @@ fn set(s: &mut Settings, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         "noise" => s.noise = value.extract()?,
         "saturation" => s.saturation = value.extract()?,
         "mask" => s.mask = value.extract()?,
+        "background" => s.background = value.extract()?,
         "item" => s.item = value.extract()?,
         "stacks" => {
             s.stacks = match value.extract::<&str>()? {
@@ -73,14 +76,21 @@ fn set(s: &mut Settings, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         "seed" => s.seed = value.extract()?,
         "levels" => s.levels = value.extract()?,
         "begin" => s.begin = value.extract()?,
+        "cascade" => s.cascade = value.extract()?,
         "inpaint" => s.inpaint = value.extract()?,
         "classifier_free" => s.classifier_free = value.extract()?,
+        "class_name" => s.class = Some(value.str()?.extract()?),
+        "context" => s.context = Some(context(value)?),
+        "condition" => s.taken_by = taken_by(value)?,
         "gate" => s.gate = value.extract()?,
         "guidance" => s.guidance = value.extract()?,
         "law" => s.law = value.extract()?,
         "clip" => s.clip = value.extract()?,
         "batch" => s.batch = value.extract()?,
         "memory" => s.memory = value.extract()?,
+        "max_memory" => s.max_memory = value.extract()?,
+        "max_seconds" => s.max_seconds = value.extract()?,
+        "allow_binning" => s.allow_binning = value.extract()?,
         "precision" => {
             let parsed = value.extract::<&str>()?.parse::<clearshot::Precision>();
             s.precision = parsed.or_else(|e| refuse(key, &e.to_string()))?;
@@ -123,6 +133,32 @@ pub fn camera(text: &str) -> PyResult<KnownCamera> {
         dark: number("dark")?,
         saturation: number("saturation")?,
     })
+}
+
+/// A context: the path of a file, or an array as its shape and values.
+fn context(value: &Bound<'_, PyAny>) -> PyResult<Context> {
+    if let Ok((shape, values)) = value.extract::<([usize; 2], Vec<f32>)>() {
+        return Context::new(shape, values).or_else(|why| refuse("context", &why));
+    }
+    Context::read(&value.extract::<PathBuf>()?).map_err(of)
+}
+
+/// Numbers of the camera that a model is conditioned on, from a dictionary.
+fn taken_by(value: &Bound<'_, PyAny>) -> PyResult<TakenByGiven> {
+    let mut given = TakenByGiven::default();
+    for (key, number) in value.extract::<BTreeMap<String, f64>>()? {
+        let slot = match key.as_str() {
+            "scale" => &mut given.scale,
+            "read_noise" => &mut given.read_noise,
+            "background" => &mut given.background,
+            other => {
+                let why = format!("there is no {other:?}; there are scale, read_noise and background");
+                return refuse("condition", &why);
+            }
+        };
+        *slot = Some(number);
+    }
+    Ok(given)
 }
 
 /// A point-spread function: a text, standard deviations in pixels, or an array as its shape and values.

@@ -1,4 +1,4 @@
-//! What a model is conditioned on beside the measurement, from the settings: the class by its name, the context from its file, and the
+//! What a model is conditioned on beside the measurement, from the settings: the class by its name, the context, and the
 //! numbers of the camera. What a model wants and nobody gives is refused here, before any image is read.
 
 use crate::error::{Error, Result};
@@ -49,15 +49,11 @@ impl Settings {
                 let why = format!("the model {} attends to no context; leave it out", model.about.name);
                 return Err(Error::setting("context", why));
             }
-            (Some(path), Some(width)) => {
-                let context = Context::read(path)?;
-                if context.width != width {
-                    let why =
-                        format!("it holds vectors of {} numbers, and the model takes {width}", context.width);
-                    return Err(Error::value("context", path.display(), why));
-                }
-                Some(context)
+            (Some(context), Some(width)) if context.width != width => {
+                let why = format!("has vectors of {} numbers, and the model takes {width}", context.width);
+                return Err(Error::setting("context", why));
             }
+            (Some(context), Some(_)) => Some(context.clone()),
         };
         let t = self.taken_by;
         let given = t.scale.is_some() || t.read_noise.is_some() || t.background.is_some();

@@ -126,7 +126,7 @@ pub use validity::Mask;
 pub use clearshot_evaluate::budget::Limits as EvaluateLimits;
 pub use clearshot_image::{Axis, DType, Image};
 pub use clearshot_metrics::frc::Threshold as FrcThreshold;
-pub use clearshot_model::Model;
+pub use clearshot_model::{Context, Model};
 pub use clearshot_restore::classical::Method;
 pub use clearshot_restore::foreign::Checked;
 pub use clearshot_restore::learned::{Camera, Candidate, Choice, Output, TakenByGiven};

@@ -34,9 +34,16 @@ enum Kind {
     Gaussian(Vec<Width>),
     /// Standard deviations in pixels, given as numbers.
     Sigmas(Vec<f64>),
-    Airy(Optics),
+    Airy(Optics, Spacing),
     File(PathBuf),
     Computed(Psf),
+}
+
+/// Distances of pixels in nanometres that are given in place of the file's, within planes and along Z.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spacing {
+    pixel: Option<f64>,
+    z: Option<f64>,
 }
 
 /// A length along an axis: in pixels, or in nanometres.
@@ -53,7 +60,8 @@ impl FromStr for PointSpread {
         let kind = if let Some(rest) = text.strip_prefix("gaussian:") {
             Kind::Gaussian(rest.split(',').map(width).collect::<Result<_>>()?)
         } else if let Some(rest) = text.strip_prefix("airy:") {
-            Kind::Airy(optics(text, rest)?)
+            let (optics, spacing) = optics(text, rest)?;
+            Kind::Airy(optics, spacing)
         } else {
             let path = PathBuf::from(text);
             if !exists(&path)? {
@@ -143,7 +151,7 @@ impl PointSpread {
                 let all: Vec<f64> = (0..size.len()).map(|axis| sigmas[axis % sigmas.len()]).collect();
                 gaussian(&all, size).map_err(named)
             }
-            Kind::Airy(optics) => Ok((self.airy(optics, d, size)?, None)),
+            Kind::Airy(optics, given) => Ok((self.airy(optics, *given, d, size)?, None)),
             Kind::File(_) => self.of_file(d, size),
             Kind::Computed(psf) => measured(psf, size).map_err(named),
         }
@@ -179,14 +187,18 @@ impl PointSpread {
         Ok((psf, pixel_sizes(&image.description, axes)))
     }
 
-    fn airy(&self, optics: &Optics, d: &Description, size: &[usize]) -> Result<Psf> {
+    fn airy(&self, optics: &Optics, given: Spacing, d: &Description, size: &[usize]) -> Result<Psf> {
         let Optics { wavelength, numerical_aperture, refractive_index } = *optics;
-        let pixel = |axis: Axis| match pixel_nanometres(d, axis) {
-            Some(size) => Ok(size),
-            None => refuse(format!(
-                "{self}: the file does not say how large its pixels are along {}; use gaussian:SIGMApx",
-                axis.letter()
-            )),
+        let pixel = |axis: Axis| {
+            let (given, key) =
+                if axis == Axis::Z { (given.z, "z=200nm") } else { (given.pixel, "pixel=65nm") };
+            match given.or_else(|| pixel_nanometres(d, axis)) {
+                Some(size) => Ok(size),
+                None => refuse(format!(
+                    "{self}: the file does not say how large its pixels are along {}; add it as in {self},{key}, or use gaussian:SIGMApx",
+                    axis.letter()
+                )),
+            }
         };
         let (y, x) = (pixel(Axis::Y)?, pixel(Axis::X)?);
         // Eight times the radius of the first dark ring, within the image.
@@ -228,24 +240,29 @@ fn measured(psf: &Psf, image: &[usize]) -> Result<(Psf, Option<Notice>), Physics
     Ok((fitted.psf.clone(), cut.then_some(Notice::PsfCut { fitted, given })))
 }
 
-fn optics(text: &str, rest: &str) -> Result<Optics> {
-    let (mut aperture, mut wavelength, mut index) = (None, None, None);
+fn optics(text: &str, rest: &str) -> Result<(Optics, Spacing)> {
+    let (mut aperture, mut wavelength, mut index, mut spacing) = (None, None, None, Spacing::default());
     let usage = || {
         Error::setting(
             "psf",
-            format!("{text}: write airy:na=1.4,em=520nm, with n=1.515 for the immersion if it matters"),
+            format!(
+                "{text}: write airy:na=1.4,em=520nm, with n=1.515 for the immersion if it matters, and pixel=65nm (of stacks also z=200nm) where the file does not say it"
+            ),
         )
     };
     let number = |value: &str| value.trim().parse::<f64>().map_err(|_| usage());
+    let length = |value: &str| {
+        let (number, unit) = number_and_unit(value).ok_or_else(usage)?;
+        let unit = nanometres(if unit.is_empty() { "nm" } else { unit }).ok_or_else(usage)?;
+        if number > 0.0 { Ok(number * unit) } else { Err(usage()) }
+    };
     for part in rest.split(',') {
         let (key, value) = part.split_once('=').ok_or_else(usage)?;
         match key.trim() {
             "na" => aperture = Some(number(value)?),
-            "em" => {
-                let (number, unit) = number_and_unit(value).ok_or_else(usage)?;
-                let unit = nanometres(if unit.is_empty() { "nm" } else { unit }).ok_or_else(usage)?;
-                wavelength = Some(number * unit);
-            }
+            "em" => wavelength = Some(length(value)?),
+            "pixel" => spacing.pixel = Some(length(value)?),
+            "z" => spacing.z = Some(length(value)?),
             "n" => index = Some(number(value)?),
             _ => return Err(usage()),
         }
@@ -262,7 +279,7 @@ fn optics(text: &str, rest: &str) -> Result<Optics> {
     } else {
         1.0
     };
-    Ok(Optics { wavelength, numerical_aperture, refractive_index: index.unwrap_or(usual) })
+    Ok((Optics { wavelength, numerical_aperture, refractive_index: index.unwrap_or(usual) }, spacing))
 }
 
 fn number_and_unit(text: &str) -> Option<(f64, &str)> {

@@ -54,8 +54,8 @@ impl Restorer {
         Restorer::learned(Model::builtin()?, device, true)
     }
 
-    /// A model from a file NAME.clearshot, a folder (of diffusers too), an ONNX file or a package of the BioImage Model Zoo, on the
-    /// fastest device.
+    /// A model from a file NAME.clearshot, a folder (of diffusers too), an ONNX file or a package of the BioImage Model Zoo, or the built-in one by
+    /// its name `default`, on the fastest device.
     ///
     /// # Errors
     /// As [`Restorer::load_on`].
@@ -70,6 +70,9 @@ impl Restorer {
     pub fn load_on(path: impl AsRef<Path>, device: Device) -> Result<Restorer> {
         let _loading = clearshot_timeline::span(clearshot_timeline::Phase::Loading);
         let path = path.as_ref();
+        if Model::is_default(path) {
+            return Restorer::builtin_on(device);
+        }
         if !Foreign::is_one(path) {
             return Restorer::from_model(Model::load(path).map_err(|e| unknown(path, e))?, device);
         }

@@ -4,7 +4,7 @@ use crate::camera::KnownCamera;
 use crate::error::{Error, Result};
 use crate::psf::PointSpread;
 use clearshot_image::{Image, fingerprint};
-use clearshot_model::Model;
+use clearshot_model::{Context, Model};
 use clearshot_physics::Psf;
 use clearshot_restore::learned::{self, Candidate, Guidance, Output, TakenByGiven, law};
 use clearshot_runtime::Precision;
@@ -78,8 +78,8 @@ pub struct Settings {
     /// The class of the images, by its name or number, for models that are conditioned on it. Default: none, which models whose training dropped classes
     /// can do without.
     pub class: Option<String>,
-    /// A file with the context that a model attends to: an array of [vectors, numbers], as a `.npy` file holds one. Default: none, as `class`.
-    pub context: Option<PathBuf>,
+    /// The context that a model attends to, [`Context::read`] from a `.npy` file for example. Default: none, as `class`.
+    pub context: Option<Context>,
     /// Numbers of the camera that a model is conditioned on by its vector, in place of the image's own. Default: those of the image.
     pub taken_by: TakenByGiven,
     /// The seed of the samples. Default: 0.

@@ -1,7 +1,7 @@
 //! What a model's file says of itself, for `clearshot info`.
 
 use anyhow::Result;
-use clearshot_model::{ConditionInput, InputKind, Model};
+use clearshot_model::{ConditionInput, DEFAULT_BYTES, InputKind, Model};
 use std::io::Write;
 use std::path::Path;
 
@@ -11,7 +11,7 @@ pub fn say(path: &Path, json: bool, out: &mut impl Write) -> Result<()> {
     let weights: usize = model.weights.values().map(|w| w.shape().len()).sum();
     let config: serde_json::Value = serde_json::from_str(&model.config).unwrap_or_default();
     let network = config["_class_name"].as_str().unwrap_or("UNet2DModel");
-    let bytes = std::fs::metadata(path)?.len();
+    let bytes = if Model::is_default(path) { DEFAULT_BYTES as u64 } else { std::fs::metadata(path)?.len() };
     if json {
         let record = serde_json::json!({
             "file": path, "bytes": bytes, "model": about.name, "task": about.task.name(), "network": network, "weights": weights,

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use clearshot::TakenByGiven;
+use clearshot::{Context, TakenByGiven};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -13,7 +13,7 @@ pub struct ConditionArgs {
     pub class: Option<String>,
     /// Let a model that attends to a context attend to this one: an array of [vectors, numbers], as in FILE.npy. Default: none, as --class.
     #[arg(long, value_name = "FILE.npy")]
-    pub context: Option<PathBuf>,
+    context: Option<PathBuf>,
     /// Tell a model that is conditioned on the camera another number than the image's own, in electrons: scale=500, read-noise=2 or
     /// background=10; may be given several times. Default: what the camera and the image say.
     #[arg(long, value_name = "KEY=VALUE")]
@@ -21,6 +21,11 @@ pub struct ConditionArgs {
 }
 
 impl ConditionArgs {
+    /// The context that is given.
+    pub fn context(&self) -> Result<Option<Context>> {
+        Ok(self.context.as_deref().map(Context::read).transpose()?)
+    }
+
     /// The numbers of the camera that are given.
     pub fn taken_by(&self) -> Result<TakenByGiven> {
         let mut given = TakenByGiven::default();

@@ -1,6 +1,7 @@
 //! What `eval`, `compare` and `validate` share: their options, and what they print of an evaluation.
 
 use crate::camera::KnownCameraArgs;
+use crate::conditions::ConditionArgs;
 use crate::electrons;
 use crate::part;
 use crate::progress::Line;
@@ -74,6 +75,8 @@ pub struct Settings {
     /// Its steps.
     #[arg(long, default_value_t = 25)]
     steps: usize,
+    #[command(flatten)]
+    conditions: ConditionArgs,
     /// What models run on: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
     #[arg(long, default_value = "auto")]
     device: DeviceName,
@@ -191,6 +194,9 @@ impl Settings {
             samples: self.samples,
             sampler: self.sampler.clone(),
             steps: self.steps,
+            class: self.conditions.class.clone(),
+            context: self.conditions.context()?,
+            taken_by: self.conditions.taken_by()?,
             device: self.device,
             threads: self.threads.map(usize::from),
             stress: self.stress,

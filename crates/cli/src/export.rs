@@ -51,10 +51,7 @@ fn number(text: &str) -> Result<(String, Vec<f32>), String> {
 
 impl Export {
     pub fn run(self) -> Result<()> {
-        let model = match self.model.to_str() {
-            Some("default") => Model::builtin()?,
-            _ => Model::load(&self.model)?,
-        };
+        let model = Model::load(&self.model)?;
         let size: Vec<usize> = self.size.iter().map(|&n| n as usize).collect();
         if !size.is_empty() && size.len() != model.about.dims {
             bail!("--size {size:?}: this model takes images of {} axes", model.about.dims);

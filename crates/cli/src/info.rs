@@ -6,12 +6,13 @@ use anyhow::{Result, bail};
 use clap::Args;
 use clearshot_image::dataset::list::files;
 use clearshot_image::{Image, Statistics};
+use clearshot_model::Model;
 use std::io::Write;
 use std::path::Path;
 
 #[derive(Args)]
 pub struct Info {
-    /// Files, folders, glob patterns or addresses of Zarr (s3://, https://); or a model's file, NAME.clearshot.
+    /// Files, folders, glob patterns or addresses of Zarr (s3://, https://); or a model's file, NAME.clearshot, or `default`, the built-in model.
     #[arg(required = true)]
     files: Vec<String>,
     /// Which image of a file that has several, by name or number.
@@ -31,6 +32,7 @@ impl Info {
         let (mut failed, mut total) = (0, 0);
         for source in &self.files {
             let paths = match files(source) {
+                _ if Model::is_default(source.as_ref()) => vec![source.into()],
                 Ok(paths) => paths,
                 Err(e) => {
                     eprintln!("clearshot: {e}");
@@ -56,7 +58,7 @@ impl Info {
     }
 
     fn one(&self, path: &Path, out: &mut impl Write) -> Result<()> {
-        if path.extension().is_some_and(|e| e == "clearshot") {
+        if path.extension().is_some_and(|e| e == "clearshot") || Model::is_default(path) {
             return about_model::say(path, self.json, out);
         }
         let image = Image::open_named(path, self.item.as_deref())?;

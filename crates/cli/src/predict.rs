@@ -23,7 +23,8 @@ pub struct Predict {
     /// Without --model the first names the model.
     #[arg(required = true, value_name = "IMAGES")]
     inputs: Vec<String>,
-    /// Run this model: a file NAME.clearshot, a folder or checkpoint, an ONNX file, or a BioImage Model Zoo package as folder or zip.
+    /// Run this model: a file NAME.clearshot, a folder or checkpoint, an ONNX file, a BioImage Model Zoo package as folder or zip, or `default`, the built-in
+    /// model.
     #[arg(long, short)]
     model: Option<PathBuf>,
     /// Write to this file, whose ending names the format, or for several images to this folder; tensors to a safetensors file; NAME.csv is a table of an encoder's

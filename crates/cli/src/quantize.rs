@@ -3,7 +3,7 @@
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use clearshot_model::Model;
+use clearshot_model::{DEFAULT_BYTES, Model};
 use clearshot_runtime::DeviceName;
 use clearshot_tensor::DType;
 use clearshot_train::calibration::data_of;
@@ -92,8 +92,7 @@ impl Quantize {
         if !(self.qat_rate.is_finite() && self.qat_rate > 0.0) {
             bail!("--qat-rate {}: a number above zero is needed", self.qat_rate);
         }
-        let builtin = self.model.as_os_str() == "default" && !self.model.exists();
-        let model = if builtin { Model::builtin()? } else { Model::load(&self.model)? };
+        let model = Model::load(&self.model)?;
         // What takes minutes is not begun where its result could not be kept.
         let aside = self.output.with_extension(format!("{}.part", std::process::id()));
         let kept = std::fs::File::create_new(&aside).and_then(|_| std::fs::remove_file(&aside));
@@ -148,7 +147,8 @@ impl Quantize {
         if written {
             outcome.model.save_file(&self.output, DType::F32)?;
         }
-        let before = if builtin { None } else { bytes(&self.model) };
+        let before =
+            if Model::is_default(&self.model) { Some(DEFAULT_BYTES as u64) } else { bytes(&self.model) };
         self.say(&outcome, &missed, before)?;
         if !written {
             bail!(

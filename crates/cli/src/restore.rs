@@ -113,7 +113,7 @@ pub struct Restore {
     /// written keep the input's own names. Default: as the file says.
     #[arg(long, value_name = "LETTERS")]
     axes: Option<String>,
-    /// Deconvolve with this point-spread function: a file, gaussian:1.5px, or airy:na=1.4,em=520nm. Default: none.
+    /// Deconvolve with this point-spread function: a file, gaussian:1.5px, or airy:na=1.4,em=520nm (with pixel=65nm, and z=200nm for stacks, where the file does not state them). Default: none.
     #[arg(long, value_name = "PSF")]
     psf: Option<String>,
     /// Guide samples by this likelihood of the measurement: poisson-gaussian, shifted-poisson, gaussian, ... Default: none.
@@ -384,7 +384,7 @@ impl Restore {
             inpaint: self.inpaint,
             classifier_free: self.classifier_free,
             class: self.conditions.class.clone(),
-            context: self.conditions.context.clone(),
+            context: self.conditions.context()?,
             taken_by: self.conditions.taken_by()?,
             seed: self.seed,
             guidance: self.guidance.clone(),

@@ -348,9 +348,14 @@ fn deconvolve_takes_every_kind_of_psf() {
     must(&format!("{deconvolve} b.npy --psf gaussian:1.2px"), &at);
     let (a, b) = (values(&at.join("a.npy"), 40 * 41), values(&at.join("b.npy"), 40 * 41));
     assert!(a == b && a != values_of_noise(&at));
+    // The width of an Airy pattern follows from the size of pixels, which may be said with it.
+    must(&format!("{deconvolve} d.npy --psf airy:na=1.4,em=520nm,pixel=65nm"), &at);
+    must(&format!("{deconvolve} e.npy --psf airy:na=1.4,em=0.52um,pixel=130"), &at);
+    assert!(values(&at.join("d.npy"), 40 * 41) != values(&at.join("e.npy"), 40 * 41));
     for (psf, said) in [
         ("gaussian:0.1um", "pixels"),
-        ("airy:na=1.4,em=520nm", "pixels"),
+        ("airy:na=1.4,em=520nm", "pixel=65nm"),
+        ("airy:na=1.4,em=520nm,pixel=0", "pixel=65nm"),
         ("airy:na=1.4", "em="),
         ("gaussian:1px,2px,3px", "one or 2 are needed"),
         ("nothing.tif", "gaussian:1.5px"),

@@ -87,6 +87,7 @@ fn vectors_of_class_and_camera_from_training_to_restoring() {
     assert!(out.status.success() && said.contains("nuclei, stars (--class, --context)"), "{said}");
     let record = read(at.join("out.tif")).0.description.provenance.expect("a record");
     assert_eq!(record["parameters"]["settings"]["conditions"]["class"], "stars");
+    write(&at.join("a.npy"), "YX", &[2, 3], DType::F32, &[0.5; 6]);
     for (options, words) in [
         ("--class dogs", "one of nuclei, stars is needed"),
         ("--class 2", "one of nuclei, stars is needed"),
@@ -189,6 +190,27 @@ fn a_network_uses_the_class_that_it_is_told() {
     let (right, wrong) =
         (error("plain", 0.0) + error("shifted", 60.0), error("plain", 60.0) + error("shifted", 0.0));
     assert!(wrong > 5.0 * right, "with its own class {right}, with another's {wrong}");
+
+    // Scores too are of the class that is told. Methods that take none are scored beside it, and where no method takes one it is refused.
+    let truth: Vec<f64> = values.iter().map(|v| v + 60.0).collect();
+    ["truth", "noisy"].iter().for_each(|name| std::fs::create_dir(at.join(name)).expect("a folder"));
+    write(&at.join("truth/a.tif"), "YX", &[32, 32], DType::F32, &truth);
+    write(&at.join("noisy/a.tif"), "YX", &[32, 32], DType::F32, &values);
+    let files = "--truth truth --noisy noisy --gain 1 --range 200 --device cpu --json";
+    let scores =
+        |line: &str| -> Value { serde_json::from_str(&must(&format!("{line} {files}"), &at)).expect("JSON") };
+    let psnr = |summary: &Value| {
+        let cells = summary["cells"].as_array().expect("cells").clone();
+        let of_model = cells.iter().find(|c| c["method"] == "run/best.clearshot").expect("the model's cell");
+        of_model["psnr"][0].as_f64().expect("a number")
+    };
+    let shifted = scores("compare raw run/best.clearshot --class shifted --out compared");
+    let plain = scores("compare raw run/best.clearshot --class plain --out compared");
+    assert!(psnr(&shifted) > psnr(&plain) + 6.0, "{} and {} dB", psnr(&shifted), psnr(&plain));
+    assert_eq!(psnr(&scores("eval run/best.clearshot --class 1")), psnr(&shifted), "by number, in eval");
+    assert!(refused(&format!("eval run/best.clearshot {files}"), &at).contains("--class"));
+    let said = refused(&format!("eval default --class plain {files}"), &at);
+    assert!(said.contains("--class") && said.contains("none of the methods"), "{said}");
 }
 
 /// A folder of diffusers says how many classes there are and how wide contexts are, and nothing more.

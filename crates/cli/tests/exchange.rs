@@ -2,6 +2,7 @@
 
 mod program;
 
+use clearshot_image::Image;
 use program::{folder, must, refused};
 
 const NUMBERS: &str = "--set gain=1 --set offset=100 --set read_noise=1.5 --set background=4 --set peak=80 --set noise_correlation=0,0,0,0";
@@ -28,6 +29,16 @@ fn an_exported_model_restores_an_image() {
     must("restore data/noisy/nuclei_0000.tif --model model.onnx -o tiled.tif --tile 32", &here);
     let tiled = score("tiled.tif");
     assert!((tiled - after).abs() < 1e-3, "{after} dB at once, {tiled} dB in tiles");
+    // The built-in model has a name that every verb takes.
+    must("predict data/noisy/nuclei_0000.tif --model default -o named.tif", &here);
+    must("restore data/noisy/nuclei_0000.tif -o builtin.tif", &here);
+    let values = |name: &str| {
+        let image = Image::open(here.join(name)).expect("an image");
+        image.read_f64(&image.whole()).expect("values")
+    };
+    assert_eq!(values("named.tif"), values("builtin.tif"));
+    assert!(must("info default", &here).contains("weights, 23.6"));
+    assert!(refused("info defaults", &here).contains("defaults"));
     let samples =
         refused("restore data/noisy/nuclei_0000.tif --model model.onnx -o no.tif --samples 4", &here);
     assert!(samples.contains("samples") && samples.contains("ONNX"), "{samples}");

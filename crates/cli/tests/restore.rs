@@ -318,8 +318,15 @@ fn volumes_channels_and_blur() {
     // Under a PSF: from pixels, from the microscope and from a file; the three differ.
     write(&at.join("psf.tif"), "YX", &[3, 3], DType::F32, &[0.0, 1.0, 0.0, 1.0, 8.0, 1.0, 0.0, 1.0, 0.0]);
     let mut made = Vec::new();
-    for (i, psf) in
-        ["gaussian:1.5px", "airy:na=1.4,em=520nm", "psf.tif", "gaussian:0.15um"].iter().enumerate()
+    for (i, psf) in [
+        "gaussian:1.5px",
+        "airy:na=1.4,em=520nm",
+        "psf.tif",
+        "gaussian:0.15um",
+        "airy:na=1.4,em=520nm,pixel=0.1um",
+    ]
+    .iter()
+    .enumerate()
     {
         let run = format!(
             "restore stack.ome.tif -o d{i}.ome.tif --model m.clearshot {CAMERA} --psf {psf} --steps 3 --float"
@@ -329,7 +336,8 @@ fn volumes_channels_and_blur() {
     }
     assert!(made[0] != made[1] && made[1] != made[2]);
     // The stack's pixels are 0.1 um wide.
-    assert!(made[0].iter().zip(&made[3]).all(|(a, b)| (a - b).abs() < 1e-3));
+    let same = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3);
+    assert!(same(&made[0], &made[3]) && same(&made[1], &made[4]));
     let run = format!(
         "restore stack.ome.tif -o g.ome.tif --model m.clearshot {CAMERA} --guidance poisson-gaussian --law proximal:strength=0.9 --steps 3"
     );

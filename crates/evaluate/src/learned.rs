@@ -2,24 +2,21 @@
 
 use crate::EvaluateError;
 use crate::method::{Method, Restored, View};
-use clearshot_model::{Model, Signal};
+use clearshot_model::{DEFAULT, Model, Signal};
 use clearshot_restore::learned::{Camera, Measured, Restorer, Settings, Values, choice};
 use clearshot_restore::saturated::NoiseLevel;
 use clearshot_runtime::Device;
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// The name of the model that comes with the program.
-pub const DEFAULT: &str = "default";
-/// The same, mixed with classical restorers as the image's own data decide.
+/// The built-in model, mixed with classical restorers as the image's own data decide.
 pub const AUTO: &str = "auto";
 
 /// A model with how it is asked: by one evaluation, and by samples where intervals are wanted.
 pub struct Learned {
     name: String,
     identity: String,
-    /// None for the model that comes with the program.
-    path: Option<PathBuf>,
+    path: PathBuf,
     settings: Settings,
     device: Device,
     /// Whether it is mixed with others by what the data say.
@@ -29,18 +26,31 @@ pub struct Learned {
 }
 
 impl Learned {
-    /// A model from a file or folder, or by the name [`DEFAULT`].
+    /// A model from a file or folder, or by the name [`DEFAULT`], asked as usual.
     ///
     /// # Errors
     /// If there is none, or it cannot do what the settings ask.
     pub fn open(name: &str, settings: Settings, device: Device) -> Result<Learned, EvaluateError> {
+        Learned::asked(name, device, |_| Ok(settings))
+    }
+
+    /// As [`Learned::open`], asked by settings that depend on the model.
+    ///
+    /// # Errors
+    /// As [`Learned::open`], or what `settings` refuses.
+    pub fn asked<E: From<EvaluateError>>(
+        name: &str,
+        device: Device,
+        settings: impl FnOnce(&Model) -> Result<Settings, E>,
+    ) -> Result<Learned, E> {
         let (mixed, named) = match name.strip_prefix(AUTO) {
             Some("") => (true, DEFAULT),
             Some(rest) if rest.starts_with(':') => (true, &rest[1..]),
             _ => (false, name),
         };
-        let path = (named != DEFAULT).then(|| PathBuf::from(named));
-        let model = load(path.as_deref())?;
+        let path = PathBuf::from(named);
+        let model = Model::load(&path).map_err(EvaluateError::from)?;
+        let settings = settings(&model)?;
         let mut identity = format!(
             "model {} spread {:?} samples {} sampler {} steps {} seed {} output {:?}",
             model.hash(),
@@ -62,10 +72,20 @@ impl Learned {
                 identity += &format!(" {name} {is}");
             }
         }
+        if let Some(class) = settings.class {
+            identity += &format!(" class {class}");
+        }
+        if let Some(context) = &settings.context {
+            identity += &format!(" context {:016x}", context.fingerprint());
+        }
+        if settings.taken_by != usual.taken_by {
+            identity += &format!(" taken by {:?}", settings.taken_by);
+        }
         if mixed {
             identity += " mixed 2";
         }
-        let restorer = RefCell::new(Restorer::new(model, settings.clone(), device)?);
+        let restorer = Restorer::new(model, settings.clone(), device).map_err(EvaluateError::from)?;
+        let restorer = RefCell::new(restorer);
         Ok(Learned { name: name.into(), identity, path, settings, device, mixed, restorer })
     }
 }
@@ -75,13 +95,6 @@ impl Learned {
     pub fn called(self, name: String) -> Learned {
         Learned { name, ..self }
     }
-}
-
-fn load(path: Option<&Path>) -> Result<Model, EvaluateError> {
-    Ok(match path {
-        None => Model::builtin()?,
-        Some(path) => Model::load(path)?,
-    })
 }
 
 impl Method for Learned {
@@ -101,7 +114,7 @@ impl Method for Learned {
         let words = |e: &dyn std::fmt::Display| e.to_string();
         let mut restorer = self.restorer.borrow_mut();
         if restorer.settings().psf != view.psf {
-            let model = load(self.path.as_deref()).map_err(|e| words(&e))?;
+            let model = Model::load(&self.path).map_err(|e| words(&e))?;
             let settings = Settings { psf: view.psf.clone(), ..self.settings.clone() };
             *restorer = Restorer::new(model, settings, self.device).map_err(|e| words(&e))?;
         }

@@ -28,8 +28,9 @@ pub mod stress;
 mod summary;
 
 pub use case::{Bench, Case, Scale, Told, rounded};
+pub use clearshot_model::DEFAULT;
 pub use error::EvaluateError;
-pub use learned::{AUTO, DEFAULT, Learned};
+pub use learned::{AUTO, Learned};
 pub use method::{Method, Restored, View};
 pub use oracle::NAME as BEST_GAUSSIAN;
 pub use run::{Outcome, Progress, Record, Store, picture, run};

@@ -26,8 +26,13 @@ use std::path::{Path, PathBuf};
 const ABOUT_FILE: &str = "model.json";
 const SCHEDULER_FILE: &str = "scheduler/scheduler_config.json";
 const BUILTIN: &[u8] = include_bytes!("../default.clearshot");
+/// The size of the file of the model that comes with the program.
+pub const DEFAULT_BYTES: usize = BUILTIN.len();
 /// The model for stacks, if one comes with the program: models/volume.clearshot.
 const VOLUMES: Option<&[u8]> = None;
+
+/// What the model that comes with the program is called wherever a model is named.
+pub const DEFAULT: &str = "default";
 
 /// See the crate.
 #[derive(Debug)]
@@ -71,11 +76,19 @@ impl Model {
         Model::of_store(store, path)
     }
 
-    /// Reads a file or a folder; see the module.
+    /// Whether a path is the name of the model that comes with the program ([`DEFAULT`]). A file of that name goes before it.
+    pub fn is_default(path: &Path) -> bool {
+        path.as_os_str() == DEFAULT && !path.exists()
+    }
+
+    /// Reads a file or a folder (see the module), or takes the built-in model by its name.
     ///
     /// # Errors
     /// If there is none, it is damaged, or its parts do not fit.
     pub fn load(path: &Path) -> Result<Model, ModelError> {
+        if Model::is_default(path) {
+            return Model::builtin();
+        }
         if path.is_dir() { Model::of_folder(path) } else { Model::of_file(path) }
     }
 

@@ -24,6 +24,6 @@ pub use conditioning::{
 pub use denoiser::ModelDenoiser;
 pub use error::ModelError;
 pub use familiar::Familiar;
-pub use file::Model;
+pub use file::{DEFAULT, DEFAULT_BYTES, Model};
 pub use signal::{OwnRange, Photons, Signal};
 pub use spread::SpreadFactor;

@@ -190,3 +190,106 @@ fn networks_of_others_compute_what_onnx_runtime_does() {
         }
     }
 }
+
+/// A golden file for its own sizes, with its input and ONNX Runtime's output.
+fn golden(name: &str) -> (Imported, BTreeMap<String, Tensor>, Array) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let bytes = std::fs::read(folder.join(format!("{name}.onnx"))).unwrap();
+    let store = Store::read(&folder.join(format!("{name}.safetensors"))).unwrap();
+    let given: BTreeMap<String, Tensor> = [("x".to_string(), store.tensors["in.x"].clone())].into();
+    let sizes = given.iter().map(|(n, t)| (n.clone(), t.shape().to_vec())).collect();
+    let imported = import(&OnnxModel::parse(&bytes).unwrap(), Some(&folder), &sizes).unwrap();
+    (imported, given, Array::from_tensor(&store.tensors["out.y"]))
+}
+
+/// Pairs around a convolution are products in 8 bits where its weight has a scale of each channel; on a CPU what they round is then rounded while it is read.
+#[test]
+fn pairs_become_products_in_8_bits() {
+    let in_8_bits: fn(&Op) -> bool = |op| matches!(op, Op::Conv(conv) if conv.int8.is_some());
+    let round: fn(&Op) -> bool = |op| matches!(op, Op::Unary(clearshot_graph::ops::Unary::Round));
+    for (name, convolutions) in [("quantised_wide", 2), ("quantised_signed", 2), ("quantised_tensor", 0)] {
+        let (imported, given, want) = golden(name);
+        assert_eq!(count(&imported.graph, in_8_bits), convolutions, "{name}");
+        let rounded = count(&imported.graph, round);
+        let settled = clearshot_graph::passes::PASSES.iter().find(|p| p.name == "8 bits").unwrap();
+        let on_cpu = (settled.run)(imported.graph.clone(), &clearshot_graph::passes::Target::ALL);
+        assert_eq!(count(&on_cpu, in_8_bits), convolutions, "{name}");
+        // The skip connection reads what was rounded too, so one of the two stays.
+        assert_eq!(count(&on_cpu, round), rounded - convolutions / 2, "{name}");
+        let elsewhere = (settled.run)(imported.graph.clone(), &clearshot_graph::passes::Target::PLAIN);
+        assert_eq!((count(&elsewhere, in_8_bits), count(&elsewhere, round)), (0, rounded), "{name}");
+        for graph in [on_cpu, elsewhere] {
+            let got =
+                outputs(&Imported { graph, weights: imported.weights.clone(), ..golden(name).0 }, &given);
+            let error = difference(&got["y"], &want);
+            assert!(error < 1e-5, "{name}: {error}");
+        }
+        let device = clearshot_runtime::Device::cpu(None);
+        let mut session = clearshot_runtime::compile(
+            imported.graph.clone(),
+            &device,
+            &clearshot_runtime::Options::default(),
+        )
+        .unwrap();
+        imported.weights.iter().for_each(|(name, w)| session.set(name, w).unwrap());
+        session.set("x", &given["x"].channels_last()).unwrap();
+        session.run().unwrap();
+        let got = Array::from_tensor(&session.get("y").unwrap().channels_second());
+        let error = difference(&got, &want);
+        assert!(error < 1e-5, "{name} on the CPU: {error}");
+    }
+}
+
+/// A model in 8 bits has pairs in its file, computes the same through it, and is one in 8 bits again when it is read.
+#[test]
+fn models_in_8_bits_come_back_as_such() {
+    use clearshot_graph::ops::int8::{Grid, Rounding, Table, round_weight, scale_of};
+    let config = serde_json::json!({"_class_name": "DnCNN", "in_channels": 1, "out_channels": 1, "channels": 16, "layers": 4});
+    for shared in [false, true] {
+        let mut model = common::model(config.clone(), clearshot_model::Task::Regression, common::fixed());
+        let graph = export::graph(&model, &export::Settings::default(), 1, &[8, 12]).unwrap();
+        let worth = clearshot_graph::passes::int8::candidates(&graph);
+        assert_eq!(worth.len(), 2);
+        let grid = |c: usize| Grid::between(-0.1 * if shared { 4.0 } else { (c % 5) as f32 }, 2.0);
+        let grids: Vec<Grid> = (0..16).map(grid).collect();
+        let rounding = |name: &String| (name.clone(), Rounding::Static(grids.clone()));
+        let table: Table = worth.iter().map(|c| rounding(&c.name)).collect();
+        for candidate in &worth {
+            // As a file in 8 bits has it: whole numbers of a scale of each output channel, with the steps taken out.
+            let weight = model.weights.get_mut(&candidate.name).unwrap();
+            let row = weight.shape().len() / weight.shape()[0];
+            let mut values = weight.as_f32().unwrap().to_vec();
+            for of_channel in values.chunks_exact_mut(row) {
+                let step = |i: usize| grids[i % 16].step;
+                let largest =
+                    of_channel.iter().enumerate().fold(0.0f32, |m, (i, w)| m.max((w * step(i)).abs()));
+                let scale = scale_of(largest);
+                let round = |(i, w): (usize, &mut f32)| {
+                    *w = f32::from(round_weight(*w * step(i), scale)) * scale / step(i)
+                };
+                of_channel.iter_mut().enumerate().for_each(round);
+            }
+            *weight = Tensor::f32(weight.shape(), values);
+        }
+        model.network = Box::new(clearshot_nn::models::Quantised::new(model.network, table).unwrap());
+        let graph = export::graph(&model, &export::Settings::default(), 1, &[8, 12]).unwrap();
+        let in_8_bits: fn(&Op) -> bool = |op| matches!(op, Op::Conv(conv) if conv.int8.is_some());
+        assert_eq!(count(&graph, in_8_bits), 2);
+        let mut values = inputs(&graph);
+        let given: BTreeMap<String, Tensor> =
+            values.iter().map(|(n, a)| (n.clone(), channels_second(a))).collect();
+        values.extend(arrays(&model.weights));
+        let want = run(&graph, &mut values, Precision::F64).unwrap();
+        let mut bytes = vec![];
+        export::write(&model, &export::Settings::default(), &mut bytes).unwrap();
+        let parsed = OnnxModel::parse(&bytes).unwrap();
+        assert_eq!(parsed.graph.nodes.iter().filter(|n| n.op == "QuantizeLinear").count(), 2);
+        let sizes = given.iter().map(|(n, t)| (n.clone(), t.shape().to_vec())).collect();
+        let imported = import(&parsed, None, &sizes).unwrap();
+        assert_eq!(count(&imported.graph, in_8_bits), 2);
+        for (name, got) in outputs(&imported, &given) {
+            let error = difference(&got, &Array::from_tensor(&channels_second(&want[&name])));
+            assert!(error < 1e-6, "{name}: {error}");
+        }
+    }
+}

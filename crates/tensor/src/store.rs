@@ -1,14 +1,15 @@
-//! Safetensors files: named tensors with a string table, read and written whole. PyTorch's own checkpoints are read
+//! Safetensors files: named tensors with a string table. PyTorch's own checkpoints are read
 //! too, as tensors without strings.
 //!
 //! Reading never trusts the file: the header's lengths and offsets are checked against the bytes
-//! that are there before anything is allocated by them. Writing goes to a file beside the target that
+//! that are there before anything is allocated by them. A file is read tensor by tensor, so that it takes the memory of its tensors and no more. Writing goes to a file beside the target that
 //! is renamed when it is complete, so that a name holds a whole file or none.
 
 use crate::{DType, Data, Shape, Tensor, torch};
 use half::{bf16, f16};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype, Metadata, TensorView};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -44,8 +45,17 @@ impl Store {
     /// this project has no type or rank for.
     pub fn read(path: &Path) -> Result<Store, StoreError> {
         let io = |source| StoreError::Io { path: path.into(), source };
-        let bytes = std::fs::read(path).map_err(io)?;
-        Store::parse(&bytes, path)
+        let mut file = std::fs::File::open(path).map_err(io)?;
+        let length = file.metadata().map_err(io)?.len();
+        let mut head = Vec::new();
+        (&mut file).take(size_of::<u64>() as u64).read_to_end(&mut head).map_err(io)?;
+        if !torch::is_archive(&head)
+            && let Ok(header) = header_length(&head, length)
+        {
+            return Store::tensor_by_tensor(&mut file, header, length, path);
+        }
+        file.read_to_end(&mut head).map_err(io)?;
+        Store::parse(&head, path)
     }
 
     /// Reads from bytes; `path` is for messages.
@@ -53,28 +63,49 @@ impl Store {
     /// # Errors
     /// As [`Store::read`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Store, StoreError> {
-        let format = |reason: String| match is_named_as_checkpoint(path) {
-            true => StoreError::Neither { path: path.into(), begins: beginning(bytes), reason },
-            false => StoreError::Format { path: path.into(), reason },
-        };
         let checkpoint = |reason| StoreError::Checkpoint { path: path.into(), reason };
         if torch::is_archive(bytes) {
             let tensors = torch::parse(bytes).map_err(checkpoint)?;
             return Ok(Store { tensors, metadata: BTreeMap::new() });
         }
-        check_header(bytes).map_err(|why| torch::legacy(bytes).map_or_else(|| format(why), checkpoint))?;
-        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| format(e.to_string()))?;
-        let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
-        let file = SafeTensors::deserialize(bytes).map_err(|e| format(e.to_string()))?;
+        let length = bytes.len() as u64;
+        let header = header_length(bytes, length)
+            .map_err(|why| torch::legacy(bytes).map_or_else(|| no_store(path, bytes, why), checkpoint))?;
+        Store::tensor_by_tensor(&mut &bytes[size_of::<u64>()..], header, length, path)
+    }
+
+    /// Reads what lies behind a file's first eight bytes, which say how long its header is.
+    fn tensor_by_tensor(
+        file: &mut impl Read,
+        header: usize,
+        length: u64,
+        path: &Path,
+    ) -> Result<Store, StoreError> {
+        let io = |source| StoreError::Io { path: path.into(), source };
+        let mut text = vec![0; header];
+        file.read_exact(&mut text).map_err(io)?;
+        let format = |reason: String| no_store(path, &(header as u64).to_le_bytes(), reason);
+        let header: Metadata = serde_json::from_slice(&text).map_err(|e| format(e.to_string()))?;
+        let given = length - (size_of::<u64>() + text.len()) as u64;
+        if header.data_len() as u64 != given {
+            return Err(format(format!(
+                "{given} bytes of tensors where its header has {}",
+                header.data_len()
+            )));
+        }
         let mut tensors = BTreeMap::new();
-        for (name, view) in file.tensors() {
-            let tensor = from_view(&view).map_err(|reason| StoreError::Tensor {
-                path: path.into(),
-                name: name.clone(),
-                reason,
-            })?;
+        // Tensors follow each other without gaps in the order of their offsets; the header was refused otherwise.
+        for name in header.offset_keys() {
+            let Some(info) = header.info(&name) else { continue };
+            let mut bytes = vec![0; info.data_offsets.1 - info.data_offsets.0];
+            file.read_exact(&mut bytes).map_err(io)?;
+            let view = TensorView::new(info.dtype, info.shape.clone(), &bytes);
+            let tensor = view.map_err(|e| e.to_string()).and_then(|view| from_view(&view));
+            let wrong = |reason| StoreError::Tensor { path: path.into(), name: name.clone(), reason };
+            let tensor = tensor.map_err(wrong)?;
             tensors.insert(name, tensor);
         }
+        let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
         Ok(Store { tensors, metadata })
     }
 
@@ -118,6 +149,14 @@ fn is_named_as_checkpoint(path: &Path) -> bool {
     ["pth", "pt", "bin", "ckpt"].into_iter().any(is)
 }
 
+/// What is said of a file that begins with these bytes and is not read.
+fn no_store(path: &Path, head: &[u8], reason: String) -> StoreError {
+    match is_named_as_checkpoint(path) {
+        true => StoreError::Neither { path: path.into(), begins: beginning(head), reason },
+        false => StoreError::Format { path: path.into(), reason },
+    }
+}
+
 /// The first bytes of a file, for a message.
 fn beginning(bytes: &[u8]) -> String {
     if bytes.is_empty() {
@@ -149,17 +188,23 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     attempt
 }
 
-/// The first eight bytes claim the header's length: nothing is allocated on a claim that the file
+/// Bytes that a header may have, as the format says.
+const MOST_HEADER: u64 = 100_000_000;
+
+/// The first eight bytes claim the header's length: nothing is allocated on a claim that a file of this length
 /// does not bear out.
-fn check_header(bytes: &[u8]) -> Result<(), String> {
-    let Some(claim) = bytes.first_chunk::<8>() else {
-        return Err(format!("{} bytes, shorter than the length of a header", bytes.len()));
+fn header_length(head: &[u8], length: u64) -> Result<usize, String> {
+    let Some(claim) = head.first_chunk::<8>() else {
+        return Err(format!("{length} bytes, shorter than the length of a header"));
     };
     let claim = u64::from_le_bytes(*claim);
-    if claim > bytes.len() as u64 - 8 {
-        return Err(format!("its header claims {claim} bytes of a file of {}", bytes.len()));
+    if claim > length - 8 {
+        return Err(format!("its header claims {claim} bytes of a file of {length}"));
     }
-    Ok(())
+    if claim > MOST_HEADER {
+        return Err(format!("its header claims {claim} bytes; {MOST_HEADER} are the most"));
+    }
+    Ok(claim as usize)
 }
 
 fn to_dtype(dtype: DType) -> Dtype {

@@ -3,11 +3,13 @@
 use super::settings::{EvaluateFiles, EvaluateSettings};
 use crate::error::{Error, Result};
 use crate::observer::{Event, Observer, go_on};
+use crate::settings::Settings;
 use clearshot_evaluate::files::{Pairs, Terms};
 use clearshot_evaluate::{AUTO, Bench, Case, DEFAULT, EvaluateError, Learned, Method, Told, method};
+use clearshot_model::{InputKind, Model};
 use clearshot_physics::calibration::blind::Known;
 use clearshot_physics::calibration::check_exposure;
-use clearshot_restore::learned;
+use clearshot_restore::learned::{self, TakenByGiven};
 use std::path::Path;
 
 const MODELS: [&str; 3] = ["samples", "steps", "sampler"];
@@ -71,6 +73,7 @@ impl EvaluateSettings {
             ..Default::default()
         };
         let mut out: Vec<Box<dyn Method>> = Vec::new();
+        let mut asked = learned::Settings::default();
         for name in names.iter().map(|n| n.as_ref().trim()) {
             // A method's name means the method, also where a folder is called the same.
             match method::by_name(name) {
@@ -93,15 +96,46 @@ impl EvaluateSettings {
                     }
                 }
                 let device = self.device.device(self.threads)?;
-                let opened = Learned::open(name, settings, device);
-                let model = opened.map_err(|e| Error::from(e).at(format!("model {name}")))?;
+                let opened = Learned::asked(name, device, |model| {
+                    let settings = self.conditioned(settings, model)?;
+                    asked.class = asked.class.or(settings.class);
+                    asked.context = asked.context.take().or_else(|| settings.context.clone());
+                    Ok(settings)
+                });
+                let model = opened.map_err(|e: Error| e.at(format!("model {name}")))?;
                 out.push(Box::new(match combination.is_empty() {
                     true => model,
                     false => model.called(format!("{name} ({})", combination.join(", "))),
                 }));
             }
         }
-        Ok(out)
+        let unused = [
+            ("class", self.class.is_some() && asked.class.is_none()),
+            ("context", self.context.is_some() && asked.context.is_none()),
+        ];
+        match unused.into_iter().find(|(_, unused)| *unused) {
+            Some((key, _)) => Err(Error::setting(
+                key,
+                "none of the methods is a model that is conditioned on one; leave it out",
+            )),
+            None => Ok(out),
+        }
+    }
+
+    /// Settings with what this model is conditioned on, of what is given: other models are compared without it.
+    fn conditioned(&self, settings: learned::Settings, model: &Model) -> Result<learned::Settings> {
+        let inputs = model.condition_inputs();
+        let has = |kind: fn(&InputKind) -> bool| inputs.iter().any(|i| kind(&i.kind));
+        let is_classified = inputs.iter().any(|i| i.classes().is_some());
+        let takes_camera = has(|kind| matches!(kind, InputKind::Vector(code) if code.camera));
+        let own = Settings {
+            class: self.class.clone().filter(|_| is_classified),
+            context: self.context.clone().filter(|_| has(|kind| matches!(kind, InputKind::Context { .. }))),
+            taken_by: if takes_camera { self.taken_by } else { TakenByGiven::default() },
+            ..Settings::default()
+        };
+        let (class, context) = own.conditions(model)?;
+        Ok(learned::Settings { class, context, taken_by: own.taken_by, ..settings })
     }
 
     /// What is swept of models, or of what methods are told of the camera.

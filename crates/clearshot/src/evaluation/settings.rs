@@ -4,6 +4,8 @@ use crate::camera::KnownCamera;
 use crate::job_part::JobPart;
 use clearshot_evaluate::Bench;
 use clearshot_evaluate::budget::Limits;
+use clearshot_model::Context;
+use clearshot_restore::learned::TakenByGiven;
 use clearshot_runtime::DeviceName;
 use std::path::PathBuf;
 
@@ -34,6 +36,12 @@ pub struct EvaluateSettings {
     pub sampler: String,
     /// Its steps.
     pub steps: usize,
+    /// The class of the images, by its name or number, for the models that are conditioned on it; others do without.
+    pub class: Option<String>,
+    /// The context for the models that attend to one.
+    pub context: Option<Context>,
+    /// Numbers of the camera for the models that are conditioned on them, in place of each image's own.
+    pub taken_by: TakenByGiven,
     /// What models run on.
     pub device: DeviceName,
     /// Threads of the CPU; by default one for each core.
@@ -98,6 +106,9 @@ impl Default for EvaluateSettings {
             samples: 0,
             sampler: "dpmpp-2m".into(),
             steps: 25,
+            class: None,
+            context: None,
+            taken_by: TakenByGiven::default(),
             device: DeviceName::Auto,
             threads: None,
             stress: false,

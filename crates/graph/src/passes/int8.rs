@@ -3,16 +3,17 @@
 use super::Target;
 use crate::graph::{Graph, Value};
 use crate::ops::int8::{Rounding, Table, check};
-use crate::ops::{Int8, Op};
+use crate::ops::{Binary, Int8, Op, Unary};
 use crate::{Builder, OpError};
-use clearshot_tensor::Tensor;
+use clearshot_tensor::{Shape, Tensor};
 use std::collections::BTreeMap;
 
-/// Without 8-bit products the same weights are multiplied in f32.
-pub(super) fn drop(mut graph: Graph, target: &Target) -> Graph {
-    if target.int8 {
-        return graph;
-    }
+/// Without 8-bit products the same weights are multiplied in f32; with them, what was rounded to a convolution's own grid before is read as it was.
+pub(super) fn settle(graph: Graph, target: &Target) -> Graph {
+    if target.int8 { absorb(graph) } else { drop(graph) }
+}
+
+fn drop(mut graph: Graph) -> Graph {
     for node in &mut graph.nodes {
         if let Op::Conv(conv) = &mut node.op {
             let steps = conv.operands().steps;
@@ -23,8 +24,67 @@ pub(super) fn drop(mut graph: Graph, target: &Target) -> Graph {
     graph.tidy()
 }
 
+/// Convolutions round what they read while they read it, so rounding it to the same grid in a pass of its own can go. Values halfway between two
+/// whole numbers may go to the other one: the zero is added before rounding there, and behind it here.
+fn absorb(mut graph: Graph) -> Graph {
+    for i in 0..graph.nodes.len() {
+        let Op::Conv(conv) = graph.nodes[i].op else { continue };
+        let Some(at) = conv.operands().steps else { continue };
+        let Op::Const(steps) = graph.op(graph.nodes[i].inputs[at]) else { continue };
+        let steps: Vec<f64> = steps.0.to_f64();
+        if let Some(x) = unrounded(&graph, graph.nodes[i].inputs[0], &steps) {
+            graph.nodes[i].inputs[0] = x;
+        }
+    }
+    graph.tidy()
+}
+
+/// x, where a value is x rounded to the grids of these steps and zeros: `(clamp(round(x / s) + z) - z) s`.
+fn unrounded(graph: &Graph, rounded: Value, steps: &[f64]) -> Option<Value> {
+    let (steps, zeros) = steps.split_at(steps.len() / 2);
+    // One constant for all channels, or one for each.
+    let constant = |v: Value| match graph.op(v) {
+        Op::Const(c) => Some(c.0.to_f64()).filter(|c| c.len() == 1 || c.len() == steps.len()),
+        _ => None,
+    };
+    let inputs = |v: Value| &graph.nodes[v.at()].inputs;
+    // The first operand where the second is a constant with this value for every channel.
+    let by = |v: Value, f: Binary, of: &dyn Fn(usize) -> f64| {
+        let (Op::Binary(found), [a, b]) = (graph.op(v), &inputs(v)[..]) else { return None };
+        let list = constant(*b).filter(|_| *found == f)?;
+        (0..steps.len()).all(|c| list[if list.len() == 1 { 0 } else { c }] == of(c)).then_some(*a)
+    };
+    let step = |c: usize| steps[c];
+    let whole = by(rounded, Binary::Mul, &step)?;
+    let clamp = |v: Value| match graph.op(v) {
+        Op::Unary(Unary::Clamp(low, high)) if high - low == 255.0 => Some((inputs(v)[0], *low)),
+        _ => None,
+    };
+    // A zero point of zero is not spelled out.
+    let (clamped, low) = match clamp(whole) {
+        Some(found) => found,
+        None => clamp(inputs(whole).first().copied()?)?,
+    };
+    let zero = |c: usize| zeros[c] + low;
+    let divided = if clamp(whole).is_some() {
+        (0..steps.len()).all(|c| zero(c) == 0.0).then_some(clamped)?
+    } else {
+        by(whole, Binary::Sub, &zero)?;
+        by(clamped, Binary::Add, &zero)?
+    };
+    match graph.op(divided) {
+        Op::Unary(Unary::Round) => by(inputs(divided)[0], Binary::Div, &step),
+        _ => None,
+    }
+}
+
 /// Fewer channels than a vector holds are multiplied faster in f32.
 const LEAST_CHANNELS: usize = 16;
+
+/// Whether a convolution of this weight can be in 8 bits and is faster so.
+pub fn is_worth_it(groups: usize, weight: Shape) -> bool {
+    weight[0] >= LEAST_CHANNELS && weight.channels() >= LEAST_CHANNELS && check(groups, weight).is_ok()
+}
 
 /// A convolution that is worth having in 8 bits.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,9 +103,7 @@ pub fn candidates(graph: &Graph) -> Vec<Candidate> {
         let Op::Conv(conv) = &node.op else { continue };
         let weight = node.inputs[conv.operands().weight];
         let (Op::State(state), shape) = (graph.op(weight), graph.shape(weight)) else { continue };
-        let worth = shape[0] >= LEAST_CHANNELS && shape.channels() >= LEAST_CHANNELS;
-        if worth && check(conv.geometry.groups, shape).is_ok() && found.iter().all(|c| c.name != *state.name)
-        {
+        if is_worth_it(conv.geometry.groups, shape) && found.iter().all(|c| c.name != *state.name) {
             let name = state.name.to_string();
             found.push(Candidate { name, input: node.inputs[0], channels: shape.channels() });
         }

@@ -115,7 +115,7 @@ const fn pass(name: &'static str, run: fn(Graph, &Target) -> Graph) -> Pass {
 /// The passes in their order.
 pub const PASSES: &[Pass] = &[
     pass("dead", |g, _| g.tidy()),
-    pass("8 bits", int8::drop),
+    pass("8 bits", int8::settle),
     pass("fold", fold::fold),
     pass("simplify", simplify::simplify),
     pass("cse", cse::cse),

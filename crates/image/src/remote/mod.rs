@@ -1,8 +1,10 @@
 //! Objects behind an address: whole ones, parts of them, lists of them, and new ones. S3 and plain http servers differ in
 //! how an object's URL is made, who signs, and whether anything can be listed or written; all else is one.
 
+mod answer;
 mod client;
 mod listing;
+mod place;
 mod sign;
 
 use crate::address::{Address, Scheme};

@@ -192,6 +192,7 @@ fn write_values(tensor: &Tensor, out: &mut dyn Write) -> std::io::Result<()> {
         Data::F32(v) => all(v, f32::to_le_bytes, out),
         Data::I32(v) => all(v, i32::to_le_bytes, out),
         Data::I64(v) => all(v, i64::to_le_bytes, out),
+        Data::U8(v) => out.write_all(v),
         other => Err(std::io::Error::other(format!("a constant of {}", other.dtype()))),
     }
 }

@@ -5,6 +5,7 @@ use super::emit::{Emitter, Made};
 use super::layout;
 use clearshot_graph::ops::*;
 use clearshot_graph::{Node, Op, Value};
+use clearshot_tensor::{Data, Shape, Tensor};
 
 /// Attributes of a convolution or a pooling, for the spatial axes that there are.
 fn geometry(g: &Geometry, kernel: [usize; 3], rank: usize) -> Vec<(&'static str, Attribute)> {
@@ -28,7 +29,6 @@ fn conv_attributes(g: &Geometry, kernel: [usize; 3], rank: usize) -> Vec<(&'stat
 }
 
 pub(super) fn conv(e: &mut Emitter<'_>, a: &Conv, x: &[Value]) -> Made {
-    // Products in 8 bits are ours alone: the file has the same weights, and its reader multiplies in floats.
     let (at, plain) = (a.operands(), Conv { int8: None, ..*a });
     if plain != Conv::plain(a.geometry, a.bias == Bias::Channel) {
         return e.refuse("a fused convolution");
@@ -36,9 +36,38 @@ pub(super) fn conv(e: &mut Emitter<'_>, a: &Conv, x: &[Value]) -> Made {
     let weight = e.sizes.graph().shape(x[at.weight]);
     let Ok(kernel) = conv::spatial("weight", weight) else { return e.refuse("a weight of other axes") };
     let read = (0..x.len()).filter(|i| Some(*i) != at.steps);
-    let operands = read.map(|i| e.name(x[i])).collect::<Result<Vec<_>, _>>()?;
+    let mut operands = read.map(|i| e.name(x[i])).collect::<Result<Vec<_>, _>>()?;
+    if let Some(steps) = at.steps {
+        operands[0] = rounded(e, &operands[0], x[steps])?;
+    }
     let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
     Ok(e.node("Conv", &operands, conv_attributes(&a.geometry, kernel, weight.rank())))
+}
+
+/// What a convolution in 8 bits reads, rounded to its grid by a pair: so a reader that multiplies floats computes the same. The weight is a value of
+/// its own whole numbers already, as models in 8 bits have it.
+fn rounded(e: &mut Emitter<'_>, x: &str, steps: Value) -> Made {
+    let Op::Const(grid) = e.sizes.graph().op(steps) else { return e.refuse("steps that are computed") };
+    let numbers = grid.0.to_f64();
+    let (mut scales, mut zeros): (Vec<f32>, Vec<u8>) = {
+        let (scales, zeros) = numbers.split_at(numbers.len() / 2);
+        (scales.iter().map(|&s| s as f32).collect(), zeros.iter().map(|&z| z as u8).collect())
+    };
+    // One pair of numbers where all channels share it: other programs know only these from the inside of a network.
+    let is_shared = scales.iter().all(|s| *s == scales[0]) && zeros.iter().all(|z| *z == zeros[0]);
+    let mut shape = Shape::from([scales.len()]);
+    if is_shared {
+        scales.truncate(1);
+        zeros.truncate(1);
+        shape = Shape::SCALAR;
+    }
+    let axis = || if is_shared { vec![] } else { vec![("axis", Attribute::Int(1))] };
+    let zeros = Tensor::new(shape, Data::U8(zeros)).expect("as many as there are channels");
+    let scale =
+        e.initializer(format!("const_{}_scale", steps.at()), Source::Given(Tensor::f32(shape, scales)));
+    let zero = e.initializer(format!("const_{}_zero_point", steps.at()), Source::Given(zeros));
+    let whole = e.node("QuantizeLinear", &[x, &scale, &zero], axis());
+    Ok(e.node("DequantizeLinear", &[&whole, &scale, &zero], axis()))
 }
 
 pub(super) fn conv_transpose(e: &mut Emitter<'_>, index: usize, a: &ConvInputGrad, x: &[Value]) -> Made {

@@ -17,6 +17,7 @@ pub use ops::names as operators;
 use crate::error::{ImportError, ReadError};
 use crate::file::{OnnxGraph, OnnxModel, OnnxTensor, ValueInfo, is_onnx};
 use crate::values::{element, element_name, tensor};
+use clearshot_graph::ops::int8::Grid;
 use clearshot_graph::{Builder, Graph, Type, Value};
 use clearshot_nn::Weights;
 use clearshot_tensor::{DType, MAX_RANK, Shape};
@@ -77,6 +78,10 @@ enum Origin {
     Product { q: View, k: View, scale: f64 },
     /// The softmax of such a product.
     Shares { q: View, k: View, scale: f64 },
+    /// Whole numbers on these grids, one for each channel.
+    Whole(Vec<Grid>),
+    /// The values that they stand for.
+    Rounded(Vec<Grid>),
     /// The error function of this value, which stands for nothing our graph has alone.
     Erf(Value),
 }

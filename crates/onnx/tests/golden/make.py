@@ -111,6 +111,20 @@ class Small(nn.Module):
         return F.interpolate(y, scale_factor=2, mode="bilinear", align_corners=True)[..., 1:-1, 2:]
 
 
+class Wide(nn.Module):
+    """Enough channels for products in 8 bits, a skip connection, and a first and a last convolution that have too few."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1, stride=2)
+        self.last = nn.ConvTranspose2d(16, 1, 2, stride=2)
+
+    def forward(self, x):
+        a = F.relu(self.first(x))
+        b = a + F.leaky_relu(self.second(a), 0.1)
+        return self.last(self.third(b))
+
+
 def strip(path):
     """Takes out what exporters say about the source code: it is larger than the network."""
     model = onnx.load(path)
@@ -186,5 +200,8 @@ if __name__ == "__main__":
     write("small_opset18", Small(), (1, 3, 6, 5), 18, True)
     from onnxruntime.quantization import QuantType
 
+    write("wide_opset17", Wide(), (1, 1, 8, 8), 17, False)
+    write_quantised("quantised_wide", "wide_opset17", (1, 1, 8, 8), True, QuantType.QUInt8, QuantType.QInt8)
+    write_quantised("quantised_signed", "wide_opset17", (1, 1, 8, 8), True, QuantType.QInt8, QuantType.QInt8)
     write_quantised("quantised_tensor", "unet_opset17", (1, 1, 8, 8), False, QuantType.QUInt8, QuantType.QUInt8)
     write_quantised("quantised_channel", "small_opset18", (1, 3, 6, 5), True, QuantType.QInt8, QuantType.QInt8)

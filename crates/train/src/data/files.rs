@@ -1,6 +1,7 @@
 //! Samples from files: pairs, noisy files, repeats, or clean images before a simulated camera.
 
 use super::camera::{self, Cameras, Ends};
+use super::division::{Division, listed, may_lack_pixels};
 use super::fit::{self, Fits};
 use super::real::RealCameras;
 use super::segments::{self, AS_THEY_ARE, Labels, Wanted};
@@ -9,10 +10,8 @@ use super::{NUMBERS, Part, Sample, Source, shrunk};
 use crate::config::{DataConfig, DataKind, RunConfig, TaskKind};
 use crate::error::{Result, setting};
 use clearshot_graph::plan::human;
-use clearshot_image::Axis;
 use clearshot_image::dataset::{
-    Balance, Crop, CropSpec, Dataset, Entry, Invalid, LastRows, Listing, Normaliser, Part as FilePart,
-    Repeats, Rows, Split, Store,
+    Balance, Crop, CropSpec, Dataset, Invalid, Normaliser, Part as FilePart, Store,
 };
 use clearshot_model::Signal;
 use clearshot_restore::invalid;
@@ -57,9 +56,6 @@ pub struct Files {
     notes: Vec<String>,
 }
 
-/// The share of every image's rows that is kept for validation where no file is.
-const KEPT_ROWS: f64 = 0.2;
-
 /// What the numbers of a sample are.
 enum Scale {
     /// Electrons of a simulated camera.
@@ -74,38 +70,36 @@ enum Scale {
     Own(OwnRanges),
 }
 
-/// The files of a configuration, and how they repeat where they do.
-fn listed(data: &DataConfig, store: &Store) -> Result<(Listing, Option<Repeats>)> {
-    let along_t = |listing: &Listing| {
-        let repeats = |e: &Entry| store.description(&e.input).is_ok_and(|d| Repeats::T.inside(&d) > 1);
-        listing.entries.iter().all(repeats)
-    };
-    let mut repeats = None;
-    let listing = match (&data.manifest, &data.inputs, &data.targets) {
-        (Some(manifest), ..) => Listing::manifest(manifest)?,
-        (None, Some(inputs), Some(targets)) if data.kind == DataKind::Pairs => {
-            Listing::pairs(inputs, targets)?
+/// Why targets are fitted to their inputs, where they are; nothing needs to be said of what was asked for.
+fn fitting(data: &DataConfig, training: &Dataset, photons: bool, same: bool) -> Result<Option<String>> {
+    match data.fit {
+        None if photons && same => Ok(Some(
+            "targets are fitted to their inputs file by file; data.fit=false leaves them as they are".into(),
+        )),
+        None => fit::is_due(training),
+        Some(true) if !same => {
+            setting("data.fit", "true", "false: targets have other channels than their inputs")
         }
-        (None, Some(inputs), _) if data.kind == DataKind::Repeats => {
-            let stacks = Listing::single(inputs).is_ok_and(|l| along_t(&l));
-            let by = data.repeats.unwrap_or(if stacks { Repeats::T } else { Repeats::Files });
-            repeats = Some(by);
-            Listing::repeats(inputs, by)?
-        }
-        (None, Some(inputs), _) => Listing::single(inputs)?,
-        (None, None, _) => {
-            return setting("data.inputs", "nothing", "a folder, a pattern or data.manifest");
-        }
-    };
-    if data.kind == DataKind::Repeats && repeats.is_none() {
-        let by = if along_t(&listing) { Repeats::T } else { Repeats::Files };
-        repeats = Some(data.repeats.unwrap_or(by));
+        Some(asked) => Ok(asked.then(String::new)),
     }
-    let listing = match &data.masks {
-        Some(masks) => listing.with_masks(masks)?,
-        None => listing,
-    };
-    Ok((listing, repeats))
+}
+
+impl Scale {
+    /// The channels of samples in so many dimensions, from those of the files.
+    fn channels(&self, [inputs, targets]: [usize; 2], dims: usize) -> Result<[usize; 2]> {
+        match self {
+            Scale::Simulated(_) if inputs != 1 => setting(
+                "data.inputs",
+                format!("{inputs} channels"),
+                "clean images of one channel: the camera counts electrons of one colour",
+            ),
+            Scale::Simulated(_) => Ok(camera::CHANNELS),
+            Scale::Labels(labels) => Ok([inputs, labels.channels(dims)]),
+            Scale::Real(_) | Scale::Fixed | Scale::Own(_) => {
+                Ok([inputs, if targets == 0 { inputs } else { targets }])
+            }
+        }
+    }
 }
 
 impl Files {
@@ -119,75 +113,28 @@ impl Files {
         size: &[usize],
         shared: &Shared,
     ) -> Result<Files> {
-        let data = &config.data;
-        let store = &shared.store;
+        let (data, store) = (&config.data, &shared.store);
         let (listing, repeats) = listed(data, store)?;
-        let marked = listing.entries.iter().any(|e| e.mask.is_some());
-        let may_lack = |path: &Path| {
-            let lacks = |d: &clearshot_image::Description| {
-                d.dtype.is_float() || d.rescale.is_some_and(|r| r.blank.is_some())
-            };
-            store.description(path).is_ok_and(|d| lacks(&d))
-        };
-        let masked = data.saturation.is_some()
-            || marked
-            || data.invalid.unwrap_or_else(|| listing.files().into_iter().any(may_lack));
-        let of = |part: Part| {
-            let which = if part == Part::Training { Split::Train } else { Split::Validation };
-            listing.split(which, data.validation, 0.0, config.seed)
-        };
-        let entries = |part: Part| {
-            let entries = of(part);
-            // So few files that none falls to a part: all of them are both.
-            if entries.is_empty() { listing.entries.clone() } else { entries }
-        };
-        let mut warnings = vec![];
-        let mut notes = vec![];
-        if let Some(said) = left_out("files without a partner", &listing.unpaired) {
-            warnings.push(said);
-        }
-        // Of noisy images, a network that has seen an image knows its noise: scores need pixels of their own.
-        let divided = config.task.kind.is_of_noise()
-            && of(Part::Validation).is_empty()
-            && listing.entries.iter().all(|e| has_two_parts(store, &e.input, kept_rows(config)));
-        if divided {
-            notes.push(format!(
-                "of {} files none is kept for validation: the last {:.0} % of the rows of each are",
-                listing.entries.len(),
-                100.0 * KEPT_ROWS
-            ));
-        }
-        for (part, name) in [(Part::Training, "training"), (Part::Validation, "validation")] {
-            if of(part).is_empty() && !divided {
-                warnings.push(format!(
-                    "none of {} files falls to {name} (data.validation: {}): all of them are trained on and scored, so \
-                     scores say nothing of other images",
-                    listing.entries.len(),
-                    data.validation
-                ));
-            }
-        }
-        let augment = data.augment && part == Part::Training;
-        let invalid = masked.then_some(Invalid { saturation: data.saturation });
-        let rows = |part: Part| match (divided, part) {
-            (false, _) => Rows::All,
-            (true, Part::Training) => Rows::First(kept_rows(config)),
-            (true, Part::Validation) => Rows::Last(kept_rows(config)),
-        };
-        let spec = |seed, part| CropSpec {
-            augment,
-            invalid,
+        let masked = may_lack_pixels(data, &listing, store);
+        let division = Division::of(config, &listing, store);
+        let mut warnings: Vec<String> =
+            left_out("files without a partner", &listing.unpaired).into_iter().collect();
+        warnings.extend(division.warnings());
+        let mut notes: Vec<String> = division.note().into_iter().collect();
+        let spec = |seed, rows| CropSpec {
+            augment: data.augment && part == Part::Training,
+            invalid: masked.then_some(Invalid { saturation: data.saturation }),
             repeats,
-            rows: rows(part),
+            rows: division.rows(rows),
             ..CropSpec::plain(cut, seed)
         };
         // Limits are those of the training files, for validation too.
         let training = Dataset::held(
-            entries(Part::Training),
+            division.entries(Part::Training),
             spec(super::mixed(config.seed ^ 0x11), Part::Training),
             Arc::clone(store),
         )?;
-        let (looks, mut channels) = Looks::at(&training, data, cut)?;
+        let (looks, channels) = Looks::at(&training, data, cut)?;
         if data.kind == DataKind::Pairs && channels[1] == 0 {
             return setting("data.targets", "files without targets", "pairs, or data.kind: clean");
         }
@@ -195,34 +142,19 @@ impl Files {
         let is_target = data.kind == DataKind::Pairs
             && config.task.kind != TaskKind::Noise2noise
             && !config.task.kind.knows_no_camera();
-        let fits = is_target && {
-            let due = match data.fit {
-                None if shared.photons && channels[0] == channels[1] => Some(
-                    "targets are fitted to their inputs file by file; data.fit=false leaves them as they are"
-                        .into(),
-                ),
-                None => fit::is_due(&training)?,
-                Some(true) if channels[0] != channels[1] => {
-                    return setting(
-                        "data.fit",
-                        "true",
-                        "false: targets have other channels than their inputs",
-                    );
-                }
-                Some(asked) => asked.then(String::new),
-            };
-            notes.extend(due.iter().filter(|d| !d.is_empty()).cloned());
-            due.is_some()
+        let fitted = match is_target {
+            true => fitting(data, &training, shared.photons, channels[0] == channels[1])?,
+            false => None,
         };
-        let own_limits = is_target && !fits;
-        let own_limits = match &shared.init {
-            Some(Signal::Fixed { target, .. }) => target.is_some(),
-            _ => own_limits,
-        };
-        let (input, target) = match &shared.init {
+        notes.extend(fitted.iter().filter(|why| !why.is_empty()).cloned());
+        let (input, target, own_limits) = match &shared.init {
             // Numbers are scaled as the model that is begun from knows them.
-            Some(Signal::Fixed { input, target }) => (*input, target.unwrap_or(*input)),
-            _ => looks.limits(data, own_limits)?,
+            Some(Signal::Fixed { input, target }) => (*input, target.unwrap_or(*input), target.is_some()),
+            _ => {
+                let own = is_target && fitted.is_none();
+                let (input, target) = looks.limits(data, own)?;
+                (input, target, own)
+            }
         };
         let scale = match (labels, data.kind, shared.photons) {
             (Some(labels), ..) => Scale::Labels(labels),
@@ -231,19 +163,7 @@ impl Files {
             (_, _, true) => Scale::Real(Arc::clone(&shared.real)),
             (_, _, false) => Scale::Fixed,
         };
-        if let Scale::Simulated(_) = scale {
-            if channels[0] != 1 {
-                let needed = "clean images of one channel: the camera counts electrons of one colour";
-                return setting("data.inputs", format!("{} channels", channels[0]), needed);
-            }
-            channels = camera::CHANNELS;
-        }
-        if let Scale::Labels(labels) = &scale {
-            channels[1] = labels.channels(size.len());
-        }
-        if channels[1] == 0 {
-            channels[1] = channels[0];
-        }
+        let channels = scale.channels(channels, size.len())?;
         if let Scale::Real(real) = &scale {
             notes.push(real.look(&training)?);
         }
@@ -253,18 +173,17 @@ impl Files {
             (varied.scale, varied.noise) = (data.intensity as f32, (data.noise * half_range) as f32);
             varied.least_mean = data.least_mean.map(|mean| (input.low + (mean + 1.0) * half_range) as f32);
         }
-        let dataset = Dataset::held(entries(part), varied, Arc::clone(store))?;
+        let dataset = Dataset::held(division.entries(part), varied, Arc::clone(store))?;
         let unusable: Vec<String> = dataset.skipped.iter().map(|(path, why)| named(path, why)).collect();
         warnings.extend(left_out("files that cannot be used", &unusable));
-        let files = listing.files();
-        notes
-            .push(memory_note(files.into_iter().filter_map(|p| store.bytes_of(p).ok()).sum(), store.limit()));
+        let decoded = listing.files().into_iter().filter_map(|p| store.bytes_of(p).ok()).sum();
+        notes.push(memory_note(decoded, store.limit()));
         let is_named = data.kind != DataKind::Clean && !matches!(scale, Scale::Labels(_) | Scale::Own(_));
         let names = if is_named { dataset.channel_names()? } else { vec![] };
         Ok(Files {
             dataset,
             scale,
-            fits: fits.then(Fits::default),
+            fits: fitted.is_some().then(Fits::default),
             input,
             target,
             own_limits,
@@ -305,17 +224,6 @@ impl Files {
         let with = |size: &[usize]| [size, &[channels]].concat();
         shrunk(values, &with(&self.cut), &with(&self.size))
     }
-}
-
-/// The rows that are kept, the same for training and for validation, whose crops may be larger.
-fn kept_rows(config: &RunConfig) -> LastRows {
-    LastRows { share: KEPT_ROWS, least: config.trainer.crop.max(config.validation.crop) }
-}
-
-/// Whether an image is large enough for crops of two parts of its rows.
-fn has_two_parts(store: &Store, path: &Path, kept: LastRows) -> bool {
-    let height = store.description(path).ok().and_then(|d| Some(d.dim(Axis::Y)?.len));
-    height.is_some_and(|height| Rows::Last(kept).range(height, kept.least).is_some())
 }
 
 /// The values of some crops.

@@ -7,6 +7,7 @@
 
 pub mod blind;
 pub mod camera;
+mod division;
 pub mod draws;
 pub mod feed;
 pub mod files;

@@ -11,9 +11,6 @@ use clearshot_nn::models;
 use clearshot_nn::models::vit::EncoderConfig;
 use serde_json::{Map, Value as Json};
 
-/// The name of the model that comes with the program.
-const DEFAULT: &str = "default";
-
 /// How much the bound counts that teaches a learned variance (Nichol and Dhariwal 2021).
 const USUAL_BOUND: f64 = 1e-3;
 
@@ -23,10 +20,7 @@ const USUAL_BOUND: f64 = 1e-3;
 /// If it cannot be read.
 pub(crate) fn init_model(config: &RunConfig) -> Result<Option<Model>> {
     let Some(path) = &config.model.init else { return Ok(None) };
-    if path.as_os_str() == DEFAULT && !path.exists() {
-        return Ok(Some(Model::builtin()?));
-    }
-    if !path.exists() {
+    if !path.exists() && !Model::is_default(path) {
         let needed =
             "a .clearshot file, a folder, a checkpoint, or default, the model that comes with the program";
         return setting("model.init", path.display(), needed);

@@ -46,6 +46,14 @@ pub(super) struct Judged {
     pub(super) distinct: Option<f64>,
 }
 
+impl Judged {
+    /// Y, X of an image.
+    fn plane(&self) -> [usize; 2] {
+        let axes = self.size.len();
+        [self.size[axes - 2], self.size[axes - 1]]
+    }
+}
+
 /// A batch of the larger parts of split images; what is clean in it are the smaller parts.
 struct Probe {
     batch: Batch,
@@ -182,185 +190,246 @@ impl Run<'_> {
             }
         }
         let start = Instant::now();
+        let (own, pictures) = self.scored()?;
+        let mut scored = Scored::of_all(&self.ranks, &own)?;
+        let judged = self.working().judge.as_ref().expect("it was made above");
+        scored.truncate(judged.images);
+        let verdict = self.verdict(&scored, judged);
+        self.note_verdict(verdict)?;
+        if !pictures.is_empty() && self.ranks.is_first() {
+            self.show(&pictures)?;
+        }
+        self.costs.validation = self.clocked(start)?;
+        let found = checkpoint::list(&self.out)?;
+        let (stage, score) = (self.progress.stage, self.last_full.unwrap_or(f64::NEG_INFINITY));
+        let is_kept = checkpoint::is_among_best(&found, &self.config.checkpoint, stage, score);
+        if self.ranks.decided(is_kept)? {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// The scores of this rank's images, and what its first ones look like: measured, estimated, true.
+    fn scored(&mut self) -> Result<(Vec<Scored>, Vec<[Vec<f32>; 3]>)> {
         let level = self.judged_level();
         let (alpha, seed) = (self.alpha(), self.config.seed);
-        let (photons, errors_from) = (self.data.photons(), self.data.errors_from());
-        let kind = self.task.kind.score();
+        let (kind, photons, errors_from) =
+            (self.task.kind.score(), self.data.photons(), self.data.errors_from());
         let work = self.work.as_mut().expect("a run has a stage from its beginning on");
         let weights = work.engine.weights(&*work.network)?;
-        let judged = work.judge.as_mut().expect("it was made above");
+        let judged = work.judge.as_mut().expect("it is made before anything is scored");
         judged.judge.load(&weights, alpha)?;
-        let mut scored: Vec<Scored> = vec![];
-        let mut rows: Vec<Vec<Vec<f32>>> = vec![];
-        let [.., height, width] = judged.size[..] else { return Ok(()) };
-        let count = judged.images;
+        let how = Scoring { kind, photons, errors_from, hidden: judged.hidden, size: judged.size.clone() };
+        let (mut scored, mut pictures) = (vec![], vec![]);
         // Ranks take turns; the scores of all are gathered.
         let (rank, ranks) = (self.ranks.rank(), self.ranks.size());
         for (i, batch) in judged.batches.iter().enumerate().filter(|(i, _)| i % ranks == rank) {
             let first = (i * judged.at_once) as u64;
             let estimate = judged.judge.estimate(batch, level.as_ref(), seed, first)?;
-            let (estimates, truths) = (estimate.as_f32()?, batch.clean.as_f32()?);
             if kind == ScoreKind::Explained {
                 let wanted = judged.judge.output("wanted")?;
-                let (each, width) = (estimates.len() / judged.at_once, estimate.shape().channels());
-                for (k, (made, wanted)) in
-                    estimates.chunks_exact(each).zip(wanted.as_f32()?.chunks_exact(each)).enumerate()
-                {
+                let (made, width) = (estimate.as_f32()?, estimate.shape().channels());
+                let each = made.len() / judged.at_once;
+                let both = made.chunks_exact(each).zip(wanted.as_f32()?.chunks_exact(each));
+                scored.extend(both.enumerate().map(|(k, (made, wanted))| {
                     let found = of_embeddings(made, wanted, width);
-                    scored.push(Scored::of(i * judged.at_once + k, batch.domains[k], found));
-                }
+                    Scored::of(i * judged.at_once + k, batch.domains[k], found)
+                }));
                 continue;
             }
-            let of_parts = match judged.probes.get(i) {
-                Some(probe) => Some(judged.judge.estimate(&probe.batch, level.as_ref(), seed, first)?),
-                None => None,
-            };
-            let [each, of_estimate] = [truths, estimates].map(|values| values.len() / judged.at_once);
+            let probe = judged.probes.get(i);
+            let of_parts =
+                probe.map(|p| judged.judge.estimate(&p.batch, level.as_ref(), seed, first)).transpose()?;
             for k in 0..judged.at_once {
-                let part = k * each..(k + 1) * each;
-                let valid = batch.valid.as_ref().map(|v| v.mask.as_f32()).transpose()?;
-                let pixels = valid.map(|v| {
-                    let each = v.len() / judged.at_once;
-                    &v[k * each..(k + 1) * each]
-                });
-                let estimate = &estimates[k * of_estimate..(k + 1) * of_estimate];
-                let truth = &truths[part.clone()];
-                if let Some(share) = judged.hidden {
-                    let found = of_hidden(estimate, truth, share, pixels);
-                    scored.push(Scored::of(i * judged.at_once + k, batch.domains[k], found));
-                    if rows.len() < self.config.records.pictures {
-                        let [mut seen, made, truth] = panels(batch, k, estimate, photons, height * width)?;
-                        // What is hidden is dark.
-                        let hidden =
-                            seen.iter_mut().zip(made.iter().zip(&truth)).filter(|(_, (m, t))| m != t);
-                        hidden.for_each(|(seen, _)| *seen = -1.0);
-                        rows.push(vec![seen, made, truth]);
-                    }
-                    continue;
-                }
-                let agreed = (kind == ScoreKind::Dice)
-                    .then(|| agreement(estimate, truth, batch.clean.shape().channels(), pixels));
-                let objects = match kind {
-                    ScoreKind::Precision => {
-                        Some(instances::found_and_wanted(estimate, truth, &judged.size, pixels)?)
-                    }
-                    _ => None,
-                };
-                let score = match (&agreed, &objects) {
-                    (Some(agreed), _) => agreed.dice,
-                    (_, Some(objects)) => instances::average_precision(objects)?,
-                    _ => psnr(estimate, truth, batch.scales[k], pixels),
-                };
-                let mut judged_by_noise = None;
-                if let (Some(probe), Some(of_parts)) = (judged.probes.get(i), &of_parts) {
-                    let probed = Probed {
-                        measured: &truths[part.clone()],
-                        rest: &probe.batch.clean.as_f32()?[part.clone()],
-                        estimate: &estimates[part.clone()],
-                        of_part: &of_parts.as_f32()?[part.clone()],
-                        valid: pixels,
-                        size: [height, width],
-                        channels: batch.clean.shape().channels(),
-                        photons: &probe.photons[k],
-                    };
-                    let by_noise = -10.0 * (probed.variance() / f64::from(batch.scales[k]).powi(2)).log10();
-                    judged_by_noise = Some((probed.judgement(), by_noise));
-                }
-                if let Some(ErrorsFrom::Repeats { averaged }) = errors_from {
-                    let measured = measured_like_clean(batch, k, photons)?;
-                    let (target, estimate) = (&truths[part.clone()], &estimates[part.clone()]);
-                    let channels = batch.clean.shape().channels();
-                    let repeated =
-                        Repeated { measured: &measured, target, estimate, valid: pixels, channels, averaged };
-                    let share = repeated.variance() / f64::from(batch.scales[k]).powi(2);
-                    judged_by_noise = Some((repeated.judgement(), -10.0 * share.max(1e-12).log10()));
-                }
-                let mut panels = panels(batch, k, estimate, photons, height * width)?;
-                if let Some(objects) = &objects {
-                    panels[1..]
-                        .iter_mut()
-                        .zip(objects)
-                        .for_each(|(panel, labels)| *panel = shades(labels, height * width));
-                }
-                if kind == ScoreKind::Dice {
-                    // Probabilities as bright as images are.
-                    panels[1..].iter_mut().flatten().for_each(|p| *p = 2.0 * *p - 1.0);
-                }
-                let [seen, made, truth] = panels;
-                let plane = pixels.map(|v| &v[..height * width]);
-                scored.push(Scored {
-                    image: i * judged.at_once + k,
-                    domain: batch.domains[k],
-                    score,
-                    beside: agreed.map_or(0.0, |a| a.iou),
-                    noisy: psnr(&seen, &truth, batch.scales[k], plane),
-                    scale: f64::from(batch.scales[k]),
-                    by_noise: judged_by_noise,
-                });
-                if rows.len() < self.config.records.pictures {
-                    rows.push(vec![seen, made, truth]);
+                let look = Look { batch, k, estimate: &estimate, probe: probe.zip(of_parts.as_ref()) };
+                let (image, panels) = look.scored(&how, i * judged.at_once + k)?;
+                scored.push(image);
+                if pictures.len() < self.config.records.pictures {
+                    pictures.push(panels);
                 }
             }
         }
-        let mut scored = Scored::of_all(&self.ranks, &scored)?;
-        scored.truncate(count);
-        let scores: Vec<(usize, f64)> = scored.iter().map(|s| (s.domain, s.score)).collect();
-        let mut noisy: Vec<f64> = scored.iter().map(|s| s.noisy).collect();
+        Ok((scored, pictures))
+    }
+
+    /// What the scores of all images come to.
+    fn verdict(&self, scored: &[Scored], judged: &Judged) -> Verdict {
+        let kind = self.task.kind.score();
+        let mean = |of: &mut dyn Iterator<Item = f64>| {
+            let all: Vec<f64> = of.collect();
+            all.iter().sum::<f64>() / all.len() as f64
+        };
         let judgements: Vec<Judgement> = scored.iter().filter_map(|s| Some(s.by_noise?.0)).collect();
-        let mean = |scores: &[(usize, f64)]| scores.iter().map(|s| s.1).sum::<f64>() / scores.len() as f64;
-        let mut compared = mean(&scores);
-        if !judgements.is_empty() {
-            // The PSNR that the estimated error has, of all images together: that of one may be below zero by chance.
-            let each = judgements.iter().zip(&scored).map(|(j, s)| j.error / s.scale.powi(2));
-            let error = each.sum::<f64>() / count as f64;
-            noisy = scored.iter().filter_map(|s| Some(s.by_noise?.1)).collect();
-            compared = if error.is_finite() { -10.0 * error.max(1e-7).log10() } else { f64::NEG_INFINITY };
-        }
-        let mut values = vec![(kind.name().to_string(), compared), ("images".to_string(), count as f64)];
+        let (score, noisy) = match judgements.is_empty() {
+            true => (mean(&mut scored.iter().map(|s| s.score)), mean(&mut scored.iter().map(|s| s.noisy))),
+            false => {
+                // The PSNR that the estimated error has, of all images together: that of one may be below zero by chance.
+                let each = judgements.iter().zip(scored).map(|(j, s)| j.error / s.scale.powi(2));
+                let error = each.sum::<f64>() / judged.images as f64;
+                let score =
+                    if error.is_finite() { -10.0 * error.max(1e-7).log10() } else { f64::NEG_INFINITY };
+                (score, mean(&mut scored.iter().filter_map(|s| Some(s.by_noise?.1))))
+            }
+        };
+        let mut values = vec![(kind.name().to_string(), score), ("images".to_string(), judged.images as f64)];
         if let Some(name) = kind.beside() {
-            let sum: f64 = scored.iter().map(|s| s.beside).sum();
-            values.push((name.to_string(), sum / scored.len() as f64));
+            values.push((name.to_string(), mean(&mut scored.iter().map(|s| s.beside))));
         }
-        if photons {
+        if self.data.photons() {
             // What there is to gain: the first plane as it was measured.
-            values.push(("measured_psnr".to_string(), noisy[..count].iter().sum::<f64>() / count as f64));
+            values.push(("measured_psnr".to_string(), noisy));
         }
-        for (d, domain) in
-            judged.domains.iter().enumerate().filter(|_| judged.domains.len() > 1 && judgements.is_empty())
-        {
-            let of: Vec<(usize, f64)> = scores.iter().copied().filter(|s| s.0 == d).collect();
-            if !of.is_empty() {
-                values.push((format!("{}.{domain}", kind.name()), mean(&of)));
+        if judged.domains.len() > 1 && judgements.is_empty() {
+            for (d, domain) in judged.domains.iter().enumerate() {
+                let of = || scored.iter().filter(|s| s.domain == d).map(|s| s.score);
+                if of().next().is_some() {
+                    values.push((format!("{}.{domain}", kind.name()), mean(&mut of())));
+                }
             }
         }
-        self.last_full = Some(compared);
-        self.progress.validations += 1;
-        self.progress.score = compared.is_finite().then_some(compared);
+        Verdict { score, judgements, values }
+    }
+
+    /// Writes down what a validation came to, and whether it is the best so far.
+    fn note_verdict(&mut self, verdict: Verdict) -> Result<()> {
+        let Verdict { score, judgements, values } = verdict;
+        self.last_full = Some(score);
         let growth = self.config.trainer.growth.threshold;
         let p = &mut self.progress;
-        improve(&mut p.best, &mut p.stale, compared, 0.0);
+        p.validations += 1;
+        p.score = score.is_finite().then_some(score);
+        improve(&mut p.best, &mut p.stale, score, 0.0);
         if p.stale == 0 {
             p.judged_at_best = judgements;
         }
-        improve(&mut p.stage_best, &mut p.stage_stale, compared, growth);
-        let iteration = p.iteration;
-        self.records.put("validation", iteration, &values)?;
-        self.progress.records = self.records.position();
-        if !rows.is_empty() && self.ranks.is_first() {
-            let picture = Picture::of(&rows, height, width);
-            let bytes =
-                picture.write(&self.out.join("pictures").join(format!("iteration-{iteration:09}.png")))?;
-            self.records
-                .picture(iteration, &Png { bytes: &bytes, width: picture.width, height: picture.height })?;
-        }
-        self.costs.validation = self.clocked(start)?;
-        let found = checkpoint::list(&self.out)?;
-        let stage = self.progress.stage;
-        let is_kept = checkpoint::is_among_best(&found, &self.config.checkpoint, stage, compared);
-        if self.ranks.decided(is_kept)? {
-            self.save()?;
-        }
+        improve(&mut p.stage_best, &mut p.stage_stale, score, growth);
+        self.records.put("validation", p.iteration, &values)?;
+        p.records = self.records.position();
         Ok(())
+    }
+
+    /// Writes a picture of the first images, a row each.
+    fn show(&mut self, pictures: &[[Vec<f32>; 3]]) -> Result<()> {
+        let [height, width] = self.working().judge.as_ref().expect("it was asked").plane();
+        let rows: Vec<Vec<Vec<f32>>> = pictures.iter().map(|panels| panels.to_vec()).collect();
+        let picture = Picture::of(&rows, height, width);
+        let iteration = self.progress.iteration;
+        let path = self.out.join("pictures").join(format!("iteration-{iteration:09}.png"));
+        let bytes = picture.write(&path)?;
+        let png = Png { bytes: &bytes, width: picture.width, height: picture.height };
+        self.records.picture(iteration, &png)
+    }
+}
+
+/// What a validation comes to.
+struct Verdict {
+    /// What models are compared by.
+    score: f64,
+    /// Where errors are estimated, those of all images.
+    judgements: Vec<Judgement>,
+    /// As they are recorded.
+    values: Vec<(String, f64)>,
+}
+
+/// How images of a run are scored.
+struct Scoring {
+    kind: ScoreKind,
+    photons: bool,
+    errors_from: Option<ErrorsFrom>,
+    /// The share of patches that are hidden, where they are to be restored.
+    hidden: Option<f64>,
+    size: Vec<usize>,
+}
+
+/// One image of a batch, beside what was estimated of it.
+struct Look<'a> {
+    batch: &'a Batch,
+    k: usize,
+    /// Of the whole batch.
+    estimate: &'a Tensor,
+    /// The batch's split, and what was estimated of its larger parts.
+    probe: Option<(&'a Probe, &'a Tensor)>,
+}
+
+impl<'a> Look<'a> {
+    /// This image's share of what a tensor has for its batch.
+    fn own(&self, values: &'a [f32]) -> &'a [f32] {
+        let each = values.len() / self.batch.domains.len();
+        &values[self.k * each..(self.k + 1) * each]
+    }
+
+    /// The score of the image with this number, and its panels.
+    fn scored(&self, how: &Scoring, image: usize) -> Result<(Scored, [Vec<f32>; 3])> {
+        let (batch, k) = (self.batch, self.k);
+        let (scale, domain) = (batch.scales[k], batch.domains[k]);
+        let (estimate, truth) = (self.own(self.estimate.as_f32()?), self.own(batch.clean.as_f32()?));
+        let channels = batch.clean.shape().channels();
+        let valid = batch.valid.as_ref().map(|v| v.mask.as_f32()).transpose()?.map(|v| self.own(v));
+        let plane = [how.size[how.size.len() - 2], how.size[how.size.len() - 1]];
+        let pixels = plane[0] * plane[1];
+        let mut panels = panels(batch, k, estimate, how.photons, pixels)?;
+        if let Some(share) = how.hidden {
+            let [seen, made, truly] = &mut panels;
+            // What is hidden is dark.
+            let hidden = seen.iter_mut().zip(made.iter().zip(truly)).filter(|(_, (m, t))| m != t);
+            hidden.for_each(|(seen, _)| *seen = -1.0);
+            return Ok((Scored::of(image, domain, of_hidden(estimate, truth, share, valid)), panels));
+        }
+        let (score, beside) = match how.kind {
+            ScoreKind::Dice => {
+                // Probabilities as bright as images are.
+                panels[1..].iter_mut().flatten().for_each(|p| *p = 2.0 * *p - 1.0);
+                let agreed = agreement(estimate, truth, channels, valid);
+                (agreed.dice, agreed.iou)
+            }
+            ScoreKind::Precision => {
+                let objects = instances::found_and_wanted(estimate, truth, &how.size, valid)?;
+                panels[1..].iter_mut().zip(&objects).for_each(|(panel, o)| *panel = shades(o, pixels));
+                (instances::average_precision(&objects)?, 0.0)
+            }
+            _ => (psnr(estimate, truth, scale, valid), 0.0),
+        };
+        let scored = Scored {
+            image,
+            domain,
+            score,
+            beside,
+            noisy: psnr(&panels[0], &panels[2], scale, valid.map(|v| &v[..pixels])),
+            scale: f64::from(scale),
+            by_noise: self.by_noise(how, estimate, truth, valid, plane)?,
+        };
+        Ok((scored, panels))
+    }
+
+    /// The estimated error, and the PSNR of the noise, where there is no truth to compare with.
+    fn by_noise(
+        &self,
+        how: &Scoring,
+        estimate: &[f32],
+        target: &[f32],
+        valid: Option<&[f32]>,
+        size: [usize; 2],
+    ) -> Result<Option<(Judgement, f64)>> {
+        let squared_scale = f64::from(self.batch.scales[self.k]).powi(2);
+        let channels = self.batch.clean.shape().channels();
+        if let Some(ErrorsFrom::Repeats { averaged }) = how.errors_from {
+            let measured = measured_like_clean(self.batch, self.k, how.photons)?;
+            let repeated = Repeated { measured: &measured, target, estimate, valid, channels, averaged };
+            let share = repeated.variance() / squared_scale;
+            return Ok(Some((repeated.judgement(), -10.0 * share.max(1e-12).log10())));
+        }
+        let Some((probe, of_parts)) = self.probe else { return Ok(None) };
+        let probed = Probed {
+            measured: target,
+            rest: self.own(probe.batch.clean.as_f32()?),
+            estimate,
+            of_part: self.own(of_parts.as_f32()?),
+            valid,
+            size,
+            channels,
+            photons: &probe.photons[self.k],
+        };
+        Ok(Some((probed.judgement(), -10.0 * (probed.variance() / squared_scale).log10())))
     }
 }
 

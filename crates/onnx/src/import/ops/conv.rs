@@ -1,11 +1,14 @@
 //! Convolutions, plain and transposed, of two and three spatial axes; those of one axis are planes of one row.
 
+use super::quantize;
 use crate::error::ImportError;
 use crate::import::node::Call;
 use crate::import::view::{View, channels_last};
 use crate::import::{Importer, Item};
-use clearshot_graph::Value;
 use clearshot_graph::ops::Geometry;
+use clearshot_graph::ops::int8::{Rounding, Table};
+use clearshot_graph::passes::int8;
+use clearshot_graph::{Op, Value};
 use clearshot_tensor::Shape;
 
 /// A value with its channels last and at least two spatial axes, and how many axes the file has.
@@ -126,8 +129,23 @@ fn parts<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>) -> Result<Parts, Imp
 
 pub(super) fn conv<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>) -> Result<(), ImportError> {
     let p = parts(im, call)?;
+    let (x, weight) = (im.item(call, 0)?, im.item(call, 1)?);
+    let rounding = quantize::grids(im, &x, &weight, p.geometry.groups).map(Rounding::Static);
     let pad = padding(call, &p.input, &p.reach, &p.stride)?;
-    let y = im.b.conv(p.x, p.weight, p.bias, p.geometry.with_padding(pad));
+    let name = match im.b.graph().op(p.weight) {
+        Op::State(state) => Some(state.name.to_string()),
+        _ => None,
+    };
+    let y = match name.zip(rounding) {
+        Some(rounded) => {
+            let steps = int8::steps(&mut im.b, &Table::from([rounded]));
+            let first = im.b.graph().nodes.len();
+            let y = im.b.conv(p.x, p.weight, p.bias, p.geometry.with_padding(pad));
+            im.b.round_convolutions(first, &steps);
+            y
+        }
+        None => im.b.conv(p.x, p.weight, p.bias, p.geometry.with_padding(pad)),
+    };
     let view = im.without_rows(y, p.rank);
     im.give(call, 0, Item::View(view));
     Ok(())

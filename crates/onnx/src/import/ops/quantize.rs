@@ -1,14 +1,19 @@
 //! Quantised networks in the form of pairs: `QuantizeLinear` and `DequantizeLinear` around floating-point operators.
 //!
 //! A quantised value is a whole number in a float, and the pair does exactly what ONNX says: division by the scale in 32 bits, halves
-//! rounded to even, the zero point, saturation. Weights that are stored quantised become floats here.
+//! rounded to even, the zero point, saturation. Weights that are stored quantised become floats here. What a pair has rounded is remembered by
+//! its grid, so that a convolution that reads it can say that it multiplies 8 bits ([`grids`]).
 
 use crate::error::ImportError;
 use crate::import::host::Host;
 use crate::import::node::Call;
-use crate::import::{Importer, Item};
+use crate::import::view::View;
+use crate::import::{Importer, Item, Origin};
 use crate::values::{element, element_name};
+use clearshot_graph::Value;
+use clearshot_graph::ops::int8::{self, Grid};
 use clearshot_graph::ops::{Binary, Unary};
+use clearshot_graph::passes::int8::is_worth_it;
 use clearshot_tensor::{DType, Shape, Tensor};
 
 type Done = Result<(), ImportError>;
@@ -66,6 +71,26 @@ impl Scale {
         Ok(Scale { scale, zero, dtype })
     }
 
+    /// The grids of the channels of an image, or the one that all share; none where another axis has several.
+    fn grids(&self, channels: usize) -> Option<Vec<Grid>> {
+        let shape = self.scale.tensor.shape();
+        let is_of_channels = (0..shape.rank()).all(|axis| axis == 1 || shape[axis] == 1);
+        let (low, _) = range(self.dtype)?;
+        let (steps, zeros) = (self.scale.floats(), self.zero.as_ref().map_or(vec![0.0], Host::floats));
+        let at = |list: &[f32], c: usize| if list.len() == 1 { list[0] } else { list[c] };
+        let grid = |c| Grid { step: at(&steps, c), zero: (f64::from(at(&zeros, c)) - low) as u8 };
+        is_of_channels.then(|| (0..channels).map(grid).collect())
+    }
+
+    /// Scale and zero point as constants of the graph, for a value of these axes.
+    fn constants(&self, im: &mut Importer<'_, '_>, view: &View) -> (Value, Option<Value>) {
+        let mut constant = |host: &Host| {
+            let tensor = Tensor::f32(Shape::new(&host.sizes()), host.floats()).permuted(&view.order);
+            im.b.constant(tensor)
+        };
+        (constant(&self.scale), self.zero.as_ref().map(constant))
+    }
+
     /// Calls with scale and zero point of each element of a tensor.
     fn each(&self, tensor: &Tensor, f: impl Fn(f32, f32, f32) -> f32) -> Tensor {
         let shape = tensor.shape();
@@ -98,14 +123,16 @@ pub(super) fn quantize<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>) -> Don
         }
         Item::View(view) => {
             let x = im.float(view.value);
-            let scale = im.operand(&Item::Host(by.scale.clone()), view.rank(), &view.order);
+            let (scale, zero) = by.constants(im, view);
             let divided = im.b.binary(Binary::Div, x, scale);
             let mut whole = im.b.unary(Unary::Round, divided);
-            if let Some(zero) = by.zero {
-                let zero = im.operand(&Item::Host(floats(&zero)), view.rank(), &view.order);
+            if let Some(zero) = zero {
                 whole = im.b.add(whole, zero);
             }
             let value = im.b.unary(Unary::Clamp(low, high), whole);
+            if let Some(grids) = im.sizes(&item).get(1).and_then(|channels| by.grids(*channels)) {
+                im.origins.insert(value, Origin::Whole(grids));
+            }
             im.give_view(call, value, view.order.clone());
             Ok(())
         }
@@ -123,20 +150,47 @@ pub(super) fn dequantize<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>) -> D
         }
         Item::View(view) => {
             let mut x = im.float(view.value);
-            if let Some(zero) = by.zero {
-                let zero = im.operand(&Item::Host(floats(&zero)), view.rank(), &view.order);
+            let (scale, zero) = by.constants(im, view);
+            if let Some(zero) = zero {
                 x = im.b.sub(x, zero);
             }
-            let scale = im.operand(&Item::Host(by.scale.clone()), view.rank(), &view.order);
             let value = im.b.mul(x, scale);
+            if let Some(Origin::Whole(grids)) = im.origins.get(&view.value).cloned()
+                && by.grids(grids.len()).as_ref() == Some(&grids)
+            {
+                im.origins.insert(value, Origin::Rounded(grids));
+            }
             im.give_view(call, value, view.order.clone());
             Ok(())
         }
     }
 }
 
-/// A zero point as a parameter of the graph has it.
-fn floats(zero: &Host) -> Host {
-    let tensor = Tensor::f32(Shape::new(&zero.sizes()), zero.floats());
-    Host::new(&format!("{} as floats", zero.name), tensor)
+/// How the input of a convolution is rounded, where the convolution can multiply 8 bits and mean the same: its input is on a grid, and its weight is
+/// of whole numbers that the engine finds again ([`int8`]), as those with a scale of each output channel are.
+pub(super) fn grids(im: &Importer<'_, '_>, x: &Item, weight: &Item, groups: usize) -> Option<Vec<Grid>> {
+    let (Item::View(x), Item::Host(weight)) = (x, weight) else { return None };
+    let Some(Origin::Rounded(grids)) = im.origins.get(&x.value) else { return None };
+    let shape = weight.tensor.shape();
+    let usable = |g: &Grid| g.step.is_finite() && g.step >= f32::MIN_POSITIVE;
+    if shape.rank() < 4 || shape[1] != grids.len() || !grids.iter().all(usable) {
+        return None;
+    }
+    let kernel: usize = shape[2..].iter().product();
+    if kernel == 0 || !is_worth_it(groups, Shape::from([shape[0], kernel, shape[1]])) {
+        return None;
+    }
+    let (values, row) = (weight.floats(), shape.len() / shape[0]);
+    let taps = row / grids.len();
+    let is_found_again = |of_channel: &[f32]| {
+        let scaled = |(i, w): (usize, &f32)| w * grids[i / taps].step;
+        let largest = of_channel.iter().enumerate().map(scaled).fold(0.0, |most: f32, w| most.max(w.abs()));
+        let scale = int8::scale_of(largest);
+        let off = |w: f32| (w - f32::from(int8::round_weight(w, scale)) * scale).abs();
+        of_channel.iter().enumerate().map(scaled).all(|w| off(w) <= OFF * largest)
+    };
+    values.chunks_exact(row).all(is_found_again).then(|| grids.clone())
 }
+
+/// What rounding in 32 bits may put a weight off its grid by, over the largest: far less than half a step of 1/127.
+const OFF: f32 = 1e-5;
