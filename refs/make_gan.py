@@ -91,7 +91,7 @@ def losses(d, given, real, made):
 for name, dims, size, scales, layers in [("plane", 2, (24, 28), 2, 2), ("volume", 3, (12, 12, 16), 1, 1)]:
     g, d = DnCnn(dims).double(), Discriminator(dims, 2, 4, layers, scales).double()
     fill(g), fill(d)
-    options = dict(lr=1e-2, betas=(0.5, 0.999), weight_decay=1e-4)
+    options = dict(lr=1e-3, betas=(0.5, 0.999), weight_decay=1e-4)
     g_opt, d_opt = torch.optim.Adam(g.parameters(), **options), torch.optim.Adam(d.parameters(), **options)
     given, real = [torch.randn((2, 1, *size), generator=G) for _ in range(2)]
     tensors = {"given": given, "real": real}
@@ -110,7 +110,7 @@ for name, dims, size, scales, layers in [("plane", 2, (24, 28), 2, 2), ("volume"
         d_opt.step()
     tensors["norms"] = torch.tensor(norms)
     tensors |= {f"g.{n}": p.float() for n, p in g.named_parameters()} | {f"d.{n}": p.float() for n, p in d.named_parameters()}
-    attrs = dict(dims=dims, scales=scales, layers=layers, filters=4, rate=1e-2, betas=[0.5, 0.999], weight_decay=1e-4, clip=1.0)
+    attrs = dict(dims=dims, scales=scales, layers=layers, filters=4, rate=1e-3, betas=[0.5, 0.999], weight_decay=1e-4, clip=1.0)
     path = os.path.join(OUT, f"{name}.safetensors")
     save_file({k: v.detach().contiguous().clone() for k, v in tensors.items()}, path, {"kind": "gan", "name": name, "attrs": json.dumps(attrs)})
     os.chmod(path, 0o644)

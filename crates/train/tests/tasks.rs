@@ -99,12 +99,11 @@ fn dynunets_of_cytodl_have_its_parameters_and_give_what_monai_gives() {
     }
 }
 
+/// Adds the losses of samples: of what a network gives, its target, and which pixels count.
+type Losses = fn(&mut Builder, Value, Value, Option<(Value, Value)>) -> Value;
+
 /// Loss and gradient of a case, against `loss` and `gx` of it.
-fn check_loss(
-    tensors: &BTreeMap<String, Tensor>,
-    name: &str,
-    losses: fn(&mut Builder, Value, Value, Option<(Value, Value)>) -> Value,
-) {
+fn check_loss(tensors: &BTreeMap<String, Tensor>, name: &str, losses: Losses) {
     let of = |what: &str| tensors[&format!("{name}.{what}")].channels_last();
     let mut b = Builder::new();
     let [x, t] = ["x", "t"].map(|what| b.input(what, Type::f32(of(what).shape())));
