@@ -38,7 +38,7 @@ TOLERANCE = 1e-4
 # Threads of each program, and the clock: processor time is that of one thread.
 THREADS, CLOCK = os.cpu_count(), time.perf_counter
 # Seconds that are measured at once where the processor's time counts, whose clock is coarse.
-SPAN = 0.5
+SPAN = 4.0
 
 
 class Runtime:
