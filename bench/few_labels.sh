@@ -2,12 +2,12 @@
 # Segmentation by few labels: the same network with an encoder that was trained without labels (experiment=mae, on other images) and from scratch, after equal
 # iterations on the same labelled images, scored by Dice on images that neither has seen.
 #
-#     bench/few_labels.sh CLEARSHOT FOLDER [LABELS] [ITERATIONS] [SEEDS] [PRETRAINING]
+#     bench/few_labels.sh CLEARSHOT FOLDER [LABELS] [ITERATIONS] [SEEDS] [PRETRAINING] [ELECTRONS]
 #
 # Prints one line for each seed and way.
 set -e
-clearshot=$1 out=$2 labels=${3:-4} iterations=${4:-150} seeds=${5:-3} pretraining=${6:-1500}
-light="--peak 20 --bits 16"
+clearshot=$1 out=$2 labels=${3:-4} iterations=${4:-60} seeds=${5:-3} pretraining=${6:-1000}
+light="--peak ${7:-20} --bits 16"
 mkdir -p "$out"
 cd "$out"
 [ -d some ] || $clearshot synth --scene nuclei --size 96x96 --count "$labels" $light --seed 1 --labels --out some > /dev/null
@@ -19,7 +19,7 @@ for seed in $(seq 1 "$seeds"); do
         begin=""
         [ $way = scratch ] || begin="model.encoder=mae/best.clearshot"
         run=$way-$seed
-        [ -f "$run/best.clearshot" ] || $clearshot train experiment=segmentation $network $begin seed="$seed" performance.threads=1 ~trainer.seconds trainer.iterations="$iterations" --out "$run" > "$run.log" 2>&1
+        [ -f "$run/best.clearshot" ] || $clearshot train experiment=segmentation $network $begin seed="$seed" performance.threads=1 schedule.warm_up=10 ~trainer.seconds trainer.iterations="$iterations" --out "$run" > "$run.log" 2>&1
         $clearshot predict test/noisy -o "$run/labels" --model "$run/best.clearshot" --segments classes --force > /dev/null 2>&1
         $clearshot measure --truth test/labels --image "$run/labels" --labels --metric dice --json 2> /dev/null |
             python3 -c "

@@ -147,7 +147,7 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
             vec![4, 6],
         ),
         (VIT, with(&tokens, json!({"out_channels": 3, "decoder_dim": 4})), vec![4, 6]),
-        (VIT, with(&volumes, json!({"decoder_dim": 8})), vec![4, 2, 4]),
+        (VIT, with(&volumes, json!({"decoder_dim": 8, "image_skip": true})), vec![4, 2, 4]),
     ]
 }
 

@@ -1,8 +1,8 @@
 //! A vision transformer's encoder with a convolutional decoder: what encoders that were trained without labels are for.
 //!
 //! The tokens of all patches are an image as coarse as the patches; transposed convolutions enlarge it to pixels, twice along an axis at a time, each with half the
-//! channels, a norm, GELU and a convolution. The last convolution also sees the image itself at full size, behind a convolution of its own: edges are finer
-//! than patches.
+//! channels, a norm, GELU and a convolution. With `image_skip` a last convolution also sees the image itself, behind one of its own: edges are finer than
+//! patches, but where brightness alone tells objects apart little is then asked of the encoder.
 
 use super::{Encoder, EncoderConfig};
 use crate::Error;
@@ -28,11 +28,14 @@ pub struct VitSegmentationConfig {
     pub out_channels: usize,
     /// Channels of the decoder at full size; twice as many with every level below, up to those of tokens.
     pub decoder_dim: usize,
+    /// Whether a last convolution sees the image itself beside what became of the tokens.
+    pub image_skip: bool,
 }
 
 impl Default for VitSegmentationConfig {
     fn default() -> VitSegmentationConfig {
-        VitSegmentationConfig { encoder: EncoderConfig::default(), out_channels: 1, decoder_dim: 16 }
+        let (encoder, image_skip) = (EncoderConfig::default(), false);
+        VitSegmentationConfig { encoder, out_channels: 1, decoder_dim: 16, image_skip }
     }
 }
 
@@ -42,6 +45,7 @@ pub struct VitSegmentation {
     encoder: Encoder,
     out_channels: usize,
     width: usize,
+    image_skip: bool,
     /// How often sizes are doubled.
     levels: usize,
 }
@@ -69,7 +73,8 @@ impl VitSegmentationConfig {
             ));
         }
         let levels = encoder.patch.iter().map(|p| p.trailing_zeros() as usize).max().unwrap_or(0);
-        Ok(VitSegmentation { encoder, out_channels: self.out_channels, width: self.decoder_dim, levels })
+        let (width, image_skip) = (self.decoder_dim, self.image_skip);
+        Ok(VitSegmentation { encoder, out_channels: self.out_channels, width, image_skip, levels })
     }
 }
 
@@ -134,11 +139,13 @@ impl Network for VitSegmentation {
             h = layers::conv3(&mut s.at("conv"), h, width);
             h = norm(&mut s.at("norm2"), h);
         }
-        let own = layers::conv3(&mut s.at("conv_in"), x, self.width);
-        let own = norm(&mut s.at("norm_in"), own);
-        h = s.b.concat_channels(&[h, own]);
-        h = layers::conv3(&mut s.at("conv_both"), h, self.width);
-        h = norm(&mut s.at("norm_both"), h);
+        if self.image_skip {
+            let own = layers::conv3(&mut s.at("conv_in"), x, self.width);
+            let own = norm(&mut s.at("norm_in"), own);
+            h = s.b.concat_channels(&[h, own]);
+            h = layers::conv3(&mut s.at("conv_both"), h, self.width);
+            h = norm(&mut s.at("norm_both"), h);
+        }
         layers::conv1(&mut s.at("conv_out"), h, self.out_channels)
     }
 }
