@@ -45,7 +45,7 @@ const DNCNN: &str = "DnCNN";
 const N2V: &str = "N2VUNet";
 const ENLARGED: &str = "Enlarged";
 /// Networks in which a pixel depends on a bounded neighbourhood.
-const BOUNDED: [&str; 3] = [LOCAL, DNCNN, N2V];
+const BOUNDED: [&str; 4] = [LOCAL, DNCNN, N2V, ENLARGED];
 
 /// Small networks of every kind, with image sizes for them.
 fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
@@ -109,8 +109,8 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
         (
             ENLARGED,
             json!({"in_channels": 2, "factor": 2, "features": 3, "norm": true,
-                "network": {"_class_name": "DnCNN", "spatial_dims": 3, "channels": 4, "layers": 2}}),
-            vec![4, 4, 6],
+                "network": {"_class_name": "Local", "spatial_dims": 3, "channels": [4, 6], "blocks": 1, "time": false}}),
+            vec![4, 4, 8],
         ),
         (N2V, json!({"in_channels": 2, "channels": 12, "depth": 1}), vec![4, 6]),
         (N2V, json!({"spatial_dims": 3, "channels": 6, "depth": 1, "n2v2": false}), vec![2, 4, 6]),
