@@ -51,7 +51,7 @@ const MAE: &str = "MAE";
 const JEPA: &str = "JEPA";
 const VIT: &str = "VitSegmentation";
 /// Networks in which a pixel depends on a bounded neighbourhood.
-const BOUNDED: [&str; 3] = [LOCAL, DNCNN, N2V];
+const BOUNDED: [&str; 4] = [LOCAL, DNCNN, N2V, ENLARGED];
 
 /// Small networks of every kind, with image sizes for them.
 fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
@@ -123,8 +123,8 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
         (
             ENLARGED,
             json!({"in_channels": 2, "factor": 2, "features": 3, "norm": true,
-                "network": {"_class_name": "DnCNN", "spatial_dims": 3, "channels": 4, "layers": 2}}),
-            vec![4, 4, 6],
+                "network": {"_class_name": "Local", "spatial_dims": 3, "channels": [4, 6], "blocks": 1, "time": false}}),
+            vec![4, 4, 8],
         ),
         (DNCNN, json!({"channels": 4, "layers": 4, "norm": "batch"}), vec![5, 6]),
         (N2V, json!({"in_channels": 2, "channels": 12, "depth": 1}), vec![4, 6]),
