@@ -43,7 +43,7 @@ pub struct Quantize {
     #[arg(long, value_name = "IMAGES")]
     calibration: Option<String>,
     /// Calibrate on so many crops, and score as many others; where there are scenes, twice as many, half of them seen clearly.
-    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(4..=4096))]
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(4..=4096))]
     samples: u16,
     /// Choose ranges by the least error of rounding, or by a percentile of the values.
     #[arg(long, value_enum, default_value = "error")]

@@ -52,12 +52,12 @@ impl Epilogue {
         len: usize,
     ) -> Line<S::V> {
         let row = if self.bias_per_sample { sample * channels } else { 0 };
-        let bias = match self.bias {
+        let mut line = Line { bias: None, residual: self.residual, act: self.act };
+        if let Some(bias) = self.bias {
             // SAFETY: the caller's tensors have the shapes that the type says.
-            Some(bias) => Some(unsafe { load_len(s, bias.add(row + channel), len) }),
-            None => None,
-        };
-        Line { bias, residual: self.residual, act: self.act }
+            line.bias = Some(unsafe { load_len(s, bias.add(row + channel), len) });
+        }
+        line
     }
 }
 
