@@ -30,6 +30,9 @@ const TIME_SHARE: f64 = 0.02;
 const TIME_SHARE_OF_TWO: f64 = 0.1;
 const LEAST_IMAGES: usize = 8;
 
+/// What was measured, what was estimated and the truth, as planes for a picture.
+type Panels = [Vec<f32>; 3];
+
 /// The validation set with what scores it.
 pub(super) struct Judged {
     judge: Judge,
@@ -210,7 +213,7 @@ impl Run<'_> {
     }
 
     /// The scores of this rank's images, and what its first ones look like: measured, estimated, true.
-    fn scored(&mut self) -> Result<(Vec<Scored>, Vec<[Vec<f32>; 3]>)> {
+    fn scored(&mut self) -> Result<(Vec<Scored>, Vec<Panels>)> {
         let level = self.judged_level();
         let (alpha, seed) = (self.alpha(), self.config.seed);
         let (kind, photons, errors_from) =
@@ -309,7 +312,7 @@ impl Run<'_> {
     }
 
     /// Writes a picture of the first images, a row each.
-    fn show(&mut self, pictures: &[[Vec<f32>; 3]]) -> Result<()> {
+    fn show(&mut self, pictures: &[Panels]) -> Result<()> {
         let [height, width] = self.working().judge.as_ref().expect("it was asked").plane();
         let rows: Vec<Vec<Vec<f32>>> = pictures.iter().map(|panels| panels.to_vec()).collect();
         let picture = Picture::of(&rows, height, width);
@@ -359,7 +362,7 @@ impl<'a> Look<'a> {
     }
 
     /// The score of the image with this number, and its panels.
-    fn scored(&self, how: &Scoring, image: usize) -> Result<(Scored, [Vec<f32>; 3])> {
+    fn scored(&self, how: &Scoring, image: usize) -> Result<(Scored, Panels)> {
         let (batch, k) = (self.batch, self.k);
         let (scale, domain) = (batch.scales[k], batch.domains[k]);
         let (estimate, truth) = (self.own(self.estimate.as_f32()?), self.own(batch.clean.as_f32()?));
@@ -509,7 +512,7 @@ fn measured_like_clean(batch: &Batch, k: usize, photons: bool) -> Result<Vec<f32
 }
 
 /// What was measured, what was estimated and the truth, of the first channel (and plane).
-fn panels(batch: &Batch, k: usize, estimate: &[f32], photons: bool, pixels: usize) -> Result<[Vec<f32>; 3]> {
+fn panels(batch: &Batch, k: usize, estimate: &[f32], photons: bool, pixels: usize) -> Result<Panels> {
     let (measured, clean) = (batch.measured.as_f32()?, batch.clean.as_f32()?);
     let count = batch.domains.len();
     let each = |values: &[f32]| values.len() / count;
