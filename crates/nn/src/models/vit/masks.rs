@@ -172,7 +172,8 @@ mod tests {
                 assert!(drawn.visible.is_sorted() && drawn.hidden.is_sorted());
                 assert_eq!(drawn, masks.draw(key(step)));
             }
-            assert_ne!(masks.draw(key(0)), masks.draw(key(3)), "{masks:?}");
+            // Two keys may agree where there are few patches; all do not.
+            assert!((1..50).any(|step| masks.draw(key(step)) != masks.draw(key(0))), "{masks:?}");
         }
     }
 
