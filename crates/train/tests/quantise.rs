@@ -66,13 +66,13 @@ fn a_model_is_quantised_scored_and_written() {
         assert_eq!(read.about.quantised, outcome.model.about.quantised);
         std::fs::remove_file(file).expect("removed");
     }
-    // What nothing can reach is missed, and half of the convolutions are kept on the way: the most sensitive.
+    // What nothing can reach is missed, and half of the convolutions are kept on the way: those that cost an image most.
     let outcome = made(&path, Mode::Static, By::Error, NONE);
     assert_eq!(NONE.missed(&outcome.scores).len(), 4);
     let (kept, rounded): (Vec<_>, Vec<_>) = outcome.layers.iter().partition(|l| l.kept);
     assert_eq!((kept.len(), rounded.len()), (4, 4));
-    let least = kept.iter().map(|l| l.error).fold(f64::INFINITY, f64::min);
-    assert!(rounded.iter().all(|l| l.error <= least), "{:?}", outcome.layers);
+    let least = kept.iter().map(|l| l.burden).fold(f64::INFINITY, f64::min);
+    assert!(rounded.iter().all(|l| l.burden <= least), "{:?}", outcome.layers);
     // What is in 8 bits already is refused.
     let file = dir.path().join("again.clearshot");
     outcome.model.save_file(&file, DType::F32).expect("written");

@@ -123,6 +123,8 @@ pub struct Layer {
     pub name: String,
     /// The relative error of the estimate when only it is in 8 bits.
     pub error: f64,
+    /// What that costs the image that it costs most ([`Scores::burden`]): the largest stay in f32 first.
+    pub burden: f64,
     pub kept: bool,
 }
 
@@ -218,17 +220,17 @@ pub fn quantise(
     // Sensitivities are measured on the first images and on those that 8 bits cost most.
     let mut probed = vec![0];
     probed.extend(whole.hardest_run().filter(|run| *run != 0));
-    let (mut layers, mut burdens) = (vec![], vec![]);
+    let mut layers = vec![];
     for (i, input) in inputs.iter().enumerate() {
         told("rounding one convolution after the other", i, inputs.len())?;
         let alone: Table =
             all.iter().filter(|(n, _)| **n == input.name).map(|(n, r)| (n.clone(), r.clone())).collect();
         let scores = calibration.scores(&probed, &*model.network, &alone, &weights, &reference)?;
-        layers.push(Layer { name: input.name.clone(), error: scores.error, kept: false });
-        burdens.push(scores.burden());
+        let name = input.name.clone();
+        layers.push(Layer { name, error: scores.error, burden: scores.burden(), kept: false });
     }
     let mut order: Vec<usize> = (0..layers.len()).collect();
-    order.sort_by(|a, b| burdens[*b].total_cmp(&burdens[*a]));
+    order.sort_by(|a, b| layers[*b].burden.total_cmp(&layers[*a].burden));
     let most = (MOST_KEPT * layers.len() as f64) as usize;
     let mut table = all;
     let fits = |s: &Scores| how.limits.stricter().missed(s).is_empty();
