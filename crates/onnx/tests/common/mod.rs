@@ -61,6 +61,9 @@ pub fn model(config: Json, task: Task, signal: Signal) -> Model {
     Model::new(about, text, weights).unwrap()
 }
 
+/// Networks whose tasks `export` refuses: those of training without labels, and one for segmentation alone.
+const NEVER_EXPORTED: [&str; 3] = ["MAE", "JEPA", "VitSegmentation"];
+
 /// Every architecture, prediction, process, condition and signal at least once.
 pub fn cases() -> Vec<Case> {
     use PredictionKind::*;
@@ -138,7 +141,9 @@ pub fn cases() -> Vec<Case> {
         ("n2v", n2v, Task::Regression, fixed(), vec![10, 8]),
         ("enlarged", enlarged, Task::Regression, fixed(), vec![8, 12]),
     ];
-    let covered = |class: &str| rows.iter().any(|(_, c, ..)| c["_class_name"] == class);
+    let covered = |class: &str| {
+        NEVER_EXPORTED.contains(&class) || rows.iter().any(|(_, c, ..)| c["_class_name"] == class)
+    };
     assert!(ARCHITECTURES.iter().all(|a| covered(a.name)), "an architecture is left out");
     let made = rows.into_iter().enumerate().map(|(i, (name, config, task, signal, size))| Case {
         name: name.into(),
