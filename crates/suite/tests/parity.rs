@@ -10,7 +10,7 @@ use clearshot_suite::report::{Checks, Report};
 use clearshot_suite::{Result, network, objective, op, sampler, schedule, train, unet2d};
 
 /// Kinds that other crates run.
-const LATER: &[&str] = &["metric", "restore", "task"];
+const LATER: &[&str] = &["metric", "restore", "task", "gan"];
 
 /// What runs a case of each kind.
 const RUNNERS: &[(&str, Runner)] = &[

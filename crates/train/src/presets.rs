@@ -193,7 +193,8 @@ mod tests {
         for (name, _) in FILES.iter().filter(|(name, _)| name.starts_with("experiment/")) {
             let choice = format!("experiment={}", &name["experiment/".len()..name.len() - ".yaml".len()]);
             let mut overrides = vec![choice.as_str()];
-            if ["labelfree", "im2im/segmentation"].iter().any(|n| name.contains(n)) {
+            let pairs = ["labelfree", "im2im/segmentation", "im2im/gan.yaml", "instance_seg"];
+            if pairs.iter().any(|n| name.contains(n)) {
                 overrides.extend(["data.inputs=a", "data.targets=b"]);
             }
             if ["adapt", "noise2noise", "noise2void", "splitting"].iter().any(|n| name.contains(n)) {
