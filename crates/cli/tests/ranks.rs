@@ -120,10 +120,10 @@ fn a_rank_that_is_killed_ends_all_and_the_run_goes_on() {
         let output = child.wait_with_output().expect("an end");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success());
-        assert!(
-            text.contains(&format!("rank {victim} (process {id} on ")) && text.contains("all ranks end"),
-            "{text}"
-        );
+        // Where mpiexec was quicker to end the others than they were to be heard, one of them is named, and it is said so.
+        let is_named = text.contains(&format!("rank {victim} (process {id} on "))
+            || text.contains("others that ended at the same moment");
+        assert!(is_named && text.contains("all ranks end"), "{text}");
     }
     // What is left is a run that one process goes on with, where all ranks were.
     let last = *checkpoints(&out).last().expect("a checkpoint");
