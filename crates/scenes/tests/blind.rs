@@ -98,19 +98,21 @@ fn noise_is_told_in_every_kind_of_scene() {
     assert!((0.5..0.85).contains(&share), "{share} of {} are within the standard error", within.len());
 }
 
+/// `side` x `side` normal numbers behind a Gaussian filter of so many pixels, of variance 1.
+fn smooth(side: usize, stream: u32, sigma: f64) -> Vec<f32> {
+    let mut white = vec![0f32; side * side];
+    Key { seed: 4, step: 0, stream }.fill_normal(0, &mut white);
+    let reach = (3.0 * sigma).ceil() as isize;
+    let taps: Vec<f64> = (-reach..=reach).map(|i| (-0.5 * (i as f64 / sigma).powi(2)).exp()).collect();
+    noisy::filtered(&white, side, [&taps, &taps])
+}
+
 /// Texture whose contrast differs from place to place is not noise; of even contrast it is what correlated noise is.
 #[test]
 fn texture_is_not_taken_for_correlated_noise() {
     const SIDE: usize = 256;
-    let smooth = |stream: u32, sigma: f64| {
-        let mut white = vec![0f32; SIDE * SIDE];
-        Key { seed: 4, step: 0, stream }.fill_normal(0, &mut white);
-        let reach = (3.0 * sigma).ceil() as isize;
-        let taps: Vec<f64> = (-reach..=reach).map(|i| (-0.5 * (i as f64 / sigma).powi(2)).exp()).collect();
-        noisy::filtered(&white, SIDE, [&taps, &taps])
-    };
     for number in 0..3 {
-        let (texture, contrast) = (smooth(2 * number, 1.0), smooth(2 * number + 1, 16.0));
+        let (texture, contrast) = (smooth(SIDE, 2 * number, 1.0), smooth(SIDE, 2 * number + 1, 16.0));
         let told = |spread: f32| {
             let image: Vec<f32> = texture
                 .iter()
@@ -123,6 +125,46 @@ fn texture_is_not_taken_for_correlated_noise() {
         assert!((even - 0.78).abs() < 0.05, "{number}: {even}");
         let uneven = told(5.0);
         assert!(uneven.correlation.at(0, 1) < 0.3, "{number}: {uneven:?}");
+    }
+}
+
+/// Independent noise under texture that is nearly everywhere is told as such: no correlation that the texture has, and not much more than there is.
+#[test]
+fn noise_is_told_under_texture() {
+    const SIDE: usize = 256;
+    for (number, [sigma, noise]) in [[1.0, 2.0], [1.0, 5.0], [0.7, 5.0]].into_iter().enumerate() {
+        let of = |stream: u32, sigma: f64| smooth(SIDE, 10 * number as u32 + stream, sigma);
+        let (texture, brightness, white) = (of(0, sigma), of(1, 12.0), of(2, 0.1));
+        let image: Vec<f32> = (0..SIDE * SIDE)
+            .map(|i| {
+                let structure = 120.0 + 15.0 * brightness[i] + (2.2 - brightness[i]).exp() * texture[i];
+                (300.0 + 10.0 * (structure + noise as f32 * white[i])).round()
+            })
+            .collect();
+        let fit = estimate(&[Adu(&image)], [SIDE, SIDE], &Known::default()).unwrap();
+        let told = fit.levels.map(|l| fit.line.deviation(l) / (10.0 * noise));
+        assert!(told.iter().all(|d| (0.8..1.3).contains(d)), "{sigma} {noise}: {told:?} {fit:?}");
+        assert!(fit.correlation.at(0, 1).max(fit.correlation.at(1, 0)) < 0.1, "{sigma} {noise}: {fit:?}");
+    }
+}
+
+/// Strokes on paper: smooth places are bright alone, and the offset that is assumed lies no higher than the darkest strokes.
+#[test]
+fn no_offset_is_above_dark_places() {
+    const SIDE: usize = 256;
+    let (letters, white) = (smooth(SIDE, 0, 0.1), smooth(SIDE, 1, 0.1));
+    for noise in [20.0, 50.0, 100.0] {
+        let stroke = |i: usize| {
+            let (y, x) = (i / SIDE, i % SIDE);
+            let inside = y % 16 < 10 && x % 7 < 6 && (y / 16) % 5 < 4;
+            inside && letters[y / 2 * SIDE + x / 2] > 0.0
+        };
+        let image: Vec<f32> = (0..SIDE * SIDE)
+            .map(|i| (if stroke(i) { 1400.0 } else { 3000.0 } + noise * white[i]).round())
+            .collect();
+        let fit = estimate(&[Adu(&image)], [SIDE, SIDE], &Known::default()).unwrap();
+        assert!(fit.offset < 1400.0 + 2.0 * f64::from(noise), "{noise}: {fit:?}");
+        assert!((fit.line.deviation(3000.0) / f64::from(noise) - 1.0).abs() < 0.1, "{noise}: {fit:?}");
     }
 }
 

@@ -5,6 +5,7 @@
 //! how much structure there is. Among blocks of like level the smooth ones tell V, and a line goes through
 //! what the levels say. The choice of smooth blocks looks at other frequencies than the estimate, so choosing the quiet
 //! does not make the noise look small; medians, and weights that fall to zero far from the line, keep edges out.
+//! Where texture leaves no level a smooth block, the highest frequencies of the least textured ones bound the noise.
 //! Where bright things are sparse and never smooth, blocks tell the noise of the dark alone; the slope is then had from
 //! single pixels (`pixels.rs`), and where both tell it, from both.
 //!
@@ -22,7 +23,7 @@
 use super::Calibration;
 use super::blocks::{SIDE, collect, mean_squares};
 use super::ends::Ends;
-use super::groups::{Group, IN_PICTURES, fit, group, typical};
+use super::groups::{Group, IN_PICTURES, at_most, fit, group, typical};
 use super::pixels::Growth;
 use super::resolve::Seen;
 use super::spectrum;
@@ -61,6 +62,17 @@ impl NoiseLine {
     /// The standard deviation of the noise of a pixel whose mean is `level`.
     pub fn deviation(&self, level: f64) -> f64 {
         self.variance(level).max(0.0).sqrt()
+    }
+
+    /// The line of noise with so many times the variance.
+    fn times(&self, factor: f64) -> NoiseLine {
+        NoiseLine {
+            slope: factor * self.slope,
+            slope_error: factor * self.slope_error,
+            pivot: self.pivot,
+            at_pivot: factor * self.at_pivot,
+            at_pivot_error: factor * self.at_pivot_error,
+        }
     }
 
     pub fn variance(&self, level: f64) -> f64 {
@@ -178,6 +190,12 @@ pub(super) const SEEN: f64 = 3.0;
 /// Two ways of telling the slope are not trusted to be nearer to each other than this part of it.
 const AGREEMENT: f64 = 0.05;
 
+/// The share of the pixels that are darker than anything but noise makes them, and where its end lies in normal numbers.
+const DARKEST: f64 = 0.005;
+const DARKEST_NORMAL: f64 = 2.576;
+/// Pixels that are looked at for it, about at the most.
+const MOST_PIXELS: usize = 1 << 18;
+
 /// The camera's noise from planes (or crops) of one size, all taken with the same camera. Planes may be as small as 16 x
 /// 16; some ten thousand smooth pixels at differing levels make it good.
 ///
@@ -215,7 +233,9 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
     let white = correlation.at(0, 1).max(correlation.at(1, 0)) < NEARLY_WHITE;
     let mut groups = if white { group(&mut blocks, step, Group::of_white) } else { vec![] };
     let textured = white && groups.is_empty();
-    if groups.is_empty() {
+    if textured {
+        groups = group(&mut blocks, step, |like| Some(Group::at_most(like)));
+    } else if groups.is_empty() {
         groups = group(&mut blocks, step, |like| Some(Group::of_correlated(like, &power, &IN_PICTURES)));
     }
     let used: usize = groups.iter().map(|g| g.count).sum();
@@ -233,6 +253,11 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
             fit = super::groups::fit(&groups, Some(slope.slope));
             (fit.line.slope_error, fit.scatter) = (slope.error, scatter);
         }
+    }
+    if white && fixed.is_none() {
+        let share = at_most(&blocks, &fit.line);
+        fit.line = fit.line.times(share);
+        steepest *= share;
     }
     let mut doubts = Vec::new();
     if fit.scatter > 3.0 {
@@ -255,6 +280,7 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
         line: fit.line,
         steepest,
         levels,
+        darkest: darkest(planes, fit.line.deviation(levels[0])),
         brightest,
         blocks: used,
         rounding: ends.rounding(),
@@ -264,6 +290,19 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
         points: groups.iter().map(Group::point).collect(),
     };
     Ok(seen.resolve(known, doubts))
+}
+
+/// The level of the darkest places, also of those that are never smooth, where dark places have noise of this deviation.
+pub(super) fn darkest(planes: &[Adu<&[f32]>], deviation: f64) -> f64 {
+    let all: usize = planes.iter().map(|p| p.0.len()).sum();
+    let every = (all / MOST_PIXELS).max(1);
+    let pixels = planes.iter().flat_map(|p| p.0.iter().copied().step_by(every));
+    let mut values: Vec<f32> = pixels.filter(|v| v.is_finite()).collect();
+    if values.is_empty() {
+        return f64::INFINITY;
+    }
+    let at = (DARKEST * values.len() as f64) as usize;
+    f64::from(*values.select_nth_unstable_by(at, f32::total_cmp).1) + DARKEST_NORMAL * deviation
 }
 
 impl Known {

@@ -28,6 +28,9 @@ const MODEL_ERROR: f64 = 0.02;
 /// A band that exceeds the next higher one by this factor holds structure.
 const LEAKS: f64 = 1.3;
 
+/// The band of the highest frequencies.
+const HIGHEST: usize = 3;
+
 /// Smooth blocks of like level.
 pub(super) struct Group {
     pub level: f64,
@@ -62,13 +65,14 @@ impl Group {
         Point { level, variance, error: relative_error * variance, count }
     }
 
+    /// The highest frequencies of the smoothest blocks of `like` level, where even those hold structure: no less than the noise.
+    pub fn at_most(like: &mut [Block]) -> Group {
+        Group::measured(smooth(like), HIGHEST..=HIGHEST)
+    }
+
     /// The blocks of `like` level that are as smooth as the smoothest of them; nothing if even those are not.
     pub fn of_white(like: &mut [Block]) -> Option<Group> {
-        let structure = |b: &Block| b.bands[0] / 20.0 + b.bands[1];
-        like.sort_by(|a, b| structure(a).total_cmp(&structure(b)));
-        let first = fewest(like);
-        let quiet = typical(&like[..first], 2..=3).0;
-        let smooth = &like[..like.partition_point(|b| structure(b) < CONSISTENT * quiet).max(first)];
+        let smooth = smooth(like);
         // What structure leaks into a band shows more in the band below.
         [(1..=1, 2..=3), (2..=2, 3..=3)].into_iter().find_map(|(below, taken)| {
             let group = Group::measured(smooth, taken);
@@ -106,14 +110,45 @@ impl Group {
     }
 
     fn new(level: f64, variance: f64, freedom: f64, count: usize) -> Group {
-        // Blocks overlap by half along each axis, and a median needs more values than a mean for the same error.
-        let relative_error = (2.0 / freedom * 1.57 * 3.0 / count as f64).sqrt().hypot(MODEL_ERROR);
+        let relative_error = relative_error(freedom, count).hypot(MODEL_ERROR);
         Group { level, variance, relative_error, count }
     }
 }
 
+/// How much of the noise that a line tells is there at most. Where texture is everywhere, a group of like level has hardly a quiet block, but the
+/// brightest quarter of the image may have some; what their highest frequencies hold is no less than the noise there, and no darker place has more.
+pub(super) fn at_most(blocks: &[Block], line: &NoiseLine) -> f64 {
+    let bright = &blocks[blocks.len() - blocks.len() / 4..];
+    let in_noise = |b: &Block| {
+        let variance = line.variance(b.level);
+        (variance > 0.0).then(|| (structure(b) / variance, b.bands[HIGHEST] / variance))
+    };
+    let mut scored: Vec<(f64, f64)> = bright.iter().filter_map(in_noise).collect();
+    scored.sort_by(|a, b| a.0.total_cmp(&b.0));
+    scored.truncate(fewest(&scored));
+    if scored.len() < FEWEST_IN_GROUP {
+        return 1.0;
+    }
+    let error = relative_error(COUNTS[HIGHEST], scored.len());
+    let share = median(scored.into_iter().map(|s| s.1)) / median_share(COUNTS[HIGHEST]);
+    (share * (1.0 + 2.0 * error)).min(1.0)
+}
+
+/// Of low and middling frequencies, in variances of a pixel: little in noise alone.
+fn structure(b: &Block) -> f64 {
+    b.bands[0] / 20.0 + b.bands[1]
+}
+
+/// The blocks of like level that have as little structure as those that have least.
+fn smooth(like: &mut [Block]) -> &[Block] {
+    like.sort_by(|a, b| structure(a).total_cmp(&structure(b)));
+    let first = fewest(like);
+    let quiet = typical(&like[..first], 2..=3).0;
+    &like[..like.partition_point(|b| structure(b) < CONSISTENT * quiet).max(first)]
+}
+
 /// How many of the smoothest blocks are taken before others are compared with them.
-fn fewest(like: &[Block]) -> usize {
+fn fewest<T>(like: &[T]) -> usize {
     (like.len() / 20).max(FEWEST_IN_GROUP.min(like.len()))
 }
 
@@ -123,6 +158,11 @@ pub(super) fn typical(blocks: &[Block], bands: std::ops::RangeInclusive<usize>) 
     let freedom: f64 = COUNTS[bands.clone()].iter().sum();
     let energy = |b: &Block| bands.clone().map(|i| b.bands[i] * COUNTS[i]).sum::<f64>() / freedom;
     (median(blocks.iter().map(energy)) / median_share(freedom), freedom)
+}
+
+/// Of the median over blocks. They overlap by half along each axis, and a median needs more values than a mean for the same error.
+fn relative_error(freedom: f64, count: usize) -> f64 {
+    (2.0 / freedom * 1.57 * 3.0 / count as f64).sqrt()
 }
 
 /// The median of chi2 over its mean (Wilson, Hilferty).

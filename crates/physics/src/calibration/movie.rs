@@ -6,7 +6,7 @@
 //! and the quietest blocks of each brightness tell the noise as they do there. Where everything moves, that is too much: frames taken as
 //! single images then show less noise, and what they say is taken instead.
 
-use super::blind::{self, BlindFit, Doubt, Known, NoiseLine};
+use super::blind::{self, BlindFit, Doubt, Known, NoiseLine, darkest};
 use super::blocks::{Block, COEFFICIENTS, SIDE, collect, mean_squares};
 use super::ends::Ends;
 use super::groups::{Fit, Group, IN_DIFFERENCES, fit, group};
@@ -105,6 +105,7 @@ pub fn from_movies(
         line,
         steepest: line.slope + 2.0 * line.slope_error,
         levels,
+        darkest: darkest(&all, line.deviation(levels[0])),
         brightest,
         blocks: groups.iter().map(|g| g.count).sum(),
         rounding: ends.rounding(),

@@ -9,7 +9,7 @@
 //!
 //! The gain is that of the variance: electrons per count as the noise shows them. An EMCCD's excess factor is part of it.
 
-use super::blind::{Doubt, Known, NoiseLine};
+use super::blind::{Doubt, Known, NoiseLine, darkest};
 use super::ends::Ends;
 use super::groups::{Fit, Group, fit};
 use super::lags::{Lags, sum_of_squares};
@@ -89,6 +89,7 @@ pub(super) fn measure(
         line,
         steepest: line.slope + 2.0 * line.slope_error,
         levels: [groups[0].level, groups[groups.len() - 1].level],
+        darkest: darkest(&all, line.deviation(groups[0].level)),
         brightest: groups[groups.len() - 1].level,
         blocks: groups.iter().map(|g| g.count).sum(),
         rounding: ends.rounding(),

@@ -35,6 +35,8 @@ pub(super) struct Seen {
     /// The largest slope that would fit as well.
     pub steepest: f64,
     pub levels: [f64; 2],
+    /// The darkest level, also of places that are never smooth: there is no offset above it.
+    pub darkest: f64,
     pub brightest: f64,
     pub blocks: usize,
     /// The variance that rounding adds.
@@ -97,7 +99,8 @@ impl Seen {
             _ => {
                 doubts.push(Doubt::OffsetAssumed);
                 let none = lowest <= 0.0 && levels[0] >= 0.0;
-                (if none { 0.0 } else { (first + levels[0]) / 2.0 }, [lowest, levels[0]])
+                let offset = if none { 0.0 } else { (first + levels[0]) / 2.0 };
+                (offset.min(self.darkest), [lowest.min(self.darkest), levels[0]])
             }
         };
         let read_noise_range = match known.read_noise {
