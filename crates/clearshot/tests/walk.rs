@@ -5,7 +5,8 @@ use std::path::Path;
 #[test]
 fn every_function_of_the_walk_is_where_it_is_said_to_be() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).expect("the repository's ARCHITECTURE.md");
+    let text =
+        std::fs::read_to_string(root.join("ARCHITECTURE.md")).expect("the repository's ARCHITECTURE.md");
     let walk = text.split("## The walk of").nth(1).expect("the walk");
     let rows = walk.lines().skip_while(|l| !l.starts_with("|---")).skip(1).take_while(|l| l.starts_with('|'));
     let mut found = 0;
