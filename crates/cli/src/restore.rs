@@ -44,7 +44,7 @@ pub struct Restore {
     /// Write to this file, whose extension sets the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
-    /// Use this model: a file NAME.clearshot, a folder (also one saved by diffusers), an ONNX file, or a BioImage Model Zoo package as folder or zip.
+    /// Use this model: a file NAME.clearshot, a folder (of a training run, or saved by diffusers), an ONNX file, or a BioImage Model Zoo package as folder or zip.
     /// Default: the built-in model.
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
