@@ -40,7 +40,7 @@ pub struct Settings {
     /// Score with these clean images instead of scenes: a file, folder or glob pattern. Default: scenes.
     #[arg(long, requires = "noisy")]
     truth: Option<String>,
-    /// Use these noisy images of the same fields as --truth, paired by name. Default: --truth with simulated noise.
+    /// Use these noisy images of the same fields as --truth, paired by name; needed with --truth. Default: scenes.
     #[arg(long, requires = "truth")]
     noisy: Option<String>,
     #[command(flatten)]

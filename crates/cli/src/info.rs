@@ -16,7 +16,7 @@ pub struct Info {
     /// one.
     #[arg(required = true)]
     files: Vec<String>,
-    /// Print this image of a file that contains several, by name or number. Default: all images.
+    /// Describe this image of a file that contains several, by name or number. Default: the first.
     #[arg(long)]
     item: Option<String>,
     /// Skip the statistics, so that no pixels are read. Default: statistics are printed.
