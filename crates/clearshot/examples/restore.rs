@@ -1,4 +1,4 @@
-//! Restores a file and an array.
+//! Restores a file and an array; a program of your own needs no more than `clearshot = { path = "..." }` among its dependencies.
 use clearshot::{Array, Restorer, Settings, restore_file};
 
 fn main() -> Result<(), clearshot::Error> {

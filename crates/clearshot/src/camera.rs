@@ -181,7 +181,7 @@ impl fmt::Display for Estimated {
             }
             (false, _) => write!(
                 f,
-                "the gain could not be estimated from this image; assumed: {:.3} electrons per count ({low:.3} to {high:.3} would fit as well), {rest}",
+                "the gain could not be estimated from this image; assumed: {:.3} electrons per count ({low:.3} to {high:.3} fit equally well), {rest}",
                 fit.gain
             )?,
             (true, true) => write!(f, "camera estimated from the image: {rest}")?,
@@ -205,7 +205,7 @@ pub fn correlation_in_words(c: &Correlation) -> String {
     match c.is_white() {
         true => String::new(),
         false => format!(
-            ", noise shared by neighbours (correlation {:.2} along X, {:.2} along Y, {:.2} along diagonals)",
+            ", correlated noise ({:.2} along X, {:.2} along Y, {:.2} along diagonals)",
             c.at(0, 1),
             c.at(1, 0),
             c.at(1, 1)

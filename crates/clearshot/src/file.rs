@@ -8,9 +8,9 @@ use crate::learned::session::Standing;
 use crate::learned::{Map, Session};
 use crate::notice::Notice;
 use crate::observer::{Ear, Event, Observer};
+use crate::predictor::Predictor;
 use crate::report::{ImageReport, Report, Status};
 use crate::restorer::{Kind, Restorer, bytes_of};
-use crate::segmenter::Segmenter;
 use crate::settings::Settings;
 use crate::shared_run::SharedRun;
 use crate::target::{Destination, Made};
@@ -77,7 +77,7 @@ enum Engine<'s> {
     Learned(Session<'s>),
     Foreign(&'s Foreign),
     /// With the fingerprint of the file.
-    Segmenter(&'s Segmenter, String),
+    Predictor(&'s Predictor, String),
     Classical(&'s Classical),
 }
 
@@ -86,7 +86,7 @@ impl Engine<'_> {
         match self {
             Engine::Learned(session) => session.written(d),
             Engine::Foreign(foreign) => foreign.written(d),
-            Engine::Segmenter(segmenter, _) => segmenter.written(d),
+            Engine::Predictor(predictor, _) => predictor.written(d),
             Engine::Classical(_) => Ok(Classical::written(d, settings.float)),
         }
     }
@@ -102,11 +102,11 @@ impl Engine<'_> {
         }
         match self {
             Engine::Learned(session) => session.standing(output, bases),
-            Engine::Segmenter(segmenter, hash) => {
+            Engine::Predictor(predictor, hash) => {
                 for base in bases.iter().filter(|_| settings.save_mask) {
                     taken(mask_path(base))?;
                 }
-                segmenter.standing(output, hash, settings)
+                predictor.standing(output, hash, settings)
             }
             Engine::Foreign(_) | Engine::Classical(_) => {
                 for base in bases.iter().filter(|_| settings.save_mask) {
@@ -147,7 +147,7 @@ impl Walk<'_> {
             _ if d.items.len() > 1 && self.settings.item.is_none() => {
                 "the file has several images, and --part cuts one between jobs; name it (--item)"
             }
-            Kind::Foreign(_) | Kind::Segmenter(_) => {
+            Kind::Foreign(_) | Kind::Predictor(_) => {
                 "an image is not cut between jobs for networks of others and for segmentation; leave --part out"
             }
             Kind::Learned(_) | Kind::Classical(_) => return Ok(()),
@@ -176,7 +176,7 @@ impl Walk<'_> {
                 Engine::Learned(learned.session(self.settings, d, hash, ear)?)
             }
             Kind::Foreign(foreign) => Engine::Foreign(foreign),
-            Kind::Segmenter(segmenter) => Engine::Segmenter(segmenter, fingerprint(self.input)?),
+            Kind::Predictor(predictor) => Engine::Predictor(predictor, fingerprint(self.input)?),
             Kind::Classical(classical) => Engine::Classical(classical),
         };
         let written = engine.written(d, self.settings)?;
@@ -258,7 +258,7 @@ impl Walk<'_> {
         let mut validity = Validity { saturation, is_given: saturation.is_some(), mask };
         let binned = match engine {
             Engine::Learned(session) => session.binned(image, spot, &mut validity, &mut ear)?,
-            Engine::Foreign(_) | Engine::Segmenter(..) | Engine::Classical(_) => None,
+            Engine::Foreign(_) | Engine::Predictor(..) | Engine::Classical(_) => None,
         };
         let side = binned.as_ref().map_or(1, |b| b.side);
         let image = binned.as_ref().map_or(image, |b| &b.image);
@@ -267,8 +267,8 @@ impl Walk<'_> {
         let (finished, validity) = match engine {
             Engine::Learned(session) => session.restore(image, side, validity, to, &mut ear)?,
             Engine::Foreign(foreign) => foreign.run(settings, image, validity, to, &mut ear)?,
-            Engine::Segmenter(segmenter, hash) => {
-                segmenter.run(settings, hash, image, validity, to, &mut ear)?
+            Engine::Predictor(predictor, hash) => {
+                predictor.run(settings, hash, image, validity, to, &mut ear)?
             }
             Engine::Classical(classical) => classical.run(settings, image, validity, to, &mut ear)?,
         };

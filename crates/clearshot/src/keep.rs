@@ -12,7 +12,7 @@ impl Restorer {
     pub fn about(&self) -> Option<Value> {
         match &self.kind {
             Kind::Learned(learned) => Some(learned.with_model(|model| json!(model.about))),
-            Kind::Segmenter(segmenter) => Some(segmenter.with_model(|model| json!(model.about))),
+            Kind::Predictor(predictor) => Some(predictor.with_model(|model| json!(model.about))),
             Kind::Foreign(_) | Kind::Classical(_) => None,
         }
     }
@@ -26,7 +26,7 @@ impl Restorer {
             |model: &Model| Model::new(model.about.clone(), model.config.clone(), model.weights.clone());
         match &self.kind {
             Kind::Learned(learned) => Ok(learned.with_model(copy)?),
-            Kind::Segmenter(segmenter) => Ok(segmenter.with_model(copy)?),
+            Kind::Predictor(predictor) => Ok(predictor.with_model(copy)?),
             Kind::Foreign(_) | Kind::Classical(_) => {
                 Err(Error::Unsuited(format!("{} is not a model of Clearshot", self.name())))
             }

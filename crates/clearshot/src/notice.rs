@@ -201,14 +201,14 @@ impl fmt::Display for Notice {
             ),
             Notice::FaintForModel { greatest, range: [low, high] } => write!(
                 f,
-                "its values reach {greatest}, and the model was made for values from {low} to {high}: it will see next to nothing; convert the image first"
+                "its values reach only {greatest}, and the model was trained on values from {low} to {high}: the image is nearly black to it; convert the image first"
             ),
             Notice::ProcessedColours => f.write_str(
-                "an 8-bit colour picture: its values were processed for viewing and are not photon counts, so take the result with care; colours are restored one by one",
+                "an 8-bit colour image: its values were processed for viewing and are not photon counts, so be careful with the result; colours are restored one by one",
             ),
             Notice::UnnamedAxis { letter, planes, .. } => write!(
                 f,
-                "{planes} planes lie along an axis that the file does not name ({letter}) and are restored one by one"
+                "{planes} planes along an axis without a name ({letter}) are restored one by one"
             ),
             Notice::TransparencyCopied => f.write_str("transparency is copied as it is"),
             Notice::Background { given, share, limit, median, dark } => write!(
@@ -218,7 +218,7 @@ impl fmt::Display for Notice {
             ),
             Notice::PsfCut { fitted, given: None } => write!(
                 f,
-                "the image has room for {} pixels of the PSF; {:.1} % of its light would lie outside",
+                "the PSF was limited to {} pixels by the size of the image; {:.1} % of its light lies outside",
                 fitted.psf.shape(),
                 100.0 * fitted.outside
             ),
@@ -243,7 +243,7 @@ impl fmt::Display for Notice {
             ),
             Notice::NoLight { names, copied } => write!(
                 f,
-                "{}: no light in it (marks, errors or weights), {}",
+                "{}: not an image of light (marks, errors or weights), {}",
                 names.join(", "),
                 if *copied { "copied as they are" } else { "left out" }
             ),
@@ -252,10 +252,10 @@ impl fmt::Display for Notice {
             }
             Notice::Unfamiliar(why) => write!(
                 f,
-                "unlike what the model was trained on: {why}; it may draw what it knows instead of what is there"
+                "unlike what the model was trained on: {why}; the model may draw structures that it knows instead of those that are there"
             ),
             Notice::Resumed { found, all } => {
-                write!(f, "{found} of {all} planes were restored by a run before")
+                write!(f, "{found} of {all} planes were restored by an earlier run")
             }
             Notice::Steps(Stop::Steps(n)) => write!(f, "{n} steps for all pieces"),
             Notice::Steps(Stop::Levels(levels)) => {
@@ -264,38 +264,38 @@ impl fmt::Display for Notice {
             Notice::Steps(_) => f.write_str("least predicted error for all pieces"),
             Notice::Filled(count) => write!(
                 f,
-                "{count} pixels hold no measurement (not finite or masked): filled from their neighbours and left out of the measurement"
+                "{count} pixels hold no measurement (not finite or masked): filled from their neighbours and ignored as measurements"
             ),
             Notice::Clipped { count, dtype } => {
                 write!(f, "{count} restored values did not fit {dtype} and were clipped")
             }
             Notice::FramesAlone { along: Axis::Z, .. } => f.write_str(
-                "a stack whose planes show different things nearly everywhere: planes were restored each alone",
+                "a stack whose planes differ nearly everywhere: each plane was restored separately",
             ),
             Notice::FramesAlone { .. } => f.write_str(
-                "a movie in which nearly everything moves or changes: frames were restored each alone",
+                "a movie in which nearly everything moves or changes: each frame was restored separately",
             ),
             Notice::FramesAveraged { along: Axis::Z, mean } => write!(
                 f,
-                "a stack: planes were averaged with their neighbours along Z where these show the same, {mean:.1} to a pixel in the mean"
+                "a stack: planes were averaged with their neighbours along Z where these show the same, {mean:.1} planes per pixel on average"
             ),
             Notice::FramesAveraged { mean, .. } => write!(
                 f,
-                "a movie: frames were averaged where nothing moves, {mean:.1} to a pixel in the mean"
+                "a movie: frames were averaged where nothing moves, {mean:.1} frames per pixel on average"
             ),
             Notice::FramesAsSingle => {
-                f.write_str("has several frames along T, taken for single images; taken together they tell more")
+                f.write_str("has several frames along T, which were measured as single images; together they give a better measurement")
             }
             Notice::Chi2(chi2) => {
                 let why = match *chi2 >= EXPLAINED.end {
                     true => {
-                        "the restored image does not explain what was measured: offset, gain or read noise are not this image's, its noise is not a camera's, or the model does not know what is in it"
+                        "the restored image is not consistent with the measurement: offset, gain or read noise are not those of this image, its noise does not come from a camera, the model does not know the structures in it, or samples were drawn in too few steps"
                     }
                     false => {
-                        "there is less noise than the camera's numbers say: they are not this image's, or it was smoothed or averaged before"
+                        "there is less noise than gain, offset and read noise predict: they are not those of this image, or it was smoothed or averaged before"
                     }
                 };
-                write!(f, "chi2 is {chi2:.2}, where about 1 is right: {why}; do not trust the result before that is mended")
+                write!(f, "chi2 is {chi2:.2}, where about 1 is right: {why}; do not trust the result until this is corrected")
             }
             Notice::LeftOver(left) => f.write_str(&left.in_words().unwrap_or_default()),
         }

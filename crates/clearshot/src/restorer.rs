@@ -8,7 +8,8 @@ use crate::learned::image::Finished;
 use crate::learned::{Learned, Map};
 use crate::observer::{Ear, Event, Observer};
 use crate::outlet::Outlet;
-use crate::segmenter::{Segmenter, Segments};
+use crate::predictor::Predictor;
+use crate::segments::Segments;
 use crate::settings::Settings;
 use crate::target::{Destination, Made};
 use crate::validity::{Mask, Validity};
@@ -32,7 +33,7 @@ pub struct Restorer {
 pub(crate) enum Kind {
     Learned(Box<Learned>),
     Foreign(Box<Foreign>),
-    Segmenter(Box<Segmenter>),
+    Predictor(Box<Predictor>),
     Classical(Classical),
 }
 
@@ -95,7 +96,7 @@ impl Restorer {
             )));
         }
         if model.about.task.knows_no_camera() {
-            return Ok(Restorer { kind: Kind::Segmenter(Box::new(Segmenter::new(model, device)?)) });
+            return Ok(Restorer { kind: Kind::Predictor(Box::new(Predictor::new(model, device)?)) });
         }
         Restorer::learned(model, device, false)
     }
@@ -138,7 +139,7 @@ impl Restorer {
         Ok(match self.kind {
             Kind::Learned(learned) => Restorer { kind: Kind::Learned(Box::new(learned.on(device)?)) },
             Kind::Foreign(foreign) => Restorer { kind: Kind::Foreign(Box::new(foreign.on(device))) },
-            Kind::Segmenter(s) => Restorer { kind: Kind::Segmenter(Box::new(s.on(device))) },
+            Kind::Predictor(s) => Restorer { kind: Kind::Predictor(Box::new(s.on(device))) },
             classical => Restorer { kind: classical },
         })
     }
@@ -157,8 +158,8 @@ impl Restorer {
     /// If the restorer gives images.
     pub fn giving(mut self, segments: Segments) -> Result<Restorer> {
         match &mut self.kind {
-            Kind::Segmenter(segmenter) if segmenter.with_model(|m| m.about.task.segments()) => {
-                segmenter.segments = segments;
+            Kind::Predictor(predictor) if predictor.with_model(|m| m.about.task.segments()) => {
+                predictor.segments = segments;
             }
             _ => {
                 let why = format!("{} gives images and does not segment them; leave it out", self.name());
@@ -170,7 +171,7 @@ impl Restorer {
 
     /// Whether it segments images.
     pub fn is_segmenter(&self) -> bool {
-        matches!(&self.kind, Kind::Segmenter(s) if s.with_model(|m| m.about.task.segments()))
+        matches!(&self.kind, Kind::Predictor(s) if s.with_model(|m| m.about.task.segments()))
     }
 
     /// The name of the model or of the method.
@@ -178,7 +179,7 @@ impl Restorer {
         match &self.kind {
             Kind::Learned(learned) => learned.name(),
             Kind::Foreign(foreign) => foreign.name(),
-            Kind::Segmenter(segmenter) => segmenter.name(),
+            Kind::Predictor(predictor) => predictor.name(),
             Kind::Classical(Classical::Denoise(method)) => method.name().into(),
             Kind::Classical(Classical::RichardsonLucy(_)) => "richardson-lucy".into(),
             Kind::Classical(Classical::Wiener(_)) => "wiener".into(),
@@ -195,7 +196,7 @@ impl Restorer {
         match &self.kind {
             Kind::Learned(learned) => learned.check(settings),
             Kind::Foreign(foreign) => foreign.check(settings),
-            Kind::Segmenter(segmenter) => segmenter.check(settings),
+            Kind::Predictor(predictor) => predictor.check(settings),
             Kind::Classical(classical) => classical.check(settings),
         }
     }
@@ -207,7 +208,7 @@ impl Restorer {
     pub fn record(&self, settings: &Settings) -> Result<Value> {
         match &self.kind {
             Kind::Learned(learned) => learned.record(settings),
-            Kind::Segmenter(segmenter) => Ok(segmenter.record(settings)),
+            Kind::Predictor(predictor) => Ok(predictor.record(settings)),
             Kind::Foreign(_) | Kind::Classical(_) => Ok(Value::Null),
         }
     }
@@ -224,7 +225,7 @@ impl Restorer {
         let restorer = match &self.kind {
             Kind::Learned(learned) => learned.record(&settings)?.to_string(),
             Kind::Foreign(foreign) => foreign.name(),
-            Kind::Segmenter(segmenter) => segmenter.record(&settings).to_string(),
+            Kind::Predictor(predictor) => predictor.record(&settings).to_string(),
             Kind::Classical(classical) => format!("{classical:?}"),
         };
         Ok(format!("{restorer} {settings:?}"))
@@ -278,7 +279,7 @@ impl Restorer {
                 .session(settings, d, String::new(), &mut ear)?
                 .restore(image, 1, validity, to, &mut ear)?,
             Kind::Foreign(foreign) => foreign.run(settings, image, validity, to, &mut ear)?,
-            Kind::Segmenter(segmenter) => segmenter.run(settings, "", image, validity, to, &mut ear)?,
+            Kind::Predictor(predictor) => predictor.run(settings, "", image, validity, to, &mut ear)?,
             Kind::Classical(classical) => classical.run(settings, image, validity, to, &mut ear)?,
         };
         let restored = gathered(finished, image);

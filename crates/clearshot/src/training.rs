@@ -76,7 +76,7 @@ impl TrainSettings {
         if self.overrides.is_empty() {
             let known = presets::groups(None)?.options("experiment").join(", ");
             return Err(Error::Refused(format!(
-                "nothing says what to train; experiment=NAME chooses one of {known}"
+                "no experiment is given; choose one with experiment=NAME: {known}"
             )));
         }
         Ok(presets::read(self.configs.as_deref(), &self.overrides)?)

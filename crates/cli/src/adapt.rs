@@ -22,19 +22,19 @@ enum From {
 
 #[derive(Args)]
 pub struct Adapt {
-    /// Take these noisy images: a folder, a glob pattern or a file.
+    /// Learn from these noisy images: a folder, glob pattern or file.
     #[arg(value_name = "IMAGES")]
     images: String,
     /// Write the model to this file.
     #[arg(short, long, value_name = "NAME.clearshot")]
     output: PathBuf,
-    /// Begin from this model. Default: the one that comes with the program.
+    /// Start from this model. Default: the built-in model.
     #[arg(long, value_name = "NAME.clearshot")]
     model: Option<PathBuf>,
-    /// Train for so many seconds. Default: 60 on a GPU, 300 on the CPU.
+    /// Train for this many seconds. Default: 60 on a GPU, 300 on the CPU.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Learn from repeats of the same fields, from the noise of single images, or find out (auto). Default: auto.
+    /// Learn from repeats of the same fields (repeats) or from the noise of single images (noise); auto chooses by the files. Default: auto.
     #[arg(long, value_enum, default_value = "auto", hide_default_value = true)]
     from: From,
     #[command(flatten)]
@@ -42,26 +42,26 @@ pub struct Adapt {
     /// Run on cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one). Default: auto.
     #[arg(long, default_value = "auto")]
     device: DeviceName,
-    /// Change keys of the training, as `clearshot train` takes them. Default: none.
+    /// Change keys of the training configuration, as in `clearshot train`. Default: none.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
-    /// Keep the folder of the run here. Default: it is removed at the end.
+    /// Keep the run in this folder. Default: it is deleted at the end.
     #[arg(long, value_name = "FOLDER")]
     run: Option<PathBuf>,
-    /// Resume the run of --run, with the same images and options. Default: a new run.
+    /// Resume the run in --run, with the same images and options. Default: start a new run.
     #[arg(long, requires = "run", conflicts_with_all = ["model", "from"])]
     resume: bool,
-    /// Share the work between jobs: refused, since one model is made of all images in one training; `restore --part` shares the files that it then restores, and
-    /// `train --devices` an own training. Default: none.
+    /// Refused: one model is trained on all images in a single run. `restore --part` shares the files to restore between jobs, and `train --devices`
+    /// trains in several processes. Default: none.
     #[arg(long, value_name = "I/N")]
     part: Option<String>,
-    /// Train and write the model even where its gain is not clear or cannot be estimated. Default: it is not written then.
+    /// Train and write the model even if its gain is unclear or cannot be estimated. Default: such a model is not written.
     #[arg(long)]
     keep: bool,
-    /// Show nothing while training. Default: progress and scores.
+    /// Print nothing while training. Default: progress and scores.
     #[arg(long)]
     quiet: bool,
-    /// Print one JSON object. Default: sentences.
+    /// Print one JSON object. Default: text.
     #[arg(long)]
     json: bool,
 }
@@ -117,7 +117,7 @@ impl Adapt {
         }
         match written {
             true => println!("model {}", self.output.display()),
-            false => println!("no model is written: restore with the one that you have"),
+            false => println!("no model was written; restore with the one that you have"),
         }
         Ok(())
     }

@@ -17,54 +17,52 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Camera {
-    /// Measure from these images of one camera: files, folders, glob patterns or addresses of Zarr (s3://, https://). Without
-    /// --repeats or --movie each is taken for a single image, whose noise is separated from its structure.
+    /// Measure from these images of one camera: files, folders, glob patterns or Zarr addresses (s3://, https://). Without --repeats or --movie each
+    /// is treated as a single image, whose noise is separated from its structure.
     #[arg(value_name = "IMAGES", required_unless_present_any = ["flats", "darks"])]
     images: Vec<String>,
-    /// Write the camera to this file, for --camera of other verbs. Default: it is only printed.
+    /// Write the camera to this file, for the option --camera of other verbs. Default: it is only printed.
     #[arg(short, long, value_name = "camera.json")]
     output: Option<PathBuf>,
-    /// Take the images as frames of one scene, as several files or along T: what differs is noise. Best of all where the sample
-    /// holds still. Default: single images.
+    /// Treat the images as frames of one scene, in several files or along T: differences are noise. Use this if the sample does not move. Default:
+    /// single images.
     #[arg(long, conflicts_with = "movie")]
     repeats: bool,
-    /// Take the images as a movie along T, or as one frame a file: what moves or bleaches is separated from noise. Default: single
-    /// images.
+    /// Treat the images as a movie along T, or with one frame in each file: motion and bleaching are separated from noise. Default: single images.
     #[arg(long)]
     movie: bool,
-    /// Measure the gain from frames of even light, two or more of each brightness; several brightnesses tell more. Default: none.
+    /// Measure the gain from evenly lit frames, two or more of each brightness; several brightnesses are better. Default: none.
     #[arg(long, num_args = 1.., value_name = "FILES", conflicts_with_all = ["images", "repeats", "movie"])]
     flats: Vec<String>,
     /// Measure offset and read noise from frames without light, two or more. Default: none.
     #[arg(long, num_args = 1.., value_name = "FILES")]
     darks: Vec<String>,
-    /// Look for frames along this axis of the files: T, Z, C, Y or I, the one without a name. Default: T, or else I.
+    /// Look for frames along this axis of the files: T, Z, C, Y, or I (an axis without a name). Default: T, otherwise I.
     #[arg(long, value_name = "AXIS", value_parser = axis)]
     axis: Option<Axis>,
-    /// Take the gain as known, in electrons per count. Default: measured; the excess noise of an EMCCD is part of it (about half
-    /// of the photo-electrons per count).
+    /// Set the gain, in electrons per count. Default: measured; it includes the excess noise of an EMCCD (about half of the photo-electrons per
+    /// count).
     #[arg(long, value_parser = electrons::gain::<f64>, allow_negative_numbers = true)]
     gain: Option<f64>,
-    /// Take the offset as known, in counts: images alone do not tell it from the read noise. Default: that of --darks, or the
-    /// middle of what fits.
+    /// Set the offset, in counts: images alone cannot separate it from the read noise. Default: from --darks, or the middle of the range that fits.
     #[arg(long, value_parser = electrons::counts::<f64>, allow_negative_numbers = true)]
     offset: Option<f64>,
-    /// Take the read noise as known, its standard deviation in electrons. Default: measured.
+    /// Set the read noise, its standard deviation in electrons. Default: measured.
     #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     read_noise: Option<f64>,
-    /// Take pixels at or above this value as saturated. Default: where values pile up at the top of the range.
+    /// Treat pixels at or above this value as saturated. Default: the top of the range, if values pile up there.
     #[arg(long, value_name = "VALUE")]
     saturation: Option<f64>,
-    /// Take this image of files that have several, by name or number. Default: the first.
+    /// Use this image of files that contain several, by name or number. Default: the first.
     #[arg(long, value_name = "NAME")]
     item: Option<String>,
-    /// Draw variance against brightness, the correlation and what is clipped. Default: no figure.
+    /// Plot variance against brightness, the correlation, and clipping. Default: no plot.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Replace files that are there already. Default: they are kept, and it is an error.
+    /// Replace existing files. Default: an existing file is an error.
     #[arg(long)]
     force: bool,
-    /// Print one JSON object, what the file holds, instead of the summary. Default: the summary.
+    /// Print the contents of the camera file as JSON. Default: a summary in text.
     #[arg(long)]
     json: bool,
 }

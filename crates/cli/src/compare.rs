@@ -6,8 +6,9 @@ use clap::Args;
 
 #[derive(Args)]
 pub struct Compare {
-    /// Score these methods: raw, gaussian, median, wiener, nlm, tv or bm3d, each alone or after `gat+` (under the Anscombe transform); best-gaussian (an oracle: its width is chosen by the truth);
-    /// rl (with --psf-sigma); `default` for the model that comes with the program, or a model's file or folder; `auto` for what `restore` does by itself, `auto:MODEL` with another model.
+    /// Score these methods: raw, gaussian, median, wiener, nlm, tv or bm3d, each alone or with the prefix `gat+` (with the Anscombe transform);
+    /// best-gaussian (an oracle: its width is chosen with the truth); rl (with --psf-sigma); `default` for the built-in model, or the file or folder
+    /// of a model; `auto` for what `restore` does by default, `auto:MODEL` for the same with another model.
     #[arg(default_values_t = USUAL.map(String::from))]
     methods: Vec<String>,
     #[command(flatten)]

@@ -7,15 +7,15 @@ use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct ConditionArgs {
-    /// Tell a model that is conditioned on classes the class of the images, by name or number; `info MODEL` lists them. Default: none, which models
-    /// trained with task.drop_class can do without.
+    /// Set the class of the images, by name or number, for a model that is conditioned on classes; `info MODEL` lists them. Default: none, which only
+    /// models trained with task.drop_class accept.
     #[arg(long, value_name = "NAME|N")]
     pub class: Option<String>,
-    /// Let a model that attends to a context attend to this one: an array of [vectors, numbers], as in FILE.npy. Default: none, as --class.
+    /// Set the context, for a model with cross-attention to one: an array of [vectors, numbers], as in FILE.npy. Default: none, as for --class.
     #[arg(long, value_name = "FILE.npy")]
     context: Option<PathBuf>,
-    /// Tell a model that is conditioned on the camera another number than the image's own, in electrons: scale=500, read-noise=2 or
-    /// background=10; may be given several times. Default: what the camera and the image say.
+    /// Override a number of the camera, in electrons, for a model that is conditioned on it: scale=500, read-noise=2 or background=10. May be given
+    /// several times. Default: from the camera and the image.
     #[arg(long, value_name = "KEY=VALUE")]
     condition: Vec<String>,
 }

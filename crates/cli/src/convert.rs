@@ -19,50 +19,49 @@ pub struct Convert {
     /// Convert these files, folders, glob patterns or Zarr addresses (s3://, https://).
     #[arg(required = true)]
     inputs: Vec<String>,
-    /// Write to this file, whose ending names the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
+    /// Write to this file, whose extension sets the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
     output: PathBuf,
-    /// Give files in a folder this ending (tif, ome.tif, ome.zarr, nii.gz ...). Default: the input's own.
+    /// Write files in a folder with this extension (tif, ome.tif, ome.zarr, nii.gz ...). Default: the input's.
     #[arg(long)]
     to: Option<String>,
-    /// Name the axes, one letter each in the file's order (T C Z Y X S, I to R for others), where the file does not say or
-    /// says it wrongly. Default: as the file says.
+    /// Name the axes, one letter each in the file's order (T C Z Y X S, I to R for others), if the file does not state them or states them wrongly.
+    /// Default: as stated in the file.
     #[arg(long)]
     axes: Option<String>,
-    /// Convert this image of a file that has several, by name or number. Default: the first.
+    /// Convert this image of a file that contains several, by name or number. Default: the first.
     #[arg(long)]
     item: Option<String>,
-    /// Cut this part out of every plane, rows and columns from the first to before the last, as in 100:356,0:256. Default: all of it.
+    /// Crop every plane to these rows and columns, without the last of each, as in 100:356,0:256. Default: no cropping.
     #[arg(long, value_name = "Y:Y,X:X", value_parser = part)]
     crop: Option<Part>,
-    /// Pad every plane by this many reflected pixels at each edge, after --crop. Default: 0.
+    /// Pad every plane with this many reflected pixels at each edge, after --crop. Default: 0.
     #[arg(long, value_name = "PIXELS", default_value_t = 0, hide_default_value = true)]
     pad: usize,
-    /// Resize every plane to this size, as in 256x256, after --crop and --pad. Default: as it is.
+    /// Resize every plane to this size, as in 256x256, after --crop and --pad. Default: no resizing.
     #[arg(long, value_name = "YxX", value_parser = size)]
     resize: Option<Size>,
-    /// Take back what --crop, --pad and --resize did to the input, also before it was restored: it goes into this image, of which it was made.
-    /// Default: none.
+    /// Undo --crop, --pad and --resize, also after restoring: insert the input into this image, from which it was cut. Default: off.
     #[arg(long, value_name = "ORIGINAL", conflicts_with_all = ["crop", "pad", "resize", "mosaic"])]
     undo: Option<PathBuf>,
-    /// Pack a camera's mosaic into one channel for each place of its pattern of colour filters, black at 0 and white at 1, or
-    /// unpack such channels into the mosaic again. Default: neither.
+    /// Pack a camera's mosaic into one channel for each position in its pattern of colour filters, black at 0 and white at 1, or unpack such channels
+    /// into a mosaic. Default: neither.
     #[arg(long, value_name = "pack|unpack", value_parser = ["pack", "unpack"], conflicts_with_all = ["crop", "pad", "resize"])]
     mosaic: Option<String>,
-    /// Take this Bayer pattern for --mosaic: RGGB, BGGR, GRBG or GBRG. Default: what a raw TIFF states.
+    /// Use this Bayer pattern for --mosaic: RGGB, BGGR, GRBG or GBRG. Default: the one stated in a raw TIFF.
     #[arg(long, value_name = "NAME", requires = "mosaic")]
     pattern: Option<String>,
-    /// Take this value of the sensor as black, for --pattern.
+    /// Set the sensor's black level, for --pattern.
     #[arg(long, requires = "pattern", default_value_t = 0.0)]
     black: f64,
-    /// Take this value of the sensor as white, for --pattern.
+    /// Set the sensor's white level, for --pattern.
     #[arg(long, requires = "pattern", default_value_t = 65535.0)]
     white: f64,
-    /// Replace files that are there already. Default: they are kept, and it is an error.
+    /// Replace existing files. Default: an existing file is an error.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     part: PartArgs,
-    /// Print one JSON line a file. Default: text.
+    /// Print one line of JSON for each file. Default: text.
     #[arg(long)]
     json: bool,
 }

@@ -15,8 +15,9 @@ pub struct Deconvolve {
     /// Deconvolve by this method.
     #[arg(long, value_enum, default_value_t = Way::RichardsonLucy)]
     method: Way,
-    /// Deconvolve with this point-spread function: a file, its peak in the middle (a plane, or with --volume a stack), which is brought
-    /// to the image's pixel size where both files state theirs; gaussian:1.5px; or airy:na=1.4,em=520nm (with pixel=65nm, and z=200nm for stacks, where the file does not state them).
+    /// Deconvolve with this point-spread function: a file with its peak in the middle (a plane, or with --volume a stack), which is resampled to the
+    /// image's pixel size if both files state theirs; gaussian:1.5px; or airy:na=1.4,em=520nm (add pixel=65nm, and z=200nm for stacks, if the file
+    /// does not state them).
     #[arg(long, value_name = "PSF", conflicts_with = "psf_sigma", required_unless_present_any = ["psf_sigma", "list"])]
     psf: Option<String>,
     /// Use a Gaussian PSF of this standard deviation in pixels, or one for each axis (Z,Y,X). Default: --psf.

@@ -12,15 +12,15 @@ use std::io::Write;
 pub struct Denoise {
     #[command(flatten)]
     files: Files,
-    /// gaussian, median, wiener, nlm, tv or bm3d; exposure divides the light above --offset by --set ratio=R and does nothing
-    /// else, as a baseline for short exposures beside long ones; none passes pixels on as they are.
+    /// Denoise with this method: gaussian, median, wiener, nlm, tv or bm3d. `exposure` only divides the light above --offset by --set ratio=R, as a
+    /// baseline for short exposures next to long ones; `none` copies the pixels.
     #[arg(long, default_value = "bm3d")]
     method: String,
-    /// A setting of the method, KEY=VALUE; `denoise --list` shows them all.
+    /// Change a setting of the method; `denoise --list` prints them all. May be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Take the noise as the same everywhere, of this standard deviation in the file's unit. Default: the noise is a camera's, which the
-    /// generalised Anscombe transform makes uniform; methods that need it estimate it from the image where no gain is given.
+    /// Assume noise of this standard deviation everywhere, in the file's unit. Default: camera noise, which the generalised Anscombe transform makes
+    /// uniform; methods that need the noise estimate it from the image if no gain is given.
     #[arg(long, conflicts_with_all = ["gain", "offset", "read_noise", "camera"])]
     noise: Option<f32>,
     #[command(flatten)]

@@ -22,25 +22,25 @@ pub struct Settings {
     /// `clearshot synth` generates. Default: benchmark.
     #[arg(long, default_value = "benchmark", conflicts_with = "truth")]
     scenes: String,
-    /// Mean electrons of the brightest value, separated by commas.
+    /// Set the mean electrons of the brightest value; several, separated by commas.
     #[arg(long, default_value = "5,20,100", value_delimiter = ',', conflicts_with = "truth")]
     peaks: Vec<f64>,
-    /// Images of each kind at each peak.
+    /// Score this many images of each kind at each peak.
     #[arg(long, default_value_t = 8, conflicts_with = "truth")]
     count: u32,
-    /// Pixels along each side of a scene; several, separated by commas, are tried one after the other.
+    /// Set the side of a scene in pixels; several, separated by commas, are tried one after another.
     #[arg(long, default_value = "128", value_delimiter = ',', conflicts_with = "truth")]
     size: Vec<usize>,
-    /// Of the scenes, their noise and the models' samples.
+    /// Seed the scenes, their noise and the samples of models.
     #[arg(long, default_value_t = Bench::default().seed)]
     seed: u64,
-    /// Blur the scenes by a Gaussian of this standard deviation in pixels.
+    /// Blur the scenes with a Gaussian of this standard deviation in pixels. Default: no blur.
     #[arg(long, conflicts_with = "truth")]
     psf_sigma: Option<f64>,
-    /// Clean images instead of scenes: a file, a folder or a glob pattern.
+    /// Score with these clean images instead of scenes: a file, folder or glob pattern. Default: scenes.
     #[arg(long, requires = "noisy")]
     truth: Option<String>,
-    /// The noisy ones that go with them, paired by name.
+    /// Use these noisy images of the same fields as --truth, paired by name; needed with --truth. Default: scenes.
     #[arg(long, requires = "truth")]
     noisy: Option<String>,
     #[command(flatten)]
@@ -49,64 +49,65 @@ pub struct Settings {
     /// Default: nothing is fitted.
     #[arg(long, requires = "truth")]
     fit: bool,
-    /// Compute PSNR and SSIM of files with this range of values. Default: 255 for clean files of 8 bits, otherwise the
-    /// greatest less the least value of each clean image.
+    /// Compute PSNR and SSIM of files for this range of values. Default: 255 for clean files of 8 bits, otherwise the maximum minus the minimum of
+    /// each clean image.
     #[arg(long, value_name = "R", value_parser = electrons::ratio::<f64>, allow_negative_numbers = true, requires = "truth")]
     range: Option<f64>,
-    /// Group files into the rows of the table by a regular expression on their names without the ending: by what its first
-    /// group matches. `all` makes one group. Default: the name up to a last _ or - that only digits follow.
+    /// Group files into rows of the table with a regular expression on their names without extension: files whose first group matches the same text
+    /// form a row. `all` makes a single group. Default: the name up to the last _ or - that only digits follow.
     #[arg(long, value_name = "PATTERN", requires = "truth")]
     group: Option<String>,
-    /// How many times the light of the clean files the noisy ones have (0.1: a tenth of the exposure). The clean ones are scored as
-    /// they would be at that exposure, so that `raw` is the short exposure scaled up and nothing else.
+    /// Set the exposure of the noisy files relative to the clean ones (0.1: a tenth). Clean files are scaled to that exposure before scoring, so that
+    /// `raw` is the short exposure scaled up and nothing else.
     #[arg(long, default_value_t = 1.0, value_parser = electrons::ratio::<f64>, allow_negative_numbers = true, requires = "truth")]
     exposure: f64,
-    /// Try several values: KEY=A,B,... The keys samples, steps and sampler are the models'; gain, background, read_noise and
-    /// psf (its width) tell methods another camera than the true one, by factors, and shift moves the PSF by pixels. Several
-    /// keys make every combination; one alone makes a curve, with the truth (1, of a shift 0) among its values.
+    /// Try several values: KEY=A,B,... The keys samples, steps and sampler are settings of models; gain, background, read_noise and psf (its width)
+    /// give methods a wrong camera, by factors of the true one, and shift moves the PSF by pixels. Several keys make every combination; a single key
+    /// makes a curve, and its values must include the truth (1, or 0 for a shift).
     #[arg(long, value_name = "KEY=VALUES")]
     sweep: Vec<String>,
-    /// Samples of the posterior that a model's intervals come from; 0 for none.
+    /// Draw this many posterior samples for the intervals of models; 0 for none.
     #[arg(long, default_value_t = 0)]
     samples: usize,
-    /// The sampler of models.
+    /// Draw samples with this sampler.
     #[arg(long, default_value = "dpmpp-2m")]
     sampler: String,
-    /// Its steps.
+    /// Draw each sample in this many steps.
     #[arg(long, default_value_t = 25)]
     steps: usize,
     #[command(flatten)]
     conditions: ConditionArgs,
-    /// What models run on: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
+    /// Run models on cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
     #[arg(long, default_value = "auto")]
     device: DeviceName,
-    /// Threads of the CPU; by default as many as the machine runs at once.
+    /// Use this many CPU threads. Default: one for each core.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Also test what methods invent in empty pictures and what they miss of faint lines.
+    /// Also test what methods invent in empty images and how much of faint lines they miss. Default: off.
     #[arg(long, conflicts_with = "truth")]
     stress: bool,
-    /// Recommend a size that takes no more memory than this.
+    /// Recommend a size that needs no more memory than this. Default: no recommendation.
     #[arg(long, value_parser = clearshot_runtime::bytes::parse, conflicts_with = "truth")]
     max_memory: Option<usize>,
-    /// Recommend a size that takes no more seconds a megapixel than this.
+    /// Recommend a size that needs no more seconds per megapixel than this. Default: no recommendation.
     #[arg(long, conflicts_with = "truth")]
     max_seconds: Option<f64>,
-    /// Recommend a size that reaches at least this many dB.
+    /// Recommend a size that reaches at least this PSNR in dB. Default: no recommendation.
     #[arg(long, conflicts_with = "truth")]
     min_psnr: Option<f64>,
-    /// The folder for report.md, report.html, summary.json, records.csv and the records themselves; a second run into
-    /// it makes only what is missing.
+    /// Write report.md, report.html, summary.json, records.csv and the records to this folder; a second run with the same folder computes only what
+    /// is missing. Default: nothing is written.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Make the records of one part of the images: 3/8 is the third of eight; `auto` takes number and count from a Slurm or AWS Batch job array, auto/8 the number
-    /// alone. The same command without --part then makes what is missing, and the report. Default: all images.
+    /// Score one part of the images, so that several jobs share them: 3/8 is the third of eight parts. `auto` takes part and count from a Slurm or
+    /// AWS Batch job array, auto/8 only the part. Run the same command without --part at the end: it scores what is missing and writes the report.
+    /// Default: all images.
     #[arg(long, value_name = "I/N", requires = "out", conflicts_with = "stress")]
     part: Option<String>,
-    /// Print the summary as JSON instead of Markdown.
+    /// Print the summary as JSON. Default: Markdown.
     #[arg(long)]
     json: bool,
-    /// Print nothing but errors.
+    /// Print errors only.
     #[arg(long)]
     quiet: bool,
 }

@@ -11,30 +11,30 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Export {
-    /// Export this model: a file NAME.clearshot, a folder of diffusers, or default, which is the one of the program.
+    /// Export this model: a file NAME.clearshot, a folder saved by diffusers, or `default`, the built-in model.
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Write an ONNX file here. Default: none, where --bioimageio is given.
+    /// Write this ONNX file. Default: none, if --bioimageio is given.
     #[arg(long, short, value_name = "FILE.onnx", required_unless_present = "bioimageio")]
     out: Option<PathBuf>,
-    /// Write a package of the BioImage Model Zoo into this folder, new or empty; every number of the camera has to be --set. Default: none.
+    /// Write a BioImage Model Zoo package to this folder, which must be new or empty; every camera number must be given with --set. Default: none.
     #[arg(long, value_name = "FOLDER", requires = "author")]
     bioimageio: Option<PathBuf>,
     /// Name an author of the package; may be given several times. Default: none.
     #[arg(long, value_name = "NAME")]
     author: Vec<String>,
-    /// State the package's licence by its SPDX identifier.
+    /// Set the package's licence, as an SPDX identifier.
     #[arg(long, value_name = "LICENCE", default_value = "MIT")]
     licence: String,
-    /// Fix the size of images, (Z,) Y, X, for example 256,256. Default: any size that the network takes.
+    /// Fix the size of images, (Z,) Y, X, for example 256,256. Default: any size that the network accepts.
     #[arg(long, value_delimiter = ',', value_name = "SIZES", value_parser = clap::value_parser!(u32).range(1..))]
     size: Vec<u32>,
-    /// Make a number of the camera a constant instead of an input, for example gain=0.46; may be given several times, for gain,
-    /// offset, read_noise, background, peak and noise_correlation (four values). Default: every number is an input.
+    /// Make a camera number a constant instead of an input, for example gain=0.46, for gain, offset, read_noise, background, peak and
+    /// noise_correlation (four values). May be given several times. Default: every number is an input.
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = number)]
     fixed: Vec<(String, Vec<f32>)>,
-    /// Let a diffusion model answer in one evaluation from the measurement alone, at its highest noise level with x = 0. Default:
-    /// x and its noise level are inputs, and the file is one step of a sampler.
+    /// Export a diffusion model as a single evaluation of the measurement alone, at its highest noise level with x = 0. Default: x and its noise
+    /// level are inputs, and the file is one step of a sampler.
     #[arg(long)]
     direct: bool,
     /// Print one JSON object instead of a table.

@@ -12,16 +12,17 @@ use std::path::Path;
 
 #[derive(Args)]
 pub struct Info {
-    /// Files, folders, glob patterns or addresses of Zarr (s3://, https://); or a model's file, NAME.clearshot, or `default`, the built-in model.
+    /// Describe these files, folders, glob patterns or Zarr addresses (s3://, https://); or a model: NAME.clearshot, or `default` for the built-in
+    /// one.
     #[arg(required = true)]
     files: Vec<String>,
-    /// Which image of a file that has several, by name or number.
+    /// Describe this image of a file that contains several, by name or number. Default: the first.
     #[arg(long)]
     item: Option<String>,
-    /// Do not read the pixels: no statistics.
+    /// Skip the statistics, so that no pixels are read. Default: statistics are printed.
     #[arg(long)]
     quick: bool,
-    /// One JSON line a file.
+    /// Print one line of JSON for each file. Default: text.
     #[arg(long)]
     json: bool,
 }

@@ -53,6 +53,23 @@ mod voice;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 
+const RESTORE_EXAMPLES: &str = "Examples:
+  clearshot restore noisy.tif -o clean.tif
+  clearshot restore 'raw/*.tif' -o restored --camera camera.json
+  clearshot restore noisy.tif -o clean.tif --samples 8 --std --chi2
+  clearshot restore movie.tif -o clean.tif --axes TYX";
+
+const COMPARE_EXAMPLES: &str = "Examples:
+  clearshot compare --out comparison
+  clearshot compare gat+bm3d default auto --truth clean/ --noisy noisy/ --out comparison";
+
+const TRAIN_EXAMPLES: &str = "Examples:
+  clearshot train experiment=supervised --out runs/nuclei
+  clearshot train experiment=supervised data=pairs data.inputs=noisy/ data.targets=clean/ --out runs/mine
+  clearshot train experiment=splitting data.inputs=noisy/ --out runs/mine
+  clearshot train --out runs/mine --resume
+`clearshot train` alone lists the experiments, and `clearshot config experiment=NAME` prints all keys of one.";
+
 /// What a program ends with where all went well, and where not.
 const SUCCESS: u8 = 0;
 const FAILURE: u8 = 1;
@@ -68,67 +85,72 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// See it work, in under three minutes: a real image and noisy scenes restored by the default model and by classical
-    /// methods, a short training, pictures and a report.
+    /// Run a demonstration, in under three minutes: restore a real image and generated scenes with the default model and with classical methods,
+    /// train briefly, and write pictures and a report.
     Demo(demo::Demo),
-    /// List what this machine can compute on.
-    Devices(devices::Devices),
-    /// Say what running or training a network takes, before running it, or into how many jobs to cut a set of files.
-    Plan(plan::PlanArgs),
-    /// Time a network, as inference or as training iterations.
-    Bench(bench::Bench),
-    /// Say where time and memory go: of a network node by node, of a training run (`profile train`), or of restoring (`profile restore`).
-    Profile(profile::Profile),
-    /// Find the fastest settings for a training run and for restoring on this machine by measuring, and write them for `train` and `restore`.
-    Tune(tune::Tune),
-    /// Print a network's graph or plan.
-    Dump(dump::Dump),
-    /// Say what image files are: axes, sizes, units, type, statistics, provenance.
-    Info(info::Info),
-    /// Convert image files, with everything they carry.
-    Convert(convert::Convert),
-    /// Generate scenes from a seed, and what a camera sees of them.
-    Synth(synth::Synth),
-    /// Write down which files a data set is made of, with their fingerprints, or check that they are what was written.
-    Manifest(manifest::Manifest),
     /// Restore image files with a trained model.
+    #[command(after_help = RESTORE_EXAMPLES)]
     Restore(Box<restore::Restore>),
+    /// Remove noise from image files without a trained model.
+    Denoise(denoise::Denoise),
+    /// Remove blur from image files with Richardson-Lucy or Wiener.
+    Deconvolve(deconvolve::Deconvolve),
     /// Measure a camera's noise from its own images, repeats, a movie, or flats and darks.
     Camera(Box<camera::Camera>),
     /// Average an image of beads into a point-spread function.
     Psf(psf::Psf),
-    /// Take the noise off image files, without a trained model.
-    Denoise(denoise::Denoise),
-    /// Take the blur off image files by Richardson-Lucy or Wiener.
-    Deconvolve(deconvolve::Deconvolve),
-    /// Score images beside the truth.
+    /// Segment images with a model of `train experiment=segmentation` or `experiment=instances`, enlarge them with one of `experiment=superres`, or
+    /// run another model (an ONNX file or a BioImage Model Zoo package) on images or tensors.
+    Predict(predict::Predict),
+    /// Print what image files contain: axes, sizes, units, type, statistics, provenance.
+    Info(info::Info),
+    /// Convert image files to another format, with all their metadata.
+    Convert(convert::Convert),
+    /// Score images against the truth.
     Measure(measure::Measure),
-    /// Say how good a method is: scenes x light levels x metrics, beside the raw input and BM3D.
-    Eval(eval::Eval),
-    /// Say whether a new model may take the old one's place: no metric under 95 % of the old one's.
-    Validate(validate::Validate),
-    /// Say what this machine has, what will be used of it, and why.
-    Doctor(doctor::Doctor),
-    /// Score methods side by side, and say where the trained ones do not win.
+    /// Score methods side by side, and show where the trained ones do not win.
+    #[command(after_help = COMPARE_EXAMPLES)]
     Compare(compare::Compare),
-    /// Train a model by a configuration, or resume a run.
+    /// Evaluate a method: scenes x light levels x metrics, next to the raw input and BM3D.
+    Eval(eval::Eval),
+    /// Check that a new model may replace an old one: no metric may be below 95 % of the old one's.
+    Validate(validate::Validate),
+    /// Train a model from a configuration, or resume a run.
+    #[command(after_help = TRAIN_EXAMPLES)]
     Train(train::Train),
-    /// Fit the default model to your own noisy images, and keep it where its estimated gain is clear (an experiment).
+    /// Fine-tune the default model on your own noisy images, and keep the result if its estimated gain is clear (experimental).
     Adapt(adapt::Adapt),
-    /// Calibrate the uncertainty of a model, so that 90 % intervals contain the truth 90 % of the time, on scenes like those that it was trained on.
+    /// Calibrate the uncertainty of a model on scenes like its training images, so that 90 % intervals contain the truth 90 % of the time.
     Calibrate(calibrate::Calibrate),
     /// Make a model's convolutions multiply in 8 bits: a smaller file, and faster on CPUs with VNNI; refused where it costs accuracy.
     Quantize(quantize::Quantize),
     /// Write a model as an ONNX file or a BioImage Model Zoo package, for Fiji, napari, ONNX Runtime and other programs.
     Export(export::Export),
-    /// Segment images by a model of `train experiment=segmentation` or `experiment=instances`, enlarge them by one of `experiment=superres`, or run another model, an ONNX file or a BioImage Model Zoo package, on images or tensors.
-    Predict(predict::Predict),
-    /// Run the test that a BioImage Model Zoo package brings, and nothing else.
+    /// Run the test that comes with a BioImage Model Zoo package, and nothing else.
     Check(check::Check),
-    /// Show a page in the browser, and an HTTP interface, to look at images, restore them and watch training runs; for this machine alone by default.
+    /// Serve a page for the browser, and an HTTP interface, to view images, restore them and follow training runs; reachable from this machine only,
+    /// by default.
     Serve(serve::Serve),
-    /// Print what a training run's configuration comes to, and where each value was written.
+    /// Generate scenes from a seed, and simulated camera images of them.
+    Synth(synth::Synth),
+    /// List the files of a data set with their fingerprints in a file, or check files against such a list.
+    Manifest(manifest::Manifest),
+    /// Print the resolved configuration of a training run, and where each value was set.
     Config(config::Config),
+    /// Print what this machine has, what will be used of it, and why.
+    Doctor(doctor::Doctor),
+    /// List the devices that this machine can compute on.
+    Devices(devices::Devices),
+    /// Predict the memory and operations of running or training a network before it runs, or the number of jobs for a set of files.
+    Plan(plan::PlanArgs),
+    /// Find the fastest settings for a training run and for restoring on this machine by measuring, and write them for `train` and `restore`.
+    Tune(tune::Tune),
+    /// Time a network, as inference or as training iterations.
+    Bench(bench::Bench),
+    /// Show where time and memory go: in a network node by node, in a training run (`profile train`), or in restoring (`profile restore`).
+    Profile(profile::Profile),
+    /// Print a network's graph or plan.
+    Dump(dump::Dump),
 }
 
 /// Runs the program with its name and arguments, and gives the status to end with. Help and wrong arguments end the process,

@@ -60,7 +60,7 @@ pub struct ComputeArgs {
     /// Compute in fp32, tf32, bf16, fp16, or auto, which is the fastest that is safe on the device.
     #[arg(long, default_value = "auto")]
     pub precision: Precision,
-    /// Use this many threads of the CPU. Default: as many as the machine runs at once.
+    /// Use this many CPU threads. Default: one for each core.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }

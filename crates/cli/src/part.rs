@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct PartArgs {
-    /// Do one part of the files, of the same number of bytes in every part, or of a single image that becomes OME-Zarr (NAME.ome.zarr) one part of its chunks: 3/8 is
-    /// the third of eight; `auto` takes number and count from a Slurm or AWS Batch job array, auto/8 the number alone, also from an indexed Kubernetes Job. The same command
-    /// without --part then does what is missing and checks that all is there. Default: all files.
+    /// Process one part of the files, so that several jobs share them: 3/8 is the third of eight parts of about equal bytes. A single image that is
+    /// written as OME-Zarr (NAME.ome.zarr) is shared by chunks. `auto` takes part and count from a Slurm or AWS Batch job array; auto/8 takes only
+    /// the part, also from an indexed Kubernetes Job. Run the same command without --part at the end: it does what is missing and checks that
+    /// everything is there. Default: all files.
     #[arg(long, value_name = "I/N")]
     part: Option<String>,
 }

@@ -19,46 +19,46 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Predict {
-    /// Read these images: files, folders, glob patterns or Zarr addresses; or one safetensors file with a tensor for each of an ONNX network's inputs.
-    /// Without --model the first names the model.
+    /// Read these images: files, folders, glob patterns or Zarr addresses; or one safetensors file with a tensor for each input of an ONNX network.
+    /// Without --model, the first is the model.
     #[arg(required = true, value_name = "IMAGES")]
     inputs: Vec<String>,
     /// Run this model: a file NAME.clearshot, a folder or checkpoint, an ONNX file, a BioImage Model Zoo package as folder or zip, or `default`, the built-in
     /// model.
     #[arg(long, short)]
     model: Option<PathBuf>,
-    /// Write to this file, whose ending names the format, or for several images to this folder; tensors to a safetensors file; NAME.csv is a table of an encoder's
-    /// embeddings, a row for each plane or volume.
+    /// Write to this file, whose extension sets the format; for several images, to this folder; tensors to a safetensors file. NAME.csv is a table of
+    /// the embeddings of an encoder, one row for each plane or volume.
     #[arg(long, short, value_name = "OUT")]
     out: PathBuf,
-    /// Write of a segmentation: `labels`, objects numbered from 1; `classes`, the class of each pixel; `probabilities`, as 32-bit floats, one channel for each
-    /// class where there are several. Default: labels.
+    /// Write a segmentation as `labels`, objects numbered from 1; `classes`, the class of each pixel; or `probabilities`, as 32-bit floats, one
+    /// channel for each class if there are several. Default: labels.
     #[arg(long, value_parser = PossibleValuesParser::new(Segments::ALL.map(|(name, _)| name)))]
     segments: Option<String>,
-    /// Take this image of files that have several, by name or number. Default: all images.
+    /// Use this image of files that contain several, by name or number. Default: all images.
     #[arg(long, value_name = "NAME")]
     item: Option<String>,
-    /// Take the axes of the files as these, one letter each in the file's order: TYX for a movie, ZYX for a stack. Default: as the file says.
+    /// Set what the axes of the files are, one letter each in the file's order: TYX for a movie, ZYX for a stack. Default: as stated in the file.
     #[arg(long, value_name = "LETTERS")]
     axes: Option<String>,
-    /// Keep this many pixels of each tile of an image along each side; for networks that look at all of a tile, the side of the windows. Default: chosen by
+    /// Set the side of the part of a tile that is kept, in pixels; for networks that use whole tiles, the side of the tiles. Default: chosen by
     /// memory, or as the network was trained.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     tile: Option<u32>,
-    /// Run this many tiles at once. Default: as many as keep the device busy.
+    /// Run this many tiles at once. Default: enough to keep the device busy.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: Option<u32>,
     /// Write images as 32-bit floats. Default: the input's pixel type; networks of ONNX and probabilities are always floats.
     #[arg(long)]
     float: bool,
-    /// Replace files that are there already. Default: what was made of the same image by the same model is left as it is, and anything else is an error.
+    /// Replace existing files. Default: results of the same image and the same model are kept as they are; any other existing file is an error.
     #[arg(long, alias = "replace")]
     force: bool,
     #[command(flatten)]
     part: PartArgs,
     #[command(flatten)]
     compute: ComputeArgs,
-    /// Print one JSON line a file. Default: text.
+    /// Print one line of JSON for each file. Default: text.
     #[arg(long)]
     json: bool,
 }

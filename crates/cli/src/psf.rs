@@ -12,22 +12,23 @@ pub struct Psf {
     /// Average the beads of this image.
     #[arg(value_name = "BEADS")]
     image: PathBuf,
-    /// Write the point-spread function to this file, with the image's pixel size: --psf of restore and deconvolve brings it to theirs.
+    /// Write the point-spread function to this file, with the image's pixel size; `restore` and `deconvolve --psf` resample it to the pixels of their
+    /// images.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
-    /// Take this many pixels to every side of a bead's brightest one.
+    /// Use this many pixels on every side of a bead's brightest pixel.
     #[arg(long, default_value_t = 8, value_name = "PIXELS")]
     radius: usize,
-    /// Take beads of at least this height above the background, as a share of the brightest pixel's.
+    /// Use beads of at least this height above the background, relative to the brightest pixel.
     #[arg(long, default_value_t = 0.3, value_name = "SHARE")]
     least: f64,
     /// Average volumes along Z, Y and X. Default: one plane.
     #[arg(long)]
     volume: bool,
-    /// Take this image of a file that has several, by name or number. Default: the first.
+    /// Use this image of a file that contains several, by name or number. Default: the first.
     #[arg(long, value_name = "NAME")]
     item: Option<String>,
-    /// Replace a file that is there already. Default: it is kept, and it is an error.
+    /// Replace existing files. Default: an existing file is an error.
     #[arg(long)]
     force: bool,
     /// Print one JSON object. Default: text.

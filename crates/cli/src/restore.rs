@@ -28,159 +28,160 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+/// Headings of the help.
+const CAMERA: &str = "Camera";
+const CONDITIONS: &str = "Conditions of the model";
+const INVALID: &str = "Pixels without a measurement";
+const SAMPLING: &str = "Sampling and guidance";
+const SPEED: &str = "Speed and memory";
+const UNCERTAINTY: &str = "Uncertainty";
+
 #[derive(Args)]
 pub struct Restore {
     /// Restore these files, folders, glob patterns or Zarr addresses (s3://, https://).
     #[arg(required = true, value_name = "IN")]
     inputs: Vec<String>,
-    /// Write to this file, whose ending names the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
+    /// Write to this file, whose extension sets the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
-    /// Use this model: a file NAME.clearshot, a folder (also of diffusers), an ONNX file, or a BioImage Model Zoo package as folder or
-    /// zip. Default: the built-in model.
+    /// Use this model: a file NAME.clearshot, a folder (of a training run, or saved by diffusers), an ONNX file, or a BioImage Model Zoo package as folder or zip.
+    /// Default: the built-in model.
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
-    /// Fine-tune the model on these images for this many seconds first, as `clearshot adapt` does: refused where the noise is not that of counted
-    /// electrons, and kept only if its estimated gain is clear (an experiment: no gain on a real image has been shown). Default: off.
+    /// Fine-tune the model on these images for this many seconds first, as `clearshot adapt` does. Refused if the noise is not that of counted
+    /// electrons, and used only if its estimated gain is clear (experimental: no gain on a real image has been shown). Default: off.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     adapt: Option<u32>,
     /// Draw this many posterior samples; two or more give a standard deviation. Default: 0, or 8 with --std or --save-samples.
-    #[arg(long, value_name = "K")]
+    #[arg(help_heading = UNCERTAINTY, long, value_name = "K")]
     samples: Option<u32>,
-    /// Restore by this method: `auto` mixes the model, BM3D, a Gaussian blur and the measurement by their errors, estimated
-    /// from the image itself; model, bm3d, gaussian or raw use one of them.
+    /// Restore with this method: `auto` mixes the model, BM3D, a Gaussian blur and the measurement, weighted by their errors, which are estimated
+    /// from the image itself; model, bm3d, gaussian or raw use only one of them.
     #[arg(long, default_value = "auto", value_name = "METHOD", value_parser = ["auto", "model", "bm3d", "gaussian", "raw"])]
     method: String,
-    /// Restore each plane of a stack by itself. Default: planes are averaged with their neighbours along Z where these show the same.
+    /// Restore each plane of a stack separately. Default: planes are averaged with their neighbours along Z where these show the same.
     #[arg(long)]
     planes: bool,
-    /// Restore each frame of a movie by itself. Default: files with a T axis use neighbouring frames where nothing moves.
+    /// Restore each frame of a movie separately. Default: files with a T axis use neighbouring frames where nothing moves.
     #[arg(long)]
     frames_alone: bool,
     /// Write the model's direct estimate (`direct`) or the mean of the posterior samples (`samples`). Default: direct.
-    #[arg(long, value_name = "WHAT", value_parser = ["direct", "samples"])]
+    #[arg(help_heading = UNCERTAINTY, long, value_name = "WHAT", value_parser = ["direct", "samples"])]
     estimate: Option<String>,
     /// Write the posterior samples too, as OUT_sample1 and so on.
-    #[arg(long)]
+    #[arg(help_heading = UNCERTAINTY, long)]
     save_samples: bool,
     /// Write the calibrated standard deviation of every pixel, as OUT_std.
-    #[arg(long)]
+    #[arg(help_heading = UNCERTAINTY, long)]
     std: bool,
     /// Write a map of chi2, as OUT_chi2: near 1 where the restored image explains the measurement up to its noise.
-    #[arg(long)]
+    #[arg(help_heading = UNCERTAINTY, long)]
     chi2: bool,
-    /// Draw samples by this sampler: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun, with settings as in
-    /// ddim:eta=0.5, ddpm:large=1, heun:churn=40,from=0.05,to=50,noise=1.003.
-    #[arg(long, default_value = "dpmpp-2m", value_name = "NAME")]
+    /// Draw samples with this sampler: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun, with settings as in ddim:eta=0.5,
+    /// ddpm:large=1, heun:churn=40,from=0.05,to=50,noise=1.003.
+    #[arg(help_heading = SAMPLING, long, default_value = "dpmpp-2m", value_name = "NAME")]
     sampler: String,
     /// Draw each sample in this many steps.
-    #[arg(long, default_value_t = 25, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(help_heading = SAMPLING, long, default_value_t = 25, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     steps: u32,
-    /// Space the noise levels of the steps by this rule: karras, with settings as in karras:rho=5,max=20; for models of timesteps also
-    /// trailing, leading:offset=1, linspace or quadratic. Default: karras, and trailing for models of timesteps.
-    #[arg(long, value_name = "RULE")]
+    /// Space the noise levels of the steps by this rule: karras, with settings as in karras:rho=5,max=20; for models trained on timesteps also
+    /// trailing, leading:offset=1, linspace or quadratic. Default: karras; trailing for models trained on timesteps.
+    #[arg(help_heading = SAMPLING, long, value_name = "RULE")]
     levels: Option<String>,
-    /// Begin samples at the measurement with this much noise added, relative to the signal, where the model's range is 2. Default:
-    /// at noise alone.
-    #[arg(long, value_name = "NOISE")]
+    /// Start samples from the measurement with this much noise added, in units in which the model's range is 2. Default: start from pure noise.
+    #[arg(help_heading = SAMPLING, long, value_name = "NOISE")]
     begin: Option<f64>,
-    /// Draw samples from coarse to fine in this many stages: with 2, of means over 2 x 2 pixels first, at which those of the image begin (--begin sets with how much
-    /// noise) and which they keep as their means.
-    #[arg(long, value_name = "STAGES", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=6))]
+    /// Draw samples from coarse to fine in this many stages: with 2, first samples of means over 2 x 2 pixels, then samples of the image, which start
+    /// from them (with the noise of --begin) and keep these means.
+    #[arg(help_heading = SAMPLING, long, value_name = "STAGES", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=6))]
     cascade: u8,
-    /// Keep pixels that hold a measurement as they are, and draw only those that are masked, saturated or NaN. Default: all are
-    /// restored.
-    #[arg(long)]
+    /// Keep measured pixels as they are, and draw only masked, saturated and NaN pixels. Default: all pixels are restored.
+    #[arg(help_heading = INVALID, long)]
     inpaint: bool,
-    /// Weight the measurement by classifier-free guidance, for models trained with task.drop, or the class and the context, for models trained with
+    /// Set the weight of classifier-free guidance, by the measurement for models trained with task.drop, by class and context for models trained with
     /// task.drop_class; 1 is the network's own answer.
-    #[arg(long, value_name = "WEIGHT", default_value_t = 1.0)]
+    #[arg(help_heading = SAMPLING, long, value_name = "WEIGHT", default_value_t = 1.0)]
     classifier_free: f64,
-    #[command(flatten)]
-    conditions: ConditionArgs,
-    #[command(flatten)]
-    camera: KnownCameraArgs,
-    /// Set the background: mean electrons, or a file of frames without an object, in counts, whose mean over all planes is the background of
-    /// each pixel; its uneven part is taken off the result. Default: estimated from the darkest places.
-    #[arg(long, value_name = "ELECTRONS|FILE", value_parser = electrons::background, allow_negative_numbers = true)]
+    /// Set the background: mean electrons, or a file with frames without an object, in counts, whose mean over all planes is the background of each
+    /// pixel; its uneven part is subtracted from the result. Default: estimated from the darkest places.
+    #[arg(help_heading = CAMERA, long, value_name = "ELECTRONS|FILE", value_parser = electrons::background, allow_negative_numbers = true)]
     background: Option<Background>,
-    #[command(flatten)]
-    validity: ValidityArgs,
-    /// Restore this image of files that have several, by name or number. Default: all images.
+    /// Restore this image of files that contain several, by name or number. Default: all images.
     #[arg(long, value_name = "NAME")]
     item: Option<String>,
-    /// Take the axes of the files as these, one letter each in the file's order: TYX for a movie, ZYX for a stack. The files that are
-    /// written keep the input's own names. Default: as the file says.
+    /// Set what the axes of the files are, one letter each in the file's order: TYX for a movie, ZYX for a stack. Written files keep the axis names
+    /// of the input. Default: as stated in the file.
     #[arg(long, value_name = "LETTERS")]
     axes: Option<String>,
-    /// Deconvolve with this point-spread function: a file, gaussian:1.5px, or airy:na=1.4,em=520nm (with pixel=65nm, and z=200nm for stacks, where the file does not state them). Default: none.
+    /// Deconvolve with this point-spread function: a file, gaussian:1.5px, or airy:na=1.4,em=520nm (add pixel=65nm, and z=200nm for stacks, if the
+    /// file does not state them). Default: none.
     #[arg(long, value_name = "PSF")]
     psf: Option<String>,
     /// Guide samples by this likelihood of the measurement: poisson-gaussian, shifted-poisson, gaussian, ... Default: none.
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = SAMPLING, long, value_name = "NAME")]
     guidance: Option<String>,
-    /// Weight guidance by this law: proximal, sigma-squared, ..., with parameters as in proximal:strength=0.8; `through` and
-    /// `covariance` differentiate the network and need an image that one tile holds. Default: proximal.
-    #[arg(long, value_name = "LAW")]
+    /// Weight guidance by this law: proximal, sigma-squared, ..., with parameters as in proximal:strength=0.8; `through` and `covariance`
+    /// differentiate the network and need an image that fits into one tile. Default: proximal.
+    #[arg(help_heading = SAMPLING, long, value_name = "LAW")]
     law: Option<String>,
-    /// Limit each guidance correction to this root mean square, where the model's range is 2. Default: no limit.
-    #[arg(long, value_name = "SIZE")]
+    /// Limit each guidance correction to this root mean square, in units in which the model's range is 2. Default: no limit.
+    #[arg(help_heading = SAMPLING, long, value_name = "SIZE")]
     clip: Option<f64>,
-    /// Guide only while the noise of a sample, relative to the signal, lies between these two numbers, as in 0,5. Default: always.
-    #[arg(long, value_name = "LOW,HIGH", value_delimiter = ',', num_args = 1)]
+    /// Guide only while the noise of a sample, relative to the signal, is between these two numbers, as in 0,5. Default: always.
+    #[arg(help_heading = SAMPLING, long, value_name = "LOW,HIGH", value_delimiter = ',', num_args = 1)]
     gate: Vec<f64>,
     /// Write a record of every guidance correction: one JSON line for each image, sample and step.
-    #[arg(long, value_name = "FILE.jsonl")]
+    #[arg(help_heading = SAMPLING, long, value_name = "FILE.jsonl")]
     trace: Option<PathBuf>,
     /// Set the side of a tile in pixels; `auto` chooses by memory. The result does not depend on it.
-    #[arg(long, default_value = "auto", value_parser = tile)]
+    #[arg(help_heading = SPEED, long, default_value = "auto", value_parser = tile)]
     tile: Tile,
-    /// Run this many tiles at once. Default: as many as keep the device busy.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// Run this many tiles at once. Default: enough to keep the device busy.
+    #[arg(help_heading = SPEED, long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: Option<u32>,
     /// Limit the memory of the network on the device, for example to 2GiB. Default: 512 MiB on a CPU, half of a GPU's memory.
-    #[arg(long, value_parser = bytes::parse, value_name = "BYTES")]
+    #[arg(help_heading = SPEED, long, value_parser = bytes::parse, value_name = "BYTES")]
     memory: Option<usize>,
-    /// Take fewer steps than --steps where the network would take more seconds on an image; one run of it is measured first. Default: no limit.
-    #[arg(long, value_name = "SECONDS")]
+    /// Limit the time of the network on an image: fewer steps than --steps are taken if needed, and one run is timed first. Default: no limit.
+    #[arg(help_heading = SPEED, long, value_name = "SECONDS")]
     max_seconds: Option<f64>,
-    /// Restore means over 2 x 2, 4 x 4 or 8 x 8 pixels where --max-seconds has no room for every pixel even with the fewest steps; the result has fewer and larger
-    /// pixels, in 32-bit floats, and says so. Default: such a budget is refused.
-    #[arg(long)]
+    /// Restore means over 2 x 2, 4 x 4 or 8 x 8 pixels if --max-seconds is too short for every pixel even with the fewest steps; the result has fewer
+    /// and larger pixels, as 32-bit floats, and says so. Default: such a limit is refused.
+    #[arg(help_heading = SPEED, long)]
     allow_binning: bool,
-    /// Limit the memory of network and image together, for example to 1GiB: half is the network's without --memory, and what does not fit goes to
-    /// temporary files. Default: 512 MiB for the network on a CPU, 768 MiB for the image.
-    #[arg(long, value_parser = bytes::parse, value_name = "BYTES")]
+    /// Limit the memory of network and image together, for example to 1GiB: without --memory half of it is for the network, and what does not fit
+    /// goes to temporary files. Default: 512 MiB for the network on a CPU, 768 MiB for the image.
+    #[arg(help_heading = SPEED, long, value_parser = bytes::parse, value_name = "BYTES")]
     max_memory: Option<usize>,
-    /// Use this folder for temporary files of images that are larger than memory.
-    #[arg(long, value_name = "FOLDER")]
+    /// Use this folder for temporary files of images that are larger than memory. Default: the system's folder for temporary files.
+    #[arg(help_heading = SPEED, long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
     /// Run on cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
-    #[arg(long, default_value = "auto")]
+    #[arg(help_heading = SPEED, long, default_value = "auto")]
     device: DeviceName,
-    /// Compute in fp32, tf32, bf16 or fp16; auto takes, on a GPU, the fastest whose difference from fp32, measured on a crop of the
-    /// image, is below 2 % of the noise, and fp32 on the CPU. Only fp32 gives the same bits on every device.
-    #[arg(long, default_value = "auto")]
+    /// Compute in fp32, tf32, bf16 or fp16. On a GPU, auto takes the fastest whose difference from fp32, measured on a crop of the image, is below 2
+    /// % of the noise; on the CPU it is fp32. Only fp32 gives the same bits on every device.
+    #[arg(help_heading = SPEED, long, default_value = "auto")]
     precision: Precision,
     /// Use this many CPU threads. Default: one for each core.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(help_heading = SPEED, long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Take tile, tiles at once, threads and precision from a file that `tune` has written, where they are not given here; `auto_tuned` is
+    /// Read tile, batch, threads and precision from a file written by `tune`, unless they are given here; `auto_tuned` is
     /// configs/performance/auto_tuned.yaml. Default: each option's own default.
-    #[arg(long, value_name = "FILE.yaml|auto_tuned")]
+    #[arg(help_heading = SPEED, long, value_name = "FILE.yaml|auto_tuned")]
     performance: Option<String>,
     /// Seed the noise of samples; the same seed gives the same bits.
-    #[arg(long, default_value_t = 0)]
+    #[arg(help_heading = UNCERTAINTY, long, default_value_t = 0)]
     seed: u64,
     /// Write 32-bit floats instead of the input's pixel type.
     #[arg(long)]
     float: bool,
-    /// Write an HTML report with pictures and numbers of every file; of parts (--part) the last run, without --part, writes it.
+    /// Write an HTML report with pictures and numbers of every file. With --part, the last run, without --part, writes it. Default: none.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     #[command(flatten)]
     part: PartArgs,
-    /// Print one JSON line for the plan, for each file and for the summary.
+    /// Print JSON, one line for the plan, for each file and for the summary. Default: text.
     #[arg(long)]
     json: bool,
     /// Print errors only.
@@ -189,6 +190,12 @@ pub struct Restore {
     /// Replace existing files.
     #[arg(long)]
     force: bool,
+    #[command(flatten, next_help_heading = CONDITIONS)]
+    conditions: ConditionArgs,
+    #[command(flatten, next_help_heading = CAMERA)]
+    camera: KnownCameraArgs,
+    #[command(flatten, next_help_heading = INVALID)]
+    validity: ValidityArgs,
 }
 
 #[derive(Clone, Copy)]

@@ -14,20 +14,20 @@ pub struct Files {
     /// Restore these files, folders, glob patterns or Zarr addresses (s3://, https://).
     #[arg(required = true)]
     inputs: Vec<String>,
-    /// Write to this file, whose ending names the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
+    /// Write to this file, whose extension sets the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
     #[arg(required = true)]
     output: Option<PathBuf>,
-    /// List the methods with their settings, and do nothing else.
+    /// List the methods with their settings, and exit.
     #[arg(long, exclusive = true)]
     pub list: bool,
-    /// Restore this image of files that have several, by name or number. Default: all images.
+    /// Restore this image of files that contain several, by name or number. Default: all images.
     #[arg(long, value_name = "NAME")]
     item: Option<String>,
-    /// Take the axes of the files as these, one letter each in the file's order: TYX for a movie, ZYX for a stack. The files that are
-    /// written keep the input's own names. Default: as the file says.
+    /// Set what the axes of the files are, one letter each in the file's order: TYX for a movie, ZYX for a stack. Written files keep the axis names
+    /// of the input. Default: as stated in the file.
     #[arg(long, value_name = "LETTERS")]
     axes: Option<String>,
-    /// Restore volumes along Z, Y and X. Default: plane after plane.
+    /// Restore volumes along Z, Y and X. Default: plane by plane.
     #[arg(long)]
     volume: bool,
     /// Cut large planes and volumes into pieces of this side in pixels; `auto` chooses by memory.
@@ -38,15 +38,15 @@ pub struct Files {
     /// Write 32-bit floats. Default: the input's pixel type.
     #[arg(long)]
     float: bool,
-    /// Write a picture of the middle plane before and after, with a scale bar, beside each output (NAME.png). Default: none.
+    /// Write a picture of the middle plane before and after, with a scale bar, next to each output (NAME.png). Default: none.
     #[arg(long)]
     png: bool,
-    /// Replace files that are there already. Default: they are kept, and it is an error.
+    /// Replace existing files. Default: an existing file is an error.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     part: PartArgs,
-    /// Print one JSON line a file. Default: text.
+    /// Print one line of JSON for each file. Default: text.
     #[arg(long)]
     json: bool,
 }

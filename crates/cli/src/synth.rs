@@ -12,26 +12,26 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Synth {
-    /// Choose a kind: filaments, nuclei, stars, phantom or dead-leaves, as in the benchmark tables; or fibres, mitochondria,
-    /// membranes, reticulum, vesicles, tissue or textures, as a microscope shows them at a random magnification.
+    /// Choose a kind of scene: filaments, nuclei, stars, phantom or dead-leaves, as in the benchmark tables; or fibres, mitochondria, membranes,
+    /// reticulum, vesicles, tissue or textures, as a microscope shows them at a random magnification.
     #[arg(long)]
     scene: String,
     /// Generate this many scenes.
     #[arg(long, default_value_t = 1)]
     count: u32,
-    /// Set the size in pixels as YxX or ZxYxX; one number is a square's.
+    /// Set the size in pixels, as YxX or ZxYxX; one number is the side of a square.
     #[arg(long, default_value = "128x128")]
     size: String,
     /// Set the mean electrons of the brightest value.
     #[arg(long, default_value_t = 20.0)]
     peak: f64,
-    /// Set the mean electrons of the background. Default: what usually goes with the peak.
+    /// Set the mean electrons of the background. Default: typical for the peak.
     #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     background: Option<f64>,
-    /// Set the standard deviation of the read noise in electrons. Default: what usually goes with the peak.
+    /// Set the standard deviation of the read noise in electrons. Default: typical for the peak.
     #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     read_noise: Option<f64>,
-    /// Blur by a Gaussian of this standard deviation in pixels. Default: no blur.
+    /// Blur with a Gaussian of this standard deviation in pixels. Default: no blur.
     #[arg(long)]
     psf_sigma: Option<f64>,
     /// Multiply each pixel by a normal random number of mean 1 and this standard deviation, before the camera's noise. Default: 0.
@@ -40,31 +40,31 @@ pub struct Synth {
     /// Replace this share of the pixels by black and as many by white, in halves. Default: 0.
     #[arg(long, default_value_t = 0.0, hide_default_value = true, value_name = "SHARE")]
     salt_and_pepper: f64,
-    /// Let sensitivities of pixels differ by up to this share. Default: 0.
+    /// Vary the sensitivity of pixels by up to this share. Default: 0.
     #[arg(long, default_value_t = 0.0, hide_default_value = true, value_name = "SHARE")]
     flat_field: f64,
     /// Make this share of the pixels hot. Default: 0.
     #[arg(long, default_value_t = 0.0, hide_default_value = true, value_name = "SHARE")]
     hot_pixels: f64,
-    /// Write counts of a converter of so many bits (1 electron a count, offset 100). Default: electrons as 32-bit floats.
+    /// Write counts of an analogue-to-digital converter of this many bits (1 electron per count, offset 100). Default: electrons as 32-bit floats.
     #[arg(long, value_parser = clap::value_parser!(u32).range(8..=16))]
     bits: Option<u32>,
     /// Seed scenes and noise; the same seed gives the same files.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Write which object each pixel belongs to into `labels` beside the two, for nuclei: 0 for the background, objects from 1 on. Default: false.
+    /// Also write the labels of nuclei to the folder `labels`: 0 for the background, objects numbered from 1. Default: off.
     #[arg(long)]
     labels: bool,
-    /// Write to this folder: scenes into `truth` in it, images of the camera into `noisy`, under the same names and in the same unit.
+    /// Write to this folder: scenes to its folder `truth` and camera images to `noisy`, with the same names and in the same unit.
     #[arg(long)]
     out: PathBuf,
-    /// Give files this ending.
+    /// Write files with this extension.
     #[arg(long, default_value = "tif")]
     to: String,
-    /// Replace files that are there already. Default: they are kept, and it is an error.
+    /// Replace existing files. Default: an existing file is an error.
     #[arg(long)]
     force: bool,
-    /// Print one JSON line a scene. Default: text.
+    /// Print one line of JSON for each scene. Default: text.
     #[arg(long)]
     json: bool,
 }

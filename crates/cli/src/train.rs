@@ -17,32 +17,31 @@ const INTERRUPTED: u8 = 130;
 
 #[derive(Args)]
 pub struct Train {
-    /// Take these files of configuration and changes to it, one after another: experiment=NAME, GROUP=OPTION, KEY=VALUE, or FILE.yaml.
+    /// Set the configuration from left to right: experiment=NAME, GROUP=OPTION, KEY=VALUE, or FILE.yaml.
     #[arg(value_name = "FILE.yaml|KEY=VALUE")]
     changes: Vec<String>,
-    /// Write the run to this folder. Default: `runs` and the model's name.
+    /// Write the run to this folder. Default: runs/NAME, with the name of the model.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Resume the run in the folder, by its own configuration and the changes. Default: a new run.
+    /// Resume the run in the folder, with its own configuration and the changes given here. Default: start a new run.
     #[arg(long)]
     resume: bool,
     /// Look for configuration groups in this folder before the built-in ones. Default: none.
     #[arg(long, value_name = "FOLDER")]
     configs: Option<PathBuf>,
-    /// Train in so many processes on this machine, which average their gradients; needs MPICH. Default: trainer.devices, or one process.
+    /// Train in this many processes on this machine, which average their gradients; needs MPICH. Default: trainer.devices, or one process.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     devices: Option<u32>,
-    /// Stop after so many iterations in all, to be resumed later. Default: at the end of the schedule.
+    /// Stop after this many iterations in total, to be resumed later. Default: the end of the schedule.
     #[arg(long, value_name = "ITERATIONS")]
     stop_at: Option<u64>,
-    /// Measure how many images a second the data give with 0, 1, 2, 4, 8 and 15 threads, so many seconds each, and train nothing.
-    /// Default: it is trained.
+    /// Measure how many images per second are loaded with 0, 1, 2, 4, 8 and 15 threads, for this many seconds each, without training. Default: train.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["resume", "stop_at"], value_parser = clap::value_parser!(u32).range(1..))]
     time_data: Option<u32>,
-    /// Show nothing while training. Default: progress and scores.
+    /// Print nothing while training. Default: progress and scores.
     #[arg(long, conflicts_with = "json")]
     quiet: bool,
-    /// Print every record as a JSON line, and the summary as the last. Default: text.
+    /// Print every record as a line of JSON, and the summary last. Default: text.
     #[arg(long)]
     json: bool,
 }

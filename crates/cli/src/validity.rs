@@ -6,15 +6,15 @@ use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct ValidityArgs {
-    /// Take pixels at or above this value as saturated: what they held is estimated from their neighbours. Default: where
-    /// values pile up at the top of the range.
+    /// Treat pixels at or above this value as saturated: their values are estimated from their neighbours. Default: the top of the range, if values
+    /// pile up there.
     #[arg(long, value_name = "VALUE")]
     saturation: Option<f32>,
-    /// Take pixels as invalid (dead, hot) that are not zero in this image of the same Y and X: they are filled from their
-    /// neighbours. Default: none.
+    /// Treat pixels as invalid (dead, hot) where this image of the same size in Y and X is not zero: they are filled from their neighbours. Default:
+    /// none.
     #[arg(long, value_name = "FILE")]
     mask: Option<PathBuf>,
-    /// Write OUT_mask beside each output: 0 valid, 1 not finite, 2 saturated, 3 marked by --mask. Default: no mask.
+    /// Write OUT_mask next to each output: 0 valid, 1 not finite, 2 saturated, 3 marked by --mask. Default: no mask.
     #[arg(long)]
     save_mask: bool,
 }

@@ -146,10 +146,10 @@ impl Voice {
         });
         let beside = match forecast.blends {
             true => "overlapping by a quarter".to_string(),
-            false => format!("with {} pixels around each", lengths(&forecast.halo)),
+            false => format!("with a margin of {} pixels", lengths(&forecast.halo)),
         };
         let text = format!(
-            "plan: {} {} of {} pixels {beside}, {} at once on {device}; {} there and {} for the image{}",
+            "plan: {} {} of {} pixels {beside}, {} at a time on {device}; memory: {} for the network, {} for the image{}",
             forecast.tiles,
             if forecast.tiles == 1 { "tile" } else { "tiles" },
             lengths(&forecast.tile),
@@ -228,11 +228,11 @@ pub fn worded(notice: &Notice) -> String {
     let hint = match notice {
         Notice::Estimated(e) if !e.sees_gain() && !e.uniform => "; use --gain if you know it".into(),
         Notice::Background { dark, .. } => {
-            format!(", so say --background {dark:.2}, or leave it out; or check --offset and --gain")
+            format!("; use --background {dark:.2}, or leave it out; or check --offset and --gain")
         }
         Notice::UnnamedAxis { letter, axes, .. } => {
             let [movie, stack] = ["T", "Z"].map(|name| axes.replace(*letter, name));
-            format!("; if they help each other, say so: --axes {movie} for a movie, --axes {stack} for a stack")
+            format!("; to restore them together, use --axes {movie} for a movie, --axes {stack} for a stack")
         }
         Notice::WithoutClass(_) => " (--class, --context)".into(),
         Notice::FilesApart { .. } => "; --item restores one".into(),
@@ -242,9 +242,9 @@ pub fn worded(notice: &Notice) -> String {
             ": compare with `clearshot denoise`, look at --chi2 and --std, check --gain and --offset, or train on such images".into()
         }
         Notice::Clipped { .. } => "; --float keeps them".into(),
-        Notice::FramesAsSingle => " (--movie, or --repeats where the sample holds still)".into(),
-        Notice::FramesAveraged { along: Axis::Z, .. } => "; --planes restores each by itself".into(),
-        Notice::FramesAveraged { .. } => "; --frames-alone restores each by itself".into(),
+        Notice::FramesAsSingle => " (--movie, or --repeats if the sample does not move)".into(),
+        Notice::FramesAveraged { along: Axis::Z, .. } => "; --planes restores each separately".into(),
+        Notice::FramesAveraged { .. } => "; --frames-alone restores each separately".into(),
         _ => String::new(),
     };
     format!("{notice}{hint}")

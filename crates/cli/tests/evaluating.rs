@@ -153,6 +153,27 @@ fn a_size_is_recommended_under_limits() {
     assert!(said.contains("Nothing keeps all limits") && said.contains("500 are asked for"), "{said}");
 }
 
+/// Nothing is invented where there is nothing, and lines are found: a row for each method and brightness.
+#[test]
+fn empty_images_and_faint_lines_are_reported() {
+    let at = folder("stress");
+    let said =
+        must("eval raw gaussian --scenes nuclei --peaks 20 --count 1 --size 32 --stress --out made", &at);
+    let rows = |title: &str, method: &str| -> Vec<Vec<f64>> {
+        let table = said.split(title).nth(1).expect("a table").split("\n## ").next().unwrap_or_default();
+        let rows = table.lines().filter(|l| l.starts_with(&format!("| {method} |")));
+        let number = |cell: &str| cell.split_whitespace().next()?.parse::<f64>().ok();
+        rows.map(|row| row.split('|').filter_map(number).collect()).collect()
+    };
+    let empty = rows("## Pictures of nothing", "raw");
+    assert!(empty.len() == 1 && empty[0][1].abs() < 0.1, "{empty:?}");
+    let lines = rows("## Faint lines", "raw");
+    assert_eq!(lines.len(), 4);
+    // Of the measurement itself all of a line comes back, and brighter lines stand out more.
+    assert!(lines.iter().all(|l| (l[2] - 1.0).abs() < 0.15), "{lines:?}");
+    assert!(lines.windows(2).all(|w| w[0][3] < w[1][3]), "{lines:?}");
+}
+
 #[test]
 fn a_worse_method_does_not_take_the_place() {
     let at = folder("validate");

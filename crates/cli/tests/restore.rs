@@ -224,7 +224,10 @@ fn a_stack_goes_on_where_it_was_interrupted() {
     std::fs::write(kept.join("3.safetensors"), "no part").expect("damaged");
     let out = clearshot(&run, &at);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success() && said.contains("8 of 40 planes were restored by a run before"), "{said}");
+    assert!(
+        out.status.success() && said.contains("8 of 40 planes were restored by an earlier run"),
+        "{said}"
+    );
     assert!(!kept.exists());
     for suffix in ["", "_std"] {
         let [a, b] = ["out", "straight"].map(|name| read(at.join(format!("{name}{suffix}.tif"))).1);
@@ -241,7 +244,7 @@ fn a_stack_goes_on_where_it_was_interrupted() {
     let out = clearshot(&format!("{other} --seed 4"), &at);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(
-        out.status.success() && !said.contains("run before") && !at.join(".other.tif.parts").exists(),
+        out.status.success() && !said.contains("earlier run") && !at.join(".other.tif.parts").exists(),
         "{said}"
     );
 }
@@ -291,7 +294,7 @@ fn a_stack_goes_on_after_kills() {
     assert!(killed > 0, "no run was caught at work");
     let out = clearshot(&run, &at);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success() && said.contains("of 96 planes were restored by a run before"), "{said}");
+    assert!(out.status.success() && said.contains("of 96 planes were restored by an earlier run"), "{said}");
     assert!(!kept.exists());
     must(&run.replace("out.tif", "straight.tif"), &at);
     let [a, b] = ["out.tif", "straight.tif"].map(|name| read(at.join(name)).1);

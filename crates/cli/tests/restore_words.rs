@@ -164,7 +164,7 @@ fn pixels_that_are_no_numbers_and_colour_pictures_are_taken_and_said() {
         &at,
     );
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success() && said.contains("8-bit colour picture"), "{said}");
+    assert!(out.status.success() && said.contains("8-bit colour image"), "{said}");
     assert_eq!(
         (read(at.join("photo_clean.png")).0.dtype(), read(at.join("photo_clean.png")).0.shape()),
         (DType::U8, vec![24, 30, 3])
@@ -250,8 +250,8 @@ fn thin_stacks_and_large_psfs() {
     {
         let [part, small, narrow, wide] =
             psf.each_ref().map(|psf| run(&format!("{line}{i}.tif --force {psf}")));
-        assert!(part.0 && part.1.contains("room for [3,11,11]"), "{}", part.1);
-        assert!(small.0 && !small.1.contains("room"), "{}", small.1);
+        assert!(part.0 && part.1.contains("limited to [3,11,11]"), "{}", part.1);
+        assert!(small.0 && !small.1.contains("limited to"), "{}", small.1);
         assert!(narrow.0 && narrow.1.contains("[31,5,5] pixels is cropped to [3,5,5]"), "{}", narrow.1);
         let said = &wide.1;
         assert!(!wide.0 && said.contains("[31,5,5]") && said.contains("[3,40,36]"), "{said}");
@@ -302,8 +302,7 @@ fn stumbling_blocks_are_out_of_the_way_or_said() {
         String::from_utf8_lossy(&made.stderr).into_owned()
     };
     let text = told("high", "--gain 1 --offset 0 --background 20");
-    let number =
-        text.split("so say --background ").nth(1).and_then(|t| t.split(',').next()).expect("a number");
+    let number = text.split("use --background ").nth(1).and_then(|t| t.split(',').next()).expect("a number");
     let dark: f64 = number.parse().expect("a number");
     assert!((4.0..6.0).contains(&dark), "{text}");
     // And with that number there is nothing to say.

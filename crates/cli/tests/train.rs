@@ -103,6 +103,17 @@ fn a_run_leaves_a_model_records_and_its_configuration() {
     assert_eq!(summary["iteration"], 8);
 }
 
+/// Weights that do not move never score better than the first time.
+#[test]
+fn a_run_ends_early_when_validations_no_longer_improve() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let changes = with(&["trainer.iterations=200", "trainer.early_stop=2", "optimizer.rate=1e-30"]);
+    let output = program(&changes, &dir.path().join("run"), &["--json"]).output().expect("a start");
+    let summary = finished(output);
+    // Validations after 4, 8 and 12 iterations, of which the last two are no better.
+    assert_eq!((summary["ending"].as_str(), summary["iteration"].as_u64()), (Some("early stop"), Some(12)));
+}
+
 #[test]
 fn what_is_wrong_is_said() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    #[error("{}: there is no model: a file NAME.clearshot, a folder with a config.json, or the name `default` is needed", path.display())]
+    #[error("{}: there is no model; needed is a file NAME.clearshot, a folder with a config.json, a training run's folder that has best.clearshot already, or the name `default`", path.display())]
     Missing { path: PathBuf },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },

@@ -23,6 +23,8 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// The best model of a training run, in its folder.
+const BEST_FILE: &str = "best.clearshot";
 const ABOUT_FILE: &str = "model.json";
 const SCHEDULER_FILE: &str = "scheduler/scheduler_config.json";
 const BUILTIN: &[u8] = include_bytes!("../default.clearshot");
@@ -138,7 +140,12 @@ impl Model {
                     read_store(&weights)?,
                 );
             }
-            return Err(ModelError::Missing { path: folder.into() });
+            // A training run keeps its best model under this name.
+            let best = folder.join(BEST_FILE);
+            return match best.is_file() {
+                true => Model::of_file(&best),
+                false => Err(ModelError::Missing { path: folder.into() }),
+            };
         }
         let weights = weights_file(folder);
         Model::of_parts(folder, &folder.join(SCHEDULER_FILE), &weights, read_store(&weights)?)

@@ -87,7 +87,11 @@ fn files_and_folders_come_back_as_they_were() {
         let (file, sub) = (dir.join("x.clearshot"), dir.join("folder"));
         model.save_file(&file, DType::F32).unwrap();
         model.save_folder(&sub).unwrap();
-        for path in [&file, &sub] {
+        // The folder of a training run, which keeps its best model in it.
+        let run = dir.join("run");
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::copy(&file, run.join("best.clearshot")).unwrap();
+        for path in [&file, &sub, &run] {
             let back = Model::load(path).unwrap();
             assert_eq!((&back.about, &back.weights), (&model.about, &model.weights), "{}", path.display());
             assert_eq!(back.hash(), model.hash());

@@ -64,7 +64,7 @@ fn the_right_covariance_leaves_white_noise() {
         let lag = if axis == 0 { correlation.at(1, 0) } else { correlation.at(0, 1) };
         assert!((along - lag).abs() < 0.03, "{found:?}");
     }
-    assert!(found.in_words().unwrap().contains("noise shared by neighbours"));
+    assert!(found.in_words().unwrap().contains("the noise is correlated in another way"));
     // The same by tests: of whiteness, and of chi2, whose spread grows by what is shared.
     let wide = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>();
     let (y, mean) = (wide(&values), wide(&truth));
@@ -119,5 +119,8 @@ fn the_default_model_leaves_the_noise_it_is_told_of() {
     assert!((0.97..1.07).contains(&chi2) && found.in_words().is_none(), "{chi2} {found:?}");
     let (chi2, found) = judged(&camera(Correlation::WHITE));
     println!("white camera: chi2 {chi2:.3} {found:?}");
-    assert!(found.in_words().is_some_and(|s| s.contains("noise shared by neighbours")), "{chi2} {found:?}");
+    assert!(
+        found.in_words().is_some_and(|s| s.contains("the noise is correlated in another way")),
+        "{chi2} {found:?}"
+    );
 }

@@ -1,5 +1,5 @@
 //! A trained checkpoint is a folder of diffusers, and a folder of diffusers is a model here: the same numbers come out of
-//! both programs. Needs Python with diffusers, as CLEARSHOT_PYTHON or `python3`; without it the tests skip and say so.
+//! both programs. Needs a Python with diffusers (`CLEARSHOT_DIFFUSERS`, or else `python3`), which `.ci/run` makes; without it the tests are skipped and say so.
 
 mod tiny;
 
@@ -43,12 +43,12 @@ print(scheduler.config.prediction_type, scheduler.config.beta_schedule, schedule
 
 /// Whether there is a Python with diffusers.
 fn python() -> Option<String> {
-    let program = std::env::var("CLEARSHOT_PYTHON").unwrap_or("python3".into());
+    let program = std::env::var("CLEARSHOT_DIFFUSERS").unwrap_or("python3".into());
     let out = Command::new(&program).args(["-c", "import diffusers, torch, safetensors"]).output();
     match out {
         Ok(out) if out.status.success() => Some(program),
         _ => {
-            eprintln!("skipped: {program} has no diffusers; CLEARSHOT_PYTHON names a Python that has");
+            eprintln!("skipped: {program} has no diffusers; CLEARSHOT_DIFFUSERS names a Python that has");
             None
         }
     }

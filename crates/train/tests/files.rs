@@ -65,6 +65,33 @@ fn targets_may_have_other_channels_than_their_inputs() {
     assert_eq!((about.inputs, about.channels), (Some(2), 3));
 }
 
+/// Values outside of the limits stay outside, or become the limits; a model keeps which.
+#[test]
+fn values_outside_of_the_limits_are_clipped_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for scene in 0..6 {
+        for folder in ["in", "out"] {
+            write(&dir.path().join(folder).join(format!("scene{scene}.tif")), |y, x| wave(scene, y, x));
+        }
+    }
+    let outside = |clip: bool| {
+        let pairs = config(json!({
+            "data": {
+                "kind": "pairs", "inputs": dir.path().join("in"), "targets": dir.path().join("out"), "validation": 0.3,
+                "normalise": {"percentiles": {"low": 20.0, "high": 80.0}}, "clip": clip,
+            },
+            "model": {"network": network(1)}, "task": {"kind": "supervised"},
+        }));
+        let source = Data::new(&pairs).expect("data").source(Part::Training, &[16, 16], None).expect("files");
+        let Signal::Fixed { input, .. } = source.signal() else { panic!("limits of files") };
+        assert_eq!(input.clip, clip);
+        let samples = (0..8).map(|number| source.sample(number, None).expect("a sample"));
+        samples.flat_map(|s| [s.measured, s.clean].concat()).filter(|v| v.abs() > 1.0).count()
+    };
+    assert!(outside(false) > 0);
+    assert_eq!(outside(true), 0);
+}
+
 /// An image without an axis of channels goes with a target that has one; both are cut at the same place, and the names of what
 /// comes out are the targets'.
 #[test]

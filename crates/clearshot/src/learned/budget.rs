@@ -79,10 +79,10 @@ pub fn fitted(
             };
             let why = match settings.samples {
                 0 => format!(
-                    "is {budget} s, and the model takes {least:.1} s on this image without samples; allow more, or crop the image{binned}"
+                    "{budget} s are too short: the model takes {least:.1} s on this image without samples; allow more, or crop the image{binned}"
                 ),
                 n => format!(
-                    "is {budget} s, and {n} samples of {LEAST_STEPS} steps take {least:.1} s on this image; allow more, or draw fewer samples{binned}"
+                    "{budget} s are too short: {n} samples of {LEAST_STEPS} steps take {least:.1} s on this image; allow more, or draw fewer samples{binned}"
                 ),
             };
             Err(Error::setting("max_seconds", why))

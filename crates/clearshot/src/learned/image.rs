@@ -151,7 +151,7 @@ impl Work<'_> {
         if found > 0 {
             ear.notice(Notice::Resumed { found, all: self.parts.all.len() })?;
         }
-        for notice in record.notices(form.dtype.name()) {
+        for notice in record.notices(form.dtype.name(), self.settings.inpaint) {
             ear.notice(notice)?;
         }
         let interval_90 = restorer.spread().filter(|_| self.settings.std).map(|s| s.reach());

@@ -68,9 +68,9 @@ fn mean(values: &[f64]) -> Option<f64> {
 }
 
 impl Record {
-    /// What there is to say when all parts are restored.
-    pub fn notices(&self, dtype: &'static str) -> Vec<Notice> {
-        let telling = self.pixels >= FEW;
+    /// What there is to say when all parts are restored; where measured pixels were kept (`inpaint`), what is left over of them says nothing.
+    pub fn notices(&self, dtype: &'static str, inpaint: bool) -> Vec<Notice> {
+        let telling = self.pixels >= FEW && !inpaint;
         let filled = (self.filled > 0).then_some(Notice::Filled(self.filled));
         let clipped = (self.clipped > 0).then_some(Notice::Clipped { count: self.clipped, dtype });
         let series = self.along.zip(mean(&self.exposures)).map(|(along, mean)| match mean < ALONE {
@@ -138,12 +138,14 @@ mod tests {
     fn series_are_told_by_what_their_frames_share() {
         let told = |along: Axis, exposures: &[f64]| {
             let record = Record { along: Some(along), exposures: exposures.to_vec(), ..Record::default() };
-            record.notices("uint16").first().map(ToString::to_string)
+            record.notices("uint16", false).first().map(ToString::to_string)
         };
         assert_eq!(told(Axis::T, &[]), None);
-        assert!(told(Axis::T, &[1.0, 1.01]).is_some_and(|t| t.contains("frames were restored each alone")));
-        assert!(told(Axis::T, &[4.0, 5.0]).is_some_and(|t| t.contains("4.5 to a pixel in the mean")));
-        assert!(told(Axis::Z, &[1.0]).is_some_and(|t| t.contains("planes were restored each alone")));
+        assert!(
+            told(Axis::T, &[1.0, 1.01]).is_some_and(|t| t.contains("each frame was restored separately"))
+        );
+        assert!(told(Axis::T, &[4.0, 5.0]).is_some_and(|t| t.contains("4.5 frames per pixel on average")));
+        assert!(told(Axis::Z, &[1.0]).is_some_and(|t| t.contains("each plane was restored separately")));
         assert!(told(Axis::Z, &[3.0]).is_some_and(|t| t.contains("a stack: planes were averaged")));
     }
 

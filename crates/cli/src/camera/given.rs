@@ -9,19 +9,18 @@ use std::path::PathBuf;
 /// A camera by its numbers, by a file, or by both.
 #[derive(Args, Clone, Debug, Default)]
 pub struct KnownCameraArgs {
-    /// Take the gain as known, in electrons per count. Default: estimated from each image.
+    /// Set the gain, in electrons per count. Default: estimated from each image.
     #[arg(long, value_parser = electrons::gain::<f64>, allow_negative_numbers = true)]
     gain: Option<f64>,
-    /// Take the offset as known, the counts without light. Default: estimated; 0 where `denoise` or `deconvolve` has a gain.
+    /// Set the offset, the counts without light. Default: estimated; 0 if `denoise` or `deconvolve` is given a gain.
     #[arg(long, value_parser = electrons::counts::<f64>, allow_negative_numbers = true)]
     offset: Option<f64>,
-    /// Take the read noise as known, its standard deviation in electrons. Default: estimated; 0 where `denoise` or `deconvolve`
-    /// has a gain.
+    /// Set the read noise, its standard deviation in electrons. Default: estimated; 0 if `denoise` or `deconvolve` is given a gain.
     #[arg(long, value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     read_noise: Option<f64>,
-    /// Take gain, offset, read noise, the correlation of the noise, saturation and dark current from this file, which `clearshot camera` writes,
-    /// or from a camera of no particular make: photography, scmos or ccd. Options that name a number go before it. Default: what is not
-    /// given is estimated from each image.
+    /// Read gain, offset, read noise, noise correlation, saturation and dark current from this file, written by `clearshot camera`, or use typical
+    /// values for a type of camera: photography, scmos or ccd. Options for single numbers take precedence. Default: what is not given is estimated
+    /// from each image.
     #[arg(long, value_name = "FILE|NAME")]
     camera: Option<PathBuf>,
 }

@@ -86,7 +86,7 @@ pub fn print(
     line("clipped", clipped(measured))?;
     line("rounding", rounding(measured))?;
     for doubt in fit.doubts.iter().filter(|d| **d != Doubt::GainNotSeen) {
-        line("careful", doubt.about().into())?;
+        line("note", doubt.about().into())?;
     }
     Ok(())
 }
@@ -98,9 +98,15 @@ fn full(measured: &CameraMeasurement) -> Option<Calibration> {
     fit.saturation.map(|full| Calibration { saturation: Some(full), ..camera })
 }
 
+/// The standard error above which a correlation of zero says nothing.
+const UNSURE: f64 = 0.2;
+
 fn correlation(c: &Correlation, error: f64) -> String {
     if c.is_white() {
-        return format!("none: pixels are independent (+- {error:.3})");
+        return match error > UNSURE {
+            true => format!("none assumed: these images do not determine it (+- {error:.3})"),
+            false => format!("none: pixels are independent (+- {error:.3})"),
+        };
     }
     format!(
         "{:.2} along X, {:.2} along Y, {:.2} and {:.2} along the diagonals, {:.2} over two pixels of X, {:.2} of Y (+- {error:.3})",

@@ -187,8 +187,8 @@ fn trusted(report: &ImageReport) -> Option<String> {
     let pooled =
         report.pooled.iter().map(|p| format!("means of {} exposures: {}", p.exposures, p.choice.in_words()));
     let series = report.along.zip(report.exposures).map(|(along, mean)| match along {
-        Axis::Z => format!("a stack: {mean:.1} planes to a pixel in the mean"),
-        _ => format!("a movie: {mean:.1} frames to a pixel in the mean"),
+        Axis::Z => format!("a stack: {mean:.1} planes per pixel on average"),
+        _ => format!("a movie: {mean:.1} frames per pixel on average"),
     });
     let words: Vec<String> = report.choice.iter().map(|c| c.in_words()).chain(pooled).chain(series).collect();
     (!words.is_empty()).then(|| words.join("; "))

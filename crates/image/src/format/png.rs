@@ -72,7 +72,15 @@ fn fault(e: png::DecodingError) -> Fault {
     match e {
         png::DecodingError::IoError(e) if e.kind() != std::io::ErrorKind::UnexpectedEof => Fault::Io(e),
         png::DecodingError::LimitsExceeded => Fault::Limit("rows beyond the limit".to_string()),
-        other => Fault::Damaged(other.to_string()),
+        other => Fault::Damaged(readable(&other.to_string())),
+    }
+}
+
+/// What the decoder says, without the inside of its own types that stands in front of some messages.
+fn readable(text: &str) -> String {
+    match (text.contains(" { "), text.rsplit_once("} ")) {
+        (true, Some((_, what))) => format!("a {what}"),
+        _ => text.into(),
     }
 }
 

@@ -123,13 +123,13 @@ impl Doubt {
     pub fn about(self) -> &'static str {
         match self {
             Doubt::GainNotSeen => "noise does not grow with the level measurably; the gain is assumed",
-            Doubt::OffsetAssumed => "one picture does not tell offset and read noise apart",
-            Doubt::FewBlocks => "few smooth places to measure noise in",
-            Doubt::Textured => "no place shows noise alone: all is texture, which counts as noise",
+            Doubt::OffsetAssumed => "offset and read noise cannot be separated in a single image",
+            Doubt::FewBlocks => "few smooth places to measure the noise in",
+            Doubt::Textured => "texture everywhere, which counts as noise",
             Doubt::ClippedBelow => "dark pixels are clipped and look quieter than they are",
-            Doubt::NoLine => "the noise does not follow a camera's law",
-            Doubt::BrightNotSeen => "bright places are full of structure and do not tell their noise",
-            Doubt::Moving => "nearly everything moves; the movie's frames were taken as single images",
+            Doubt::NoLine => "the noise does not follow the law of a camera",
+            Doubt::BrightNotSeen => "bright places are full of structure, so their noise cannot be measured",
+            Doubt::Moving => "nearly everything moves, so the frames were treated as single images",
             Doubt::Changed => {
                 "repeats differ by more than their noise: something moved or changed; measure them as a movie"
             }

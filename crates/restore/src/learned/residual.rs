@@ -51,7 +51,7 @@ impl LeftOver {
         let LeftOver { along_x, along_y } = self;
         (along_x.abs().max(along_y.abs()) >= MATTERS).then(|| {
             format!(
-                "what is left over of the measurement is not the noise that the camera says: after whitening, neighbours have a correlation of {along_x:.2} along X and {along_y:.2} along Y, where 0 is right; the image has noise shared by neighbours in another way, or structure was taken for noise: leave out --gain and --camera to have all of the noise estimated from the image, and look at --chi2"
+                "what was removed is not the expected noise: after whitening, neighbouring pixels have a correlation of {along_x:.2} along X and {along_y:.2} along Y, where 0 is right; the noise is correlated in another way, or structure was taken for noise: compare with the input, look at a map of chi2 (--chi2), and have the noise estimated from the image if a gain or camera was given"
             )
         })
     }

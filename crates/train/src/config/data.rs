@@ -93,6 +93,8 @@ pub struct DataConfig {
     /// Limits of values that become -1 and 1, for inputs and targets each.
     #[schemars(with = "serde_json::Value")]
     pub normalise: Range,
+    /// Whether values outside of these limits become the limits; otherwise they lie below -1 and above 1.
+    pub clip: bool,
     /// Turns and flips.
     pub augment: bool,
     /// Files: intensity is multiplied by up to this much more or less than one, input and target alike.
@@ -132,6 +134,7 @@ impl Default for DataConfig {
             least: None,
             balance_every: 100,
             normalise: Range::Percentiles { low: 0.1, high: 99.9 },
+            clip: false,
             augment: true,
             intensity: 0.0,
             least_mean: None,

@@ -260,8 +260,8 @@ impl Looks {
 
     /// Of inputs, and of targets where they have some of their own.
     fn limits(self, data: &DataConfig, own: bool) -> Result<(Normaliser, Normaliser)> {
-        let input = Normaliser::fit(self.inputs, data.normalise, false)?;
-        let target = if own { Normaliser::fit(self.targets, data.normalise, false)? } else { input };
+        let input = Normaliser::fit(self.inputs, data.normalise, data.clip)?;
+        let target = if own { Normaliser::fit(self.targets, data.normalise, data.clip)? } else { input };
         Ok((input, target))
     }
 }

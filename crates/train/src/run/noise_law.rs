@@ -39,15 +39,15 @@ impl NoiseLaw {
         let NoiseLaw { correlation, skew, skew_error } = *self;
         if correlation > MOST_SHARED {
             return Some(format!(
-                "neighbouring pixels share noise (correlation {correlation:.2}), so that no held-out electrons tell what a model gains"
+                "neighbouring pixels share noise (correlation {correlation:.2}), so the gain of a model cannot be estimated from held-out electrons"
             ));
         }
         let off = (skew - 1.0).abs();
         (off > MOST_SKEW + STANDARD_ERRORS * skew_error).then(|| {
             let cause = if skew > 1.0 { ", as with an EMCCD or a photomultiplier" } else { "" };
             format!(
-                "the noise is not that of counted electrons: its third moment is {skew:.2} of theirs (standard error {skew_error:.2}){cause}, so that no held-out \
-                 electrons tell what a model gains"
+                "the noise is not that of counted electrons: its third moment is {skew:.2} of theirs (standard error {skew_error:.2}){cause}, so the gain of a \
+                 model cannot be estimated from held-out electrons"
             )
         })
     }

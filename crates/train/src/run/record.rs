@@ -1,6 +1,7 @@
 //! What is written down of the iterations since the last record.
 
-use super::{Run, base_rate};
+use super::Run;
+use super::iterate::base_rate;
 use crate::error::{Result, TrainError};
 use crate::gan;
 use crate::schedule::rate;

@@ -5,7 +5,8 @@
 //! checkpoints count, so that it does not matter where a run was stopped on the way, and what it goes on from is a checkpoint
 //! before the later ones are removed.
 
-use super::{Run, base_rate};
+use super::Run;
+use super::iterate::base_rate;
 use crate::checkpoint::{self, Progress, Saved};
 use crate::error::{Result, TrainError};
 use clearshot_nn::Weights;

@@ -31,7 +31,7 @@ pub struct Run {
 }
 
 /// See the module.
-pub struct Segmenter {
+pub struct Predictor {
     model: Model,
     device: Device,
     cut: Cut,
@@ -46,10 +46,10 @@ struct Ready {
     bytes: usize,
 }
 
-impl Segmenter {
+impl Predictor {
     /// # Errors
     /// If the model does something else.
-    pub fn new(model: Model, device: Device) -> Result<Segmenter, Error> {
+    pub fn new(model: Model, device: Device) -> Result<Predictor, Error> {
         if !model.about.task.knows_no_camera() {
             let (model, is) = (model.about.name.clone(), model.about.task.name());
             return Err(Error::Task {
@@ -63,7 +63,7 @@ impl Segmenter {
             return Err(Error::Condition { what });
         }
         let cut = cut(&model)?;
-        Ok(Segmenter { model, device, cut, ready: None })
+        Ok(Predictor { model, device, cut, ready: None })
     }
 
     pub fn model(&self) -> &Model {
@@ -75,8 +75,8 @@ impl Segmenter {
     }
 
     /// The same on another device.
-    pub fn on(self, device: Device) -> Segmenter {
-        Segmenter { device, ready: None, ..self }
+    pub fn on(self, device: Device) -> Predictor {
+        Predictor { device, ready: None, ..self }
     }
 
     /// Numbers of each pixel.

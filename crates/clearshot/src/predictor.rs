@@ -1,5 +1,5 @@
 //! Models that segment or enlarge, and so know no camera, on images of any axes: planes or volumes as for restoring ([`Parts`]), pixels without a measurement filled, run in tiles
-//! ([`clearshot_restore::learned::segment`]), and written as labels of objects, as classes or as probabilities, or as images of more and smaller pixels, with the input's metadata.
+//! ([`clearshot_restore::learned::predictor`]), and written as labels of objects, as classes or as probabilities, or as images of more and smaller pixels, with the input's metadata.
 
 use crate::classical::place::Place;
 use crate::error::{Error, Result};
@@ -10,15 +10,15 @@ use crate::learned::{Map, Parts};
 use crate::notice::Notice;
 use crate::observer::{Ear, Event, Plan};
 use crate::report::ImageReport;
+use crate::segments::Segments;
 use crate::settings::{Settings, Stacks};
 use crate::target::{Destination, as_float};
 use crate::validity::{Validity, may_be_none};
 use clearshot_image::address::exists;
 use clearshot_image::{Axis, DType, Description, Image};
-use clearshot_metrics::segment::{Connectivity, Labels};
-use clearshot_model::{Model, OwnRange, Task, instances};
+use clearshot_model::{Model, OwnRange, Task};
 use clearshot_restore::learned::field::Scratch;
-use clearshot_restore::learned::segment::{Run, Segmenter as Engine};
+use clearshot_restore::learned::predictor::{Predictor as Engine, Run};
 use clearshot_restore::learned::{self, Measured};
 use clearshot_runtime::{Device, available_bytes};
 use serde_json::{Value, json};
@@ -26,49 +26,23 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What is written of a segmentation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Segments {
-    /// Objects, numbered from 1: pixels of one class that touch along an edge (in volumes, a face), or objects one by one where the model tells them apart.
-    #[default]
-    Labels,
-    /// The class of each pixel: 1 for the foreground, or the likeliest of several.
-    Classes,
-    /// The probability of the foreground, or of each class as a channel, as 32-bit floats.
-    Probabilities,
-}
-
-impl Segments {
-    /// Every choice with its name.
-    pub const ALL: [(&'static str, Segments); 3] = [
-        ("labels", Segments::Labels),
-        ("classes", Segments::Classes),
-        ("probabilities", Segments::Probabilities),
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        Segments::ALL.iter().find(|(_, s)| *s == self).map_or("", |(name, _)| name)
-    }
-}
-
 /// Pixels of a plane or volume up to which objects are numbered in 16 bits.
 const SMALL: usize = 1 << 24;
 
 /// See the module.
-pub struct Segmenter {
+pub struct Predictor {
     engine: Mutex<Engine>,
     hash: String,
     pub segments: Segments,
 }
 
-impl Segmenter {
+impl Predictor {
     /// # Errors
     /// If the model does something else.
-    pub fn new(model: Model, device: Device) -> Result<Segmenter> {
+    pub fn new(model: Model, device: Device) -> Result<Predictor> {
         let hash = model.hash();
         let engine = Mutex::new(Engine::new(model, device)?);
-        Ok(Segmenter { engine, hash, segments: Segments::default() })
+        Ok(Predictor { engine, hash, segments: Segments::default() })
     }
 
     /// A thread that panicked leaves nothing in an engine that the next image would see.
@@ -76,9 +50,9 @@ impl Segmenter {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn on(self, device: Device) -> Segmenter {
+    pub fn on(self, device: Device) -> Predictor {
         let engine = self.engine.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Segmenter { engine: Mutex::new(engine.on(device)), ..self }
+        Predictor { engine: Mutex::new(engine.on(device)), ..self }
     }
 
     pub fn name(&self) -> String {
@@ -252,38 +226,21 @@ impl Segmenter {
                 }
             };
             let maps = engine.maps(&measured, &scratch, &mut ran)?;
-            let (channels, one_by_one) = (engine.channels(), engine.model().about.task == Task::Instances);
-            let mut values = match self.segments {
-                _ if factor > 1 => {
-                    let mut pixels = maps.to_vec();
-                    OwnRange::of(&measured.values, &size, channels).undo(&mut pixels);
-                    pixels
-                }
-                Segments::Probabilities if one_by_one => {
-                    foreground(&maps, channels, |x| 1.0 / (1.0 + (-x).exp()))
-                }
-                Segments::Probabilities => maps.to_vec(),
-                Segments::Classes if one_by_one => {
-                    foreground(&maps, channels, |x| f32::from(u8::from(x > 0.0)))
-                }
-                Segments::Classes => classes(&maps, channels),
-                Segments::Labels => {
-                    let (labels, count) = match one_by_one {
-                        true => {
-                            let found = instances::objects(&maps, channels, &parts.size)?;
-                            (found.data.iter().map(|l| *l as f32).collect(), found.count)
-                        }
-                        false => labels(&classes(&maps, channels), &parts.size)?,
-                    };
+            let mut values = match factor {
+                1 => {
+                    let one_by_one = engine.model().about.task == Task::Instances;
+                    let (values, count) =
+                        self.segments.of(&maps, engine.channels(), one_by_one, &parts.size)?;
                     if form.dtype == DType::U16 && count > usize::from(u16::MAX) {
-                        return Err(Error::Unsuited(format!(
-                            "{count} objects in one plane or volume of {} pixels cannot be numbered in 16 bits: the model sees noise, or objects of a few pixels; \
-                             look at its probabilities",
-                            parts.pixels()
-                        )));
+                        return Err(too_many(count, parts.pixels()));
                     }
                     objects += count;
-                    labels
+                    values
+                }
+                _ => {
+                    let mut pixels = maps.to_vec();
+                    OwnRange::of(&measured.values, &size, engine.channels()).undo(&mut pixels);
+                    pixels
                 }
             };
             if factor == 1 && measured.filled > 0 && may_be_none(&description) {
@@ -311,6 +268,13 @@ impl Segmenter {
     }
 }
 
+fn too_many(objects: usize, pixels: usize) -> Error {
+    Error::Unsuited(format!(
+        "{objects} objects in one plane or volume of {pixels} pixels cannot be numbered in 16 bits: the model sees noise, or objects of a few pixels; \
+         look at its probabilities"
+    ))
+}
+
 /// What an enlarged image is: floats, and as many more and smaller pixels.
 fn enlarged(d: &Description, dims: usize, factor: usize) -> Description {
     let mut made = as_float(d);
@@ -325,35 +289,6 @@ fn enlarged(d: &Description, dims: usize, factor: usize) -> Description {
     made.native = None;
     made.tag("enlarged", format!("{factor} times along each axis"));
     made
-}
-
-/// The foreground of maps of instances.
-fn foreground(maps: &[f32], channels: usize, of: impl Fn(f32) -> f32) -> Vec<f32> {
-    maps.iter().skip(instances::FOREGROUND).step_by(channels).map(|&x| of(x)).collect()
-}
-
-/// The class of each pixel: that of a foreground that is likelier than not, or the likeliest of several.
-fn classes(probabilities: &[f32], count: usize) -> Vec<f32> {
-    let of = |p: &[f32]| match p {
-        [foreground] => f32::from(u8::from(*foreground > 0.5)),
-        _ => (0..p.len()).fold(0, |best, i| if p[i] > p[best] { i } else { best }) as f32,
-    };
-    probabilities.chunks_exact(count.max(1)).map(of).collect()
-}
-
-/// The objects of classes, numbered from 1, and how many there are.
-fn labels(classes: &[f32], size: &[usize]) -> Result<(Vec<f32>, usize)> {
-    let most = classes.iter().fold(0.0, |most: f32, c| most.max(*c)) as usize;
-    let (mut out, mut count) = (vec![0.0; classes.len()], 0);
-    for class in 1..=most {
-        let mask: Vec<bool> = classes.iter().map(|c| *c == class as f32).collect();
-        let found = Labels::connected(&mask, size, Connectivity::Faces)?;
-        for (to, label) in out.iter_mut().zip(found.data).filter(|(_, label)| *label > 0) {
-            *to = (label as usize + count) as f32;
-        }
-        count += found.count;
-    }
-    Ok((out, count))
 }
 
 #[cfg(test)]
@@ -377,15 +312,5 @@ mod tests {
         ];
         assert_eq!((found, made.dtype), (wanted.to_vec(), DType::F32));
         assert_eq!(made.levels, [[3, 40, 48]]);
-    }
-
-    #[test]
-    fn objects_of_different_classes_are_apart_and_numbers_go_on() {
-        let p = [0.9, 0.1, 0.0, 0.2, 0.7, 0.1, 0.2, 0.7, 0.1, 0.1, 0.2, 0.7, 1.0, 0.0, 0.0, 0.1, 0.2, 0.7];
-        let found = classes(&p, 3);
-        assert_eq!(found, [0.0, 1.0, 1.0, 2.0, 0.0, 2.0]);
-        assert_eq!(labels(&found, &[2, 3]).unwrap(), (vec![0.0, 1.0, 1.0, 2.0, 0.0, 3.0], 3));
-        assert_eq!(classes(&[0.4, 0.6], 1), [0.0, 1.0]);
-        assert_eq!(labels(&[0.0; 4], &[2, 2]).unwrap(), (vec![0.0; 4], 0));
     }
 }
