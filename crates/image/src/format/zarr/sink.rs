@@ -275,9 +275,10 @@ fn fresh(path: &Path, description: &Description, options: &WriteOptions) -> Resu
     let spatial = dims.iter().filter(|d| d.axis.is_space()).count();
     if !(2..=5).contains(&rank) || spatial < 2 {
         return request(format!(
-            "{}: OME-Zarr holds two to five axes with at least Y and X, and the axes are {}; write it as TIFF (.tif)",
+            "{}: OME-Zarr holds two to five axes with at least Y and X, and the axes are {}{}",
             path.display(),
-            description.axes()
+            description.axes(),
+            if rank > 5 { "; write it as TIFF (.tif)" } else { "" }
         ));
     }
     let has_c = description.dim(Axis::C).is_some();
