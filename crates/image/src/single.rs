@@ -76,7 +76,9 @@ impl Seen {
         if greatest > f64::from(f32::MAX) {
             Some(format!("{greatest:e} is larger than 32-bit numbers can be; scale the image"))
         } else if greatest > 0.0 && greatest < f64::from(f32::MIN_POSITIVE) {
-            Some(format!("no value is larger than {greatest:e}, which 32-bit numbers do not hold; scale the image"))
+            Some(format!(
+                "no value is larger than {greatest:e}, which 32-bit numbers do not hold; scale the image"
+            ))
         } else if rounded > MOST_ROUNDED.powi(2) * differences && differences > 0.0 {
             let step = (greatest as f32).next_up() - greatest as f32;
             Some(format!(

@@ -34,7 +34,9 @@ pub fn print(
         "gain",
         match (known.gain, fit.gain_error.is_finite()) {
             (Some(gain), _) => format!("{gain} electrons per count, as given"),
-            (_, true) => format!("{} +- {} electrons per count", decimals(fit.gain, 4), decimals(fit.gain_error, 4)),
+            (_, true) => {
+                format!("{} +- {} electrons per count", decimals(fit.gain, 4), decimals(fit.gain_error, 4))
+            }
             (_, false) => {
                 format!(
                     "not seen; assumed: {} electrons per count ({} to {} fit as well)",

@@ -166,7 +166,8 @@ const DIRECTORY: &str = "1.2.840.10008.1.3.10";
 /// What a sound file without pixels is: plans, reports, palettes and directories have none.
 fn without_pixels(set: &DataSet<'_>, is_directory: bool) -> String {
     if is_directory {
-        return "a directory (DICOMDIR), which names the files of images and has no pixels itself".to_string();
+        return "a directory (DICOMDIR), which names the files of images and has no pixels itself"
+            .to_string();
     }
     let modality = set.text((8, 0x60)).map_or(String::new(), |modality| format!(", of modality {modality}"));
     format!("a data set without pixels{modality}")

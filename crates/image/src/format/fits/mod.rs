@@ -62,7 +62,8 @@ fn is_image(hdu: &Hdu) -> bool {
 
 /// What a file has in place of images.
 fn kinds(hdus: &[Hdu]) -> String {
-    let tables = hdus.iter().filter(|h| h.header.text("XTENSION").is_some_and(|kind| kind.ends_with("TABLE")));
+    let tables =
+        hdus.iter().filter(|h| h.header.text("XTENSION").is_some_and(|kind| kind.ends_with("TABLE")));
     match tables.count() {
         0 => "headers alone".to_string(),
         1 => "a table".to_string(),
