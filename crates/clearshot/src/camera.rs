@@ -1,5 +1,6 @@
 //! The camera of an image: as it is known, or as the image's own noise tells it. Every restorer comes by it here.
 
+use crate::decimals::decimals;
 use crate::error::Result;
 use crate::validity::Validity;
 use clearshot_image::Image;
@@ -165,9 +166,9 @@ impl fmt::Display for Estimated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fit = &self.fit;
         let rest = format!(
-            "offset {:.1}, read noise {:.2} electrons{}",
-            fit.offset,
-            fit.read_noise,
+            "offset {}, read noise {} electrons{}",
+            decimals(fit.offset, 1),
+            decimals(fit.read_noise, 2),
             correlation_in_words(&fit.correlation)
         );
         let [low, high] = fit.gain_range;
@@ -175,20 +176,23 @@ impl fmt::Display for Estimated {
             (false, _) if self.uniform => {
                 write!(
                     f,
-                    "noise estimated from the image: standard deviation {:.4} everywhere",
-                    self.deviation()
+                    "noise estimated from the image: standard deviation {} everywhere",
+                    decimals(self.deviation(), 4)
                 )?;
             }
             (false, _) => write!(
                 f,
-                "the gain could not be estimated from this image; assumed: {:.3} electrons per count ({low:.3} to {high:.3} fit equally well), {rest}",
-                fit.gain
+                "the gain could not be estimated from this image; assumed: {} electrons per count ({} to {} fit equally well), {rest}",
+                decimals(fit.gain, 3),
+                decimals(low, 3),
+                decimals(high, 3)
             )?,
             (true, true) => write!(f, "camera estimated from the image: {rest}")?,
             (true, false) => write!(
                 f,
-                "camera estimated from the image: gain {:.4} +- {:.4} electrons per count, {rest}",
-                fit.gain, fit.gain_error
+                "camera estimated from the image: gain {} +- {} electrons per count, {rest}",
+                decimals(fit.gain, 4),
+                decimals(fit.gain_error, 4)
             )?,
         }
         let doubts: Vec<&str> =

@@ -20,8 +20,9 @@ const SIDE: usize = 1536;
 
 impl Look {
     /// # Errors
-    /// If the file cannot be read.
+    /// If the file cannot be read, or 32-bit floats cannot hold its values.
     pub fn at(image: &Image, parts: &Parts) -> Result<Look> {
+        image.check_single()?;
         let count = parts.all.len();
         let step = count.div_ceil(PLANES).max(1);
         let (height, width) = (parts.height().min(SIDE), parts.width().min(SIDE));

@@ -185,6 +185,19 @@ fn an_observer_hears_and_stops() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing half written is left");
 }
 
+/// An observer breaks at the first progress, so that an error other than that came before any work.
+#[test]
+fn outputs_that_cannot_hold_the_image_are_refused_before_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, out) = (folder.path().join("a.npy"), folder.path().join("b.ome.zarr"));
+    let shape = [2, 2, 64, 64];
+    write(&path, &noisy(&shape), &shape, "IJYX");
+    let bm3d = Restorer::denoiser(Method::by_name("bm3d").unwrap());
+    let ended = restore_file(&path, &out, &bm3d, &settings(), &mut Impatient::default());
+    let said = ended.err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(said.contains("b.ome.zarr") && said.contains("IJYX"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_done_is_refused_by_name() {
     let array = Array::new(&noisy(&[32, 32]), &[32, 32], "YX").unwrap();

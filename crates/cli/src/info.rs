@@ -4,6 +4,7 @@ use crate::about_model;
 use crate::failure::worded;
 use anyhow::{Result, bail};
 use clap::Args;
+use clearshot::decimals;
 use clearshot_image::dataset::list::files;
 use clearshot_image::{Image, Statistics};
 use clearshot_model::Model;
@@ -169,8 +170,11 @@ fn print(image: &Image, statistics: Option<Statistics>, out: &mut impl Write) ->
         let values = match s.count {
             0 => "no finite value".to_string(),
             _ => format!(
-                "min {:.6}, max {:.6}, mean {:.6}, std {:.6}",
-                s.least, s.greatest, s.mean, s.deviation
+                "min {}, max {}, mean {}, std {}",
+                decimals(s.least, 6),
+                decimals(s.greatest, 6),
+                decimals(s.mean, 6),
+                decimals(s.deviation, 6)
             ),
         };
         line("values", format!("{values}{odd}"))?;

@@ -23,6 +23,9 @@ fn extreme_images_give_a_message_or_a_finite_result() {
         ("zero", [32, 32], DType::F32, vec![0.0; 1024]),
         ("negative", [32, 32], DType::F32, noise(1024).iter().map(|v| -v).collect()),
         ("huge", [32, 32], DType::F32, noise(1024).iter().map(|v| 1e30 * v).collect()),
+        // Fluxes in SI units.
+        ("flux", [32, 32], DType::F32, noise(1024).iter().map(|v| 1e-25 * v).collect()),
+        ("subnormal", [32, 32], DType::F32, noise(1024).iter().map(|v| 1e-43 * v).collect()),
         ("one", [1, 1], DType::U16, vec![150.0]),
         ("row", [1, 40], DType::U16, noise(40)),
         ("two", [2, 2], DType::U16, noise(4)),
@@ -53,6 +56,37 @@ fn extreme_images_give_a_message_or_a_finite_result() {
                 false => assert!(said.trim().len() > 20 && !at.join(&output).exists(), "{line}: {said}"),
             }
         }
+    }
+}
+
+/// What 32-bit floats would change is refused by its name, by every verb: not restored wrongly, and not taken for saturation.
+#[test]
+fn values_beyond_32_bits_are_named() {
+    let at = folder("beyond_32_bits");
+    let noise = counts(&[32, 32], 3);
+    let cases: [(&str, fn(f64) -> f64, &str); 3] = [
+        ("offset", |v| v + 1e9, "take a constant off the image first"),
+        ("vast", |v| v * 1e300, "larger than 32-bit numbers can be"),
+        ("nothing", |v| v * 1e-300, "which 32-bit numbers do not hold"),
+    ];
+    for (name, change, why) in cases {
+        let values: Vec<f64> = noise.iter().map(|&v| change(v)).collect();
+        let input = format!("{name}.tif");
+        write(&at.join(&input), "YX", &[32, 32], DType::F64, &values);
+        for line in [
+            "restore IN -o out.tif --method gaussian".to_string(),
+            format!("restore IN -o out.tif --method bm3d {CAMERA}"),
+            "denoise --method bm3d IN out.tif".to_string(),
+            "denoise --method gaussian IN out.tif".to_string(),
+            "deconvolve --psf-sigma 0.5 --gain 0.5 --offset 100 --steps 2 IN out.tif".to_string(),
+            "camera IN".to_string(),
+        ] {
+            let said = program::refused(&line.replace("IN", &input), &at);
+            assert!(said.contains(&input) && said.contains(why), "{line}: {said}");
+        }
+        // They can be looked at, and their numbers are seen.
+        let about = must(&format!("info {input}"), &at);
+        assert!(!about.contains("min 0.000000") && about.len() < 1000, "{about}");
     }
 }
 

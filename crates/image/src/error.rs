@@ -18,11 +18,11 @@ pub enum Error {
     ReadOnly { path: PathBuf },
     #[error("{}: exists already; choose another name, or say that it may be replaced (--force)", path.display())]
     Exists { path: PathBuf },
-    #[error("{}: no format that is known here ({known}){}", path.display(), instead(path))]
+    #[error("{}: not an image of a format that can be read ({known}){}", path.display(), instead(path))]
     UnknownFormat { path: PathBuf, known: String },
     #[error("{}: damaged {format} file: {what}", path.display())]
     Damaged { path: PathBuf, format: &'static str, what: String },
-    #[error("{}: {what} is not supported in {format} files{}", path.display(), advised(*instead))]
+    #[error("{}: not supported in {format} files: {what}{}", path.display(), advised(*instead))]
     Unsupported { path: PathBuf, format: &'static str, what: String, instead: Option<&'static str> },
     #[error("{}: {format} file asks for more memory than is sensible: {what}", path.display())]
     Limit { path: PathBuf, format: &'static str, what: String },
@@ -52,6 +52,10 @@ fn instead(path: &Path) -> &'static str {
             "; export it as OME-TIFF from the microscope's program, or by Fiji or bfconvert"
         }
         "bmp" | "mrc" | "h5" | "hdf5" | "mat" | "raw" => "; save it as TIFF in the program that made it",
+        "nrrd" | "nhdr" | "mha" | "mhd" | "mgh" | "mgz" | "mnc" | "par" | "rec" => {
+            "; convert it to NIfTI first (nibabel, SimpleITK and 3D Slicer do)"
+        }
+        "z" | "bz2" | "xz" | "zip" | "7z" | "tar" => "; unpack it first",
         _ => "",
     }
 }

@@ -28,6 +28,7 @@ pub(crate) mod raw;
 pub(crate) mod remote;
 mod reshape;
 mod share;
+mod single;
 mod statistics;
 pub mod tiles;
 mod writer;

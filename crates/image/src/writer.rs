@@ -95,6 +95,14 @@ impl Writer {
         Writer::over(path, format, description, target)
     }
 
+    /// Refuses what [`Writer::create`] would refuse of the image itself: axes and types that the format of this name does not have.
+    ///
+    /// # Errors
+    /// Names the file and what it cannot hold.
+    pub fn check(path: impl AsRef<Path>, description: &Description) -> Result<()> {
+        crate::format::check(&shown(path.as_ref())?, description)
+    }
+
     /// Begins or joins a file that several writers make together, each in a process of its own: only OME-Zarr folders can be. What
     /// lies in chunks of others, or in chunks that are there already, may be written and is left out.
     ///

@@ -1,6 +1,7 @@
 //! Cameras: round trips, what frames tell of them, and what is refused.
 
 use clearshot_physics::anscombe::{Inverse, expectation, forward, inverse_closed_form};
+use clearshot_physics::calibration::blind::{self, Known};
 use clearshot_physics::calibration::estimate::{
     Frames, NoiseFit, from_darks, from_flats, from_pair, from_repeats,
 };
@@ -155,6 +156,29 @@ fn frames_that_tell_nothing_are_refused() {
         from_pair(Adu(&flat), Adu(&flat), 0.5, &known()).unwrap_err().to_string().contains("exposure ratio")
     );
     assert!(from_pair(Adu(&flat[1..]), Adu(&flat), 2.0, &known()).is_err());
+}
+
+/// Fluxes in SI units, whose squares are below what 32-bit floats hold, tell the same camera as counts.
+#[test]
+fn the_unit_of_an_image_does_not_matter() {
+    // Not whole numbers, whose rounding is taken off the read noise.
+    let counts: Vec<f32> =
+        frame(&camera(0.5, 3.0), &scene(80.0), 1.0, 5).iter().map(|&v| (0.7 * (v - 512.0)) as f32).collect();
+    let unit = 2f64.powi(-90);
+    let fluxes: Vec<f32> = counts.iter().map(|&v| (f64::from(v) * unit) as f32).collect();
+    let fit = |values: &[f32], known: &Known| blind::estimate(&[Adu(values)], [SIDE, SIDE], known).unwrap();
+    let known = Known { offset: Some(0.0), ..Known::default() };
+    let (a, b) = (fit(&counts, &known), fit(&fluxes, &known));
+    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-6;
+    assert!(near(a.gain, b.gain * unit) && near(a.read_noise, b.read_noise), "{a:?} {b:?}");
+    assert!(near(a.line.slope, b.line.slope / unit) && near(a.line.pivot, b.line.pivot / unit));
+    assert!(near(a.line.at_pivot, b.line.at_pivot / (unit * unit)), "{a:?} {b:?}");
+    assert_eq!((a.blocks, &a.doubts), (b.blocks, &b.doubts));
+    let deviation = b.line.deviation(40.0 * unit);
+    assert!(near(a.line.deviation(40.0), deviation / unit));
+    // What is known is in the image's unit too.
+    let known = Known { gain: Some(0.5 / unit), ..known };
+    assert!(near(fit(&fluxes, &known).gain, 0.5 / unit));
 }
 
 #[test]

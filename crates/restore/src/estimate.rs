@@ -83,6 +83,7 @@ fn crops(
     most: usize,
     marks: &Marks<'_>,
 ) -> Result<Vec<Vec<f32>>, EstimateError> {
+    image.check_single()?;
     let frames = Frames::of(&image.description, false)?;
     let mut planes = frames.regions();
     // A second or fourth sample of a pixel is its transparency, which has no noise.
@@ -115,7 +116,7 @@ fn crops(
                 }
                 // Beyond this their variances leave the range of numbers of 32 bits.
                 if let Some(&got) = values.iter().find(|v| v.is_finite() && v.abs() > LARGEST) {
-                    let (name, needed) = ("a value of the image", "at most 1e15 (scale the image first)");
+                    let (name, needed) = ("a value of the image", "at most 1e15 (scale the image)");
                     return Err(PhysicsError::Parameter { name, got: got.into(), needed }.into());
                 }
                 crops.push(values);

@@ -33,7 +33,7 @@ impl<'a> Frame<'a> {
             return Err(RestoreError::Pixel { index, got: values[index] });
         }
         let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
-        let needed = "at most 1e15, so that squares can be summed (scale the image)";
+        let needed = "at most 1e15 (scale the image)";
         require(largest <= LARGEST, "the largest value", largest.into(), needed)?;
         Ok(Frame { values, size })
     }

@@ -140,7 +140,7 @@ function upload(file) {
       $("uploading").hidden = true;
       let reply = {};
       try { reply = JSON.parse(request.responseText); } catch { /* cut off */ }
-      if (request.status !== 201) return refused(new Error(`${file.name}: ${reply.error ?? "the upload failed"}`));
+      if (request.status !== 201) return refused(new Error(reply.error?.includes(file.name) ? reply.error : `${file.name}: ${reply.error ?? "the upload failed"}`));
       say("");
       done(reply.file);
     });
@@ -174,7 +174,7 @@ async function open(file, item = 0, job = null) {
   for (const id of ["line", "out", "fit", "in"]) $(id).disabled = false;
   $("name").textContent = about.name;
   facts($("about"), [["axes", about.dims.map(d => `${d.axis} ${d.length}`).join(" x ")], ["type", about.dtype + (about.bits < parseInt(about.dtype.replace(/\D/g, "")) ? `, ${about.bits} bits` : "")],
-    ["pixel", x.step && x.unit && `${number(x.step)} ${x.unit}`], ["format", about.format], ["levels", about.levels.length > 1 ? about.levels.length : ""]]);
+    ["pixel", spacing([x, y, length("Z")])], ["time between frames", spacing([length("T")])], ["format", about.format], ["levels", about.levels.length > 1 ? about.levels.length : ""]]);
   $("items").hidden = $("everything").hidden = !several();
   $("item").replaceChildren(...about.items.map((name, i) => element("option", name ? `${i + 1}: ${name}` : `image ${i + 1}`, { value: i })));
   $("item").value = item;
@@ -191,6 +191,14 @@ async function open(file, item = 0, job = null) {
   modes();
   // Another image of a file whose job is over.
   if (job && is_over(job)) await finished(job);
+}
+
+// Steps along some axes, "0.26 x 0.26 x 0.3 µm": axes of one unit together; none where the file does not state the first.
+function spacing(dims) {
+  const known = dims.filter(d => d?.step && d.unit);
+  if (!dims[0]?.step || !known.length) return "";
+  const units = [...new Set(known.map(d => d.unit))];
+  return units.map(unit => `${known.filter(d => d.unit === unit).map(d => number(d.step)).join(" x ")} ${unit}`).join(", ");
 }
 
 // A slider for every axis but those of the picture; channels that are shown together have none.
@@ -222,7 +230,8 @@ const histograms = new Map();
 // The histogram of a channel of what is looked at.
 async function histogram(channel) {
   const source = { after: state.results.image, std: state.results.std, chi2: state.results.chi2 }[state.mode] ?? measured();
-  const wanted = `/api/histogram?${query({ ...source, at: at(channel) })}`;
+  const minus = state.mode === "difference" ? { ...state.results.image, minus: state.file, minus_item: measured().item } : {};
+  const wanted = `/api/histogram?${query({ ...source, ...minus, at: at(channel) })}`;
   if (!histograms.has(wanted)) {
     histograms.set(wanted, await json(wanted));
     if (histograms.size > 64) histograms.delete(histograms.keys().next().value);
@@ -238,14 +247,21 @@ async function brightness() {
   // Something else may be looked at by now.
   if (file !== state.file || item !== state.item || mode !== state.mode || channels !== state.channels) return;
   for (const [channel, h] of found) {
-    const reach = (h["p99.9"] - h["p0.1"]) || 1;
-    state.ranges[key(channel)] ??= mode === "difference" ? { low: -reach / 4, high: reach / 4, map: "difference" }
+    const most = Math.max(Math.abs(h["p0.1"]), Math.abs(h["p99.9"])) || 1;
+    state.ranges[key(channel)] ??= mode === "difference" ? { low: -most, high: most, map: "difference" }
       : mode === "chi2" ? { low: 0, high: 3, map: "viridis" }
         : mode === "std" ? { low: 0, high: h["p99.9"] || 1, map: "viridis" }
           : { low: h["p0.1"] ?? 0, high: h["p99.9"] ?? 1, map: "gray" };
     if (channel === channels.active) state.histogram = h;
   }
   range({});
+}
+
+// Bins put together until no more than one in four is empty: an image of few counts has fewer values than there are bins.
+function coarser(bins) {
+  while (bins.length > 16 && 4 * bins.filter(n => !n).length > bins.length)
+    bins = Array.from({ length: bins.length / 2 }, (_, i) => bins[2 * i] + bins[2 * i + 1]);
+  return bins;
 }
 
 function range(change) {
@@ -258,12 +274,12 @@ function range(change) {
   $("colours").hidden = state.mode === "difference" || (is_picture() && state.channels.together);
   $("map").value = now.map;
   $("bright").textContent = state.channels.count > 1 ? `Brightness: ${state.channels.names[state.channels.active]}` : "Brightness";
-  const canvas = $("histogram"), c = canvas.getContext("2d"), most = Math.log1p(Math.max(...(h.bins ?? [1])));
+  const canvas = $("histogram"), c = canvas.getContext("2d"), bins = coarser(h.bins ?? []), most = Math.log1p(Math.max(1, ...bins)), wide = 256 / bins.length;
   c.clearRect(0, 0, 256, 48);
-  (h.bins ?? []).forEach((n, i) => {
-    const value = h.min + reach * (i + 0.5) / 256, tall = 46 * Math.log1p(n) / most;
+  bins.forEach((n, i) => {
+    const value = h.min + reach * (i + 0.5) / bins.length, tall = 46 * Math.log1p(n) / most;
     c.fillStyle = getComputedStyle(document.body).getPropertyValue(value >= now.low && value <= now.high ? "--accent" : "--line");
-    c.fillRect(i, 48 - tall, 1, tall);
+    c.fillRect(i * wide, 48 - tall, wide, tall);
   });
   shown();
 }
@@ -395,7 +411,7 @@ async function finished(job) {
     ["offset", image.camera && `${number(image.camera.offset)} counts`], ["read noise", image.camera && `${number(image.camera.read_noise)} e`],
     ["90 % interval", image.interval_90 && `± ${number(image.interval_90)} std`], ["saturated", image.saturated || ""], ["clipped", image.clipped || ""]]);
   const shares = image.choice?.shares ?? [], named = c => typeof c === "string" ? c : c?.name ?? Object.keys(c)[0];
-  $("choice").hidden = !shares.length;
+  $("choice").hidden = !shares.some(s => s.risk !== null && s.risk !== undefined);
   $("choice").tBodies[0].replaceChildren(...shares.map(s => {
     const row = element("tr");
     row.append(element("td", named(s.candidate)), element("td", number(s.risk)), element("td", `${Math.round(100 * s.weight)} %`));

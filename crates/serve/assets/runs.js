@@ -20,6 +20,7 @@ async function list() {
   const found = (await json("/api/runs")).runs;
   for (const run of found) {
     if (runs.has(run.run)) { Object.assign(runs.get(run.run).about, run); continue; }
+    if (!runs.size) $("list").replaceChildren();
     const kind = runs.size + 1, label = element("label", null, { class: "check" }), box = element("input", null, { type: "checkbox", value: run.run });
     const entry = { about: run, kind, chosen: false, next: 0, records: [], age: element("small") };
     box.addEventListener("change", () => { entry.chosen = box.checked; poll().catch(e => say(e.message, true)); });
@@ -28,7 +29,7 @@ async function list() {
     runs.set(run.run, entry);
   }
   for (const { about, age } of runs.values()) age.textContent = about.age < 60 ? "live" : `${duration(about.age)} ago`;
-  if (!runs.size) $("list").replaceChildren(element("p", "There is none."));
+  if (!runs.size) $("list").replaceChildren(element("p", "None yet."));
 }
 
 async function poll() {

@@ -89,8 +89,10 @@ pub fn answer(shared: &Shared, head: &Head, body: &mut Body<'_>) -> Outcome {
         ("GET", ["api", "tile"]) => shared.readers.take(|| tile(shared, head)),
         ("GET", ["api", "profile"]) => shared.readers.take(|| profile(shared, head)),
         ("GET", ["api", "histogram"]) => shared.readers.take(|| {
-            let image = opened(shared, head)?;
-            Ok(Answer::json(&Plane::new(&image, head.query("at").unwrap_or_default())?.histogram()?))
+            let (image, other) = (opened(shared, head)?, taken_off(shared, head)?);
+            let at = head.query("at").unwrap_or_default();
+            let other = other.as_deref().map(|other| Plane::new(other, at)).transpose()?;
+            Ok(Answer::json(&Plane::new(&image, at)?.histogram(other.as_ref())?))
         }),
         ("GET", ["api", form @ ("camera" | "camera.svg")]) => shared.readers.take(|| {
             let path = shared.store.path(head.needed("file")?)?;
@@ -130,23 +132,19 @@ fn named(shared: &Shared, head: &Head, file: &str, item: &str) -> Result<Arc<Ima
     shared.viewer.open(&shared.store.path(head.needed(file)?)?, head.query(item))
 }
 
-/// A tile as a picture, or as numbers (32-bit floats, little-endian). `minus` and `minus_item` name an image to take off.
+/// The image to take off, where `minus` and `minus_item` name one.
+fn taken_off(shared: &Shared, head: &Head) -> Result<Option<Arc<Image>>, Refusal> {
+    head.query("minus").map(|_| named(shared, head, "minus", "minus_item")).transpose()
+}
+
+/// A tile as a picture, or as numbers (32-bit floats, little-endian).
 fn tile(shared: &Shared, head: &Head) -> Outcome {
     let at = head.query("at").unwrap_or_default();
     let (zoom, x, y) =
         (head.parsed("zoom")?.unwrap_or(0), head.parsed("x")?.unwrap_or(0), head.parsed("y")?.unwrap_or(0));
-    let read = |file: &str, item: &str| -> Result<Part, Refusal> {
-        let image = named(shared, head, file, item)?;
-        Plane::new(&image, at)?.tile(zoom, x, y)
-    };
-    let mut part = read("file", "item")?;
-    if head.query("minus").is_some() {
-        let other = read("minus", "minus_item")?;
-        if (other.height, other.width) != (part.height, part.width) {
-            return Err(Refusal::bad("the files have not the same size"));
-        }
-        part.values.iter_mut().zip(&other.values).for_each(|(a, b)| *a -= b);
-    }
+    let (image, other) = (opened(shared, head)?, taken_off(shared, head)?);
+    let other = other.as_deref().map(|other| Plane::new(other, at)).transpose()?;
+    let part = Plane::new(&image, at)?.tile_less(other.as_ref(), zoom, x, y)?;
     match head.query("as").unwrap_or("png") {
         "f32" => {
             let bytes = part.values.iter().flat_map(|v| v.to_le_bytes()).collect();

@@ -228,11 +228,34 @@ impl<'i> Plane<'i> {
         Ok(out)
     }
 
-    /// Counts of values between the least and the greatest, and percentiles, of the plane at a size that a screen has.
+    /// A tile, without what another plane of the same size has there.
     ///
     /// # Errors
-    /// If the file cannot be read.
-    pub fn histogram(&self) -> Result<Value, Refusal> {
+    /// If a file cannot be read, or the planes differ in size.
+    pub fn tile_less(
+        &self,
+        other: Option<&Plane<'_>>,
+        zoom: u32,
+        column: usize,
+        row: usize,
+    ) -> Result<Part, Refusal> {
+        let mut part = self.tile(zoom, column, row)?;
+        if let Some(other) = other {
+            let other = other.tile(zoom, column, row)?;
+            if (other.height, other.width) != (part.height, part.width) {
+                return Err(Refusal::bad("the files have not the same size"));
+            }
+            part.values.iter_mut().zip(&other.values).for_each(|(a, b)| *a -= b);
+        }
+        Ok(part)
+    }
+
+    /// Counts of values between the least and the greatest, and percentiles, of the plane at a size that a screen has; without
+    /// what another plane has.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or the planes differ in size.
+    pub fn histogram(&self, other: Option<&Plane<'_>>) -> Result<Value, Refusal> {
         let [height, width] = self.size();
         let mut zoom = 0;
         while (height >> zoom).max(width >> zoom) > 1024 {
@@ -241,7 +264,8 @@ impl<'i> Plane<'i> {
         let mut values = Vec::new();
         for row in 0..(height.div_ceil(TILE << zoom)) {
             for column in 0..(width.div_ceil(TILE << zoom)) {
-                values.extend(self.tile(zoom, column, row)?.values.into_iter().filter(|v| v.is_finite()));
+                let part = self.tile_less(other, zoom, column, row)?;
+                values.extend(part.values.into_iter().filter(|v| v.is_finite()));
             }
         }
         if values.is_empty() {

@@ -276,7 +276,7 @@ def images_page(page, folder, address):
     page.click("#estimate")
     expect(page.locator("#figure")).to_be_visible(timeout=WAIT)
     expect(page.locator("#camera")).to_contain_text("e/count")
-    page.wait_for_function("document.getElementById('figure').naturalWidth > 0")
+    page.wait_for_function("() => document.getElementById('figure').naturalWidth > 0")
     page.click("#start")
     expect(page.locator("#result")).to_be_visible(timeout=WAIT)
     expect(page.locator("[data-mode=slider]")).to_have_attribute("aria-pressed", "true")

@@ -56,6 +56,9 @@ fn tiles_are_the_files_values_and_their_means() {
     let middle = (whole[0] + whole[1] + whole[300] + whole[301]) / 4.0;
     assert_eq!(line["values"][1], json!(middle as f32));
     assert_eq!(server.get(&format!("/api/profile?file={file}&x0=0&y0=0&x1=300&y1=1")).status, 400);
+    // Of a difference, as its tiles: the colours of the page go by it.
+    let nothing = server.get(&format!("/api/histogram?file={file}&minus={file}")).json();
+    assert_eq!((&nothing["p0.1"], &nothing["max"]), (&json!(0.0), &json!(0.0)));
     let histogram = server.get(&format!("/api/histogram?file={file}")).json();
     let sum: u64 =
         histogram["bins"].as_array().expect("bins").iter().filter_map(serde_json::Value::as_u64).sum();

@@ -171,7 +171,7 @@ def test_adapt(opened, qtbot, tmp_path):
     click(qtbot, widget.start)
     done(qtbot, widget)
     said = widget.message.text()
-    assert said.startswith(("adapted in", "not adapted")), said
+    assert said.startswith(("adapted from", "not adapted")), said
     assert (tmp_path / "mine.clearshot").exists() == ("wrote" in said)
 
 

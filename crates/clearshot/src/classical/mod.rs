@@ -142,6 +142,9 @@ impl Classical {
         let volume = settings.stacks == Stacks::Volumes;
         let subject = Subject { settings, image, validity, volume };
         Frames::of(&image.description, volume)?;
+        if *self != Classical::Raw {
+            image.check_single()?;
+        }
         let job = match self {
             Classical::Raw => Job::pixel_by_pixel(json!({ "method": "none" }), None),
             Classical::Exposure(ratio) => denoise::exposure(*ratio, settings)?,

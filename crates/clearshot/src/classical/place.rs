@@ -50,6 +50,7 @@ impl Place<'_> {
         if exists(&spot.write)? && !replace {
             return Err(clearshot_image::Error::Exists { path: spot.output.clone() }.into());
         }
+        Writer::check(&spot.write, self.description)?;
         Ok(First::Held(Held::of(self.image)))
     }
 

@@ -1,6 +1,6 @@
 //! A measured camera in words: each number with how sure it is.
 
-use clearshot::KnownCamera;
+use clearshot::{KnownCamera, decimals};
 use clearshot_physics::Correlation;
 use clearshot_physics::calibration::blind::Doubt;
 use clearshot_physics::calibration::measurement::{CameraMeasurement, FixedPattern, Source};
@@ -34,11 +34,15 @@ pub fn print(
         "gain",
         match (known.gain, fit.gain_error.is_finite()) {
             (Some(gain), _) => format!("{gain} electrons per count, as given"),
-            (_, true) => format!("{:.4} +- {:.4} electrons per count", fit.gain, fit.gain_error),
+            (_, true) => {
+                format!("{} +- {} electrons per count", decimals(fit.gain, 4), decimals(fit.gain_error, 4))
+            }
             (_, false) => {
                 format!(
-                    "not seen; assumed: {:.4} electrons per count ({low:.4} to {high:.4} fit as well)",
-                    fit.gain
+                    "not seen; assumed: {} electrons per count ({} to {} fit as well)",
+                    decimals(fit.gain, 4),
+                    decimals(low, 4),
+                    decimals(high, 4)
                 )
             }
         },
@@ -46,15 +50,15 @@ pub fn print(
     let [low, high] = fit.offset_range;
     let range = match known.offset {
         Some(_) => "as given".into(),
-        None => format!("{low:.2} to {high:.2} fit"),
+        None => format!("{} to {} fit", decimals(low, 2), decimals(high, 2)),
     };
-    line("offset", format!("{:.2} counts ({range})", fit.offset))?;
+    line("offset", format!("{} counts ({range})", decimals(fit.offset, 2)))?;
     let [low, high] = fit.read_noise_range;
     let range = match known.read_noise {
         Some(_) => "as given".into(),
-        None => format!("{low:.2} to {high:.2} fit"),
+        None => format!("{} to {} fit", decimals(low, 2), decimals(high, 2)),
     };
-    line("read noise", format!("{:.2} electrons ({range})", fit.read_noise))?;
+    line("read noise", format!("{} electrons ({range})", decimals(fit.read_noise, 2)))?;
     if let Some(camera) = full(measured) {
         let well = camera.full_well().map_or(0.0, |e| e.0);
         let range = camera.dynamic_range_db().filter(|r| r.is_finite());
@@ -65,9 +69,11 @@ pub fn print(
     line(
         "noise",
         format!(
-            "standard deviation {:.3} at {dark:.1} counts, {:.3} at {bright:.1} counts",
-            fit.line.deviation(dark),
-            fit.line.deviation(bright)
+            "standard deviation {} at {} counts, {} at {} counts",
+            decimals(fit.line.deviation(dark), 3),
+            decimals(dark, 1),
+            decimals(fit.line.deviation(bright), 3),
+            decimals(bright, 1)
         ),
     )?;
     line("correlation", correlation(&fit.correlation, fit.correlation_error))?;

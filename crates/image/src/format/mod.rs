@@ -168,6 +168,15 @@ pub(crate) fn create(
     Ok((format.name, (format.create)(path, description, options)?))
 }
 
+/// Refuses what a file of this name cannot hold of an image of this description, before anything is made.
+pub(crate) fn check(path: &Path, description: &Description) -> Result<()> {
+    match by_name(path).map(|f| f.name) {
+        Some(zarr::NAME) => zarr::check(path, description),
+        Some(tiff::NAME) => tiff::check(path, description),
+        _ => Ok(()),
+    }
+}
+
 /// Whether several writers can make a file of this name together: an OME-Zarr folder, which has a file for each chunk.
 pub fn can_be_shared(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();

@@ -168,6 +168,37 @@ pub struct BlindFit {
 }
 
 impl BlindFit {
+    /// The same where a unit is so many ADU.
+    fn in_units(self, unit: f64) -> BlindFit {
+        let (level, variance) = (|v: f64| v / unit, |v: f64| v / (unit * unit));
+        let NoiseLine { slope, slope_error, pivot, at_pivot, at_pivot_error } = self.line;
+        let line = NoiseLine {
+            slope: level(slope),
+            slope_error: level(slope_error),
+            pivot: level(pivot),
+            at_pivot: variance(at_pivot),
+            at_pivot_error: variance(at_pivot_error),
+        };
+        let point = |p: Point| Point {
+            level: level(p.level),
+            variance: variance(p.variance),
+            error: variance(p.error),
+            ..p
+        };
+        BlindFit {
+            line,
+            gain: self.gain * unit,
+            gain_error: self.gain_error * unit,
+            gain_range: self.gain_range.map(|gain| gain * unit),
+            offset: level(self.offset),
+            offset_range: self.offset_range.map(level),
+            saturation: self.saturation.map(level),
+            levels: self.levels.map(level),
+            points: self.points.into_iter().map(point).collect(),
+            ..self
+        }
+    }
+
     /// # Errors
     /// Never for a fit that was had from [`estimate`].
     pub fn calibration(&self) -> Result<Calibration, PhysicsError> {
@@ -205,6 +236,29 @@ pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Res
     known.check()?;
     let pixels = shape[0].saturating_mul(shape[1]);
     planes.iter().try_for_each(|p| require_length("a plane", p.0.len(), pixels))?;
+    let unit = unit(planes);
+    if unit == 1.0 {
+        return measured(planes, shape, known);
+    }
+    let larger: Vec<Vec<f32>> =
+        planes.iter().map(|p| p.0.iter().map(|&v| (f64::from(v) / unit) as f32).collect()).collect();
+    let views: Vec<Adu<&[f32]>> = larger.iter().map(|p| Adu(&p[..])).collect();
+    Ok(measured(&views, shape, &known.in_units(unit))?.in_units(unit.recip()))
+}
+
+/// The least greatest value whose noise can be squared, and parts of that, in 32-bit floats.
+const LEAST_VALUE: f64 = 1e-6;
+
+/// The unit to measure in where values are so small that their squares vanish: fluxes in SI units are as small as 1e-26. A power of
+/// two, so that nothing is rounded; otherwise 1.
+fn unit(planes: &[Adu<&[f32]>]) -> f64 {
+    let finite = planes.iter().flat_map(|p| p.0).filter(|v| v.is_finite());
+    let greatest = f64::from(finite.fold(0f32, |m, v| m.max(v.abs())));
+    if greatest > 0.0 && greatest < LEAST_VALUE { greatest.log2().floor().exp2() } else { 1.0 }
+}
+
+/// [`estimate`] of values whose squares are ordinary numbers.
+fn measured(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Result<BlindFit, PhysicsError> {
     let ends = Ends::of(planes);
     let saturation = known.saturation.or(ends.full());
     let views: Vec<&[f32]> = planes.iter().map(|p| p.0).collect();
@@ -306,6 +360,16 @@ pub(super) fn darkest(planes: &[Adu<&[f32]>], deviation: f64) -> f64 {
 }
 
 impl Known {
+    /// The same where a unit is so many ADU.
+    fn in_units(self, unit: f64) -> Known {
+        Known {
+            gain: self.gain.map(|gain| gain * unit),
+            offset: self.offset.map(|offset| offset / unit),
+            saturation: self.saturation.map(|full| full / unit),
+            ..self
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), PhysicsError> {
         if let Some(gain) = self.gain {
             require_positive("gain", gain)?;

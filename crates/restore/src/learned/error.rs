@@ -61,7 +61,7 @@ pub enum Error {
     Size { size: Vec<usize> },
     #[error("{what}")]
     Read { what: String },
-    #[error("{missing} of {pixels} pixels are NaN or infinite: too few are left to restore from")]
+    #[error("{missing} of {pixels} pixels are NaN, infinite or masked: too few are left to restore from")]
     Missing { missing: usize, pixels: usize },
     #[error("{name} is {got}, and {needed} is needed")]
     Number { name: &'static str, got: f64, needed: &'static str },

@@ -160,6 +160,19 @@ pub(super) fn open(path: &Path, _: Option<&str>) -> Result<Image> {
     open_file(path, file).map_err(|fault| fault.at(path, NAME))
 }
 
+/// The class of files that list others.
+const DIRECTORY: &str = "1.2.840.10008.1.3.10";
+
+/// What a sound file without pixels is: plans, reports, palettes and directories have none.
+fn without_pixels(set: &DataSet<'_>, is_directory: bool) -> String {
+    if is_directory {
+        return "a directory (DICOMDIR), which names the files of images and has no pixels itself"
+            .to_string();
+    }
+    let modality = set.text((8, 0x60)).map_or(String::new(), |modality| format!(", of modality {modality}"));
+    format!("a data set without pixels{modality}")
+}
+
 fn open_file(path: &Path, file: Bytes) -> Parsed<Image> {
     if file.len() < 140 || file.read(128, 4)? != b"DICM" {
         return damaged("no DICOM mark");
@@ -168,6 +181,7 @@ fn open_file(path: &Path, file: Bytes) -> Parsed<Image> {
     let meta = read_elements(&file, 132, explicit, Some(2))?;
     let start = meta.last().map_or(132, |e| e.end);
     let header = DataSet { bytes: &file, elements: &meta, syntax: explicit };
+    let is_directory = header.text((2, 2)).is_some_and(|class| class == DIRECTORY);
     let Some(uid) = header.text((2, 0x10)) else { return damaged("no transfer syntax") };
     let transfer = transfer(&uid)?;
     let mut kept = Vec::new();
@@ -179,7 +193,7 @@ fn open_file(path: &Path, file: Bytes) -> Parsed<Image> {
     let set = DataSet { bytes: &bytes, elements: &elements, syntax: transfer.syntax };
     let places = [PIXEL_DATA, FLOAT_PIXEL_DATA, DOUBLE_PIXEL_DATA];
     let Some(pixels) = places.iter().find_map(|tag| set.find(*tag)).cloned() else {
-        return damaged("no pixel data");
+        return Err(Fault::Unsupported(without_pixels(&set, is_directory), None));
     };
     let layout = read_layout(&set, transfer.packing, &pixels)?;
     let mut description = describe(path, &set, &layout);

@@ -60,13 +60,24 @@ fn is_image(hdu: &Hdu) -> bool {
     (plain && hdu.data_bytes > 0) || hdu.header.flag("ZIMAGE")
 }
 
+/// What a file has in place of images.
+fn kinds(hdus: &[Hdu]) -> String {
+    let tables =
+        hdus.iter().filter(|h| h.header.text("XTENSION").is_some_and(|kind| kind.ends_with("TABLE")));
+    match tables.count() {
+        0 => "headers alone".to_string(),
+        1 => "a table".to_string(),
+        n => format!("{n} tables"),
+    }
+}
+
 pub(super) fn open(path: &Path, item: Option<&str>) -> Result<Image> {
     let fail = |fault: Fault| fault.at(path, NAME);
     let bytes = contents(path)?;
     let hdus = header::read_all(&bytes).map_err(fail)?;
     let images: Vec<usize> = (0..hdus.len()).filter(|&n| is_image(&hdus[n])).collect();
     if images.is_empty() {
-        return Err(fail(Fault::Damaged("no image".to_string())));
+        return request(format!("{}: a FITS file without an image; it has {}", path.display(), kinds(&hdus)));
     }
     let items: Vec<String> = images
         .iter()

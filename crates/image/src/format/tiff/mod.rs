@@ -12,7 +12,7 @@ mod pictures;
 mod series;
 mod sink;
 
-pub(super) use sink::{create, keeps_others};
+pub(super) use sink::{check, create, keeps_others};
 
 use crate::bytes::Bytes;
 use crate::dtype::Order;

@@ -60,6 +60,15 @@ pub(in crate::format) fn create(
     Ok(Box::new(target))
 }
 
+/// # Errors
+/// If TIFF cannot hold such an image.
+pub(in crate::format) fn check(path: &Path, description: &Description) -> Result<()> {
+    match native_of(path, description) {
+        Some(_) => Ok(()),
+        None => afresh(path, description, None).map(drop),
+    }
+}
+
 /// What the input's file was, where the output can be the same.
 fn native_of<'a>(path: &Path, description: &'a Description) -> Option<&'a Native> {
     description.native::<Native>().filter(|n| {

@@ -9,7 +9,7 @@ mod store;
 mod upload;
 
 pub(crate) use plate::frame;
-pub(super) use sink::{create, join};
+pub(super) use sink::{check, create, join};
 pub(crate) use store::is_at;
 pub(crate) use upload::Upload;
 

@@ -89,6 +89,12 @@ pub(in crate::format) fn create(
     Ok(Box::new(target))
 }
 
+/// # Errors
+/// If OME-Zarr cannot hold such an image.
+pub(in crate::format) fn check(path: &Path, description: &Description) -> Result<()> {
+    made_of(path, description, &WriteOptions::default()).map(drop)
+}
+
 /// The same as one of several writers: metadata come with the end.
 pub(in crate::format) fn join(
     path: &Path,
@@ -269,9 +275,10 @@ fn fresh(path: &Path, description: &Description, options: &WriteOptions) -> Resu
     let spatial = dims.iter().filter(|d| d.axis.is_space()).count();
     if !(2..=5).contains(&rank) || spatial < 2 {
         return request(format!(
-            "{}: OME-Zarr wants two to five axes with at least Y and X, and the axes are {}",
+            "{}: OME-Zarr holds two to five axes with at least Y and X, and the axes are {}{}",
             path.display(),
-            description.axes()
+            description.axes(),
+            if rank > 5 { "; write it as TIFF (.tif)" } else { "" }
         ));
     }
     let has_c = description.dim(Axis::C).is_some();
