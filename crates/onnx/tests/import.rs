@@ -206,7 +206,8 @@ fn golden(name: &str) -> (Imported, BTreeMap<String, Tensor>, Array) {
 #[test]
 fn pairs_become_products_in_8_bits() {
     let in_8_bits: fn(&Op) -> bool = |op| matches!(op, Op::Conv(conv) if conv.int8.is_some());
-    let round: fn(&Op) -> bool = |op| matches!(op, Op::Unary(clearshot_graph::ops::Unary::Round));
+    use clearshot_graph::ops::Unary;
+    let round: fn(&Op) -> bool = |op| matches!(op, Op::Unary(Unary::Round | Unary::Snap(..)));
     for (name, convolutions) in [("quantised_wide", 2), ("quantised_signed", 2), ("quantised_tensor", 0)] {
         let (imported, given, want) = golden(name);
         assert_eq!(count(&imported.graph, in_8_bits), convolutions, "{name}");
