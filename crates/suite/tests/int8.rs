@@ -214,7 +214,8 @@ fn pairs_everywhere() -> (Graph, BTreeMap<String, Tensor>) {
     let middle = Grid { step: 0.3, zero: 90 };
     let table = [("a", middle), ("b", outer), ("c", inner)];
     let rounding = |g: Grid, c: usize| Rounding::Static(vec![g; c]);
-    let table: Table = table.map(|(name, g)| (name.into(), rounding(g, if name == "c" { 48 } else { 16 }))).into();
+    let table: Table =
+        table.map(|(name, g)| (name.into(), rounding(g, if name == "c" { 48 } else { 16 }))).into();
     let steps = clearshot_graph::passes::int8::steps(&mut b, &table);
     let x = b.input("x", Type::f32([1, 8, 12, 2]));
     let w = weight(&mut b, "first", [16, 3, 3, 2]);
@@ -263,7 +264,9 @@ fn pairs_are_no_passes_of_their_own() {
         (got.relative_error(&wanted), off)
     };
     // Ties may go to the other side, by one step of the last grid each.
-    for got in [computed(&graph, &values, 2, false), computed(&graph, &values, 1, true), meaning(&fused, &values)] {
+    for got in
+        [computed(&graph, &values, 2, false), computed(&graph, &values, 1, true), meaning(&fused, &values)]
+    {
         let (error, off) = far(&got);
         assert!(off <= wanted.data.len() / 50, "{off} of {} differ, by {error:e}", wanted.data.len());
     }

@@ -2,11 +2,12 @@
 //!
 //! Pairs of convolutions with ReLU, with or without batch norms; maxima over 2 x 2 pixels on the way down, or N2V2's blurred ones; linear
 //! upsampling and concatenation on the way up. Channels may each have a network of their own (`independent_channels`), as groups.
-//! Its authors' [`networks::N2v`](clearshot_nn::models::n2v) of CSBDeep is another network.
+//! The network of [`clearshot_nn::models::n2v`], CSBDeep's, is another one.
 
 use clearshot_graph::Value;
 use clearshot_graph::ops::{Geometry, PoolKind, ResizeMode, Unary};
-use clearshot_nn::layers::{self, Layer, Scope};
+use clearshot_nn::Law;
+use clearshot_nn::layers::{self, Scope};
 use clearshot_nn::models::network::{Given, Network, Port};
 use clearshot_tensor::{Shape, Tensor};
 use serde::Deserialize;
@@ -93,8 +94,12 @@ impl CareamicsConfig {
 
     fn conv(&self, s: &mut Scope<'_>, x: Value, out: usize, kernel: usize) -> Value {
         let geometry = Geometry { groups: self.groups(), ..Geometry::new(self.conv_dims, 1, kernel / 2) };
-        let kernel = if self.conv_dims == 2 { [1, kernel, kernel] } else { [kernel; 3] };
-        layers::conv_by(s, x, out, kernel, geometry, Layer::TORCH)
+        let each = s.b.channels(x) / self.groups();
+        let shape: Vec<usize> = [out].into_iter().chain(vec![kernel; self.conv_dims]).chain([each]).collect();
+        let [weight, bias] = Law::Torch.init(shape[1..].iter().product(), shape[0]);
+        let weight = s.param("weight", Shape::new(&shape), weight);
+        let bias = s.param("bias", [out], bias);
+        s.b.conv(x, weight, Some(bias), geometry)
     }
 
     /// Two convolutions, of these numbers of channels for each group.

@@ -77,7 +77,9 @@ fn kair(arguments: Map<String, Json>) -> Result<Box<dyn Network>, String> {
             (None, Some("BR")) if name == "act_mode" => drop(ours.insert("norm".into(), json!("batch"))),
             (None, Some("R")) if name == "act_mode" => drop(ours.insert("norm".into(), json!("none"))),
             _ => {
-                return Err(format!("{name}: {value}; in_nc, out_nc, nc, nb and act_mode (BR or R) are read"));
+                return Err(format!(
+                    "{name}: {value}; in_nc, out_nc, nc, nb and act_mode (BR or R) are read"
+                ));
             }
         }
     }
