@@ -3,7 +3,7 @@
     python bench/onnx_kinds.py FOLDER [NAME ...]
 
 Blocks are written here after the papers, networks of libraries are made by them with random weights; each is exported by PyTorch for three sizes. Needs torch, torchvision,
-timm, onnx and onnxscript; networks of Keras are written as tf2onnx exports them, transposes around every convolution.
+timm, onnx and onnxscript; a network of Keras is written here as tf2onnx exports such, transposes around every convolution.
 """
 
 import json
@@ -283,7 +283,7 @@ class Picked(nn.Module):
 def timm_vit():
     import timm
 
-    return timm.create_model("vit_tiny_patch16_224", img_size=None or 64, patch_size=8, in_chans=1, num_classes=5)
+    return timm.create_model("vit_tiny_patch16_224", img_size=64, patch_size=8, in_chans=1, num_classes=5)
 
 
 def networks():
