@@ -15,6 +15,9 @@ use clearshot_tensor::{Shape, Tensor};
 
 type Done = Result<(), ImportError>;
 
+/// More pixels along an axis than weighted sums are made for: each has a list of its own.
+const MOST_PIXELS: usize = 1 << 16;
+
 /// Resize of opsets 10 and up, and Upsample before.
 pub(super) fn resize<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>) -> Done {
     let view = im.view(call, 0)?;
@@ -43,6 +46,9 @@ pub(super) fn resize<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>) -> Done 
         }
         _ => {
             for (i, axis) in axes[2..].iter().enumerate().filter(|(_, a)| a.from != a.to) {
+                if axis.to > MOST_PIXELS {
+                    return call.fail(format!("{} pixels along an axis; {MOST_PIXELS} are the most", axis.to));
+                }
                 value = rows(im, call, value, i + 1, &rule.taps(axis))?;
             }
         }
