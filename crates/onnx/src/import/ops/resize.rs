@@ -47,7 +47,8 @@ pub(super) fn resize<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>) -> Done 
         _ => {
             for (i, axis) in axes[2..].iter().enumerate().filter(|(_, a)| a.from != a.to) {
                 if axis.to > MOST_PIXELS {
-                    return call.fail(format!("{} pixels along an axis; {MOST_PIXELS} are the most", axis.to));
+                    return call
+                        .fail(format!("{} pixels along an axis; {MOST_PIXELS} are the most", axis.to));
                 }
                 value = rows(im, call, value, i + 1, &rule.taps(axis))?;
             }
