@@ -2,10 +2,12 @@
 
     cargo build --release
     python bench/onnx_zoo.py FOLDER
-    python bench/onnx_times.py target/release/clearshot FOLDER [NAME ...] [--processor-time]
+    python bench/onnx_times.py target/release/clearshot FOLDER [NAME ...] [--processor-time] [--outputs]
 
 The programs run in turns on the same random input, with as many threads as the machine has and in fp32. The table goes to standard output as
 Markdown. Needs numpy, onnxruntime and safetensors; OpenVINO is left out where it is not installed.
+
+With --outputs nothing is timed: each network's largest difference from ONNX Runtime, or why it does not run; the exit status says whether all agree.
 
 With --processor-time each has one thread and what counts is the processor's time, which other work on a machine changes far less than the clock's.
 """
@@ -114,6 +116,28 @@ def measured(program, path, shape, folder):
     return (*np.min(rounds, 0), float(np.abs(got - want).max() / np.abs(want).max()))
 
 
+def compare(program, models, wanted):
+    """Prints the largest difference of each network over its sizes; whether all are small."""
+    fine = True
+    for about in sorted(models.glob("*.json")):
+        about = json.loads(about.read_text())
+        if wanted and not any(w in about["name"] for w in wanted):
+            continue
+        worst, why = 0.0, ""
+        with tempfile.TemporaryDirectory() as folder:
+            for file in about["files"]:
+                path, x = models / file["file"], np.random.default_rng(0).standard_normal(file["shape"]).astype("f")
+                want = OnnxRuntime(path, x).answer()
+                try:
+                    got = Clearshot(program, path, x, Path(folder)).answer()
+                    worst = max(worst, float(np.abs(got - want).max() / np.abs(want).max()) if got.shape == want.shape else math.inf)
+                except subprocess.CalledProcessError as e:
+                    worst, why = math.inf, e.stderr.strip().splitlines()[-1] if e.stderr else str(e)
+        fine = fine and worst < TOLERANCE
+        print(f"| {about['name']} | {len(about['files'])} | {worst:.1e}{'' if worst < TOLERANCE else ' **too large** ' + why} |", flush=True)
+    return fine
+
+
 def main(program, models, wanted):
     version = openvino.__version__.split("-")[0] if openvino else "none"
     print(f"| network | library | sizes | ONNX Runtime {onnxruntime.__version__}, ms | OpenVINO {version}, ms | Clearshot, ms | ONNX Runtime over Clearshot | OpenVINO over Clearshot | largest difference |")
@@ -141,7 +165,9 @@ def main(program, models, wanted):
 
 
 if __name__ == "__main__":
-    given = [a for a in sys.argv[1:] if a != "--processor-time"]
-    if len(given) < len(sys.argv) - 1:
+    given = [a for a in sys.argv[1:] if not a.startswith("--")]
+    if "--processor-time" in sys.argv:
         THREADS, CLOCK = 1, time.process_time
+    if "--outputs" in sys.argv:
+        sys.exit(not compare(given[0], Path(given[1]), given[2:]))
     main(given[0], Path(given[1]), given[2:])

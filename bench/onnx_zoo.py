@@ -11,6 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import onnx_kinds
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -118,6 +119,10 @@ def networks():
     yield "LR-ASPP, MobileNetV3", "torchvision", Tensor(lraspp, pick=lambda y: y["out"]), 3, small
     yield "ConvNeXt-T, features", "torchvision", torchvision.models.convnext_tiny(weights=None).features, 3, small
     yield "Swin-T, features", "torchvision", torchvision.models.swin_t(weights=None).features, 3, [(64, 64), (128, 128), (224, 224)]
+    restoration = ["RCAN-like", "NAFNet-like", "SwinIR-like", "Restormer-like", "U-Net++", "nnU-Net"]
+    for name, opset, make, channels, _ in onnx_kinds.networks():
+        if name in restoration and opset == 17:
+            yield name, "PyTorch", make(), channels, small
 
 
 def export(network, channels, size, path):

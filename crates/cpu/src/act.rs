@@ -48,6 +48,10 @@ macro_rules! with_act {
                 let $a = act::Softplus;
                 $body
             }
+            Act::Snap(grid) => {
+                let $a = act::Snap(grid);
+                $body
+            }
         }
     }};
 }
@@ -67,6 +71,8 @@ pub enum Act {
     Sigmoid,
     Tanh,
     Softplus,
+    /// The nearest of the multiples of a step: the step, the first and the last.
+    Snap([f32; 3]),
 }
 
 impl Act {
@@ -141,6 +147,8 @@ pub struct Sigmoid;
 pub struct Tanh;
 #[derive(Clone, Copy)]
 pub struct Softplus;
+#[derive(Clone, Copy)]
+pub struct Snap(pub [f32; 3]);
 
 act!(Identity, |_a, s, u| u, s.splat(1.0));
 act!(Silu, |_a, s, u| vmath::silu(s, u), vmath::silu_slope(s, u));
@@ -154,3 +162,23 @@ act!(GeluTanh, |_a, s, u| vmath::gelu_tanh(s, u), vmath::gelu_tanh_slope(s, u));
 act!(Sigmoid, |_a, s, u| vmath::sigmoid(s, u), vmath::sigmoid_slope(s, u));
 act!(Tanh, |_a, s, u| vmath::tanh(s, u), vmath::tanh_slope(s, u));
 act!(Softplus, |_a, s, u| vmath::softplus(s, u), vmath::sigmoid(s, u));
+
+impl Activation for Snap {
+    #[inline(always)]
+    fn value<S: Simd>(self, s: S, u: S::V) -> S::V {
+        snapped(s, self.0, u)
+    }
+    #[inline(always)]
+    fn slope<S: Simd>(self, s: S, _: S::V) -> S::V {
+        s.splat(0.0)
+    }
+}
+
+/// Comparisons with NaN are false, so it passes through.
+#[inline(always)]
+fn snapped<S: Simd>(s: S, [step, first, last]: [f32; 3], u: S::V) -> S::V {
+    let [step, first, last] = [step, first, last].map(|x| s.splat(x));
+    let whole = s.round(s.div(u, step));
+    let whole = s.select_gt(first, whole, first, whole);
+    s.mul(s.select_gt(whole, last, last, whole), step)
+}

@@ -172,5 +172,10 @@ pub(crate) fn inside(folder: &Path, location: &str) -> Result<PathBuf, String> {
     let real = |p: &Path| p.canonicalize().map_err(|e| format!("{}: {e}", p.display()));
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let (folder, path) = (real(folder)?, real(&folder.join(relative))?);
-    if path.starts_with(&folder) { Ok(path) } else { Err(outside()) }
+    match path.starts_with(&folder) {
+        false => Err(outside()),
+        // A pipe would be waited for.
+        true if !path.is_file() => Err(format!("`{location}` is not a file")),
+        true => Ok(path),
+    }
 }

@@ -3,12 +3,12 @@
 
 use clearshot_graph::grad::grad;
 use clearshot_graph::ops::int8::{Grid, Rounding, Table};
-use clearshot_graph::ops::{Geometry, ReduceKind};
+use clearshot_graph::ops::{Binary, Geometry, PoolKind, ReduceKind, ResizeMode, Unary};
 use clearshot_graph::passes::int8::{candidates, round};
 use clearshot_graph::passes::{Target, optimise};
 use clearshot_graph::reach::reach;
 use clearshot_graph::reference::{Precision, run};
-use clearshot_graph::{Array, Builder, Graph, Op, Type};
+use clearshot_graph::{Array, Builder, Graph, Op, Type, Value};
 use clearshot_nn::init::example;
 use clearshot_nn::models::{Network, Quantised, read};
 use clearshot_nn::weights;
@@ -189,4 +189,88 @@ fn rounding_is_passed_straight_through_when_differentiating() {
             );
         }
     }
+}
+
+/// `(clamp(round(x / s) + z) - z) s`, as importers of ONNX spell it out.
+fn pair(b: &mut Builder, x: Value, grid: Grid) -> Value {
+    let [step, zero] = [grid.step, f32::from(grid.zero)].map(|v| b.constant(Tensor::f32([1], vec![v])));
+    let divided = b.binary(Binary::Div, x, step);
+    let whole = b.unary(Unary::Round, divided);
+    let moved = b.add(whole, zero);
+    let clamped = b.unary(Unary::Clamp(0.0, 255.0), moved);
+    let back = b.sub(clamped, zero);
+    b.mul(back, step)
+}
+
+/// A small U-Net whose values are rounded behind every operation, as quantisers of others write them.
+fn pairs_everywhere() -> (Graph, BTreeMap<String, Tensor>) {
+    let (mut b, mut values) = (Builder::new(), BTreeMap::new());
+    let mut weight = |b: &mut Builder, name: &str, shape: [usize; 4]| {
+        values.insert(name.to_string(), example(name, Type::f32(shape), 1).to_f32());
+        b.param(name, Shape::from(shape))
+    };
+    let geometry = Geometry::new(2, 1, 1);
+    let [outer, inner] = [0.05, 0.4].map(|step| Grid { step, zero: 0 });
+    let middle = Grid { step: 0.3, zero: 90 };
+    let table = [("a", middle), ("b", outer), ("c", inner)];
+    let rounding = |g: Grid, c: usize| Rounding::Static(vec![g; c]);
+    let table: Table =
+        table.map(|(name, g)| (name.into(), rounding(g, if name == "c" { 48 } else { 16 }))).into();
+    let steps = clearshot_graph::passes::int8::steps(&mut b, &table);
+    let x = b.input("x", Type::f32([1, 8, 12, 2]));
+    let w = weight(&mut b, "first", [16, 3, 3, 2]);
+    let h = b.conv(x, w, None, geometry);
+    let h = pair(&mut b, h, middle);
+    let w = weight(&mut b, "a", [16, 3, 3, 16]);
+    let h = b.conv(h, w, None, geometry);
+    let h = b.unary(Unary::Relu, h);
+    let skip = pair(&mut b, h, outer);
+    let h = b.pool(skip, PoolKind::Max, [1, 2, 2], Geometry::new(2, 2, 0));
+    let h = pair(&mut b, h, outer);
+    let w = weight(&mut b, "b", [32, 3, 3, 16]);
+    let h = b.conv(h, w, None, geometry);
+    let h = pair(&mut b, h, inner);
+    let h = b.upsample(h, ResizeMode::Nearest, 2);
+    let h = pair(&mut b, h, inner);
+    let h = b.concat_channels(&[h, skip]);
+    let h = pair(&mut b, h, inner);
+    let w = weight(&mut b, "c", [16, 3, 3, 48]);
+    let h = b.conv(h, w, None, geometry);
+    let h = pair(&mut b, h, outer);
+    let w = weight(&mut b, "last", [1, 1, 1, 16]);
+    let h = b.conv(h, w, None, Geometry::new(2, 1, 0));
+    b.round_convolutions(0, &steps);
+    let y = pair(&mut b, h, outer);
+    b.output("y", y);
+    let graph = b.finish().unwrap();
+    values.insert("x".into(), example("x", Type::f32([1, 8, 12, 2]), 1));
+    (graph, values)
+}
+
+/// Pairs behind convolutions end them; behind what only moves values they are gone; before a convolution in 8 bits they are its own rounding.
+#[test]
+fn pairs_are_no_passes_of_their_own() {
+    let (graph, values) = pairs_everywhere();
+    let fused = optimise(graph.clone(), &Target::ALL).unwrap();
+    let is = |f: &dyn Fn(&Op) -> bool| fused.nodes.iter().filter(|n| f(&n.op)).count();
+    let ends = |op: &Op| matches!(op, Op::Conv(c) if matches!(c.act, Some(Unary::Snap(..))));
+    // All but that before `a`, which nothing else reads; that before `c` rounds values of another grid, and is the convolution's own too.
+    assert_eq!(is(&ends), 4, "{fused}");
+    assert_eq!(is(&|op| matches!(op, Op::Pointwise(_) | Op::Unary(_) | Op::Binary(_))), 0, "{fused}");
+    let wanted = meaning(&graph, &values);
+    let far = |got: &Array| {
+        let pairs = got.data.iter().zip(&wanted.data);
+        let off = pairs.filter(|(a, b)| (*a - *b).abs() > 1e-6).count();
+        (got.relative_error(&wanted), off)
+    };
+    // Ties may go to the other side, by one step of the last grid each.
+    for got in
+        [computed(&graph, &values, 2, false), computed(&graph, &values, 1, true), meaning(&fused, &values)]
+    {
+        let (error, off) = far(&got);
+        assert!(off <= wanted.data.len() / 50, "{off} of {} differ, by {error:e}", wanted.data.len());
+    }
+    // Without 8-bit products nothing changes.
+    let plain = optimise(graph, &Target::PLAIN).unwrap();
+    assert!(!plain.nodes.iter().any(|n| matches!(n.op, Op::Unary(Unary::Snap(..)))));
 }

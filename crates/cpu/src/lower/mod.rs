@@ -94,6 +94,7 @@ fn act(f: Option<Unary>) -> Act {
         Some(Unary::Sigmoid) => Act::Sigmoid,
         Some(Unary::Tanh) => Act::Tanh,
         Some(Unary::Softplus) => Act::Softplus,
+        Some(Unary::Snap(step, first, last)) => Act::Snap([step, first, last].map(|x| x as f32)),
         Some(other) => panic!("{other:?} is no activation that passes fuse"),
     }
 }

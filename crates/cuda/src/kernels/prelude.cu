@@ -136,6 +136,10 @@ __device__ __forceinline__ float u_pow(float x, float p) { return powf(x, p); }
 __device__ __forceinline__ float d_pow(float x, float p) { return p * powf(x, p - 1.0f); }
 __device__ __forceinline__ float u_clamp(float x, float lo, float hi) { return x != x ? x : fminf(fmaxf(x, lo), hi); }
 __device__ __forceinline__ float d_clamp(float x, float lo, float hi) { return x >= lo && x <= hi ? 1.0f : 0.0f; }
+__device__ __forceinline__ float u_snap(float x, float step, float first, float last) {
+    return u_clamp(rintf(x / step), first, last) * step;
+}
+__device__ __forceinline__ float d_snap(float, float, float, float) { return 0.0f; }
 __device__ __forceinline__ float u_none(float x) { return x; }
 __device__ __forceinline__ float d_none(float) { return 1.0f; }
 

@@ -46,6 +46,7 @@ fn function(u: Unary) -> (&'static str, Vec<f64>) {
         Unary::MulScalar(c) => ("mul", vec![c]),
         Unary::PowScalar(p) => ("pow", vec![p]),
         Unary::Clamp(a, b) => ("clamp", vec![a, b]),
+        Unary::Snap(step, first, last) => ("snap", vec![step, first, last]),
     }
 }
 

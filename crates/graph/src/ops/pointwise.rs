@@ -45,6 +45,8 @@ pub enum Unary {
     MulScalar(f64),
     PowScalar(f64),
     Clamp(f64, f64),
+    /// The nearest of the multiples of a step that 8 bits tell apart: the step, and the first and the last multiple. Halves go to the even one.
+    Snap(f64, f64, f64),
 }
 
 impl Hash for Unary {
@@ -56,8 +58,9 @@ impl Hash for Unary {
             | Unary::SmoothL1(x)
             | Unary::AddScalar(x)
             | Unary::MulScalar(x)
-            | Unary::PowScalar(x) => [x, 0.0],
-            Unary::Clamp(low, high) => [low, high],
+            | Unary::PowScalar(x) => [x, 0.0, 0.0],
+            Unary::Clamp(low, high) => [low, high, 0.0],
+            Unary::Snap(step, first, last) => [step, first, last],
             Unary::Neg
             | Unary::Abs
             | Unary::Sign
@@ -75,7 +78,7 @@ impl Hash for Unary {
             | Unary::Softplus
             | Unary::Silu
             | Unary::Gelu
-            | Unary::GeluTanh => [0.0; 2],
+            | Unary::GeluTanh => [0.0; 3],
         };
         numbers.map(f64::to_bits).hash(state);
     }
@@ -156,6 +159,9 @@ impl Unary {
                     x.max(lo).min(hi)
                 }
             }
+            Unary::Snap(step, first, last) => {
+                Unary::Clamp(first, last).value((x / step).round_ties_even()) * step
+            }
         }
     }
 
@@ -163,7 +169,7 @@ impl Unary {
         match self {
             Unary::Neg => -1.0,
             Unary::Abs => sign(x),
-            Unary::Sign | Unary::Round => 0.0,
+            Unary::Sign | Unary::Round | Unary::Snap(..) => 0.0,
             Unary::Square => 2.0 * x,
             Unary::Sqrt => 0.5 / x.sqrt(),
             Unary::Recip => -1.0 / (x * x),

@@ -3,14 +3,15 @@
 use super::Target;
 use crate::graph::{Graph, Value};
 use crate::ops::int8::{Rounding, Table, check};
-use crate::ops::{Binary, Int8, Op, Unary};
+use crate::ops::{Binary, Int8, Op, PoolKind, ResizeMode, Unary};
 use crate::{Builder, OpError};
 use clearshot_tensor::{Shape, Tensor};
 use std::collections::BTreeMap;
 
-/// Without 8-bit products the same weights are multiplied in f32; with them, what was rounded to a convolution's own grid before is read as it was.
+/// Without 8-bit products the same weights are multiplied in f32. With them, rounding to a grid is one operation, which can end a convolution; it is
+/// not done twice; and what was rounded to a convolution's own grid before is read as it was.
 pub(super) fn settle(graph: Graph, target: &Target) -> Graph {
-    if target.int8 { absorb(graph) } else { drop(graph) }
+    if target.int8 { absorb(once(snap(graph))) } else { drop(graph) }
 }
 
 fn drop(mut graph: Graph) -> Graph {
@@ -24,16 +25,99 @@ fn drop(mut graph: Graph) -> Graph {
     graph.tidy()
 }
 
-/// Convolutions round what they read while they read it, so rounding it to the same grid in a pass of its own can go. Values halfway between two
-/// whole numbers may go to the other one: the zero is added before rounding there, and behind it here.
-fn absorb(mut graph: Graph) -> Graph {
+/// Values rounded to the one grid of an image, `(clamp(round(x / s) + z) - z) s`, by one operation.
+fn snap(mut graph: Graph) -> Graph {
     for i in 0..graph.nodes.len() {
-        let Op::Conv(conv) = graph.nodes[i].op else { continue };
-        let Some(at) = conv.operands().steps else { continue };
-        let Op::Const(steps) = graph.op(graph.nodes[i].inputs[at]) else { continue };
-        let steps: Vec<f64> = steps.0.to_f64();
-        if let Some(x) = unrounded(&graph, graph.nodes[i].inputs[0], &steps) {
-            graph.nodes[i].inputs[0] = x;
+        if let Some((x, f)) = snapped(&graph, Value::new(i, 0)) {
+            graph.nodes[i].op = Op::Unary(f);
+            graph.nodes[i].inputs = vec![x];
+        }
+    }
+    graph.tidy()
+}
+
+/// x and the operation, where a value is x rounded to one grid.
+fn snapped(graph: &Graph, rounded: Value) -> Option<(Value, Unary)> {
+    let inputs = |v: Value| &graph.nodes[v.at()].inputs;
+    // The first operand and the constant that is the second.
+    let by = |v: Value, f: Binary| {
+        let (Op::Binary(found), [a, b]) = (graph.op(v), &inputs(v)[..]) else { return None };
+        let Op::Const(c) = graph.op(*b) else { return None };
+        let list = c.0.to_f64();
+        let same = *found == f && graph.ty(*a) == graph.ty(v) && list.windows(2).all(|w| w[0] == w[1]);
+        list.first().filter(|_| same).map(|c| (*a, *c))
+    };
+    let (whole, step) = by(rounded, Binary::Mul)?;
+    // A zero point of zero is not spelled out.
+    let (clamped, zero) = by(whole, Binary::Sub).unwrap_or((whole, 0.0));
+    let Op::Unary(Unary::Clamp(low, high)) = *graph.op(clamped) else { return None };
+    let moved = inputs(clamped)[0];
+    let divided = match by(moved, Binary::Add) {
+        Some((divided, z)) if z == zero => divided,
+        None if zero == 0.0 => moved,
+        _ => return None,
+    };
+    let Op::Unary(Unary::Round) = graph.op(divided) else { return None };
+    let (x, s) = by(inputs(divided)[0], Binary::Div)?;
+    (s == step && step > 0.0 && high - low == 255.0)
+        .then_some((x, Unary::Snap(step, low - zero, high - zero)))
+}
+
+/// What moves values, or takes the largest of some, leaves them on their grid: rounding them to the same one again changes nothing. Nor does a
+/// rectifier before a grid that begins at zero.
+fn once(mut graph: Graph) -> Graph {
+    let mut grids: Vec<Option<Unary>> = vec![];
+    let mut map = BTreeMap::new();
+    for (i, node) in graph.nodes.iter_mut().enumerate() {
+        let of = |v: &Value| grids[v.at()];
+        let first = node.inputs.first().and_then(of);
+        let grid = match &node.op {
+            Op::Unary(f @ Unary::Snap(..)) => {
+                if first == Some(*f) {
+                    map.insert(Value::new(i, 0), node.inputs[0]);
+                }
+                Some(*f)
+            }
+            Op::Pool(p) if p.kind == PoolKind::Max => first,
+            Op::Resize(r) if r.mode == ResizeMode::Nearest => first,
+            Op::Unary(Unary::Relu) | Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) => first,
+            Op::Concat(_) => first.filter(|_| node.inputs.iter().all(|v| of(v) == first)),
+            _ => None,
+        };
+        grids.push(grid);
+    }
+    graph.redirect(&map);
+    for i in 0..graph.nodes.len() {
+        let Op::Unary(Unary::Snap(_, low, _)) = graph.nodes[i].op else { continue };
+        let x = graph.nodes[i].inputs[0];
+        if low >= 0.0 && matches!(graph.op(x), Op::Unary(Unary::Relu)) {
+            graph.nodes[i].inputs = graph.nodes[x.at()].inputs.clone();
+        }
+    }
+    graph.tidy()
+}
+
+/// Convolutions round what they read while they read it, so rounding it to the same grid before can go. Values halfway between two
+/// whole numbers may go to the other one: the zero is added before rounding there, and behind it here.
+///
+/// Where something else reads the rounded values as well they are rounded once, at the end of what computes them.
+fn absorb(mut graph: Graph) -> Graph {
+    let read = |graph: &Graph, i: usize| {
+        let Op::Conv(conv) = graph.nodes[i].op else { return None };
+        let Op::Const(steps) = graph.op(graph.nodes[i].inputs[conv.operands().steps?]) else { return None };
+        unrounded(graph, graph.nodes[i].inputs[0], &steps.0.to_f64())
+    };
+    let (counts, found): (_, Vec<_>) =
+        (graph.use_counts(), (0..graph.nodes.len()).map(|i| read(&graph, i)).collect());
+    let mut absorbing: BTreeMap<Value, u32> = BTreeMap::new();
+    for (node, _) in graph.nodes.iter().zip(&found).filter(|(_, found)| found.is_some()) {
+        *absorbing.entry(node.inputs[0]).or_default() += 1;
+    }
+    for (node, x) in graph.nodes.iter_mut().zip(found) {
+        let Some(x) = x else { continue };
+        let rounded = node.inputs[0];
+        if absorbing[&rounded] == counts[rounded.at()][rounded.port()] {
+            node.inputs[0] = x;
         }
     }
     graph.tidy()
@@ -42,6 +126,10 @@ fn absorb(mut graph: Graph) -> Graph {
 /// x, where a value is x rounded to the grids of these steps and zeros: `(clamp(round(x / s) + z) - z) s`.
 fn unrounded(graph: &Graph, rounded: Value, steps: &[f64]) -> Option<Value> {
     let (steps, zeros) = steps.split_at(steps.len() / 2);
+    if let Op::Unary(Unary::Snap(step, first, last)) = *graph.op(rounded) {
+        let is_grid = steps.iter().all(|s| *s == step) && zeros.iter().all(|z| *z == -first);
+        return (is_grid && last - first == 255.0).then(|| graph.nodes[rounded.at()].inputs[0]);
+    }
     // One constant for all channels, or one for each.
     let constant = |v: Value| match graph.op(v) {
         Op::Const(c) => Some(c.0.to_f64()).filter(|c| c.len() == 1 || c.len() == steps.len()),

@@ -57,6 +57,13 @@ pub(super) fn unary(e: &mut Emitter<'_>, f: Unary, x: &str) -> Made {
             let (low, high) = (e.scalar(low), e.scalar(high));
             e.call("Clip", &[x, &low, &high])
         }
+        Unary::Snap(step, first, last) => {
+            let whole = with("Div", step);
+            let whole = e.call("Round", &[&whole]);
+            let [first, last, step] = [first, last, step].map(|c| e.scalar(c));
+            let whole = e.call("Clip", &[&whole, &first, &last]);
+            e.call("Mul", &[&whole, &step])
+        }
         other => return e.refuse(format!("{other:?} is for losses")),
     })
 }

@@ -73,16 +73,25 @@ impl<V: Copy> Line<V> {
     /// The end of the vector whose first value is number `at` of the output.
     #[inline(always)]
     pub unsafe fn end<S: Simd<V = V>>(&self, s: S, x: V, at: usize, len: usize) -> V {
-        let mut x = x;
-        if let Some(bias) = self.bias {
-            x = s.add(x, bias);
-        }
-        if self.act != Act::Identity {
-            x = self.act.apply(s, x);
-        }
+        let act = |x| if matches!(self.act, Act::Identity) { x } else { self.act.apply(s, x) };
+        // SAFETY: the caller's promise.
+        unsafe { self.end_by(s, x, at, len, act) }
+    }
+
+    /// The same for an activation that was told from the others before: kernels choose it once for many pixels.
+    #[inline(always)]
+    pub unsafe fn end_by<S: Simd<V = V>>(
+        &self,
+        s: S,
+        x: V,
+        at: usize,
+        len: usize,
+        act: impl Fn(V) -> V,
+    ) -> V {
+        let x = act(self.bias.map_or(x, |bias| s.add(x, bias)));
         if let Some(residual) = self.residual {
             // SAFETY: the residual has the shape of the output.
-            x = s.add(x, unsafe { load_len(s, residual.add(at), len) });
+            return s.add(x, unsafe { load_len(s, residual.add(at), len) });
         }
         x
     }

@@ -1,6 +1,7 @@
 //! One step of a chain over one block: a vector loop for each scalar function.
 
 use super::layout::BLOCK;
+use crate::act::{self, Activation};
 use crate::kernels::span::vectors;
 use crate::simd::Simd;
 use crate::vmath as v;
@@ -115,6 +116,10 @@ unsafe fn value<S: Simd>(s: S, u: Unary, a: *const f32, to: *mut f32, n: usize) 
                 s.select_gt(x, hi, hi, x)
             })
         }
+        Unary::Snap(step, first, last) => {
+            let grid = act::Snap([step as f32, first as f32, last as f32]);
+            each!(|x| grid.value(s, x))
+        }
     }
 }
 
@@ -135,7 +140,7 @@ unsafe fn slope<S: Simd>(s: S, u: Unary, a: *const f32, d: *const f32, to: *mut 
     match u {
         Unary::Neg => each!(|_x, d| neg(s, d)),
         Unary::Abs => each!(|x, d| s.mul(d, sign(s, x))),
-        Unary::Sign | Unary::Round => each!(|_x, d| s.mul(d, zero)),
+        Unary::Sign | Unary::Round | Unary::Snap(..) => each!(|_x, d| s.mul(d, zero)),
         Unary::Square => each!(|x, d| s.mul(d, s.add(x, x))),
         Unary::Sqrt => each!(|x, d| s.div(s.mul(d, s.splat(0.5)), s.sqrt(x))),
         Unary::Recip => each!(|x, d| neg(s, s.div(d, s.mul(x, x)))),

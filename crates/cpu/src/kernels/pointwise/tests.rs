@@ -4,7 +4,7 @@ use clearshot_graph::ops::{Binary, Program, Scalar, Step, Unary};
 use clearshot_tensor::DType;
 use std::sync::Arc;
 
-const UNARY: [Unary; 25] = [
+const UNARY: [Unary; 26] = [
     Unary::Neg,
     Unary::Abs,
     Unary::Sign,
@@ -30,6 +30,7 @@ const UNARY: [Unary; 25] = [
     Unary::MulScalar(-1.7),
     Unary::PowScalar(2.3),
     Unary::Clamp(-0.5, 0.8),
+    Unary::Snap(0.0371, -90.0, 101.0),
 ];
 
 /// The operands for which a function is real.
@@ -46,7 +47,7 @@ fn functions_of_one_value() {
         for n in [1, 7, 100, 20_001] {
             let (x, dy) = (domain(u, n), Operand::normal([n], 5));
             check(&Op::Unary(u), std::slice::from_ref(&x), &[Some(0)], CLOSE);
-            if !matches!(u, Unary::Sign | Unary::Round) {
+            if !matches!(u, Unary::Sign | Unary::Round | Unary::Snap(..)) {
                 check(&Op::UnaryGrad(u), &[x, dy], &[Some(1)], CLOSE);
             }
         }

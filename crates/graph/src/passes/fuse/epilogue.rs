@@ -22,7 +22,9 @@ pub(in super::super) fn absorb(mut graph: Graph, target: &Target) -> Graph {
                 embedding(&mut graph, &uses, i, &mut priority)
                     || residual(&mut graph, &uses, i, &mut priority)
             }
-            Op::Unary(f) if is_activation(f) => activation(&mut graph, &uses, i, f),
+            Op::Unary(f) if is_activation(f) || matches!(f, Unary::Snap(..)) => {
+                activation(&mut graph, &uses, i, f)
+            }
             _ => false,
         };
         if changed {

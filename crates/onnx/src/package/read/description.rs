@@ -1,5 +1,6 @@
 //! What a description says, from formats 0.4 and 0.5.
 
+use super::architecture::Architecture;
 use super::step::Step;
 use serde_json::Value as Json;
 
@@ -70,10 +71,18 @@ pub(super) struct TestFile {
     pub source: String,
 }
 
+/// The file that has the weights.
+pub(super) struct DescribedWeights {
+    pub source: String,
+    /// Its fingerprint, where that is given.
+    pub hash: Option<String>,
+    /// What the weights belong to; none where the file is ONNX, and so the network itself.
+    pub architecture: Option<Architecture>,
+}
+
 pub(super) struct Description {
     pub name: String,
-    pub source: String,
-    pub hash: Option<String>,
+    pub weights: DescribedWeights,
     pub input: DescribedTensor,
     pub output: DescribedTensor,
     pub test: Option<[TestFile; 2]>,
@@ -94,7 +103,7 @@ impl Description {
             ["0", "4"] => false,
             _ => return Err(format!("format_version {version}; 0.4 and 0.5 are read")),
         };
-        let (source, hash) = onnx(&rdf["weights"])?;
+        let weights = weights(&rdf["weights"])?;
         let tensor = |key: &str, steps: &str| {
             let all = rdf[key].as_array().map(Vec::as_slice).unwrap_or_default();
             let [one] = all else {
@@ -114,22 +123,30 @@ impl Description {
         };
         let test = file("inputs", "test_inputs").zip(file("outputs", "test_outputs"));
         let name = rdf["name"].as_str().unwrap_or("a model").to_string();
-        Ok(Description { name, source, hash, input, output, test: test.map(|(a, b)| [a, b]) })
+        Ok(Description { name, weights, input, output, test: test.map(|(a, b)| [a, b]) })
     }
 }
 
-/// The file of the ONNX weights, and its fingerprint where that is given.
-fn onnx(weights: &Json) -> Result<(String, Option<String>), String> {
+/// The weights that are read: ONNX where there are several.
+fn weights(weights: &Json) -> Result<DescribedWeights, String> {
     let Some(entries) = weights.as_object() else { return Err("weights are missing".into()) };
-    let Some(onnx) = entries.get("onnx") else {
-        let kinds: Vec<&str> = entries.keys().map(String::as_str).collect();
-        return Err(format!(
-            "weights in {}; ONNX is read: ask its authors for it, or add it with `bioimageio add-weights`",
-            kinds.join(", ")
-        ));
+    let of = |kind: &str, architecture: Option<Architecture>| {
+        let entry = &entries[kind];
+        let source = entry["source"].as_str().ok_or(format!("weights: {kind}: source is missing"))?;
+        let hash = entry["sha256"].as_str().map(str::to_lowercase);
+        Ok(DescribedWeights { source: source.into(), hash, architecture })
     };
-    let source = onnx["source"].as_str().ok_or("weights: onnx: source is missing")?;
-    Ok((source.into(), onnx["sha256"].as_str().map(str::to_lowercase)))
+    match (entries.contains_key("onnx"), entries.get("pytorch_state_dict")) {
+        (true, _) => of("onnx", None),
+        (false, Some(entry)) => of("pytorch_state_dict", Some(Architecture::of(entry)?)),
+        (false, None) => {
+            let kinds: Vec<&str> = entries.keys().map(String::as_str).collect();
+            Err(format!(
+                "weights in {}; ONNX and states of PyTorch are read: ask its authors for ONNX, or add it with `bioimageio add-weights`",
+                kinds.join(", ")
+            ))
+        }
+    }
 }
 
 fn whole(value: &Json) -> Option<usize> {

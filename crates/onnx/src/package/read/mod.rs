@@ -2,12 +2,14 @@
 //!
 //! A package's description says how its network's input is made of pixels and its output goes back ([`Step`]), which axes and sizes
 //! it takes, and has a test: an input and what the network makes of it. Nothing of a package is ever run but the network's own
-//! operators, and nothing is read outside of it. Networks are read from ONNX.
+//! operators, and nothing is read outside of it. Networks are read from ONNX, or built from the architecture that weights of PyTorch belong to ([`architecture`]).
 
+mod architecture;
 mod description;
 mod step;
 mod store;
 
+pub use architecture::StateNetwork;
 pub use description::{AxisKind, AxisSize, DescribedAxis, DescribedTensor};
 pub use step::Step;
 
@@ -18,7 +20,7 @@ use crate::network::OnnxNetwork;
 use clearshot_config::Tree;
 use clearshot_image::archive::npy_array;
 use clearshot_tensor::{MAX_RANK, Shape, Tensor};
-use description::{Description, TestFile};
+use description::{DescribedWeights, Description, TestFile};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use store::Store;
@@ -28,11 +30,17 @@ const MOST_TEXT: u64 = 4 << 20;
 const MOST_TEST: u64 = 1 << 30;
 const MOST_WEIGHTS: u64 = 2 << 30;
 
+/// Where a package's network comes from.
+pub enum PackageNetwork {
+    Onnx(OnnxNetwork),
+    State(StateNetwork),
+}
+
 /// A network with what a program has to know to run it on images.
 pub struct Package {
     pub path: PathBuf,
     pub name: String,
-    pub network: OnnxNetwork,
+    pub network: PackageNetwork,
     pub input: DescribedTensor,
     pub output: DescribedTensor,
     /// An input and the output that belongs to it, as the file has their axes.
@@ -62,8 +70,9 @@ impl Package {
         let text = String::from_utf8(text).map_err(|_| wrong("the description is not text".into()))?;
         let tree = Tree::parse(&text, &store.description).map_err(|e| wrong(e.to_string()))?;
         let tree = tree.read().map_err(|e| wrong(e.to_string()))?;
-        let Description { name, source, hash, input, output, test } =
+        let Description { name, weights, input, output, test } =
             Description::of(&tree).map_err(|why| wrong(format!("{}: {why}", store.description)))?;
+        let DescribedWeights { source, hash, architecture } = weights;
         let bytes = store.read(&source, MOST_WEIGHTS).map_err(wrong)?;
         let found = hex(&Sha256::digest(&bytes));
         if let Some(hash) = hash.filter(|h| *h != found) {
@@ -71,7 +80,20 @@ impl Package {
                 "{source} has the SHA-256 {found}, and the description says {hash}: it was changed or is damaged"
             )));
         }
-        let network = store.network(&source, bytes).map_err(wrong)?;
+        let network = match &architecture {
+            None => PackageNetwork::Onnx(store.network(&source, bytes).map_err(wrong)?),
+            Some(architecture) => {
+                if architecture.is_in_a_file() && test.is_none() {
+                    return Err(wrong(format!(
+                        "its architecture is {}, of which nothing but the name is known, and it has no test that could show that the network is the one of this name",
+                        architecture.name()
+                    )));
+                }
+                let network = StateNetwork::of(architecture, &source, &bytes).map_err(wrong)?;
+                fits(&network, &input).map_err(wrong)?;
+                PackageNetwork::State(network)
+            }
+        };
         let array = |file: &TestFile| -> Result<Tensor, PackageError> {
             let bytes = store.read(&file.source, MOST_TEST).map_err(wrong)?;
             let image = npy_array(Path::new(&file.source), bytes)?;
@@ -128,7 +150,15 @@ impl Package {
         };
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let hash = hex(&Sha256::digest(network.bytes()));
-        Ok(Package { path: path.into(), name, network, input, output, test: None, hash })
+        Ok(Package {
+            path: path.into(),
+            name,
+            network: PackageNetwork::Onnx(network),
+            input,
+            output,
+            test: None,
+            hash,
+        })
     }
 
     /// Axes of space: 2 or 3.
@@ -141,7 +171,14 @@ impl Package {
     /// # Errors
     /// If the network does not take it.
     pub fn import(&self, samples: usize, size: &[usize]) -> Result<crate::import::Imported, ImportError> {
-        let model = self.network.model()?;
+        let network = match &self.network {
+            PackageNetwork::Onnx(network) => network,
+            PackageNetwork::State(network) => {
+                let wrong = |why| ImportError::Graph(format!("{}: {why}", self.path.display()));
+                return network.import(samples, size).map_err(wrong);
+            }
+        };
+        let model = network.model()?;
         let (input, _) = single_input(&model).map_err(ImportError::Graph)?;
         let dims = input.dims.as_deref().unwrap_or_default();
         let has = |kind: &&AxisKind| self.input.axes.iter().any(|a| a.kind == **kind);
@@ -159,8 +196,20 @@ impl Package {
             }
         });
         let sizes = [(input.name.to_string(), sizes.collect())].into_iter().collect();
-        self.network.import(&sizes)
+        network.import(&sizes)
     }
+}
+
+/// Whether a description has the axes that networks of PyTorch take.
+fn fits(network: &StateNetwork, input: &DescribedTensor) -> Result<(), String> {
+    use AxisKind::{Batch, Channel, X, Y, Z};
+    let wanted: &[AxisKind] =
+        if network.dims() == 2 { &[Batch, Channel, Y, X] } else { &[Batch, Channel, Z, Y, X] };
+    let kinds: Vec<AxisKind> = input.axes.iter().map(|a| a.kind.clone()).collect();
+    if kinds == wanted {
+        return Ok(());
+    }
+    Err(format!("`{}` has the axes {kinds:?}, and its network takes {wanted:?}", input.name))
 }
 
 fn is_onnx_file(path: &Path) -> bool {

@@ -3,6 +3,7 @@
 use super::super::epilogue::Epilogue;
 use super::Run;
 use super::pack::ColumnNumbers;
+use crate::act::{self, Act, Activation};
 use crate::gemm::store_len;
 use crate::simd::bytes::{ByteKernel, Bytes};
 use crate::simd::{Level, Simd};
@@ -132,9 +133,30 @@ unsafe fn tile<B: Bytes, const MR: usize, const NV: usize>(
 }
 
 impl Strip<'_> {
-    /// Sums to results: scaled, and through the epilogue to memory.
+    /// Sums to results: scaled, and through the epilogue to memory. What ends most convolutions in 8 bits is told apart once.
     #[inline(always)]
     unsafe fn finish<B: Bytes>(&self, b: B, sums: *const i32, vectors: usize, first: usize, rows: usize) {
+        let (s, act) = (b.floats(), self.epilogue.act);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match act {
+                Act::Identity => self.finish_by(b, sums, [vectors, first, rows], |x| x),
+                Act::Snap(grid) => {
+                    self.finish_by(b, sums, [vectors, first, rows], |x| act::Snap(grid).value(s, x));
+                }
+                _ => self.finish_by(b, sums, [vectors, first, rows], |x| act.apply(s, x)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn finish_by<B: Bytes>(
+        &self,
+        b: B,
+        sums: *const i32,
+        [vectors, first, rows]: [usize; 3],
+        act: impl Fn(<B::F as Simd>::V) -> <B::F as Simd>::V,
+    ) {
         let (s, lanes) = (b.floats(), B::F::LANES);
         let pixel = self.pixel + first;
         for v in 0..vectors {
@@ -147,7 +169,8 @@ impl Strip<'_> {
                 let out = self.out.add(pixel * self.channels + channel);
                 for i in 0..rows {
                     let x = b.to_floats(b.load(sums.add((i * vectors + v) * lanes)));
-                    let x = line.end(s, s.mul(x, worth), (pixel + i) * self.channels + channel, len);
+                    let at = (pixel + i) * self.channels + channel;
+                    let x = line.end_by(s, s.mul(x, worth), at, len, &act);
                     store_len(s, out.add(i * self.channels), x, len);
                 }
             }
