@@ -37,6 +37,7 @@ mod progress;
 mod psf;
 mod quantize;
 mod ranks;
+mod reconstruct;
 #[cfg(test)]
 mod reference;
 mod restore;
@@ -87,8 +88,10 @@ enum Verb {
     Info(info::Info),
     /// Convert image files, with everything they carry.
     Convert(convert::Convert),
-    /// Generate scenes from a seed, and what a camera sees of them.
-    Synth(synth::Synth),
+    /// Generate scenes from a seed, and what a camera or a CT or MR scanner sees of them.
+    Synth(Box<synth::Synth>),
+    /// Reconstruct slices from the projections of a CT scanner by filtered backprojection.
+    Reconstruct(reconstruct::Reconstruct),
     /// Write down which files a data set is made of, with their fingerprints, or check that they are what was written.
     Manifest(manifest::Manifest),
     /// Restore image files with a trained model.
@@ -156,6 +159,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
         Verb::Info(v) => v.run(),
         Verb::Convert(v) => v.run(),
         Verb::Synth(v) => v.run(),
+        Verb::Reconstruct(v) => v.run(),
         Verb::Manifest(v) => v.run(),
         Verb::Restore(v) => v.run(),
         Verb::Camera(v) => v.run(),
