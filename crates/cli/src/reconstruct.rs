@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::{Axis, DType, Description, Dim, Image, Provenance, WriteOptions, Writer};
 use clearshot_physics::tomography::{
-    FilteredBackprojection, Filter, binned_places, centre_of_rotation, line_integrals,
+    Filter, FilteredBackprojection, binned_places, centre_of_rotation, line_integrals,
 };
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -59,9 +59,13 @@ impl Rows {
     fn read(path: &Path) -> Result<Rows> {
         let image = Image::open(path)?;
         let shape = image.shape();
-        let (&[rows, places], before) = shape.split_last_chunk::<2>().map(|(b, l)| (l, b)).with_context(|| {
-            format!("{}: an image of one axis; projections have angles along Y and the detector along X", path.display())
-        })?;
+        let (&[rows, places], before) =
+            shape.split_last_chunk::<2>().map(|(b, l)| (l, b)).with_context(|| {
+                format!(
+                    "{}: an image of one axis; projections have angles along Y and the detector along X",
+                    path.display()
+                )
+            })?;
         let named: Vec<Axis> = image.description.dims.iter().map(|d| d.axis).collect();
         if named[named.len() - 2..] != [Axis::Y, Axis::X] {
             let names: String = named.iter().map(|a| a.letter()).collect();
@@ -120,8 +124,9 @@ impl Reconstruct {
             // All angles tell the centre, also where a slice is made of fewer.
             let centre = match self.centre {
                 Some(centre) => centre,
-                None => centre_of_rotation(&sinogram, all.places, &angles)
-                    .with_context(|| format!("plane {plane}: no centre of rotation was found; say --centre"))?,
+                None => centre_of_rotation(&sinogram, all.places, &angles).with_context(|| {
+                    format!("plane {plane}: no centre of rotation was found; say --centre")
+                })?,
             };
             centres.push(centre);
             let rows: Vec<f64> =
@@ -198,7 +203,10 @@ impl Reconstruct {
     fn say(&self, centres: &[f64], views: usize, side: usize) -> Result<()> {
         if self.json {
             let found = self.centre.is_none();
-            println!("{}", json!({"output": self.output, "slices": centres.len(), "side": side, "views": views, "centres": centres, "found": found}));
+            println!(
+                "{}",
+                json!({"output": self.output, "slices": centres.len(), "side": side, "views": views, "centres": centres, "found": found})
+            );
             return Ok(());
         }
         let how = if self.centre.is_none() { "found" } else { "given" };

@@ -168,7 +168,12 @@ pub fn line_integrals(counts: &[f64], flat: &[f64], dark: &[f64]) -> Result<Vec<
     for (index, (flat, dark)) in flat.iter().zip(dark).enumerate() {
         if !(flat - dark > 0.0) {
             let needed = "a flat that is brighter than the dark";
-            return Err(PhysicsError::Pixel { name: "the light of a detector's place", index, got: flat - dark, needed });
+            return Err(PhysicsError::Pixel {
+                name: "the light of a detector's place",
+                index,
+                got: flat - dark,
+                needed,
+            });
         }
     }
     let left = |(i, count): (usize, &f64)| (count - dark[i % places]) / (flat[i % places] - dark[i % places]);

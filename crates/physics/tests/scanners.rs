@@ -9,7 +9,8 @@ use serde_json::Value;
 use std::path::Path;
 
 fn cases(name: &str) -> Vec<Value> {
-    let folder = std::env::var("CLEARSHOT_REFS").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../../refs").into());
+    let folder =
+        std::env::var("CLEARSHOT_REFS").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../../refs").into());
     let text = std::fs::read_to_string(Path::new(&folder).join("scanner").join(name)).expect("a reference");
     serde_json::from_str(&text).expect("JSON")
 }
@@ -19,7 +20,11 @@ fn numbers(value: &Value) -> Vec<f64> {
 }
 
 fn complex(value: &Value) -> Vec<Complex<f64>> {
-    numbers(&value["re"]).into_iter().zip(numbers(&value["im"])).map(|(re, im)| Complex::new(re, im)).collect()
+    numbers(&value["re"])
+        .into_iter()
+        .zip(numbers(&value["im"]))
+        .map(|(re, im)| Complex::new(re, im))
+        .collect()
 }
 
 fn normal(n: usize, stream: u32) -> Vec<f64> {
@@ -138,7 +143,9 @@ fn the_centre_of_rotation_is_found_wherever_it_is() {
         assert!(at(-0.35, 0.0).abs() < 0.05, "{}", at(-0.35, 0.0));
     }
     assert!(centre_of_rotation(&[1.0; 20], 10, &[0.0, 90.0]).unwrap_err().to_string().contains("angles"));
-    assert!(centre_of_rotation(&[0.0; 30], 10, &[0.0, 60.0, 120.0]).unwrap_err().to_string().contains("object"));
+    assert!(
+        centre_of_rotation(&[0.0; 30], 10, &[0.0, 60.0, 120.0]).unwrap_err().to_string().contains("object")
+    );
 }
 
 #[test]

@@ -62,7 +62,13 @@ impl Scanner {
     ///
     /// # Errors
     /// If a number is out of its range, or the scene is no square.
-    pub fn scan(&self, scene: &[f32], shape: &[usize], seed: u64, index: u32) -> Result<Vec<f32>, SceneError> {
+    pub fn scan(
+        &self,
+        scene: &[f32],
+        shape: &[usize],
+        seed: u64,
+        index: u32,
+    ) -> Result<Vec<f32>, SceneError> {
         let side = match *shape {
             [y, x] if y == x && scene.len() == y * x => y,
             _ => return Err(SceneError::Section { shape: shape.to_vec() }),
@@ -113,10 +119,25 @@ impl Ct {
 
 impl Mr {
     fn image(&self, scene: &[f64], side: usize, key: impl Fn(u32) -> Key) -> Result<Vec<f64>, SceneError> {
-        require(self.noise.is_finite() && self.noise >= 0.0, "the noise of an MR scanner", self.noise, NOT_NEGATIVE)?;
+        require(
+            self.noise.is_finite() && self.noise >= 0.0,
+            "the noise of an MR scanner",
+            self.noise,
+            NOT_NEGATIVE,
+        )?;
         let faster = self.acceleration;
-        require(faster.is_finite() && faster >= 1.0, "the acceleration", faster, "a finite number not below 1")?;
-        require((0.0..=1.0).contains(&self.centre), "the share of the centre", self.centre, "a number from 0 to 1")?;
+        require(
+            faster.is_finite() && faster >= 1.0,
+            "the acceleration",
+            faster,
+            "a finite number not below 1",
+        )?;
+        require(
+            (0.0..=1.0).contains(&self.centre),
+            "the share of the centre",
+            self.centre,
+            "a number from 0 to 1",
+        )?;
         let rows = random_rows(side, self.acceleration, self.centre, key(ROWS));
         let scanner = KSpace::new([side; 2], &rows)?;
         let field: Vec<Complex<f64>> = scene.iter().map(|&v| Complex::new(v, 0.0)).collect();

@@ -134,7 +134,11 @@ impl ConditionedConfig {
         };
         if told != made {
             let needed = format!("one with the inputs {}, by its block types", made.join(", "));
-            return Err(unsupported("network", format!("a network with the inputs {}", told.join(", ")), &needed));
+            return Err(unsupported(
+                "network",
+                format!("a network with the inputs {}", told.join(", ")),
+                &needed,
+            ));
         }
         Ok(network)
     }
@@ -181,7 +185,13 @@ impl Conditioned {
         for i in 0..depth {
             // What is one pixel wide already stays so.
             let stride = if s.b.shape(h)[1].min(s.b.shape(h)[2]) > 1 { 2 } else { 1 };
-            h = layers::conv(&mut s.at(&format!("encoder.{i}")), h, self.width, 3, Geometry::new(2, stride, 1));
+            h = layers::conv(
+                &mut s.at(&format!("encoder.{i}")),
+                h,
+                self.width,
+                3,
+                Geometry::new(2, stride, 1),
+            );
             h = s.b.silu(h);
         }
         let samples = s.b.shape(h)[0];
