@@ -16,14 +16,16 @@ fn around_the_switch(network: Value, over: usize) -> [f64; 3] {
         "data": {"scenes": {"nuclei": 1.0}, "sizes": [64], "camera": {"peak": [50.0, 50.0], "spread": 1.0, "blur": 0.0}},
         "model": {"network": network}, "task": {"drop": 0.0, "at_most": 0.0},
         "optimizer": {"rate": 2e-3}, "schedule": {"shape": "constant", "warm_up": 20},
-        "trainer": {"iterations": 320, "crop": 32, "batch": 8, "growth": {"stages": stages, "warm_up": 10, "blend": 0.25}},
-        "validation": {"every": 0}, "records": {"every": 1, "tensorboard": false, "pictures": 0},
+        "trainer": {"iterations": 200, "crop": 32, "batch": 4, "growth": {"stages": stages, "warm_up": 10, "blend": 0.25}},
+        "performance": {"threads": 1}, "validation": {"every": 0}, "records": {"every": 1, "tensorboard": false, "pictures": 0},
     }));
     let folder = dir.path().join("run");
     Run::open(config, &folder, false, Show::Quiet).expect("a run").train(&never(), None).expect("an end");
     let text = std::fs::read_to_string(folder.join("records.jsonl")).expect("records");
     let records: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
-    let switch = records.iter().find(|r| r["kind"] == "stage").expect("a switch")["iteration"].as_u64().expect("a number");
+    let switch = records.iter().find(|r| r["kind"] == "stage").expect("a switch")["iteration"]
+        .as_u64()
+        .expect("a number");
     let losses: Vec<(u64, f64)> = records
         .iter()
         .filter(|r| r["kind"] == "train")
@@ -40,4 +42,13 @@ fn larger_crops_do_not_raise_the_loss() {
     let network = json!({"_class_name": "Local", "in_channels": 0, "out_channels": 1, "channels": [8, 12], "blocks": 1});
     let [before, after, last] = around_the_switch(network, 30);
     assert!(after < 1.2 * before && last < before, "{before} before, {after} after, {last} at the end");
+}
+
+/// A stage begins with what the one below knows, enlarged, which lacks detail; that is learned at once.
+#[test]
+fn a_network_that_grows_goes_on_from_what_it_knew() {
+    let network = json!({"_class_name": "Growing", "in_channels": 0, "out_channels": 1, "channels": 8, "channel_mult": [1, 2],
+        "groups": 4, "attention_head_dim": null});
+    let [before, after, last] = around_the_switch(network, 30);
+    assert!(after < 3.0 * before && last < before, "{before} before, {after} after, {last} at the end");
 }
