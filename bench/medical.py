@@ -16,7 +16,7 @@ import tifffile
 
 DOMAINS = {"ct": "CT, 3000 photons", "rician": "MR, Rician", "kspace": "MR, a third of k-space"}
 ROWS = [
-    ("plain", "raw", "as scanned"), ("plain", "nlm", "non-local means"), ("plain", "bm3d", "BM3D"), ("plain", "unet/best.clearshot", "U-Net, supervised"),
+    ("plain", "raw", "as scanned"), ("plain", "nlm", "non-local means"), ("plain", "gat+bm3d", "BM3D"), ("plain", "unet/best.clearshot", "U-Net, supervised"),
     ("few-concat", "concat/best.clearshot", "`concat`, one evaluation"),
     ("few-concat", None, "`concat`, 25 steps, mean of 4 samples"),
     ("ddim-concat", None, "`concat`, DDIM, 200 steps, mean of 4 samples"),
@@ -43,8 +43,7 @@ def scored(folder, run, method, domain):
     """The rows of an evaluation, or of `measure` on the means of samples with the share of pixels that 1.645 of their standard deviations reach."""
     if method:
         path = os.path.join(folder, f"scores-{run}-{domain}", "records.csv")
-        names = {method, "gat+" + method}
-        return [r for r in csv.DictReader(open(path)) if r["method"] in names] if os.path.exists(path) else []
+        return [r for r in csv.DictReader(open(path)) if r["method"] == method] if os.path.exists(path) else []
     at = os.path.join(folder, f"sampled-{run}-{domain}")
     if not os.path.exists(at + "/scores.jsonl"):
         return []
@@ -102,7 +101,7 @@ def draw(panels, path, columns):
     for axis in axes.ravel():
         axis.axis("off")
     figure.tight_layout(pad=0.4)
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=80, bbox_inches="tight", pad_inches=0.05)
 
 
 def pictures(folder, out):

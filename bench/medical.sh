@@ -54,7 +54,7 @@ score() {
 }
 [ -e noise.json ] || python3 "$bench/medical.py" --noise . > noise.json
 for domain in $domains; do
-    score plain $domain "raw nlm bm3d unet/best.clearshot"
+    score plain $domain "raw nlm unet/best.clearshot"
     score few-concat $domain concat/best.clearshot --samples 4
 done
 # Means of posterior samples with their standard deviations.
@@ -81,7 +81,7 @@ for domain in $domains; do
     sigma=$(noise $domain)
     section=test/$domain/noisy/phantom_0001.tif
     known="--method model --gain 1e6 --offset 0 --read-noise $sigma --device cpu --threads 1 --float --force --quiet"
-    "$clearshot" denoise $section -o shown/$domain/bm3d.tif --method bm3d --noise "$(python3 -c "print($sigma / 1e6)")" --float --force --quiet
+    "$clearshot" denoise $section shown/$domain/bm3d.tif --method bm3d --noise "$(python3 -c "print($sigma / 1e6)")" --float --force > /dev/null
     "$clearshot" restore $section -o shown/$domain/unet.tif --model unet/best.clearshot $known
     "$clearshot" restore $section -o shown/$domain/concat.tif --model concat/best.clearshot --samples 4 --estimate samples --std $known
     mv shown/$domain/concat*std*.tif shown/$domain/std.tif
@@ -100,11 +100,11 @@ peak=$(python3 "$bench/medical.py" --fit full.tif real/truth/tooth.tif)
 python3 "$bench/medical.py" --fit quarter.tif real/noisy/tooth.tif "$peak"
 sigma=$(python3 "$bench/medical.py" --apart real)
 known="--gain 1e6 --offset 0 --read-noise $sigma --range 1 --group all --device cpu --threads 1"
-[ -e scores-real/summary.json ] || "$clearshot" eval raw nlm bm3d sparse-unet/best.clearshot sparse-concat/best.clearshot --truth real/truth --noisy real/noisy $known --samples 4 --seed 3 --out scores-real --quiet
+[ -e scores-real/summary.json ] || "$clearshot" eval raw nlm sparse-unet/best.clearshot sparse-concat/best.clearshot --truth real/truth --noisy real/noisy $known --samples 4 --seed 3 --out scores-real --quiet
 for model in sparse-unet sparse-concat; do
     "$clearshot" restore real/noisy/tooth.tif -o real/$model.tif --model $model/best.clearshot --method model --gain 1e6 --offset 0 --read-noise $sigma --device cpu --threads 1 --axes ZYX --float --force --quiet
 done
-"$clearshot" denoise real/noisy/tooth.tif -o real/bm3d.tif --method bm3d --noise "$(python3 -c "print($sigma / 1e6)")" --axes ZYX --float --force --quiet
+"$clearshot" denoise real/noisy/tooth.tif real/bm3d.tif --method bm3d --noise "$(python3 -c "print($sigma / 1e6)")" --axes ZYX --float --force > /dev/null
 fi
 # The longest last.
 for domain in $domains; do
