@@ -3,7 +3,7 @@
 # alone, with as many iterations each and networks of a few hundred thousand weights; then scores by size of the image. Usage: bench/multi_resolution.sh CLEARSHOT FOLDER [ITERATIONS]
 # Every run keeps its records (FOLDER/NAME/records.jsonl), every evaluation its raw scores (FOLDER/scores-NAME/records.csv); bench/multi_resolution.py makes the tables of them.
 set -e
-clearshot=$1 at=$2 iterations=${3:-1200}
+clearshot=$1 at=$2 iterations=${3:-600}
 mkdir -p "$at"
 train() {
     name=$1

@@ -166,12 +166,13 @@ pub fn line_integrals(counts: &[f64], flat: &[f64], dark: &[f64]) -> Result<Vec<
     let places = flat.len().max(1);
     require_length("projections", counts.len(), counts.len() / places * places)?;
     for (index, (flat, dark)) in flat.iter().zip(dark).enumerate() {
-        if !(flat - dark > 0.0) {
+        let light = flat - dark;
+        if light.is_nan() || light <= 0.0 {
             let needed = "a flat that is brighter than the dark";
             return Err(PhysicsError::Pixel {
                 name: "the light of a detector's place",
                 index,
-                got: flat - dark,
+                got: light,
                 needed,
             });
         }
