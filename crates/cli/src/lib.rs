@@ -37,6 +37,7 @@ mod progress;
 mod psf;
 mod quantize;
 mod ranks;
+mod reconstruct;
 #[cfg(test)]
 mod reference;
 mod restore;
@@ -131,8 +132,10 @@ enum Verb {
     /// Serve a page for the browser, and an HTTP interface, to view images, restore them and follow training runs; reachable from this machine only,
     /// by default.
     Serve(serve::Serve),
-    /// Generate scenes from a seed, and simulated camera images of them.
-    Synth(synth::Synth),
+    /// Generate scenes from a seed, and simulated images of them by a camera or a CT or MR scanner.
+    Synth(Box<synth::Synth>),
+    /// Reconstruct slices from the projections of a CT scanner by filtered backprojection.
+    Reconstruct(reconstruct::Reconstruct),
     /// List the files of a data set with their fingerprints in a file, or check files against such a list.
     Manifest(manifest::Manifest),
     /// Print the resolved configuration of a training run, and where each value was set.
@@ -178,6 +181,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
         Verb::Info(v) => v.run(),
         Verb::Convert(v) => v.run(),
         Verb::Synth(v) => v.run(),
+        Verb::Reconstruct(v) => v.run(),
         Verb::Manifest(v) => v.run(),
         Verb::Restore(v) => v.run(),
         Verb::Camera(v) => v.run(),

@@ -1,4 +1,6 @@
-//! `clearshot synth`: generated scenes and what a camera sees of them, as files.
+//! `clearshot synth`: generated scenes and what a camera or a scanner sees of them, as files.
+
+mod scanner;
 
 use crate::electrons;
 use crate::progress::Line;
@@ -6,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::address::is_address;
 use clearshot_image::{Axis, DType, Description, Dim, Provenance, WriteOptions, Writer};
-use clearshot_scenes::{Camera, Converter, Scene};
+use clearshot_scenes::{Camera, Converter, Scanner, Scene};
+use scanner::ScannerArgs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -52,6 +55,8 @@ pub struct Synth {
     /// Seed scenes and noise; the same seed gives the same files.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    #[command(flatten)]
+    scanner: ScannerArgs,
     /// Also write the labels of nuclei to the folder `labels`: 0 for the background, objects numbered from 1. Default: off.
     #[arg(long)]
     labels: bool,
@@ -78,6 +83,7 @@ impl Synth {
             Some(shape @ ([_, _] | [_, _, _])) => shape.to_vec(),
             _ => bail!("--size {}: sizes are YxX or ZxYxX, or one number", self.size),
         };
+        let scanner = self.scanner.scanner()?;
         let usual = Camera::for_peak(self.peak);
         let psf =
             self.psf_sigma.map(|s| clearshot::gaussian_psf(&vec![s; shape.len()], &shape)).transpose()?;
@@ -99,7 +105,7 @@ impl Synth {
             "scene": self.scene, "seed": self.seed, "size": self.size, "peak": self.peak,
             "background": camera.background, "read_noise": camera.read_noise, "psf_sigma": self.psf_sigma,
             "bits": self.bits, "speckle": self.speckle, "salt_and_pepper": self.salt_and_pepper, "flat_field": self.flat_field,
-            "hot_pixels": self.hot_pixels,
+            "hot_pixels": self.hot_pixels, "scanner": scanner.map(|s| format!("{s:?}")),
         });
         let folders = ["truth", "noisy", "labels"].map(|name| self.out.join(name));
         for folder in folders.iter().take(if self.labels { 3 } else { 2 }) {
@@ -114,18 +120,14 @@ impl Synth {
                 true => scene.generate_labelled(self.seed, index, &shape)?,
                 false => (scene.generate(self.seed, index, &shape)?, vec![]),
             };
-            let picture = camera.take(&truth, &shape, self.seed, index)?;
+            let (values, truth) = self.looked_at(&camera, scanner, truth, &shape, index)?;
             let name = format!("{}_{index:04}.{}", self.scene, self.to.trim_start_matches('.'));
             let paths = folders.each_ref().map(|folder| folder.join(&name));
             let mut parameters = parameters.clone();
             parameters["index"] = index.into();
-            // The scene as a camera without noise and blur would see it, so that pictures can be scored beside it.
-            let offset = camera.converter.map_or(0.0, |c| c.offset);
-            let level = |&v: &f32| (self.peak * f64::from(v) + camera.background + offset) as f32;
-            let truth: Vec<f32> = truth.iter().map(level).collect();
             self.write(&paths[0], &truth, &shape, DType::F32, &parameters)?;
             let dtype = if self.bits.is_some() { DType::U16 } else { DType::F32 };
-            self.write(&paths[1], &picture.values, &shape, dtype, &parameters)?;
+            self.write(&paths[1], &values, &shape, dtype, &parameters)?;
             if self.labels {
                 let labels: Vec<f32> = labels.into_iter().map(f32::from).collect();
                 self.write(&paths[2], &labels, &shape, DType::U16, &parameters)?;
@@ -144,6 +146,24 @@ impl Synth {
             writeln!(out, "{} scenes in {}", self.count, self.out.display())?;
         }
         Ok(())
+    }
+
+    /// What is seen of a scene, and the scene as it would be seen without noise and blur, so that the two can be scored.
+    fn looked_at(
+        &self,
+        camera: &Camera,
+        scanner: Option<Scanner>,
+        scene: Vec<f32>,
+        shape: &[usize],
+        index: u32,
+    ) -> Result<(Vec<f32>, Vec<f32>)> {
+        if let Some(scanner) = scanner {
+            return Ok((scanner.scan(&scene, shape, self.seed, index)?, scene));
+        }
+        let picture = camera.take(&scene, shape, self.seed, index)?;
+        let offset = camera.converter.map_or(0.0, |c| c.offset);
+        let level = |&v: &f32| (self.peak * f64::from(v) + camera.background + offset) as f32;
+        Ok((picture.values, scene.iter().map(level).collect()))
     }
 
     fn write(

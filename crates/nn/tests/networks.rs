@@ -36,6 +36,7 @@ fn resolved(name: &str, config: Json) -> Result<Box<dyn Network>, Error> {
 
 const UNET: &str = "UNet2DModel";
 const CONDITION: &str = "UNet2DConditionModel";
+const CONDITIONED: &str = "Conditioned";
 const ROSINALITY: &str = "RosinalityUNet";
 const EDM: &str = "EDM";
 const DYNUNET: &str = "DynUNet";
@@ -63,6 +64,9 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
         "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
         "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"], "resnet_time_scale_shift": "scale_shift",
         "class_embed_type": "projection", "projection_class_embeddings_input_dim": VECTOR});
+    let inside = json!({"block_out_channels": [8, 8], "layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 2,
+        "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D"], "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"]});
+    let conditioned = |way: &str| json!({"conditioning_key": way, "width": 8, "patch_size": 2, "depth": 2, "network": inside.clone()});
     let rosinality = json!({"channel": 32, "channel_multiplier": [1, 1], "n_res_blocks": 1,
         "attn_strides": [2], "attn_heads": 2, "use_affine_time": true, "dropout": 0.0, "fold": 2});
     let song = json!({"model_type": "SongUNet", "model_channels": 8, "channel_mult": [1, 1], "num_blocks": 1,
@@ -100,6 +104,9 @@ fn all() -> Vec<(&'static str, Json, Vec<usize>)> {
     vec![
         (UNET, unet, vec![4, 6]),
         (CONDITION, condition, vec![5, 4]),
+        (CONDITIONED, conditioned("concat"), vec![4, 6]),
+        (CONDITIONED, conditioned("crossattn"), vec![4, 6]),
+        (CONDITIONED, conditioned("adm"), vec![4, 6]),
         (ROSINALITY, rosinality, vec![4, 8]),
         (EDM, song, vec![4, 6]),
         (EDM, ncsn, vec![4, 4]),
@@ -533,6 +540,12 @@ fn growing_keeps_every_weight() {
         assert_eq!(grown.len(), pair[1].len());
         assert!(old.iter().all(|(name, w)| grown[name] == *w));
     }
+    // The features of the stage below go through a new stage as they are.
+    let grown = grow(&random_weights(&stages[0]), &stages[1], 6);
+    assert!(grown["stages.1.down.conv2.weight"].to_f64().iter().all(|v| *v == 0.0));
+    let joined = grown["stages.1.up.conv_shortcut.weight"].to_f64();
+    let passed = |i: usize| f64::from(u8::from(i / 16 == i % 16));
+    assert!(joined.len() == 8 * 16 && joined.iter().enumerate().all(|(i, v)| *v == passed(i)), "{joined:?}");
     let names = |blend: bool| {
         let params = growing(96, blend).parameters().unwrap();
         params.into_iter().map(|p| (p.name, p.shape.to_vec())).collect::<BTreeMap<_, _>>()
@@ -638,7 +651,8 @@ fn dropout_follows_its_key() {
             continue;
         }
         let mut dropping = config.clone();
-        dropping["dropout"] = json!(0.3);
+        let of = if name == CONDITIONED { &mut dropping["network"] } else { &mut dropping };
+        of["dropout"] = json!(0.3);
         let (plain, dropping) = (network(name, config), network(name, dropping));
         assert!(dropping.drops() && !plain.drops(), "{name}");
         let weights = arrays(&random_weights(&plain.parameters().unwrap()));

@@ -17,6 +17,7 @@ pub mod noise;
 pub mod operator;
 pub mod poisson;
 pub mod psf;
+pub mod tomography;
 pub mod units;
 
 pub use correlation::Correlation;

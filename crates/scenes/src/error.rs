@@ -11,6 +11,8 @@ pub enum SceneError {
         "a scene of shape {shape:?}: each size must be from {least} to {most}, and at most {pixels} pixels together"
     )]
     Size { shape: Vec<usize>, least: usize, most: usize, pixels: usize },
+    #[error("a section of shape {shape:?}: scanners look at squares [y, x]")]
+    Section { shape: Vec<usize> },
     #[error("no scene is called '{name}'; there are {known}")]
     Name { name: String, known: String },
     #[error("{name}: which object a pixel belongs to is known for {known} only")]

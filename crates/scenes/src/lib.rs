@@ -2,7 +2,7 @@
 //!
 //! A scene is a pure function of (kind, seed, index, size): no generator is carried from one to the next, and the
 //! same scene has the same bits on every machine. Values are in [0, 1]. [`SCENES`] is the list of kinds; larger
-//! scenes hold more objects of the same size. [`Camera`] turns a scene into electrons or counts.
+//! scenes hold more objects of the same size. [`Camera`] turns a scene into electrons or counts, [`Scanner`] into what CT or MR shows of it.
 //!
 //! There are two families. The kinds of the benchmark are plain: published tables rely on their bits. The others are as varied
 //! as real microscopy, for training: each draws a magnification and a style, paints one or more layers (`plane`, `brush`,
@@ -26,6 +26,7 @@ mod optics;
 mod phantom;
 mod plane;
 mod reticulum;
+mod scanner;
 mod stars;
 mod textures;
 mod tissue;
@@ -35,6 +36,7 @@ mod voronoi;
 
 pub use camera::{Camera, Converter, Picture};
 pub use error::SceneError;
+pub use scanner::{Ct, Mr, Scanner};
 
 use canvas::Canvas;
 use clearshot_tensor::noise::Key;

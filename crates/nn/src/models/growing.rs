@@ -18,7 +18,7 @@ use crate::models::told::{self, Told};
 use crate::weights::Weights;
 use clearshot_graph::ops::ResizeMode;
 use clearshot_graph::{Builder, Type, Value};
-use clearshot_tensor::Shape;
+use clearshot_tensor::{Shape, Tensor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -132,12 +132,32 @@ impl GrowingConfig {
 
 /// Weights for a network from those of an earlier stage: what there was stays, what is new is drawn under a
 /// seed. What the network has no place for is left out.
+///
+/// The blocks of a new stage pass on what they are given at first, and of what they join that from the stage below: so blending in begins with what that stage knows, and
+/// not with what random layers make of it.
 pub fn grow(weights: &Weights, params: &[Param], seed: u64) -> Weights {
     let value = |p: &Param| match weights.get(&p.name) {
         Some(kept) if kept.shape() == p.shape => kept.clone(),
+        _ if p.name.starts_with("stages.") => passing_on(p).unwrap_or_else(|| p.initial(seed)),
         _ => p.initial(seed),
     };
     params.iter().map(|p| (p.name.clone(), value(p))).collect()
+}
+
+/// The values of a new stage's parameter that make its block pass on what it is given, if this is one of them.
+fn passing_on(p: &Param) -> Option<Tensor> {
+    let mut values = vec![0.0; p.shape.len()];
+    let parts: Vec<&str> = p.name.split('.').collect();
+    match parts[..] {
+        [.., "conv2", "weight" | "bias"] | [.., "conv_shortcut", "bias"] => {}
+        // From the features of the stage below and those that were set aside, side by side.
+        [.., "conv_shortcut", "weight"] => {
+            let both = p.shape.channels();
+            (0..p.shape[0]).for_each(|i| values[i * both + i] = 1.0);
+        }
+        _ => return None,
+    }
+    Some(Tensor::f32(p.shape, values))
 }
 
 impl Growing {

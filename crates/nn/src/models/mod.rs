@@ -4,6 +4,7 @@
 //! inference and training follow from that. [`ARCHITECTURES`] is the list that help texts, the command line and
 //! tests go by; adding a network is a file and a row.
 
+pub mod conditioned;
 pub mod config;
 pub mod discriminator;
 pub mod dncnn;
@@ -29,6 +30,7 @@ pub use preconditioned::Preconditioned;
 pub use quantised::Quantised;
 
 use crate::Error;
+use conditioned::ConditionedConfig;
 use dncnn::DnCnnConfig;
 use dynunet::DynUNetConfig;
 use edm::EdmConfig;
@@ -67,6 +69,11 @@ pub const ARCHITECTURES: &[Architecture] = &[
         name: unet2d_condition::CLASS_NAME,
         about: "diffusers' UNet with attention to a context, and vector conditioning",
         read: |map| Ok(Box::new(UNet2DConditionConfig::from_map(map)?.resolve()?)),
+    },
+    Architecture {
+        name: conditioned::CLASS_NAME,
+        about: "a UNet2DConditionModel that is given the measurement as channels, by attention or as a vector",
+        read: |map| Ok(Box::new(ConditionedConfig::from_map(map)?.resolve()?)),
     },
     Architecture {
         name: "RosinalityUNet",

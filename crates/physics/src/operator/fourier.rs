@@ -82,7 +82,15 @@ impl Kernel {
 }
 
 impl<T: FftNum> Side<T> {
-    fn plan(size: [usize; 3]) -> Side<T> {
+    pub(crate) fn forward(&self) -> &[Arc<dyn Fft<T>>; 3] {
+        &self.forward
+    }
+
+    pub(crate) fn inverse(&self) -> &[Arc<dyn Fft<T>>; 3] {
+        &self.inverse
+    }
+
+    pub(crate) fn plan(size: [usize; 3]) -> Side<T> {
         let mut planner = FftPlanner::new();
         let forward = size.map(|n| planner.plan_fft_forward(n));
         let inverse = size.map(|n| planner.plan_fft_inverse(n));
@@ -91,7 +99,7 @@ impl<T: FftNum> Side<T> {
 }
 
 /// Over all axes, without scaling.
-fn transform<T: FftNum>(field: &mut [Complex<T>], size: [usize; 3], plans: &[Arc<dyn Fft<T>>; 3]) {
+pub(crate) fn transform<T: FftNum>(field: &mut [Complex<T>], size: [usize; 3], plans: &[Arc<dyn Fft<T>>; 3]) {
     for axis in 0..3 {
         let n = size[axis];
         let stride: usize = size[axis + 1..].iter().product();

@@ -7,13 +7,18 @@
 mod blur;
 mod boundary;
 mod down;
-mod fourier;
+pub(crate) mod fourier;
+mod kspace;
+mod radon;
 mod whitening;
 
 pub use blur::Blur;
 pub use boundary::Boundary;
 pub use down::{BoxDown, Pooling};
 pub use fourier::Real;
+pub use kspace::{KSpace, random_rows};
+pub use radon::Radon;
+pub use rustfft::num_complex::Complex;
 pub use whitening::Whitening;
 
 use crate::error::{PhysicsError, require_length};

@@ -13,16 +13,16 @@ const MOST_CLASSES: usize = 255;
 /// Ranks of PowerSGD beyond which nothing is won.
 const MOST_RANK: usize = 64;
 
-fn positive(x: f64) -> bool {
+pub(super) fn positive(x: f64) -> bool {
     x.is_finite() && x > 0.0
 }
 
-fn share(x: f64) -> bool {
+pub(super) fn share(x: f64) -> bool {
     (0.0..=1.0).contains(&x)
 }
 
 /// Two rising numbers above zero.
-fn range([low, high]: [f64; 2]) -> bool {
+pub(super) fn range([low, high]: [f64; 2]) -> bool {
     positive(low) && high.is_finite() && high >= low
 }
 
@@ -30,7 +30,7 @@ impl RunConfig {
     /// # Errors
     /// Names the first key whose value cannot be meant.
     pub fn check(&self) -> Result<()> {
-        self.check_camera()?;
+        self.check_cameras()?;
         self.check_data()?;
         self.check_kind()?;
         self.check_noise()?;
@@ -56,60 +56,6 @@ impl RunConfig {
         let d = &self.debug;
         require(d.active > 0, "debug.active", d.active, "at least 1")?;
         require(d.repeat > 0, "debug.repeat", d.repeat, "at least 1")
-    }
-
-    /// The simulated camera.
-    fn check_camera(&self) -> Result<()> {
-        let camera = &self.data.camera;
-        require(range(camera.peak), "data.camera.peak", camera.peak, "two rising numbers above zero")?;
-        for (key, given) in
-            [("data.camera.background", camera.background), ("data.camera.read_noise", camera.read_noise)]
-        {
-            let Some(given) = given else { continue };
-            let fits = range(given) || given == [0.0; 2];
-            require(fits, key, given, "two rising numbers above zero, or two zeros")?;
-        }
-        require(range([1.0, camera.spread]), "data.camera.spread", camera.spread, "a number from 1 on")?;
-        require(
-            camera.peak_error.is_finite() && camera.peak_error >= 0.0,
-            "data.camera.peak_error",
-            camera.peak_error,
-            "a number from 0 on",
-        )?;
-        require(
-            share(camera.peak_noise),
-            "data.camera.peak_noise",
-            camera.peak_noise,
-            "a share from 0 to 1",
-        )?;
-        for (key, given) in [
-            ("data.camera.blur", camera.blur),
-            ("data.camera.uniform", camera.uniform),
-            ("data.camera.correlated", camera.correlated),
-            ("data.camera.correlated_far", camera.correlated_far),
-            ("data.camera.mosaic", camera.mosaic),
-            ("data.camera.counting", camera.counting),
-            ("data.camera.amplified", camera.amplified),
-            ("data.camera.found", camera.found),
-            ("data.camera.clipped", camera.clipped),
-            ("data.camera.rounded", camera.rounded),
-        ] {
-            require(share(given), key, given, "a share from 0 to 1")?;
-        }
-        for (key, given) in [
-            ("data.camera.blur_sigma", camera.blur_sigma),
-            ("data.camera.uniform_noise", camera.uniform_noise),
-            ("data.camera.correlated_sigma", camera.correlated_sigma),
-        ] {
-            require(range(given), key, given, "two rising numbers above zero")?;
-        }
-        for (key, given) in [
-            ("data.camera.correlation_error", camera.correlation_error),
-            ("data.camera.noise_error", camera.noise_error),
-        ] {
-            require((0.0..=1.0).contains(&given), key, given, "a number from 0 to 1")?;
-        }
-        Ok(())
     }
 
     /// What goes for data of every kind.
@@ -204,7 +150,7 @@ impl RunConfig {
             let compares = matches!(task.kind, TaskKind::Conditional | TaskKind::Supervised);
             require(compares, key, term.weight, "for task.kind=conditional and supervised alone")?;
             let needed = "for measurements that are not blurred: say data.camera.blur=0";
-            require(!self.data.is_simulated() || self.data.camera.blur == 0.0, key, term.weight, needed)?;
+            require(!self.data.is_simulated() || self.data.is_sharp(), key, term.weight, needed)?;
         }
         Ok(())
     }

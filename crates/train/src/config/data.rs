@@ -105,6 +105,8 @@ pub struct DataConfig {
     /// Pairs: normal noise of this standard deviation is added to inputs, where their limits are -1 and 1.
     pub noise: f64,
     pub camera: CameraConfig,
+    /// Cameras of kinds of generated scenes by their names, in place of `camera`: every domain has its own. What is not said of one has its default.
+    pub cameras: BTreeMap<String, CameraConfig>,
 }
 
 impl Default for DataConfig {
@@ -140,7 +142,15 @@ impl Default for DataConfig {
             least_mean: None,
             noise: 0.0,
             camera: CameraConfig::default(),
+            cameras: BTreeMap::new(),
         }
+    }
+}
+
+impl DataConfig {
+    /// Whether no simulated camera blurs what it sees.
+    pub fn is_sharp(&self) -> bool {
+        [&self.camera].into_iter().chain(self.cameras.values()).all(|c| c.blur == 0.0)
     }
 }
 

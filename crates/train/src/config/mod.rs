@@ -3,6 +3,7 @@
 //! The structs are plain: unknown keys are refused, and [`RunConfig::check`] refuses values that cannot be meant
 //! before anything is computed. The files under `configs` are groups of these keys.
 
+mod cameras;
 mod check;
 mod data;
 mod learned;

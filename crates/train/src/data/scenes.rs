@@ -199,7 +199,8 @@ pub(super) struct Place {
 /// Crops of a pool's scenes, as cameras see them.
 pub struct Scenes {
     pool: Arc<Pool>,
-    cameras: Cameras,
+    /// Of each kind of scene.
+    cameras: Vec<Cameras>,
     augment: bool,
     seed: u64,
     cut: Vec<usize>,
@@ -217,7 +218,8 @@ impl Scenes {
         size: &[usize],
     ) -> Result<Scenes> {
         pool.check_crops(cut)?;
-        let cameras = Cameras::new(&config.camera, seed);
+        let camera = |name: &String| config.cameras.get(name).unwrap_or(&config.camera);
+        let cameras = pool.names().iter().map(|name| Cameras::new(camera(name), seed)).collect();
         Ok(Scenes { pool, cameras, augment: config.augment, seed, cut: cut.to_vec(), size: size.to_vec() })
     }
 }
@@ -230,7 +232,7 @@ impl Source for Scenes {
         let [.., y, x] = self.cut[..] else { unreachable!("crops have Y and X") };
         let values = symmetry.apply(&values, values.len() / (y * x), y, x, 1);
         let values = shrunk(values, &self.cut, &self.size);
-        Ok(Sample { domain: kind, ..self.cameras.expose(values, &self.size, scene.ends, number) })
+        Ok(Sample { domain: kind, ..self.cameras[kind].expose(values, &self.size, scene.ends, number) })
     }
 
     fn domains(&self) -> Vec<String> {
@@ -279,6 +281,7 @@ pub(super) fn cut(values: &[f32], shape: &[usize], origin: &[usize], size: &[usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::CameraConfig;
 
     fn source(refresh: f64, size: &[usize]) -> Scenes {
         let scenes = [("nuclei".to_string(), 3.0), ("stars".to_string(), 1.0)].into();
@@ -296,6 +299,27 @@ mod tests {
         assert!(forward.iter().eq(backward.iter().rev()));
         assert_ne!(forward[0], forward[1]);
         assert_ne!(of(&a, 7), of(&a, 7 | 1 << 32));
+    }
+
+    /// A domain that has a camera of its own is seen by that, and the others by the one of all.
+    #[test]
+    fn domains_have_their_own_cameras() {
+        let scenes = [("nuclei".to_string(), 1.0), ("stars".to_string(), 1.0)].into();
+        let own = CameraConfig { peak: [5000.0; 2], ..CameraConfig::default() };
+        let config = |cameras| DataConfig { scenes, sizes: vec![64], cameras, ..DataConfig::default() };
+        let config = config([("stars".to_string(), own)].into());
+        let pool = Arc::new(Pool::new(&config, 3, 4, 0.0).unwrap());
+        let scenes = Scenes::new(pool, &config, 5, &[32, 32], &[32, 32]).unwrap();
+        let electrons = |domain: usize| {
+            let brightest = |n: u64| {
+                let sample = scenes.sample(n, Some(domain)).unwrap();
+                assert_eq!(sample.domain, domain);
+                sample.measured.iter().fold(0f32, |a, b| a.max(*b))
+            };
+            (0..20).map(brightest).fold(0f32, f32::max)
+        };
+        assert_eq!(scenes.domains(), ["nuclei", "stars"]);
+        assert!(electrons(0) < 200.0 && electrons(1) > 500.0, "{} {}", electrons(0), electrons(1));
     }
 
     #[test]

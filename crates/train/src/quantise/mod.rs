@@ -159,6 +159,7 @@ impl<'a> Images<'a> {
 pub fn clear(config: &RunConfig) -> Option<RunConfig> {
     let mut clear = config.clone();
     clear.data.camera = CameraConfig { peak: [CLEAR_PEAK; 2], ..CameraConfig::default() };
+    clear.data.cameras.clear();
     (config.data.kind == DataKind::Scenes).then_some(clear)
 }
 

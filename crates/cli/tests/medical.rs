@@ -1,0 +1,135 @@
+//! CT and MR as users meet them: sections that scanners see, slices from projections, and a diffusion network that is given the measurement in each of three ways.
+
+#[allow(dead_code)]
+mod measured;
+mod program;
+
+use clearshot_image::DType;
+use measured::{read, write};
+use program::{folder, must, refused};
+use serde_json::Value;
+
+fn error(a: &[f64], b: &[f64]) -> f64 {
+    (a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>() / a.len() as f64).sqrt()
+}
+
+#[test]
+fn scanners_look_at_scenes() {
+    let at = folder("medical_synth");
+    let made = |out: &str, options: &str| {
+        must(&format!("synth --scene phantom --size 64 --count 1 --seed 3 {options} --out {out}"), &at);
+        let of = |kind: &str| read(at.join(out).join(kind).join("phantom_0000.tif")).1;
+        error(&of("noisy"), &of("truth"))
+    };
+    // More photons, more angles, less noise and more rows of k-space are nearer to the truth.
+    let ct = [("a", "--photons 1000"), ("b", "--photons 100000"), ("c", "--photons 100000 --views 20")]
+        .map(|(out, options)| made(out, &format!("--scanner ct {options}")));
+    assert!(ct[1] < 0.7 * ct[0] && ct[1] < 0.7 * ct[2], "{ct:?}");
+    let mr = [("d", "--mr-noise 0.2"), ("e", "--mr-noise 0.02"), ("f", "--mr-noise 0.02 --acceleration 4")]
+        .map(|(out, options)| made(out, &format!("--scanner mr {options}")));
+    assert!(mr[1] < 0.2 * mr[0] && mr[1] < 0.5 * mr[2], "{mr:?}");
+    // Magnitudes: noise where there is nothing has the mean of Rayleigh's law.
+    let (noisy, truth) =
+        (read(at.join("d/noisy/phantom_0000.tif")).1, read(at.join("d/truth/phantom_0000.tif")).1);
+    let empty: Vec<f64> = noisy.iter().zip(&truth).filter(|(_, t)| **t == 0.0).map(|(n, _)| *n).collect();
+    let mean = empty.iter().sum::<f64>() / empty.len() as f64;
+    assert!(empty.len() > 500 && (mean - 0.2 * (0.5 * std::f64::consts::PI).sqrt()).abs() < 0.02, "{mean}");
+
+    let line = "synth --scene phantom --out x";
+    assert!(refused(&format!("{line} --scanner ct --acceleration 2"), &at).contains("--acceleration"));
+    assert!(refused(&format!("{line} --views 20"), &at).contains("--scanner"));
+    assert!(refused(&format!("{line} --scanner mr --peak 20"), &at).contains("--peak"));
+    assert!(refused(&format!("{line} --scanner ct --size 40x60"), &at).contains("squares"));
+    assert!(refused(&format!("{line} --scanner ct --photons=-1"), &at).contains("photons"));
+}
+
+/// Two slices of a disk off the middle, at two values, in counts with flats and darks.
+#[test]
+fn projections_become_slices() {
+    let at = folder("medical_reconstruct");
+    let (places, views, centre) = (80, 60, 43.0);
+    let integral = |slice: f64, view: usize, place: usize| {
+        let (sin, cos) = (std::f64::consts::PI * view as f64 / views as f64).sin_cos();
+        let off = place as f64 - centre - (8.0 * cos - 5.0 * sin);
+        0.02 * (1.0 + slice) * 2.0 * (14.0f64.powi(2) - off * off).max(0.0).sqrt()
+    };
+    let flat = |place: usize| 20_000.0 + 50.0 * place as f64;
+    let mut counts = vec![];
+    for slice in 0..2 {
+        for view in 0..views {
+            counts
+                .extend((0..places).map(|p| 100.0 + flat(p) * (-integral(f64::from(slice), view, p)).exp()));
+        }
+    }
+    write(&at.join("p.tif"), "ZYX", &[2, views, places], DType::F32, &counts);
+    let flats: Vec<f64> = (0..3 * places).map(|i| 100.0 + flat(i % places)).collect();
+    write(&at.join("flats.tif"), "YX", &[3, places], DType::F32, &flats);
+    write(&at.join("darks.tif"), "YX", &[2, places], DType::F32, &vec![100.0; 2 * places]);
+    let beside = "--flats flats.tif --darks darks.tif";
+    let said: Value =
+        serde_json::from_str(&must(&format!("reconstruct p.tif -o s.tif {beside} --json"), &at))
+            .expect("JSON");
+    let found = said["centres"][0].as_f64().expect("a number");
+    assert!((found - centre).abs() <= 0.5 && said["views"] == 60, "{said}");
+    let (image, slices) = read(at.join("s.tif"));
+    assert_eq!(image.shape(), [2, places, places]);
+    let value = |slices: &[f64], z: usize, y: i64, x: i64| {
+        slices[(z * places + (places as i64 / 2 + y) as usize) * places + (places as i64 / 2 + x) as usize]
+    };
+    for z in 0..2 {
+        let wanted = 0.02 * (1.0 + z as f64);
+        assert!((value(&slices, z, 5, 8) - wanted).abs() < 0.05 * wanted, "{}", value(&slices, z, 5, 8));
+        assert!(value(&slices, z, -20, -20).abs() < 0.05 * wanted);
+    }
+    // A given centre, fewer angles, and places that are averaged.
+    must(&format!("reconstruct p.tif -o t.tif {beside} --centre 43 --every 4 --bin 2 --filter hann"), &at);
+    let (image, few) = read(at.join("t.tif"));
+    assert_eq!(image.shape(), [2, 40, 40]);
+    let pixel = few[40 * 40 + (20 + 2) * 40 + 20 + 4];
+    assert!((pixel - 2.0 * 0.04).abs() < 0.02, "{pixel}");
+    // Line integrals as they are, with angles from a file.
+    let angles: Vec<String> = (0..views).map(|i| format!("{}", 180.0 * i as f64 / views as f64)).collect();
+    std::fs::write(at.join("angles.txt"), angles.join("\n")).expect("a file");
+    let sinogram: Vec<f64> = (0..views * places).map(|i| integral(0.0, i / places, i % places)).collect();
+    write(&at.join("l.tif"), "YX", &[views, places], DType::F32, &sinogram);
+    must("reconstruct l.tif -o u.tif --angles angles.txt --centre 43", &at);
+    let plain = read(at.join("u.tif"));
+    assert_eq!(plain.0.shape(), [places, places]);
+    assert!((value(&plain.1, 0, 5, 8) - 0.02).abs() < 0.001);
+
+    std::fs::write(at.join("few.txt"), "0 1 2").expect("a file");
+    let line = |rest: &str| format!("reconstruct p.tif -o x.tif {rest}");
+    assert!(refused(&line("--angles few.txt"), &at).contains("3 angles"));
+    assert!(refused(&line("--flats l.tif --filter box"), &at).contains("shepp-logan"));
+    assert!(refused(&line("--flats flats.tif --darks t.tif"), &at).contains("t.tif"));
+    assert!(refused(&line("--bin 20"), &at).contains("--bin"));
+    assert!(refused("reconstruct p.tif -o s.tif", &at).contains("s.tif"));
+}
+
+const SHORT: &str = "experiment=medical task.prediction=sample data.inputs=d/noisy data.targets=d/truth trainer.crop=16 trainer.batch=4 trainer.iterations=6 model.network.network.block_out_channels=[8,8,8] \
+    model.network.width=8 validation.crop=16 validation.images=2 validation.every=6 calibration.images=0 records.every=2 schedule.warm_up=2 --quiet";
+
+/// Each way trains, restores files with its uncertainty, and makes the same of them from run to run.
+#[test]
+fn measurements_are_given_in_three_ways() {
+    let at = folder("medical_ways");
+    must("synth --scene phantom --size 32 --count 10 --scanner mr --out d", &at);
+    let mut results: Vec<Vec<f64>> = vec![];
+    for way in ["concat", "crossattn", "adm"] {
+        must(&format!("train {SHORT} model.network.conditioning_key={way} --out {way}"), &at);
+        let restored = |out: &str, sampler: &str| {
+            let model = format!(
+                "--model {way}/best.clearshot --method model --device cpu --threads 1 --samples 2 --std --estimate samples"
+            );
+            must(&format!("restore d/noisy/phantom_0000.tif -o {out} {model} {sampler} --quiet"), &at);
+            read(at.join(out)).1
+        };
+        let ddim = restored(&format!("{way}-ddim.tif"), "--sampler ddim --steps 3");
+        assert!(ddim == restored(&format!("{way}-again.tif"), "--sampler ddim --steps 3"), "{way}");
+        assert!(ddim != restored(&format!("{way}-ddpm.tif"), "--sampler ddpm --steps 3"), "{way}");
+        assert!(ddim.iter().all(|v| v.is_finite()) && results.iter().all(|other| *other != ddim), "{way}");
+        results.push(ddim);
+    }
+    let said = refused(&format!("train {SHORT} model.network.conditioning_key=film --out film"), &at);
+    assert!(said.contains("conditioning_key") && said.contains("crossattn"), "{said}");
+}

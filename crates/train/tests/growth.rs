@@ -1,0 +1,54 @@
+//! The loss where training goes on with larger images: it does not jump, neither for one network on larger crops nor for one that grows.
+
+use clearshot_train::Run;
+use clearshot_train::records::console::Show;
+use clearshot_train::run::never;
+use serde_json::{Value, json};
+
+mod tiny;
+use tiny::config;
+
+/// Means of the losses before and after the only switch of a run, over so many iterations, and at its end.
+fn around_the_switch(network: Value, over: usize) -> [f64; 3] {
+    let dir = tempfile::tempdir().expect("a folder");
+    let stages = json!([{"size": 16, "share": 0.5}, {"size": 32, "share": 0.5}]);
+    let config = config(json!({
+        "data": {"scenes": {"nuclei": 1.0}, "sizes": [64], "camera": {"peak": [50.0, 50.0], "spread": 1.0, "blur": 0.0}},
+        "model": {"network": network}, "task": {"drop": 0.0, "at_most": 0.0},
+        "optimizer": {"rate": 2e-3}, "schedule": {"shape": "constant", "warm_up": 20},
+        "trainer": {"iterations": 200, "crop": 32, "batch": 4, "growth": {"stages": stages, "warm_up": 10, "blend": 0.25}},
+        "performance": {"threads": 1}, "validation": {"every": 0}, "records": {"every": 1, "tensorboard": false, "pictures": 0},
+    }));
+    let folder = dir.path().join("run");
+    Run::open(config, &folder, false, Show::Quiet).expect("a run").train(&never(), None).expect("an end");
+    let text = std::fs::read_to_string(folder.join("records.jsonl")).expect("records");
+    let records: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let switch = records.iter().find(|r| r["kind"] == "stage").expect("a switch")["iteration"]
+        .as_u64()
+        .expect("a number");
+    let losses: Vec<(u64, f64)> = records
+        .iter()
+        .filter(|r| r["kind"] == "train")
+        .map(|r| (r["iteration"].as_u64().expect("a number"), r["loss"].as_f64().expect("a number")))
+        .collect();
+    let (before, after): (Vec<_>, Vec<_>) = losses.iter().partition(|(i, _)| *i <= switch);
+    let mean = |part: &[(u64, f64)]| part.iter().map(|(_, loss)| loss).sum::<f64>() / part.len() as f64;
+    assert!(before.len() >= over && after.len() >= 2 * over, "{} and {}", before.len(), after.len());
+    [mean(&before[before.len() - over..]), mean(&after[..over]), mean(&after[after.len() - over..])]
+}
+
+#[test]
+fn larger_crops_do_not_raise_the_loss() {
+    let network = json!({"_class_name": "Local", "in_channels": 0, "out_channels": 1, "channels": [8, 12], "blocks": 1});
+    let [before, after, last] = around_the_switch(network, 30);
+    assert!(after < 1.2 * before && last < before, "{before} before, {after} after, {last} at the end");
+}
+
+/// A stage begins with what the one below knows, enlarged, which lacks detail; that is learned at once.
+#[test]
+fn a_network_that_grows_goes_on_from_what_it_knew() {
+    let network = json!({"_class_name": "Growing", "in_channels": 0, "out_channels": 1, "channels": 8, "channel_mult": [1, 2],
+        "groups": 4, "attention_head_dim": null});
+    let [before, after, last] = around_the_switch(network, 30);
+    assert!(after < 2.0 * before && last < before, "{before} before, {after} after, {last} at the end");
+}
