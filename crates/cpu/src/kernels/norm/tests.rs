@@ -220,6 +220,10 @@ fn exact_value(act: Act, u: f64) -> f64 {
                 u * slope as f64
             }
         }
+        Act::Snap([step, first, last]) => {
+            let [step, first, last] = [step, first, last].map(f64::from);
+            (u / step).round_ties_even().clamp(first, last) * step
+        }
         Act::Gelu => u * normal_below(u),
         Act::GeluTanh => {
             0.5 * u * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (u + 0.044715 * u * u * u)).tanh())

@@ -66,7 +66,7 @@ impl CareamicsConfig {
         within("pool_kernel", config.pool_kernel, 2, 2)?;
         within("in_channels", config.in_channels, 1, MOST_CHANNELS)?;
         within("num_classes", config.num_classes, 1, MOST_CHANNELS)?;
-        let widest = MOST_CHANNELS / config.groups() >> config.depth;
+        let widest = (MOST_CHANNELS / config.groups()) >> config.depth;
         within("num_channels_init", config.num_channels_init, 1, widest)?;
         if !config.num_classes.is_multiple_of(config.groups()) {
             return Err(format!("{} num_classes of {} channels apart", config.num_classes, config.groups()));
