@@ -1,5 +1,6 @@
 //! The loss where training goes on with larger images: it does not jump, neither for one network on larger crops nor for one that grows.
 
+use clearshot_model::Model;
 use clearshot_train::Run;
 use clearshot_train::records::console::Show;
 use clearshot_train::run::never;
@@ -51,4 +52,25 @@ fn a_network_that_grows_goes_on_from_what_it_knew() {
         "groups": 4, "attention_head_dim": null});
     let [before, after, last] = around_the_switch(network, 30);
     assert!(after < 2.0 * before && last < before, "{before} before, {after} after, {last} at the end");
+}
+
+/// While new layers are blended in there is no best model: the one of the stage before stays, which needs no blending.
+#[test]
+fn no_best_model_is_half_blended() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let stages = json!([{"size": 16, "share": 0.5}, {"size": 32, "share": 0.5}]);
+    let config = config(json!({
+        "data": {"scenes": {"nuclei": 1.0}, "sizes": [64]},
+        "model": {"network": {"_class_name": "Growing", "in_channels": 0, "out_channels": 1, "channels": 8, "channel_mult": [1, 2],
+            "groups": 4, "attention_head_dim": null}},
+        "trainer": {"iterations": 40, "crop": 32, "batch": 2, "growth": {"stages": stages, "blend": 0.5}},
+        "performance": {"threads": 1}, "validation": {"every": 4, "images": 2, "crop": 32},
+        "records": {"tensorboard": false, "pictures": 0},
+    }));
+    let folder = dir.path().join("run");
+    // The second stage begins after 20 iterations and is blended in over 10.
+    Run::open(config, &folder, false, Show::Quiet).expect("a run").train(&never(), Some(28)).expect("an end");
+    let best = Model::load(folder.join("best.clearshot")).expect("a model");
+    let network: Value = serde_json::from_str(&best.config).expect("JSON");
+    assert_eq!(network["blend"], json!(false), "{network}");
 }

@@ -223,7 +223,7 @@ const AGREEMENT: f64 = 0.05;
 
 /// The share of the pixels that are darker than anything but noise makes them, and where its end lies in normal numbers.
 const DARKEST: f64 = 0.005;
-const DARKEST_NORMAL: f64 = 2.576;
+pub(super) const DARKEST_NORMAL: f64 = 2.576;
 /// Pixels that are looked at for it, about at the most.
 const MOST_PIXELS: usize = 1 << 18;
 
@@ -334,7 +334,7 @@ fn measured(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Result<
         line: fit.line,
         steepest,
         levels,
-        darkest: darkest(planes, fit.line.deviation(levels[0])),
+        darkest: darkest(planes),
         brightest,
         blocks: used,
         rounding: ends.rounding(),
@@ -346,8 +346,8 @@ fn measured(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Result<
     Ok(seen.resolve(known, doubts))
 }
 
-/// The level of the darkest places, also of those that are never smooth, where dark places have noise of this deviation.
-pub(super) fn darkest(planes: &[Adu<&[f32]>], deviation: f64) -> f64 {
+/// The value that [`DARKEST`] of the pixels are below.
+pub(super) fn darkest(planes: &[Adu<&[f32]>]) -> f64 {
     let all: usize = planes.iter().map(|p| p.0.len()).sum();
     let every = (all / MOST_PIXELS).max(1);
     let pixels = planes.iter().flat_map(|p| p.0.iter().copied().step_by(every));
@@ -356,7 +356,7 @@ pub(super) fn darkest(planes: &[Adu<&[f32]>], deviation: f64) -> f64 {
         return f64::INFINITY;
     }
     let at = (DARKEST * values.len() as f64) as usize;
-    f64::from(*values.select_nth_unstable_by(at, f32::total_cmp).1) + DARKEST_NORMAL * deviation
+    f64::from(*values.select_nth_unstable_by(at, f32::total_cmp).1)
 }
 
 impl Known {

@@ -105,7 +105,7 @@ pub fn from_movies(
         line,
         steepest: line.slope + 2.0 * line.slope_error,
         levels,
-        darkest: darkest(&all, line.deviation(levels[0])),
+        darkest: darkest(&all),
         brightest,
         blocks: groups.iter().map(|g| g.count).sum(),
         rounding: ends.rounding(),

@@ -89,7 +89,7 @@ pub(super) fn measure(
         line,
         steepest: line.slope + 2.0 * line.slope_error,
         levels: [groups[0].level, groups[groups.len() - 1].level],
-        darkest: darkest(&all, line.deviation(groups[0].level)),
+        darkest: darkest(&all),
         brightest: groups[groups.len() - 1].level,
         blocks: groups.iter().map(|g| g.count).sum(),
         rounding: ends.rounding(),

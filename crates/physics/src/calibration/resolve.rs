@@ -1,6 +1,6 @@
 //! Gain, offset and read noise from the line of the noise: what it leaves open is filled in by what is known, or by a convention, with the range that it could be in.
 
-use super::blind::{BlindFit, Doubt, Known, NoiseLine, Point, SEEN};
+use super::blind::{BlindFit, DARKEST_NORMAL, Doubt, Known, NoiseLine, Point, SEEN};
 use crate::correlation::Correlation;
 
 /// Where no gain is seen: the least share of the variance that shot noise could have at the brightest level.
@@ -35,7 +35,7 @@ pub(super) struct Seen {
     /// The largest slope that would fit as well.
     pub steepest: f64,
     pub levels: [f64; 2],
-    /// The darkest level, also of places that are never smooth: there is no offset above it.
+    /// What hardly a pixel is below: dark places may be darker than all that are smooth.
     pub darkest: f64,
     pub brightest: f64,
     pub blocks: usize,
@@ -99,8 +99,16 @@ impl Seen {
             _ => {
                 doubts.push(Doubt::OffsetAssumed);
                 let none = lowest <= 0.0 && levels[0] >= 0.0;
-                let offset = if none { 0.0 } else { (first + levels[0]) / 2.0 };
-                (offset.min(self.darkest), [lowest.min(self.darkest), levels[0]])
+                // An offset above what is there cuts it off. Where nothing tells it, it costs nothing to be below all pixels.
+                let reach = DARKEST_NORMAL * line.deviation(levels[0]);
+                let below = self.darkest - reach;
+                let offset = match slope_seen {
+                    true if none => 0.0,
+                    true => ((first + levels[0]) / 2.0).min(self.darkest + reach),
+                    false if self.darkest >= 0.0 => below.max(0.0),
+                    false => below,
+                };
+                (offset, [lowest.min(offset), levels[0]])
             }
         };
         let read_noise_range = match known.read_noise {

@@ -298,12 +298,16 @@ impl Run<'_> {
         let Verdict { score, judgements, values } = verdict;
         self.last_full = Some(score);
         let growth = self.config.trainer.growth.threshold;
+        // A network whose new layers are still being blended in is no model by itself: it wants to be told how far.
+        let is_model = !self.is_growing() || self.alpha() >= 1.0;
         let p = &mut self.progress;
         p.validations += 1;
         p.score = score.is_finite().then_some(score);
-        improve(&mut p.best, &mut p.stale, score, 0.0);
-        if p.stale == 0 {
-            p.judged_at_best = judgements;
+        if is_model {
+            improve(&mut p.best, &mut p.stale, score, 0.0);
+            if p.stale == 0 {
+                p.judged_at_best = judgements;
+            }
         }
         improve(&mut p.stage_best, &mut p.stage_stale, score, growth);
         self.records.put("validation", p.iteration, &values)?;
