@@ -70,7 +70,7 @@ fn no_best_model_is_half_blended() {
     let folder = dir.path().join("run");
     // The second stage begins after 20 iterations and is blended in over 10.
     Run::open(config, &folder, false, Show::Quiet).expect("a run").train(&never(), Some(28)).expect("an end");
-    let best = Model::load(folder.join("best.clearshot")).expect("a model");
+    let best = Model::load(&folder.join("best.clearshot")).expect("a model");
     let network: Value = serde_json::from_str(&best.config).expect("JSON");
     assert_eq!(network["blend"], json!(false), "{network}");
 }
