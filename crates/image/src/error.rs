@@ -20,6 +20,8 @@ pub enum Error {
     Exists { path: PathBuf },
     #[error("{}: not an image of a format that can be read ({known}){}", path.display(), instead(path))]
     UnknownFormat { path: PathBuf, known: String },
+    #[error("{}: its ending is that of no format that can be written ({known}); choose another, as in .tif", path.display())]
+    UnknownEnding { path: PathBuf, known: String },
     #[error("{}: damaged {format} file: {what}", path.display())]
     Damaged { path: PathBuf, format: &'static str, what: String },
     #[error("{}: not supported in {format} files: {what}{}", path.display(), advised(*instead))]

@@ -197,7 +197,7 @@ mod tests {
         for (name, _) in FILES.iter().filter(|(name, _)| name.starts_with("experiment/")) {
             let choice = format!("experiment={}", &name["experiment/".len()..name.len() - ".yaml".len()]);
             let mut overrides = vec![choice.as_str()];
-            let pairs = ["labelfree", "im2im/segmentation", "im2im/gan.yaml", "instance_seg"];
+            let pairs = ["labelfree", "im2im/segmentation", "im2im/gan.yaml", "instance_seg", "medical"];
             if pairs.iter().any(|n| name.contains(n)) {
                 overrides.extend(["data.inputs=a", "data.targets=b"]);
             }

@@ -163,7 +163,7 @@ pub(crate) fn create(
     let path = shown.as_deref().unwrap_or(path);
     refuse_output(path)?;
     let Some(format) = by_name(path).or_else(|| within_zarr(path)) else {
-        return Err(Error::UnknownFormat { path: path.to_path_buf(), known: known() });
+        return Err(Error::UnknownEnding { path: path.to_path_buf(), known: known() });
     };
     Ok((format.name, (format.create)(path, description, options)?))
 }

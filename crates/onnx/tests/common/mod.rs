@@ -110,6 +110,12 @@ pub fn cases() -> Vec<Case> {
         json!({"_class_name": "DnCNN", "in_channels": 18, "out_channels": 2, "channels": 5, "layers": 4});
     let enlarged = json!({"_class_name": "Enlarged", "in_channels": 1, "out_channels": 1, "factor": 2, "features": 3,
         "network": {"_class_name": "Local", "channels": [4, 6], "blocks": 1, "time": false}});
+    let given = |key: &str| {
+        json!({"_class_name": "Conditioned", "in_channels": 2, "out_channels": 1, "conditioning_key": key, "width": 8,
+            "patch_size": 4, "depth": 2, "network": {"block_out_channels": [8, 8], "layers_per_block": 1,
+            "norm_num_groups": 4, "attention_head_dim": 2, "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D"],
+            "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"]}})
+    };
     let n2v = json!({"_class_name": "N2VUNet", "in_channels": 1, "channels": 12, "depth": 1});
     let rows: Vec<(&str, Json, Task, Signal, Vec<usize>)> = vec![
         (
@@ -127,6 +133,9 @@ pub fn cases() -> Vec<Case> {
             vec![8, 12],
         ),
         ("condition", with(blocks, cross), diffusion(Sample, timesteps(), true), fixed(), vec![8, 6]),
+        ("concat", given("concat"), diffusion(Sample, timesteps(), true), fixed(), vec![8, 8]),
+        ("crossattn", given("crossattn"), diffusion(Epsilon, timesteps(), true), fixed(), vec![4, 4]),
+        ("adm", given("adm"), diffusion(Sample, timesteps(), true), fixed(), vec![16, 8]),
         ("rosinality", rosinality, diffusion(VPrediction, edm(), true), fixed(), vec![8, 16]),
         ("song", song, diffusion(Denoiser, edm(), false), fixed(), vec![8, 8]),
         ("ncsn", ncsn, diffusion(Denoiser, edm(), false), fixed(), vec![8, 12]),
@@ -149,7 +158,8 @@ pub fn cases() -> Vec<Case> {
         name: name.into(),
         model: model(config, task, signal),
         settings: Settings::default(),
-        batch: 1 + i % 2,
+        // Its file is for one image of that size.
+        batch: if name == "crossattn" { 1 } else { 1 + i % 2 },
         size,
     });
     let mut all: Vec<Case> = made.collect();
