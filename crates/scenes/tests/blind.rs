@@ -41,6 +41,12 @@ fn told(fit: &BlindFit, [_, _, read_noise, gain, offset]: [f64; 5], electrons: f
         / ((electrons + read_noise * read_noise).sqrt() / gain).hypot(rounding)
 }
 
+/// The standard deviation, in counts, that gain, offset and read noise give a pixel of this level: what restorers are told.
+fn restored_with(fit: &BlindFit, level: f64) -> f64 {
+    let electrons = ((level - fit.offset) * fit.gain).max(0.0);
+    (electrons + fit.read_noise.powi(2)).sqrt() / fit.gain
+}
+
 #[test]
 fn noise_and_gain_of_every_scene() {
     let mut failures = Vec::new();
@@ -96,6 +102,49 @@ fn noise_is_told_in_every_kind_of_scene() {
     assert!(failures.is_empty(), "{failures:#?}");
     let share = within.iter().filter(|w| **w).count() as f64 / within.len() as f64;
     assert!((0.5..0.85).contains(&share), "{share} of {} are within the standard error", within.len());
+}
+
+/// What restorers are told of shared noise, over what there is, in the dark and where hardly a pixel is brighter: thin bright things, whose places are
+/// never quiet, in much and in little light.
+#[test]
+fn shared_noise_of_bright_structure_is_told() {
+    let mut failures = Vec::new();
+    for scene in [Scene::Filaments, Scene::Mitochondria, Scene::Nuclei] {
+        for (name, filters) in &noisy::FILTERS[1..] {
+            for (number, peak) in [(0, 50.0), (1, 400.0)] {
+                let (image, mean) = noisy::picture(scene, 256, *filters, number, peak);
+                let fit = estimate(&[Adu(&image)], SHAPE, &Known::default()).unwrap();
+                let mut sorted = mean.clone();
+                sorted.sort_by(f64::total_cmp);
+                let told = [0.1, 0.97].map(|share| {
+                    let electrons = sorted[(share * (sorted.len() - 1) as f64) as usize];
+                    restored_with(&fit, electrons + noisy::OFFSET) / noisy::deviation(electrons)
+                });
+                if !(0.8..1.25).contains(&told[0]) || !(0.55..2.0).contains(&told[1]) {
+                    failures.push(format!("{scene:?} {name} {peak}: {told:.2?} {:?}", fit.doubts));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// A bright strip that is quieter than the dark, as glare or a soft limit leave it, says nothing of the noise of the dark.
+#[test]
+fn quiet_bright_places_do_not_quieten_dark_ones() {
+    const SIDE: usize = 256;
+    for share in [0.02, 0.15, 0.3] {
+        let (levels, white) = (smooth(SIDE, 0, 10.0), smooth(SIDE, 1, 0.1));
+        let strip = ((1.0 - share) * SIDE as f64) as usize;
+        let pixel = |i: usize| match i % SIDE < strip {
+            true => 130.0 + 15.0 * levels[i].clamp(-2.0, 2.0) + 10.0 * white[i],
+            false => 220.0 + 2.0 * white[i],
+        };
+        let image: Vec<f32> = (0..SIDE * SIDE).map(|i| pixel(i).round()).collect();
+        let fit = estimate(&[Adu(&image)], [SIDE, SIDE], &Known::default()).unwrap();
+        let told = restored_with(&fit, 130.0) / 10.0;
+        assert!((0.8..1.25).contains(&told), "{share}: {told} {fit:?}");
+    }
 }
 
 /// `side` x `side` normal numbers behind a Gaussian filter of so many pixels, of variance 1.
@@ -165,6 +214,7 @@ fn no_offset_is_above_dark_places() {
         let fit = estimate(&[Adu(&image)], [SIDE, SIDE], &Known::default()).unwrap();
         assert!(fit.offset < 1400.0 + 2.0 * f64::from(noise), "{noise}: {fit:?}");
         assert!((fit.line.deviation(3000.0) / f64::from(noise) - 1.0).abs() < 0.1, "{noise}: {fit:?}");
+        assert!((restored_with(&fit, 3000.0) / f64::from(noise) - 1.0).abs() < 0.1, "{noise}: {fit:?}");
     }
 }
 
@@ -245,7 +295,7 @@ fn doubts_are_said() {
     let fit = estimate(&[Adu(&dark)], SHAPE, &Known::default()).unwrap();
     assert!(fit.doubts.contains(&Doubt::GainNotSeen));
     assert!((fit.line.deviation(100.0) / 5.0 - 1.0).abs() < 0.05, "{fit:?}");
-    let noise = fit.read_noise / fit.gain;
+    let noise = restored_with(&fit, 100.0);
     assert!((noise / 5.0 - 1.0).abs() < 0.05, "{noise}");
     // Dark values cut off.
     let clipped: Vec<f32> = dark.iter().map(|&v| v.max(100.0)).collect();

@@ -1,14 +1,19 @@
 //! Smooth blocks of like level, and the line through what they say of the noise.
 //!
 //! Every way of telling a camera that has blocks (one picture, a movie, repeats, flats) makes groups of them and fits the same line.
+//!
+//! Structure only adds to a variance, and bright things may hold structure everywhere. So the line goes through the groups that most blocks agree
+//! with (`agreeing`), and what lies above it loses its weight: sparse bright things, though many levels, do not bend it.
 
 use super::blind::{NoiseLine, Point};
 use super::blocks::{Block, COEFFICIENTS, COUNTS, frequency};
 use super::spectrum::{belongs, quiet};
+use std::ops::RangeInclusive;
 
 /// Which coefficients tell how large correlated noise is.
 pub(super) struct Telling {
-    frequencies: std::ops::RangeInclusive<usize>,
+    /// Those that do, and higher ones that are taken where structure leaks into these.
+    frequencies: &'static [RangeInclusive<usize>],
     /// Those with less of the noise tell nothing.
     least: f64,
     /// All count alike, not as they have of the noise.
@@ -16,9 +21,78 @@ pub(super) struct Telling {
 }
 
 /// In a picture structure is mostly below these, and above them a small error of the correlation is a large one of the noise.
-pub(super) const IN_PICTURES: Telling = Telling { frequencies: 5..=9, least: 0.1, whitened: true };
+pub(super) const IN_PICTURES: Telling =
+    Telling { frequencies: &[5..=9, 7..=14, 9..=14], least: 0.1, whitened: true };
 /// Differences of frames have no structure where nothing moves.
-pub(super) const IN_DIFFERENCES: Telling = Telling { frequencies: 2..=14, least: 0.0, whitened: false };
+pub(super) const IN_DIFFERENCES: Telling = Telling { frequencies: &[2..=14], least: 0.0, whitened: false };
+
+/// The least share of a shape that is taken for seen.
+const MOST_LEFT: f64 = 0.05;
+
+/// What the quietest blocks of a group tell by some of their coefficients.
+struct Told {
+    variance: f64,
+    freedom: f64,
+    count: usize,
+}
+
+impl Told {
+    fn relative_error(&self) -> f64 {
+        relative_error(self.freedom, self.count)
+    }
+}
+
+impl Telling {
+    fn tells(
+        &self,
+        coefficient: usize,
+        frequencies: &RangeInclusive<usize>,
+        shape: &[f64; COEFFICIENTS],
+    ) -> bool {
+        frequencies.contains(&frequency(coefficient)) && shape[coefficient] > self.least
+    }
+
+    /// What has been seen over what the shape has, in some frequencies.
+    fn share(
+        &self,
+        frequencies: &RangeInclusive<usize>,
+        shape: &[f64; COEFFICIENTS],
+        seen: &[f64; COEFFICIENTS],
+    ) -> f64 {
+        let told = (0..COEFFICIENTS).filter(|&i| self.tells(i, frequencies, shape));
+        let (sum, count) = told.fold((0.0, 0.0), |(s, n), i| (s + seen[i] / shape[i], n + 1.0));
+        if count > 0.0 { sum / count } else { 1.0 }
+    }
+
+    /// What the blocks that either half of the coefficients chose tell by the other half.
+    fn told(
+        &self,
+        frequencies: &RangeInclusive<usize>,
+        quiet: &[Vec<&Block>; 2],
+        shape: &[f64; COEFFICIENTS],
+    ) -> Told {
+        let tells = |i: usize| self.tells(i, frequencies, shape);
+        let weight = |i: usize| if self.whitened { shape[i].recip() } else { 1.0 };
+        let (mut variance, mut halves, mut count, mut freedom) = (0.0, 0.0, 0, 0.0);
+        for (half, quiet) in quiet.iter().enumerate() {
+            let measured: Vec<usize> =
+                (0..COEFFICIENTS).filter(|&i| belongs(i, 1 - half) && tells(i)).collect();
+            count += quiet.len();
+            if measured.is_empty() {
+                continue;
+            }
+            let sum = |power: i32| measured.iter().map(|&i| (weight(i) * shape[i]).powi(power)).sum::<f64>();
+            let (whole, own) = (sum(1), sum(1).powi(2) / sum(2));
+            let energy = |b: &&Block| {
+                measured.iter().map(|&i| weight(i) * f64::from(b.squares[i])).sum::<f64>() / whole
+            };
+            variance += own * median(quiet.iter().map(energy)) / median_share(own);
+            (halves, freedom) = (halves + own, freedom + own);
+        }
+        Told { variance: variance / halves.max(f64::MIN_POSITIVE), freedom, count: count / 2 }
+    }
+}
+
 /// Blocks that a group of like levels needs.
 const FEWEST_IN_GROUP: usize = 12;
 /// Mean squares up to this many times the noise are noise's own spread.
@@ -46,6 +120,8 @@ pub(super) fn group(
     step: f64,
     of: impl Fn(&mut [Block]) -> Option<Group>,
 ) -> Vec<Group> {
+    // A group sorts its own blocks by their structure.
+    blocks.sort_by(|a, b| a.level.total_cmp(&b.level));
     let mut groups = Vec::new();
     let mut first = 0;
     for i in 0..blocks.len() {
@@ -82,27 +158,34 @@ impl Group {
 
     /// The quietest blocks where noise has a spectrum of this shape: one half of the coefficients chooses blocks, the other is
     /// measured, and the other way round.
-    pub fn of_correlated(like: &[Block], shape: &[f64; COEFFICIENTS], by: &Telling) -> Group {
-        let (mut level, mut variance, mut count, mut freedom) = (0.0, 0.0, 0, 0.0);
-        let tells = |i: usize| by.frequencies.contains(&frequency(i)) && shape[i] > by.least;
-        let weight = |i: usize| if by.whitened { shape[i].recip() } else { 1.0 };
-        for half in 0..2 {
-            let measured: Vec<usize> =
-                (0..COEFFICIENTS).filter(|&i| belongs(i, 1 - half) && tells(i)).collect();
-            let sum = |power: i32| measured.iter().map(|&i| (weight(i) * shape[i]).powi(power)).sum::<f64>();
-            let (whole, own) = (sum(1), sum(1).powi(2) / sum(2));
-            let quiet = quiet(like, half, shape);
-            let energy = |b: &&Block| {
-                measured.iter().map(|&i| weight(i) * f64::from(b.squares[i])).sum::<f64>() / whole
-            };
-            variance += 0.5 * median(quiet.iter().map(energy)) / median_share(own);
-            level += 0.5 * quiet.iter().map(|b| b.level).sum::<f64>() / quiet.len() as f64;
-            (count, freedom) = (count + quiet.len(), freedom + own);
+    /// `seen` is the spectrum of the places that told the shape, which may have less at high frequencies than the shape.
+    pub fn of_correlated(
+        like: &[Block],
+        shape: &[f64; COEFFICIENTS],
+        seen: &[f64; COEFFICIENTS],
+        by: &Telling,
+    ) -> Group {
+        let quiet = [0, 1].map(|half| quiet(like, half, shape));
+        let told = |frequencies: &RangeInclusive<usize>| by.told(frequencies, &quiet, shape);
+        let [lowest, higher @ ..] = by.frequencies else { unreachable!("something tells") };
+        let mut found = told(lowest);
+        // What structure leaks into some frequencies shows less in higher ones.
+        for higher in higher {
+            let mut next = told(higher);
+            next.variance /=
+                (by.share(higher, shape, seen) / by.share(lowest, shape, seen)).clamp(MOST_LEFT, 1.0).sqrt();
+            if next.freedom > 0.0
+                && found.variance > next.variance * (1.0 + 2.0 * next.relative_error()).max(LEAKS)
+            {
+                found = next;
+            }
         }
-        Group::new(level, variance, freedom, count / 2)
+        let level =
+            quiet.iter().map(|q| q.iter().map(|b| b.level).sum::<f64>() / q.len() as f64).sum::<f64>() / 2.0;
+        Group::new(level, found.variance, found.freedom, found.count)
     }
 
-    fn measured(smooth: &[Block], bands: std::ops::RangeInclusive<usize>) -> Group {
+    fn measured(smooth: &[Block], bands: RangeInclusive<usize>) -> Group {
         let count = smooth.len();
         let level = smooth.iter().map(|b| b.level).sum::<f64>() / count as f64;
         let (variance, freedom) = typical(smooth, bands);
@@ -117,7 +200,8 @@ impl Group {
 
 /// How much of the noise that a line tells is there at most. Where texture is everywhere, a group of like level has hardly a quiet block, but the
 /// brightest quarter of the image may have some; what their highest frequencies hold is no less than the noise there, and no darker place has more.
-pub(super) fn at_most(blocks: &[Block], line: &NoiseLine) -> f64 {
+pub(super) fn at_most(blocks: &mut [Block], line: &NoiseLine) -> f64 {
+    blocks.sort_by(|a, b| a.level.total_cmp(&b.level));
     let bright = &blocks[blocks.len() - blocks.len() / 4..];
     let in_noise = |b: &Block| {
         let variance = line.variance(b.level);
@@ -154,7 +238,7 @@ fn fewest<T>(like: &[T]) -> usize {
 
 /// The median over blocks of the mean square in some bands, as the mean that it stands for in white noise, and the number
 /// of coefficients.
-pub(super) fn typical(blocks: &[Block], bands: std::ops::RangeInclusive<usize>) -> (f64, f64) {
+pub(super) fn typical(blocks: &[Block], bands: RangeInclusive<usize>) -> (f64, f64) {
     let freedom: f64 = COUNTS[bands.clone()].iter().sum();
     let energy = |b: &Block| bands.clone().map(|i| b.bands[i] * COUNTS[i]).sum::<f64>() / freedom;
     (median(blocks.iter().map(energy)) / median_share(freedom), freedom)
@@ -176,17 +260,65 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     *values.select_nth_unstable_by(at, f64::total_cmp).1
 }
 
+/// The value that half of the weight is below.
+fn weighted_median(values: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let mut values: Vec<(f64, f64)> = values.collect();
+    values.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = 0.5 * values.iter().map(|v| v.1).sum::<f64>();
+    let mut sum = 0.0;
+    values
+        .iter()
+        .find(|v| {
+            sum += v.1;
+            sum >= half
+        })
+        .map_or(f64::NAN, |v| v.0)
+}
+
 pub(super) struct Fit {
     pub line: NoiseLine,
     /// The groups' scatter about the line over what chance gives.
     pub scatter: f64,
 }
 
+/// What is tried as the line through two groups is that of others as well if they are no further from it than this share of the variance, beside their own error.
+const NEAR: f64 = 0.1;
+
+/// The groups that most blocks agree with lie on one line, whatever others have more: their trust to begin with. No group has less noise than there is,
+/// so those below a line speak against it.
+fn agreeing(groups: &[Group], fixed: Option<f64>) -> Vec<f64> {
+    let share = |g: &Group, pivot: &Group, slope: f64| {
+        let variance = pivot.variance + slope * (g.level - pivot.level);
+        let off = (g.variance - variance) / (variance.max(0.02 * g.variance) * g.relative_error.hypot(NEAR));
+        1.0 - (off / 2.0).powi(2)
+    };
+    let score = |pivot: &Group, slope: f64| -> f64 {
+        let one = |g: &Group| {
+            let near = share(g, pivot, slope);
+            let below = g.variance < pivot.variance + slope * (g.level - pivot.level);
+            g.count as f64 * if below { near.max(-1.0) } else { near.max(0.0) }
+        };
+        groups.iter().map(one).sum()
+    };
+    let mut best = (f64::NEG_INFINITY, 0, 0.0);
+    for (i, a) in groups.iter().enumerate() {
+        let through = |b: &Group| ((b.variance - a.variance) / (b.level - a.level)).max(0.0);
+        let slopes = groups[i + 1..].iter().filter(|b| b.level > a.level).map(through).chain([0.0]);
+        for slope in slopes.map(|s| fixed.unwrap_or(s)) {
+            let score = score(a, slope);
+            if score > best.0 {
+                best = (score, i, slope);
+            }
+        }
+    }
+    groups.iter().map(|g| share(g, &groups[best.1], best.2).max(0.01)).collect()
+}
+
 /// The line through the groups; `fixed` is the slope, if it is known.
 pub(super) fn fit(groups: &[Group], fixed: Option<f64>) -> Fit {
     let usual = median(groups.iter().map(|g| g.variance)).max(f64::MIN_POSITIVE);
     let mut expected: Vec<f64> = groups.iter().map(|g| g.variance.max(1e-3 * usual)).collect();
-    let mut trust = vec![1.0; groups.len()];
+    let mut trust = agreeing(groups, fixed);
     let mut line = NoiseLine::default();
     let mut scatter = 1.0;
     for _ in 0..50 {
@@ -228,7 +360,9 @@ pub(super) fn fit(groups: &[Group], fixed: Option<f64>) -> Fit {
                 (g.variance - new) / (new * g.relative_error)
             })
             .collect();
-        scatter = (median(deviations.iter().map(|d| d.abs())) / 0.6745).max(1.0);
+        scatter = (weighted_median(deviations.iter().zip(groups).map(|(d, g)| (d.abs(), g.count as f64)))
+            / 0.6745)
+            .max(1.0);
         // Structure can only add: what lies far above the line loses its weight (Tukey's), what lies below keeps it.
         for (t, d) in trust.iter_mut().zip(&deviations) {
             let far = d.max(0.0) / (4.0 * scatter);

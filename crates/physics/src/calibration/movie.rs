@@ -90,7 +90,7 @@ pub fn from_movies(
     let step = (brightest - blocks[trim].level) / STEPS as f64;
     let fixed = known.gain.map(f64::recip);
     let mut groups =
-        group(&mut blocks, step, |like| Some(Group::of_correlated(like, &power, &IN_DIFFERENCES)));
+        group(&mut blocks, step, |like| Some(Group::of_correlated(like, &power, &power, &IN_DIFFERENCES)));
     for _ in 0..2 {
         let line = fit(&groups, fixed).line;
         groups = group(&mut blocks, step, |like| Some(evened(like, &power, &line)));
@@ -160,7 +160,7 @@ fn evened(like: &[Block], power: &[f64; COEFFICIENTS], line: &NoiseLine) -> Grou
         let scale = (at(level) / at(block.level)) as f32;
         block.squares.iter_mut().for_each(|s| *s *= scale);
     }
-    let mut group = Group::of_correlated(&even, power, &IN_DIFFERENCES);
+    let mut group = Group::of_correlated(&even, power, power, &IN_DIFFERENCES);
     group.variance *= at(group.level) / at(level);
     group
 }

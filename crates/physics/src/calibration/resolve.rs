@@ -3,7 +3,9 @@
 use super::blind::{BlindFit, DARKEST_NORMAL, Doubt, Known, NoiseLine, Point, SEEN};
 use crate::correlation::Correlation;
 
-/// Where no gain is seen: the least share of the variance that shot noise could have at the brightest level.
+/// Where no gain is seen: the assumed share of the steepest slope that fits.
+const UNSEEN: f64 = 0.7;
+/// The least share of the variance that shot noise could have at the brightest level.
 const UNSEEN_SHARE: f64 = 0.01;
 
 /// One level whose variance is known, with the offset under it: all that an evenly lit image tells.
@@ -57,6 +59,10 @@ impl Seen {
         let middle = known.offset.filter(|_| !grows).and_then(|offset| Middle::of(&line, offset, rounding));
         let alone = middle.as_ref().zip(known.read_noise).map(|(m, read_noise)| m.slope(read_noise));
         let slope_seen = grows || alone.is_some();
+        // An offset above what is there cuts it off.
+        let reach = DARKEST_NORMAL * line.deviation(levels[0]);
+        let below = self.darkest - reach;
+        let below = if self.darkest >= 0.0 { below.max(0.0) } else { below };
         // ADU per electron, and its error.
         let (a, a_error, gentlest, steepest) = if slope_seen {
             let (a, error) = alone.unwrap_or((line.slope, line.slope_error));
@@ -68,15 +74,18 @@ impl Seen {
             // Slopes up to the steepest fit as well; without any such bound, all noise of the brightest place is shot noise.
             let most = if steepest.is_finite() { steepest } else { least / UNSEEN_SHARE }.max(2.0 * least);
             let most = middle.as_ref().map_or(most, |m| most.min(m.slope(0.0).0));
-            (most / 2.0, 0.0, least.min(most / 2.0), most)
+            // No more shot noise in the darkest smooth place than all the noise that is there.
+            let light = levels[0] - known.offset.unwrap_or(below);
+            let all = if light > 0.0 && darkest > 0.0 { darkest / light } else { f64::INFINITY };
+            let a = all.min(most * UNSEEN);
+            (a, 0.0, least.min(a), most)
         };
         let gain = 1.0 / a;
         // The square of the read noise is the line's variance at the offset, in electrons, and has twice this error.
         let square = |offset: f64| {
             let at = match &middle {
                 Some(middle) => middle.variance - a * middle.level,
-                None if slope_seen => darkest - a * (levels[0] - offset),
-                None => darkest,
+                None => darkest - a * (levels[0] - offset),
             };
             gain * gain * at.max(0.0)
         };
@@ -98,14 +107,12 @@ impl Seen {
             }
             _ => {
                 doubts.push(Doubt::OffsetAssumed);
+                // No offset would be as good, but with it the line would have to be flatter: as near to that as it goes.
                 let none = lowest <= 0.0 && levels[0] >= 0.0;
-                // An offset above what is there cuts it off. Where nothing tells it, it costs nothing to be below all pixels.
-                let reach = DARKEST_NORMAL * line.deviation(levels[0]);
-                let below = self.darkest - reach;
                 let offset = match slope_seen {
-                    true if none => 0.0,
+                    true if none => first.max(0.0),
                     true => ((first + levels[0]) / 2.0).min(self.darkest + reach),
-                    false if self.darkest >= 0.0 => below.max(0.0),
+                    // Nothing tells it: below all pixels.
                     false => below,
                 };
                 (offset, [lowest.min(offset), levels[0]])

@@ -57,11 +57,25 @@ const MISFIT_OF_PIXEL: f64 = 16_000.0;
 /// Misfits (see [`Fit::to`]) up to which noise is shared over two pixels at most, and from which on it is not.
 const APART: [f64; 2] = [2.0, 4.0];
 
-/// The correlation that a picture's blocks tell, sorted by level, and the standard error of a lag; white where it is not seen.
-pub(super) fn correlation(blocks: &[Block]) -> (Correlation, f64) {
+/// What a picture's blocks tell.
+pub(super) struct Shared {
+    /// White where none is seen.
+    pub correlation: Correlation,
+    /// The standard error of a lag.
+    pub error: f64,
+    /// The spectrum of the quietest blocks, structure and all.
+    pub spectrum: [f64; COEFFICIENTS],
+}
+
+/// The correlation that a picture's blocks tell, sorted by level.
+pub(super) fn correlation(blocks: &[Block]) -> Shared {
     let count = (blocks.len() / FEWEST_IN_GROUP).min(GROUPS);
     if count < FEWEST_GROUPS {
-        return (Correlation::WHITE, ERROR_UNSEEN);
+        return Shared {
+            correlation: Correlation::WHITE,
+            error: ERROR_UNSEEN,
+            spectrum: [1.0; COEFFICIENTS],
+        };
     }
     let groups: Vec<&[Block]> = blocks.chunks(blocks.len().div_ceil(count)).collect();
     let groups: Vec<&[Block]> = groups.into_iter().filter(|g| g.len() >= FEWEST_IN_GROUP).collect();
@@ -88,7 +102,7 @@ pub(super) fn correlation(blocks: &[Block]) -> (Correlation, f64) {
     let error = chance.hypot(share * apart.into_iter().fold(0.0, f64::max));
     let largest = TOLD_LAGS.map(|(y, x)| found.at(y, x).abs()).into_iter().fold(0.0, f64::max);
     let seen = largest > LEAST.max(ERRORS * chance);
-    (if seen { found } else { Correlation::WHITE }, error)
+    Shared { correlation: if seen { found } else { Correlation::WHITE }, error, spectrum }
 }
 
 /// From one at the first number to zero at the second.

@@ -16,7 +16,7 @@ const LAGS: [(isize, isize); 4] = [(0, 1), (1, 0), (1, 1), (0, 2)];
 const READ_NOISE: f64 = 2.0;
 const BACKGROUND: f64 = 5.0;
 const PEAK: f64 = 100.0;
-const OFFSET: f64 = 100.0;
+pub const OFFSET: f64 = 100.0;
 
 /// Noise of `side` x `side` pixels behind filters along Y and X, of the same variance; it goes on behind its edges.
 pub fn filtered(noise: &[f32], side: usize, [down, right]: [&[f64]; 2]) -> Vec<f32> {
@@ -51,14 +51,20 @@ impl Told {
     }
 }
 
-/// A picture behind a lens with a PSF of 1.2 pixels, of 100 electrons above 5.
-pub fn told(scene: Scene, side: usize, filters: [&[f64]; 2], number: u32) -> Told {
+/// A picture behind a lens with a PSF of 1.2 pixels, of so many electrons above 5, and the mean electrons of its pixels.
+pub fn picture(
+    scene: Scene,
+    side: usize,
+    filters: [&[f64]; 2],
+    number: u32,
+    peak: f64,
+) -> (Vec<f32>, Vec<f64>) {
     let shape = [side, side];
     let psf = Psf::gaussian(&[1.2, 1.2]).expect("a PSF");
     let clear = Camera { psf: Some(psf), background: 0.0, read_noise: 0.0, ..Camera::for_peak(1e6) };
     let scene = scene.generate(9, number, &shape).expect("a scene");
     let seen = clear.take(&scene, &shape, 9, number).expect("a picture").values;
-    let mean: Vec<f64> = seen.iter().map(|v| PEAK * f64::from(*v) / 1e6 + BACKGROUND).collect();
+    let mean: Vec<f64> = seen.iter().map(|v| peak * f64::from(*v) / 1e6 + BACKGROUND).collect();
     let [shots, reads] = [1, 2].map(|stream| Key { seed: 77, step: number, stream });
     let mut noise = vec![0f32; side * side];
     reads.fill_normal(0, &mut noise);
@@ -66,12 +72,22 @@ pub fn told(scene: Scene, side: usize, filters: [&[f64]; 2], number: u32) -> Tol
         *n = (poisson::draw(mean[i], shots, i as u64) - mean[i] + READ_NOISE * f64::from(*n)) as f32;
     }
     let noise = filtered(&noise, side, filters);
-    let image: Vec<f32> = noise.iter().zip(&mean).map(|(n, m)| (f64::from(*n) + m + OFFSET) as f32).collect();
+    (noise.iter().zip(&mean).map(|(n, m)| (f64::from(*n) + m + OFFSET) as f32).collect(), mean)
+}
+
+/// The standard deviation of the noise of a pixel of so many electrons.
+pub fn deviation(electrons: f64) -> f64 {
+    (electrons.max(0.0) + READ_NOISE * READ_NOISE).sqrt()
+}
+
+/// What a picture of 100 electrons above 5 tells.
+pub fn told(scene: Scene, side: usize, filters: [&[f64]; 2], number: u32) -> Told {
+    let shape = [side, side];
+    let (image, _) = picture(scene, side, filters, number, PEAK);
     let fit = estimate(&[Adu(&image)], shape, &Known::default()).expect("a fit");
     let truth = Correlation::of_filters(filters);
-    let deviation = |level: f64| ((level - OFFSET).max(0.0) + READ_NOISE * READ_NOISE).sqrt();
     Told {
-        deviations: fit.levels.map(|level| fit.line.deviation(level) / deviation(level)),
+        deviations: fit.levels.map(|level| fit.line.deviation(level) / deviation(level - OFFSET)),
         lags: LAGS.map(|(dy, dx)| fit.correlation.at(dy, dx) - truth.at(dy, dx)),
         error: fit.correlation_error,
     }
