@@ -259,7 +259,9 @@ pub fn choose(
             let of_image = classical(other, &images[i], camera, None)?;
             made.push(Made { of_image, of_probed: classical(other, &probed[i], camera, None)? });
         }
-        sums.add(&images[i].values, &probes[i], &made, &counted[i]);
+        let channels = images[i].channels;
+        let row = images[i].size.last().map_or(0, |n| n * channels);
+        sums.add(&images[i].values, &probes[i], &made, &counted[i], [row, channels]);
     }
     if sums.pixels < LEAST_PIXELS {
         return Ok(Choice::only(Candidate::Model));

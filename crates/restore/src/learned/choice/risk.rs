@@ -30,6 +30,9 @@ const MOST_SCALE: f64 = 1.5;
 const BEYOND: f64 = 0.15;
 const TRUST: f64 = 0.7;
 
+/// Standard errors from which on the noise is taken to be shared by more than the camera says.
+const SURE: f64 = 3.0;
+
 /// What a candidate made of a crop, and of the same crop with a little more noise.
 pub(super) struct Made {
     pub of_image: Vec<f32>,
@@ -43,26 +46,84 @@ pub(super) struct Sums {
     products: Vec<f64>,
     /// How far candidates follow the noise.
     follows: Vec<f64>,
+    /// The same of the noise of the neighbours along X and along Y.
+    follows_beside: Vec<[f64; 2]>,
     /// The noise's own square.
     noise: f64,
     pub pixels: usize,
+    /// What the model leaves of the measurement, and of a noise that is the camera's.
+    left: [Left; 2],
+}
+
+/// Squares of what a candidate leaves, and products of neighbours along X and along Y.
+#[derive(Clone, Default)]
+struct Left {
+    squares: f64,
+    beside: [f64; 2],
+}
+
+impl Left {
+    /// How much neighbours share of it.
+    fn shared(&self, axis: usize) -> f64 {
+        if self.squares > 0.0 { self.beside[axis] / self.squares } else { 0.0 }
+    }
 }
 
 impl Sums {
-    pub fn add(&mut self, y: &[f32], noise: &[f32], made: &[Made], counted: &[bool]) {
+    /// Adds a crop whose rows have `row` values, of so many channels.
+    pub fn add(
+        &mut self,
+        y: &[f32],
+        noise: &[f32],
+        made: &[Made],
+        counted: &[bool],
+        [row, channels]: [usize; 2],
+    ) {
         let n = made.len();
         self.products.resize(n * n, 0.0);
         self.follows.resize(n, 0.0);
+        self.follows_beside.resize(n, [0.0; 2]);
         let mut changes = vec![0.0; n];
+        let moved =
+            |a: usize, i: usize| f64::from(made[a].of_probed[i] - made[a].of_image[i]) / f64::from(PROBE);
+        let left = |i: usize| [f64::from(y[i] - made[0].of_image[i]), f64::from(noise[i]) - moved(0, i)];
         for i in (0..y.len()).filter(|&i| counted[i]) {
+            let within = i % row + channels < row;
+            let beside = [within.then_some(i + channels), (i + row < y.len()).then_some(i + row)];
+            let beside = beside.map(|j| j.filter(|&j| counted[j]));
             for (a, made) in made.iter().enumerate() {
                 changes[a] = f64::from(made.of_image[i] - y[i]);
-                let moved = f64::from(made.of_probed[i] - made.of_image[i]) / f64::from(PROBE);
-                self.follows[a] += f64::from(noise[i]) * moved;
+                self.follows[a] += f64::from(noise[i]) * moved(a, i);
+                for (sum, j) in self.follows_beside[a].iter_mut().zip(beside) {
+                    *sum += j.map_or(0.0, |j| {
+                        f64::from(noise[i]) * moved(a, j) + f64::from(noise[j]) * moved(a, i)
+                    });
+                }
                 (0..=a).for_each(|b| self.products[b * n + a] += changes[a] * changes[b]);
+            }
+            for (k, sums) in self.left.iter_mut().enumerate() {
+                sums.squares += left(i)[k].powi(2);
+                for (sum, j) in sums.beside.iter_mut().zip(beside) {
+                    *sum += j.map_or(0.0, |j| left(i)[k] * left(j)[k]);
+                }
             }
             self.noise += f64::from(noise[i]).powi(2);
             self.pixels += 1;
+        }
+    }
+
+    /// Takes the noise to be shared by more than the camera says where the data show it: what the model leaves of the measurement is shared by
+    /// neighbours as what it leaves of the camera's noise is, unless there is more. A blur keeps such noise, and counts it as structure.
+    /// The structure that a model leaves looks the same, so others than blurs stay as they are estimated.
+    fn share_more(&mut self, candidates: &[Candidate]) {
+        let chance = SURE / (self.pixels.max(1) as f64).sqrt();
+        let [found, expected] = &self.left;
+        let more = [0, 1].map(|axis| (found.shared(axis) - expected.shared(axis) - chance).max(0.0));
+        for (a, candidate) in candidates.iter().enumerate() {
+            if let Candidate::Gaussian(_) = candidate {
+                let beside = self.follows_beside[a];
+                self.follows[a] += more[0] * beside[0] + more[1] * beside[1];
+            }
         }
     }
 
@@ -143,6 +204,7 @@ impl Sums {
         if self.noise <= 0.0 {
             return Choice::only(Candidate::Model);
         }
+        self.share_more(candidates);
         self.recalibrate(&[0, 1]);
         let unit = |a: usize| (0..n).map(|b| f64::from(u8::from(a == b))).collect::<Vec<f64>>();
         // How much of the model's error a mixture is estimated to save, and whether that is this share of it.
@@ -215,7 +277,7 @@ mod tests {
             of_probed: y.iter().zip(&noise).map(|(&v, n)| f(v + PROBE * n)).collect(),
         };
         let mut sums = Sums::default();
-        sums.add(&y, &noise, &candidates.iter().map(made).collect::<Vec<_>>(), &vec![true; N]);
+        sums.add(&y, &noise, &candidates.iter().map(made).collect::<Vec<_>>(), &vec![true; N], [256, 1]);
         sums
     }
 
@@ -268,6 +330,41 @@ mod tests {
         // The share of BM3D falls by the further noise, 2 BEYOND 0.3 (0.3 - 0.1), over twice the squared difference.
         let expected = 2.0 * BEYOND * 0.3 * 0.2 / (2.0 * (0.5 * 0.5 + 0.2 * 0.2));
         assert!((weight(0.0) - weight(0.3) - expected).abs() < 0.015, "{} {}", weight(0.0), weight(0.3));
+    }
+
+    /// Noise that neighbours share, of which the camera does not know: a blur keeps it and seems good, until what the model leaves is looked at.
+    #[test]
+    fn a_blur_is_not_trusted_in_noise_that_is_shared_unknown_to_the_camera() {
+        const ROW: usize = 256;
+        let (white, probe) = (normal(0), normal(1));
+        let at = |x: &[f32], i: usize, step: isize| x[(i as isize + step).rem_euclid(N as isize) as usize];
+        let blurred = |x: &[f32]| -> Vec<f32> {
+            (0..N).map(|i| 0.5 * x[i] + 0.25 * (at(x, i, -1) + at(x, i, 1))).collect()
+        };
+        let risk = |shared: f32| {
+            let scale = (1.0 + 2.0 * shared * shared).sqrt();
+            let y: Vec<f32> = (0..N)
+                .map(|i| (white[i] + shared * (at(&white, i, -1) + at(&white, i, 1))) / scale)
+                .collect();
+            let with: Vec<f32> = y.iter().zip(&probe).map(|(v, n)| v + PROBE * n).collect();
+            let model = |x: &[f32]| x.iter().map(|v| 0.1 * v).collect();
+            let made = [
+                Made { of_image: model(&y), of_probed: model(&with) },
+                Made { of_image: blurred(&y), of_probed: blurred(&with) },
+            ];
+            let mut sums = Sums::default();
+            sums.add(&y, &probe, &made, &[true; N], [ROW, 1]);
+            let before = sums.risk(&[0.0, 1.0]);
+            sums.share_more(&[Candidate::Model, Candidate::Gaussian(0.8)]);
+            [before, sums.risk(&[0.0, 1.0])]
+        };
+        // Of independent noise the blur leaves 1/4 + 2/16; where neighbours share c, and those behind them d, (3 + 4 c + d) / 8.
+        let [before, after] = risk(0.0);
+        assert!((before - 0.375).abs() < 0.02 && (after - before).abs() < 0.02, "{before} {after}");
+        let (c, d) = (2.0 * 0.3 / 1.18, 0.09 / 1.18);
+        let truth = (3.0 + 4.0 * c + d) / 8.0;
+        let [before, after] = risk(0.3);
+        assert!(before < truth - 0.3 && (after - truth).abs() < 0.1, "{before} {after}, {truth} in truth");
     }
 
     /// In noise that is shared by much, a mixture that promises a seventh gives the other candidate a part of its share; one that promises
