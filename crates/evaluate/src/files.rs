@@ -8,6 +8,7 @@
 use crate::EvaluateError;
 use crate::case::{Case, Scale};
 use crate::method::View;
+use crate::score::fitted;
 use clearshot_image::dataset::list::{Listing, files, stem};
 use clearshot_image::{Image, fingerprint};
 use clearshot_physics::Electrons;
@@ -163,11 +164,12 @@ impl Pairs {
         let measured = electrons(finite(&noisy_file, &part.noisy, &part.region)?);
         let mut truth = electrons(finite(&truth_file, &part.truth, &part.region)?);
         truth.iter_mut().for_each(|v| *v = (f64::from(*v) * self.terms.exposure) as f32);
-        let mut sorted = truth.clone();
+        let own_range = range_of(&truth) / camera.gain;
+        // The light of a clean file of another scale is told on the scale of the noisy one.
+        let mut sorted = if self.terms.fit { on_the_scale_of(&measured, &truth) } else { truth.clone() };
         sorted.sort_by(f32::total_cmp);
         let at = |share: f64| f64::from(sorted[((sorted.len() - 1) as f64 * share).round() as usize]);
         let background = at(0.005).max(0.0);
-        let own_range = (at(1.0) - at(0.0)) / camera.gain;
         let peak = at(0.998) - background;
         // Where less than one pixel in 500 has light, the brightest says what there is.
         let peak = if peak > 0.0 { peak } else { at(1.0) - background };
@@ -254,6 +256,20 @@ fn finite(image: &Image, path: &Path, region: &[Range<usize>]) -> Result<Vec<f64
         return Err(EvaluateError::File { path: path.into(), why });
     }
     Ok(values)
+}
+
+/// The greatest value less the least.
+fn range_of(values: &[f32]) -> f64 {
+    let ends =
+        values.iter().fold([f32::INFINITY, f32::NEG_INFINITY], |[low, high], &v| [low.min(v), high.max(v)]);
+    f64::from(ends[1]) - f64::from(ends[0])
+}
+
+/// A clean image with the gain and offset that bring it nearest to the noisy one; as it is where the two do not rise together.
+fn on_the_scale_of(noisy: &[f32], clean: &[f32]) -> Vec<f32> {
+    let [from, to] = [clean, noisy].map(|x| x.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>());
+    let (gain, offset) = fitted(&from, &to);
+    if gain > 0.0 { from.iter().map(|v| (gain * v + offset) as f32).collect() } else { clean.to_vec() }
 }
 
 /// What a method is told of the background is what can be found in the measurement, as restoring a file does.

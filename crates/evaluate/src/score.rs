@@ -99,7 +99,7 @@ fn pair<'a>(truth: &'a [f64], image: &'a [f64], shape: &'a [usize]) -> Result<Pa
 }
 
 /// Gain and offset that bring an image nearest to the truth by least squares; of a constant image only the offset is told.
-fn fitted(image: &[f64], truth: &[f64]) -> (f64, f64) {
+pub(crate) fn fitted(image: &[f64], truth: &[f64]) -> (f64, f64) {
     let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
     let (at_image, at_truth) = (mean(image), mean(truth));
     let (mut variance, mut covariance) = (0.0, 0.0);

@@ -108,6 +108,24 @@ fn ranges_and_fits() {
     assert!((raw(&short).psnr - 20.0).abs() < 1e-4);
 }
 
+/// With a fit, clean files may be in any unit: numbers from 0 to 1 beside counts above an offset score as counts do, and are not taken for dark.
+#[test]
+fn fitted_clean_files_have_any_unit() {
+    let at = folder("units");
+    let counts: Vec<f64> = (0..SIDE * SIDE).map(|i| 120.0 + 3.0 * (i % SIDE) as f64).collect();
+    let shares: Vec<f64> = counts.iter().map(|c| (c - 120.0) / 200.0).collect();
+    write(&at.join("noisy/a.tif"), &noisy(&counts, 0.5, 100.0, 3), DType::F32);
+    let terms = Terms { known: given(0.5, 100.0, 2.0), fit: true, ..Terms::default() };
+    let [in_counts, in_shares] = [counts, shares].map(|truth| {
+        write(&at.join("truth/a.tif"), &truth, DType::F32);
+        let pairs = pairs(&at, terms);
+        let psnr = raw(&pairs).psnr;
+        std::fs::remove_file(at.join("truth/a.tif")).unwrap();
+        psnr
+    });
+    assert!((in_counts - in_shares).abs() < 1e-3, "{in_counts} {in_shares}");
+}
+
 /// Electrons of a smooth picture under a camera's noise, in counts.
 fn noisy(truth: &[f64], gain: f64, offset: f64, seed: u64) -> Vec<f64> {
     let mut noise = vec![0.0f32; truth.len()];
