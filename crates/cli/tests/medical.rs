@@ -35,12 +35,34 @@ fn scanners_look_at_scenes() {
     let mean = empty.iter().sum::<f64>() / empty.len() as f64;
     assert!(empty.len() > 500 && (mean - 0.2 * (0.5 * std::f64::consts::PI).sqrt()).abs() < 0.02, "{mean}");
 
+    // Scenes that fill the square: what CT does not see is in neither file, and what it sees has no streaks of what it does not.
+    let line = "synth --scene nuclei --labels --size 64 --seed 3 --scanner ct --photons 1e6 --out e";
+    assert!(must(line, &at).contains("1 scene in"));
+    let of = |kind: &str| read(at.join("e").join(kind).join("nuclei_0000.tif"));
+    let (image, truth) = of("truth");
+    let (noisy, labels) = (of("noisy").1, of("labels").1);
+    let outside = |i: usize| (i / 64).abs_diff(32).pow(2) + (i % 64).abs_diff(32).pow(2) > 32 * 32;
+    let (out, inside): (Vec<usize>, Vec<usize>) = (0..64 * 64).partition(|&i| outside(i));
+    assert!(out.iter().all(|&i| truth[i] == 0.0 && noisy[i] == 0.0 && labels[i] == 0.0));
+    assert!(inside.iter().any(|&i| labels[i] > 0.0));
+    let inner = |values: &[f64]| inside.iter().map(|&i| values[i]).collect::<Vec<f64>>();
+    let apart = error(&inner(&noisy), &inner(&truth));
+    assert!(apart < 0.06, "{apart}");
+    let record = image.description.provenance.expect("a record")["parameters"].clone();
+    assert_eq!((&record["scanner"]["kind"], &record["scanner"]["photons"]), (&"ct".into(), &1e6.into()));
+    assert!(record.get("peak").is_none() && record.get("read_noise").is_none(), "{record}");
+
     let line = "synth --scene phantom --out x";
     assert!(refused(&format!("{line} --scanner ct --acceleration 2"), &at).contains("--acceleration"));
     assert!(refused(&format!("{line} --views 20"), &at).contains("--scanner"));
     assert!(refused(&format!("{line} --scanner mr --peak 20"), &at).contains("--peak"));
-    assert!(refused(&format!("{line} --scanner ct --size 40x60"), &at).contains("squares"));
-    assert!(refused(&format!("{line} --scanner ct --photons=-1"), &at).contains("photons"));
+    for size in ["40x60", "4x60x60"] {
+        let said = refused(&format!("{line} --scanner ct --size {size}"), &at);
+        assert!(said.contains(&format!("--size {size}")) && said.contains("--size 60"), "{said}");
+    }
+    assert!(refused(&format!("{line} --scanner ct --views 0"), &at).contains("--views"));
+    assert!(refused(&format!("{line} --scanner mr --acceleration 0.5"), &at).contains("--acceleration"));
+    assert!(refused(&format!("{line} --scanner ct --photons=-1"), &at).contains("--photons"));
 }
 
 /// Two slices of a disk off the middle, at two values, in counts with flats and darks.
