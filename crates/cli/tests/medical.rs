@@ -124,8 +124,79 @@ fn projections_become_slices() {
     assert!(refused(&line("--angles few.txt"), &at).contains("3 angles"));
     assert!(refused(&line("--flats l.tif --filter box"), &at).contains("shepp-logan"));
     assert!(refused(&line("--flats flats.tif --darks t.tif"), &at).contains("t.tif"));
-    assert!(refused(&line("--bin 20"), &at).contains("--bin"));
-    assert!(refused("reconstruct p.tif -o s.tif", &at).contains("s.tif"));
+    let said = refused(&line("--bin 20"), &at);
+    assert!(said.contains("--bin 20") && said.contains("give 10 or less"), "{said}");
+    let said = refused(&line("--centre 200 --bin 2"), &at);
+    assert!(said.contains("--centre 200") && said.contains("0 to 79"), "{said}");
+    assert!(!at.join("x.tif").exists());
+    must(&format!("{} --force", line("--centre 0 --bin 2")), &at);
+    write(&at.join("narrow.tif"), "YX", &[9, 5], DType::F32, &[1.0; 45]);
+    let said = refused("reconstruct narrow.tif -o y.tif", &at);
+    assert!(said.contains("narrow.tif: 5 columns") && !said.contains("--bin"), "{said}");
+}
+
+/// No file that is read is written, and what cannot be written is refused before the work: these projections have no centre of rotation that could be found.
+#[test]
+fn outputs_are_checked_before_the_work() {
+    let at = folder("medical_outputs");
+    let names = ["p.tif", "f.tif", "d.tif"];
+    for (name, value) in names.iter().zip([9.0, 10.0, 1.0]) {
+        write(&at.join(name), "YX", &[20, 12], DType::F32, &vec![value; 240]);
+    }
+    std::fs::write(at.join("a.txt"), (0..20).map(|i| format!("{}\n", 9 * i)).collect::<String>())
+        .expect("a file");
+    for output in ["p.tif", "f.tif", "d.tif", "./p.tif", "a.txt"] {
+        let line =
+            format!("reconstruct p.tif -o {output} --flats f.tif --darks d.tif --angles a.txt --force");
+        let before = std::fs::read(at.join(output)).expect("a file");
+        let said = refused(&line, &at);
+        assert!(said.contains("replace its own input"), "{line}: {said}");
+        assert_eq!(before, std::fs::read(at.join(output)).expect("a file"));
+    }
+    let said = refused("reconstruct p.tif -o d.tif", &at);
+    assert!(said.contains("d.tif: exists already") && said.contains("--force"), "{said}");
+    write(&at.join("zero.tif"), "YX", &[20, 12], DType::F32, &[0.0; 240]);
+    let said = refused("reconstruct zero.tif -o zero.png", &at);
+    assert!(said.contains("zero.png") && !said.contains("centre"), "{said}");
+    let said = refused("reconstruct zero.tif -o slice.tif", &at);
+    assert!(said.contains("zero.tif: plane 0") && said.contains("--centre"), "{said}");
+}
+
+/// A stack of projections that lies the other way round is computed, and the way out is named.
+#[test]
+fn stacks_of_projections_in_another_order_are_noticed() {
+    let at = folder("medical_turned");
+    let (slices, views, places) = (12, 16, 40);
+    let integral = |slice: usize, view: usize, place: usize| {
+        let (sin, cos) = (std::f64::consts::PI * view as f64 / views as f64).sin_cos();
+        let radius = 4.0 + slice as f64;
+        let off = place as f64 - 20.0 - 2.0 * (cos - sin);
+        0.02 * 2.0 * (radius.powi(2) - off * off).max(0.0).sqrt()
+    };
+    let mut sinograms = vec![];
+    let mut projections = vec![];
+    for slice in 0..slices {
+        for view in 0..views {
+            sinograms.extend((0..places).map(|p| integral(slice, view, p)));
+        }
+    }
+    for view in 0..views {
+        for slice in 0..slices {
+            projections.extend((0..places).map(|p| integral(slice, view, p)));
+        }
+    }
+    write(&at.join("s.tif"), "ZYX", &[slices, views, places], DType::F32, &sinograms);
+    write(&at.join("p.tif"), "ZYX", &[views, slices, places], DType::F32, &projections);
+    let said = |file: &str| {
+        let out = program::clearshot(&format!("reconstruct {file} -o {file}.npy --centre 20"), &at);
+        assert!(out.status.success(), "{file}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stderr).expect("text")
+    };
+    assert_eq!(said("s.tif"), "");
+    assert!(said("p.tif").contains("p.tif: if its axes are (angle, row, column), swap the first two"));
+    std::fs::write(at.join("a.txt"), "0 10 20 30 40 50 60 70 80 90 100 110 120 130 140 150").expect("a file");
+    let line = "reconstruct p.tif -o x.tif --angles a.txt";
+    assert!(refused(line, &at).contains("16 angles, where p.tif has 12 rows; if its axes are (angle"));
 }
 
 const SHORT: &str = "experiment=medical task.prediction=sample data.inputs=d/noisy data.targets=d/truth trainer.crop=16 trainer.batch=4 trainer.iterations=6 model.network.network.block_out_channels=[8,8,8] \
