@@ -1,13 +1,13 @@
 //! Numbers in messages: with decimals where these say something, and with an exponent where they would be zeros, or digits without
 //! end. Images come in counts, in fluxes of 1e-26 and in fractions of a type's range, so no number of decimals serves all.
 
-/// The number with so many decimals; where it is too small for them, or very large, with an exponent.
+/// The number with so many decimals; with an exponent where all of them would be zeros, and below 0.001 and from 1e12 on.
 pub fn decimals(value: f64, places: usize) -> String {
-    let size = value.abs();
-    let too_small = size < 5.0 * 0.1f64.powi(places as i32);
-    match value != 0.0 && value.is_finite() && (too_small || size >= 1e12) {
+    let plain = format!("{value:.places$}");
+    let is_zero = !plain.contains(|c: char| ('1'..='9').contains(&c));
+    match value != 0.0 && value.is_finite() && (is_zero || !(1e-3..1e12).contains(&value.abs())) {
         true => format!("{value:.3e}"),
-        false => format!("{value:.places$}"),
+        false => plain,
     }
 }
 
@@ -19,6 +19,9 @@ mod tests {
     fn digits_say_something() {
         assert_eq!(decimals(0.4567, 3), "0.457");
         assert_eq!(decimals(0.0, 3), "0.000");
+        assert_eq!((decimals(0.3, 1), decimals(-0.06, 1)), ("0.3".into(), "-0.1".into()));
+        assert_eq!((decimals(0.04, 1), decimals(-0.04, 2)), ("4.000e-2".into(), "-0.04".into()));
+        assert_eq!((decimals(0.0012, 4), decimals(0.0008, 4)), ("0.0012".into(), "8.000e-4".into()));
         assert_eq!(decimals(-65535.0, 6), "-65535.000000");
         assert_eq!(decimals(4.0123e-11, 6), "4.012e-11");
         assert_eq!(decimals(1.9e301, 6), "1.900e301");

@@ -79,6 +79,7 @@ impl Embedder {
 
     fn image(&mut self, mut image: Image, item: &str, settings: &Settings) -> Result<Vec<Embedded>> {
         settings.name_axes(&mut image)?;
+        image.check_single()?;
         let about = &self.model.about;
         let parts = Parts::of(&image.description, about.dims, about.input_channels())?;
         let validity = Validity { saturation: None, is_given: false, mask: None };

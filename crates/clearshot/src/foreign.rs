@@ -116,6 +116,7 @@ impl Foreign {
         ear: &mut Ear<'_>,
     ) -> Result<(Finished, Validity)> {
         let start = Instant::now();
+        image.check_single()?;
         let description = self.written(to.description(&image.description))?;
         let tested = *lock(&self.tested);
         let mut engine = lock(&self.engine);

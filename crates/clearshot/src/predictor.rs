@@ -174,6 +174,7 @@ impl Predictor {
         ear: &mut Ear<'_>,
     ) -> Result<(Finished, Validity)> {
         let start = Instant::now();
+        image.check_single()?;
         let mut description = self.written(to.description(&image.description))?;
         if matches!(to, Destination::Caller(_)) {
             description = as_float(&description);

@@ -44,7 +44,8 @@ pub struct Camera {
     /// count).
     #[arg(long, value_parser = electrons::gain::<f64>, allow_negative_numbers = true)]
     gain: Option<f64>,
-    /// Set the offset, in counts: images alone cannot separate it from the read noise. Default: from --darks, or the middle of the range that fits.
+    /// Set the offset, in counts: images alone cannot separate it from the read noise. Default: from --darks; otherwise, if 0 fits, the level at which no noise would be left, 0 at least;
+    /// if not, the middle between that level and the darkest smooth one, never above dark places; below all pixels if no gain is seen.
     #[arg(long, value_parser = electrons::counts::<f64>, allow_negative_numbers = true)]
     offset: Option<f64>,
     /// Set the read noise, its standard deviation in electrons. Default: measured.

@@ -10,6 +10,7 @@ use clearshot_image::address::is_address;
 use clearshot_image::{Axis, DType, Description, Dim, Provenance, WriteOptions, Writer};
 use clearshot_scenes::{Camera, Converter, Scanner, Scene};
 use scanner::ScannerArgs;
+use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -77,13 +78,15 @@ pub struct Synth {
 impl Synth {
     pub fn run(self) -> Result<()> {
         let scene = Scene::by_name(&self.scene)?;
-        let shape: Option<Vec<usize>> = self.size.split('x').map(|n| n.parse().ok()).collect();
-        let shape = match shape.as_deref() {
-            Some([side]) => vec![*side; 2],
-            Some(shape @ ([_, _] | [_, _, _])) => shape.to_vec(),
-            _ => bail!("--size {}: sizes are YxX or ZxYxX, or one number", self.size),
-        };
+        let shape = self.shape()?;
         let scanner = self.scanner.scanner()?;
+        if scanner.is_some() && !matches!(shape[..], [y, x] if y == x) {
+            bail!(
+                "--size {}: scanners look at squares; give the length of a side, as --size {}",
+                self.size,
+                shape[shape.len() - 1]
+            );
+        }
         let usual = Camera::for_peak(self.peak);
         let psf =
             self.psf_sigma.map(|s| clearshot::gaussian_psf(&vec![s; shape.len()], &shape)).transpose()?;
@@ -101,12 +104,7 @@ impl Synth {
             converter: self.bits.map(|bits| Converter { gain: 1.0, offset: 100.0, bits }),
             ..usual
         };
-        let parameters = serde_json::json!({
-            "scene": self.scene, "seed": self.seed, "size": self.size, "peak": self.peak,
-            "background": camera.background, "read_noise": camera.read_noise, "psf_sigma": self.psf_sigma,
-            "bits": self.bits, "speckle": self.speckle, "salt_and_pepper": self.salt_and_pepper, "flat_field": self.flat_field,
-            "hot_pixels": self.hot_pixels, "scanner": scanner.map(|s| format!("{s:?}")),
-        });
+        let parameters = self.parameters(&camera, scanner);
         let folders = ["truth", "noisy", "labels"].map(|name| self.out.join(name));
         for folder in folders.iter().take(if self.labels { 3 } else { 2 }) {
             if !is_address(folder) {
@@ -116,10 +114,16 @@ impl Synth {
         let mut line = Line::new(self.scene.clone());
         let mut out = std::io::stdout().lock();
         for index in 0..self.count {
-            let (truth, labels) = match self.labels {
+            let (mut truth, mut labels) = match self.labels {
                 true => scene.generate_labelled(self.seed, index, &shape)?,
                 false => (scene.generate(self.seed, index, &shape)?, vec![]),
             };
+            if let Some(scanner) = scanner {
+                scanner.cut(&mut truth, &shape)?;
+                if self.labels {
+                    scanner.cut(&mut labels, &shape)?;
+                }
+            }
             let (values, truth) = self.looked_at(&camera, scanner, truth, &shape, index)?;
             let name = format!("{}_{index:04}.{}", self.scene, self.to.trim_start_matches('.'));
             let paths = folders.each_ref().map(|folder| folder.join(&name));
@@ -135,7 +139,7 @@ impl Synth {
             line.show(index as usize + 1, self.count as usize);
             if self.json {
                 let labels = self.labels.then_some(&paths[2]);
-                let record = serde_json::json!({
+                let record = json!({
                     "truth": paths[0], "noisy": paths[1], "labels": labels, "index": index,
                 });
                 writeln!(out, "{record}")?;
@@ -143,9 +147,34 @@ impl Synth {
         }
         line.end();
         if !self.json {
-            writeln!(out, "{} scenes in {}", self.count, self.out.display())?;
+            let scenes = if self.count == 1 { "1 scene".into() } else { format!("{} scenes", self.count) };
+            writeln!(out, "{scenes} in {}", self.out.display())?;
         }
         Ok(())
+    }
+
+    fn shape(&self) -> Result<Vec<usize>> {
+        let shape: Option<Vec<usize>> = self.size.split('x').map(|n| n.parse().ok()).collect();
+        match shape.as_deref() {
+            Some([side]) => Ok(vec![*side; 2]),
+            Some(shape @ ([_, _] | [_, _, _])) => Ok(shape.to_vec()),
+            _ => bail!("--size {}: sizes are YxX or ZxYxX, or one number", self.size),
+        }
+    }
+
+    /// How the images were made, for the record in them.
+    fn parameters(&self, camera: &Camera, scanner: Option<Scanner>) -> Value {
+        let (scene, seed, size) = (&self.scene, self.seed, &self.size);
+        if let Some(scanner) = scanner {
+            let scanner = scanner::record(&scanner);
+            return json!({ "scene": scene, "seed": seed, "size": size, "scanner": scanner });
+        }
+        json!({
+            "scene": scene, "seed": seed, "size": size, "peak": self.peak, "background": camera.background,
+            "read_noise": camera.read_noise, "psf_sigma": self.psf_sigma, "bits": self.bits,
+            "speckle": self.speckle, "salt_and_pepper": self.salt_and_pepper, "flat_field": self.flat_field,
+            "hot_pixels": self.hot_pixels,
+        })
     }
 
     /// What is seen of a scene, and the scene as it would be seen without noise and blur, so that the two can be scored.
@@ -172,7 +201,7 @@ impl Synth {
         values: &[f32],
         shape: &[usize],
         dtype: DType,
-        parameters: &serde_json::Value,
+        parameters: &Value,
     ) -> Result<()> {
         let axes = [Axis::Z, Axis::Y, Axis::X];
         let dims = axes[3 - shape.len()..].iter().zip(shape).map(|(&a, &n)| Dim::new(a, n)).collect();

@@ -4,6 +4,8 @@ mod measured;
 mod program;
 
 use clearshot_image::DType;
+use clearshot_model::Task;
+use clearshot_tensor::noise::Key;
 use measured::{CAMERA, conditional, counts, model, read, write};
 use program::{clearshot, folder, must};
 
@@ -59,11 +61,45 @@ fn extreme_images_give_a_message_or_a_finite_result() {
     }
 }
 
+/// Frames in fluxes tell a camera in that unit; frames that tell none are refused, and none ends the program.
+#[test]
+fn frames_of_a_movie_may_have_any_unit() {
+    let at = folder("movie_units");
+    let mut noise = vec![0.0f32; 6 * 64 * 64];
+    Key { seed: 5, step: 0, stream: 0 }.fill_normal(0, &mut noise);
+    let of = |name: &str, value: &dyn Fn(f64) -> f64| {
+        let values: Vec<f64> = noise.iter().map(|&n| value(n.into())).collect();
+        write(&at.join(name), "TYX", &[6, 64, 64], DType::F32, &values);
+    };
+    of("flux.tif", &|n| 5e-24 + 2e-25 * n);
+    of("vast.tif", &|n| 5e24 + 2e23 * n);
+    of("still.tif", &|_| 7.0);
+    for way in ["--movie", "--repeats"] {
+        let camera: serde_json::Value =
+            serde_json::from_str(&must(&format!("camera {way} flux.tif --json"), &at)).expect("JSON");
+        let line = &camera["measured"]["fit"]["line"];
+        let deviation = line["at_pivot"].as_f64().expect("a number").sqrt();
+        assert!((1e-25..3e-25).contains(&deviation), "{way}: {deviation:e}");
+        let said = must(&format!("camera {way} flux.tif"), &at);
+        assert!(said.contains("rows by less than") && !said.contains(" 0.000 counts"), "{said}");
+        assert!(program::refused(&format!("camera {way} vast.tif"), &at).contains("at most 1e15"));
+    }
+    let said = program::refused("camera --movie still.tif", &at);
+    assert!(said.contains("blocks") && !said.contains("panicked"), "{said}");
+}
+
 /// What 32-bit floats would change is refused by its name, by every verb: not restored wrongly, and not taken for saturation.
 #[test]
 fn values_beyond_32_bits_are_named() {
     let at = folder("beyond_32_bits");
     let noise = counts(&[32, 32], 3);
+    write(&at.join("plain.tif"), "YX", &[32, 32], DType::U16, &noise);
+    model(&at, "s", 1, 2, Task::Segmentation { classes: 1 });
+    model(&at, "r", 1, 2, Task::Regression);
+    must(
+        "export r.clearshot -o r.onnx --direct --set gain=0.5 --set offset=100 --set read_noise=1.5 --set background=4 --set peak=80 --set noise_correlation=0,0,0,0",
+        &at,
+    );
     let cases = [
         ("offset", 1.0, 1e9, "take a constant off the image first"),
         ("vast", 1e300, 0.0, "larger than 32-bit numbers can be"),
@@ -79,7 +115,13 @@ fn values_beyond_32_bits_are_named() {
             "denoise --method bm3d IN out.tif".to_string(),
             "denoise --method gaussian IN out.tif".to_string(),
             "deconvolve --psf-sigma 0.5 --gain 0.5 --offset 100 --steps 2 IN out.tif".to_string(),
+            "restore IN -o out.tif --model r.onnx".to_string(),
+            "predict IN -o out.tif --model s.clearshot".to_string(),
             "camera IN".to_string(),
+            "camera --repeats IN IN".to_string(),
+            "camera --movie IN IN".to_string(),
+            "camera --flats IN IN".to_string(),
+            "camera --flats plain.tif plain.tif --darks IN IN".to_string(),
         ] {
             let said = program::refused(&line.replace("IN", &input), &at);
             assert!(said.contains(&input) && said.contains(why), "{line}: {said}");

@@ -35,12 +35,34 @@ fn scanners_look_at_scenes() {
     let mean = empty.iter().sum::<f64>() / empty.len() as f64;
     assert!(empty.len() > 500 && (mean - 0.2 * (0.5 * std::f64::consts::PI).sqrt()).abs() < 0.02, "{mean}");
 
+    // Scenes that fill the square: what CT does not see is in neither file, and what it sees has no streaks of what it does not.
+    let line = "synth --scene nuclei --labels --size 64 --seed 3 --scanner ct --photons 1e6 --out e";
+    assert!(must(line, &at).contains("1 scene in"));
+    let of = |kind: &str| read(at.join("e").join(kind).join("nuclei_0000.tif"));
+    let (image, truth) = of("truth");
+    let (noisy, labels) = (of("noisy").1, of("labels").1);
+    let outside = |i: usize| (i / 64).abs_diff(32).pow(2) + (i % 64).abs_diff(32).pow(2) > 32 * 32;
+    let (out, inside): (Vec<usize>, Vec<usize>) = (0..64 * 64).partition(|&i| outside(i));
+    assert!(out.iter().all(|&i| truth[i] == 0.0 && noisy[i] == 0.0 && labels[i] == 0.0));
+    assert!(inside.iter().any(|&i| labels[i] > 0.0));
+    let inner = |values: &[f64]| inside.iter().map(|&i| values[i]).collect::<Vec<f64>>();
+    let apart = error(&inner(&noisy), &inner(&truth));
+    assert!(apart < 0.06, "{apart}");
+    let record = image.description.provenance.expect("a record")["parameters"].clone();
+    assert_eq!((&record["scanner"]["kind"], &record["scanner"]["photons"]), (&"ct".into(), &1e6.into()));
+    assert!(record.get("peak").is_none() && record.get("read_noise").is_none(), "{record}");
+
     let line = "synth --scene phantom --out x";
     assert!(refused(&format!("{line} --scanner ct --acceleration 2"), &at).contains("--acceleration"));
     assert!(refused(&format!("{line} --views 20"), &at).contains("--scanner"));
     assert!(refused(&format!("{line} --scanner mr --peak 20"), &at).contains("--peak"));
-    assert!(refused(&format!("{line} --scanner ct --size 40x60"), &at).contains("squares"));
-    assert!(refused(&format!("{line} --scanner ct --photons=-1"), &at).contains("photons"));
+    for size in ["40x60", "4x60x60"] {
+        let said = refused(&format!("{line} --scanner ct --size {size}"), &at);
+        assert!(said.contains(&format!("--size {size}")) && said.contains("--size 60"), "{said}");
+    }
+    assert!(refused(&format!("{line} --scanner ct --views 0"), &at).contains("--views"));
+    assert!(refused(&format!("{line} --scanner mr --acceleration 0.5"), &at).contains("--acceleration"));
+    assert!(refused(&format!("{line} --scanner ct --photons=-1"), &at).contains("--photons"));
 }
 
 /// Two slices of a disk off the middle, at two values, in counts with flats and darks.
@@ -102,8 +124,79 @@ fn projections_become_slices() {
     assert!(refused(&line("--angles few.txt"), &at).contains("3 angles"));
     assert!(refused(&line("--flats l.tif --filter box"), &at).contains("shepp-logan"));
     assert!(refused(&line("--flats flats.tif --darks t.tif"), &at).contains("t.tif"));
-    assert!(refused(&line("--bin 20"), &at).contains("--bin"));
-    assert!(refused("reconstruct p.tif -o s.tif", &at).contains("s.tif"));
+    let said = refused(&line("--bin 20"), &at);
+    assert!(said.contains("--bin 20") && said.contains("give 10 or less"), "{said}");
+    let said = refused(&line("--centre 200 --bin 2"), &at);
+    assert!(said.contains("--centre 200") && said.contains("0 to 79"), "{said}");
+    assert!(!at.join("x.tif").exists());
+    must(&format!("{} --force", line("--centre 0 --bin 2")), &at);
+    write(&at.join("narrow.tif"), "YX", &[9, 5], DType::F32, &[1.0; 45]);
+    let said = refused("reconstruct narrow.tif -o y.tif", &at);
+    assert!(said.contains("narrow.tif: 5 columns") && !said.contains("--bin"), "{said}");
+}
+
+/// No file that is read is written, and what cannot be written is refused before the work: these projections have no centre of rotation that could be found.
+#[test]
+fn outputs_are_checked_before_the_work() {
+    let at = folder("medical_outputs");
+    let names = ["p.tif", "f.tif", "d.tif"];
+    for (name, value) in names.iter().zip([9.0, 10.0, 1.0]) {
+        write(&at.join(name), "YX", &[20, 12], DType::F32, &vec![value; 240]);
+    }
+    std::fs::write(at.join("a.txt"), (0..20).map(|i| format!("{}\n", 9 * i)).collect::<String>())
+        .expect("a file");
+    for output in ["p.tif", "f.tif", "d.tif", "./p.tif", "a.txt"] {
+        let line =
+            format!("reconstruct p.tif -o {output} --flats f.tif --darks d.tif --angles a.txt --force");
+        let before = std::fs::read(at.join(output)).expect("a file");
+        let said = refused(&line, &at);
+        assert!(said.contains("replace its own input"), "{line}: {said}");
+        assert_eq!(before, std::fs::read(at.join(output)).expect("a file"));
+    }
+    let said = refused("reconstruct p.tif -o d.tif", &at);
+    assert!(said.contains("d.tif: exists already") && said.contains("--force"), "{said}");
+    write(&at.join("zero.tif"), "YX", &[20, 12], DType::F32, &[0.0; 240]);
+    let said = refused("reconstruct zero.tif -o zero.png", &at);
+    assert!(said.contains("zero.png") && !said.contains("centre"), "{said}");
+    let said = refused("reconstruct zero.tif -o slice.tif", &at);
+    assert!(said.contains("zero.tif: plane 0") && said.contains("--centre"), "{said}");
+}
+
+/// A stack of projections that lies the other way round is computed, and the way out is named.
+#[test]
+fn stacks_of_projections_in_another_order_are_noticed() {
+    let at = folder("medical_turned");
+    let (slices, views, places) = (12, 16, 40);
+    let integral = |slice: usize, view: usize, place: usize| {
+        let (sin, cos) = (std::f64::consts::PI * view as f64 / views as f64).sin_cos();
+        let radius = 4.0 + slice as f64;
+        let off = place as f64 - 20.0 - 2.0 * (cos - sin);
+        0.02 * 2.0 * (radius.powi(2) - off * off).max(0.0).sqrt()
+    };
+    let mut sinograms = vec![];
+    let mut projections = vec![];
+    for slice in 0..slices {
+        for view in 0..views {
+            sinograms.extend((0..places).map(|p| integral(slice, view, p)));
+        }
+    }
+    for view in 0..views {
+        for slice in 0..slices {
+            projections.extend((0..places).map(|p| integral(slice, view, p)));
+        }
+    }
+    write(&at.join("s.tif"), "ZYX", &[slices, views, places], DType::F32, &sinograms);
+    write(&at.join("p.tif"), "ZYX", &[views, slices, places], DType::F32, &projections);
+    let said = |file: &str| {
+        let out = program::clearshot(&format!("reconstruct {file} -o {file}.npy --centre 20"), &at);
+        assert!(out.status.success(), "{file}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stderr).expect("text")
+    };
+    assert_eq!(said("s.tif"), "");
+    assert!(said("p.tif").contains("p.tif: if its axes are (angle, row, column), swap the first two"));
+    std::fs::write(at.join("a.txt"), "0 10 20 30 40 50 60 70 80 90 100 110 120 130 140 150").expect("a file");
+    let line = "reconstruct p.tif -o x.tif --angles a.txt";
+    assert!(refused(line, &at).contains("16 angles, where p.tif has 12 rows; if its axes are (angle"));
 }
 
 const SHORT: &str = "experiment=medical task.prediction=sample data.inputs=d/noisy data.targets=d/truth trainer.crop=16 trainer.batch=4 trainer.iterations=6 model.network.network.block_out_channels=[8,8,8] \

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// What an axis means. `S` are the samples of one pixel (red, green, blue); `Other` is an axis that the
 /// file gives no meaning to.
@@ -259,12 +259,14 @@ pub struct Image {
     pub description: Description,
     source: Box<dyn Source>,
     cache: Mutex<Cache>,
+    /// Set once its values were seen to survive as 32-bit floats ([`Image::check_single`]).
+    pub(crate) is_single: OnceLock<()>,
 }
 
 impl Image {
     /// An image whose chunks come from a source: what a format's reader makes, or one of your own.
     pub fn new(description: Description, source: Box<dyn Source>) -> Image {
-        Image { description, source, cache: Mutex::new(Cache::default()) }
+        Image { description, source, cache: Mutex::new(Cache::default()), is_single: OnceLock::new() }
     }
 
     /// An image in memory: stored values row-major, in the machine's byte order, of the description's type and axes.

@@ -4,7 +4,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Result, request};
-use crate::image::Image;
+use crate::image::{Axis, Image};
 use std::ops::Range;
 
 /// Planes that are looked at, and the most values of each along an axis.
@@ -14,10 +14,15 @@ const SIDE: usize = 512;
 const MOST_ROUNDED: f64 = 0.1;
 
 impl Image {
+    /// Reads some pixels, the first time that it is asked of an image.
+    ///
     /// # Errors
     /// If the image cannot be read, or if 32-bit floats cannot hold what its values say.
     pub fn check_single(&self) -> Result<()> {
         use DType::{F32, F64, I32, I64, U32, U64};
+        if self.is_single.get().is_some() {
+            return Ok(());
+        }
         if !matches!(self.dtype(), F32 | F64 | I32 | I64 | U32 | U64) && self.description.rescale.is_none() {
             return Ok(());
         }
@@ -25,19 +30,24 @@ impl Image {
         for region in self.some_planes() {
             seen.add(&self.read_f64(&region)?);
         }
-        let path = self.description.path.display();
-        seen.refusal().map_or(Ok(()), |why| request(format!("{path}: {why}")))
+        if let Some(why) = seen.refusal() {
+            return request(format!("{}: {why}", self.description.path.display()));
+        }
+        self.is_single.get_or_init(|| ());
+        Ok(())
     }
 
-    /// The middles of some planes: of the last axis, the longest before it, and some places along the others.
+    /// The middles of some planes along Y and X, or along the last two axes where these have no such names.
     fn some_planes(&self) -> Vec<Vec<Range<usize>>> {
-        let shape = self.shape();
-        let last = shape.len().saturating_sub(1);
-        let next = (0..last).rev().max_by_key(|&a| shape[a]).unwrap_or(0);
-        (0..PLANES)
+        let (shape, d) = (self.shape(), &self.description);
+        let inner = match (d.position(Axis::Y), d.position(Axis::X)) {
+            (Some(y), Some(x)) => [y, x],
+            _ => [2, 1].map(|before| shape.len().saturating_sub(before)),
+        };
+        let mut planes: Vec<Vec<Range<usize>>> = (0..PLANES)
             .map(|p| {
                 let cut = |(axis, &n): (usize, &usize)| match n.min(SIDE) {
-                    part if axis == last || axis == next => (n - part) / 2..(n - part) / 2 + part,
+                    part if inner.contains(&axis) => (n - part) / 2..(n - part) / 2 + part,
                     _ => {
                         let at = (2 * p + 1) * n / (2 * PLANES);
                         at..at + 1
@@ -45,7 +55,9 @@ impl Image {
                 };
                 shape.iter().enumerate().map(cut).collect()
             })
-            .collect()
+            .collect();
+        planes.dedup();
+        planes
     }
 }
 
@@ -93,6 +105,49 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grid::Grid;
+    use crate::image::{Description, Dim, Source};
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Counts in planes of their own, each of which says when it is read.
+    struct Planes {
+        grid: Grid,
+        read: Arc<AtomicUsize>,
+    }
+
+    impl Source for Planes {
+        fn grid(&self, _: usize) -> &Grid {
+            &self.grid
+        }
+
+        fn chunk(&self, _: usize, index: &[usize]) -> Result<Vec<u8>> {
+            self.read.fetch_add(1, Ordering::Relaxed);
+            let pixels = self.grid.chunk.iter().product::<usize>();
+            let count = |i: usize| ((i * 7 + index[0]) % 31) as f32;
+            Ok((0..pixels).flat_map(|i| count(i).to_ne_bytes()).collect())
+        }
+    }
+
+    #[test]
+    fn few_planes_of_a_stack_are_read_and_only_once() {
+        for (axes, shape) in [
+            ([Axis::Z, Axis::Y, Axis::X], [64, 64, 64]),
+            ([Axis::T, Axis::Y, Axis::X], [300, 40, 64]),
+            ([Axis::Other(0), Axis::Y, Axis::X], [2, 9, 9]),
+        ] {
+            let dims = axes.iter().zip(shape).map(|(&a, n)| Dim::new(a, n)).collect();
+            let description = Description::new("", Path::new("stack.tif"), dims, DType::F32);
+            let read = Arc::new(AtomicUsize::new(0));
+            let grid = Grid::new(shape.to_vec(), vec![1, shape[1], shape[2]]);
+            let image = Image::new(description, Box::new(Planes { grid, read: read.clone() }));
+            image.check_single().unwrap();
+            assert_eq!(read.load(Ordering::Relaxed), PLANES.min(shape[0]), "{shape:?}");
+            image.check_single().unwrap();
+            assert_eq!(read.load(Ordering::Relaxed), PLANES.min(shape[0]), "{shape:?}");
+        }
+    }
 
     fn refused(values: impl Iterator<Item = f64>) -> String {
         let mut seen = Seen::default();

@@ -299,6 +299,7 @@ fn what_a_format_cannot_hold_is_refused_by_name() {
         ("a.dcm", "YX", vec![5, 5], DType::U16, "only from a DICOM"),
         ("a.fits", "YX", vec![5, 5], DType::F16, "float16"),
         ("a.ome.tif", "IYX", vec![2, 5, 5], DType::U8, "axes T C Z"),
+        ("a.jpg", "YX", vec![5, 5], DType::U8, "not written"),
         ("a.xyz", "YX", vec![5, 5], DType::U8, "no format"),
         ("a.nii.gz", "YX", vec![5, 5], DType::F16, "float16"),
     ] {
@@ -306,6 +307,9 @@ fn what_a_format_cannot_hold_is_refused_by_name() {
         let description = Description::new("made", &path, dims(axes, &shape), dtype);
         let error = Writer::create(&path, &description, &WriteOptions::default()).err().unwrap().to_string();
         assert!(error.contains(expected), "{name}: {error}");
+        if !["a.fits", "a.nii.gz"].contains(&name) {
+            assert_eq!(Writer::check(&path, &description).unwrap_err().to_string(), error);
+        }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -842,3 +842,18 @@ fn tiles_of_a_local_network_are_parts_of_the_whole() {
         assert_eq!(reach_of(&graph), None, "{name}");
     }
 }
+
+/// Sizes are of whole patches and of what the network inside halves.
+#[test]
+fn measurements_in_patches_take_multiples_of_both() {
+    let config = json!({"conditioning_key": "crossattn", "width": 8, "patch_size": 3, "network": {
+        "block_out_channels": [8, 8, 8], "layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 2,
+        "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"],
+        "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"]}});
+    let network = network(CONDITIONED, config);
+    assert_eq!(network.example_size(), [12, 12]);
+    assert!(network.check_size(&[12, 24]).is_ok());
+    for size in [[4, 4], [3, 3], [6, 6], [12, 16]] {
+        assert!(network.check_size(&size).unwrap_err().contains("multiples of 12 x 12"), "{size:?}");
+    }
+}

@@ -5,7 +5,7 @@ mod common;
 use clearshot_graph::reference::{Precision, run};
 use clearshot_graph::{Array, Op};
 use clearshot_onnx::export;
-use clearshot_onnx::file::OnnxModel;
+use clearshot_onnx::file::{Attribute, OnnxDim, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo};
 use clearshot_onnx::import::{Imported, ImportedPort, import};
 use clearshot_tensor::store::Store;
 use clearshot_tensor::{DType, Tensor};
@@ -200,6 +200,64 @@ fn golden(name: &str) -> (Imported, BTreeMap<String, Tensor>, Array) {
     let sizes = given.iter().map(|(n, t)| (n.clone(), t.shape().to_vec())).collect();
     let imported = import(&OnnxModel::parse(&bytes).unwrap(), Some(&folder), &sizes).unwrap();
     (imported, given, Array::from_tensor(&store.tensors["out.y"]))
+}
+
+/// An image through a Resize with these scales of Y and X.
+fn resized(mode: &str, size: [usize; 2], scales: [f32; 2]) -> Array {
+    let info = |name| ValueInfo { name, element: 1, dims: Some(vec![OnnxDim::Unknown; 4]) };
+    let resize = OnnxNode {
+        op: "Resize",
+        inputs: vec!["x", "", "scales"],
+        outputs: vec!["y"],
+        attributes: [
+            ("mode", mode),
+            ("coordinate_transformation_mode", "asymmetric"),
+            ("nearest_mode", "floor"),
+        ]
+        .map(|(name, text)| (name, Attribute::Text(text.as_bytes())))
+        .to_vec(),
+        ..OnnxNode::default()
+    };
+    let scales = OnnxTensor {
+        name: "scales",
+        dims: vec![4],
+        element: 1,
+        floats: vec![1.0, 1.0, scales[0], scales[1]],
+        ..OnnxTensor::default()
+    };
+    let graph = OnnxGraph {
+        nodes: vec![resize],
+        initializers: vec![scales],
+        inputs: vec![info("x")],
+        outputs: vec![info("y")],
+        ..OnnxGraph::default()
+    };
+    let model = OnnxModel { ir_version: 8, opsets: vec![("", 13)], graph, ..OnnxModel::default() };
+    let values = (0..size[0] * size[1]).map(|i| (10 * (i / size[1]) + i % size[1]) as f32).collect();
+    let given = Tensor::f32([1, 1, size[0], size[1]], values);
+    let sizes = [("x".to_string(), given.shape().to_vec())].into();
+    let imported = import(&model, None, &sizes).unwrap();
+    outputs(&imported, &[("x".to_string(), given)].into()).remove("y").unwrap()
+}
+
+/// Where a scale other than 1 leaves an axis as long as it was, since lengths are rounded down, its pixels move all the same; ONNX Runtime
+/// passes an image on as it is only where no axis changes its length.
+#[test]
+fn axes_that_keep_their_length_are_resized_by_their_scale() {
+    let rows = |places: [f64; 4]| -> Vec<f64> {
+        places.iter().flat_map(|y| [0.0, 0.5, 1.0, 1.0].map(|x| 10.0 * y + x)).collect()
+    };
+    // Four rows by 1.2 are four rows: places 0, 1/1.2, 2/1.2, 3/1.2.
+    let linear = resized("linear", [4, 2], [1.2, 2.0]);
+    assert_eq!(linear.shape.to_vec(), [1, 1, 4, 4]);
+    let wanted = rows([0.0, 1.0 / 1.2, 2.0 / 1.2, 3.0 / 1.2]);
+    let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-5;
+    assert!(linear.data.iter().zip(&wanted).all(near), "{:?}", linear.data);
+    let nearest = resized("nearest", [4, 2], [1.2, 2.0]);
+    let wanted: Vec<f64> =
+        [0.0, 0.0, 1.0, 2.0].iter().flat_map(|y| [0.0, 0.0, 1.0, 1.0].map(|x| 10.0 * y + x)).collect();
+    assert_eq!(nearest.data, wanted);
+    assert_eq!(resized("linear", [4, 2], [1.2, 1.2]).data, [0.0, 1.0, 10.0, 11.0, 20.0, 21.0, 30.0, 31.0]);
 }
 
 /// Pairs around a convolution are products in 8 bits where its weight has a scale of each channel; on a CPU what they round is then rounded while it is read.

@@ -5,7 +5,9 @@ use clearshot_physics::calibration::blind::{self, Known};
 use clearshot_physics::calibration::estimate::{
     Frames, NoiseFit, from_darks, from_flats, from_pair, from_repeats,
 };
-use clearshot_physics::calibration::{Calibration, check_exposure, exposure_ratio};
+use clearshot_physics::calibration::flats::{Darkness, from_flat_fields};
+use clearshot_physics::calibration::measurement::CameraMeasurement;
+use clearshot_physics::calibration::{Calibration, check_exposure, exposure_ratio, movie, repeats};
 use clearshot_physics::noise::{Window, poisson_gaussian};
 use clearshot_physics::{Adu, Electrons, Map, PhysicsError};
 use clearshot_tensor::noise::Key;
@@ -277,4 +279,75 @@ fn the_expectation_is_that_of_draws() {
         }
     }
     assert!((inverse_closed_form(expectation(1000.0, 4.0), 4.0) - 1000.0).abs() < 1e-2);
+}
+
+/// Frames in small units tell the same camera as counts, in every way of measuring one.
+#[test]
+fn the_unit_of_frames_does_not_matter() {
+    let (taken, mean, shape) = (camera(0.5, 3.0), scene(80.0), [SIDE, SIDE]);
+    // A lamp that changes, and values that are not whole numbers.
+    let frames = |scene: &[f64], unit: f64, first: u64| -> Vec<Vec<f32>> {
+        let of = |i: u64| frame(&taken, scene, 1.0 + 0.05 * (i % 3) as f64, first + i);
+        (0..6).map(|i| of(i).iter().map(|&v| (0.7 * (v - 512.0) * unit) as f32).collect()).collect()
+    };
+    let unit = 2f64.powi(-78);
+    let measured = |unit: f64| {
+        let series = frames(&mean, unit, 10);
+        let (darks, flats) = (frames(&[0.0; SIDE * SIDE], unit, 20), frames(&[60.0; SIDE * SIDE], unit, 30));
+        let [series, darks, flats] = [&series, &darks, &flats]
+            .map(|frames| frames.iter().map(|f| Adu(&f[..])).collect::<Vec<Adu<&[f32]>>>());
+        let dark = Darkness::of(&darks, shape).unwrap();
+        let all = [series];
+        let known = Known { offset: Some(0.0), ..Known::default() };
+        let given = Known { gain: Some(0.7 / unit), ..known };
+        [
+            repeats::from_series(&all, shape, &known).unwrap(),
+            movie::from_movies(&all, shape, &known).unwrap(),
+            movie::from_movies(&all, shape, &given).unwrap(),
+            from_flat_fields(&flats, Some(&dark), shape, &Known::default()).unwrap(),
+        ]
+    };
+    for (a, b) in measured(1.0).iter().zip(&measured(unit)) {
+        let near = |a: f64, b: f64| assert!((a - b).abs() <= 1e-6 * a.abs().max(1e-3), "{a} {b}");
+        near(a.fit.gain, b.fit.gain * unit);
+        near(a.fit.offset, b.fit.offset / unit);
+        near(a.fit.read_noise, b.fit.read_noise);
+        near(a.fit.line.variance(40.0), b.fit.line.variance(40.0 * unit) / (unit * unit));
+        near(a.fit.levels[1], b.fit.levels[1] / unit);
+        near(a.ends.highest, b.ends.highest / unit);
+        let stripes = |m: &CameraMeasurement| m.changing_stripes.expect("enough lines").rows.error;
+        near(stripes(a), stripes(b) / unit);
+        assert_eq!((a.fit.blocks, &a.fit.doubts), (b.fit.blocks, &b.fit.doubts));
+    }
+}
+
+/// Frames that no camera takes give a camera or an error: blocks whose squares are zero or infinite in 32-bit floats are no quiet ones.
+#[test]
+fn no_frames_are_too_odd_for_a_movie() {
+    let normal = |frame: u32, i: usize| Key { seed: 7, step: frame, stream: 0 }.normal(i as u64);
+    type Value<'a> = &'a dyn Fn(u32, usize) -> f32;
+    let cases: [(&str, Value<'_>); 7] = [
+        ("small", &|f, i| 5e-24 + 2e-25 * normal(f, i)),
+        ("smallest", &|f, i| 1e-43 * normal(f, i)),
+        ("still in part", &|f, i| normal(if i % 64 < 32 { 0 } else { f }, i)),
+        ("holes", &|f, i| if i % 64 == 0 { f32::INFINITY } else { normal(f, i) }),
+        ("one bright spot", &|f, i| if i < 100 { 1.0 } else { 5e-30 + 1e-30 * normal(f, i) }),
+        ("vast", &|f, i| 1e25 + 1e24 * normal(f, i)),
+        ("still", &|_, i| normal(0, i)),
+    ];
+    for (name, value) in cases {
+        let frames: Vec<Vec<f32>> = (0..6).map(|f| (0..64 * 64).map(|i| value(f, i)).collect()).collect();
+        let views: Vec<Adu<&[f32]>> = frames.iter().map(|f| Adu(&f[..])).collect();
+        for series in [&views[..], &views[..2]] {
+            let told = movie::from_movies(&[series.to_vec()], [64, 64], &Known::default());
+            match name {
+                // Nearly still blocks may leave no noise to measure.
+                "still in part" => {}
+                "one bright spot" | "vast" | "still" => {
+                    assert!(matches!(told, Err(PhysicsError::TooFew { .. })), "{name}: {told:?}");
+                }
+                _ => assert!(told.as_ref().is_ok_and(|m| m.fit.line.at_pivot > 0.0), "{name}: {told:?}"),
+            }
+        }
+    }
 }

@@ -114,16 +114,23 @@ fn crops(
                         .filter(|(_, marked)| *marked)
                         .for_each(|(v, _)| *v = f32::NAN);
                 }
-                // Beyond this their variances leave the range of numbers of 32 bits.
-                if let Some(&got) = values.iter().find(|v| v.is_finite() && v.abs() > LARGEST) {
-                    let (name, needed) = ("a value of the image", "at most 1e15 (scale the image)");
-                    return Err(PhysicsError::Parameter { name, got: got.into(), needed }.into());
-                }
+                check_largest(&values)?;
                 crops.push(values);
             }
         }
     }
     Ok(crops)
+}
+
+/// Refuses values whose variances leave the range of numbers of 32 bits.
+pub(crate) fn check_largest(values: &[f32]) -> Result<(), EstimateError> {
+    match values.iter().find(|v| v.is_finite() && v.abs() > LARGEST) {
+        None => Ok(()),
+        Some(&got) => {
+            let (name, needed) = ("a value of the image", "at most 1e15 (scale the image)");
+            Err(PhysicsError::Parameter { name, got: got.into(), needed }.into())
+        }
+    }
 }
 
 /// An estimate as the camera that restorers take; the background is left to be found.

@@ -1,12 +1,12 @@
 //! Scanners that look at a scene as a section of a body: CT, by counted photons behind it and filtered backprojection, and MR, by noisy samples of its Fourier transform.
 //!
-//! What comes out is an image in the scene's own unit, so that it can be scored beside the scene. Noise is made where a scanner has it, in the sinogram and in k-space, and reaches the image
+//! What comes out is an image in the scene's own unit, so that it can be scored beside what the scanner sees of the scene. Noise is made where a scanner has it, in the sinogram and in k-space, and reaches the image
 //! through the reconstruction: as streaks that neighbours share in CT, and in magnitudes (Rician) in MR. Every draw is keyed by (seed, index, sample).
 
 use crate::SceneError;
 use clearshot_physics::operator::{Complex, KSpace, Radon, random_rows};
 use clearshot_physics::poisson;
-use clearshot_physics::tomography::{Filter, FilteredBackprojection};
+use clearshot_physics::tomography::{Filter, FilteredBackprojection, in_circle};
 use clearshot_tensor::noise::Key;
 
 /// See the module.
@@ -16,7 +16,7 @@ pub enum Scanner {
     Mr(Mr),
 }
 
-/// A CT scanner with parallel beams and a detector as wide as the section.
+/// A CT scanner with parallel beams and a detector as wide as the section: it sees the circle that fits into it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ct {
     /// Mean photons of a ray that meets nothing.
@@ -58,10 +58,23 @@ const ROWS: u32 = 0xC702;
 const SAMPLES: u32 = 0xC703;
 
 impl Scanner {
-    /// The image of a square scene. `seed` and `index` name the noise.
+    /// Sets what the scanner does not see of a square section to zero: for CT what lies outside of the circle that rays of all angles go through.
     ///
     /// # Errors
-    /// If a number is out of its range, or the scene is no square.
+    /// If the section is not a square.
+    pub fn cut<T: Default>(&self, section: &mut [T], shape: &[usize]) -> Result<(), SceneError> {
+        let side = side(section.len(), shape)?;
+        if let Scanner::Ct(_) = self {
+            let outside = |i: &usize| !in_circle(side, i / side, i % side);
+            (0..section.len()).filter(outside).for_each(|i| section[i] = T::default());
+        }
+        Ok(())
+    }
+
+    /// The image of what the scanner sees of a square scene, which is the truth for it ([`Scanner::cut`]). `seed` and `index` name the noise.
+    ///
+    /// # Errors
+    /// If a number is out of its range, or the scene is not a square.
     pub fn scan(
         &self,
         scene: &[f32],
@@ -69,17 +82,23 @@ impl Scanner {
         seed: u64,
         index: u32,
     ) -> Result<Vec<f32>, SceneError> {
-        let side = match *shape {
-            [y, x] if y == x && scene.len() == y * x => y,
-            _ => return Err(SceneError::Section { shape: shape.to_vec() }),
-        };
+        let side = side(scene.len(), shape)?;
         let key = |stream| Key { seed, step: index, stream };
-        let values: Vec<f64> = scene.iter().map(|&v| f64::from(v)).collect();
+        let mut values: Vec<f64> = scene.iter().map(|&v| f64::from(v)).collect();
+        self.cut(&mut values, shape)?;
         let image = match self {
             Scanner::Ct(ct) => ct.image(&values, side, key)?,
             Scanner::Mr(mr) => mr.image(&values, side, key)?,
         };
         Ok(image.into_iter().map(|v| v as f32).collect())
+    }
+}
+
+/// The side of a square section.
+fn side(pixels: usize, shape: &[usize]) -> Result<usize, SceneError> {
+    match *shape {
+        [y, x] if y == x && pixels == y * x => Ok(y),
+        _ => Err(SceneError::Section { shape: shape.to_vec() }),
     }
 }
 

@@ -145,7 +145,7 @@ impl Conditioned {
             let domain = batch.domain_names.get(batch.domains[i]).map_or("", String::as_str);
             let known = self.conditions(domain, numbers.get(i), dropped(i))?;
             input.fill(&known, out).map_err(|why| TrainError::Setting {
-                key: "task.class",
+                key: "task.class".into(),
                 got: format!("an image of `{domain}`"),
                 needed: why,
             })?;
@@ -241,7 +241,7 @@ fn fill_keys(
         match network.get(key) {
             Some(said) if !said.is_null() && said.as_u64() != Some(0) && *said != value => {
                 let needed = format!("{value}: {what}; leave it out, and it is filled in");
-                Err(TrainError::Setting { key: "model.network", got: format!("{key}={said}"), needed })
+                Err(TrainError::Setting { key: "model.network".into(), got: format!("{key}={said}"), needed })
             }
             _ => {
                 network.insert(key.into(), value);

@@ -1,12 +1,13 @@
 //! What can go wrong with a run, in words that say which key, file or iteration.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// A key of the configuration whose value cannot be meant.
     #[error("{key}: {got}; {needed}")]
-    Setting { key: &'static str, got: String, needed: String },
+    Setting { key: Cow<'static, str>, got: String, needed: String },
     /// A key that a run cannot go on with another value of.
     #[error(
         "{key}: {got}; a run resumes with the value that it began with, {began}; for another begin a new run, from its \
@@ -98,11 +99,20 @@ pub(crate) fn advised(path: &std::path::Path, e: TrainError) -> TrainError {
     e
 }
 
-pub(crate) fn setting<T>(key: &'static str, got: impl ToString, needed: impl ToString) -> Result<T> {
-    Err(TrainError::Setting { key, got: got.to_string(), needed: needed.to_string() })
+pub(crate) fn setting<T>(
+    key: impl Into<Cow<'static, str>>,
+    got: impl ToString,
+    needed: impl ToString,
+) -> Result<T> {
+    Err(TrainError::Setting { key: key.into(), got: got.to_string(), needed: needed.to_string() })
 }
 
 /// Refuses unless it holds.
-pub(crate) fn require(holds: bool, key: &'static str, got: impl std::fmt::Debug, needed: &str) -> Result<()> {
+pub(crate) fn require(
+    holds: bool,
+    key: impl Into<Cow<'static, str>>,
+    got: impl std::fmt::Debug,
+    needed: &str,
+) -> Result<()> {
     if holds { Ok(()) } else { setting(key, format!("{got:?}"), needed) }
 }

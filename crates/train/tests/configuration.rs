@@ -44,6 +44,30 @@ fn wrong_values_are_said_as_they_were_written() {
             "data.camera.background: [3.0, 1.0]; two rising",
         ),
         (
+            json!({"trainer": {"iterations": 5}, "data": {"scenes": {"stars": 1.0}, "cameras": {"stars": {"peak": [30.0, 20.0]}}}}),
+            "data.cameras.stars.peak: [30.0, 20.0]; two rising",
+        ),
+        (
+            json!({"trainer": {"iterations": 5}, "data": {"scenes": {"stars": 1.0}, "cameras": {"stars": {"blur": 1.5}}}}),
+            "data.cameras.stars.blur: 1.5; a share",
+        ),
+        (
+            json!({"trainer": {"iterations": 5}, "data": {"clip": true}}),
+            "data.clip: true; false: generated scenes",
+        ),
+        (
+            json!({"trainer": {"iterations": 5}, "data": {"kind": "pairs", "inputs": "a", "targets": "b", "signal": "photons", "clip": true}}),
+            "data.clip: true; false: images in electrons",
+        ),
+        (
+            json!({"trainer": {"iterations": 5}, "task": {"kind": "segmentation"}, "data": {"kind": "pairs", "inputs": "a", "targets": "b", "clip": true}}),
+            "data.clip: true; false: each image is seen between its own",
+        ),
+        (
+            json!({"trainer": {"iterations": 5}, "model": {"init": "a.clearshot"}, "data": {"kind": "pairs", "inputs": "a", "targets": "b", "clip": true}}),
+            "data.clip: true; false: values are scaled as the model in model.init",
+        ),
+        (
             json!({"trainer": {"iterations": 5}, "task": {"wavelet": {"weight": -1.0}}}),
             "task.wavelet.weight: -1.0; a",
         ),

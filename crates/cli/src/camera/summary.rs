@@ -127,15 +127,17 @@ fn correlation(c: &Correlation, error: f64) -> String {
 
 fn stripes(lines: &Lines, when: &str) -> String {
     let one = |name: &str, s: &clearshot_physics::calibration::Stripes| match s.seen {
-        true => format!("{name} differ by {:.3} +- {:.3} counts", s.deviation, s.error),
-        false => format!("{name} by less than {:.3} counts", s.error),
+        true => {
+            format!("{name} differ by {} +- {} counts", decimals(s.deviation, 3), decimals(s.error, 3))
+        }
+        false => format!("{name} by less than {} counts", decimals(s.error, 3)),
     };
     format!("{when}: {}, {}", one("rows", &lines.rows), one("columns", &lines.columns))
 }
 
 fn fixed(pattern: &FixedPattern) -> String {
     let mut parts = Vec::new();
-    parts.extend(pattern.offset.map(|v| format!("offsets of pixels differ by {v:.3} counts")));
+    parts.extend(pattern.offset.map(|v| format!("offsets of pixels differ by {} counts", decimals(v, 3))));
     parts.extend(pattern.hot.map(|v| format!("{:.4} % of them far out", 100.0 * v)));
     parts.extend(pattern.sensitivity.map(|v| format!("sensitivities by {:.3} %", 100.0 * v)));
     parts.join(", ")
@@ -144,7 +146,10 @@ fn fixed(pattern: &FixedPattern) -> String {
 fn clipped(measured: &CameraMeasurement) -> String {
     let ends = &measured.ends;
     let one = |clipped: bool, share: f64, value: f64, side: &str| match clipped {
-        true => format!("{:.3} % of the pixels {side}, at {value}", 100.0 * share),
+        true => {
+            let places = if value.fract() == 0.0 { 0 } else { 3 };
+            format!("{:.3} % of the pixels {side}, at {}", 100.0 * share, decimals(value, places))
+        }
         false => format!("none {side}"),
     };
     format!(

@@ -1,8 +1,10 @@
 //! The scanners of `synth`: their options, and what they come to.
 
+use crate::electrons;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use clearshot_scenes::{Ct, Mr, Scanner};
+use serde_json::{Value, json};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
@@ -15,24 +17,43 @@ enum Kind {
 #[derive(Args)]
 pub struct ScannerArgs {
     /// Look at the scene as a section of a body: `ct` counts photons behind it at many angles and reconstructs it by filtered backprojection, `mr` reads rows of its Fourier transform (k-space)
-    /// with noise and takes magnitudes. The files are in the scene's unit, 0 to 1. Default: a camera.
+    /// with noise and takes magnitudes. The files are in the scene's unit, 0 to 1; CT sees the circle that fits into the section, and what lies outside of it is 0 in the truth too. Default: a
+    /// camera.
     #[arg(long, value_enum, conflicts_with_all = ["peak", "background", "read_noise", "psf_sigma", "speckle", "salt_and_pepper", "flat_field", "hot_pixels", "bits"])]
     scanner: Option<Kind>,
     /// Set the mean photons of a ray that meets nothing, for CT. Default: 20000.
-    #[arg(long, requires = "scanner")]
+    #[arg(long, requires = "scanner", value_parser = electrons::ratio::<f64>, allow_negative_numbers = true)]
     photons: Option<f64>,
     /// Set the number of angles, evenly over half a turn, for CT. Default: 180.
-    #[arg(long, requires = "scanner")]
-    views: Option<usize>,
+    #[arg(long, requires = "scanner", value_parser = clap::value_parser!(u32).range(1..))]
+    views: Option<u32>,
     /// Set the standard deviation of the electronic noise in photons, for CT. Default: 5.
-    #[arg(long, requires = "scanner")]
+    #[arg(long, requires = "scanner", value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     electronic_noise: Option<f64>,
     /// Set the standard deviation of the noise of real and imaginary parts, for MR. Default: 0.06.
-    #[arg(long, requires = "scanner")]
+    #[arg(long, requires = "scanner", value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     mr_noise: Option<f64>,
-    /// Read one in so many rows of k-space, the middle always and the others at random, for MR. Default: 1, all.
-    #[arg(long, requires = "scanner")]
+    /// Read one in N rows of k-space, the middle always and the others at random, for MR. Default: 1, all.
+    #[arg(long, requires = "scanner", value_name = "N", value_parser = acceleration, allow_negative_numbers = true)]
     acceleration: Option<f64>,
+}
+
+fn acceleration(text: &str) -> Result<f64, String> {
+    let number = text.trim().parse().ok().filter(|n: &f64| n.is_finite() && *n >= 1.0);
+    number.ok_or_else(|| "a number from 1 on is needed".into())
+}
+
+/// A scanner's numbers, for the record in its images.
+pub fn record(scanner: &Scanner) -> Value {
+    match scanner {
+        Scanner::Ct(ct) => json!({
+            "kind": "ct", "photons": ct.photons, "electronic_noise": ct.electronic_noise, "views": ct.views,
+            "opacity": ct.opacity,
+        }),
+        Scanner::Mr(mr) => json!({
+            "kind": "mr", "noise": mr.noise, "acceleration": mr.acceleration, "centre": mr.centre,
+        }),
+    }
 }
 
 impl ScannerArgs {
@@ -55,7 +76,7 @@ impl ScannerArgs {
                 let usual = Ct::default();
                 Scanner::Ct(Ct {
                     photons: self.photons.unwrap_or(usual.photons),
-                    views: self.views.unwrap_or(usual.views),
+                    views: self.views.map_or(usual.views, |n| n as usize),
                     electronic_noise: self.electronic_noise.unwrap_or(usual.electronic_noise),
                     ..usual
                 })

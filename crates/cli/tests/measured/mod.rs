@@ -1,5 +1,6 @@
 //! Small models of random weights, and files of counts for them to restore.
 
+use clearshot_image::dataset::{Normaliser, Range};
 use clearshot_image::{Axis, Channel, DType, Description, Dim, Image, WriteOptions, Writer};
 use clearshot_model::{About, ConditionKind, Model, PredictionKind, Process, Signal, Task};
 use clearshot_nn::{models, weights};
@@ -13,7 +14,11 @@ pub const CAMERA: &str = "--gain 0.5 --offset 100 --read-noise 1.5";
 
 /// A small model for images of so many channels and axes.
 pub fn model(at: &Path, name: &str, channels: usize, dims: usize, task: Task) {
-    let signal = Signal::Photons;
+    let between_ends = Normaliser { range: Range::MinMax, low: -1.0, high: 1.0, clip: false };
+    let signal = match task.knows_no_camera() {
+        true => Signal::Fixed { input: between_ends, target: None },
+        false => Signal::Photons,
+    };
     let inputs = match &task {
         Task::Diffusion { condition: ConditionKind::None, .. } => channels,
         Task::Diffusion { .. } => channels + signal.condition_channels(channels),
@@ -21,7 +26,7 @@ pub fn model(at: &Path, name: &str, channels: usize, dims: usize, task: Task) {
     };
     let config = json!({
         "_class_name": "Local", "spatial_dims": dims, "channels": [4, 4], "blocks": 1, "in_channels": inputs,
-        "out_channels": channels, "time": task != Task::Regression,
+        "out_channels": channels, "time": matches!(task, Task::Diffusion { .. }),
     })
     .to_string();
     let params = models::read(&config).expect("a network").parameters().expect("parameters");

@@ -162,17 +162,27 @@ pub(crate) fn create(
     let shown = Address::of(path)?.map(|address| address.path());
     let path = shown.as_deref().unwrap_or(path);
     refuse_output(path)?;
-    let Some(format) = by_name(path).or_else(|| within_zarr(path)) else {
-        return Err(Error::UnknownEnding { path: path.to_path_buf(), known: known() });
-    };
+    let format = written_as(path)?;
     Ok((format.name, (format.create)(path, description, options)?))
+}
+
+/// The format that a file of this name is written in.
+fn written_as(path: &Path) -> Result<&'static Format> {
+    by_name(path)
+        .or_else(|| within_zarr(path))
+        .ok_or_else(|| Error::UnknownEnding { path: path.to_path_buf(), known: known() })
 }
 
 /// Refuses what a file of this name cannot hold of an image of this description, before anything is made.
 pub(crate) fn check(path: &Path, description: &Description) -> Result<()> {
-    match by_name(path).map(|f| f.name) {
-        Some(zarr::NAME) => zarr::check(path, description),
-        Some(tiff::NAME) => tiff::check(path, description),
+    refuse_output(path)?;
+    match written_as(path)?.name {
+        zarr::NAME => zarr::check(path, description),
+        tiff::NAME => tiff::check(path, description),
+        png::NAME => png::check(path, description),
+        dicom::NAME => dicom::check(path, description),
+        // None is written, and nothing is made.
+        jpeg::file::NAME => jpeg::file::create(path, description, &WriteOptions::default()).map(drop),
         _ => Ok(()),
     }
 }

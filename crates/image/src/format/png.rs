@@ -242,46 +242,71 @@ fn text_of(kind: &[u8; 4], data: &[u8]) -> Option<(String, String)> {
     Some((key, text))
 }
 
+/// # Errors
+/// If PNG cannot hold such an image.
+pub(super) fn check(path: &Path, description: &Description) -> Result<()> {
+    Layout::of(path, description).map(drop)
+}
+
+/// How an image lies in a PNG file.
+struct Layout {
+    /// The image's axes in the file's order, and their lengths.
+    order: Vec<usize>,
+    file_shape: Vec<usize>,
+    height: u32,
+    width: u32,
+    colour: ColorType,
+    depth: BitDepth,
+}
+
+impl Layout {
+    fn of(path: &Path, description: &Description) -> Result<Layout> {
+        let axes: Vec<Axis> = description.dims.iter().map(|d| d.axis).collect();
+        let shape = description.shape();
+        let order: Vec<usize> = match axes[..] {
+            [Axis::Y, Axis::X] => vec![0, 1],
+            [Axis::Y, Axis::X, Axis::S] => vec![0, 1, 2],
+            [Axis::S, Axis::Y, Axis::X] => vec![1, 2, 0],
+            _ => {
+                return request(format!(
+                    "{}: PNG holds one picture of Y X and samples, and the axes are {}; write TIFF",
+                    path.display(),
+                    description.axes()
+                ));
+            }
+        };
+        let file_shape: Vec<usize> = order.iter().map(|&a| shape[a]).collect();
+        let colour = match file_shape.get(2) {
+            None | Some(1) => ColorType::Grayscale,
+            Some(2) => ColorType::GrayscaleAlpha,
+            Some(3) => ColorType::Rgb,
+            Some(4) => ColorType::Rgba,
+            Some(n) => return request(format!("{}: PNG has no {n} samples a pixel", path.display())),
+        };
+        let depth = match description.dtype {
+            DType::U8 => BitDepth::Eight,
+            DType::U16 => BitDepth::Sixteen,
+            other => {
+                return request(format!(
+                    "{}: PNG holds uint8 and uint16, not {other}; write TIFF",
+                    path.display()
+                ));
+            }
+        };
+        let (Ok(height), Ok(width)) = (u32::try_from(file_shape[0]), u32::try_from(file_shape[1])) else {
+            return request(format!("{}: a picture of {shape:?} is too large for PNG", path.display()));
+        };
+        Ok(Layout { order, file_shape, height, width, colour, depth })
+    }
+}
+
 pub(super) fn create(
     path: &Path,
     description: &Description,
     options: &WriteOptions,
 ) -> Result<Box<dyn Target>> {
-    let axes: Vec<Axis> = description.dims.iter().map(|d| d.axis).collect();
+    let Layout { order, file_shape, height, width, colour, depth } = Layout::of(path, description)?;
     let shape = description.shape();
-    let order: Vec<usize> = match axes[..] {
-        [Axis::Y, Axis::X] => vec![0, 1],
-        [Axis::Y, Axis::X, Axis::S] => vec![0, 1, 2],
-        [Axis::S, Axis::Y, Axis::X] => vec![1, 2, 0],
-        _ => {
-            return request(format!(
-                "{}: PNG holds one picture of Y X and samples, and the axes are {}; write TIFF",
-                path.display(),
-                description.axes()
-            ));
-        }
-    };
-    let file_shape: Vec<usize> = order.iter().map(|&a| shape[a]).collect();
-    let colour = match file_shape.get(2) {
-        None | Some(1) => ColorType::Grayscale,
-        Some(2) => ColorType::GrayscaleAlpha,
-        Some(3) => ColorType::Rgb,
-        Some(4) => ColorType::Rgba,
-        Some(n) => return request(format!("{}: PNG has no {n} samples a pixel", path.display())),
-    };
-    let depth = match description.dtype {
-        DType::U8 => BitDepth::Eight,
-        DType::U16 => BitDepth::Sixteen,
-        other => {
-            return request(format!(
-                "{}: PNG holds uint8 and uint16, not {other}; write TIFF",
-                path.display()
-            ));
-        }
-    };
-    let (Ok(height), Ok(width)) = (u32::try_from(file_shape[0]), u32::try_from(file_shape[1])) else {
-        return request(format!("{}: a picture of {shape:?} is too large for PNG", path.display()));
-    };
     let chunks = description.native::<Native>().map_or(Vec::new(), |n| n.chunks.clone());
     let record = options.provenance.as_ref().map(|v| v.to_string());
     let row = file_shape[1..].iter().product::<usize>() * description.dtype.bytes();

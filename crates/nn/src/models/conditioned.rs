@@ -14,6 +14,7 @@ use crate::models::unet2d_condition::{self, UNet2DCondition, UNet2DConditionConf
 use crate::models::vit;
 use clearshot_graph::Value;
 use clearshot_graph::ops::Geometry;
+use clearshot_graph::reach::least_common_multiple;
 use clearshot_tensor::Shape;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -167,7 +168,7 @@ impl Conditioned {
     fn multiple(&self) -> usize {
         let inner = self.inner.example_size()[0];
         match self.way {
-            Way::Cross { patch } => patch.max(inner),
+            Way::Cross { patch } => least_common_multiple(patch, inner),
             _ => inner,
         }
     }

@@ -255,7 +255,7 @@ const LEAST_VALUE: f64 = 1e-6;
 
 /// The unit to measure in where values are so small that their squares vanish: fluxes in SI units are as small as 1e-26. A power of
 /// two, so that nothing is rounded; otherwise 1.
-fn unit(planes: &[Adu<&[f32]>]) -> f64 {
+pub(super) fn unit(planes: &[Adu<&[f32]>]) -> f64 {
     let finite = planes.iter().flat_map(|p| p.0).filter(|v| v.is_finite());
     let greatest = f64::from(finite.fold(0f32, |m, v| m.max(v.abs())));
     if greatest > 0.0 && greatest < LEAST_VALUE { greatest.log2().floor().exp2() } else { 1.0 }

@@ -5,8 +5,11 @@
 //! adds to it, in places and mostly at low frequencies: so differences are cut into the blocks that single images are cut into,
 //! and the quietest blocks of each brightness tell the noise as they do there. Where everything moves, that is too much: frames taken as
 //! single images then show less noise, and what they say is taken instead.
+//!
+//! Differences and blocks are in a unit of their own, in which small values have squares that 32-bit floats hold; what groups of blocks
+//! tell is in ADU again.
 
-use super::blind::{self, BlindFit, Doubt, Known, NoiseLine, darkest};
+use super::blind::{self, BlindFit, Doubt, Known, NoiseLine, darkest, unit};
 use super::blocks::{Block, COEFFICIENTS, SIDE, collect, mean_squares};
 use super::ends::Ends;
 use super::groups::{Fit, Group, IN_DIFFERENCES, fit, group};
@@ -35,7 +38,7 @@ const LEAST_POWER: f64 = 0.02;
 /// Below this share of quiet blocks most places move.
 const FEW_QUIET: f64 = 0.3;
 
-/// Neighbouring frames.
+/// Neighbouring frames, in a unit of so many ADU.
 struct Step {
     /// The level that belongs to the noise; NaN where a pixel is clipped.
     mean: Vec<f32>,
@@ -74,8 +77,9 @@ pub fn from_movies(
             && full.is_none_or(|f| f64::from(v) < f)
             && !(ends.clipped_low && f64::from(v) <= ends.lowest)
     };
+    let unit = unit(&all);
     let near = movies.iter().flat_map(|m| m.windows(m.len().min(THREE.len())));
-    let steps: Vec<Step> = near.map(|frames| Step::of(frames, &usable)).collect();
+    let steps: Vec<Step> = near.map(|frames| Step::of(frames, &usable, unit)).collect();
     let (mut blocks, places) = cut(&steps, shape);
     if blocks.len() < FEWEST_BLOCKS {
         let what = "blocks of 8 x 8 usable pixels";
@@ -88,25 +92,27 @@ pub fn from_movies(
     let trim = blocks.len() / 200;
     let brightest = blocks[blocks.len() - 1 - trim].level;
     let step = (brightest - blocks[trim].level) / STEPS as f64;
-    let fixed = known.gain.map(f64::recip);
-    let mut groups =
-        group(&mut blocks, step, |like| Some(Group::of_correlated(like, &power, &power, &IN_DIFFERENCES)));
+    let slope = |unit: f64| known.gain.map(|gain| (gain * unit).recip());
+    let mut groups = seen(group(&mut blocks, step, |like| quietest(like, &power)))?;
     for _ in 0..2 {
-        let line = fit(&groups, fixed).line;
-        groups = group(&mut blocks, step, |like| Some(evened(like, &power, &line)));
+        let line = fit(&groups, slope(unit)).line;
+        groups = seen(group(&mut blocks, step, |like| evened(like, &power, &line)))?;
     }
-    let Fit { line, scatter } = fit(&groups, fixed);
+    for group in &mut groups {
+        (group.level, group.variance) = (group.level * unit, group.variance * unit * unit);
+    }
+    let Fit { line, scatter } = fit(&groups, slope(1.0));
     let mut doubts = Vec::new();
     if scatter > 3.0 {
         doubts.push(Doubt::NoLine);
     }
     let levels = [groups[0].level, groups[groups.len() - 1].level];
-    let seen = Seen {
+    let told = Seen {
         line,
         steepest: line.slope + 2.0 * line.slope_error,
         levels,
         darkest: darkest(&all),
-        brightest,
+        brightest: brightest * unit,
         blocks: groups.iter().map(|g| g.count).sum(),
         rounding: ends.rounding(),
         saturation: full,
@@ -114,7 +120,7 @@ pub fn from_movies(
         correlation_error,
         points: groups.iter().map(Group::point).collect(),
     };
-    let mut fit = seen.resolve(known, doubts);
+    let mut fit = told.resolve(known, doubts);
     let single = singly(&all, shape, known);
     let moves = |single: &BlindFit| quiet_share < FEW_QUIET || exceeds(&fit, single);
     if let Some(mut single) = single.filter(moves) {
@@ -128,11 +134,25 @@ pub fn from_movies(
         pixels: all.len() * pixels,
         fit,
         ends,
-        changing_stripes: lines(&differences, shape, 1.0, [0.0; 2]),
+        changing_stripes: lines(&differences, shape, 1.0, [0.0; 2]).map(|lines| lines.times(unit)),
         fixed_stripes: None,
         stripes: None,
         pattern: None,
     })
+}
+
+/// Groups of which there is one at least.
+fn seen(groups: Vec<Group>) -> Result<Vec<Group>, PhysicsError> {
+    match groups.is_empty() {
+        false => Ok(groups),
+        true => Err(PhysicsError::TooFew { what: "blocks of 8 x 8 pixels with noise", got: 0, needed: 1 }),
+    }
+}
+
+/// The quietest blocks of like brightness; nothing where none is quiet, as where their squares are zero or infinite.
+fn quietest(like: &[Block], power: &[f64; COEFFICIENTS]) -> Option<Group> {
+    let are_there = [0, 1].iter().all(|&half| !quiet(like, half, power).is_empty());
+    are_there.then(|| Group::of_correlated(like, power, power, &IN_DIFFERENCES))
 }
 
 /// Frames that are looked at as single images, and by what factor their noise must be below that of differences.
@@ -151,7 +171,7 @@ pub(super) fn exceeds(fit: &BlindFit, single: &BlindFit) -> bool {
 }
 
 /// A group whose blocks are compared as if all had the same brightness, by what is known of the line already.
-fn evened(like: &[Block], power: &[f64; COEFFICIENTS], line: &NoiseLine) -> Group {
+fn evened(like: &[Block], power: &[f64; COEFFICIENTS], line: &NoiseLine) -> Option<Group> {
     let level = like.iter().map(|b| b.level).sum::<f64>() / like.len() as f64;
     let floor = 0.1 * line.variance(level).abs();
     let at = |level: f64| line.variance(level).max(floor).max(f64::MIN_POSITIVE);
@@ -160,9 +180,9 @@ fn evened(like: &[Block], power: &[f64; COEFFICIENTS], line: &NoiseLine) -> Grou
         let scale = (at(level) / at(block.level)) as f32;
         block.squares.iter_mut().for_each(|s| *s *= scale);
     }
-    let mut group = Group::of_correlated(&even, power, power, &IN_DIFFERENCES);
+    let mut group = quietest(&even, power)?;
     group.variance *= at(group.level) / at(level);
-    group
+    Some(group)
 }
 
 /// How three neighbouring frames, or two, are subtracted: what changes evenly in time cancels in three.
@@ -170,11 +190,12 @@ const THREE: [f32; 3] = [-1.0, 2.0, -1.0];
 const TWO: [f32; 2] = [-1.0, 1.0];
 
 impl Step {
-    fn of(frames: &[Adu<&[f32]>], usable: &impl Fn(f32) -> bool) -> Step {
+    fn of(frames: &[Adu<&[f32]>], usable: &impl Fn(f32) -> bool, unit: f64) -> Step {
         let factors: &[f32] = if frames.len() == 3 { &THREE } else { &TWO };
         let power: f32 = factors.iter().map(|f| f * f).sum();
         let sum = |i: usize, of: fn(f32) -> f32| -> f32 {
-            frames.iter().zip(factors).map(|(x, &f)| of(f) * x.0[i]).sum()
+            let sum: f32 = frames.iter().zip(factors).map(|(x, &f)| of(f) * x.0[i]).sum();
+            sum / unit as f32
         };
         let pixels = 0..frames[0].0.len();
         let holds = |i: usize| frames.iter().all(|x| usable(x.0[i]));

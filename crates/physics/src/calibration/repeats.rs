@@ -336,12 +336,14 @@ impl Bins {
     pub fn line(&self, difference: &[f32]) -> (f32, f32) {
         let size = self.order.len().div_ceil(BINS).max(1);
         let mut values: Vec<f64> = Vec::with_capacity(size);
+        // Where half of the values are one number, in whatever unit.
+        let least = 1e-12 * f64::from(self.levels.iter().fold(f32::MIN_POSITIVE, |m, l| m.max(l.abs())));
         let [mut s0, mut s1, mut s2, mut t0, mut t1] = [0.0; 5];
         for (bin, level) in self.order.chunks(size).zip(&self.levels) {
             values.clear();
             values.extend(bin.iter().map(|&i| f64::from(difference[i as usize])));
             let [low, middle, high] = quartiles(&mut values);
-            let weight = bin.len() as f64 / (high - low).max(1e-12).powi(2);
+            let weight = bin.len() as f64 / (high - low).max(least).powi(2);
             let l = f64::from(level - self.middle);
             s0 += weight;
             s1 += weight * l;

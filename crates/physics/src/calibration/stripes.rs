@@ -59,6 +59,12 @@ pub(super) fn lines(planes: &[&[f32]], shape: [usize; 2], share: f64, known: [f6
 }
 
 impl Lines {
+    /// Those of planes whose values are so many times larger.
+    pub(super) fn times(self, factor: f64) -> Lines {
+        let of = |s: Stripes| Stripes { deviation: factor * s.deviation, error: factor * s.error, ..s };
+        Lines { rows: of(self.rows), columns: of(self.columns) }
+    }
+
     /// Variances of what is seen, rows first.
     pub(super) fn variances(&self) -> [f64; 2] {
         [self.rows, self.columns].map(|s| s.deviation * s.deviation)

@@ -3,7 +3,7 @@
 
 pub mod file;
 
-use crate::estimate::EstimateError;
+use crate::estimate::{EstimateError, check_largest};
 use crate::stream::StreamError;
 use clearshot_image::grid::indices;
 use clearshot_image::{Axis, Description, Image};
@@ -58,7 +58,7 @@ impl Stack {
     /// Reads the frames of files along an axis: T, or the one without a name, unless another is given.
     ///
     /// # Errors
-    /// If a file cannot be read, has no such axis where one is needed, or another size.
+    /// If a file cannot be read, has no such axis where one is needed, another size, or values that 32-bit floats cannot hold.
     pub fn read(images: &[Image], axis: Option<Axis>, together: Together) -> Result<Stack, CameraError> {
         let cuts: Vec<Cut> =
             images.iter().map(|i| Cut::of(&i.description, axis)).collect::<Result<_, _>>()?;
@@ -85,6 +85,7 @@ impl Stack {
             );
             return Err(CameraError::Axes { path, axes: images[0].description.axes(), needed });
         }
+        images.iter().try_for_each(Image::check_single)?;
         let side = size.map(|n| n.min(SIDE));
         let most = (MOST_VALUES / (side[0] * side[1] * planes)).max(2);
         let apart = together == Together::EachFile && cuts.iter().all(|c| c.frames > 1);
@@ -111,7 +112,9 @@ impl Stack {
                 };
                 if taken {
                     for (plane, place) in cut.planes.iter().enumerate() {
-                        series[start + plane].push(image.read_f32(&cut.region(frame, place, side))?);
+                        let values = image.read_f32(&cut.region(frame, place, side))?;
+                        check_largest(&values)?;
+                        series[start + plane].push(values);
                     }
                 }
             }

@@ -27,54 +27,51 @@ impl RunConfig {
                 "left out: for task=conditional, supervised and prior alone",
             )?;
         }
-        [&data.camera].into_iter().chain(data.cameras.values()).try_for_each(check_camera)
+        check_camera(&data.camera, "data.camera")?;
+        data.cameras
+            .iter()
+            .try_for_each(|(name, camera)| check_camera(camera, &format!("data.cameras.{name}")))
     }
 }
 
-/// One simulated camera.
-fn check_camera(camera: &CameraConfig) -> Result<()> {
-    require(range(camera.peak), "data.camera.peak", camera.peak, "two rising numbers above zero")?;
-    for (key, given) in
-        [("data.camera.background", camera.background), ("data.camera.read_noise", camera.read_noise)]
-    {
+/// One simulated camera; `of` is its key.
+fn check_camera(camera: &CameraConfig, of: &str) -> Result<()> {
+    let key = |name: &str| format!("{of}.{name}");
+    require(range(camera.peak), key("peak"), camera.peak, "two rising numbers above zero")?;
+    for (name, given) in [("background", camera.background), ("read_noise", camera.read_noise)] {
         let Some(given) = given else { continue };
         let fits = range(given) || given == [0.0; 2];
-        require(fits, key, given, "two rising numbers above zero, or two zeros")?;
+        require(fits, key(name), given, "two rising numbers above zero, or two zeros")?;
     }
-    require(range([1.0, camera.spread]), "data.camera.spread", camera.spread, "a number from 1 on")?;
-    require(
-        camera.peak_error.is_finite() && camera.peak_error >= 0.0,
-        "data.camera.peak_error",
-        camera.peak_error,
-        "a number from 0 on",
-    )?;
-    require(share(camera.peak_noise), "data.camera.peak_noise", camera.peak_noise, "a share from 0 to 1")?;
-    for (key, given) in [
-        ("data.camera.blur", camera.blur),
-        ("data.camera.uniform", camera.uniform),
-        ("data.camera.correlated", camera.correlated),
-        ("data.camera.correlated_far", camera.correlated_far),
-        ("data.camera.mosaic", camera.mosaic),
-        ("data.camera.counting", camera.counting),
-        ("data.camera.amplified", camera.amplified),
-        ("data.camera.found", camera.found),
-        ("data.camera.clipped", camera.clipped),
-        ("data.camera.rounded", camera.rounded),
+    require(range([1.0, camera.spread]), key("spread"), camera.spread, "a number from 1 on")?;
+    let fits = camera.peak_error.is_finite() && camera.peak_error >= 0.0;
+    require(fits, key("peak_error"), camera.peak_error, "a number from 0 on")?;
+    for (name, given) in [
+        ("peak_noise", camera.peak_noise),
+        ("blur", camera.blur),
+        ("uniform", camera.uniform),
+        ("correlated", camera.correlated),
+        ("correlated_far", camera.correlated_far),
+        ("mosaic", camera.mosaic),
+        ("counting", camera.counting),
+        ("amplified", camera.amplified),
+        ("found", camera.found),
+        ("clipped", camera.clipped),
+        ("rounded", camera.rounded),
     ] {
-        require(share(given), key, given, "a share from 0 to 1")?;
+        require(share(given), key(name), given, "a share from 0 to 1")?;
     }
-    for (key, given) in [
-        ("data.camera.blur_sigma", camera.blur_sigma),
-        ("data.camera.uniform_noise", camera.uniform_noise),
-        ("data.camera.correlated_sigma", camera.correlated_sigma),
+    for (name, given) in [
+        ("blur_sigma", camera.blur_sigma),
+        ("uniform_noise", camera.uniform_noise),
+        ("correlated_sigma", camera.correlated_sigma),
     ] {
-        require(range(given), key, given, "two rising numbers above zero")?;
+        require(range(given), key(name), given, "two rising numbers above zero")?;
     }
-    for (key, given) in [
-        ("data.camera.correlation_error", camera.correlation_error),
-        ("data.camera.noise_error", camera.noise_error),
-    ] {
-        require((0.0..=1.0).contains(&given), key, given, "a number from 0 to 1")?;
+    for (name, given) in
+        [("correlation_error", camera.correlation_error), ("noise_error", camera.noise_error)]
+    {
+        require((0.0..=1.0).contains(&given), key(name), given, "a number from 0 to 1")?;
     }
     Ok(())
 }

@@ -91,11 +91,33 @@ impl RunConfig {
             let needed = "for files alone: the brightness of generated scenes is that of data.camera.peak";
             return setting("data.intensity", data.intensity, needed);
         }
+        if let Some(needed) = self.why_nothing_is_clipped().filter(|_| data.clip) {
+            return setting("data.clip", true, format!("false: {needed}"));
+        }
         if data.kind != DataKind::Pairs && data.noise > 0.0 {
             let needed = "for pairs alone: clean images get their noise from data.camera";
             return setting("data.noise", data.noise, needed);
         }
         Ok(())
+    }
+
+    /// Why there are no limits of `data.normalise` that values could be outside of.
+    fn why_nothing_is_clipped(&self) -> Option<&'static str> {
+        let (data, task) = (&self.data, &self.task);
+        let is_clean = data.kind == DataKind::Clean;
+        Some(match data.kind {
+            _ if task.kind.knows_no_camera() => "each image is seen between its own dark and bright end",
+            DataKind::Scenes => "generated scenes have no limits of data.normalise to be outside of",
+            _ if !is_clean
+                && (data.signal == Some(SignalKind::Photons) || task.kind == TaskKind::Splitting) =>
+            {
+                "images in electrons have no limits of data.normalise to be outside of"
+            }
+            _ if !is_clean && self.model.init.is_some() => {
+                "values are scaled as the model in model.init was trained, which keeps whether they are clipped"
+            }
+            _ => return None,
+        })
     }
 
     /// What scenes need, and what files do.

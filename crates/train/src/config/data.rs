@@ -93,7 +93,7 @@ pub struct DataConfig {
     /// Limits of values that become -1 and 1, for inputs and targets each.
     #[schemars(with = "serde_json::Value")]
     pub normalise: Range,
-    /// Whether values outside of these limits become the limits; otherwise they lie below -1 and above 1.
+    /// Whether values outside of these limits become the limits; otherwise they lie below -1 and above 1. For files whose values are scaled by these limits alone.
     pub clip: bool,
     /// Turns and flips.
     pub augment: bool,

@@ -377,7 +377,7 @@ fn with_room(e: TrainError, images: usize) -> TrainError {
         human(free),
         (free.saturating_sub(fixed) as f64 / of_each) as usize
     );
-    TrainError::Setting { key: "trainer.batch", got: format!("{images} images at once"), needed }
+    TrainError::Setting { key: "trainer.batch".into(), got: format!("{images} images at once"), needed }
 }
 
 /// States beside parameters that a later stage goes on with.

@@ -1,11 +1,13 @@
 //! Iteration after iteration, until the end: what each is given, what is recorded, validated and saved on the way, and when the next stage begins.
 
-use super::{Ending, Gain, NoiseLaw, OverRanks, Run, Summary, begin, profile};
+use super::{BEST, Ending, Gain, NoiseLaw, OverRanks, Run, Summary, begin, profile};
 use crate::checkpoint::{self, Progress};
 use crate::config::RunConfig;
 use crate::engine::Numbers;
 use crate::error::Result;
 use crate::schedule::{Place, ema_decay, momentum, rate};
+use clearshot_image::lengths;
+use clearshot_model::Model;
 use clearshot_timeline::{ITERATION, group};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -71,6 +73,7 @@ impl Run<'_> {
         self.save()?;
         let ended = Instant::now();
         if ending != Ending::Interrupted && self.ranks.is_first() {
+            self.warn_of_smaller_best()?;
             self.calibrate(stop)?;
         }
         // A run that turned back may be before where it began.
@@ -94,6 +97,26 @@ impl Run<'_> {
             ranks: travelled.map(|t| OverRanks::of(&self.ranks, &t, done, seconds)),
             profile: self.profile.take(),
         })
+    }
+
+    /// Says so where the best model is of an earlier stage, for none of the last one was validated with its layers blended in.
+    fn warn_of_smaller_best(&mut self) -> Result<()> {
+        let best = self.out.join(BEST);
+        if !self.is_growing() || !best.is_file() {
+            return Ok(());
+        }
+        let last = self.size(self.stages[self.progress.stage].size);
+        let kept = Model::load(&best)?.about.crop;
+        if kept.iter().product::<usize>() < last.iter().product() {
+            self.records.watch.warning(&format!(
+                "{} is of an earlier stage, with crops of {} pixels: in the last one, of {}, no validation came after its layers were blended in; train longer, \
+                 validate more often (validation.every) or blend faster (trainer.growth.blend)",
+                best.display(),
+                lengths(&kept),
+                lengths(&last)
+            ));
+        }
+        Ok(())
     }
 
     /// Scores the model that the run begins from, the first that may be the best, if there is one and it was not done.

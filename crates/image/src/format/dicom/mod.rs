@@ -21,7 +21,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-pub(super) use sink::create;
+pub(super) use sink::{check, create};
 
 pub(crate) const NAME: &str = "DICOM";
 const RECORD: &str = "clearshot provenance: ";

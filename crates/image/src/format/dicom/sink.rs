@@ -19,17 +19,30 @@ fn new_uid() -> String {
     format!("2.25.{}", half() << 63 | half() >> 1)
 }
 
-pub fn create(path: &Path, description: &Description, options: &WriteOptions) -> Result<Box<dyn Target>> {
+/// # Errors
+/// If DICOM cannot hold such an image.
+pub fn check(path: &Path, description: &Description) -> Result<()> {
+    native_of(path, description).map(drop)
+}
+
+fn native_of<'a>(path: &Path, description: &'a Description) -> Result<&'a Native> {
     let shape = description.shape();
     let native = description.native::<Native>().filter(|n| {
         description.format == NAME && n.layout.shape() == shape && n.layout.dtype == description.dtype
     });
-    let Some(native) = native else {
-        return request(format!(
-            "{}: DICOM is written only from a DICOM image of the same size and type; write TIFF or NIfTI",
-            path.display()
-        ));
-    };
+    native.map_or_else(
+        || {
+            request(format!(
+                "{}: DICOM is written only from a DICOM image of the same size and type; write TIFF or NIfTI",
+                path.display()
+            ))
+        },
+        Ok,
+    )
+}
+
+pub fn create(path: &Path, description: &Description, options: &WriteOptions) -> Result<Box<dyn Target>> {
+    let (shape, native) = (description.shape(), native_of(path, description)?);
     let record = options.provenance.as_ref().map(|v| v.to_string());
     let made = compose(native, record.as_deref()).map_err(|fault| fault.at(path, NAME))?;
     let (front, set_head, tail) = made;

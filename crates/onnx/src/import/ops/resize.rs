@@ -37,6 +37,7 @@ pub(super) fn resize<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>) -> Done 
     }
     let x = im.arranged(&view, &channels_last(rank));
     let mut value = im.float(x);
+    // ONNX Runtime passes on what keeps all of its sizes, whatever the scales; of other images each axis with a scale other than 1 is resized.
     match axes.iter().all(|a| a.from == a.to).then_some(None).or_else(|| rule.own(&axes[2..]).map(Some)) {
         Some(None) => {}
         Some(Some(mode)) if rank > 3 => {
@@ -45,7 +46,7 @@ pub(super) fn resize<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>) -> Done 
             value = im.b.resize(value, mode, size);
         }
         _ => {
-            for (i, axis) in axes[2..].iter().enumerate().filter(|(_, a)| a.from != a.to) {
+            for (i, axis) in axes[2..].iter().enumerate().filter(|(_, a)| a.scale != 1.0) {
                 if axis.to > MOST_PIXELS {
                     return call
                         .fail(format!("{} pixels along an axis; {MOST_PIXELS} are the most", axis.to));

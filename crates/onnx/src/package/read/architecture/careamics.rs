@@ -67,6 +67,13 @@ impl CareamicsConfig {
         within("in_channels", config.in_channels, 1, MOST_CHANNELS)?;
         within("num_classes", config.num_classes, 1, MOST_CHANNELS)?;
         let widest = (MOST_CHANNELS / config.groups()) >> config.depth;
+        if widest == 0 {
+            return Err(format!(
+                "depth: {}; with {} independent channels the lowest level has more than {MOST_CHANNELS} channels; fewer levels, or independent_channels false, are supported",
+                config.depth,
+                config.groups()
+            ));
+        }
         within("num_channels_init", config.num_channels_init, 1, widest)?;
         if !config.num_classes.is_multiple_of(config.groups()) {
             return Err(format!("{} num_classes of {} channels apart", config.num_classes, config.groups()));
@@ -201,5 +208,25 @@ impl Network for CareamicsConfig {
             Ok(Some(f)) => s.b.unary(f, y),
             _ => y,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn refused(arguments: Json) -> String {
+        let Json::Object(map) = arguments else { panic!("{arguments} is not an object") };
+        CareamicsConfig::of(map).unwrap_err()
+    }
+
+    #[test]
+    fn networks_that_are_too_wide_are_refused_with_what_is_supported() {
+        let said =
+            refused(json!({"in_channels": 64, "num_classes": 64, "depth": 10, "num_channels_init": 1}));
+        assert!(said.starts_with("depth: 10; with 64 independent channels"), "{said}");
+        let said = refused(json!({"in_channels": 4, "num_classes": 4, "depth": 4, "num_channels_init": 512}));
+        assert_eq!(said, "num_channels_init: 512; 1 to 256 are supported");
     }
 }
