@@ -186,6 +186,19 @@ fn movies_tell_the_camera() {
     }
 }
 
+/// An evenly lit movie has no levels to tell a change of brightness by: its noise is all of its differences, of two frames and of more.
+#[test]
+fn movies_of_even_light_tell_all_of_their_noise() {
+    let mean = vec![40.0; SIDE * SIDE];
+    for frames in [2, 3, 8] {
+        let all: Vec<Vec<f32>> = (0..frames).map(|t| PLAIN.take(&mean, 300 + t)).collect();
+        let line = from_movies(&[views(&all)], SHAPE, &Known::default()).unwrap().fit.line;
+        let level = 40.0 / PLAIN.gain + PLAIN.offset;
+        let variance = (40.0 + PLAIN.read_noise.powi(2)) / PLAIN.gain.powi(2);
+        assert!((line.variance(level) / variance - 1.0).abs() < 0.05, "{frames}: {line:?}, {variance}");
+    }
+}
+
 /// Where everything jumps from frame to frame, single frames tell, and repeats say that they are none.
 #[test]
 fn what_moves_everywhere_is_said() {

@@ -314,6 +314,19 @@ fn full_pixels_take_no_part() {
     assert!((fit.gain / camera[3] - 1.0).abs() < 0.25, "{fit:?}");
 }
 
+/// One bright spot sets the unit, and squares of the noise beside it vanish in 32-bit floats: told of nothing, or refused, and no more.
+#[test]
+fn noise_that_vanishes_beside_a_spot_is_no_end() {
+    for side in [64, 256] {
+        let white = smooth(side, 3, 0.1);
+        let mut image: Vec<f32> = white.iter().map(|w| 5e-30 + 1e-30 * w).collect();
+        image[side * side / 2] = 1.0;
+        if let Ok(fit) = estimate(&[Adu(&image)], [side, side], &Known::default()) {
+            assert!([fit.gain, fit.offset, fit.read_noise].iter().all(|v| v.is_finite()), "{fit:?}");
+        }
+    }
+}
+
 #[test]
 fn too_little_is_refused() {
     let known = Known::default();

@@ -25,7 +25,8 @@
 use super::Calibration;
 use super::blocks::{SIDE, collect, mean_squares};
 use super::ends::Ends;
-use super::groups::{Group, IN_PICTURES, at_most, fit, group, typical};
+use super::groups::{Group, IN_PICTURES, at_most, group, typical};
+use super::line::fit;
 use super::pixels::Growth;
 use super::resolve::Seen;
 use super::spectrum::{self, Shared};
@@ -149,7 +150,7 @@ pub struct BlindFit {
     pub gain_error: f64,
     /// Always finite: two errors to either side, or all that the picture leaves open.
     pub gain_range: [f64; 2],
-    /// ADU. Unless known: zero if the line allows it, otherwise the middle of its range.
+    /// ADU. Unless known: the level without noise if zero is within its error, but not below zero; otherwise the middle between that and the darkest smooth level, and below all pixels where no gain is seen.
     pub offset: f64,
     pub offset_range: [f64; 2],
     /// Electrons.
@@ -312,7 +313,7 @@ fn measured(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Result<
         }
         if let Some(slope) = together(blocks, pixels) {
             let scatter = fit.scatter;
-            fit = super::groups::fit(&groups, Some(slope.slope));
+            fit = super::line::fit(&groups, Some(slope.slope));
             (fit.line.slope_error, fit.scatter) = (slope.error, scatter);
         }
     }

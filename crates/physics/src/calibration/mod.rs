@@ -13,6 +13,7 @@ pub mod flats;
 mod groups;
 mod lag_fit;
 mod lags;
+mod line;
 pub mod measurement;
 pub mod movie;
 mod pixels;

@@ -12,8 +12,9 @@
 use super::blind::{self, BlindFit, Doubt, Known, NoiseLine, darkest, unit};
 use super::blocks::{Block, COEFFICIENTS, SIDE, collect, mean_squares};
 use super::ends::Ends;
-use super::groups::{Fit, Group, IN_DIFFERENCES, fit, group};
+use super::groups::{Group, IN_DIFFERENCES, group};
 use super::lags::Lags;
+use super::line::{Fit, fit};
 use super::measurement::{CameraMeasurement, Source};
 use super::repeats::{Bins, Series};
 use super::resolve::Seen;
@@ -35,6 +36,8 @@ const LIKE: usize = 256;
 const TURNS: usize = 4;
 /// The least power of a frequency that blocks are chosen by.
 const LEAST_POWER: f64 = 0.02;
+/// What choosing blocks of little power at low frequencies takes off the correlation of independent noise, at most.
+const OF_CHOOSING: f64 = 0.03;
 /// Below this share of quiet blocks most places move.
 const FEW_QUIET: f64 = 0.3;
 
@@ -203,9 +206,13 @@ impl Step {
         let level = |i: usize| if holds(i) { sum(i, |f| f * f) / power } else { f32::NAN };
         let mean: Vec<f32> = pixels.clone().map(level).collect();
         let mut noise: Vec<f32> = pixels.map(|i| sum(i, |f| f)).collect();
-        let bins = Bins::of(&mean);
+        // A change of brightness goes with a level whose own noise says nothing of the difference: all frames count alike in it.
+        let plain: Vec<f32> = (0..mean.len())
+            .map(|i| if holds(i) { sum(i, |_| 1.0) / frames.len() as f32 } else { f32::NAN })
+            .collect();
+        let bins = Bins::of(&plain);
         let (level, slope) = bins.line(&noise);
-        for (d, m) in noise.iter_mut().zip(&mean) {
+        for (d, m) in noise.iter_mut().zip(&plain) {
             *d = (*d - level - slope * (m - bins.middle)) / power.sqrt();
         }
         Step { mean, noise }
@@ -270,6 +277,8 @@ fn correlation(blocks: &[Block], places: &[Place], steps: &[Step], width: usize)
         }
         // Blocks overlap by half along each axis, and a frame is in three differences.
         let (correlation, error) = lags.correlation(1.0 / 12.0);
+        let more = |dy, dx| Some(correlation.at(dy, dx)).filter(|c| !(-OF_CHOOSING..0.0).contains(c));
+        let correlation = Correlation::from_lags(|dy, dx| more(dy, dx).unwrap_or(0.0));
         found = (correlation, error, kept as f64 / blocks.len() as f64);
     }
     found

@@ -11,8 +11,9 @@
 
 use super::blind::{Doubt, Known, NoiseLine, darkest};
 use super::ends::Ends;
-use super::groups::{Fit, Group, fit};
+use super::groups::Group;
 use super::lags::{Lags, sum_of_squares};
+use super::line::{Fit, fit};
 use super::measurement::{CameraMeasurement, Source};
 use super::movie::{exceeds, singly};
 use super::resolve::Seen;

@@ -67,6 +67,11 @@ pub(super) struct Shared {
     pub spectrum: [f64; COEFFICIENTS],
 }
 
+impl Shared {
+    const UNSEEN: Shared =
+        Shared { correlation: Correlation::WHITE, error: ERROR_UNSEEN, spectrum: [1.0; COEFFICIENTS] };
+}
+
 /// The correlation that a picture's blocks tell, sorted by level.
 pub(super) fn correlation(blocks: &[Block]) -> Shared {
     let count = (blocks.len() / FEWEST_IN_GROUP).min(GROUPS);
@@ -78,7 +83,14 @@ pub(super) fn correlation(blocks: &[Block]) -> Shared {
         };
     }
     let groups: Vec<&[Block]> = blocks.chunks(blocks.len().div_ceil(count)).collect();
-    let groups: Vec<&[Block]> = groups.into_iter().filter(|g| g.len() >= FEWEST_IN_GROUP).collect();
+    // Squares that vanish in 32-bit floats leave nothing to compare.
+    let has_noise =
+        |g: &[Block]| (0..2).all(|half| !quiet(g, half, &mean_squares(&Correlation::WHITE)).is_empty());
+    let groups: Vec<&[Block]> =
+        groups.into_iter().filter(|g| g.len() >= FEWEST_IN_GROUP && has_noise(g)).collect();
+    if groups.len() < FEWEST_GROUPS {
+        return Shared::UNSEEN;
+    }
     let few = Fit::few();
     let told = |shape: &Correlation| Told::of_all(&groups, &mean_squares(shape).map(|s| s.max(1e-3)));
     let mut quietest = told(&Correlation::WHITE);
