@@ -15,7 +15,8 @@
 //! Neighbouring pixels may share noise (pictures that were resampled, demosaiced or smoothed, or scanned): `spectrum.rs` tells how,
 //! and the variance is then told by the quietest blocks, by frequencies as high as it takes to leave structure behind (`groups.rs`). Texture as fine as the pixels counts as noise.
 //!
-//! What restorers get are gain, offset and read noise, and these give every level of the picture the variance of the line, whatever is assumed.
+//! What restorers get are gain, offset and read noise. Whatever is assumed, these give the darkest smooth level the variance of the line, and where
+//! the gain is seen every level.
 //!
 //! **How near it comes**, on generated scenes of 256 x 256 pixels of every kind behind a PSF of 1.2 pixels, peaks of 20 to
 //! 5000 electrons (`scenes/tests/blind.rs`): the noise within 20 % at the levels that the picture shows (mostly within 5
@@ -26,7 +27,7 @@ use super::Calibration;
 use super::blocks::{SIDE, collect, mean_squares};
 use super::ends::Ends;
 use super::groups::{Group, IN_PICTURES, at_most, group, typical};
-use super::line::fit;
+use super::line;
 use super::pixels::Growth;
 use super::resolve::Seen;
 use super::spectrum::{self, Shared};
@@ -219,8 +220,6 @@ const NEARLY_WHITE: f64 = 0.3;
 const FEWEST_BLOCKS: usize = 16;
 /// Steps of the levels.
 const GROUPS: usize = 32;
-/// Scatter of the levels' variances about the line, over what chance gives, from which on they lie on none.
-const NO_LINE: f64 = 3.0;
 /// Standard errors that a slope must be above zero to be seen.
 pub(super) const SEEN: f64 = 3.0;
 /// Two ways of telling the slope are not trusted to be nearer to each other than this part of it.
@@ -282,13 +281,13 @@ fn measured(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Result<
     // A few blocks at the ends do not set the steps of the levels.
     let trim = blocks.len() / 200;
     let brightest = blocks[blocks.len() - 1 - trim].level;
-    let spectrum = mean_squares(&correlation);
-    let power = spectrum.map(|s| s.max(LEAST_POWER));
+    let expected = mean_squares(&correlation);
+    let power = expected.map(|s| s.max(LEAST_POWER));
     if !correlation.is_white() {
         blocks.iter_mut().for_each(|b| b.whiten(&power));
     }
     // Groups that noise alone puts apart would flatten the line: steps are wide beside the noise of a block's mean.
-    let noise = (typical(&blocks, 2..=3).0 * spectrum[0].max(1.0)).sqrt() / SIDE as f64;
+    let noise = (typical(&blocks, 2..=3).0 * expected[0].max(1.0)).sqrt() / SIDE as f64;
     let step = ((brightest - blocks[trim].level) / GROUPS as f64).max(4.0 * noise);
     // Where high frequencies have little of the noise they tell little of it.
     let white = correlation.at(0, 1).max(correlation.at(1, 0)) < NEARLY_WHITE;
@@ -303,7 +302,7 @@ fn measured(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Result<
     }
     let used: usize = groups.iter().map(|g| g.count).sum();
     let fixed = known.gain.map(f64::recip);
-    let mut fit = fit(&groups, fixed);
+    let mut fit = line::fit(&groups, fixed);
     let mut steepest = fit.line.slope + 2.0 * fit.line.slope_error;
     if fixed.is_none() && correlation.is_white() && !textured {
         let blocks = Growth { slope: fit.line.slope, error: fit.line.slope_error };
@@ -313,19 +312,19 @@ fn measured(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Result<
         }
         if let Some(slope) = together(blocks, pixels) {
             let scatter = fit.scatter;
-            fit = super::line::fit(&groups, Some(slope.slope));
+            fit = line::fit(&groups, Some(slope.slope));
             (fit.line.slope_error, fit.scatter) = (slope.error, scatter);
         }
     }
     // Where variances lie on no line, darker places may well have more noise.
-    if white && fixed.is_none() && fit.scatter <= NO_LINE {
+    if white && fixed.is_none() && fit.is_line() {
         let share = at_most(&mut blocks, &fit.line);
         fit.line = fit.line.times(share);
         steepest *= share;
     }
     steepest = steepest.min(no_group_below(&groups, &fit.line));
     let mut doubts = Vec::new();
-    if fit.scatter > NO_LINE {
+    if !fit.is_line() {
         doubts.push(Doubt::NoLine);
     }
     if used < 100 {

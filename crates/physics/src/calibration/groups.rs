@@ -169,6 +169,7 @@ impl Group {
         // What structure leaks into some frequencies shows less in higher ones.
         for higher in higher {
             let mut next = told(higher);
+            // Where less was seen than the shape has, either structure was taken off the shape or neighbours share more than is believed: half of it counts.
             next.variance /=
                 (by.share(higher, shape, seen) / by.share(lowest, shape, seen)).clamp(MOST_LEFT, 1.0).sqrt();
             if next.freedom > 0.0

@@ -21,10 +21,20 @@ fn weighted_median(values: impl Iterator<Item = (f64, f64)>) -> f64 {
         .map_or(f64::NAN, |v| v.0)
 }
 
+/// Scatter from which on groups lie on no line.
+const NO_LINE: f64 = 3.0;
+
 pub(super) struct Fit {
     pub line: NoiseLine,
     /// The groups' scatter about the line over what chance gives.
     pub scatter: f64,
+}
+
+impl Fit {
+    /// Whether the groups lie on a line, as a camera's do.
+    pub fn is_line(&self) -> bool {
+        self.scatter <= NO_LINE
+    }
 }
 
 /// What is tried as the line through two groups is that of others as well if they are no further from it than this share of the variance, beside their own error.

@@ -14,7 +14,7 @@ use super::blocks::{Block, COEFFICIENTS, SIDE, collect, mean_squares};
 use super::ends::Ends;
 use super::groups::{Group, IN_DIFFERENCES, group};
 use super::lags::Lags;
-use super::line::{Fit, fit};
+use super::line::fit;
 use super::measurement::{CameraMeasurement, Source};
 use super::repeats::{Bins, Series};
 use super::resolve::Seen;
@@ -104,9 +104,10 @@ pub fn from_movies(
     for group in &mut groups {
         (group.level, group.variance) = (group.level * unit, group.variance * unit * unit);
     }
-    let Fit { line, scatter } = fit(&groups, slope(1.0));
+    let found = fit(&groups, slope(1.0));
+    let line = found.line;
     let mut doubts = Vec::new();
-    if scatter > 3.0 {
+    if !found.is_line() {
         doubts.push(Doubt::NoLine);
     }
     let levels = [groups[0].level, groups[groups.len() - 1].level];

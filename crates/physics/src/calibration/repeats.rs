@@ -13,7 +13,7 @@ use super::blind::{Doubt, Known, NoiseLine, darkest};
 use super::ends::Ends;
 use super::groups::Group;
 use super::lags::{Lags, sum_of_squares};
-use super::line::{Fit, fit};
+use super::line::fit;
 use super::measurement::{CameraMeasurement, Source};
 use super::movie::{exceeds, singly};
 use super::resolve::Seen;
@@ -81,7 +81,8 @@ pub(super) fn measure(
     let (correlation, correlation_error) = correlation(&steady, shape, &first);
     let correlation = known.correlation.unwrap_or(correlation);
     let groups = group(&mut samples, sum_of_squares(&correlation).sqrt(), dark.as_ref());
-    let Fit { line, scatter } = fit(&groups, fixed);
+    let found = fit(&groups, fixed);
+    let line = found.line;
     let (residuals, share) = residuals(&steady);
     let changing = lines(&residuals, shape, share, [0.0; 2]);
     let means: Vec<&[f32]> = steady.iter().map(|s| &s.mean[..]).collect();
@@ -100,7 +101,7 @@ pub(super) fn measure(
         points: groups.iter().map(Group::point).collect(),
     };
     let mut doubts = Vec::new();
-    if scatter > 3.0 {
+    if !found.is_line() {
         doubts.push(Doubt::NoLine);
     }
     if ends.clipped_low && ends.at_lowest > 0.25 {
