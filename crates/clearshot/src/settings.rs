@@ -47,11 +47,12 @@ pub struct Settings {
     pub only: Option<Candidate>,
     /// Restore each frame of a movie without its neighbours. Default: false.
     pub frames_alone: bool,
-    /// Posterior samples; from two on their standard deviation is known. Default: 0, the image is the model's direct estimate.
+    /// Posterior samples; from two on their standard deviation is known. Default: 0, the image is the model's direct estimate; or 8 for `std`, of models that
+    /// do not say it themselves.
     pub samples: usize,
     /// What the restored image is. Default: the direct estimate where the model gives one.
     pub estimate: Option<Output>,
-    /// Give the standard deviation of the posterior, which needs two samples at least. Default: false.
+    /// Give the standard deviation of the posterior: what the model says of it, or that of `samples` where some are asked for. Default: false.
     pub std: bool,
     /// Give the map of chi2: about 1 where only noise is left over. Default: false.
     pub chi2: bool,
@@ -339,6 +340,7 @@ impl Settings {
             output: self.estimate,
             samples: self.samples,
             keep_samples: self.save_samples,
+            deviation: self.std,
             sampler: self.sampler.clone(),
             steps: self.steps,
             levels: self.levels.clone(),
@@ -369,7 +371,7 @@ impl Settings {
     fn check_only(&self, settings: &learned::Settings) -> Result<()> {
         let Some(only) = self.only.filter(|m| *m != Candidate::Model) else { return Ok(()) };
         let options = [
-            ("samples, std and save_samples", settings.samples > 0),
+            ("samples, std and save_samples", settings.samples > 0 || settings.deviation),
             ("estimate", settings.output == Some(Output::Samples)),
             ("levels, begin, cascade, inpaint and classifier_free", self.shapes_samples()),
             ("psf", settings.psf.is_some()),
@@ -407,7 +409,7 @@ impl Settings {
         let psf_file = self.psf.as_ref().map(PointSpread::fingerprint).transpose()?.flatten();
         let mask = self.mask.as_deref().map(fingerprint).transpose()?;
         let mut record = json!({
-            "model": model.about.name, "model_hash": model_hash, "samples": self.samples, "estimate": estimate,
+            "model": model.about.name, "model_hash": model_hash, "samples": restorer.settings().samples, "estimate": estimate,
             "sampler": self.sampler, "steps": self.steps, "seed": self.seed, "gain": gain, "offset": offset,
             "read_noise": read_noise, "background": background, "psf": self.psf.as_ref().map(ToString::to_string),
             "psf_file": psf_file, "guidance": self.guidance,

@@ -52,7 +52,8 @@ pub struct Restore {
     /// electrons, and used only if its estimated gain is clear (experimental: no gain on a real image has been shown). Default: off.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     adapt: Option<u32>,
-    /// Draw this many posterior samples; two or more give a standard deviation. Default: 0, or 8 with --std or --save-samples.
+    /// Draw this many posterior samples; two or more give a standard deviation. Default: 0; 8 with --save-samples, and with --std if the model does not
+    /// state its own error.
     #[arg(help_heading = UNCERTAINTY, long, value_name = "K")]
     samples: Option<u32>,
     /// Restore with this method: `auto` mixes the model, BM3D, a Gaussian blur and the measurement, weighted by their errors, which are estimated
@@ -71,7 +72,7 @@ pub struct Restore {
     /// Write the posterior samples too, as OUT_sample1 and so on.
     #[arg(help_heading = UNCERTAINTY, long)]
     save_samples: bool,
-    /// Write the calibrated standard deviation of every pixel, as OUT_std.
+    /// Write the standard deviation of every pixel's error, as OUT_std: as the model states it, or of the posterior samples if --samples asks for some.
     #[arg(help_heading = UNCERTAINTY, long)]
     std: bool,
     /// Write a map of chi2, as OUT_chi2: near 1 where the restored image explains the measurement up to its noise.
@@ -351,7 +352,7 @@ impl Restore {
     }
 
     fn settings(&self, camera: KnownCamera) -> Result<Settings> {
-        let samples = self.samples.map_or(if self.std || self.save_samples { 8 } else { 0 }, |k| k as usize);
+        let samples = self.samples.map_or(if self.save_samples { 8 } else { 0 }, |k| k as usize);
         let only = match self.method.as_str() {
             "model" => Some(Candidate::Model),
             "bm3d" => Some(Candidate::Bm3d),

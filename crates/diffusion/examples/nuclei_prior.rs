@@ -152,7 +152,7 @@ fn train(scenes: &[Vec<f32>], norm: Norm, seed: u64, iterations: usize, device: 
     let mut level = LevelInputs::new(BATCH);
     let (x0, noise) = (b.input("x0", Type::f32(shape)), b.input("noise", Type::f32(shape)));
     let x = noised(&mut b, x0, noise, &mut level);
-    let (predicted, _) = denoiser.predict(&mut b, x, &mut level, &Condition::default());
+    let predicted = denoiser.predict(&mut b, x, &mut level, &Condition::default()).value;
     let wanted = target(&mut b, denoiser.prediction, x0, noise, &mut level);
     let weight = Weight::Edm { sigma_data: norm.sd }.input(&mut b, denoiser.prediction, &mut level);
     let loss = distance(&mut b, Distance::L2, predicted, wanted, Some(weight));

@@ -33,6 +33,6 @@ impl<D: Denoiser> Denoiser for ClassifierFree<D> {
         let x0 = mix(with.x0, without.x0);
         let clipped = with.unclipped != with.x0;
         let unclipped = if clipped { mix(with.unclipped, without.unclipped) } else { x0 };
-        Estimate { x0, unclipped, variance: with.variance }
+        Estimate { x0, unclipped, variance: with.variance, error: with.error }
     }
 }

@@ -33,11 +33,13 @@ pub struct Estimate {
     /// Where the logarithm of a reverse step's variance lies between the smallest (0) and the largest (1)
     /// that make sense, for each element; from networks that learned it.
     pub variance: Option<Value>,
+    /// What the network says of the error of `x0`, in its own measure.
+    pub error: Option<Value>,
 }
 
 impl Estimate {
     pub fn of(x0: Value) -> Estimate {
-        Estimate { x0, unclipped: x0, variance: None }
+        Estimate { x0, unclipped: x0, variance: None, error: None }
     }
 }
 

@@ -68,12 +68,26 @@ impl Prediction {
 /// already part of x, behind its channels.
 pub trait Network {
     fn build(&self, b: &mut Builder, x: Value, time: Value, given: &Condition) -> Value;
+
+    /// The same with what the network says of the error of the clean image, if it does.
+    fn answer(&self, b: &mut Builder, x: Value, time: Value, given: &Condition) -> (Value, Option<Value>) {
+        (self.build(b, x, time, given), None)
+    }
 }
 
 impl<F: Fn(&mut Builder, Value, Value, &Condition) -> Value> Network for F {
     fn build(&self, b: &mut Builder, x: Value, time: Value, given: &Condition) -> Value {
         self(b, x, time, given)
     }
+}
+
+/// What a network predicts for x.
+#[derive(Clone, Copy, Debug)]
+pub struct Predicted {
+    pub value: Value,
+    /// As an [`Estimate`] has them.
+    pub variance: Option<Value>,
+    pub error: Option<Value>,
 }
 
 /// A network as a denoiser.
@@ -86,14 +100,14 @@ pub struct Preconditioned<N> {
 }
 
 impl<N: Network> Preconditioned<N> {
-    /// Adds the network: its prediction for x, and its learned variance as an [`Estimate`] has it.
+    /// Adds the network.
     pub fn predict(
         &self,
         b: &mut Builder,
         x: Value,
         level: &mut LevelInputs,
         given: &Condition,
-    ) -> (Value, Option<Value>) {
+    ) -> Predicted {
         let prediction = self.prediction;
         let name = format!("{}.input", prediction.tag());
         let time = level.number(b, "time", |l| l.time);
@@ -102,21 +116,23 @@ impl<N: Network> Preconditioned<N> {
         let parts: Vec<Value> = [scaled].into_iter().chain(given.image).collect();
         let seen = b.concat_channels(&parts);
         let rest = Condition { image: None, ..*given };
-        let y = self.network.build(b, seen, time, &rest);
+        let (y, error) = self.network.answer(b, seen, time, &rest);
         let (got, want) = (b.shape(y), b.shape(x));
         let c = want.channels();
         let channels = if self.learned_variance { 2 * c } else { c };
         let axis = want.rank().saturating_sub(1);
         if got != want.with(axis, channels) {
             let want = want.with(axis, channels);
-            return (b.refuse("denoiser", format!("the network gives {got} where {want} is needed")), None);
+            let value = b.refuse("denoiser", format!("the network gives {got} where {want} is needed"));
+            return Predicted { value, variance: None, error: None };
         }
         if !self.learned_variance {
-            return (y, None);
+            return Predicted { value: y, variance: None, error };
         }
         let v = b.slice(y, axis, c, c);
         let half = b.mul_scalar(v, 0.5);
-        (b.slice(y, axis, 0, c), Some(b.add_scalar(half, 0.5)))
+        let variance = Some(b.add_scalar(half, 0.5));
+        Predicted { value: b.slice(y, axis, 0, c), variance, error }
     }
 
     /// The clean image that a prediction for x means.
@@ -135,8 +151,8 @@ impl<N: Network> Preconditioned<N> {
 
 impl<N: Network> Denoiser for Preconditioned<N> {
     fn denoise(&self, b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition) -> Estimate {
-        let (predicted, variance) = self.predict(b, x, level, given);
-        Estimate { variance, ..Estimate::of(self.clean(b, x, predicted, level)) }
+        let Predicted { value, variance, error } = self.predict(b, x, level, given);
+        Estimate { variance, error, ..Estimate::of(self.clean(b, x, value, level)) }
     }
 }
 

@@ -198,7 +198,7 @@ fn a_network_that_hits_its_target_denoises_exactly() {
         let right = target(&mut b, prediction, x0, noise, &mut level);
         let network = move |_: &mut Builder, _: Value, _: Value, _: &Condition| right;
         let net = Preconditioned { network, prediction, learned_variance: false };
-        let (predicted, _) = net.predict(&mut b, x, &mut level, &Condition::default());
+        let predicted = net.predict(&mut b, x, &mut level, &Condition::default()).value;
         let clean = net.clean(&mut b, x, predicted, &mut level);
         let weight = Weight::MinSnr(5.0).input(&mut b, prediction, &mut level);
         let loss = distance(&mut b, Distance::L2, clean, x0, Some(weight));

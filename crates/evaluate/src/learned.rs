@@ -51,6 +51,9 @@ impl Learned {
         let path = PathBuf::from(named);
         let model = Model::load(&path).map_err(EvaluateError::from)?;
         let settings = settings(&model)?;
+        // Without samples the intervals are those of a network that says its error.
+        let deviation = settings.samples == 0 && model.network.says_error();
+        let settings = Settings { deviation, ..settings };
         let mut identity = format!(
             "model {} spread {:?} samples {} sampler {} steps {} seed {} output {:?}",
             model.hash(),

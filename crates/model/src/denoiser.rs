@@ -3,10 +3,10 @@
 use crate::about::{About, ConditionKind, Task};
 use crate::error::ModelError;
 use crate::instances;
-use clearshot_diffusion::precondition::{Preconditioned, Prediction};
+use clearshot_diffusion::precondition::{self, Preconditioned, Prediction};
 use clearshot_diffusion::{Condition, Denoiser, Estimate, LevelInputs};
 use clearshot_graph::{Builder, Value};
-use clearshot_nn::models::{Given, Network};
+use clearshot_nn::models::{Answer, Given, Network};
 
 /// See the module. A condition that is an image stands beside x along channels; what the network has no input for is
 /// refused.
@@ -32,12 +32,24 @@ impl<'a> ModelDenoiser<'a> {
     }
 
     /// Adds the network with the inputs that it knows.
-    fn add(&self, b: &mut Builder, x: Value, told: (&str, Value), given: &Condition) -> Value {
+    fn add(&self, b: &mut Builder, x: Value, told: (&str, Value), given: &Condition) -> Answer {
         let mut all = Given::image(x).with(told.0, told.1);
         for (name, value) in conditions(self.network, b, x, given) {
             all = all.with(name, value);
         }
-        self.network.build_on(b, &all)
+        self.network.answer_on(b, &all)
+    }
+}
+
+/// The network itself, of a model that predicts.
+impl precondition::Network for &ModelDenoiser<'_> {
+    fn build(&self, b: &mut Builder, x: Value, time: Value, given: &Condition) -> Value {
+        self.answer(b, x, time, given).0
+    }
+
+    fn answer(&self, b: &mut Builder, x: Value, time: Value, given: &Condition) -> (Value, Option<Value>) {
+        let Answer { image, error } = self.add(b, x, ("t", time), given);
+        (image, error)
     }
 }
 
@@ -58,9 +70,7 @@ fn conditions(network: &dyn Network, b: &Builder, x: Value, given: &Condition) -
 impl Denoiser for ModelDenoiser<'_> {
     fn denoise(&self, b: &mut Builder, x: Value, level: &mut LevelInputs, given: &Condition) -> Estimate {
         if let Some(prediction) = self.prediction {
-            let network =
-                |b: &mut Builder, x: Value, t: Value, given: &Condition| self.add(b, x, ("t", t), given);
-            return Preconditioned { network, prediction, learned_variance: self.learned_variance }
+            return Preconditioned { network: self, prediction, learned_variance: self.learned_variance }
                 .denoise(b, x, level, given);
         }
         let scale = level.factor(b, x, "denoiser.scale", |l| 1.0 / l.alpha);
@@ -69,13 +79,14 @@ impl Denoiser for ModelDenoiser<'_> {
         if let Some(image) = given.image {
             seen = b.concat_channels(&[seen, image]);
         }
-        Estimate::of(self.add(b, seen, ("sigma", sigma), given))
+        let Answer { image, error } = self.add(b, seen, ("sigma", sigma), given);
+        Estimate { error, ..Estimate::of(image) }
     }
 }
 
 /// The nodes of a network that makes the clean image of the measurement `y` at once. One that is told a time is told zero, as
 /// training tells it.
-pub(crate) fn at_once(network: &dyn Network, b: &mut Builder, y: Value, given: &Condition) -> Value {
+pub(crate) fn at_once(network: &dyn Network, b: &mut Builder, y: Value, given: &Condition) -> Answer {
     let mut all = Given::image(y);
     if takes(network, b, y, "t") {
         let (zero, batch) = (b.scalar(0.0), b.shape(y)[0]);
@@ -85,7 +96,7 @@ pub(crate) fn at_once(network: &dyn Network, b: &mut Builder, y: Value, given: &
     for (name, value) in conditions(network, b, y, given) {
         all = all.with(name, value);
     }
-    network.build_on(b, &all)
+    network.answer_on(b, &all)
 }
 
 /// Whether what a model says of itself fits its network.

@@ -15,7 +15,7 @@ use crate::int8;
 use crate::signal::Signal;
 use clearshot_diffusion::{Condition, Levels};
 use clearshot_graph::{Builder, Value};
-use clearshot_nn::models::{self, Network, Quantised};
+use clearshot_nn::models::{self, Answer, Network, Quantised};
 use clearshot_nn::weights::{self, CONFIG_FILE, Weights, weights_file};
 use clearshot_tensor::store::{Store, StoreError, write_whole};
 use clearshot_tensor::{DType, Tensor};
@@ -257,7 +257,7 @@ impl Model {
     }
 
     /// Adds the network that makes the clean image of a measurement at once, for models of regression.
-    pub fn regress(&self, b: &mut Builder, measured: Value, given: &Condition) -> Value {
+    pub fn regress(&self, b: &mut Builder, measured: Value, given: &Condition) -> Answer {
         at_once(&*self.network, b, measured, given)
     }
 

@@ -31,6 +31,9 @@ impl Signal {
 /// What [`Photons::condition`] makes of each pixel.
 pub const CHANNELS: usize = 5 + LAGS;
 
+/// The least variance of a pixel's noise, in electrons: no camera is without any.
+pub const LEAST_VARIANCE: f64 = 1e-3;
+
 /// Numbers that describe the noise's correlation.
 pub const LAGS: usize = 4;
 
@@ -94,6 +97,12 @@ impl Photons {
     /// The mean of electrons that a network's number stands for, background included.
     pub fn electrons(&self, x: f64) -> f64 {
         0.5 * (x + 1.0) * self.peak + self.background
+    }
+
+    /// The standard deviation of a pixel's noise where the network's number is x, in the network's unit.
+    pub fn noise(&self, x: f64) -> f64 {
+        let variance = self.electrons(x).max(0.0) + self.read_noise * self.read_noise;
+        2.0 / self.peak * variance.max(LEAST_VARIANCE).sqrt()
     }
 
     /// What the network is given of a measurement in electrons, channels last: the measurement itself, the same

@@ -12,7 +12,7 @@ use clearshot_nn::{models, weights};
 use clearshot_physics::{Correlation, Psf};
 use clearshot_restore::learned::field::Scratch;
 use clearshot_restore::learned::layout::Layout;
-use clearshot_restore::learned::tiles::{Asked, Conditions, Question, TileGraph, Tiles};
+use clearshot_restore::learned::tiles::{Also, Asked, Conditions, Question, TileGraph, Tiles};
 use clearshot_restore::learned::{
     Camera, Error, Guidance, Measured, Output, Restored, Restorer, Settings, Values, law as law_of, walk,
 };
@@ -203,7 +203,7 @@ fn walking_in_step_is_the_samplers_own_walk() {
             let denoiser: &dyn Denoiser = &pixel_wise;
             let question = Question::Denoise(denoiser);
             let conditions = Conditions::default();
-            let asked = Asked { question, channels, condition: None, unclipped: false, conditions };
+            let asked = Asked { question, channels, condition: None, also: Also::default(), conditions };
             let graph = TileGraph::new(&asked, &layout, 3).unwrap();
             let mut tiles =
                 Tiles::compile(graph, layout, &BTreeMap::new(), &device, &Options::default()).unwrap();

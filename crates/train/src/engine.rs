@@ -5,7 +5,7 @@ use crate::data::Batch;
 use crate::distributed::{Exchanger, Ranks};
 use crate::error::Result;
 use crate::inputs::{Given, Inputs};
-use crate::iteration::{self, Built, DOMAIN_LOSSES, DOMAIN_SAMPLES, Shapes};
+use crate::iteration::{self, BEYOND, Built, DOMAIN_LOSSES, DOMAIN_SAMPLES, Shapes};
 use crate::task::Task;
 use clearshot_diffusion::{Level, LevelInputs};
 use clearshot_graph::Graph;
@@ -336,6 +336,11 @@ impl Judge {
         }
         self.alpha = alpha;
         Ok(())
+    }
+
+    /// Whether the network says how large its errors may be.
+    pub fn says_error(&self) -> bool {
+        self.session.plan().graph.output(BEYOND).is_some()
     }
 
     /// An output of the last estimate.

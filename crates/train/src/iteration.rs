@@ -8,19 +8,20 @@ use crate::config::TaskKind;
 use crate::counted::Counted;
 use crate::data::{NUMBERS, image_shape};
 use crate::error::{Result, setting};
+use crate::errors::{self, ErrorSaid};
 use crate::gan;
 use crate::instances;
 use crate::pretraining;
 use crate::segmentation::{self, probabilities};
 use crate::task::{Compared, Task};
 use clearshot_diffusion::objective::{FirstStep, distance_of_each, noised, target, variational_bound};
-use clearshot_diffusion::precondition::Preconditioned;
+use clearshot_diffusion::precondition::{self, Preconditioned, Predicted};
 use clearshot_diffusion::{Condition, Estimate, LevelInputs};
 use clearshot_graph::ops::{Binary, NoiseKind, ReduceKind, Unary};
 use clearshot_graph::train::{LOSS_BUCKET, Training, finish_iteration, mean_over_ranks};
 use clearshot_graph::{Builder, Graph, StateInit, Type, Value};
 use clearshot_model::signal::CHANNELS;
-use clearshot_nn::models::{Given, Learning, Network};
+use clearshot_nn::models::{Answer, ERROR, Given, Learning, Network};
 use clearshot_tensor::Shape;
 
 /// What a graph is built for.
@@ -78,6 +79,8 @@ pub(crate) struct Forward {
     pub measured: Option<(Value, Vec<Value>)>,
     /// Where the variance is learned.
     pub bound: Option<Value>,
+    /// What the network says of the error.
+    pub error: Option<ErrorSaid>,
     /// Of adversarial training.
     pub rival: Option<gan::Losses>,
     pub levels: Option<LevelInputs>,
@@ -133,10 +136,34 @@ fn network_on(
     x: Value,
     time: Option<Value>,
     learning: Option<Learning>,
-) -> Value {
+) -> Answer {
     match given_to(b, network, task, x, time, learning) {
-        Ok(given) => network.build_on(b, &given),
-        Err(refused) => refused,
+        Ok(given) if learns_error(network, task) => network.answer_on(b, &given),
+        Ok(given) => Answer::of(network.build_on(b, &given)),
+        Err(refused) => Answer::of(refused),
+    }
+}
+
+/// Whether the network learns to say its error: where it is shown the truth of an image.
+fn learns_error(network: &dyn Network, task: &Task) -> bool {
+    network.says_error() && matches!(task.kind, TaskKind::Conditional | TaskKind::Supervised)
+}
+
+/// The network in training, where it is told a time.
+struct Learned<'a> {
+    network: &'a dyn Network,
+    task: &'a Task,
+    learning: Option<Learning>,
+}
+
+impl precondition::Network for Learned<'_> {
+    fn build(&self, b: &mut Builder, x: Value, time: Value, given: &Condition) -> Value {
+        self.answer(b, x, time, given).0
+    }
+
+    fn answer(&self, b: &mut Builder, x: Value, time: Value, _: &Condition) -> (Value, Option<Value>) {
+        let Answer { image, error } = network_on(b, self.network, self.task, x, Some(time), self.learning);
+        (image, error)
     }
 }
 
@@ -222,9 +249,14 @@ fn forward(
     }
     let Some(diffusion) = &task.diffusion else {
         let x = seen.unwrap_or(clean);
-        let outputs = match learning {
-            Some(learning) => outputs_on(b, network, task, x, learning),
-            None => vec![(1.0, network_on(b, network, task, x, None, None))],
+        let (outputs, said) = match learning {
+            Some(learning) if !learns_error(network, task) => {
+                (outputs_on(b, network, task, x, learning), None)
+            }
+            _ => {
+                let Answer { image, error } = network_on(b, network, task, x, None, learning);
+                (vec![(1.0, image)], error)
+            }
         };
         let first = outputs[0].1;
         let estimate = if task.kind == TaskKind::Segmentation { probabilities(b, first) } else { first };
@@ -246,8 +278,12 @@ fn forward(
             gan.losses(b, x, clean, shown, losses)
         });
         let losses = rival.as_ref().map_or(losses, |r| r.generator);
+        let error = said.map(|said| {
+            let numbers = measured.as_ref().map(|(_, numbers)| &numbers[..]);
+            ErrorSaid::new(b, said, [estimate, clean], numbers, valid, weights)
+        });
         let (wanted, bound, levels) = (None, None, None);
-        return Forward { clean, valid, losses, estimate, wanted, measured, bound, rival, levels };
+        return Forward { clean, valid, losses, estimate, wanted, measured, bound, error, rival, levels };
     };
     let mut levels = LevelInputs::new(shapes.batch);
     let key = b.input("noise_key", Type::i32([shapes.batch, 4]));
@@ -262,21 +298,18 @@ fn forward(
         }
         false => noised(b, clean, noise, &mut levels),
     };
-    let built = |b: &mut Builder, x: Value, time: Value, _: &Condition| {
-        network_on(b, network, task, x, Some(time), learning)
-    };
     let denoiser = Preconditioned {
-        network: built,
+        network: Learned { network, task, learning },
         prediction: diffusion.prediction,
         learned_variance: task.learned_variance,
     };
     let given = Condition { image: seen, ..Condition::default() };
-    let (predicted, variance) = denoiser.predict(b, x, &mut levels, &given);
+    let Predicted { value: predicted, variance, error: said } = denoiser.predict(b, x, &mut levels, &given);
     let estimate = denoiser.clean(b, x, predicted, &mut levels);
     if from_noise {
         // There is one level alone, and what the network predicts of x's noise is not part of the error.
         let losses = distance_of_each(b, task.distance, estimate, clean, weights, valid);
-        let (wanted, measured, bound, rival) = (None, None, None, None);
+        let (wanted, measured, bound, error, rival) = (None, None, None, None, None);
         return Forward {
             clean,
             valid,
@@ -285,10 +318,15 @@ fn forward(
             wanted,
             measured,
             bound,
+            error,
             rival,
             levels: Some(levels),
         };
     }
+    let error = said.map(|said| {
+        let numbers = measured.as_ref().map(|(_, numbers)| &numbers[..]);
+        ErrorSaid::new(b, said, [estimate, clean], numbers, valid, weights)
+    });
     let wanted = target(b, diffusion.prediction, clean, noise, &mut levels);
     let of_level = diffusion.weight.input(b, diffusion.prediction, &mut levels);
     let weights = weights.map_or(of_level, |w| b.mul(of_level, w));
@@ -298,7 +336,7 @@ fn forward(
         variational_bound(b, &said, clean, &mut levels, schedule, FirstStep::Gaussian)
     });
     let (wanted, rival, levels) = (None, None, Some(levels));
-    Forward { clean, valid, losses, estimate, wanted, measured, bound, rival, levels }
+    Forward { clean, valid, losses, estimate, wanted, measured, bound, error, rival, levels }
 }
 
 /// The graph of an iteration, or of one of its runs. Inputs: `measured`, `clean`, `numbers`, `noise_key`, the levels',
@@ -316,7 +354,7 @@ pub fn training(
     training: &Training,
 ) -> Result<Built> {
     let mut b = Builder::new();
-    let Forward { clean, valid, losses, mut estimate, measured, bound, rival, levels, .. } =
+    let Forward { clean, valid, losses, mut estimate, measured, bound, error, rival, levels, .. } =
         forward(&mut b, network, task, shapes, Some(Learning { ranks: training.ranks }));
     if let Some(valid) = valid.filter(|_| !task.terms.is_empty()) {
         // Further terms look at neighbours.
@@ -336,6 +374,12 @@ pub fn training(
         let weighted = b.mul(term, weight);
         loss = b.add(loss, weighted);
     }
+    if let Some(error) = &error {
+        let own = b.reduce_all(ReduceKind::Mean, error.losses);
+        terms.push(("term.error".to_string(), own));
+        // The image is what it is where nothing else is learned.
+        loss = if errors::is_all(only) { own } else { b.add(loss, own) };
+    }
     if loss != main {
         terms.push(("term.main".to_string(), main));
     }
@@ -348,7 +392,10 @@ pub fn training(
             format!("beginnings of the network's names, as {}", some.join(", ")),
         );
     }
-    let is_chosen = |name: &str| only.is_empty() || only.iter().any(|begins| name.starts_with(begins));
+    let is_chosen = |name: &str| {
+        let is_shown = error.is_some() || !name.starts_with(ERROR);
+        is_shown && (only.is_empty() || only.iter().any(|begins| name.starts_with(begins)))
+    };
     let params: Vec<Value> = all
         .iter()
         .filter(|p| p.trainable && is_chosen(&p.name))
@@ -439,14 +486,18 @@ fn count_skips(b: &mut Builder) {
     b.update(before, after);
 }
 
-/// The graph that gives the output `estimate`, of inputs as [`training`] has them; and `wanted` where a teacher says what it should be.
+/// The share of each sample's errors that lie beyond what the network says of them.
+pub const BEYOND: &str = "beyond";
+
+/// The graph that gives the output `estimate`, of inputs as [`training`] has them; `wanted` where a teacher says what it should be, and [`BEYOND`] where the network says its error.
 ///
 /// # Errors
 /// If the network does not fit the task.
 pub fn validation(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Result<Built> {
     let mut b = Builder::new();
-    let Forward { estimate, wanted, levels, .. } = forward(&mut b, network, task, shapes, None);
+    let Forward { estimate, wanted, error, levels, .. } = forward(&mut b, network, task, shapes, None);
     b.output("estimate", estimate);
+    error.into_iter().for_each(|error| b.output(BEYOND, error.beyond));
     wanted.into_iter().for_each(|wanted| b.output("wanted", wanted));
     Ok(Built { graph: b.finish()?, levels })
 }

@@ -15,6 +15,7 @@ pub mod distributed;
 pub mod elsewhere;
 pub mod engine;
 mod error;
+pub mod errors;
 pub mod gan;
 mod inputs;
 pub mod instances;

@@ -37,6 +37,7 @@ pub const FILES: &[(&str, &str)] = files![
     "experiment/im2im/mae.yaml",
     "experiment/im2im/segmentation.yaml",
     "experiment/instances.yaml",
+    "experiment/intervals.yaml",
     "experiment/mae.yaml",
     "experiment/medical.yaml",
     "experiment/multiscale.yaml",

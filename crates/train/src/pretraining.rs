@@ -58,6 +58,7 @@ pub(crate) fn forward(
         wanted: Some(wanted),
         measured: None,
         bound: None,
+        error: None,
         rival: None,
         levels: None,
     }

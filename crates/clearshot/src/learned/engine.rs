@@ -34,8 +34,8 @@ impl Engine {
             self.restorer.set(wanted)?;
             self.made_for = made_for;
         }
-        if settings.std && self.restorer.settings().samples < 2 {
-            let why = "needs two samples at least to tell a spread from; use 8 samples, say";
+        if settings.std && self.restorer.spread().is_none() {
+            let why = "one sample tells no spread; ask for 8, say, or for none, which leaves it to the model";
             return Err(Error::setting("std", why));
         }
         Ok(&mut self.restorer)

@@ -33,7 +33,7 @@ pub struct Helped {
 }
 
 impl Series {
-    /// If the file is a movie, or else a stack that is restored plane by plane, and the image is what the model says at once; samples, and images under a PSF or of several
+    /// If the file is a movie, or else a stack that is restored plane by plane, and the image is what the model says at once; samples, deviations, and images under a PSF or of several
     /// channels together, are of single frames.
     pub fn of(work: &Work<'_>, restorer: &Restorer) -> Option<Series> {
         let (d, parts) = (&work.image.description, work.parts);
@@ -47,7 +47,10 @@ impl Series {
         let settings = restorer.settings();
         let about = &restorer.model().about;
         let single = parts.channels == 1 && about.channels == 1 && about.input_channels() == 1;
-        let at_once = settings.samples == 0 && settings.psf.is_none() && restorer.guidance().is_none();
+        let at_once = settings.samples == 0
+            && !restorer.says_error()
+            && settings.psf.is_none()
+            && restorer.guidance().is_none();
         let frames = d.dims[position].len;
         let (camera, choices) = (work.camera?, Default::default());
         (single && at_once).then_some(Series { along, position, frames, camera, choices })

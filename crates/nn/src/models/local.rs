@@ -7,6 +7,9 @@
 //!
 //! Stacks have fewer planes than rows, further apart. A `planar` network shrinks them in the plane alone, and of a block's two
 //! convolutions only the first looks along Z: two thirds of the work of cubes, and a few planes of margin for tiles.
+//!
+//! It may say how large its error is (`error`): three convolutions look at what the last level has found, and no gradient goes from
+//! them into the rest. The image is the same with them and without.
 
 use crate::Error;
 use crate::init::Law;
@@ -14,7 +17,7 @@ use crate::layers::{self, Layer, Scope};
 use crate::models::config::{
     self, MOST_CHANNELS, MOST_LAYERS, MOST_LEVELS, OneOrEach, count, counts, unsupported,
 };
-use crate::models::network::{Given, Network, Port, multiples};
+use crate::models::network::{Answer, Given, Network, Port, multiples};
 use crate::models::told::Told;
 use clearshot_graph::Value;
 use clearshot_graph::ops::Geometry;
@@ -38,6 +41,8 @@ pub struct LocalConfig {
     pub time: bool,
     /// Values of the conditioning vector; 0 for none.
     pub vector_dim: usize,
+    /// Channels of what says how large the error is; 0 where nothing does.
+    pub error: usize,
 }
 
 impl Default for LocalConfig {
@@ -51,6 +56,7 @@ impl Default for LocalConfig {
             planar: false,
             time: true,
             vector_dim: 0,
+            error: 0,
         }
     }
 }
@@ -65,6 +71,7 @@ pub struct Local {
     blocks: Vec<usize>,
     planar: bool,
     told: Option<Told>,
+    error: Option<usize>,
 }
 
 impl LocalConfig {
@@ -95,6 +102,10 @@ impl LocalConfig {
             true => Some(Told::new(self.channels[0].next_multiple_of(2), self.vector_dim)?),
             false => None,
         };
+        let error = match self.error {
+            0 => None,
+            channels => Some(count("error", channels, MOST_CHANNELS)?),
+        };
         Ok(Local {
             dims: self.spatial_dims,
             in_channels: count("in_channels", self.in_channels, MOST_CHANNELS)?,
@@ -103,6 +114,7 @@ impl LocalConfig {
             blocks,
             planar: self.planar,
             told,
+            error,
         })
     }
 }
@@ -146,6 +158,52 @@ impl Local {
         }
         h
     }
+
+    /// What the last level has found of the image.
+    fn features(&self, s: &mut Scope<'_>, given: &Given) -> Value {
+        let emb = self.told.map(|told| {
+            let emb = told.embed(s, given);
+            s.b.silu(emb)
+        });
+        let coarsest = self.channels.len() - 1;
+        let mut h = layers::conv3(&mut s.at("conv_in"), given.x(), self.channels[0]);
+        let mut skips = vec![];
+        for level in 0..coarsest {
+            let mut s = s.at(&format!("down.{level}"));
+            h = self.level(&mut s, h, emb, level);
+            skips.push(h);
+            let (kernel, axes) = if self.planar { ([1, 2, 2], 2) } else { ([2; 3], self.dims) };
+            let (geometry, width) = (Geometry::new(axes, 2, 0), self.channels[level + 1]);
+            h = layers::conv_by(&mut s.at("shrink"), h, width, kernel, geometry, Layer::TORCH);
+        }
+        h = self.level(&mut s.at("middle"), h, emb, coarsest);
+        for level in (0..coarsest).rev() {
+            let mut s = s.at(&format!("up.{level}"));
+            h = layers::enlarged(s.b, h, skips[level]);
+            let (kernel, geometry) = self.within();
+            h = layers::conv_by(&mut s.at("grow"), h, self.channels[level], kernel, geometry, Layer::TORCH);
+            h = s.b.add(h, skips[level]);
+            h = self.level(&mut s, h, emb, level);
+        }
+        s.b.silu(h)
+    }
+
+    fn image(&self, s: &mut Scope<'_>, features: Value) -> Value {
+        let geometry = Geometry::new(self.dims, 1, 1);
+        layers::conv_by(&mut s.at("conv_out"), features, self.out_channels, [3; 3], geometry, ZERO)
+    }
+
+    /// What the features say of the error, without a gradient to them.
+    fn error(&self, s: &mut Scope<'_>, features: Value, width: usize) -> Value {
+        let mut s = s.at("error");
+        let mut h = s.b.stop_gradient(features);
+        for name in ["conv1", "conv2"] {
+            h = layers::conv3(&mut s.at(name), h, width);
+            h = s.b.silu(h);
+        }
+        let geometry = Geometry::new(self.dims, 1, 1);
+        layers::conv_by(&mut s.at("conv_out"), h, self.out_channels, [3; 3], geometry, ZERO)
+    }
 }
 
 impl Network for Local {
@@ -178,33 +236,18 @@ impl Network for Local {
         Some(288)
     }
 
+    fn says_error(&self) -> bool {
+        self.error.is_some()
+    }
+
     fn add(&self, s: &mut Scope<'_>, given: &Given) -> Value {
-        let emb = self.told.map(|told| {
-            let emb = told.embed(s, given);
-            s.b.silu(emb)
-        });
-        let coarsest = self.channels.len() - 1;
-        let mut h = layers::conv3(&mut s.at("conv_in"), given.x(), self.channels[0]);
-        let mut skips = vec![];
-        for level in 0..coarsest {
-            let mut s = s.at(&format!("down.{level}"));
-            h = self.level(&mut s, h, emb, level);
-            skips.push(h);
-            let (kernel, axes) = if self.planar { ([1, 2, 2], 2) } else { ([2; 3], self.dims) };
-            let (geometry, width) = (Geometry::new(axes, 2, 0), self.channels[level + 1]);
-            h = layers::conv_by(&mut s.at("shrink"), h, width, kernel, geometry, Layer::TORCH);
-        }
-        h = self.level(&mut s.at("middle"), h, emb, coarsest);
-        for level in (0..coarsest).rev() {
-            let mut s = s.at(&format!("up.{level}"));
-            h = layers::enlarged(s.b, h, skips[level]);
-            let (kernel, geometry) = self.within();
-            h = layers::conv_by(&mut s.at("grow"), h, self.channels[level], kernel, geometry, Layer::TORCH);
-            h = s.b.add(h, skips[level]);
-            h = self.level(&mut s, h, emb, level);
-        }
-        let h = s.b.silu(h);
-        let geometry = Geometry::new(self.dims, 1, 1);
-        layers::conv_by(&mut s.at("conv_out"), h, self.out_channels, [3; 3], geometry, ZERO)
+        let features = self.features(s, given);
+        self.image(s, features)
+    }
+
+    fn answer(&self, s: &mut Scope<'_>, given: &Given) -> Answer {
+        let features = self.features(s, given);
+        let image = self.image(s, features);
+        Answer { image, error: self.error.map(|width| self.error(s, features, width)) }
     }
 }

@@ -25,7 +25,7 @@ pub mod unet2d;
 pub mod unet2d_condition;
 pub mod vit;
 
-pub use network::{Given, Learning, Network, Port};
+pub use network::{Answer, ERROR, ERROR_SHARE, Given, LEAST_ERROR, Learning, Network, Port};
 pub use preconditioned::Preconditioned;
 pub use quantised::Quantised;
 

@@ -65,6 +65,28 @@ pub struct Given {
     learning: Option<Learning>,
 }
 
+/// What a network says of an image.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    /// What [`Network::add`] gives.
+    pub image: Value,
+    /// How large the image's error may be, of a network that learns it: the logarithm of the error, in standard deviations of the
+    /// noise and [`LEAST_ERROR`] more, that [`ERROR_SHARE`] of pixels like this one stay below.
+    pub error: Option<Value>,
+}
+
+impl Answer {
+    pub fn of(image: Value) -> Answer {
+        Answer { image, error: None }
+    }
+}
+
+/// How the names of the weights begin that say the error.
+pub const ERROR: &str = "error.";
+/// The share of errors below what is said, and the least one that is told apart, in standard deviations of the noise.
+pub const ERROR_SHARE: f64 = 0.9;
+pub const LEAST_ERROR: f64 = 3e-3;
+
 /// A network in training, for layers that do something else then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learning {
@@ -168,8 +190,18 @@ pub trait Network: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether it says how large the error of its image may be.
+    fn says_error(&self) -> bool {
+        false
+    }
+
     /// Adds the network's nodes. What is given has been checked.
     fn add(&self, s: &mut Scope<'_>, given: &Given) -> Value;
+
+    /// As [`Network::add`], with what the network says of the error. The image's nodes are the same.
+    fn answer(&self, s: &mut Scope<'_>, given: &Given) -> Answer {
+        Answer::of(self.add(s, given))
+    }
 
     /// What training compares with the target, with the weights of each in the loss.
     fn outputs(&self, s: &mut Scope<'_>, given: &Given) -> Vec<(f64, Value)> {
@@ -187,6 +219,19 @@ pub trait Network: fmt::Debug + Send + Sync {
                 y
             }
             Err(reason) => b.refuse("network", reason),
+        }
+    }
+
+    /// As [`Network::build_on`], with what the network says of the error.
+    #[track_caller]
+    fn answer_on(&self, b: &mut Builder, given: &Given) -> Answer {
+        match checked_parameters(self, b, given) {
+            Ok(params) => {
+                let answer = self.answer(&mut Scope::new(b, &mut vec![]), given);
+                params.iter().for_each(|p| _ = b.param(&p.name, p.shape));
+                answer
+            }
+            Err(reason) => Answer::of(b.refuse("network", reason)),
         }
     }
 
@@ -211,7 +256,13 @@ pub trait Network: fmt::Debug + Send + Sync {
         let mut b = Builder::new();
         let given = declare(self, &mut b, 1, &self.example_size(), false);
         let mut params = vec![];
-        self.outputs(&mut Scope::new(&mut b, &mut params), &given);
+        let mut scope = Scope::new(&mut b, &mut params);
+        if self.says_error() {
+            self.answer(&mut scope, &given);
+        } else {
+            self.outputs(&mut scope, &given);
+        }
+        drop(scope);
         b.finish()?;
         Ok(params)
     }

@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::layers::Scope;
-use crate::models::network::{Given, Network, Port};
+use crate::models::network::{Answer, Given, Network, Port};
 use clearshot_graph::Value;
 use clearshot_graph::ops::int8::Table;
 use clearshot_graph::passes::int8::steps;
@@ -80,6 +80,14 @@ impl Network for Quantised {
 
     fn add(&self, s: &mut Scope<'_>, given: &Given) -> Value {
         self.rounded(s, |s| self.network.add(s, given))
+    }
+
+    fn says_error(&self) -> bool {
+        self.network.says_error()
+    }
+
+    fn answer(&self, s: &mut Scope<'_>, given: &Given) -> Answer {
+        self.rounded(s, |s| self.network.answer(s, given))
     }
 
     fn outputs(&self, s: &mut Scope<'_>, given: &Given) -> Vec<(f64, Value)> {

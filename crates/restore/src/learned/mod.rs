@@ -32,4 +32,4 @@ pub use correct::GuideStep;
 pub use error::Error;
 pub use measured::{Camera, Measured, Source, Values};
 pub use restorer::{Calibrated, Example, Forecast, Place, Restored, Restorer, Spread};
-pub use settings::{Guidance, Output, Settings, TakenByGiven, law};
+pub use settings::{Guidance, Output, Settings, TakenByGiven, USUAL_SAMPLES, law};

@@ -9,7 +9,7 @@ use super::choose::{Cut, Wanted, choose};
 use super::field::{Field, Scratch};
 use super::measured::Measured;
 use super::question::{asked, cut};
-use super::tiles::{Frame, Tiles};
+use super::tiles::{Also, Frame, Tiles};
 use super::{Error, Forecast};
 use clearshot_diffusion::Level;
 use clearshot_model::{Model, OwnRange};
@@ -62,7 +62,7 @@ impl Predictor {
             let what = "a network that segments takes an image and no class, vector or context".into();
             return Err(Error::Condition { what });
         }
-        let cut = cut(&model)?;
+        let cut = cut(&model, false)?;
         Ok(Predictor { model, device, cut, ready: None })
     }
 
@@ -101,7 +101,7 @@ impl Predictor {
             self.ready = None;
             let options = Options { precision: run.precision, ..Options::default() };
             let wanted = Wanted { tile: run.tile, batch: run.batch, limit: run.memory.unwrap_or(MEMORY) };
-            let chosen = asked(&self.model, 1.0, false, 1, |asked| {
+            let chosen = asked(&self.model, 1.0, Also::default(), 1, |asked| {
                 choose(asked, &self.cut, size, 1, &wanted, &self.device, &options)
             })?;
             let tiles =
@@ -151,7 +151,7 @@ impl Predictor {
             }
             range.apply(out);
         };
-        let mut frames = [Frame { x: &[], estimate: &mut estimate, unclipped: None }];
+        let mut frames = [Frame { x: &[], estimate: &mut estimate, unclipped: None, error: None }];
         ready.tiles.ask(&Level::CLEAN, &mut frames, None, &beside, ran)?;
         Ok(estimate)
     }

@@ -5,14 +5,15 @@ use super::Error;
 use super::choose::Cut;
 use super::layout::Layout;
 use super::measured::{Camera, Measured};
-use super::tiles::{Asked, Conditions, Question, TileGraph};
+use super::tiles::{Also, Asked, Conditions, Question, TileGraph};
 use clearshot_diffusion::precondition::Clipped;
-use clearshot_diffusion::{ClassifierFree, Condition, Denoiser, LevelInputs};
+use clearshot_diffusion::{ClassifierFree, Condition, Denoiser, Estimate, LevelInputs};
 use clearshot_graph::ops::Unary;
 use clearshot_graph::reach::{least_common_multiple, reach};
 use clearshot_graph::{Builder, Value};
 use clearshot_model::signal::CHANNELS;
 use clearshot_model::{ConditionInput, ConditionKind, InputKind, Model, Photons, Process, Signal, Task};
+use clearshot_nn::models::Answer;
 use clearshot_tensor::Tensor;
 
 /// How an image's numbers and the network's belong together.
@@ -65,7 +66,7 @@ fn nothing(b: &mut Builder, inputs: &[ConditionInput], drops_class: bool, given:
 pub(super) fn asked<T>(
     model: &Model,
     classifier_free: f64,
-    unclipped: bool,
+    also: Also,
     tokens: usize,
     mut f: impl FnMut(&Asked<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
@@ -82,7 +83,8 @@ pub(super) fn asked<T>(
             let network = |b: &mut Builder, y: Value, given: &Condition| at_once(model, b, y, given);
             let question = Question::Regress(&network);
             let condition = Some(measured);
-            f(&Asked { question, channels: about.channels, condition, unclipped: false, conditions })
+            let also = Also { unclipped: false, ..also };
+            f(&Asked { question, channels: about.channels, condition, also, conditions })
         }
         Task::Diffusion { condition, process, .. } => {
             let alone = model.denoiser()?;
@@ -101,7 +103,7 @@ pub(super) fn asked<T>(
             let condition = (*condition == ConditionKind::Measurement).then_some(measured);
             let mut f = |denoiser: &dyn Denoiser| {
                 let (question, conditions) = (Question::Denoise(denoiser), conditions.clone());
-                f(&Asked { question, channels: about.channels, condition, unclipped, conditions })
+                f(&Asked { question, channels: about.channels, condition, also, conditions })
             };
             match (process, &about.signal) {
                 // Images of a fixed range: estimates are clipped to it, as diffusers' schedulers do. At the first
@@ -117,25 +119,29 @@ pub(super) fn asked<T>(
 
 /// What a network makes of an image at once: the image, the probabilities of what pixels are part of, or the maps of instances. One that takes a time is given zero, as in
 /// training.
-fn at_once(model: &Model, b: &mut Builder, y: Value, given: &Condition) -> Value {
-    let made = model.regress(b, y, given);
-    match model.about.task {
-        Task::Segmentation { classes: 1 } => b.unary(Unary::Sigmoid, made),
-        Task::Segmentation { .. } => b.softmax(made),
-        _ => made,
-    }
+fn at_once(model: &Model, b: &mut Builder, y: Value, given: &Condition) -> Estimate {
+    let Answer { image, error } = model.regress(b, y, given);
+    let made = match model.about.task {
+        Task::Segmentation { classes: 1 } => b.unary(Unary::Sigmoid, image),
+        Task::Segmentation { .. } => b.softmax(image),
+        _ => image,
+    };
+    Estimate { error, ..Estimate::of(made) }
 }
 
-/// How a model may be cut: by what its graph looks at.
-pub(super) fn cut(model: &Model) -> Result<Cut, Error> {
+/// How a model may be cut: by what its graph looks at, for its image and where that is wanted for what it says of the error.
+pub(super) fn cut(model: &Model, error: bool) -> Result<Cut, Error> {
     let size = model.network.example_size();
     let layout = Layout::windows(&size, &size, &vec![0; size.len()]);
-    let graph = asked(model, 1.0, false, 1, |asked| TileGraph::new(asked, &layout, 1))?;
+    let also = Also { error, ..Also::default() };
+    let graph = asked(model, 1.0, also, 1, |asked| TileGraph::new(asked, &layout, 1))?;
     let inputs: Vec<String> = graph.image_inputs();
+    let outputs = [TileGraph::OUTPUT].into_iter().chain(error.then_some(TileGraph::ERROR));
+    let pairs = outputs.flat_map(|output| inputs.iter().map(move |input| (input, output)));
     let mut radius = vec![0; size.len()];
     let mut stride = vec![1; size.len()];
-    for input in inputs {
-        let Some(found) = reach(graph.graph(), &input, TileGraph::OUTPUT) else {
+    for (input, output) in pairs {
+        let Some(found) = reach(graph.graph(), input, output) else {
             return Ok(Cut::Whole { tile: trained_size(model) });
         };
         for a in 0..size.len() {

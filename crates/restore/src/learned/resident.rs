@@ -39,7 +39,8 @@ impl Denoiser for Surrounded<'_> {
         let x0 = cut(inner.x0);
         let unclipped = if inner.unclipped == inner.x0 { x0 } else { cut(inner.unclipped) };
         let variance = inner.variance.map(cut);
-        Estimate { x0, unclipped, variance }
+        // Samples tell their own error.
+        Estimate { x0, unclipped, variance, error: None }
     }
 }
 

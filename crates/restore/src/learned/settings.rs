@@ -9,6 +9,9 @@ use clearshot_physics::{Likelihood, Psf};
 use clearshot_runtime::Precision;
 use std::path::PathBuf;
 
+/// Samples that tell a deviation where nothing else does.
+pub const USUAL_SAMPLES: usize = 8;
+
 /// What the restored image is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -46,6 +49,9 @@ pub struct Settings {
     /// Samples of the posterior.
     pub samples: usize,
     pub keep_samples: bool,
+    /// Tells the standard deviation of the error: what the network says of it, and where it says nothing or samples are asked for,
+    /// their spread; of [`USUAL_SAMPLES`] where none are asked for.
+    pub deviation: bool,
     /// A name of [`clearshot_diffusion::sampler::SAMPLERS`], with its settings: `ddim:eta=0.5`.
     pub sampler: String,
     pub steps: usize,
@@ -88,6 +94,7 @@ impl Default for Settings {
             output: None,
             samples: 0,
             keep_samples: false,
+            deviation: false,
             sampler: "dpmpp-2m".into(),
             steps: 25,
             levels: None,

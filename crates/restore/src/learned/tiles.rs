@@ -27,6 +27,7 @@ pub const CONDITION: &str = "condition";
 const PART: usize = 1 << 14;
 const ESTIMATE: &str = "x0";
 const UNCLIPPED: &str = "unclipped";
+const ERROR: &str = "error";
 /// In front of the names of inputs that are about an image as a whole.
 const WHOLE: &str = "image.";
 
@@ -35,7 +36,7 @@ pub enum Question<'a> {
     /// A denoiser: asked about x at a level.
     Denoise(&'a dyn Denoiser),
     /// A network that makes the clean image of the condition alone.
-    Regress(&'a dyn Fn(&mut Builder, Value, &Condition) -> Value),
+    Regress(&'a dyn Fn(&mut Builder, Value, &Condition) -> Estimate),
 }
 
 /// What a network is conditioned on, of each image as a whole, with contexts of so many vectors.
@@ -86,6 +87,15 @@ impl Conditions {
     }
 }
 
+/// What is wanted beside the estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Also {
+    /// The estimate before clipping.
+    pub unclipped: bool,
+    /// What the network says of the error.
+    pub error: bool,
+}
+
 /// What a graph is built for.
 pub struct Asked<'a> {
     pub question: Question<'a>,
@@ -93,8 +103,8 @@ pub struct Asked<'a> {
     pub channels: usize,
     /// Channels of the condition beside it.
     pub condition: Option<usize>,
-    /// Whether the estimate before clipping is wanted too.
-    pub unclipped: bool,
+    /// What is wanted beside the estimate.
+    pub also: Also,
     pub conditions: Conditions,
 }
 
@@ -107,6 +117,8 @@ pub struct TileGraph {
     reads_x: bool,
     /// Whether [`UNCLIPPED`] is an output of its own.
     unclipped: bool,
+    /// Whether [`ERROR`] is an output.
+    error: bool,
     /// Inputs beside x and the level's numbers, with their channels.
     beside: Vec<(String, usize)>,
     /// Inputs that are about an image as a whole.
@@ -116,6 +128,8 @@ pub struct TileGraph {
 impl TileGraph {
     /// The output that holds the clean estimate.
     pub const OUTPUT: &str = ESTIMATE;
+    /// The output that holds what the network says of the error.
+    pub const ERROR: &str = ERROR;
 
     /// # Errors
     /// If the network does not take tiles of that size.
@@ -135,11 +149,12 @@ impl TileGraph {
                 denoiser.denoise(&mut b, x, &mut levels, &given)
             }
             Question::Regress(network) => match condition {
-                Some(condition) => Estimate::of(network(&mut b, condition, &given)),
+                Some(condition) => network(&mut b, condition, &given),
                 None => Estimate::of(b.refuse("tiles", "a network without x needs a condition".into())),
             },
         };
-        let unclipped = asked.unclipped && estimate.unclipped != estimate.x0;
+        let unclipped = asked.also.unclipped && estimate.unclipped != estimate.x0;
+        let error = estimate.error.filter(|_| asked.also.error);
         let mut give = |name: &str, mut v: Value| {
             for (a, part) in layout.given().iter().enumerate() {
                 if part.len() != layout.seen()[a] {
@@ -152,6 +167,7 @@ impl TileGraph {
         if unclipped {
             give(UNCLIPPED, estimate.unclipped);
         }
+        error.into_iter().for_each(|error| give(ERROR, error));
         let graph = b.finish().map_err(clearshot_diffusion::Error::from)?;
         let own = |name: &str| name == X || name.starts_with("level.") || name.starts_with(WHOLE);
         let beside = graph
@@ -166,6 +182,7 @@ impl TileGraph {
             channels: asked.channels,
             reads_x,
             unclipped,
+            error: error.is_some(),
             beside,
             conditions,
         })
@@ -199,6 +216,7 @@ pub struct Frame<'a> {
     pub x: &'a [f32],
     pub estimate: &'a mut Field,
     pub unclipped: Option<&'a mut Field>,
+    pub error: Option<&'a mut Field>,
 }
 
 /// A tile graph compiled for a device.
@@ -297,7 +315,8 @@ impl Tiles {
         if self.layout.blends() || wanted.is_some() {
             for frame in frames.iter_mut() {
                 frame.estimate.fill(0.0);
-                frame.unclipped.iter_mut().for_each(|u| u.fill(0.0));
+                let also = frame.unclipped.iter_mut().chain(&mut frame.error);
+                also.for_each(|field| field.fill(0.0));
             }
         }
         let tiles = self.layout.count();
@@ -380,7 +399,8 @@ impl Tiles {
         let each: usize = self.layout.given().iter().map(|g| g.len()).product::<usize>() * c;
         let blends = self.layout.blends();
         let both = self.graph.unclipped && frames.iter().all(|f| f.unclipped.is_some());
-        let mut take = |name: &str, unclipped: bool| -> Result<(), Error> {
+        let error = self.graph.error && frames.iter().all(|f| f.error.is_some());
+        let mut take = |name: &str| -> Result<(), Error> {
             let answers = got(name)?;
             let answers = answers.as_f32().map_err(|e| Error::Answer { what: e.to_string() })?;
             for (slot, &job) in batch.iter().enumerate() {
@@ -392,8 +412,8 @@ impl Tiles {
                     return Err(Error::NonFinite { value, tile: place, sigma, origin });
                 }
                 let frame = &mut frames[frame];
-                let into = match (unclipped, &mut frame.unclipped) {
-                    (true, Some(field)) => &mut field[..],
+                let into = match (name, &mut frame.unclipped, &mut frame.error) {
+                    (UNCLIPPED, Some(field), _) | (ERROR, _, Some(field)) => &mut field[..],
                     _ => &mut frame.estimate[..],
                 };
                 self.layout.answers(&place, |to, from, weight| {
@@ -405,9 +425,12 @@ impl Tiles {
             }
             Ok(())
         };
-        take(ESTIMATE, false)?;
+        take(ESTIMATE)?;
         if both {
-            take(UNCLIPPED, true)?;
+            take(UNCLIPPED)?;
+        }
+        if error {
+            take(ERROR)?;
         }
         Ok(())
     }

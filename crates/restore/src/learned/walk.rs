@@ -203,7 +203,12 @@ pub fn walk(
         }
         let mut frames: Vec<Frame<'_>> = images
             .iter_mut()
-            .map(|t| Frame { x: &t.x, estimate: &mut t.estimate, unclipped: t.unclipped.as_mut() })
+            .map(|t| Frame {
+                x: &t.x,
+                estimate: &mut t.estimate,
+                unclipped: t.unclipped.as_mut(),
+                error: None,
+            })
             .collect();
         let named = |e: Error| e.at_step(call.step, program.steps());
         tiles.ask(&call.level, &mut frames, None, beside, ran).map_err(named)?;

@@ -138,7 +138,10 @@ impl Run<'_> {
             self.centre(&mut weights)?;
             return Ok(weights);
         };
-        let fits = |p: &&Param| model.weights.get(&p.name).is_some_and(|w| w.shape() == p.shape);
+        // What says the error is learned beside the rest, and a model may be without.
+        let may_miss = |p: &Param| p.name.starts_with(models::ERROR) && !model.weights.contains_key(&p.name);
+        let fits =
+            |p: &&Param| may_miss(p) || model.weights.get(&p.name).is_some_and(|w| w.shape() == p.shape);
         let count = params.iter().filter(fits).count();
         if count < params.len() && !self.is_growing() {
             let needed = format!(

@@ -3,6 +3,7 @@
 use crate::checkpoint;
 use crate::config::{FormKind, PredictionKind, RunConfig, TaskKind};
 use crate::error::{Result, setting};
+use crate::errors;
 use crate::task::OWN_BETAS;
 use clearshot_model::{
     ConditionInput, ConditionKind, InputKind, Model, PredictionKind as Predicts, Process, Task,
@@ -11,6 +12,8 @@ use clearshot_nn::models;
 use clearshot_nn::models::vit::EncoderConfig;
 use serde_json::{Map, Value as Json};
 
+/// The key of a network that says how wide that is which says its error.
+const ERROR_KEY: &str = "error";
 /// How much the bound counts that teaches a learned variance (Nichol and Dhariwal 2021).
 const USUAL_BOUND: f64 = 1e-3;
 
@@ -35,8 +38,14 @@ pub(crate) fn init_model(config: &RunConfig) -> Result<Option<Model>> {
 /// If the model cannot be read, or was trained to do something else.
 pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
     let Some(model) = init_model(config)? else { return Ok(()) };
+    let own = || serde_json::from_str::<Map<String, Json>>(&model.config).unwrap_or_default();
     if config.model.network.is_empty() {
-        config.model.network = serde_json::from_str::<Map<String, Json>>(&model.config).unwrap_or_default();
+        config.model.network = own();
+    } else if errors::is_all(&config.model.only) {
+        // All else stays as it is.
+        let width = config.model.network.remove(ERROR_KEY);
+        config.model.network = own();
+        config.model.network.extend(width.map(|width| (ERROR_KEY.to_string(), width)));
     }
     let path = config.model.init.clone().unwrap_or_default();
     let task = &mut config.task;

@@ -7,6 +7,7 @@ use crate::checkpoint;
 use crate::config::RunConfig;
 use crate::data::familiar;
 use crate::error::{Result, TrainError, advised, io};
+use crate::errors;
 use crate::presets;
 use crate::records::RECORDS;
 use crate::task;
@@ -36,6 +37,10 @@ impl Run<'_> {
         }
         let text = format!("{:#}", Json::from(keys));
         let task = task::about(&self.config.task);
+        let weights = work.engine.weights(&*work.network)?;
+        if let Some(about) = self.known_but_for_the_error()? {
+            return Ok(Model::new(about, text, weights)?);
+        }
         let about = About {
             training: json!({
                 "iterations": p.iteration, "images": p.images, "seconds": p.seconds, "seed": self.config.seed,
@@ -48,7 +53,25 @@ impl Run<'_> {
             conditioning: self.task.conditioned.as_ref().map(|c| c.about.clone()),
             ..About::new(&self.config.name, task, work.signal.clone(), work.channels, &work.size)
         };
-        Ok(Model::new(about, text, work.engine.weights(&*work.network)?)?)
+        Ok(Model::new(about, text, weights)?)
+    }
+
+    /// Where the error alone is learned, what the model that the run began from says of itself, with what was learned since.
+    fn known_but_for_the_error(&self) -> Result<Option<About>> {
+        if !errors::is_all(&self.config.model.only) {
+            return Ok(None);
+        }
+        let Some(Model { mut about, .. }) = init_model(&self.config)? else { return Ok(None) };
+        let p = &self.progress;
+        let own = json!({
+            "iterations": p.iteration, "images": p.images, "seconds": p.seconds, "seed": self.config.seed,
+            "config": self.config,
+        });
+        match &mut about.training {
+            Json::Object(training) => _ = training.insert("error".into(), own),
+            training => *training = json!({ "error": own }),
+        }
+        Ok(Some(about))
     }
 
     /// What the training images are like, at the size of the last stage.

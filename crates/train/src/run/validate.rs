@@ -9,8 +9,9 @@ use crate::data::{Batch, ErrorsFrom, NUMBERS, Part, Sample, batch, camera, split
 use crate::distributed::Ranks;
 use crate::engine::Judge;
 use crate::error::Result;
+use crate::errors;
 use crate::instances;
-use crate::iteration::Shapes;
+use crate::iteration::{BEYOND, Shapes};
 use crate::pretraining::{Scores, of_embeddings, of_hidden};
 use crate::records::event_file::Png;
 use crate::records::picture::Picture;
@@ -240,12 +241,15 @@ impl Run<'_> {
                 }));
                 continue;
             }
+            let beyond = judged.judge.says_error().then(|| judged.judge.output(BEYOND)).transpose()?;
+            let beyond = beyond.as_ref().map(Tensor::as_f32).transpose()?;
             let probe = judged.probes.get(i);
             let of_parts =
                 probe.map(|p| judged.judge.estimate(&p.batch, level.as_ref(), seed, first)).transpose()?;
             for k in 0..judged.at_once {
                 let look = Look { batch, k, estimate: &estimate, probe: probe.zip(of_parts.as_ref()) };
-                let (image, panels) = look.scored(&how, i * judged.at_once + k)?;
+                let (mut image, panels) = look.scored(&how, i * judged.at_once + k)?;
+                image.covered = beyond.map(|share| 1.0 - f64::from(share[k]));
                 scored.push(image);
                 if pictures.len() < self.config.records.pictures {
                     pictures.push(panels);
@@ -278,6 +282,11 @@ impl Run<'_> {
         if let Some(name) = kind.beside() {
             values.push((name.to_string(), mean(&mut scored.iter().map(|s| s.beside))));
         }
+        let covered: Vec<f64> = scored.iter().filter_map(|s| s.covered).collect();
+        if !covered.is_empty() {
+            // Of the truths, where the network says how large its error may be: nine in ten are to be.
+            values.push(("covered".to_string(), mean(&mut covered.into_iter())));
+        }
         if self.data.photons() {
             // What there is to gain: the first plane as it was measured.
             values.push(("measured_psnr".to_string(), noisy));
@@ -300,11 +309,13 @@ impl Run<'_> {
         let growth = self.config.trainer.growth.threshold;
         // A network whose new layers are still being blended in is no model by itself: it wants to be told how far.
         let is_model = !self.is_growing() || self.alpha() >= 1.0;
+        // Where the error alone is learned all images are alike, and the last one knows it best.
+        let by = if errors::is_all(&self.config.model.only) { -1e-9 } else { 0.0 };
         let p = &mut self.progress;
         p.validations += 1;
         p.score = score.is_finite().then_some(score);
         if is_model {
-            improve(&mut p.best, &mut p.stale, score, 0.0);
+            improve(&mut p.best, &mut p.stale, score, by);
             if p.stale == 0 {
                 p.judged_at_best = judgements;
             }
@@ -402,6 +413,7 @@ impl<'a> Look<'a> {
             score,
             beside,
             noisy: psnr(&panels[0], &panels[2], scale, valid.map(|v| &v[..pixels])),
+            covered: None,
             scale: f64::from(scale),
             by_noise: self.by_noise(how, estimate, truth, valid, plane)?,
         };
@@ -449,19 +461,21 @@ struct Scored {
     beside: f64,
     /// Of the image as it was measured.
     noisy: f64,
+    /// The share of errors that the network says they stay below, where it does.
+    covered: Option<f64>,
     scale: f64,
     /// Where errors are estimated: the estimate, and the PSNR of the noise.
     by_noise: Option<(Judgement, f64)>,
 }
 
 /// Numbers of an image, as they travel.
-const NUMBERS_OF_IMAGE: usize = 8 + 8;
+const NUMBERS_OF_IMAGE: usize = 9 + 8;
 
 impl Scored {
     /// An image that has a score and no noise.
     fn of(image: usize, domain: usize, found: Scores) -> Scored {
         let Scores { score, beside } = found;
-        Scored { image, domain, score, beside, noisy: 0.0, scale: 1.0, by_noise: None }
+        Scored { image, domain, score, beside, noisy: 0.0, covered: None, scale: 1.0, by_noise: None }
     }
 
     /// Those of all ranks, in the order of images, however many each rank has: means over them are those of one process.
@@ -469,16 +483,20 @@ impl Scored {
         let write = |s: &Scored| {
             let (judgement, by_noise) = s.by_noise.unwrap_or_default();
             let judged = f64::from(u8::from(s.by_noise.is_some()));
-            let plain =
-                [s.image as f64, s.domain as f64, s.score, s.beside, s.noisy, s.scale, judged, by_noise];
-            plain.into_iter().chain(judgement.numbers())
+            let covered = s.covered.unwrap_or(f64::NAN);
+            let place = [s.image as f64, s.domain as f64];
+            let plain = [s.score, s.beside, s.noisy, covered, s.scale, judged, by_noise];
+            let plain = place.into_iter().chain(plain);
+            plain.chain(judgement.numbers())
         };
         let numbers: Vec<f64> = own.iter().flat_map(write).collect();
         let all = ranks.gathered(&numbers)?.concat();
         let read = |n: &[f64; NUMBERS_OF_IMAGE]| {
-            let [image, domain, score, beside, noisy, scale, judged, by_noise, judgement @ ..] = *n;
+            let [image, domain, score, beside, noisy, covered, scale, judged, by_noise, judgement @ ..] = *n;
             let by_noise = (judged == 1.0).then(|| (Judgement::of_numbers(judgement), by_noise));
-            Scored { image: image as usize, domain: domain as usize, score, beside, noisy, scale, by_noise }
+            let covered = Some(covered).filter(|c| !c.is_nan());
+            let (image, domain) = (image as usize, domain as usize);
+            Scored { image, domain, score, beside, noisy, covered, scale, by_noise }
         };
         let mut all: Vec<Scored> = all.as_chunks::<NUMBERS_OF_IMAGE>().0.iter().map(read).collect();
         all.sort_by_key(|s| s.image);

@@ -2,7 +2,7 @@
 
 use super::cascade::{self, Coarse};
 use super::prepare::Ready;
-use super::{Place, Restored, Restorer};
+use super::{NORMAL_REACH, Place, Restored, Restorer};
 use crate::learned::correct::WholeGuide;
 use crate::learned::field::Field;
 use crate::learned::measured::Measured;
@@ -14,8 +14,10 @@ use crate::learned::tiles::{Frame, Tiles};
 use crate::learned::{Error, walk};
 use clearshot_diffusion::Level;
 use clearshot_diffusion::sampler::Program;
-use clearshot_model::Task;
+use clearshot_model::{Photons, Task};
+use clearshot_nn::models::LEAST_ERROR;
 use clearshot_tensor::noise::Key;
+use rayon::prelude::*;
 use std::ops::Range;
 
 /// Is told of every run of the graph, and may stop.
@@ -38,6 +40,8 @@ struct Direct {
     estimate: Field,
     /// How much of the measurement is mixed in, where it has more light than the model knows.
     share: Option<Field>,
+    /// The standard deviation of its error, where the network says that.
+    deviation: Option<Field>,
 }
 
 /// What samples say of images.
@@ -60,6 +64,15 @@ fn around(boxes: &[Place], size: &[usize]) -> Vec<Place> {
 fn normalised(image: &Measured, scale: &ImageScale) -> Vec<f32> {
     let [zero, unit] = scale.file;
     image.values.iter().map(|&v| ((f64::from(v) - zero) / unit) as f32).collect()
+}
+
+/// The standard deviation of normal errors of which as many lie below it as below what the network says, in the network's unit.
+fn deviation(mut said: Field, estimate: &Field, photons: Option<Photons>) -> Field {
+    said.par_iter_mut().zip(estimate.par_iter()).for_each(|(v, &x)| {
+        let noise = photons.map_or(1.0, |p| p.noise(f64::from(x)));
+        *v = (noise * (f64::from(*v).exp() - LEAST_ERROR).max(0.0) / NORMAL_REACH) as f32;
+    });
+    said
 }
 
 impl Batch<'_> {
@@ -114,7 +127,7 @@ impl Restorer {
         let (guided, teller) = (self.guidance.is_some(), self.teller());
         let channels = self.model.about.channels;
         let level = self.first_level()?;
-        let (mut xs, mut estimates) = (Vec::new(), Vec::new());
+        let (mut xs, mut estimates, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for i in 0..images.len() {
             // A network that makes the image at once is asked about no x.
             let x = match self.model.about.task != Task::Regression {
@@ -130,11 +143,17 @@ impl Restorer {
             };
             xs.push(x);
             estimates.push(self.scratch.field(batch.pixels() * channels)?);
+            errors.push(self.error.then(|| self.scratch.field(batch.pixels() * channels)).transpose()?);
         }
         let mut frames: Vec<Frame<'_>> = xs
             .iter()
-            .zip(&mut estimates)
-            .map(|(x, estimate)| Frame { x: x.as_deref().unwrap_or(&[]), estimate, unclipped: None })
+            .zip(estimates.iter_mut().zip(&mut errors))
+            .map(|(x, (estimate, error))| Frame {
+                x: x.as_deref().unwrap_or(&[]),
+                estimate,
+                unclipped: None,
+                error: error.as_mut(),
+            })
             .collect();
         let beside = |frame: usize, name: &str, pixels: &[usize], out: &mut [f32]| {
             teller.fill(&images[frame], &scales[frame], name, pixels, out);
@@ -143,7 +162,7 @@ impl Restorer {
         tiles.ask(&level, &mut frames, wanted.as_deref(), &beside, ran)?;
         drop(frames);
         let mut all = Vec::new();
-        for (i, estimate) in estimates.into_iter().enumerate() {
+        for (i, (estimate, error)) in estimates.into_iter().zip(errors).enumerate() {
             let share = match !guided && scales[i].weighed {
                 true => {
                     let x = xs[i].as_deref().unwrap_or(&[]);
@@ -151,7 +170,8 @@ impl Restorer {
                 }
                 false => None,
             };
-            all.push(Direct { estimate, share });
+            let deviation = error.map(|said| deviation(said, &estimate, scales[i].seen.map(|(_, p)| p)));
+            all.push(Direct { estimate, share, deviation });
         }
         Ok(all)
     }
@@ -173,7 +193,7 @@ impl Restorer {
         let beside = |_: usize, name: &str, pixels: &[usize], out: &mut [f32]| {
             teller.fill(&shaken, scale, name, pixels, out);
         };
-        let mut frame = [Frame { x, estimate: &mut answer, unclipped: None }];
+        let mut frame = [Frame { x, estimate: &mut answer, unclipped: None, error: None }];
         // It is not part of the forecast, and progress is not told of it.
         let wanted = self.wanted().map(|all| around(all, &image.size));
         tiles.ask(level, &mut frame, wanted.as_deref(), &beside, &mut || Ok(()))?;
@@ -304,13 +324,15 @@ impl Restorer {
         moments: Option<Moments>,
         mut samples: Vec<Field>,
     ) -> Result<Restored, Error> {
-        let (direct, share) = direct.map_or((None, None), |d| (Some(d.estimate), d.share));
+        let (direct, share, said) =
+            direct.map_or((None, None, None), |d| (Some(d.estimate), d.share, d.deviation));
         let (mean, deviation) = match (moments, &direct) {
             (Some(moments), Some(direct)) => (None, Some(moments.finish_about(direct))),
             (Some(moments), None) => {
                 let (mean, deviation) = moments.finish();
                 (Some(mean), Some(deviation))
             }
+            (None, _) if said.is_some() => (None, said),
             (None, _) if self.settings.keep_samples => (None, None),
             (None, _) => (samples.pop(), None),
         };

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 /// A restored image, in the unit of its file, channels last.
 pub struct Restored {
     pub image: Field,
-    /// The posterior's standard deviation about the image, from two samples on; see [`Restorer::spread`].
+    /// The posterior's standard deviation about the image, where the network says it, and from two samples on; see [`Restorer::spread`].
     pub deviation: Option<Field>,
     /// The local mean of squared normalised residuals.
     pub chi2: Option<Field>,
@@ -56,7 +56,7 @@ impl Restorer {
         }
         if let Some(field) = &mut deviation {
             // It was found without guidance, under which samples are others.
-            let factor = self.model.about.spread.as_ref().filter(|_| self.guidance.is_none());
+            let factor = self.model.about.spread.as_ref().filter(|_| self.guidance.is_none() && !self.error);
             if factor.is_some_and(SpreadFactor::is_of_pooled) {
                 let mut pooled = self.scratch.field(field.len())?;
                 moments::pooled(field, &measured.size, self.model.about.channels, &mut pooled);

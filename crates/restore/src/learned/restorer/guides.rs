@@ -8,7 +8,7 @@ use crate::learned::measured::Measured;
 use crate::learned::question::{ImageScale, asked};
 use crate::learned::resident::Resident;
 use crate::learned::settings::Guidance;
-use crate::learned::tiles::Question;
+use crate::learned::tiles::{Also, Question};
 use crate::learned::walk;
 use clearshot_diffusion::guide::{Measurement, Proximal};
 use clearshot_diffusion::sampler::Program;
@@ -56,8 +56,9 @@ impl Restorer {
         }
         let (guide, planes) = self.guide(&guidance, image, scale)?;
         let options = Options { precision: self.settings.precision, ..Options::default() };
-        let (unclipped, tokens) = (walk::wants_unclipped(program), self.tokens());
-        let made = asked(&self.model, 1.0, unclipped, tokens, |asked| match asked.question {
+        let also = Also { unclipped: walk::wants_unclipped(program), error: false };
+        let tokens = self.tokens();
+        let made = asked(&self.model, 1.0, also, tokens, |asked| match asked.question {
             Question::Regress(_) => Ok(None),
             Question::Denoise(denoiser) => Resident::compile(
                 denoiser,

@@ -48,6 +48,8 @@ pub struct Restorer {
     /// What the network is conditioned on, of images as a whole.
     conditions: Vec<ConditionInput>,
     ready: Vec<Ready>,
+    /// The network is asked for the error.
+    error: bool,
     /// The precision is to be settled by what is measured on images, and what was.
     open: bool,
     settled: Option<Settled>,
@@ -58,8 +60,11 @@ pub struct Restorer {
 /// A box of an image along (Z,) Y and X.
 pub type Place = Vec<Range<usize>>;
 
+/// Standard deviations to either side that hold nine in ten of normal numbers.
+pub const NORMAL_REACH: f64 = 1.644_853_626_951_472_2;
+
 /// What standard deviations tell of the truth: it lies about the image by `factor` times them, by Student's law of so many
-/// degrees of freedom, for a few samples tell a deviation only roughly.
+/// degrees of freedom, for a few samples tell a deviation only roughly; infinitely many where the network says it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub freedom: f64,
@@ -69,7 +74,8 @@ pub struct Spread {
 impl Spread {
     /// Deviations to either side that hold the truth nine times in ten.
     pub fn reach(&self) -> f64 {
-        self.factor * student_quantile(0.1, self.freedom)
+        let certain = !self.freedom.is_finite();
+        self.factor * if certain { NORMAL_REACH } else { student_quantile(0.1, self.freedom) }
     }
 }
 
@@ -77,9 +83,9 @@ impl Restorer {
     /// # Errors
     /// If the model is not one that can do what the settings ask, or there is no such sampler.
     pub fn new(model: Model, settings: Settings, device: Device) -> Result<Restorer, Error> {
-        let Resolved { settings, output, guidance, program, first_program, open } =
+        let Resolved { settings, output, guidance, program, first_program, error, open } =
             Resolved::of(&model, settings, &device)?;
-        let cut = cut(&model)?;
+        let cut = cut(&model, error)?;
         let conditions = model.condition_inputs();
         let scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
         let (margin, ready, settled) = (None, Vec::new(), None);
@@ -96,6 +102,7 @@ impl Restorer {
             output,
             conditions,
             ready,
+            error,
             open,
             settled,
             wanted: None,
@@ -107,8 +114,11 @@ impl Restorer {
     /// # Errors
     /// As [`Restorer::new`]; nothing is changed then.
     pub fn set(&mut self, settings: Settings) -> Result<(), Error> {
-        let Resolved { settings, output, guidance, program, first_program, open } =
+        let Resolved { settings, output, guidance, program, first_program, error, open } =
             Resolved::of(&self.model, settings, &self.device)?;
+        if error != self.error {
+            (self.cut, self.error) = (cut(&self.model, error)?, error);
+        }
         self.first_program = first_program;
         self.scratch = Scratch::new(settings.host_memory, settings.scratch.clone());
         (self.settings, self.output, self.guidance, self.program) = (settings, output, guidance, program);
@@ -200,8 +210,16 @@ impl Restorer {
         &self.scratch
     }
 
-    /// What [`Restored::deviation`] is; none where there are fewer than two samples.
+    /// Whether the network is asked how large the error may be.
+    pub fn says_error(&self) -> bool {
+        self.error
+    }
+
+    /// What [`Restored::deviation`] is; none where the network is not asked for it and there are fewer than two samples.
     pub fn spread(&self) -> Option<Spread> {
+        if self.error {
+            return Some(Spread { freedom: f64::INFINITY, factor: 1.0 });
+        }
         let samples = self.settings.samples as f64;
         (samples > 1.0).then(|| match self.output {
             Output::Direct => Spread { freedom: samples, factor: 1.0 },
@@ -287,6 +305,7 @@ impl Restorer {
     /// Does something without samples and maps, whatever the settings ask for; with a margin in tiles of any size.
     fn at_once<T>(&mut self, margin: Option<usize>, f: impl FnOnce(&mut Restorer) -> T) -> T {
         let (program, settings, wanted) = (self.program.take(), self.settings.clone(), self.wanted.take());
+        let error = std::mem::take(&mut self.error);
         (self.settings.samples, self.settings.chi2, self.margin) = (0, false, margin);
         self.settings.cascade = 1;
         if margin.is_some() {
@@ -294,6 +313,7 @@ impl Restorer {
         }
         let made = f(self);
         (self.program, self.settings, self.margin, self.wanted) = (program, settings, None, wanted);
+        self.error = error;
         made
     }
 

@@ -7,7 +7,7 @@ use crate::learned::layout::Layout;
 use crate::learned::question::asked;
 use crate::learned::resident::Resident;
 use crate::learned::settings::Output;
-use crate::learned::tiles::{Question, Tiles};
+use crate::learned::tiles::{Also, Question, Tiles};
 use crate::learned::{Error, walk};
 use clearshot_runtime::{Device, Options, gpus};
 
@@ -21,6 +21,8 @@ pub(super) struct Ready {
     pub samples: usize,
     /// What tiles see of their surroundings, where it is less than the network looks at.
     pub margin: Option<usize>,
+    /// Whether it tells what the network says of the error.
+    pub error: bool,
     pub tiles: Tiles,
     /// The walk on the device, where it fits there.
     pub resident: Option<Resident>,
@@ -77,9 +79,9 @@ impl Restorer {
     /// # Errors
     /// If the size is not the model's, nothing fits the device's memory, or the device fails.
     pub fn prepare(&mut self, size: &[usize], images: usize) -> Result<Forecast, Error> {
-        let (samples, margin) = (self.settings.samples, self.margin);
-        let asked_for = (images, samples, margin);
-        let same = |r: &Ready| r.size == size && (r.images, r.samples, r.margin) == asked_for;
+        let (samples, margin, error) = (self.settings.samples, self.margin, self.says_error());
+        let asked_for = (images, samples, margin, error);
+        let same = |r: &Ready| r.size == size && (r.images, r.samples, r.margin, r.error) == asked_for;
         if let Some(at) = self.ready.iter().position(same) {
             // The last one is the one in use.
             self.ready[at..].rotate_left(1);
@@ -106,9 +108,9 @@ impl Restorer {
         let cut = margin.map_or_else(|| self.cut.clone(), |m| self.cut.within(m));
         let wanted = Wanted { tile: self.settings.tile, batch: self.settings.batch, limit };
         let at_once = images * together;
-        let unclipped = self.program.as_ref().is_some_and(walk::wants_unclipped);
+        let also = Also { unclipped: self.program.as_ref().is_some_and(walk::wants_unclipped), error };
         let Chosen { layout, graph, batch, bytes } =
-            asked(&self.model, self.settings.classifier_free, unclipped, self.tokens(), |asked| {
+            asked(&self.model, self.settings.classifier_free, also, self.tokens(), |asked| {
                 choose(asked, &cut, size, at_once, &wanted, &self.device, &options)
             })?;
         self.ready.retain(|r| r.forecast.device_bytes + bytes <= limit);
@@ -133,6 +135,7 @@ impl Restorer {
         let fields = self.program.as_ref().map_or(2, walk::fields) * together
             + 1
             + if self.settings.samples > 1 { 2 } else { 0 }
+            + if error { 2 } else { 0 }
             + usize::from(self.output == Output::Direct && self.settings.samples > 0);
         let layout = tiles.layout();
         let forecast = Forecast {
@@ -148,7 +151,16 @@ impl Restorer {
             seconds_a_run,
         };
         let size = size.to_vec();
-        self.ready.push(Ready { size, images, samples, margin, tiles, resident, forecast: forecast.clone() });
+        self.ready.push(Ready {
+            size,
+            images,
+            samples,
+            margin,
+            error,
+            tiles,
+            resident,
+            forecast: forecast.clone(),
+        });
         Ok(forecast)
     }
 
@@ -164,9 +176,9 @@ impl Restorer {
         let Some(program) = self.program.as_ref().filter(|_| !on_host) else {
             return Ok(None);
         };
-        let unclipped = walk::wants_unclipped(program);
+        let also = Also { unclipped: walk::wants_unclipped(program), error: false };
         let (weight, tokens) = (self.settings.classifier_free, self.tokens());
-        asked(&self.model, weight, unclipped, tokens, |asked| match asked.question {
+        asked(&self.model, weight, also, tokens, |asked| match asked.question {
             Question::Regress(_) => Ok(None),
             Question::Denoise(denoiser) => Resident::compile(
                 denoiser,

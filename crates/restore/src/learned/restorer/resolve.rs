@@ -1,7 +1,7 @@
 //! What settings come to for a model: every default filled, every check made, before anything is compiled.
 
 use crate::learned::Error;
-use crate::learned::settings::{Guidance, Output, Settings};
+use crate::learned::settings::{Guidance, Output, Settings, USUAL_SAMPLES};
 use clearshot_diffusion::sampler::{self, Program};
 use clearshot_model::{ConditionKind, Model, Task};
 use clearshot_runtime::{Device, Precision};
@@ -14,6 +14,8 @@ pub(super) struct Resolved {
     pub program: Option<Program>,
     /// That of the first stage of a cascade.
     pub first_program: Option<Program>,
+    /// Whether the network is asked for the error.
+    pub error: bool,
     /// Whether the precision is to be settled by what is measured on images.
     pub open: bool,
 }
@@ -22,6 +24,10 @@ impl Resolved {
     /// # Errors
     /// If the model cannot do what the settings ask, or there is no such sampler.
     pub fn of(model: &Model, settings: Settings, device: &Device) -> Result<Resolved, Error> {
+        let error = asks_for_error(model, &settings);
+        let untold = settings.deviation && !error && settings.samples == 0;
+        let samples = if untold { USUAL_SAMPLES } else { settings.samples };
+        let settings = Settings { samples, ..settings };
         let output = output(model, &settings)?;
         let samples = match output {
             Output::Samples => settings.samples.max(1),
@@ -64,8 +70,18 @@ impl Resolved {
                 "here images begin at the measurement, are inpainted or traced, which is done outside of it";
             return Err(Error::Through { law: guidance.law.name(), why });
         }
-        Ok(Resolved { settings, output, guidance, program, first_program, open })
+        Ok(Resolved { settings, output, guidance, program, first_program, error, open })
     }
+}
+
+/// Whether the network is asked for the error: of an image that it gives at once, beside which no samples are asked for.
+fn asks_for_error(model: &Model, settings: &Settings) -> bool {
+    settings.deviation
+        && settings.samples == 0
+        && settings.guidance.is_none()
+        && settings.psf.is_none()
+        && model.network.says_error()
+        && matches!(output(model, settings), Ok(Output::Direct))
 }
 
 /// What the restored image is.
