@@ -66,7 +66,13 @@ pub fn reach(graph: &Graph, input: &str, output: &str) -> Option<Reach> {
 fn through(op: &Op, operands: &[Sees], shapes: &[Shape], made: Shape, rank: usize) -> Sees {
     let image = |shape: &Shape| shape.rank() == rank;
     match op {
-        Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_) | Op::Pointwise(_) | Op::Cast(_) | Op::Dropout(_)
+        Op::Unary(_)
+        | Op::UnaryGrad(_)
+        | Op::Binary(_)
+        | Op::Pointwise(_)
+        | Op::Cast(_)
+        | Op::Dropout(_)
+        | Op::StopGradient
             if image(&made) =>
         {
             // What is broadcast over pixels may depend on the image only if the image itself did.
@@ -167,7 +173,8 @@ mod tests {
         let low = b.conv(h, narrow, None, Geometry::new(2, 2, 0));
         let low = b.conv(low, wide, None, Geometry::new(2, 1, 1));
         let up = b.upsample(low, ResizeMode::Nearest, 2);
-        let mut y = b.add(up, h);
+        let held = b.stop_gradient(h);
+        let mut y = b.add(up, held);
         if norm {
             let [gamma, beta] = [1.0, 0.0].map(|v| b.constant(clearshot_tensor::Tensor::full([1], v)));
             y = b.group_norm(y, gamma, beta, 1, 1e-5);

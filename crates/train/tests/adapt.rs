@@ -206,6 +206,45 @@ fn chosen_weights_alone_are_trained() {
     assert!(text.starts_with("model.only: convout") && text.contains("conv_in"), "{text}");
 }
 
+/// What a network says of its error is learned on top of a model that says nothing: its image keeps every bit, it says of itself what it
+/// said, and about nine errors in ten stay below.
+#[test]
+fn what_is_said_of_the_error_is_learned_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let init = beginner(dir.path());
+    let mut config = config(json!({
+        "data": {"scenes": {"stars": 1.0}}, "model": {"init": init, "only": ["error"], "network": {"_class_name": "Local", "error": 6}},
+        "task": {"drop": 0.0, "at_most": 1.0}, "optimizer": {"rate": 1e-2},
+        "trainer": {"iterations": 200, "ema_half_life": 500.0}, "validation": {"every": 100, "images": 32},
+        "calibration": {"images": 0},
+    }));
+    let out = dir.path().join("run");
+    trained(&config, &out, &[]);
+    let (before, after) =
+        (Model::load(&init).expect("a model"), Model::load(&out.join(BEST)).expect("a model"));
+    assert!(after.network.says_error() && !before.network.says_error());
+    let (own, rest): (Vec<_>, Vec<_>) =
+        after.weights.iter().partition(|(name, _)| name.starts_with("error."));
+    assert_eq!(own.len(), 6);
+    assert!(rest.iter().all(|(name, value)| before.weights[*name] == **value));
+    assert_eq!((&after.about.scores, &after.about.familiar), (&before.about.scores, &before.about.familiar));
+    assert_eq!(after.about.training["iterations"], before.about.training["iterations"]);
+    assert_eq!(after.about.training["error"]["iterations"], 200);
+    let text = std::fs::read_to_string(out.join("records.jsonl")).expect("records");
+    let covered: Vec<f64> = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?["covered"].as_f64())
+        .collect();
+    assert!(covered.len() >= 2, "{text}");
+    let last = covered[covered.len() - 1];
+    assert!((0.8..0.97).contains(&last), "{covered:?}");
+    // A network without that part has nothing to learn by these names.
+    config.model.network.clear();
+    let refused = Run::open(config, &dir.path().join("other"), false, Show::Quiet);
+    let text = refused.err().expect("a refusal").to_string();
+    assert!(text.starts_with("model.only: error"), "{text}");
+}
+
 /// Images a second are those of batches that can be made; files that cannot be trained on are refused.
 #[test]
 fn data_are_timed_without_a_network() {
