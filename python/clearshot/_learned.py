@@ -85,7 +85,7 @@ def learned_settings(
     **others: Any,
 ) -> dict[str, Any]:
     """Settings of a model as the extension module takes them."""
-    if samples == 0 and (std or keep_samples):
+    if samples == 0 and keep_samples:
         samples = 8
     return settings(
         camera=Camera.of(camera)._json(),
@@ -167,13 +167,15 @@ def restore(
             sliced when they are read are read by region.
         camera: A `Camera`, what `estimate_camera` gives, a dictionary (`gain` in electrons per count, `offset` in counts, `read_noise` in electrons,
             `background` in electrons), or the path of a file of `clearshot camera`. Default: estimated from the image.
-        samples: Posterior samples; from two on their standard deviation is known. Default: 0, or 8 with `std` or `keep_samples`.
+        samples: Posterior samples; from two on their standard deviation is known. Default: 0; or 8 with `keep_samples`, and with `std` if
+            the model does not state its error.
         model: A `Model`, or the path of one. Default: the model that comes with the package.
         axes: A letter for each axis: `T` frames, `C` channels, `Z` planes, `Y` rows, `X` columns, `S` colours of a pixel. Default: `YX`
             for two axes, or as an xarray or a file names them.
         pixel_size: The distance of pixels: one for Y and X, one for each axis in space, or by letter. Default: not known.
         unit: The unit of `pixel_size`: nm, um or mm. Default: um.
-        std: Give the standard deviation of the posterior. Default: where there are two samples at least.
+        std: Give the standard deviation of every pixel's error, as the model states it, or of the samples if some are asked for. Default: where
+            there are two samples at least.
         chi2: Give the map of chi2: about 1 where only noise is left over. Default: False.
         keep_samples: Give the samples themselves. Default: False.
         method: `auto` mixes the model, BM3D, a Gaussian blur and the measurement by their errors, which are estimated from the image itself;

@@ -26,7 +26,7 @@ class Result:
 
     #: The restored image. A pixel that was not finite is NaN.
     image: Any
-    #: The standard deviation of the posterior, where there are two samples at least.
+    #: The standard deviation of every pixel's error, if it was asked for or there are two samples at least.
     std: Any = None
     #: The map of chi2, if it was asked for: about 1 where only noise is left over.
     chi2: Any = None
@@ -159,8 +159,9 @@ def restore_file(
         output: The file to make, whose ending names the format.
         model: A `Model`, or the path of one. Default: the model that comes with the package.
         camera: What is known of the camera. Default: estimated from each image.
-        samples: Posterior samples; from two on their standard deviation is known. Default: 0, or 8 with `std` or `keep_samples`.
-        std: Write the calibrated standard deviation too, as OUT_std. Default: False.
+        samples: Posterior samples; from two on their standard deviation is known. Default: 0; or 8 with `keep_samples`, and with `std` if
+            the model does not state its error.
+        std: Write the standard deviation of every pixel's error too, as OUT_std: as the model states it, or of the samples. Default: False.
         chi2: Write a map of chi2 too, as OUT_chi2. Default: False.
         keep_samples: Write the samples too, as OUT_sample1 and so on. Default: False.
         method: `auto`, or restore by `model`, `bm3d`, `gaussian` or `raw` alone. Default: auto.

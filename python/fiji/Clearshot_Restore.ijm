@@ -21,7 +21,7 @@ if (given != "") {
 } else {
     Dialog.create("Clearshot");
     Dialog.addString("Program", program, 40);
-    Dialog.addCheckbox("Uncertainty too (standard deviation of 8 samples, slower)", std);
+    Dialog.addCheckbox("Uncertainty too (standard deviation of every pixel)", std);
     Dialog.addString("Options, by commas", options, 40);
     Dialog.addMessage("For example: --gain,0.46,--offset,100,--read-noise,1.6\nWithout them the camera is estimated from the image.");
     Dialog.show();

@@ -1,4 +1,4 @@
-"""Makes docs/napari.png: the real image of `clearshot demo`, restored by the plugin with two samples.
+"""Makes docs/napari.png: the real image of `clearshot demo`, restored by the plugin with its uncertainty.
 
 xvfb-run -s '-screen 0 1500x900x24' python screenshot.py
 """
@@ -18,7 +18,7 @@ def main(image: str, output: str) -> None:
     viewer.window.resize(1440, 860)
     viewer.open(image, plugin="napari-clearshot")
     _, widget = viewer.window.add_plugin_dock_widget("napari-clearshot", "Restore")
-    widget.samples.setValue(2)
+    widget.std.setChecked(True)
     widget.start.click()
     while widget.is_busy():
         QApplication.processEvents()

@@ -57,7 +57,7 @@ use std::ffi::OsString;
 const RESTORE_EXAMPLES: &str = "Examples:
   clearshot restore noisy.tif -o clean.tif
   clearshot restore 'raw/*.tif' -o restored --camera camera.json
-  clearshot restore noisy.tif -o clean.tif --samples 8 --std --chi2
+  clearshot restore noisy.tif -o clean.tif --std --chi2
   clearshot restore movie.tif -o clean.tif --axes TYX";
 
 const COMPARE_EXAMPLES: &str = "Examples:

@@ -69,7 +69,7 @@ impl Wanted {
                 return Err(Refusal::bad(why));
             }
         };
-        let samples = self.samples.unwrap_or(if self.std { 8 } else { 0 });
+        let samples = self.samples.unwrap_or(0);
         let steps = self.steps.unwrap_or(25);
         if samples > MOST_SAMPLES || !(1..=MOST_STEPS).contains(&steps) {
             let why = format!("samples go from 0 to {MOST_SAMPLES}, steps from 1 to {MOST_STEPS}");

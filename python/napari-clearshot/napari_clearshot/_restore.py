@@ -25,8 +25,11 @@ class Restore(Work):
         self.form.addRow("Method", self.method)
         self.samples = QSpinBox()
         self.samples.setRange(0, 64)
-        self.samples.setToolTip("Posterior samples; from two on the standard deviation becomes a layer. Default: 0")
+        self.samples.setToolTip("Posterior samples; from two on the standard deviation is theirs and becomes a layer. Default: 0")
         self.form.addRow("Samples", self.samples)
+        self.std = QCheckBox("add a layer")
+        self.std.setToolTip("The standard deviation of every pixel's error: as the model states it, or of the samples")
+        self.form.addRow("Uncertainty", self.std)
         self.chi2 = QCheckBox("add a layer")
         self.chi2.setToolTip("A map that is about 1 where only noise is left over")
         self.chi2.setChecked(True)
@@ -41,10 +44,12 @@ class Restore(Work):
     def begin(self, layer: Any, letters: str) -> None:
         size, unit = _layers.pixel_size(layer, letters)
         samples, chi2 = self.samples.value(), self.chi2.isChecked()
-        names = ["image"] + ["std"] * (samples >= 2) + ["chi2"] * chi2
+        std = self.std.isChecked() or samples >= 2
+        names = ["image"] + ["std"] * std + ["chi2"] * chi2
         arguments = {
             "camera": self.camera.value,
             "samples": samples,
+            "std": std,
             "chi2": chi2,
             "method": self.method.currentText(),
             "psf": self.psf.text().strip() or None,

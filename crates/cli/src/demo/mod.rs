@@ -36,7 +36,7 @@ pub struct Demo {
     /// Pixels along each side.
     #[arg(long, default_value_t = 128)]
     size: usize,
-    /// Samples that standard deviations come from, two or more; 0 for none.
+    /// Samples of what one of the generated scenes may be, for a picture of how far they differ: two or more; 0 for none.
     #[arg(long, default_value_t = 4)]
     samples: usize,
     /// Print nothing but the last lines.
@@ -69,8 +69,8 @@ impl Demo {
         say(&format!("everything goes to {}", out.display()))?;
         let device = Device::best();
         say(&format!("computing on {device}"))?;
-        say("restoring a real image first, with samples of what it may be: half a minute on two cores")?;
-        let real = real::show(self.samples, device, &out)?;
+        say("restoring a real image first, with everything that can be known of it: a few seconds on two cores")?;
+        let real = real::show(device, &out)?;
         real.lines.iter().try_for_each(|line| say(line))?;
         say("drew it beside its long exposure: pictures/real.png")?;
 
@@ -357,7 +357,7 @@ fn next_steps(out: &Path) -> Vec<String> {
     let noisy = out.join("noisy").join("nuclei.tif");
     let clean = out.join("nuclei_clean.tif");
     vec![
-        format!("clearshot restore {} -o {} --samples 8 --std    # the real image, as a file", real.display(), restored.display()),
+        format!("clearshot restore {} -o {} --std    # the real image, as a file", real.display(), restored.display()),
         format!("clearshot restore {} -o {} --gain 1 --read-noise 1.5    # one file", noisy.display(), clean.display()),
         "clearshot restore 'your/images/*.tif' -o restored                # yours: the camera is estimated and said".into(),
         "clearshot compare --out comparison                              # every classical method beside the model".into(),

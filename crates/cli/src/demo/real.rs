@@ -4,7 +4,6 @@
 //! No restorer is given the long exposure; it is what the results are scored by. `crates/cli/demo/README.md` says
 //! where the two come from.
 
-use super::STEPS;
 use anyhow::{Context, Result};
 use clearshot_evaluate::files::{Pairs, Terms};
 use clearshot_evaluate::method::by_name;
@@ -49,13 +48,13 @@ struct Outcome {
 ///
 /// # Errors
 /// If a file cannot be written, or the device fails.
-pub fn show(samples: usize, device: Device, out: &Path) -> Result<Real> {
+pub fn show(device: Device, out: &Path) -> Result<Real> {
     let (short, long) = (out.join("real/short_exposure.tif"), out.join("real/long_exposure.tif"));
     put(&short, SHORT)?;
     put(&long, LONG)?;
     let measured = estimate::measure(&[Image::open(&short)?], &Known::default())?;
     let case = case(&short, &long, &measured)?;
-    let outcome = restore(&case, &measured, samples, device)?;
+    let outcome = restore(&case, &measured, device)?;
     let scores = Scores::of(&case, &outcome.restored, &Told::default())?;
     let [raw, bm3d] = ["raw", "gat+bm3d"].map(|name| psnr(name, &case));
     let (raw, bm3d) = (raw?, bm3d?);
@@ -80,7 +79,7 @@ pub fn show(samples: usize, device: Device, out: &Path) -> Result<Real> {
     put(&shown, &png)?;
     put(&plot, svg.as_bytes())?;
     let caption = format!(
-        "A real image, {ABOUT}: its short exposure, that restored, how sure that is (standard deviation of {samples} samples), and its long exposure. {psnr}. {chosen}"
+        "A real image, {ABOUT}: its short exposure, that restored, how sure that is (the standard deviation that the model states), and its long exposure. {psnr}. {chosen}"
     );
     let illustrations = vec![
         Illustration { caption, figure: Figure::Png(png) },
@@ -118,9 +117,9 @@ fn case(short: &Path, long: &Path, measured: &CameraMeasurement) -> Result<Case>
     Ok(Pairs::new(&name(long)?, &name(short)?, terms)?.case(0)?)
 }
 
-/// As `clearshot restore --samples` does it.
-fn restore(case: &Case, measured: &CameraMeasurement, samples: usize, device: Device) -> Result<Outcome> {
-    let settings = Settings { samples, steps: STEPS, ..Settings::default() };
+/// As `clearshot restore --std` does it.
+fn restore(case: &Case, measured: &CameraMeasurement, device: Device) -> Result<Outcome> {
+    let settings = Settings { deviation: true, ..Settings::default() };
     let mut restorer = Restorer::new(Model::builtin()?, settings, device)?;
     let camera = estimate::as_camera(&measured.fit);
     let counts: Vec<f32> = case.view.electrons.iter().map(|&e| camera.counts(e)).collect();
