@@ -11,7 +11,6 @@ import sys
 import warnings
 from pathlib import Path
 
-import onnx_kinds
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -87,42 +86,68 @@ class Timed(nn.Module):
 
 
 def networks():
-    """Name, library, network, input channels, spatial sizes."""
-    import diffusers
-    import monai.networks.nets as monai
-    import torchvision
+    """Name, library, network, input channels, spatial sizes; those of libraries that are not there are left out and named."""
+    for some in (own, of_monai, of_diffusers, of_torchvision, restoration):
+        try:
+            yield from some()
+        except ImportError as missing:
+            print(f"left out: {missing}", file=sys.stderr)
 
-    flat, deep = [(128, 128), (256, 256), (384, 256)], [(16, 64, 64), (32, 64, 64), (32, 96, 96)]
-    small = [(64, 64), (128, 128), (128, 192)]
-    unet2d = dict(in_channels=1, out_channels=1, block_out_channels=(32, 64, 128), layers_per_block=1, norm_num_groups=8,
-                  down_block_types=("DownBlock2D", "DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D", "UpBlock2D"))
-    yield "CARE U-Net", "PyTorch", CareUNet(), 1, flat
-    yield "CARE U-Net, batch norm", "PyTorch", CareUNet(True), 1, flat
-    yield "StarDist-like", "PyTorch", ResidualUNet(), 1, flat
+
+FLAT, DEEP = [(128, 128), (256, 256), (384, 256)], [(16, 64, 64), (32, 64, 64), (32, 96, 96)]
+SMALL = [(64, 64), (128, 128), (128, 192)]
+
+
+def own():
+    yield "CARE U-Net", "PyTorch", CareUNet(), 1, FLAT
+    yield "CARE U-Net, batch norm", "PyTorch", CareUNet(True), 1, FLAT
+    yield "StarDist-like", "PyTorch", ResidualUNet(), 1, FLAT
     dncnn = [nn.Conv2d(1, 64, 3, padding=1), nn.ReLU()]
     for _ in range(15):
         dncnn += [nn.Conv2d(64, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-    yield "DnCNN, 17 layers", "PyTorch", nn.Sequential(*dncnn, nn.Conv2d(64, 1, 3, padding=1)), 1, flat
-    yield "UNet", "MONAI", monai.UNet(2, 1, 1, (16, 32, 64, 128), (2, 2, 2), num_res_units=2), 1, flat
-    yield "UNet 3-D", "MONAI", monai.UNet(3, 1, 1, (8, 16, 32), (2, 2), num_res_units=1), 1, deep
-    yield "BasicUNet", "MONAI", monai.BasicUNet(2, 1, 1, (32, 32, 64, 64, 128, 32)), 1, flat
-    yield "SegResNet", "MONAI", monai.SegResNet(2, 16, 1, 1, blocks_down=(1, 2, 2), blocks_up=(1, 1)), 1, flat
-    yield "DynUNet 3-D", "MONAI", monai.DynUNet(3, 1, 1, [3, 3, 3], [1, 2, 2], [2, 2], filters=[16, 32, 64]), 1, deep
-    yield "AttentionUnet", "MONAI", monai.AttentionUnet(2, 1, 1, (16, 32, 64), (2, 2)), 1, flat
-    yield "UNet2DModel", "diffusers", Timed(diffusers.UNet2DModel(**unet2d)), 1, small
+    yield "DnCNN, 17 layers", "PyTorch", nn.Sequential(*dncnn, nn.Conv2d(64, 1, 3, padding=1)), 1, FLAT
+
+
+def of_monai():
+    import monai.networks.nets as monai
+
+    yield "UNet", "MONAI", monai.UNet(2, 1, 1, (16, 32, 64, 128), (2, 2, 2), num_res_units=2), 1, FLAT
+    yield "UNet 3-D", "MONAI", monai.UNet(3, 1, 1, (8, 16, 32), (2, 2), num_res_units=1), 1, DEEP
+    yield "BasicUNet", "MONAI", monai.BasicUNet(2, 1, 1, (32, 32, 64, 64, 128, 32)), 1, FLAT
+    yield "SegResNet", "MONAI", monai.SegResNet(2, 16, 1, 1, blocks_down=(1, 2, 2), blocks_up=(1, 1)), 1, FLAT
+    yield "DynUNet 3-D", "MONAI", monai.DynUNet(3, 1, 1, [3, 3, 3], [1, 2, 2], [2, 2], filters=[16, 32, 64]), 1, DEEP
+    yield "AttentionUnet", "MONAI", monai.AttentionUnet(2, 1, 1, (16, 32, 64), (2, 2)), 1, FLAT
+
+
+def of_diffusers():
+    import diffusers
+
+    unet2d = dict(in_channels=1, out_channels=1, block_out_channels=(32, 64, 128), layers_per_block=1, norm_num_groups=8,
+                  down_block_types=("DownBlock2D", "DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D", "UpBlock2D"))
+    yield "UNet2DModel", "diffusers", Timed(diffusers.UNet2DModel(**unet2d)), 1, SMALL
     vae = diffusers.AutoencoderKL(in_channels=1, out_channels=1, block_out_channels=(32, 64), layers_per_block=1, latent_channels=4, norm_num_groups=8,
                                   down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2)
     yield "AutoencoderKL, decoder", "diffusers", Tensor(vae.decoder), 4, [(32, 32), (64, 64), (64, 96)]
+
+
+def of_torchvision():
+    import torchvision
+
     fcn = torchvision.models.segmentation.fcn_resnet50(weights=None, weights_backbone=None, num_classes=2)
-    yield "FCN, ResNet-50", "torchvision", Tensor(fcn, pick=lambda y: y["out"]), 3, small
+    yield "FCN, ResNet-50", "torchvision", Tensor(fcn, pick=lambda y: y["out"]), 3, SMALL
     lraspp = torchvision.models.segmentation.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=2)
-    yield "LR-ASPP, MobileNetV3", "torchvision", Tensor(lraspp, pick=lambda y: y["out"]), 3, small
-    yield "ConvNeXt-T, features", "torchvision", torchvision.models.convnext_tiny(weights=None).features, 3, small
+    yield "LR-ASPP, MobileNetV3", "torchvision", Tensor(lraspp, pick=lambda y: y["out"]), 3, SMALL
+    yield "ConvNeXt-T, features", "torchvision", torchvision.models.convnext_tiny(weights=None).features, 3, SMALL
     yield "Swin-T, features", "torchvision", torchvision.models.swin_t(weights=None).features, 3, [(64, 64), (128, 128), (224, 224)]
-    restoration = ["RCAN-like", "NAFNet-like", "SwinIR-like", "Restormer-like", "U-Net++", "nnU-Net"]
+
+
+def restoration():
+    import onnx_kinds
+
+    wanted = ["RCAN-like", "NAFNet-like", "SwinIR-like", "Restormer-like", "U-Net++", "nnU-Net"]
     for name, opset, make, channels, _ in onnx_kinds.networks():
-        if name in restoration and opset == 17:
-            yield name, "PyTorch", make(), channels, small
+        if name in wanted and opset == 17:
+            yield name, "PyTorch", make(), channels, SMALL
 
 
 def export(network, channels, size, path):

@@ -211,13 +211,15 @@ fn what_cannot_be_done_is_refused_by_name() {
     assert_eq!(key(&Restorer::wiener(0.01), &base()), "psf");
     assert_eq!(key(&Restorer::exposure(0.0), &base()), "ratio");
     let model = builtin();
-    assert_eq!(key(&model, &Settings { std: true, ..base() }), "std");
+    assert_eq!(key(&bm3d, &Settings { std: true, ..base() }), "std");
     assert_eq!(key(&model, &Settings { clip: Some(-1.0), ..base() }), "clip");
     assert_eq!(key(&model, &Settings { only: Some(Candidate::Raw), samples: 3, ..base() }), "only");
     // An error leaves the model as it was.
     let samples = Settings { samples: 1, sampler: "none".into(), ..base() };
     assert!(model.restore(&array, &samples, &mut ()).is_err());
     assert!(model.restore(&array, &base(), &mut ()).is_ok());
+    let restored = model.restore(&array, &Settings { std: true, ..base() }, &mut ()).unwrap();
+    assert_eq!(restored.std.map(|std| std.len()), Some(32 * 32), "the model states it without samples");
     let volumes = Settings { stacks: Stacks::Volumes, ..base() };
     assert!(bm3d.restore(&array, &volumes, &mut ()).unwrap_err().to_string().contains("Z, Y and X"));
 }
