@@ -26,7 +26,7 @@ pub struct Adapt {
     #[arg(value_name = "IMAGES")]
     images: String,
     /// Write the model to this file.
-    #[arg(short, long, value_name = "NAME.clearshot")]
+    #[arg(short, long, alias = "out", value_name = "NAME.clearshot")]
     output: PathBuf,
     /// Start from this model. Default: the built-in model.
     #[arg(long, value_name = "NAME.clearshot")]

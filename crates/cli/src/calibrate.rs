@@ -21,7 +21,7 @@ pub struct Calibrate {
     #[arg(value_name = "NAME.clearshot")]
     model: PathBuf,
     /// Write the model here. Default: in place.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, short, alias = "output", value_name = "FILE")]
     out: Option<PathBuf>,
     /// Images that are restored for it: scenes or files as in its training, other ones.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(2..))]

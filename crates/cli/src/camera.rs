@@ -22,7 +22,7 @@ pub struct Camera {
     #[arg(value_name = "IMAGES", required_unless_present_any = ["flats", "darks"])]
     images: Vec<String>,
     /// Write the camera to this file, for the option --camera of other verbs. Default: it is only printed.
-    #[arg(short, long, value_name = "camera.json")]
+    #[arg(short, long, alias = "out", value_name = "camera.json")]
     output: Option<PathBuf>,
     /// Treat the images as frames of one scene, in several files or along T: differences are noise. Use this if the sample does not move. Default:
     /// single images.

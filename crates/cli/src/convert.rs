@@ -1,6 +1,6 @@
 //! `clearshot convert`: image files into other files, streamed, with what they carry. Files may be addresses.
 
-use crate::outputs::{self, Turn, Walk};
+use crate::outputs::{self, Paths, Turn, Walk};
 use crate::part::PartArgs;
 use crate::progress::Line;
 use anyhow::{Result, anyhow, bail};
@@ -15,12 +15,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(Args)]
+#[command(
+    override_usage = "clearshot convert [OPTIONS] <IN>... <OUT>\n       clearshot convert [OPTIONS] <IN>... --output <OUT>"
+)]
 pub struct Convert {
-    /// Convert these files, folders, glob patterns or Zarr addresses (s3://, https://).
-    #[arg(required = true)]
-    inputs: Vec<String>,
-    /// Write to this file, whose extension sets the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
-    output: PathBuf,
+    #[command(flatten)]
+    paths: Paths,
     /// Write files in a folder with this extension (tif, ome.tif, ome.zarr, nii.gz ...). Default: the input's.
     #[arg(long)]
     to: Option<String>,
@@ -68,8 +68,9 @@ pub struct Convert {
 
 impl Convert {
     pub fn run(self) -> Result<()> {
-        let pairs = outputs::pairs(&self.inputs, &self.output, self.to.as_deref())?;
-        let jobs = self.part.open(&pairs, &self.output, &self.work())?;
+        let (inputs, output) = self.paths.split()?;
+        let pairs = outputs::pairs(inputs, output, self.to.as_deref())?;
+        let jobs = self.part.open(&pairs, output, &self.work())?;
         jobs.refuse_cut("--crop, --pad or --resize", self.reshapes())?;
         jobs.refuse_cut("--undo", self.undo.is_some())?;
         jobs.refuse_cut("--mosaic", self.mosaic.is_some())?;

@@ -9,6 +9,9 @@ use clearshot::{Deconvolution, PointSpread, Restorer};
 use std::io::Write;
 
 #[derive(Args)]
+#[command(
+    override_usage = "clearshot deconvolve [OPTIONS] <IN>... <OUT>\n       clearshot deconvolve [OPTIONS] <IN>... --output <OUT>"
+)]
 pub struct Deconvolve {
     #[command(flatten)]
     files: Files,

@@ -9,6 +9,9 @@ use clearshot_restore::classical::METHODS;
 use std::io::Write;
 
 #[derive(Args)]
+#[command(
+    override_usage = "clearshot denoise [OPTIONS] <IN>... <OUT>\n       clearshot denoise [OPTIONS] <IN>... --output <OUT>"
+)]
 pub struct Denoise {
     #[command(flatten)]
     files: Files,

@@ -97,7 +97,7 @@ pub struct Settings {
     min_psnr: Option<f64>,
     /// Write report.md, report.html, summary.json, records.csv and the records to this folder; a second run with the same folder computes only what
     /// is missing. Default: nothing is written.
-    #[arg(long)]
+    #[arg(long, short, alias = "output")]
     out: Option<PathBuf>,
     /// Score one part of the images, so that several jobs share them: 3/8 is the third of eight parts. `auto` takes part and count from a Slurm or
     /// AWS Batch job array, auto/8 only the part. Run the same command without --part at the end: it scores what is missing and writes the report.

@@ -15,7 +15,7 @@ pub struct Export {
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// Write this ONNX file. Default: none, if --bioimageio is given.
-    #[arg(long, short, value_name = "FILE.onnx", required_unless_present = "bioimageio")]
+    #[arg(long, short, alias = "output", value_name = "FILE.onnx", required_unless_present = "bioimageio")]
     out: Option<PathBuf>,
     /// Write a BioImage Model Zoo package to this folder, which must be new or empty; every camera number must be given with --set. Default: none.
     #[arg(long, value_name = "FOLDER", requires = "author")]

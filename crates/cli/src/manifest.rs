@@ -28,7 +28,7 @@ pub struct Manifest {
     #[arg(long, num_args = 1..)]
     domains: Vec<String>,
     /// The manifest to write. Files below its folder are named from there, so that both can be moved together.
-    #[arg(long, required_unless_present = "check")]
+    #[arg(long, short, alias = "output", required_unless_present = "check")]
     out: Option<PathBuf>,
     /// A manifest whose files are compared with what it says; the exit status is 1 if one is missing or has changed.
     #[arg(long, conflicts_with_all = ["inputs", "targets", "masks", "domains", "out", "force"])]

@@ -4,6 +4,7 @@
 use crate::failure::worded;
 use crate::part::Jobs;
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use clearshot::{FileStanding, SharedRun};
 use clearshot_image::address::is_address;
 use clearshot_image::dataset::list::{files, stem};
@@ -16,6 +17,32 @@ use std::path::{Path, PathBuf};
 /// Endings of pictures that cannot be written here; a folder of such a name is nobody's wish.
 const NOT_WRITTEN: [&str; 12] =
     ["jpg", "jpeg", "bmp", "gif", "webp", "heic", "czi", "nd2", "lif", "mrc", "h5", "pdf"];
+
+/// What a verb reads and what it writes: `IN... OUT`, or `IN... --output OUT`.
+#[derive(Args)]
+pub struct Paths {
+    /// Read these files, folders, glob patterns or Zarr addresses (s3://, https://); the last is the output, unless --output names it.
+    #[arg(required = true, value_name = "IN")]
+    files: Vec<String>,
+    /// Write to this file, whose extension sets the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder. Default: the last of the
+    /// names without an option.
+    #[arg(short, long, alias = "out", value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+impl Paths {
+    /// The inputs, and the output.
+    ///
+    /// # Errors
+    /// If no output is named.
+    pub fn split(&self) -> Result<(&[String], &Path)> {
+        match (&self.output, self.files.split_last()) {
+            (Some(output), _) => Ok((&self.files, output)),
+            (None, Some((output, inputs))) if !inputs.is_empty() => Ok((inputs, Path::new(output))),
+            _ => bail!("no output is named: give IN... OUT, or IN... --output OUT"),
+        }
+    }
+}
 
 /// Whether the output is one file, by its ending. The folder that it goes into, or that the files go into, is made; at an
 /// address there is nothing to make.

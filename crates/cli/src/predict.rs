@@ -29,7 +29,7 @@ pub struct Predict {
     model: Option<PathBuf>,
     /// Write to this file, whose extension sets the format; for several images, to this folder; tensors to a safetensors file. NAME.csv is a table of
     /// the embeddings of an encoder, one row for each plane or volume.
-    #[arg(long, short, value_name = "OUT")]
+    #[arg(long, short, alias = "output", value_name = "OUT")]
     out: PathBuf,
     /// Write a segmentation as `labels`, objects numbered from 1; `classes`, the class of each pixel; or `probabilities`, as 32-bit floats, one
     /// channel for each class if there are several. Default: labels.

@@ -14,7 +14,7 @@ pub struct Psf {
     image: PathBuf,
     /// Write the point-spread function to this file, with the image's pixel size; `restore` and `deconvolve --psf` resample it to the pixels of their
     /// images.
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, alias = "out", value_name = "OUT")]
     output: PathBuf,
     /// Use this many pixels on every side of a bead's brightest pixel.
     #[arg(long, default_value_t = 8, value_name = "PIXELS")]

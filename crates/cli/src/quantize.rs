@@ -32,7 +32,7 @@ pub struct Quantize {
     /// Take this model: a file NAME.clearshot, a folder, or default, the one that comes with the program.
     model: PathBuf,
     /// Write the model here.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, alias = "out", value_name = "FILE")]
     output: PathBuf,
     /// Find ranges of activations now (static), or in every run of each image (dynamic: slower, and tiles are blended); or find them now
     /// and train the weights on with them, by the loss that the model was trained by (qat).

@@ -19,7 +19,7 @@ pub struct Reconstruct {
     #[arg(value_name = "PROJECTIONS")]
     projections: PathBuf,
     /// Write slices to this file, as 32-bit floats: the attenuation (minus the logarithm of the light that is left) in each pixel.
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, alias = "out", value_name = "OUT")]
     output: PathBuf,
     /// Average the rows of this file for what the detector sees without an object. Default: the projections are line integrals already.
     #[arg(long, value_name = "FILE")]

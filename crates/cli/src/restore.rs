@@ -42,7 +42,7 @@ pub struct Restore {
     #[arg(required = true, value_name = "IN")]
     inputs: Vec<String>,
     /// Write to this file, whose extension sets the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, alias = "out", value_name = "OUT")]
     output: PathBuf,
     /// Use this model: a file NAME.clearshot, a folder (of a training run, or saved by diffusers), an ONNX file, or a BioImage Model Zoo package as folder or zip.
     /// Default: the built-in model.
@@ -213,6 +213,13 @@ fn tile(text: &str) -> Result<Tile, String> {
 /// An input and why it was not restored.
 type Failure = (String, String);
 
+/// What became of an input. Errors of files begin with the file's name; it is said once.
+fn failure(input: String, error: &anyhow::Error) -> Failure {
+    let why = worded(error);
+    let why = why.strip_prefix(&format!("{input}: ")).unwrap_or(&why).to_string();
+    (input, why)
+}
+
 impl Restore {
     /// Whether it prints JSON.
     pub fn is_json(&self) -> bool {
@@ -296,13 +303,11 @@ impl Restore {
                 Ok(false) => skipped += 1,
                 Ok(true) => done += 1,
                 Err(e) => {
-                    // Errors of files begin with the file's name already.
-                    let text = worded(&e);
-                    let text = text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).to_string();
+                    let failure = failure(name, &e);
                     if total > 1 {
-                        eprintln!("clearshot: {name}: {text}");
+                        eprintln!("clearshot: {}: {}", failure.0, failure.1);
                     }
-                    failed.push((name, text));
+                    failed.push(failure);
                 }
             }
         }
@@ -446,11 +451,11 @@ impl Restore {
             match listed(source) {
                 Ok(files) => found.extend(files),
                 Err(e) if self.inputs.len() == 1 => return Err(e),
-                Err(e) => failed.push((source.clone(), e.to_string())),
+                Err(e) => failed.push(failure(source.clone(), &e)),
             }
         }
         if found.is_empty() {
-            let why: Vec<String> = failed.into_iter().map(|(_, why)| why).collect();
+            let why: Vec<String> = failed.iter().map(|(input, why)| format!("{input}: {why}")).collect();
             bail!("nothing to restore: {}", why.join("; "));
         }
         Ok((found, failed))

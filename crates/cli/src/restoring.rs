@@ -1,22 +1,17 @@
 //! What the verbs that restore files without a model share: the files, how they are cut, and what goes beside the output.
 
-use crate::outputs::{self, Walk};
+use crate::outputs::{self, Paths, Walk};
 use crate::part::PartArgs;
 use crate::validity::ValidityArgs;
 use crate::voice::{Style, Voice};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use clearshot::{KnownCamera, Restorer, Settings, Stacks, restore_file, restore_part};
-use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct Files {
-    /// Restore these files, folders, glob patterns or Zarr addresses (s3://, https://).
-    #[arg(required = true)]
-    inputs: Vec<String>,
-    /// Write to this file, whose extension sets the format, or to s3://BUCKET/NAME.zarr; for several inputs, to this folder.
-    #[arg(required = true)]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    paths: Paths,
     /// List the methods with their settings, and exit.
     #[arg(long, exclusive = true)]
     pub list: bool,
@@ -86,8 +81,8 @@ impl Files {
     /// # Errors
     /// The only file's error, or how many of several failed, each having been reported.
     pub fn restore(&self, restorer: &Restorer, settings: &Settings) -> Result<()> {
-        let output = self.output.as_deref().context("an output is needed")?;
-        let pairs = outputs::pairs(&self.inputs, output, None)?;
+        let (inputs, output) = self.paths.split()?;
+        let pairs = outputs::pairs(inputs, output, None)?;
         restorer.check(settings)?;
         let mut voice = Voice::new(Style::Streamed, self.json, false);
         let jobs = self.part.open(&pairs, output, &restorer.work(settings)?)?;

@@ -62,7 +62,7 @@ pub struct Synth {
     #[arg(long)]
     labels: bool,
     /// Write to this folder: scenes to its folder `truth` and camera images to `noisy`, with the same names and in the same unit.
-    #[arg(long)]
+    #[arg(long, short, alias = "output")]
     out: PathBuf,
     /// Write files with this extension.
     #[arg(long, default_value = "tif")]

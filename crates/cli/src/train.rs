@@ -21,7 +21,7 @@ pub struct Train {
     #[arg(value_name = "FILE.yaml|KEY=VALUE")]
     changes: Vec<String>,
     /// Write the run to this folder. Default: runs/NAME, with the name of the model.
-    #[arg(long)]
+    #[arg(long, short, alias = "output")]
     out: Option<PathBuf>,
     /// Resume the run in the folder, with its own configuration and the changes given here. Default: start a new run.
     #[arg(long)]

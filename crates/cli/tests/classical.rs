@@ -24,6 +24,10 @@ fn scenes_are_made_restored_and_scored() {
     let (before, after) = (psnr("s/truth", "s/noisy", &at), psnr("s/truth", "clean", &at));
     assert!(after > before + 8.0, "{before} {after}");
     must("denoise --method median s/noisy/*_0001.tif m.tif", &at);
+    // The output as an option is the same, and one that is not named at all is asked for.
+    must("denoise --method median s/noisy/*_0001.tif -o o.tif", &at);
+    assert_eq!(std::fs::read(at.join("m.tif")).unwrap(), std::fs::read(at.join("o.tif")).unwrap());
+    assert!(refused("denoise --method median m.tif", &at).contains("IN... --output OUT"));
     // Nothing is replaced by default.
     let said = refused("denoise --method median s/noisy/nuclei_0000.tif m.tif", &at);
     assert!(said.contains("--force"), "{said}");

@@ -130,6 +130,12 @@ fn bad_input_is_said_in_words() {
     let warned = clearshot(&format!("restore bright.tif -o y.tif --model m.clearshot {CAMERA}"), &at);
     let said = String::from_utf8_lossy(&warned.stderr).into_owned();
     assert!(warned.status.success() && said.contains("4.9 % of the pixels are saturated"), "{said}");
+    // What became of a file begins with its name, once.
+    let said = refused(&format!("restore good.tif nothing.tif -o most --model m.clearshot {CAMERA}"), &at);
+    assert!(
+        said.contains("nothing.tif: there is no such file") && !said.contains("nothing.tif: nothing.tif"),
+        "{said}"
+    );
     // One that cannot be read does not stop the others, and the end says which it was.
     let batch = clearshot(
         &format!("restore good.tif broken.tif bright.tif -o many --model m.clearshot {CAMERA}"),

@@ -9,32 +9,43 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 
-/// How long a worker looks for the next job before it sleeps. A network's next operation follows
-/// within a few microseconds; between runs the cores should be free.
-const SPINS: usize = 20_000;
+/// How often a thread looks for what it waits for before it offers its core to others, and how often it does that before it
+/// sleeps. A network's next operation follows within a few microseconds; between runs the cores should be free, and on a busy
+/// machine a thread that waits must not keep the one that it waits for from running.
+const SPINS: usize = 2_000;
+const YIELDS: usize = 2_000;
 
 type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 struct Shared {
-    /// Counts jobs; a change tells the workers that `body` and `tasks` are those of a new one.
+    /// Counts jobs; a change tells the workers that there is a new one.
     epoch: AtomicUsize,
-    next: AtomicUsize,
-    tasks: AtomicUsize,
-    /// Workers that have not finished with the current job.
-    busy: AtomicUsize,
+    /// Tasks of the current job that nobody has taken. Whoever lowers it has one of them, and the job goes on until that one is done.
+    untaken: AtomicUsize,
+    /// Tasks that are not done.
+    undone: AtomicUsize,
     panicked: AtomicBool,
     stop: AtomicBool,
-    /// The job's closure, its lifetime erased: valid from the epoch's change until `busy` is 0.
-    body: std::cell::UnsafeCell<Option<*const Body<'static>>>,
+    job: std::cell::UnsafeCell<Job>,
 }
 
-// SAFETY: `body` is written only while no worker is busy, and read only between the epoch's change
-// (Release / Acquire) and the worker's decrement of `busy`.
+/// A closure, its lifetime erased, and how many tasks it was given.
+#[derive(Clone, Copy)]
+struct Job {
+    body: Option<*const Body<'static>>,
+    tasks: usize,
+}
+
+// SAFETY: `job` is written only while no task is undone, and read only by who has taken one: between `untaken`'s rise (Release,
+// Acquire) and the fall of `undone` for it.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; the pointee is Sync.
 unsafe impl Send for Shared {}
 
 /// A fixed number of threads; the caller's is one of them.
+///
+/// A job is over when its tasks are done, whether or not every worker has looked at it: one that the system lets wait, because other
+/// programs want the cores, takes no task and holds nobody up.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -49,12 +60,11 @@ impl Pool {
     pub fn new(threads: usize) -> Pool {
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
-            tasks: AtomicUsize::new(0),
-            busy: AtomicUsize::new(0),
+            untaken: AtomicUsize::new(0),
+            undone: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
-            body: std::cell::UnsafeCell::new(None),
+            job: std::cell::UnsafeCell::new(Job { body: None, tasks: 0 }),
         });
         let workers: Vec<_> = (1..threads.max(1))
             .map_while(|worker| {
@@ -63,10 +73,13 @@ impl Pool {
                 thread.spawn(move || serve(&shared, worker)).ok()
             })
             .collect();
-        let handles = workers.iter().map(|w| w.thread().clone()).collect();
+        let handles: Vec<_> = workers.iter().map(|w| w.thread().clone()).collect();
         let pool = Pool { shared, workers, handles, turn: Mutex::new(()) };
-        // A thread allocates when it starts; after a job in which all took part no later one has to.
-        pool.run(pool.threads(), |_, _| ());
+        // A thread allocates when it starts; after a job in which each has a task no later one has to.
+        let started = std::sync::Barrier::new(pool.threads());
+        pool.run(pool.threads(), |_, _| {
+            started.wait();
+        });
         pool
     }
 
@@ -83,7 +96,7 @@ impl Pool {
     /// `worker < self.threads()` names a thread for the length of the call: index scratch by it.
     ///
     /// # Panics
-    /// If `body` panics, after the other workers have finished. It must not call `run` itself.
+    /// If `body` panics, after the other tasks have been done. It must not call `run` itself.
     pub fn run(&self, tasks: usize, body: impl Fn(usize, usize) + Sync) {
         if self.handles.is_empty() || tasks <= 1 {
             (0..tasks).for_each(|task| body(0, task));
@@ -92,60 +105,77 @@ impl Pool {
         let _turn = self.turn.lock().unwrap_or_else(|e| e.into_inner());
         let shared = &*self.shared;
         let body: &Body<'_> = &body;
-        // SAFETY: the closure outlives this call, and this call ends only when `busy` is 0.
+        // SAFETY: the closure outlives this call, and this call ends only when no task is undone.
         let erased = unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body) };
-        // SAFETY: no worker is busy, so none reads.
-        unsafe { *shared.body.get() = Some(erased) };
-        shared.next.store(0, Relaxed);
-        shared.tasks.store(tasks, Relaxed);
-        shared.busy.store(self.handles.len(), Relaxed);
+        // SAFETY: no task is undone, so nobody reads.
+        unsafe { *shared.job.get() = Job { body: Some(erased), tasks } };
+        shared.undone.store(tasks, Relaxed);
+        shared.untaken.store(tasks, Release);
         shared.epoch.fetch_add(1, Release);
         self.handles.iter().for_each(Thread::unpark);
 
-        let mine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drain(shared, body, 0)));
-        let mut spins = 0usize;
-        while shared.busy.load(Acquire) != 0 {
-            spins += 1;
-            if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        let mine = drain(shared, 0);
+        let mut looks = 0usize;
+        while shared.undone.load(Acquire) != 0 {
+            looks += 1;
+            if looks < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
-        if let Err(cause) = mine {
-            shared.panicked.store(false, Relaxed);
+        let panicked = shared.panicked.swap(false, Relaxed);
+        if let Some(cause) = mine {
             std::panic::resume_unwind(cause);
         }
-        assert!(!shared.panicked.swap(false, Relaxed), "a task panicked on another thread");
+        assert!(!panicked, "a task panicked on another thread");
     }
 }
 
-fn drain(shared: &Shared, body: &Body<'_>, worker: usize) {
-    let tasks = shared.tasks.load(Relaxed);
-    loop {
-        let task = shared.next.fetch_add(1, Relaxed);
-        if task >= tasks {
-            return;
+/// Does tasks until none is left to take. Gives the first panic of one of them.
+fn drain(shared: &Shared, worker: usize) -> Option<Box<dyn std::any::Any + Send>> {
+    let mut done = 0;
+    let mut cause = None;
+    while let Ok(left) = shared.untaken.fetch_update(Acquire, Relaxed, |left| left.checked_sub(1)) {
+        // SAFETY: a task of this job is taken and not done, so the job is as it was written and its closure alive.
+        let job = unsafe { *shared.job.get() };
+        // SAFETY: as above.
+        let body = unsafe { &*job.body.expect("a job has a body") };
+        if let Err(panic) =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(worker, job.tasks - left)))
+        {
+            cause.get_or_insert(panic);
         }
-        body(worker, task);
+        done += 1;
     }
+    if cause.is_some() {
+        shared.panicked.store(true, Relaxed);
+    }
+    if done > 0 {
+        shared.undone.fetch_sub(done, Release);
+    }
+    cause
 }
 
 fn serve(shared: &Shared, worker: usize) {
     let mut seen = 0;
     loop {
-        let mut spins = 0;
-        while shared.epoch.load(Acquire) == seen {
-            spins += 1;
-            if spins < SPINS { std::hint::spin_loop() } else { std::thread::park() }
+        let mut looks = 0;
+        loop {
+            let epoch = shared.epoch.load(Acquire);
+            if epoch != seen {
+                seen = epoch;
+                break;
+            }
+            looks += 1;
+            if looks < SPINS {
+                std::hint::spin_loop();
+            } else if looks < SPINS + YIELDS {
+                std::thread::yield_now();
+            } else {
+                std::thread::park();
+            }
         }
-        seen = seen.wrapping_add(1);
         if shared.stop.load(Acquire) {
             return;
         }
-        // SAFETY: between the epoch's change and the decrement below the closure is alive.
-        let body = unsafe { &*(*shared.body.get()).expect("a job has a body") };
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drain(shared, body, worker)));
-        if outcome.is_err() {
-            shared.panicked.store(true, Relaxed);
-        }
-        shared.busy.fetch_sub(1, Release);
+        drain(shared, worker);
     }
 }
 
@@ -203,6 +233,20 @@ mod tests {
                 });
                 assert!(counts.iter().all(|c| c.load(Relaxed) == 1), "{threads} threads");
             }
+        }
+    }
+
+    #[test]
+    fn jobs_end_while_other_programs_have_the_cores() {
+        // Many more threads than cores: most workers come late to most jobs, and each job's tasks are done once, with its own closure.
+        let pool = Pool::new(4 * std::thread::available_parallelism().map_or(1, |n| n.get()));
+        for job in 0..3000 {
+            let tasks = 2 + job % 9;
+            let sum = AtomicUsize::new(0);
+            pool.run(tasks, |_, task| {
+                sum.fetch_add(job * 100 + task, Relaxed);
+            });
+            assert_eq!(sum.load(Relaxed), tasks * job * 100 + tasks * (tasks - 1) / 2);
         }
     }
 

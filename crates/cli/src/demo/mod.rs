@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 pub struct Demo {
     /// Write everything to this folder, which must be new or empty. Default: `clearshot-demo` or the next free number.
-    #[arg(long)]
+    #[arg(long, short, alias = "output")]
     out: Option<PathBuf>,
     /// Seconds of training; 0 for none.
     #[arg(long, default_value_t = 50)]
@@ -69,7 +69,9 @@ impl Demo {
         say(&format!("everything goes to {}", out.display()))?;
         let device = Device::best();
         say(&format!("computing on {device}"))?;
-        say("restoring a real image first, with everything that can be known of it: a few seconds on two cores")?;
+        say(
+            "restoring a real image first, with everything that can be known of it: a few seconds on two cores",
+        )?;
         let real = real::show(device, &out)?;
         real.lines.iter().try_for_each(|line| say(line))?;
         say("drew it beside its long exposure: pictures/real.png")?;

@@ -26,7 +26,7 @@ pub struct Tune {
     #[arg(long, value_name = "FOLDER")]
     configs: Option<PathBuf>,
     /// Write to this file. Default: performance/auto_tuned.yaml in --configs.
-    #[arg(long, short, value_name = "FILE.yaml")]
+    #[arg(long, short, alias = "out", value_name = "FILE.yaml")]
     output: Option<PathBuf>,
     /// Tune restoring too, also where a training run is given: tiles, how many at once, and threads.
     #[arg(long)]
