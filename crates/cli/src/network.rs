@@ -11,11 +11,17 @@ use clearshot_nn::init::example;
 use clearshot_nn::models::{self, named};
 use clearshot_nn::{Param, Weights};
 use clearshot_onnx::OnnxNetwork;
-use clearshot_runtime::{CompileError, Device, DeviceName, Options, Precision, Session, bytes};
+use clearshot_runtime::{
+    Communicator, CompileError, Device, DeviceName, NcclId, Options, Precision, Session, bytes,
+};
+use clearshot_tensor::DType;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The seed of the bench's weights and data.
 const SEED: u64 = 0;
+/// The bytes of gradients that travel together, as `distributed.bucket` has them.
+const BUCKET: usize = 1 << 20;
 
 #[derive(Args, Clone)]
 pub struct NetworkArgs {
@@ -38,6 +44,9 @@ pub struct NetworkArgs {
     /// A whole training iteration: forward, loss, backward, AdamW.
     #[arg(long)]
     pub train: bool,
+    /// In training, average gradients over NCCL as several ranks do, on one: `bench` measures it beside no exchange. Default: no exchange.
+    #[arg(long, requires = "train")]
+    pub nccl: bool,
     /// The most memory that may be used, for example 4GiB; what does not fit is recomputed.
     #[arg(long, value_parser = bytes::parse, value_name = "BYTES")]
     pub budget: Option<usize>,
@@ -105,7 +114,11 @@ impl NetworkArgs {
         let params = model.parameters().with_context(|| name.clone())?;
         let sizes = vec![size; model.dims()];
         let graph = if self.train {
-            model.training(batch, &sizes, &Training::default())
+            model.training(
+                batch,
+                &sizes,
+                &Training { bucket: self.nccl.then_some(BUCKET), ..Training::default() },
+            )
         } else {
             model.inference(batch, &sizes)
         };
@@ -137,6 +150,11 @@ impl NetworkArgs {
         NetworkArgs { batch: vec![batch], ..self.clone() }
     }
 
+    /// The same with an exchange of gradients, or without.
+    pub fn with_nccl(&self, nccl: bool) -> NetworkArgs {
+        NetworkArgs { nccl, ..self.clone() }
+    }
+
     /// The batches that were asked for.
     pub fn batches(&self) -> &[u32] {
         &self.batch
@@ -160,17 +178,23 @@ impl NetworkArgs {
     /// If it cannot be; where there is no room for it, with the batch that there is room for.
     pub fn compile(&self, network: &Network, device: &Device) -> Result<Session> {
         let options = self.options();
-        match clearshot_runtime::compile(network.graph.clone(), device, &options) {
+        let mut session = match clearshot_runtime::compile(network.graph.clone(), device, &options) {
             Err(e @ CompileError::NoRoom { needed, free, fixed }) => {
                 let each = needed.saturating_sub(fixed).max(1) as f64 / network.batch as f64;
                 let fits = (free.saturating_sub(fixed) as f64 / each) as usize;
-                Err(match fits {
+                return Err(match fits {
                     0 => anyhow::Error::from(e).context("not even a batch of 1 fits"),
                     n => anyhow::Error::from(e).context(format!("a batch of about {n} fits")),
-                })
+                });
             }
-            other => Ok(other?),
+            other => other?,
+        };
+        if self.nccl {
+            let Device::Cuda { ordinal } = *device else { bail!("--nccl needs a GPU: give --device cuda") };
+            let communicator = Communicator::new(ordinal, NcclId::new()?, 0, 1, || None)?;
+            session.set_communicator(Arc::new(communicator), DType::F32, true)?;
         }
+        Ok(session)
     }
 }
 

@@ -118,7 +118,7 @@ impl Train {
                 (s.score_kind.name()): s.score, "best": s.best, "digest": format!("{:016x}", s.digest),
                 "checkpoint": s.checkpoint, "model": model,
                 "ranks": s.ranks.map(|r| serde_json::json!({
-                    "size": r.size, "efficiency": r.efficiency, "bytes_per_iteration": r.bytes, "compression": r.compression,
+                    "size": r.size, "backend": r.backend, "efficiency": r.efficiency, "bytes_per_iteration": r.bytes, "compression": r.compression,
                 })),
             });
             println!("{record}");
@@ -142,10 +142,16 @@ impl Train {
                 true => format!(", {:.1} values of gradients for each that was sent", r.compression),
                 false => String::new(),
             };
+            let efficiency = match r.efficiency {
+                Some(share) => format!(
+                    "scaling efficiency {:.1} % (the rest of the time gradients were waited for)",
+                    100.0 * share
+                ),
+                None => "gradients over NCCL".into(),
+            };
             println!(
-                "{} ranks: scaling efficiency {:.1} % (the rest of the time gradients were waited for), {:.3} MB sent by each rank in an iteration{compressed}",
+                "{} ranks: {efficiency}, {:.3} MB sent by each rank in an iteration{compressed}",
                 r.size,
-                100.0 * r.efficiency,
                 r.bytes / 1e6,
             );
         }

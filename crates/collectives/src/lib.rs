@@ -107,6 +107,11 @@ pub trait Collective: Send + Sync {
     /// Ends all ranks, which are told why.
     fn abort(&self, why: &str);
 
+    /// Who is gone or has ended all, as far as this rank has heard. May be asked by any thread, beside what else is under way.
+    fn fault(&self) -> Option<Fault> {
+        None
+    }
+
     /// Leaves the others as it should, when every rank has come so far.
     ///
     /// # Errors

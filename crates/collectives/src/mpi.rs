@@ -7,7 +7,7 @@
 
 use crate::hello::Peer;
 use crate::watch::Watch;
-use crate::{Collective, CollectiveError, Plain, Result, bytes_of, bytes_of_mut};
+use crate::{Collective, CollectiveError, Fault, Plain, Result, bytes_of, bytes_of_mut};
 use half::{bf16, f16};
 use libloading::{Library, Symbol};
 use std::ffi::{OsString, c_char, c_int, c_void};
@@ -456,6 +456,10 @@ impl Collective for Mpi {
                 unsafe { (self.functions.abort)(COMM_WORLD, 1) };
             }
         }
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        self.watch.get().and_then(Watch::fault)
     }
 
     fn bytes_sent(&self) -> u64 {

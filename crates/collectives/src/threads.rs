@@ -78,6 +78,10 @@ impl Collective for Threads {
         self.end(why);
     }
 
+    fn fault(&self) -> Option<Fault> {
+        self.lock().fault.clone()
+    }
+
     fn bytes_sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }

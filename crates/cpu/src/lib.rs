@@ -4,7 +4,6 @@
 //! them, [`exec`] owns a plan's memory and runs it. Nothing here knows what a network is.
 
 pub mod act;
-pub mod exchange;
 pub mod exec;
 pub mod gemm;
 pub mod kernels;
@@ -13,8 +12,8 @@ pub mod pool;
 pub mod simd;
 pub mod vmath;
 
+use clearshot_graph::exchange::Exchange;
 use clearshot_graph::passes::Target;
-use exchange::Exchange;
 use lower::Machine;
 use pool::Pool;
 use simd::Level;

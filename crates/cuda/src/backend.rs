@@ -59,7 +59,8 @@ pub(crate) fn is_joint(op: &Op) -> bool {
 /// Whether a node launches something by itself.
 fn is_launched(graph: &Graph, node: usize) -> bool {
     let op = &graph.nodes[node].op;
-    let silent = matches!(op, Op::Input(_) | Op::State(_) | Op::Const(_)) || op.is_view() || is_joint(op);
+    let source = matches!(op, Op::Input(_) | Op::State(_) | Op::Const(_));
+    let silent = source || op.is_view() || is_joint(op) || op.is_all_reduce();
     !silent && !graph.is_state_copy(node)
 }
 

@@ -22,6 +22,8 @@ pub struct Gpu {
     pub capability: (i32, i32),
     pub memory: usize,
     pub multiprocessors: usize,
+    /// The card's own number, which no other has.
+    pub uuid: String,
     /// The CUDA version that the driver supports, as drivers count.
     pub driver: i32,
 }
@@ -105,6 +107,7 @@ fn describe(ordinal: i32, driver: i32) -> Option<Gpu> {
             ),
             memory: result::device::total_mem(device).ok()?,
             multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as usize,
+            uuid: result::device::get_uuid(device).ok()?.bytes.map(|b| format!("{:02x}", b as u8)).concat(),
             driver,
         })
     }

@@ -31,6 +31,11 @@ pub enum CudaError {
     Compile { kernel: String, file: String, arch: String, options: String, log: String },
     #[error("{op} on the GPU: {reason}")]
     Unsupported { op: String, reason: String },
+    #[error("no NCCL library that can be used: {0}")]
+    Nccl(String),
+    /// The communicator was aborted: what was computed since is not to be used.
+    #[error("{0}")]
+    Ended(String),
     #[error("running takes {} on the GPU and {} are free there", human(*needed), human(*free))]
     NoRoom { needed: usize, free: usize },
 }

@@ -5,6 +5,7 @@
 //! a run begins with moving what was set into place.
 
 mod arrival;
+mod exchange;
 pub(crate) mod replay;
 mod squares;
 mod steps;
@@ -14,14 +15,17 @@ use crate::context::Context;
 use crate::error::CudaError;
 use crate::lower::update::Joint;
 use crate::memory::{self, Buffer};
+use crate::nccl::Communicator;
 use arrival::Arrival;
+use clearshot_graph::exchange::Exchange;
 use clearshot_graph::plan::{DEVICE_REGIONS, Place, Plan, Region};
 use clearshot_graph::{Op, StateInit, Value, ValueError};
 use clearshot_tensor::{DType, Data, Tensor};
+use exchange::Buckets;
 use half::{bf16, f16};
 use replay::{Replay, record, record_run};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use steps::{Addresses, Builder, Launches, copies_of_states};
 
 /// Memory and launches of one plan.
@@ -36,8 +40,12 @@ pub struct Executor {
     /// States that the device has only copies of, by node.
     on_host: HashMap<usize, Tensor>,
     settable: HashMap<String, (Value, bool)>,
-    replay: Option<Replay>,
+    /// The run, without gradients that travel and with them, and which of the two has been launched step by step.
+    replays: [Option<Replay>; 2],
+    launched: [bool; 2],
     use_replay: bool,
+    /// Behind what records its kernels: an aborted communicator goes when the recordings are gone.
+    buckets: Buckets,
     runs: usize,
     stale: bool,
     ready: bool,
@@ -76,7 +84,8 @@ impl Executor {
         let regions: [Buffer; DEVICE_REGIONS] =
             regions.try_into().unwrap_or_else(|_| unreachable!("as many as sizes"));
         let at = Addresses { plan: &plan, regions: &regions };
-        let steps = Builder { cx: &cx, backend, at: &at }.steps()?;
+        let buckets = Buckets::of(&at);
+        let steps = Builder { cx: &cx, backend, at: &at, buckets: &buckets }.steps()?;
         let (refresh, narrow) = copies_of_states(&cx, &at)?;
         backend.load()?;
         let mut arrivals = HashMap::new();
@@ -96,8 +105,10 @@ impl Executor {
             arrivals,
             on_host: HashMap::new(),
             settable,
-            replay: None,
+            replays: [None, None],
+            launched: [false; 2],
             use_replay: true,
+            buckets,
             runs: 0,
             stale: true,
             ready: false,
@@ -117,6 +128,47 @@ impl Executor {
     /// Whether runs are replayed as one launch; results are the same.
     pub fn set_replay(&mut self, replay: bool) {
         self.use_replay = replay;
+    }
+
+    /// Lets all-reduces go by way of the host; runs are then launched step by step. Without a carrier there is one rank.
+    ///
+    /// # Errors
+    /// If the host has not the memory.
+    pub fn set_exchange(&mut self, exchange: Arc<dyn Exchange>) -> Result<(), CudaError> {
+        let cx = self.cx.clone();
+        let _turn = cx.turn();
+        cx.bind()?;
+        cx.synchronize()?;
+        self.forget_runs();
+        self.buckets.over_host(exchange)
+    }
+
+    /// Lets all-reduces go over NCCL, gradients in `dtype`; with `overlaps` beside what computes. Recorded runs have them too.
+    ///
+    /// # Errors
+    /// If the GPU has not the memory, or a kernel cannot be had.
+    pub fn set_communicator(
+        &mut self,
+        communicator: Arc<Communicator>,
+        dtype: DType,
+        overlaps: bool,
+    ) -> Result<(), CudaError> {
+        let cx = self.cx.clone();
+        let _turn = cx.turn();
+        cx.bind()?;
+        cx.synchronize()?;
+        self.forget_runs();
+        self.buckets.over_nccl(&cx, communicator, dtype, overlaps)
+    }
+
+    fn forget_runs(&mut self) {
+        self.replays = [None, None];
+        self.launched = [false; 2];
+    }
+
+    /// Whether gradients travel in the next runs, as they do by default; other values of all-reduces do in any.
+    pub fn set_gradients_travel(&mut self, travel: bool) {
+        self.buckets.gradients = travel;
     }
 
     pub fn plan(&self) -> &Plan {
@@ -195,6 +247,7 @@ impl Executor {
         let _turn = self.cx.turn();
         self.cx.bind()?;
         self.cx.synchronize()?;
+        self.buckets.check()?;
         let from = match self.arrivals.get(&v.at()) {
             Some(arrival) if arrival.waiting => arrival.staged(),
             _ => self.address(place),
@@ -244,20 +297,48 @@ impl Executor {
     /// If an input or parameter has not been set, or a launch fails.
     pub fn run(&mut self) -> Result<(), ValueError> {
         let cx = self.cx.clone();
-        let _turn = cx.turn();
+        let turn = cx.turn();
         self.begin()?;
         self.runs += 1;
-        if !self.use_replay || self.runs == 1 {
-            return Ok(self.launches.launch(&self.cx)?);
+        let kind = usize::from(self.buckets.gradients);
+        let is_first = !std::mem::replace(&mut self.launched[kind], true);
+        if !self.use_replay || is_first || self.buckets.are_by_host() {
+            return self.launch(&cx, turn).map(|_| ());
         }
-        if self.replay.is_none() {
-            self.replay = record_run(&self.cx, &self.launches);
-            self.use_replay = self.replay.is_some();
+        if self.replays[kind].is_none() {
+            self.replays[kind] = record_run(&cx, &self.launches, &self.buckets);
+            self.use_replay = self.replays[kind].is_some();
         }
-        match &self.replay {
-            Some(replay) => Ok(replay.launch(&self.cx)?),
-            None => Ok(self.launches.launch(&self.cx)?),
+        match &self.replays[kind] {
+            Some(replay) => {
+                let _calls = self.buckets.calls()?;
+                Ok(replay.launch(&cx)?)
+            }
+            None => self.launch(&cx, turn).map(|_| ()),
         }
+    }
+
+    /// Launches step by step. What travels by way of the host is waited for in between, and the turn given to others meanwhile.
+    fn launch<'t>(
+        &self,
+        cx: &'t Context,
+        mut turn: MutexGuard<'t, ()>,
+    ) -> Result<MutexGuard<'t, ()>, ValueError> {
+        self.buckets.check()?;
+        if !self.buckets.are_by_host() {
+            self.launches.launch(cx, &self.buckets)?;
+            return Ok(turn);
+        }
+        self.launches.refresh(cx)?;
+        for step in &self.launches.steps {
+            if let Some(bucket) = step.awaited().filter(|b| self.buckets.must_be_fetched(*b)) {
+                drop(turn);
+                self.buckets.fetch(bucket)?;
+                turn = cx.turn();
+            }
+            step.launch(cx, &self.buckets)?;
+        }
+        Ok(turn)
     }
 
     /// Waits until everything that was started is done.
@@ -267,7 +348,8 @@ impl Executor {
     pub fn wait(&self) -> Result<(), ValueError> {
         let _turn = self.cx.turn();
         self.cx.bind()?;
-        Ok(self.cx.synchronize()?)
+        self.cx.synchronize()?;
+        Ok(self.buckets.check()?)
     }
 
     /// As [`Executor::run`], adding each node's nanoseconds to its entry of `clock`. Each step is recorded a
@@ -279,12 +361,14 @@ impl Executor {
     pub fn run_timed(&mut self, clock: &mut [u64]) -> Result<(), ValueError> {
         const TIMES: usize = 4;
         let cx = self.cx.clone();
-        let _turn = cx.turn();
+        let turn = cx.turn();
         self.begin()?;
         self.runs += 1;
-        self.launches.launch(&self.cx)?;
-        for step in &self.launches.steps {
-            let replay = record(&self.cx, || (0..TIMES).try_for_each(|_| step.launch(&self.cx)))?;
+        let _turn = self.launch(&cx, turn)?;
+        // Exchanges take their time from other ranks, which would have to do the same.
+        for step in self.launches.steps.iter().filter(|s| !s.is_exchange()) {
+            let replay =
+                record(&self.cx, || (0..TIMES).try_for_each(|_| step.launch(&self.cx, &self.buckets)))?;
             let ms = self.cx.time(&mut || replay.launch(&self.cx))?;
             clock[step.node] += (f64::from(ms) * 1e6) as u64 / TIMES as u64;
         }

@@ -4,7 +4,7 @@
 //! Convolutions are cuDNN's and matrix products cuBLASLt's, by the algorithm that measured fastest; what
 //! lies between them are kernels of our own (`kernels/*.cu`), compiled for the card when first needed and
 //! kept on disk. `lower` joins a graph's nodes with them, [`Executor`] owns a plan's memory and replays it as
-//! one CUDA graph.
+//! one CUDA graph. Means over the ranks of a training are NCCL's, or made by way of the host.
 
 mod backend;
 mod branches;
@@ -16,6 +16,7 @@ mod error;
 mod exec;
 mod lower;
 mod memory;
+mod nccl;
 mod program;
 mod tune;
 
@@ -26,6 +27,7 @@ pub use device::{Gpu, gpus};
 pub use error::{CudaError, Unavailable};
 pub use exec::Executor;
 pub use lower::Math;
+pub use nccl::{Communicator, ID_BYTES, NcclId, VARIABLE as NCCL_VARIABLE, nccl_version};
 
 use clearshot_graph::passes::Target;
 

@@ -87,8 +87,9 @@ pub(crate) struct Pinned {
     bytes: usize,
 }
 
-// SAFETY: it owns its bytes.
+// SAFETY: it owns its bytes, and the executor that has it uses them one call at a time.
 unsafe impl Send for Pinned {}
+unsafe impl Sync for Pinned {}
 
 impl Pinned {
     pub fn new(bytes: usize) -> Result<Pinned, CudaError> {
@@ -101,6 +102,13 @@ impl Pinned {
     pub fn slice(&self) -> &mut [u8] {
         // SAFETY: as long as this lives; the executor alone uses it, one call at a time.
         unsafe { std::slice::from_raw_parts_mut(self.start.cast(), self.bytes) }
+    }
+
+    /// The bytes as floats.
+    #[allow(clippy::mut_from_ref)]
+    pub fn floats(&self) -> &mut [f32] {
+        // SAFETY: as of `slice`; pages are aligned for floats, and every bit pattern is one.
+        unsafe { std::slice::from_raw_parts_mut(self.start.cast(), self.bytes / size_of::<f32>()) }
     }
 }
 

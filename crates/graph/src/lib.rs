@@ -8,6 +8,7 @@
 pub mod array;
 mod builder;
 pub mod cost;
+pub mod exchange;
 pub mod grad;
 mod graph;
 mod key;

@@ -26,10 +26,13 @@ mod precision;
 mod session;
 mod traced;
 
-pub use clearshot_cpu::exchange::Exchange;
 pub use clearshot_cpu::exec::{MemoryError, ValueError};
 pub use clearshot_cpu::simd::Level;
-pub use clearshot_cuda::{Ceilings, Gpu, Unavailable, cache_folder, gpus};
+pub use clearshot_cuda::{
+    Ceilings, Communicator, CudaError, Gpu, ID_BYTES, NCCL_VARIABLE, NcclId, Unavailable, cache_folder, gpus,
+    nccl_version,
+};
+pub use clearshot_graph::exchange::Exchange;
 pub use device::{Device, DeviceName};
 pub use memory::{MemoryChange, MemoryScope, available_bytes, memory_in_use, peak_bytes};
 pub use precision::{Arithmetic, Precision};

@@ -5,12 +5,12 @@ use crate::memory::{Planned, available_bytes, peak_bytes};
 use crate::precision::{Arithmetic, Precision, on_cpu};
 use crate::traced::{Copy, Traced};
 use clearshot_cpu::TARGET as CPU_TARGET;
-use clearshot_cpu::exchange::Exchange;
 use clearshot_cpu::exec::{CpuBackend, Executor as CpuExecutor, MemoryError, ValueError};
 use clearshot_cpu::lower::Machine;
 use clearshot_cuda::{
-    Ceilings, Cost, CudaBackend, CudaError, Executor as CudaExecutor, TARGET as CUDA_TARGET,
+    Ceilings, Communicator, Cost, CudaBackend, CudaError, Executor as CudaExecutor, TARGET as CUDA_TARGET,
 };
+use clearshot_graph::exchange::Exchange;
 use clearshot_graph::passes::delay::delay;
 use clearshot_graph::passes::recompute::{BudgetError, recompute, spare};
 use clearshot_graph::passes::{optimise, precision};
@@ -51,14 +51,14 @@ pub enum CompileError {
         "{device}'s kernels have no {what}: {node}; give the parts as nodes of their own, passes fuse what can be"
     )]
     Form { device: &'static str, what: &'static str, node: String },
-    #[error("all-reduces between ranks run on the CPU alone: {node}")]
-    Ranks { node: String },
     #[error("the CPU computes in fp32 and bf16; {0} needs a GPU")]
     Precision(Precision),
     #[error(
         "this processor has no products of bf16 (AVX512_BF16); compute in fp32, which is the default, or with a model in 8 bits"
     )]
     NoBf16,
+    #[error("{0} needs a GPU")]
+    NotOnCpu(&'static str),
     #[error("the CPU trains in fp32; training in bf16 needs a GPU")]
     TrainsInF32,
     #[error("running takes {} and {} are free; take a smaller batch or size, or set a budget", human(*needed), human(*free))]
@@ -183,9 +183,6 @@ impl Compiler {
     /// What graphs hold before precision is chosen.
     fn check_types(&self, graph: &Graph) -> Result<(), CompileError> {
         for (i, node) in graph.nodes.iter().enumerate() {
-            if matches!(self, Compiler::Cuda(..)) && node.op.is_all_reduce() {
-                return Err(CompileError::Ranks { node: graph.line(i) });
-            }
             if let Some(t) = node.outs.iter().find(|t| !matches!(t.dtype, DType::F32 | DType::I32)) {
                 return Err(CompileError::Type { device: self.name(), dtype: t.dtype, node: graph.line(i) });
             }
@@ -456,10 +453,38 @@ impl Session {
         }
     }
 
-    /// Lets all-reduces between ranks go over this; without it there is one rank. Graphs with all-reduces run on the CPU alone.
-    pub fn set_exchange(&mut self, exchange: Arc<dyn Exchange>) {
-        if let Engine::Cpu(e, _) = &mut self.engine {
-            e.set_exchange(exchange);
+    /// Lets all-reduces between ranks go over this, by way of the host's memory; without it there is one rank.
+    ///
+    /// # Errors
+    /// If there is no memory that a GPU could copy to by itself.
+    pub fn set_exchange(&mut self, exchange: Arc<dyn Exchange>) -> Result<(), CompileError> {
+        match &mut self.engine {
+            Engine::Cpu(e, _) => e.set_exchange(exchange),
+            Engine::Cuda(e, _) => e.set_exchange(exchange)?,
+        }
+        Ok(())
+    }
+
+    /// Lets a GPU's all-reduces go over NCCL, those of gradients in `dtype`; with `overlaps` beside what computes.
+    ///
+    /// # Errors
+    /// If the GPU has not the memory, or the session is the CPU's.
+    pub fn set_communicator(
+        &mut self,
+        communicator: Arc<Communicator>,
+        dtype: DType,
+        overlaps: bool,
+    ) -> Result<(), CompileError> {
+        match &mut self.engine {
+            Engine::Cuda(e, _) => Ok(e.set_communicator(communicator, dtype, overlaps)?),
+            Engine::Cpu(..) => Err(CompileError::NotOnCpu("NCCL")),
+        }
+    }
+
+    /// Whether a GPU's gradients travel in the next runs, as they do by default. On the CPU the exchange decides.
+    pub fn set_gradients_travel(&mut self, travel: bool) {
+        if let Engine::Cuda(e, _) = &mut self.engine {
+            e.set_gradients_travel(travel);
         }
     }
 

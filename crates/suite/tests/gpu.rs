@@ -8,10 +8,12 @@ use clearshot_graph::train::{Training, finish_iteration};
 use clearshot_graph::{Builder, Graph, Type, Value};
 use clearshot_nn::Param;
 use clearshot_nn::models::unet2d::{Extras, UNet2D, network};
-use clearshot_runtime::{CompileError, Device, Options, Precision, Session, compile};
+use clearshot_runtime::{Communicator, CompileError, Device, NcclId, Options, Precision, Session, compile};
 use clearshot_suite::report::relative_error;
+use clearshot_tensor::DType;
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{Shape, Tensor};
+use std::sync::Arc;
 
 /// The GPU, or nothing with a line that says why.
 fn gpu() -> Option<Device> {
@@ -117,6 +119,99 @@ fn runs_repeat_to_the_bit_replayed_or_not() {
         }
         assert!(outcomes[0] == outcomes[1], "{precision}, {size} pixels: two sessions differ");
         assert!(outcomes[0] == outcomes[2], "{precision}, {size} pixels: replay differs from launches");
+    }
+}
+
+/// A communicator of this GPU alone, or nothing with a line that says why.
+fn alone_over_nccl() -> Option<Arc<Communicator>> {
+    match NcclId::new() {
+        Ok(id) => {
+            Some(Arc::new(Communicator::new(0, id, 0, 1, || None).expect("a communicator of one rank")))
+        }
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+/// The mean of one rank is its own value: recorded or not, beside the backward or behind it, in one run of an iteration or two.
+#[test]
+fn one_rank_over_nccl_trains_to_the_bits_of_no_exchange() {
+    let Some(device) = gpu() else { return };
+    let Some(communicator) = alone_over_nccl() else { return };
+    let (model, params) = tiny();
+    for (precision, runs) in [(Precision::F32, 1), (Precision::Bf16, 1), (Precision::Bf16, 2)] {
+        let of = |bucket: Option<usize>, carried: Option<(DType, bool)>, replay: bool| -> Vec<f64> {
+            let training = Training { clip_norm: 1.0, bucket, runs, ..Training::default() };
+            let options = Options { precision, ..Options::default() };
+            let mut session = compile(iteration(&model, 2, 32, &training), &device, &options).unwrap();
+            if let Some((dtype, overlaps)) = carried {
+                session.set_communicator(Arc::clone(&communicator), dtype, overlaps).unwrap();
+            }
+            session.set_replay(replay);
+            start(&mut session, &params, false);
+            for i in 0..8 {
+                let [is_first, is_last] = [0, runs - 1].map(|run| i as usize % runs == run);
+                if runs > 1 {
+                    session.set("carry", &Tensor::scalar(if is_first { 0.0 } else { 1.0 })).unwrap();
+                    session.set("gate", &Tensor::scalar(if is_last { 0.0 } else { f32::INFINITY })).unwrap();
+                }
+                session.set_gradients_travel(is_last);
+                train(&mut session, 2, 32, i);
+            }
+            let mut values = session.get("loss").unwrap().to_f64();
+            for p in &params {
+                for name in [p.name.clone(), format!("adam.m.{}", p.name)] {
+                    values.extend(session.get(&name).unwrap().to_f64());
+                }
+            }
+            values
+        };
+        let bucket = Some(16 << 10);
+        let nobody = of(bucket, None, true);
+        for (overlaps, replay) in [(true, true), (true, false), (false, true)] {
+            let got = of(bucket, Some((DType::F32, overlaps)), replay);
+            let same = got.iter().zip(&nobody).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{precision}, {runs} runs, overlaps {overlaps}, replay {replay}");
+        }
+        if precision == Precision::F32 {
+            let without = relative_error(&nobody, &of(None, None, true), 0.0);
+            eprintln!("{precision}: without all-reduces {without:.1e}");
+            assert!(without < 1e-5, "{without}");
+        }
+        for dtype in [DType::BF16, DType::F16] {
+            let error = relative_error(&of(bucket, Some((dtype, true)), true), &nobody, 0.0);
+            eprintln!("{precision}, {runs} runs: gradients in {dtype} {error:.1e}");
+            assert!(error > 0.0 && error < 0.1, "{dtype}: {error}");
+        }
+    }
+}
+
+/// What another rank's end does: the communicator is aborted, and nothing that was computed since is given out.
+#[test]
+fn what_an_aborted_communicator_leaves_is_not_given_out() {
+    let Some(device) = gpu() else { return };
+    if alone_over_nccl().is_none() {
+        return;
+    }
+    let (model, params) = tiny();
+    let training = Training { bucket: Some(16 << 10), ..Training::default() };
+    let mut session = compile(iteration(&model, 2, 32, &training), &device, &Options::default()).unwrap();
+    let gone = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let asked = Arc::clone(&gone);
+    let fault =
+        move || asked.load(std::sync::atomic::Ordering::Relaxed).then(|| "rank 1: it was killed".to_string());
+    let communicator = Communicator::new(0, NcclId::new().unwrap(), 0, 1, fault).unwrap();
+    session.set_communicator(Arc::new(communicator), DType::F32, true).unwrap();
+    start(&mut session, &params, false);
+    (0..3).for_each(|i| train(&mut session, 2, 32, i));
+    assert!(session.get("loss").is_ok());
+    gone.store(true, std::sync::atomic::Ordering::Relaxed);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    for told in [session.get("loss").map(|_| ()), session.run(), session.wait()] {
+        let text = told.unwrap_err().to_string();
+        assert!(text.contains("rank 1: it was killed"), "{text}");
     }
 }
 

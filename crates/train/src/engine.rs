@@ -2,7 +2,7 @@
 
 use crate::config::{CompileMode, OptimizerConfig, OptimizerKind, RunConfig};
 use crate::data::Batch;
-use crate::distributed::{Exchanger, Ranks};
+use crate::distributed::{Carrier, Ranks};
 use crate::error::Result;
 use crate::inputs::{Given, Inputs};
 use crate::iteration::{self, BEYOND, Built, DOMAIN_LOSSES, DOMAIN_SAMPLES, Shapes};
@@ -43,7 +43,7 @@ pub struct Engine {
     domains: usize,
     /// This rank and how many there are; what carries gradients between them.
     ranks: [usize; 2],
-    exchanger: Option<Exchanger>,
+    carrier: Option<Carrier>,
 }
 
 /// What an iteration's end is like. `bucket` is for several ranks: the bytes of gradients that travel together.
@@ -133,20 +133,23 @@ impl Engine {
         let training = training_of(network, config, bucket, ranks.size());
         let built = iteration::training(network, task, shapes, &config.model.only, &training)?;
         let (mut session, levels) = open(built, config, device, &config.options()?)?;
-        let exchanger = ranks.collective().map(|all| Exchanger::new(&session.plan().graph, all, config));
-        if let Some(exchanger) = &exchanger {
-            session.set_exchange(exchanger.exchange());
-        }
+        let carrier = Carrier::of(ranks, &mut session, config)?;
         let inputs = Inputs::of(&session, levels, shapes.domains, network.masks(shapes.size))?;
         let (task, runs) = (task.clone(), config.trainer.accumulate);
         let (seed, domains) = (config.seed, shapes.domains);
         let ranks = [ranks.rank(), ranks.size()];
-        Ok(Engine { session, inputs, task, seed, runs, domains, ranks, exchanger })
+        Ok(Engine { session, inputs, task, seed, runs, domains, ranks, carrier })
     }
 
     /// What carries gradients to other ranks, where there are any.
-    pub fn exchanger(&self) -> Option<&Exchanger> {
-        self.exchanger.as_ref()
+    pub fn carrier(&self) -> Option<&Carrier> {
+        self.carrier.as_ref()
+    }
+
+    /// What was read of the session, unless another rank is gone: what a GPU waited for in vain is not to be used.
+    fn sound<T>(&self, read: Result<T>) -> Result<T> {
+        self.carrier.as_ref().map_or(Ok(()), Carrier::check)?;
+        read
     }
 
     pub fn session(&self) -> &Session {
@@ -165,7 +168,7 @@ impl Engine {
                 self.session.set(&name, value)?;
             }
         }
-        Ok(self.exchanger.as_ref().is_none_or(|e| e.load(states)))
+        Ok(self.carrier.as_ref().is_none_or(|c| c.load(states)))
     }
 
     /// All that an iteration needs to find: parameters, moments, averages, counters, and what compression keeps. Every rank asks together.
@@ -174,10 +177,10 @@ impl Engine {
     /// What went wrong on the device, or with another rank.
     pub fn states(&self) -> Result<Weights> {
         let names = states_of(&self.session).into_iter().filter(|n| !n.starts_with(PASSING));
-        let mut all: Weights =
-            names.map(|name| Ok((name.clone(), self.session.get(&name)?))).collect::<Result<_>>()?;
-        if let Some(exchanger) = &self.exchanger {
-            all.extend(exchanger.states()?);
+        let read = names.map(|name| Ok((name.clone(), self.session.get(&name)?))).collect::<Result<_>>();
+        let mut all: Weights = self.sound(read)?;
+        if let Some(carrier) = &self.carrier {
+            all.extend(carrier.states()?);
         }
         Ok(all)
     }
@@ -223,13 +226,12 @@ impl Engine {
             let copying = span(Phase::Copying);
             self.inputs.set(&mut self.session, &given)?;
             drop(copying);
-            if let Some(exchanger) = &self.exchanger {
-                exchanger.begin_run(n.iteration, is_last);
+            if let Some(carrier) = &self.carrier {
+                carrier.begin_run(n.iteration, is_last);
+                self.session.set_gradients_travel(is_last);
             }
-            self.session.run()?;
-            if let Some(exchanger) = &self.exchanger {
-                exchanger.check()?;
-            }
+            let ran = self.session.run();
+            self.sound(ran.map_err(Into::into))?;
         }
         if self.runs > 1 && self.number("grad_norm")?.is_none_or(|norm| !norm.is_finite()) {
             self.clear_sums()?;
@@ -246,7 +248,8 @@ impl Engine {
         if graph.output(name).is_none() && !graph.states().any(|(n, ..)| n == name) {
             return Ok(None);
         }
-        Ok(self.session.get(name)?.to_f64().first().copied())
+        let read = self.sound(self.session.get(name).map_err(Into::into))?;
+        Ok(read.to_f64().first().copied())
     }
 
     /// The sum of losses starts again.

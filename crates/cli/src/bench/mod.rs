@@ -1,9 +1,10 @@
 //! `clearshot bench`: the time of a network, measured as `peers` measure theirs: some runs after a few that do not
-//! count. One network, a sweep over batches ([`sweep`]), the speed-up of each optimisation ([`compare`]), or
-//! attention by itself ([`attention`]).
+//! count. One network, a sweep over batches ([`sweep`]), the speed-up of each optimisation ([`compare`]),
+//! attention by itself ([`attention`]), or what an exchange of gradients costs ([`exchange`]).
 
 mod attention;
 mod compare;
+mod exchange;
 mod sweep;
 mod timing;
 
@@ -45,6 +46,7 @@ impl Bench {
         match &self.attention {
             Some(tokens) => attention::run(&self, tokens),
             None if self.compare => compare::run(&self),
+            None if self.network.nccl => exchange::run(&self),
             None if self.network.batches().len() > 1 => sweep::run(&self),
             None => self.one(),
         }

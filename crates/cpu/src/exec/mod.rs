@@ -6,10 +6,10 @@
 mod memory;
 
 use crate::Cpu;
-use crate::exchange::Exchange;
 use crate::kernels::Prepared;
 use crate::lower::{Machine, is_constant, lower};
 pub use clearshot_graph::ValueError;
+use clearshot_graph::exchange::Exchange;
 use clearshot_graph::plan::{Backend, DEVICE_REGIONS, Place, Plan};
 use clearshot_graph::{Graph, KernelKey, Op, StateInit, Type, Value};
 use clearshot_tensor::{DType, Data, Tensor};

@@ -1,4 +1,4 @@
-//! All-reduces between ranks: values go to the context's [`Exchange`](crate::exchange::Exchange) and come back. Without one there is one rank, and
+//! All-reduces between ranks: values go to the context's [`Exchange`](clearshot_graph::exchange::Exchange) and come back. Without one there is one rank, and
 //! every value is its own mean.
 
 use super::Prepared;

@@ -69,13 +69,15 @@ impl Arrival {
     }
 }
 
-struct Event(CUevent);
+/// Something on a stream that others wait for.
+pub(super) struct Event(pub CUevent);
 
-// SAFETY: events belong to the process's context.
+// SAFETY: events belong to the process's context; a call of the driver's on one is whole.
 unsafe impl Send for Event {}
+unsafe impl Sync for Event {}
 
 impl Event {
-    fn new() -> Result<Event, CudaError> {
+    pub fn new() -> Result<Event, CudaError> {
         Ok(Event(result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?))
     }
 }

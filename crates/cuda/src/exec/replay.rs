@@ -3,6 +3,7 @@
 //! In the recording a step waits for those whose memory it shares and for no others ([`branches`]), so weight
 //! gradients run beside the chain of the others.
 
+use super::exchange::Buckets;
 use super::steps::Launches;
 use crate::branches::{self, Access};
 use crate::context::Context;
@@ -41,15 +42,15 @@ impl Drop for Replay {
 
 /// A run recorded: in branches, or one launch behind the other where the driver cannot do that; nothing
 /// where a library cannot be recorded.
-pub(super) fn record_run(cx: &Context, launches: &Launches) -> Option<Replay> {
-    let branches = cx.gpu.driver >= BRANCHES_SINCE;
-    let recorded = if branches { record(cx, || launch_branches(cx, launches)).ok() } else { None };
-    recorded.or_else(|| record(cx, || launches.launch(cx)).ok())
+pub(super) fn record_run(cx: &Context, launches: &Launches, buckets: &Buckets) -> Option<Replay> {
+    let branches = cx.gpu.driver >= BRANCHES_SINCE && buckets.may_overlap();
+    let recorded = if branches { record(cx, || launch_branches(cx, launches, buckets)).ok() } else { None };
+    recorded.or_else(|| record(cx, || launches.launch(cx, buckets)).ok())
 }
 
 /// As [`Launches::launch`] while a recording is made: each step is put behind those that it must wait
 /// for, not behind the one before it.
-fn launch_branches(cx: &Context, launches: &Launches) -> Result<(), CudaError> {
+fn launch_branches(cx: &Context, launches: &Launches, buckets: &Buckets) -> Result<(), CudaError> {
     let steps = &launches.steps;
     launches.refresh(cx)?;
     let start = recorded(cx)?;
@@ -63,7 +64,7 @@ fn launch_branches(cx: &Context, launches: &Launches) -> Result<(), CudaError> {
             behind.extend(ends[w].iter().filter(|n| !behind.contains(n)).copied().collect::<Vec<_>>());
         }
         record_behind(cx, &mut behind)?;
-        steps[i].launch(cx)?;
+        steps[i].launch(cx, buckets)?;
         ends.push(recorded(cx)?);
     }
     let mut last: Vec<CUgraphNode> = vec![];

@@ -1,5 +1,6 @@
 //! From a plan to launches: which kernel runs on which addresses, and what is launched for many nodes at once.
 
+use super::exchange::Buckets;
 use super::squares::{self, is_silent, is_sum_of_squares};
 use crate::backend::CudaBackend;
 use crate::branches::Access;
@@ -17,11 +18,27 @@ use std::sync::Arc;
 
 /// What is launched for one node, or for several at once.
 enum Work {
-    Node { kernel: Arc<Kernel>, inputs: Vec<u64>, outputs: Vec<u64>, workspace: u64 },
+    Node {
+        kernel: Arc<Kernel>,
+        inputs: Vec<u64>,
+        outputs: Vec<u64>,
+        workspace: u64,
+    },
     Joint(Joint),
     Squares(Squares),
     Clip(Clipping),
-    Copy { from: u64, to: u64, bytes: usize },
+    Copy {
+        from: u64,
+        to: u64,
+        bytes: usize,
+    },
+    /// A bucket leaves for the other ranks.
+    Begin(u32),
+    /// The mean of one value of a bucket is there.
+    End {
+        bucket: u32,
+        at: usize,
+    },
 }
 
 /// One launch, or a few that belong together.
@@ -33,7 +50,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    pub fn launch(&self, cx: &Context) -> Result<(), CudaError> {
+    pub fn launch(&self, cx: &Context, buckets: &Buckets) -> Result<(), CudaError> {
         // SAFETY: `Builder` makes steps, of addresses in the executor's regions that the plan gives to the node's values, and of
         // tables that the step owns; the executor waits for the stream before it lets its regions go.
         unsafe {
@@ -47,8 +64,23 @@ impl Step {
                 Work::Copy { from, to, bytes } => {
                     Ok(result::memcpy_dtod_async(*to, *from, *bytes, cx.stream)?)
                 }
+                Work::Begin(bucket) => buckets.begin(cx, *bucket),
+                Work::End { bucket, at } => buckets.end(cx, *bucket, *at),
             }
         }
+    }
+
+    /// The bucket that must be there before this is launched.
+    pub fn awaited(&self) -> Option<u32> {
+        match self.work {
+            Work::End { bucket, .. } => Some(bucket),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a part of an exchange between ranks, and takes no time by itself.
+    pub fn is_exchange(&self) -> bool {
+        matches!(self.work, Work::Begin(_) | Work::End { .. })
     }
 }
 
@@ -63,7 +95,7 @@ impl Addresses<'_> {
         self.regions[place.region.index()].at(place.offset, place.bytes)
     }
 
-    fn of(&self, v: Value) -> u64 {
+    pub fn of(&self, v: Value) -> u64 {
         self.at(self.plan.place(v))
     }
 
@@ -144,9 +176,9 @@ impl Launches {
         Launches { refresh, steps }
     }
 
-    pub fn launch(&self, cx: &Context) -> Result<(), CudaError> {
+    pub fn launch(&self, cx: &Context, buckets: &Buckets) -> Result<(), CudaError> {
         self.refresh(cx)?;
-        self.steps.iter().try_for_each(|s| s.launch(cx))
+        self.steps.iter().try_for_each(|s| s.launch(cx, buckets))
     }
 
     pub fn refresh(&self, cx: &Context) -> Result<(), CudaError> {
@@ -160,6 +192,7 @@ pub(super) struct Builder<'a> {
     pub cx: &'a Arc<Context>,
     pub backend: &'a CudaBackend,
     pub at: &'a Addresses<'a>,
+    pub buckets: &'a Buckets,
 }
 
 impl Builder<'_> {
@@ -190,6 +223,13 @@ impl Builder<'_> {
                 let outputs = self.at.outputs(i);
                 let clip = Clipping::new(self.cx, rule, &self.at.inputs(i), [outputs[0], outputs[1]])?;
                 steps.push(Step { node: i, work: Work::Clip(clip), access: alone() });
+            } else if let Op::AllReduceBegin(a) = self.graph().nodes[i].op {
+                let mut access = self.access(i);
+                access.writes.extend(self.buckets.written(a.bucket));
+                steps.push(Step { node: i, work: Work::Begin(a.bucket), access });
+            } else if let Op::AllReduceEnd(a) = self.graph().nodes[i].op {
+                let work = Work::End { bucket: a.bucket, at: a.at };
+                steps.push(Step { node: i, work, access: self.access(i) });
             } else if let Some(kernel) = self.backend.kernel(self.graph(), i)? {
                 let place = self.at.plan.workspaces[i];
                 assert!(place.bytes >= kernel.workspace, "the plan was made for another GPU");

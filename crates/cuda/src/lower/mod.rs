@@ -8,6 +8,7 @@
 //! every other `unsafe fn` in here asks for; the executor keeps it, since it owns the memory, and so does who measures on memory of
 //! its own.
 
+pub(crate) mod all_reduce;
 mod attention;
 mod conv;
 mod fourier;
@@ -129,7 +130,7 @@ pub(crate) fn lower(cx: &Arc<Context>, graph: &Graph, node: usize, math: Math) -
         | Op::Adam(_)
         | Op::Sgd(_)
         | Op::Ema
-        // Refused before: no GPU kernels carry values between ranks.
+        // Of the executor: how values travel is known when it is told who carries them.
         | Op::AllReduceBegin(_)
         | Op::AllReduceEnd(_)
         | Op::Input(_)

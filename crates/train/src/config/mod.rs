@@ -17,9 +17,9 @@ pub use learned::{
 };
 pub use resolve::epochs;
 pub use running::{
-    CalibrationConfig, CheckpointConfig, Complexity, Compression, Count, DebugConfig, DistributedConfig,
-    GrowthConfig, OptimizerConfig, OptimizerKind, PerformanceConfig, Profiling, RateShape, RecordsConfig,
-    ScheduleConfig, StageConfig, TrainerConfig, ValidationConfig,
+    Backend, CalibrationConfig, CheckpointConfig, Complexity, Compression, Count, DebugConfig,
+    DistributedConfig, GrowthConfig, OptimizerConfig, OptimizerKind, PerformanceConfig, Profiling, RateShape,
+    RecordsConfig, ScheduleConfig, StageConfig, TrainerConfig, ValidationConfig,
 };
 
 use schemars::JsonSchema;

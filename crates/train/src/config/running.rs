@@ -252,10 +252,25 @@ pub enum Compression {
     Powersgd,
 }
 
+/// What carries gradients between processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Backend {
+    /// NCCL, where it is found and each process has a GPU of its own; else MPI.
+    #[default]
+    Auto,
+    /// From GPU to GPU; refused where that cannot be.
+    Nccl,
+    /// By way of the host.
+    Mpi,
+}
+
 /// Training by several processes that average their gradients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DistributedConfig {
+    /// What carries gradients: NCCL from GPU to GPU, or MPI by way of the host. By default NCCL, where it is found and each process has a GPU of its own.
+    pub backend: Backend,
     /// How gradients travel.
     pub compression: Compression,
     /// The rank of PowerSGD's matrices.
@@ -271,6 +286,7 @@ pub struct DistributedConfig {
 impl Default for DistributedConfig {
     fn default() -> DistributedConfig {
         DistributedConfig {
+            backend: Backend::Auto,
             compression: Compression::None,
             rank: 2,
             start: 10,

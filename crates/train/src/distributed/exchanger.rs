@@ -25,8 +25,8 @@ pub struct Exchanger {
 /// What the exchanges so far came to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Travelled {
-    /// The time that the graph waited for buckets.
-    pub waited: Duration,
+    /// The time that the graph waited for buckets, as far as it is known: on a GPU that waits by itself it is not.
+    pub waited: Option<Duration>,
     /// Bytes that this rank sent.
     pub bytes: u64,
     /// Values of gradients that were handed over, and values that were sent for them: fewer where they are compressed.
@@ -128,7 +128,7 @@ impl Exchanger {
     pub fn travelled(&self) -> Travelled {
         let s = &self.shared;
         Travelled {
-            waited: Duration::from_nanos(s.waited.load(Ordering::Relaxed)),
+            waited: Some(Duration::from_nanos(s.waited.load(Ordering::Relaxed))),
             bytes: s.collective.bytes_sent() - s.bytes_before,
             values: s.values.load(Ordering::Relaxed),
             sent_values: s.sent_values.load(Ordering::Relaxed),

@@ -3,12 +3,15 @@
 //! What is decided on the way (when to stop, which checkpoint to go back to, how many seconds are gone) is decided by rank 0 and shared, or follows on every rank from
 //! the same numbers; states are the same bits everywhere. Rank 0 alone writes: records, checkpoints and models.
 
+mod backend;
+mod carrier;
 mod compress;
 mod exchanger;
 
+pub use carrier::Carrier;
 pub(crate) use compress::PREFIX as KEPT;
 pub use compress::values_sent;
-pub use exchanger::{Exchanger, Travelled};
+pub use exchanger::Travelled;
 
 pub use clearshot_collectives::mpi::mpiexec;
 pub use clearshot_collectives::{Keeper, Launch};
@@ -19,7 +22,7 @@ use crate::error::{Result, TrainError};
 use clearshot_collectives::hello::Peer;
 use clearshot_collectives::mpi::Mpi;
 use clearshot_collectives::{Collective, CollectiveError, Hello};
-use clearshot_runtime::Device;
+use clearshot_runtime::{Communicator, Device, gpus};
 use clearshot_tensor::store::Store;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
@@ -30,6 +33,10 @@ use std::sync::Arc;
 pub struct Ranks {
     collective: Option<Arc<dyn Collective>>,
     peers: Vec<Peer>,
+    /// From GPU to GPU, where gradients travel so.
+    communicator: Option<Arc<Communicator>>,
+    /// Ranks that share this one's GPU, with it.
+    on_this_device: usize,
     /// What whoever trains should know of them.
     pub notes: Vec<String>,
 }
@@ -55,7 +62,7 @@ impl Ranks {
             peer: Peer::here(),
         };
         let peers = hello.exchange(&*collective)?;
-        Ok(Ranks { collective: Some(collective), peers, notes: vec![] })
+        Ok(Ranks { collective: Some(collective), peers, ..Ranks::default() })
     }
 
     /// The ranks that this process was started among; alone, where it was not.
@@ -112,6 +119,17 @@ impl Ranks {
     pub fn on_this_machine(&self) -> usize {
         let here = self.peers.get(self.rank()).map(|p| &p.host);
         self.peers.iter().filter(|p| Some(&p.host) == here).count().max(1)
+    }
+
+    /// Ranks that share this one's device, as far as it is a GPU.
+    pub fn on_this_device(&self) -> usize {
+        self.on_this_device.max(1)
+    }
+
+    /// The rank among those of this machine.
+    fn local_rank(&self) -> usize {
+        let here = self.peers.get(self.rank()).map(|p| &p.host);
+        self.peers.iter().take(self.rank()).filter(|p| Some(&p.host) == here).count()
     }
 
     /// In words, for a rank by its number.
@@ -240,11 +258,18 @@ impl Ranks {
         }
     }
 
-    /// A device for one of the ranks of this machine: the processors are shared out.
+    /// A device for one of the ranks of this machine: the processors are shared out, and GPUs, unless one is named; where there are more ranks than GPUs, some share one.
     pub fn share_of(&self, device: Device, config: &RunConfig) -> Device {
         match device {
             Device::Cpu { threads, level } if config.performance.threads == 0 => {
                 Device::Cpu { threads: (threads / self.on_this_machine()).max(1), level }
+            }
+            Device::Cuda { .. } if self.size() > 1 && !config.trainer.device.starts_with("cuda:") => {
+                let all = gpus().unwrap_or_default();
+                match all.len() {
+                    0 => device,
+                    n => Device::Cuda { ordinal: all[self.local_rank() % n].ordinal },
+                }
             }
             other => other,
         }

@@ -30,7 +30,8 @@ impl Run<'_> {
         let mode = self.config.model.compile_mode;
         let row = |key, value: Json| Applied { key, value, why: "" };
         let always = |key, why| Applied { key, value: true.into(), why };
-        vec![
+        let backend = self.ranks.backend().map(|name| row("distributed.backend", name.into()));
+        let mut all = vec![
             row("trainer.device", session.device().to_string().into()),
             row("trainer.batch", work.images.into()),
             row("trainer.accumulate", self.config.trainer.accumulate.into()),
@@ -46,7 +47,9 @@ impl Run<'_> {
             always("fused optimiser", "one launch updates all parameters"),
             always("persistent workers", "loader threads live as long as the run"),
             always("pinned memory", "batches travel from page-locked memory wherever there is a GPU"),
-        ]
+        ];
+        all.extend(backend);
+        all
     }
 
     /// The settings as a table, which is also written to `settings.json` in the run's folder.

@@ -69,14 +69,10 @@ pub(super) fn found(
 }
 
 /// Refuses what several ranks cannot do.
-pub(super) fn check_ranks(ranks: &Ranks, config: &RunConfig, device: &Device) -> Result<()> {
+pub(super) fn check_ranks(ranks: &Ranks, config: &RunConfig) -> Result<()> {
     if ranks.size() > 1 && config.task.kind == TaskKind::Gan {
         let needed = "another task over several ranks: gradients of one optimiser alone travel between them so far; train on one";
         return setting("task.kind", "gan", needed);
-    }
-    if ranks.size() > 1 && !matches!(device, Device::Cpu { .. }) {
-        let needed = "several ranks train on processors so far, not on GPUs; say trainer.device=cpu, or train on one GPU alone";
-        return setting("trainer.device", &config.trainer.device, needed);
     }
     Ok(())
 }
@@ -328,7 +324,7 @@ impl Run<'_> {
             }
             (None, Device::Cuda { ordinal }) => {
                 let found = gpus()?.into_iter().find(|g| g.ordinal == ordinal);
-                found.map_or(1 << 30, |g| g.memory / 10 * 9)
+                found.map_or(1 << 30, |g| g.memory / self.ranks.on_this_device() / 10 * 9)
             }
         };
         let (network, _) = self.network(self.stages.len() - 1)?;

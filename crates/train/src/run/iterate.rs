@@ -68,7 +68,7 @@ impl Run<'_> {
         self.end_profile()?;
         self.working().engine.session().wait()?;
         let seconds = self.clocked(clock)?;
-        let travelled = self.working().engine.exchanger().map(|e| e.travelled());
+        let travelled = self.working().engine.carrier().map(|c| c.travelled());
         self.progress.seconds = before + seconds;
         self.save()?;
         let ended = Instant::now();

@@ -222,7 +222,7 @@ impl<'w> Run<'w> {
         begin::fill_channels(&mut config, &task, &data)?;
         task.conditioned = Conditioned::of(&mut config, &data)?;
         let device = ranks.share_of(config.device()?, &config);
-        begin::check_ranks(ranks, &config, &device)?;
+        begin::check_ranks(ranks, &config)?;
         if is_address(out) {
             let reason = "a run's folder lies on this machine; images may lie at addresses".to_string();
             return Err(TrainError::Checkpoint { path: out.into(), reason });
@@ -241,6 +241,7 @@ impl<'w> Run<'w> {
         };
         let before = std::mem::replace(&mut progress.ranks, ranks.size());
         let mut ranks = ranks.clone();
+        ranks.connect(&config, &device)?;
         if states.is_some() && before != ranks.size() {
             ranks.notes.push(format!(
                 "the run was trained by {before} ranks and goes on with {}: from here on an iteration has as many times the images of a rank; samples go on where they were",

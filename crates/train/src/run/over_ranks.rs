@@ -13,8 +13,11 @@ const ENOUGH: u64 = 10;
 pub struct OverRanks {
     /// How many ranks trained.
     pub size: usize,
-    /// The share of the time in which this rank did not wait for gradients of others: the speed-up over `size` is at most this, if one rank alone is as fast as each of them.
-    pub efficiency: f64,
+    /// What carried gradients, as `distributed.backend` names it.
+    pub backend: &'static str,
+    /// The share of the time in which this rank did not wait for gradients of others: the speed-up over `size` is at most this, if one rank alone is as fast as each of them. Not known over NCCL,
+    /// where the GPU waits by itself.
+    pub efficiency: Option<f64>,
     /// Bytes that this rank sent in each iteration.
     pub bytes: f64,
     /// Values of gradients for each one that was sent.
@@ -25,7 +28,8 @@ impl OverRanks {
     pub(super) fn of(ranks: &Ranks, t: &Travelled, iterations: u64, seconds: f64) -> OverRanks {
         OverRanks {
             size: ranks.size(),
-            efficiency: (1.0 - t.waited.as_secs_f64() / seconds.max(1e-9)).max(0.0),
+            backend: ranks.backend().unwrap_or_default(),
+            efficiency: t.waited.map(|waited| (1.0 - waited.as_secs_f64() / seconds.max(1e-9)).max(0.0)),
             bytes: t.bytes as f64 / iterations.max(1) as f64,
             compression: t.values as f64 / t.sent_values.max(1) as f64,
         }
@@ -35,12 +39,20 @@ impl OverRanks {
 impl Run<'_> {
     /// For a record of `seconds`: the share of it spent waiting for gradients, bytes sent by iteration, and the slowest rank. Nothing of one rank.
     pub(super) fn over_ranks(&mut self, seconds: f64, iterations: u64) -> Result<Vec<(String, f64)>> {
-        let Some(exchanger) = self.working().engine.exchanger() else { return Ok(vec![]) };
-        let now = exchanger.travelled();
+        let Some(carrier) = self.working().engine.carrier() else { return Ok(vec![]) };
+        let now = carrier.travelled();
         let before = std::mem::replace(&mut self.travelled, now);
         // A stage of its own counts from zero.
-        let waited = now.waited.saturating_sub(before.waited).as_secs_f64();
         let bytes = now.bytes.saturating_sub(before.bytes) as f64;
+        let size = self.ranks.size() as f64;
+        let mut values = vec![
+            ("ranks".to_string(), size),
+            ("ranks_nccl".to_string(), f64::from(u8::from(self.ranks.backend() == Some("nccl")))),
+            ("ranks_bytes".to_string(), bytes / iterations.max(1) as f64),
+        ];
+        // Who waits for whom is not seen where GPUs wait by themselves.
+        let Some(waited) = now.waited else { return Ok(values) };
+        let waited = waited.saturating_sub(before.waited.unwrap_or_default()).as_secs_f64();
         let own = (seconds - waited).max(0.0) / iterations.max(1) as f64;
         let all = self.ranks.gathered(&[own])?.concat();
         let slowest = (0..all.len()).max_by(|a, b| all[*a].total_cmp(&all[*b])).unwrap_or(0);
@@ -52,13 +64,12 @@ impl Run<'_> {
                 format!("{} takes {ratio:.1} times as long as the fastest rank", self.ranks.named(slowest));
             self.records.watch.note(&text);
         }
-        let values = [
-            ("ranks", all.len() as f64),
+        let more = [
             ("ranks_waiting", waited / seconds.max(1e-9)),
-            ("ranks_bytes", bytes / iterations.max(1) as f64),
             ("slowest_rank", slowest as f64),
             ("slowest_ratio", ratio),
         ];
-        Ok(values.map(|(name, value)| (name.to_string(), value)).to_vec())
+        values.extend(more.map(|(name, value)| (name.to_string(), value)));
+        Ok(values)
     }
 }

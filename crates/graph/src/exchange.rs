@@ -1,6 +1,6 @@
-//! What carries values to other ranks and back, as kernels see it.
+//! What carries values to other ranks and back through memory of the host, as executors see it.
 //!
-//! Kernels hand a bucket over value by value and fetch it the same way; how the bucket travels meanwhile is the business of who implements this. The
+//! Executors hand a bucket over value by value and fetch it the same way; how the bucket travels meanwhile is the business of who implements this. The
 //! memory on the way is the carrier's own, so nothing of a plan is touched by another thread. A carrier that fails keeps its error for who runs the
 //! session, and gives back what it was given.
 
