@@ -75,7 +75,7 @@ cost() { # base in training, with NCCL's communicator and all-reduces in the rec
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
 for r in rows[:2]:
-    print(f"cost: base training, bf16, batch {sys.argv[2]}, exchange {r['exchange']}: median {r['median_ms']} ms, 95 % within {r['p95_ms']} ms, ready after {r['setup_s']} s, {r['planned_bytes'] / 2**30:.2f} GiB planned")
+    print(f"cost: base training, bf16, batch {sys.argv[2]}, exchange {r['exchange']}, {'recorded' if r['recorded'] else 'NOT RECORDED'}: median {r['median_ms']} ms, 95 % within {r['p95_ms']} ms, ready after {r['setup_s']} s, {r['planned_bytes'] / 2**30:.2f} GiB planned")
 print(f"cost: batch {sys.argv[2]}: NCCL of one rank costs {rows[2]['exchange_overhead_percent']:+.2f} % of the median")
 PY
   done

@@ -171,6 +171,11 @@ impl Executor {
         self.buckets.gradients = travel;
     }
 
+    /// Whether runs are replayed by now: not before the second, and not by way of the host.
+    pub fn is_recorded(&self) -> bool {
+        self.replays.iter().any(Option::is_some)
+    }
+
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -364,7 +369,11 @@ impl Executor {
         let turn = cx.turn();
         self.begin()?;
         self.runs += 1;
-        let _turn = self.launch(&cx, turn)?;
+        // A run that does not count leaves nothing behind in whoever carries gradients.
+        let travel = std::mem::replace(&mut self.buckets.gradients, false);
+        let launched = self.launch(&cx, turn);
+        self.buckets.gradients = travel;
+        let _turn = launched?;
         // Exchanges take their time from other ranks, which would have to do the same.
         for step in self.launches.steps.iter().filter(|s| !s.is_exchange()) {
             let replay =

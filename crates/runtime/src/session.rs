@@ -488,6 +488,11 @@ impl Session {
         }
     }
 
+    /// Whether a GPU replays runs as one launch by now: the first is never recorded.
+    pub fn is_recorded(&self) -> bool {
+        matches!(&self.engine, Engine::Cuda(e, _) if e.is_recorded())
+    }
+
     /// Whether runs on a GPU are replayed as one launch, as they are by default; results are the same.
     pub fn set_replay(&mut self, replay: bool) {
         if let Engine::Cuda(e, _) = &mut self.engine {

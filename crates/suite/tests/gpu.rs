@@ -160,6 +160,7 @@ fn one_rank_over_nccl_trains_to_the_bits_of_no_exchange() {
                 session.set_gradients_travel(is_last);
                 train(&mut session, 2, 32, i);
             }
+            assert_eq!(session.is_recorded(), replay, "{precision}, {runs} runs");
             let mut values = session.get("loss").unwrap().to_f64();
             for p in &params {
                 for name in [p.name.clone(), format!("adam.m.{}", p.name)] {

@@ -30,10 +30,16 @@ pub fn run(bench: &Bench) -> Result<()> {
         match bench.json {
             true => {
                 let mut record = made.record(times);
-                super::extend(&mut record, json!({ "exchange": name }));
+                super::extend(
+                    &mut record,
+                    json!({ "exchange": name, "recorded": made.session.is_recorded() }),
+                );
                 writeln!(out, "{record}")?;
             }
-            false => write!(out, "exchange of gradients: {name}\n{}", made.told(times))?,
+            false => {
+                let recorded = if made.session.is_recorded() { "" } else { ", not recorded" };
+                write!(out, "exchange of gradients: {name}{recorded}\n{}", made.told(times))?;
+            }
         }
     }
     let more = both[1].2.median() / both[0].2.median() - 1.0;
