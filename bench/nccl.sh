@@ -59,6 +59,8 @@ if [ -z "$nccl" ] && [ -n "$packages" ]; then
   nccl=$(find $(echo "$packages" | tr ':' ' ') -maxdepth 1 -name libnccl.so.2 | head -1)
   [ -n "$nccl" ] && export CLEARSHOT_NCCL=$nccl
 fi
+# What NCCL says of itself goes to files: rows of JSON are read from the standard output.
+export NCCL_DEBUG=${NCCL_DEBUG:-WARN} NCCL_DEBUG_FILE=$work/nccl-says.%p
 cards=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 say "machine: $cards GPUs, $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1), $(nproc) processors, NCCL ${nccl:-not found}"
 
@@ -70,10 +72,10 @@ cost() { # base in training, with NCCL's communicator and all-reduces in the rec
   local batch
   for batch in 8 1; do
     within 45 "$program" bench --net base --train --nccl --device cuda --precision bf16 --batch "$batch" --size 256 --runs "${RUNS:-60}" --json >"$work/rows" 2>"$work/err" ||
-      { say "cost: batch $batch failed: $(tail -1 "$work/err")"; continue; }
+      { say "cost: batch $batch failed: $(tail -1 "$work/err") $(cat "$work"/nccl-says.* 2>/dev/null | grep -i warn | head -3)"; continue; }
     python3 - "$work/rows" "$batch" <<'PY' | tee -a "$log"
 import json, sys
-rows = [json.loads(line) for line in open(sys.argv[1])]
+rows = [json.loads(line) for line in open(sys.argv[1]) if line.startswith('{')]
 for r in rows[:2]:
     print(f"cost: base training, bf16, batch {sys.argv[2]}, exchange {r['exchange']}, {'recorded' if r['recorded'] else 'NOT RECORDED'}: median {r['median_ms']} ms, 95 % within {r['p95_ms']} ms, ready after {r['setup_s']} s, {r['planned_bytes'] / 2**30:.2f} GiB planned")
 print(f"cost: batch {sys.argv[2]}: NCCL of one rank costs {rows[2]['exchange_overhead_percent']:+.2f} % of the median")
