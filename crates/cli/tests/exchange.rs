@@ -37,7 +37,7 @@ fn an_exported_model_restores_an_image() {
         image.read_f64(&image.whole()).expect("values")
     };
     assert_eq!(values("named.tif"), values("builtin.tif"));
-    assert!(must("info default", &here).contains("weights, 23.6"));
+    assert!(must("info default", &here).contains("weights, 23.76 MB"));
     assert!(refused("info defaults", &here).contains("defaults"));
     let samples =
         refused("restore data/noisy/nuclei_0000.tif --model model.onnx -o no.tif --samples 4", &here);

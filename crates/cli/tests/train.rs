@@ -387,6 +387,7 @@ fn variances_are_learned_schedules_shifted_and_measurements_compared() {
     for row in with_terms {
         let number = |key: &str| row[key].as_f64().expect("a number");
         let sum = number("term.main")
+            + number("term.error")
             + 0.5 * number("term.bound")
             + 0.01 * number("term.poisson")
             + 0.02 * number("term.consistency");

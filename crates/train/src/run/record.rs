@@ -20,7 +20,7 @@ impl Run<'_> {
         let loss = number("record.loss")? / count as f64;
         let good = number("train.step")?;
         let norm = number("grad_norm")?;
-        let terms: Vec<(String, f64)> = ["main"]
+        let terms: Vec<(String, f64)> = ["main", "error"]
             .into_iter()
             .chain(Term::ALL.map(Term::name))
             .chain(gan::PARTS)
