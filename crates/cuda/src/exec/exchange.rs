@@ -50,7 +50,7 @@ pub(super) struct Buckets {
 enum Carrier {
     Nobody,
     Nccl { communicator: Arc<Communicator>, routes: BTreeMap<u32, Route>, overlaps: bool },
-    Host { exchange: Arc<dyn Exchange>, routes: BTreeMap<u32, Landing>, under_way: Mutex<UnderWay> },
+    Host { exchange: Arc<dyn Exchange>, routes: BTreeMap<u32, Landing>, under_way: UnderWay },
 }
 
 /// A bucket's way over NCCL.
@@ -72,12 +72,33 @@ struct Landing {
     ready: Event,
 }
 
+/// Buckets by way of the host, from when they are copied to it until they are fetched. No lock leaves its functions, so that none is held while others are waited for.
 #[derive(Default)]
 struct UnderWay {
-    /// Buckets that are copied to the host, in their order.
-    copied: Vec<u32>,
-    /// Buckets that were handed over and not fetched yet.
-    handed: Vec<u32>,
+    /// Buckets that are copied to the host, in their order, and those that were handed over.
+    copied: Mutex<Vec<u32>>,
+    handed: Mutex<Vec<u32>>,
+}
+
+impl UnderWay {
+    fn copied(&self, bucket: u32) {
+        locked(&self.copied).push(bucket);
+    }
+
+    fn has(&self, bucket: u32) -> bool {
+        locked(&self.copied).contains(&bucket) || locked(&self.handed).contains(&bucket)
+    }
+
+    /// What is to be handed over now, in its order.
+    fn hand_over(&self) -> Vec<u32> {
+        let copied = std::mem::take(&mut *locked(&self.copied));
+        locked(&self.handed).extend(&copied);
+        copied
+    }
+
+    fn fetched(&self, bucket: u32) {
+        locked(&self.handed).retain(|n| *n != bucket);
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -144,7 +165,7 @@ impl Buckets {
             let bytes = parts.iter().map(Part::bytes).sum();
             routes.insert(*number, Landing { pinned: Pinned::new(bytes)?, ready: Event::new()? });
         }
-        self.carrier = Carrier::Host { exchange, routes, under_way: Mutex::default() };
+        self.carrier = Carrier::Host { exchange, routes, under_way: UnderWay::default() };
         Ok(())
     }
 
@@ -210,7 +231,7 @@ impl Buckets {
                 }
                 // SAFETY: an event and a stream of our own.
                 unsafe { result::event::record(landing.ready.0, cx.stream) }?;
-                locked(under_way).copied.push(bucket);
+                under_way.copied(bucket);
                 Ok(())
             }
         }
@@ -246,15 +267,13 @@ impl Buckets {
 
     /// Whether a bucket is on the host and must be fetched before its values are put in place.
     pub fn must_be_fetched(&self, bucket: u32) -> bool {
-        let Carrier::Host { under_way, .. } = &self.carrier else { return false };
-        let under_way = locked(under_way);
-        under_way.copied.contains(&bucket) || under_way.handed.contains(&bucket)
+        matches!(&self.carrier, Carrier::Host { under_way, .. } if under_way.has(bucket))
     }
 
     /// Hands over all buckets that are on their way to the host, and waits for one. Other sessions may use the context meanwhile.
     pub fn fetch(&self, bucket: u32) -> Result<(), CudaError> {
         let Carrier::Host { exchange, routes, under_way } = &self.carrier else { return Ok(()) };
-        for number in std::mem::take(&mut locked(under_way).copied) {
+        for number in under_way.hand_over() {
             let landing = &routes[&number];
             // SAFETY: an event of our own.
             unsafe { result::event::synchronize(landing.ready.0) }?;
@@ -262,13 +281,12 @@ impl Buckets {
                 exchange.put(number, part.at, &landing.pinned.floats()[part.at..part.at + part.len]);
             }
             exchange.begin(number);
-            locked(under_way).handed.push(number);
         }
         for part in &self.all[&bucket] {
             let to = &mut routes[&bucket].pinned.floats()[part.at..part.at + part.len];
             exchange.take(bucket, part.at, to);
         }
-        locked(under_way).handed.retain(|n| *n != bucket);
+        under_way.fetched(bucket);
         Ok(())
     }
 }
@@ -323,5 +341,29 @@ impl Route {
             unsafe { unpack.launch(cx, &io) }?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::UnderWay;
+
+    #[test]
+    fn buckets_are_handed_over_once_in_their_order_and_fetched_in_any() {
+        let way = UnderWay::default();
+        way.copied(2);
+        way.copied(1);
+        assert!(way.has(1) && way.has(2) && !way.has(3));
+        let mut handed = vec![];
+        for bucket in way.hand_over() {
+            // While one is handed over, others may be asked for.
+            assert!(way.has(bucket));
+            handed.push(bucket);
+        }
+        assert_eq!(handed, [2, 1]);
+        way.copied(3);
+        assert_eq!(way.hand_over(), [3]);
+        way.fetched(1);
+        assert!(!way.has(1) && way.has(2) && way.has(3));
     }
 }
