@@ -6,7 +6,7 @@ use clap::Args;
 use clearshot_graph::Graph;
 use clearshot_graph::ops::int8::{Grid, Rounding, Table};
 use clearshot_graph::passes::int8::{Candidate, candidates, round};
-use clearshot_graph::train::Training;
+use clearshot_graph::train::{BUCKET_OF_GPUS, Training};
 use clearshot_nn::init::example;
 use clearshot_nn::models::{self, named};
 use clearshot_nn::{Param, Weights};
@@ -20,8 +20,6 @@ use std::sync::Arc;
 
 /// The seed of the bench's weights and data.
 const SEED: u64 = 0;
-/// The bytes of gradients that travel together, as `distributed.bucket` has them.
-const BUCKET: usize = 1 << 20;
 
 #[derive(Args, Clone)]
 pub struct NetworkArgs {
@@ -117,7 +115,7 @@ impl NetworkArgs {
             model.training(
                 batch,
                 &sizes,
-                &Training { bucket: self.nccl.then_some(BUCKET), ..Training::default() },
+                &Training { bucket: self.nccl.then_some(BUCKET_OF_GPUS), ..Training::default() },
             )
         } else {
             model.inference(batch, &sizes)

@@ -97,6 +97,11 @@ pub fn rate_share(shape: Shape, base_fan_in: Option<usize>) -> f64 {
     base_fan_in.map_or(1.0, |base| (base as f64 / fan_in.max(1) as f64).min(1.0))
 }
 
+/// The bytes of gradients that travel together where nothing else is asked for: between processors few, for each wait is short, and between GPUs many, for each
+/// bucket costs a GPU some microseconds however small it is.
+pub const BUCKET_OF_PROCESSORS: usize = 1 << 20;
+pub const BUCKET_OF_GPUS: usize = 25 << 20;
+
 /// The bucket of the loss, the first of gradients and the first of layers. Between the first two callers may have buckets of their own for numbers that each run of an
 /// iteration averages, as layers have; gradients are averaged in the last run alone.
 pub const LOSS_BUCKET: u32 = 0;

@@ -129,7 +129,7 @@ impl Engine {
         config: &RunConfig,
         device: &Device,
     ) -> Result<Engine> {
-        let bucket = ranks.collective().map(|_| config.bucket()).transpose()?;
+        let bucket = ranks.collective().map(|_| config.bucket(device)).transpose()?;
         let training = training_of(network, config, bucket, ranks.size());
         let built = iteration::training(network, task, shapes, &config.model.only, &training)?;
         let (mut session, levels) = open(built, config, device, &config.options()?)?;

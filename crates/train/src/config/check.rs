@@ -47,7 +47,7 @@ impl RunConfig {
         self.options()?;
         self.memory()?;
         self.file_memory()?;
-        self.bucket()?;
+        self.given_bucket()?;
         Ok(())
     }
 

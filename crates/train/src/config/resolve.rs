@@ -2,6 +2,7 @@
 
 use super::{CompileMode, Complexity, RunConfig};
 use crate::error::{Result, setting};
+use clearshot_graph::train::{BUCKET_OF_GPUS, BUCKET_OF_PROCESSORS};
 use clearshot_runtime::{Device, DeviceName, Options, Precision};
 
 impl RunConfig {
@@ -43,12 +44,20 @@ impl RunConfig {
         bytes("data.memory", self.data.memory.as_deref())
     }
 
-    /// Bytes of gradients that travel together, at least.
+    /// Bytes of gradients that travel together between such devices, at least.
     ///
     /// # Errors
     /// If it is not a size.
-    pub fn bucket(&self) -> Result<usize> {
-        Ok(bytes("distributed.bucket", Some(&self.distributed.bucket))?.unwrap_or(1))
+    pub fn bucket(&self, device: &Device) -> Result<usize> {
+        let usual = match device {
+            Device::Cpu { .. } => BUCKET_OF_PROCESSORS,
+            Device::Cuda { .. } => BUCKET_OF_GPUS,
+        };
+        Ok(self.given_bucket()?.unwrap_or(usual))
+    }
+
+    pub(super) fn given_bucket(&self) -> Result<Option<usize>> {
+        bytes("distributed.bucket", self.distributed.bucket.as_deref())
     }
 
     /// # Errors

@@ -277,8 +277,8 @@ pub struct DistributedConfig {
     pub rank: usize,
     /// Iterations whose gradients travel as they are before PowerSGD begins.
     pub start: u64,
-    /// Gradients that travel together, at least, as 1MiB.
-    pub bucket: String,
+    /// Gradients that travel together, at least, as 4MiB. Default: 1MiB between processors, 25MiB between GPUs.
+    pub bucket: Option<String>,
     /// Whether gradients travel while others are computed; results are the same.
     pub overlap: bool,
 }
@@ -290,7 +290,7 @@ impl Default for DistributedConfig {
             compression: Compression::None,
             rank: 2,
             start: 10,
-            bucket: "1MiB".into(),
+            bucket: None,
             overlap: true,
         }
     }
