@@ -22,7 +22,7 @@ CASES = [
     ({"camera": 0.5}, "SettingError", "a dictionary"),
     ({"method": "magic"}, "SettingError", "none of auto, model"),
     ({"samples": -1}, "SettingError", "samples"),
-    ({"samples": 1, "std": True}, "SettingError", "std: needs two samples"),
+    ({"samples": 1, "std": True}, "SettingError", "std: one sample has no spread"),
     ({"sampler": "none", "samples": 2}, "ClearshotError", "none"),
     ({"psf": "airy:na=1.4"}, "SettingError", "wavelength"),
     ({"psf": "no-such-file.tif"}, "SettingError", "no such file"),
