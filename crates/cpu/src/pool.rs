@@ -6,14 +6,16 @@
 //! worker: that is how results stay the same for any number of threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{JoinHandle, Thread};
 
-/// How often a thread looks for what it waits for before it offers its core to others, and how often it does that before it
-/// sleeps. A network's next operation follows within a few microseconds; between runs the cores should be free, and on a busy
-/// machine a thread that waits must not keep the one that it waits for from running.
+/// How often a worker looks for the next job before it offers its core to others, and how often it does that before it
+/// sleeps. A network's next operation follows within a few microseconds; between runs the cores should be free.
 const SPINS: usize = 2_000;
 const YIELDS: usize = 2_000;
+/// How often the caller looks for the job's end before it sleeps. A core that is left idle is what makes the system move a
+/// thread there that other programs keep from its own; one that spins or yields is not.
+const LOOKS: usize = 10_000;
 
 type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
@@ -24,6 +26,10 @@ struct Shared {
     untaken: AtomicUsize,
     /// Tasks that are not done.
     undone: AtomicUsize,
+    /// The caller sleeps until `over`.
+    sleeps: AtomicBool,
+    gate: Mutex<()>,
+    over: Condvar,
     panicked: AtomicBool,
     stop: AtomicBool,
     job: std::cell::UnsafeCell<Job>,
@@ -62,6 +68,9 @@ impl Pool {
             epoch: AtomicUsize::new(0),
             untaken: AtomicUsize::new(0),
             undone: AtomicUsize::new(0),
+            sleeps: AtomicBool::new(false),
+            gate: Mutex::new(()),
+            over: Condvar::new(),
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             job: std::cell::UnsafeCell::new(Job { body: None, tasks: 0 }),
@@ -118,13 +127,34 @@ impl Pool {
         let mut looks = 0usize;
         while shared.undone.load(Acquire) != 0 {
             looks += 1;
-            if looks < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+            if looks < LOOKS { std::hint::spin_loop() } else { shared.sleep() }
         }
         let panicked = shared.panicked.swap(false, Relaxed);
         if let Some(cause) = mine {
             std::panic::resume_unwind(cause);
         }
         assert!(!panicked, "a task panicked on another thread");
+    }
+}
+
+impl Shared {
+    /// Until no task is undone.
+    fn sleep(&self) {
+        let mut gate = self.gate.lock().unwrap_or_else(|e| e.into_inner());
+        // Whoever does the last task sees this, or is seen to have done it.
+        self.sleeps.store(true, SeqCst);
+        while self.undone.load(SeqCst) != 0 {
+            gate = self.over.wait(gate).unwrap_or_else(|e| e.into_inner());
+        }
+        self.sleeps.store(false, Relaxed);
+    }
+
+    /// Counts tasks as done.
+    fn count(&self, done: usize) {
+        if self.undone.fetch_sub(done, SeqCst) == done && self.sleeps.load(SeqCst) {
+            let _gate = self.gate.lock().unwrap_or_else(|e| e.into_inner());
+            self.over.notify_one();
+        }
     }
 }
 
@@ -148,7 +178,7 @@ fn drain(shared: &Shared, worker: usize) -> Option<Box<dyn std::any::Any + Send>
         shared.panicked.store(true, Relaxed);
     }
     if done > 0 {
-        shared.undone.fetch_sub(done, Release);
+        shared.count(done);
     }
     cause
 }
