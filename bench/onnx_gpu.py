@@ -59,7 +59,7 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--export", action="store_true")
     parser.add_argument("--clearshot", default="target/release/clearshot")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if arguments.export:
         return export(arguments.folder)
     torch.backends.cudnn.benchmark = True
