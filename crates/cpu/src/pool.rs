@@ -42,8 +42,8 @@ struct Job {
     tasks: usize,
 }
 
-// SAFETY: `job` is written only while no task is undone, and read only by who has taken one: between `untaken`'s rise (Release,
-// Acquire) and the fall of `undone` for it.
+// SAFETY: `job` is written before `untaken` is raised (Release), while no task is undone. It is read only by a thread that has
+// taken a task (Acquire) and has not counted it as done, so never while it is written.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; the pointee is Sync.
 unsafe impl Send for Shared {}
