@@ -5,7 +5,7 @@ use crate::data::Batch;
 use crate::distributed::{Carrier, Ranks};
 use crate::error::Result;
 use crate::inputs::{Given, Inputs};
-use crate::iteration::{self, BEYOND, Built, DOMAIN_LOSSES, DOMAIN_SAMPLES, Shapes};
+use crate::iteration::{self, BEYOND, Built, DOMAIN_LOSSES, DOMAIN_SAMPLES, Shapes, TERM};
 use crate::task::Task;
 use clearshot_diffusion::{Level, LevelInputs};
 use clearshot_graph::Graph;
@@ -250,6 +250,16 @@ impl Engine {
         }
         let read = self.sound(self.session.get(name).map_err(Into::into))?;
         Ok(read.to_f64().first().copied())
+    }
+
+    /// The parts of the last run's loss, whatever the graph says that they are.
+    ///
+    /// # Errors
+    /// What went wrong on the device.
+    pub fn terms(&self) -> Result<Vec<(String, f64)>> {
+        let names = self.session.plan().graph.outputs.iter().map(|o| &o.name);
+        let parts = names.filter(|name| name.starts_with(TERM));
+        parts.map(|name| Ok((name.clone(), self.number(name)?.unwrap_or(f64::NAN)))).collect()
     }
 
     /// The sum of losses starts again.

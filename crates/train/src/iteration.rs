@@ -369,19 +369,19 @@ pub fn training(
     let mut terms = vec![];
     for (term, _) in &task.terms {
         let (name, term) = (term.name(), term.build(&mut b, task.distance, &compared));
-        terms.push((format!("term.{name}"), term));
+        terms.push((format!("{TERM}{name}"), term));
         let weight = b.input(&format!("weight.{name}"), scalar);
         let weighted = b.mul(term, weight);
         loss = b.add(loss, weighted);
     }
     if let Some(error) = &error {
         let own = b.reduce_all(ReduceKind::Mean, error.losses);
-        terms.push(("term.error".to_string(), own));
+        terms.push((format!("{TERM}error"), own));
         // The image is what it is where nothing else is learned.
         loss = if errors::is_all(only) { own } else { b.add(loss, own) };
     }
     if loss != main {
-        terms.push(("term.main".to_string(), main));
+        terms.push((format!("{TERM}main"), main));
     }
     let all = network.parameters()?;
     if let Some(begins) = only.iter().find(|begins| !all.iter().any(|p| p.name.starts_with(*begins))) {
@@ -406,7 +406,7 @@ pub fn training(
         // Its own widths suit its rate, and nobody keeps it.
         let own = Training { name: Some(gan::NAME), ema_decay: None, base_fan_in: None, ..*training };
         finish_iteration(&mut b, rival.discriminator, &rival.params, &own)?;
-        terms.extend(gan::PARTS.iter().zip(rival.parts).map(|(name, part)| (format!("term.{name}"), part)));
+        terms.extend(gan::PARTS.iter().zip(rival.parts).map(|(name, part)| (format!("{TERM}{name}"), part)));
     }
     // Over several ranks, what is recorded is the mean of all.
     let loss = b.graph().output("loss").unwrap_or(loss);
@@ -427,6 +427,9 @@ pub fn training(
     count_skips(&mut b);
     Ok(Built { graph: b.finish()?, levels })
 }
+
+/// What the names of the parts of a loss begin with, in the outputs and in the records.
+pub const TERM: &str = "term.";
 
 /// The bucket of numbers that are recorded alone.
 const RECORDS_BUCKET: u32 = LOSS_BUCKET + 1;

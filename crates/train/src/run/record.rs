@@ -5,7 +5,6 @@ use super::iterate::base_rate;
 use crate::error::{Result, TrainError};
 use crate::gan;
 use crate::schedule::rate;
-use crate::task::Term;
 use crate::watch::Status;
 
 impl Run<'_> {
@@ -20,15 +19,7 @@ impl Run<'_> {
         let loss = number("record.loss")? / count as f64;
         let good = number("train.step")?;
         let norm = number("grad_norm")?;
-        let terms: Vec<(String, f64)> = ["main", "error"]
-            .into_iter()
-            .chain(Term::ALL.map(Term::name))
-            .chain(gan::PARTS)
-            .filter_map(|name| {
-                let value = work.engine.number(&format!("term.{name}")).ok()??;
-                Some((format!("term.{name}"), value))
-            })
-            .collect();
+        let terms = work.engine.terms()?;
         let of_rival = work.engine.number(&format!("{}grad_norm", gan::PREFIX))?;
         let skipped = (p.iteration as f64 - good).max(0.0) as u64;
         let refused = number("guard.refused")?;
