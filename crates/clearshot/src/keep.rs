@@ -1,4 +1,4 @@
-//! Models of restorers: what they say of themselves, and their files.
+//! Models of restorers: their properties, and saving them.
 
 use crate::error::{Error, Result};
 use crate::restorer::{Kind, Restorer};
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 impl Restorer {
-    /// What the model says of itself: its name, task, channels, axes and crops; none of a network of others or a classical method.
+    /// The properties of the model: name, task, channels, axes and crops. `None` for an ONNX network or a classical
+    /// method.
     pub fn about(&self) -> Option<Value> {
         match &self.kind {
             Kind::Learned(learned) => Some(learned.with_model(|model| json!(model.about))),
