@@ -1,10 +1,10 @@
-//! Where a caller takes restored values as they come, so that an image larger than memory never has to be held whole.
+//! Destinations for restored values as they are computed, so that an image larger than memory is never held whole.
 
 use crate::error::Result;
 use clearshot_image::Description;
 use clearshot_restore::stream::Sink;
 
-/// Gives restored images and maps a place. `()` has none, so that all are held in memory.
+/// Provides destinations for restored images and maps. `()` has none, so that all are held in memory.
 pub trait Outlet {
     /// Where an image goes, as 32-bit floats in the machine's byte order: the restored `image` itself, `std`, `chi2`, `sample1`,
     /// `sample2`, and so on. `None` holds it in memory.

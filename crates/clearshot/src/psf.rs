@@ -1,8 +1,8 @@
-//! Point-spread functions as users name them (a file, `gaussian:1.5px`, `airy:na=1.4,em=520nm`), made or cropped to a size that
-//! fits an image.
+//! Point-spread functions in the notation of the command line (a file, `gaussian:1.5px`, `airy:na=1.4,em=520nm`), made
+//! or cropped to a size that fits an image.
 //!
-//! What a text means is found once ([`PointSpread::from_str`]); the size of an image's pixels, by which lengths and optics become
-//! pixels, may differ from image to image (`PointSpread::fit`).
+//! The text is parsed once ([`PointSpread::from_str`]). The conversion of lengths and optics to pixels needs the pixel
+//! size, which may differ from image to image (`PointSpread::fit`).
 
 use crate::error::{Error, Result};
 use crate::notice::Notice;
@@ -14,7 +14,7 @@ use clearshot_restore::stream::Frames;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A point-spread function as it was asked for. Each image gets it at its own pixel size.
+/// A requested point-spread function, which is sampled at the pixel size of each image.
 ///
 /// ```
 /// let psf: clearshot::PointSpread = "airy:na=1.4,em=520nm".parse()?;
@@ -218,11 +218,11 @@ impl PointSpread {
     }
 }
 
-/// A Gaussian of these standard deviations in pixels for an image of this size, and a word where the image has no room for
-/// a part of it that matters.
+/// A Gaussian with these standard deviations in pixels for an image of this size, and a notice if a relevant part lies
+/// outside the image.
 ///
 /// # Errors
-/// If the numbers are no widths, or more than half of the light would lie outside the image.
+/// If the numbers are not positive widths, or more than half of the light would lie outside the image.
 pub fn gaussian(sigmas: &[f64], image: &[usize]) -> Result<(Psf, Option<Notice>), PhysicsError> {
     let fitted = Psf::gaussian_fitting(sigmas, image)?;
     let psf = fitted.psf.clone();

@@ -1,16 +1,17 @@
-//! What is written of a segmentation, and how it follows from the numbers that a network gives for each pixel.
+//! The outputs of a segmentation, computed from the network's output for each pixel.
 
 use crate::error::Result;
 use clearshot_metrics::segment::{Connectivity, Labels};
 use clearshot_model::instances;
 
-/// What is written of a segmentation.
+/// The output of a segmentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segments {
-    /// Objects, numbered from 1: pixels of one class that touch along an edge (in volumes, a face), or objects one by one where the model tells them apart.
+    /// Objects, numbered from 1: connected pixels of one class (along an edge; in volumes, along a face), or separate
+    /// objects if the model is for instance segmentation.
     #[default]
     Labels,
-    /// The class of each pixel: 1 for the foreground, or the likeliest of several.
+    /// The class of each pixel: 1 for the foreground, or the most probable of several classes.
     Classes,
     /// The probability of the foreground, or of each class as a channel, as 32-bit floats.
     Probabilities,

@@ -1,5 +1,5 @@
-//! What is decided about an image before it is restored, and reported: tiles and memory, the arithmetic, what to trust, and whether
-//! the model knows such images.
+//! Decisions about an image before it is restored, which are also reported: tiles and memory, precision, the choice of
+//! the method, and whether the image resembles the training images.
 
 use super::image::Work;
 use crate::error::Result;

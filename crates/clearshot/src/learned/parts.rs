@@ -1,5 +1,5 @@
-//! The planes or volumes of a file: which there are for a model, how they are read in bands with channels last, and how
-//! restored ones go back to where they came from.
+//! The planes or volumes of a file for a model: their list, reading them in bands with channels last, and writing
+//! restored ones back to their positions.
 
 use crate::error::{Error, Result};
 use crate::validity::Validity;
@@ -13,17 +13,17 @@ fn unsuited<T>(why: String) -> Result<T> {
     Err(Error::Unsuited(why))
 }
 
-/// How an image of any axes is cut into the planes or volumes that a model takes.
+/// The division of an image of any axes into planes or volumes for a model.
 pub struct Parts {
     /// Positions of (Z,) Y, X among the file's axes.
     space: Vec<usize>,
     /// The position of the channels that the model takes together.
     channel: Option<usize>,
-    /// Pixels of a part along (Z,) Y and X.
+    /// The size of a part in pixels along (Z,) Y and X.
     pub size: Vec<usize>,
-    /// Channels of a part, which the model takes together.
+    /// Channels of a part, which the model needs together.
     pub channels: usize,
-    /// The indices along all other axes, one entry a part.
+    /// The indices along all other axes, with one entry per part.
     pub all: Vec<Vec<usize>>,
     /// Transparency, which is copied.
     pub copied: Vec<Vec<usize>>,
