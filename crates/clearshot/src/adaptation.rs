@@ -90,7 +90,7 @@ pub struct Adapted {
     pub gain: Option<Gain>,
     /// Whether the gain is clear, so that the model is kept.
     pub kept: bool,
-    /// Why no gain can be estimated.
+    /// Why the gain cannot be estimated.
     pub refused: Option<String>,
     /// Iterations that were trained.
     pub iterations: u64,
@@ -164,7 +164,7 @@ struct Begun {
     /// The images as they were named, from the root of the file system.
     images: Vec<PathBuf>,
     from_repeats: bool,
-    /// Why no gain can be estimated.
+    /// Why the gain cannot be estimated.
     refused: Option<String>,
 }
 
