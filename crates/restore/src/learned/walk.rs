@@ -113,7 +113,7 @@ impl Known<'_> {
 /// asked about.
 ///
 /// # Errors
-/// If there is no room.
+/// If there is not enough memory or disk space.
 pub fn start(
     level: &Level,
     size: &[usize],
