@@ -5,7 +5,7 @@
 //! conditioned on the measurement, which estimates the posterior mean, or with samples, of which it computes mean and
 //! standard deviation. The states of an image are on the host ([`field`]); the network runs on tiles ([`tiles`]), all
 //! at the same step ([`walk`]); guidance corrects whole images ([`correct`]). Segmentation uses the same tiles
-//! ([`segment`]).
+//! ([`predictor`]).
 
 pub mod blocks;
 pub mod choice;
