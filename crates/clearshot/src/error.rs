@@ -27,7 +27,7 @@ pub enum Error {
     /// A file could not be restored tile by tile.
     #[error(transparent)]
     Stream(StreamError),
-    /// An ONNX network or package cannot be read or run.
+    /// A network of another project cannot be read or run.
     #[error(transparent)]
     Foreign(ForeignError),
     /// The noise could not be estimated from an image.

@@ -1,6 +1,6 @@
-//! ONNX networks on images of any axes: planes or volumes as for Clearshot models ([`Parts`]), with invalid pixels
-//! filled in, run in tiles ([`clearshot_restore::foreign`]) and written as 32-bit floats, because the output of a
-//! network need not have the unit of the input.
+//! Networks of other projects (ONNX files and packages) on images of any axes: planes or volumes as for Clearshot
+//! models ([`Parts`]), with invalid pixels filled in, run in tiles ([`clearshot_restore::foreign`]) and written as
+//! 32-bit floats, because the output of a network need not have the unit of the input.
 
 use crate::classical::place::Place;
 use crate::error::{Error, Result};

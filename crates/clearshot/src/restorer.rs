@@ -1,4 +1,5 @@
-//! Restorers: a Clearshot model (for restoration or segmentation), an ONNX network, or a classical method.
+//! Restorers: a Clearshot model (for restoration or segmentation), a network of another project (an ONNX file or a
+//! package), or a classical method.
 
 use crate::array::{Array, Restored};
 use crate::classical::{Classical, Deconvolution};

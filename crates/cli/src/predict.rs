@@ -1,6 +1,6 @@
 //! `clearshot predict`: runs a network on images, like `restore --model`: labels, classes or probabilities of
-//! segmentation models, images of restoration models and ONNX networks, tables of embeddings of encoders; or outputs of
-//! ONNX networks for tensors of any shape.
+//! segmentation models, images of restoration models and networks of other projects, tables of embeddings of encoders;
+//! or outputs of such networks for tensors of any shape.
 
 use crate::network::ComputeArgs;
 use crate::outputs::{self, Walk};

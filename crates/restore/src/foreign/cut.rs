@@ -1,4 +1,4 @@
-//! Tiles for an ONNX network: the sizes that it accepts, the width of the halo, and the largest size.
+//! Tiles for a network of another project: the sizes that it accepts, the width of the halo, and the largest size.
 
 use super::{Foreign, ForeignError, Run, unsuited};
 use crate::learned::layout::Layout;

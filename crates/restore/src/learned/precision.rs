@@ -4,9 +4,9 @@
 //! Whether this matters depends on the noise: it is negligible at a hundred photons, but not at a hundred thousand. The
 //! difference from fp32 is therefore measured on one crop of the image, in standard deviations of the noise at each
 //! pixel. The error of a restored image is at least 0.15 of them; a difference of [`LIMIT`] adds two per cent to that
-//! squared error, 0.08 dB, and a hundredth of that for harder images. The relative error grows with the square root of
-//! the signal, so a result also holds for darker images, and a run over many files measures again only for brighter
-//! ones.
+//! squared error, 0.08 dB, and a hundredth of that for harder images. In units of the noise, the error grows with the
+//! square root of the signal, so a result also holds for darker images, and a run over many files measures again only
+//! for brighter ones.
 
 use super::Error;
 use super::measured::{Camera, Measured};
