@@ -86,12 +86,12 @@ impl KnownCamera {
         Ok(camera.check()?)
     }
 
-    /// Mean electrons where there is no object, if they are given.
+    /// Mean electrons in empty regions, if given.
     fn without_object(&self) -> Option<f64> {
         self.background.map(|electrons| electrons + self.dark.unwrap_or(0.0))
     }
 
-    /// The camera where all of it is known.
+    /// The camera, if all parameters are known.
     fn whole(&self) -> Option<Camera> {
         Some(Camera {
             gain: self.gain?,
@@ -102,16 +102,16 @@ impl KnownCamera {
         })
     }
 
-    /// The camera where its gain is known; what else is not is zero.
+    /// The camera, if its gain is known; other unknown parameters are zero.
     pub(crate) fn with_gain(&self) -> Option<Camera> {
         let zero = KnownCamera { offset: Some(0.0), read_noise: Some(0.0), ..KnownCamera::default() };
         self.or(zero).whole()
     }
 
-    /// The camera of an image, and how it was come by if a part of it was estimated.
+    /// The camera of an image, and its estimate if a part of it was estimated.
     ///
     /// # Errors
-    /// If the image does not tell what is not known.
+    /// If the image does not determine the unknown parameters.
     pub(crate) fn of(&self, image: &Image, validity: &Validity) -> Result<(Camera, Option<Estimated>)> {
         if let Some(camera) = self.whole() {
             return Ok((camera, None));
@@ -122,10 +122,10 @@ impl KnownCamera {
         Ok((Camera { background: self.without_object(), ..as_camera(&found.fit) }, Some(found)))
     }
 
-    /// What an image's own noise says of the camera beside what is known; invalid pixels are left out.
+    /// Estimates the unknown camera parameters from the noise of the image; invalid pixels are left out.
     ///
     /// # Errors
-    /// If the image cannot be read, or does not tell.
+    /// If the image cannot be read, or does not determine them.
     pub(crate) fn estimate(&self, image: &Image, validity: &Validity) -> Result<Estimated> {
         let known = Known {
             gain: self.gain,
@@ -156,7 +156,7 @@ impl Estimated {
         !self.fit.doubts.contains(&Doubt::GainNotSeen)
     }
 
-    /// The standard deviation of the noise where it is one everywhere.
+    /// The standard deviation of uniform noise.
     pub(crate) fn deviation(&self) -> f64 {
         self.fit.line.deviation(self.fit.line.pivot)
     }

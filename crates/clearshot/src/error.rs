@@ -63,7 +63,7 @@ pub enum Error {
     Value {
         /// The field.
         key: &'static str,
-        /// What it is, or the part of it that is wrong.
+        /// The value, or the part of it that is wrong.
         value: String,
         /// What is wrong with it, and what to do.
         why: String,
@@ -71,7 +71,7 @@ pub enum Error {
     /// A setting, or a value of it, that requires another setting.
     #[error("{key}: {field}, {what}, is needed")]
     Missing {
-        /// The field, and the value of it.
+        /// The field and its value.
         key: String,
         /// The field that is needed.
         field: &'static str,
@@ -139,7 +139,7 @@ impl Error {
         Error::Value { key, value: value.to_string(), why: why.into() }
     }
 
-    /// The same with a place before it, unless it begins with that already.
+    /// The same with its location prepended, unless it already begins with it.
     pub(crate) fn at(self, place: impl std::fmt::Display) -> Error {
         let place = place.to_string();
         match self {

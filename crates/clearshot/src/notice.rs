@@ -23,24 +23,24 @@ pub enum Notice {
     PilesUp(f64),
     /// The time limit allows fewer steps than requested.
     FewerSteps {
-        /// Steps that were asked for.
+        /// The requested number of steps.
         asked: usize,
         /// Steps that are taken.
         steps: usize,
-        /// What the network would take with the steps that were asked for.
+        /// The seconds that the network would take with the requested steps.
         seconds: f64,
         /// What it may take.
         budget: f64,
     },
     /// The time limit is too short for every pixel: the image is binned.
     Binned {
-        /// Pixels along a side of a block.
+        /// The binning factor.
         side: usize,
         /// Rows and columns of the file.
         from: [usize; 2],
         /// Rows and columns of the result.
         to: [usize; 2],
-        /// What every pixel would take.
+        /// The seconds without binning.
         seconds: f64,
         /// What it may take.
         budget: f64,
@@ -56,7 +56,7 @@ pub enum Notice {
     },
     /// The image uses only a small part of the range of values that the model was trained on.
     FaintForModel {
-        /// The greatest value of the image.
+        /// The largest value of the image.
         greatest: f64,
         /// The model's range.
         range: [f64; 2],
@@ -78,25 +78,25 @@ pub enum Notice {
     Background {
         /// As given, in electrons.
         given: f64,
-        /// The share of blocks that are too dark, and where that begins.
+        /// The share of blocks that are too dark, and the threshold.
         share: f64,
         /// In electrons.
         limit: f64,
         /// The median of those that are too dark.
         median: f64,
-        /// What the darkest places have.
+        /// The level of the darkest regions.
         dark: f64,
     },
     /// The PSF is larger than the image and was cropped.
     PsfCut {
-        /// The PSF as it is used, and the share of its light that lies outside.
+        /// The PSF as used, and the share of its light outside the image.
         fitted: Fitted,
-        /// The size of the PSF that was given; none where it was computed.
+        /// The size of the given PSF; `None` if it was computed.
         given: Option<Shape>,
     },
     /// The PSF has another pixel size, and was resampled to that of the image.
     PsfRescaled {
-        /// Its own pixel sizes in nanometres, along (Z,) Y and X.
+        /// Its pixel sizes in nanometres, along (Z,) Y and X.
         from: Vec<f64>,
         /// Those of the image.
         to: Vec<f64>,
@@ -107,7 +107,7 @@ pub enum Notice {
     FilesApart {
         /// How many.
         count: usize,
-        /// The output, which cannot hold them all.
+        /// The output, which cannot contain them all.
         output: PathBuf,
         /// The file of the first.
         first: PathBuf,
@@ -146,14 +146,14 @@ pub enum Notice {
     FramesAveraged {
         /// T or Z.
         along: Axis,
-        /// How many to a pixel in the mean.
+        /// The mean number of frames per pixel.
         mean: f64,
     },
     /// A movie or a stack whose frames are restored alone.
     FramesAlone {
         /// T or Z.
         along: Axis,
-        /// How many to a pixel in the mean: about one.
+        /// The mean number of frames per pixel: about one.
         mean: f64,
     },
     /// A movie whose frames are treated as single images, although frames together determine the noise better.
@@ -172,7 +172,7 @@ fn nanometres(sizes: &[f64]) -> String {
         .join(" x ")
 }
 
-/// chi2 outside of these says that the camera's numbers do not fit the image.
+/// If chi2 is outside this range, the camera parameters do not fit the image.
 pub(crate) const EXPLAINED: std::ops::Range<f64> = 0.4..2.0;
 
 impl fmt::Display for Notice {

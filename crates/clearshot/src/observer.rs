@@ -17,15 +17,16 @@ use std::path::{Path, PathBuf};
 
 /// Receives progress and events. `()` ignores all of them.
 pub trait Observer {
-    /// So many steps of so many of the image at hand (iterations of a training run, images of an evaluation) are done; the total is 0 where it is not
-    /// known. `Break` stops the work with [`crate::Error::Stopped`], and nothing half written is left; a training run ends with a checkpoint.
+    /// Called with the number of finished steps and their total for the current image (iterations of a training run,
+    /// images of an evaluation); the total is 0 if it is unknown. `Break` stops the work with [`crate::Error::Stopped`]
+    /// and leaves no half-written files; a training run ends with a checkpoint.
     fn progress(&mut self, done: usize, total: usize) -> ControlFlow<()> {
         let _ = (done, total);
         ControlFlow::Continue(())
     }
 
-    /// Something was found out or decided about an image, which is called by its file's name, or about the run in a folder; `Break` stops the
-    /// work.
+    /// Called for every event of an image, with the name of its file, or of the training run in a folder; `Break` stops
+    /// the work.
     fn event(&mut self, image: &Path, event: &Event<'_>) -> ControlFlow<()> {
         let _ = (image, event);
         ControlFlow::Continue(())
@@ -52,14 +53,14 @@ pub enum Event<'a> {
     Precision(&'a Settled),
     /// The method or mixture chosen for the image.
     Choice {
-        /// Of means of so many frames of a movie; none of single images.
+        /// The number of frames averaged in a movie; `None` for single images.
         exposures: Option<f64>,
         /// The weights.
         choice: &'a Choice,
     },
     /// The guidance corrections of one plane or volume, if [`crate::Settings::trace`] is set.
     Guided {
-        /// Which plane or volume of the image.
+        /// The number of the plane or volume of the image.
         number: usize,
         /// One entry for each sample and step.
         steps: &'a [GuideStep],
@@ -121,7 +122,7 @@ pub struct Middle<'a> {
     pub camera: Option<Camera>,
 }
 
-/// An observer with the image that is at hand, as the walk over a file carries it.
+/// An observer with the current image, which is passed along while a file is processed.
 pub(crate) struct Ear<'o> {
     pub observer: &'o mut dyn Observer,
     pub shown: PathBuf,

@@ -6,11 +6,11 @@ use clearshot_restore::stream::Sink;
 
 /// Provides destinations for restored images and maps. `()` has none, so that all are held in memory.
 pub trait Outlet {
-    /// Where an image goes, as 32-bit floats in the machine's byte order: the restored `image` itself, `std`, `chi2`, `sample1`,
-    /// `sample2`, and so on. `None` holds it in memory.
+    /// The destination of an image, as 32-bit floats in native byte order: the restored `image` itself, `std`, `chi2`,
+    /// `sample1`, `sample2`, and so on. `None` holds it in memory.
     ///
     /// # Errors
-    /// If it does not fit where it would go.
+    /// If it does not fit the destination.
     fn sink(&self, name: &str, description: &Description) -> Result<Option<Box<dyn Sink>>>;
 }
 

@@ -30,11 +30,11 @@ impl Segments {
         Segments::ALL.iter().find(|(_, s)| *s == self).map_or("", |(name, _)| name)
     }
 
-    /// What is written, and how many objects it numbers: of a network's numbers for a plane or volume of this size, which are maps of
-    /// [`instances`] where the model tells objects apart one by one, and otherwise probabilities of classes.
+    /// The values to write, and the number of objects, from the network's output for a plane or volume of this size:
+    /// maps of [`instances`] for instance segmentation, otherwise class probabilities.
     ///
     /// # Errors
-    /// If there are more objects than can be numbered.
+    /// If there are more objects than the pixel type can number.
     pub(crate) fn of(
         self,
         numbers: &[f32],
@@ -63,7 +63,7 @@ fn foreground(maps: &[f32], channels: usize, of: impl Fn(f32) -> f32) -> Vec<f32
     maps.iter().skip(instances::FOREGROUND).step_by(channels).map(|&x| of(x)).collect()
 }
 
-/// The class of each pixel: that of a foreground that is likelier than not, or the likeliest of several.
+/// The class of each pixel: foreground if its probability is above one half, or the most probable of several classes.
 fn classes(probabilities: &[f32], count: usize) -> Vec<f32> {
     let of = |p: &[f32]| match p {
         [foreground] => f32::from(u8::from(*foreground > 0.5)),

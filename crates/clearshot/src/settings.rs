@@ -67,8 +67,8 @@ pub struct Settings {
     pub sampler: String,
     /// Steps of the sampler. Default: 25.
     pub steps: usize,
-    /// How the noise levels of the steps are spaced: `karras`, `karras:rho=5,max=20`, and for models of timesteps `trailing`, `leading:offset=1`, `linspace`
-    /// and `quadratic`. Default: as the model was made for.
+    /// How the noise levels of the steps are spaced: `karras`, `karras:rho=5,max=20`, and for models with timesteps
+    /// `trailing`, `leading:offset=1`, `linspace` and `quadratic`. Default: as intended for the model.
     pub levels: Option<String>,
     /// Start samples from the measurement with this much noise added, relative to the signal, where the model's range
     /// is 2. Default: from pure noise.
@@ -284,12 +284,13 @@ impl Settings {
         image.description.name_axes(letters).map_err(|why| Error::value("axes", letters, why))
     }
 
-    /// From which value on pixels are saturated: as given, or as the camera's file says.
+    /// The smallest saturated value: as given, or from the camera file.
     pub(crate) fn saturation(&self) -> Option<f32> {
         self.saturation.or(self.camera.saturation.map(|v| v as f32))
     }
 
-    /// The first field that only our own models and classical restorers go by, and networks that take an image as it is do not.
+    /// The first field that is set although it only applies to Clearshot models and classical restorers, and not to
+    /// networks of other projects.
     pub(crate) fn asks_for_more_than_a_network(&self) -> Option<&'static str> {
         let asked = [
             ("psf", self.psf.is_some()),
@@ -300,7 +301,7 @@ impl Settings {
         self.asks_for_a_model().or(asked)
     }
 
-    /// The first field that asks for what only a diffusion model gives.
+    /// The first field that requests an output that only a diffusion model has.
     pub(crate) fn asks_for_a_model(&self) -> Option<&'static str> {
         let asked = [
             ("samples", self.samples > 0),
@@ -318,10 +319,10 @@ impl Settings {
         asked.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
     }
 
-    /// What the engine takes, for a model.
+    /// The settings of the engine, for a model.
     ///
     /// # Errors
-    /// If a name is unknown, or what only a model gives is asked for without one.
+    /// If a name is unknown, or an output that needs a model is requested without one.
     pub(crate) fn learned(&self, model: &Model) -> Result<learned::Settings> {
         let sd = model.about.sigma_data();
         let guidance = match (&self.guidance, &self.law) {
@@ -377,7 +378,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Refuses what only the model can do where it is not to be used.
+    /// Refuses settings that need the model if another method is selected.
     fn check_only(&self, settings: &learned::Settings) -> Result<()> {
         let Some(only) = self.only.filter(|m| *m != Candidate::Model) else { return Ok(()) };
         let options = [
@@ -399,7 +400,7 @@ impl Settings {
         }
     }
 
-    /// The settings as the record in an output has them, by which a later run knows that it has nothing to do.
+    /// The settings in the form of the record in an output, from which a later run recognises finished work.
     ///
     /// # Errors
     /// If the PSF or the mask is a file that cannot be read.

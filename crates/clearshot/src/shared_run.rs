@@ -22,19 +22,19 @@ use std::path::{Path, PathBuf};
 
 /// The folder of notes.
 const FOLDER: &str = ".clearshot-parts";
-/// What is done to which files.
+/// The operation and the files.
 const RUN: &str = "run.json";
-/// What was decided about an image that is cut.
+/// The decisions about a divided image.
 const DECIDED: &str = "decided.json";
 
 /// See the module.
 pub struct SharedRun {
-    /// None in the run that ends it.
+    /// `None` in the last run.
     part: Option<JobPart>,
     count: usize,
     marks: Marks,
     files: Vec<File>,
-    /// The same for all jobs of the run, and for no others.
+    /// Equal for all jobs of this run, and different for any other run.
     id: String,
     /// Whether the only file is cut between the jobs.
     cuts: bool,
@@ -139,11 +139,11 @@ impl SharedRun {
         Share { id: self.id.clone(), part, together }
     }
 
-    /// Begins or joins the output that is cut; `decided` is what was found out about the image. Chunks stay together along `together`,
-    /// axes of which the restorer has to see all.
+    /// Begins or joins the divided output; `decided` has the decisions about the image. Chunks along the axes
+    /// `together`, of which the restorer needs the full length, are not separated.
     ///
     /// # Errors
-    /// If there is nothing to cut, another job decided otherwise, or the output cannot be made.
+    /// If there is nothing to divide, another job has different decisions, or the output cannot be created.
     pub(crate) fn join(
         &self,
         path: &Path,
@@ -170,10 +170,10 @@ impl SharedRun {
         Ok(writer)
     }
 
-    /// Notes what was decided about the image that is cut, or sees that it is what the first job has noted.
+    /// Saves the decisions about the divided image, or checks that they equal those of the first job.
     ///
     /// # Errors
-    /// If another job decided otherwise, or notes cannot be written.
+    /// If another job has different decisions, or notes cannot be written.
     fn agree(&self, decided: &Value) -> Result<()> {
         if self.marks.put_new(DECIDED, decided.to_string().as_bytes())? {
             return Ok(());
@@ -189,7 +189,7 @@ impl SharedRun {
         )))
     }
 
-    /// What there is of the image that is cut, before this job begins.
+    /// The state of the divided image, before this job begins.
     fn begin_cut(&self, replace: bool) -> Result<FileStanding> {
         let output = &self.files[0].output;
         let there = exists(output)?;
