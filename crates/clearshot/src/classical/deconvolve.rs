@@ -22,8 +22,8 @@ const LOOKED_AT: usize = 9;
 /// Settings of Richardson-Lucy deconvolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Deconvolution {
-    /// Mean electrons of the background, which is removed from the result like the dark current of the camera. Default:
-    /// 0.
+    /// Mean electrons of the background, which is removed from the result like the dark current of the camera.
+    /// Default: 0.
     pub background: f32,
     /// The strength of the total-variation term; 0.002 to 0.02 for strong noise. Default: 0.
     pub total_variation: f32,
