@@ -1,8 +1,10 @@
-//! Fitting a model to noisy images without their truth, and keeping it only where it helps.
+//! Fits a model to noisy images without ground truth, and keeps it only if it helps.
 //!
-//! It is a training run from that model (`experiment=adapt`): on repeats of the same fields where there are any ([`crate::repeats`]), else by splitting the electrons of the images. What it
-//! gains is estimated on images, or parts of images, that it was not trained on ([`Gain`]). From repeats that holds for any noise that is new in every exposure. From splits it holds
-//! for noise of a camera that counts electrons: where the noise is not of that kind nothing is trained. A model whose gain is not clear is not kept.
+//! This is a training run that starts from the model (`experiment=adapt`): on repeats of the same fields if there are
+//! any ([`crate::repeats`]), otherwise by splitting the electrons of the images. The gain is estimated on images, or
+//! parts of images, that were not used for training ([`Gain`]). With repeats the estimate is valid for any noise that
+//! is independent between exposures. With splits it is valid for noise of a camera that counts electrons; for other
+//! noise nothing is trained. A model whose gain is not clear is not kept.
 
 use crate::camera::KnownCamera;
 use crate::error::{Error, Result};
@@ -28,10 +30,10 @@ const ON_THE_CPU: f64 = 300.0;
 /// The share of the time that the spread of posterior samples may be calibrated in, beyond it.
 const CALIBRATION: f64 = 0.2;
 
-/// What a model is fitted by.
+/// What the model learns from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdaptFrom {
-    /// Repeats where most of the images are, else noise alone.
+    /// Repeats if most of the images are repeats, otherwise noise alone.
     #[default]
     Auto,
     /// Several exposures of the same fields: frames along T, the files of a folder, or files whose names differ in their last number.
@@ -45,15 +47,15 @@ pub enum AdaptFrom {
 pub struct AdaptSettings {
     /// Seconds of training. By default 60 on a GPU and 300 on the CPU.
     pub seconds: Option<f64>,
-    /// What is known of the camera; gain, offset and read noise are estimated from each file where they are not.
+    /// Known camera parameters; gain, offset and read noise are estimated from each file if unknown.
     pub camera: KnownCamera,
     /// What to run on.
     pub device: DeviceName,
-    /// Keys of the training, as [`crate::TrainSettings::overrides`].
+    /// Configuration overrides for training, as [`crate::TrainSettings::overrides`].
     pub overrides: Vec<String>,
     /// Keeps the run's folder here. By default it is in the system's folder for temporary files, and removed at the end.
     pub folder: Option<PathBuf>,
-    /// Resumes the run in `folder`, on the same images and from the model that it began from.
+    /// Resumes the run in `folder`, on the same images and with the same initial model.
     pub resume: bool,
     /// Trains even where the gain cannot be estimated.
     pub anyway: bool,
@@ -76,33 +78,35 @@ impl Default for AdaptSettings {
     }
 }
 
-/// A model that was fitted to images, beside the one that it began from.
+/// A model that was fitted to images, and the initial model.
 pub struct Adapted {
-    /// The model that it began from.
+    /// The initial model.
     pub start: Model,
-    /// The best model of the run; none where that is the one that it began from.
+    /// The best model of the run. `None` if this is the initial model.
     pub adapted: Option<Model>,
-    /// Whether it was fitted by repeats of the same fields, or by noise alone.
+    /// Whether it was fitted with repeats of the same fields, or with noise alone.
     pub from_repeats: bool,
-    /// What it gains, where that could be estimated.
+    /// The gain, if it could be estimated.
     pub gain: Option<Gain>,
-    /// Whether it surely helps.
+    /// Whether the gain is clear, so that the model is kept.
     pub kept: bool,
-    /// Why no gain can be estimated.
+    /// Why the gain cannot be estimated.
     pub refused: Option<String>,
     /// Iterations that were trained.
     pub iterations: u64,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Whether the observer stopped it before its end.
+    /// Whether the observer stopped the run before its end.
     pub interrupted: bool,
 }
 
-/// Fits a model to noisy images: files, or one folder or glob pattern. Where the observer says `Break` it ends with what it has, and where its folder is kept
-/// ([`AdaptSettings::folder`]) it can be resumed, to the bit where it counts iterations and not seconds.
+/// Fits a model to noisy images: files, or one folder or glob pattern. If the observer returns `Break`, the run ends
+/// with its current result. If its folder is kept ([`AdaptSettings::folder`]) it can be resumed, with bit-identical
+/// results if its length is set in iterations and not in seconds.
 ///
 /// # Errors
-/// If the images cannot be trained on, the run fails, its folder exists, or has no run on these images to resume.
+/// If the images are not suitable for training, the run fails, its folder exists, or the folder has no run on these
+/// images to resume.
 pub fn adapt(
     images: &[PathBuf],
     model: Model,
@@ -160,7 +164,7 @@ struct Begun {
     /// The images as they were named, from the root of the file system.
     images: Vec<PathBuf>,
     from_repeats: bool,
-    /// Why no gain can be estimated.
+    /// Why the gain cannot be estimated.
     refused: Option<String>,
 }
 
@@ -368,7 +372,7 @@ impl Adapted {
         }
     }
 
-    /// What came of it as JSON, for records.
+    /// The result as JSON, for records.
     pub fn record(&self) -> Value {
         json!({
             "kept": self.kept, "from": if self.from_repeats { "repeats" } else { "noise" }, "refused": self.refused, "gain_db": self.gain.map(|g| g.db), "gain_error_db": self.gain.map(|g| g.error),
@@ -377,7 +381,7 @@ impl Adapted {
         })
     }
 
-    /// What came of it as a sentence.
+    /// The result as a sentence.
     pub fn in_words(&self) -> String {
         let what = match (self.gain, self.kept) {
             _ if self.iterations == 0 => {

@@ -1,11 +1,11 @@
-//! Images in memory: numbers of any type with a shape and named axes, and what restoring makes of them.
+//! Images in memory: arrays of any numeric type with named axes, and restored arrays.
 
 use crate::error::{Error, Result};
 use crate::report::ImageReport;
 use clearshot_image::{Axis, DType, Description, Dim, Image};
 use std::path::Path;
 
-/// A type of numbers that images are made of.
+/// A numeric type of pixels.
 pub trait Sample: Copy + sealed::Sealed {
     /// Its name in files.
     const DTYPE: DType;
@@ -31,8 +31,8 @@ macro_rules! samples {
 
 samples!(u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64, f32 => F32, f64 => F64);
 
-/// An image in memory, row-major. Axes are named by a letter each, in the order of the shape: `T` frames, `C` channels, `Z`
-/// planes, `Y` rows, `X` columns, `S` colours of a pixel.
+/// An image in memory, row-major. Each axis is named by a letter, in the order of the shape: `T` frames, `C` channels,
+/// `Z` planes, `Y` rows, `X` columns, `S` colour samples of a pixel.
 ///
 /// ```
 /// let counts: Vec<u16> = (0..3 * 20 * 30).map(|i| 100 + i % 7).collect();
@@ -48,14 +48,14 @@ pub struct Array {
 
 impl Array {
     /// # Errors
-    /// If the shape, the axes and the number of values do not belong together, or Y or X is missing.
+    /// If the shape, the axes and the number of values do not match, or Y or X is missing.
     pub fn new<T: Sample>(values: &[T], shape: &[usize], axes: &str) -> Result<Array> {
         let mut bytes = Vec::with_capacity(std::mem::size_of_val(values));
         values.iter().for_each(|v| v.put(&mut bytes));
         Array::from_bytes(bytes, T::DTYPE, shape, axes)
     }
 
-    /// The same from bytes in the machine's order.
+    /// The same from bytes in native byte order.
     ///
     /// # Errors
     /// As [`Array::new`].
@@ -64,12 +64,12 @@ impl Array {
         Ok(Array { image, mask: None })
     }
 
-    /// The same from an image of a file, or of a source of one's own, which is read by region as it is needed.
+    /// The same from an image in a file, or from a custom source, which is read region by region on demand.
     pub fn from_image(image: Image) -> Array {
         Array { image, mask: None }
     }
 
-    /// Says how far pixels lie apart along an axis, which PSFs in units of length need.
+    /// Sets the pixel size along an axis, which is needed for PSFs in units of length.
     ///
     /// # Errors
     /// If there is no such axis.
@@ -83,10 +83,10 @@ impl Array {
         Ok(self)
     }
 
-    /// Marks pixels that hold no measurement (dead, hot): one mark for each value of the array.
+    /// Marks invalid pixels (dead, hot), with one mark for each value of the array.
     ///
     /// # Errors
-    /// If there are not as many marks as values.
+    /// If the number of marks differs from the number of values.
     pub fn with_mask(mut self, marked: &[bool]) -> Result<Array> {
         let bytes = marked.iter().map(|&m| u8::from(m)).collect();
         self.mask = Some(in_memory(bytes, DType::U8, &self.shape(), &self.axes())?);
@@ -127,11 +127,11 @@ fn in_memory(bytes: Vec<u8>, dtype: DType, shape: &[usize], axes: &str) -> Resul
     }
 }
 
-/// What restoring made of an [`Array`]; every map is row-major in the unit of the input.
+/// A restored [`Array`]. Every map is row-major, in the unit of the input.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Restored {
-    /// The restored image. A pixel that was not finite is NaN.
+    /// The restored image. A pixel that was NaN or infinite is NaN.
     pub image: Vec<f32>,
     /// The posterior's standard deviation, see [`crate::Settings::std`].
     pub std: Option<Vec<f32>>,
@@ -139,10 +139,10 @@ pub struct Restored {
     pub chi2: Option<Vec<f32>>,
     /// The posterior samples, see [`crate::Settings::save_samples`].
     pub samples: Vec<Vec<f32>>,
-    /// Lengths of the axes: those of the input, but for a model that makes other channels.
+    /// Lengths of the axes: those of the input, except for a model with other output channels.
     pub shape: Vec<usize>,
     /// Letters of the axes.
     pub axes: String,
-    /// Camera, chi2, counts and what it was restored by.
+    /// Camera, chi2, counts and the method used.
     pub report: ImageReport,
 }

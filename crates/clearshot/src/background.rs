@@ -1,8 +1,9 @@
-//! The background of an image from a file: frames without an object, taken by the same camera at the same exposure.
+//! The background of an image from a file: frames of an empty field, taken by the same camera at the same exposure.
 //!
-//! A background is what is measured where there is no object: stray light, autofluorescence of the medium, dark current. Where it is
-//! uneven a number cannot describe it. Richardson-Lucy has the map in its model of the measurement; a model restores object and
-//! background together, as ever, and the uneven part is taken off the result, so that its background is the file's mean everywhere.
+//! The background is the signal without an object: stray light, autofluorescence of the medium, dark current. An uneven
+//! background cannot be described by one number. Richardson-Lucy includes the map in its model of the measurement. A
+//! trained model restores object and background together, and the uneven part is subtracted from the result, so that
+//! its background equals the mean of the file everywhere.
 
 use crate::error::{Error, Result};
 use clearshot_image::grid::{Region, strides};
@@ -72,7 +73,7 @@ impl BackgroundMap {
         pixels.map(|i| self.counts[along(i, y) * self.width + along(i, x)]).collect()
     }
 
-    /// Takes the uneven part off planes of (Z,) Y, X and channels.
+    /// Subtracts the uneven part from planes of (Z,) Y, X and channels.
     pub fn level(&self, values: &mut [f32], channels: usize) {
         let planes = values.chunks_exact_mut(self.counts.len() * channels);
         for (pixel, counts) in planes.flat_map(|p| p.chunks_exact_mut(channels).zip(&self.counts)) {

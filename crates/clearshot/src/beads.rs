@@ -11,16 +11,16 @@ use clearshot_tensor::{Shape, Tensor};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// How beads are looked for.
+/// How beads are detected.
 #[derive(Clone, Debug)]
 pub struct BeadSettings {
-    /// Pixels around a bead's brightest one that belong to it, along every axis.
+    /// The radius of a bead in pixels around its brightest pixel, along every axis.
     pub radius: usize,
-    /// The least height of a bead above the background, as a share of the brightest pixel's.
+    /// The minimum height of a bead above the background, as a fraction of the brightest pixel's height.
     pub least: f64,
     /// Averages volumes along Z, Y and X in place of planes.
     pub volume: bool,
-    /// The image of a file that has several, by name or number. By default the first.
+    /// The image of a multi-image file, by name or number. Default: the first.
     pub item: Option<String>,
 }
 
@@ -36,9 +36,9 @@ impl Default for BeadSettings {
 pub struct Beads {
     /// The average; its sum is 1.
     pub psf: Psf,
-    /// How many beads there were.
+    /// The number of beads.
     pub count: usize,
-    /// The size of its pixels in nanometres along (Z,) Y and X, where the file says that.
+    /// The pixel size in nanometres along (Z,) Y and X, if the file has one.
     pub pixels: Option<Vec<f64>>,
     /// The file, and its axes.
     source: Description,
@@ -46,12 +46,12 @@ pub struct Beads {
 }
 
 impl Beads {
-    /// The full width at half of the maximum along (Z,) Y and X, in pixels.
+    /// The full width at half maximum along (Z,) Y and X, in pixels.
     pub fn fwhm(&self) -> Vec<f64> {
         self.psf.fwhm()
     }
 
-    /// Writes it as 32-bit floats with the size of its pixels, for [`crate::Settings::psf`].
+    /// Writes it as 32-bit floats with its pixel size, for [`crate::Settings::psf`].
     ///
     /// # Errors
     /// If the file exists, or cannot be written.
@@ -76,10 +76,11 @@ impl Beads {
     }
 }
 
-/// Averages the beads of an image into a point-spread function. Of an image with several planes or volumes the first is taken.
+/// Averages the beads of an image into a point-spread function. If an image has several planes or volumes, the first is
+/// used.
 ///
 /// # Errors
-/// If the image cannot be read, is of 8 bits, or has no bead that stands alone.
+/// If the image cannot be read, is an 8-bit image, or has no isolated bead.
 pub fn average_beads(image: impl Into<PathBuf>, settings: &BeadSettings) -> Result<Beads> {
     let path = image.into();
     let at = |e: Error| e.at(path.display());

@@ -1,4 +1,4 @@
-//! The camera of an image: as it is known, or as the image's own noise tells it. Every restorer comes by it here.
+//! The camera of an image: known parameters, or an estimate from the noise of the image. All restorers use this module.
 
 use crate::decimals::decimals;
 use crate::error::Result;
@@ -12,7 +12,7 @@ use clearshot_restore::learned::Camera;
 use std::fmt;
 use std::path::Path;
 
-/// What is known of a camera. What is `None` is estimated from each image.
+/// Known camera parameters. A parameter that is `None` is estimated from each image.
 ///
 /// ```
 /// use clearshot::KnownCamera;
@@ -23,18 +23,18 @@ use std::path::Path;
 pub struct KnownCamera {
     /// Electrons per count.
     pub gain: Option<f64>,
-    /// Counts without light.
+    /// Counts in the dark.
     pub offset: Option<f64>,
     /// The standard deviation of the read noise in electrons.
     pub read_noise: Option<f64>,
-    /// Mean electrons where there is no object.
+    /// Mean electrons in empty regions.
     pub background: Option<f64>,
-    /// Mean electrons of the dark current in one exposure, which are part of what is measured without an object: added to a background that is
-    /// given, and part of one that is estimated.
+    /// Mean electrons of the dark current in one exposure. They are added to a given background; an estimated
+    /// background already includes them.
     pub dark: Option<f64>,
     /// The smallest count of a saturated pixel.
     pub saturation: Option<f64>,
-    /// How the noise of neighbouring pixels is correlated.
+    /// The correlation of the noise between neighbouring pixels.
     pub correlation: Option<Correlation>,
 }
 
@@ -52,17 +52,17 @@ impl From<Camera> for KnownCamera {
 }
 
 impl KnownCamera {
-    /// Reads a file that describes a camera: `{"gain": 0.46, "offset": 100, "read_noise": 1.6, "saturation": 65535, "dark": 0.1}`. Where there is no such
-    /// file, cameras of no particular make have names: photography, scmos, ccd.
+    /// Reads a file that describes a camera: `{"gain": 0.46, "offset": 100, "read_noise": 1.6, "saturation": 65535,
+    /// "dark": 0.1}`. If there is no such file, these names stand for typical cameras: photography, scmos, ccd.
     ///
     /// # Errors
-    /// If there is no such file, or it does not describe a camera.
+    /// If there is no such file, or it is not a camera file.
     pub fn read(path: impl AsRef<Path>) -> Result<KnownCamera> {
         let CameraFile { camera, saturation, dark } = clearshot_restore::camera::file::read(path.as_ref())?;
         Ok(KnownCamera { saturation, dark, ..camera.into() })
     }
 
-    /// Completed by another: what is known here goes first.
+    /// Fills in unknown parameters from another camera.
     pub fn or(self, other: KnownCamera) -> KnownCamera {
         KnownCamera {
             gain: self.gain.or(other.gain),
@@ -86,12 +86,12 @@ impl KnownCamera {
         Ok(camera.check()?)
     }
 
-    /// Mean electrons where there is no object, if they are given.
+    /// Mean electrons in empty regions, if given.
     fn without_object(&self) -> Option<f64> {
         self.background.map(|electrons| electrons + self.dark.unwrap_or(0.0))
     }
 
-    /// The camera where all of it is known.
+    /// The camera, if all parameters are known.
     fn whole(&self) -> Option<Camera> {
         Some(Camera {
             gain: self.gain?,
@@ -102,16 +102,16 @@ impl KnownCamera {
         })
     }
 
-    /// The camera where its gain is known; what else is not is zero.
+    /// The camera, if its gain is known; other unknown parameters are zero.
     pub(crate) fn with_gain(&self) -> Option<Camera> {
         let zero = KnownCamera { offset: Some(0.0), read_noise: Some(0.0), ..KnownCamera::default() };
         self.or(zero).whole()
     }
 
-    /// The camera of an image, and how it was come by if a part of it was estimated.
+    /// The camera of an image, and its estimate if a part of it was estimated.
     ///
     /// # Errors
-    /// If the image does not tell what is not known.
+    /// If the image does not determine the unknown parameters.
     pub(crate) fn of(&self, image: &Image, validity: &Validity) -> Result<(Camera, Option<Estimated>)> {
         if let Some(camera) = self.whole() {
             return Ok((camera, None));
@@ -122,10 +122,10 @@ impl KnownCamera {
         Ok((Camera { background: self.without_object(), ..as_camera(&found.fit) }, Some(found)))
     }
 
-    /// What an image's own noise says of the camera beside what is known; invalid pixels are left out.
+    /// Estimates the unknown camera parameters from the noise of the image; invalid pixels are left out.
     ///
     /// # Errors
-    /// If the image cannot be read, or does not tell.
+    /// If the image cannot be read, or does not determine them.
     pub(crate) fn estimate(&self, image: &Image, validity: &Validity) -> Result<Estimated> {
         let known = Known {
             gain: self.gain,
@@ -139,24 +139,24 @@ impl KnownCamera {
     }
 }
 
-/// A camera that was estimated from an image. `to_string` says what was found and how sure it is.
+/// A camera that was estimated from an image. `to_string` gives the estimates with their uncertainty.
 #[derive(Clone, Debug)]
 pub struct Estimated {
-    /// What the image tells.
+    /// The fit to the image.
     pub fit: BlindFit,
     /// Whether the gain was given.
     pub gain_known: bool,
-    /// Whether one standard deviation everywhere stands for the camera, since the image does not tell its gain.
+    /// Whether a uniform standard deviation replaces the camera, because the image does not determine its gain.
     pub uniform: bool,
 }
 
 impl Estimated {
-    /// Whether the image tells the gain.
+    /// Whether the image determines the gain.
     pub fn sees_gain(&self) -> bool {
         !self.fit.doubts.contains(&Doubt::GainNotSeen)
     }
 
-    /// The standard deviation of the noise where it is one everywhere.
+    /// The standard deviation of uniform noise.
     pub(crate) fn deviation(&self) -> f64 {
         self.fit.line.deviation(self.fit.line.pivot)
     }
@@ -204,7 +204,7 @@ impl fmt::Display for Estimated {
     }
 }
 
-/// What is said of a correlation, if there is one.
+/// A correlation in words, if there is one.
 pub fn correlation_in_words(c: &Correlation) -> String {
     match c.is_white() {
         true => String::new(),

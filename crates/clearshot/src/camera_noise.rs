@@ -1,4 +1,4 @@
-//! What the noise of a camera is, from its own images: single ones, repeats, a movie, or flats and darks.
+//! Measures the noise of a camera from its images: single images, repeats, a movie, or flats and darks.
 
 use crate::camera::KnownCamera;
 use crate::error::{Error, Result};
@@ -14,17 +14,17 @@ use clearshot_restore::estimate;
 use serde_json::Value;
 use std::path::Path;
 
-/// What images of a camera show.
+/// What the images of a camera show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CameraImages {
-    /// Each something else: noise is separated from structure.
+    /// A different scene in each image: noise is separated from structure.
     #[default]
     Single,
-    /// One scene again and again, as several files or along an axis: what differs is noise.
+    /// Repeats of one static scene, as several files or along an axis: differences are noise.
     Repeats,
-    /// A movie along an axis, or one frame a file: what moves or bleaches is separated from noise.
+    /// A movie along an axis, or one frame per file: motion and bleaching are separated from noise.
     Movie,
-    /// Even light, two or more frames of each brightness.
+    /// Uniform illumination, with two or more frames at each brightness.
     Flats,
 }
 
@@ -33,25 +33,25 @@ pub enum CameraImages {
 pub struct CameraSettings {
     /// What the images show.
     pub images: CameraImages,
-    /// Frames without light, two or more: files, folders or glob patterns.
+    /// Two or more dark frames: files, folders or glob patterns.
     pub darks: Vec<String>,
-    /// Along which axis frames lie. By default T, or else the one without a name.
+    /// The axis of the frames. Default: T, otherwise the unnamed axis.
     pub axis: Option<Axis>,
-    /// What is known already: gain, offset and read noise.
+    /// Known parameters: gain, offset and read noise.
     pub known: KnownCamera,
-    /// From which value on pixels are saturated. By default where values pile up at the top of the range.
+    /// The smallest value of a saturated pixel. Default: the value at which pixels pile up at the top of the range.
     pub saturation: Option<f64>,
-    /// The image to take of files that have several, by name or number. By default the first.
+    /// The image of multi-image files, by name or number. Default: the first.
     pub item: Option<String>,
 }
 
-/// A camera as its images tell it.
+/// A camera measured from its images.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CameraReport {
-    /// Every number with how sure it is.
+    /// Every number with its uncertainty.
     pub measured: CameraMeasurement,
-    /// The files that told it.
+    /// The files used.
     pub files: Vec<String>,
 }
 
@@ -61,12 +61,12 @@ impl CameraReport {
         estimate::as_camera(&self.measured.fit).into()
     }
 
-    /// As JSON, which [`KnownCamera::read`] understands as a file.
+    /// As JSON, which [`KnownCamera::read`] can read from a file.
     pub fn record(&self) -> Value {
         file::record(&self.measured, &self.files)
     }
 
-    /// A figure of variance against brightness, the correlation and what is clipped, as SVG.
+    /// A figure of variance against brightness, the correlation and the clipped pixels, as SVG.
     pub fn figure(&self) -> String {
         let name = |f: &String| {
             Path::new(f).file_name().map_or_else(|| f.clone(), |n| n.to_string_lossy().into_owned())
@@ -83,7 +83,7 @@ impl CameraReport {
 /// Measures a camera from its images: files, folders, glob patterns or addresses of Zarr.
 ///
 /// # Errors
-/// If images cannot be read or do not tell, or there are fewer frames than are needed.
+/// If images cannot be read or do not determine the camera, or there are too few frames.
 pub fn estimate_camera(
     images: &[impl AsRef<str>],
     settings: &CameraSettings,

@@ -1,5 +1,5 @@
-//! What a model is conditioned on beside the measurement, from the settings: the class by its name, the context, and the
-//! numbers of the camera. What a model wants and nobody gives is refused here, before any image is read.
+//! The conditions of a model besides the measurement, taken from the settings: the class by name, the context, and the
+//! camera parameters. A missing condition is refused here, before any image is read.
 
 use crate::error::{Error, Result};
 use crate::settings::Settings;

@@ -1,7 +1,8 @@
-//! Numbers in messages: with decimals where these say something, and with an exponent where they would be zeros, or digits without
-//! end. Images come in counts, in fluxes of 1e-26 and in fractions of a type's range, so no number of decimals serves all.
+//! Formats numbers in messages: with decimals if these are informative, and with an exponent if they would be zeros or
+//! too many digits. Images may be in counts, in fluxes of 1e-26 or in fractions of a type's range, so no fixed number
+//! of decimals is suitable.
 
-/// The number with so many decimals; with an exponent where all of them would be zeros, and below 0.001 and from 1e12 on.
+/// The number with this many decimals; with an exponent if all of them would be zeros, below 0.001, and from 1e12 on.
 pub fn decimals(value: f64, places: usize) -> String {
     let plain = format!("{value:.places$}");
     let is_zero = !plain.contains(|c: char| ('1'..='9').contains(&c));

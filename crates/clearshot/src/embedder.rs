@@ -1,7 +1,8 @@
-//! Encoders on images of any axes: for each plane or volume one embedding, the mean over its patches, for tables that other programs sort, cluster or draw.
+//! Encoders on images of any axes: one embedding for each plane or volume (the mean over its patches), for tables that
+//! other programs sort, cluster or plot.
 //!
-//! Images are seen as in training: between their own dark and bright end, in windows of the size that the encoder was trained at, which cover the image (the last along
-//! each axis is moved back so that it ends where the image does).
+//! Images are scaled as in training, between their own dark and bright end, and covered by windows of the encoder's
+//! training size (the last window along each axis is moved back to end at the image border).
 
 use crate::error::{Error, Result};
 use crate::items;
@@ -25,10 +26,10 @@ pub struct Embedder {
     ready: Option<(Vec<usize>, Session)>,
 }
 
-/// What an encoder makes of one plane or volume.
+/// The embedding of one plane or volume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embedded {
-    /// The image's name in a file that has several; empty in others.
+    /// The name of the image in a multi-image file, otherwise empty.
     pub item: String,
     /// The number of the plane or volume.
     pub part: usize,
@@ -53,12 +54,12 @@ impl Embedder {
         Ok(Embedder { model, device, ready: None })
     }
 
-    /// How many numbers an embedding has.
+    /// The number of components of an embedding.
     pub fn width(&self) -> usize {
         self.model.network.encoder().map_or(0, |encoder| encoder.width())
     }
 
-    /// The embeddings of all planes or volumes of a file, or of the image that the settings name.
+    /// The embeddings of all planes or volumes of a file, or of the image selected by the settings.
     ///
     /// # Errors
     /// If the file cannot be read, or is too small for the encoder.

@@ -1,4 +1,4 @@
-//! Why there is no result: one error for everything that the library does.
+//! The error type of the whole library.
 
 use clearshot_restore::camera::CameraError;
 use clearshot_restore::camera::file::CameraFileError;
@@ -8,7 +8,7 @@ use clearshot_restore::stream::{PieceError, StreamError};
 use clearshot_restore::{RestoreError, learned};
 use std::path::PathBuf;
 
-/// See the module. Every text says what is wrong and, where something can be done about it, what.
+/// See the module. Every message says what is wrong and, if possible, what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,16 +18,16 @@ pub enum Error {
     /// A model could not be read.
     #[error(transparent)]
     Model(#[from] clearshot_model::ModelError),
-    /// The network, or what goes on around it, failed.
+    /// Restoring with a model failed.
     #[error(transparent)]
     Learned(learned::Error),
     /// A classical method refused its settings or the image.
     #[error(transparent)]
     Classical(#[from] RestoreError),
-    /// A file could not be restored piece by piece.
+    /// A file could not be restored tile by tile.
     #[error(transparent)]
     Stream(StreamError),
-    /// A network that others trained cannot be read or run.
+    /// A network of another project cannot be read or run.
     #[error(transparent)]
     Foreign(ForeignError),
     /// The noise could not be estimated from an image.
@@ -36,13 +36,13 @@ pub enum Error {
     /// A camera or a point-spread function is impossible.
     #[error(transparent)]
     Physics(#[from] clearshot_physics::PhysicsError),
-    /// A file does not describe a camera.
+    /// A file is not a camera file.
     #[error(transparent)]
     CameraFile(#[from] CameraFileError),
     /// The device cannot be used.
     #[error(transparent)]
     Device(#[from] clearshot_runtime::Unavailable),
-    /// Working files could not be written.
+    /// Temporary files could not be written.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
@@ -50,7 +50,7 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
-    /// A field of [`crate::Settings`] that cannot be as it is.
+    /// An invalid field of [`crate::Settings`].
     #[error("{key}: {why}")]
     Setting {
         /// The field.
@@ -58,20 +58,20 @@ pub enum Error {
         /// What is wrong with it, and what to do.
         why: String,
     },
-    /// A value of a setting that cannot be.
+    /// An invalid value of a setting.
     #[error("{key} {value}: {why}")]
     Value {
         /// The field.
         key: &'static str,
-        /// What it is, or the part of it that is wrong.
+        /// The value, or the part of it that is wrong.
         value: String,
         /// What is wrong with it, and what to do.
         why: String,
     },
-    /// A setting, or a value of it, that needs another one.
+    /// A setting, or a value of it, that requires another setting.
     #[error("{key}: {field}, {what}, is needed")]
     Missing {
-        /// The field, and the value of it.
+        /// The field and its value.
         key: String,
         /// The field that is needed.
         field: &'static str,
@@ -87,10 +87,10 @@ pub enum Error {
     /// A camera could not be measured from images.
     #[error(transparent)]
     Camera(#[from] CameraError),
-    /// An image that has not the axes, channels or values that are needed.
+    /// An image without the required axes, channels or values.
     #[error("{0}")]
     Unsuited(String),
-    /// The numbers of an array do not fit its shape or axes.
+    /// The values of an array do not match its shape or axes.
     #[error("{0}")]
     Array(String),
     /// The output is there, and was not made of this input with these settings.
@@ -102,22 +102,22 @@ pub enum Error {
         /// The output.
         path: PathBuf,
     },
-    /// The output is the input.
+    /// Output and input are the same file.
     #[error("the output would replace its own input; choose another name or folder")]
     SameFile,
     /// Training failed, or its settings or data are wrong.
     #[error(transparent)]
     Train(clearshot_train::TrainError),
-    /// A configuration has a key, a value or a file that is wrong.
+    /// A configuration has an invalid key, value or file.
     #[error(transparent)]
     Config(#[from] clearshot_config::ConfigError),
-    /// Something cannot be done as it was asked for, and why.
+    /// The request cannot be carried out, with the reason.
     #[error("{0}")]
     Refused(String),
-    /// The observer said to stop.
+    /// The observer stopped the work.
     #[error("stopped")]
     Stopped,
-    /// Where it happened, and what: a file, an image of a file, a setting.
+    /// An error with its location: a file, an image of a file, a setting.
     #[error("{place}: {source}")]
     At {
         /// The file, the image or the setting.
@@ -127,7 +127,7 @@ pub enum Error {
     },
 }
 
-/// What functions of the library give.
+/// The result type of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
@@ -139,7 +139,7 @@ impl Error {
         Error::Value { key, value: value.to_string(), why: why.into() }
     }
 
-    /// The same with a place before it, unless it begins with that already.
+    /// The same with its location prepended, unless it already begins with it.
     pub(crate) fn at(self, place: impl std::fmt::Display) -> Error {
         let place = place.to_string();
         match self {

@@ -1,4 +1,4 @@
-//! One file: opened, each of its images restored and written, with what goes beside the output.
+//! Restores one file: opens it, restores each of its images and writes them, with additional outputs.
 
 use crate::classical::Classical;
 use crate::error::{Error, Result};
@@ -26,15 +26,15 @@ use std::path::{Path, PathBuf};
 const MOST_PICTURED: usize = 1024;
 const LEAST_PICTURED: usize = 320;
 
-/// Restores all images of a file, or the one that the settings name, into a file whose ending says the format. The output
-/// keeps the input's axes, type and metadata, and says how it was made.
+/// Restores all images of a file, or the one selected by the settings, into a file whose ending selects the format. The
+/// output keeps the axes, type and metadata of the input, and records how it was made.
 ///
-/// An output that a model made of the same input with the same settings is left as it is ([`Status::AlreadyDone`]); a run over a
-/// stack that was interrupted goes on where it ended.
+/// An existing output of the same model, input and settings is kept ([`Status::AlreadyDone`]); an interrupted run over
+/// a stack resumes where it ended.
 ///
 /// # Errors
-/// If the file cannot be read or restored, the output is there and may not be replaced, or the observer stops it; then
-/// nothing half written is left.
+/// If the file cannot be read or restored, the output exists and may not be replaced, or the observer stops it. No
+/// half-written file remains.
 pub fn restore_file(
     input: impl AsRef<Path>,
     output: impl AsRef<Path>,
@@ -46,8 +46,9 @@ pub fn restore_file(
     walk.checked(observer)
 }
 
-/// Restores what one of several jobs has of the only image of a file, or completes what they made: the output is one OME-Zarr, of
-/// which each job makes whole chunks (shards, where it has those). What is decided about the image is decided for all of it.
+/// Restores one job's part of the only image of a file, or completes the work of all jobs. The output is one OME-Zarr,
+/// of which each job makes whole chunks (or shards, if there are any). Decisions such as the camera are made for the
+/// whole image.
 ///
 /// # Errors
 /// As [`restore_file`], or if the restorer or the settings need more than a part of the image.

@@ -1,6 +1,6 @@
-//! Networks that others trained, on images of any axes: planes or volumes as for our own models ([`Parts`]), each filled where there
-//! is no measurement, run in tiles ([`clearshot_restore::foreign`]) and written as 32-bit floats, for what a network gives need not have the
-//! input's unit.
+//! Networks of other projects (ONNX files and packages) on images of any axes: planes or volumes as for Clearshot
+//! models ([`Parts`]), with invalid pixels filled in, run in tiles ([`clearshot_restore::foreign`]) and written as
+//! 32-bit floats, because the output of a network need not have the unit of the input.
 
 use crate::classical::place::Place;
 use crate::error::{Error, Result};
@@ -44,17 +44,17 @@ impl Foreign {
     }
 
     /// # Errors
-    /// If it cannot be read, or is not a network of images.
+    /// If it cannot be read, or does not take and return images.
     pub fn open(path: &Path, device: Device) -> Result<Foreign> {
         let package = Package::open(path).map_err(ForeignError::from)?;
         let engine = foreign::Foreign::new(package, device)?;
         Ok(Foreign { engine: Mutex::new(engine), tested: Mutex::new(None) })
     }
 
-    /// Runs the package's own test; nothing where it has none.
+    /// Runs the test of the package; `None` if it has none.
     ///
     /// # Errors
-    /// If the network gives something else than the package says.
+    /// If the output of the network differs from the expected one.
     pub fn test(&self) -> Result<Option<Checked>> {
         let found = lock(&self.engine).check()?;
         *lock(&self.tested) = found;
@@ -70,7 +70,7 @@ impl Foreign {
         lock(&self.engine).package().name.clone()
     }
 
-    /// Refuses settings that only models of our own go by.
+    /// Refuses settings that only apply to Clearshot models.
     ///
     /// # Errors
     /// Names the field.
@@ -88,10 +88,10 @@ impl Foreign {
         Ok(())
     }
 
-    /// What an image is written as.
+    /// The description of the output for an image.
     ///
     /// # Errors
-    /// If it has not the axes or channels that the network takes.
+    /// If it does not have the axes or channels that the network needs.
     pub fn written(&self, d: &Description) -> Result<Description> {
         let engine = lock(&self.engine);
         let mut written = as_float(d);

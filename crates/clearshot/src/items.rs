@@ -1,5 +1,5 @@
-//! The images of a file that has several: which of them are restored, and where each goes. Every restorer goes
-//! through all of them unless one is named.
+//! The images of a multi-image file: which of them are restored, and where each is written. All are restored unless one
+//! is selected.
 
 use crate::error::{Error, Result};
 use crate::notice::Notice;
@@ -7,24 +7,24 @@ use clearshot_image::collection::{self, Collection};
 use clearshot_image::{Description, Image};
 use std::path::{Path, PathBuf};
 
-/// Where the result of one image goes.
+/// The destination of the result of one image.
 pub struct Spot {
-    /// What is written: the output, or what becomes a part of it.
+    /// The file to write: the output, or a file that becomes part of it.
     pub write: PathBuf,
     /// The output itself.
     pub output: PathBuf,
-    /// What names of files beside the output are made of: OUT, or OUT_IMAGE where there are several.
+    /// The prefix of the names of additional files: OUT, or OUT_IMAGE if there are several images.
     pub base: PathBuf,
-    /// The input as it is called in messages.
+    /// The name of the input in messages.
     pub shown: PathBuf,
-    /// The image in the file that holds those before it, for its writer to keep.
+    /// The image in the file with the previous images, which the writer keeps.
     pub kept: Option<Description>,
     /// Whether other images go into the same file.
     pub is_shared: bool,
 }
 
 impl Spot {
-    /// Of an image that has the output for itself.
+    /// For an image with its own output file.
     pub fn alone(input: &Path, output: &Path) -> Spot {
         let (output, shown) = (output.to_path_buf(), input.to_path_buf());
         Spot { write: output.clone(), base: output.clone(), output, shown, kept: None, is_shared: false }
@@ -34,7 +34,8 @@ impl Spot {
 /// What extensions of FITS files are called that hold no light: marks, errors and weights.
 const NO_LIGHT: [&str; 9] = ["DQ", "MASK", "BPM", "FLAGS", "ERR", "VAR", "IVAR", "WHT", "SIGMA"];
 
-/// The numbers of the images to restore, and the names of those that hold no light and are not.
+/// The numbers of the images to restore, and the names of those that are skipped because they are masks, errors or
+/// weights.
 pub fn light(d: &Description) -> (Vec<usize>, Vec<String>) {
     let holds_none = |name: &str| {
         let name = name.split(',').next().unwrap_or("").to_uppercase();
@@ -44,7 +45,7 @@ pub fn light(d: &Description) -> (Vec<usize>, Vec<String>) {
     (light, dark.into_iter().map(|n| d.items[n].clone()).collect())
 }
 
-/// What there is to say of the images of a file that has several; `as_written` is what the first is written as.
+/// The notices about the images of a multi-image file; `as_written` is the output description of the first.
 pub fn notices(output: &Path, first: &Description, as_written: &Description) -> Vec<Notice> {
     let (numbers, names) = light(first);
     let copied = Collection::is_one_file(first, as_written, output);
@@ -57,10 +58,11 @@ pub fn notices(output: &Path, first: &Description, as_written: &Description) -> 
     apart.into_iter().chain(dark).collect()
 }
 
-/// Calls with every image of a file that has several and where it goes; `as_written` is what the first is written as.
+/// Calls a function with every image of a multi-image file and its destination; `as_written` is the output description
+/// of the first.
 ///
 /// # Errors
-/// If an image cannot be opened or the call fails; the image's name stands before why.
+/// If an image cannot be opened or the call fails; the message begins with the name of the image.
 pub fn each(
     input: &Path,
     output: &Path,

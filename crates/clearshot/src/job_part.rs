@@ -1,5 +1,5 @@
-//! Which part of a run is one job's: `3/8` as it is written, or the number that a scheduler gives its job; and which files
-//! belong to which part. Every job decides that by itself, from the names and sizes of all files, and all come to the same.
+//! The part of a run that one job does: `3/8` as written, or the number from a scheduler; and the assignment of files
+//! to parts. Every job computes the same assignment from the names and sizes of all files.
 
 use crate::error::{Error, Result};
 use clearshot_image::Image;
@@ -48,12 +48,12 @@ const SCHEDULERS: [Scheduler; 3] = [
 ];
 
 impl JobPart {
-    /// Reads `3/8` (the third of eight), `auto` (the job's number and their count as the scheduler says) or `auto/8` (the job's
-    /// number, from 0 on, and the count as written). `variable` gives the environment's variables. Returns the variable that
-    /// the number was taken from, if it was.
+    /// Reads `3/8` (the third of eight), `auto` (number and count from the scheduler) or `auto/8` (the number from the
+    /// scheduler, from 0 on, and the count as written). `variable` looks up environment variables. Also returns the
+    /// variable that the number was taken from, if any.
     ///
     /// # Errors
-    /// If it is something else, or the scheduler does not say enough.
+    /// If the text has another form, or the scheduler does not provide enough information.
     pub fn read(
         text: &str,
         variable: impl Fn(&str) -> Option<String>,
@@ -85,19 +85,19 @@ impl JobPart {
         }
     }
 
-    /// The scheduler whose job array this process is in, if it is in one of several jobs.
+    /// The scheduler whose job array this process belongs to, if the array has several jobs.
     pub fn scheduler(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
         let (part, _) = from_scheduler(None, &variable).ok()?;
         let found = SCHEDULERS.iter().find(|s| variable(s.index).is_some())?;
         (part.count > 1).then_some(found.name)
     }
 
-    /// Its number, from 0 on.
+    /// The number of this part, from 0 on.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -160,8 +160,8 @@ fn from_scheduler(
     Ok((JobPart { index, count }, Some(scheduler.index)))
 }
 
-/// What a file holds in bytes: its length, or of a folder of chunks its pixels; nothing where that cannot be said without
-/// asking a server, or at all.
+/// The size of a file in bytes: its length, or the size of its pixels for a folder of chunks. `None` if this would need
+/// a request to a server, or is unknown.
 pub fn size_of(path: &Path) -> Option<u64> {
     if is_address(path) {
         return None;
@@ -176,8 +176,8 @@ pub fn size_of(path: &Path) -> Option<u64> {
     }
 }
 
-/// To which part each file goes: the largest first, each to the part with the fewest bytes so far. Sizes that are not known
-/// count as the mean of the others.
+/// The part of each file: the largest files first, each to the part with the fewest bytes so far. Unknown sizes count
+/// as the mean of the others.
 pub fn shares(sizes: &[Option<u64>], count: usize) -> Vec<usize> {
     let known: Vec<u64> = sizes.iter().flatten().copied().collect();
     let mean = known.iter().map(|&n| u128::from(n)).sum::<u128>() / known.len().max(1) as u128;

@@ -1,7 +1,8 @@
-//! How many jobs a set of files is best restored in, and what each of them needs.
+//! Proposes a number of jobs for a set of files, and the resources that each needs.
 //!
-//! A file of middling size is restored for its time, and the plan of the largest one says what memory a job takes. Files are then shared out as the jobs
-//! themselves will do it ([`crate::JobPart`]), over as few parts as end in time.
+//! A file of medium size is restored to measure the time, and the plan of the largest file gives the memory of a job.
+//! Files are then assigned as the jobs themselves do it ([`crate::JobPart`]), to the smallest number of parts that
+//! finish in time.
 
 use crate::error::{Error, Result};
 use crate::file::restore_file;
@@ -21,23 +22,24 @@ use std::time::Instant;
 pub struct JobPlan {
     /// Files that can be read.
     pub files: usize,
-    /// Files that cannot, and why.
+    /// Files that cannot be read, with the reason.
     pub unreadable: Vec<(PathBuf, String)>,
     /// Pixels of all files.
     pub pixels: u64,
     /// The file whose restoration was timed.
     pub timed: PathBuf,
-    /// Seconds that a million pixels take on this machine.
+    /// Seconds per million pixels on this machine.
     pub seconds_per_megapixel: f64,
     /// Seconds before a job restores its first file: loading and compiling the network.
     pub start_seconds: f64,
-    /// Bytes that a job takes at the most: of the process where the network runs on the CPU, of the GPU's memory and of the process together otherwise.
+    /// Peak memory of a job in bytes: of the process if the network runs on the CPU, otherwise of GPU and process
+    /// together.
     pub memory_bytes: u64,
-    /// The jobs that are proposed: the `N` of `--part I/N`.
+    /// The proposed number of jobs: the `N` of `--part I/N`.
     pub parts: usize,
-    /// Seconds of the longest of them.
+    /// Seconds of the longest job.
     pub longest_seconds: f64,
-    /// Seconds that one job would take for all files.
+    /// Seconds that a single job would take for all files.
     pub alone_seconds: f64,
 }
 
@@ -69,10 +71,11 @@ impl Observer for Heard<'_> {
     }
 }
 
-/// Proposes a number of jobs of which none takes longer than `seconds`, as far as whole files allow. `scratch` is a folder for what is made meanwhile.
+/// Proposes a number of jobs of which none takes longer than `seconds`, as far as whole files allow. `scratch` is a
+/// folder for temporary files.
 ///
 /// # Errors
-/// If none of the files can be read, the one that is timed cannot be restored, or the observer stops it.
+/// If none of the files can be read, the timed file cannot be restored, or the observer stops it.
 pub fn plan_jobs(
     files: &[PathBuf],
     restorer: &Restorer,

@@ -1,4 +1,4 @@
-//! Models of restorers: what they say of themselves, and their files.
+//! Models of restorers: their properties, and saving them.
 
 use crate::error::{Error, Result};
 use crate::restorer::{Kind, Restorer};
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 impl Restorer {
-    /// What the model says of itself: its name, task, channels, axes and crops; none of a network of others or a classical method.
+    /// The properties of the model: name, task, channels, axes and crops. `None` for a network of another project or a
+    /// classical method.
     pub fn about(&self) -> Option<Value> {
         match &self.kind {
             Kind::Learned(learned) => Some(learned.with_model(|model| json!(model.about))),
@@ -20,7 +21,7 @@ impl Restorer {
     /// A copy of the model.
     ///
     /// # Errors
-    /// If it is a network of others or a classical method.
+    /// If it is a network of another project or a classical method.
     pub fn model(&self) -> Result<Model> {
         let copy =
             |model: &Model| Model::new(model.about.clone(), model.config.clone(), model.weights.clone());
@@ -36,7 +37,7 @@ impl Restorer {
     /// Writes the model: a file if the name ends in `.clearshot`, else a folder.
     ///
     /// # Errors
-    /// If it is a network of others or a classical method, something is there already, or it cannot be written.
+    /// If it is a network of another project or a classical method, the path exists already, or it cannot be written.
     pub fn save(&self, path: &Path) -> Result<()> {
         let model = self.model()?;
         if path.exists() {

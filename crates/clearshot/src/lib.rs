@@ -1,10 +1,10 @@
-//! Restores scientific images: takes noise, and blur, off images of microscopes, telescopes and other cameras, by a
-//! trained diffusion model or by classical methods, and says how sure the result is.
+//! Restores scientific images: removes noise and blur from images of microscopes, telescopes and other cameras, with a
+//! trained diffusion model or classical methods, and quantifies the uncertainty of the result.
 //!
-//! A [`Restorer`] restores; [`Settings`] say how; an [`Observer`] hears of progress and of what there is to know, and can stop the
-//! work. Nothing is printed, and errors are values of one [`Error`].
+//! A [`Restorer`] restores images with given [`Settings`]. An [`Observer`] receives progress and notices, and can stop
+//! the work. Nothing is printed, and all errors are values of one type, [`Error`].
 //!
-//! An image in memory, of any axes and type of numbers:
+//! An image in memory, with any axes and numeric type:
 //!
 //! ```
 //! use clearshot::{Array, KnownCamera, Restorer, Settings};

@@ -1,5 +1,5 @@
-//! A look at some planes of an image before it is restored: whether it is saturated, how bright it is, and whether the
-//! background that was given can be true.
+//! Examines some planes of an image before it is restored: saturation, brightness, and whether the given background is
+//! possible.
 
 use crate::error::{Error, Result};
 use crate::learned::Parts;
@@ -8,7 +8,7 @@ use crate::validity::Validity;
 use clearshot_image::{Description, Image};
 use clearshot_restore::learned::{Camera, Source, measured};
 
-/// Some planes of a file, cut to a size that tells enough.
+/// Some planes of a file, cropped to a representative size.
 pub struct Look {
     planes: Vec<Vec<f32>>,
     shape: [usize; 2],
@@ -44,14 +44,14 @@ impl Look {
         Ok(Look { planes, shape: [height, width] })
     }
 
-    /// The greatest value that was seen.
+    /// The largest value in these planes.
     pub fn greatest(&self) -> f64 {
         let values = self.planes.iter().flatten().copied().filter(|v| v.is_finite());
         f64::from(values.fold(f32::NEG_INFINITY, f32::max))
     }
 
-    /// The share of pixels that are saturated, and from which value on: at the top of the type's range, or where values pile up at
-    /// the greatest.
+    /// The share of saturated pixels, and the smallest saturated value: the top of the type's range, or the largest
+    /// value if pixels pile up there.
     pub fn saturation(&self, d: &Description) -> Option<(f64, f32)> {
         let values = || self.planes.iter().flatten().copied().filter(|v| v.is_finite());
         let count = values().count().max(1) as f64;
@@ -74,8 +74,8 @@ impl Look {
         }
     }
 
-    /// Whether much of the image is darker than the camera's background: nothing can be, as far as a model
-    /// knows, so that all that is dark would come back too bright.
+    /// A notice if much of the image is darker than the camera's background. For a model nothing can be darker, so that
+    /// all dark regions would come out too bright.
     pub fn contradicts(&self, camera: &Camera) -> Option<Notice> {
         let given = camera.background?;
         let deviation = (given + camera.read_noise.powi(2)).sqrt() / BLOCK as f64;

@@ -1,6 +1,6 @@
-//! What there is to know about an image or its result, as values that callers can tell apart and print.
+//! Notices about an image or its result, as values that callers can distinguish and print.
 //!
-//! The words are those of the library: a caller that has options or buttons for what is advised adds their names.
+//! The texts do not mention options: a caller with options or buttons for the advice adds their names.
 
 use crate::camera::Estimated;
 use clearshot_image::Axis;
@@ -11,61 +11,61 @@ use clearshot_tensor::Shape;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Something to know about an image or its result. `to_string` words it for people.
+/// A notice about an image or its result. `to_string` gives its text.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Notice {
-    /// What the file's reader has to say.
+    /// A notice of the file reader.
     File(String),
     /// The camera, or the noise, was estimated from the image.
     Estimated(Box<Estimated>),
-    /// Values pile up at this one, which is taken for saturation.
+    /// Pixels pile up at this value, which is treated as saturation.
     PilesUp(f64),
-    /// A budget of time has room for fewer steps than were asked for.
+    /// The time limit allows fewer steps than requested.
     FewerSteps {
-        /// Steps that were asked for.
+        /// The requested number of steps.
         asked: usize,
         /// Steps that are taken.
         steps: usize,
-        /// What the network would take with the steps that were asked for.
+        /// The seconds that the network would take with the requested steps.
         seconds: f64,
         /// What it may take.
         budget: f64,
     },
-    /// A budget of time has no room for every pixel: means over blocks of pixels are restored.
+    /// The time limit is too short for every pixel: the image is binned.
     Binned {
-        /// Pixels along a side of a block.
+        /// The binning factor.
         side: usize,
         /// Rows and columns of the file.
         from: [usize; 2],
         /// Rows and columns of the result.
         to: [usize; 2],
-        /// What every pixel would take.
+        /// The seconds without binning.
         seconds: f64,
         /// What it may take.
         budget: f64,
     },
-    /// The model is conditioned on a class or a context, and does without: the classes that it knows.
+    /// The model is conditioned on a class or a context, but none is given: the classes that it knows.
     WithoutClass(Vec<String>),
-    /// The share of saturated pixels, and from which value on they are.
+    /// The share of saturated pixels, and the smallest saturated value.
     Saturated {
         /// Of all pixels.
         share: f64,
         /// In the file's unit.
         limit: f32,
     },
-    /// The image hardly uses the range of numbers that the model was made for.
+    /// The image uses only a small part of the range of values that the model was trained on.
     FaintForModel {
-        /// The greatest value of the image.
+        /// The largest value of the image.
         greatest: f64,
         /// The model's range.
         range: [f64; 2],
     },
-    /// An 8-bit colour picture, whose numbers are not photon counts.
+    /// An 8-bit colour image, whose values are not photon counts.
     ProcessedColours,
     /// Transparency is copied.
     TransparencyCopied,
-    /// Planes lie along an axis that the file does not name, and are restored one by one.
+    /// Planes along an unnamed axis are restored one by one.
     UnnamedAxis {
         /// Its letter.
         letter: char,
@@ -74,92 +74,93 @@ pub enum Notice {
         /// The file's axes.
         axes: String,
     },
-    /// Much of the image is darker than the background that was given.
+    /// Much of the image is darker than the given background.
     Background {
         /// As given, in electrons.
         given: f64,
-        /// The share of blocks that are too dark, and where that begins.
+        /// The share of blocks that are too dark, and the threshold.
         share: f64,
         /// In electrons.
         limit: f64,
         /// The median of those that are too dark.
         median: f64,
-        /// What the darkest places have.
+        /// The level of the darkest regions.
         dark: f64,
     },
-    /// The image has no room for all of the PSF.
+    /// The PSF is larger than the image and was cropped.
     PsfCut {
-        /// The PSF as it is used, and the share of its light that lies outside.
+        /// The PSF as used, and the share of its light outside the image.
         fitted: Fitted,
-        /// The size of the PSF that was given; none where it was computed.
+        /// The size of the given PSF; `None` if it was computed.
         given: Option<Shape>,
     },
-    /// The PSF was measured with pixels of another size, and brought to the image's.
+    /// The PSF has another pixel size, and was resampled to that of the image.
     PsfRescaled {
-        /// Its own pixel sizes in nanometres, along (Z,) Y and X.
+        /// Its pixel sizes in nanometres, along (Z,) Y and X.
         from: Vec<f64>,
         /// Those of the image.
         to: Vec<f64>,
     },
-    /// Of several images one is restored, and the writer keeps the others.
+    /// One of several images is restored, and the writer keeps the others.
     OthersCopied,
-    /// Of several images each becomes a file of its own.
+    /// Each of several images becomes a separate file.
     FilesApart {
         /// How many.
         count: usize,
-        /// The output, which cannot hold them all.
+        /// The output, which cannot contain them all.
         output: PathBuf,
         /// The file of the first.
         first: PathBuf,
     },
-    /// Images that hold marks, errors or weights in place of light.
+    /// Images that contain masks, errors or weights instead of intensities.
     NoLight {
         /// Their names.
         names: Vec<String>,
         /// Whether they are copied; otherwise they are left out.
         copied: bool,
     },
-    /// The network sees whole tiles, so that the result depends on their size.
+    /// The network has no limited receptive field, so that the result depends on the tile size.
     DependsOnTile,
-    /// The image is unlike what the model was trained on: in what.
+    /// The image is unlike the training images: in which property.
     Unfamiliar(String),
-    /// Planes that an interrupted run had restored already.
+    /// Planes that an interrupted run had already restored.
     Resumed {
         /// So many.
         found: usize,
         /// Of so many.
         all: usize,
     },
-    /// When steps of a method end, the same for all pieces of the image.
+    /// When the iterations of a method stop, the same for all tiles of the image.
     Steps(Stop),
-    /// Pixels without a measurement.
+    /// Invalid pixels that were filled in.
     Filled(usize),
-    /// Values that did not fit the type of the output.
+    /// Values clipped to the type of the output.
     Clipped {
         /// How many.
         count: usize,
         /// The type.
         dtype: &'static str,
     },
-    /// A movie (along T) whose frames were averaged where nothing moves, or a stack (along Z) whose planes were where they show the same.
+    /// A movie (along T) whose static regions were averaged over frames, or a stack (along Z) whose planes were
+    /// averaged where they agree.
     FramesAveraged {
         /// T or Z.
         along: Axis,
-        /// How many to a pixel in the mean.
+        /// The mean number of frames per pixel.
         mean: f64,
     },
-    /// A movie or a stack whose frames do not help each other.
+    /// A movie or a stack whose frames are restored alone.
     FramesAlone {
         /// T or Z.
         along: Axis,
-        /// How many to a pixel in the mean: about one.
+        /// The mean number of frames per pixel: about one.
         mean: f64,
     },
-    /// A movie whose frames are taken for single images, though frames tell more of the noise together.
+    /// A movie whose frames are treated as single images, although frames together determine the noise better.
     FramesAsSingle,
     /// chi2 far from 1.
     Chi2(f64),
-    /// Residuals that neighbours share.
+    /// Correlated residuals of neighbouring pixels.
     LeftOver(LeftOver),
 }
 
@@ -171,7 +172,7 @@ fn nanometres(sizes: &[f64]) -> String {
         .join(" x ")
 }
 
-/// chi2 outside of these says that the camera's numbers do not fit the image.
+/// If chi2 is outside this range, the camera parameters do not fit the image.
 pub(crate) const EXPLAINED: std::ops::Range<f64> = 0.4..2.0;
 
 impl fmt::Display for Notice {

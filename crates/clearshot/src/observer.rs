@@ -1,5 +1,5 @@
-//! What is heard while work goes on: progress, what there is to know of an image, and what was decided. The library
-//! prints nothing and never ends the process; whoever calls it listens through an [`Observer`] and can stop it.
+//! Events during the work: progress, notices about an image, and decisions. The library prints nothing and never exits
+//! the process; the caller receives events through an [`Observer`] and can stop the work.
 
 use crate::learned::Parts;
 use crate::measuring::ImageScores;
@@ -15,17 +15,18 @@ use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// Listens to work. `()` listens to nothing.
+/// Receives progress and events. `()` ignores all of them.
 pub trait Observer {
-    /// So many steps of so many of the image at hand (iterations of a training run, images of an evaluation) are done; the total is 0 where it is not
-    /// known. `Break` stops the work with [`crate::Error::Stopped`], and nothing half written is left; a training run ends with a checkpoint.
+    /// Called with the number of finished steps and their total for the current image (iterations of a training run,
+    /// images of an evaluation); the total is 0 if it is unknown. `Break` stops the work with [`crate::Error::Stopped`]
+    /// and leaves no half-written files; a training run ends with a checkpoint.
     fn progress(&mut self, done: usize, total: usize) -> ControlFlow<()> {
         let _ = (done, total);
         ControlFlow::Continue(())
     }
 
-    /// Something was found out or decided about an image, which is called by its file's name, or about the run in a folder; `Break` stops the
-    /// work.
+    /// Called for every event of an image, with the name of its file, or of the training run in a folder; `Break` stops
+    /// the work.
     fn event(&mut self, image: &Path, event: &Event<'_>) -> ControlFlow<()> {
         let _ = (image, event);
         ControlFlow::Continue(())
@@ -34,37 +35,37 @@ pub trait Observer {
 
 impl Observer for () {}
 
-/// What an [`Observer`] hears of.
+/// An event for an [`Observer`].
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Something that whoever reads the result should know.
+    /// A notice for the reader of the result.
     Notice(Notice),
-    /// A stack goes to the model for volumes.
+    /// A stack is restored by the model for volumes.
     Volume {
         /// The model's name.
         model: &'a str,
         /// Planes of the stack.
         planes: usize,
     },
-    /// What the network will take; reported before it runs.
+    /// Time and memory of the network, reported before it runs.
     Plan(Plan<'a>),
-    /// What a GPU computes in, where that was left open.
+    /// The precision chosen on a GPU, if it is automatic.
     Precision(&'a Settled),
-    /// What the image is restored by.
+    /// The method or mixture chosen for the image.
     Choice {
-        /// Of means of so many frames of a movie; none of single images.
+        /// The number of frames averaged in a movie; `None` for single images.
         exposures: Option<f64>,
         /// The weights.
         choice: &'a Choice,
     },
-    /// The corrections by the measurement of one plane or volume, where [`crate::Settings::trace`] asks for them.
+    /// The guidance corrections of one plane or volume, if [`crate::Settings::trace`] is set.
     Guided {
-        /// Which plane or volume of the image.
+        /// The number of the plane or volume of the image.
         number: usize,
         /// One entry for each sample and step.
         steps: &'a [GuideStep],
     },
-    /// The plane or volume in the middle of an image, before and after.
+    /// The middle plane or volume of an image, before and after.
     Middle(&'a Middle<'a>),
     /// An image is done.
     Done(&'a ImageReport),
@@ -75,32 +76,32 @@ pub enum Event<'a> {
         /// Its scores.
         scores: &'a ImageScores,
     },
-    /// How training goes.
+    /// The progress of training.
     Training(&'a Status),
-    /// Something that happens once, in words.
+    /// A message about a single event.
     Note(&'a str),
-    /// Something that whoever trains should know of the data or the run, in words.
+    /// A warning about the data or the training run.
     Warning(&'a str),
-    /// A line of a run's records, as it was written.
+    /// A line of the records of a run.
     Record(&'a Value),
 }
 
-/// What restoring by a network will take.
+/// Time and memory of restoring with a network.
 pub struct Plan<'a> {
-    /// Tiles, batch and memory for each group of planes; none where another method is asked for.
+    /// Tiles, batch and memory for each group of planes; `None` if another method is requested.
     pub forecast: Option<&'a Forecast>,
-    /// What restores in the network's place.
+    /// The method that is used instead of the network.
     pub instead: Option<Candidate>,
-    /// Runs of the network in all, and those of them that decide what to trust.
+    /// Runs of the network in total; `choosing` of them are for the choice of the method.
     pub runs: usize,
     /// See `runs`.
     pub choosing: usize,
-    /// What it runs on.
+    /// The device.
     pub device: &'a Device,
 }
 
 impl Plan<'_> {
-    /// The time that it will take, where it was measured.
+    /// The expected time, if a run was timed.
     pub fn seconds(&self) -> Option<f64> {
         self.forecast?.seconds_a_run.map(|s| s * self.runs as f64)
     }
@@ -111,17 +112,17 @@ impl Plan<'_> {
 pub struct Middle<'a> {
     /// The file.
     pub image: &'a Image,
-    /// How the file is cut into planes or volumes.
+    /// The division of the file into planes or volumes.
     pub parts: &'a Parts,
-    /// The plane or volume as it was measured.
+    /// The measured plane or volume.
     pub measured: &'a Measured,
-    /// The same restored.
+    /// The restored plane or volume.
     pub restored: &'a Restored,
-    /// The camera, where there is one.
+    /// The camera, if there is one.
     pub camera: Option<Camera>,
 }
 
-/// An observer with the image that is at hand, as the walk over a file carries it.
+/// An observer with the current image, which is passed along while a file is processed.
 pub(crate) struct Ear<'o> {
     pub observer: &'o mut dyn Observer,
     pub shown: PathBuf,

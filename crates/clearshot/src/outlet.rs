@@ -1,16 +1,16 @@
-//! Where a caller takes restored values as they come, so that an image larger than memory never has to be held whole.
+//! Destinations for restored values as they are computed, so that an image larger than memory is never held whole.
 
 use crate::error::Result;
 use clearshot_image::Description;
 use clearshot_restore::stream::Sink;
 
-/// Gives restored images and maps a place. `()` has none, so that all are held in memory.
+/// Provides destinations for restored images and maps. `()` has none, so that all are held in memory.
 pub trait Outlet {
-    /// Where an image goes, as 32-bit floats in the machine's byte order: the restored `image` itself, `std`, `chi2`, `sample1`,
-    /// `sample2`, and so on. `None` holds it in memory.
+    /// The destination of an image, as 32-bit floats in native byte order: the restored `image` itself, `std`, `chi2`,
+    /// `sample1`, `sample2`, and so on. `None` holds it in memory.
     ///
     /// # Errors
-    /// If it does not fit where it would go.
+    /// If it does not fit the destination.
     fn sink(&self, name: &str, description: &Description) -> Result<Option<Box<dyn Sink>>>;
 }
 

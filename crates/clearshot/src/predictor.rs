@@ -1,5 +1,7 @@
-//! Models that segment or enlarge, and so know no camera, on images of any axes: planes or volumes as for restoring ([`Parts`]), pixels without a measurement filled, run in tiles
-//! ([`clearshot_restore::learned::predictor`]), and written as labels of objects, as classes or as probabilities, or as images of more and smaller pixels, with the input's metadata.
+//! Segmentation and super-resolution models on images of any axes. They use no camera. Planes or volumes are formed as
+//! for restoring ([`Parts`]), with invalid pixels filled in, and run in tiles
+//! ([`clearshot_restore::learned::predictor`]). The output contains labels, classes, probabilities or an enlarged
+//! image, with the metadata of the input.
 
 use crate::classical::place::Place;
 use crate::error::{Error, Result};
@@ -38,7 +40,7 @@ pub struct Predictor {
 
 impl Predictor {
     /// # Errors
-    /// If the model does something else.
+    /// If the model has another task.
     pub fn new(model: Model, device: Device) -> Result<Predictor> {
         let hash = model.hash();
         let engine = Mutex::new(Engine::new(model, device)?);
@@ -59,12 +61,12 @@ impl Predictor {
         self.engine().model().about.name.clone()
     }
 
-    /// Looks at the model.
+    /// Calls a function with the model.
     pub fn with_model<T>(&self, look: impl FnOnce(&Model) -> T) -> T {
         look(self.engine().model())
     }
 
-    /// Refuses settings that only restoring goes by.
+    /// Refuses settings that only apply to restoring.
     ///
     /// # Errors
     /// Names the field.
@@ -82,7 +84,7 @@ impl Predictor {
         Ok(())
     }
 
-    /// What results depend on, for the record in outputs.
+    /// The settings on which results depend, for the record in outputs.
     pub fn record(&self, settings: &Settings) -> Value {
         let engine = self.engine();
         let tile = settings.tile.filter(|_| engine.depends_on_tiles());
@@ -94,10 +96,10 @@ impl Predictor {
         })
     }
 
-    /// What is there of an output that would be made of a file of this fingerprint.
+    /// Checks whether the output for a file with this fingerprint already exists.
     ///
     /// # Errors
-    /// If something else is there and may not be replaced.
+    /// If another file exists there and may not be replaced.
     pub fn standing(&self, output: &Path, hash: &str, settings: &Settings) -> Result<Standing> {
         if settings.replace {
             return Ok(Standing::InPart);
@@ -114,10 +116,10 @@ impl Predictor {
         }
     }
 
-    /// What an image is written as.
+    /// The description of the output for an image.
     ///
     /// # Errors
-    /// If it has not the axes or channels that the model takes.
+    /// If it does not have the axes or channels that the model needs.
     pub fn written(&self, d: &Description) -> Result<Description> {
         let engine = self.engine();
         let about = &engine.model().about;

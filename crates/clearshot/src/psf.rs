@@ -1,8 +1,8 @@
-//! Point-spread functions as users name them (a file, `gaussian:1.5px`, `airy:na=1.4,em=520nm`), made or cropped to a size that
-//! fits an image.
+//! Point-spread functions in the notation of the command line (a file, `gaussian:1.5px`, `airy:na=1.4,em=520nm`), made
+//! or cropped to a size that fits an image.
 //!
-//! What a text means is found once ([`PointSpread::from_str`]); the size of an image's pixels, by which lengths and optics become
-//! pixels, may differ from image to image (`PointSpread::fit`).
+//! The text is parsed once ([`PointSpread::from_str`]). The conversion of lengths and optics to pixels needs the pixel
+//! size, which may differ from image to image (`PointSpread::fit`).
 
 use crate::error::{Error, Result};
 use crate::notice::Notice;
@@ -14,7 +14,7 @@ use clearshot_restore::stream::Frames;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A point-spread function as it was asked for. Each image gets it at its own pixel size.
+/// A requested point-spread function, which is sampled at the pixel size of each image.
 ///
 /// ```
 /// let psf: clearshot::PointSpread = "airy:na=1.4,em=520nm".parse()?;
@@ -39,7 +39,7 @@ enum Kind {
     Computed(Psf),
 }
 
-/// Distances of pixels in nanometres that are given in place of the file's, within planes and along Z.
+/// Pixel sizes in nanometres that replace those of the file, within planes and along Z.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spacing {
     pixel: Option<f64>,
@@ -108,7 +108,7 @@ impl PointSpread {
         if let Kind::Sigmas(sigmas) = &self.kind { sigmas } else { &[] }
     }
 
-    /// What the file holds, if it is one: another PSF may come under the same name.
+    /// The fingerprint of the file, if it is one: the file may be replaced under the same name.
     pub(crate) fn fingerprint(&self) -> Result<Option<String>> {
         match &self.kind {
             Kind::File(path) => Ok(Some(fingerprint(path)?)),
@@ -116,7 +116,7 @@ impl PointSpread {
         }
     }
 
-    /// Refuses widths that are neither one nor as many as an image has axes.
+    /// Refuses widths whose number is neither one nor that of the axes.
     ///
     /// # Errors
     /// See above.
@@ -132,10 +132,10 @@ impl PointSpread {
         }
     }
 
-    /// The PSF for an image whose planes or volumes have this size, and what there is to say of it.
+    /// The PSF for an image with planes or volumes of this size, and notices about it.
     ///
     /// # Errors
-    /// If it does not fit the image, or the size of its pixels is needed and not known.
+    /// If it does not fit the image, or a required pixel size is unknown.
     pub(crate) fn fit(&self, d: &Description, size: &[usize]) -> Result<(Psf, Option<Notice>)> {
         self.check(size.len())?;
         let named = |e: PhysicsError| Error::from(e).at(format!("psf {self}"));
@@ -157,7 +157,7 @@ impl PointSpread {
         }
     }
 
-    /// What a file holds, at the pixel size of the image where both files say theirs.
+    /// The PSF of a file, resampled to the pixel size of the image if both files have one.
     fn of_file(&self, d: &Description, size: &[usize]) -> Result<(Psf, Option<Notice>)> {
         let (psf, own) = self.read(size.len())?;
         let theirs = pixel_sizes(d, size.len());
@@ -171,7 +171,7 @@ impl PointSpread {
         Ok((psf, Some(Notice::PsfRescaled { from, to })))
     }
 
-    /// The PSF that a file holds, and the size of its pixels in nanometres where it says that.
+    /// The PSF of a file, and its pixel size in nanometres if the file has one.
     fn read(&self, axes: usize) -> Result<(Psf, Option<Vec<f64>>)> {
         let image = Image::open(&self.text)?;
         if image.dtype() == DType::U8 {
@@ -218,18 +218,18 @@ impl PointSpread {
     }
 }
 
-/// A Gaussian of these standard deviations in pixels for an image of this size, and a word where the image has no room for
-/// a part of it that matters.
+/// A Gaussian with these standard deviations in pixels for an image of this size, and a notice if a relevant part lies
+/// outside the image.
 ///
 /// # Errors
-/// If the numbers are no widths, or more than half of the light would lie outside the image.
+/// If the numbers are not positive widths, or more than half of the light would lie outside the image.
 pub fn gaussian(sigmas: &[f64], image: &[usize]) -> Result<(Psf, Option<Notice>), PhysicsError> {
     let fitted = Psf::gaussian_fitting(sigmas, image)?;
     let psf = fitted.psf.clone();
     Ok((psf, (fitted.outside >= NEGLIGIBLE).then_some(Notice::PsfCut { fitted, given: None })))
 }
 
-/// A measured PSF for an image of this size, and a word where its outer parts, without light, are left out.
+/// A measured PSF for an image of this size, and a notice if its outer parts, without light, are cropped.
 ///
 /// # Errors
 /// If it has other axes, or has light beyond the size of the image.
@@ -300,7 +300,7 @@ fn nanometres(unit: &str) -> Option<f64> {
 /// Pixel sizes that differ by less than this share are the same.
 const SAME_PIXELS: f64 = 0.01;
 
-/// The size of pixels along (Z,) Y and X in nanometres, where a file says all of them.
+/// The pixel size along (Z,) Y and X in nanometres, if the file has all of them.
 pub(crate) fn pixel_sizes(d: &Description, axes: usize) -> Option<Vec<f64>> {
     [Axis::Z, Axis::Y, Axis::X][3 - axes..].iter().map(|&axis| pixel_nanometres(d, axis)).collect()
 }

@@ -1,9 +1,11 @@
-//! Repeats among a user's images, as pairs to learn from.
+//! Finds repeats among the user's images and makes training pairs from them.
 //!
-//! Images of one field, exposed more than once, are frames along T of a file, the files of a folder, or files whose names differ in their last number. Names promise little (cell_1
-//! and cell_2 are two cells more often than one twice), so every image is compared with the nearest others of its field ([`compare`]), and what is not a repeat is left out by
-//! name: another field, a copy, something that moved, a shift by part of a pixel. What is left is written to the run's folder as pairs: each image, and the mean of some
-//! others shifted to it by whole pixels and as bright as it is. From such pairs a network learns the mean of the light, whatever the noise is like.
+//! Candidates for repeats are frames along T of a file, the files of a folder, or files whose names differ in their
+//! last number. Names can mislead (cell_1 and cell_2 are more often two cells than one cell twice), so every image is
+//! compared with the nearest others of its field ([`compare`]). Images that are not repeats are listed and left out:
+//! another field, a copy, motion, a subpixel shift. The others are written to the run's folder as pairs: each image,
+//! and the mean of some others that are shifted to it by whole pixels and scaled to its brightness. From such pairs a
+//! network learns the mean signal, whatever the noise is like.
 
 use crate::camera::KnownCamera;
 use crate::error::{Error, Result};
@@ -33,18 +35,18 @@ const NAMED: usize = 5;
 /// Pairs that were written.
 pub(crate) struct Pairs {
     pub manifest: PathBuf,
-    /// Exposures whose mean each target is.
+    /// The number of exposures averaged in each target.
     pub averaged: usize,
     /// Whether pixels of the images may be NaN.
     pub gaps: bool,
-    /// What was found, in words.
+    /// A description of the repeats.
     pub note: String,
 }
 
 /// What came of looking for repeats.
 pub(crate) enum Found {
     Pairs(Pairs),
-    /// Too few; why, where there seemed to be some.
+    /// Too few repeats; the reason, if there were candidates.
     Few(Option<String>),
 }
 

@@ -1,4 +1,4 @@
-//! What is known of images when they are done.
+//! Reports about finished images.
 
 use clearshot_image::Axis;
 use clearshot_physics::units::Regime;
@@ -7,7 +7,7 @@ use clearshot_restore::learned::residual::LeftOver;
 use clearshot_restore::learned::{Camera, Choice, Forecast};
 use std::path::PathBuf;
 
-/// What became of a file.
+/// The report of a file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
@@ -18,23 +18,23 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether everything was there already.
+    /// Whether all outputs already existed.
     pub fn is_already_done(&self) -> bool {
         self.images.iter().all(|i| i.status == Status::AlreadyDone)
     }
 }
 
-/// Whether something was made.
+/// Whether an output was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Status {
     /// It was restored.
     #[default]
     Restored,
-    /// The output was there already, made of the same input with the same settings.
+    /// The output already existed, made from the same input with the same settings.
     AlreadyDone,
 }
 
-/// What became of one image.
+/// The report of one image.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ImageReport {
@@ -44,59 +44,59 @@ pub struct ImageReport {
     pub status: Status,
     /// The output; empty for arrays.
     pub output: PathBuf,
-    /// Every file that was written: the image first, then maps and samples.
+    /// All files written: the image first, then maps and samples.
     pub written: Vec<PathBuf>,
-    /// The mask that was written, see [`crate::Settings::save_mask`].
+    /// The mask file, see [`crate::Settings::save_mask`].
     pub mask: Option<PathBuf>,
-    /// The picture that was written, see [`crate::Settings::picture`].
+    /// The picture file, see [`crate::Settings::picture`].
     pub picture: Option<PathBuf>,
-    /// Time that it took.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Bytes of the measured pixels.
     pub bytes: usize,
-    /// Planes, volumes or pieces that were restored.
+    /// The number of restored planes, volumes or tiles.
     pub pieces: usize,
-    /// Restored values that did not fit the output's type.
+    /// Restored values clipped to the type of the output.
     pub clipped: usize,
-    /// Pixels without a measurement that were filled; classical restorers count saturated ones too.
+    /// Invalid pixels that were filled in; classical restorers also count saturated ones.
     pub filled: usize,
-    /// Objects that were found, where images are segmented into them.
+    /// The number of objects, for segmentation into objects.
     pub objects: Option<usize>,
-    /// Pixels at saturation.
+    /// The number of saturated pixels.
     pub saturated: usize,
-    /// The mean of squared residuals over the variance of the noise: about 1 where only noise is left over.
+    /// The mean of squared residuals divided by the noise variance: about 1 if only noise was removed.
     pub chi2: Option<f64>,
-    /// The correlation of neighbours in what is left over.
+    /// The correlation of the residuals of neighbouring pixels.
     pub left_over: Option<LeftOver>,
-    /// The camera that it was restored with.
+    /// The camera used.
     pub camera: Option<Camera>,
-    /// Pixels along a side of the blocks whose means were restored, where the budget of time had no room for every pixel.
+    /// The binning factor, if the time limit was too short for every pixel.
     pub binning: Option<usize>,
-    /// How much light there is, where the camera is known.
+    /// The signal level, if the camera is known.
     pub regime: Option<Regime>,
-    /// What it was restored by, where that is a choice.
+    /// The chosen mixture of methods, if there was a choice.
     pub choice: Option<Choice>,
-    /// What restored frames of a movie, or planes of a stack, that were averaged with others.
+    /// The chosen mixtures for frames of a movie, or planes of a stack, that were averaged with others.
     pub pooled: Vec<PooledChoice>,
-    /// The axis along which frames help each other: T of a movie, Z of a stack.
+    /// The axis along which frames are averaged: T of a movie, Z of a stack.
     pub along: Option<Axis>,
-    /// From how many frames or planes a pixel was restored in the mean.
+    /// The mean number of frames or planes averaged per pixel.
     pub exposures: Option<f64>,
-    /// What a GPU computed in, where that was left open.
+    /// The precision chosen on a GPU, if it was automatic.
     pub precision: Option<Settled>,
     /// Tiles, batch and memory of the network.
     pub forecast: Option<Forecast>,
-    /// Why the image is unlike those that the model was trained on.
+    /// Why the image is unlike the training images.
     pub unfamiliar: Option<String>,
-    /// Standard deviations to either side that contain the truth nine times in ten.
+    /// The factor on the standard deviation that gives 90 % intervals.
     pub interval_90: Option<f64>,
 }
 
-/// What restored frames of a movie that were averaged: there is less noise in them, so that it may be something else than for
-/// one.
+/// The mixture chosen for averaged frames of a movie. They have less noise, so that it may differ from that of single
+/// frames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PooledChoice {
-    /// Frames of a mean.
+    /// The number of frames averaged.
     pub exposures: f64,
     /// The weights.
     pub choice: Choice,

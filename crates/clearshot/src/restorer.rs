@@ -1,4 +1,5 @@
-//! What restores images, or segments them: a model, a network that others trained, or a classical method.
+//! Restorers: a Clearshot model (for restoration or segmentation), a network of another project (an ONNX file or a
+//! package), or a classical method.
 
 use crate::array::{Array, Restored};
 use crate::classical::{Classical, Deconvolution};
@@ -20,12 +21,12 @@ use clearshot_runtime::Device;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Something that restores images: a trained model or a classical method. One serves any number of images and threads, one
-/// image at a time; a model stays compiled from one to the next as long as size and settings stay the same.
+/// Restores images with a trained model or a classical method. One restorer can be used for any number of images and
+/// from several threads, one image at a time; a model stays compiled as long as size and settings stay the same.
 ///
-/// It is a closed set and not a trait: a walk over a file asks whether whole planes are needed or pieces with a halo, what
-/// the record says, and what goes beside the output, and each answer is known here. A method of your own fits
-/// [`clearshot_restore::stream`], which takes any function of a piece.
+/// It is a closed set and not a trait: restoring a file needs to know whether whole planes or tiles with a halo are
+/// processed, what the record contains, and which additional outputs there are. To use another method, see
+/// [`clearshot_restore::stream`], which takes any function of a tile.
 pub struct Restorer {
     pub(crate) kind: Kind,
 }
@@ -38,7 +39,7 @@ pub(crate) enum Kind {
 }
 
 impl Restorer {
-    /// The model that comes with the library, on the fastest device.
+    /// The built-in model, on the fastest device.
     ///
     /// # Errors
     /// If the network cannot be made ready.
@@ -46,7 +47,7 @@ impl Restorer {
         Restorer::builtin_on(Device::best())
     }
 
-    /// The model that comes with the library.
+    /// The built-in model, on a device.
     ///
     /// # Errors
     /// As [`Restorer::builtin`].
@@ -64,10 +65,10 @@ impl Restorer {
         Restorer::load_on(path, Device::best())
     }
 
-    /// The same on a device. A package's own test is run first.
+    /// The same on a device. The test of a package is run first.
     ///
     /// # Errors
-    /// If it cannot be read, or a package's test does not come out as it says.
+    /// If it cannot be read, or the test of a package fails.
     pub fn load_on(path: impl AsRef<Path>, device: Device) -> Result<Restorer> {
         let _loading = clearshot_timeline::span(clearshot_timeline::Phase::Loading);
         let path = path.as_ref();
@@ -82,7 +83,7 @@ impl Restorer {
         Ok(Restorer { kind: Kind::Foreign(Box::new(foreign)) })
     }
 
-    /// A model at hand.
+    /// A model that is already loaded.
     ///
     /// # Errors
     /// If the network cannot be made ready.
@@ -105,28 +106,28 @@ impl Restorer {
         Ok(Restorer { kind: Kind::Learned(Box::new(Learned::new(model, device, is_builtin)?)) })
     }
 
-    /// A classical denoiser: `Method::by_name("bm3d")`, say.
+    /// A classical denoiser, for example `Method::by_name("bm3d")`.
     pub fn denoiser(method: Method) -> Restorer {
         Restorer { kind: Kind::Classical(Classical::Denoise(method)) }
     }
 
-    /// Deconvolution by Richardson and Lucy's steps, under the PSF of the settings.
+    /// Richardson-Lucy deconvolution with the PSF of the settings.
     pub fn richardson_lucy(steps: Deconvolution) -> Restorer {
         Restorer { kind: Kind::Classical(Classical::RichardsonLucy(steps)) }
     }
 
-    /// Deconvolution by Wiener's filter, under the PSF of the settings; `balance` is the power of the noise over that of the
-    /// image.
+    /// Wiener deconvolution with the PSF of the settings; `balance` is the ratio of noise power to image power.
     pub fn wiener(balance: f32) -> Restorer {
         Restorer { kind: Kind::Classical(Classical::Wiener(balance)) }
     }
 
-    /// The light above the offset over a ratio of exposures, as a baseline for short exposures beside long ones.
+    /// The signal above the offset divided by a ratio of exposures, as a baseline for comparing short with long
+    /// exposures.
     pub fn exposure(ratio: f32) -> Restorer {
         Restorer { kind: Kind::Classical(Classical::Exposure(ratio)) }
     }
 
-    /// Pixels as they are, for comparison.
+    /// Unchanged pixels, for comparison.
     pub fn raw() -> Restorer {
         Restorer { kind: Kind::Classical(Classical::Raw) }
     }
@@ -144,7 +145,7 @@ impl Restorer {
         })
     }
 
-    /// Says how the model was come by (fitted to the user's images, say), for the record in outputs.
+    /// Sets the origin of the model (for example that it was fitted to the user's images), for the record in outputs.
     pub fn with_origin(mut self, origin: Option<Value>) -> Restorer {
         if let Kind::Learned(learned) = &mut self.kind {
             learned.origin = origin;
@@ -152,10 +153,10 @@ impl Restorer {
         self
     }
 
-    /// Says what a model that segments gives; others do not.
+    /// Sets the output of a segmentation model.
     ///
     /// # Errors
-    /// If the restorer gives images.
+    /// If the restorer is not a segmentation model.
     pub fn giving(mut self, segments: Segments) -> Result<Restorer> {
         match &mut self.kind {
             Kind::Predictor(predictor) if predictor.with_model(|m| m.about.task.segments()) => {
@@ -188,7 +189,7 @@ impl Restorer {
         }
     }
 
-    /// Refuses settings that it cannot go by, before any image is read.
+    /// Refuses settings that it does not support, before any image is read.
     ///
     /// # Errors
     /// Names the setting.
@@ -201,7 +202,8 @@ impl Restorer {
         }
     }
 
-    /// The settings as the record in outputs has them; null for others than models, whose record is of each image.
+    /// The settings in the form of the record in outputs; null for restorers other than models, whose record is made
+    /// for each image.
     ///
     /// # Errors
     /// As [`Restorer::check`].
@@ -213,8 +215,8 @@ impl Restorer {
         }
     }
 
-    /// What this restorer does to files under these settings, in words that are the same in every job that does the same
-    /// (see [`crate::SharedRun`]).
+    /// A text that identifies what this restorer does with these settings, equal in all jobs that do the same (see
+    /// [`crate::SharedRun`]).
     ///
     /// # Errors
     /// As [`Restorer::check`].
@@ -234,7 +236,7 @@ impl Restorer {
     /// Restores an image in memory.
     ///
     /// # Errors
-    /// If the restorer cannot do what the settings ask, the image is not one that it can restore, or the observer stops it.
+    /// If the restorer does not support the settings or the image, or the observer stops it.
     pub fn restore(
         &self,
         array: &Array,
@@ -244,10 +246,10 @@ impl Restorer {
         self.restore_into(array, settings, &(), observer)
     }
 
-    /// The same, into places of the caller as values come; what has a place there is empty in the result.
+    /// The same, into destinations of the caller; maps with such a destination are empty in the result.
     ///
     /// # Errors
-    /// As [`Restorer::restore`], or if a place refuses.
+    /// As [`Restorer::restore`], or if a destination fails.
     pub fn restore_into(
         &self,
         array: &Array,

@@ -1,16 +1,17 @@
-//! What is written of a segmentation, and how it follows from the numbers that a network gives for each pixel.
+//! The outputs of a segmentation, computed from the network's output for each pixel.
 
 use crate::error::Result;
 use clearshot_metrics::segment::{Connectivity, Labels};
 use clearshot_model::instances;
 
-/// What is written of a segmentation.
+/// The output of a segmentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segments {
-    /// Objects, numbered from 1: pixels of one class that touch along an edge (in volumes, a face), or objects one by one where the model tells them apart.
+    /// Objects, numbered from 1: connected pixels of one class (along an edge; in volumes, along a face), or separate
+    /// objects if the model is for instance segmentation.
     #[default]
     Labels,
-    /// The class of each pixel: 1 for the foreground, or the likeliest of several.
+    /// The class of each pixel: 1 for the foreground, or the most probable of several classes.
     Classes,
     /// The probability of the foreground, or of each class as a channel, as 32-bit floats.
     Probabilities,
@@ -29,11 +30,11 @@ impl Segments {
         Segments::ALL.iter().find(|(_, s)| *s == self).map_or("", |(name, _)| name)
     }
 
-    /// What is written, and how many objects it numbers: of a network's numbers for a plane or volume of this size, which are maps of
-    /// [`instances`] where the model tells objects apart one by one, and otherwise probabilities of classes.
+    /// The values to write, and the number of objects, from the network's output for a plane or volume of this size:
+    /// maps of [`instances`] for instance segmentation, otherwise class probabilities.
     ///
     /// # Errors
-    /// If there are more objects than can be numbered.
+    /// If there are more objects than the pixel type can number.
     pub(crate) fn of(
         self,
         numbers: &[f32],
@@ -62,7 +63,7 @@ fn foreground(maps: &[f32], channels: usize, of: impl Fn(f32) -> f32) -> Vec<f32
     maps.iter().skip(instances::FOREGROUND).step_by(channels).map(|&x| of(x)).collect()
 }
 
-/// The class of each pixel: that of a foreground that is likelier than not, or the likeliest of several.
+/// The class of each pixel: foreground if its probability is above one half, or the most probable of several classes.
 fn classes(probabilities: &[f32], count: usize) -> Vec<f32> {
     let of = |p: &[f32]| match p {
         [foreground] => f32::from(u8::from(*foreground > 0.5)),

@@ -1,4 +1,4 @@
-//! What a caller decides about restoring, and the record of it that goes into the files that were made.
+//! The settings of restoring, and their record in the output files.
 
 use crate::camera::KnownCamera;
 use crate::error::{Error, Result};
@@ -11,115 +11,125 @@ use clearshot_runtime::Precision;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// See the module. The default serves most images; fields that are `None` are chosen by the image, the model or the device.
+/// See the module. The defaults are suitable for most images; fields that are `None` are chosen for the image, the
+/// model or the device.
 ///
-/// Fields from `only` to `scratch` are about models: a classical restorer takes no notice of how samples would be
-/// drawn, and refuses what it cannot give (`samples`, `std`, `chi2`).
+/// Fields from `only` to `scratch` apply to models: a classical restorer ignores how samples are drawn, and refuses
+/// outputs that it does not support (`samples`, `std`, `chi2`).
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is known of the camera. A model estimates what is not; a classical restorer that is given a gain takes the rest as
-    /// zero, and estimates all of it otherwise. Default: nothing is known.
+    /// Known camera parameters. A model estimates the others. A classical restorer with a given gain sets the others to
+    /// zero; without a gain it estimates all of them. Default: nothing is known.
     pub camera: KnownCamera,
-    /// The standard deviation of the noise where it is the same everywhere, in the image's unit, for classical denoisers.
-    /// Default: the noise is a camera's.
+    /// The standard deviation of uniform noise, in the unit of the image, for classical denoisers. Default: camera
+    /// noise.
     pub noise: Option<f32>,
-    /// Frames without an object, of the same camera and exposure, in counts: their mean is the background of each pixel. Models take its uneven part off
-    /// the result, Richardson-Lucy all of it. Default: the background of `camera`.
+    /// Frames of an empty field with the same camera and exposure, in counts; their mean is the background of each
+    /// pixel. With models its uneven part is subtracted from the result, with Richardson-Lucy all of it. Default: the
+    /// background of `camera`.
     pub background: Option<PathBuf>,
-    /// Pixels at or above this value are saturated. Default: as `camera` says, or where values pile up at the top of the range.
+    /// Pixels at or above this value are saturated. Default: as set in `camera`, or the value at which pixels pile up
+    /// at the top of the range.
     pub saturation: Option<f32>,
-    /// An image of the same Y and X that marks invalid pixels (dead, hot) by values other than zero. Default: none.
+    /// An image of the same Y and X whose nonzero values mark invalid pixels (dead, hot). Default: none.
     pub mask: Option<PathBuf>,
-    /// Restore this image of a file that has several, by name or number. Default: all images.
+    /// Restore this image of a multi-image file, by name or number. Default: all images.
     pub item: Option<String>,
-    /// What the axes of the file are, one letter each in its order (`TYX` for a movie, `ZYX` for a stack), where it does not say or says it
-    /// wrongly. The file that is written is named as the input is. Default: as the file says.
+    /// The axes of the file, one letter each in its order (`TYX` for a movie, `ZYX` for a stack), if they are missing
+    /// or wrong in its metadata. The output has the axis names of the input. Default: the axes in the file.
     pub axes: Option<String>,
-    /// Whether stacks are restored as volumes. Default: as the restorer is made for.
+    /// Whether stacks are restored as volumes. Default: depends on the restorer.
     pub stacks: Stacks,
-    /// The blur to take off. Default: none.
+    /// The PSF of the blur to remove. Default: none.
     pub psf: Option<PointSpread>,
-    /// Pixels along a side of a tile, or of the pieces that large images are cut into. Default: chosen by memory.
+    /// The size of tiles in pixels. Default: chosen by memory.
     pub tile: Option<usize>,
 
-    /// Restore by this alone. Default: model, BM3D, Gaussian blur and measurement are mixed by their errors, which are
-    /// estimated from the image itself.
+    /// Restore with this method only. Default: model, BM3D, Gaussian blur and measurement are mixed by their errors,
+    /// which are estimated from the image itself.
     pub only: Option<Candidate>,
     /// Restore each frame of a movie without its neighbours. Default: false.
     pub frames_alone: bool,
-    /// Posterior samples; from two on their standard deviation is known. Default: 0, the image is the model's direct estimate; or 8 for `std`, of models that
-    /// do not say it themselves.
+    /// The number of posterior samples; two or more give a standard deviation. Default: 0, for the model's direct
+    /// estimate; or 8 for `std` of models that do not predict it.
     pub samples: usize,
-    /// What the restored image is. Default: the direct estimate where the model gives one.
+    /// How the restored image is computed. Default: the direct estimate, if the model has one.
     pub estimate: Option<Output>,
-    /// Give the standard deviation of the posterior: what the model says of it, or that of `samples` where some are asked for. Default: false.
+    /// Return the standard deviation of the posterior: as predicted by the model, or that of `samples` if these are
+    /// requested. Default: false.
     pub std: bool,
-    /// Give the map of chi2: about 1 where only noise is left over. Default: false.
+    /// Return the map of chi2: about 1 where only noise was removed. Default: false.
     pub chi2: bool,
-    /// Give the samples themselves. Default: false.
+    /// Return the samples themselves. Default: false.
     pub save_samples: bool,
     /// How samples are drawn: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun, with settings as in `ddim:eta=0.5` and
     /// `heun:churn=40,noise=1.003`. Default: dpmpp-2m.
     pub sampler: String,
     /// Steps of the sampler. Default: 25.
     pub steps: usize,
-    /// How the noise levels of the steps are spaced: `karras`, `karras:rho=5,max=20`, and for models of timesteps `trailing`, `leading:offset=1`, `linspace`
-    /// and `quadratic`. Default: as the model was made for.
+    /// How the noise levels of the steps are spaced: `karras`, `karras:rho=5,max=20`, and for models with timesteps
+    /// `trailing`, `leading:offset=1`, `linspace` and `quadratic`. Default: as intended for the model.
     pub levels: Option<String>,
-    /// Begin samples at the measurement with this much noise added, relative to the signal, where the model's range is 2. Default: at noise alone.
+    /// Start samples from the measurement with this much noise added, relative to the signal, where the model's range
+    /// is 2. Default: from pure noise.
     pub begin: Option<f64>,
-    /// Stages from coarse to fine: with 2 samples are drawn of means over 2 x 2 pixels first, and those of the image begin at them and keep them as their
-    /// means; with 3 means over 4 x 4 pixels come before that. Default: 1, the image alone.
+    /// Stages from coarse to fine: with 2, samples of the 2 x 2 binned image are drawn first; the samples of the full
+    /// image start from them and keep them as their 2 x 2 means. With 3, the 4 x 4 binned image comes before that.
+    /// Default: 1, the full image only.
     pub cascade: usize,
-    /// Keep pixels that hold a measurement as they are, and draw only the others: those that are masked, saturated or not finite. Default: false.
+    /// Keep measured pixels as they are, and fill in only masked, saturated, NaN and infinite pixels. Default: false.
     pub inpaint: bool,
-    /// The weight of classifier-free guidance, for models whose training dropped the measurement (`task.drop`) or the class (`task.drop_class`) now and
-    /// then: 1 is the network's own answer, above it counts more what was dropped. Default: 1.
+    /// The weight of classifier-free guidance, for models whose training sometimes dropped the measurement
+    /// (`task.drop`) or the class (`task.drop_class`): 1 is the conditional prediction, larger values increase the
+    /// weight of the dropped condition. Default: 1.
     pub classifier_free: f64,
-    /// The class of the images, by its name or number, for models that are conditioned on it. Default: none, which models whose training dropped classes
-    /// can do without.
+    /// The class of the images, by its name or number, for models that are conditioned on it. Default: none, which is
+    /// possible for models whose training dropped classes.
     pub class: Option<String>,
-    /// The context that a model attends to, [`Context::read`] from a `.npy` file for example. Default: none, as `class`.
+    /// The context for cross-attention, for example [`Context::read`] from a `.npy` file. Default: none, as for
+    /// `class`.
     pub context: Option<Context>,
-    /// Numbers of the camera that a model is conditioned on by its vector, in place of the image's own. Default: those of the image.
+    /// Camera parameters for the conditioning vector of a model, instead of those of the image. Default: those of the
+    /// image.
     pub taken_by: TakenByGiven,
     /// The seed of the samples. Default: 0.
     pub seed: u64,
-    /// Guide the samples by the measurement's likelihood: poisson-gaussian, shifted-poisson, gaussian, ... Default: none, and
-    /// shifted-poisson under a PSF.
+    /// Guide the samples with this likelihood of the measurement: poisson-gaussian, shifted-poisson, gaussian, ...
+    /// Default: none; with a PSF, shifted-poisson.
     pub guidance: Option<String>,
-    /// How measurement and model are weighed: `proximal`, `proximal:strength=0.8`, `sigma-squared`, ... Default: proximal.
+    /// The weight law of guidance: `proximal`, `proximal:strength=0.8`, `sigma-squared`, ... Default: proximal.
     pub law: Option<String>,
-    /// The largest correction of an image by its measurement, as a root mean square where the model's range is 2. Default: none.
+    /// The largest guidance correction of an image, as a root mean square where the model's range is 2. Default: none.
     pub clip: Option<f64>,
-    /// Guide only while the noise of a sample, relative to the signal, lies between these. Default: always.
+    /// Guide only while the noise of a sample, relative to the signal, is between these values. Default: always.
     pub gate: Option<[f64; 2]>,
-    /// Tell the observer of every correction by the measurement. Default: false.
+    /// Report every guidance correction to the observer. Default: false.
     pub trace: bool,
-    /// Tiles at once. Default: as many as keep the device busy.
+    /// The number of tiles run at once. Default: as many as keep the device busy.
     pub batch: Option<usize>,
-    /// Bytes that the network may take on the device. Default: chosen by the device.
+    /// Memory limit of the network on the device, in bytes. Default: chosen for the device.
     pub memory: Option<usize>,
-    /// Take fewer steps than `steps` where restoring an image would take more seconds, by the measured time of the network. Results then depend on the machine.
-    /// Default: no limit.
+    /// Take fewer steps than `steps` if restoring an image would take more seconds than this, by the measured time of
+    /// the network. Results then depend on the machine. Default: no limit.
     pub max_seconds: Option<f64>,
-    /// Restore means over 2 x 2, 4 x 4 or 8 x 8 pixels where `max_seconds` has no room for every pixel even with the fewest steps: the files that are
-    /// written have fewer and larger pixels, as 32-bit floats, and say so. Default: false, such a budget is refused.
+    /// Bin the image 2 x 2, 4 x 4 or 8 x 8 if `max_seconds` is too short even with the fewest steps. The output has
+    /// fewer and larger pixels, as 32-bit floats, and records this. Default: false, such a limit is refused.
     pub allow_binning: bool,
-    /// Bytes that network and image states may take together: half of them for the network where `memory` does not say otherwise; states that
-    /// do not fit lie in temporary files. Default: 512 MiB for the network on a CPU and 768 MiB for states.
+    /// Memory limit of network and image states together, in bytes: half of it is for the network unless `memory` is
+    /// set; states that do not fit are in temporary files. Default: 512 MiB for the network on a CPU and 768 MiB for
+    /// states.
     pub max_memory: Option<usize>,
-    /// Arithmetic of the network. Default: auto, which on a GPU is the fastest whose difference from fp32 is below 2 % of the
-    /// noise, and fp32 on the CPU.
+    /// The precision of the network. Default: auto, which on a GPU is the fastest whose difference from fp32 is below 2
+    /// % of the noise, and fp32 on the CPU.
     pub precision: Precision,
-    /// A folder for temporary files, where images are larger than memory. Default: the system's.
+    /// A folder for temporary files, for images larger than memory. Default: the system's folder for temporary files.
     pub scratch: Option<PathBuf>,
 
-    /// Write 32-bit floats in place of the input's type. Default: false.
+    /// Write 32-bit floats instead of the type of the input. Default: false.
     pub float: bool,
-    /// Replace files that are there already. Default: false.
+    /// Replace existing files. Default: false.
     pub replace: bool,
-    /// Write OUT_mask beside each output: 0 valid, 1 not finite, 2 saturated, 3 masked. Default: false.
+    /// Write OUT_mask beside each output: 0 valid, 1 NaN or infinite, 2 saturated, 3 masked. Default: false.
     pub save_mask: bool,
     /// Write OUT.png beside each output: the middle plane before and after. Default: false.
     pub picture: bool,
@@ -131,13 +141,13 @@ const MOST_STAGES: usize = 6;
 /// Whether stacks are restored as volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stacks {
-    /// Classical restorers go plane by plane; models as they were trained. Models for planes take the neighbours of a plane
-    /// along Z into account where these show the same; the built-in one restores volumes if there is a built-in model for them.
+    /// Plane by plane for classical restorers; as trained for models. Models for planes average a plane with its
+    /// neighbours along Z where they agree; the built-in one restores volumes if there is a built-in model for them.
     #[default]
     Auto,
-    /// Plane by plane, each alone.
+    /// Plane by plane, each restored alone.
     Planes,
-    /// Along Z, Y and X together, by classical restorers.
+    /// Along Z, Y and X together, for classical restorers.
     Volumes,
 }
 
@@ -274,12 +284,13 @@ impl Settings {
         image.description.name_axes(letters).map_err(|why| Error::value("axes", letters, why))
     }
 
-    /// From which value on pixels are saturated: as given, or as the camera's file says.
+    /// The smallest saturated value: as given, or from the camera file.
     pub(crate) fn saturation(&self) -> Option<f32> {
         self.saturation.or(self.camera.saturation.map(|v| v as f32))
     }
 
-    /// The first field that only our own models and classical restorers go by, and networks that take an image as it is do not.
+    /// The first field that is set although it only applies to Clearshot models and classical restorers, and not to
+    /// networks of other projects.
     pub(crate) fn asks_for_more_than_a_network(&self) -> Option<&'static str> {
         let asked = [
             ("psf", self.psf.is_some()),
@@ -290,7 +301,7 @@ impl Settings {
         self.asks_for_a_model().or(asked)
     }
 
-    /// The first field that asks for what only a diffusion model gives.
+    /// The first field that requests an output that only a diffusion model has.
     pub(crate) fn asks_for_a_model(&self) -> Option<&'static str> {
         let asked = [
             ("samples", self.samples > 0),
@@ -308,10 +319,10 @@ impl Settings {
         asked.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
     }
 
-    /// What the engine takes, for a model.
+    /// The settings of the engine, for a model.
     ///
     /// # Errors
-    /// If a name is unknown, or what only a model gives is asked for without one.
+    /// If a name is unknown, or an output that needs a model is requested without one.
     pub(crate) fn learned(&self, model: &Model) -> Result<learned::Settings> {
         let sd = model.about.sigma_data();
         let guidance = match (&self.guidance, &self.law) {
@@ -367,7 +378,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Refuses what only the model can do where it is not to be used.
+    /// Refuses settings that need the model if another method is selected.
     fn check_only(&self, settings: &learned::Settings) -> Result<()> {
         let Some(only) = self.only.filter(|m| *m != Candidate::Model) else { return Ok(()) };
         let options = [
@@ -389,7 +400,7 @@ impl Settings {
         }
     }
 
-    /// The settings as the record in an output has them, by which a later run knows that it has nothing to do.
+    /// The settings in the form of the record in an output, from which a later run recognises finished work.
     ///
     /// # Errors
     /// If the PSF or the mask is a file that cannot be read.

@@ -1,13 +1,15 @@
-//! A run over several files that many jobs share: each does the files of its [`JobPart`], and a last run without a part
-//! does what is missing, checks that everything is there and takes the jobs' notes away. A single image that becomes OME-Zarr is cut: each
-//! job makes chunks of its own of the one output ([`clearshot_image::Share`]), and the last run the lower resolutions and the metadata.
+//! A run over several files that is shared by several jobs: each restores the files of its [`JobPart`], and a last run
+//! without a part restores missing files, checks that everything is complete and removes the notes of the jobs. A
+//! single image that becomes OME-Zarr is divided: each job makes its own chunks of the one output
+//! ([`clearshot_image::Share`]), and the last run makes the lower resolutions and the metadata.
 //!
-//! The notes lie in a hidden folder in the output folder, or beside an output that is one file. `run.json` comes first and
-//! says what is done to which files, so that jobs of another run, of another list of files or of another version of the program
-//! are refused. Each file has a note of its own: that it was begun, and then that it is done. An output that is there
-//! with a note is one of this run, that of a file that was only begun is made again; without a note it is somebody else's and stays. A part's note
-//! is written when all of its files, or chunks, are done. What is decided about an image that is cut, such as its camera, is
-//! found out by every job from the same pixels; the first notes it, and a job that comes to something else is refused.
+//! The notes are in a hidden folder in the output folder, or beside an output that is one file. `run.json` is written
+//! first and records the operation and the files, so that jobs with another run, another list of files or another
+//! version of the program are refused. Each file has a note: first that it was begun, then that it is done. An existing
+//! output with a note belongs to this run, and is made again if it was only begun; an output without a note is not from
+//! this run and is kept. The note of a part is written when all of its files, or chunks, are done. Decisions about a
+//! divided image, such as its camera, are made by every job from the same pixels; the first job saves them, and a job
+//! with a different result is refused.
 
 use crate::error::{Error, Result};
 use crate::job_part::{JobPart, shares, size_of};
@@ -20,19 +22,19 @@ use std::path::{Path, PathBuf};
 
 /// The folder of notes.
 const FOLDER: &str = ".clearshot-parts";
-/// What is done to which files.
+/// The operation and the files.
 const RUN: &str = "run.json";
-/// What was decided about an image that is cut.
+/// The decisions about a divided image.
 const DECIDED: &str = "decided.json";
 
 /// See the module.
 pub struct SharedRun {
-    /// None in the run that ends it.
+    /// `None` in the last run.
     part: Option<JobPart>,
     count: usize,
     marks: Marks,
     files: Vec<File>,
-    /// The same for all jobs of the run, and for no others.
+    /// Equal for all jobs of this run, and different for any other run.
     id: String,
     /// Whether the only file is cut between the jobs.
     cuts: bool,
@@ -46,18 +48,18 @@ struct File {
     part: usize,
 }
 
-/// What there is of a file's output.
+/// The state of a file's output.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FileStanding {
-    /// Nothing of this run.
+    /// Nothing from this run.
     New,
-    /// A job of this run began it, and did not say that it was done: what is there may be replaced.
+    /// A job of this run began it, but did not finish: an existing file may be replaced.
     Begun,
-    /// It is done; what was noted of it.
+    /// It is done, with its note.
     Done(Value),
 }
 
-/// How many files and bytes are one part's, and those of all.
+/// The numbers of files and bytes of one part, and of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// Files of the part.
@@ -71,11 +73,11 @@ pub struct Extent {
 }
 
 impl SharedRun {
-    /// Begins or joins a run that makes of each pair's first file the second; without a part ends one, if its notes are at the
-    /// output. `work` says what is done to files, in words that are the same in all jobs.
+    /// Begins or joins a run that makes the second file of each pair from the first. Without a part, completes a run if
+    /// its notes are at the output. `work` describes the operation, with the same text in all jobs.
     ///
     /// # Errors
-    /// If the notes are of another run, or cannot be read or written.
+    /// If the notes are from another run, or cannot be read or written.
     pub fn open(
         part: Option<JobPart>,
         pairs: &[(PathBuf, PathBuf)],
@@ -116,32 +118,32 @@ impl SharedRun {
         Ok(Some(SharedRun { part, count, marks, files, id, cuts }))
     }
 
-    /// This job's part; none in the run that ends it.
+    /// The part of this job; `None` in the last run.
     pub fn part(&self) -> Option<JobPart> {
         self.part
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether the only file is cut between the jobs, each of which makes a part of its output.
+    /// Whether a single image is divided among the jobs.
     pub fn cuts_image(&self) -> bool {
         self.cuts
     }
 
-    /// What this job has of the output that is cut, where chunks along some axes stay together.
+    /// The share of this job in the divided output; chunks along the axes `together` are not separated.
     pub fn share(&self, together: Vec<usize>) -> Share {
         let part = self.part.map(|part| (part.index(), part.count()));
         Share { id: self.id.clone(), part, together }
     }
 
-    /// Begins or joins the output that is cut; `decided` is what was found out about the image. Chunks stay together along `together`,
-    /// axes of which the restorer has to see all.
+    /// Begins or joins the divided output; `decided` has the decisions about the image. Chunks along the axes
+    /// `together`, of which the restorer needs the full length, are not separated.
     ///
     /// # Errors
-    /// If there is nothing to cut, another job decided otherwise, or the output cannot be made.
+    /// If there is nothing to divide, another job has different decisions, or the output cannot be created.
     pub(crate) fn join(
         &self,
         path: &Path,
@@ -168,10 +170,10 @@ impl SharedRun {
         Ok(writer)
     }
 
-    /// Notes what was decided about the image that is cut, or sees that it is what the first job has noted.
+    /// Saves the decisions about the divided image, or checks that they equal those of the first job.
     ///
     /// # Errors
-    /// If another job decided otherwise, or notes cannot be written.
+    /// If another job has different decisions, or notes cannot be written.
     fn agree(&self, decided: &Value) -> Result<()> {
         if self.marks.put_new(DECIDED, decided.to_string().as_bytes())? {
             return Ok(());
@@ -187,7 +189,7 @@ impl SharedRun {
         )))
     }
 
-    /// What there is of the image that is cut, before this job begins.
+    /// The state of the divided image, before this job begins.
     fn begin_cut(&self, replace: bool) -> Result<FileStanding> {
         let output = &self.files[0].output;
         let there = exists(output)?;
@@ -208,12 +210,12 @@ impl SharedRun {
         }
     }
 
-    /// Whether a file is to be done here.
+    /// Whether this job restores a file.
     pub fn owns(&self, number: usize) -> bool {
         self.cuts || self.part.is_none_or(|part| self.files[number].part == part.index())
     }
 
-    /// What there is to do here.
+    /// The amount of work of this job.
     pub fn extent(&self) -> Extent {
         let mut extent = Extent::default();
         for (n, file) in self.files.iter().enumerate() {
@@ -228,7 +230,7 @@ impl SharedRun {
         extent
     }
 
-    /// What there is of a file, before it is done here. One that is not there at all is noted as begun.
+    /// The state of a file before this job restores it. A file without a note is noted as begun.
     ///
     /// # Errors
     /// If the notes cannot be read or written.
@@ -266,7 +268,7 @@ impl SharedRun {
         Ok(self.marks.put(&self.files[number].note, note.to_string().as_bytes())?)
     }
 
-    /// The parts that did not come to their end, as `3/8`.
+    /// The unfinished parts, as `3/8`.
     ///
     /// # Errors
     /// If the notes cannot be read.
@@ -280,8 +282,8 @@ impl SharedRun {
         Ok(list)
     }
 
-    /// Ends this job's part, or the whole run, of which every file was done: checks that every output is there and leaves the
-    /// part's note, or takes all notes away.
+    /// Ends the part of this job, or the whole run, after all files are done: checks that every output exists, and
+    /// writes the note of the part or removes all notes.
     ///
     /// # Errors
     /// If an output is missing, or the notes cannot be written.

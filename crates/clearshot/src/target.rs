@@ -1,4 +1,4 @@
-//! Where restored values go: into a file as they come, into memory, or to the caller.
+//! The destination of restored values: a file (written as they are computed), memory, or the caller.
 
 use crate::error::Result;
 use crate::items::Spot;
@@ -10,17 +10,17 @@ use clearshot_restore::stream::Sink;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// What an image is restored into.
+/// The destination of a restored image.
 #[derive(Clone, Copy)]
 pub enum Destination<'a> {
-    /// Files, where those that are there may be replaced or not; the image may be one that several jobs make.
+    /// Files; `replace` allows replacing existing ones, and `run` is set if several jobs share the image.
     File { input: &'a Path, spot: &'a Spot, replace: bool, run: Option<&'a SharedRun> },
-    /// To the caller as 32-bit floats: into memory, or as they come into what it gives.
+    /// The caller, as 32-bit floats: in memory, or in a destination that it provides.
     Caller(&'a dyn Outlet),
 }
 
 impl Destination<'_> {
-    /// What the description of the output is made of: that of the image, or of its copy in the file that is being made.
+    /// The description on which that of the output is based: that of the image, or of its copy in the output file.
     pub fn description<'d>(&'d self, d: &'d Description) -> &'d Description {
         match self {
             Destination::File { spot, .. } => spot.kept.as_ref().unwrap_or(d),
@@ -28,7 +28,7 @@ impl Destination<'_> {
         }
     }
 
-    /// The run of several jobs that make the image together.
+    /// The run of several jobs that share the image.
     pub fn run(&self) -> Option<&SharedRun> {
         match self {
             Destination::File { run, .. } => *run,
@@ -58,9 +58,9 @@ pub fn as_float(d: &Description) -> Description {
     d
 }
 
-/// One file that is being written, or its values in memory.
+/// A file being written, or values in memory.
 pub enum Target {
-    /// With the chunks that pieces are cut along.
+    /// With the chunks along which tiles are cut.
     File {
         path: PathBuf,
         writer: Box<Writer>,
@@ -73,11 +73,11 @@ pub enum Target {
     Outlet(Box<dyn Sink>),
 }
 
-/// What a target has become.
+/// A finished target.
 pub enum Made {
     File(PathBuf),
     Values(Vec<f32>),
-    /// The caller has the values already.
+    /// The caller already has the values.
     Given,
 }
 
@@ -87,7 +87,7 @@ impl Target {
         Target::File { path: path.to_path_buf(), writer: Box::new(writer), chunk }
     }
 
-    /// Cut along the chunks of an image, as where its pieces are held, so that pieces are the same.
+    /// Cuts along the chunks of an image, as for held tiles, so that the tiles are the same.
     pub fn cut_as(mut self, image: Option<&Image>) -> Target {
         if let (Target::File { chunk, .. }, Some(image)) = (&mut self, image) {
             chunk.clone_from(&image.grid(0).chunk);
@@ -95,10 +95,10 @@ impl Target {
         self
     }
 
-    /// For an image of floats that the caller knows by a name (`image`, `std`, ...).
+    /// For an image of floats with a name for the caller (`image`, `std`, ...).
     ///
     /// # Errors
-    /// If the caller has no place for it.
+    /// If the caller provides no destination for it.
     pub fn caller(outlet: &dyn Outlet, name: &str, d: &Description) -> Result<Target> {
         if let Some(sink) = outlet.sink(name, d)? {
             return Ok(Target::Outlet(sink));

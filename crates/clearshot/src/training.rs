@@ -1,4 +1,4 @@
-//! Training models: a configuration, as keys of the program's groups or as a file, becomes a folder with a model.
+//! Trains models: from a configuration, given as overrides or as a file, to a folder with a model.
 
 use crate::error::{Error, Result};
 use crate::observer::{Event, Observer};
@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// What to train, and where.
+/// Settings of a training run.
 ///
 /// ```
 /// use clearshot::TrainSettings;
@@ -24,33 +24,33 @@ use std::sync::atomic::AtomicBool;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct TrainSettings {
-    /// The configuration: `experiment=NAME`, `GROUP=OPTION`, `KEY=VALUE` or the path of a YAML file, one after another; later ones go before
-    /// earlier ones.
+    /// The configuration: `experiment=NAME`, `GROUP=OPTION`, `KEY=VALUE` or the path of a YAML file, one after another;
+    /// later ones take precedence.
     pub overrides: Vec<String>,
-    /// The run's folder. By default `runs` and the model's name.
+    /// The folder of the run. Default: the name of the model in `runs`.
     pub out: Option<PathBuf>,
-    /// Resumes the run in `out` by its own configuration and the overrides.
+    /// Resumes the run in `out` with its own configuration and the overrides.
     pub resume: bool,
-    /// A folder of configuration groups that goes before the built-in ones.
+    /// A folder of configuration groups that take precedence over the built-in ones.
     pub configs: Option<PathBuf>,
-    /// Stops after so many iterations in all, to be resumed later.
+    /// Stops after this many iterations in total; the run can be resumed later.
     pub stop_at: Option<u64>,
 }
 
-/// What came of a training run.
+/// The result of a training run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TrainReport {
     /// The run's folder: configuration, checkpoints, records.
     pub folder: PathBuf,
-    /// The model of the best validation, where there was one.
+    /// The model with the best validation score, if there was a validation.
     pub model: Option<PathBuf>,
     /// Iterations, times and scores.
     pub summary: Summary,
 }
 
 impl TrainReport {
-    /// Whether it ended before its time, because the observer stopped it or `stop_at` was reached.
+    /// Whether it ended early, because the observer stopped it or `stop_at` was reached.
     pub fn is_interrupted(&self) -> bool {
         self.summary.ending == Ending::Interrupted
     }
@@ -60,7 +60,7 @@ impl TrainSettings {
     /// The configuration with every default filled in.
     ///
     /// # Errors
-    /// Names the key or the file that is wrong.
+    /// Names the invalid key or file.
     pub fn config(&self) -> Result<RunConfig> {
         if self.resume {
             let Some(out) = &self.out else {
@@ -83,11 +83,14 @@ impl TrainSettings {
     }
 }
 
-/// Trains a model, or resumes a run; as one of several processes, where this one was started among them by mpiexec or srun. The observer hears of every iteration ([`Observer::progress`]; the total is 0 where it is not known yet) and
-/// of [`Event::Training`], [`Event::Note`], [`Event::Warning`] and [`Event::Record`]; where it says `Break`, a checkpoint is written and the report says so.
+/// Trains a model, or resumes a run; as one of several processes, if mpiexec or srun started this one. The observer
+/// receives every iteration ([`Observer::progress`]; the total is 0 while it is unknown) and [`Event::Training`],
+/// [`Event::Note`], [`Event::Warning`] and [`Event::Record`]. If it returns `Break`, a checkpoint is written and the
+/// report is marked as interrupted.
 ///
 /// # Errors
-/// If the configuration is wrong, the folder cannot be written to or holds another run, samples cannot be had, or training diverges.
+/// If the configuration is invalid, the folder cannot be written to or contains another run, samples cannot be made, or
+/// training diverges.
 pub fn train(settings: &TrainSettings, observer: &mut dyn Observer) -> Result<TrainReport> {
     let config = settings.config()?;
     let out = settings.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
@@ -130,7 +133,7 @@ fn open_among<'w>(
 pub(crate) struct Heard<'o> {
     pub observer: &'o mut dyn Observer,
     pub folder: PathBuf,
-    /// Whether the observer said to stop where a run cannot: it does at its next iteration.
+    /// Whether the observer requested a stop where a run cannot stop; it stops at its next iteration.
     pub stopped: bool,
 }
 

@@ -1,8 +1,9 @@
-//! Pixels that hold no measurement: the mask that marks such pixels of an image, and the mask that says what was found.
+//! Invalid pixels: the mask that marks them in an image, and the mask that is written for the output.
 //!
-//! One rule for every restorer. Pixels that are not finite, masked or saturated are filled before a restorer sees the image and
-//! keep what it makes of them. Only a pixel that was not finite comes back as NaN, where the output can hold that: nothing was
-//! measured there, and readers of the output must know; where inpainting is asked for, what was drawn there stays. `clearshot_restore::invalid` has the filling.
+//! The same rule holds for every restorer. NaN, infinite, masked and saturated pixels are filled in before a restorer
+//! runs and keep their restored values. Only NaN and infinite pixels become NaN again, if the output can represent it,
+//! because nothing was measured there and readers of the output must know; with inpainting, the filled-in values are
+//! kept. The filling is in `clearshot_restore::invalid`.
 
 use crate::error::{Error, Result};
 use clearshot_image::dataset::list::stem;
@@ -13,27 +14,27 @@ use clearshot_restore::stream::Frames;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Where the pixels of an image hold no measurement.
+/// The invalid pixels of an image.
 #[derive(Default)]
 pub struct Validity {
-    /// From which value on pixels are saturated.
+    /// The smallest saturated value.
     pub saturation: Option<f32>,
-    /// Whether that value was given, and not found in the image.
+    /// Whether that value was given, rather than found in the image.
     pub is_given: bool,
     /// Marks of other pixels.
     pub mask: Option<Mask>,
 }
 
 impl Validity {
-    /// Which of a region's pixels the mask marks.
+    /// The pixels of a region that the mask marks.
     ///
     /// # Errors
-    /// Why the mask cannot be read, in words.
+    /// The reason why the mask cannot be read.
     pub fn marks(&self, region: &Region, pixels: usize) -> Result<Option<Vec<bool>>, String> {
         self.mask.as_ref().map(|m| m.marks(region, pixels).map_err(|e| e.to_string())).transpose()
     }
 
-    /// Writes why pixels of an image hold no measurement, as an image of its own.
+    /// Writes the reasons why pixels are invalid, as a separate image.
     ///
     /// # Errors
     /// If the image or its mask cannot be read, or the file cannot be written.
@@ -60,12 +61,12 @@ pub fn mask_path(output: &Path) -> PathBuf {
     output.with_file_name(format!("{stem}_mask{ending}"))
 }
 
-/// Whether pixels of a file can say by their value that there is none.
+/// Whether the pixel type of a file can represent missing values.
 pub fn may_be_none(d: &Description) -> bool {
     d.dtype.is_float() || d.rescale.is_some_and(|r| r.blank.is_some())
 }
 
-/// An image that marks invalid pixels of another, which it may have fewer axes than.
+/// An image that marks the invalid pixels of another; it may have fewer axes than the other.
 pub struct Mask {
     image: Image,
     /// For each of the mask's axes, the other image's axis; nothing where the mask has one position for all.
@@ -101,10 +102,10 @@ impl Mask {
         Ok(Mask { image, axes })
     }
 
-    /// Which of a region's pixels are marked.
+    /// The marked pixels of a region.
     ///
     /// # Errors
-    /// If the mask cannot be read, or has not the axes that the region has.
+    /// If the mask cannot be read, or its axes do not match the region.
     pub fn marks(&self, place: &Region, pixels: usize) -> Result<Vec<bool>> {
         let region: Vec<Range<usize>> =
             self.axes.iter().map(|a| a.map_or(0..1, |a| place[a].clone())).collect();

@@ -1,4 +1,4 @@
-//! What a model's file says of itself, for `clearshot info`.
+//! The description of a model file, for `clearshot info`.
 
 use anyhow::Result;
 use clearshot_model::{ConditionInput, DEFAULT_BYTES, InputKind, Model};

@@ -1,4 +1,5 @@
-//! `clearshot adapt`: a model fitted to the user's own noisy images, kept only where it helps. `restore --adapt` does the same first.
+//! `clearshot adapt`: fits a model to the user's noisy images, and keeps it only if it helps. `restore --adapt` does
+//! the same before restoring.
 
 use crate::camera::KnownCameraArgs;
 use crate::training::Trainer;

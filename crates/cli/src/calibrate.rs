@@ -1,4 +1,4 @@
-//! `clearshot calibrate`: calibrated uncertainty for models whose training did not end with it.
+//! `clearshot calibrate`: calibrates the uncertainty of models whose training did not include it.
 
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};

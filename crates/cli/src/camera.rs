@@ -1,4 +1,5 @@
-//! `clearshot camera`: what the noise of a camera is, from its own files, as a file that every verb takes by `--camera`.
+//! `clearshot camera`: measures the noise of a camera from its images, and writes a file for the option `--camera` of
+//! other commands.
 
 mod given;
 mod summary;

@@ -1,4 +1,4 @@
-//! `clearshot check`: whether a package of the BioImage Model Zoo gives here what its authors say.
+//! `clearshot check`: runs the test of a package of the BioImage Model Zoo.
 
 use crate::network::ComputeArgs;
 use anyhow::{Result, bail};

@@ -1,4 +1,4 @@
-//! `clearshot compare`: methods side by side. Default: every usual one.
+//! `clearshot compare`: compares methods. Default: all common ones.
 
 use crate::evaluating::Settings;
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! Options for what a model is conditioned on beside the measurement.
+//! Options for the conditions of a model other than the measurement.
 
 use anyhow::{Result, bail};
 use clap::Args;

@@ -1,4 +1,4 @@
-//! `clearshot config`: what a training run's configuration comes to, and where each value was written.
+//! `clearshot config`: prints the resolved configuration of a training run, and the origin of each value.
 
 use anyhow::Result;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! `clearshot convert`: image files into other files, streamed, with what they carry. Files may be addresses.
+//! `clearshot convert`: converts image files to other formats, streamed, with their metadata. Files may be addresses.
 
 use crate::outputs::{self, Paths, Turn, Walk};
 use crate::part::PartArgs;

@@ -1,4 +1,5 @@
-//! `clearshot deconvolve`: image files without the blur of the microscope, by Richardson-Lucy or Wiener.
+//! `clearshot deconvolve`: removes the blur of the microscope from image files, with Richardson-Lucy or a Wiener
+//! filter.
 
 use crate::camera::KnownCameraArgs;
 use crate::electrons::{self, Background};

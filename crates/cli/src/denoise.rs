@@ -1,4 +1,4 @@
-//! `clearshot denoise`: image files without their noise, by a method that needs no training.
+//! `clearshot denoise`: removes noise from image files with a classical method.
 
 use crate::camera::KnownCameraArgs;
 use crate::restoring::Files;

@@ -1,4 +1,4 @@
-//! `clearshot devices`.
+//! `clearshot devices`: lists the available devices.
 
 use anyhow::Result;
 use clap::Args;

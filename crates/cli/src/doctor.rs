@@ -1,4 +1,4 @@
-//! `clearshot doctor`: what this machine has, what will be used of it, and why; in words.
+//! `clearshot doctor`: describes the hardware and libraries of this machine, which of them are used, and why.
 
 use crate::devices::{memory, model};
 use anyhow::Result;

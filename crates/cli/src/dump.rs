@@ -1,4 +1,4 @@
-//! `clearshot dump`: graphs and plans as text.
+//! `clearshot dump`: prints graphs and plans as text.
 
 use crate::network::NetworkArgs;
 use anyhow::Result;

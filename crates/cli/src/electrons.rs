@@ -1,5 +1,5 @@
-//! Numbers of a camera as flags give them: gains, noises and offsets that cannot be meant are refused where they are
-//! read, by every verb alike.
+//! Camera parameters as options: impossible gains, noises and offsets are refused during parsing, in the same way for
+//! all commands.
 
 use std::path::PathBuf;
 use std::str::FromStr;

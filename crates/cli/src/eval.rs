@@ -1,4 +1,4 @@
-//! `clearshot eval`: how good a method is, beside the raw input and the best method that needs no training.
+//! `clearshot eval`: evaluates a method, compared with the raw input and the best classical method.
 
 use crate::evaluating::Settings;
 use anyhow::Result;

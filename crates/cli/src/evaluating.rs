@@ -1,4 +1,4 @@
-//! What `eval`, `compare` and `validate` share: their options, and what they print of an evaluation.
+//! The common parts of `eval`, `compare` and `validate`: options, and printing of evaluations.
 
 use crate::camera::KnownCameraArgs;
 use crate::conditions::ConditionArgs;

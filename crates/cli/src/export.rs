@@ -1,4 +1,4 @@
-//! `clearshot export`: a model as an ONNX file, or as a package of the BioImage Model Zoo.
+//! `clearshot export`: writes a model as an ONNX file, or as a package of the BioImage Model Zoo.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;

@@ -1,7 +1,7 @@
-//! An error as users read it: what was being done, then why it failed, each said once.
+//! The error message for users: what was being done, then why it failed, each once.
 //!
-//! Errors of libraries tell their causes in their own words already; the causes that anyhow would append to those are left
-//! out. Settings of the library are named as the options that set them.
+//! Messages of library errors already include their causes, so the causes that anyhow would append are left out.
+//! Settings of the library are named by their options.
 
 /// The error and its causes in one line.
 pub fn worded(error: &anyhow::Error) -> String {

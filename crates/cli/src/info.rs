@@ -1,4 +1,4 @@
-//! `clearshot info`: what image files are, and what they carry.
+//! `clearshot info`: describes image files and their metadata.
 
 use crate::about_model;
 use crate::failure::worded;

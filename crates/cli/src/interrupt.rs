@@ -1,5 +1,5 @@
-//! Ctrl-C (and a request to end): what is half written is taken away (of a training run, by the next one in its
-//! folder), and the program ends with the status that shells give a program ended by that signal: 130 for Ctrl-C.
+//! Ctrl-C (and termination requests): half-written files are removed (those of a training run by the next run in its
+//! folder), and the program exits with the usual status for that signal: 130 for Ctrl-C.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
-//! The program. One file a verb; each verb is a struct of its arguments and a `run`. It is a library so that the Python package
-//! carries it too ([`run`]); the binary calls it and nothing else.
+//! The program. There is one file per command; each command is a struct of its arguments and a `run`. It is a library
+//! so that the Python package can include it ([`run`]); the binary only calls it.
 
 mod about_model;
 mod adapt;

@@ -1,5 +1,5 @@
-//! `clearshot manifest`: a data set as one CSV file with a fingerprint of every file, and whether the files still are
-//! what it says.
+//! `clearshot manifest`: writes a data set as a CSV file with a fingerprint of every file, and checks whether the files
+//! are unchanged.
 
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};

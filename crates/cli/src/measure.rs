@@ -1,4 +1,4 @@
-//! `clearshot measure`: how good images are, by any metric of `clearshot_metrics::table`.
+//! `clearshot measure`: scores images with any metric of `clearshot_metrics::table`.
 
 mod print;
 

@@ -1,5 +1,5 @@
-//! The network that a verb is about: a benchmark network by name, a configuration file or an ONNX file, as
-//! inference or as a whole training iteration.
+//! The network of a command: a benchmark network by name, a configuration file or an ONNX file, for inference or as a
+//! whole training iteration.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;

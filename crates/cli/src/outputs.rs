@@ -1,5 +1,5 @@
-//! Which file each input becomes, and the walk over them: one that fails does not keep the others from being made.
-//! Of a walk that many jobs share, each job has some.
+//! The output of each input, and the loop over all files, which continues if one fails. If several jobs share the
+//! files, each job processes some.
 
 use crate::failure::worded;
 use crate::part::Jobs;

@@ -1,5 +1,5 @@
-//! `--part`: the files of one job among many. What is the same in every verb that has it: the option, what is said, and the
-//! walk's questions to the library's [`SharedRun`].
+//! `--part`: the files of one job among many. The common parts of all commands with this option: the option, its
+//! messages, and the calls of the library's [`SharedRun`].
 
 use anyhow::{Result, bail};
 use clap::Args;

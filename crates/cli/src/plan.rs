@@ -1,4 +1,5 @@
-//! `clearshot plan`: bytes, operations and largest buffers of a network, known before it runs; or the number of jobs that a set of files is best restored in.
+//! `clearshot plan`: prints memory, operations and largest buffers of a network before it runs; or proposes a number of
+//! jobs for a set of files.
 
 use crate::network::NetworkArgs;
 use crate::plan_jobs::JobArgs;

@@ -1,4 +1,5 @@
-//! `clearshot plan IMAGES --part auto`: into how many jobs of a cluster a set of files is best cut, from their sizes and the time and memory that restoring takes on this machine.
+//! `clearshot plan IMAGES --part auto`: proposes a number of cluster jobs for a set of files, from their sizes and the
+//! time and memory of restoring on this machine.
 
 use crate::outputs::listed;
 use crate::progress::Line;

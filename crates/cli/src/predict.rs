@@ -1,5 +1,6 @@
-//! `clearshot predict`: what a network makes of images, as `restore --model` runs it: labels, classes or probabilities of a model that segments, images of
-//! one that restores or of a network that others trained; tables of an encoder's embeddings; or what networks of others make of tensors of any shape.
+//! `clearshot predict`: runs a network on images, like `restore --model`: labels, classes or probabilities of
+//! segmentation models, images of restoration models and networks of other projects, tables of embeddings of encoders;
+//! or outputs of such networks for tensors of any shape.
 
 use crate::network::ComputeArgs;
 use crate::outputs::{self, Walk};

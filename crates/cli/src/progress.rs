@@ -1,4 +1,4 @@
-//! A line on a terminal that says how far things are and how long they will take.
+//! A progress line on the terminal, with the remaining time.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! `clearshot psf`: a point-spread function from an image of beads, as a file for `--psf`.
+//! `clearshot psf`: measures a point-spread function from an image of beads, and writes a file for `--psf`.
 
 use anyhow::{Result, bail};
 use clap::Args;

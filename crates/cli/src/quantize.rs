@@ -1,4 +1,4 @@
-//! `clearshot quantize`: a model whose convolutions multiply in 8 bits, if it is nearly as good.
+//! `clearshot quantize`: converts a model to 8-bit convolutions, if it is nearly as good.
 
 use crate::progress::Line;
 use anyhow::{Context, Result, bail};

@@ -1,4 +1,5 @@
-//! `clearshot train --devices N`: the same command in N processes of this machine, started by the mpiexec of the MPI library.
+//! `clearshot train --devices N`: runs the same command in N processes on this machine, started by the mpiexec of the
+//! MPI library.
 
 use anyhow::{Context, Result};
 use clearshot_train::distributed::{Keeper, Launch, mpiexec};

@@ -1,6 +1,7 @@
-//! `clearshot reconstruct`: slices from the projections of a CT scanner with parallel beams.
+//! `clearshot reconstruct`: reconstructs slices from the projections of a CT scanner with parallel beams.
 //!
-//! A file of projections has angles along Y and the places of the detector along X, and sinograms of several slices along an axis in front. Flats and darks are read like it, and their rows are averaged.
+//! A file of projections has angles along Y and detector columns along X; sinograms of several slices are along a
+//! preceding axis. Flats and darks have the same form, and their rows are averaged.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;

@@ -1,4 +1,4 @@
-//! The reference of the command line, made of the verbs' own descriptions.
+//! Generates the reference of the command line from the descriptions of the commands.
 
 use clap::{Arg, Command};
 use std::fmt::Write;

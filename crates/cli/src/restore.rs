@@ -1,4 +1,4 @@
-//! `clearshot restore`: image files without their noise, and without their blur, by a trained model.
+//! `clearshot restore`: removes noise and blur from image files with a trained model.
 
 mod report;
 mod trace;

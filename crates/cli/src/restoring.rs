@@ -1,4 +1,4 @@
-//! What the verbs that restore files without a model share: the files, how they are cut, and what goes beside the output.
+//! The common parts of commands that restore files without a model: files, tiling, and additional outputs.
 
 use crate::outputs::{self, Paths, Walk};
 use crate::part::PartArgs;

@@ -1,4 +1,4 @@
-//! `clearshot synth`: generated scenes and what a camera or a scanner sees of them, as files.
+//! `clearshot synth`: writes generated scenes and their simulated camera or scanner images.
 
 mod scanner;
 

@@ -1,4 +1,4 @@
-//! `clearshot train`: from a configuration to a model; runs can be stopped and resumed.
+//! `clearshot train`: trains a model from a configuration; runs can be stopped and resumed.
 
 use crate::ranks;
 use crate::training::Trainer;

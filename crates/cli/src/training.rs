@@ -1,4 +1,4 @@
-//! What verbs that train show while they do: the program's observer of training runs, which Ctrl-C ends.
+//! The program's observer of training runs, which prints their progress and handles Ctrl-C.
 
 use clearshot::{Event, Observer};
 use clearshot_train::Watch;

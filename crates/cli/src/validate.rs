@@ -1,4 +1,4 @@
-//! `clearshot validate`: whether a new model may take the old one's place.
+//! `clearshot validate`: tests whether a new model may replace the old one.
 
 use crate::evaluating::{Judgement, Settings};
 use anyhow::{Result, bail};

@@ -1,4 +1,4 @@
-//! Which pixels hold no measurement, as options of every verb that restores.
+//! The options for invalid pixels of all commands that restore.
 
 use clap::Args;
 use clearshot::Settings;

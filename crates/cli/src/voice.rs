@@ -1,5 +1,5 @@
-//! What verbs that restore say while they work: lines for people or JSON lines on standard output, notices and the progress on
-//! standard error. It is the program's observer of the library.
+//! The program's observer of the library: results as text or JSON lines on standard output, notices and progress on
+//! standard error.
 
 use crate::progress::Line;
 use crate::restore::{Report, Shown, Trace};

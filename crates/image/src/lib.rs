@@ -1,9 +1,9 @@
-//! Images in files: read lazily with everything they carry, written back the same way, cut into tiles
-//! and stitched, and served as data sets.
+//! Image files: lazy reading with all metadata, writing in the same form, cutting into tiles and stitching, and data
+//! sets.
 //!
-//! [`Image::open`] recognises a file by its contents and gives a [`Description`] and regions of pixels;
-//! [`Writer`] makes a file of regions; [`copy`] is the one through the other. Formats are rows of
-//! [`format::FORMATS`]. A path may be an address ([`address`]).
+//! [`Image::open`] recognises a file by its contents and returns a [`Description`] and regions of pixels; [`Writer`]
+//! writes a file region by region; [`copy`] combines the two. Formats are rows of [`format::FORMATS`]. A path may be an
+//! address ([`address`]).
 
 pub mod address;
 pub mod archive;

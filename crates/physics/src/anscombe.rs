@@ -1,10 +1,9 @@
-//! Anscombe's transformation, generalised to read noise, and its exact unbiased inverse.
+//! The Anscombe transform, generalised to read noise, and its exact unbiased inverse.
 //!
-//! `f(y) = 2 sqrt(y + 3/8 + v)` makes the noise of y, in electrons with read variance v, nearly that of
-//! variance 1. Denoising f(y) gives an estimate of E[f(y)], and `f^-1` of that is not the mean: the exact
-//! unbiased inverse (Mäkitalo and Foi, 2011, 2013) is the inverse of m -> E[f(y); m]. [`Inverse`]
-//! tabulates that expectation for a read noise and inverts the table; beyond the table it uses the
-//! asymptotic form.
+//! `f(y) = 2 sqrt(y + 3/8 + v)` transforms y, in electrons with read variance v, so that its noise has a variance of
+//! nearly 1. Denoising f(y) gives an estimate of E[f(y)], and `f^-1` of that is not the mean: the exact unbiased
+//! inverse (Mäkitalo and Foi, 2011, 2013) is the inverse of m -> E[f(y); m]. [`Inverse`] tabulates that expectation for
+//! a read noise and inverts the table; beyond the table it uses the asymptotic form.
 
 use crate::error::{PhysicsError, require};
 use crate::likelihood::not_below;
@@ -12,13 +11,13 @@ use crate::poisson::log_pmf;
 use crate::units::Electrons;
 use std::f64::consts::TAU;
 
-/// `2 sqrt(y + 3/8 + v)`, zero where the root has no value.
+/// `2 sqrt(y + 3/8 + v)`, zero if the root is not defined.
 pub fn forward(y: f64, variance: f64) -> f64 {
     2.0 * not_below(y + 0.375 + variance, 0.0).sqrt()
 }
 
-/// The asymptotic form of the inverse in closed form (Mäkitalo and Foi): within some thousandths of the
-/// exact one for little light, and exact for much.
+/// The asymptotic form of the inverse in closed form (Mäkitalo and Foi): within some thousandths of the exact one for
+/// few electrons, and exact for many.
 pub fn inverse_closed_form(d: f64, variance: f64) -> f64 {
     let r = 1.0 / d.max(f64::MIN_POSITIVE);
     let root = 1.5f64.sqrt();
@@ -30,7 +29,7 @@ const LARGEST_MEAN: f64 = 400.0;
 /// Steps of the table in the root of the mean.
 const STEPS: usize = 600;
 
-/// E[f(y)] for Poisson(mean) read with noise of variance v.
+/// E[f(y)] for Poisson(mean) with read noise of variance v.
 pub fn expectation(mean: f64, variance: f64) -> f64 {
     let reach = 9.0 * mean.sqrt() + 12.0;
     let (low, high) = ((mean - reach).floor().max(0.0), (mean + reach).ceil());
@@ -98,7 +97,7 @@ impl Inverse {
         Ok(Inverse { variance, expected, step })
     }
 
-    /// The mean whose transformed value is expected to be `d`; zero below what darkness gives.
+    /// The mean whose expected transformed value is `d`; zero below the value for zero electrons.
     pub fn mean(&self, d: f64) -> f64 {
         let table = &self.expected;
         if d.is_nan() || d <= table[0] {

@@ -1,18 +1,18 @@
 //! The correlation of the noise between neighbouring pixels.
 //!
-//! A camera's noise is independent from pixel to pixel; that of an image that was resampled, demosaiced, smoothed or scanned
-//! is not, and a restorer that takes it for independent keeps most of it as structure. [`Correlation`] is the
-//! autocorrelation of the noise over a few pixels: 1 at lag (0, 0), symmetric, the same everywhere in the image. The noise of a
-//! pixel still has its own variance; correlation says how its sign is shared.
+//! The noise of a camera is independent from pixel to pixel. That of an image that was resampled, demosaiced, smoothed
+//! or scanned is not, and a restorer that assumes independence keeps most of it as structure. [`Correlation`] is the
+//! autocorrelation of the normalised noise over a few pixels: 1 at lag (0, 0), symmetric, the same everywhere in the
+//! image. The variance may differ from pixel to pixel.
 //!
-//! The same statement in three forms: lags ([`Correlation::at`]), a power spectrum with mean 1
-//! ([`Correlation::spectrum`]), and a filter that turns white noise into such noise ([`Correlation::filter`]).
+//! It has three equivalent forms: lags ([`Correlation::at`]), a power spectrum with mean 1 ([`Correlation::spectrum`]),
+//! and a filter that generates such noise from white noise ([`Correlation::filter`]).
 
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
 use serde::{Deserialize, Serialize};
 
-/// Lags reach so many pixels along each axis.
+/// The largest lag in pixels along each axis.
 pub const REACH: usize = 4;
 const SIDE: usize = 2 * REACH + 1;
 /// Lags of one half of the plane, with (0, 0); the other half is the same mirrored.
@@ -75,15 +75,15 @@ fn place(dy: isize, dx: isize) -> usize {
 }
 
 impl Correlation {
-    /// Independent pixels.
+    /// No correlation.
     pub const WHITE: Correlation = {
         let mut lags = [0.0; LAGS];
         lags[0] = 1.0;
         Correlation { lags }
     };
 
-    /// From a function of the lags (dy, dx) with dy > 0, or dy = 0 and dx > 0, each at most [`REACH`]. Values that are not
-    /// numbers count as none, others are kept within -1 and 1.
+    /// From a function of the lags (dy, dx) with dy > 0, or dy = 0 and dx > 0, each at most [`REACH`]. NaN counts as
+    /// zero; other values are clipped to -1 to 1.
     pub fn from_lags(of: impl Fn(isize, isize) -> f64) -> Correlation {
         let mut it = Correlation::WHITE;
         let reach = REACH as isize;
@@ -98,7 +98,7 @@ impl Correlation {
         it
     }
 
-    /// Of white noise behind a filter of `size` taps, row by row.
+    /// The correlation of white noise after a filter with these taps, row by row.
     pub fn of_filter(taps: &[f64], [height, width]: [usize; 2]) -> Correlation {
         let sum = |dy: isize, dx: isize| -> f64 {
             let mut sum = 0.0;
@@ -116,7 +116,7 @@ impl Correlation {
         Correlation::from_lags(|dy, dx| sum(dy, dx) / power)
     }
 
-    /// Of white noise smoothed by a Gaussian with these standard deviations in pixels along Y and X.
+    /// The correlation of white noise smoothed by a Gaussian with these standard deviations in pixels along Y and X.
     pub fn gaussian(sigma: [f64; 2]) -> Correlation {
         let taps = sigma.map(|s| {
             let at =
@@ -126,7 +126,7 @@ impl Correlation {
         Correlation::of_filters([&taps[0], &taps[1]])
     }
 
-    /// That of independent noise behind a filter along Y and one along X.
+    /// The correlation of white noise after a filter along Y and one along X.
     pub fn of_filters(taps: [&[f64]; 2]) -> Correlation {
         let along = |axis: usize, lag: isize| -> f64 {
             let (t, lag) = (taps[axis], lag.unsigned_abs());
@@ -136,18 +136,18 @@ impl Correlation {
         Correlation::from_lags(|dy, dx| along(0, dy) * along(1, dx))
     }
 
-    /// At a lag; beyond [`REACH`] there is none.
+    /// The correlation at a lag; zero beyond [`REACH`].
     pub fn at(&self, dy: isize, dx: isize) -> f64 {
         let (dy, dx) = if dy < 0 || (dy == 0 && dx < 0) { (-dy, -dx) } else { (dy, dx) };
         if dy > REACH as isize || dx.unsigned_abs() > REACH { 0.0 } else { self.lags[place(dy, dx)] }
     }
 
-    /// So much of this correlation, from 0 to 1, and the rest of another.
+    /// A mixture of this correlation, with a share from 0 to 1, and another.
     pub fn mixed(&self, share: f64, other: &Correlation) -> Correlation {
         Correlation::from_lags(|dy, dx| share * self.at(dy, dx) + (1.0 - share) * other.at(dy, dx))
     }
 
-    /// Whether pixels are as good as independent.
+    /// Whether pixels are practically independent.
     pub fn is_white(&self) -> bool {
         self.lags[1..].iter().all(|v| v.abs() < NEGLIGIBLE)
     }
@@ -185,9 +185,9 @@ impl Correlation {
         taps.into_iter().map(|t| t / power).collect()
     }
 
-    /// The filter that makes such noise white, on the grid of an image of `[height, width]` pixels whose opposite edges are
-    /// neighbours, its origin first. Where noise has next to no power it is taken to have a little: an estimate does not tell how
-    /// little, and what is restored must not rest on it.
+    /// The filter that whitens such noise, on the periodic grid of an image of `[height, width]` pixels, with its
+    /// origin first. Frequencies with almost no noise power are assigned a minimum, because estimates of such small
+    /// powers are unreliable and results must not depend on them.
     pub fn whitening(&self, size: [usize; 2]) -> Vec<f64> {
         let root = |p: f64| Complex::new(1.0 / p.max(LEAST_CERTAIN).sqrt(), 0.0);
         let mut grid: Vec<Complex<f64>> = self.spectrum(size).into_iter().map(root).collect();
@@ -195,14 +195,14 @@ impl Correlation {
         grid.iter().map(|c| c.re / grid.len() as f64).collect()
     }
 
-    /// The sum of the squared correlations of a pixel with all others and itself: how many times as far as that of white noise the
-    /// mean square of such noise strays.
+    /// The sum of the squared correlations of a pixel with all pixels: the factor by which the variance of the mean
+    /// square of such noise exceeds that of white noise.
     pub fn squares(&self) -> f64 {
         2.0 * self.lags.iter().map(|v| v * v).sum::<f64>() - 1.0
     }
 
-    /// The covariance of the means of two squares of `side` x `side` pixels, the second `down` and `right` squares away, over
-    /// the variance of a pixel.
+    /// The covariance of the means of two squares of `side` x `side` pixels, the second `down` and `right` squares
+    /// away, divided by the variance of a pixel.
     pub fn of_squares(&self, side: usize, down: isize, right: isize) -> f64 {
         let (s, reach) = (side as isize, REACH as isize);
         let shared = |d: isize| (s - d.abs()).max(0) as f64;

@@ -1,8 +1,8 @@
-//! What the physics refuses, with the values and shapes that it refused.
+//! Errors of the physics, with the refused values and shapes.
 
 use clearshot_tensor::{DType, Shape};
 
-/// Why a calibration, a PSF, an operator or a draw cannot be had.
+/// Why a calibration, a PSF, an operator or a noise sample cannot be made.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PhysicsError {
     #[error("{name} is {got}, and {needed} is needed")]

@@ -1,9 +1,8 @@
 //! The physics of a measurement: units, cameras, point-spread functions, operators, noise, likelihoods.
 //!
-//! A measurement is `y = Poisson(A x + background) + N(0, read noise^2)` in electrons. [`model::Forward`] puts
-//! the parts together; each part stands alone too. Everything that guidance needs exists twice: as plain
-//! functions on the host, in f64, and as nodes of a [`clearshot_graph`] graph, and the two are tested
-//! against each other.
+//! A measurement is `y = Poisson(A x + background) + N(0, read noise^2)` in electrons. [`model::Forward`] combines the
+//! parts, which can also be used separately. Everything that guidance needs exists twice: as functions on the host in
+//! f64, and as nodes of a [`clearshot_graph`] graph. The two are tested against each other.
 
 pub mod anscombe;
 pub mod calibration;

@@ -1,4 +1,4 @@
-//! A number that is the same everywhere, or one for each pixel.
+//! A uniform value, or one value per pixel.
 
 use crate::error::PhysicsError;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ impl Map {
     }
 
     /// # Errors
-    /// If a value is not finite or not as it must be, or the number of pixels is another.
+    /// If a value is not finite or out of range, or the number of pixels differs.
     pub fn check(
         &self,
         name: &'static str,

@@ -1,8 +1,8 @@
-//! The whole measurement: from what a network sees to what a camera gives, and how well they agree.
+//! The complete forward model: from normalised images to camera measurements, and their likelihood.
 //!
 //! `mean = exposure * A(electrons of x) + background`, in electrons, with x normalised; the measurement is
-//! Poisson noise of that mean plus read noise. The electrons of x are those of the reference exposure that
-//! [`Scale`] was chosen for; `exposure` is how many times its light the measurement has.
+//! Poisson noise of that mean plus read noise. The electrons of x are those of the reference exposure of [`Scale`];
+//! `exposure` is the ratio of the measurement's light to it.
 
 use crate::correlation::Correlation;
 use crate::error::{NOT_BELOW_ZERO, PhysicsError, require_length, require_positive};
@@ -22,29 +22,29 @@ use clearshot_tensor::{Shape, Tensor};
 pub struct Forward {
     pub operator: Operator,
     pub scale: Scale,
-    /// The measurement's exposure over the reference exposure.
+    /// The exposure of the measurement relative to the reference exposure.
     pub exposure: f64,
-    /// Electrons that do not come from the image: dark current, stray light; of the operator's range.
+    /// Electrons that do not come from the image (dark current, stray light), in the operator's range.
     pub background: Map,
-    /// Standard deviation of the read noise in electrons; of the operator's range.
+    /// Standard deviation of the read noise in electrons, in the operator's range.
     pub read_noise: Map,
-    /// How neighbouring pixels of the operator's range share their noise.
+    /// The correlation of the noise between neighbouring pixels of the operator's range.
     pub correlation: Correlation,
     pub likelihood: Likelihood,
 }
 
-/// What a graph is given of a measurement.
+/// The measurement as values of a graph.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredValues {
     /// Electrons, `[N, (Z,) Y, X, C]` of the operator's range; finite everywhere.
     pub y: Value,
     /// 1 where a pixel is valid and 0 elsewhere; broadcasts to y.
     pub valid: Option<Value>,
-    /// In place of the model's own maps, which are constants of the graph: for tiles of a larger image.
+    /// Maps that replace those of the model, which are constants of the graph; for tiles of a larger image.
     pub maps: Option<MapValues>,
 }
 
-/// Maps that a graph is given.
+/// Maps as values of a graph.
 #[derive(Clone, Copy, Debug)]
 pub struct MapValues {
     /// Electrons; broadcasts to y.
@@ -54,22 +54,23 @@ pub struct MapValues {
 }
 
 impl MeasuredValues {
-    /// A measurement with the model's own maps.
+    /// A measurement with the maps of the model.
     pub fn new(y: Value, valid: Option<Value>) -> MeasuredValues {
         MeasuredValues { y, valid, maps: None }
     }
 }
 
-/// What the measurement says at a point of a graph.
+/// The likelihood of a measurement, as values of a graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence {
     /// The mean of the measurement, in electrons.
     pub mean: Value,
-    /// d(-ln p)/d(mean), by the noise's covariance, zero where invalid.
+    /// d(-ln p)/d(mean) with the covariance of the noise, zero at invalid pixels.
     pub slope: Value,
-    /// Fisher's information of each pixel by itself about its mean, zero where invalid.
+    /// The Fisher information of each pixel about its mean, without correlation, zero at invalid pixels.
     pub information: Value,
-    /// The slope of each pixel by itself over the root of its information, zero where invalid: noise of variance 1.
+    /// The slope of each pixel, without correlation, divided by the square root of its information, zero at invalid
+    /// pixels. Its variance is 1.
     pub score: Value,
 }
 
@@ -78,7 +79,7 @@ const TINY: f64 = 1e-30;
 
 impl Forward {
     /// # Errors
-    /// If a map is of another size than the operator's range or a number is impossible.
+    /// If a map does not have the size of the operator's range or a number is impossible.
     pub fn check(&self) -> Result<(), PhysicsError> {
         let pixels = self.operator.range().len();
         require_positive("exposure", self.exposure)?;
@@ -98,7 +99,7 @@ impl Forward {
     }
 
     /// # Errors
-    /// If the image is not of the operator's domain, or the model is impossible.
+    /// If the image is not in the operator's domain, or the model is invalid.
     pub fn mean(&self, x: Normalised<&[f64]>) -> Result<Electrons<Vec<f64>>, PhysicsError> {
         self.check()?;
         require_length("the image", x.0.len(), self.operator.domain().len())?;
@@ -108,7 +109,7 @@ impl Forward {
         Ok(Electrons(mean))
     }
 
-    /// A measurement of x, with noise that belongs to (key, absolute voxel). Means below zero are dark.
+    /// A simulated measurement of x, with noise that depends on (key, absolute voxel). Negative means count as zero.
     ///
     /// # Errors
     /// If sizes differ, or the model is impossible.
@@ -123,12 +124,12 @@ impl Forward {
         poisson_gaussian(Electrons(&mean), &self.read_noise, window, key)
     }
 
-    /// What makes the noise white; none where it is.
+    /// The whitening of the noise; `None` for white noise.
     pub fn whitening(&self) -> Option<Whitening> {
         Whitening::new(&self.correlation, self.operator.range())
     }
 
-    /// A measurement under this model's noise.
+    /// A measurement with the noise of this model.
     pub fn measured<'a>(
         &'a self,
         y: Electrons<&'a [f64]>,
@@ -170,7 +171,7 @@ impl Forward {
         Ok(back.into_iter().map(|g| g * self.sensitivity()).collect())
     }
 
-    /// The mean squared residual over its variance: 1 for the truth.
+    /// The mean squared residual divided by its variance: 1 for the truth.
     ///
     /// # Errors
     /// If sizes differ, a valid pixel is not finite, or the model is impossible.
@@ -208,7 +209,7 @@ impl Forward {
         }
     }
 
-    /// Adds what the measurement says of x, in electrons.
+    /// Adds the likelihood terms of x, in electrons.
     #[track_caller]
     pub fn build_evidence(&self, b: &mut Builder, x: Value, measured: MeasuredValues) -> Evidence {
         let mean = self.build_mean_over(b, x, measured.maps.map(|m| m.background));
@@ -236,8 +237,8 @@ impl Forward {
         Evidence { mean, slope, information, score }
     }
 
-    /// Adds what the measurement's precision makes of a change of its mean: the information of independent pixels, or
-    /// sqrt(F) R^-1 sqrt(F) of those that share their noise.
+    /// Adds the product of the measurement's precision with a change of its mean: the information F for independent
+    /// pixels, or sqrt(F) R^-1 sqrt(F) for correlated noise.
     #[track_caller]
     pub fn build_precision(&self, b: &mut Builder, information: Value, change: Value) -> Value {
         let Some(whitening) = self.whitening() else { return b.mul(change, information) };

@@ -1,7 +1,7 @@
-//! Noise of a camera, drawn voxel by voxel.
+//! Camera noise, sampled voxel by voxel.
 //!
-//! Every draw is a pure function of (key, absolute voxel): a tile of an image gets the very noise that
-//! the whole image would have there. [`Window`] says which voxels of the whole a tile covers.
+//! Every sample is a pure function of (key, absolute voxel): a tile gets exactly the noise that the whole image has
+//! there. [`Window`] gives the voxels that a tile covers.
 
 use crate::error::{PhysicsError, require, require_length};
 use crate::map::Map;
@@ -70,7 +70,7 @@ pub fn poisson_gaussian(
     mean.0.iter().enumerate().map(draw).collect::<Result<_, _>>().map(Electrons)
 }
 
-/// Adds `N(0, sigma^2)` to each value of a window, in the values' own unit.
+/// Adds `N(0, sigma^2)` to each value of a window, in the unit of the values.
 ///
 /// # Errors
 /// If `sigma` is negative or sizes differ.

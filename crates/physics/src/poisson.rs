@@ -1,10 +1,9 @@
-//! The Poisson law: its logarithm without cancellation, and exact draws for any mean.
+//! The Poisson distribution: its logarithm without cancellation, and exact samples for any mean.
 //!
-//! The logarithm is Loader's saddle-point form (2000): the deviance and the remainder of Stirling's
-//! series are computed each on its own, so nothing large cancels at a mean of 10^9. Draws are by
-//! inversion below a mean of ten and by Hörmann's transformed rejection (PTRS, 1993) above; both take
-//! their uniform numbers from a key and the voxel's absolute index, with as many attempts as they need,
-//! so that a draw depends on neither tiles, order nor threads.
+//! The logarithm is Loader's saddle-point form (2000): the deviance and the remainder of Stirling's series are computed
+//! separately, so there is no cancellation at a mean of 10^9. Sampling is by inversion below a mean of ten and by
+//! Hörmann's transformed rejection (PTRS, 1993) above. Both take their uniform numbers from a key and the voxel's
+//! absolute index, for every attempt, so that a sample does not depend on tiles, order or threads.
 
 use clearshot_tensor::noise::Key;
 use libm::lgamma;
@@ -45,7 +44,7 @@ fn deviance(x: f64, mean: f64) -> f64 {
     }
 }
 
-/// ln P(k; mean), for k of zero or above; between whole numbers, with the Gamma function.
+/// ln P(k; mean) for k >= 0; for non-integer k with the Gamma function.
 pub fn log_pmf(k: f64, mean: f64) -> f64 {
     if k == 0.0 {
         -mean
@@ -70,12 +69,13 @@ fn two_uniforms(words: [u32; 4]) -> (f64, f64) {
     (unit(words[0], words[1]), unit(words[2], words[3]))
 }
 
-/// A draw from the Poisson law of a finite mean, zero or above; others give NaN. `voxel` is below 2^48.
+/// A Poisson sample for a finite nonnegative mean; others give NaN. `voxel` is below 2^48.
 pub fn draw(mean: f64, key: Key, voxel: u64) -> f64 {
     draw_from(key.block(block(voxel, 0)), mean, key, voxel)
 }
 
-/// Draws for voxels `first..`, each the one that [`draw`] gives. Their first random words are made together, which halves the time.
+/// Samples for voxels `first..`, each equal to that of [`draw`]. Their first random words are generated together, which
+/// halves the time.
 pub fn draw_each(means: &[f64], key: Key, first: u64, out: &mut [f64]) {
     const TOGETHER: usize = 64;
     let mut words = [[0; 4]; TOGETHER];

@@ -1,14 +1,15 @@
-//! From what a CT scanner measures to slices: line integrals from counts, the centre of rotation, and filtered backprojection.
+//! From CT measurements to slices: line integrals from counts, the centre of rotation, and filtered backprojection.
 //!
-//! Everything is for parallel beams, and a sinogram has a row for each angle. [`FilteredBackprojection`] is scikit-image's `iradon` with `circle=True`, linear interpolation and the same filters, and takes
-//! in addition a centre of rotation that is not in the middle of the detector. A slice is in the unit of the line integrals for each pixel.
+//! Everything is for parallel beams, and a sinogram has a row for each angle. [`FilteredBackprojection`] is
+//! scikit-image's `iradon` with `circle=True`, linear interpolation and the same filters. In addition, the centre of
+//! rotation need not be the middle of the detector. A slice is in the unit of the line integrals per pixel.
 
 use crate::error::{PhysicsError, require, require_length};
 use crate::operator::fourier::{Side, transform};
 use rustfft::num_complex::Complex;
 use std::f64::consts::PI;
 
-/// What becomes of frequencies when a sinogram is filtered: the ramp, alone or made weaker where there is mostly noise.
+/// The filter of a sinogram: the ramp, alone or attenuated at high frequencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
     Ramp,
@@ -18,7 +19,7 @@ pub enum Filter {
     Hann,
 }
 
-/// Filters by their names.
+/// Filters by name.
 pub const FILTERS: [(&str, Filter); 5] = [
     ("ramp", Filter::Ramp),
     ("shepp-logan", Filter::SheppLogan),
@@ -29,7 +30,7 @@ pub const FILTERS: [(&str, Filter); 5] = [
 
 impl Filter {
     /// # Errors
-    /// If there is none of that name.
+    /// If there is no filter of that name.
     pub fn named(name: &str) -> Result<Filter, PhysicsError> {
         FILTERS.iter().find(|(n, _)| *n == name).map(|(_, f)| *f).ok_or_else(|| PhysicsError::Unknown {
             kind: "filter",
@@ -68,7 +69,7 @@ impl Filter {
     }
 }
 
-/// Slices from sinograms of so many places and angles; see the module.
+/// Slices from sinograms with a given number of detector columns and angles; see the module.
 pub struct FilteredBackprojection {
     places: usize,
     angles: Vec<f64>,
@@ -79,10 +80,11 @@ pub struct FilteredBackprojection {
 }
 
 impl FilteredBackprojection {
-    /// Of a detector with so many places, at angles in degrees. The centre of rotation counts in places; scikit-image's is `places / 2`.
+    /// For a detector with this number of columns (`places`) and angles in degrees. The centre of rotation is in
+    /// columns; that of scikit-image is `places / 2`.
     ///
     /// # Errors
-    /// If there are no places or angles, or the centre is not on the detector.
+    /// If there are no columns or angles, or the centre is not on the detector.
     pub fn new(
         places: usize,
         angles: &[f64],
@@ -101,10 +103,10 @@ impl FilteredBackprojection {
         Ok(FilteredBackprojection { places, angles: angles.to_vec(), side, centre, factors, plan })
     }
 
-    /// The slice of a sinogram, zero outside of the circle that fits into it.
+    /// The slice of a sinogram, zero outside the circle that fits into it.
     ///
     /// # Errors
-    /// If the sinogram has not a row for each angle.
+    /// If the sinogram does not have a row for each angle.
     pub fn slice(&self, sinogram: &[f64]) -> Result<Vec<f64>, PhysicsError> {
         require_length("a sinogram", sinogram.len(), self.angles.len() * self.places)?;
         let width = padded(self.places);
@@ -141,7 +143,8 @@ impl FilteredBackprojection {
     }
 }
 
-/// Whether a pixel lies in the circle that fits into a square slice: scikit-image's, about the pixel `side / 2`. Rays of every angle go through what is inside, and through nothing else.
+/// Whether a pixel is in the circle that fits into a square slice, about the pixel `side / 2` as in scikit-image. Only
+/// pixels inside are crossed by rays of every angle.
 pub fn in_circle(side: usize, y: usize, x: usize) -> bool {
     let middle = (side / 2) as f64;
     (x as f64 - middle).powi(2) + (y as f64 - middle).powi(2) <= middle * middle
@@ -162,11 +165,12 @@ fn at(line: &[f64], place: f64) -> f64 {
     if part == 0.0 { line[left] } else { line[left] + part * (line[left + 1] - line[left]) }
 }
 
-/// Line integrals of counts: minus the logarithm of what is left of the light, by flats (light without an object) and darks (no light), each the mean of its frames by place. Where less than a
-/// thousandth of the light is left, or none, a thousandth is taken.
+/// Line integrals from counts: minus the logarithm of the transmission, from flats (no object) and darks (no light),
+/// each the mean of its frames per column. Transmissions below a thousandth are set to a thousandth.
 ///
 /// # Errors
-/// If there are no places, flats and darks have not one value a place, the counts are not whole rows, or a place has no light.
+/// If there are no columns, flats and darks do not have one value per column, the counts are not whole rows, or a
+/// column has no light.
 pub fn line_integrals(counts: &[f64], flat: &[f64], dark: &[f64]) -> Result<Vec<f64>, PhysicsError> {
     require_places(flat.len())?;
     require_length("the darks of a detector", dark.len(), flat.len())?;
@@ -188,14 +192,16 @@ pub fn line_integrals(counts: &[f64], flat: &[f64], dark: &[f64]) -> Result<Vec<
     Ok(counts.iter().enumerate().map(|v| -left(v).max(1e-3).ln()).collect())
 }
 
-/// The centre of rotation in places of the detector: to an eighth of one where there is no noise, to half of one where noise is 3 % of the largest line integral. Of detectors with 256 places and
-/// more, `places / 128` are averaged, and it is to as many times that.
+/// The centre of rotation in detector columns: accurate to an eighth without noise, and to half a column if the noise
+/// is 3 % of the largest line integral. For detectors with 256 columns and more, `places / 128` columns are averaged,
+/// and the accuracy is that number of times lower.
 ///
-/// The mean place of an object's shadow goes round as a sine of the angle about the centre, whatever the object is, which a fit of least squares finds. Around that, the centre is taken whose slice
-/// has the least negative values, as there are around everything that was put together at another place. Angles have to span half a turn, nearly.
+/// For any object, the centre of mass of its projections is a sine of the angle about the centre of rotation, which is
+/// found by least squares. Near it, the centre is chosen whose slice has the fewest negative values, because a wrong
+/// centre causes negative values around all objects. The angles must span nearly half a turn.
 ///
 /// # Errors
-/// If there are no places, fewer than three angles, or nothing is seen of an object.
+/// If there are no columns, fewer than three angles, or no object.
 pub fn centre_of_rotation(sinogram: &[f64], places: usize, angles: &[f64]) -> Result<f64, PhysicsError> {
     require_places(places)?;
     require_length("a sinogram", sinogram.len(), places * angles.len())?;
@@ -235,7 +241,7 @@ fn require_places(places: usize) -> Result<(), PhysicsError> {
     require(places > 0, "the number of places of a detector", places as f64, "at least one")
 }
 
-/// Means over neighbouring places of the detector, as many as fill blocks.
+/// Means over blocks of neighbouring detector columns; columns that do not fill a block are left out.
 pub fn binned_places(sinogram: &[f64], places: usize, block: usize) -> Vec<f64> {
     let mean = |b: &[f64]| b.iter().sum::<f64>() / block as f64;
     sinogram.chunks_exact(places).flat_map(|row| row.chunks_exact(block).map(mean)).collect()

@@ -1,22 +1,22 @@
-//! Units as types, and the maps between them.
+//! Units as types, and conversions between them.
 //!
-//! A camera gives [`Adu`]; noise has its laws in [`Electrons`]; networks live in [`Normalised`] values.
-//! Each wraps whatever holds the numbers, so that adding counts to electrons does not compile. From ADU
-//! to electrons is the camera's business ([`crate::calibration::Calibration`]); from electrons to
-//! normalised values is [`Scale`]'s, chosen for a network or for an image.
+//! A camera gives [`Adu`], noise is described in [`Electrons`], and networks use [`Normalised`] values. Each type wraps
+//! a number or an array, so that adding counts to electrons does not compile. [`crate::calibration::Calibration`]
+//! converts from ADU to electrons, and [`Scale`], chosen for a network or for an image, from electrons to normalised
+//! values.
 
 use crate::error::{PhysicsError, require};
 use serde::{Deserialize, Serialize};
 
-/// Counts of the camera's converter.
+/// Counts of the camera's analogue-to-digital converter.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct Adu<T>(pub T);
 
-/// Photo-electrons: the unit in which shot noise has the variance of its mean.
+/// Photo-electrons: the unit in which the variance of shot noise equals its mean.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct Electrons<T>(pub T);
 
-/// What a network sees.
+/// Values on the scale of a network.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct Normalised<T>(pub T);
 
@@ -32,7 +32,7 @@ pub struct Scale {
 
 impl Scale {
     /// # Errors
-    /// If `per_unit` is not above zero or a number is not finite.
+    /// If `per_unit` is not positive or a number is not finite.
     pub fn new(at_zero: Electrons<f64>, per_unit: Electrons<f64>) -> Result<Scale, PhysicsError> {
         let (at_zero, per_unit) = (at_zero.0, per_unit.0);
         require(at_zero.is_finite(), "electrons at zero", at_zero, "a finite number")?;
@@ -45,10 +45,10 @@ impl Scale {
         Ok(Scale { at_zero, per_unit })
     }
 
-    /// Normalised 0 is no light and 1 is `full`.
+    /// Normalised 0 is zero electrons and 1 is `full`.
     ///
     /// # Errors
-    /// If `full` is not above zero.
+    /// If `full` is not positive.
     pub fn unit(full: Electrons<f64>) -> Result<Scale, PhysicsError> {
         Scale::new(Electrons(0.0), full)
     }
@@ -101,7 +101,7 @@ pub fn percentiles<const K: usize>(values: &[f64], at: [f64; K]) -> Result<[f64;
     }))
 }
 
-/// Shares of pixels with little light; says whether Gaussian noise is a fair model.
+/// Shares of pixels with few electrons, which determine whether Gaussian noise is a good model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Regime {
     pub below_1: f64,
@@ -110,7 +110,7 @@ pub struct Regime {
 }
 
 impl Regime {
-    /// Of the finite mean values of an image.
+    /// From the finite mean values of an image.
     pub fn of(mean: Electrons<&[f64]>) -> Regime {
         let finite: Vec<f64> = mean.0.iter().copied().filter(|x| x.is_finite()).collect();
         let share =

@@ -1,7 +1,8 @@
-//! Convolution of images by real FFTs on several threads, with the kernel's spectrum made once.
+//! Convolution of images with real FFTs on several threads. The spectrum of the kernel is computed once.
 //!
-//! The rows are transformed where they stand; then the half spectrum is turned so that columns are contiguous, and stays
-//! turned while it is multiplied. Every line is one task's work alone, so threads do not change a bit.
+//! The rows are transformed in place; then the half spectrum is transposed so that columns are contiguous, and stays
+//! transposed for the multiplication. Every line is the work of one task, so the result is bit-identical for any number
+//! of threads.
 
 use crate::frame::mirror;
 use clearshot_physics::{Correlation, Psf};
@@ -11,14 +12,14 @@ use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 use rustfft::{Fft, FftPlanner};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What an image is beyond its edges.
+/// The values of an image beyond its edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edges {
-    /// Dark.
+    /// Zero.
     Zero,
     /// Mirrored at the outer edges of the pixels.
     Reflect,
-    /// The other side again.
+    /// The opposite side.
     Periodic,
 }
 
@@ -49,7 +50,7 @@ struct Room {
 }
 
 impl Convolution {
-    /// The PSF has as many axes as the image, or the image is a single plane and the PSF has two.
+    /// The PSF must have as many axes as the image, or two if the image is a single plane.
     pub fn new(size: [usize; 3], psf: &Psf, edges: Edges) -> Convolution {
         let kernel = sizes(psf);
         let reach = kernel.map(|k| k / 2);
@@ -61,7 +62,7 @@ impl Convolution {
         Convolution::on_grid(size, grid, before, psf, edges)
     }
 
-    /// For dividing by the PSF: the image and its mirror image together are periodic, without a seam.
+    /// For division by the PSF: the image and its mirror image together are periodic without a discontinuity.
     pub fn seamless(size: [usize; 3], psf: &Psf) -> Convolution {
         let grid = size.map(|n| if n > 1 { 2 * n } else { 1 });
         Convolution::on_grid(size, grid, [0; 3], psf, Edges::Reflect)
@@ -132,7 +133,7 @@ impl Convolution {
         self.fold(&room.grid)
     }
 
-    /// Divides by the PSF as far as noise allows: the spectrum `conj(H) / (|H|^2 + balance P)`, P being the noise's.
+    /// Wiener deconvolution with the spectrum `conj(H) / (|H|^2 + balance P)`, where P is the noise spectrum.
     pub fn wiener(&self, y: &[f32], balance: f32, correlation: &Correlation) -> Vec<f32> {
         let n = self.grid.iter().product::<usize>() as f32;
         let mut room = self.room();

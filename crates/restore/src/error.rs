@@ -1,4 +1,4 @@
-//! What cannot be restored, with the shapes and values that were given.
+//! Errors of classical restorers, with the given shapes and values.
 
 use clearshot_physics::PhysicsError;
 

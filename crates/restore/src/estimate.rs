@@ -1,4 +1,4 @@
-//! The noise of an image file, where nobody has told it: from crops all over the file. Every verb that estimates does it here.
+//! Estimates the noise of an image file from crops all over the file. All commands use this module.
 
 use crate::frame::LARGEST;
 use crate::learned::Camera;
@@ -35,13 +35,13 @@ impl From<clearshot_image::Error> for EstimateError {
     }
 }
 
-/// Which of a region's pixels, of which there are so many, hold no measurement; nothing where all do.
+/// The invalid pixels of a region with this number of pixels; `None` if all are valid.
 pub type Marks<'m> = dyn Fn(&Region, usize) -> Result<Option<Vec<bool>>, String> + 'm;
 
-/// What the file's own pixels say of the camera, those apart that are marked.
+/// The camera estimated from the pixels of a file, except marked ones.
 ///
 /// # Errors
-/// If the file or its marks cannot be read, it has no planes of Y and X, or too few smooth places.
+/// If the file or its marks cannot be read, it has no planes of Y and X, or too few smooth regions.
 pub fn camera_of(image: &Image, known: &Known, marks: &Marks<'_>) -> Result<BlindFit, EstimateError> {
     let _estimating = clearshot_timeline::span(clearshot_timeline::Phase::Estimating);
     let side = side_of(image)?;
@@ -50,10 +50,10 @@ pub fn camera_of(image: &Image, known: &Known, marks: &Marks<'_>) -> Result<Blin
     Ok(blind::estimate(&views, side, known)?)
 }
 
-/// What the pixels of several files of one camera say of it together.
+/// The camera estimated from the pixels of several files together.
 ///
 /// # Errors
-/// If a file cannot be read or has no planes of Y and X, or there are too few smooth places in all of them.
+/// If a file cannot be read or has no planes of Y and X, or there are too few smooth regions in all of them.
 pub fn measure(images: &[Image], known: &Known) -> Result<CameraMeasurement, EstimateError> {
     let _estimating = clearshot_timeline::span(clearshot_timeline::Phase::Estimating);
     let mut side = [SIDE; 2];
@@ -133,7 +133,7 @@ pub(crate) fn check_largest(values: &[f32]) -> Result<(), EstimateError> {
     }
 }
 
-/// An estimate as the camera that restorers take; the background is left to be found.
+/// An estimate in the form of a camera for restorers; the background remains to be estimated.
 pub fn as_camera(fit: &BlindFit) -> Camera {
     Camera {
         gain: fit.gain,

@@ -1,4 +1,4 @@
-//! An image that has been looked at: its shape is filled and every pixel is finite.
+//! A validated image: its shape is filled and every pixel is finite.
 
 use crate::RestoreError;
 use crate::error::require;

@@ -1,13 +1,13 @@
-//! Pixels that hold no measurement: not finite, saturated, or marked in a mask.
+//! Invalid pixels: NaN, infinite, saturated, or marked in a mask.
 //!
-//! They are given values from their neighbours before a restorer sees the image, so that they neither spread nor stop it, and keep
-//! what the restorer made of that. Saturated ones tell that they are at the limit ([`crate::saturated`]); the others tell nothing. Only
-//! a pixel that was not finite is given back as NaN, in files that can hold NaN: nothing was measured there, and readers
-//! of the file must know.
+//! They are filled in from their neighbours before a restorer runs, so that they do not affect other pixels, and keep
+//! their restored values. A saturated pixel still gives a lower bound ([`crate::saturated`]); the others contain no
+//! information. Only NaN and infinite pixels become NaN again, in files that can represent NaN, because nothing was
+//! measured there and readers of the file must know.
 
 use crate::saturated::{Least, NoiseLevel, Saturated, around};
 
-/// Why a pixel holds no measurement.
+/// Why a pixel is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     NotFinite,
@@ -27,7 +27,7 @@ impl Reason {
     }
 }
 
-/// The invalid pixels of one plane or volume, in the order of their places.
+/// The invalid pixels of one plane or volume, in order of position.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Invalid {
     pixels: Vec<(usize, Reason)>,
@@ -38,15 +38,15 @@ pub struct Invalid {
 /// An image without invalid pixels.
 pub struct Filled {
     pub values: Vec<f32>,
-    /// How low the saturated ones may be restored.
+    /// The lower bounds of restored saturated pixels.
     pub least: Least,
 }
 
 impl Invalid {
-    /// Finds pixels that are not finite, at or above `full`, or marked.
+    /// Finds pixels that are NaN or infinite, at or above `full`, or marked.
     ///
     /// # Panics
-    /// If the marks are not as many as the values.
+    /// If the number of marks differs from that of the values.
     pub fn find(values: &[f32], full: Option<f32>, marked: Option<&[bool]>) -> Invalid {
         if let Some(marks) = marked {
             assert_eq!(marks.len(), values.len(), "one mark a pixel");
@@ -74,8 +74,8 @@ impl Invalid {
         self.pixels.len()
     }
 
-    /// The image with its invalid pixels filled: saturated ones by what they are expected to have measured, the others by the mean
-    /// of their valid neighbours (8 in a plane, 26 in a volume), from the outside of a hole to its middle. An image
+    /// The image with its invalid pixels filled in: saturated ones with their expected measurement, the others with the
+    /// mean of their valid neighbours (8 in a plane, 26 in a volume), from the edge of a hole to its middle. An image
     /// without a valid pixel becomes zero.
     pub fn filled(&self, values: &[f32], shape: &[usize], noise: NoiseLevel) -> Filled {
         let mut out = values.to_vec();
@@ -122,7 +122,7 @@ impl Invalid {
         Filled { values: out, least }
     }
 
-    /// Makes pixels that were not finite NaN again, for outputs that hold such values.
+    /// Makes NaN and infinite pixels NaN again, for outputs that can represent it.
     pub fn give_back(&self, restored: &mut [f32]) {
         for &(i, reason) in &self.pixels {
             if reason == Reason::NotFinite {
@@ -131,7 +131,7 @@ impl Invalid {
         }
     }
 
-    /// The reason's number at each of so many pixels, 0 where they are valid.
+    /// The reason's number for each of `pixels` pixels, 0 for valid ones.
     pub fn codes(&self, pixels: usize) -> Vec<u8> {
         let mut out = vec![0; pixels];
         self.pixels.iter().for_each(|&(i, reason)| out[i] = reason.code());

@@ -1,11 +1,10 @@
-//! Restoring images.
+//! Image restoration.
 //!
-//! [`classical`] holds the restorers that need no training: what a diffusion model has to beat, and what serves
-//! when there is no model. Images are plain slices of `f32`, row-major, of shape `[y, x]` or `[z, y, x]`.
-//! [`stream`] takes image files through a restorer piece by piece; [`invalid`] keeps pixels without a measurement out, and
-//! [`saturated`] estimates those that were cut off. [`camera`] measures cameras from files and keeps them; [`movie`] lets
-//! neighbours in time help where nothing moves.
-//! Everything runs on rayon's threads, and results are the same bits for any number of them.
+//! [`classical`] contains the restorers that need no training, as a baseline for diffusion models and for use without a
+//! model. Images are slices of `f32`, row-major, of shape `[y, x]` or `[z, y, x]`. [`stream`] runs a restorer over
+//! image files tile by tile; [`invalid`] handles invalid pixels, and [`saturated`] estimates saturated ones. [`camera`]
+//! measures cameras from files and saves them; [`series`] averages static regions over time. Everything runs on rayon's
+//! threads, and results are bit-identical for any number of them.
 
 pub mod camera;
 pub mod classical;

@@ -1,30 +1,31 @@
-//! Saturated pixels: what they would have measured, from their neighbourhood and from being at the limit.
+//! Estimates the values of saturated pixels, from their neighbourhood and from the fact that they reached the limit.
 //!
-//! A saturated pixel is a measurement that was cut off: it says "at least this much". Left as it is, it pulls bright places
-//! down; filled from its neighbours, all the more. It is given what it is expected to have measured
-//! ([`censored::expectation`]), with the mean of its neighbours for its own mean and, for its standard deviation, that of the noise and of
-//! the structure around it. Neighbours that are saturated too have their expectations in turn, found together in a few turns
-//! (the EM algorithm of Tobit regression), so that a region of which noise cut off a third keeps its mean. A restorer then sees noise
-//! as it always is, and smooths a single pixel that noise alone brought to the limit as it smooths the others.
+//! A saturated pixel is a censored measurement: its value is a lower bound. If it is left unchanged it makes bright
+//! regions too dark, and even more so if it is filled in from its neighbours. It is replaced by its expected
+//! measurement ([`censored::expectation`]), with the mean of its neighbours as its mean and the standard deviation of
+//! the noise and of the structure around it. Adjacent saturated pixels are estimated together in a few iterations (the
+//! EM algorithm of Tobit regression), so that a region of which noise saturates a third keeps its mean. A restorer then
+//! sees noise with its usual distribution, and smooths a single pixel that noise brought to the limit like the others.
 //!
-//! A single pixel that neither noise nor the structure around it explains is a defect of the sensor, and filled like one.
+//! A single pixel that neither noise nor the structure around it explains is treated as a defect of the sensor.
 //!
-//! What a restorer makes of it may still be too low, where it smooths the rim of a bright object: so many saturated pixels
-//! side by side do not come from a mean far below the limit. [`Least`] is how low it may be, by the joint likelihood of those in 5 x 5
-//! pixels: a lone pixel may be 4.8 standard deviations of the noise below the limit, one among 25 not at all.
+//! The restored value may still be too low at the smoothed rim of a bright object, because many adjacent saturated
+//! pixels cannot come from a mean far below the limit. [`Least`] is a lower bound from the joint likelihood of the
+//! saturated pixels within 5 x 5: a lone pixel may be 4.8 standard deviations of the noise below the limit, one among
+//! 25 not at all.
 
 use crate::learned::Camera;
 use clearshot_physics::likelihood::censored::{expectation, slack};
 use rayon::prelude::*;
 
-/// What is known of an image's noise.
+/// The known noise of an image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NoiseLevel {
-    /// Nothing; the scatter of neighbours stands for it.
+    /// Unknown; the scatter of neighbours is used.
     Unknown,
-    /// One standard deviation everywhere, in the file's unit.
+    /// A uniform standard deviation, in the unit of the file.
     Uniform(f32),
-    /// A camera's, by its numbers.
+    /// Camera noise.
     Camera { gain: f64, offset: f64, read_noise: f64 },
 }
 
@@ -50,14 +51,14 @@ impl NoiseLevel {
 /// The smallest value that a restored pixel may have, for some pixels of an image.
 pub type Least = Vec<(usize, f32)>;
 
-/// Raises restored pixels to the least that they may be.
+/// Raises restored pixels to their lower bounds.
 pub fn raise(restored: &mut [f32], least: &Least) {
     least.iter().for_each(|&(i, v)| restored[i] = restored[i].max(v));
 }
 
 /// Turns of the EM algorithm, each of which looks one pixel further.
 const TURNS: usize = 7;
-/// Pixels around a saturated one that its expectation depends on.
+/// The number of pixels around a saturated one on which its expectation depends.
 pub const REACH: usize = TURNS + 1;
 /// Standard deviations that neither noise nor structure explains.
 const DEFECT: f64 = 8.0;
@@ -75,13 +76,13 @@ pub(crate) struct Saturated<'a> {
     pub noise: NoiseLevel,
     /// Their places.
     pub pixels: &'a [usize],
-    /// Pixels that hold a measurement, saturated ones included.
+    /// Which pixels are measured, including saturated ones.
     pub known: &'a [bool],
 }
 
 impl Saturated<'_> {
-    /// Gives saturated pixels what they are expected to have measured. Returns those that are defects, which are left as
-    /// they are, and how low the others may be restored.
+    /// Replaces saturated pixels by their expected measurements. Returns defects, which are left unchanged, and the
+    /// lower bounds of the others.
     pub fn estimate(&self, values: &mut [f32]) -> (Vec<usize>, Least) {
         let mut full = vec![false; values.len()];
         self.pixels.iter().for_each(|&i| full[i] = true);

@@ -1,13 +1,13 @@
-//! Image files through a restorer, piece by piece, in memory that depends on the piece and not on the image.
+//! Runs a restorer over image files tile by tile, in memory that depends on the tile and not on the image.
 //!
-//! A file is taken plane by plane, or volume by volume; what is too large is cut. How depends on how far the restorer
-//! looks ([`Reach`]). If nothing beyond a halo counts, pieces lie side by side, each is restored with its halo and gives its
-//! middle: the result has the bits of the whole plane's. If all pixels count, fading with distance, pieces overlap
-//! and are blended with a window; the result differs from the whole plane's by what the restorer draws from beyond the
-//! overlap. The next piece is read while one is restored.
+//! A file is processed plane by plane, or volume by volume; large ones are cut into tiles, depending on the support of
+//! the restorer ([`Reach`]). If nothing beyond a halo matters, tiles are adjacent, and each is restored with its halo
+//! and contributes its core: the result is bit-identical to that of the whole plane. If all pixels matter, with
+//! decreasing influence, tiles overlap and are blended with a window; the result differs from that of the whole plane
+//! by the influence of pixels beyond the overlap. The next tile is read while one is restored.
 //!
-//! A sink may take a part of the image only ([`Sink::wanted`]). Of pieces with a halo nothing else is restored; pieces that
-//! are blended are restored whole, all that touch what is wanted, so that the result has the same bits.
+//! A sink may accept only a part of the image ([`Sink::wanted`]). With a halo nothing else is restored. Blended tiles
+//! that touch the wanted part are restored completely, so that the result is bit-identical.
 
 use crate::RestoreError;
 use crate::classical::Reach;
@@ -29,20 +29,20 @@ pub enum StreamError {
     Stopped,
 }
 
-/// Why a piece could not be restored.
+/// Why a tile could not be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum PieceError {
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// The mask that marks its invalid pixels cannot be read.
+    /// The mask of invalid pixels cannot be read.
     #[error("{0}")]
     Mask(String),
 }
 
-/// How large pieces are along each axis that is cut, without halo or overlap.
+/// The size of tiles along each axis that is cut, without halo or overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TileSide {
-    /// Whole planes and volumes as long as they are small, and pieces of a few million pixels otherwise.
+    /// Whole planes and volumes if they are small, otherwise tiles of a few million pixels.
     Auto,
     Pixels(usize),
 }
@@ -56,29 +56,29 @@ pub struct Cut {
     pub reach: Reach,
 }
 
-/// One piece of an image: meant values, sizes along (Z,) Y and X, and where it lies.
+/// One tile of an image: physical values, sizes along (Z,) Y and X, and its position.
 pub struct Piece<'a> {
     pub values: &'a [f32],
     pub shape: &'a [usize],
     pub place: &'a Region,
 }
 
-/// What is done to pieces.
+/// The operation on tiles.
 pub enum Work<'w> {
-    /// Nothing: stored values are passed on, to the last bit if the output has the input's type.
+    /// No operation: stored values are copied, bit by bit if the output has the type of the input.
     Pass,
     Restore(&'w mut dyn FnMut(&Piece<'_>) -> Result<Vec<f32>, PieceError>),
 }
 
-/// What was done.
+/// The report of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub pieces: usize,
-    /// Values that did not fit the output's type, or were no numbers.
+    /// Values that were clipped to the output's type, or were NaN.
     pub clipped: usize,
 }
 
-/// Where restored pieces go.
+/// A destination of restored tiles.
 pub trait Sink {
     /// The sizes of its chunks, which pieces are made of where they are many.
     fn chunk(&self) -> Vec<usize>;
@@ -89,7 +89,7 @@ pub trait Sink {
     }
 
     /// # Errors
-    /// If a piece cannot be written.
+    /// If a tile cannot be written.
     fn put(&mut self, place: &Region, bytes: &[u8]) -> clearshot_image::Result<()>;
 }
 
@@ -107,14 +107,14 @@ impl Sink for Writer {
     }
 }
 
-/// Pieces that are kept until all are known, for files whose record is to count what became of them.
+/// Tiles that are held until all are complete, for files whose record contains their counts.
 pub struct Held {
     chunk: Vec<usize>,
     pieces: Vec<(Vec<Range<usize>>, Vec<u8>)>,
 }
 
 impl Held {
-    /// For what is made of an image.
+    /// For the result of an image.
     pub fn of(image: &Image) -> Held {
         Held { chunk: image.grid(0).chunk.to_vec(), pieces: Vec::new() }
     }
@@ -122,7 +122,7 @@ impl Held {
     /// Writes them all.
     ///
     /// # Errors
-    /// If a piece cannot be written.
+    /// If a tile cannot be written.
     pub fn write(self, to: &mut dyn Sink) -> clearshot_image::Result<()> {
         self.pieces.iter().try_for_each(|(place, bytes)| to.put(place, bytes))
     }
@@ -142,9 +142,9 @@ impl Sink for Held {
 /// How an image is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Pixels of a piece along (Z,) Y and X, without its surroundings.
+    /// The size of a tile in pixels along (Z,) Y and X, without its surroundings.
     pub tile: Vec<usize>,
-    /// Pixels that a piece sees beyond its own, or by which blended ones overlap.
+    /// The halo of a tile in pixels, or the overlap of blended ones.
     pub halo: usize,
     pub pieces: usize,
 }
@@ -158,7 +158,7 @@ const SMALL_HALO: usize = 16;
 /// The longest row of a band.
 const LONGEST_ROW: usize = 1 << 15;
 
-/// The axes (Z,) Y, X of an image by their places, and the planes or volumes it has along them.
+/// The positions of the axes (Z,) Y, X of an image, and its planes or volumes.
 pub struct Frames {
     inner: Vec<usize>,
     shape: Vec<usize>,
@@ -166,7 +166,7 @@ pub struct Frames {
 
 impl Frames {
     /// # Errors
-    /// If the image has not those axes in that order.
+    /// If the image does not have these axes in this order.
     pub fn of(description: &Description, volume: bool) -> Result<Frames, StreamError> {
         let shape = description.shape();
         let axes: &[Axis] = if volume { &[Axis::Z, Axis::Y, Axis::X] } else { &[Axis::Y, Axis::X] };
@@ -184,7 +184,7 @@ impl Frames {
         Ok(Frames { inner, shape })
     }
 
-    /// The places of (Z,) Y and X among the image's axes.
+    /// The positions of (Z,) Y and X among the axes of the image.
     pub fn inner(&self) -> &[usize] {
         &self.inner
     }
@@ -194,7 +194,7 @@ impl Frames {
         self.inner.iter().map(|&a| self.shape[a]).collect()
     }
 
-    /// Where each plane or volume lies.
+    /// The region of each plane or volume.
     pub fn regions(&self) -> Vec<Vec<Range<usize>>> {
         let ranges: Vec<Range<usize>> = (0..self.shape.len())
             .map(|a| if self.inner.contains(&a) { 0..1 } else { 0..self.shape[a] })
@@ -231,11 +231,11 @@ impl Job {
     }
 }
 
-/// Restores an image into a `sink`, a file's writer usually, in the type and rescaling that `output` says. `tell` is told how
-/// many pieces of how many are done, and may stop it.
+/// Restores an image into a `sink`, usually the writer of a file, with the type and rescaling of `output`. `tell`
+/// receives the number of finished tiles and the total, and may stop the work.
 ///
 /// # Errors
-/// If the file cannot be read or written, a piece cannot be restored, or `tell` stops it.
+/// If the file cannot be read or written, a tile cannot be restored, or `tell` stops it.
 pub fn run(
     image: &Image,
     sink: &mut dyn Sink,
@@ -289,21 +289,21 @@ fn wanted(jobs: Vec<Job>, frames: &Frames, sink: &dyn Sink, halo: usize, align: 
     jobs.into_iter().flat_map(of).collect()
 }
 
-/// Where a file's pieces lie, as [`run`] would cut it for a file of the same chunks, without halo. For deciding on a
-/// setting before.
+/// The tiles into which [`run`] would cut an image for an output with the same chunks, without halo. Used to determine
+/// a setting beforehand.
 ///
 /// # Errors
-/// If the image has not the axes.
+/// If the image does not have the axes.
 pub fn pieces(image: &Image, cut: &Cut) -> Result<Vec<Vec<Range<usize>>>, StreamError> {
     let frames = Frames::of(&image.description, cut.volume)?;
     let (core, _) = core_of(image, &frames, cut);
     Ok(jobs(&frames, &core, 0, 1).into_iter().map(|j| j.core).collect())
 }
 
-/// The same in a few numbers.
+/// A summary of the same.
 ///
 /// # Errors
-/// If the image has not the axes.
+/// If the image does not have the axes.
 pub fn plan(image: &Image, cut: &Cut) -> Result<Plan, StreamError> {
     let frames = Frames::of(&image.description, cut.volume)?;
     let (tile, halo) = core_of(image, &frames, cut);
@@ -463,7 +463,7 @@ fn side_by_side(
     Ok(report)
 }
 
-/// What of the values of a region lies in a part of it.
+/// The values of a region that are inside a part of it.
 pub fn cut_out(values: &[f32], region: &Region, part: &Region) -> Vec<f32> {
     // Axes of one pixel are no axes, wherever they stand.
     let axes: Vec<usize> = (0..region.len()).filter(|&a| region[a].len() > 1).collect();

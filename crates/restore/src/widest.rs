@@ -1,6 +1,6 @@
-//! Code compiled twice: for any machine, and for those with AVX2.
+//! Compiles code twice: for any machine, and for machines with AVX2.
 //!
-//! Only the width of vectors differs. Products and sums are not contracted, so both give the same bits.
+//! Only the width of vectors differs. Products and sums are not contracted, so results are bit-identical.
 
 /// Runs a closure with the widest vectors that the machine has. What the closure calls must be inlined into it to profit.
 #[inline(always)]

@@ -1,9 +1,10 @@
-//! Training: from scenes or files to a model, to the bit.
+//! Training: from scenes or files to a model, reproducible to the bit.
 //!
 //! A run is a [`config::RunConfig`] and a folder. Sample `i` is a pure function of (seed, `i`) ([`data`]); an iteration is
-//! one graph ([`iteration`]) that is compiled once for each size of crops and replayed ([`engine`]); everything that
-//! changes from iteration to iteration follows from how far the run is ([`schedule`]). So a checkpoint
-//! ([`checkpoint`]) is the states and a few numbers, and a run that goes on from it makes the same bits as one that never stopped.
+//! one graph ([`iteration`]) that is compiled once for each crop size and replayed ([`engine`]); everything that
+//! changes from iteration to iteration is a function of the progress of the run ([`schedule`]). A checkpoint
+//! ([`checkpoint`]) therefore consists of the states and a few numbers, and a run resumed from it is bit-identical to
+//! an uninterrupted one.
 
 pub mod calibration;
 pub mod checkpoint;

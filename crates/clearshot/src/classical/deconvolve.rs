@@ -1,4 +1,4 @@
-//! Deconvolution without a model: by Richardson and Lucy's steps under the camera's noise, or by Wiener's filter.
+//! Deconvolution without a model: Richardson-Lucy with the noise of the camera, or a Wiener filter.
 
 use super::{Job, Looked, Restore, Subject};
 use crate::background::BackgroundMap;
@@ -19,14 +19,16 @@ use serde_json::{Value, json};
 /// Pieces that are looked at for the brightest.
 const LOOKED_AT: usize = 9;
 
-/// How Richardson-Lucy deconvolution goes.
+/// Settings of Richardson-Lucy deconvolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Deconvolution {
-    /// Mean electrons of the background, which is left out of the result as the camera's dark current is. Default: 0.
+    /// Mean electrons of the background, which is removed from the result like the dark current of the camera.
+    /// Default: 0.
     pub background: f32,
-    /// The strength of the total-variation term; 0.002 to 0.02 where noise is strong. Default: 0.
+    /// The strength of the total-variation term; 0.002 to 0.02 for strong noise. Default: 0.
     pub total_variation: f32,
-    /// So many steps everywhere. Default: until the predicted error is least, which takes more steps where it is bright.
+    /// A fixed number of steps for all pixels. Default: until the predicted error is smallest, with more steps in
+    /// bright regions.
     pub steps: Option<usize>,
 }
 
@@ -56,7 +58,7 @@ pub fn wiener(balance: f32, subject: &Subject<'_>, ear: &mut Ear<'_>) -> Result<
 }
 
 /// # Errors
-/// If the PSF does not fit the image, or the gain is neither given nor seen.
+/// If the PSF does not fit the image, or the gain is neither given nor determined by the image.
 pub fn richardson_lucy(steps: &Deconvolution, subject: &Subject<'_>, ear: &mut Ear<'_>) -> Result<Job> {
     let (psf, mut parameters) = psf(subject, ear)?;
     let (camera, saturation) = camera(subject, ear)?;

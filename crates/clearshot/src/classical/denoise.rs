@@ -1,4 +1,4 @@
-//! Denoising without a model: what the noise of an image is, as given or as the image says, and the method for it.
+//! Denoising without a model: the noise of an image, given or estimated, and the method applied to it.
 
 use super::{Job, Looked, Restore, Subject};
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ const LOOKED_AT: usize = 9;
 /// What the noise of an image is.
 #[derive(Clone, Copy)]
 enum Noise {
-    /// The method does not ask.
+    /// The method does not need the noise.
     Any,
     Uniform(classical::Noise),
     Camera {
@@ -71,10 +71,10 @@ struct Found {
     camera: Option<Camera>,
 }
 
-/// The light above the offset over a ratio of exposures.
+/// The signal above the offset, divided by a ratio of exposures.
 ///
 /// # Errors
-/// If the ratio is not above zero.
+/// If the ratio is not positive.
 pub fn exposure(ratio: f32, settings: &Settings) -> Result<Job> {
     if !(ratio.is_finite() && ratio > 0.0) {
         return Err(Error::setting("ratio", format!("is {ratio}; a finite number above zero is needed")));

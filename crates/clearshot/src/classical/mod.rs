@@ -1,5 +1,5 @@
-//! Classical restorers on images of any size: an image is taken plane by plane or volume by volume, in pieces where it is
-//! large, and each piece without its invalid pixels.
+//! Classical restorers on images of any size: an image is processed plane by plane or volume by volume, in tiles if it
+//! is large, with invalid pixels filled in.
 
 mod deconvolve;
 mod denoise;
@@ -34,13 +34,13 @@ pub use deconvolve::Deconvolution;
 pub(crate) enum Classical {
     /// A denoiser.
     Denoise(Method),
-    /// Light above the offset over this ratio of exposures, and nothing else.
+    /// The signal above the offset divided by this ratio of exposures, without denoising.
     Exposure(f32),
-    /// Nothing: pixels are passed on.
+    /// No restoration: pixels are copied.
     Raw,
-    /// Deconvolution by Richardson and Lucy's steps.
+    /// Richardson-Lucy deconvolution.
     RichardsonLucy(Deconvolution),
-    /// Deconvolution in one step; the power of the noise over that of the image.
+    /// Wiener deconvolution, with the ratio of noise power to image power.
     Wiener(f32),
 }
 
@@ -90,7 +90,7 @@ struct Looked {
 }
 
 impl Classical {
-    /// What the record calls the operation.
+    /// The name of the operation in the record.
     pub fn operation(&self) -> &'static str {
         match self {
             Classical::Denoise(_) | Classical::Exposure(_) | Classical::Raw => "denoise",
@@ -98,7 +98,7 @@ impl Classical {
         }
     }
 
-    /// Refuses settings that only a model goes by.
+    /// Refuses settings that only apply to models.
     ///
     /// # Errors
     /// Names the field.
@@ -122,7 +122,7 @@ impl Classical {
         }
     }
 
-    /// What an image is written as.
+    /// The description of the output for an image.
     pub fn written(d: &Description, float: bool) -> Description {
         if float { as_float(d) } else { d.clone() }
     }

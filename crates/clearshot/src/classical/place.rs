@@ -1,4 +1,4 @@
-//! Where the result of a classical restorer goes: pieces as they come, and the record of what became of them.
+//! The destination of the result of a classical restorer: tiles as they are completed, and their record.
 
 use crate::error::Result;
 use crate::target::{Destination, Made, Target};
@@ -10,19 +10,19 @@ use serde_json::Value;
 /// Bytes of a result that are held until all of it is known.
 const HELD: usize = 32 << 20;
 
-/// Where the result of one image goes, with its record.
+/// The destination of the result of one image, with its record.
 pub struct Place<'a> {
     pub operation: &'a str,
     pub image: &'a Image,
     pub to: Destination<'a>,
-    /// What it is written as.
+    /// The description of the output.
     pub description: &'a Description,
-    /// Axes along which an image that several jobs make is not cut.
+    /// Axes along which an image shared by several jobs is not cut.
     pub together: Vec<usize>,
 }
 
-/// Where restored pieces go first. A file's record is written before its pixels, so what is counted in it is known only of
-/// pixels that are held.
+/// Where restored tiles are stored first. The record of a file is written before its pixels, so its counts are only
+/// known if the pixels are held.
 pub enum First {
     Held(Held),
     At(Target),
@@ -39,7 +39,7 @@ impl First {
 
 impl Place<'_> {
     /// # Errors
-    /// If the output is there and may not be replaced, or cannot be made.
+    /// If the output exists and may not be replaced, or cannot be created.
     pub fn begin(&self, parameters: &Value) -> Result<First> {
         let Destination::File { spot, replace, run: None, .. } = self.to else {
             return Ok(First::At(self.target(parameters.clone(), None)?));
@@ -79,7 +79,7 @@ impl Place<'_> {
         Ok(Target::file(&spot.output, writer).cut_as(self.held().then_some(self.image)))
     }
 
-    /// Completes the result, of which so many values were clipped and pixels filled.
+    /// Completes the result, with the numbers of clipped values and filled pixels.
     ///
     /// # Errors
     /// If it cannot be written.

@@ -1,4 +1,4 @@
-//! The images and the methods of an evaluation, with every combination of what is swept.
+//! The images and methods of an evaluation, with every combination of the swept values.
 
 use super::settings::{EvaluateFiles, EvaluateSettings};
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ use std::path::Path;
 const MODELS: [&str; 3] = ["samples", "steps", "sampler"];
 const CAMERAS: [&str; 5] = ["gain", "background", "read_noise", "psf", "shift"];
 
-/// The images of a run: made from a seed, or given.
+/// The images of a run: generated from a seed, or from files.
 pub enum Cases {
     Scenes(Bench),
     Files(Box<Pairs>),

@@ -1,6 +1,6 @@
-//! How good methods are: every method on every image, scored beside the truth, with intervals, tests and reports.
+//! Evaluates methods: every method on every image, scored against the truth, with intervals, tests and reports.
 //!
-//! The records and their meaning are the crate `clearshot_evaluate`'s; here methods, images, what is swept and the reports come together.
+//! The records are defined by the crate `clearshot_evaluate`; this module combines methods, images, sweeps and reports.
 
 mod cases;
 mod settings;
@@ -23,19 +23,19 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What an evaluation gave.
+/// The result of an evaluation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Evaluation {
-    /// The methods, as the rows are called.
+    /// The methods, by the names of their rows.
     pub methods: Vec<String>,
     /// One record for each method and image.
     pub records: Vec<Record>,
-    /// How many of them were there already, in `out`.
+    /// How many of them already existed in `out`.
     pub found: usize,
-    /// Means, intervals and tests; empty where one part of the images was evaluated.
+    /// Means, intervals and tests; empty if only one part of the images was evaluated.
     pub summary: Summary,
-    /// The report for people.
+    /// The report as Markdown.
     pub markdown: String,
 }
 
@@ -47,7 +47,8 @@ impl Evaluation {
 }
 
 /// Evaluates methods by name: `raw`, `gaussian`, `median`, `wiener`, `nlm`, `tv` or `bm3d`, each alone or after `gat+`; `default` and `auto` for the built-in
-/// model; or a model's file or folder. The observer hears how many records are done, and can stop it: records in `out` are kept.
+/// model; or a model's file or folder. The observer receives the number of finished records and can stop the
+/// evaluation: records in `out` are kept.
 ///
 /// # Errors
 /// If a method, a model, an image or a setting is wrong, a report cannot be written, or the observer stops it. Restorations that fail are part of the summary.

@@ -1,4 +1,4 @@
-//! What is evaluated: on which images, under which settings.
+//! What to evaluate: images and settings.
 
 use crate::camera::KnownCamera;
 use crate::job_part::JobPart;
@@ -9,26 +9,27 @@ use clearshot_restore::learned::TakenByGiven;
 use clearshot_runtime::DeviceName;
 use std::path::PathBuf;
 
-/// How methods are evaluated: on generated scenes, or on pairs of files where `files` names them.
+/// How methods are evaluated: on generated scenes, or on pairs of files if `files` is set.
 #[derive(Clone, Debug)]
 pub struct EvaluateSettings {
-    /// Heads the report.
+    /// The title of the report.
     pub title: String,
     /// Kinds of generated scenes.
     pub scenes: Vec<String>,
-    /// Mean electrons of the brightest value of scenes.
+    /// Mean electrons at the brightest pixel of scenes.
     pub peaks: Vec<f64>,
     /// Scenes of each kind at each peak.
     pub count: u32,
-    /// Pixels along each side of scenes; several are tried one after the other.
+    /// Pixels along each side of scenes; several sizes are evaluated one after the other.
     pub sizes: Vec<usize>,
-    /// Of the scenes, their noise and the models' samples.
+    /// The seed of the scenes, their noise and posterior samples.
     pub seed: u64,
-    /// Blurs scenes by a Gaussian of this standard deviation in pixels.
+    /// Blurs scenes with a Gaussian of this standard deviation in pixels.
     pub psf_sigma: Option<f64>,
-    /// Pairs of files in place of scenes.
+    /// Pairs of files instead of scenes.
     pub files: Option<EvaluateFiles>,
-    /// Tries several values, `KEY=A,B,...`: samples, steps and sampler of models, or the numbers of the camera that methods are told, as factors.
+    /// Sweeps values, `KEY=A,B,...`: samples, steps and sampler of models, or factors on the camera parameters that
+    /// methods are given.
     pub sweep: Vec<String>,
     /// Posterior samples of models, for intervals; 0 for none.
     pub samples: usize,
@@ -36,23 +37,24 @@ pub struct EvaluateSettings {
     pub sampler: String,
     /// Its steps.
     pub steps: usize,
-    /// The class of the images, by its name or number, for the models that are conditioned on it; others do without.
+    /// The class of the images, by name or number, for models that are conditioned on it; others ignore it.
     pub class: Option<String>,
-    /// The context for the models that attend to one.
+    /// The context for models with cross-attention.
     pub context: Option<Context>,
-    /// Numbers of the camera for the models that are conditioned on them, in place of each image's own.
+    /// Camera parameters for models that are conditioned on them, instead of those of each image.
     pub taken_by: TakenByGiven,
-    /// What models run on.
+    /// The device for models.
     pub device: DeviceName,
-    /// Threads of the CPU; by default one for each core.
+    /// Threads of the CPU. Default: one for each core.
     pub threads: Option<usize>,
-    /// Also tests what methods invent in empty images and miss of faint lines.
+    /// Also tests whether methods invent structure in empty images and miss faint lines.
     pub stress: bool,
-    /// What a recommended size must keep.
+    /// The limits for a recommended size.
     pub limits: Limits,
-    /// A folder for reports and records; a second run into it makes only what is missing.
+    /// A folder for reports and records; a second run into it only makes missing records.
     pub out: Option<PathBuf>,
-    /// Makes the records of one part of the images alone, for jobs that share them; a run without a part then makes what is missing, and the reports. Needs `out`.
+    /// Makes only the records of one part of the images, for jobs that share the work; a run without a part then makes
+    /// missing records and the reports. Needs `out`.
     pub part: Option<JobPart>,
 }
 
@@ -63,20 +65,20 @@ pub struct EvaluateFiles {
     pub truth: String,
     /// The noisy ones.
     pub noisy: String,
-    /// What is known of the camera; the rest is estimated from each noisy file.
+    /// Known camera parameters; the others are estimated from each noisy file.
     pub camera: KnownCamera,
     /// Fits gain and offset of each result to its clean file by least squares before scoring.
     pub fit: bool,
-    /// The range of values for PSNR and SSIM; by default 255 for files of 8 bits, otherwise that of each clean image.
+    /// The range of values for PSNR and SSIM. Default: 255 for 8-bit files, otherwise the range of each clean image.
     pub range: Option<f64>,
     /// Groups files into rows by a regular expression on their names; `all` makes one group.
     pub group: Option<String>,
-    /// How many times the light of the clean files the noisy ones have.
+    /// The brightness of the noisy files relative to the clean ones.
     pub exposure: f64,
 }
 
 impl EvaluateFiles {
-    /// Files as they are, with a camera that is estimated.
+    /// Files with default settings and an estimated camera.
     pub fn new(truth: impl Into<String>, noisy: impl Into<String>) -> EvaluateFiles {
         EvaluateFiles {
             truth: truth.into(),

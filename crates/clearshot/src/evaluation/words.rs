@@ -1,4 +1,4 @@
-//! Evaluations in words: what was looked at, which size to use, what methods invent and miss, and pictures of examples.
+//! Evaluations in words: what was evaluated, which size to use, what methods invent and miss, and example images.
 
 use super::cases::Cases;
 use super::settings::EvaluateSettings;

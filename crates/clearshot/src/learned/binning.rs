@@ -1,8 +1,8 @@
-//! Images of fewer pixels, where a budget of time has no room for all of them and that is allowed: the means over blocks of 2 x 2 pixels or
-//! more, with pixels that are as much larger.
+//! Binned images, for time limits that are too short for all pixels (if binning is allowed): means over blocks of 2 x 2
+//! pixels or more, with a correspondingly larger pixel size.
 //!
-//! Rows and columns at the far edges that fill no block are left out, as microscopes' own binning does. A block with a saturated pixel is
-//! saturated, and one without a measurement has none.
+//! Rows and columns at the far edges that do not fill a block are left out, as in binning by a microscope. A block with
+//! a saturated pixel is saturated, and a block without valid pixels is invalid.
 
 use super::budget::{Verdict, verdict};
 use super::engine::Engine;
@@ -21,7 +21,7 @@ const SIDES: [usize; 3] = [2, 4, 8];
 /// Pixels along a side that are left at least.
 const LEAST: usize = 16;
 
-/// An image of fewer pixels.
+/// A binned image.
 pub struct Binned {
     pub image: Image,
     /// Pixels along a side of a block.
@@ -51,7 +51,7 @@ impl Settings {
     }
 }
 
-/// What an image of fewer pixels is: floats, and pixels that are as much larger. None where too few would be left.
+/// The description of a binned image: floats, with a larger pixel size. `None` if too few pixels would be left.
 pub fn description(d: &Description, side: usize) -> Option<Description> {
     let mut made = as_float(d);
     for axis in [Axis::Y, Axis::X] {
@@ -69,10 +69,11 @@ pub fn description(d: &Description, side: usize) -> Option<Description> {
     Some(made)
 }
 
-/// The image with so few pixels that the budget has room for it; nothing where it has room for all, or fewer are not allowed.
+/// The image binned as far as the time limit requires; `None` if the limit allows all pixels, or binning is not
+/// allowed.
 ///
 /// # Errors
-/// If no image of fewer pixels fits, it cannot be made of this one, or the device fails.
+/// If no binned image fits, the image cannot be binned, or the device fails.
 pub fn within_budget(
     engine: &mut Engine,
     settings: &Settings,

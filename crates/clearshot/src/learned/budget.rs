@@ -1,8 +1,9 @@
-//! A budget of time: how many steps samples may take so that restoring an image ends within it.
+//! A time limit: the number of steps that samples may take so that an image is restored in time.
 //!
-//! One run of the network is measured before anything is restored, and a sampler of n steps costs n times as much as one of a single step. So the steps
-//! that are asked for are kept where they fit, and lowered where they do not; below [`LEAST_STEPS`] samples are no longer worth their name, and the budget is
-//! refused with what it would take, or met with fewer pixels where that is allowed ([`super::binning`]). What goes on beside the network (reading, guidance, the choice of a method) is not counted.
+//! One run of the network is timed before anything is restored; a sampler with n steps costs n times as much as one
+//! with a single step. The requested number of steps is reduced if it does not fit. Below [`LEAST_STEPS`] samples are
+//! not useful: the limit is then refused with the time that would be needed, or met by binning if that is allowed
+//! ([`super::binning`]). Work outside the network (reading, guidance, the choice of a method) is not counted.
 
 use super::engine::Engine;
 use super::image::together;
@@ -16,20 +17,21 @@ use clearshot_image::Description;
 /// Samples of fewer steps are refused.
 const LEAST_STEPS: usize = 4;
 
-/// What a budget says of an image.
+/// The result of a time limit for an image.
 pub enum Verdict {
-    /// There is no budget, or it is enough.
+    /// There is no limit, or it is sufficient.
     Enough,
-    /// So many steps fit, of those that take so many seconds.
+    /// Only this many steps fit; all would take this many seconds.
     Fewer { steps: usize, seconds: f64 },
-    /// Not even the fewest steps fit, nor the model alone where no samples are asked for: what all take, and what those take.
+    /// Not even the fewest steps fit (or one evaluation, if there are no samples): the seconds for all steps, and for
+    /// the fewest.
     TooLong { seconds: f64, least: f64 },
 }
 
-/// Measures a run of the network, where there are several, and says what fits.
+/// Times a run of the network, if there are several, and returns what fits.
 ///
 /// # Errors
-/// If the image is not one for the model, or the device fails.
+/// If the model cannot restore the image, or the device fails.
 pub fn verdict(engine: &mut Engine, settings: &Settings, d: &Description) -> Result<Verdict> {
     let Some(budget) = settings.max_seconds else { return Ok(Verdict::Enough) };
     let restorer = engine.ready(settings)?;
@@ -54,10 +56,10 @@ pub fn verdict(engine: &mut Engine, settings: &Settings, d: &Description) -> Res
     })
 }
 
-/// The settings with as many steps as fit; nothing where there is no budget, or it is enough.
+/// The settings with as many steps as fit; `None` if there is no limit, or it is sufficient.
 ///
 /// # Errors
-/// If there is no such budget for this image, or the device fails.
+/// If the limit is too short for this image, or the device fails.
 pub fn fitted(
     engine: &mut Engine,
     settings: &Settings,

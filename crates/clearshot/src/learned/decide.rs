@@ -1,5 +1,5 @@
-//! What is decided about an image before it is restored, and reported: tiles and memory, the arithmetic, what to trust, and whether
-//! the model knows such images.
+//! Decisions about an image before it is restored, which are also reported: tiles and memory, precision, the choice of
+//! the method, and whether the image resembles the training images.
 
 use super::image::Work;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use clearshot_restore::learned::{
 };
 use clearshot_runtime::Device;
 
-/// Runs of the network so far, and in all.
+/// The number of runs of the network so far, and in total.
 #[derive(Default)]
 pub(super) struct Progress {
     pub runs: usize,
@@ -29,7 +29,7 @@ impl Progress {
 }
 
 impl Work<'_> {
-    /// What the network will take, reported before it runs; nothing where another method is asked for.
+    /// Reports time and memory of the network before it runs; does nothing if another method is requested.
     pub(super) fn plan(
         &self,
         restorer: &mut Restorer,
@@ -59,7 +59,7 @@ impl Work<'_> {
         Ok(Some(forecast))
     }
 
-    /// The arithmetic of a GPU, where it is left open, as the middle part says.
+    /// Chooses the precision on a GPU, if it is automatic, from the middle part.
     pub(super) fn precision(&self, restorer: &mut Restorer, ear: &mut Ear<'_>) -> Result<Option<Settled>> {
         if !self.uses_model() || matches!(restorer.device(), Device::Cpu { .. }) {
             return Ok(None);
@@ -72,7 +72,7 @@ impl Work<'_> {
         Ok(settled)
     }
 
-    /// What to trust: as asked for, or as the data of the middle part say.
+    /// The method or mixture: as requested, or chosen from the middle part.
     pub(super) fn choice(
         &self,
         restorer: &mut Restorer,
@@ -92,7 +92,7 @@ impl Work<'_> {
         Ok(Some(choice))
     }
 
-    /// Says once of a file that it is unlike what the model was trained on, and returns why.
+    /// Reports once per file that it is unlike the training images, and returns why.
     pub(super) fn unfamiliar(
         &self,
         restorer: &Restorer,
@@ -113,8 +113,8 @@ impl Work<'_> {
         Ok(None)
     }
 
-    /// Whether the network runs: unless another method is asked for. Where the image's own data give it no weight it is run all
-    /// the same, for chi2 of its answer tells whether the camera's numbers are this image's.
+    /// Whether the network runs: always, unless another method is requested. It also runs if it has no weight in the
+    /// mixture, because chi2 of its result tests the camera parameters.
     pub(super) fn uses_model(&self) -> bool {
         self.settings.only.is_none_or(|m| m == Candidate::Model)
     }

@@ -1,4 +1,4 @@
-//! A model at hand: kept compiled from one image to the next as long as the settings stay the same.
+//! A model that stays compiled from one image to the next as long as the settings stay the same.
 
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -23,10 +23,10 @@ impl Engine {
         Ok(Engine { restorer, made_for: String::new(), hash: None })
     }
 
-    /// The model with settings.
+    /// The model, compiled for these settings.
     ///
     /// # Errors
-    /// If the model cannot do what the settings ask.
+    /// If the model does not support the settings.
     pub fn ready(&mut self, settings: &Settings) -> Result<&mut Restorer> {
         let wanted = settings.learned(self.restorer.model())?;
         let made_for = format!("{wanted:?}");

@@ -1,4 +1,4 @@
-//! One image at work: what restores it is chosen, its parts are restored group after group, and what came out is written.
+//! Restores one image: chooses the method, restores the parts group by group, and writes the result.
 
 use super::decide::Progress;
 use super::kept::Kept;
@@ -33,10 +33,10 @@ const TOGETHER_GPU: usize = 1 << 24;
 #[derive(Clone, Copy)]
 pub struct Work<'a> {
     pub settings: &'a Settings,
-    /// The settings as the record has them.
+    /// The settings in the form of the record.
     pub asked: &'a Value,
     pub image: &'a Image,
-    /// Pixels along a side of the blocks that its pixels are the means of: 1 for the file's own.
+    /// The binning factor of the image: 1 for the pixels of the file.
     pub side: usize,
     pub to: Destination<'a>,
     pub parts: &'a Parts,
@@ -47,18 +47,18 @@ pub struct Work<'a> {
     pub hash: &'a str,
 }
 
-/// What an image has become.
+/// A finished image.
 pub struct Finished {
     pub report: ImageReport,
     pub made: Vec<(Map, Made)>,
-    /// What it was written as.
+    /// The description of the output.
     pub description: Description,
 }
 
-/// What an image is written as by a model that may make other channels of it, in floats if those are wanted.
+/// The description of the output of a model that may change the channels, in floats on request.
 ///
 /// # Errors
-/// If the image has not the axes or channels that the model needs.
+/// If the image does not have the axes or channels that the model needs.
 pub fn written(d: &Description, about: &About, float: bool) -> Result<Description> {
     let mut written = if float { as_float(d) } else { d.clone() };
     if about.input_channels() != about.channels {
@@ -91,7 +91,7 @@ struct Walk<'w, 'o> {
     found: usize,
 }
 
-/// Parts that are restored at once.
+/// The number of parts restored at once.
 pub fn together(restorer: &Restorer, parts: &Parts) -> usize {
     let busy = if matches!(restorer.device(), Device::Cpu { .. }) { TOGETHER_CPU } else { TOGETHER_GPU };
     (busy / parts.pixels()).clamp(1, 16).min(parts.all.len())
@@ -257,7 +257,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// A part of the file as it is restored from.
+    /// Reads the measurement of a part of the file.
     ///
     /// # Errors
     /// If the file cannot be read.

@@ -1,9 +1,9 @@
-//! Restored parts of a stack, kept beside its output until all of them are there: a run that was interrupted goes on
-//! after the last of them.
+//! Restored parts of a stack, kept beside its output until all are complete, so that an interrupted run can resume.
 //!
-//! They lie in a hidden folder (in the cache folder, where the output is at an address) that says which settings, input and
-//! camera they are of. What another run left there is taken away, and so is the folder when the output is complete. A
-//! part's file is written aside and renamed, so it is whole or absent; one that cannot be read is restored again.
+//! They are in a hidden folder (in the cache folder, if the output is at an address) that records their settings, input
+//! and camera. Files from another run are removed, and the folder is removed when the output is complete. The file of a
+//! part is written under a temporary name and renamed, so it is complete or absent; an unreadable one is restored
+//! again.
 
 use crate::error::{Error, Result};
 use clearshot_image::address::is_address;
@@ -26,10 +26,10 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// The parts that a run of the same has left, or none yet.
+    /// Opens the parts from an earlier run with the same settings, or an empty set.
     ///
     /// # Errors
-    /// If there is something of that name that no run made, or it cannot be written.
+    /// If the folder exists but is not from a run, or cannot be written.
     pub fn open(output: &Path, run: &Value) -> Result<Kept> {
         let local = match is_address(output) {
             true => {
@@ -72,7 +72,7 @@ impl Kept {
         self.folder.join(format!("{number}.safetensors"))
     }
 
-    /// Parts of these numbers, if all are there.
+    /// The parts with these numbers, if all exist.
     pub fn all(&self, numbers: &[u64], scratch: &Scratch) -> Option<Vec<Restored>> {
         numbers.iter().map(|&n| self.get(n as usize, scratch)).collect()
     }
@@ -117,7 +117,7 @@ impl Kept {
         Store { tensors, metadata }.write(&path).map_err(|e| Error::Unsuited(e.to_string()))
     }
 
-    /// When they are no longer needed.
+    /// Removes all parts.
     pub fn clear(self) {
         // What is left of them is taken away by the next run.
         let _ = std::fs::remove_dir_all(&self.folder);

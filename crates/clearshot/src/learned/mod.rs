@@ -1,5 +1,4 @@
-//! Images of any axes through a model: which planes or volumes there are ([`Parts`]), what restores them, and what becomes of
-//! the result.
+//! Images of any axes with a model: their planes or volumes ([`Parts`]), restoring them, and writing the result.
 
 pub(crate) mod binning;
 mod budget;

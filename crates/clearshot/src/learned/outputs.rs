@@ -1,4 +1,4 @@
-//! What a restored image becomes: the image itself, and beside it its standard deviation, chi2 and samples, as files or in
+//! The outputs of restoring an image: the image itself, its standard deviation, chi2 and samples, as files or in
 //! memory.
 
 use super::parts::{Form, Parts};
@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The image, or what goes beside it.
+/// The image, or an additional output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Map {
     Image,
@@ -25,7 +25,7 @@ pub enum Map {
     Sample(usize),
 }
 
-/// What goes beside an image, by the ends of names.
+/// The additional outputs of an image, by the suffixes of their names.
 pub fn beside(settings: &Settings, restorer: &Restorer) -> Vec<(String, Map)> {
     let engine = restorer.settings();
     let deviation = settings.std.then_some(("std".to_string(), Map::Deviation));
@@ -35,25 +35,25 @@ pub fn beside(settings: &Settings, restorer: &Restorer) -> Vec<(String, Map)> {
     deviation.into_iter().chain(chi2).chain(samples).collect()
 }
 
-/// What is being written. The image's file gets its name last, so that it is there only when all are.
+/// The outputs being written. The file of the image is renamed last, so that it exists only when all do.
 pub struct Outputs {
     image: Target,
     float: Form,
     beside: Vec<(Map, Target)>,
 }
 
-/// An image that several jobs make together.
+/// An image shared by several jobs.
 pub struct Cut<'a> {
     pub run: &'a SharedRun,
-    /// Axes along which it is not cut.
+    /// Axes along which the image is not cut.
     pub together: Vec<usize>,
-    /// What was found out about it.
+    /// The decisions about the image, such as its camera.
     pub decided: Value,
 }
 
 impl Outputs {
     /// # Errors
-    /// If a file cannot be made, or would replace the input.
+    /// If a file cannot be created, or would replace the input.
     pub fn create(
         to: Destination<'_>,
         d: &Description,
@@ -92,14 +92,14 @@ impl Outputs {
         Ok(Outputs { image, float: Form::of(&float), beside })
     }
 
-    /// What of a part is to be made here, as boxes along (Z,) Y and X; nothing where all of it is.
+    /// The boxes of a part to make in this job, along (Z,) Y and X; `None` for the whole part.
     pub fn wanted(&self, parts: &Parts, number: usize, form: &Form) -> Option<Vec<Vec<Range<usize>>>> {
         let whole = parts.whole(number, form);
         let boxes = self.image.wanted(&whole);
         (boxes != [whole]).then(|| boxes.iter().map(|region| parts.in_space(region)).collect())
     }
 
-    /// Writes a part; returns how many of its values did not fit.
+    /// Writes a part; returns the number of clipped values.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -118,7 +118,7 @@ impl Outputs {
         parts.write(part, &restored.image, form, &mut self.image)
     }
 
-    /// Copies what is not restored, and gives the files their names; the image comes first.
+    /// Copies values that are not restored, and renames the files; the image comes first.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -136,7 +136,7 @@ impl Outputs {
     }
 }
 
-/// The names that OUT_suffix may have: in the output's format, or as a TIFF.
+/// The possible names of OUT_suffix: in the format of the output, or as TIFF.
 pub fn beside_paths(output: &Path, suffix: &str) -> [PathBuf; 2] {
     let name = output.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let stem = stem(output);

@@ -1,5 +1,5 @@
-//! The planes or volumes of a file: which there are for a model, how they are read in bands with channels last, and how
-//! restored ones go back to where they came from.
+//! The planes or volumes of a file for a model: their list, reading them in bands with channels last, and writing
+//! restored ones back to their positions.
 
 use crate::error::{Error, Result};
 use crate::validity::Validity;
@@ -13,17 +13,17 @@ fn unsuited<T>(why: String) -> Result<T> {
     Err(Error::Unsuited(why))
 }
 
-/// How an image of any axes is cut into the planes or volumes that a model takes.
+/// The division of an image of any axes into planes or volumes for a model.
 pub struct Parts {
     /// Positions of (Z,) Y, X among the file's axes.
     space: Vec<usize>,
     /// The position of the channels that the model takes together.
     channel: Option<usize>,
-    /// Pixels of a part along (Z,) Y and X.
+    /// The size of a part in pixels along (Z,) Y and X.
     pub size: Vec<usize>,
-    /// Channels of a part, which the model takes together.
+    /// Channels of a part, which the model needs together.
     pub channels: usize,
-    /// The indices along all other axes, one entry a part.
+    /// The indices along all other axes, with one entry per part.
     pub all: Vec<Vec<usize>>,
     /// Transparency, which is copied.
     pub copied: Vec<Vec<usize>>,
@@ -87,10 +87,10 @@ impl Parts {
         Ok(Parts { space, channel, size, channels, all, copied })
     }
 
-    /// Makes a description that of images with so many channels in the place of those that the model takes together.
+    /// Changes a description to this number of channels, in place of those that the model needs together.
     ///
     /// # Errors
-    /// If the file has further channels, or colours, which would each become as many.
+    /// If the file has further channels, or colour samples, each of which would be multiplied.
     pub(crate) fn set_channels(&self, d: &mut Description, channels: usize, names: &[String]) -> Result<()> {
         let sets = [Axis::C, Axis::S].into_iter().filter_map(|a| d.position(a));
         let others: usize = sets.filter(|&a| self.channel != Some(a)).map(|a| d.dims[a].len).product();
@@ -142,12 +142,12 @@ impl Parts {
         self.region(&self.all[number], 0..self.planes(), 0..self.height(), &form.shape)
     }
 
-    /// What of a region lies along (Z,) Y and X.
+    /// The part of a region along (Z,) Y and X.
     pub(crate) fn in_space(&self, region: &[Range<usize>]) -> Vec<Range<usize>> {
         self.space.iter().map(|&axis| region[axis].clone()).collect()
     }
 
-    /// The axes of a part among the file's: the channels that belong together, and those of space where they do too.
+    /// The axes of a part among those of the file: joint channels, and on request the spatial axes.
     pub(crate) fn axes(&self, space: bool) -> Vec<usize> {
         let space = self.space.iter().filter(|_| space).copied();
         space.chain(self.channel).collect()
@@ -202,7 +202,7 @@ impl Parts {
         bands
     }
 
-    /// Writes a part in the writer's type; returns how many values were clipped or not finite.
+    /// Writes a part with the type of the writer; returns the number of values that were clipped, NaN or infinite.
     pub(crate) fn write(
         &self,
         part: &[usize],
@@ -220,7 +220,7 @@ impl Parts {
         Ok(clipped)
     }
 
-    /// How many values of a part will not fit the type.
+    /// The number of values of a part that will be clipped.
     pub(crate) fn clipped(&self, part: &[usize], values: &[f32], form: &Form) -> usize {
         let each = |(z, rows, at): (usize, Range<usize>, Range<usize>)| {
             let region = self.region(part, z..z + 1, rows, &form.shape);
@@ -267,8 +267,8 @@ impl Parts {
         FilePart { parts: self, image, part, validity }
     }
 
-    /// Makes values of a restored part NaN where the file's own are not finite. A part of other channels than the
-    /// file's loses a pixel if any of the file's is none.
+    /// Sets values of a restored part to NaN where those of the file are NaN or infinite. If the channels differ from
+    /// those of the file, a pixel becomes NaN if any channel of the file is invalid there.
     ///
     /// # Errors
     /// If the file cannot be read.

@@ -1,4 +1,4 @@
-//! What is counted and found out about an image while its parts are restored, and the record of it in the output.
+//! Counts and findings about an image while its parts are restored, and their record in the output.
 
 use super::image::Work;
 use crate::notice::{EXPLAINED, Notice};
@@ -19,26 +19,26 @@ const FEW: usize = 256;
 #[derive(Default)]
 pub struct Record {
     pub pixels: usize,
-    /// Values that did not fit the file's type.
+    /// Values clipped to the type of the file.
     pub clipped: usize,
     pub filled: usize,
     pub saturated: usize,
     pub chi2: Vec<f64>,
-    /// What neighbours share of what is left over, in the middle part.
+    /// The correlation of the residuals of neighbouring pixels, in the middle part.
     pub left_over: Option<LeftOver>,
-    /// Why the model is not made for it.
+    /// Why the image is unlike the training images.
     pub unfamiliar: Option<String>,
-    /// How much light there is, where the camera is known.
+    /// The signal level, if the camera is known.
     pub light: Option<Light>,
-    /// What was trusted.
+    /// The chosen mixture of methods.
     pub choice: Option<Choice>,
-    /// What was trusted of frames that were pooled with others.
+    /// The chosen mixture for frames that were averaged with others.
     pub pooled: Vec<PooledChoice>,
-    /// What a GPU computed in, where that was left open.
+    /// The precision chosen on a GPU, if it was automatic.
     pub precision: Option<Settled>,
-    /// The axis along which frames help each other: T or Z.
+    /// The axis along which frames are averaged: T or Z.
     pub along: Option<Axis>,
-    /// Of each such frame, how many exposures a pixel was restored from, in the mean.
+    /// For each such frame, the mean number of exposures per pixel.
     pub exposures: Vec<f64>,
 }
 
@@ -68,7 +68,8 @@ fn mean(values: &[f64]) -> Option<f64> {
 }
 
 impl Record {
-    /// What there is to say when all parts are restored; where measured pixels were kept (`inpaint`), what is left over of them says nothing.
+    /// The notices when all parts are restored. If measured pixels were kept (`inpaint`), their residuals are not
+    /// meaningful.
     pub fn notices(&self, dtype: &'static str, inpaint: bool) -> Vec<Notice> {
         let telling = self.pixels >= FEW && !inpaint;
         let filled = (self.filled > 0).then_some(Notice::Filled(self.filled));
@@ -82,7 +83,7 @@ impl Record {
         [filled, clipped, series, chi2, left].into_iter().flatten().collect()
     }
 
-    /// Puts what is known into the image's report.
+    /// Copies the findings into the report of the image.
     pub fn report(self, to: &mut ImageReport) {
         to.clipped = self.clipped;
         to.filled = self.filled;
@@ -100,7 +101,7 @@ impl Record {
 }
 
 impl Work<'_> {
-    /// The record in the output's own metadata; what is counted only where all parts are restored before it is written.
+    /// The record in the metadata of the output, with counts only if all parts are restored before it is written.
     pub fn provenance(&self, forecast: Option<&Forecast>, known: &Record, is_counted: bool) -> Value {
         let record = is_counted.then_some(known);
         let pooled = |p: &PooledChoice| json!({"exposures": p.exposures, "choice": p.choice});

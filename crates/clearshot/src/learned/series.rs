@@ -1,4 +1,4 @@
-//! Frames of a movie and planes of a stack: what their neighbours in time, or along Z, add to them.
+//! Frames of a movie and planes of a stack, averaged with their neighbours in time or along Z.
 
 use super::image::Work;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// A frame tells what restores a level where at least one pixel of so many is near it.
 const ENOUGH: usize = 8;
 
-/// An axis of a file along which frames help each other.
+/// An axis of a file along which frames are averaged.
 pub struct Series {
     /// T or Z.
     pub along: Axis,
@@ -24,7 +24,7 @@ pub struct Series {
     choices: [Option<Choice>; 2],
 }
 
-/// What neighbours add to a group of frames.
+/// The averages of a group of frames with their neighbours.
 pub struct Helped {
     /// At each level that is needed, each frame of the group.
     restored: Vec<Vec<Restored>>,
@@ -33,8 +33,8 @@ pub struct Helped {
 }
 
 impl Series {
-    /// If the file is a movie, or else a stack that is restored plane by plane, and the image is what the model says at once; samples, deviations, and images under a PSF or of several
-    /// channels together, are of single frames.
+    /// `Some` if the file is a movie, or a stack that is restored plane by plane, and the result is one evaluation of
+    /// the model. Samples, standard deviations, and images with a PSF or with joint channels use single frames.
     pub fn of(work: &Work<'_>, restorer: &Restorer) -> Option<Series> {
         let (d, parts) = (&work.image.description, work.parts);
         let (along, position) = [Axis::T, Axis::Z].into_iter().find_map(|axis| {
@@ -56,7 +56,7 @@ impl Series {
         (single && at_once).then_some(Series { along, position, frames, camera, choices })
     }
 
-    /// Why an image whose frames help each other is not cut between jobs.
+    /// The error for an image with averaged frames that is divided among jobs.
     pub fn refuse_cut(&self) -> Error {
         let (frames, option) = match self.along {
             Axis::T => ("frames of a movie", "--frames-alone"),
@@ -72,7 +72,7 @@ impl Series {
         if self.along == Axis::T { series::IN_TIME } else { series::ALONG_Z }
     }
 
-    /// Pools a group of frames with their neighbours and restores what was pooled; `alone` is what restores single frames.
+    /// Averages a group of frames with their neighbours and restores the averages; `alone` restores single frames.
     ///
     /// # Errors
     /// If the file cannot be read, the device fails, or the observer stops it.
@@ -157,7 +157,7 @@ impl Series {
         Ok(None)
     }
 
-    /// What restored pooled frames, where that was chosen.
+    /// The mixture chosen for averaged frames, if there was a choice.
     pub fn chosen(self) -> Vec<PooledChoice> {
         let levels = series::levels(self.most()).into_iter().zip(self.choices);
         levels.filter_map(|(exposures, choice)| Some(PooledChoice { exposures, choice: choice? })).collect()
@@ -165,7 +165,8 @@ impl Series {
 }
 
 impl Helped {
-    /// Brings a frame of the group that was restored alone to what its neighbours allow; the mean count of exposures.
+    /// Combines a frame of the group that was restored alone with the restored average; returns the mean number of
+    /// exposures.
     pub fn finish(&self, frame: usize, restored: &mut Restored) -> f64 {
         let levels: Vec<&[f32]> = self.restored.iter().map(|l| &l[frame].image[..]).collect();
         let count = &self.pooled[frame].count;

@@ -1,5 +1,5 @@
-//! A model on the images of one file or array: what is there of the outputs already, what to know of each image before it is
-//! restored, and its camera.
+//! A model on the images of one file or array: existing outputs, checks of each image before it is restored, and its
+//! camera.
 
 use super::binning::{Binned, within_budget};
 use super::budget::fitted;
@@ -34,11 +34,11 @@ const LEAST_USED: f64 = 0.02;
 /// Planes from which on a stack is restored as a volume.
 const LEAST_PLANES: usize = 4;
 
-/// A model, and where it is the built-in one, that for volumes, which is loaded when a stack first needs it.
+/// A model. For the built-in one also the model for volumes, which is loaded when a stack first needs it.
 pub struct Learned {
     usual: Mutex<Engine>,
     volumes: Option<OnceLock<Option<Mutex<Engine>>>>,
-    /// What the record says of how the model was come by.
+    /// The origin of the model, for the record.
     pub origin: Option<Value>,
 }
 
@@ -52,13 +52,13 @@ pub struct Session<'s> {
     hash: String,
 }
 
-/// What is there before a run.
+/// The state of the outputs before a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     Missing,
-    /// Made of the same by the same, with all that goes beside it.
+    /// Complete: the same model, input and settings, with all additional outputs.
     Done,
-    /// Something that may be replaced.
+    /// Incomplete, or may be replaced.
     InPart,
 }
 
@@ -84,19 +84,19 @@ impl Learned {
         self.with_model(|model| model.about.name.clone())
     }
 
-    /// Looks at the model.
+    /// Calls a function with the model.
     pub fn with_model<T>(&self, look: impl FnOnce(&Model) -> T) -> T {
         look(lock(&self.usual).model())
     }
 
-    /// Refuses settings that the model cannot do.
+    /// Refuses settings that the model does not support.
     pub fn check(&self, settings: &Settings) -> Result<()> {
         settings.check()?;
         lock(&self.usual).ready(settings)?;
         Ok(())
     }
 
-    /// The settings as the record in outputs has them.
+    /// The settings in the form of the record in outputs.
     pub fn record(&self, settings: &Settings) -> Result<Value> {
         let mut engine = lock(&self.usual);
         self.asked(&mut engine, settings)
@@ -107,7 +107,7 @@ impl Learned {
         settings.record(engine.ready(settings)?, &hash, self.origin.as_ref())
     }
 
-    /// The model made ready for an image; `hash` is the fingerprint of its file.
+    /// The model, compiled for the settings; `hash` is the fingerprint of its file.
     ///
     /// # Errors
     /// If the model cannot do what the settings ask.
@@ -158,15 +158,15 @@ impl Learned {
 }
 
 impl Session<'_> {
-    /// What an image is written as.
+    /// The description of the output for an image.
     pub fn written(&self, d: &Description) -> Result<Description> {
         written(d, &self.engine.model().about, self.settings.float)
     }
 
-    /// What is there of what this run would make: the output, and what goes beside it for each of its images.
+    /// Checks which outputs of this run already exist: the output, and the additional outputs of each of its images.
     ///
     /// # Errors
-    /// If something else is there and may not be replaced.
+    /// If another file exists there and may not be replaced.
     pub fn standing(&mut self, output: &Path, bases: &[PathBuf]) -> Result<Standing> {
         if self.settings.replace {
             try_out(output, true)?;
@@ -212,7 +212,7 @@ impl Session<'_> {
         Ok(if all { Standing::Done } else { Standing::InPart })
     }
 
-    /// The image with fewer pixels, where the budget of time has no room for all and that is allowed; saturated pixels are found before.
+    /// The binned image, if the time limit requires it and binning is allowed; saturated pixels are detected before.
     ///
     /// # Errors
     /// If it cannot be read, or binned.
@@ -233,7 +233,7 @@ impl Session<'_> {
         within_budget(&mut self.engine, self.settings, image, spot, given.saturation, ear)
     }
 
-    /// Restores one image, whose pixels are means over blocks of this side.
+    /// Restores one image with this binning factor.
     ///
     /// # Errors
     /// If it cannot be read, restored or written, or the observer stops it.

@@ -1,4 +1,4 @@
-//! The files of one image, read plane by plane or volume by volume into what metrics take.
+//! The files of one image, read plane by plane or volume by volume for the metrics.
 
 use super::pattern::Inserted;
 use super::settings::{MeasureSettings, lacking};
@@ -49,7 +49,7 @@ pub struct Frame<'a> {
     unit: String,
 }
 
-/// The scores of a file, one a metric, and its strata.
+/// The scores of a file, one per metric, and its strata.
 pub struct Scored {
     pub scores: Vec<Score>,
     pub strata: Vec<Stratum>,
@@ -115,12 +115,12 @@ impl<'a> Frame<'a> {
         Ok(Frame { image, truth, without, measured, mask, pattern, frames, crop, options, unit })
     }
 
-    /// Of lengths: that of the pixel size, or pixels.
+    /// The unit of lengths: that of the pixel size, or pixels.
     pub fn unit(&self) -> String {
         self.unit.clone()
     }
 
-    /// The range of PSNR and SSIM, where there is one.
+    /// The range of PSNR and SSIM, if there is one.
     pub fn range(&self) -> Option<f64> {
         self.options.range
     }

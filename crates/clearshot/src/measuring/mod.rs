@@ -1,4 +1,5 @@
-//! How good images are, by any metric of `clearshot_metrics::table`: beside the truth, beside another method, beside the measurement, or alone.
+//! Scores images with any metric of `clearshot_metrics::table`: against the truth, another method or the measurement,
+//! or without a reference.
 
 mod frame;
 mod pattern;
@@ -25,36 +26,36 @@ use together::{Set, sets};
 pub struct ImageScores {
     /// The image.
     pub image: PathBuf,
-    /// Whether it is the other method's.
+    /// Whether it is an image of the other method.
     pub is_against: bool,
-    /// One score a metric, in the metrics' order.
+    /// One score per metric, in the order of the metrics.
     pub scores: Vec<Score>,
-    /// Scores by true brightness, where they are asked for.
+    /// Scores by true brightness, if requested.
     pub strata: Vec<Stratum>,
-    /// The range of PSNR and SSIM, given or that of the true image.
+    /// The range of PSNR and SSIM, as given or from the true image.
     pub range: Option<f64>,
     /// The unit of lengths: that of the pixel size, or pixels.
     pub unit: String,
 }
 
-/// The scores of images and what they say together.
+/// The scores of images and their summary.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Measurements {
     /// The metrics, in the order of the scores.
     pub metrics: Vec<&'static Metric>,
-    /// Image after image; another method's after the one of the same name.
+    /// One entry per image; the image of another method follows the one of the same name.
     pub images: Vec<ImageScores>,
 }
 
 impl Measurements {
-    /// The scores of one metric by its name, of each image of this method.
+    /// The scores of the metric with this name, for each image of this method.
     pub fn of(&self, metric: &str) -> Option<Vec<f64>> {
         let i = self.metrics.iter().position(|m| m.name == metric)?;
         Some(self.images.iter().filter(|s| !s.is_against).map(|s| s.scores[i].value).collect())
     }
 
-    /// Means with 95 % intervals, and tests against the other method where there is one.
+    /// Means with 95 % intervals, and tests against the other method if there is one.
     ///
     /// # Errors
     /// If a statistic cannot be computed.
@@ -68,10 +69,11 @@ impl Measurements {
     }
 }
 
-/// Scores images: a file, a folder or a glob pattern. The observer hears of [`Event::Measured`] after every image, and can stop it.
+/// Scores images: a file, a folder or a glob pattern. The observer receives [`Event::Measured`] after every image, and
+/// can stop the work.
 ///
 /// # Errors
-/// If a metric lacks what it needs, images do not fit each other, or the observer stops it.
+/// If an input of a metric is missing, images do not match, or the observer stops the work.
 pub fn measure(
     images: &str,
     settings: &MeasureSettings,

@@ -1,4 +1,4 @@
-//! Patterns that are inserted into images: shapes, or files of what is added.
+//! Patterns that are inserted into images: shapes, or files with the values to add.
 
 use crate::error::{Error, Result};
 use clearshot_image::dataset::list::files;
@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 const DISK: &str = "disk:Y,X,RADIUS,VALUE[,BLUR]";
 const LINE: &str = "line:Y,X,Y,X,WIDTH,VALUE";
 
-/// What is inserted.
+/// An inserted pattern.
 pub enum Inserted {
     /// y, x, radius, value, blur.
     Disk([f64; 5]),
-    /// Two places, width, value.
+    /// Start y, x, end y, x, width, value.
     Line([f64; 6]),
     File(PathBuf),
 }
@@ -46,10 +46,10 @@ impl Inserted {
         }
     }
 
-    /// The pattern of one plane or volume of an image, `region`, the whole of which has `size` pixels.
+    /// The pattern in one plane or volume `region` of an image.
     ///
     /// # Errors
-    /// If it holds no pixel, or the file does not fit.
+    /// If it covers no pixel, or the file does not match.
     pub fn of(&self, frames: &Frames, region: &Region) -> Result<Pattern> {
         let whole = match self {
             Inserted::File(path) => return from_file(path, frames, region),

@@ -1,4 +1,4 @@
-//! What images are scored by, beside what, and how.
+//! Which metrics to compute, against which references, and how.
 
 use super::sources;
 use crate::camera::KnownCamera;
@@ -7,49 +7,50 @@ use clearshot_metrics::frc::Threshold;
 use clearshot_metrics::table::{self, METRICS, Metric, Need, Options, USUAL};
 use std::path::PathBuf;
 
-/// How images are scored. Images that go with the ones that are scored are a file, a folder or a glob pattern, paired by name.
+/// How images are scored. Reference images are a file, a folder or a glob pattern, and are paired by name.
 #[derive(Clone, Debug)]
 pub struct MeasureSettings {
     /// The true images.
     pub truth: Option<String>,
-    /// Names of metrics; `all` for every one whose inputs are given.
+    /// Names of metrics; `all` for all metrics whose inputs are given.
     pub metrics: Vec<String>,
-    /// The largest less the smallest value that an image can have, for PSNR and SSIM. Default: 255 for true images of 8 bits,
-    /// otherwise the greatest less the least value of each true image.
+    /// The range of values for PSNR and SSIM. Default: 255 for 8-bit true images, otherwise the maximum minus the
+    /// minimum of each true image.
     pub range: Option<f64>,
-    /// Images of another method, which are scored too and tested against.
+    /// Images of another method, which are also scored and compared with statistical tests.
     pub against: Option<String>,
     /// The measurements that the images were restored from, for tests of residuals.
     pub measured: Option<String>,
-    /// One standard deviation of the measurements' noise, in the place of a camera.
+    /// A uniform standard deviation of the measurements' noise, instead of a camera.
     pub noise: Option<f64>,
-    /// What is known of the measurements' camera; the rest is estimated.
+    /// Known parameters of the measurements' camera; the others are estimated.
     pub camera: KnownCamera,
-    /// Edges of true brightness between which scores are given too; none for no strata.
+    /// Edges of strata of true brightness, which are scored separately; empty for no strata.
     pub strata: Vec<f64>,
-    /// Whether images are labels of objects, 0 being background.
+    /// Whether images are labels of objects, with 0 for background.
     pub labels: bool,
-    /// Intersection over union from which on objects match.
+    /// The intersection over union at which objects match.
     pub iou: f64,
     /// The percentile of distances in `hausdorff`.
     pub percentile: f64,
-    /// Where Fourier ring correlation is cut.
+    /// The threshold of Fourier ring correlation.
     pub frc_threshold: Threshold,
-    /// A CSV file of sources: y, x and the flux where it is known. By default the objects of the truth.
+    /// A CSV file of sources: y, x and, if known, the flux. Default: the objects of the truth.
     pub sources: Option<PathBuf>,
-    /// The radius of the circle that a source's flux is summed over, in pixels.
+    /// The radius of the aperture over which the flux of a source is summed, in pixels.
     pub aperture: f64,
-    /// The radii between which a source's background is taken; by default 2 and 3 times the aperture.
+    /// The inner and outer radius of the background annulus. Default: 2 and 3 times the aperture.
     pub annulus: Option<[f64; 2]>,
-    /// How far an object's centre may be from its source; by default the aperture.
+    /// The largest distance between an object's centre and its source. Default: the aperture.
     pub reach: Option<f64>,
-    /// What was inserted: `disk:Y,X,RADIUS,VALUE[,BLUR]`, `line:Y,X,Y,X,WIDTH,VALUE`, or a file of what was added.
+    /// The inserted pattern: `disk:Y,X,RADIUS,VALUE[,BLUR]`, `line:Y,X,Y,X,WIDTH,VALUE`, or a file with the added
+    /// values.
     pub pattern: Option<String>,
     /// Results of the same restoration without the pattern.
     pub without: Option<String>,
-    /// An image whose pixels other than zero are left out.
+    /// An image whose nonzero pixels are left out.
     pub mask: Option<PathBuf>,
-    /// Pixels that are left out at each edge.
+    /// The number of pixels left out at each edge.
     pub crop: usize,
     /// Scores volumes along Z, Y and X in place of planes.
     pub volume: bool,

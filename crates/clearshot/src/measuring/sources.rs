@@ -1,4 +1,4 @@
-//! Lists of sources: CSV files with y, x and the flux where it is known.
+//! Lists of sources: CSV files with y, x and, if known, the flux.
 
 use crate::error::{Error, Result};
 use clearshot_metrics::photometry::Source;

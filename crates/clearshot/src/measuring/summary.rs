@@ -1,4 +1,4 @@
-//! What the scores of many images say together: means with intervals, and whether another method's differ.
+//! The summary of the scores of many images: means with intervals, and tests against another method.
 
 use crate::error::{Error, Result};
 use clearshot_metrics::statistics::{Interval, RankLaw, bootstrap_bca, holm, paired_t, wilcoxon};
@@ -6,7 +6,7 @@ use clearshot_metrics::table::{Metric, Score};
 use clearshot_tensor::noise::Key;
 
 const DRAWS: usize = 10_000;
-/// Of the intervals.
+/// The confidence level of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
 /// The same draws for every metric and run: an interval is a function of the scores.
 const KEY: Key = Key { seed: 0xBCA, step: 0, stream: 0 };
@@ -16,22 +16,22 @@ const KEY: Key = Key { seed: 0xBCA, step: 0, stream: 0 };
 pub struct MetricSummary {
     /// The metric.
     pub name: &'static str,
-    /// How many images have a finite score (with another method, of both).
+    /// The number of images with a finite score (with another method, of both).
     pub images: usize,
-    /// Nothing where no image has one.
+    /// `None` if no image has a finite score.
     pub mean: Option<Interval>,
-    /// The same beside another method's images.
+    /// The comparison with another method.
     pub against: Option<Against>,
 }
 
-/// This method's scores beside another's.
+/// This method's scores compared with another's.
 #[derive(Clone, Debug)]
 pub struct Against {
-    /// Of the other's scores.
+    /// The mean of the other method's scores.
     pub mean: f64,
-    /// Of this method's less the other's.
+    /// The mean difference, this method minus the other.
     pub difference: Interval,
-    /// Nothing for a single image, or where all images score alike.
+    /// `None` for a single image, or if all images score the same.
     pub tests: Option<Tests>,
 }
 
@@ -46,7 +46,7 @@ pub struct Tests {
     pub student: f64,
 }
 
-/// `own` and `other` have one list of scores an image, in the metrics' order.
+/// `own` and `other` have one list of scores per image, in the order of the metrics.
 ///
 /// # Errors
 /// If a statistic cannot be computed.

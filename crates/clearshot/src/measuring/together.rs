@@ -1,4 +1,4 @@
-//! Which files belong together: an image with its truth, another method's image, its measurement and its run without a pattern.
+//! Groups files: an image with its truth, the image of another method, its measurement and its run without a pattern.
 
 use crate::error::{Error, Result};
 use crate::observer::{Event, Observer, go_on};
@@ -25,11 +25,11 @@ impl Set {
     }
 }
 
-/// Pairs images with the files of every other source by name; a single file goes with a single file whatever their names. Images
-/// without a partner are named and left out.
+/// Pairs images with the files of every other source by name; two single files are paired whatever their names. Images
+/// without a partner are reported and left out.
 ///
 /// # Errors
-/// If a source names no images or nothing can be paired.
+/// If a source contains no images or nothing can be paired.
 pub fn sets(images: &str, partners: [Option<&str>; 4], observer: &mut dyn Observer) -> Result<Vec<Set>> {
     let all = files(images)?;
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! Attention by itself: one kernel that keeps no table of scores, and the same as two products with a softmax between them, whose
-//! table grows with the square of the tokens.
+//! Benchmarks attention alone: the fused kernel, which does not store the attention matrix, and two products with a
+//! softmax between them, whose matrix grows with the square of the tokens.
 
 use super::timing::{Times, round};
 use super::{Bench, beside, extend, kind, measured};

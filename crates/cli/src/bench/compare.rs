@@ -1,8 +1,8 @@
-//! The speed-up of each optimisation on this machine: none of them, each one alone, all but each one, and all.
+//! The speed-up of each optimisation on this machine: none, each one alone, all but each one, and all.
 //!
-//! Every way is a session of its own, compiled again from the same graph, so no row depends on what another switched. They run in turns
-//! that begin elsewhere every round, so that a machine that slows down slows all of them. Beside the time stands how far the result is
-//! from that of the plainest way, every operation by itself in fp32.
+//! Each variant is a separate session compiled from the same graph, so rows are independent. They run in turns with a
+//! different start in every round, so that a slowdown of the machine affects all of them. The table also shows the
+//! difference of each result from that without any optimisation in fp32.
 
 use super::timing::{Times, round};
 use super::{Bench, beside, kind};

@@ -1,5 +1,6 @@
-//! What averaging gradients over NCCL costs one rank: a training iteration with the communicator and its all-reduces, recorded with the rest, beside the same
-//! iteration without. The two run in turns, so that a card that slows down slows both.
+//! The cost of averaging gradients over NCCL for one rank: a training iteration with the communicator and its
+//! all-reduces in the recorded graph, compared with the same iteration without. The two run in turns, so that a
+//! slowdown of the GPU affects both.
 
 use super::timing::{Times, round};
 use super::{Bench, Made};

@@ -1,6 +1,6 @@
-//! `clearshot bench`: the time of a network, measured as `peers` measure theirs: some runs after a few that do not
-//! count. One network, a sweep over batches ([`sweep`]), the speed-up of each optimisation ([`compare`]),
-//! attention by itself ([`attention`]), or what an exchange of gradients costs ([`exchange`]).
+//! `clearshot bench`: times a network, measured like the programs in `peers`: some runs after a few warm-up runs. One
+//! network, a sweep over batch sizes ([`sweep`]), the speed-up of each optimisation ([`compare`]), attention alone
+//! ([`attention`]), or the cost of exchanging gradients ([`exchange`]).
 
 mod attention;
 mod compare;

@@ -1,4 +1,5 @@
-//! One network at several batch sizes. A batch that there is no room for is a row like any other, and the sweep goes on.
+//! One network at several batch sizes. A batch that does not fit into memory is reported as a row, and the sweep
+//! continues.
 
 use super::{Bench, Made};
 use anyhow::{Error, Result};

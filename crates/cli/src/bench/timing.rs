@@ -1,4 +1,4 @@
-//! Times of runs, and what is said of them.
+//! Times of runs, and their statistics.
 
 use anyhow::Result;
 use clearshot_runtime::Session;

@@ -1,4 +1,4 @@
-//! The camera of a file, as options of verbs that restore.
+//! The options for camera parameters of commands that restore.
 
 use crate::electrons;
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! A measured camera in words: each number with how sure it is.
+//! A measured camera in words: each number with its uncertainty.
 
 use clearshot::{KnownCamera, decimals};
 use clearshot_physics::Correlation;

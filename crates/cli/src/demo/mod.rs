@@ -1,6 +1,7 @@
-//! `clearshot demo`: the whole program in under three minutes on two cores, from a real image and noisy scenes to a report.
+//! `clearshot demo`: demonstrates the whole program in under three minutes on two cores, from a real image and noisy
+//! scenes to a report.
 //!
-//! Nothing that exists is overwritten: the folder must be new or empty.
+//! Nothing is overwritten: the folder must be new or empty.
 
 mod real;
 

@@ -1,8 +1,7 @@
-//! The real image that the demo begins with: a short exposure that the program carries, restored with everything that can be
-//! known of it alone (the camera, what to trust, how sure it is), beside the long exposure of the same place.
+//! The real image of the demo: a built-in short exposure, restored with everything that can be estimated from it alone
+//! (camera, method, uncertainty), and compared with the long exposure of the same field.
 //!
-//! No restorer is given the long exposure; it is what the results are scored by. `crates/cli/demo/README.md` says
-//! where the two come from.
+//! The long exposure is only used for scoring. `crates/cli/demo/README.md` gives the source of the two.
 
 use anyhow::{Context, Result};
 use clearshot_evaluate::files::{Pairs, Terms};

@@ -1,4 +1,4 @@
-//! `clearshot profile`: where the time goes, of a network by itself ([`network`]), of a training run ([`train`]) or of restoring files
+//! `clearshot profile`: profiles a network alone ([`network`]), a training run ([`train`]) or restoring files
 //! ([`restore`]).
 
 mod network;

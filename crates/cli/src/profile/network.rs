@@ -1,4 +1,4 @@
-//! A network by itself: the plan with a clock on each node.
+//! Profiles a network alone, with the time of each node.
 
 use crate::network::NetworkArgs;
 use anyhow::{Context, Result};

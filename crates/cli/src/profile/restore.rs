@@ -1,4 +1,4 @@
-//! `clearshot profile restore`: `restore` as it is, with a clock on everything that it does.
+//! `clearshot profile restore`: runs `restore` and times all of its steps.
 
 use super::ProfileArgs;
 use crate::restore::Restore;

@@ -1,4 +1,5 @@
-//! `clearshot profile train`: a few iterations of a training run, with its own data, loader and device, in a folder that is taken away afterwards.
+//! `clearshot profile train`: profiles a few iterations of a training run, with its data, loader and device, in a
+//! temporary folder.
 
 use super::{ProfileArgs, copied};
 use crate::training::Trainer;

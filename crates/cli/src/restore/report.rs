@@ -1,5 +1,5 @@
-//! The HTML page of a run: one file that holds its pictures. For every restored file the middle plane before and
-//! after, how sure the model is and how well the result explains the measurement, and a histogram of residuals.
+//! The HTML report of a run: one file with embedded pictures. For every restored file it shows the middle plane before
+//! and after, the uncertainty, chi2, and a histogram of residuals.
 
 use anyhow::{Result, bail};
 use clearshot::{ImageReport, Middle};

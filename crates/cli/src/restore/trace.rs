@@ -1,4 +1,4 @@
-//! What `--trace` writes: a JSON line for every correction by a measurement.
+//! The output of `--trace`: a JSON line for every guidance correction.
 
 use anyhow::{Context, Result, bail};
 use clearshot_restore::learned::GuideStep;

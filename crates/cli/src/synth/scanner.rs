@@ -1,4 +1,4 @@
-//! The scanners of `synth`: their options, and what they come to.
+//! The scanners of `synth`: their options and settings.
 
 use crate::electrons;
 use anyhow::{Result, bail};

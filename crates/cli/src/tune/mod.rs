@@ -1,5 +1,5 @@
-//! `clearshot tune`: settings for a training run and for restoring on this machine, found by measuring, as a file that `train` (`performance=auto_tuned`) and
-//! `restore` (`--performance`) take.
+//! `clearshot tune`: measures the fastest settings for a training run and for restoring on this machine, and writes
+//! them to a file that `train` (`performance=auto_tuned`) and `restore` (`--performance`) take.
 
 mod restoring;
 

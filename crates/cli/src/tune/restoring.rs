@@ -1,4 +1,4 @@
-//! Tiles and threads for restoring, by restoring a generated image: the result does not depend on them, the time does.
+//! Measures tiles and threads for restoring on a generated image: they affect the time, but not the result.
 
 use anyhow::Result;
 use clearshot::{Array, Candidate, KnownCamera, Restorer, Settings};

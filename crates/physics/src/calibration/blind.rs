@@ -1,27 +1,28 @@
-//! A camera's noise from a single picture, where nobody can take another.
+//! Estimates the noise of a camera from a single image.
 //!
-//! In ADU a pixel of level L has the variance `V(L) = slope L + at zero`. Blocks of 8 x 8 pixels are split by the cosine
-//! transform: the mean is the level, the highest frequencies are noise for the most part, and the lowest say
-//! how much structure there is. Among blocks of like level the smooth ones tell V, and a line goes through
-//! what the levels say. The choice of smooth blocks looks at other frequencies than the estimate, so choosing the quiet
-//! does not make the noise look small; medians, and weights that fall to zero far from the line, keep edges out.
-//! Where texture leaves no level a smooth block, the highest frequencies of the least textured ones bound the noise.
-//! Where bright things are sparse and never smooth, blocks tell the noise of the dark alone; the slope is then had from
-//! single pixels (`pixels.rs`), and where both tell it, from both.
+//! In ADU a pixel of level L has the variance `V(L) = slope L + at zero`. Blocks of 8 x 8 pixels are decomposed by the
+//! cosine transform: the mean is the level, the highest frequencies are mostly noise, and the lowest measure the
+//! structure. Among blocks of similar level the smooth ones give V, and a line is fitted over the levels. Smooth blocks
+//! are selected by other frequencies than those of the estimate, so that the selection does not bias the noise;
+//! medians, and weights that fall to zero far from the line, exclude edges. If texture leaves no smooth block at a
+//! level, the highest frequencies of the least textured blocks give an upper bound of the noise. If bright objects are
+//! sparse and never smooth, blocks only give the noise of dark regions; the slope is then estimated from single pixels
+//! (`pixels.rs`), or from both if both determine it.
 //!
-//! **What one picture cannot tell** is offset and read noise apart: a larger offset with more read noise has the
-//! same V. [`NoiseLine`] holds what is told; [`BlindFit`] adds the convention by which the rest is filled in, and the
-//! range that it could be in. Say the offset (or gain and read noise) if it is known: then nothing is left open.
-//! Neighbouring pixels may share noise (pictures that were resampled, demosaiced or smoothed, or scanned): `spectrum.rs` tells how,
-//! and the variance is then told by the quietest blocks, by frequencies as high as it takes to leave structure behind (`groups.rs`). Texture as fine as the pixels counts as noise.
+//! **A single image cannot separate** offset and read noise: a larger offset with more read noise has the same V.
+//! [`NoiseLine`] contains what is determined; [`BlindFit`] fills in the rest by a convention, and adds the possible
+//! range. If the offset (or gain and read noise) is given, everything is determined. Noise may be correlated between
+//! neighbouring pixels (images that were resampled, demosaiced, smoothed or scanned): `spectrum.rs` estimates the
+//! correlation, and the variance is then estimated from the quietest blocks, at frequencies high enough to exclude
+//! structure (`groups.rs`). Pixel-scale texture counts as noise.
 //!
-//! What restorers get are gain, offset and read noise. Whatever is assumed, these give the darkest smooth level the variance of the line, and where
-//! the gain is seen every level.
+//! Restorers use gain, offset and read noise. Whatever is assumed, these reproduce the variance of the line at the
+//! darkest smooth level, and at every level if the gain is determined.
 //!
-//! **How near it comes**, on generated scenes of 256 x 256 pixels of every kind behind a PSF of 1.2 pixels, peaks of 20 to
-//! 5000 electrons (`scenes/tests/blind.rs`): the noise within 20 % at the levels that the picture shows (mostly within 5
-//! %), the gain within 25 % or two of its stated errors, the read noise within 30 % where the offset is known. Scenes
-//! without a PSF that are sharp to the pixel at more than 1000 electrons are told too much noise.
+//! **Accuracy** on generated scenes of 256 x 256 pixels of every kind behind a PSF of 1.2 pixels, peaks of 20 to 5000
+//! electrons (`scenes/tests/blind.rs`): the noise is within 20 % at the levels of the image (mostly within 5 %), the
+//! gain within 25 % or two of its standard errors, the read noise within 30 % if the offset is known. In scenes without
+//! a PSF that are sharp to the pixel, at more than 1000 electrons, the noise is overestimated.
 
 use super::Calibration;
 use super::blocks::{SIDE, collect, mean_squares};
@@ -36,16 +37,16 @@ use crate::error::{PhysicsError, require, require_length, require_positive};
 use crate::units::Adu;
 use serde::{Deserialize, Serialize};
 
-/// What is known beforehand; what is not is estimated.
+/// Known parameters; the others are estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Known {
     /// Electrons per ADU.
     pub gain: Option<f64>,
-    /// ADU without light.
+    /// ADU in the dark.
     pub offset: Option<f64>,
     /// Electrons.
     pub read_noise: Option<f64>,
-    /// Pixels at or above this are saturated. Default: a value that piles up at the top of the image.
+    /// Pixels at or above this are saturated. Default: a value at which pixels pile up at the top of the image.
     pub saturation: Option<f64>,
     /// The correlation of the noise between neighbouring pixels.
     pub correlation: Option<Correlation>,
@@ -88,38 +89,38 @@ impl NoiseLine {
     }
 }
 
-/// The noise of places of like brightness, in ADU.
+/// The noise of regions of similar brightness, in ADU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     pub level: f64,
     pub variance: f64,
     /// The standard error of the variance.
     pub error: f64,
-    /// Blocks, or pixels, that it is the mean of.
+    /// The number of blocks or pixels averaged.
     pub count: usize,
 }
 
-/// What to be careful about.
+/// Reservations about an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
-    /// The noise does not grow with the level, or not measurably: the gain is assumed; see its range.
+    /// The noise does not measurably grow with the level: the gain is assumed; see its range.
     GainNotSeen,
-    /// Offset and read noise could not be told apart; see their ranges.
+    /// Offset and read noise could not be separated; see their ranges.
     OffsetAssumed,
     /// Fewer than 100 smooth blocks.
     FewBlocks,
-    /// Nowhere is there noise alone: all is texture, or its noise is of a kind that is not known.
+    /// No region contains only noise: everything is textured, or the noise is of an unknown kind.
     Textured,
-    /// Many pixels hold the smallest value: what lies below was clipped, and dark pixels look quieter than they are.
+    /// Many pixels have the smallest value: lower values were clipped, and the noise of dark pixels is underestimated.
     ClippedBelow,
-    /// The levels' variances lie on no line.
+    /// The variances of the levels do not lie on a line.
     NoLine,
-    /// Bright places are full of structure; what is said of their noise is said by darker ones.
+    /// Bright regions are full of structure; their noise is extrapolated from darker ones.
     BrightNotSeen,
-    /// Frames of a movie differ by more than noise nearly everywhere; they were taken as single images.
+    /// Frames of a movie differ by more than noise nearly everywhere; they were treated as single images.
     Moving,
-    /// Repeats differ by more than the noise that single ones of them show.
+    /// Repeats differ by more than the noise of single frames.
     Changed,
 }
 
@@ -141,17 +142,18 @@ impl Doubt {
     }
 }
 
-/// What a picture says of its camera. Ranges hold what could be as well as what is likely.
+/// The camera estimated from an image. Ranges contain all values that are possible.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BlindFit {
     pub line: NoiseLine,
     /// Electrons per ADU.
     pub gain: f64,
-    /// Infinite if the gain was not seen.
+    /// Infinite if the gain is not determined.
     pub gain_error: f64,
-    /// Always finite: two errors to either side, or all that the picture leaves open.
+    /// Always finite: two standard errors to either side, or all values compatible with the image.
     pub gain_range: [f64; 2],
-    /// ADU. Unless known: the level without noise if zero is within its error, but not below zero; otherwise the middle between that and the darkest smooth level, and below all pixels where no gain is seen.
+    /// ADU. If unknown: the level without noise if zero is within its error, but not below zero; otherwise the middle
+    /// between that and the darkest smooth level, or below all pixels if the gain is not determined.
     pub offset: f64,
     pub offset_range: [f64; 2],
     /// Electrons.
@@ -160,13 +162,13 @@ pub struct BlindFit {
     pub saturation: Option<f64>,
     /// The correlation of the noise between neighbouring pixels.
     pub correlation: Correlation,
-    /// The standard error of a lag of the correlation; 0 where that was known.
+    /// The standard error of a lag of the correlation; 0 if it was known.
     pub correlation_error: f64,
-    /// Smooth blocks that took part.
+    /// The number of smooth blocks used.
     pub blocks: usize,
-    /// The levels that they cover.
+    /// The range of their levels.
     pub levels: [f64; 2],
-    /// What the line goes through.
+    /// The points of the line fit.
     pub points: Vec<Point>,
     pub doubts: Vec<Doubt>,
 }
@@ -204,7 +206,7 @@ impl BlindFit {
     }
 
     /// # Errors
-    /// Never for a fit that was had from [`estimate`].
+    /// Never for a fit from [`estimate`].
     pub fn calibration(&self) -> Result<Calibration, PhysicsError> {
         let mut it = Calibration::uniform(self.gain, self.offset, self.read_noise)?;
         it.saturation = self.saturation.filter(|&full| full > self.offset);
@@ -232,10 +234,10 @@ pub(super) const DARKEST_NORMAL: f64 = 2.576;
 const MOST_PIXELS: usize = 1 << 18;
 
 /// The camera's noise from planes (or crops) of one size, all taken with the same camera. Planes may be as small as 16 x
-/// 16; some ten thousand smooth pixels at differing levels make it good.
+/// 16; some ten thousand smooth pixels at different levels give a good estimate.
 ///
 /// # Errors
-/// If a plane does not fill the shape, a known number is impossible, or there are too few usable blocks.
+/// If a plane does not fill the shape, a known parameter is impossible, or there are too few usable blocks.
 pub fn estimate(planes: &[Adu<&[f32]>], shape: [usize; 2], known: &Known) -> Result<BlindFit, PhysicsError> {
     known.check()?;
     let pixels = shape[0].saturating_mul(shape[1]);

@@ -1,4 +1,4 @@
-//! Blocks of 8 x 8 pixels, split by frequency: what a single picture's noise is told from.
+//! Blocks of 8 x 8 pixels, decomposed by frequency, from which the noise of a single image is estimated.
 
 use crate::correlation::{Correlation, REACH};
 
@@ -92,7 +92,7 @@ pub(super) fn collect(planes: &[&[f32]], [height, width]: [usize; 2], full: f64)
 }
 
 impl Block {
-    /// Its bands as white noise would have them, where noise has mean squares of this shape.
+    /// Whitens its bands, for noise with mean squares of this shape.
     pub fn whiten(&mut self, shape: &[f64; COEFFICIENTS]) {
         for (band, range) in self.bands.iter_mut().zip(BANDS) {
             let inside = (0..COEFFICIENTS).filter(|&i| range.contains(&frequency(i)));

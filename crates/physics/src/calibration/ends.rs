@@ -1,21 +1,21 @@
-//! The ends of the range of values and the steps between them: where counts were clipped, and how coarsely they were rounded.
+//! The ends of the range of values and the steps between them: clipping and rounding of counts.
 
 use crate::units::Adu;
 use serde::{Deserialize, Serialize};
 
-/// What the values of all pixels say of the converter.
+/// Properties of the converter, from the values of all pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ends {
     /// The smallest and the largest value.
     pub lowest: f64,
     pub highest: f64,
-    /// The share of pixels that hold them.
+    /// The share of pixels with these values.
     pub at_lowest: f64,
     pub at_highest: f64,
-    /// Whether values pile up there, as they do where they were clipped.
+    /// Whether values pile up there because of clipping.
     pub clipped_low: bool,
     pub clipped_high: bool,
-    /// The step that all values are whole multiples of above the smallest; none where they are not whole numbers.
+    /// The step of which all values are whole multiples, above the smallest; `None` if they are not whole numbers.
     pub step: Option<f64>,
 }
 

@@ -1,44 +1,43 @@
-//! A camera's gain and read noise from its own frames.
+//! Estimates gain and read noise of a camera from its frames.
 //!
 //! In ADU above the offset, a pixel of level L has the variance `V(L) = a L + b`, with `a = 1 / gain` and
-//! `b = (read noise / gain)^2`, plus 1/12 where the converter rounds. Frames of one scene give, for each
-//! pixel, an estimate of L and an independent-looking one of V; the line through them is the answer.
-//! Three things that make naive fits wrong are put right:
+//! `b = (read noise / gain)^2`, plus 1/12 where the converter rounds. Frames of one scene give an estimate of L and of
+//! V for each pixel, and a line is fitted to these. Three errors of naive fits are corrected:
 //!
 //! - *Two frames have two noises.* The difference of a short exposure and a long one divided by its
 //!   ratio r has the variance `a L (1 + 1/r) + b (1 + 1/r^2)`, not V(L); each term gets its factor.
-//! - *The level is noisy too*, which flattens a regression, and its noise is correlated with the
-//!   variance's estimate because Poisson noise is skewed. Both enter the normal equations with their
-//!   expectations, which are known, and are taken out.
-//! - *Weights must not see the noise they weigh.* They are taken from the mean level of the
-//!   neighbours, without the pixel itself, unless it stands out from them far beyond its noise.
+//! - *The level is noisy too*, which flattens a regression, and its noise is correlated with the estimate of the
+//!   variance because Poisson noise is skewed. The expectations of both effects in the normal equations are known and
+//!   are subtracted.
+//! - *Weights must not depend on the noise they weight.* They are taken from the mean level of the neighbours, without
+//!   the pixel itself, unless it differs from them far beyond its noise.
 //!
-//! Offset and read noise are best measured without light: [`from_darks`].
+//! Offset and read noise are best measured in the dark: [`from_darks`].
 
 use crate::error::{PhysicsError, require, require_length};
 use crate::map::Map;
 use crate::units::Adu;
 use serde::Serialize;
 
-/// What frames say of a camera, with standard errors.
+/// A camera estimated from frames, with standard errors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NoiseFit {
     /// Electrons per ADU.
     pub gain: f64,
     pub gain_error: f64,
-    /// Electrons; zero where the fitted variance at no light is not above zero.
+    /// Electrons; zero if the fitted variance in the dark is not positive.
     pub read_noise: f64,
     pub read_noise_error: f64,
-    /// How many pixels took part.
+    /// The number of pixels used.
     pub pixels: usize,
 }
 
-/// What is known of the frames beforehand.
+/// Known properties of the frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frames {
     /// Y, X.
     pub shape: [usize; 2],
-    /// ADU without light.
+    /// ADU in the dark.
     pub offset: f64,
     /// Pixels at or above this in any frame are left out.
     pub saturation: Option<f64>,
@@ -82,11 +81,11 @@ pub fn from_repeats(frames: &[Adu<&[f64]>], known: &Frames) -> Result<NoiseFit, 
     fit(&samples, known, &law)
 }
 
-/// From pairs of flat fields, one pair at each level of light: the photon-transfer curve. A pixel's own
-/// sensitivity cancels within a pair.
+/// From pairs of flat fields, one pair at each light level: the photon transfer curve. The sensitivity of a pixel
+/// cancels within a pair.
 ///
 /// # Errors
-/// As [`from_repeats`]; one level alone tells no gain.
+/// As [`from_repeats`]; a single level does not determine the gain.
 pub fn from_flats(pairs: &[[Adu<&[f64]>; 2]], known: &Frames) -> Result<NoiseFit, PhysicsError> {
     for frame in pairs.iter().flatten() {
         known.check(&[*frame])?;
@@ -97,7 +96,7 @@ pub fn from_flats(pairs: &[[Adu<&[f64]>; 2]], known: &Frames) -> Result<NoiseFit
     from_repeats(&stacked.each_ref().map(|f| Adu(&f[..])), &Frames { shape, ..*known })
 }
 
-/// From a short exposure and one that is `ratio` times as long, of one scene.
+/// From a short exposure of a scene and one that is `ratio` times as long.
 ///
 /// # Errors
 /// If the ratio is below 1, there are too few usable pixels, or the levels do not tell a gain.
@@ -131,8 +130,8 @@ pub fn from_pair(
     fit(&samples, known, &law)
 }
 
-/// Offset and read noise of each pixel from frames without light: means and standard deviations over the
-/// frames, in ADU. Multiply the second by the gain to have electrons.
+/// Offset and read noise of each pixel from dark frames: means and standard deviations over the frames, in ADU.
+/// Multiply the second by the gain to get electrons.
 ///
 /// # Errors
 /// If there are fewer than two frames, or sizes differ.

@@ -1,5 +1,5 @@
-//! A camera from frames without light and frames of even light: offset and read noise, the photon transfer curve, and what
-//! all frames have alike (fixed pattern).
+//! Estimates a camera from dark frames and flat fields: offset and read noise, the photon transfer curve, and the fixed
+//! pattern.
 
 use super::blind::Known;
 use super::ends::Ends;
@@ -11,7 +11,7 @@ use super::stripes::{Lines, lines};
 use crate::error::{PhysicsError, require_length};
 use crate::units::Adu;
 
-/// What frames without light tell, in ADU.
+/// Results from dark frames, in ADU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Darkness {
     pub offset: f64,
@@ -19,9 +19,9 @@ pub struct Darkness {
     /// The variance of a pixel over time, rounding included, and its standard error.
     pub variance: f64,
     pub variance_error: f64,
-    /// What of it rounding adds.
+    /// The part of it due to rounding.
     pub rounding: f64,
-    /// The variance of the pixels' own offsets, and the share of pixels that stand out.
+    /// The variance of the offsets of pixels, and the share of outliers.
     pub pattern: f64,
     pub hot: f64,
     pub changing_stripes: Option<Lines>,
@@ -72,12 +72,12 @@ impl Darkness {
         })
     }
 
-    /// The offset for what follows.
+    /// Known parameters, with the offset added.
     pub fn known(&self, known: &Known) -> Known {
         Known { offset: Some(self.offset), ..*known }
     }
 
-    /// Puts what was seen without light in the place of what other frames say of it.
+    /// Replaces results from other frames by those from dark frames.
     pub fn complete(&self, measured: &mut CameraMeasurement) {
         let fit = &mut measured.fit;
         let square = (self.variance - self.rounding).max(0.0);
@@ -108,8 +108,8 @@ const SAME_LIGHT: f64 = 0.05;
 /// Half the side of the square that even light is told from.
 const EVEN: usize = 4;
 
-/// The camera from flat fields of one or several levels, at least two frames of each, and frames without light where there
-/// are some.
+/// The camera from flat fields of one or several levels, with at least two frames of each, and dark frames if there are
+/// any.
 ///
 /// # Errors
 /// If a level has one frame, or as [`super::repeats::from_series`].

@@ -1,6 +1,6 @@
-//! Smooth blocks of like level, and what they say of the noise there.
+//! Groups of smooth blocks of similar level, and their noise.
 //!
-//! Every way of telling a camera that has blocks (one picture, a movie, repeats, flats) makes groups of them; `line.rs` puts a line through them.
+//! All estimates from blocks (single images, movies, repeats, flats) form such groups; `line.rs` fits a line to them.
 
 use super::blind::{NoiseLine, Point};
 use super::blocks::{Block, COEFFICIENTS, COUNTS, frequency};
@@ -106,7 +106,7 @@ const HIGHEST: usize = 3;
 pub(super) struct Group {
     pub level: f64,
     pub variance: f64,
-    /// Of the variance, if noise is all there is.
+    /// The relative error of the variance, if there is only noise.
     pub relative_error: f64,
     pub count: usize,
 }
@@ -138,12 +138,13 @@ impl Group {
         Point { level, variance, error: relative_error * variance, count }
     }
 
-    /// The highest frequencies of the smoothest blocks of `like` level, where even those hold structure: no less than the noise.
+    /// An upper bound of the noise, from the highest frequencies of the smoothest blocks of similar level, if even
+    /// those contain structure.
     pub fn at_most(like: &mut [Block]) -> Group {
         Group::measured(smooth(like), HIGHEST..=HIGHEST)
     }
 
-    /// The blocks of `like` level that are as smooth as the smoothest of them; nothing if even those are not.
+    /// The smoothest blocks of similar level; `None` if even those are not smooth.
     pub fn of_white(like: &mut [Block]) -> Option<Group> {
         let smooth = smooth(like);
         // What structure leaks into a band shows more in the band below.
@@ -153,9 +154,9 @@ impl Group {
         })
     }
 
-    /// The quietest blocks where noise has a spectrum of this shape: one half of the coefficients chooses blocks, the other is
-    /// measured, and the other way round.
-    /// `seen` is the spectrum of the places that told the shape, which may have less at high frequencies than the shape.
+    /// The quietest blocks, for noise with a spectrum of this shape: one half of the coefficients selects blocks, the
+    /// other is measured, and vice versa. `seen` is the spectrum of the regions from which the shape was estimated,
+    /// which may have less power at high frequencies than the shape.
     pub fn of_correlated(
         like: &[Block],
         shape: &[f64; COEFFICIENTS],

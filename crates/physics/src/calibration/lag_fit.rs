@@ -1,7 +1,7 @@
-//! A correlation of a few lags that is fitted to the mean squares of blocks' cosine coefficients.
+//! Fits a correlation with a few lags to the mean squares of the cosine coefficients of blocks.
 //!
-//! What a lag adds to each mean square is known, so this is linear least squares. Structure in a picture only ever adds: what lies
-//! above the fit is trusted less, in turns, than what lies below.
+//! The contribution of a lag to each mean square is known, so this is linear least squares. Structure only adds power,
+//! so values above the fit are iteratively given less weight than those below.
 
 use super::blocks::{COEFFICIENTS, SIDE, frequency, lag_products};
 use crate::correlation::{Correlation, REACH};
@@ -24,7 +24,7 @@ pub(super) struct Fit {
 }
 
 impl Fit {
-    /// Near lags, and what lies above them nearly left out as structure: for noise that is nearly white.
+    /// Short lags, with values above the fit nearly excluded as structure: for noise that is nearly white.
     pub fn few() -> Fit {
         Fit { lags: lags(|[y, x]| y + x <= 3), least: 1, pull: 30.0, above: 0.05 }
     }
@@ -34,23 +34,23 @@ impl Fit {
         Fit { lags: lags(|[y, x]| y <= 1 && x <= 1), least: FINE, ..Fit::few() }
     }
 
-    /// All lags of a correlation: noise that a filter has shaped reaches along diagonals as far as along the axes, and
-    /// what it has at low frequencies is its own for the most part.
+    /// All lags: the correlation of filtered noise extends along diagonals as far as along the axes, and its power at
+    /// low frequencies is mostly noise.
     pub fn all() -> Fit {
         Fit { lags: lags(|_| true), least: 1, pull: 3.0, above: 0.5 }
     }
 
-    /// Lags of up to two pixels along each axis, where structure is known.
+    /// Lags of up to two pixels along each axis, for known structure.
     pub fn near() -> Fit {
         Fit { lags: lags(|[y, x]| y <= 2 && x <= 2), least: 1, pull: 3.0, above: 0.3 }
     }
 
-    /// The correlation whose mean squares are nearest.
+    /// The correlation with the closest mean squares.
     pub fn to(&self, spectrum: &[f64; COEFFICIENTS]) -> Fitted {
         self.fitted(spectrum, None)
     }
 
-    /// The correlation whose mean squares, with some of a structure's added, are nearest. Structure only adds.
+    /// The correlation with the closest mean squares after adding a nonnegative multiple of a structure's.
     pub fn beside(&self, spectrum: &[f64; COEFFICIENTS], structure: &[f64; COEFFICIENTS]) -> Fitted {
         let fitted = self.fitted(spectrum, Some(structure));
         if fitted.structure < 0.0 { self.to(spectrum) } else { fitted }
@@ -103,7 +103,7 @@ pub(super) struct Fitted {
     pub correlation: Correlation,
     /// How much of the structure there is, where one was given.
     structure: f64,
-    /// The mean square of what is left over, in units of what is expected: below 2 where the fit explains the spectrum.
+    /// The mean squared residual relative to the expected one: below 2 if the fit explains the spectrum.
     pub misfit: f64,
 }
 

@@ -1,7 +1,7 @@
-//! How neighbouring pixels share their noise, where there is noise and nothing else: plain sums of products over lags.
+//! Estimates the correlation of pure noise: sums of products over lags.
 //!
-//! Differences of frames of one scene hold no structure, so nothing has to be told apart from it, and lags along the two
-//! diagonals are told each on its own.
+//! Differences of frames of one scene contain no structure, so no separation is needed, and lags along the two
+//! diagonals are estimated separately.
 
 use crate::correlation::{Correlation, REACH};
 
@@ -23,7 +23,7 @@ impl Lags {
         Lags { sums: [[0.0; SIDE]; REACH + 1], counts: [[0.0; SIDE]; REACH + 1] }
     }
 
-    /// Adds a plane of noise whose standard deviation is about 1; values that are not finite are left out.
+    /// Adds a plane of noise with a standard deviation of about 1; NaN and infinite values are left out.
     pub fn add(&mut self, noise: &[f32], [height, width]: [usize; 2]) {
         let valid: Vec<f32> = noise.iter().map(|v| f32::from(u8::from(v.is_finite()))).collect();
         let all = !valid.contains(&0.0);
@@ -55,8 +55,8 @@ impl Lags {
         }
     }
 
-    /// The correlation and the standard error of one lag, where `independent` is the share of the values that is independent of
-    /// the others in time.
+    /// The correlation and the standard error of one lag; `independent` is the share of the values that are independent
+    /// in time.
     pub fn correlation(&self, independent: f64) -> (Correlation, f64) {
         let mean = |dy: usize, at: usize| self.sums[dy][at] / self.counts[dy][at].max(1.0);
         let variance = mean(0, REACH);

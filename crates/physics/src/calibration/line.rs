@@ -1,7 +1,8 @@
-//! The line through what groups of like level say of the noise.
+//! Fits the noise line to groups of similar level.
 //!
-//! Structure only adds to a variance, and bright things may hold structure everywhere. So the line goes through the groups that most blocks agree
-//! with (`agreeing`), and what lies above it loses its weight: sparse bright things, though many levels, do not bend it.
+//! Structure only adds to a variance, and bright objects may have structure everywhere. The line is therefore fitted to
+//! the groups that agree with most blocks (`agreeing`), and groups above it lose their weight, so that sparse bright
+//! objects do not bend it even if they cover many levels.
 
 use super::blind::NoiseLine;
 use super::groups::{Group, median};
@@ -26,12 +27,12 @@ const NO_LINE: f64 = 3.0;
 
 pub(super) struct Fit {
     pub line: NoiseLine,
-    /// The groups' scatter about the line over what chance gives.
+    /// The scatter of the groups about the line, relative to that expected by chance.
     pub scatter: f64,
 }
 
 impl Fit {
-    /// Whether the groups lie on a line, as a camera's do.
+    /// Whether the groups lie on a line, as expected for a camera.
     pub fn is_line(&self) -> bool {
         self.scatter <= NO_LINE
     }

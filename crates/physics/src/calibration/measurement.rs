@@ -1,4 +1,4 @@
-//! A camera as it was measured: the numbers that restorers take, how sure each is, and all that was seen beside them.
+//! A measured camera: the parameters for restorers with their uncertainties, and further findings.
 
 use super::blind::{self, BlindFit, Known};
 use super::ends::Ends;
@@ -7,17 +7,17 @@ use crate::error::PhysicsError;
 use crate::units::Adu;
 use serde::Serialize;
 
-/// What a camera was measured from.
+/// The images from which a camera was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Single images: noise is separated from structure by its spectrum.
     Single,
-    /// Several frames of one scene: what differs is noise.
+    /// Several frames of one scene: differences are noise.
     Repeats,
-    /// Frames of a scene that moves and bleaches: neighbouring ones, where nothing moved.
+    /// Frames of a scene with motion and bleaching: differences of neighbouring frames in static regions.
     Movie,
-    /// Frames of even light at one or several levels: the photon transfer curve.
+    /// Flat fields at one or several levels: the photon transfer curve.
     Flats,
 }
 
@@ -25,32 +25,32 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CameraMeasurement {
     pub source: Source,
-    /// How many frames, or crops of images, were looked at, and how many pixels all of them have.
+    /// The number of frames or crops used, and their total number of pixels.
     pub frames: usize,
     pub pixels: usize,
     pub fit: BlindFit,
     pub ends: Ends,
     /// Offsets of rows and columns that change from frame to frame. They are part of the read noise.
     pub changing_stripes: Option<Lines>,
-    /// Those that are the same in all frames.
+    /// Stripes that are the same in all frames.
     pub fixed_stripes: Option<Lines>,
-    /// Those of a single image, which may be either.
+    /// Stripes of a single image, which may be either.
     pub stripes: Option<Lines>,
     pub pattern: Option<FixedPattern>,
 }
 
-/// What every frame has alike, and no scene made.
+/// The pattern that is the same in every frame and not part of the scene.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct FixedPattern {
     /// The standard deviation of the pixels' offsets in ADU, from darks.
     pub offset: Option<f64>,
     /// The share of pixels whose offset is far from the others'.
     pub hot: Option<f64>,
-    /// The standard deviation of the pixels' sensitivities over their mean, from flats.
+    /// The relative standard deviation of the pixels' sensitivities, from flats.
     pub sensitivity: Option<f64>,
 }
 
-/// The camera from planes (or crops) of one size, all taken with it: [`blind::estimate`] and what else is seen.
+/// The camera from planes (or crops) of one size, all taken with it: [`blind::estimate`] and further findings.
 ///
 /// # Errors
 /// As [`blind::estimate`].

@@ -1,9 +1,8 @@
-//! The camera: from counts to electrons and back.
+//! The camera: conversion from counts to electrons and back.
 //!
-//! `electrons = gain * (ADU - offset)`, with the gain in electrons per ADU. Dark electrons are not
-//! subtracted: they bring shot noise of their own, so they belong to the mean of the measurement
-//! ([`crate::model::Forward::background`]). Pixels at or above saturation, and pixels that are not finite,
-//! hold no information; [`Calibration::valid`] tells them.
+//! `electrons = gain * (ADU - offset)`, with the gain in electrons per ADU. Dark electrons are not subtracted, because
+//! they have shot noise: they are part of the mean of the measurement ([`crate::model::Forward::background`]). Pixels
+//! that are saturated, NaN or infinite contain no information; see [`Calibration::valid`].
 
 pub mod blind;
 mod blocks;
@@ -30,27 +29,27 @@ use serde::{Deserialize, Serialize};
 pub use ends::Ends;
 pub use stripes::{Lines, Stripes};
 
-/// What a camera does to electrons.
+/// The parameters of a camera.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
     /// Electrons per ADU.
     pub gain: Map,
-    /// ADU without light.
+    /// ADU in the dark.
     pub offset: Map,
     /// Standard deviation of the read noise, in electrons.
     pub read_noise: Map,
     /// Mean electrons of the dark current in one exposure.
     pub dark: Map,
-    /// The smallest count that means "full", in ADU.
+    /// The smallest count of a saturated pixel, in ADU.
     pub saturation: Option<f64>,
 }
 
 impl Calibration {
-    /// A camera whose pixels are alike.
+    /// A camera with identical pixels.
     ///
     /// # Errors
-    /// If the gain is not above zero, or the read noise is negative.
+    /// If the gain is not positive, or the read noise is negative.
     pub fn uniform(gain: f64, offset: f64, read_noise: f64) -> Result<Calibration, PhysicsError> {
         let it = Calibration {
             gain: Map::Uniform(gain),
@@ -72,17 +71,17 @@ impl Calibration {
         }
     }
 
-    /// A 14-bit photographic camera of no particular make; calibrate your own.
+    /// A typical 14-bit photographic camera; calibrate your own.
     pub fn photography() -> Calibration {
         Calibration::preset(1.0, 512.0, 3.0, 16_383.0)
     }
 
-    /// A 16-bit scientific CMOS camera of no particular make.
+    /// A typical 16-bit scientific CMOS camera.
     pub fn scientific_cmos() -> Calibration {
         Calibration::preset(0.5, 100.0, 1.5, 65_535.0)
     }
 
-    /// A 16-bit astronomical CCD of no particular make.
+    /// A typical 16-bit astronomical CCD.
     pub fn ccd() -> Calibration {
         Calibration::preset(2.0, 0.0, 5.0, 65_535.0)
     }
@@ -123,7 +122,7 @@ impl Calibration {
         Ok(Adu(electrons.0.iter().enumerate().map(one).collect()))
     }
 
-    /// As the converter does it: rounded to whole counts, not below 0, not above saturation.
+    /// As the converter does: rounded to whole counts, not below 0, not above saturation.
     ///
     /// # Errors
     /// If the calibration is impossible or of another size.
@@ -134,7 +133,7 @@ impl Calibration {
         Ok(Adu(counts))
     }
 
-    /// Which pixels hold information.
+    /// Which pixels are valid.
     pub fn valid(&self, counts: Adu<&[f64]>) -> Vec<bool> {
         let full = self.saturation.unwrap_or(f64::INFINITY);
         counts.0.iter().map(|&x| x.is_finite() && x < full).collect()
@@ -151,8 +150,8 @@ impl Calibration {
     }
 }
 
-/// How many times the light of `long` the frame `short` has: the ratio of their sums over pixels that are
-/// finite in both and valid, each less its background.
+/// The ratio of the light in `short` to that in `long`: the ratio of their sums over pixels that are finite and valid
+/// in both, each minus its background.
 ///
 /// # Errors
 /// If the sizes differ, or there is no light in the long exposure.
@@ -176,8 +175,7 @@ pub fn exposure_ratio(
     Ok(sums[0] / sums[1])
 }
 
-/// Whether a ratio taken from the metadata is what the frames show: `Ok(true)` within 10 %, `Ok(false)` (say
-/// so) up to 20 %.
+/// Whether a ratio from the metadata agrees with the frames: `Ok(true)` within 10 %, `Ok(false)` (warn) up to 20 %.
 ///
 /// # Errors
 /// Beyond 20 %.

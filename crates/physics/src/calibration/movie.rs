@@ -1,13 +1,13 @@
-//! A camera's noise from a movie: differences of neighbouring frames, where nothing moved.
+//! Estimates the noise of a camera from a movie: differences of neighbouring frames in static regions.
 //!
-//! The second difference of three neighbouring frames is noise of six times the variance wherever the scene is at rest. What moves or
-//! bleaches evenly cancels in it, and a change of brightness of the whole frame is taken out. What is left of motion
-//! adds to it, in places and mostly at low frequencies: so differences are cut into the blocks that single images are cut into,
-//! and the quietest blocks of each brightness tell the noise as they do there. Where everything moves, that is too much: frames taken as
-//! single images then show less noise, and what they say is taken instead.
+//! The second difference of three neighbouring frames is noise with six times the variance wherever the scene is
+//! static. Uniform motion and bleaching cancel in it, and a change of brightness of the whole frame is corrected. The
+//! remaining motion adds to it locally and mostly at low frequencies. Differences are therefore cut into blocks like
+//! single images, and the quietest blocks of each brightness give the noise. If everything moves, this overestimates
+//! the noise: frames treated as single images then show less noise, and their result is used instead.
 //!
-//! Differences and blocks are in a unit of their own, in which small values have squares that 32-bit floats hold; what groups of blocks
-//! tell is in ADU again.
+//! Differences and blocks use an internal unit, in which 32-bit floats can represent the squares of small values; the
+//! results of groups of blocks are in ADU again.
 
 use super::blind::{self, BlindFit, Doubt, Known, NoiseLine, darkest, unit};
 use super::blocks::{Block, COEFFICIENTS, SIDE, collect, mean_squares};
@@ -55,11 +55,11 @@ struct Place {
     origin: usize,
 }
 
-/// The camera from movies, each of frames in their order.
+/// The camera from movies, each with its frames in order.
 ///
 /// # Errors
-/// If a movie has less than two frames, a frame has another size, a known number is impossible, or there are too few usable
-/// blocks.
+/// If a movie has less than two frames, a frame has another size, a known parameter is impossible, or there are too few
+/// usable blocks.
 pub fn from_movies(
     movies: &[Series<'_>],
     shape: [usize; 2],

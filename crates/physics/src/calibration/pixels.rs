@@ -1,12 +1,13 @@
-//! How noise grows with light, from all pixels of a picture: for pictures whose bright places are never smooth.
+//! Estimates the growth of noise with brightness from all pixels of an image, for images whose bright regions are never
+//! smooth.
 //!
-//! Filaments and stars leave no bright block without structure, so [`super::blind`]'s smooth blocks lie in the dark and
-//! tell no slope. Here each 3 x 3 neighbourhood tells three numbers that are uncorrelated in white noise: its level, its
-//! second difference along both axes (squared: noise, and a little structure) and its slopes along either axis (squared:
-//! as much noise, and more structure). Neighbourhoods are put together by what the pixels around them show, whose noise
-//! is another, so that chance does not sort them; groups differ in light and in steepness, and
-//! `V = at zero + slope * level + share * structure` goes through their means. The squares of the slopes less that of the
-//! second difference tell how much structure there is; what share of it is left in the second difference is fitted.
+//! In images of filaments and stars every bright block contains structure, so the smooth blocks of [`super::blind`] are
+//! dark and do not determine the slope. Here each 3 x 3 neighbourhood gives three numbers that are uncorrelated in
+//! white noise: its level, its second difference along both axes (squared: noise, and a little structure) and its
+//! slopes along either axis (squared: the same noise, and more structure). Neighbourhoods are grouped by the pixels
+//! around them, whose noise is independent, so that the grouping is not biased; groups differ in brightness and in
+//! steepness, and `V = at zero + slope * level + share * structure` is fitted to their means. The squared slopes minus
+//! the squared second difference measure the structure; its share in the second difference is fitted.
 
 use crate::units::Adu;
 

@@ -1,13 +1,14 @@
-//! A camera's noise from frames of one scene: what differs from frame to frame is noise, and nothing else is.
+//! Estimates the noise of a camera from repeated frames of one scene, which only differ by noise.
 //!
-//! The variance between frames is measured for each pixel, and pixels of like brightness are put together. A pixel must
-//! not be sorted by a brightness that has its own noise in it, which would bend the line: where there are four frames or more, one half of the
-//! frames sorts and the other is measured, and the other way round; of two or three frames, the pixels around it
-//! sort. So nothing is assumed of the noise's distribution (an EMCCD's, or a smoothed one's), and neighbours may share it.
-//! Changes of brightness from frame to frame (a lamp's, bleaching) are taken out first. Where levels are clipped they are
-//! left out of the fit.
+//! The variance between frames is measured for each pixel, and pixels are grouped by brightness. The brightness used
+//! for grouping must not contain the noise that is measured, which would bend the line: with four frames or more, one
+//! half of the frames is used for grouping and the other is measured, and vice versa; with two or three frames, the
+//! surrounding pixels are used for grouping. Nothing is assumed about the distribution of the noise (for example of an
+//! EMCCD, or after smoothing), and it may be correlated. Changes of brightness from frame to frame (lamp, bleaching)
+//! are corrected first. Clipped levels are left out of the fit.
 //!
-//! The gain is that of the variance: electrons per count as the noise shows them. An EMCCD's excess factor is part of it.
+//! The gain is the number of electrons per count that explains the variance. It includes the excess noise factor of an
+//! EMCCD.
 
 use super::blind::{Doubt, Known, NoiseLine, darkest};
 use super::ends::Ends;
@@ -36,10 +37,10 @@ const MODEL_ERROR: f64 = 0.003;
 /// Where a pixel's surroundings begin and end, in pixels from it.
 const RING: [usize; 2] = [3, 5];
 
-/// The camera from series of frames, each of one scene under one exposure.
+/// The camera from series of frames, each of one scene with one exposure.
 ///
 /// # Errors
-/// If there is no series of two frames, a frame has another size, a known number is impossible, or there are too few
+/// If there is no series of two frames, a frame has another size, a known parameter is impossible, or there are too few
 /// usable pixels.
 pub fn from_series(
     series: &[Series<'_>],
@@ -140,7 +141,7 @@ impl Limits {
 /// Frames of one scene as if the brightness had not changed between them.
 pub(super) struct Steady {
     pub mean: Vec<f32>,
-    /// Frames less their mean and less what a change of brightness makes.
+    /// Frames minus their mean, corrected for changes of brightness.
     pub residuals: Vec<Vec<f32>>,
     frames: Vec<Vec<f32>>,
 }

@@ -1,4 +1,5 @@
-//! Gain, offset and read noise from the line of the noise: what it leaves open is filled in by what is known, or by a convention, with the range that it could be in.
+//! Computes gain, offset and read noise from the noise line. Parameters that it does not determine are taken from known
+//! ones or by a convention, with their possible range.
 
 use super::blind::{BlindFit, DARKEST_NORMAL, Doubt, Known, NoiseLine, Point, SEEN};
 use crate::correlation::Correlation;
@@ -34,10 +35,10 @@ impl Middle {
 /// What the blocks have told.
 pub(super) struct Seen {
     pub line: NoiseLine,
-    /// The largest slope that would fit as well.
+    /// The largest slope that fits equally well.
     pub steepest: f64,
     pub levels: [f64; 2],
-    /// What hardly a pixel is below: dark places may be darker than all that are smooth.
+    /// A value below which there is hardly a pixel: dark regions may be darker than all smooth ones.
     pub darkest: f64,
     pub brightest: f64,
     pub blocks: usize,
@@ -50,7 +51,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Fills in what the line leaves open.
+    /// Fills in the parameters that the line does not determine.
     pub fn resolve(self, known: &Known, mut doubts: Vec<Doubt>) -> BlindFit {
         let Seen { line, steepest, levels, brightest, blocks, rounding, saturation, .. } = self;
         let darkest = (line.variance(levels[0]) - rounding).max(0.0);

@@ -1,18 +1,21 @@
-//! How neighbouring pixels share their noise, from a single picture.
+//! Estimates the correlation of the noise between neighbouring pixels from a single image.
 //!
-//! Where a block of pixels holds noise and nothing else, the mean squares of its cosine coefficients are the noise's
-//! spectrum. Structure only ever adds to them, most at low frequencies, and never evenly over the picture; so the quietest
-//! blocks of each brightness are looked for, among brightnesses those whose spectrum falls least, and a correlation of a
-//! few lags is fitted (`lag_fit.rs`) that what lies above it pulls less than what lies below.
-//! Where no place is quiet, what louder blocks of the same brightness have more than quiet ones is structure alone, for their noise
-//! is the same; as much of it is taken off as leaves noise that is shared over two pixels at most. That
-//! is believed where it explains the spectrum (`APART`). A correlation over more pixels is believed where most blocks are quiet (`STRONG_SHARES`): texture is
-//! never everywhere alike, noise is. And no correlation is believed where not even all lags together explain the spectrum (`EXPLAINED`).
-//! To take the quietest blocks would make the noise look small: so coefficients are parted like the fields of a chess
-//! board, one half chooses the blocks, the other is measured, and the other way round.
+//! If a block of pixels contains only noise, the mean squares of its cosine coefficients are the noise spectrum.
+//! Structure only adds power, mostly at low frequencies, and never uniformly over the image. Therefore the quietest
+//! blocks of each brightness are selected, then the brightness levels with the flattest spectrum, and a correlation
+//! with a few lags is fitted (`lag_fit.rs`), with less weight for values above it than below.
 //!
-//! Nearness: `scenes/tests/blind.rs` and docs/benchmarks.md. Lags along the two diagonals cannot be told apart and are given
-//! alike.
+//! If no region is quiet, the excess power of louder blocks over quiet ones of the same brightness is structure,
+//! because their noise is the same; it is subtracted as far as the remaining noise is correlated over two pixels at
+//! most. This result is accepted if it explains the spectrum (`APART`). A correlation over more pixels is accepted if
+//! most blocks are quiet (`STRONG_SHARES`), because noise is uniform and texture is not. No correlation is accepted if
+//! not even all lags together explain the spectrum (`EXPLAINED`).
+//!
+//! Selecting the quietest blocks would bias the noise. Coefficients are therefore divided like the squares of a
+//! chessboard: one half selects the blocks and the other is measured, and vice versa.
+//!
+//! For the accuracy see `scenes/tests/blind.rs` and docs/benchmarks.md. Lags along the two diagonals cannot be
+//! distinguished and have the same value.
 
 use super::blocks::{Block, COEFFICIENTS, SIDE, frequency, mean_squares};
 use super::lag_fit::{Fit, Fitted};
@@ -59,11 +62,11 @@ const APART: [f64; 2] = [2.0, 4.0];
 
 /// What a picture's blocks tell.
 pub(super) struct Shared {
-    /// White where none is seen.
+    /// White if no correlation is detected.
     pub correlation: Correlation,
     /// The standard error of a lag.
     pub error: f64,
-    /// The spectrum of the quietest blocks, structure and all.
+    /// The spectrum of the quietest blocks, including structure.
     pub spectrum: [f64; COEFFICIENTS],
 }
 

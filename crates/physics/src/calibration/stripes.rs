@@ -1,8 +1,8 @@
 //! Offsets of whole rows or columns: stripes, from the amplifiers of a row or column or from a scan line.
 //!
-//! A row's second difference across rows takes out what is smooth, and is cut into segments. Pixels of two segments that are not
-//! neighbours share nothing but the row's own offset, so the mean product of such segments is the variance of the
-//! offsets (1.5 times, for rows that are independent of each other), whatever the noise of single pixels is.
+//! The second difference across rows removes smooth structure, and is cut into segments. Two segments of a row that are
+//! not adjacent only have the offset of the row in common, so the mean product of such segments is the variance of the
+//! offsets (1.5 times, for rows that are independent of each other), whatever the noise of single pixels.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stripes {
     pub deviation: f64,
-    /// The standard error; of offsets that are not seen, the deviation that would just be seen.
+    /// The standard error; if no stripes are detected, the smallest detectable standard deviation.
     pub error: f64,
-    /// Whether there are any, beyond chance.
+    /// Whether stripes are significant.
     pub seen: bool,
 }
 

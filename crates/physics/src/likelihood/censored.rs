@@ -1,9 +1,9 @@
-//! A pixel at the top of its range says "at least this much": what it would have measured, and how low its mean may be.
+//! Saturated pixels as censored measurements: their expected value, and a lower bound of their mean.
 //!
-//! The noise of a pixel that bright is as good as Gaussian. A measurement Y of mean m and standard deviation s that is known
-//! to be at least L has the mean of a truncated normal law, m + s h((L - m) / s), h being the normal law's density over the
-//! share above. That is the E-step of Tobit regression, and the number that a restorer which knows nothing of
-//! limits should be given: put in its place, the noise of the image around it is neither cut off nor pulled down.
+//! The noise of such bright pixels is practically Gaussian. A measurement Y with mean m and standard deviation s that
+//! is known to be at least L has the mean of a truncated normal distribution, m + s h((L - m) / s), where h is the
+//! normal density divided by the upper tail probability. This is the E-step of Tobit regression, and the value to pass
+//! to a restorer that does not handle saturation: the surrounding noise is then neither clipped nor biased.
 
 use libm::{erfc, exp};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
@@ -11,7 +11,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 /// Beyond this many standard deviations the share above is too small for its own quotient.
 const FAR: f64 = 5.0;
 
-/// The density of the standard normal law at x over its share above x.
+/// The density of the standard normal distribution at x divided by its upper tail probability.
 pub fn hazard(x: f64) -> f64 {
     if x > FAR {
         // Laplace's continued fraction of the share above.
@@ -20,7 +20,7 @@ pub fn hazard(x: f64) -> f64 {
     exp(-0.5 * x * x) / (0.5 * (2.0 * PI).sqrt() * erfc(x * FRAC_1_SQRT_2))
 }
 
-/// The mean of a normal law of this mean and standard deviation above `limit`; not below either.
+/// The mean of a normal distribution truncated to values above `limit`; at least its mean and `limit`.
 pub fn expectation(mean: f64, deviation: f64, limit: f64) -> f64 {
     if deviation.is_nan() || deviation <= 0.0 {
         return mean.max(limit);
@@ -28,8 +28,8 @@ pub fn expectation(mean: f64, deviation: f64, limit: f64) -> f64 {
     (mean + deviation * hazard((limit - mean) / deviation)).max(limit)
 }
 
-/// How many standard deviations below the limit the mean of `count` pixels may lie that are all at the limit, if that is to
-/// happen by chance with a probability of at least `chance`; below zero where the mean must lie above it.
+/// The largest distance of the mean below the limit, in standard deviations, at which `count` pixels all reach the
+/// limit with a probability of at least `chance`; negative if the mean must be above the limit.
 pub fn slack(count: f64, chance: f64) -> f64 {
     let each = exp(chance.ln() / count.max(1.0));
     // The share of a normal law above x falls with x: halve the interval.

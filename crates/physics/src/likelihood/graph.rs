@@ -1,14 +1,13 @@
-//! Likelihoods' slopes and informations as nodes of a graph.
+//! Gradients and informations of likelihoods as nodes of a graph.
 //!
-//! y, mean and variance broadcast against each other and are in electrons, as on the host. Pixels that
-//! are not valid must hold some finite y; what they give is multiplied by a mask of zeros by the caller.
+//! y, mean and variance broadcast against each other and are in electrons, as on the host. Invalid pixels must have a
+//! finite y; the caller multiplies their results by a mask of zeros.
 //!
-//! The exact Poisson-Gaussian slope is a sum over [`TERMS`] counts around the mode, which lie on an axis
-//! of their own behind the channels: it takes that many times the memory of an image. The mode is found
-//! by [`NEWTON_STEPS`] of Newton's method, which from its starting point converges from one side. In f32
-//! it agrees with the host's to 1e-3 of the slope's own noise, 1 / sqrt(m + v), for means and
-//! measurements up to 10^6 electrons and read noise from 0.01 electrons on; use `ShiftedPoisson` beyond,
-//! where the two are the same.
+//! The exact Poisson-Gaussian gradient is a sum over [`TERMS`] counts around the mode, along an additional axis after
+//! the channels: it takes that many times the memory of an image. The mode is found by [`NEWTON_STEPS`] steps of
+//! Newton's method, which converges monotonically from its starting point. In f32 it agrees with the host to 1e-3 of
+//! the noise of the gradient, 1 / sqrt(m + v), for means and measurements up to 10^6 electrons and read noise from 0.01
+//! electrons on; use `ShiftedPoisson` beyond, where the two are equal.
 
 use super::{FLOOR, Likelihood};
 use clearshot_graph::ops::{Binary, Unary};
@@ -26,7 +25,7 @@ const LEAST_VARIANCE: f64 = 1e-4;
 const IMPOSSIBLE: f64 = 1e30;
 
 impl Likelihood {
-    /// Adds the slope in the mean: [`Likelihood::slope`].
+    /// Adds the gradient in the mean: [`Likelihood::slope`].
     #[track_caller]
     pub fn build_slope(self, b: &mut Builder, y: Value, mean: Value, variance: Value) -> Value {
         if self.is_quadratic() {

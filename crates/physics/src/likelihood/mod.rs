@@ -1,8 +1,8 @@
-//! What a measurement says of its mean: likelihoods of one pixel, and of images with masks.
+//! Likelihoods of one pixel, and of images with masks.
 //!
-//! Everything is in electrons: y is the measured value, m its mean, v the variance of the read noise. A
-//! likelihood gives its negative logarithm, the slope of that in m, and Fisher's information (how
-//! precise one pixel is about its mean), which precision-weighted guidance needs.
+//! Everything is in electrons: y is the measured value, m its mean, v the variance of the read noise. A likelihood
+//! provides its negative logarithm, the derivative of that in m, and the Fisher information (the precision of one pixel
+//! about its mean), which precision-weighted guidance needs.
 //!
 //! | | -ln p(y; m), up to constants | information |
 //! |---|---|---|
@@ -14,17 +14,18 @@
 //! | `PoissonGaussian` | -ln sum over k of Poisson(k; m) N(y - k; v) | 1 / V, to within 1/m of it |
 //! | `Anscombe` | (f(y) - f(m))^2 / 2, f(z) = 2 sqrt(z + 3/8 + v) | 1 / (V + 3/8) |
 //!
-//! The familiar "residual over its variance", (m - y) / (m + v), is the slope of `ShiftedPoisson`, exactly.
-//! `WeightedLeastSquares` takes the variance from the pixel's own count (Neyman's weights), so it is
-//! quadratic, and biased where counts are few.
+//! The usual residual divided by its variance, (m - y) / (m + v), is exactly the slope of `ShiftedPoisson`.
+//! `WeightedLeastSquares` takes the variance from the count of the pixel (Neyman's weights), so it is quadratic, and
+//! biased at low counts.
 //!
-//! Noise that neighbouring pixels share: with u the slopes over the roots of the informations, whose covariance is then the
-//! noise's correlation R, the slopes of the whole are sqrt(F) R^-1 u, and the value grows by u' (R^-1 - 1) u / 2. That is exact
-//! for the likelihoods that are quadratic in the mean; for the others it is the quasi-likelihood with the right covariance.
+//! Correlated noise: let u be the slopes divided by the square roots of the informations F, whose covariance is then
+//! the correlation R of the noise. The gradient of the whole image is sqrt(F) R^-1 u, and the value increases by u'
+//! (R^-1 - 1) u / 2. This is exact for likelihoods that are quadratic in the mean; for the others it is the
+//! quasi-likelihood with the correct covariance.
 //!
-//! A mean has a logarithm only above zero. Below [`FLOOR`] those that need it go on as the parabola with
-//! the value and slope that they have there and the curvature of the information there: finite,
-//! and the slope is still that of the value.
+//! The logarithm of a mean is only defined above zero. Below [`FLOOR`] likelihoods with a logarithm are continued by a
+//! parabola with the value and slope at this point and the information as curvature, so that they stay finite and the
+//! slope remains the derivative of the value.
 
 pub mod censored;
 pub mod graph;
@@ -39,7 +40,7 @@ use libm::lgamma;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
 
-/// The smallest mean that logarithms are taken of, in electrons.
+/// The smallest mean of which logarithms are taken, in electrons.
 pub const FLOOR: f64 = 1e-4;
 
 /// See the module.
@@ -66,7 +67,7 @@ impl Likelihood {
         Likelihood::Anscombe,
     ];
 
-    /// What command lines and configurations call it.
+    /// Its name on the command line and in configurations.
     pub fn name(self) -> &'static str {
         match self {
             Likelihood::Gaussian => "gaussian",
@@ -79,7 +80,7 @@ impl Likelihood {
         }
     }
 
-    /// What it is, in a line.
+    /// A description in one line.
     pub fn about(self) -> &'static str {
         match self {
             Likelihood::Gaussian => "read noise alone",
@@ -197,14 +198,13 @@ fn neyman(y: f64, variance: f64) -> f64 {
     not_below(y, 1.0) + variance
 }
 
-/// A measured image in electrons, with what is known of its noise. Invalid pixels say nothing,
-/// whatever they hold.
+/// A measured image in electrons, with its noise. Invalid pixels have no influence, whatever their values.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
     pub y: Electrons<&'a [f64]>,
     pub read_noise: &'a Map,
     pub valid: Option<&'a [bool]>,
-    /// What makes noise white that neighbours share; none where it is.
+    /// The whitening of correlated noise; `None` for white noise.
     pub whitening: Option<&'a Whitening>,
 }
 
@@ -251,7 +251,8 @@ impl Measured<'_> {
         Ok(alone + 0.5 * (squares(&whitening.apply(&u)) - squares(&u)))
     }
 
-    /// The slope of each pixel by itself over the root of its information, zero at invalid pixels: noise of variance 1.
+    /// The slope of each pixel, without correlation, divided by the square root of its information; zero at invalid
+    /// pixels. Its variance is 1.
     pub fn scores(&self, likelihood: Likelihood, mean: Electrons<&[f64]>) -> Vec<f64> {
         let one = |i: usize| match self.is_valid(i) {
             true => {
@@ -285,8 +286,8 @@ impl Measured<'_> {
         Ok((0..mean.0.len()).map(one).collect())
     }
 
-    /// The mean over valid pixels of (y - m)^2 / (m + v): 1 where the noise is what was said and the mean
-    /// is the truth. Nothing where no pixel is valid.
+    /// The mean over valid pixels of (y - m)^2 / (m + v): 1 if the noise is correct and the mean is the truth. `None`
+    /// if no pixel is valid.
     ///
     /// # Errors
     /// If sizes differ, or a valid pixel is not finite.

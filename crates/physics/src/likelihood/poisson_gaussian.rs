@@ -1,11 +1,11 @@
-//! Poisson counts read with Gaussian noise, exactly: `p(y; m) = sum over k of Poisson(k; m) N(y - k; v)`.
+//! The exact likelihood of Poisson counts with Gaussian read noise: `p(y; m) = sum over k of Poisson(k; m) N(y - k;
+//! v)`.
 //!
-//! The terms are a log-concave function of k, so they have one mode between the counts that m and y
-//! call for, and fall off on both sides of it with a width w, `1 / w^2 = 1 / (k + 1) + 1 / v`. The sum is
-//! taken in logarithms from the mode outwards until a term is negligible, however far mode, mean and
-//! measurement lie apart. Where w is large the terms are smooth, and every n-th with n = w/2 gives the
-//! same sum: the error of the trapezium rule on a bell of width w is exp(-2 (pi w / n)^2). So no sum takes
-//! more than some hundred terms.
+//! The terms are a log-concave function of k, so they have one mode, between m and y, and decrease on both sides of it
+//! with a width w, `1 / w^2 = 1 / (k + 1) + 1 / v`. The sum is taken in logarithms from the mode outwards until a term
+//! is negligible, however far apart mode, mean and measurement are. For large w the terms are smooth, and every n-th
+//! term with n = w/2 gives the same sum: the error of the trapezium rule on a bell of width w is exp(-2 (pi w / n)^2).
+//! A sum therefore has at most some hundred terms.
 
 use crate::poisson::log_pmf;
 use std::f64::consts::TAU;
@@ -13,7 +13,7 @@ use std::f64::consts::TAU;
 /// Terms below exp(-this) of the largest are left out.
 const NEGLIGIBLE: f64 = 46.0;
 
-/// -ln p(y; m), for a mean above zero.
+/// -ln p(y; m), for a positive mean.
 pub fn value(y: f64, mean: f64, variance: f64) -> f64 {
     if variance == 0.0 {
         return super::poisson(super::not_below(y, 0.0), mean);

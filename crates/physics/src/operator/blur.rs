@@ -1,9 +1,8 @@
-//! Convolution with a PSF under each boundary.
+//! Convolution with a PSF, for each boundary condition.
 //!
-//! A periodic image is convolved on its own grid. Otherwise the image is padded by what the PSF reaches,
-//! and from there to a size that FFTs like; the convolution is cyclic on that grid, and the pixels that
-//! no wrap-around touches are the result. The adjoint goes the same way back, each padded pixel's
-//! share returning to the pixel that it shows.
+//! A periodic image is convolved on its own grid. Otherwise the image is padded by the radius of the PSF, and further
+//! to a size that is fast for FFTs. The convolution is cyclic on that grid, and the pixels without wrap-around are the
+//! result. The adjoint reverses these steps and adds the value of each padded pixel to the pixel that it copies.
 
 use super::Boundary;
 use super::fourier::{Kernel, Real, fast_size};

@@ -1,4 +1,4 @@
-//! What an image is beyond its edges.
+//! Boundary conditions: the values of an image beyond its edges.
 
 use clearshot_graph::ops::PadMode;
 use clearshot_graph::{Builder, Value};
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Boundary {
-    /// The other side again.
+    /// The opposite side.
     Periodic,
-    /// Dark.
+    /// Zero.
     Zero,
     /// Mirrored at the pixels' outer edges (half-sample): the edge pixel is repeated. SciPy's `reflect`.
     Reflect,
     /// Mirrored at the edge pixels' centres (whole-sample): the edge pixel is not repeated. SciPy's `mirror`.
     Mirror,
-    /// The edge pixel again and again.
+    /// The edge pixel, repeated.
     Replicate,
 }
 
@@ -24,7 +24,7 @@ impl Boundary {
     pub const ALL: [Boundary; 5] =
         [Boundary::Periodic, Boundary::Zero, Boundary::Reflect, Boundary::Mirror, Boundary::Replicate];
 
-    /// Which of `n` pixels position `p` shows, at most one image away.
+    /// The pixel, of `n`, that position `p` copies; `p` is at most one image size away.
     pub fn source(self, p: isize, n: usize) -> Option<usize> {
         let n = n as isize;
         let at = match self {

@@ -1,4 +1,4 @@
-//! Down-sampling by boxes, as binning on the camera does.
+//! Downsampling by boxes, like binning on the camera.
 
 use super::Real;
 use crate::error::{PhysicsError, require};
@@ -8,7 +8,7 @@ use clearshot_graph::{Builder, Value};
 use clearshot_tensor::Shape;
 use serde::{Deserialize, Serialize};
 
-/// What becomes of the pixels of a box.
+/// How the pixels of a box are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
@@ -27,7 +27,7 @@ pub struct BoxDown {
 
 impl BoxDown {
     /// # Errors
-    /// If there is not one factor an axis, or one is zero or does not divide its size.
+    /// If the number of factors differs from that of axes, or one is zero or does not divide its size.
     pub fn new(domain: Shape, factors: &[usize], pooling: Pooling) -> Result<BoxDown, PhysicsError> {
         grid::check("an image", domain)?;
         require(

@@ -1,4 +1,4 @@
-//! Convolution of real arrays by FFTs, in f32 and f64, with the plans and the kernel's spectrum made once.
+//! Convolution of real arrays with FFTs, in f32 and f64. Plans and the spectrum of the kernel are computed once.
 
 use rustfft::num_complex::Complex;
 use rustfft::num_traits::Float;
@@ -44,7 +44,7 @@ pub struct Kernel {
     double: Side<f64>,
 }
 
-/// One precision's plans and spectrum.
+/// Plans and spectrum for one precision.
 #[doc(hidden)]
 pub struct Side<T> {
     /// Z, Y, X.

@@ -1,7 +1,8 @@
-//! What a magnetic resonance scanner samples: the Fourier transform of an image (k-space), of which it reads some rows.
+//! The sampling of an MR scanner: the Fourier transform of an image (k-space), of which some rows are read.
 //!
-//! The transform is numpy's `fft2` with `norm="ortho"`, so it keeps lengths, and the adjoint is the inverse transform of what was read with zeros elsewhere. The mask counts rows of
-//! `fft2`'s order: row 0 is the mean along Y, and rows that are read near it lie at both ends.
+//! The transform is numpy's `fft2` with `norm="ortho"`, so it preserves norms, and the adjoint is the inverse transform
+//! of the samples with zeros elsewhere. The mask has the rows in `fft2`'s order: row 0 is the mean along Y, and low
+//! frequencies are at both ends.
 
 use super::fourier::{Side, transform};
 use crate::error::{PhysicsError, require_length};
@@ -19,7 +20,7 @@ pub struct KSpace {
 
 impl KSpace {
     /// # Errors
-    /// If there are no pixels, or the mask has not one value a row.
+    /// If there are no pixels, or the mask does not have one value per row.
     pub fn new(size: [usize; 2], read: &[bool]) -> Result<KSpace, PhysicsError> {
         grid::check("an image", Shape::new(&size))?;
         require_length("a mask of rows", read.len(), size[0])?;
@@ -39,7 +40,7 @@ impl KSpace {
         &self.read
     }
 
-    /// What is read of an image, zero where nothing is.
+    /// The samples of an image, zero for rows that are not read.
     ///
     /// # Errors
     /// If the image has another number of pixels.
@@ -51,7 +52,7 @@ impl KSpace {
         Ok(field)
     }
 
-    /// The adjoint: the image of what was read, with zeros for the rest.
+    /// The adjoint: the image of the samples, with zeros for the rest.
     ///
     /// # Errors
     /// If there is another number of samples.
@@ -72,7 +73,8 @@ impl KSpace {
     }
 }
 
-/// Rows to read of `rows`: all of the `centre` share about row 0, and of the others so many at random that one in `acceleration` is read in all.
+/// The rows to read: all of the fraction `centre` around row 0, and random others, so that in total one in
+/// `acceleration` is read.
 pub fn random_rows(rows: usize, acceleration: f64, centre: f64, key: Key) -> Vec<bool> {
     let wanted = ((rows as f64 / acceleration.max(1.0)).round() as usize).clamp(1, rows);
     // By how far a row is from row 0, in the order of fft2.

@@ -1,8 +1,8 @@
 //! Linear operators of imaging, each with its adjoint, on the host and as nodes of a graph.
 //!
-//! On the host an operator maps one plane or volume (row-major, one channel) in f32 or f64. In a graph it
-//! maps `[N, (Z,) Y, X, C]`, the same for each sample and channel; its adjoint there is the reverse walk
-//! of [`clearshot_graph::grad`] over it, so the two cannot disagree.
+//! On the host an operator maps one plane or volume (row-major, one channel) in f32 or f64. In a graph it maps `[N,
+//! (Z,) Y, X, C]`, in the same way for each sample and channel; its adjoint there is computed by
+//! [`clearshot_graph::grad`], so the two always match.
 
 mod blur;
 mod boundary;
@@ -43,20 +43,20 @@ pub enum Operator {
         shape: Shape,
         factors: Arc<Vec<f64>>,
     },
-    /// One after the other, the first first.
+    /// A sequence of operators, in order of application.
     Chain(Vec<Operator>),
 }
 
 impl Operator {
     /// # Errors
-    /// If there are not 2 or 3 sizes above zero.
+    /// If there are not 2 or 3 positive sizes.
     pub fn identity(shape: impl Into<Shape>) -> Result<Operator, PhysicsError> {
         let shape = shape.into();
         grid::check("an image", shape).map(|()| Operator::Identity(shape))
     }
 
     /// # Errors
-    /// If the PSF is larger than the image or of another number of axes.
+    /// If the PSF is larger than the image or has another number of axes.
     pub fn blur(image: impl Into<Shape>, psf: &Psf, boundary: Boundary) -> Result<Operator, PhysicsError> {
         Blur::new(image.into(), psf, boundary).map(|b| Operator::Blur(Arc::new(b)))
     }
@@ -71,18 +71,18 @@ impl Operator {
         BoxDown::new(image.into(), factors, pooling).map(Operator::Down)
     }
 
-    /// Keeps the pixels where `seen` and makes the others zero.
+    /// Keeps the pixels marked in `seen` and sets the others to zero.
     ///
     /// # Errors
-    /// If the mask has not one value a pixel.
+    /// If the mask does not have one value per pixel.
     pub fn mask(image: impl Into<Shape>, seen: &[bool]) -> Result<Operator, PhysicsError> {
         Operator::diagonal(image, seen.iter().map(|&s| f64::from(u8::from(s))).collect())
     }
 
-    /// Multiplies each pixel by a factor of its own.
+    /// Multiplies each pixel by its factor.
     ///
     /// # Errors
-    /// If there is not one finite factor a pixel.
+    /// If there is not one finite factor per pixel.
     pub fn diagonal(image: impl Into<Shape>, factors: Vec<f64>) -> Result<Operator, PhysicsError> {
         let shape = image.into();
         grid::check("an image", shape)?;
@@ -94,7 +94,7 @@ impl Operator {
     /// `self`, then `next`.
     ///
     /// # Errors
-    /// If `next` does not take what `self` gives.
+    /// If the domain of `next` is not the range of `self`.
     pub fn then(self, next: Operator) -> Result<Operator, PhysicsError> {
         let (gives, takes) = (self.range(), next.domain());
         if gives != takes {
@@ -119,7 +119,7 @@ impl Operator {
         })
     }
 
-    /// The sizes (Z,) Y, X of what it takes.
+    /// The sizes (Z,) Y, X of its input.
     pub fn domain(&self) -> Shape {
         match self {
             Operator::Identity(shape) | Operator::Diagonal { shape, .. } => *shape,
@@ -129,7 +129,7 @@ impl Operator {
         }
     }
 
-    /// The sizes (Z,) Y, X of what it gives.
+    /// The sizes (Z,) Y, X of its output.
     pub fn range(&self) -> Shape {
         match self {
             Operator::Identity(shape) | Operator::Diagonal { shape, .. } => *shape,
@@ -139,7 +139,7 @@ impl Operator {
         }
     }
 
-    /// Whether a pixel of the result depends on the same pixel of the image only.
+    /// Whether a pixel of the result depends only on the same pixel of the image.
     pub fn is_diagonal(&self) -> bool {
         match self {
             Operator::Identity(_) | Operator::Diagonal { .. } => true,
@@ -149,7 +149,7 @@ impl Operator {
     }
 
     /// # Errors
-    /// If the image has not the domain's number of pixels.
+    /// If the image does not have the domain's number of pixels.
     pub fn apply<T: Real>(&self, x: &[T]) -> Result<Vec<T>, PhysicsError> {
         require_length("the image of an operator", x.len(), self.domain().len())?;
         Ok(match self {
@@ -164,7 +164,7 @@ impl Operator {
     /// The adjoint (transpose): `<A x, y> = <x, A' y>`.
     ///
     /// # Errors
-    /// If the image has not the range's number of pixels.
+    /// If the image does not have the range's number of pixels.
     pub fn adjoint<T: Real>(&self, y: &[T]) -> Result<Vec<T>, PhysicsError> {
         require_length("the image of an adjoint", y.len(), self.range().len())?;
         Ok(match self {

@@ -1,7 +1,9 @@
-//! The Radon transform of a square image, as a scanner with parallel beams measures it: sums along lines, by the angle and by the place on the detector.
+//! The Radon transform of a square image, as measured by a scanner with parallel beams: sums along lines, by angle and
+//! detector column.
 //!
-//! It is scikit-image's `radon` with `circle=True`: the image is turned about the pixel `side / 2` by linear interpolation, with zeros outside, and its columns are summed. Sinograms
-//! here have a row for each angle. The adjoint spreads every value over the pixels that it was summed from, by the same weights, so the two cannot disagree.
+//! It is scikit-image's `radon` with `circle=True`: the image is rotated about the pixel `side / 2` with linear
+//! interpolation, with zeros outside, and its columns are summed. Sinograms here have a row for each angle. The adjoint
+//! distributes every value over the pixels of its sum, with the same weights, so the two always match.
 
 use crate::error::{PhysicsError, require, require_length};
 
@@ -23,7 +25,7 @@ impl Radon {
         Ok(Radon { side, angles: angles.to_vec() })
     }
 
-    /// So many angles, evenly over half a turn.
+    /// This number of angles, evenly distributed over half a turn.
     ///
     /// # Errors
     /// As [`Radon::new`].
@@ -36,7 +38,7 @@ impl Radon {
         &self.angles
     }
 
-    /// Pixels along each side, and places on the detector.
+    /// Pixels along each side, and columns of the detector.
     pub fn side(&self) -> usize {
         self.side
     }
@@ -44,7 +46,7 @@ impl Radon {
     /// The sinogram of an image: a row for each angle.
     ///
     /// # Errors
-    /// If the image has not `side` x `side` pixels.
+    /// If the image does not have `side` x `side` pixels.
     pub fn apply(&self, image: &[f64]) -> Result<Vec<f64>, PhysicsError> {
         require_length("the image of a Radon transform", image.len(), self.side * self.side)?;
         let mut sinogram = vec![0.0; self.angles.len() * self.side];
@@ -55,7 +57,7 @@ impl Radon {
     /// The adjoint (transpose), which is backprojection without a filter.
     ///
     /// # Errors
-    /// If the sinogram has not a row for each angle.
+    /// If the sinogram does not have a row for each angle.
     pub fn adjoint(&self, sinogram: &[f64]) -> Result<Vec<f64>, PhysicsError> {
         require_length("a sinogram", sinogram.len(), self.angles.len() * self.side)?;
         let mut image = vec![0.0; self.side * self.side];

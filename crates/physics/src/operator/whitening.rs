@@ -1,8 +1,8 @@
-//! The inverse of the noise's correlation, as a filter that makes such noise white.
+//! The inverse of the noise correlation, as a whitening filter.
 //!
-//! Noise z of variance 1 that neighbours share has the covariance R, the same everywhere; the likelihood of an image needs
-//! z' R^-1 z. On a grid whose opposite edges are neighbours R is a cyclic convolution, and so is its inverse root W with the spectrum
-//! 1 / sqrt(S): W z is white, and R^-1 = W W. At an image's edges that is an approximation over a few pixels. Planes of a volume are
+//! Correlated noise z of variance 1 has a stationary covariance R; the likelihood of an image needs z' R^-1 z. On a
+//! periodic grid R is a cyclic convolution, and so is its inverse square root W with the spectrum 1 / sqrt(S): W z is
+//! white, and R^-1 = W W. Within a few pixels of the image border this is an approximation. Planes of a volume are
 //! independent of each other.
 
 use super::fourier::{Kernel, Real};
@@ -27,7 +27,7 @@ impl fmt::Debug for Whitening {
 }
 
 impl Whitening {
-    /// For images of (Z,) Y, X pixels; nothing where the noise is white already.
+    /// For images of (Z,) Y, X pixels; `None` if the noise is already white.
     pub fn new(correlation: &Correlation, image: Shape) -> Option<Whitening> {
         if correlation.is_white() {
             return None;
@@ -49,7 +49,7 @@ impl Whitening {
         self.apply(&self.apply(x))
     }
 
-    /// A diagonal element of R^-1, which are all the same.
+    /// A diagonal element of R^-1, which are all equal.
     pub fn precision(&self) -> f64 {
         self.values.iter().map(|v| v * v).sum()
     }

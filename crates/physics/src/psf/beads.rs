@@ -5,23 +5,23 @@ use crate::error::{PhysicsError, require, require_length};
 use crate::grid::{self, for_each};
 use clearshot_tensor::{DType, Shape, Tensor};
 
-/// How beads are looked for.
+/// How beads are detected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Search {
-    /// Pixels around a bead's brightest one that belong to it, along (Z,) Y, X.
+    /// The radius of a bead in pixels around its brightest pixel, along (Z,) Y, X.
     pub radius: Vec<usize>,
-    /// The least height of a bead above the background, as a share of the brightest pixel's.
+    /// The minimum height of a bead above the background, as a fraction of the brightest pixel's height.
     pub least: f64,
-    /// What is taken off the image first.
+    /// The background subtracted first.
     pub background: Background,
 }
 
-/// The average of the beads of an image, and how many there were. A bead is a pixel that none within half
-/// its radius exceeds. One whose box leaves the image is left out, and one with another bead nearer than
-/// two radii, because their light mixes.
+/// The average of the beads of an image, and their number. A bead is a pixel that is not exceeded by any within half
+/// the radius. A bead is left out if its box extends beyond the image, or if another bead is closer than two radii,
+/// because their light overlaps.
 ///
 /// # Errors
-/// If the image is of 8 bits, the search is impossible, or there is no bead.
+/// If the image is an 8-bit image, the search is impossible, or there is no bead.
 pub fn average(image: &Tensor, search: &Search) -> Result<(Psf, usize), PhysicsError> {
     let (shape, dtype) = (image.shape(), image.dtype());
     if matches!(dtype, DType::U8 | DType::I8) {

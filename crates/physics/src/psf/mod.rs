@@ -1,9 +1,9 @@
-//! Point-spread functions: where the light of one point goes.
+//! Point-spread functions: the image of a single point.
 //!
-//! A [`Psf`] is a small image of 2 or 3 axes with values not below zero and unit sum. Its origin is the
-//! pixel at half the size (rounded down) of each axis. Models are sampled at pixels' centres: the pixels of an
-//! image are integrals already, and integrating the PSF as well would count a pixel's width twice. Measured
-//! ones are taken from an array or averaged over beads ([`beads`]).
+//! A [`Psf`] is a small image of 2 or 3 axes with nonnegative values and unit sum. Its origin is the pixel at half the
+//! size (rounded down) of each axis. Models are sampled at pixel centres: the pixels of an image are already integrals,
+//! and integrating the PSF too would count the pixel width twice. Measured PSFs are read from an array or averaged over
+//! beads ([`beads`]).
 
 pub mod beads;
 mod models;
@@ -22,19 +22,19 @@ pub struct Psf {
     values: Vec<f64>,
 }
 
-/// What is taken off a measured PSF before it is one.
+/// The background subtracted from a measured PSF.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Background {
-    /// Nothing: the values are light. Negative ones are refused.
+    /// None. Negative values are refused.
     None,
-    /// The median, and then what is below zero.
+    /// The median; negative values are then set to zero.
     Median,
-    /// This value, and then what is below zero.
+    /// This value; negative values are then set to zero.
     Value(f64),
 }
 
 impl Psf {
-    /// From values not below zero; they are divided by their sum.
+    /// From nonnegative values, which are divided by their sum.
     ///
     /// # Errors
     /// If there are not 2 or 3 axes, a value is negative or not finite, or all are zero.
@@ -56,7 +56,7 @@ impl Psf {
     /// From a measured array.
     ///
     /// # Errors
-    /// As [`Psf::new`]; also if the array is of 8 bits, or nothing is left above the background.
+    /// As [`Psf::new`]; also if the array has 8 bits, or nothing is above the background.
     pub fn measured(array: &Tensor, background: Background) -> Result<Psf, PhysicsError> {
         let dtype = array.dtype();
         if matches!(dtype, DType::U8 | DType::I8) {
@@ -66,7 +66,7 @@ impl Psf {
         Psf::new(array.shape(), less_background(values, background)?)
     }
 
-    /// A single pixel, which blurs nothing.
+    /// A single pixel, without blur.
     pub fn delta(axes: usize) -> Result<Psf, PhysicsError> {
         let sizes = [1; 3];
         require(matches!(axes, 2 | 3), "the number of axes", axes as f64, "2 or 3")?;
@@ -167,8 +167,8 @@ impl Psf {
         Psf::new(kept, values)
     }
 
-    /// The PSF at a size that fits an image: as it is, or without its outer parts where less than [`NEGLIGIBLE`] of
-    /// the light is in them.
+    /// The PSF at a size that fits an image: unchanged, or cropped if the cropped part contains less than
+    /// [`NEGLIGIBLE`] of the light.
     ///
     /// # Errors
     /// If the number of axes differs, or it is larger than the image and has light there.
@@ -203,14 +203,14 @@ impl Psf {
     }
 }
 
-/// A PSF at a size that an image has room for, and the share of its light that lies outside.
+/// A PSF at a size that fits an image, and the share of its light outside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
     pub psf: Psf,
     pub outside: f64,
 }
 
-/// The share of a PSF's light that may be cropped off unasked.
+/// The share of a PSF's light that may be cropped automatically.
 pub const NEGLIGIBLE: f64 = 1e-3;
 
 /// The most of `needed` pixels, an odd number, that an image of `room` has.

@@ -1,4 +1,4 @@
-//! PSFs from formulas, sampled at pixels' centres.
+//! PSFs from formulas, sampled at pixel centres.
 
 use super::{Fitted, Psf};
 use crate::error::{PhysicsError, require, require_positive};
@@ -22,7 +22,7 @@ const WEIGHTS: [f64; 5] = [
 /// Panels of the pupil's radius in the axial model.
 const PUPIL_PANELS: usize = 24;
 
-/// An objective and its light, in the unit of the pixel size.
+/// An objective and its wavelength, in the unit of the pixel size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optics {
     pub wavelength: f64,
@@ -55,8 +55,8 @@ impl Psf {
         Psf::gaussian_within(sigmas, &reach.iter().map(|r| 2 * r + 1).collect::<Vec<_>>())
     }
 
-    /// As [`Psf::gaussian`], at a size that fits an image. A stack that is thin may have room for a part of it only, and
-    /// where an axis has a single pixel it is sharp along that.
+    /// As [`Psf::gaussian`], at a size that fits an image. In a thin stack it may be cropped, and along an axis with a
+    /// single pixel there is no blur.
     ///
     /// # Errors
     /// As [`Psf::gaussian`]; also if the number of axes differs, or more than half of the light would lie outside the image.
@@ -95,7 +95,7 @@ impl Psf {
     /// As [`Psf::gaussian`], of `size` pixels.
     ///
     /// # Errors
-    /// As [`Psf::gaussian`]; also if the sizes are not as many.
+    /// As [`Psf::gaussian`]; also if the number of sizes differs.
     pub fn gaussian_within(sigmas: &[f64], size: &[usize]) -> Result<Psf, PhysicsError> {
         let axes = sigmas.len();
         require(
@@ -123,7 +123,7 @@ impl Psf {
     /// The Airy pattern of a plane in focus; `size` pixels of `pixel` each along Y and X.
     ///
     /// # Errors
-    /// If a number is not above zero, or the refractive index is below the aperture.
+    /// If a number is not positive, or the refractive index is below the aperture.
     pub fn airy(optics: &Optics, pixel: [f64; 2], size: [usize; 2]) -> Result<Psf, PhysicsError> {
         optics.check()?;
         super::check_size(Shape::from(size))?;

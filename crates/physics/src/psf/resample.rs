@@ -1,8 +1,7 @@
-//! PSFs on other pixels: rescaled, shifted, broadened.
+//! Resampling of PSFs: rescaled, shifted, broadened.
 //!
-//! Between samples a PSF is Catmull and Rom's cubic, which keeps second moments: the PSF becomes neither wider
-//! nor narrower. Where it would be narrower than pixels can show, the cubic is stretched to the pixels, so that
-//! no light falls between them.
+//! A PSF is interpolated with the Catmull-Rom cubic, which preserves second moments: the PSF becomes neither wider nor
+//! narrower. For larger pixels the cubic is stretched to their size, so that no light is lost between them.
 
 use super::Psf;
 use crate::error::{PhysicsError, require, require_positive};
@@ -14,10 +13,10 @@ const NARROW: f64 = 0.5;
 
 impl Psf {
     /// The PSF for pixels of size `to`, given that it was sampled with pixels of size `from`, along every
-    /// axis. Its extent stays, rounded up to an odd number of pixels.
+    /// axis. Its extent is kept, rounded up to an odd number of pixels.
     ///
     /// # Errors
-    /// If the sizes are not above zero or not one for each axis.
+    /// If there is not one positive size for each axis.
     pub fn rescaled(&self, from: &[f64], to: &[f64]) -> Result<Psf, PhysicsError> {
         let axes = self.shape.rank();
         require(
@@ -40,7 +39,7 @@ impl Psf {
         Ok(it)
     }
 
-    /// Moved by whole and part pixels along each axis; what leaves the array is lost.
+    /// Shifted by a number of pixels along each axis, including fractions; light that leaves the array is lost.
     ///
     /// # Errors
     /// If there is not a finite number for each axis, or no light is left.
@@ -75,8 +74,8 @@ impl Psf {
         Ok(it)
     }
 
-    /// Blurred once more, by a Gaussian of these standard deviations in pixels: what a PSF that is not
-    /// quite the right one looks like. The array grows by the Gaussian's reach.
+    /// Convolved with a Gaussian of these standard deviations in pixels, for example to simulate a PSF with an error.
+    /// The array grows by the radius of the Gaussian.
     ///
     /// # Errors
     /// As [`Psf::gaussian`].

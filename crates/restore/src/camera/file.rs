@@ -1,9 +1,10 @@
-//! A camera as a file: what every verb takes by `--camera`, with what was measured beside it.
+//! Camera files, which every command accepts with `--camera`.
 //!
-//! `{"gain": 0.46, "offset": 100, "read_noise": 1.6}` is such a file. One that was measured also has the correlation of the noise, and
-//! under `measured` where the numbers come from and how sure they are, which nothing reads but people. `saturation`, the smallest count of a full
-//! pixel, and `dark`, the mean electrons of the dark current in one exposure, may stand beside them. Cameras of no particular make have
-//! names ([`PRESETS`]). Quantum efficiency has no key: noise follows electrons, and nothing here counts photons.
+//! `{"gain": 0.46, "offset": 100, "read_noise": 1.6}` is such a file. A measured camera file also contains the
+//! correlation of the noise, and under `measured` the sources and uncertainties of the numbers, for information only.
+//! It may contain `saturation`, the smallest count of a saturated pixel, and `dark`, the mean electrons of the dark
+//! current in one exposure. Typical cameras have names ([`PRESETS`]). There is no key for quantum efficiency, because
+//! noise depends on electrons, and photons are not used anywhere.
 
 use crate::learned::Camera;
 use clearshot_physics::Map;
@@ -11,7 +12,7 @@ use clearshot_physics::calibration::Calibration;
 use clearshot_physics::calibration::measurement::CameraMeasurement;
 use std::path::{Path, PathBuf};
 
-/// Why a file is no camera.
+/// Why a file is not a camera file.
 #[derive(Debug, thiserror::Error)]
 pub enum CameraFileError {
     #[error(
@@ -31,18 +32,18 @@ const MEASURED: &str = "measured";
 /// A camera of no particular make, by its name.
 type Preset = (&'static str, fn() -> Calibration);
 
-/// Cameras by name.
+/// Typical cameras by name.
 pub const PRESETS: [Preset; 3] = [
     ("photography", Calibration::photography),
     ("scmos", Calibration::scientific_cmos),
     ("ccd", Calibration::ccd),
 ];
 
-/// What a file says.
+/// The contents of a camera file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CameraFile {
     pub camera: Camera,
-    /// The smallest count of a full pixel.
+    /// The smallest count of a saturated pixel.
     pub saturation: Option<f64>,
     /// Mean electrons of the dark current in one exposure.
     pub dark: Option<f64>,
@@ -66,10 +67,10 @@ impl CameraFile {
     }
 }
 
-/// A camera from a file or, where there is no such file, by its name.
+/// A camera from a file or, if there is no such file, by its name.
 ///
 /// # Errors
-/// If the file cannot be read, is no camera, or a number in it is impossible.
+/// If the file cannot be read, is not a camera file, or contains an impossible number.
 pub fn read(path: &Path) -> Result<CameraFile, CameraFileError> {
     if let Some(preset) = path.to_str().filter(|_| !path.exists()).and_then(CameraFile::named) {
         return Ok(preset);
@@ -91,12 +92,12 @@ pub fn read(path: &Path) -> Result<CameraFile, CameraFileError> {
     Ok(file)
 }
 
-/// What a measurement says to restorers.
+/// The camera of a measurement, for restorers.
 pub fn camera(measured: &CameraMeasurement) -> Camera {
     crate::estimate::as_camera(&measured.fit)
 }
 
-/// The contents of a file, which [`read`] gives back.
+/// The contents of a camera file, which [`read`] can read.
 pub fn record(measured: &CameraMeasurement, files: &[String]) -> serde_json::Value {
     let mut value = serde_json::to_value(camera(measured)).expect("a camera is JSON");
     let mut about = serde_json::to_value(measured).expect("a measurement is JSON");

@@ -1,5 +1,5 @@
-//! Cameras measured from image files: frames along an axis or in several files, read so that they fit in memory, and what
-//! they tell ([`clearshot_physics::calibration`]). [`file`] keeps a camera for later.
+//! Cameras measured from image files: frames along an axis or in several files, read so that they fit in memory, and
+//! measured by [`clearshot_physics::calibration`]. [`file`] saves a camera.
 
 pub mod file;
 
@@ -39,26 +39,27 @@ impl From<StreamError> for CameraError {
     }
 }
 
-/// Frames in memory: series (one for each plane of a file that has several), frames, pixels.
+/// Frames in memory: series (one for each plane of a file with several), frames, pixels.
 pub struct Stack {
     series: Vec<Vec<Vec<f32>>>,
     shape: [usize; 2],
 }
 
-/// How frames of files belong together.
+/// How the frames of files are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Together {
     /// All frames of all files show one scene.
     All,
-    /// Each file is a series, unless it has one frame: then the files are.
+    /// Each file is a series, unless it has one frame: then all files are one series.
     EachFile,
 }
 
 impl Stack {
-    /// Reads the frames of files along an axis: T, or the one without a name, unless another is given.
+    /// Reads the frames of files along an axis. Default: T, or the unnamed axis.
     ///
     /// # Errors
-    /// If a file cannot be read, has no such axis where one is needed, another size, or values that 32-bit floats cannot hold.
+    /// If a file cannot be read, lacks a required axis, has another size, or has values that 32-bit floats cannot
+    /// represent.
     pub fn read(images: &[Image], axis: Option<Axis>, together: Together) -> Result<Stack, CameraError> {
         let cuts: Vec<Cut> =
             images.iter().map(|i| Cut::of(&i.description, axis)).collect::<Result<_, _>>()?;
@@ -127,21 +128,21 @@ impl Stack {
     }
 
     /// # Errors
-    /// If the frames do not tell their noise.
+    /// If the frames do not determine their noise.
     pub fn as_repeats(&self, known: &Known) -> Result<CameraMeasurement, CameraError> {
         let told = repeats::from_series(&self.views(), self.shape, known);
         told.map_err(|source| CameraError::Physics { what: "repeats do not tell the camera", source })
     }
 
     /// # Errors
-    /// If the frames do not tell their noise.
+    /// If the frames do not determine their noise.
     pub fn as_movie(&self, known: &Known) -> Result<CameraMeasurement, CameraError> {
         let told = movie::from_movies(&self.views(), self.shape, known);
         told.map_err(|source| CameraError::Physics { what: "the movie does not tell the camera", source })
     }
 
     /// # Errors
-    /// If the frames do not tell offset and read noise.
+    /// If the frames do not determine offset and read noise.
     pub fn as_darks(&self) -> Result<Darkness, CameraError> {
         let frames: Series<'_> = self.views().concat();
         let told = Darkness::of(&frames, self.shape);
@@ -149,7 +150,7 @@ impl Stack {
     }
 
     /// # Errors
-    /// If the frames do not tell the gain.
+    /// If the frames do not determine the gain.
     pub fn as_flats(&self, dark: Option<&Darkness>, known: &Known) -> Result<CameraMeasurement, CameraError> {
         let frames: Series<'_> = self.views().concat();
         let told = from_flat_fields(&frames, dark, self.shape, known);

@@ -1,4 +1,4 @@
-//! A Gaussian blur, separable, mirrored at the edges. Its width is told, so noise changes nothing in it, correlated or not.
+//! A separable Gaussian blur, mirrored at the edges. Its width is given and does not depend on the noise.
 
 use crate::RestoreError;
 use crate::error::require;

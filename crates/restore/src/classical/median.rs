@@ -1,8 +1,8 @@
-//! The median of the box around each pixel, mirrored at the edges. It asks for no noise, correlated or not.
+//! The median of the box around each pixel, mirrored at the edges. It does not depend on the noise.
 //!
-//! The box of 3 x 3 pixels, which most people mean, has a way of its own: columns of three are sorted once for the three
-//! boxes that share them, and the median of nine is the median of the largest low, the middle middle and the
-//! smallest high of three columns.
+//! The common box of 3 x 3 pixels has a special implementation: columns of three are sorted once for the three boxes
+//! that share them, and the median of nine is the median of the largest low, the middle middle and the smallest high of
+//! three columns.
 
 use crate::RestoreError;
 use crate::error::require;

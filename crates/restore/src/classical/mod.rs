@@ -1,10 +1,10 @@
-//! Restorers that need no training.
+//! Classical restorers, which need no training.
 //!
-//! [`METHODS`] lists the denoisers with the settings that serve most images; each takes an image with Gaussian [`Noise`] of
-//! one standard deviation, white or correlated. Cameras have noise of another kind: [`stabilised`] brings electrons to unit noise by the
-//! generalised Anscombe transform, denoises, and goes back by the exact unbiased inverse. The transform changes pixels one by
-//! one, each by a nearly straight line over the width of its noise, and leaves correlation as it is.
-//! Deconvolution is [`richardson_lucy`] and [`wiener::deconvolve`].
+//! [`METHODS`] lists the denoisers with their default settings; each takes an image with uniform Gaussian [`Noise`],
+//! white or correlated. For camera noise, [`stabilised`] transforms electrons to unit noise with the generalised
+//! Anscombe transform, denoises, and applies the exact unbiased inverse. The transform acts on each pixel separately
+//! and is nearly linear over the width of its noise, so it leaves the correlation unchanged. Deconvolution is
+//! [`richardson_lucy`] and [`wiener::deconvolve`].
 
 pub mod bm3d;
 pub mod gaussian;
@@ -41,13 +41,13 @@ pub enum Method {
     Bm3d(bm3d::Bm3d),
 }
 
-/// From how far away pixels tell what a pixel becomes: what tiles must know of their surroundings.
+/// The support of a method: the surroundings that tiles need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Nothing beyond `halo` pixels counts. A tile whose first pixel is a multiple of `align` along Y and X, and that sees
-    /// the halo, has the bits of the whole image inside it.
+    /// Nothing beyond `halo` pixels matters. Inside a tile whose first pixel is a multiple of `align` along Y and X,
+    /// and that includes the halo, the result is bit-identical to that of the whole image.
     Within { halo: usize, align: usize },
-    /// All pixels count, less and less with their distance: tiles overlap by so many pixels and are blended.
+    /// All pixels matter, less with increasing distance: tiles overlap by this many pixels and are blended.
     Fading { overlap: usize },
 }
 
@@ -58,7 +58,7 @@ pub struct Row {
     pub method: Method,
 }
 
-/// Every denoiser, with its usual settings.
+/// Every denoiser, with its default settings.
 pub const METHODS: [Row; 6] = [
     Row { name: "gaussian", about: "a Gaussian blur", method: Method::Gaussian(gaussian::Gaussian::USUAL) },
     Row { name: "median", about: "the median of a small box", method: Method::Median(median::Median::USUAL) },
@@ -114,12 +114,12 @@ impl Method {
         }
     }
 
-    /// What a piece of an image has to say to what the method decides by the whole image; nothing where it decides
-    /// nothing. Only total variation does: its number of steps, by the energy after each. `core` is what of the piece is
-    /// to be counted, the rest being its surroundings.
+    /// The contribution of a tile to decisions that the method makes for the whole image, or nothing if there are none.
+    /// Only total variation has one: its number of steps, from the energy after each. `core` is the part of the tile to
+    /// count; the rest is its surroundings.
     ///
     /// # Errors
-    /// As [`Method::run`], or if the core is none of the piece.
+    /// As [`Method::run`], or if the core is not inside the tile.
     pub fn says(
         &self,
         piece: &[f32],
@@ -143,7 +143,8 @@ impl Method {
         }
     }
 
-    /// The same method after hearing what pieces said, so that every piece is done alike.
+    /// The same method with the decision made from these contributions, so that every tile is processed in the same
+    /// way.
     pub fn settled(self, said: &[Vec<f64>]) -> Method {
         match self {
             Method::TotalVariation(m) => Method::TotalVariation(m.settled(said)),
@@ -151,8 +152,8 @@ impl Method {
         }
     }
 
-    /// The denoised image. The Gaussian and the median do not ask for its noise; BM3D and non-local means use how it is
-    /// correlated, and the others its standard deviation.
+    /// The denoised image. The Gaussian and the median do not use the noise; BM3D and non-local means use its standard
+    /// deviation and correlation, the others only its standard deviation.
     ///
     /// # Errors
     /// If the shape is not filled, a pixel is not finite, or a setting is out of its range.
@@ -197,8 +198,8 @@ fn scaled(image: &[f32], by: f32) -> Cow<'_, [f32]> {
     if by == 1.0 { Cow::Borrowed(image) } else { Cow::Owned(image.iter().map(|v| v * by).collect()) }
 }
 
-/// Denoises electrons: Poisson noise and read noise of a known standard deviation. What comes back is the mean of the
-/// electrons, the background still in it.
+/// Denoises electrons: Poisson noise and read noise of a known standard deviation. The result is the mean of the
+/// electrons, including the background.
 ///
 /// # Errors
 /// As [`Method::run`]; also if the read noise is negative.
@@ -217,7 +218,7 @@ pub fn stabilised(
     Ok(Electrons(denoised.par_iter().map(|&d| inverse.mean(d.into()) as f32).collect()))
 }
 
-/// Electrons as [`stabilised`] shows them to a method, their noise being 1 everywhere.
+/// The variance-stabilised electrons that [`stabilised`] passes to a method, with unit noise.
 ///
 /// # Errors
 /// If the read noise is negative.

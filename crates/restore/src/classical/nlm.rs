@@ -1,10 +1,9 @@
-//! Non-local means (Buades, Coll, Morel, 2005): each pixel becomes the mean of the pixels whose surroundings look
-//! alike.
+//! Non-local means (Buades, Coll, Morel, 2005): each pixel becomes the mean of the pixels with similar surroundings.
 //!
 //! For each displacement the squared differences of whole rows are summed over the patch, axis by axis (after Darbon et
-//! al., 2008), so that a patch costs its width and not its area. The noise's share of a distance, twice its variance, is
-//! taken off before it is weighed; in correlated noise, patches that are near share some of their noise, and
-//! less is taken off. Rows are cut into strips that do not know of each other.
+//! al., 2008), so that the cost of a patch depends on its width and not on its area. The contribution of the noise to a
+//! distance, twice its variance, is subtracted before weighting; in correlated noise the noise of nearby patches is
+//! correlated, and less is subtracted. Rows are divided into independent strips.
 
 use super::Noise;
 use crate::RestoreError;
@@ -19,9 +18,9 @@ use rayon::prelude::*;
 pub struct NonLocalMeans {
     /// Patches have `2 radius + 1` pixels along every axis longer than one.
     pub patch_radius: usize,
-    /// Displacements go this far along every axis longer than one.
+    /// The search radius along every axis longer than one.
     pub search_radius: usize,
-    /// The width of the weight's law over the noise's standard deviation.
+    /// The width of the weight function relative to the standard deviation of the noise.
     pub strength: f32,
 }
 

@@ -1,17 +1,17 @@
-//! The noise that a denoiser is told of: its standard deviation, and how neighbouring pixels share it.
+//! The noise model of a denoiser: standard deviation, and correlation of neighbouring pixels.
 
 use clearshot_physics::Correlation;
 
-/// Gaussian noise of one standard deviation everywhere.
+/// Gaussian noise with a uniform standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Noise {
     pub deviation: f32,
-    /// Along Y and X; planes of a volume are independent of each other.
+    /// The correlation along Y and X; planes of a volume are independent of each other.
     pub correlation: Correlation,
 }
 
 impl Noise {
-    /// Independent pixels.
+    /// Noise that is independent between pixels.
     pub const fn white(deviation: f32) -> Noise {
         Noise { deviation, correlation: Correlation::WHITE }
     }

@@ -1,18 +1,19 @@
-//! Richardson-Lucy deconvolution (1972, 1974): maximum likelihood under Poisson noise, step by step, with a background,
-//! read noise, a total-variation term and a rule for stopping.
+//! Richardson-Lucy deconvolution (1972, 1974): iterative maximum likelihood for Poisson noise, with a background, read
+//! noise, a total-variation term and a stopping rule.
 //!
 //! With m = A x + b the step is `x <- x / A'1 * A'((y + s^2) / (m + s^2))`: read noise of variance s^2 enters as a Poisson
-//! process added to both sides (Snyder, 1993), and A'1 is what the detector sees of each pixel. The total-variation term
-//! (Dey et al., 2006) divides by `1 - strength div(grad x / |grad x|)`.
-//! Steps first restore the image and then fit the noise. With chi2 = mean((y - m)^2 / (m + s^2)), there are two rules
-//! for ending them. [`Stop::Discrepancy`] waits until chi2 falls to a target: 1 is the residual of the true image, but an
-//! estimate that comes so near has used some of the noise, so 1 is early. [`Stop::Predicted`] predicts the error of the
-//! image itself, with the help of twins that are deconvolved from slightly other data (Ramani, Blu, Unser, 2008) and of
-//! steps that go further than the result. It does so for bright and dark places separately, as bright ones are worth more steps:
-//! the result is a mixture of steps, by the light that a pixel has; see `stopping.rs`.
+//! process added to both sides (Snyder, 1993), and A'1 is the share of each pixel's light that reaches the detector.
+//! The total-variation term (Dey et al., 2006) divides by `1 - strength div(grad x / |grad x|)`. The iteration first
+//! restores the image and then fits the noise. There are two stopping rules, with chi2 = mean((y - m)^2 / (m + s^2)).
+//! [`Stop::Discrepancy`] stops when chi2 falls to a target. The true image has 1, but an estimate with this residual
+//! has already fitted some of the noise, so 1 stops early. [`Stop::Predicted`] predicts the error of the image itself,
+//! from twins that are deconvolved from slightly perturbed data (Ramani, Blu, Unser, 2008) and from later steps. It
+//! does so separately for bright and dark regions, because bright ones need more steps: the result is a mixture of
+//! steps that depends on the brightness of a pixel; see `stopping.rs`.
 //!
-//! Noise that neighbouring pixels share changes nothing in the steps, nor in the mean of chi2, which only scatters more. It
-//! does change which step is best, as more of it is found at the frequencies that steps restore: twins get such noise.
+//! Correlated noise does not change the steps, nor the mean of chi2, which only has a larger variance. It does change
+//! which step is best, because it has more power at the frequencies that the steps restore: the perturbation of the
+//! twins is therefore correlated too.
 
 use super::Reach;
 pub use super::stopping::Levels;
@@ -30,20 +31,20 @@ use rayon::prelude::*;
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RichardsonLucy {
-    /// Mean electrons without light.
+    /// Mean electrons of the background.
     pub background: f32,
     /// Standard deviation of the read noise in electrons.
     pub read_noise: f32,
-    /// How the noise of neighbouring pixels is correlated, along Y and X.
+    /// The correlation of the noise between neighbouring pixels, along Y and X.
     pub correlation: Correlation,
     /// The strength of the total-variation term, relative to the data; 0 for none, 0.002 to 0.02 usually.
     pub total_variation: f32,
     pub edges: Edges,
-    /// Whether steps make up for light that falls outside the picture. Without that and with dark edges they are those
-    /// of scikit-image.
+    /// Whether to compensate for light that falls outside the image. Without this and with dark edges, the steps are
+    /// those of scikit-image.
     pub make_up_for_edges: bool,
-    /// Electrons of the image that steps begin with, everywhere the same: for pieces of an image that are to begin alike.
-    /// Default: the mean above the background.
+    /// Electrons of the uniform initial image, for tiles of an image that must start alike. Default: the mean above the
+    /// background.
     pub start: Option<f32>,
     pub stop: Stop,
 }
@@ -51,32 +52,32 @@ pub struct RichardsonLucy {
 /// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stop {
-    /// After so many steps.
+    /// After this many steps.
     Steps(usize),
     /// When chi2 falls to the target or stops falling, after `most` steps at the latest.
     Discrepancy { target: f32, most: usize },
-    /// At the steps of the least predicted error among the first `most`, more of them where it is bright. Three quarters
+    /// At the step with the smallest predicted error among the first `most`, later in bright regions. Three quarters
     /// more steps are made than the result has, and each costs twice as much (more in images below 512 x 512).
     Predicted { most: usize },
-    /// At the steps that [`Stop::Predicted`] found for another piece of the same image.
+    /// At the steps that [`Stop::Predicted`] found for another tile of the same image.
     Levels(Levels),
 }
 
-/// A deconvolved image and how it was come by.
+/// A deconvolved image with its number of steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deconvolved {
     /// Electrons without the background.
     pub values: Vec<f32>,
-    /// The most steps that a place of it took.
+    /// The largest number of steps of any pixel.
     pub steps: usize,
-    /// How many steps places took by their light, where those differ.
+    /// The number of steps for each brightness level, if they differ.
     pub levels: Option<Levels>,
-    /// chi2 of the start and after each step that was made, which may be more than the result has.
+    /// chi2 of the initial image and after each step made, which may be more than the result has.
     pub chi2: Vec<f64>,
 }
 
 impl RichardsonLucy {
-    /// Without background or read noise, stopped at the least predicted error.
+    /// Without background or read noise, stopped at the smallest predicted error.
     pub const USUAL: RichardsonLucy = RichardsonLucy {
         background: 0.0,
         read_noise: 0.0,
@@ -88,13 +89,13 @@ impl RichardsonLucy {
         stop: Stop::Predicted { most: 300 },
     };
 
-    /// What tiles of an image need: steps carry light further than one PSF does, ever less of it.
+    /// The surroundings that tiles need: steps carry light further than one PSF, with decreasing amounts.
     pub fn reach(psf: &Psf) -> Reach {
         let widest = psf.shape().iter().max().copied().unwrap_or(1);
         Reach::Fading { overlap: (2 * widest).max(32) }
     }
 
-    /// Deconvolves electrons with a PSF of as many axes.
+    /// Deconvolves electrons with a PSF that has the same number of axes.
     ///
     /// # Errors
     /// If the shape is not filled, a pixel is not finite, the PSF has other axes or is larger than the image,
@@ -103,10 +104,11 @@ impl RichardsonLucy {
         self.watched(y, shape, psf, |_, _| ())
     }
 
-    /// As [`RichardsonLucy::run`], with the mean electrons of the background of each pixel in place of one for all.
+    /// As [`RichardsonLucy::run`], with a separate background for each pixel, in mean electrons.
     ///
     /// # Errors
-    /// As [`RichardsonLucy::run`], and if there are fewer or more of them than pixels, or one is not finite or negative.
+    /// As [`RichardsonLucy::run`], and if their number differs from that of the pixels, or one is not finite or
+    /// negative.
     pub fn run_over(
         &self,
         background: Option<&[f32]>,
@@ -122,13 +124,13 @@ impl RichardsonLucy {
         self.steps(background, y, shape, psf, |_, _| ())
     }
 
-    /// What steps of an image of this mean begin with. Without a background, steps from any constant are the same after
+    /// The initial value for an image with this mean. Without a background, steps from any constant are the same after
     /// the first.
     pub fn start_of(&self, mean: f64) -> f32 {
         (mean - f64::from(self.background)).max(1e-3 * mean.abs()).max(1e-6) as f32
     }
 
-    /// As [`RichardsonLucy::run`], and shows each step's number and image.
+    /// As [`RichardsonLucy::run`], and passes the number and image of each step to a function.
     ///
     /// # Errors
     /// As [`RichardsonLucy::run`].

@@ -5,7 +5,7 @@
 use super::Method;
 use crate::RestoreError;
 
-/// A setting with its present value.
+/// A setting with its current value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     pub key: &'static str,
@@ -97,7 +97,7 @@ impl Method {
     /// Changes one setting; `value` as text.
     ///
     /// # Errors
-    /// If there is no such setting, or the text is no number of its kind.
+    /// If there is no such setting, or the text is not a valid number for it.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), RestoreError> {
         let method = self.name();
         let mut fields = self.fields();

@@ -1,24 +1,27 @@
-//! How many steps of [`super::richardson_lucy`] come nearest to the true image, judged by steps that go further.
+//! The stopping rule of [`super::richardson_lucy`]: the number of steps with the smallest predicted error, judged by
+//! later steps.
 //!
-//! Let x_k be the image after k steps and e_k its noise. If an image t is the truth in the mean, the error of x_k is
-//! `|x_k - t|^2 + 2 <e_k, e_t>` and a part that is the same for all k: what both have of the same noise hides in their
-//! difference and is put back (Stein, 1981; as Eldar, 2009, does for inverse problems). Here t is `x_K + b (x_K - x_k)` with
-//! K = [`AHEAD`] k + [`FIRST`]: a later step, and beyond it, as steps never arrive. `<e_k, e_t>` is measured on twins, images
-//! that are deconvolved from data with a little more noise. A step is right as soon as no step between it and K is predicted
-//! to be better.
+//! Let x_k be the image after k steps and e_k its noise. If an image t equals the truth in expectation, the error of
+//! x_k is `|x_k - t|^2 + 2 <e_k, e_t>` plus a part that is the same for all k: the noise that both share is missing
+//! from their difference and is added back (Stein, 1981; Eldar, 2009, does so for inverse problems). Here t is `x_K + b
+//! (x_K - x_k)` with K = [`AHEAD`] k + [`FIRST`]: an extrapolation from a later step, because the steps converge
+//! slowly. `<e_k, e_t>` is measured on twins, images that are deconvolved from data with a little added noise. A step
+//! is chosen as soon as no step between it and K is predicted to be better.
 //!
-//! The wider the PSF, the more do steps stay behind, so b is up to what its standard deviation exceeds [`SHARP`] pixels by. Whether the truth lies that way at all is seen in the data: of all `A x_k + c A (x_K - x_k)`, the
-//! one with the least predicted error has c = `(<y - A x_k, A d> - <n, A e_d>) / |A d|^2`, where d is x_K - x_k, all is divided by the noise
-//! n of the data, and twins tell how much of it d follows. While c is 1 or more, b is whole. From there it falls to 0 at c = [`TURN`]; below
-//! that, what steps still add is noise, and t goes back from x_K, to [`BACK`] of the way at the most.
+//! The wider the PSF, the further the steps are from convergence, so b is at most the excess of its standard deviation
+//! over [`SHARP`] pixels. The data determine whether to extrapolate at all: of all `A x_k + c A (x_K - x_k)`, the one
+//! with the smallest predicted error has c = `(<y - A x_k, A d> - <n, A e_d>) / |A d|^2`, where d is x_K - x_k,
+//! everything is divided by the noise n of the data, and the twins measure how much of the noise d follows. If c is 1
+//! or more, b has its full value. It decreases to 0 at c = [`TURN`]; below that, further steps only add noise, and t
+//! moves back from x_K, by at most [`BACK`] of the way.
 //!
-//! Bright places are worth more steps than dark ones, whose noise would grow. So pixels are judged by their light, which is
-//! seen well enough in what the image predicts after [`LOOK`] steps, blurred: [`Levels`] has a number of steps for each level, and
-//! pixels between two levels get a mixture. A level is judged with its neighbours and with [`SHARED`] of the whole image. Of
-//! the brightest, so many are one that they have [`PLACES`] independent places, lest chance decides; but they are not
-//! drowned in a level that has [`DROWNED`] times as many.
+//! Bright regions need more steps than dark ones, whose noise would grow. Pixels are therefore grouped by brightness,
+//! which is estimated from the blurred prediction of the image after [`LOOK`] steps: [`Levels`] has a number of steps
+//! for each level, and pixels between two levels get a mixture. A level is judged together with its neighbours and with
+//! a weight of [`SHARED`] for the whole image. The brightest levels are merged until they have [`PLACES`] independent
+//! resolution cells, so that chance does not decide, but not into a level that has [`DROWNED`] times as many.
 //!
-//! docs/images.md says which images the numbers were chosen on, and what came out on others.
+//! docs/images.md lists the images on which the constants were chosen, and the results on others.
 
 use clearshot_tensor::noise::Key;
 use rayon::prelude::*;
@@ -48,8 +51,8 @@ const LEVELS: usize = 32;
 /// How much a twin's data differ, in standard deviations of the noise.
 pub(super) const CHANGE: f32 = 0.1;
 
-/// How many steps pixels take by the light they have: level l is of those whose light exceeds the dark by `2^(l / 2) - 1`
-/// standard deviations of its noise.
+/// The number of steps for each brightness level: level l has pixels that exceed the dark by `2^(l / 2) - 1` standard
+/// deviations of its noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels([u32; LEVELS]);
 
@@ -88,7 +91,7 @@ pub(super) fn add(result: &mut [f32], x: &[f32], levels: &[f32], takes: &[bool; 
 /// What was measured.
 pub(super) struct Data<'a> {
     pub y: &'a [f32],
-    /// Of each pixel's noise.
+    /// The noise variance of each pixel.
     pub variance: &'a [f32],
 }
 
@@ -134,7 +137,7 @@ pub(super) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// For an image of these levels behind a PSF whose area is so many pixels, along so many axes.
+    /// For an image with these levels, a PSF with this area in pixels, and this number of axes.
     pub fn new(data: Data<'a>, levels: &'a [f32], area: f64, axes: usize) -> Judge<'a> {
         let one_of = levels.len().div_ceil(SAMPLE) as u32;
         let key = Key { seed: 0x7112, step: 0, stream: 0 };
@@ -165,8 +168,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Looks at a step: its image, those of its twins, and what images predict; it may be the last that can be made. Says
-    /// whether every level has its step.
+    /// Examines a step: its image, those of its twins, and the predictions of images; it may be the last possible one.
+    /// Returns whether the step of every level is determined.
     pub fn see(
         &mut self,
         step: usize,
@@ -187,7 +190,7 @@ impl<'a> Judge<'a> {
         self.taken.iter().all(Option::is_some)
     }
 
-    /// The steps that were taken, and the image of them.
+    /// The steps of the levels, and the resulting image.
     pub fn result(self) -> (Levels, Vec<f32>) {
         (Levels(self.taken.map(|t| t.unwrap_or(1) as u32)), self.result)
     }

@@ -1,17 +1,17 @@
-//! Total variation: the image u with the least `sum |grad u| + |u - f|^2 / (2 weight)` (Rudin, Osher, Fatemi, 1992), by
-//! Chambolle's projection (2004).
+//! Total variation: the image u that minimises `sum |grad u| + |u - f|^2 / (2 weight)` (Rudin, Osher, Fatemi, 1992),
+//! with Chambolle's projection (2004).
 //!
-//! The dual field p, one number an axis and pixel, moves by `p <- (p - t grad u) / (1 + t |grad u| / weight)`,
-//! and u is f less the divergence of p. Steps and the rule for stopping are those of scikit-image's
+//! The dual field p, with one number per axis and pixel, is updated by `p <- (p - t grad u) / (1 + t |grad u| /
+//! weight)`, and u is f minus the divergence of p. Steps and stopping rule are those of scikit-image's
 //! `denoise_tv_chambolle`, so that the two agree.
 //!
-//! The weight goes by the noise's standard deviation alone: the one that serves best is the same in correlated noise,
-//! 0.6 to 0.9 deviations on scenes in noise smoothed by up to 1.2 pixels, as in white noise. There is
-//! more of the noise left then, which no weight changes.
+//! The weight depends only on the standard deviation of the noise. The best weight is the same in correlated noise
+//! (smoothed by up to 1.2 pixels) as in white noise, 0.6 to 0.9 standard deviations. More of the correlated noise
+//! remains, which no weight changes.
 //!
-//! A step carries what a pixel knows one pixel further. After a given number of steps nothing beyond as many pixels has
-//! counted, so pieces of an image that all take the steps of the whole have its bits; [`TotalVariation::settled`]
-//! finds that number.
+//! A step propagates information by one pixel. After n steps, pixels at a distance of more than n have no influence, so
+//! tiles that take the same number of steps are bit-identical to the whole image; [`TotalVariation::settled`] finds
+//! that number.
 
 use crate::RestoreError;
 use crate::error::{require, require_positive};
@@ -22,12 +22,12 @@ use std::ops::Range;
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TotalVariation {
-    /// The weight over the noise's standard deviation.
+    /// The weight relative to the standard deviation of the noise.
     pub strength: f32,
-    /// Stops when the energy changes by less than this part of its first value.
+    /// Stops when the energy changes by less than this fraction of its first value.
     pub tolerance: f32,
     pub most_steps: usize,
-    /// Takes so many steps, whatever the energy does.
+    /// Takes this many steps, whatever the energy.
     pub steps: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Wiener's filter, twice: with local statistics for noise alone, and in Fourier space for a blur.
+//! Wiener filters: with local statistics for noise, and in Fourier space for blur.
 
 use crate::RestoreError;
 use crate::convolve::Convolution;
@@ -7,10 +7,10 @@ use crate::frame::Frame;
 use clearshot_physics::{Correlation, Psf};
 use rayon::prelude::*;
 
-/// The mean of the box around each pixel, plus as much of what the pixel differs from it as the box's variance exceeds
-/// that of the noise (Lee, 1980). It goes by the noise's deviation alone: of correlated noise there is less in the box's
-/// variance, some being in the mean, but that varies more from box to box. On scenes in noise smoothed by 0.5 to 1.2 pixels,
-/// taking off less lost up to 0.4 dB.
+/// The mean of the box around each pixel, plus a fraction of the pixel's deviation from it that depends on the excess
+/// of the box's variance over that of the noise (Lee, 1980). Only the standard deviation of the noise is used.
+/// Correlated noise contributes less to the variance of a box, because some is in the mean, but this varies more from
+/// box to box: on scenes with noise smoothed by 0.5 to 1.2 pixels, subtracting less lost up to 0.4 dB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalWiener {
     /// The box has `2 radius + 1` pixels along every axis longer than one.
@@ -62,12 +62,13 @@ impl LocalWiener {
     }
 }
 
-/// Undoes a blur in one step: `conj(H) / (|H|^2 + balance P)` in Fourier space. `balance` is the noise's power over the
-/// image's; less is sharper and noisier. P is the noise's spectrum, 1 where it is white. The image is mirrored at its edges.
+/// Removes a blur in one step: `conj(H) / (|H|^2 + balance P)` in Fourier space. `balance` is the ratio of noise power
+/// to image power; smaller values are sharper and noisier. P is the noise spectrum, 1 for white noise. The image is
+/// mirrored at its edges.
 ///
 /// # Errors
 /// If the shape is not filled, a pixel is not finite, the PSF has other axes or is larger than the
-/// image, or `balance` is not above zero.
+/// image, or `balance` is not positive.
 pub fn deconvolve(
     image: &[f32],
     shape: &[usize],

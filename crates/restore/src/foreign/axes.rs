@@ -1,4 +1,4 @@
-//! The axes of a network's input or output, and ours: images one after the other, (Z,) Y, X, channels last.
+//! Conversion between the axes of a network's input or output and ours: batch, (Z,) Y, X, channels last.
 
 use super::{ForeignError, unsuited};
 use clearshot_onnx::package::read::{AxisKind, DescribedTensor};
@@ -43,7 +43,7 @@ impl Axes {
         at.and_then(|i| sizes.get(i)).copied().unwrap_or(1)
     }
 
-    /// Our values as a tensor with the file's axes, which has these sizes.
+    /// Our values as a tensor with the axes and these sizes of the file.
     pub fn to_file(&self, values: &[f32], sizes: &[usize]) -> Tensor {
         let memory: Vec<usize> = self.ours.iter().map(|&i| sizes[i]).collect();
         let back: Vec<usize> =
@@ -51,7 +51,7 @@ impl Axes {
         Tensor::f32(Shape::new(&memory), values.to_vec()).permuted(&back)
     }
 
-    /// The values of a tensor with the file's axes.
+    /// Our values from a tensor with the axes of the file.
     pub fn of_file(&self, tensor: &Tensor) -> Vec<f32> {
         tensor.permuted(&self.ours).to_f64().into_iter().map(|v| v as f32).collect()
     }

@@ -1,4 +1,4 @@
-//! A package's own test: whether its network makes here of the test input what the package says.
+//! The test of a package: whether its network gives the expected output for the test input.
 
 use super::{Foreign, ForeignError};
 use clearshot_onnx::PackageError;
@@ -11,18 +11,18 @@ const RELATIVE: f64 = 1e-3;
 /// The share of values that may be further off, where thresholds turn little differences into large ones.
 const FAR: f64 = 1e-4;
 
-/// What a test found.
+/// The result of a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checked {
-    /// The largest difference over the largest value.
+    /// The largest difference divided by the largest value.
     pub difference: f64,
 }
 
 impl Foreign {
-    /// Runs the package's own test in fp32; nothing where it has none.
+    /// Runs the test of the package in fp32; `None` if it has none.
     ///
     /// # Errors
-    /// If the network does not run, or gives something else than the package says.
+    /// If the network does not run, or its output differs from the expected one.
     pub fn check(&mut self) -> Result<Option<Checked>, ForeignError> {
         let Some([given, expected]) = self.package.test.clone() else { return Ok(None) };
         let path = self.package.path.display().to_string();

@@ -1,4 +1,4 @@
-//! Tiles for a network: which sizes it takes, how wide their halo is, and how large they may be.
+//! Tiles for a network of another project: the sizes that it accepts, the width of the halo, and the largest size.
 
 use super::{Foreign, ForeignError, Run, unsuited};
 use crate::learned::layout::Layout;

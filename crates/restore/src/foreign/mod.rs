@@ -1,9 +1,10 @@
-//! Networks that others trained, on whole images: an ONNX file, or a package of the BioImage Model Zoo.
+//! Networks of other projects on whole images: an ONNX file, or a package of the BioImage Model Zoo.
 //!
-//! What a package has done to pixels before and behind its network is done to whole images. The network sees tiles, which are laid out
-//! as for models of our own ([`crate::learned::layout`]): with a halo as wide as the package says or the network's receptive field is, so
-//! that the result is that of one huge tile; blended where the network looks at everything. Beyond the image's edges a network sees what it was trained
-//! with, its own padding; only where a size is not one that it takes, the image is continued by reflection.
+//! The preprocessing and postprocessing of a package are applied to whole images. The network runs on tiles, which are
+//! laid out as for Clearshot models ([`crate::learned::layout`]): with a halo as wide as the package specifies or as
+//! the receptive field, so that the result is that of one huge tile; or blended, if the receptive field is global.
+//! Beyond the image border the padding of the network applies, as in its training; the image is continued by reflection
+//! only if the network does not accept its size.
 
 mod axes;
 mod check;
@@ -20,7 +21,7 @@ use clearshot_onnx::package::read::Package;
 use clearshot_runtime::{CompileError, Device, Options, Precision, Session, ValueError};
 use std::ops::ControlFlow;
 
-/// Why a network of others gives no result.
+/// Why such a network gives no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ForeignError {
     #[error(transparent)]
@@ -29,10 +30,10 @@ pub enum ForeignError {
     Compile(#[from] CompileError),
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// What it takes or gives is not an image, or the image is not one that it takes.
+    /// Its input or output is not an image, or it does not accept the image.
     #[error("{0}")]
     Unsuited(String),
-    /// Its own test does not come out as the package says.
+    /// The test of the package fails.
     #[error("{0}")]
     Test(String),
     #[error("stopped")]
@@ -46,9 +47,9 @@ fn unsuited<T>(why: impl Into<String>) -> Result<T, ForeignError> {
 /// How a network is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Pixels of a tile that are kept along each side. Default: chosen by memory.
+    /// The side of the core of a tile in pixels. Default: chosen by memory.
     pub tile: Option<usize>,
-    /// Bytes that the network may take. Default: 1 GiB.
+    /// Memory limit of the network in bytes. Default: 1 GiB.
     pub memory: Option<usize>,
     pub precision: Precision,
 }
@@ -76,7 +77,7 @@ struct Ready {
 
 impl Foreign {
     /// # Errors
-    /// If the network does not take one image and give one of the same size.
+    /// If the network does not have one image as input and one of the same size as output.
     pub fn new(package: Package, device: Device) -> Result<Foreign, ForeignError> {
         let axes = [Axes::of(&package.input)?, Axes::of(&package.output)?];
         let size = cut::probe(&package);
@@ -109,17 +110,17 @@ impl Foreign {
         Foreign { device, ready: None, ..self }
     }
 
-    /// Axes of space: 2 or 3.
+    /// The number of spatial axes: 2 or 3.
     pub fn dims(&self) -> usize {
         self.package.dims()
     }
 
-    /// Channels of an image that goes in.
+    /// The number of input channels.
     pub fn channels(&self) -> usize {
         self.channels
     }
 
-    /// Channels of what comes out.
+    /// The number of output channels.
     pub fn made(&self) -> usize {
         self.made
     }
@@ -127,14 +128,14 @@ impl Foreign {
     /// Lays out tiles for images of a size and compiles the network for them.
     ///
     /// # Errors
-    /// If it takes no tiles that fit.
+    /// If no tiles fit.
     pub fn prepare(&mut self, size: &[usize], run: &Run) -> Result<Layout, ForeignError> {
         let (layout, imported) = self.cut(size, run)?;
         self.ready_for(layout.seen(), imported, run.precision)?;
         Ok(layout)
     }
 
-    /// Bytes that the network takes as it was made ready.
+    /// The memory of the compiled network in bytes.
     pub fn device_bytes(&self) -> usize {
         self.ready.as_ref().map_or(0, |r| r.session.plan().bytes())
     }
@@ -156,7 +157,8 @@ impl Foreign {
         Ok(())
     }
 
-    /// What the network makes of an image, channels last; `tell` hears how many tiles of how many are done, and may stop it.
+    /// Runs the network on an image, channels last; `tell` receives the number of finished tiles and the total, and may
+    /// stop the work.
     ///
     /// # Errors
     /// If the image is not of the layout's size, or `tell` stops it.

@@ -1,14 +1,14 @@
-//! Means over blocks of pixels: what a coarser camera would have seen of an image, and the images whose means those are.
+//! Binning: means over blocks of pixels, as from a coarser camera, and images with given block means.
 //!
-//! Blocks are square and lie in the plane; at the far edges they may be smaller. Restoring coarse images first, and long computations on
-//! smaller ones, go by the same blocks.
+//! Blocks are square and within a plane; at the far edges they may be smaller. They are used for restoring from coarse
+//! to fine and for binning under a time limit.
 
 use super::Error;
 use super::field::Scratch;
 use super::measured::{Camera, Measured, Values};
 use clearshot_physics::Correlation;
 
-/// Blocks of an image of one size.
+/// The blocks of an image of one size.
 #[derive(Clone, Debug)]
 pub struct Blocks {
     size: Vec<usize>,
@@ -56,14 +56,14 @@ impl Blocks {
         sums.iter().zip(counts).map(|(sum, n)| (sum / n) as f32).collect()
     }
 
-    /// The image that has the same value in all of a block.
+    /// The image with a constant value in each block.
     pub fn spread(&self, means: &[f32]) -> Vec<f32> {
         let mut values = vec![0.0; self.size.iter().product::<usize>() * self.channels];
         self.each(|fine, coarse| values[fine] = means[coarse]);
         values
     }
 
-    /// The nearest image whose blocks have these means.
+    /// Projects to the nearest image with these block means.
     pub fn project(&self, values: &mut [f32], means: &[f32]) {
         let now = self.means(values);
         self.each(|fine, coarse| {
@@ -74,8 +74,8 @@ impl Blocks {
 }
 
 impl Camera {
-    /// The camera of means over blocks of `side` x `side` pixels. A mean over n pixels has as many counts and a variance n times smaller, as if
-    /// every count were n electrons where it was one; noise that neighbours share is averaged less.
+    /// The camera of means over blocks of `side` x `side` pixels. A mean over n pixels has the same counts and an n
+    /// times smaller variance, as if every count were n times as many electrons; correlated noise is averaged less.
     pub fn binned(&self, side: usize) -> Camera {
         let side = side.max(1) as isize;
         // The sum of the correlations of all pixels of a block with those of another that lies so many blocks away.
@@ -100,10 +100,10 @@ impl Camera {
 }
 
 impl Measured {
-    /// The means over blocks of pixels; a block without a measurement is filled as a pixel without one is.
+    /// The means over blocks of pixels; a block without valid pixels is filled in like an invalid pixel.
     ///
     /// # Errors
-    /// If most of it holds no measurement, or there is no room.
+    /// If most pixels are invalid, or there is not enough memory or disk space.
     pub fn binned(&self, side: usize, scratch: &Scratch) -> Result<Measured, Error> {
         let blocks = Blocks::new(&self.size, self.channels, side);
         let mut means = blocks.means(&self.values);

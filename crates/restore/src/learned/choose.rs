@@ -1,4 +1,4 @@
-//! Which tiles, and how many at once: the layout with the least work whose plan fits the memory that may be used.
+//! Chooses tile size and batch: the layout with the least work whose plan fits the memory limit.
 
 use super::Error;
 use super::layout::Layout;
@@ -6,17 +6,18 @@ use super::tiles::{Asked, TileGraph};
 use clearshot_graph::reach::least_common_multiple;
 use clearshot_runtime::{Device, Options};
 
-/// How a network may be cut.
+/// How a network can be tiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Every answer depends on this many pixels to each side, and on places modulo the stride, axis by axis.
+    /// Every output pixel depends on this many pixels to each side, and on its position modulo the stride, axis by
+    /// axis.
     Local { radius: Vec<usize>, stride: Vec<usize> },
-    /// Answers depend on the whole tile, which should have the size that the network was trained at.
+    /// Outputs depend on the whole tile, which should have the size of the training crops.
     Whole { tile: Vec<usize> },
 }
 
 impl Cut {
-    /// The same with at most so many pixels around a tile: nearly what the network answers, for less.
+    /// The same with at most this many pixels around a tile: nearly the same result, at lower cost.
     pub fn within(&self, margin: usize) -> Cut {
         match self {
             Cut::Local { radius, stride } => {
@@ -27,22 +28,22 @@ impl Cut {
     }
 }
 
-/// What the user decides; the rest is chosen.
+/// The user's settings; the rest is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Pixels along each side of a core, or of a tile of a network that is not local.
     pub tile: Option<usize>,
     pub batch: Option<usize>,
-    /// Bytes that the graph may take.
+    /// Memory limit of the graph in bytes.
     pub limit: usize,
 }
 
-/// What was chosen, before anything is compiled.
+/// The chosen layout, before anything is compiled.
 pub struct Chosen {
     pub layout: Layout,
     pub graph: TileGraph,
     pub batch: usize,
-    /// What the graph takes on the device.
+    /// The memory of the graph on the device in bytes.
     pub bytes: usize,
 }
 
@@ -59,7 +60,7 @@ const BUSY_GPU: usize = 2048 * 2048;
 const MOST_AT_ONCE: usize = 64;
 
 /// # Errors
-/// If nothing fits, or the network refuses the tile that was asked for.
+/// If nothing fits, or the network does not accept the requested tile.
 pub fn choose(
     asked: &Asked<'_>,
     cut: &Cut,

@@ -1,6 +1,6 @@
-//! Corrections by a measurement: a graph of their own, run on whole images after the network's tiles. So they are exact
-//! under a PSF and by laws that weigh an image as a whole, and the network's graph serves every image, whatever its
-//! camera.
+//! Guidance corrections by a measurement: a separate graph that runs on whole images after the network's tiles. They
+//! are therefore exact with a PSF and for laws that depend on the whole image, and the graph of the network is the same
+//! for all images and cameras.
 
 use super::Error;
 use super::error::origin;
@@ -13,21 +13,21 @@ use clearshot_tensor::{Shape, Tensor};
 const ESTIMATE: &str = "estimate";
 const CORRECTED: &str = "corrected";
 
-/// What one correction was like; sizes are root mean squares over the image, normalised.
+/// Diagnostics of one correction; magnitudes are root mean squares over the image, normalised.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GuideStep {
     pub sample: usize,
     /// The number of the network's call within the sample, from 0.
     pub call: usize,
-    /// Noise per signal.
+    /// Noise relative to the signal.
     pub sigma: f64,
     /// The law's weight; see [`Guide::weight_at`].
     pub weight: Option<f64>,
-    /// The mean squared residual over its variance before the correction.
+    /// The mean squared residual divided by its variance, before the correction.
     pub chi2: f64,
     pub gradient: f64,
     pub moved: f64,
-    /// The share of the correction that clipping left.
+    /// The fraction of the correction that remains after clipping.
     pub kept: f64,
 }
 
@@ -36,7 +36,7 @@ pub struct WholeGuide {
     guide: Guide,
     graph: Graph,
     session: Session,
-    /// What its corrections were like, where the guide has diagnostics.
+    /// Diagnostics of the corrections, if the guide has them.
     pub steps: Vec<GuideStep>,
     levels: LevelInputs,
     shape: Shape,
@@ -46,7 +46,7 @@ impl WholeGuide {
     /// For an image of the guide's domain, with one measurement for each channel.
     ///
     /// # Errors
-    /// If the law goes through the network, measurements do not fit, or the device has not the memory.
+    /// If the law differentiates the network, measurements do not match, or the device does not have enough memory.
     pub fn compile(
         guide: Guide,
         measured: &[Measurement<'_>],
@@ -85,7 +85,7 @@ impl WholeGuide {
     /// Corrects an estimate of a sample.
     ///
     /// # Errors
-    /// If the device fails, or what it makes is not finite.
+    /// If the device fails, or a result is not finite.
     pub fn correct(&mut self, sample: usize, level: &Level, estimate: &mut [f32]) -> Result<(), Error> {
         let fail = clearshot_diffusion::Error::from;
         for (name, value) in self.levels.at(level) {

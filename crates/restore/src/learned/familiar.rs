@@ -1,5 +1,5 @@
-//! Whether a measured image is like those that the model was trained on: asked of crops as large as theirs, all over
-//! the image, and answered by the middle one.
+//! Whether a measured image resembles the training images: tested on crops of the training size all over the image,
+//! with the median as the result.
 
 use super::measured::{Camera, Measured};
 use clearshot_model::familiar::{Distance, LEAST, statistics};
@@ -8,7 +8,7 @@ use clearshot_model::{Familiar, Photons};
 /// Crops along each axis, at most.
 const ALONG: usize = 4;
 
-/// How far an image's middle plane is from what a model knows; none where it is too small or there is nothing in it.
+/// The distance of an image's middle plane from the training images; `None` if it is too small or empty.
 pub fn distance(
     familiar: &Familiar,
     image: &Measured,

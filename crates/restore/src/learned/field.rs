@@ -1,8 +1,7 @@
-//! The values of a whole image while it is restored: in memory, or in a temporary file that is mapped into
-//! memory where they are many.
+//! The values of a whole image while it is restored: in memory, or for large images in a memory-mapped temporary file.
 //!
-//! A mapped file is filled with zeros when it is made, so that a full disk is an error then and not a
-//! signal later. It has no name any more when it is used, and goes with the process.
+//! A mapped file is filled with zeros when it is created, so that a full disk is an error at that point and not a
+//! signal later. The file is unlinked before use, and disappears with the process.
 
 use super::Error;
 use memmap2::MmapMut;
@@ -13,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where fields are made: in memory up to a limit, in files beyond it.
+/// Allocates fields: in memory up to a limit, in files beyond it.
 #[derive(Clone, Debug)]
 pub struct Scratch {
     limit: usize,
@@ -32,7 +31,7 @@ impl Scratch {
     /// Zeros.
     ///
     /// # Errors
-    /// If a file is needed and cannot be made.
+    /// If a file is needed and cannot be created.
     pub fn field(&self, len: usize) -> Result<Field, Error> {
         let bytes = len * size_of::<f32>();
         let taken = self.used.fetch_add(bytes, Ordering::Relaxed);

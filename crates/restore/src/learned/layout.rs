@@ -1,14 +1,14 @@
-//! Where tiles lie, what each sees, and what of its result is taken.
+//! The layout of tiles: their positions, their input, and the part of their result that is used.
 //!
-//! A network that is local answers for a pixel from a bounded neighbourhood and from the pixel's place modulo
-//! its stride. [`Layout::cores`] gives each tile a core and a halo as wide as that neighbourhood, on places that
-//! are multiples of the stride: every pixel is answered once, by the tile whose core it lies in, and the
-//! answer does not depend on how large tiles are. [`Layout::windows`] is for networks that look at the whole
-//! tile: tiles overlap, and answers are blended by windows whose weights sum to one.
+//! For a local network, the result of a pixel depends on a bounded neighbourhood and on the position of the pixel
+//! modulo the stride. [`Layout::cores`] gives each tile a core and a halo as wide as that neighbourhood, at positions
+//! that are multiples of the stride: every pixel is computed once, by the tile whose core contains it, and the result
+//! does not depend on the tile size. [`Layout::windows`] is for networks with a global receptive field: tiles overlap,
+//! and results are blended by windows whose weights sum to one.
 //!
-//! Beyond the image's edges a tile sees the image reflected, the edge pixel not repeated. A local network sees a margin of it and
-//! then nothing, as at the edges of the crops that it was trained on: tiles are moved inward so that none looks further, and small images cost
-//! little more than their own pixels.
+//! Beyond the image border a tile contains the reflected image, without repeating the edge pixel. A local network sees
+//! a margin of it and then its padding, as at the edges of its training crops: tiles are moved inward so that none
+//! extends further, and small images cost little more than their own pixels.
 
 use std::ops::Range;
 
@@ -40,8 +40,8 @@ pub struct Layout {
 pub type Place = Vec<usize>;
 
 impl Layout {
-    /// Cores of `core` pixels with halos around them, for an image of `size` pixels that is seen with margins of at most `margin`
-    /// reflected ones; cores, halos and margins are multiples of `align`.
+    /// Cores of `core` pixels with halos around them, for an image of `size` pixels with margins of at most `margin`
+    /// reflected pixels; cores, halos and margins are multiples of `align`.
     pub fn cores(
         size: &[usize],
         core: &[usize],
@@ -95,23 +95,24 @@ impl Layout {
         self.lines.iter().map(|l| l.len).product()
     }
 
-    /// What a tile sees along each axis.
+    /// The input size of a tile along each axis.
     pub fn seen(&self) -> Vec<usize> {
         self.lines.iter().map(|l| l.seen).collect()
     }
 
-    /// The most that a tile answers for along each axis.
+    /// The largest core of a tile along each axis.
     pub fn core(&self) -> Vec<usize> {
         let most = |l: &Line| l.kept.iter().map(|k| k.len()).max().unwrap_or(0);
         self.lines.iter().map(most).collect()
     }
 
-    /// Pixels that are seen to each side of what is answered: those of the image where there are several tiles, else reflected ones.
+    /// The input pixels on each side of the core: pixels of the image if there are several tiles, otherwise reflected
+    /// ones.
     pub fn around(&self) -> Vec<usize> {
         self.lines.iter().map(|l| if l.starts.len() == 1 { l.given.start } else { l.halo }).collect()
     }
 
-    /// What of it the network is to give.
+    /// The part of the input for which the network returns results.
     pub fn given(&self) -> Vec<Range<usize>> {
         self.lines.iter().map(|l| l.given.clone()).collect()
     }
@@ -124,12 +125,12 @@ impl Layout {
         self.counts().iter().product()
     }
 
-    /// Whether tiles overlap in what they answer.
+    /// Whether the results of tiles overlap.
     pub fn blends(&self) -> bool {
         self.lines.iter().any(|l| l.weights.is_some())
     }
 
-    /// How many pixels networks see for each pixel of the image.
+    /// The number of input pixels per pixel of the image.
     pub fn work(&self) -> f64 {
         self.seen().iter().product::<usize>() as f64 * self.count() as f64 / self.pixels() as f64
     }
@@ -145,14 +146,14 @@ impl Layout {
         place
     }
 
-    /// Whether a tile answers for any pixel of some boxes.
+    /// Whether a tile contributes to any pixel of some boxes.
     pub fn answers_in(&self, place: &[usize], boxes: &[Vec<Range<usize>>]) -> bool {
         let kept: Vec<&Range<usize>> = self.lines.iter().zip(place).map(|(l, &i)| &l.kept[i]).collect();
         let meets = |(k, r): (&&Range<usize>, &Range<usize>)| k.start < r.end && r.start < k.end;
         boxes.iter().any(|r| kept.iter().zip(r).all(meets))
     }
 
-    /// The number in the image of each pixel that a tile sees, in row-major order.
+    /// The index in the image of each input pixel of a tile, in row-major order.
     pub fn sees(&self, place: &[usize], out: &mut Vec<usize>) {
         out.clear();
         let map = |a: usize| -> Vec<usize> {
@@ -172,8 +173,8 @@ impl Layout {
         }
     }
 
-    /// Calls `put(pixel of the image, pixel of what the tile gives, weight)` for each pixel that a tile answers
-    /// for; runs of pixels along the last axis follow each other in both.
+    /// Calls `put(pixel of the image, pixel of the tile's result, weight)` for each pixel to which a tile contributes;
+    /// runs of pixels along the last axis are contiguous in both.
     pub fn answers(&self, place: &[usize], mut put: impl FnMut(usize, usize, f32)) {
         // The first pixel of the image, and the places of the pixels in what the tile gives.
         let ranges: Vec<(usize, Range<usize>)> = self

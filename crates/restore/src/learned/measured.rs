@@ -1,5 +1,5 @@
-//! A measured image on its way to the network: read in bands, pixels that hold no measurement filled and marked, saturated
-//! ones estimated, counts turned into electrons, its background found.
+//! Prepares a measured image for the network: reads it in bands, fills in and marks invalid pixels, estimates saturated
+//! ones, converts counts to electrons, and estimates the background.
 
 use super::Error;
 use super::field::{Field, Scratch};
@@ -11,7 +11,7 @@ use clearshot_physics::Correlation;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// An image that can be read in bands, channels last, in the file's own unit.
+/// An image that can be read in bands, channels last, in the unit of the file.
 pub trait Source {
     /// (Z,) Y, X.
     fn size(&self) -> Vec<usize>;
@@ -51,19 +51,19 @@ impl Source for Values<'_> {
     }
 }
 
-/// What turns counts into electrons.
+/// The parameters that convert counts to electrons.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Camera {
     /// Electrons per count.
     pub gain: f64,
-    /// Counts without light.
+    /// Counts in the dark.
     #[serde(default)]
     pub offset: f64,
     /// Standard deviation of the read noise in electrons.
     #[serde(default)]
     pub read_noise: f64,
-    /// Mean electrons without light from the object; found in the image unless given.
+    /// Mean electrons in empty regions. Default: estimated from the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<f64>,
     /// The correlation of the noise between neighbouring pixels.
@@ -81,7 +81,7 @@ impl Default for Camera {
 
 impl Camera {
     /// # Errors
-    /// Names the number that is impossible.
+    /// Names the impossible parameter.
     pub fn check(&self) -> Result<(), Error> {
         let not_negative = "a finite number not below zero";
         let background = self.background.unwrap_or(0.0);
@@ -106,7 +106,7 @@ impl Camera {
         (f64::from(electrons) / self.gain + self.offset) as f32
     }
 
-    /// The standard deviation of the noise where the mean is so many counts, in counts.
+    /// The standard deviation of the noise at a mean of this many counts, in counts.
     pub fn deviation(&self, counts: f64) -> f64 {
         let electrons = (counts - self.offset) * self.gain;
         (electrons.max(0.0) + self.read_noise * self.read_noise).sqrt() / self.gain
@@ -117,14 +117,14 @@ impl Camera {
 pub struct Measured {
     pub size: Vec<usize>,
     pub channels: usize,
-    /// In the file's unit; where a pixel holds no measurement, what its neighbours say, and where it is saturated, what it is
-    /// expected to have measured.
+    /// In the unit of the file; invalid pixels have values from their neighbours, and saturated ones their expected
+    /// measurement.
     pub values: Field,
-    /// False where a pixel was filled or estimated; none where all hold a measurement.
+    /// False for pixels that were filled in or estimated; `None` if all are valid.
     pub valid: Option<Vec<bool>>,
-    /// Pixels that were filled.
+    /// The number of pixels that were filled in.
     pub filled: usize,
-    /// Pixels that are saturated.
+    /// The number of saturated pixels.
     pub saturated: usize,
     /// How low the values of saturated pixels may be restored.
     least: Least,
@@ -174,16 +174,16 @@ impl Measured {
         }
     }
 
-    /// The same image with other values: a little noise added, say.
+    /// The same image with other values, for example with a little noise added.
     pub fn with_values(&self, values: Field) -> Measured {
         let (size, valid, least) = (self.size.clone(), self.valid.clone(), self.least.clone());
         Measured { size, valid, least, values, ..*self }
     }
 
-    /// The same with every pixel repeated along each axis; pixels that were filled count as measured.
+    /// The same with every pixel repeated along each axis; filled pixels count as measured.
     ///
     /// # Errors
-    /// If there is no room for it.
+    /// If there is not enough memory or disk space.
     pub fn repeated(&self, factor: usize, scratch: &Scratch) -> Result<Measured, Error> {
         let own = repeated(&self.values, &self.size, self.channels, factor);
         let mut values = scratch.field(own.len())?;
@@ -227,9 +227,9 @@ impl Measured {
         Ok(Measured { size, channels: c, values, valid, filled, saturated, least })
     }
 
-    /// Takes pixels at or above `limit`, in the file's unit, as saturated: they no longer count as measured, and what is restored
-    /// there is not as low as they forbid. Models are trained on images that were cut off and see them as they are, but for
-    /// defects of the sensor, which are filled.
+    /// Treats pixels at or above `limit`, in the unit of the file, as saturated: they no longer count as measured, and
+    /// they bound the restored image from below. Models are trained on clipped images and get these pixels unchanged,
+    /// except defects of the sensor, which are filled in.
     pub fn saturate(&mut self, limit: f32, noise: NoiseLevel) {
         let (c, pixels) = (self.channels, self.values.len() / self.channels);
         let mut valid = self.valid.clone().unwrap_or_else(|| vec![true; pixels]);
@@ -250,7 +250,7 @@ impl Measured {
         self.valid = Some(valid);
     }
 
-    /// Raises what was restored of this image where saturated pixels say that it must be brighter.
+    /// Raises the restored image to the lower bounds of its saturated pixels.
     pub fn raise(&self, restored: &mut [f32]) {
         raise(restored, &self.least);
     }
@@ -297,10 +297,10 @@ impl Measured {
         Ok(())
     }
 
-    /// The image's own scale: background and peak of all its planes and channels.
+    /// The scale of the image: background and peak over all its planes and channels.
     ///
     /// # Errors
-    /// If a number of the camera is impossible.
+    /// If a camera parameter is impossible.
     pub fn photons(&self, camera: &Camera) -> Result<Photons, ModelError> {
         let found = || background(self, camera);
         let background = camera.background.unwrap_or_else(found);
@@ -334,7 +334,7 @@ const DARK: f64 = 0.1;
 /// By how many standard deviations the middle of the lowest tenth of normal numbers lies below their mean.
 const LOWEST_TENTH: f64 = 1.645;
 
-/// Mean electrons where the image is darkest, see [`darkest`].
+/// Mean electrons in the darkest regions of the image, see [`darkest`].
 pub fn background(image: &Measured, camera: &Camera) -> f64 {
     let (height, width) = (image.size[image.size.len() - 2], image.size[image.size.len() - 1]);
     let c = image.channels;
@@ -363,8 +363,9 @@ pub fn background(image: &Measured, camera: &Camera) -> f64 {
     darkest(&means, camera.read_noise, side as f64 * (c as f64).sqrt())
 }
 
-/// Mean electrons of the darkest places, by the means of blocks in rising order: the middle of the lowest tenth, less what
-/// noise alone takes from it. `root` is the square root of the number of values of a block. Zero where there is no block.
+/// Mean electrons of the darkest regions, from block means in ascending order: the median of the lowest tenth,
+/// corrected for the bias due to noise. `root` is the square root of the number of values in a block. Zero if there is
+/// no block.
 pub fn darkest(means: &[f64], read_noise: f64, root: f64) -> f64 {
     let Some(last) = means.len().checked_sub(1) else { return 0.0 };
     let lowest = means[((means.len() as f64 * DARK * 0.5) as usize).min(last)];

@@ -1,11 +1,11 @@
-//! Restoring with trained networks, whole images at a time and independent of how they are cut.
+//! Restoring with trained networks, for whole images and independent of tiling.
 //!
-//! A [`Restorer`] is a model, settings and a device. For images of one size it chooses tiles and batch by the
-//! memory that they take ([`Restorer::prepare`]), and restores measurements ([`Restorer::restore`]): by one
-//! evaluation where the model knows the measurement, which estimates the posterior's mean, or by samples, whose mean
-//! and standard deviation it gives. The image's states live on the host ([`field`]); the network sees tiles
-//! ([`tiles`]) in step ([`walk`]); a measurement's physics correct whole images ([`correct`]). Networks that tell what each pixel is part of
-//! go by the same tiles ([`segment`]).
+//! A [`Restorer`] is a model, settings and a device. For images of one size it chooses tiles and batch by memory
+//! ([`Restorer::prepare`]), and restores measurements ([`Restorer::restore`]): with one evaluation if the model is
+//! conditioned on the measurement, which estimates the posterior mean, or with samples, of which it computes mean and
+//! standard deviation. The states of an image are on the host ([`field`]); the network runs on tiles ([`tiles`]), all
+//! at the same step ([`walk`]); guidance corrects whole images ([`correct`]). Segmentation uses the same tiles
+//! ([`predictor`]).
 
 pub mod blocks;
 pub mod choice;

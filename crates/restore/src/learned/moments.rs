@@ -1,12 +1,11 @@
-//! What samples and residuals come to: mean and standard deviation at each pixel, and how well a restored image
-//! explains the measurement.
+//! Statistics of samples and residuals: mean and standard deviation of each pixel, and chi2.
 
 use super::Error;
 use super::field::{Field, Scratch};
 use super::measured::{Camera, Measured};
 use rayon::prelude::*;
 
-/// Mean and squared deviations of samples, one after another (Welford).
+/// Running mean and squared deviations of samples (Welford).
 pub struct Moments {
     mean: Field,
     squares: Field,
@@ -15,7 +14,7 @@ pub struct Moments {
 
 impl Moments {
     /// # Errors
-    /// If there is no room.
+    /// If there is not enough memory or disk space.
     pub fn new(len: usize, scratch: &Scratch) -> Result<Moments, Error> {
         Ok(Moments { mean: scratch.field(len)?, squares: scratch.field(len)?, count: 0 })
     }
@@ -44,7 +43,7 @@ impl Moments {
         (self.mean, self.squares)
     }
 
-    /// The standard deviation about an image that is not the samples' mean: where the two differ, that counts too.
+    /// The standard deviation about an image other than the mean of the samples; the difference of the two is included.
     pub fn finish_about(mut self, centre: &[f32]) -> Field {
         let n = self.count.max(1) as f32;
         self.squares.par_iter_mut().zip(self.mean.par_iter()).zip(centre).for_each(|((s, mean), c)| {
@@ -54,8 +53,8 @@ impl Moments {
     }
 }
 
-/// Standard deviations whose squares are means over 3 x 3 pixels, fewer at the edges, plane by plane: what a few samples say
-/// of one pixel is mostly chance, and its neighbours' posterior is like its own.
+/// Standard deviations whose squares are averaged over 3 x 3 pixels (fewer at the edges), plane by plane: a few samples
+/// of one pixel give a very uncertain value, and the posterior of its neighbours is similar.
 pub fn pooled(deviation: &[f32], size: &[usize], channels: usize, out: &mut [f32]) {
     let [.., height, width] = size[..] else { return };
     let row = width * channels;
@@ -79,22 +78,22 @@ pub fn pooled(deviation: &[f32], size: &[usize], channels: usize, out: &mut [f32
 /// Half the side of the square over which residuals are averaged.
 pub const CHI2_REACH: usize = 7;
 
-/// How many pixels of an axis are near one of them.
+/// The number of neighbouring pixels along an axis.
 pub fn neighbours(at: usize, size: usize) -> usize {
     (at + CHI2_REACH + 1).min(size) - at.saturating_sub(CHI2_REACH)
 }
 
 /// The local mean of squared normalised residuals, (y - mean)^2 / (mean + read variance), over squares of
-/// 15 x 15 valid pixels, plane by plane, and the mean of all. About 1 where what is left over is noise; well below,
-/// the image follows the noise; well above, something in the measurement is not explained.
+/// 15 x 15 valid pixels, plane by plane, and the mean of all. About 1 if the residual is noise; well below 1 if the
+/// image follows the noise; well above 1 if structure in the measurement is not explained.
 ///
-/// With the posterior's standard deviation it is the mean over what the object may have been: its mean image alone
-/// follows the measurement by as much as the posterior's variance is of the noise's, which is added here.
+/// With the standard deviation of the posterior it is the mean over the posterior: the mean image alone follows the
+/// measurement by the ratio of posterior variance to noise variance, which is added here.
 ///
-/// `mean`, `deviation` and `y` are electrons, background included. Pixels where nothing near is valid are NaN.
+/// `mean`, `deviation` and `y` are electrons, background included. Pixels without valid neighbours are NaN.
 ///
 /// # Errors
-/// If there is no room.
+/// If there is not enough memory or disk space.
 pub fn chi2(
     y: &[f32],
     mean: &[f32],
@@ -155,10 +154,10 @@ pub fn chi2(
     Ok((map, (count > 0).then(|| sum / count as f64)))
 }
 
-/// The mean of values over the valid pixels near each, as residuals' are taken.
+/// The local mean of values over valid pixels, with the same squares as for residuals.
 ///
 /// # Errors
-/// If there is no room.
+/// If there is not enough memory or disk space.
 pub fn local_mean(
     values: &[f32],
     valid: Option<&[bool]>,
@@ -191,7 +190,7 @@ pub fn local_mean(
     Ok(mean)
 }
 
-/// The same mean of a restored image in its file's unit, without a map and without a PSF.
+/// The same mean for a restored image in the unit of the file, without a map and without a PSF.
 pub fn mean_chi2(
     measured: &Measured,
     image: &[f32],
@@ -211,12 +210,12 @@ pub fn mean_chi2(
     (count > 0).then(|| sum / count as f64)
 }
 
-/// The residual in units of its noise's standard deviation, as the restored mean has it.
+/// The residual in standard deviations of the noise at the restored mean.
 pub fn normalised(y: f32, mean: f32, read_noise: f32) -> f32 {
     (y - mean) / noise(mean, read_noise)
 }
 
-/// The noise's standard deviation; means below a hundredth of an electron are as good as dark.
+/// The standard deviation of the noise; means below a hundredth of an electron count as dark.
 pub fn noise(mean: f32, read_noise: f32) -> f32 {
     (mean.max(0.01) + read_noise * read_noise).sqrt()
 }

@@ -1,11 +1,12 @@
-//! Which arithmetic a GPU restores an image in, where the user leaves it open: the fastest whose error does no harm.
+//! Chooses the precision for an image on a GPU if it is automatic: the fastest whose error is harmless.
 //!
-//! A network in 16 bits is several times as fast as in 32, and differs by a thousandth or so of the image's range. Whether that matters
-//! depends on the noise: beside that of a hundred photons it is nothing, beside that of a hundred thousand it is not. So it is
-//! measured, on one crop of the image itself, against fp32, in standard deviations of the noise at each pixel. A restored image is
-//! off by 0.15 of them at the very best; a difference of [`LIMIT`] adds two percent to that squared error, 0.08 dB, and a hundredth of
-//! that where the image is harder. The error grows with the root of the light, so what was measured holds for darker images
-//! too, and a run over many files measures again only for brighter ones.
+//! A network in 16 bits is several times as fast as in 32, and differs by about a thousandth of the range of the image.
+//! Whether this matters depends on the noise: it is negligible at a hundred photons, but not at a hundred thousand. The
+//! difference from fp32 is therefore measured on one crop of the image, in standard deviations of the noise at each
+//! pixel. The error of a restored image is at least 0.15 of them; a difference of [`LIMIT`] adds two per cent to that
+//! squared error, 0.08 dB, and a hundredth of that for harder images. In units of the noise, the error grows with the
+//! square root of the signal, so a result also holds for darker images, and a run over many files measures again only
+//! for brighter ones.
 
 use super::Error;
 use super::measured::{Camera, Measured};
@@ -13,7 +14,7 @@ use super::restorer::Restorer;
 use clearshot_runtime::{Device, Precision};
 use serde::Serialize;
 
-/// The most that an arithmetic may differ from fp32, as a root mean square in standard deviations of the noise.
+/// The largest allowed difference from fp32, as a root mean square in standard deviations of the noise.
 pub const LIMIT: f64 = 0.02;
 /// What is tried, the fastest first; of the two of 16 bits the more exact one, which may overflow.
 const TRIED: [Precision; 3] = [Precision::F16, Precision::Bf16, Precision::Tf32];
@@ -22,12 +23,13 @@ const SIDE: usize = 256;
 /// How many times the light of the image that was measured another may have without being measured.
 const LIKE: f64 = 1.5;
 
-/// An arithmetic and what is known of its error.
+/// A precision with its measured error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Settled {
     #[serde(serialize_with = "named")]
     pub precision: Precision,
-    /// The root mean square difference from fp32 in standard deviations of the noise; not known where it could not be measured.
+    /// The root mean square difference from fp32 in standard deviations of the noise; `None` if it could not be
+    /// measured.
     pub error: Option<f64>,
     /// Electrons at the bright end of the image that it was measured on.
     pub peak: f64,
@@ -51,8 +53,8 @@ impl Settled {
     }
 }
 
-/// The first precision whose answer is near enough that of fp32, both in the file's unit, with its error; `answer` gives nothing where
-/// one fails. fp32 where none is.
+/// The first precision whose result is close enough to that of fp32, with its error; results are in the unit of the
+/// file, and `answer` returns `None` if a precision fails. fp32 if there is none.
 ///
 /// # Errors
 /// As `answer`.
@@ -78,8 +80,8 @@ fn difference(exact: &[f32], other: &[f32], camera: &Camera) -> f64 {
 }
 
 impl Restorer {
-    /// Settles the arithmetic for an image, where that is left open and a GPU restores; nothing otherwise. What cannot be measured,
-    /// because the model does not answer at once or there is no camera, is restored in fp32.
+    /// Chooses the precision for an image if it is automatic and on a GPU; `None` otherwise. If it cannot be measured,
+    /// because the model has no direct estimate or there is no camera, fp32 is used.
     ///
     /// # Errors
     /// If the device fails.

@@ -1,9 +1,10 @@
-//! Networks that know no camera on whole images: the probability of each class at every pixel, the maps of [`clearshot_model::instances`], or an image on a finer
-//! grid, by the same tiles as restoring.
+//! Segmentation and super-resolution networks on whole images, which use no camera: class probabilities of every pixel,
+//! the maps of [`clearshot_model::instances`], or an image on a finer grid. They use the same tiles as restoring.
 //!
-//! A network of a bounded receptive field gives the same whatever the tiles; one that looks at all of a tile (instance norms, attention) sees windows of the
-//! size that it was trained at, which overlap by a quarter and are blended. The network sees an image between its own dark and bright end
-//! ([`OwnRange`]), which are those of the whole image and not of a tile.
+//! The result of a network with a bounded receptive field does not depend on the tiles. A network with a global one
+//! (instance normalisation, attention) uses windows of its training size, which overlap by a quarter and are blended.
+//! The image is scaled between its own dark and bright end ([`OwnRange`]), which are those of the whole image and not
+//! of a tile.
 
 use super::choose::{Cut, Wanted, choose};
 use super::field::{Field, Scratch};
@@ -21,11 +22,11 @@ const MEMORY: usize = 512 << 20;
 /// How a network is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Pixels along each side of a tile. Default: chosen by memory, or as the network was trained.
+    /// Pixels along each side of a tile. Default: chosen by memory, or the training size.
     pub tile: Option<usize>,
-    /// Tiles at once. Default: as many as keep the device busy.
+    /// The number of tiles run at once. Default: as many as keep the device busy.
     pub batch: Option<usize>,
-    /// Bytes that the network may take. Default: 512 MiB.
+    /// Memory limit of the network in bytes. Default: 512 MiB.
     pub memory: Option<usize>,
     pub precision: Precision,
 }
@@ -48,7 +49,7 @@ struct Ready {
 
 impl Predictor {
     /// # Errors
-    /// If the model does something else.
+    /// If the model has another task.
     pub fn new(model: Model, device: Device) -> Result<Predictor, Error> {
         if !model.about.task.knows_no_camera() {
             let (model, is) = (model.about.name.clone(), model.about.task.name());
@@ -79,7 +80,7 @@ impl Predictor {
         Predictor { device, ready: None, ..self }
     }
 
-    /// Numbers of each pixel.
+    /// The number of values per pixel.
     pub fn channels(&self) -> usize {
         self.model.about.channels
     }
@@ -89,7 +90,7 @@ impl Predictor {
         matches!(self.cut, Cut::Whole { .. })
     }
 
-    /// Makes the network ready for images of a size; says what segmenting so many of them takes.
+    /// Prepares the network for images of a size; returns the time and memory for this number of images.
     ///
     /// # Errors
     /// If no tiles fit.
@@ -126,7 +127,7 @@ impl Predictor {
         })
     }
 
-    /// The probabilities or maps of an image that was made ready for, channels last; `ran` is told of each run.
+    /// The probabilities or maps of an image of the prepared size, channels last; `ran` is called after each run.
     ///
     /// # Errors
     /// If the device fails, or `ran` says to stop.

@@ -1,5 +1,5 @@
-//! What a model is asked about an image: the graph of its question, how that may be cut into tiles, and what the network
-//! is given of the measurement, on the image's own scale.
+//! The evaluation of a model on an image: its graph, its tiling, and the network's input from the measurement, on the
+//! scale of the image.
 
 use super::Error;
 use super::choose::Cut;
@@ -20,11 +20,11 @@ use clearshot_tensor::Tensor;
 pub(super) struct ImageScale {
     pub camera: Option<Camera>,
     pub photons: Option<Photons>,
-    /// What the network is shown it under.
+    /// The camera and scale under which the network sees the image.
     pub seen: Option<(Camera, Photons)>,
-    /// The network's answer is weighed with the measurement.
+    /// Whether the result of the network is averaged with the measurement.
     pub weighed: bool,
-    /// The file's number at the network's zero, and of its unit.
+    /// The file value of the network's zero, and of its unit.
     pub file: [f64; 2],
 }
 

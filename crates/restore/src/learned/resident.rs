@@ -1,6 +1,6 @@
-//! The whole walk on the device, for images that one tile holds: the sampler's own graph, with the image's reflected
-//! surroundings made inside it, so that nothing travels between calls. Noise belongs to the same pixels as in
-//! [`super::walk`], and the result is the same up to rounding.
+//! Sampling entirely on the device, for images that fit into one tile: the graph of the sampler, which also computes
+//! the reflected surroundings of the image, so that nothing is copied between calls. The noise of each pixel is the
+//! same as in [`super::walk`], and the result is the same up to rounding.
 
 use super::Error;
 use super::field::{Field, Scratch};
@@ -55,14 +55,14 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// The most pixels that are reflected beyond an edge of a single tile, along each axis.
+    /// The largest number of reflected pixels beyond an edge of a single tile, along each axis.
     pub fn margin(layout: &Layout) -> Vec<usize> {
         let (size, seen, given) = (layout.size(), layout.seen(), layout.given());
         let beyond = |a: usize| given[a].start.max(seen[a] - given[a].start - size[a].min(seen[a]));
         (0..size.len()).map(beyond).collect()
     }
 
-    /// None where the layout has several tiles, the image is too small to be reflected, or the graph takes more than
+    /// `None` if the layout has several tiles, the image is too small to be reflected, or the graph takes more than
     /// `limit` bytes.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Resident {
         Ok(Some(Resident { step, session, shape, seen, bytes }))
     }
 
-    /// Gives its guide the measurement of an image.
+    /// Sets the measurement of an image for the guide.
     ///
     /// # Errors
     /// If the measurement does not fit.
@@ -140,7 +140,7 @@ impl Resident {
         self.shape[0]
     }
 
-    /// How long one call takes.
+    /// Times one call.
     ///
     /// # Errors
     /// If the device fails.
@@ -172,7 +172,7 @@ impl Resident {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Samples an image for each seed; `beside` fills in the condition of an image as a tile sees it.
+    /// Samples an image for each seed; `beside` fills in the condition of an image for the tile.
     ///
     /// # Errors
     /// If values stop being finite, the device fails, or `ran` says to stop.

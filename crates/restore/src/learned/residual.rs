@@ -1,9 +1,9 @@
-//! What is left over of a measurement beside its restored image: noise as the camera has it, or more.
+//! Tests the residual between measurement and restored image: camera noise, or more.
 //!
-//! chi2 says whether there is as much of it as there should be. This says whether neighbouring pixels share it beyond what the camera
-//! says: each residual is divided by its own standard deviation, the spectrum of the noise is divided out, and what
-//! is left must be white. A test for whiteness would find something in every large image, as a restored image follows the noise a
-//! little; the correlation of neighbours says whether it matters.
+//! chi2 tests the size of the residual. This module tests whether neighbouring residuals are correlated beyond the
+//! noise of the camera: each residual is divided by its standard deviation and by the noise spectrum, after which it
+//! must be white. A statistical test for whiteness would fail for every large image, because a restored image follows
+//! the noise a little; the correlation of neighbours shows whether it matters.
 
 use super::measured::{Camera, Measured};
 use super::moments::normalised;
@@ -17,7 +17,7 @@ const SIDE: usize = 512;
 /// 0.5 between neighbours that was taken for white leaves 0.33.
 const MATTERS: f64 = 0.2;
 
-/// The correlations of neighbours in a whitened residual: 0 where it is noise as the camera has it.
+/// The correlations of neighbours in a whitened residual: 0 for camera noise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LeftOver {
     pub along_x: f64,
@@ -25,7 +25,7 @@ pub struct LeftOver {
 }
 
 impl LeftOver {
-    /// Of the middle of an image's middle plane, both in the file's unit; nothing where it has too few pixels.
+    /// For the centre of an image's middle plane, both in the unit of the file; `None` if it has too few pixels.
     pub fn of(measured: &Measured, image: &[f32], camera: &Camera) -> Option<LeftOver> {
         let [.., height, width] = measured.size[..] else { return None };
         let c = measured.channels;
@@ -46,7 +46,7 @@ impl LeftOver {
         Some(LeftOver { along_x, along_y })
     }
 
-    /// What is wrong, if it matters.
+    /// A description of the problem, if it matters.
     pub fn in_words(&self) -> Option<String> {
         let LeftOver { along_x, along_y } = self;
         (along_x.abs().max(along_y.abs()) >= MATTERS).then(|| {

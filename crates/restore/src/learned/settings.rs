@@ -1,4 +1,4 @@
-//! What the user decides about restoring, and its names on the command line.
+//! Settings of restoring, and their names on the command line.
 
 use super::Error;
 use clearshot_diffusion::Law;
@@ -9,30 +9,30 @@ use clearshot_physics::{Likelihood, Psf};
 use clearshot_runtime::Precision;
 use std::path::PathBuf;
 
-/// Samples that tell a deviation where nothing else does.
+/// The number of samples for a standard deviation if the network does not predict it.
 pub const USUAL_SAMPLES: usize = 8;
 
-/// What the restored image is.
+/// How the restored image is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// What the network says at once: an estimate of the posterior's mean.
+    /// One evaluation of the network: an estimate of the posterior mean.
     Direct,
     /// The mean of samples.
     Samples,
 }
 
-/// A measurement's likelihood and how it is weighed against the prior.
+/// The likelihood of a measurement and its weight relative to the prior.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guidance {
     pub likelihood: Likelihood,
     pub law: Law,
     /// The largest root mean square of a correction, normalised.
     pub clip: Option<f64>,
-    /// Corrects only where the noise per signal lies between these.
+    /// Corrects only while the noise relative to the signal is between these values.
     pub gate: Option<[f64; 2]>,
 }
 
-/// Numbers of the vector's part about the camera that are given, in electrons; others are those of the image.
+/// Given camera parameters for the conditioning vector, in electrons; the others are those of the image.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TakenByGiven {
     pub scale: Option<f64>,
@@ -40,51 +40,52 @@ pub struct TakenByGiven {
     pub background: Option<f64>,
 }
 
-/// See the module. Numbers that are none are chosen.
+/// See the module. Values that are `None` are chosen automatically.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Default: [`Output::Direct`] where the model knows the measurement and more than one sample, or none, is
-    /// asked for.
+    /// Default: [`Output::Direct`] if the model is conditioned on the measurement and the number of samples is not 1.
     pub output: Option<Output>,
-    /// Samples of the posterior.
+    /// The number of posterior samples.
     pub samples: usize,
     pub keep_samples: bool,
-    /// Tells the standard deviation of the error: what the network says of it, and where it says nothing or samples are asked for,
-    /// their spread; of [`USUAL_SAMPLES`] where none are asked for.
+    /// Returns the standard deviation of the error: as predicted by the network, or, if it predicts none or samples are
+    /// requested, the spread of the samples ([`USUAL_SAMPLES`] if their number is not set).
     pub deviation: bool,
     /// A name of [`clearshot_diffusion::sampler::SAMPLERS`], with its settings: `ddim:eta=0.5`.
     pub sampler: String,
     pub steps: usize,
     /// How the levels of the steps are spaced; see [`clearshot_model::Process::levels_by`].
     pub levels: Option<String>,
-    /// Begins at the measurement with so much noise per signal, and not at noise alone.
+    /// Starts from the measurement with this much noise relative to the signal, instead of from pure noise.
     pub begin: Option<f64>,
-    /// Keeps pixels with a measurement as they are, and draws the others.
+    /// Keeps measured pixels as they are, and fills in only the others.
     pub inpaint: bool,
-    /// Stages from coarse to fine, each of twice as many pixels along Y and X as the one before; 1 for the image alone.
+    /// Stages from coarse to fine, each with twice as many pixels along Y and X as the one before; 1 for the full image
+    /// only.
     pub cascade: usize,
-    /// The weight of classifier-free guidance: 1 is what the network says with its condition, above it away from what it says without.
+    /// The weight of classifier-free guidance: 1 is the conditional prediction; larger values move away from the
+    /// unconditional one.
     pub classifier_free: f64,
     /// The class of the images and their context, for models that are conditioned on them.
     pub class: Option<usize>,
     pub context: Option<Context>,
-    /// What the vector says of the camera in place of what is found.
+    /// Camera parameters for the conditioning vector, instead of the estimated ones.
     pub taken_by: TakenByGiven,
     pub chi2: bool,
     pub seed: u64,
     pub psf: Option<Psf>,
     pub guidance: Option<Guidance>,
-    /// Tell of every correction by the measurement.
+    /// Report every guidance correction.
     pub trace: bool,
     pub tile: Option<usize>,
     pub batch: Option<usize>,
-    /// Bytes that the network's graph may take on the device.
+    /// Memory limit of the network's graph on the device, in bytes.
     pub device_memory: Option<usize>,
-    /// Bytes of the images' states in memory; beyond it they are mapped files in `scratch`.
+    /// Memory limit of the images' states, in bytes; beyond it they are mapped files in `scratch`.
     pub host_memory: usize,
     pub scratch: Option<PathBuf>,
-    /// What is computed in; [`Precision::F32`] for results that are the same on every device, and [`Precision::Auto`] for the fastest
-    /// whose error is measured to be far below the noise ([`super::precision`]).
+    /// The precision of the network; [`Precision::F32`] gives the same results on every device, [`Precision::Auto`]
+    /// takes the fastest whose measured error is far below the noise ([`super::precision`]).
     pub precision: Precision,
 }
 
@@ -121,8 +122,7 @@ impl Default for Settings {
 }
 
 impl Guidance {
-    /// The default under a PSF; `sd` is the standard deviation of the images that the prior was
-    /// trained on.
+    /// The default with a PSF; `sd` is the standard deviation of the prior's training images.
     pub fn usual(sd: f64) -> Guidance {
         Guidance {
             likelihood: Likelihood::ShiftedPoisson,
@@ -132,10 +132,10 @@ impl Guidance {
         }
     }
 
-    /// A likelihood by its name, words joined by hyphens: `poisson-gaussian`, say.
+    /// A likelihood by its name with hyphens, for example `poisson-gaussian`.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If there is no likelihood of that name.
     pub fn likelihood(name: &str) -> Result<Likelihood, Error> {
         let called = |l: &Likelihood| {
             let text = format!("{l:?}");
@@ -157,10 +157,11 @@ impl Guidance {
     }
 }
 
-/// A law from `NAME` or `NAME:key=value,key=value`; `sd` is the standard deviation of the prior's images unless given.
+/// A law from `NAME` or `NAME:key=value,key=value`; `sd` is the default for the standard deviation of the prior's
+/// images.
 ///
 /// # Errors
-/// If there is no such law or key, or a value is no number or impossible.
+/// If there is no such law or key, or a value is not a number or out of range.
 pub fn law(text: &str, sd: f64) -> Result<Law, Error> {
     let refuse = || Error::Unknown {
         what: "no law is written",

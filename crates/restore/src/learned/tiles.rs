@@ -1,8 +1,8 @@
-//! A network's question over all tiles of whole images.
+//! Evaluates a network over all tiles of whole images.
 //!
-//! One graph takes a batch of tiles and gives the clean estimate of what each answers for. Images stay on the
-//! host; [`Tiles::ask`] cuts them, runs the graph batch after batch, and puts the answers together. Tiles of
-//! several images of one size may share a batch: an answer does not depend on what lies beside it.
+//! One graph takes a batch of tiles and returns the clean estimate of their cores. Images stay on the host;
+//! [`Tiles::ask`] cuts them, runs the graph batch by batch, and assembles the results. Tiles of several images of one
+//! size may share a batch, because results do not depend on the other tiles of a batch.
 
 use super::Error;
 use super::error::origin;
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 const X: &str = "x";
-/// The input that holds the condition's channels.
+/// The input with the channels of the condition.
 pub const CONDITION: &str = "condition";
 /// Pixels that one thread cuts at once.
 const PART: usize = 1 << 14;
@@ -31,15 +31,15 @@ const ERROR: &str = "error";
 /// In front of the names of inputs that are about an image as a whole.
 const WHOLE: &str = "image.";
 
-/// What is asked over tiles.
+/// The network to evaluate over tiles.
 pub enum Question<'a> {
-    /// A denoiser: asked about x at a level.
+    /// A denoiser, with x and a noise level.
     Denoise(&'a dyn Denoiser),
-    /// A network that makes the clean image of the condition alone.
+    /// A network that computes the clean image from the condition alone.
     Regress(&'a dyn Fn(&mut Builder, Value, &Condition) -> Estimate),
 }
 
-/// What a network is conditioned on, of each image as a whole, with contexts of so many vectors.
+/// The conditions of a network that concern each image as a whole, with the number of vectors of contexts.
 #[derive(Clone, Debug, Default)]
 pub struct Conditions {
     pub inputs: Vec<ConditionInput>,
@@ -47,7 +47,8 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Its inputs in a graph for a batch, beside an image; all are 32-bit floats, of which classes are made inside.
+    /// Adds its inputs to the graph of a batch, beside an image; all are 32-bit floats, which the graph converts to
+    /// classes.
     pub fn condition(&self, b: &mut Builder, batch: usize, image: Option<Value>) -> Condition {
         let mut given = Condition { image, ..Condition::default() };
         for input in &self.inputs {
@@ -65,14 +66,15 @@ impl Conditions {
         given
     }
 
-    /// The inputs of a graph that are of this kind, with their types.
+    /// The inputs of a graph that are of this kind, with their shapes.
     pub fn of(graph: &Graph) -> Vec<(String, Shape)> {
         let of =
             |(name, v): (&str, Value)| name.starts_with(WHOLE).then(|| (name.to_string(), graph.ty(v).shape));
         graph.inputs().filter_map(of).collect()
     }
 
-    /// The values of one of them for the images of a batch, by [`Beside`]; `frame` gives the image of each place.
+    /// The values of one of them for the images of a batch, from [`Beside`]; `frame` returns the image at each
+    /// position.
     pub fn values(
         (name, shape): &(String, Shape),
         frame: impl Fn(usize) -> usize,
@@ -96,12 +98,12 @@ pub struct Also {
     pub error: bool,
 }
 
-/// What a graph is built for.
+/// The specification of a graph.
 pub struct Asked<'a> {
     pub question: Question<'a>,
     /// Channels of the image.
     pub channels: usize,
-    /// Channels of the condition beside it.
+    /// Channels of the condition.
     pub condition: Option<usize>,
     /// What is wanted beside the estimate.
     pub also: Also,
@@ -126,13 +128,13 @@ pub struct TileGraph {
 }
 
 impl TileGraph {
-    /// The output that holds the clean estimate.
+    /// The output with the clean estimate.
     pub const OUTPUT: &str = ESTIMATE;
-    /// The output that holds what the network says of the error.
+    /// The output with the predicted error.
     pub const ERROR: &str = ERROR;
 
     /// # Errors
-    /// If the network does not take tiles of that size.
+    /// If the network does not accept tiles of that size.
     pub fn new(asked: &Asked<'_>, layout: &Layout, batch: usize) -> Result<TileGraph, Error> {
         let mut b = Builder::new();
         let mut levels = LevelInputs::new(batch);
@@ -198,7 +200,7 @@ impl TileGraph {
         x.into_iter().chain(self.beside.iter().map(|(name, _)| name.clone())).collect()
     }
 
-    /// What running it takes.
+    /// The memory and operations of running it.
     ///
     /// # Errors
     /// If the device cannot run it.
@@ -207,11 +209,11 @@ impl TileGraph {
     }
 }
 
-/// Fills in the values of an image at some of its pixels, for the inputs beside x: (image, name, pixels, values). For inputs that are about
-/// an image as a whole the name is the network's, and there are no pixels.
+/// Fills in the values of an image at some of its pixels, for inputs other than x: (image, name, pixels, values). For
+/// inputs that concern an image as a whole the name is that of the network's input, and there are no pixels.
 pub type Beside<'a> = dyn Fn(usize, &str, &[usize], &mut [f32]) + Sync + 'a;
 
-/// An image that is asked about, and the place for the answer.
+/// An image to evaluate, and the destination of the result.
 pub struct Frame<'a> {
     pub x: &'a [f32],
     pub estimate: &'a mut Field,
@@ -257,17 +259,17 @@ impl Tiles {
         &self.session
     }
 
-    /// Whether the estimate before clipping is another, and given.
+    /// Whether the estimate before clipping differs and is returned.
     pub fn has_unclipped(&self) -> bool {
         self.graph.unclipped
     }
 
-    /// Runs that a question about so many images takes.
+    /// The number of runs for this number of images.
     pub fn runs(&self, frames: usize) -> usize {
         (frames * self.layout.count()).div_ceil(self.graph.batch)
     }
 
-    /// How long one run takes, on images of zeros.
+    /// Times one run, on images of zeros.
     ///
     /// # Errors
     /// If the device fails.
@@ -295,10 +297,10 @@ impl Tiles {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Asks about every image, or no more of each than `wanted` boxes of it; `ran` is told of each run.
+    /// Evaluates every image, or only the `wanted` boxes of each; `ran` is called after each run.
     ///
     /// # Errors
-    /// If the device fails, an answer is not finite, or `ran` says to stop.
+    /// If the device fails, a result is not finite, or `ran` requests a stop.
     pub fn ask(
         &mut self,
         level: &Level,

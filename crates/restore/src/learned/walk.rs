@@ -1,8 +1,8 @@
-//! A sampler's program over whole images, in step: every call asks the network over all tiles and then mixes on
-//! the host, before any tile goes on.
+//! Runs the program of a sampler over whole images: every call evaluates the network on all tiles and then combines the
+//! results on the host, before any tile continues.
 //!
-//! So tiles see each other's results at every step, there is nothing to blend at the end, and noise belongs to
-//! absolute pixels: the result does not depend on how the image was cut.
+//! Tiles therefore use each other's results at every step, nothing has to be blended at the end, and noise depends on
+//! absolute pixel positions: the result does not depend on the tiling.
 
 use super::Error;
 use super::field::{Field, Scratch};
@@ -15,7 +15,7 @@ use clearshot_tensor::{Data, Shape};
 use clearshot_timeline::{Phase, span};
 use rayon::prelude::*;
 
-/// What a correction by a measurement is told: the number of the image, the level, and the estimate to correct.
+/// A guidance correction, called with the number of the image, the level, and the estimate to correct.
 pub type Correct<'a> = dyn FnMut(usize, &Level, &mut [f32]) -> Result<(), Error> + 'a;
 
 /// Rows that are drawn and mixed at once.
@@ -97,11 +97,11 @@ pub type BeginOf<'a> = dyn Fn(usize) -> Vec<f32> + 'a;
 /// An image by the number of its frame, and which of its values stay as they are.
 pub type KeptOf<'a> = dyn Fn(usize) -> (Vec<f32>, Vec<bool>) + 'a;
 
-/// What is known of images beforehand, on the network's scale, by the number of the frame.
+/// Known images, on the network's scale, by the number of the frame.
 pub struct Known<'a> {
-    /// The image that sampling begins at, in place of noise alone.
+    /// The image from which sampling starts, instead of pure noise.
     pub begin: Option<&'a BeginOf<'a>>,
-    /// The image, and which of its values stay as they are.
+    /// An image, and which of its values are kept.
     pub kept: Option<&'a KeptOf<'a>>,
 }
 
@@ -109,11 +109,11 @@ impl Known<'_> {
     pub const NOTHING: Known<'static> = Known { begin: None, kept: None };
 }
 
-/// An image of noise at a level, about `image` or about nothing: what sampling begins from, and what one evaluation at the highest level is
-/// asked about.
+/// An image of noise at a level, around `image` or zero: the start of sampling, and the input of one evaluation at the
+/// highest level.
 ///
 /// # Errors
-/// If there is no room.
+/// If there is not enough memory or disk space.
 pub fn start(
     level: &Level,
     size: &[usize],
@@ -144,7 +144,7 @@ struct Traveller {
     kept: [Option<Field>; KEPT],
 }
 
-/// Fields of a whole image that a program needs at once, those of x and the estimate included.
+/// The number of fields of a whole image that a program needs at once, including x and the estimate.
 pub fn fields(program: &Program) -> usize {
     2 + (0..KEPT).filter(|&slot| reads(program, slot)).count()
 }
@@ -160,7 +160,7 @@ pub fn wants_unclipped(program: &Program) -> bool {
     program.calls().iter().flat_map(mixes).any(|m| m.unclipped != 0.0)
 }
 
-/// Samples an image for each seed, from noise alone or from what is known.
+/// Samples an image for each seed, from pure noise or from known images.
 ///
 /// # Errors
 /// If the network fails or makes values that are not finite, there is no room for the states, or `ran` says to

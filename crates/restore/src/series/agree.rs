@@ -1,14 +1,15 @@
-//! Where two frames show the same: their difference is no more than noise.
+//! Tests where two frames agree: their difference is no more than noise.
 //!
-//! The difference of two frames has a known variance, pixel by pixel, and its mean over a square has that of
-//! [`Correlation::of_squares`](clearshot_physics::Correlation::of_squares). Squares of one pixel see what is bright, large ones see
-//! what is dim and wide; so all sides from 1 to 65 pixels are tried, fine ones first, and what a fine one has found is left out of
-//! the wider ones, for else a bright spot would spoil its surroundings. Fine detail that moves a little has differences of
-//! both signs, whose squares are too large: their mean over a few pixels is tried, too. A pixel's weight falls from 1 to 0 between
-//! the limits of a normal number's square.
+//! The difference of two frames has a known variance, pixel by pixel, and the variance of its mean over a square is
+//! that of [`Correlation::of_squares`](clearshot_physics::Correlation::of_squares). Single pixels detect bright
+//! changes, large squares dim and wide ones. All sides from 1 to 65 pixels are therefore tested, small ones first, and
+//! pixels found by a small square are left out of larger ones, because otherwise a bright spot would affect its
+//! surroundings. Fine detail that moves a little has differences of both signs with large squares: their mean over a
+//! few pixels is tested, too. The weight of a pixel falls from 1 to 0 between two quantiles of a squared normal
+//! variable.
 //!
-//! Dim structures may move without a single test that shows it. Two things tell of them: much around them has changed, or
-//! all tests around them together are larger than noise makes them.
+//! Dim structures may move without failing any single test. They are detected in two ways: much around them has
+//! changed, or the tests around them are together larger than expected from noise.
 
 use super::bleaching::bleaching;
 use super::squares::{self, counts, means, widest};
@@ -59,11 +60,11 @@ impl<'a> Plane<'a> {
     }
 }
 
-/// A neighbour, as bright as the frame, and how much each of its pixels counts.
+/// A neighbour scaled to the brightness of the frame, with the weight of each of its pixels.
 pub struct Agreement {
     pub values: Vec<f32>,
     pub weight: Vec<f32>,
-    /// What the neighbour was multiplied by.
+    /// The factor applied to the neighbour.
     pub gain: f64,
 }
 
@@ -77,7 +78,8 @@ impl Agreement {
     }
 }
 
-/// How much each pixel of `other` counts, whose noise has `share` of the frame's variance; none where that is below zero.
+/// The weight of each pixel of `other`, whose noise has `share` times the variance of the frame; zero if `share` is
+/// negative.
 pub fn weights(own: &Plane<'_>, other: &[f32], share: &[f32], camera: &Camera) -> Vec<f32> {
     let size = own.size;
     let n = own.values.len();

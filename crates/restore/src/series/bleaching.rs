@@ -1,7 +1,7 @@
-//! Bleaching: frames become dimmer with time, which is not a change of what they show.
+//! Corrects bleaching: frames become dimmer with time, without a change of the object.
 //!
-//! A factor and a shift are taken from the means of blocks: what the image has above its dark blocks in one frame and in the other. They
-//! are believed only where they explain more of the image than no bleaching does.
+//! A factor and an offset are estimated from block means above the dark blocks, in one frame and the other. They are
+//! used only if they explain the image better than no bleaching.
 
 use super::agree::Plane;
 use crate::learned::Camera;

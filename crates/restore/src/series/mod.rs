@@ -1,14 +1,16 @@
-//! Movies and stacks: frames restored with the help of their neighbours in time where nothing moves, planes with that of
-//! their neighbours along Z where they show the same.
+//! Movies and stacks: frames are averaged with their neighbours in time where nothing moves, and planes with their
+//! neighbours along Z where they agree, before they are restored.
 //!
-//! What stands still was measured several times, and so was what a microscope's PSF smears over neighbouring planes. For each frame the nearest are compared with it pixel by pixel
-//! ([`agree`]): a neighbour counts where its difference is explained by the noise of the camera, in squares from one pixel
-//! up to large parts of the image, and not where something has moved, appeared or changed its brightness. Bleaching (along Z: absorption) is taken
-//! off first. The weighted mean has the noise of `n` exposures, which is known pixel by pixel ([`Pooled::count`]).
+//! Static objects are measured several times, and so are objects that the PSF of a microscope spreads over neighbouring
+//! planes. Each frame is compared with the nearest ones pixel by pixel ([`agree`]): a neighbour is used where its
+//! difference is explained by the noise of the camera, in squares from one pixel up to large parts of the image, and
+//! not where something has moved, appeared or changed its brightness. Bleaching (along Z: absorption) is corrected
+//! first. The weighted mean has the noise of `n` exposures, with `n` known for each pixel ([`Pooled::count`]).
 //!
-//! Restorers are told one noise for an image, so the mean is restored at a few [`levels`] of n, and each pixel takes what lies at its
-//! own n between them. Level 1 is the frame restored alone: where nothing agrees, the result is that to the last bit.
-//! A frame depends on its neighbours' measurements alone, so movies of any length need the memory of a few frames.
+//! Restorers assume one noise level for an image, so the mean is restored at a few [`levels`] of n, and each pixel is
+//! interpolated between them at its own n. Level 1 is the frame restored alone: where nothing agrees, the result is
+//! bit-identical to it. A frame only depends on the measurements of its neighbours, so movies of any length need the
+//! memory of a few frames.
 
 pub mod agree;
 mod bleaching;
@@ -19,12 +21,12 @@ use crate::learned::Camera;
 use agree::{Agreement, Plane};
 use rayon::prelude::*;
 
-/// Neighbours of a frame of a movie at the most, itself apart.
+/// The largest number of neighbours of a frame in a movie.
 pub const IN_TIME: usize = 6;
-/// Those of a plane of a stack: what lies three planes away shows something else more often than it helps.
+/// The same for a plane of a stack: planes at a distance of three differ more often than they help.
 pub const ALONG_Z: usize = 4;
-/// Numbers of exposures that pooled frames are restored as, beside the frame alone: with the help of at most `most` others, all of them
-/// together, and about the geometric middle.
+/// The numbers of exposures at which averaged frames are restored, besides the frame alone: about the geometric mean,
+/// and all of at most `most` neighbours together.
 pub fn levels(most: usize) -> [f64; 2] {
     let all = (most + 1) as f64;
     [all.sqrt().round(), all]
@@ -33,22 +35,22 @@ pub fn levels(most: usize) -> [f64; 2] {
 /// Counts below this are one: the frame alone.
 const LEAST_COUNT: f32 = 1.05;
 
-/// The frames that help one of a series: the nearest, at most so many, on either side where there are.
+/// The neighbours of a frame in a series: the nearest ones, at most `most`, on both sides if possible.
 pub fn neighbours(frame: usize, frames: usize, most: usize) -> Vec<usize> {
     let first = frame.saturating_sub(most / 2).min(frames.saturating_sub(most + 1));
     (first..frames.min(first + most + 1)).filter(|&i| i != frame).collect()
 }
 
-/// A frame with what its neighbours add to it.
+/// A frame averaged with its neighbours.
 pub struct Pooled {
     /// The weighted mean, in the unit of the file.
     pub values: Vec<f32>,
-    /// The variance of a single exposure over that of the mean: 1 where no neighbour agrees.
+    /// The variance of a single exposure divided by that of the mean: 1 where no neighbour agrees.
     pub count: Vec<f32>,
 }
 
-/// Pools a frame of planes one behind the other (`[.., y, x]`, of one channel) with its neighbours. Pixels where `valid` is
-/// false are left as they are.
+/// Averages a frame, which consists of one or more planes (`[.., y, x]`, one channel), with its neighbours. Pixels with
+/// `valid` false are unchanged.
 pub fn pool(
     frame: &[f32],
     others: &[&[f32]],
@@ -109,7 +111,7 @@ fn mean(own: &Plane<'_>, others: &[Agreement], camera: &Camera) -> Pooled {
     pooled
 }
 
-/// The camera of a mean of `count` exposures: as many times the electrons, and the read noise of as many.
+/// The camera of a mean of `count` exposures: `count` times the electrons, and the read noise of `count` exposures.
 pub fn camera_of(camera: &Camera, count: f64) -> Camera {
     Camera {
         gain: camera.gain * count,
@@ -119,7 +121,7 @@ pub fn camera_of(camera: &Camera, count: f64) -> Camera {
     }
 }
 
-/// Which of the [`levels`] some pixels need.
+/// The [`levels`] that some pixels need.
 pub fn needed(levels: [f64; 2], pooled: &[Pooled]) -> Vec<usize> {
     let most = pooled.iter().flat_map(|p| &p.count).fold(1f32, |m, &c| m.max(c));
     match most {
@@ -137,8 +139,8 @@ pub fn near(levels: [f64; 2], level: usize, count: &[f32]) -> Vec<bool> {
     count.iter().map(|c| (from..to).contains(c)).collect()
 }
 
-/// Brings a frame that was restored alone to what its pixels' counts allow: `restored` are the pooled frame restored at the
-/// [`needed`] levels.
+/// Interpolates a frame between its versions restored alone and at the [`needed`] levels (`restored`), by the counts of
+/// its pixels.
 pub fn blend(levels: [f64; 2], alone: &mut [f32], restored: &[&[f32]], count: &[f32]) {
     for (i, value) in alone.iter_mut().enumerate().filter(|(i, _)| count[*i] > 1.0) {
         let (mut low, mut at) = (1.0, *value);
@@ -151,13 +153,13 @@ pub fn blend(levels: [f64; 2], alone: &mut [f32], restored: &[&[f32]], count: &[
     }
 }
 
-/// What restores one frame under a camera.
+/// A function that restores one frame with a camera.
 pub type Base<'a, E> = dyn FnMut(&[f32], &Camera) -> Result<Vec<f32>, E> + 'a;
 
-/// A frame of a series in memory, restored by `base`, which takes a frame and its camera, with the help of at most `most` others.
+/// Restores a frame of a series in memory with `base`, after averaging with at most `most` neighbours.
 ///
 /// # Errors
-/// What the base says.
+/// The error of `base`.
 pub fn restore<E>(
     frames: &[&[f32]],
     frame: usize,

@@ -1,9 +1,10 @@
-//! Whether a second image is a repeat of a first: the same field, exposed once more, with noise of its own.
+//! Tests whether a second image is a repeat of a first: another exposure of the same field, with independent noise.
 //!
-//! What a network learns from repeats is the mean of the second given the first, so a second image must differ by its noise alone. Found, in this order: whole pixels that it is
-//! shifted by (the peak of a partly whitened cross-correlation), its gain and offset (from what two halves of
-//! the pixels vary by together, since a line through two noisy images is too flat), the rest of the shift (by gradients), whether it is the first one again (a copy has the
-//! same noise, which a network would learn to keep), and the share of the image where more than noise has changed.
+//! From repeats a network learns the mean of the second image given the first, so the two may only differ by noise.
+//! Determined in this order: the shift in whole pixels (the peak of a partly whitened cross-correlation); gain and
+//! offset (from the covariance of two halves of the pixels, because a regression line through two noisy images is too
+//! flat); the subpixel shift (from gradients); whether it is a copy (with the same noise, which a network would learn
+//! to keep); and the share of the image where more than noise has changed.
 
 use super::agree::Plane;
 use super::squares::means;
@@ -11,9 +12,9 @@ use crate::learned::Camera;
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
 
-/// The rest of a shift, in pixels, that the two may have: more blurs what is learned.
+/// The largest allowed subpixel shift in pixels: a larger one would blur the result of learning.
 pub const MOST_SHIFT: f64 = 0.25;
-/// The share of the image that may have changed by more than noise.
+/// The largest allowed share of the image that has changed by more than noise.
 pub const MOST_CHANGED: f64 = 0.05;
 /// The share of an image's sides that it may be shifted by.
 const FARTHEST: f64 = 0.25;
@@ -43,14 +44,14 @@ const NORMAL_MEDIAN: f64 = 0.6745;
 /// Gains between two images that are believed.
 const GAINS: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 
-/// How the second image lies to the first: `first(p) = gain * second(p + shift) + offset`, but for noise.
+/// The relation of the second image to the first: `first(p) = gain * second(p + shift) + offset`, up to noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Repeat {
     /// Whole pixels along Y and X.
     pub shift: [isize; 2],
-    /// What is left of the shift, in pixels.
+    /// The subpixel shift, in pixels.
     pub rest: [f64; 2],
-    /// Of the second image, to be as bright as the first.
+    /// The factor that scales the second image to the brightness of the first.
     pub gain: f64,
     pub offset: f64,
     /// The share of the image where more than noise has changed.
@@ -64,9 +65,9 @@ pub enum Unlike {
     Copy,
     /// Another field.
     Elsewhere,
-    /// Shifted by a part of a pixel: the whole shift.
+    /// Shifted by a fraction of a pixel: the total shift.
     Shifted([f64; 2]),
-    /// As many times as bright.
+    /// Brighter or darker by this factor.
     Brightness(f64),
     /// Something moved, appeared or changed in this share of the image.
     Changed(f64),
@@ -92,7 +93,7 @@ impl std::fmt::Display for Unlike {
 }
 
 impl Repeat {
-    /// How the first lies to the second.
+    /// The relation of the first image to the second.
     pub fn reversed(&self) -> Repeat {
         Repeat {
             shift: self.shift.map(|s| -s),
@@ -107,7 +108,7 @@ impl Repeat {
 /// Compares two planes of the same size.
 ///
 /// # Errors
-/// Why the second is not a repeat of the first.
+/// The reason why the second is not a repeat of the first.
 pub fn compare(first: &[f32], second: &[f32], size: [usize; 2], camera: &Camera) -> Result<Repeat, Unlike> {
     let mut shift = whole_shift(first, second, size);
     let mut tries = 0;

@@ -1,4 +1,4 @@
-//! Means and maxima over squares about each pixel, in time that does not grow with the square.
+//! Means and maxima over squares around each pixel, in time independent of the size of the square.
 
 /// How many pixels of a square about each pixel are inside the image.
 pub(super) fn counts([height, width]: [usize; 2], side: usize) -> impl Fn(usize) -> f32 {

@@ -1,14 +1,14 @@
-//! What becomes of the coefficients of a stack: small ones are set to zero, or all are shrunk by Wiener's filter. Each
-//! in white noise, where all coefficients have the same variance, and in noise where each has its own.
+//! Filters the coefficients of a stack: hard thresholding, or a Wiener filter. Both support white noise, with the same
+//! variance in all coefficients, and noise with a different variance in each.
 
 use super::transform::{Block, SIDE};
 
 /// How a stack is filtered.
 #[derive(Clone, Copy)]
 pub(super) enum Rule {
-    /// Coefficients below so many standard deviations of their noise are zero.
+    /// Sets coefficients below this many standard deviations of their noise to zero.
     Threshold(f32),
-    /// Wiener's filter after the guide's stack, with so many variances of the noise.
+    /// A Wiener filter based on the stack of the guide image, with this multiple of the noise variance.
     Wiener(f32),
 }
 

@@ -1,4 +1,4 @@
-//! Finding the blocks that look most like reference blocks.
+//! Block matching: finds the blocks most similar to reference blocks.
 //!
 //! All reference blocks of a row are matched together: for each displacement, the squared differences of eight
 //! rows of pixels are summed column by column, then over eight columns, for the whole width at once. Each
@@ -9,13 +9,13 @@ use super::transform::SIDE;
 /// Which blocks are found.
 #[derive(Clone)]
 pub(super) struct Search {
-    /// How far away along y and x.
+    /// The search radius along y and x.
     pub reach: usize,
-    /// How many.
+    /// The largest number of blocks.
     pub most: usize,
-    /// Those whose sum of squared differences is below this.
+    /// The largest sum of squared differences.
     pub limit: f32,
-    /// What is added to that sum, for each displacement, row by row.
+    /// A bias added to that sum, for each displacement, row by row.
     pub bias: Vec<f32>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Matcher<'a> {
         Matcher { guide, size, search, sums, best: Vec::new(), counts: Vec::new(), worst: Vec::new() }
     }
 
-    /// Finds the stacks of the reference blocks at row `y` and the given columns, which ascend.
+    /// Finds the stacks of the reference blocks at row `y` and the given columns, in ascending order.
     #[inline(always)]
     pub fn row(&mut self, y: usize, columns: &[usize]) {
         let [height, width] = self.size;

@@ -1,12 +1,13 @@
-//! BM3D (Dabov, Foi, Katkovnik, Egiazarian, 2007): blocks that look alike are stacked, and the stack is filtered in
-//! a transform domain where the image is sparse and the noise is not.
+//! BM3D (Dabov, Foi, Katkovnik, Egiazarian, 2007): similar blocks are stacked, and the stack is filtered in a transform
+//! domain where the image is sparse and the noise is not.
 //!
-//! Two stages of the same form. The first finds alike blocks in the noisy image and sets small coefficients to zero; the
-//! second finds them in the result of the first, which also tells Wiener's filter how much of each coefficient is image.
-//! Blocks of 8 x 8 pixels; a volume is taken plane by plane.
+//! There are two stages of the same form. The first finds similar blocks in the noisy image and sets small coefficients
+//! to zero. The second finds them in the result of the first, from which its Wiener filter also takes the signal power
+//! of each coefficient. Blocks have 8 x 8 pixels; a volume is processed plane by plane.
 //!
-//! In correlated noise every coefficient of a stack has its own variance (`variance.rs`), by which it is cut, shrunk and
-//! weighed, and blocks are told apart by how much more they differ than their noise does.
+//! In correlated noise every coefficient of a stack has its own variance (`variance.rs`), which is used for
+//! thresholding, Wiener filtering and weighting, and the expected difference due to noise is taken into account in
+//! block matching.
 
 mod filter;
 mod matching;
@@ -37,16 +38,16 @@ pub struct Bm3d {
 const STRICTER_THRESHOLD: f32 = 0.07;
 const STRICTER_WIENER: f32 = 0.08;
 
-/// How blocks are found in one of the stages.
+/// The block matching of a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stage {
-    /// The most blocks of a stack, a power of two.
+    /// The largest number of blocks in a stack, a power of two.
     pub blocks: usize,
-    /// Reference blocks are this far apart along y and x.
+    /// The distance of reference blocks along y and x.
     pub step: usize,
-    /// Blocks are sought this far away along y and x.
+    /// The search radius along y and x.
     pub search_radius: usize,
-    /// The largest mean squared difference of alike blocks, in variances of the noise.
+    /// The largest mean squared difference of similar blocks, in variances of the noise.
     pub likeness: f32,
 }
 

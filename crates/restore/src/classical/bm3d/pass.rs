@@ -1,6 +1,6 @@
-//! One of BM3D's stages over a plane: every reference block's stack is found, filtered, and added to the result by how
-//! little noise is left in it. Rows of reference blocks are cut into strips, each with sums of its own that are
-//! added in order, so that threads do not change a bit.
+//! A BM3D stage over a plane: the stack of every reference block is found, filtered, and added to the result with a
+//! weight that depends on the remaining noise. Rows of reference blocks are divided into strips with separate sums that
+//! are added in order, so that the result is bit-identical for any number of threads.
 
 use super::filter::{Rule, keep_above, keep_above_each, shrink, shrink_each};
 use super::matching::{Found, Matcher, Search};

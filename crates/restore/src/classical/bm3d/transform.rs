@@ -1,7 +1,7 @@
 //! Transforms of blocks of 8 x 8 and of stacks.
 //!
-//! A transform is a matrix whose rows have unit length, so that white noise has the same variance in every
-//! coefficient, and its inverse.
+//! A transform is a matrix with rows of unit length, so that white noise has the same variance in every coefficient,
+//! and its inverse.
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,7 @@ impl Transform {
         product(&self.backward, &product(block, &self.backward_turned))
     }
 
-    /// Of each row of the matrix, the sum of products of values so far apart, from -7 to 7.
+    /// The autocorrelation of each row of the matrix, at distances from -7 to 7.
     pub fn autocorrelations(&self) -> [[f64; 2 * SIDE - 1]; SIDE] {
         let value = |row: usize, i: usize| f64::from(self.forward[row * SIDE + i]);
         std::array::from_fn(|row| {

@@ -1,10 +1,10 @@
 //! The variance of the noise in every coefficient of a stack, in correlated noise.
 //!
-//! White noise has one variance in all coefficients. Correlated noise has another in each coefficient of a block, and
-//! where blocks of a stack overlap or nearly do, they share some of their noise, so that sums along the stack have more of it
-//! and differences less. Both are exact here (Makinen, Azzari, Foi, 2020): with `R(d)` the covariance of a coefficient in two
-//! blocks that lie `d` apart, the variance of a sum along the stack is that of all pairs of blocks. Haar's transform needs
-//! the sums over the pairs between two halves only, each pair once.
+//! White noise has the same variance in all coefficients. Correlated noise has a different variance in each coefficient
+//! of a block. If blocks of a stack overlap or nearly do, their noise is also correlated, so that sums along the stack
+//! have more noise and differences less. Both effects are computed exactly (Makinen, Azzari, Foi, 2020): with `R(d)`
+//! the covariance of a coefficient in two blocks at distance `d`, the variance of a sum along the stack is a sum over
+//! all pairs of blocks. The Haar transform only needs the sums over the pairs between two halves, each pair once.
 
 use super::transform::{Block, SIDE, Transform};
 use crate::classical::Noise;
@@ -46,7 +46,8 @@ impl Covariances {
         (dy <= far && dx.abs() <= far).then(|| &self.table[(dy * ACROSS as i32 + dx + far) as usize])
     }
 
-    /// The variances of the coefficients that [`super::transform::haar`] makes of a stack with blocks at these places.
+    /// The variances of the coefficients that [`super::transform::haar`] computes from a stack with blocks at these
+    /// positions.
     #[inline(always)]
     pub fn of_stack(&self, places: &[[usize; 2]], out: &mut [Block]) {
         let alone = &self.table[FAR];

@@ -1,8 +1,8 @@
-//! What a choice is estimated on: crops of the image, and the same crops with a little more noise.
+//! The crops of the image on which a choice is estimated, and the same crops with a little more noise.
 //!
-//! A model looks at 128 pixels to each side of a pixel, so that small crops with all that are mostly margin. How an answer follows its
-//! measurement is hardly a matter of what lies that far away: a crop is shown with [`AROUND`] pixels of the image to each
-//! side, which no estimate counts, and [`MARGIN`] mirrored ones beyond.
+//! The receptive field of a model extends 128 pixels to each side, so that small crops with all of it would be mostly
+//! margin. The response of the result to its measurement hardly depends on such distant pixels: a crop has [`AROUND`]
+//! pixels of the image on each side, which are not counted, and [`MARGIN`] mirrored ones beyond.
 
 use crate::learned::Error;
 use crate::learned::field::{Field, Scratch};
@@ -34,7 +34,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Along an axis of so many pixels.
+    /// Along an axis of this many pixels.
     pub fn along(n: usize) -> Places {
         let total = (n / 2).clamp(FEWEST, MOST);
         let pieces = if n >= LONG { 2 } else { 1 };
@@ -52,7 +52,7 @@ impl Places {
 /// A part of the image, and which of its values count.
 pub(super) struct Crop {
     pub measured: Measured,
-    /// Those of measured pixels away from the crop's edges.
+    /// Which pixels are counted: measured ones away from the edges of the crop.
     pub counted: Vec<bool>,
 }
 

@@ -1,15 +1,15 @@
-//! What to trust: the model, BM3D, a blur or the measurement itself, decided by the image's own data.
+//! The choice of the method for an image: the model, BM3D, a blur, the measurement itself, or a mixture.
 //!
-//! A model is best on images like those it was trained on, BM3D on bright and repetitive ones, and nothing beats the
-//! measurement where there is hardly any noise. Which holds for an image is estimated without the truth. For an estimate f
-//! of the mean of a measurement y with noise of covariance C, Stein's lemma gives the expected squared error as that of
-//! |f(y) - y|^2 + 2 tr(C J) less a number that is the same for all f, J being how f follows y; and tr(C J) is the mean of
-//! n (f(y + e n) - f(y)) / e over noise n of covariance C (Ramani, Blu and Unser 2008), with the covariance that the camera
-//! has: its variance at each pixel, and the correlation between them. One n is enough, for it is a mean over many pixels. The same
-//! numbers tell the error of every mixture of the candidates, so the best mixture follows from a small quadratic problem
-//! (`risk`).
+//! A model is best on images like its training images, BM3D on bright and repetitive ones, and the measurement itself
+//! if there is hardly any noise. The squared error of each is estimated without the truth. For an estimate f of the
+//! mean of a measurement y with noise of covariance C, Stein's lemma gives the expected squared error as that of
+//! |f(y) - y|^2 + 2 tr(C J) minus a number that is the same for all f, where J is the Jacobian of f; and tr(C J) is the
+//! mean of n (f(y + e n) - f(y)) / e over noise n of covariance C (Ramani, Blu and Unser 2008). C is that of the
+//! camera: the variance of each pixel, and the correlation between pixels. One n is enough, because the mean is over
+//! many pixels. The same numbers give the error of every mixture of the candidates, so the best mixture is the solution
+//! of a small quadratic problem (`risk`).
 //!
-//! It is decided on a few crops of the image (`crops`); what gets no weight is never run on the whole.
+//! The choice is made on a few crops of the image (`crops`); a candidate without weight is not run on the whole image.
 
 mod crops;
 mod risk;
@@ -30,7 +30,7 @@ const BLURS: [f32; 4] = [0.5, 0.8, 1.2, 2.0];
 const LEAST_SIDE: usize = 32;
 const LEAST_PIXELS: usize = LEAST_SIDE * LEAST_SIDE;
 
-/// What an image can be restored by.
+/// A method for restoring an image.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Candidate {
@@ -38,7 +38,7 @@ pub enum Candidate {
     Bm3d,
     /// A Gaussian blur of this standard deviation in pixels.
     Gaussian(f32),
-    /// The measurement as it is.
+    /// The unchanged measurement.
     Raw,
 }
 
@@ -65,8 +65,8 @@ impl Candidate {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share {
     pub candidate: Candidate,
-    /// The estimated mean squared error over the noise's variance; about 1 for the measurement itself. Not known of what was
-    /// not tried.
+    /// The estimated mean squared error divided by the noise variance; about 1 for the measurement itself. `None` if it
+    /// was not tried.
     pub risk: Option<f64>,
     pub weight: f64,
 }
@@ -80,7 +80,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// One candidate, without a look at the others.
+    /// One candidate, without estimating the others.
     pub fn only(candidate: Candidate) -> Choice {
         Choice { shares: vec![Share { candidate, risk: None, weight: 1.0 }], risk: None }
     }
@@ -89,12 +89,12 @@ impl Choice {
         self.shares.iter().filter(|s| s.candidate.name() == name).map(|s| s.weight).sum()
     }
 
-    /// Whether the model alone is taken.
+    /// Whether only the model is used.
     pub fn is_model(&self) -> bool {
         self.weight("model") >= 1.0
     }
 
-    /// For people: "model 70 %, bm3d 30 % (estimated errors in noise variances: model 0.031, bm3d 0.036, ...)".
+    /// A description: "model 70 %, bm3d 30 % (estimated errors in noise variances: model 0.031, bm3d 0.036, ...)".
     pub fn in_words(&self) -> String {
         let taken: Vec<String> = self
             .shares
@@ -117,8 +117,8 @@ impl Choice {
         }
     }
 
-    /// Puts the restored image together: what the model made, moved by the weights of the others. chi2 stays that of the
-    /// model's answer: it tells whether the camera's numbers are this image's, which a mixture would hide.
+    /// Mixes the restored image: the result of the model, combined with the others by their weights. chi2 remains that
+    /// of the model, because it tests the camera parameters for this image, which a mixture would hide.
     ///
     /// # Errors
     /// If a restorer fails.
@@ -126,7 +126,7 @@ impl Choice {
         self.apply_at(measured, camera, restored, None)
     }
 
-    /// The same in no more than some boxes of the image; what lies outside is unspecified.
+    /// The same only in some boxes of the image; values outside are unspecified.
     ///
     /// # Errors
     /// If a restorer fails.
@@ -222,8 +222,9 @@ fn bm3d(method: &Method, counts: &[f32], shape: [usize; 2], camera: &Camera) -> 
     Ok(made.0.into_iter().map(|e| camera.counts(e)).collect())
 }
 
-/// What to trust of an image that has a camera; the model alone where nothing else could stand in its place: under a PSF or
-/// guidance, for volumes, and for images that become others. Where `counted` is false a pixel tells nothing of the errors.
+/// Chooses the mixture for an image with a camera. It is the model alone if nothing else can replace it: with a PSF or
+/// guidance, for volumes, and for models with other output images. Pixels with `counted` false are not used for the
+/// errors.
 ///
 /// # Errors
 /// If the device fails, or `ran` says to stop.
@@ -270,7 +271,7 @@ pub fn choose(
     Ok(sums.choice(&candidates, camera.correlation.at(0, 1).max(camera.correlation.at(1, 0))))
 }
 
-/// Runs of the network that [`choose`] takes for images of a size; none where there is nothing to choose from.
+/// The number of runs of the network in [`choose`] for images of a size; zero if there is no choice.
 ///
 /// # Errors
 /// If nothing fits the device's memory, or the device fails.

@@ -1,8 +1,9 @@
 //! The errors of candidates and of their mixtures, estimated without the truth, and the best mixture.
 //!
-//! A mixture's estimated error is a quadratic function of its weights: products of what candidates change, and how each follows
-//! the noise. Two candidates of errors R and S whose mean squared difference is D are best in shares of (S - R + D) / 2D and the rest;
-//! with more of them it is a small quadratic problem.
+//! The estimated error of a mixture is a quadratic function of its weights, with the products of the candidates'
+//! changes and the response of each to the noise as coefficients. For two candidates with errors R and S and mean
+//! squared difference D, the best weights are (S - R + D) / 2D and the rest; for more candidates it is a small
+//! quadratic problem.
 
 use super::crops::PROBE;
 use super::{Candidate, Choice, Share};
@@ -70,7 +71,7 @@ impl Left {
 }
 
 impl Sums {
-    /// Adds a crop whose rows have `row` values, of so many channels.
+    /// Adds a crop with rows of `row` values and this number of channels.
     pub fn add(
         &mut self,
         y: &[f32],
@@ -131,7 +132,7 @@ impl Sums {
         self.products[a.min(b) * self.follows.len() + a.max(b)]
     }
 
-    /// The estimated squared error of a mixture over the noise's.
+    /// The estimated squared error of a mixture divided by the noise variance.
     pub fn risk(&self, weights: &[f64]) -> f64 {
         let n = weights.len();
         let mut sum = 0.0;
@@ -167,8 +168,8 @@ impl Sums {
         sums
     }
 
-    /// The weights of the least error, none below zero: weight is moved between two candidates, pair by pair, as far as it
-    /// helps, until nothing does.
+    /// The nonnegative weights with the smallest error, found by moving weight between pairs of candidates until
+    /// nothing improves.
     pub fn best(&self) -> Vec<f64> {
         let n = self.follows.len();
         let mut w = vec![0.0; n];
@@ -196,8 +197,8 @@ impl Sums {
         w
     }
 
-    /// Candidates, the model and BM3D first, with their risks and weights in whole percents; the model alone where nothing
-    /// gains enough by another. Neighbours share `correlation` of their noise.
+    /// Candidates, the model and BM3D first, with their risks and weights in whole per cent; the model alone if no
+    /// other gains enough. `correlation` is that of the noise between neighbours.
     pub fn choice(mut self, candidates: &[Candidate], correlation: f64) -> Choice {
         debug_assert!(matches!(candidates, [Candidate::Model, Candidate::Bm3d, ..]));
         let n = candidates.len();

@@ -1,4 +1,4 @@
-//! Images through the compiled network: what it says at once, samples of the posterior, and what is made of both.
+//! Restores images with the compiled network: the direct estimate, posterior samples, and combinations of both.
 
 use super::cascade::{self, Coarse};
 use super::prepare::Ready;

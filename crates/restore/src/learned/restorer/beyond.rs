@@ -1,14 +1,16 @@
-//! Images with so much light that a network's errors may be more than the noise.
+//! Images that are so bright that the errors of a network may exceed the noise.
 //!
-//! The noise of bright pixels is small beside the light, and so must be the errors of a network that is to do no harm; near
-//! the most light that it was trained on, and wherever a few pixels are far brighter than the rest, they are not. With still more
-//! light images are shown with more noise than they have, and conditions come together that training never had, so that the
-//! network may take detail for noise or draw what is not there. Its answer m is then put together with the measurement y by
-//! what is known of the errors of both: the camera says the noise's variance V, and Stein's lemma the squared error of m,
-//! which is (y - m)^2 - V + 2 V a in the mean, a being how far m follows y. The best of all m + w (y - m) has
-//! w = 1 - (1 - a) V / (y - m)^2, squares and a as means over the neighbourhood. Where the network does as well as it can,
-//! w is 0; the more light there is, the smaller V, the nearer the measurement. How far m follows y is found by asking the
-//! network once more, about y with a little noise of a known sign at each pixel (Ramani, Blu and Unser 2008).
+//! The relative noise of bright pixels is small, and the errors of a network should be smaller. Near the brightest
+//! images of its training, and if a few pixels are far brighter than the rest, they are not. Images that are brighter
+//! still are presented with more noise than they have, under conditions that did not occur in training, so that the
+//! network may remove detail as noise or add structure.
+//!
+//! The result m of the network is then averaged with the measurement y, weighted by the errors of both. The camera
+//! gives the noise variance V, and Stein's lemma gives the expected squared error of m, (y - m)^2 - V + 2 V a, where a
+//! is the response of m to y. The best of all m + w (y - m) has w = 1 - (1 - a) V / (y - m)^2, with squares and a
+//! averaged over the neighbourhood. If the network is as good as possible, w is 0. In brighter images V is smaller in
+//! proportion, and the result closer to the measurement. The response of m to y is measured with a second evaluation of
+//! the network, on y with a little noise of known sign at each pixel (Ramani, Blu and Unser 2008).
 
 use super::Restorer;
 use crate::learned::field::Field;

@@ -1,4 +1,4 @@
-//! What the spread of a model's samples is to be multiplied by, from images whose truth is known.
+//! Calibrates the spread of a model's samples on images whose truth is known.
 
 use super::Restorer;
 use crate::learned::measured::{Camera, Measured};
@@ -6,7 +6,7 @@ use crate::learned::{Error, moments};
 use clearshot_model::spread::Known;
 use clearshot_model::{Context, SpreadFactor};
 
-/// A measurement whose truth is known, both in the file's unit, channels last.
+/// A measurement with its truth, both in the unit of the file, channels last.
 pub struct Example {
     pub measured: Measured,
     pub truth: Vec<f32>,
@@ -16,22 +16,23 @@ pub struct Example {
     pub context: Option<Context>,
 }
 
-/// What was found.
+/// The result of a calibration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibrated {
     pub factor: SpreadFactor,
-    /// The share of truths inside 90 % intervals of the spread as it is, the mean over images.
+    /// The coverage of 90 % intervals of the uncalibrated spread, as a mean over images.
     pub before: f64,
-    /// The same under a factor that was found on the other half of the images.
+    /// The same with a factor that was fitted on the other half of the images.
     pub after: f64,
 }
 
 impl Restorer {
-    /// Restores images whose truth is known and finds the factor under which 90 % intervals hold nine truths in ten. What the
-    /// model says of its spread so far plays no part. `told` hears after every run of the graph how many images are done. None where there is no spread or no image.
+    /// Restores images whose truth is known and fits the factor with which 90 % intervals contain the truth 90 % of the
+    /// time. An existing calibration of the model is ignored. `told` receives the number of finished images after every
+    /// run of the graph. `None` if there is no spread or no image.
     ///
     /// # Errors
-    /// As [`Restorer::restore`], or what `told` says.
+    /// As [`Restorer::restore`], or the error of `told`.
     pub fn calibrate(
         &mut self,
         examples: &[Example],

@@ -1,9 +1,10 @@
-//! Restoring from coarse to fine: the means over 2 x 2 pixels are restored first, and the samples of the whole image begin at what came out, with
-//! noise, and keep it as the means of their blocks.
+//! Restoring from coarse to fine: the 2 x 2 binned image is restored first. The samples of the full image start from
+//! this result, with noise added, and keep it as their block means.
 //!
-//! Large structures are then decided where they are small, and the fine stage only draws what the coarse one could not see. Every
-//! estimate of the clean image is moved to the nearest one whose block means are the coarse result ([`Blocks::project`]), so the
-//! result has those means too (Choi et al. 2021, Wang et al. 2023 call the latter range-null space decomposition).
+//! Large structures are determined at the coarse stage, and the fine stage only adds detail that the coarse one does
+//! not resolve. Every estimate of the clean image is projected to the nearest one whose block means equal the coarse
+//! result ([`Blocks::project`]), so the result has these means too (Choi et al. 2021; Wang et al. 2023 call this a
+//! range-null space decomposition).
 
 use super::Restorer;
 use crate::learned::Error;

@@ -1,4 +1,4 @@
-//! What the network is conditioned on, of an image as a whole: its class, how it was taken, its context.
+//! The conditions of the network that concern an image as a whole: class, camera, context.
 
 use super::Restorer;
 use crate::learned::Error;
@@ -16,7 +16,7 @@ impl Restorer {
         given.or(self.model.about.conditioning.as_ref().and_then(|c| c.tokens)).unwrap_or(1)
     }
 
-    /// Goes by another class and another context from now on; nothing is compiled anew for contexts of as many vectors.
+    /// Sets another class and context; nothing is recompiled if the context has the same number of vectors.
     pub fn tell(&mut self, class: Option<usize>, context: Option<Context>) {
         let before = self.tokens();
         (self.settings.class, self.settings.context) = (class, context);
@@ -78,7 +78,8 @@ impl Teller<'_> {
         Conditions { class: self.settings.class, camera, context: self.settings.context.clone() }
     }
 
-    /// What the network is given of an image beside x: by the name of the input, at some of the image's pixels, or as a whole.
+    /// Fills in a network input of an image other than x, by its name: at some pixels of the image, or for the whole
+    /// image.
     pub fn fill(&self, image: &Measured, scale: &ImageScale, name: &str, pixels: &[usize], out: &mut [f32]) {
         if name == CONDITION {
             condition(self.signal, self.guided, image, scale, pixels, out);

@@ -1,4 +1,4 @@
-//! From the network's numbers to those of the file, with what samples and residuals say of them.
+//! Converts the network's output to file values, with standard deviation and chi2.
 
 use super::Restorer;
 use super::beyond::{is_bright, weigh};
@@ -16,16 +16,17 @@ use rayon::prelude::*;
 /// A restored image, in the unit of its file, channels last.
 pub struct Restored {
     pub image: Field,
-    /// The posterior's standard deviation about the image, where the network says it, and from two samples on; see [`Restorer::spread`].
+    /// The standard deviation of the posterior about the image, if the network predicts it or there are two samples or
+    /// more; see [`Restorer::spread`].
     pub deviation: Option<Field>,
     /// The local mean of squared normalised residuals.
     pub chi2: Option<Field>,
-    /// Its mean over the image; where there is a camera.
+    /// Its mean over the image, if there is a camera.
     pub mean_chi2: Option<f64>,
     pub samples: Vec<Field>,
-    /// The scale that the network saw it on.
+    /// The scale of the image for the network.
     pub photons: Option<Photons>,
-    /// The corrections by the measurement, where [`Settings::trace`] asks for them.
+    /// The guidance corrections, if [`Settings::trace`] is set.
     pub guided: Vec<GuideStep>,
 }
 
@@ -80,10 +81,10 @@ impl Restorer {
         Ok(Restored { image, deviation, chi2, mean_chi2, samples, photons, guided })
     }
 
-    /// An image that is restored without the network, by a choice: the measurement itself, with what its residuals say after.
+    /// An image that is restored without the network, according to a choice, with its residual statistics.
     ///
     /// # Errors
-    /// If a restorer fails, or there is no room.
+    /// If a restorer fails, or there is not enough memory or disk space.
     pub fn restore_without(
         &self,
         measured: &Measured,

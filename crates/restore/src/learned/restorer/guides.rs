@@ -1,4 +1,4 @@
-//! The corrections of whole images by their measurements, compiled for the device.
+//! Guidance corrections of whole images by their measurements, compiled for the device.
 
 use super::Restorer;
 use crate::learned::Error;

@@ -1,4 +1,4 @@
-//! A model at work on images of one size after another.
+//! A model that restores images of one size after another.
 
 mod answer;
 mod beyond;
@@ -60,11 +60,12 @@ pub struct Restorer {
 /// A box of an image along (Z,) Y and X.
 pub type Place = Vec<Range<usize>>;
 
-/// Standard deviations to either side that hold nine in ten of normal numbers.
+/// The half-width of a 90 % interval of the normal distribution, in standard deviations.
 pub const NORMAL_REACH: f64 = 1.644_853_626_951_472_2;
 
-/// What standard deviations tell of the truth: it lies about the image by `factor` times them, by Student's law of so many
-/// degrees of freedom, for a few samples tell a deviation only roughly; infinitely many where the network says it.
+/// The distribution of the truth about the image: Student's distribution, with `factor` times the standard deviations
+/// as its scale. The degrees of freedom account for a small number of samples; they are infinite if the network
+/// predicts the error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub freedom: f64,
@@ -72,7 +73,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Deviations to either side that hold the truth nine times in ten.
+    /// The half-width of a 90 % interval, in standard deviations.
     pub fn reach(&self) -> f64 {
         let certain = !self.freedom.is_finite();
         self.factor * if certain { NORMAL_REACH } else { student_quantile(0.1, self.freedom) }
@@ -81,7 +82,7 @@ impl Spread {
 
 impl Restorer {
     /// # Errors
-    /// If the model is not one that can do what the settings ask, or there is no such sampler.
+    /// If the model does not support the settings, or there is no such sampler.
     pub fn new(model: Model, settings: Settings, device: Device) -> Result<Restorer, Error> {
         let Resolved { settings, output, guidance, program, first_program, error, open } =
             Resolved::of(&model, settings, &device)?;
@@ -109,10 +110,10 @@ impl Restorer {
         })
     }
 
-    /// Goes by other settings from now on; what was compiled is compiled again.
+    /// Changes the settings; compiled graphs are compiled again.
     ///
     /// # Errors
-    /// As [`Restorer::new`]; nothing is changed then.
+    /// As [`Restorer::new`]; the settings are then unchanged.
     pub fn set(&mut self, settings: Settings) -> Result<(), Error> {
         let Resolved { settings, output, guidance, program, first_program, error, open } =
             Resolved::of(&self.model, settings, &self.device)?;
@@ -147,19 +148,20 @@ impl Restorer {
         self.output
     }
 
-    /// Whether results depend on how images are cut into tiles: the network looks at all of a tile.
+    /// Whether results depend on the tiling, because the network has a global receptive field.
     pub fn depends_on_tiles(&self) -> bool {
         matches!(self.cut, Cut::Whole { .. })
     }
 
-    /// Whether a part of an image can be restored without the rest: one answer of a network that is local, and no samples, whose
-    /// tiles go in step over all of it.
+    /// Whether a part of an image can be restored without the rest: for one evaluation of a local network, but not for
+    /// samples, whose tiles all have to be at the same step.
     pub fn can_be_cut(&self) -> bool {
         self.answers_at_once() && self.settings.samples == 0 && !self.depends_on_tiles()
     }
 
-    /// Restores no more than these boxes of images from now on, or all of them. What lies outside is unspecified, and so are numbers
-    /// about the whole image. Where parts cannot be restored alone ([`Restorer::can_be_cut`]) all is restored.
+    /// From now on restores only these boxes of images, or with `None` all. Values outside are unspecified, and so are
+    /// statistics of the whole image. If parts cannot be restored separately ([`Restorer::can_be_cut`]), everything is
+    /// restored.
     pub fn want(&mut self, wanted: Option<Vec<Place>>) {
         self.wanted = wanted;
     }
@@ -169,10 +171,10 @@ impl Restorer {
         self.wanted.as_deref().filter(|_| self.can_be_cut())
     }
 
-    /// Restores under another PSF from now on; for restorers that were made with one.
+    /// Sets another PSF, for restorers that were made with one.
     ///
     /// # Errors
-    /// If it was made without, or for another number of axes.
+    /// If it was made without a PSF, or for another number of axes.
     pub fn set_psf(&mut self, psf: Psf) -> Result<(), Error> {
         let axes = self.settings.psf.as_ref().map(|p| p.shape().rank());
         if axes != Some(psf.shape().rank()) {
@@ -210,12 +212,13 @@ impl Restorer {
         &self.scratch
     }
 
-    /// Whether the network is asked how large the error may be.
+    /// Whether the network predicts its error.
     pub fn says_error(&self) -> bool {
         self.error
     }
 
-    /// What [`Restored::deviation`] is; none where the network is not asked for it and there are fewer than two samples.
+    /// The meaning of [`Restored::deviation`]; `None` if the network does not predict it and there are fewer than two
+    /// samples.
     pub fn spread(&self) -> Option<Spread> {
         if self.error {
             return Some(Spread { freedom: f64::INFINITY, factor: 1.0 });
@@ -233,11 +236,11 @@ impl Restorer {
         self.model.about.signal == Signal::Photons || self.guidance.is_some() || self.settings.chi2
     }
 
-    /// Restores images of one size; `numbers` tells their places in a series, which noise belongs to with the seed:
-    /// an image restored alone is the same as among others. `ran` is told of every run of the graph.
+    /// Restores images of one size. `numbers` are their positions in a series, which determine the noise together with
+    /// the seed: an image restored alone is the same as among others. `ran` is called after every run of the graph.
     ///
     /// # Errors
-    /// If sizes or channels differ, a camera is needed and none is there, the device fails, or `ran` says to stop.
+    /// If sizes or channels differ, a required camera is missing, the device fails, or `ran` requests a stop.
     pub fn restore(
         &mut self,
         images: &[Measured],
@@ -317,7 +320,7 @@ impl Restorer {
         made
     }
 
-    /// How far an image is from what the model was trained on, where the model knows that and there is a camera.
+    /// The distance of an image from the training images, if the model has their statistics and there is a camera.
     ///
     /// # Errors
     /// If a number of the camera is impossible.

@@ -1,5 +1,4 @@
-//! What is made ready before images of a size are restored: tiles and batch chosen by memory, the network compiled, the
-//! time forecast.
+//! Preparation for images of a size: chooses tiles and batch by memory, compiles the network, and forecasts the time.
 
 use super::Restorer;
 use crate::learned::choose::{Chosen, Wanted, choose};
@@ -19,34 +18,34 @@ pub(super) struct Ready {
     pub size: Vec<usize>,
     pub images: usize,
     pub samples: usize,
-    /// What tiles see of their surroundings, where it is less than the network looks at.
+    /// The margin of tiles, if it is smaller than the receptive field.
     pub margin: Option<usize>,
-    /// Whether it tells what the network says of the error.
+    /// Whether it returns the predicted error.
     pub error: bool,
     pub tiles: Tiles,
-    /// The walk on the device, where it fits there.
+    /// Sampling on the device, if it fits there.
     pub resident: Option<Resident>,
     pub forecast: Forecast,
 }
 
-/// What restoring will take.
+/// The expected time and memory of restoring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
-    /// Pixels of a tile that are kept, along each axis, at the most.
+    /// The largest core of a tile in pixels along each axis.
     pub tile: Vec<usize>,
-    /// Pixels to each side that the network sees beside them: reflected ones of a single tile; where tiles are blended, none.
+    /// The halo in pixels on each side: reflected pixels for a single tile; zero if tiles are blended.
     pub halo: Vec<usize>,
     pub tiles: usize,
     pub batch: usize,
-    /// Whether the result depends on the tile, because the network looks at all of it.
+    /// Whether the result depends on the tile, because the network has a global receptive field.
     pub blends: bool,
-    /// What the network's graph takes on the device.
+    /// The memory of the network's graph on the device in bytes.
     pub device_bytes: usize,
-    /// What the images' states take on the host.
+    /// The memory of the images' states on the host in bytes.
     pub host_bytes: usize,
-    /// Whether the walk stays on the device from the first call to the last.
+    /// Whether sampling stays on the device from the first call to the last.
     pub resident: bool,
-    /// Runs of the graph, and the time of one; not measured where that would take as long as restoring.
+    /// The number of runs of the graph, and the time of one; `None` if timing it would take as long as restoring.
     pub runs: usize,
     pub seconds_a_run: Option<f64>,
 }
@@ -73,11 +72,11 @@ impl Restorer {
         })
     }
 
-    /// Chooses tiles and batch for `images` images of one size, compiles the network and measures one run. What was
-    /// prepared last is kept, and what was before that if both fit.
+    /// Chooses tiles and batch for `images` images of one size, compiles the network and measures one run. The last
+    /// preparation is kept, and the one before it if both fit.
     ///
     /// # Errors
-    /// If the size is not the model's, nothing fits the device's memory, or the device fails.
+    /// If the model does not accept the size, nothing fits the device's memory, or the device fails.
     pub fn prepare(&mut self, size: &[usize], images: usize) -> Result<Forecast, Error> {
         let (samples, margin, error) = (self.settings.samples, self.margin, self.says_error());
         let asked_for = (images, samples, margin, error);

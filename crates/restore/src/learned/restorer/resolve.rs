@@ -1,4 +1,4 @@
-//! What settings come to for a model: every default filled, every check made, before anything is compiled.
+//! Resolves settings for a model: fills in every default and makes every check before anything is compiled.
 
 use crate::learned::Error;
 use crate::learned::settings::{Guidance, Output, Settings, USUAL_SAMPLES};
@@ -12,17 +12,17 @@ pub(super) struct Resolved {
     pub output: Output,
     pub guidance: Option<Guidance>,
     pub program: Option<Program>,
-    /// That of the first stage of a cascade.
+    /// The program of the first stage of a cascade.
     pub first_program: Option<Program>,
-    /// Whether the network is asked for the error.
+    /// Whether the network predicts the error.
     pub error: bool,
-    /// Whether the precision is to be settled by what is measured on images.
+    /// Whether the precision is chosen by measurements on images.
     pub open: bool,
 }
 
 impl Resolved {
     /// # Errors
-    /// If the model cannot do what the settings ask, or there is no such sampler.
+    /// If the model does not support the settings, or there is no such sampler.
     pub fn of(model: &Model, settings: Settings, device: &Device) -> Result<Resolved, Error> {
         let error = asks_for_error(model, &settings);
         let untold = settings.deviation && !error && settings.samples == 0;
