@@ -57,6 +57,7 @@ pub fn flops(graph: &Graph, node: usize) -> u64 {
         | Op::State(_)
         | Op::Const(_)
         | Op::Cast(_)
+        | Op::Float8(_)
         | Op::Reshape(_)
         | Op::StopGradient
         | Op::Transpose(_)

@@ -15,6 +15,7 @@ pub(crate) fn describe(op: &Op) -> String {
         Op::Binary(b) => format!("{b:?}").to_lowercase(),
         Op::Pointwise(p) => format!("pointwise {:?}", p.steps),
         Op::Cast(d) => format!("cast {d}"),
+        Op::Float8(f) => format!("float8 {}", f.name()),
         Op::Conv(c) => {
             let g = &c.geometry;
             let mut s = format!("conv stride {:?} pad {:?}", g.stride, g.pad.map(|p| p[0]));
@@ -29,6 +30,9 @@ pub(crate) fn describe(op: &Op) -> String {
             }
             if let Some(int8) = c.int8 {
                 s += &format!(" int8 {}", int8.name());
+            }
+            if c.scaled {
+                s += " scaled";
             }
             if c.parts > 1 {
                 s += &format!(" parts {}", c.parts);

@@ -159,10 +159,11 @@ pub enum Bias {
     Sample,
 }
 
-/// y = act(conv(z) + bias) + residual, where z is x, or the parts of x side by side, normalised and
+/// y = act(scale conv(z) + bias) + residual, where z is x, or the parts of x side by side, normalised and
 /// activated if there is a prologue, every pixel repeated if it is upsampled. Where `int8` says so, z and the weight are
-/// rounded to 8 bits first and multiplied as whole numbers ([`super::int8`]). Operands: x parts, prologue's,
-/// steps of a static quantisation, weight, bias, residual.
+/// rounded to 8 bits first and multiplied as whole numbers ([`super::int8`]). The scale, 1 unless `scaled`, is a number for each
+/// output channel: that of a weight in floats of 8 bits ([`super::float8`]). Operands: x parts, prologue's,
+/// steps of a static quantisation, weight, scales, bias, residual.
 #[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct Conv {
     pub geometry: Geometry,
@@ -174,6 +175,7 @@ pub struct Conv {
     pub act: Option<Unary>,
     pub residual: bool,
     pub int8: Option<Int8>,
+    pub scaled: bool,
 }
 
 /// Where the operands of a convolution lie among the node's inputs.
@@ -182,6 +184,8 @@ pub struct ConvOperands {
     /// The steps and zeros of a static quantisation.
     pub steps: Option<usize>,
     pub weight: usize,
+    /// What the sums of each output channel are multiplied by.
+    pub scales: Option<usize>,
     pub bias: Option<usize>,
     pub residual: Option<usize>,
     pub count: usize,
@@ -199,6 +203,7 @@ impl Conv {
             act: None,
             residual: false,
             int8: None,
+            scaled: false,
         }
     }
 
@@ -206,13 +211,16 @@ impl Conv {
         let read = self.parts + self.prologue.map_or(0, |p| p.operands());
         let steps = (self.int8 == Some(Int8::Static)).then_some(read);
         let weight = read + usize::from(steps.is_some());
-        let bias = (self.bias != Bias::None).then_some(weight + 1);
-        let next = weight + 1 + usize::from(bias.is_some());
+        let scales = self.scaled.then_some(weight + 1);
+        let next = weight + 1 + usize::from(self.scaled);
+        let bias = (self.bias != Bias::None).then_some(next);
+        let next = next + usize::from(bias.is_some());
         let residual = self.residual.then_some(next);
         ConvOperands {
             prologue: self.parts,
             steps,
             weight,
+            scales,
             bias,
             residual,
             count: next + usize::from(self.residual),
@@ -245,6 +253,9 @@ impl Conv {
         if let Some(i) = at.steps {
             want("steps and zeros of the input's channels", x[i], [2, c])?;
         }
+        if let Some(i) = at.scales {
+            want("scales of the output channels", x[i], [w[0]])?;
+        }
         self.geometry.check_planar(w.rank())?;
         let seen = seen_size(spatial("input", source.shape)?, w.rank(), self.upsample);
         let out = self.geometry.output(seen, spatial("weight", w)?)?;
@@ -266,6 +277,7 @@ impl Conv {
             || self.prologue.is_some()
             || self.act.is_some()
             || self.residual
+            || self.scaled
             || self.bias == Bias::Sample
         {
             return None;
@@ -304,6 +316,9 @@ impl Conv {
             let sample = i / (pixels * k);
             if let Some(r) = &rounded {
                 *v *= r.worth.data[sample * k + i % k];
+            }
+            if let Some(s) = at.scales {
+                *v *= x[s].data[i % k];
             }
             *v += match (self.bias, at.bias) {
                 (Bias::Channel, Some(b)) => x[b].data[i % k],

@@ -6,6 +6,9 @@
 // pixel of that patch: pixels are rows of 128 bytes, 8 neighbours along x are a group of 8 rows, and groups lie a row of the
 // patch apart.
 //
+// With FP8 image and weights are e4m3, 128 channels a row; sums are multiplied by a scale of each channel, and results and residuals
+// have 16 bits.
+//
 // Options: -DKS=1|2|3 pixels of the kernel along a side; -DMB=1|2; -DBN=48|64|96|128; -DSTAGES tiles of weights held;
 // -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
 // -DSILU=0|1; -DPATCHES patches held; -DPARTS=1|2 images whose channels lie one behind the other; -DSPLIT=1|2|4 blocks
@@ -33,7 +36,12 @@
 
 constexpr int GROUPS = 2;
 constexpr int TAPS = KS * KS;
-constexpr int EACH = 32 / ELEM_BYTES, RUNS = ROW_BYTES / 32, WIDE = RUNS * EACH; // channels of a product; products and channels of a row
+#ifdef FP8
+constexpr int FACTOR_BYTES = 1;
+#else
+constexpr int FACTOR_BYTES = ELEM_BYTES;
+#endif
+constexpr int EACH = 32 / FACTOR_BYTES, RUNS = ROW_BYTES / 32, WIDE = RUNS * EACH; // channels of a product; products and channels of a row
 constexpr bool ROUNDED = ELEM_BYTES == 4, BOXED = !ROUNDED;
 constexpr int ROUNDERS = 3; // warps
 constexpr int SOURCES = KS == 2 && TRANSPOSED || DOWN ? 4 : PARTS, RESULTS = KS == 2 && !TRANSPOSED && !DOWN ? 4 : 1;
@@ -50,6 +58,9 @@ static_assert(SPLIT == 1 || (MB == 1 && BN * 512 <= STAGES * TILE_BYTES), "room 
 static_assert(!TRANSPOSED || BN % 64 == 0, "whole boxes of columns");
 static_assert(BOXED || (SPLIT == 1 && !TRANSPOSED), "TF32 of a whole tile");
 static_assert(BOXED ? ROW_BYTES == 128 : true, "boxes of 64 channels");
+#ifdef FP8
+static_assert(!TRANSPOSED, "products of 8 bits take no transposed weights");
+#endif
 static_assert(SPLIT == 1 || !HELD, "sums of a shared tile lie where its weights were");
 static_assert(!DOWN || (KS < 3 && PARTS == 1 && !TRANSPOSED && !HELD), "a plain convolution of stride 2");
 static_assert(PARTS == 1 || (KS != 2 && !TRANSPOSED), "parts of a plain convolution's input");
@@ -60,6 +71,7 @@ template <int COUNT> struct Maps {
 
 struct Params {
     const void* bias; // or none
+    const float* scales; // FP8: of each channel's sums
     int residual; // whether there is one
     int c[2], k; // channels summed over, of each part, and made
     int tiles_x, tiles_y, tiles_k, tiles;
@@ -399,7 +411,17 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
 #pragma unroll
         for (int j = 0; j < COLUMNS / 8; j += 2) {
             float2 low = both(biases[j]), high = both(biases[j + 1]);
-            float bias[4] = {low.x, low.y, high.x, high.y};
+            float bias[4] = {low.x, low.y, high.x, high.y}, scale[4] = {1.f, 1.f, 1.f, 1.f};
+#ifdef FP8
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                int k = at.k + box_column + (j + i) * 8 + t * 2;
+                if (k < p.k) {
+                    float2 pair = __ldg((const float2*)(p.scales + k));
+                    scale[2 * i] = pair.x, scale[2 * i + 1] = pair.y;
+                }
+            }
+#endif
             int piece = j % (BOX / 8) + (matrix >> 1);
             u32 in_box = pixel * BOX * 2 + (BOX % 64 ? piece : piece ^ row) * 16;
 #pragma unroll
@@ -408,7 +430,15 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                 // Copies: accumulators that anything but a product changes make products wait for each other.
                 float v[8];
 #pragma unroll
-                for (int i = 0; i < 8; i++) v[i] = (SPLIT > 1 ? shared_sums[4 * j + i] : acc[m][4 * j + i]) + bias[i / 4 * 2 + i % 2];
+                for (int i = 0; i < 8; i++) {
+                    int of = i / 4 * 2 + i % 2;
+                    float sum = SPLIT > 1 ? shared_sums[4 * j + i] : acc[m][4 * j + i];
+#ifdef FP8
+                    v[i] = sum * scale[of] + bias[of];
+#else
+                    v[i] = sum + bias[of];
+#endif
+                }
                 if (SILU) silu(v), silu(v + 4);
                 if (p.residual) {
                     u32 pairs[4];

@@ -286,10 +286,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_whole(const __grid
 #pragma unroll
                 for (int e = 0; e < V; e++) u[e] = a[e] * v.at(e) + b[e];
                 activate(u);
-                Vec<Y, V> out;
-#pragma unroll
-                for (int e = 0; e < V; e++) out.set(e, u[e]);
-                store<Y, V>(y + r * ALL, out);
+                store_rounded(y + r * ALL, u);
             };
 #pragma unroll
             for (int j = 0; j < MOST_KEPT; j++) {

@@ -178,6 +178,7 @@ fn every_tile_is_right_and_repeats_itself() {
             let call = Call {
                 parts: 1,
                 weight: 1,
+                scales: None,
                 bias: None,
                 residual: None,
                 by_sample: false,
@@ -301,6 +302,7 @@ fn two_images(cx: &Arc<Context>, dtype: DType) {
     let call = Call {
         parts: 2,
         weight: 2,
+        scales: None,
         bias: Some(3),
         residual: Some(4),
         by_sample: false,

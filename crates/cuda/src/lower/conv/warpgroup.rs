@@ -1,5 +1,5 @@
 //! Convolutions of 3 x 3 pixels, of one pixel on two images, and of 2 x 2 or 3 x 3 that halve the image, by warpgroups,
-//! in 16 bits, or forward in TF32, on cards of compute capability 9.0: see `kernels/conv`.
+//! in 16 bits, or forward in TF32 or e4m3, on cards of compute capability 9.0: see `kernels/conv`.
 //!
 //! A patch of the image comes to shared memory once for all taps. Bias, residual and SiLU are added before the result
 //! leaves the block. Convolutions of upsampled images are done by phases, whose results go straight to their places.
@@ -78,17 +78,22 @@ fn pace(s: &Sizes) -> Option<Pace> {
 fn takes(n: &Node<'_>, s: &Sizes) -> bool {
     let sizes = [s.n, s.c, s.k, s.input[1], s.input[2]];
     let computes = match s.dtype {
-        DType::BF16 | DType::F16 => true,
+        DType::BF16 | DType::F16 | DType::F8 => true,
         DType::F32 => n.math.tf32,
         _ => false,
     };
     n.cx.gpu.capability == (9, 0)
         && computes
         && s.dims == 2
-        && is_whole(s.k, s.dtype)
+        && is_whole(s.k, made(s.dtype))
         && sizes.iter().product::<usize>() > 0
         && s.rows() <= i32::MAX as usize
         && (s.rows() * s.c <= i32::MAX as usize || is_whole(s.c, s.dtype))
+}
+
+/// The type of an image made of images of this type, as far as the size of its elements goes: sums of 8 bits have 16.
+fn made(dtype: DType) -> DType {
+    if dtype == DType::F8 { DType::BF16 } else { dtype }
 }
 
 /// Whether so many channels are as many bytes as the copy unit takes.
@@ -125,7 +130,7 @@ pub(super) fn tiles(n: &Node<'_>, s: &Sizes, call: &Call) -> Vec<Tile> {
             all.push(Tile { channels: 64, ..all[1] });
         }
     }
-    let summed = if transposed { s.k } else { s.c }.div_ceil(64);
+    let summed = if transposed { s.k } else { s.c }.div_ceil(large.wide(s.dtype));
     let shared = |t: &Tile| {
         let tile = *t;
         [2, 4].map(|shares| Tile { shares, ..tile }).into_iter().filter(move |t| {
@@ -137,6 +142,8 @@ pub(super) fn tiles(n: &Node<'_>, s: &Sizes, call: &Call) -> Vec<Tile> {
     if count(&large) >= sms {
         all.extend(large.holding(s, call));
         all.extend(large.holding_less(s, call));
+        // Of 8 bits, more weights fit beside smaller tiles.
+        all.extend(Tile { blocks: 1, ..large }.holding(s, call).filter(|_| s.dtype == DType::F8));
     }
     all.extend(shared);
     all
@@ -216,6 +223,7 @@ fn views(
 #[derive(Clone, Copy)]
 struct ForwardParams {
     bias: u64,
+    scales: u64,
     residual: i32,
     c: [i32; 2],
     k: i32,
@@ -240,6 +248,8 @@ pub(super) struct Call {
     pub parts: usize,
     /// The weights; what is added.
     pub weight: usize,
+    /// What each channel's sums are multiplied by: of weights in 8 bits.
+    pub scales: Option<usize>,
     pub bias: Option<usize>,
     pub residual: Option<usize>,
     /// Whether there is a bias for each sample.
@@ -270,26 +280,40 @@ impl Call {
         let whole = |i: usize| is_whole(n.x[i].shape.channels(), dtype);
         // One image of a few channels is widened on the way.
         let images = match self.parts {
-            1 => whole(0) || !(self.transposed || self.upsample || dtype == DType::F32),
+            1 => whole(0) || !(self.transposed || self.upsample || !is_half(dtype)),
             2 => whole(0) && whole(1) && !self.upsample,
             _ => false,
         };
+        let end = n.y[0].dtype;
+        // Of weights in 8 bits alone there are scales, and of few forms.
+        let factors = match dtype {
+            DType::F8 => is_half(end) && self.scales.is_some() && self.parts == 1 && !self.upsample,
+            _ => end == dtype && self.scales.is_none(),
+        };
         images
-            && is_whole(self.first, dtype)
-            && is_whole(self.channels, dtype)
+            && factors
+            && n.x[self.weight].dtype == dtype
+            && is_whole(self.first, end)
+            && is_whole(self.channels, end)
             && matches!(act, None | Some(Unary::Silu))
-            && n.y[0].dtype == dtype
-            && self.bias.is_none_or(|i| [dtype, DType::F32].contains(&n.x[i].dtype))
+            && self.bias.is_none_or(|i| [end, DType::F32].contains(&n.x[i].dtype))
     }
 }
 
-fn source(s: &Sizes, file: &'static str, kernels: &str) -> Source {
+/// A program on images of type `read`, whose results are of type `made`.
+fn source(read: DType, made: DType, file: &'static str, kernels: &str) -> Source {
     let text = Cow::Owned(format!("{SHARED}\n{kernels}"));
-    Source { file, text, prelude: false, options: vec![] }.option("-default-device").option(match s.dtype {
-        DType::F32 => "-DELEM_TF32",
-        DType::F16 => "-DELEM_FP16",
-        _ => "-DELEM_BF16",
-    })
+    let source =
+        Source { file, text, prelude: false, options: vec![] }.option("-default-device").option(match made {
+            DType::F32 => "-DELEM_TF32",
+            DType::F16 => "-DELEM_FP16",
+            _ => "-DELEM_BF16",
+        });
+    if read == DType::F8 { source.option("-DFP8") } else { source }
+}
+
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::BF16 | DType::F16)
 }
 
 /// What a block of the forward kernel has in shared memory.
@@ -375,7 +399,8 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         _ if summed.iter().all(|c| c.is_multiple_of(wide)) => wide / run,
         _ => 0,
     };
-    let source = source(&s, "conv/forward", FORWARD)
+    let end = n.y[0].dtype;
+    let source = source(s.dtype, end, "conv/forward", FORWARD)
         .define("KS", side)
         .define("MB", tile.blocks)
         .define("BN", tile.channels)
@@ -411,6 +436,7 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
     };
     let fixed = ForwardParams {
         bias: 0,
+        scales: 0,
         residual: call.residual.is_some() as i32,
         c: [summed[0] as i32, summed.get(1).map_or(0, |c| *c as i32)],
         k: made as i32,
@@ -463,14 +489,15 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         let added = call.residual.map_or(0, |i| io.inputs[i]);
         let boxes = |at: u64| match is_rounded || at == 0 {
             true => Ok(vec![0; MAP_WORDS * results]),
-            false => views(at, view(made), results, [boxed, 8, 8], boxed == 64),
+            false => views(at, View { dtype: end, ..view(made) }, results, [boxed, 8, 8], boxed == 64),
         };
         let (result, residual) = (boxes(y)?, boxes(added)?);
         let mut sources = vec![];
         for (image, c) in images.iter().zip(&summed) {
             sources.extend(views(*image, view(*c), phase_sources, [wide, patch[0], patch[1]], true)?);
         }
-        let p = ForwardParams { bias: call.bias.map_or(0, |i| io.inputs[i]), y, added, ..fixed };
+        let [bias, scales] = [call.bias, call.scales].map(|at| at.map_or(0, |i| io.inputs[i]));
+        let p = ForwardParams { bias, scales, y, added, ..fixed };
         let a = Params::new().words(sources).words(weight).words(result).words(residual).with(p);
         // SAFETY: the promise of `Kernel::launch`.
         unsafe { cx.launch(f, [grid, 1], 3 * GROUP, room.bytes, &a) }
@@ -505,7 +532,7 @@ fn splits(multiprocessors: usize, blocks: usize, tiles: usize) -> usize {
 
 pub(super) fn takes_weight_grad(n: &Node<'_>, s: &Sizes) -> bool {
     takes(n, s)
-        && s.dtype != DType::F32
+        && is_half(s.dtype)
         && pace(s) == Some(Pace::Whole)
         && s.kernel == [1, 3, 3]
         && is_whole(s.c, s.dtype)
@@ -524,7 +551,8 @@ pub(super) fn weight_grad(
     let stage =
         PIXELS[0] * PIXELS[1] * ROW_BYTES + (patch[0] * patch[1] * ROW_BYTES).next_multiple_of(ALIGNMENT);
     let stages = (MOST_SHARED - ALIGNMENT) / stage;
-    let source = source(s, "conv/weight_grad", WEIGHT_GRAD).define("KS", side).define("STAGES", stages);
+    let source =
+        source(s.dtype, s.dtype, "conv/weight_grad", WEIGHT_GRAD).define("KS", side).define("STAGES", stages);
     let (f, sum) = (n.cx.function(&source, "conv_weight_grad")?, n.cx.function(&source, "conv_weight_sum")?);
     let weights = if upsample { Some(Weights::new(n.cx, s)?) } else { None };
 
