@@ -244,6 +244,96 @@ fn every_tile_is_right_and_repeats_itself() {
     assert!(right, "see above");
 }
 
+/// e4m3 with a scale of each channel, results and residuals of 16 bits. Matrix units keep about 14 bits of a sum of these.
+#[test]
+fn every_tile_of_8_bits_is_right_and_repeats_itself() {
+    let cx = match Context::get(0) {
+        Ok(cx) => cx,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    if !cx.gpu.has_fp8() {
+        return eprintln!("skipped: a card of compute capability {:?}", cx.gpu.capability);
+    }
+    let _turn = cx.turn();
+    let case = |n, c, k, h, w| Case { n, c, k, h, w, upsample: false, side: 3, stride: 1 };
+    let cases = [
+        case(2, 128, 128, 16, 16),
+        case(1, 144, 136, 19, 37),
+        case(2, 48, 48, 17, 9),
+        case(1, 256, 192, 8, 40),
+        case(3, 16, 64, 5, 3),
+        case(1, 1024, 128, 16, 16),
+    ];
+    let mut right = true;
+    for (dtype, asked) in [false, true].into_iter().flat_map(|a| [DType::BF16, DType::F16].map(|t| (t, a))) {
+        for (i, case) in cases.into_iter().enumerate() {
+            let s = case.sizes(DType::F8);
+            let seed = 100 + 10 * i as u64;
+            let (x_bytes, x) = rounded(DType::F8, &numbers(seed, s.in_rows() * s.c, 1.0));
+            let (w_bytes, w) = rounded(DType::F8, &numbers(seed + 1, s.weight_len(), 80.0));
+            let scale_of = |v: &f32| 0.1 / 80.0 * f32::exp2(v.round());
+            let scales: Vec<f32> = numbers(seed + 2, s.k, 1.5).iter().map(scale_of).collect();
+            let (scale_bytes, scales) = rounded(DType::F32, &scales);
+            let (bias_bytes, bias) = rounded(DType::F32, &numbers(seed + 3, s.n * s.k, 1.0));
+            let (added_bytes, added) = rounded(dtype, &numbers(seed + 4, s.rows() * s.k, 1.0));
+            let of = |dtype, shape: &[usize]| Type { dtype, shape: Shape::new(shape) };
+            let result = of(dtype, &[s.n, case.h, case.w, s.k]);
+            let x_types = vec![
+                of(DType::F8, &[s.n, case.h, case.w, s.c]),
+                of(DType::F8, &[s.k, 3, 3, s.c]),
+                of(DType::F32, &[s.k]),
+                of(DType::F32, &[s.n, s.k]),
+                result,
+            ];
+            let outs = [result];
+            let n = Node { cx: &cx, math: Math { tf32: false }, x: x_types, y: &outs };
+            let plain = Call {
+                parts: 1,
+                weight: 1,
+                scales: Some(2),
+                bias: None,
+                residual: None,
+                by_sample: false,
+                silu: false,
+                transposed: false,
+                first: 0,
+                channels: s.k,
+                upsample: false,
+            };
+            let full = Call { bias: Some(3), residual: Some(4), by_sample: true, silu: true, ..plain };
+            assert!(plain.is_taken(&n, None) && full.is_taken(&n, Some(Unary::Silu)));
+            let sums: Vec<f64> =
+                case.forward(&x, &w).iter().enumerate().map(|(i, v)| v * scales[i % s.k]).collect();
+            let pixels = s.rows() / s.n;
+            let ended = |(i, v): (usize, &f64)| {
+                let v = v + bias[i / (pixels * s.k) * s.k + i % s.k];
+                v / (1.0 + (-v).exp()) + added[i]
+            };
+            let ended: Vec<f64> = sums.iter().enumerate().map(ended).collect();
+            let some = warpgroup::tiles(&n, &s, &plain);
+            assert!(!some.is_empty());
+            let held = |t: &warpgroup::Tile| [Some(*t), t.holding(&s, &plain)];
+            for tile in some.iter().flat_map(held).flatten() {
+                for (call, truth) in [(plain, &sums), (full, &ended)] {
+                    let kernel = warpgroup::forward(&n, &s, call, tile).unwrap();
+                    if !asked {
+                        continue;
+                    }
+                    let inputs =
+                        [&x_bytes, &w_bytes, &scale_bytes, &bias_bytes, &added_bytes].map(Vec::clone);
+                    let name = format!(
+                        "f8 to {dtype} {case:?} {tile:?} {}",
+                        if call.silu { "to its end" } else { "" }
+                    );
+                    let got = run(&cx, &kernel, &inputs, &[truth.len() * dtype.bytes()], &name);
+                    right &= check(&name, "result", &values(dtype, &got[0]), truth, 4e-3);
+                }
+            }
+        }
+    }
+    assert!(right, "see above");
+}
+
 /// One pixel on two images, with a bias and a residual.
 #[test]
 fn two_images_add_up() {

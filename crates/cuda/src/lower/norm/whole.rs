@@ -117,7 +117,7 @@ fn sums_shared(at: &Shape3, a: &Norm, threads: usize) -> usize {
 }
 
 /// How many groups the channels of a vector touch at the most.
-fn span(at: &Shape3, a: &Norm) -> usize {
+pub(super) fn span(at: &Shape3, a: &Norm) -> usize {
     let width = at.c / a.groups;
     let groups = |k: usize| (k + at.v - 1) / width - k / width + 1;
     (0..at.c).step_by(at.v).map(groups).max().unwrap_or(1)
