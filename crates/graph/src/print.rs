@@ -45,7 +45,9 @@ pub(crate) fn describe(op: &Op) -> String {
                 crate::ops::Bias::Channel => " bias",
                 crate::ops::Bias::Sample => " bias per sample",
             };
-            s + &act(c.act) + if c.residual { " residual" } else { "" }
+            s + &act(c.act)
+                + if c.residual { " residual" } else { "" }
+                + &if c.side > 0 { format!(" beside {}", c.side) } else { String::new() }
         }
         Op::ConvInputGrad(c) => format!(
             "conv_input_grad stride {:?} channels {:?}{}{}{}{}",

@@ -159,7 +159,7 @@ impl Compiler {
             graph = precision::narrow(graph, *dtype);
             graph.verify("precision")?;
             if *fp8 {
-                graph = fp8::convolutions(graph);
+                graph = fp8::shortcuts(fp8::convolutions(graph));
                 graph.verify("fp8")?;
             }
         }

@@ -44,6 +44,8 @@ fn in_16_bits(graph: Graph) -> Graph {
 fn in_8_bits(graph: Graph) -> Graph {
     let graph = fp8::convolutions(in_16_bits(graph));
     graph.verify("fp8").unwrap();
+    let graph = fp8::shortcuts(graph);
+    graph.verify("shortcuts").unwrap();
     graph
 }
 
@@ -141,6 +143,30 @@ fn convolutions_of_3_x_3_pixels_behind_norms_are_taken_and_no_others() {
             assert!(matches!(&node.op, Op::Conv(c) if c.scaled), "{} reads {v:?}", graph.line(i));
         }
     }
+}
+
+/// Those of the blocks whose input has other channels than their result, read as the parts that were concatenated.
+#[test]
+fn shortcuts_are_added_by_the_blocks_last_convolutions() {
+    let graph = in_8_bits(network().0);
+    let sides: Vec<(&str, usize)> = graph
+        .nodes
+        .iter()
+        .filter_map(|n| match &n.op {
+            Op::Conv(c) if c.side > 0 => Some((&*n.scope, c.side)),
+            _ => None,
+        })
+        .collect();
+    let wanted = [
+        ("down_blocks.1.resnets.0.conv2", 1),
+        ("up_blocks.0.resnets.0.conv2", 2),
+        ("up_blocks.0.resnets.1.conv2", 2),
+        ("up_blocks.1.resnets.0.conv2", 2),
+        ("up_blocks.1.resnets.1.conv2", 2),
+    ];
+    assert_eq!(sides, wanted);
+    assert!(!graph.nodes.iter().any(|n| matches!(&n.op, Op::Conv(_)) && n.scope.ends_with("conv_shortcut")));
+    assert!(graph.to_string().contains(" beside 2"));
 }
 
 /// A norm and a convolution behind it that reads `c` channels and makes `k`; `also` may read the norm too.

@@ -156,6 +156,10 @@ __device__ __forceinline__ void hold(float x, u32 anywhere) {
 #define FACTORS ELEM "." ELEM
 #define TURNED(which) which
 #endif
+// Of 16 bits, whatever the others are of.
+#define HALF_PRODUCT(n, registers, add, operands)                                                                                       \
+    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." ELEM "." ELEM " {" registers "}, " \
+    operands ", p, 1, 1, 0, 0;\n}"
 #define PRODUCT(n, registers, add, operands)                                                                                           \
     "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n  DEPTH ".f32." FACTORS " {" registers "}, " \
     operands ";\n}"
@@ -184,6 +188,17 @@ template <int N, int TRANSPOSED_A, int TRANSPOSED_B> __device__ __forceinline__ 
                      : D_96
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
 }
+
+#ifdef FP8
+// The same of 16 bits.
+template <int N> __device__ __forceinline__ void half_product(float (&d)[N / 2], u64 a, u64 b, int add) {
+    static_assert(N == 48 || N == 64 || N == 96 || N == 128, "columns of a product");
+    if constexpr (N == 48) asm volatile(HALF_PRODUCT("48", R_24, "%26", "%24, %25") : D_24 : "l"(a), "l"(b), "r"(add));
+    if constexpr (N == 64) asm volatile(HALF_PRODUCT("64", R_32, "%34", "%32, %33") : D_32 : "l"(a), "l"(b), "r"(add));
+    if constexpr (N == 96) asm volatile(HALF_PRODUCT("96", R_48, "%50", "%48, %49") : D_48 : "l"(a), "l"(b), "r"(add));
+    if constexpr (N == 128) asm volatile(HALF_PRODUCT("128", R_64, "%66", "%64, %65") : D_64 : "l"(a), "l"(b), "r"(add));
+}
+#endif
 
 // A in registers.
 template <int N, int TRANSPOSED_B> __device__ __forceinline__ void product(float (&d)[N / 2], const u32 (&a)[4], u64 b, int add) {

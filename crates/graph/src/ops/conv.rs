@@ -159,11 +159,12 @@ pub enum Bias {
     Sample,
 }
 
-/// y = act(scale conv(z) + bias) + residual, where z is x, or the parts of x side by side, normalised and
+/// y = act(scale (conv(z) + side) + bias) + residual, where z is x, or the parts of x side by side, normalised and
 /// activated if there is a prologue, every pixel repeated if it is upsampled. Where `int8` says so, z and the weight are
 /// rounded to 8 bits first and multiplied as whole numbers ([`super::int8`]). The scale, 1 unless `scaled`, is a number for each
-/// output channel: that of a weight in floats of 8 bits ([`super::float8`]). Operands: x parts, prologue's,
-/// steps of a static quantisation, weight, scales, bias, residual.
+/// output channel: that of a weight in floats of 8 bits ([`super::float8`]). The side is a convolution of one pixel of `side` other images
+/// side by side: what passes by a residual block. Operands: x parts, prologue's, steps of a static quantisation, weight, scales,
+/// bias, residual, the side's images and weight.
 #[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct Conv {
     pub geometry: Geometry,
@@ -176,6 +177,7 @@ pub struct Conv {
     pub residual: bool,
     pub int8: Option<Int8>,
     pub scaled: bool,
+    pub side: usize,
 }
 
 /// Where the operands of a convolution lie among the node's inputs.
@@ -188,6 +190,8 @@ pub struct ConvOperands {
     pub scales: Option<usize>,
     pub bias: Option<usize>,
     pub residual: Option<usize>,
+    /// The side's images, the first of them, and its weight.
+    pub side: Option<(usize, usize)>,
     pub count: usize,
 }
 
@@ -204,6 +208,7 @@ impl Conv {
             residual: false,
             int8: None,
             scaled: false,
+            side: 0,
         }
     }
 
@@ -216,6 +221,8 @@ impl Conv {
         let bias = (self.bias != Bias::None).then_some(next);
         let next = next + usize::from(bias.is_some());
         let residual = self.residual.then_some(next);
+        let next = next + usize::from(self.residual);
+        let side = (self.side > 0).then_some((next, next + self.side));
         ConvOperands {
             prologue: self.parts,
             steps,
@@ -223,7 +230,8 @@ impl Conv {
             scales,
             bias,
             residual,
-            count: next + usize::from(self.residual),
+            side,
+            count: next + if self.side > 0 { self.side + 1 } else { 0 },
         }
     }
 
@@ -268,6 +276,18 @@ impl Conv {
         if let Some(i) = at.residual {
             want("residual", x[i], y.shape)?;
         }
+        if let Some((first, weight)) = at.side {
+            let beside = source_type(&x[first..weight])?.shape;
+            let c = beside.channels();
+            if beside != y.shape.with(y.shape.rank() - 1, c) {
+                return Err(OpError::Mismatch {
+                    what: "result and image beside it",
+                    left: y.shape,
+                    right: beside,
+                });
+            }
+            want("weight of the image beside it", x[weight], image(w.rank(), w[0], [1; 3], c))?;
+        }
         Ok(vec![y])
     }
 
@@ -278,6 +298,7 @@ impl Conv {
             || self.act.is_some()
             || self.residual
             || self.scaled
+            || self.side > 0
             || self.bias == Bias::Sample
         {
             return None;
@@ -312,6 +333,14 @@ impl Conv {
             y.data[to] += z.data[from] * w.data[weight];
         });
         let pixels: usize = output.iter().product();
+        if let Some((first, weight)) = at.side {
+            let beside = read_source(&x[first..weight], None, &[]);
+            let c = beside.shape.channels();
+            for (i, v) in y.data.iter_mut().enumerate() {
+                let row = &x[weight].data[i % k * c..][..c];
+                *v += row.iter().zip(&beside.data[i / k * c..][..c]).map(|(w, x)| w * x).sum::<f64>();
+            }
+        }
         for (i, v) in y.data.iter_mut().enumerate() {
             let sample = i / (pixels * k);
             if let Some(r) = &rounded {

@@ -7,7 +7,7 @@
 //! convolutions, those that halve or upsample the image, products and attention keep 16 bits: nothing bounds what they read.
 
 use crate::graph::{Graph, Node, StateInit, Type, Value};
-use crate::ops::{Conv, Float8, Geometry, Op, Unary};
+use crate::ops::{Bias, Binary, Conv, Float8, Geometry, Op, Unary};
 use clearshot_tensor::{DType, Shape};
 
 /// What copies into shared memory come in, 16 bytes: channels that are read, and channels of 16 bits that are written.
@@ -37,13 +37,93 @@ pub fn convolutions(graph: Graph) -> Graph {
         next.nodes.push(node);
         moved.push(next.nodes.len() - 1);
     }
-    next.outputs = graph.outputs;
-    next.outputs.iter_mut().for_each(|o| o.value = to(o.value, &moved));
-    next.updates = graph.updates;
+    ended(next, graph, &moved)
+}
+
+/// The graph that took the nodes of another, with its outputs and updates; `moved` says where each node went.
+fn ended(mut next: Graph, old: Graph, moved: &[usize]) -> Graph {
+    let to = |v: Value| Value::new(moved[v.at()], v.port());
+    next.outputs = old.outputs;
+    next.outputs.iter_mut().for_each(|o| o.value = to(o.value));
+    next.updates = old.updates;
     for update in &mut next.updates {
-        (update.state, update.value) = (moved[update.state as usize] as u32, to(update.value, &moved));
+        (update.state, update.value) = (moved[update.state as usize] as u32, to(update.value));
     }
     next.tidy()
+}
+
+/// What passes by a residual block through a convolution of one pixel is added by the block's last convolution, in 8 bits, to its own
+/// sums: its result is neither written nor read. Its products stay in 16 bits, since nothing bounds what it reads, with a
+/// weight that is divided by the scales that all sums are multiplied by; they are powers of two.
+pub fn shortcuts(graph: Graph) -> Graph {
+    let counts = graph.use_counts();
+    let mut next = Graph::default();
+    let mut moved: Vec<usize> = Vec::with_capacity(graph.nodes.len());
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let mut node = node.clone();
+        let to = |v: Value| Value::new(moved[v.at()], v.port());
+        node.inputs.iter_mut().for_each(|v| *v = to(*v));
+        if let Op::Conv(shortcut) = node.op.clone()
+            && let Some(last) = last_of_block(&graph, &counts, i).map(|at| &graph.nodes[at])
+            && let Op::Conv(conv) = &last.op
+        {
+            let (of_shortcut, at) = (shortcut.operands(), conv.operands());
+            let mut inputs: Vec<Value> = last.inputs.iter().map(|v| to(*v)).collect();
+            let mut push = |op: Op, inputs: Vec<Value>, out: Type| {
+                next.nodes.push(Node { op, inputs, outs: vec![out], scope: node.scope.clone() });
+                Value::new(next.nodes.len() - 1, 0)
+            };
+            let of_weight = graph.ty(graph.nodes[i].inputs[of_shortcut.weight]);
+            let k = of_weight.shape[0];
+            let column = Shape::from([k, 1, 1, 1]);
+            let scales = push(Op::Reshape(column), vec![inputs[at.weight + 1]], Type::f32(column));
+            let weight = node.inputs[of_shortcut.weight];
+            let divided = push(Op::Binary(Binary::Div), vec![weight, scales], of_weight);
+            let biases = [at.bias.map(|b| inputs[b]), of_shortcut.bias.map(|b| node.inputs[b])];
+            let bias = match biases {
+                [Some(a), Some(b)] => {
+                    Some(push(Op::Binary(Binary::Add), vec![a, b], Type::f32(Shape::from([k]))))
+                }
+                [a, b] => a.or(b),
+            };
+            inputs.truncate(at.weight + 2);
+            inputs.extend(
+                bias.into_iter().chain(node.inputs[..shortcut.parts].iter().copied()).chain([divided]),
+            );
+            let bias = if bias.is_some() { Bias::Channel } else { Bias::None };
+            node.op = Op::Conv(Conv { bias, side: shortcut.parts, ..*conv });
+            (node.inputs, node.scope) = (inputs, last.scope.clone());
+        }
+        next.nodes.push(node);
+        moved.push(next.nodes.len() - 1);
+    }
+    ended(next, graph, &moved)
+}
+
+/// The convolution in 8 bits that nothing reads but node `i`, a convolution of one pixel, as its residual.
+fn last_of_block(graph: &Graph, counts: &[Vec<u32>], i: usize) -> Option<usize> {
+    let node = &graph.nodes[i];
+    let Op::Conv(shortcut) = &node.op else { return None };
+    let at = shortcut.operands();
+    let residual = node.inputs[at.residual?];
+    let last = &graph.nodes[residual.at()];
+    let Op::Conv(conv) = &last.op else { return None };
+    let plain = Conv::plain(Geometry::new(2, 1, 0), shortcut.bias == Bias::Channel);
+    let end = node.outs[0].dtype;
+    let suits = conv.scaled
+        && conv.side == 0
+        && conv.act.is_none()
+        && !conv.residual
+        && conv.bias != Bias::Sample
+        && *shortcut == Conv { parts: shortcut.parts, residual: true, ..plain }
+        && (1..=2).contains(&shortcut.parts)
+        && graph.shape(node.inputs[at.weight])[1..3] == [1, 1]
+        && counts[residual.at()][residual.port()] == 1
+        && last.outs[0].dtype == end;
+    let images =
+        || node.inputs[..shortcut.parts].iter().chain([&node.inputs[at.weight]]).map(|v| graph.ty(*v));
+    let halves = images().all(|t| t.dtype == end && t.shape.channels().is_multiple_of(WRITTEN));
+    (suits && halves).then_some(residual.at())
 }
 
 /// The values and scales of a weight, as nodes; those that are there already where another convolution reads it too.

@@ -7,7 +7,8 @@
 // patch apart.
 //
 // With FP8 image and weights are e4m3, 128 channels a row; sums are multiplied by a scale of each channel, and results and residuals
-// have 16 bits.
+// have 16 bits. With SIDE=1|2 images of 16 bits and as many pixels, one behind the other, are multiplied by a weight of one pixel and
+// added to the sums: turns of 64 of their channels with one tap.
 //
 // Options: -DKS=1|2|3 pixels of the kernel along a side; -DMB=1|2; -DBN=48|64|96|128; -DSTAGES tiles of weights held;
 // -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
@@ -31,7 +32,7 @@
 // that loads round every patch to the nearest before it is used, and weights come rounded (round_weights). Results and
 // residuals of fp32 go between registers and the image itself.
 //
-// conv_warpgroup(x_maps, w_map, y_maps, residual_maps, p): block 384; grid at most p.tiles, a block goes on to the next tile;
+// conv_warpgroup(x_maps, w_map, y_maps, residual_maps, where there is a side its side_maps and side_w_map, p): block 384; grid at most p.tiles, a block goes on to the next tile;
 // where tiles are shared, SPLIT p.tiles.
 
 constexpr int GROUPS = 2;
@@ -45,6 +46,11 @@ constexpr int EACH = 32 / FACTOR_BYTES, RUNS = ROW_BYTES / 32, WIDE = RUNS * EAC
 constexpr bool ROUNDED = ELEM_BYTES == 4, BOXED = !ROUNDED;
 constexpr int ROUNDERS = 3; // warps
 constexpr int SOURCES = KS == 2 && TRANSPOSED || DOWN ? 4 : PARTS, RESULTS = KS == 2 && !TRANSPOSED && !DOWN ? 4 : 1;
+#ifndef SIDE
+#define SIDE 0
+#endif
+constexpr int SIDE_WIDE = 64; // channels of a row of the side
+static_assert(SIDE == 0 || (FACTOR_BYTES == 1 && KS == 3 && !DOWN && ROW_BYTES == 128), "a side of a convolution of 3 x 3 in 8 bits");
 constexpr int PATCH_W = 8 * MB + KS - 1, PATCH_H = 8 * GROUPS + KS - 1;
 constexpr int PATCH_BYTES = PATCH_W * PATCH_H * ROW_BYTES;
 constexpr int PATCH_STEP = (PATCH_BYTES + 1023) / 1024 * 1024;
@@ -73,6 +79,7 @@ struct Params {
     const void* bias; // or none
     const float* scales; // FP8: of each channel's sums
     int residual; // whether there is one
+    int side[2]; // its channels
     int c[2], k; // channels summed over, of each part, and made
     int tiles_x, tiles_y, tiles_k, tiles;
     int tap_columns, first_column; // of the weights' rows: from tap to tap, and where they begin
@@ -201,6 +208,9 @@ __device__ __forceinline__ void store_directly(const Params& p, const Tile& at, 
 extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     conv_warpgroup(const __grid_constant__ Maps<SOURCES> x_maps, const __grid_constant__ TensorMap w_map,
                    const __grid_constant__ Maps<RESULTS> y_maps, const __grid_constant__ Maps<RESULTS> residual_maps,
+#if SIDE
+                   const __grid_constant__ Maps<SIDE> side_maps, const __grid_constant__ TensorMap side_w_map,
+#endif
                    const __grid_constant__ Params p) {
     extern __shared__ char raw[];
     __shared__ __align__(8) u64 barriers[2 * (PATCHES + STAGES + GROUPS) + PATCHES];
@@ -221,7 +231,14 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     __syncthreads();
     // Turns take a row's channels of one source each.
     int first_chunks = (p.c[0] + WIDE - 1) / WIDE, turns = PARTS == 2 ? first_chunks + (p.c[1] + WIDE - 1) / WIDE : SOURCES * first_chunks;
-    int rank = blockIdx.x % SPLIT, first_turn = turns * rank / SPLIT, end_turn = turns * (rank + 1) / SPLIT;
+    // The side's turns come behind the others, and take as long as one tap.
+    int first_side = (p.side[0] + SIDE_WIDE - 1) / SIDE_WIDE, side_turns = SIDE ? first_side + (p.side[1] + SIDE_WIDE - 1) / SIDE_WIDE : 0;
+    auto turn_of_share = [&](int share) -> int {
+        int each = SIDE ? TAPS : 1, whole = each * turns, at = (whole + side_turns) * share / SPLIT;
+        return at < whole ? at / each : turns + at - whole;
+    };
+    int rank = blockIdx.x % SPLIT, first_turn = turn_of_share(rank), end_turn = turn_of_share(rank + 1);
+    int end_main = min(end_turn, turns), first_of_side = max(first_turn, turns);
     int first_tile = blockIdx.x / SPLIT, next_tile = gridDim.x / SPLIT, box_column = SPLIT > 1 ? rank * BOX : 0;
     struct Turn {
         int source, chunk, left;
@@ -256,7 +273,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
         if (threadIdx.x != 128 * GROUPS) return;
         for (int tile = first_tile; tile < p.tiles; tile += next_tile) {
             Tile at = tile_at(p, tile);
-            for (int turn = first_turn; turn < end_turn; turn++) {
+            for (int turn = first_turn; turn < end_main; turn++) {
                 auto [source, chunk, left] = turn_at(turn);
                 int which = KS == 2 && !DOWN ? source + at.phase : 0, part_column = PARTS == 2 && source ? p.c[0] : 0;
                 // Where the patch begins: its middle, or for a phase the tap that comes first.
@@ -291,6 +308,20 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                     out_phase ^= 1;
                 }
             }
+#if SIDE
+            for (int turn = first_of_side; turn < end_turn; turn++) {
+                int image = turn - turns >= first_side, chunk = turn - turns - (image ? first_side : 0);
+                barrier_wait(patch_empty + 8 * patch, patch_phase ^ 1);
+                barrier_expect(patch_full + 8 * patch, PATCH_BYTES);
+                copy_box(patches + patch * PATCH_STEP, side_maps.at[image], patch_full + 8 * patch, chunk * SIDE_WIDE, at.x - 1, at.y - 1, at.n);
+                advance_patch();
+                if (HELD && tile != first_tile) continue;
+                barrier_wait(empty + 8 * stage, phase ^ 1);
+                barrier_expect(full + 8 * stage, TILE_BYTES);
+                copy_box(weights + stage * TILE_BYTES, side_w_map, full + 8 * stage, (image ? p.side[0] : 0) + chunk * SIDE_WIDE, at.k);
+                advance();
+            }
+#endif
         }
         return;
     }
@@ -319,7 +350,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
             biases[j] = {};
             if (p.bias && k < p.k) biases[j] = ((const Biases*)p.bias)[((long long)at.n * p.bias_step + k) / 2];
         }
-        for (int turn = first_turn; turn < end_turn; turn++) {
+        for (int turn = first_turn; turn < end_main; turn++) {
             auto [source, chunk, left] = turn_at(turn);
             int steps = min(RUNS, (left + EACH - 1) / EACH), first_tap = first_met(source);
             barrier_wait(patch_full + 8 * patch, patch_phase);
@@ -355,6 +386,29 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
             last_patch = patch;
             advance_patch();
         }
+#if SIDE
+        for (int turn = first_of_side; turn < end_turn; turn++) {
+            barrier_wait(patch_full + 8 * patch, patch_phase);
+            barrier_wait(full + 8 * stage, phase);
+            u64 a = describe(patches + patch * PATCH_STEP + ((8 * group + 1) * PATCH_W + 1) * ROW_BYTES, PATCH_W * ROW_BYTES);
+            u64 b = describe(weights + stage * TILE_BYTES);
+#pragma unroll
+            for (int m = 0; m < MB; m++) pin(acc[m]);
+            products_begin();
+#pragma unroll
+            for (int i = 0; i < RUNS; i++)
+#pragma unroll
+                for (int m = 0; m < MB; m++)
+                    half_product<BN>(acc[m], a + m * (8 * ROW_BYTES >> 4) + i * ALONG_COLUMNS, b + i * ALONG_COLUMNS, turn - first_turn + i > 0);
+            products_commit();
+            products_wait<1>();
+            if (!HELD && last_stage >= 0) release(empty + 8 * last_stage);
+            if (last_patch >= 0) release(patch_empty + 8 * last_patch);
+            if (group == 0 && turn == first_turn && tile == first_tile) arrive_threads<2 * GROUP>(START);
+            last_stage = stage, last_patch = patch;
+            advance(), advance_patch();
+        }
+#endif
         products_wait<0>();
 #pragma unroll
         for (int m = 0; m < MB; m++) pin(acc[m]);

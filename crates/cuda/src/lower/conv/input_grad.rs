@@ -27,6 +27,7 @@ pub(in crate::lower) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Ke
         scales: None,
         bias: bias_at,
         residual: residual_at,
+        side: None,
         by_sample: false,
         silu: a.act.is_some(),
         transposed: true,

@@ -181,6 +181,7 @@ fn every_tile_is_right_and_repeats_itself() {
                 scales: None,
                 bias: None,
                 residual: None,
+                side: None,
                 by_sample: false,
                 silu: false,
                 transposed: false,
@@ -284,6 +285,9 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                 of(DType::F32, &[s.k]),
                 of(DType::F32, &[s.n, s.k]),
                 result,
+                of(dtype, &[s.n, case.h, case.w, 72]),
+                of(dtype, &[s.n, case.h, case.w, 40]),
+                of(dtype, &[s.k, 1, 1, 112]),
             ];
             let outs = [result];
             let n = Node { cx: &cx, math: Math { tf32: false }, x: x_types, y: &outs };
@@ -293,6 +297,7 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                 scales: Some(2),
                 bias: None,
                 residual: None,
+                side: None,
                 by_sample: false,
                 silu: false,
                 transposed: false,
@@ -301,7 +306,12 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                 upsample: false,
             };
             let full = Call { bias: Some(3), residual: Some(4), by_sample: true, silu: true, ..plain };
+            let beside = Call { side: Some(warpgroup::Side::new(&n, (5, 7))), ..plain };
             assert!(plain.is_taken(&n, None) && full.is_taken(&n, Some(Unary::Silu)));
+            assert!(beside.is_taken(&n, None));
+            let sides =
+                [(72, 5), (40, 6)].map(|(c, at)| rounded(dtype, &numbers(seed + at, s.rows() * c, 1.0)));
+            let (side_w_bytes, side_w) = rounded(dtype, &numbers(seed + 7, s.k * 112, 80.0));
             let sums: Vec<f64> =
                 case.forward(&x, &w).iter().enumerate().map(|(i, v)| v * scales[i % s.k]).collect();
             let pixels = s.rows() / s.n;
@@ -310,21 +320,34 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                 v / (1.0 + (-v).exp()) + added[i]
             };
             let ended: Vec<f64> = sums.iter().enumerate().map(ended).collect();
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let with_sides = |(i, v): (usize, &f64)| {
+                let (row, k) = (i / s.k, i % s.k);
+                let (first, second) = side_w[k * 112..][..112].split_at(72);
+                let side =
+                    dot(&sides[0].1[row * 72..][..72], first) + dot(&sides[1].1[row * 40..][..40], second);
+                v + scales[k] * side
+            };
+            let with_sides: Vec<f64> = sums.iter().enumerate().map(with_sides).collect();
             let some = warpgroup::tiles(&n, &s, &plain);
             assert!(!some.is_empty());
-            let held = |t: &warpgroup::Tile| [Some(*t), t.holding(&s, &plain)];
+            // Beside the side's weights too.
+            let held = |t: &warpgroup::Tile| [Some(*t), t.holding(&s, &beside)];
             for tile in some.iter().flat_map(held).flatten() {
-                for (call, truth) in [(plain, &sums), (full, &ended)] {
+                for (call, truth, what) in
+                    [(plain, &sums, ""), (full, &ended, "to its end"), (beside, &with_sides, "with a side")]
+                {
                     let kernel = warpgroup::forward(&n, &s, call, tile).unwrap();
                     if !asked {
                         continue;
                     }
-                    let inputs =
-                        [&x_bytes, &w_bytes, &scale_bytes, &bias_bytes, &added_bytes].map(Vec::clone);
-                    let name = format!(
-                        "f8 to {dtype} {case:?} {tile:?} {}",
-                        if call.silu { "to its end" } else { "" }
-                    );
+                    let of_sides = [&sides[0].0, &sides[1].0, &side_w_bytes];
+                    let inputs: Vec<Vec<u8>> = [&x_bytes, &w_bytes, &scale_bytes, &bias_bytes, &added_bytes]
+                        .into_iter()
+                        .chain(of_sides)
+                        .cloned()
+                        .collect();
+                    let name = format!("f8 to {dtype} {case:?} {tile:?} {what}");
                     let got = run(&cx, &kernel, &inputs, &[truth.len() * dtype.bytes()], &name);
                     right &= check(&name, "result", &values(dtype, &got[0]), truth, 4e-3);
                 }
@@ -395,6 +418,7 @@ fn two_images(cx: &Arc<Context>, dtype: DType) {
         scales: None,
         bias: Some(3),
         residual: Some(4),
+        side: None,
         by_sample: false,
         silu: false,
         transposed: false,

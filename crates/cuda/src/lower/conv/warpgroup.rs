@@ -24,6 +24,8 @@ const WEIGHT_GRAD: &str = include_str!("../../kernels/conv/weight_grad.cu");
 const GROUP: usize = 128;
 /// Bytes of a pixel's channels in shared memory, and what tiles in shared memory are aligned to.
 const ROW_BYTES: usize = 128;
+/// Channels of a side that come at a time: a row of 16 bits.
+const SIDE_WIDE: usize = ROW_BYTES / 2;
 /// Bytes of channels that a product sums over.
 const RUN_BYTES: usize = 32;
 const ALIGNMENT: usize = 1024;
@@ -225,6 +227,7 @@ struct ForwardParams {
     bias: u64,
     scales: u64,
     residual: i32,
+    side: [i32; 2],
     c: [i32; 2],
     k: i32,
     tiles_x: i32,
@@ -241,6 +244,22 @@ struct ForwardParams {
     width: i32,
 }
 
+/// Where the operands of what is added beside a convolution stand.
+#[derive(Clone, Copy)]
+pub(super) struct Side {
+    pub first: usize,
+    pub weight: usize,
+    /// How many times channels of the images come: tiles of the weight.
+    turns: usize,
+}
+
+impl Side {
+    pub fn new(n: &Node<'_>, (first, weight): (usize, usize)) -> Side {
+        let turns = n.x[first..weight].iter().map(|t| t.shape.channels().div_ceil(SIDE_WIDE)).sum();
+        Side { first, weight, turns }
+    }
+}
+
 /// Where the operands of a convolution or of its input's gradient stand, and what it is.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
@@ -252,6 +271,8 @@ pub(super) struct Call {
     pub scales: Option<usize>,
     pub bias: Option<usize>,
     pub residual: Option<usize>,
+    /// Of 8 bits: images of 16 bits, so many from the first operand on, whose product with a weight of one pixel is added.
+    pub side: Option<Side>,
     /// Whether there is a bias for each sample.
     pub by_sample: bool,
     pub silu: bool,
@@ -290,8 +311,13 @@ impl Call {
             DType::F8 => is_half(end) && self.scales.is_some() && self.parts == 1 && !self.upsample,
             _ => end == dtype && self.scales.is_none(),
         };
+        let side = self.side.is_none_or(|s| {
+            let fits = |i: usize| n.x[i].dtype == end && is_whole(n.x[i].shape.channels(), end);
+            dtype == DType::F8 && (1..=2).contains(&(s.weight - s.first)) && (s.first..=s.weight).all(fits)
+        });
         images
             && factors
+            && side
             && n.x[self.weight].dtype == dtype
             && is_whole(self.first, end)
             && is_whole(self.channels, end)
@@ -338,7 +364,8 @@ impl Room {
         let (patches, stages) = match (tile.feed, side) {
             (Feed::Held, _) => {
                 let summed = if call.transposed { s.k } else { s.c };
-                let stages = side * side * summed.div_ceil(tile.wide(s.dtype));
+                let stages =
+                    side * side * summed.div_ceil(tile.wide(s.dtype)) + call.side.map_or(0, |s| s.turns);
                 ((left.checked_sub(stages * stage)? / patch).min(MOST_PATCHES), stages)
             }
             // With one tap, every patch goes with one tile of weights.
@@ -373,6 +400,8 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
     })?;
     let narrow = !call.transposed && !is_whole(s.c, s.dtype);
     let widen = if narrow { Some(Widen::new(n.cx, s)?) } else { None };
+    let beside: Vec<usize> =
+        call.side.map_or(vec![], |s| n.x[s.first..s.weight].iter().map(|t| t.shape.channels()).collect());
     let real = *s;
     let s = Sizes { c: if narrow { s.c.next_multiple_of(maps::STEP / 2) } else { s.c }, ..*s };
     let weights = if call.upsample { Some(Weights::new(n.cx, &s)?) } else { None };
@@ -415,6 +444,7 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         .define("ROW", tile.row)
         .define("TRANSPOSED", call.transposed as usize)
         .define("SILU", call.silu as usize);
+    let source = if beside.is_empty() { source } else { source.define("SIDE", beside.len()) };
     let f = n.cx.function(&source, "conv_warpgroup")?;
     let round = if is_rounded { Some(n.cx.function(&source, "round_weights")?) } else { None };
     let [phase_sources, results] = match (call.upsample, call.transposed) {
@@ -438,6 +468,7 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         bias: 0,
         scales: 0,
         residual: call.residual.is_some() as i32,
+        side: [0, 1].map(|i| beside.get(i).map_or(0, |c| *c as i32)),
         c: [summed[0] as i32, summed.get(1).map_or(0, |c| *c as i32)],
         k: made as i32,
         tiles_x: tiles_x as i32,
@@ -498,7 +529,20 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         }
         let [bias, scales] = [call.bias, call.scales].map(|at| at.map_or(0, |i| io.inputs[i]));
         let p = ForwardParams { bias, scales, y, added, ..fixed };
-        let a = Params::new().words(sources).words(weight).words(result).words(residual).with(p);
+        let mut a = Params::new().words(sources).words(weight).words(result).words(residual);
+        if let Some(side) = call.side {
+            let bytes = end.bytes();
+            let mut maps = vec![];
+            for (image, c) in io.inputs[side.first..side.weight].iter().zip(&beside) {
+                let view = View { dtype: end, ..view(*c) };
+                maps.extend(view.map(*image, [SIDE_WIDE, patch[0], patch[1]], true)?);
+            }
+            let all = beside.iter().sum::<usize>();
+            let extent = [SIDE_WIDE, tile.channels];
+            let weight = maps::encode(io.inputs[side.weight], bytes, &[all, s.k], &[all], &extent, true)?;
+            a = a.words(maps).words(weight);
+        }
+        let a = a.with(p);
         // SAFETY: the promise of `Kernel::launch`.
         unsafe { cx.launch(f, [grid, 1], 3 * GROUP, room.bytes, &a) }
     }))
