@@ -20,7 +20,7 @@ pub fn flops(graph: &Graph, node: usize) -> u64 {
     match &n.op {
         Op::Conv(c) => {
             let w = graph.shape(n.inputs[c.operands().weight]);
-            let beside = c.operands().side.map_or(0, |(_, at)| graph.shape(n.inputs[at]).channels());
+            let beside = c.operands().side.map_or(0, |s| graph.shape(n.inputs[s.weight]).channels());
             times([2, out, w.len() / w[0].max(1) + beside])
         }
         Op::ConvInputGrad(c) => {

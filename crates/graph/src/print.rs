@@ -47,7 +47,7 @@ pub(crate) fn describe(op: &Op) -> String {
             };
             s + &act(c.act)
                 + if c.residual { " residual" } else { "" }
-                + &if c.side > 0 { format!(" beside {}", c.side) } else { String::new() }
+                + &c.side.map_or(String::new(), |s| format!(" beside {}", s.parts))
         }
         Op::ConvInputGrad(c) => format!(
             "conv_input_grad stride {:?} channels {:?}{}{}{}{}",

@@ -153,7 +153,7 @@ fn shortcuts_are_added_by_the_blocks_last_convolutions() {
         .nodes
         .iter()
         .filter_map(|n| match &n.op {
-            Op::Conv(c) if c.side > 0 => Some((&*n.scope, c.side)),
+            Op::Conv(c) => c.side.map(|s| (&*n.scope, s.parts)),
             _ => None,
         })
         .collect();

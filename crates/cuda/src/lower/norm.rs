@@ -12,7 +12,7 @@ use crate::error::CudaError;
 use clearshot_graph::Type;
 use clearshot_graph::ops::{Norm, NormGrad};
 use clearshot_tensor::DType;
-use stream::Stream;
+use stream::{Cut, Stream};
 use whole::Whole;
 
 #[repr(C)]
@@ -212,8 +212,8 @@ enum Way {
     Slab(usize),
     /// All at once by blocks of so many threads that wait for each other, for so many sections of the channels.
     Whole(usize, usize),
-    /// All at once by blocks that stay, in so many teams, for so many channels at a time.
-    Stream(usize, usize),
+    /// All at once by blocks that stay.
+    Stream(Cut),
 }
 
 pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
@@ -225,7 +225,7 @@ fn norm_ways(n: &Node<'_>, a: &Norm) -> Vec<Way> {
     // A section more hides the waiting, and reads images by half of their channels.
     let whole = [(512, 1), (512, 2), (1024, 1)].into_iter();
     let whole = whole.filter(|(t, s)| Whole::new(n, a, *t, *s).is_some()).map(|(t, s)| Way::Whole(t, s));
-    let streams = stream::sizes(n, a).into_iter().map(|(t, c)| Way::Stream(t, c));
+    let streams = stream::cuts(n, a).into_iter().map(Way::Stream);
     std::iter::once(Way::Chunks(4)).chain(slabs).chain(whole).chain(streams).collect()
 }
 
@@ -237,7 +237,7 @@ fn norm_way(n: &Node<'_>, a: &Norm, way: Way) -> Result<Kernel, CudaError> {
             Some(whole) => whole.kernel(n, a),
             None => in_chunks(n, a, 4),
         },
-        Way::Stream(teams, channels) => match Stream::new(n, a, teams, channels) {
+        Way::Stream(cut) => match Stream::new(n, a, cut) {
             Some(stream) => stream.kernel(n, a),
             None => in_chunks(n, a, 4),
         },

@@ -159,12 +159,12 @@ pub enum Bias {
     Sample,
 }
 
-/// y = act(scale (conv(z) + side) + bias) + residual, where z is x, or the parts of x side by side, normalised and
+/// y = act(scale conv(z) + side + bias) + residual, where z is x, or the parts of x side by side, normalised and
 /// activated if there is a prologue, every pixel repeated if it is upsampled. Where `int8` says so, z and the weight are
 /// rounded to 8 bits first and multiplied as whole numbers ([`super::int8`]). The scale, 1 unless `scaled`, is a number for each
-/// output channel: that of a weight in floats of 8 bits ([`super::float8`]). The side is a convolution of one pixel of `side` other images
-/// side by side: what passes by a residual block. Operands: x parts, prologue's, steps of a static quantisation, weight, scales,
-/// bias, residual, the side's images and weight.
+/// output channel: that of a weight in floats of 8 bits ([`super::float8`]). The side is a convolution of one pixel of other images, of as many
+/// pixels as y has, side by side: what passes by a residual block. Operands: x parts, prologue's, steps of a static quantisation, weight, scales,
+/// bias, residual, the side's images, weight and bias.
 #[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct Conv {
     pub geometry: Geometry,
@@ -177,7 +177,14 @@ pub struct Conv {
     pub residual: bool,
     pub int8: Option<Int8>,
     pub scaled: bool,
-    pub side: usize,
+    pub side: Option<Side>,
+}
+
+/// A convolution of one pixel of so many images, whose result is added to another one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Side {
+    pub parts: usize,
+    pub bias: bool,
 }
 
 /// Where the operands of a convolution lie among the node's inputs.
@@ -190,9 +197,16 @@ pub struct ConvOperands {
     pub scales: Option<usize>,
     pub bias: Option<usize>,
     pub residual: Option<usize>,
-    /// The side's images, the first of them, and its weight.
-    pub side: Option<(usize, usize)>,
+    pub side: Option<SideOperands>,
     pub count: usize,
+}
+
+/// Where the operands of a convolution's side lie: its first image, and behind the last its weight.
+#[derive(Clone, Copy)]
+pub struct SideOperands {
+    pub first: usize,
+    pub weight: usize,
+    pub bias: Option<usize>,
 }
 
 impl Conv {
@@ -208,7 +222,7 @@ impl Conv {
             residual: false,
             int8: None,
             scaled: false,
-            side: 0,
+            side: None,
         }
     }
 
@@ -222,7 +236,10 @@ impl Conv {
         let next = next + usize::from(bias.is_some());
         let residual = self.residual.then_some(next);
         let next = next + usize::from(self.residual);
-        let side = (self.side > 0).then_some((next, next + self.side));
+        let side = self.side.map(|s| {
+            let weight = next + s.parts;
+            SideOperands { first: next, weight, bias: s.bias.then_some(weight + 1) }
+        });
         ConvOperands {
             prologue: self.parts,
             steps,
@@ -231,7 +248,7 @@ impl Conv {
             bias,
             residual,
             side,
-            count: next + if self.side > 0 { self.side + 1 } else { 0 },
+            count: next + self.side.map_or(0, |s| s.parts + 1 + usize::from(s.bias)),
         }
     }
 
@@ -276,8 +293,8 @@ impl Conv {
         if let Some(i) = at.residual {
             want("residual", x[i], y.shape)?;
         }
-        if let Some((first, weight)) = at.side {
-            let beside = source_type(&x[first..weight])?.shape;
+        if let Some(side) = at.side {
+            let beside = source_type(&x[side.first..side.weight])?.shape;
             let c = beside.channels();
             if beside != y.shape.with(y.shape.rank() - 1, c) {
                 return Err(OpError::Mismatch {
@@ -286,7 +303,10 @@ impl Conv {
                     right: beside,
                 });
             }
-            want("weight of the image beside it", x[weight], image(w.rank(), w[0], [1; 3], c))?;
+            want("weight of the image beside it", x[side.weight], image(w.rank(), w[0], [1; 3], c))?;
+            if let Some(i) = side.bias {
+                want("bias of the image beside it", x[i], [w[0]])?;
+            }
         }
         Ok(vec![y])
     }
@@ -298,7 +318,7 @@ impl Conv {
             || self.act.is_some()
             || self.residual
             || self.scaled
-            || self.side > 0
+            || self.side.is_some()
             || self.bias == Bias::Sample
         {
             return None;
@@ -333,14 +353,7 @@ impl Conv {
             y.data[to] += z.data[from] * w.data[weight];
         });
         let pixels: usize = output.iter().product();
-        if let Some((first, weight)) = at.side {
-            let beside = read_source(&x[first..weight], None, &[]);
-            let c = beside.shape.channels();
-            for (i, v) in y.data.iter_mut().enumerate() {
-                let row = &x[weight].data[i % k * c..][..c];
-                *v += row.iter().zip(&beside.data[i / k * c..][..c]).map(|(w, x)| w * x).sum::<f64>();
-            }
-        }
+        let beside = at.side.map(|side| read_source(&x[side.first..side.weight], None, &[]));
         for (i, v) in y.data.iter_mut().enumerate() {
             let sample = i / (pixels * k);
             if let Some(r) = &rounded {
@@ -348,6 +361,12 @@ impl Conv {
             }
             if let Some(s) = at.scales {
                 *v *= x[s].data[i % k];
+            }
+            if let (Some(side), Some(images)) = (at.side, &beside) {
+                let c = images.shape.channels();
+                let row = &x[side.weight].data[i % k * c..][..c];
+                *v += row.iter().zip(&images.data[i / k * c..][..c]).map(|(w, x)| w * x).sum::<f64>();
+                *v += side.bias.map_or(0.0, |b| x[b].data[i % k]);
             }
             *v += match (self.bias, at.bias) {
                 (Bias::Channel, Some(b)) => x[b].data[i % k],

@@ -41,7 +41,7 @@ pub mod update;
 
 pub use all_reduce::{AllReduceBegin, AllReduceEnd};
 pub use attention::Attention;
-pub use conv::{Bias, Conv, ConvInputGrad, ConvWeightGrad, Geometry};
+pub use conv::{Bias, Conv, ConvInputGrad, ConvWeightGrad, Geometry, Side};
 pub use float8::Float8;
 pub use fourier::CyclicConv;
 pub use gather::GatherGrad;

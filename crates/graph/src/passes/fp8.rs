@@ -7,7 +7,7 @@
 //! convolutions, those that halve or upsample the image, products and attention keep 16 bits: nothing bounds what they read.
 
 use crate::graph::{Graph, Node, StateInit, Type, Value};
-use crate::ops::{Bias, Binary, Conv, Float8, Geometry, Op, Unary};
+use crate::ops::{Bias, Conv, Float8, Geometry, Op, Side, Unary};
 use clearshot_tensor::{DType, Shape};
 
 /// What copies into shared memory come in, 16 bytes: channels that are read, and channels of 16 bits that are written.
@@ -53,8 +53,7 @@ fn ended(mut next: Graph, old: Graph, moved: &[usize]) -> Graph {
 }
 
 /// What passes by a residual block through a convolution of one pixel is added by the block's last convolution, in 8 bits, to its own
-/// sums: its result is neither written nor read. Its products stay in 16 bits, since nothing bounds what it reads, with a
-/// weight that is divided by the scales that all sums are multiplied by; they are powers of two.
+/// sums: its result is neither written nor read. Its products stay in 16 bits, since nothing bounds what it reads.
 pub fn shortcuts(graph: Graph) -> Graph {
     let counts = graph.use_counts();
     let mut next = Graph::default();
@@ -69,29 +68,11 @@ pub fn shortcuts(graph: Graph) -> Graph {
         {
             let (of_shortcut, at) = (shortcut.operands(), conv.operands());
             let mut inputs: Vec<Value> = last.inputs.iter().map(|v| to(*v)).collect();
-            let mut push = |op: Op, inputs: Vec<Value>, out: Type| {
-                next.nodes.push(Node { op, inputs, outs: vec![out], scope: node.scope.clone() });
-                Value::new(next.nodes.len() - 1, 0)
-            };
-            let of_weight = graph.ty(graph.nodes[i].inputs[of_shortcut.weight]);
-            let k = of_weight.shape[0];
-            let column = Shape::from([k, 1, 1, 1]);
-            let scales = push(Op::Reshape(column), vec![inputs[at.weight + 1]], Type::f32(column));
-            let weight = node.inputs[of_shortcut.weight];
-            let divided = push(Op::Binary(Binary::Div), vec![weight, scales], of_weight);
-            let biases = [at.bias.map(|b| inputs[b]), of_shortcut.bias.map(|b| node.inputs[b])];
-            let bias = match biases {
-                [Some(a), Some(b)] => {
-                    Some(push(Op::Binary(Binary::Add), vec![a, b], Type::f32(Shape::from([k]))))
-                }
-                [a, b] => a.or(b),
-            };
-            inputs.truncate(at.weight + 2);
-            inputs.extend(
-                bias.into_iter().chain(node.inputs[..shortcut.parts].iter().copied()).chain([divided]),
-            );
-            let bias = if bias.is_some() { Bias::Channel } else { Bias::None };
-            node.op = Op::Conv(Conv { bias, side: shortcut.parts, ..*conv });
+            inputs.truncate(at.weight + 2 + usize::from(at.bias.is_some()));
+            // Its operands are the images, the weight, the bias and the residual that this is.
+            inputs.extend(&node.inputs[..of_shortcut.residual.unwrap_or(0)]);
+            let side = Side { parts: shortcut.parts, bias: of_shortcut.bias.is_some() };
+            node.op = Op::Conv(Conv { side: Some(side), ..*conv });
             (node.inputs, node.scope) = (inputs, last.scope.clone());
         }
         next.nodes.push(node);
@@ -111,7 +92,7 @@ fn last_of_block(graph: &Graph, counts: &[Vec<u32>], i: usize) -> Option<usize> 
     let plain = Conv::plain(Geometry::new(2, 1, 0), shortcut.bias == Bias::Channel);
     let end = node.outs[0].dtype;
     let suits = conv.scaled
-        && conv.side == 0
+        && conv.side.is_none()
         && conv.act.is_none()
         && !conv.residual
         && conv.bias != Bias::Sample

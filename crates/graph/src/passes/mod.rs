@@ -76,7 +76,7 @@ impl Target {
         let (parts, prologue, norm_bias, epilogue, upsample) = match op {
             Op::Conv(c) if c.int8.is_some() && !self.int8 => return Some("products in 8 bits"),
             Op::Float8(_) if !self.fp8 => return Some("floats of 8 bits"),
-            Op::Conv(c) if (c.scaled || c.side > 0) && !self.fp8 => {
+            Op::Conv(c) if (c.scaled || c.side.is_some()) && !self.fp8 => {
                 return Some("products of floats of 8 bits");
             }
             Op::Conv(c) => {

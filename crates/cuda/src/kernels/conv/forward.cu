@@ -8,7 +8,7 @@
 //
 // With FP8 image and weights are e4m3, 128 channels a row; sums are multiplied by a scale of each channel, and results and residuals
 // have 16 bits. With SIDE=1|2 images of 16 bits and as many pixels, one behind the other, are multiplied by a weight of one pixel and
-// added to the sums: turns of 64 of their channels with one tap.
+// added to the scaled sums: turns of 64 of their channels with one tap.
 //
 // Options: -DKS=1|2|3 pixels of the kernel along a side; -DMB=1|2; -DBN=48|64|96|128; -DSTAGES tiles of weights held;
 // -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
@@ -49,7 +49,7 @@ constexpr int SOURCES = KS == 2 && TRANSPOSED || DOWN ? 4 : PARTS, RESULTS = KS 
 #ifndef SIDE
 #define SIDE 0
 #endif
-constexpr int SIDE_WIDE = 64; // channels of a row of the side
+constexpr int SIDE_WIDE = 64; // channels of a row of the side, whose patches have no pixels around them
 static_assert(SIDE == 0 || (FACTOR_BYTES == 1 && KS == 3 && !DOWN && ROW_BYTES == 128), "a side of a convolution of 3 x 3 in 8 bits");
 constexpr int PATCH_W = 8 * MB + KS - 1, PATCH_H = 8 * GROUPS + KS - 1;
 constexpr int PATCH_BYTES = PATCH_W * PATCH_H * ROW_BYTES;
@@ -78,6 +78,7 @@ template <int COUNT> struct Maps {
 struct Params {
     const void* bias; // or none
     const float* scales; // FP8: of each channel's sums
+    const void* side_bias; // or none; of the bias's type
     int residual; // whether there is one
     int side[2]; // its channels
     int c[2], k; // channels summed over, of each part, and made
@@ -312,8 +313,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
             for (int turn = first_of_side; turn < end_turn; turn++) {
                 int image = turn - turns >= first_side, chunk = turn - turns - (image ? first_side : 0);
                 barrier_wait(patch_empty + 8 * patch, patch_phase ^ 1);
-                barrier_expect(patch_full + 8 * patch, PATCH_BYTES);
-                copy_box(patches + patch * PATCH_STEP, side_maps.at[image], patch_full + 8 * patch, chunk * SIDE_WIDE, at.x - 1, at.y - 1, at.n);
+                barrier_expect(patch_full + 8 * patch, 8 * MB * 8 * GROUPS * ROW_BYTES);
+                copy_box(patches + patch * PATCH_STEP, side_maps.at[image], patch_full + 8 * patch, chunk * SIDE_WIDE, at.x, at.y, at.n);
                 advance_patch();
                 if (HELD && tile != first_tile) continue;
                 barrier_wait(empty + 8 * stage, phase ^ 1);
@@ -387,10 +388,23 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
             advance_patch();
         }
 #if SIDE
+        // No product is under way, so the sums may be changed without products having to wait for each other.
+        products_wait<0>();
+#pragma unroll
+        for (int m = 0; m < MB; m++) pin(acc[m]);
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+            int k = at.k + j * 8 + t * 2;
+            float2 scale = k < p.k ? __ldg((const float2*)(p.scales + k)) : float2{0.f, 0.f};
+#pragma unroll
+            for (int m = 0; m < MB; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) acc[m][4 * j + i] *= i & 1 ? scale.y : scale.x;
+        }
         for (int turn = first_of_side; turn < end_turn; turn++) {
             barrier_wait(patch_full + 8 * patch, patch_phase);
             barrier_wait(full + 8 * stage, phase);
-            u64 a = describe(patches + patch * PATCH_STEP + ((8 * group + 1) * PATCH_W + 1) * ROW_BYTES, PATCH_W * ROW_BYTES);
+            u64 a = describe(patches + patch * PATCH_STEP + 8 * group * 8 * MB * ROW_BYTES, 8 * MB * ROW_BYTES);
             u64 b = describe(weights + stage * TILE_BYTES);
 #pragma unroll
             for (int m = 0; m < MB; m++) pin(acc[m]);
@@ -470,10 +484,15 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 int k = at.k + box_column + (j + i) * 8 + t * 2;
-                if (k < p.k) {
-                    float2 pair = __ldg((const float2*)(p.scales + k));
-                    scale[2 * i] = pair.x, scale[2 * i + 1] = pair.y;
-                }
+                if (k >= p.k) continue;
+#if SIDE
+                if (!p.side_bias) continue;
+                float2 more = both(((const Biases*)p.side_bias)[k / 2]);
+                bias[2 * i] += more.x, bias[2 * i + 1] += more.y;
+#else
+                float2 pair = __ldg((const float2*)(p.scales + k));
+                scale[2 * i] = pair.x, scale[2 * i + 1] = pair.y;
+#endif
             }
 #endif
             int piece = j % (BOX / 8) + (matrix >> 1);
@@ -487,7 +506,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                 for (int i = 0; i < 8; i++) {
                     int of = i / 4 * 2 + i % 2;
                     float sum = SPLIT > 1 ? shared_sums[4 * j + i] : acc[m][4 * j + i];
-#ifdef FP8
+#if defined(FP8) && !SIDE
                     v[i] = sum * scale[of] + bias[of];
 #else
                     v[i] = sum + bias[of];

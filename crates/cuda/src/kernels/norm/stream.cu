@@ -3,24 +3,25 @@
 // a stretch of pixels. It adds up a section while the next ones are on their way, and writes the one before, whose sums all blocks
 // have left in the meantime: nobody waits long.
 //
-// Blocks are TEAMS of p.chunks each; a team takes every TEAMS-th sample, all sections of it. All blocks run at a time.
+// Blocks are TEAMS of p.chunks each, at most MOST_CHUNKS, a multiple of 32; a team takes every TEAMS-th sample, all sections of it. All
+// blocks run at a time, BLOCKS on a multiprocessor.
 //
-// norm_stream(p, barriers): grid TEAMS p.chunks, at most the multiprocessors, nothing beside it; a barrier for each section, zeros,
+// norm_stream(p, barriers): grid TEAMS p.chunks, at most BLOCKS for each multiprocessor, nothing beside it; a barrier for each section, zeros,
 // 32 words apart, which it leaves so that the next launch can use them; dynamic shared memory for SLOTS sections' pixels, then
 // 2 SPAN floats a thread.
 //
 // WIDTH is a group's channels, SPAN how many groups V channels touch at the most. SILU says that this is the activation, in 16 bits
 // or fewer.
 
-// The first half of a meeting of a team's blocks, by one thread of each: what was written before is seen behind the second half. Every
-// meeting adds half of all numbers, of which the first block brings what the others do not.
-__device__ __forceinline__ u32 arrive(u32* barrier, int rank, int blocks) {
-    u32 mine = rank == 0 ? 0x80000000u - (blocks - 1) : 1u, before;
-    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(barrier), "r"(mine) : "memory");
-    return before;
+// A meeting of a team's blocks. Every meeting adds half of all numbers to its barrier, of which the first block brings what the others do
+// not: so its highest bit turns when the last has come. Here is what it was before.
+__device__ __forceinline__ u32 side_of(const u32* barrier) { return *(const volatile u32*)barrier & 0x80000000u; }
+// By one thread of each block: what its block wrote is seen by who has met it.
+__device__ __forceinline__ void arrive(u32* barrier, int rank, int blocks) {
+    u32 mine = rank == 0 ? 0x80000000u - (blocks - 1) : 1u;
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(barrier), "r"(mine) : "memory");
 }
-// The second half, with what the first gave.
-__device__ __forceinline__ void meet(u32* barrier, u32 before) {
+__device__ __forceinline__ void meet(const u32* barrier, u32 before) {
     u32 now;
     do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(barrier) : "memory");
     while (((before ^ now) & 0x80000000u) == 0);
@@ -34,6 +35,8 @@ __device__ __forceinline__ void fetched_some() { asm volatile("cp.async.commit_g
 template <int PENDING> __device__ __forceinline__ void wait_fetched() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
 constexpr int LANES = SECTION / V, ROWS = THREADS / LANES, GROUPS = SECTION / WIDTH, WARPS = THREADS / 32;
+constexpr int MINE = (GROUPS + WARPS - 1) / WARPS; // groups of a warp
+constexpr int BATCH = 4;                          // rows of a thread at a time
 static_assert(SECTION % V == 0 && SECTION % WIDTH == 0 && SECTION <= THREADS && SLOTS >= 2, "whole vectors and groups");
 
 __device__ __forceinline__ float warp_sum(float x) {
@@ -71,10 +74,11 @@ __device__ __forceinline__ void activate(float (&u)[V]) {
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_stream(const __grid_constant__ Norm p, u32* barriers) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_stream(const __grid_constant__ Norm p, u32* barriers) {
     extern __shared__ __align__(16) u8 memory[];
-    __shared__ float shifts[2][SECTION], pivots[2][GROUPS]; // of the section that is added up, and of the one before
-    __shared__ float gains[SECTION], offsets[SECTION];
+    // Of the section that is added up, and of the one before: what is added to values before they are, what multiplies and is added
+    // behind, and the bias.
+    __shared__ float shifts[2][SECTION], gains[2][SECTION], offsets[2][SECTION], biases[2][SECTION], pivots[2][GROUPS];
     __shared__ float means[GROUPS], deviations[GROUPS];
     int slot_vectors = (int)p.rows * LANES;
     Vec<T, V>* slots = (Vec<T, V>*)memory;
@@ -84,13 +88,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_stream(const __gri
     i64 from = chunk * p.rows;
     int rows = from >= p.s ? 0 : (int)(from + p.rows < p.s ? p.rows : p.s - from);
     int lane = threadIdx.x % LANES, row = threadIdx.x / LANES, warp = threadIdx.x / 32;
-    bool active = row < ROWS;
+    if (row >= ROWS) rows = 0;
     struct Place {
-        int n, k; // the sample, and the first channel
+        int n, k, number; // the sample, the first channel, the section's number in the batch
     };
-    auto place_of = [&](int section) -> Place { return {team + section / in_sample * TEAMS, section % in_sample * SECTION}; };
-    // The section's number in the batch.
-    auto number_of = [&](int section) { return (team + section / in_sample * TEAMS) * in_sample + section % in_sample; };
+    auto place_of = [&](int section) -> Place {
+        int n = team + section / in_sample * TEAMS, k = section % in_sample;
+        return {n, k * SECTION, n * in_sample + k};
+    };
     // The thread's channels of its first row, and the step from row to row.
     auto source = [&](int section, int& step) -> const T* {
         Place at = place_of(section);
@@ -100,21 +105,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_stream(const __gri
         step = part.c;
         return part.x + ((i64)at.n * p.s + from) * part.c + k - part.first;
     };
-    // What is added to a section's values before they are summed up: all values of a group are taken from its first channel's first
-    // pixel, which the result may overwrite later.
-    auto look_ahead = [&](int section) {
-        Place at = place_of(section);
-        int c = threadIdx.x;
-        if (c < SECTION) {
-            int k = at.k + c, first = k / WIDTH * WIDTH;
-            float bias = p.bias ? to_float(p.bias[(i64)at.n * p.c + k]) : 0.0f;
-            float pivot = pivot_of(p, at.n, first) + (p.bias ? to_float(p.bias[(i64)at.n * p.c + first]) : 0.0f);
-            shifts[section & 1][c] = bias - pivot;
-            if (c % WIDTH == 0) pivots[section & 1][c / WIDTH] = pivot;
+    // A channel of a section: all values of a group are taken from its first channel's first pixel, which the result may overwrite later.
+    struct Channel {
+        float bias, pivot, gain, offset;
+    };
+    auto channel_of = [&](int section) -> Channel {
+        Channel c = {};
+        if (threadIdx.x < SECTION && section < sections) {
+            Place at = place_of(section);
+            int k = at.k + threadIdx.x, first = k / WIDTH * WIDTH;
+            c.gain = p.gamma[k], c.offset = p.beta[k];
+            if (p.scale) {
+                i64 film = (i64)at.n * p.film_row + k;
+                float scale = 1.0f + to_float(p.scale[film]);
+                c.gain *= scale;
+                c.offset = c.offset * scale + to_float(p.shift[film]);
+            }
+            c.pivot = pivot_of(p, at.n, first);
+            if (p.bias) c.bias = to_float(p.bias[(i64)at.n * p.c + k]), c.pivot += to_float(p.bias[(i64)at.n * p.c + first]);
+        }
+        return c;
+    };
+    auto keep = [&](int section, const Channel& c) {
+        int half = section & 1, k = threadIdx.x;
+        if (k < SECTION) {
+            shifts[half][k] = c.bias - c.pivot, gains[half][k] = c.gain, offsets[half][k] = c.offset, biases[half][k] = c.bias;
+            if (k % WIDTH == 0) pivots[half][k / WIDTH] = c.pivot;
         }
     };
     for (int section = 0; section < SLOTS; section++) {
-        if (section < sections && active) {
+        if (section < sections) {
             int step;
             const T* x = source(section, step);
 #pragma unroll 4
@@ -122,12 +142,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_stream(const __gri
         }
         fetched_some();
     }
-    look_ahead(0);
-    u32 arrived = 0;
+    keep(0, channel_of(0));
+    u32 side_before = 0, side_now = sections > 0 ? side_of(barriers + 32 * place_of(0).number) : 0;
     for (int section = 0; section <= sections; section++) {
-        int now = section % SLOTS, before = (section + SLOTS - 1) % SLOTS;
+        int half = section & 1;
+        Place at = place_of(section > 0 ? section - 1 : 0);
+        // What the next turn and the end of this one need is asked for before the sums, which take as long.
+        Channel ahead = channel_of(section + 1);
+        u32 side_ahead = section + 1 < sections ? side_of(barriers + 32 * place_of(section + 1).number) : 0;
+        float2 partial[MINE][MOST_CHUNKS / 32];
+        if (section > 0) {
+            meet(barriers + 32 * at.number, side_before);
+#pragma unroll
+            for (int j = 0; j < MINE; j++)
+#pragma unroll
+                for (int i = 0; i < MOST_CHUNKS / 32; i++) {
+                    int g = warp + j * WARPS, c = threadIdx.x % 32 + 32 * i;
+                    partial[j][i] = {};
+                    if (g < GROUPS && c < p.chunks) partial[j][i] = __ldcg((const float2*)p.partial + ((i64)at.number * GROUPS + g) * p.chunks + c);
+                }
+        }
         __syncthreads();
-        u32 arriving = 0;
         if (section < sections) {
             // The first turns' sections are on their way together; every later turn adds one.
             if (section == 0)
@@ -137,18 +172,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_stream(const __gri
             float one[V] = {}, square[V] = {}, shift[V];
             int k = lane * V, group = k / WIDTH, start = k % WIDTH;
 #pragma unroll
-            for (int e = 0; e < V; e++) shift[e] = shifts[section & 1][k + e];
-            if (active) {
-                const Vec<T, V>* own = slots + now * slot_vectors + lane;
+            for (int e = 0; e < V; e++) shift[e] = shifts[half][k + e];
+            const Vec<T, V>* own = slots + section % SLOTS * slot_vectors + lane;
 #pragma unroll 4
-                for (int r = row; r < rows; r += ROWS) {
-                    Vec<T, V> v = own[r * LANES];
+            for (int r = row; r < rows; r += ROWS) {
+                Vec<T, V> v = own[r * LANES];
 #pragma unroll
-                    for (int e = 0; e < V; e++) {
-                        float d = v.at(e) + shift[e];
-                        one[e] += d;
-                        square[e] += d * d;
-                    }
+                for (int e = 0; e < V; e++) {
+                    float d = v.at(e) + shift[e];
+                    one[e] += d;
+                    square[e] += d * d;
                 }
             }
             float2 of_group[SPAN] = {};
@@ -162,7 +195,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_stream(const __gri
                 }
 #pragma unroll
             for (int s = 0; s < SPAN; s++) staged[s * THREADS + threadIdx.x] = of_group[s];
-            __syncthreads();
+        }
+        if (section > 0) {
+#pragma unroll
+            for (int j = 0; j < MINE; j++) {
+                int g = warp + j * WARPS;
+                float d = 0, dd = 0;
+#pragma unroll
+                for (int i = 0; i < MOST_CHUNKS / 32; i++) d += partial[j][i].x, dd += partial[j][i].y;
+                d = warp_sum(d), dd = warp_sum(dd);
+                if (g < GROUPS && threadIdx.x % 32 == 0) {
+                    // Values are not far from their pivot: little is lost in fp32.
+                    float size = (float)p.s * WIDTH, mean = d / size, variance = dd / size - mean * mean;
+                    float m = mean + pivots[half ^ 1][g], rstd = rsqrtf(fmaxf(variance, 0.0f) + p.eps);
+                    means[g] = m, deviations[g] = rstd;
+                    if (chunk == 0) {
+                        float* stats = p.stats + 2 * ((i64)at.n * p.groups + at.k / WIDTH + g);
+                        stats[0] = m, stats[1] = rstd;
+                    }
+                }
+            }
+        }
+        __syncthreads();
+        if (section < sections) {
+            int number = place_of(section).number;
             for (int g = warp; g < GROUPS; g += WARPS) {
                 int first = g * WIDTH / V, last = ((g + 1) * WIDTH - 1) / V;
                 float s0 = 0, s1 = 0;
@@ -174,85 +230,51 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_stream(const __gri
                     }
                 }
                 s0 = warp_sum(s0), s1 = warp_sum(s1);
-                if (threadIdx.x % 32 == 0) {
-                    i64 at = (i64)number_of(section) * GROUPS + g;
-                    ((float2*)p.partial)[at * p.chunks + chunk] = make_float2(s0, s1);
-                }
+                if (threadIdx.x % 32 == 0) ((float2*)p.partial)[((i64)number * GROUPS + g) * p.chunks + chunk] = make_float2(s0, s1);
             }
-            __syncthreads();
-            if (threadIdx.x == 0) arriving = arrive(barriers + 32 * number_of(section), chunk, p.chunks);
         }
+        float a[V], b[V];
         if (section > 0) {
-            // The section before, whose sums all blocks have left, or are about to.
-            Place at = place_of(section - 1);
-            float gain = 0, offset = 0, bias = 0;
-            if (threadIdx.x < SECTION) {
-                int k = at.k + threadIdx.x;
-                gain = p.gamma[k], offset = p.beta[k];
-                if (p.scale) {
-                    i64 film = (i64)at.n * p.film_row + k;
-                    float scale = 1.0f + to_float(p.scale[film]);
-                    gain *= scale;
-                    offset = offset * scale + to_float(p.shift[film]);
-                }
-                if (p.bias) bias = to_float(p.bias[(i64)at.n * p.c + k]);
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                int k = lane * V + e, g = k / WIDTH;
+                a[e] = deviations[g] * gains[half ^ 1][k];
+                b[e] = offsets[half ^ 1][k] - (means[g] - biases[half ^ 1][k]) * a[e];
             }
-            if (threadIdx.x == 0) meet(barriers + 32 * number_of(section - 1), arrived);
-            __syncthreads();
-            for (int g = warp; g < GROUPS; g += WARPS) {
-                float d = 0, dd = 0;
-                const float2* partial = (const float2*)p.partial + ((i64)number_of(section - 1) * GROUPS + g) * p.chunks;
-#pragma unroll 5
-                for (int i = threadIdx.x % 32; i < p.chunks; i += 32) {
-                    float2 v = __ldcg(partial + i);
-                    d += v.x;
-                    dd += v.y;
-                }
-                d = warp_sum(d), dd = warp_sum(dd);
-                if (threadIdx.x % 32 == 0) {
-                    // Values are not far from their pivot: little is lost in fp32.
-                    float size = (float)p.s * WIDTH, mean = d / size, variance = dd / size - mean * mean;
-                    float m = mean + pivots[(section - 1) & 1][g], rstd = rsqrtf(fmaxf(variance, 0.0f) + p.eps);
-                    means[g] = m, deviations[g] = rstd;
-                    if (chunk == 0) {
-                        float* stats = p.stats + 2 * ((i64)at.n * p.groups + at.k / WIDTH + g);
-                        stats[0] = m, stats[1] = rstd;
-                    }
-                }
-            }
-            __syncthreads();
-            if (threadIdx.x < SECTION) {
-                int g = threadIdx.x / WIDTH;
-                float a = deviations[g] * gain;
-                gains[threadIdx.x] = a;
-                offsets[threadIdx.x] = offset - (means[g] - bias) * a;
-            }
-            __syncthreads();
+        }
+        __syncthreads();
+        if (section < sections && threadIdx.x == 0) arrive(barriers + 32 * place_of(section).number, chunk, p.chunks);
+        // Of the section before nothing is needed any more but its values.
+        keep(section + 1, ahead);
+        side_before = side_now, side_now = side_ahead;
+        if (section > 0) {
             int next = section - 1 + SLOTS, step = 0;
             bool more = next < sections;
             const T* x = more ? source(next, step) : nullptr;
-            if (active) {
-                float a[V], b[V];
+            Vec<T, V>* own = slots + (section - 1) % SLOTS * slot_vectors + lane;
+            Y* y = p.y + ((i64)at.n * p.s + from) * p.c + at.k + lane * V;
+            for (int first = row; first < rows; first += BATCH * ROWS) {
+                Vec<T, V> v[BATCH];
 #pragma unroll
-                for (int e = 0; e < V; e++) a[e] = gains[lane * V + e], b[e] = offsets[lane * V + e];
-                Vec<T, V>* own = slots + before * slot_vectors + lane;
-                Y* y = p.y + ((i64)at.n * p.s + from) * p.c + at.k + lane * V;
-#pragma unroll 4
-                for (int r = row; r < rows; r += ROWS) {
-                    Vec<T, V> v = own[r * LANES];
+                for (int i = 0; i < BATCH; i++)
+                    if (first + i * ROWS < rows) v[i] = own[(first + i * ROWS) * LANES];
+#pragma unroll
+                for (int i = 0; i < BATCH; i++) {
                     float u[V];
 #pragma unroll
-                    for (int e = 0; e < V; e++) u[e] = a[e] * v.at(e) + b[e];
+                    for (int e = 0; e < V; e++) u[e] = a[e] * v[i].at(e) + b[e];
                     activate(u);
-                    store_rounded(y + (i64)r * p.c, u);
-                    // Its place is free for a section to come.
-                    if (more) fetch(own + r * LANES, x + (i64)r * step);
+                    if (first + i * ROWS < rows) store_rounded(y + (i64)(first + i * ROWS) * p.c, u);
+                }
+                // Their places are free for a section to come.
+                if (more) {
+#pragma unroll
+                    for (int i = 0; i < BATCH; i++)
+                        if (first + i * ROWS < rows) fetch(own + (first + i * ROWS) * LANES, x + (i64)(first + i * ROWS) * step);
                 }
             }
             // A group of copies for every turn, so that they can be counted.
             fetched_some();
         }
-        arrived = arriving;
-        if (section + 1 < sections) look_ahead(section + 1);
     }
 }

@@ -56,7 +56,7 @@ pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaEr
     if parts == 1 && n.y[0].dtype == sizes.dtype && direct::takes(n.cx, &sizes) {
         ways.push(Candidate::Direct);
     }
-    if ways.is_empty() || a.scaled != (sizes.dtype == DType::F8) || (a.side > 0 && !a.scaled) {
+    if ways.is_empty() || a.scaled != (sizes.dtype == DType::F8) || (a.side.is_some() && !a.scaled) {
         let reason = format!("no kernel for {} channels of {} by {}", sizes.c, sizes.dtype, sizes.k);
         return Err(CudaError::Unsupported { op: "conv".into(), reason });
     }

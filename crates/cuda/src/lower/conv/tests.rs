@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::lower::Math;
 use crate::lower::trial::{check, rounded, run, values};
 use clearshot_graph::Type;
+use clearshot_graph::ops::conv::SideOperands;
 use clearshot_graph::ops::{Geometry, Unary};
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{DType, Shape};
@@ -288,6 +289,7 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                 of(dtype, &[s.n, case.h, case.w, 72]),
                 of(dtype, &[s.n, case.h, case.w, 40]),
                 of(dtype, &[s.k, 1, 1, 112]),
+                of(dtype, &[s.k]),
             ];
             let outs = [result];
             let n = Node { cx: &cx, math: Math { tf32: false }, x: x_types, y: &outs };
@@ -306,12 +308,16 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                 upsample: false,
             };
             let full = Call { bias: Some(3), residual: Some(4), by_sample: true, silu: true, ..plain };
-            let beside = Call { side: Some(warpgroup::Side::new(&n, (5, 7))), ..plain };
+            let beside = Call {
+                side: Some(warpgroup::Side::new(&n, SideOperands { first: 5, weight: 7, bias: Some(8) })),
+                ..plain
+            };
             assert!(plain.is_taken(&n, None) && full.is_taken(&n, Some(Unary::Silu)));
             assert!(beside.is_taken(&n, None));
             let sides =
                 [(72, 5), (40, 6)].map(|(c, at)| rounded(dtype, &numbers(seed + at, s.rows() * c, 1.0)));
-            let (side_w_bytes, side_w) = rounded(dtype, &numbers(seed + 7, s.k * 112, 80.0));
+            let (side_w_bytes, side_w) = rounded(dtype, &numbers(seed + 7, s.k * 112, 0.1));
+            let (side_bias_bytes, side_bias) = rounded(dtype, &numbers(seed + 8, s.k, 1.0));
             let sums: Vec<f64> =
                 case.forward(&x, &w).iter().enumerate().map(|(i, v)| v * scales[i % s.k]).collect();
             let pixels = s.rows() / s.n;
@@ -326,7 +332,7 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                 let (first, second) = side_w[k * 112..][..112].split_at(72);
                 let side =
                     dot(&sides[0].1[row * 72..][..72], first) + dot(&sides[1].1[row * 40..][..40], second);
-                v + scales[k] * side
+                v + side + side_bias[k]
             };
             let with_sides: Vec<f64> = sums.iter().enumerate().map(with_sides).collect();
             let some = warpgroup::tiles(&n, &s, &plain);
@@ -341,7 +347,7 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                     if !asked {
                         continue;
                     }
-                    let of_sides = [&sides[0].0, &sides[1].0, &side_w_bytes];
+                    let of_sides = [&sides[0].0, &sides[1].0, &side_w_bytes, &side_bias_bytes];
                     let inputs: Vec<Vec<u8>> = [&x_bytes, &w_bytes, &scale_bytes, &bias_bytes, &added_bytes]
                         .into_iter()
                         .chain(of_sides)

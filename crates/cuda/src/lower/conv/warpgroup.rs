@@ -11,6 +11,7 @@ use super::widened::Widen;
 use crate::context::{Params, Source};
 use crate::error::CudaError;
 use crate::lower::{Io, Kernel, Node, blocks, maps};
+use clearshot_graph::ops::conv::SideOperands;
 use clearshot_graph::ops::{Geometry, Unary};
 use clearshot_tensor::DType;
 use std::borrow::Cow;
@@ -226,6 +227,7 @@ fn views(
 struct ForwardParams {
     bias: u64,
     scales: u64,
+    side_bias: u64,
     residual: i32,
     side: [i32; 2],
     c: [i32; 2],
@@ -249,14 +251,16 @@ struct ForwardParams {
 pub(super) struct Side {
     pub first: usize,
     pub weight: usize,
+    pub bias: Option<usize>,
     /// How many times channels of the images come: tiles of the weight.
     turns: usize,
 }
 
 impl Side {
-    pub fn new(n: &Node<'_>, (first, weight): (usize, usize)) -> Side {
+    pub fn new(n: &Node<'_>, at: SideOperands) -> Side {
+        let SideOperands { first, weight, bias } = at;
         let turns = n.x[first..weight].iter().map(|t| t.shape.channels().div_ceil(SIDE_WIDE)).sum();
-        Side { first, weight, turns }
+        Side { first, weight, bias, turns }
     }
 }
 
@@ -313,7 +317,17 @@ impl Call {
         };
         let side = self.side.is_none_or(|s| {
             let fits = |i: usize| n.x[i].dtype == end && is_whole(n.x[i].shape.channels(), end);
-            dtype == DType::F8 && (1..=2).contains(&(s.weight - s.first)) && (s.first..=s.weight).all(fits)
+            // Both biases are of one type.
+            let first = self.bias.or(s.bias).map(|i| n.x[i].dtype);
+            let same = |i: Option<usize>| i.is_none_or(|i| Some(n.x[i].dtype) == first);
+            dtype == DType::F8
+                && (1..=2).contains(&(s.weight - s.first))
+                && (s.first..=s.weight).all(fits)
+                && !self.silu
+                && !self.by_sample
+                && same(self.bias)
+                && same(s.bias)
+                && first.is_none_or(|t| [end, DType::F32].contains(&t))
         });
         images
             && factors
@@ -437,7 +451,10 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         .define("PATCHES", room.patches)
         .define("SPLIT", tile.shares)
         .define("STAGES", room.stages)
-        .define("WIDE_BIAS", call.bias.is_some_and(|i| n.x[i].dtype == DType::F32) as usize)
+        .define(
+            "WIDE_BIAS",
+            call.bias.or(call.side.and_then(|s| s.bias)).is_some_and(|i| n.x[i].dtype == DType::F32) as usize,
+        )
         .define("HELD", (tile.feed == Feed::Held) as usize)
         .define("DOWN", halved as usize)
         .define("STEPS", steps)
@@ -467,6 +484,7 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
     let fixed = ForwardParams {
         bias: 0,
         scales: 0,
+        side_bias: 0,
         residual: call.residual.is_some() as i32,
         side: [0, 1].map(|i| beside.get(i).map_or(0, |c| *c as i32)),
         c: [summed[0] as i32, summed.get(1).map_or(0, |c| *c as i32)],
@@ -527,15 +545,16 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         for (image, c) in images.iter().zip(&summed) {
             sources.extend(views(*image, view(*c), phase_sources, [wide, patch[0], patch[1]], true)?);
         }
-        let [bias, scales] = [call.bias, call.scales].map(|at| at.map_or(0, |i| io.inputs[i]));
-        let p = ForwardParams { bias, scales, y, added, ..fixed };
+        let biases = [call.bias, call.scales, call.side.and_then(|s| s.bias)];
+        let [bias, scales, side_bias] = biases.map(|at| at.map_or(0, |i| io.inputs[i]));
+        let p = ForwardParams { bias, scales, side_bias, y, added, ..fixed };
         let mut a = Params::new().words(sources).words(weight).words(result).words(residual);
         if let Some(side) = call.side {
             let bytes = end.bytes();
             let mut maps = vec![];
             for (image, c) in io.inputs[side.first..side.weight].iter().zip(&beside) {
                 let view = View { dtype: end, ..view(*c) };
-                maps.extend(view.map(*image, [SIDE_WIDE, patch[0], patch[1]], true)?);
+                maps.extend(view.map(*image, [SIDE_WIDE, 8 * tile.blocks, 16], true)?);
             }
             let all = beside.iter().sum::<usize>();
             let extent = [SIDE_WIDE, tile.channels];
