@@ -74,6 +74,23 @@ template <int Len> __device__ __forceinline__ void store_rounded(f8* p, const fl
     for (int i = 0; i < Len / 4; i++) v.v[i] = two_f8(x[4 * i], x[4 * i + 1]) | two_f8(x[4 * i + 2], x[4 * i + 3]) << 16;
     *(Vec<u32, Len / 4>*)p = v;
 }
+
+// SiLU of twice these, as h + h tanh(h) in fp16: its error is a hundredth of what rounding to 8 bits costs.
+template <int Len> __device__ __forceinline__ void store_silu_of_twice(f8* p, const float (&h)[Len]) {
+    static_assert(Len % 4 == 0, "words");
+    Vec<u32, Len / 4> v;
+#pragma unroll
+    for (int i = 0; i < Len / 4; i++) {
+        u16 two[2];
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            asm("{\n.reg .b32 h, t;\ncvt.rn.f16x2.f32 h, %2, %1;\ntanh.approx.f16x2 t, h;\nfma.rn.f16x2 t, h, t, h;\ncvt.rn.satfinite.e4m3x2.f16x2 %0, t;\n}"
+                : "=h"(two[j])
+                : "f"(h[4 * i + 2 * j]), "f"(h[4 * i + 2 * j + 1]));
+        v.v[i] = two[0] | (u32)two[1] << 16;
+    }
+    *(Vec<u32, Len / 4>*)p = v;
+}
 #endif
 
 // Scalar functions: u_ the value, d_ the derivative. FAST allows the approximations that 16-bit results

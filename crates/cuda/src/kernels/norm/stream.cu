@@ -11,7 +11,7 @@
 // 2 SPAN floats a thread.
 //
 // WIDTH is a group's channels, SPAN how many groups V channels touch at the most. SILU says that this is the activation, in 16 bits
-// or fewer.
+// or fewer; HALVED that it is and results are of 8 bits.
 
 // A meeting of a team's blocks. Every meeting adds half of all numbers to its barrier, of which the first block brings what the others do
 // not: so its highest bit turns when the last has come. Here is what it was before.
@@ -53,9 +53,20 @@ __device__ __forceinline__ int later_group(int start, int e) {
     return later;
 }
 
-#ifdef SILU
-// Four quotients by one reciprocal. Below the limit, results are nothing in 16 bits.
-__device__ __forceinline__ void activate(float (&u)[V]) {
+// What coefficients are multiplied by for the kind of end that a result has.
+#ifdef HALVED
+constexpr float SHARE = 0.5f;
+#else
+constexpr float SHARE = 1.0f;
+#endif
+
+// The activation's argument, times SHARE, to the result.
+__device__ __forceinline__ void finish(Y* y, float (&u)[V]) {
+#if defined(HALVED)
+    store_silu_of_twice(y, u);
+#else
+#if defined(SILU)
+    // Four quotients by one reciprocal. Below the limit, results are nothing in 16 bits.
     static_assert(V % 4 == 0, "vectors of 16 bytes");
 #pragma unroll
     for (int e = 0; e < V; e += 4) {
@@ -66,13 +77,13 @@ __device__ __forceinline__ void activate(float (&u)[V]) {
         u[e] *= of_low * d[1], u[e + 1] *= of_low * d[0];
         u[e + 2] *= of_high * d[3], u[e + 3] *= of_high * d[2];
     }
-}
 #else
-__device__ __forceinline__ void activate(float (&u)[V]) {
 #pragma unroll
     for (int e = 0; e < V; e++) u[e] = ACT(u[e]);
-}
 #endif
+    store_rounded(y, u);
+#endif
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_stream(const __grid_constant__ Norm p, u32* barriers) {
     extern __shared__ __align__(16) u8 memory[];
@@ -238,8 +249,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_stream(const 
 #pragma unroll
             for (int e = 0; e < V; e++) {
                 int k = lane * V + e, g = k / WIDTH;
-                a[e] = deviations[g] * gains[half ^ 1][k];
-                b[e] = offsets[half ^ 1][k] - (means[g] - biases[half ^ 1][k]) * a[e];
+                a[e] = SHARE * deviations[g] * gains[half ^ 1][k];
+                b[e] = SHARE * offsets[half ^ 1][k] - (means[g] - biases[half ^ 1][k]) * a[e];
             }
         }
         __syncthreads();
@@ -263,8 +274,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_stream(const 
                     float u[V];
 #pragma unroll
                     for (int e = 0; e < V; e++) u[e] = a[e] * v[i].at(e) + b[e];
-                    activate(u);
-                    if (first + i * ROWS < rows) store_rounded(y + (i64)(first + i * ROWS) * p.c, u);
+                    if (first + i * ROWS < rows) finish(y + (i64)(first + i * ROWS) * p.c, u);
                 }
                 // Their places are free for a section to come.
                 if (more) {

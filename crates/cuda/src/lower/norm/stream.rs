@@ -1,13 +1,12 @@
 //! A norm by one launch whose blocks stay and take sections of a batch one behind the other: see `kernels/norm/stream.cu`.
 
-use super::whole::span;
+use super::whole::{quick, span};
 use super::{Shape3, forward_params, source};
 use crate::context::Params;
 use crate::error::CudaError;
 use crate::lower::{Kernel, Node};
 use crate::memory::Buffer;
-use clearshot_graph::ops::{Norm, Unary};
-use clearshot_tensor::DType;
+use clearshot_graph::ops::Norm;
 
 /// How the work is cut.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,8 +108,7 @@ impl Stream {
             .define("MOST_CHUNKS", at.chunks.next_multiple_of(32))
             .define("WIDTH", at.c / a.groups)
             .define("SPAN", span(&at, &a));
-        let quick = a.act == Some(Unary::Silu) && n.y[0].dtype != DType::F32;
-        let source = if quick { source.option("-DSILU") } else { source };
+        let source = quick(source, &a, n.y[0].dtype);
         let f = n.cx.function(&source, "norm_stream")?;
         let fixed = at.params(&n.x[..parts], &a);
         let shared = slots * at.rows * channels * n.x[0].dtype.bytes() + staged(&at, &a, &cut);
