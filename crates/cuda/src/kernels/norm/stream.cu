@@ -154,16 +154,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_stream(const 
         fetched_some();
     }
     keep(0, channel_of(0));
-    u32 side_before = 0, side_now = sections > 0 ? side_of(barriers + 32 * place_of(0).number) : 0;
+    // One thread of a block looks at barriers: all would ask one place of memory.
+    bool looks = threadIdx.x == 0;
+    u32 side_before = 0, side_now = looks && sections > 0 ? side_of(barriers + 32 * place_of(0).number) : 0;
     for (int section = 0; section <= sections; section++) {
         int half = section & 1;
         Place at = place_of(section > 0 ? section - 1 : 0);
         // What the next turn and the end of this one need is asked for before the sums, which take as long.
         Channel ahead = channel_of(section + 1);
-        u32 side_ahead = section + 1 < sections ? side_of(barriers + 32 * place_of(section + 1).number) : 0;
+        u32 side_ahead = looks && section + 1 < sections ? side_of(barriers + 32 * place_of(section + 1).number) : 0;
         float2 partial[MINE][MOST_CHUNKS / 32];
+        if (looks && section > 0) meet(barriers + 32 * at.number, side_before);
+        __syncthreads();
         if (section > 0) {
-            meet(barriers + 32 * at.number, side_before);
 #pragma unroll
             for (int j = 0; j < MINE; j++)
 #pragma unroll
@@ -173,7 +176,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_stream(const 
                     if (g < GROUPS && c < p.chunks) partial[j][i] = __ldcg((const float2*)p.partial + ((i64)at.number * GROUPS + g) * p.chunks + c);
                 }
         }
-        __syncthreads();
         if (section < sections) {
             // The first turns' sections are on their way together; every later turn adds one.
             if (section == 0)
@@ -254,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_stream(const 
             }
         }
         __syncthreads();
-        if (section < sections && threadIdx.x == 0) arrive(barriers + 32 * place_of(section).number, chunk, p.chunks);
+        if (looks && section < sections) arrive(barriers + 32 * place_of(section).number, chunk, p.chunks);
         // Of the section before nothing is needed any more but its values.
         keep(section + 1, ahead);
         side_before = side_now, side_now = side_ahead;
