@@ -23,8 +23,8 @@ pub enum Precision {
     Tf32,
     Bf16,
     F16,
-    /// bf16, but e4m3 for the convolutions of 3 x 3 pixels that read norms: inference on GPUs of compute capability 9.0. Never what
-    /// [`Precision::Auto`] is.
+    /// bf16, but e4m3 for the convolutions of 3 x 3 pixels that read norms: inference on GPUs of compute capability 9.0. A graph that has
+    /// none is computed in bf16, and its session says so. Never what [`Precision::Auto`] is.
     Fp8,
 }
 

@@ -15,7 +15,7 @@ use clearshot_graph::passes::delay::delay;
 use clearshot_graph::passes::recompute::{BudgetError, recompute, spare};
 use clearshot_graph::passes::{fp8, optimise, precision};
 use clearshot_graph::plan::{Backend, Plan, human};
-use clearshot_graph::{Graph, VerifyError};
+use clearshot_graph::{Graph, Op, VerifyError};
 use clearshot_tensor::{DType, Tensor};
 use clearshot_timeline::{Phase, span};
 use std::sync::Arc;
@@ -293,7 +293,9 @@ pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Sessi
                 CompileError::NoRoom { needed, free, .. } => CompileError::NoRoom { needed, free, fixed },
                 other => other,
             })?;
-            Engine::Cuda(Box::new(made), *arithmetic)
+            let is_scaled = |op: &Op| matches!(op, Op::Conv(c) if c.scaled);
+            let fp8 = made.plan().graph.nodes.iter().any(|n| is_scaled(&n.op));
+            Engine::Cuda(Box::new(made), Arithmetic { fp8, ..*arithmetic })
         }
     };
     let cost = compiler.cost().since(&before);

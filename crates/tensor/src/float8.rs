@@ -9,22 +9,25 @@
 pub struct F8(pub u8);
 
 impl F8 {
-    pub const MAX: f32 = 448.0;
+    const LARGEST: u8 = 0x7e;
     const NAN: u8 = 0x7f;
 
     /// The nearest, ties to even; at most 448 in magnitude.
     pub fn from_f32(x: f32) -> F8 {
-        let sign = if x.is_sign_negative() { 0x80 } else { 0 };
-        if x.is_nan() {
-            return F8(sign | F8::NAN);
-        }
-        let size = x.abs().min(F8::MAX);
-        // The step of the binade that it lies in; subnormals have that of the first normal one.
-        let exponent = ((size.to_bits() >> 23) as i32 - 127).max(-6);
-        let steps = (size / f32::exp2((exponent - 3) as f32)).round_ties_even() as i32;
-        // 8 to 15 steps make a binade, 16 are the first value of the next one, fewer than 8 are subnormal.
-        let bits = (exponent + 6) * 8 + steps;
-        F8(sign | bits as u8)
+        /// Of 2^-6, the least number that has all its bits, and how many more bits f32 has behind the point.
+        const NORMAL: u32 = 0x3c80_0000;
+        const MORE: u32 = 20;
+        let (sign, size) = ((x.to_bits() >> 24) as u8 & 0x80, x.to_bits() & 0x7fff_ffff);
+        let bits = match size {
+            _ if x.is_nan() => F8::NAN,
+            // Half a step is added, or just less where the last bit that stays is even; exponents are counted from 7, not from 127.
+            NORMAL.. => {
+                let rounded = size + (1 << (MORE - 1)) - 1 + (size >> MORE & 1);
+                ((rounded >> MORE) - ((127 - 7) << 3)).min(F8::LARGEST.into()) as u8
+            }
+            _ => (f32::from_bits(size) * 512.0).round_ties_even() as u8,
+        };
+        F8(sign | bits)
     }
 
     pub fn from_le_bytes([bits]: [u8; 1]) -> F8 {

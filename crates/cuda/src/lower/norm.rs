@@ -1,6 +1,5 @@
 //! Group norm, its statistics and its gradient.
 
-mod stream;
 #[cfg(test)]
 mod tests;
 mod whole;
@@ -12,7 +11,6 @@ use crate::error::CudaError;
 use clearshot_graph::Type;
 use clearshot_graph::ops::{Norm, NormGrad};
 use clearshot_tensor::DType;
-use stream::{Cut, Stream};
 use whole::Whole;
 
 #[repr(C)]
@@ -212,8 +210,6 @@ enum Way {
     Slab(usize),
     /// All at once by blocks of so many threads that wait for each other, for so many sections of the channels.
     Whole(usize, usize),
-    /// All at once by blocks that stay.
-    Stream(Cut),
 }
 
 pub(super) fn norm(n: &Node<'_>, a: &Norm) -> Result<Kernel, CudaError> {
@@ -225,8 +221,7 @@ fn norm_ways(n: &Node<'_>, a: &Norm) -> Vec<Way> {
     // A section more hides the waiting, and reads images by half of their channels.
     let whole = [(512, 1), (512, 2), (1024, 1)].into_iter();
     let whole = whole.filter(|(t, s)| Whole::new(n, a, *t, *s).is_some()).map(|(t, s)| Way::Whole(t, s));
-    let streams = stream::cuts(n, a).into_iter().map(Way::Stream);
-    std::iter::once(Way::Chunks(4)).chain(slabs).chain(whole).chain(streams).collect()
+    std::iter::once(Way::Chunks(4)).chain(slabs).chain(whole).collect()
 }
 
 fn norm_way(n: &Node<'_>, a: &Norm, way: Way) -> Result<Kernel, CudaError> {
@@ -235,10 +230,6 @@ fn norm_way(n: &Node<'_>, a: &Norm, way: Way) -> Result<Kernel, CudaError> {
         Way::Slab(channels) => in_slabs(n, a, channels),
         Way::Whole(threads, sections) => match Whole::new(n, a, threads, sections) {
             Some(whole) => whole.kernel(n, a),
-            None => in_chunks(n, a, 4),
-        },
-        Way::Stream(cut) => match Stream::new(n, a, cut) {
-            Some(stream) => stream.kernel(n, a),
             None => in_chunks(n, a, 4),
         },
     }
@@ -319,7 +310,7 @@ fn grad_way(n: &Node<'_>, a: &NormGrad, way: Way) -> Result<Kernel, CudaError> {
     match way {
         Way::Chunks(busy) => grad_in_chunks(n, a, busy),
         Way::Slab(channels) => grad_in_slabs(n, a, channels),
-        Way::Whole(..) | Way::Stream(..) => unreachable!("not among a gradient's ways"),
+        Way::Whole(..) => unreachable!("not among a gradient's ways"),
     }
 }
 

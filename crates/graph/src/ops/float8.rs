@@ -62,8 +62,9 @@ pub fn scales(weight: &[f32], channels: usize) -> Vec<f32> {
 
 /// A weight over the scales of its channels, rounded.
 pub fn values(weight: &[f32], scales: &[f32]) -> Vec<F8> {
-    let row = weight.len() / scales.len();
-    weight.iter().enumerate().map(|(i, w)| F8::from_f32(w / scales[i / row])).collect()
+    let rows = weight.chunks(weight.len() / scales.len()).zip(scales);
+    // One over a power of two is exact.
+    rows.flat_map(|(row, scale)| row.iter().map(move |w| F8::from_f32(w * (1.0 / scale)))).collect()
 }
 
 /// The least power of two that divides `largest` to 448 at most; 1 where there is nothing to divide.

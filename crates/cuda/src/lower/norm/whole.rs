@@ -111,7 +111,7 @@ impl Whole {
 }
 
 /// With the activation that a result of this type allows.
-pub(super) fn quick(source: Source, a: &Norm, y: DType) -> Source {
+fn quick(source: Source, a: &Norm, y: DType) -> Source {
     match (a.act, y) {
         (Some(Unary::Silu), DType::F8) => source.option("-DHALVED"),
         (Some(Unary::Silu), DType::BF16 | DType::F16) => source.option("-DSILU"),
@@ -125,7 +125,7 @@ fn sums_shared(at: &Shape3, a: &Norm, threads: usize) -> usize {
 }
 
 /// How many groups the channels of a vector touch at the most.
-pub(super) fn span(at: &Shape3, a: &Norm) -> usize {
+fn span(at: &Shape3, a: &Norm) -> usize {
     let width = at.c / a.groups;
     let groups = |k: usize| (k + at.v - 1) / width - k / width + 1;
     (0..at.c).step_by(at.v).map(groups).max().unwrap_or(1)
