@@ -484,6 +484,21 @@ fn eight_bits_are_near_fp32() {
     }
 }
 
+/// A session says what it computes in, not what was asked for.
+#[test]
+fn what_has_nothing_in_eight_bits_says_so() {
+    let Some(device) = gpu() else { return };
+    let mut b = Builder::new();
+    let (x, w) = (b.input("x", Type::f32([1, 8, 8, 16])), b.param("w", [16, 3, 3, 16]));
+    let y = b.conv(x, w, None, Geometry::new(2, 1, 1));
+    b.output("y", y);
+    let options = Options { precision: Precision::Fp8, ..Options::default() };
+    match compile(b.finish().unwrap(), &device, &options) {
+        Err(refused @ CompileError::NoFp8 { .. }) => eprintln!("skipped: {refused}"),
+        made => assert_eq!(made.unwrap().arithmetic().name(), "bf16"),
+    }
+}
+
 #[test]
 fn eight_bits_do_not_train() {
     let Some(device) = gpu() else { return };

@@ -145,8 +145,6 @@ pub(super) fn tiles(n: &Node<'_>, s: &Sizes, call: &Call) -> Vec<Tile> {
     if count(&large) >= sms {
         all.extend(large.holding(s, call));
         all.extend(large.holding_less(s, call));
-        // Of 8 bits, more weights fit beside smaller tiles.
-        all.extend(Tile { blocks: 1, ..large }.holding(s, call).filter(|_| s.dtype == DType::F8));
     }
     all.extend(shared);
     all
