@@ -28,6 +28,7 @@ pub const TARGET: Target = Target {
     norm_bias: false,
     upsample: false,
     int8: true,
+    fp8: false,
 };
 
 /// What a kernel needs to run: threads, an instruction set and, where there are several ranks, what carries values between them.

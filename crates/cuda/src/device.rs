@@ -39,6 +39,11 @@ impl Gpu {
         self.capability >= (8, 0)
     }
 
+    /// Whether there are convolutions of floats of 8 bits for it: by warpgroups, of this capability alone.
+    pub fn has_fp8(&self) -> bool {
+        self.capability == (9, 0)
+    }
+
     /// The architecture that kernels are compiled for; for 9.0 with the instructions that no later card has.
     pub(crate) fn arch(&self) -> String {
         let only = if self.capability == (9, 0) { "a" } else { "" };

@@ -18,6 +18,7 @@ use crate::memory::{self, Buffer};
 use crate::nccl::Communicator;
 use arrival::Arrival;
 use clearshot_graph::exchange::Exchange;
+use clearshot_graph::ops::{Float8, float8};
 use clearshot_graph::plan::{DEVICE_REGIONS, Place, Plan, Region};
 use clearshot_graph::{Op, StateInit, Value, ValueError};
 use clearshot_tensor::{DType, Data, Tensor};
@@ -223,7 +224,7 @@ impl Executor {
         let graph = &self.plan.graph;
         for i in (0..graph.nodes.len()).filter(|&i| graph.is_state_copy(i)) {
             if graph.nodes[i].inputs[0] == state {
-                let narrow = narrowed(tensor.data(), graph.nodes[i].outs[0].dtype);
+                let narrow = narrowed(tensor, &graph.nodes[i].op);
                 // SAFETY: the place of a value as large, in memory of this executor.
                 unsafe { memory::write(self.address(self.plan.places[i][0]), bytes_of(&narrow)) }?;
             }
@@ -424,12 +425,19 @@ fn fill_constants(at: &Addresses<'_>) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// Values in 16 bits, rounded as the GPU rounds.
-fn narrowed(data: &Data, dtype: DType) -> Data {
-    match (data, dtype) {
-        (Data::F32(v), DType::BF16) => Data::BF16(v.iter().map(|x| bf16::from_f32(*x)).collect()),
-        (Data::F32(v), DType::F16) => Data::F16(v.iter().map(|x| f16::from_f32(*x)).collect()),
-        _ => unreachable!("a state of {} with a copy of {dtype}", data.dtype()),
+/// A copy of a state, rounded as the GPU rounds.
+fn narrowed(tensor: &Tensor, copy: &Op) -> Data {
+    match (tensor.data(), copy) {
+        (Data::F32(v), Op::Cast(DType::BF16)) => Data::BF16(v.iter().map(|x| bf16::from_f32(*x)).collect()),
+        (Data::F32(v), Op::Cast(DType::F16)) => Data::F16(v.iter().map(|x| f16::from_f32(*x)).collect()),
+        (Data::F32(v), Op::Float8(part)) => {
+            let scales = float8::scales(v, tensor.shape()[0]);
+            match part {
+                Float8::Values => Data::F8(float8::values(v, &scales)),
+                Float8::Scales => Data::F32(scales),
+            }
+        }
+        (data, _) => unreachable!("a state of {} with a copy by {}", data.dtype(), copy.name()),
     }
 }
 
@@ -444,6 +452,7 @@ fn bytes_of(data: &Data) -> &[u8] {
         Data::I32(v) => plain(v),
         Data::BF16(v) => plain(v),
         Data::F16(v) => plain(v),
+        Data::F8(v) => plain(v),
         other => unreachable!("graphs on the GPU hold no {}", other.dtype()),
     }
 }

@@ -40,4 +40,6 @@ pub const TARGET: Target = Target {
     norm_bias: true,
     upsample: true,
     int8: false,
+    // Where the card has them, as the runtime knows.
+    fp8: false,
 };

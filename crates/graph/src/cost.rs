@@ -20,7 +20,8 @@ pub fn flops(graph: &Graph, node: usize) -> u64 {
     match &n.op {
         Op::Conv(c) => {
             let w = graph.shape(n.inputs[c.operands().weight]);
-            times([2, out, w.len() / w[0].max(1)])
+            let beside = c.operands().side.map_or(0, |s| graph.shape(n.inputs[s.weight]).channels());
+            times([2, out, w.len() / w[0].max(1) + beside])
         }
         Op::ConvInputGrad(c) => {
             // Each weight of the channels asked for meets each output pixel once; with groups all are asked for.
@@ -57,6 +58,7 @@ pub fn flops(graph: &Graph, node: usize) -> u64 {
         | Op::State(_)
         | Op::Const(_)
         | Op::Cast(_)
+        | Op::Float8(_)
         | Op::Reshape(_)
         | Op::StopGradient
         | Op::Transpose(_)

@@ -151,14 +151,19 @@ impl Graph {
         v
     }
 
-    /// Whether a node is a narrower copy of a state: it changes only when the state does, so it is kept
+    /// Whether a node is a narrower copy of a state, or a part of one: it changes only when the state does, so it is kept
     /// from run to run beside it.
     pub fn is_state_copy(&self, node: usize) -> bool {
         let n = &self.nodes[node];
-        let Op::Cast(to) = n.op else { return false };
+        let is_state = |v: Value| matches!(self.op(v), Op::State(_));
+        let to = match n.op {
+            Op::Cast(to) => to,
+            Op::Float8(_) => return is_state(n.inputs[0]),
+            _ => return false,
+        };
         let from = self.ty(n.inputs[0]).dtype;
         let narrower = from.is_float() && to.is_float() && to.bytes() < from.bytes();
-        narrower && matches!(self.op(n.inputs[0]), Op::State(_))
+        narrower && is_state(n.inputs[0])
     }
 
     /// Inputs by name.

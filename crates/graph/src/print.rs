@@ -15,6 +15,7 @@ pub(crate) fn describe(op: &Op) -> String {
         Op::Binary(b) => format!("{b:?}").to_lowercase(),
         Op::Pointwise(p) => format!("pointwise {:?}", p.steps),
         Op::Cast(d) => format!("cast {d}"),
+        Op::Float8(f) => format!("float8 {}", f.name()),
         Op::Conv(c) => {
             let g = &c.geometry;
             let mut s = format!("conv stride {:?} pad {:?}", g.stride, g.pad.map(|p| p[0]));
@@ -30,6 +31,9 @@ pub(crate) fn describe(op: &Op) -> String {
             if let Some(int8) = c.int8 {
                 s += &format!(" int8 {}", int8.name());
             }
+            if c.scaled {
+                s += " scaled";
+            }
             if c.parts > 1 {
                 s += &format!(" parts {}", c.parts);
             }
@@ -41,7 +45,9 @@ pub(crate) fn describe(op: &Op) -> String {
                 crate::ops::Bias::Channel => " bias",
                 crate::ops::Bias::Sample => " bias per sample",
             };
-            s + &act(c.act) + if c.residual { " residual" } else { "" }
+            s + &act(c.act)
+                + if c.residual { " residual" } else { "" }
+                + &c.side.map_or(String::new(), |s| format!(" beside {}", s.parts))
         }
         Op::ConvInputGrad(c) => format!(
             "conv_input_grad stride {:?} channels {:?}{}{}{}{}",

@@ -108,7 +108,12 @@ fn through(op: &Op, operands: &[Sees], shapes: &[Shape], made: Shape, rank: usiz
 
 fn unfused(conv: &Conv) -> bool {
     let whole = conv.int8 == Some(Int8::Dynamic); // The range is that of the whole image.
-    conv.parts == 1 && conv.prologue.is_none() && !conv.upsample && !conv.residual && !whole
+    conv.parts == 1
+        && conv.prologue.is_none()
+        && !conv.upsample
+        && !conv.residual
+        && conv.side.is_none()
+        && !whole
 }
 
 /// The least common multiple of two steps: branches side by side may step differently, and their pattern repeats where all do.

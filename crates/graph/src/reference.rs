@@ -7,7 +7,7 @@
 use crate::array::Array;
 use crate::graph::{Graph, StateInit};
 use crate::ops::Op;
-use clearshot_tensor::DType;
+use clearshot_tensor::{DType, F8};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,7 @@ fn round(a: Array, dtype: DType, precision: Precision) -> Array {
     match (precision, dtype) {
         (Precision::F64, _) => a,
         (Precision::Stored, DType::BF16) => a.map(|x| half::bf16::from_f32(x as f32).to_f64()),
+        (Precision::Stored, DType::F8) => a.map(|x| f64::from(F8::from_f32(x as f32).to_f32())),
         (Precision::Stored, DType::F16) => a.map(|x| half::f16::from_f32(x as f32).to_f64()),
         (Precision::Stored, _) => a.map(|x| if x.fract() == 0.0 { x } else { f64::from(x as f32) }),
     }

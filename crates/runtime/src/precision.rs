@@ -23,6 +23,9 @@ pub enum Precision {
     Tf32,
     Bf16,
     F16,
+    /// bf16, but e4m3 for the convolutions of 3 x 3 pixels that read norms: inference on GPUs of compute capability 9.0. A graph that has
+    /// none is computed in bf16, and its session says so. Never what [`Precision::Auto`] is.
+    Fp8,
 }
 
 /// What is computed in.
@@ -32,14 +35,17 @@ pub struct Arithmetic {
     /// attention multiply in it.
     pub narrow: Option<DType>,
     pub math: Math,
+    /// Whether convolutions that can multiply floats of 8 bits.
+    pub fp8: bool,
 }
 
 impl Arithmetic {
-    pub const F32: Arithmetic = Arithmetic { narrow: None, math: Math { tf32: false } };
+    pub const F32: Arithmetic = Arithmetic { narrow: None, math: Math { tf32: false }, fp8: false };
 
     /// What a user would have asked for by name.
     pub fn precision(&self) -> Precision {
         match (self.narrow, self.math.tf32) {
+            _ if self.fp8 => Precision::Fp8,
             (Some(DType::F16), _) => Precision::F16,
             (Some(_), _) => Precision::Bf16,
             (None, true) => Precision::Tf32,
@@ -56,6 +62,9 @@ impl Arithmetic {
 impl fmt::Display for Arithmetic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.narrow, self.math.tf32) {
+            (Some(dtype), _) if self.fp8 => {
+                write!(f, "fp8 (e4m3) convolutions and {dtype}, with fp32 sums and statistics")
+            }
             (Some(dtype), _) => write!(f, "{dtype} with fp32 weights, sums and statistics"),
             (None, true) => f.write_str("fp32 with TF32 products"),
             (None, false) => f.write_str("fp32"),
@@ -72,22 +81,33 @@ impl Precision {
             Precision::Tf32 => "tf32",
             Precision::Bf16 => "bf16",
             Precision::F16 => "fp16",
+            Precision::Fp8 => "fp8",
         }
     }
 
-    pub(crate) fn choose(self, graph: &Graph, gpu: &Gpu) -> Arithmetic {
-        let narrow = |dtype| Arithmetic { narrow: Some(dtype), math: Math { tf32: gpu.has_tf32() } };
+    /// What a GPU computes a graph in.
+    ///
+    /// # Errors
+    /// If it cannot do what is asked.
+    pub(crate) fn choose(self, graph: &Graph, gpu: &Gpu) -> Result<Arithmetic, CompileError> {
+        let math = Math { tf32: gpu.has_tf32() };
+        let narrow = |dtype| Arithmetic { narrow: Some(dtype), math, fp8: false };
         let trains = trains(graph);
         let scaled = graph.nodes.iter().any(|n| matches!(n.op, Op::LossScale(_)));
-        match self {
+        Ok(match self {
             Precision::F32 => Arithmetic::F32,
-            Precision::Tf32 => Arithmetic { narrow: None, math: Math { tf32: gpu.has_tf32() } },
+            Precision::Tf32 => Arithmetic { narrow: None, math, fp8: false },
+            Precision::Fp8 if trains => return Err(CompileError::Fp8Trains),
+            Precision::Fp8 if !gpu.has_fp8() => {
+                return Err(CompileError::NoFp8 { name: gpu.name.clone(), have: gpu.capability });
+            }
+            Precision::Fp8 => Arithmetic { fp8: true, ..narrow(DType::BF16) },
             Precision::Bf16 => narrow(DType::BF16),
             Precision::F16 => narrow(DType::F16),
             Precision::Auto if gpu.has_bf16() => narrow(DType::BF16),
             Precision::Auto if !trains || scaled => narrow(DType::F16),
             Precision::Auto => Arithmetic::F32,
-        }
+        })
     }
 }
 
@@ -103,7 +123,7 @@ pub(crate) fn on_cpu(
 ) -> Result<(Arithmetic, Option<Bf16>), CompileError> {
     const BF16: Arithmetic = Arithmetic { narrow: Some(DType::BF16), ..Arithmetic::F32 };
     match (asked, Bf16::detect(level)) {
-        (Precision::Tf32 | Precision::F16, _) => Err(CompileError::Precision(asked)),
+        (Precision::Tf32 | Precision::F16 | Precision::Fp8, _) => Err(CompileError::Precision(asked)),
         (Precision::Bf16, _) if trains(graph) => Err(CompileError::TrainsInF32),
         (Precision::Bf16, None) => Err(CompileError::NoBf16),
         (Precision::Bf16, found) => Ok((BF16, found)),
@@ -132,9 +152,16 @@ impl FromStr for Precision {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Precision, String> {
-        let all = [Precision::Auto, Precision::F32, Precision::Tf32, Precision::Bf16, Precision::F16];
+        let all = [
+            Precision::Auto,
+            Precision::F32,
+            Precision::Tf32,
+            Precision::Bf16,
+            Precision::F16,
+            Precision::Fp8,
+        ];
         all.into_iter()
             .find(|p| p.name() == s)
-            .ok_or_else(|| format!("no precision `{s}`; there are auto, fp32, tf32, bf16 and fp16"))
+            .ok_or_else(|| format!("no precision `{s}`; there are auto, fp32, tf32, bf16, fp16 and fp8"))
     }
 }

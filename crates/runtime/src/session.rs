@@ -13,9 +13,9 @@ use clearshot_cuda::{
 use clearshot_graph::exchange::Exchange;
 use clearshot_graph::passes::delay::delay;
 use clearshot_graph::passes::recompute::{BudgetError, recompute, spare};
-use clearshot_graph::passes::{optimise, precision};
+use clearshot_graph::passes::{fp8, optimise, precision};
 use clearshot_graph::plan::{Backend, Plan, human};
-use clearshot_graph::{Graph, VerifyError};
+use clearshot_graph::{Graph, Op, VerifyError};
 use clearshot_tensor::{DType, Tensor};
 use clearshot_timeline::{Phase, span};
 use std::sync::Arc;
@@ -57,6 +57,14 @@ pub enum CompileError {
         "this processor has no products of bf16 (AVX512_BF16); compute in fp32, which is the default, or with a model in 8 bits"
     )]
     NoBf16,
+    #[error(
+        "fp8 needs a GPU of compute capability 9.0 (H100, H200, GH200), and {name} has {}.{}; compute in bf16",
+        have.0,
+        have.1
+    )]
+    NoFp8 { name: String, have: (i32, i32) },
+    #[error("fp8 is for inference; train in bf16")]
+    Fp8Trains,
     #[error("{0} needs a GPU")]
     NotOnCpu(&'static str),
     #[error("the CPU trains in fp32; training in bf16 needs a GPU")]
@@ -106,7 +114,7 @@ impl Compiler {
                 let gpu = gpus.into_iter().find(|g| g.ordinal == ordinal);
                 let missing = clearshot_cuda::Unavailable::NoSuchDevice { asked: ordinal, count };
                 let gpu = gpu.ok_or(CudaError::from(missing))?;
-                let arithmetic = options.precision.choose(graph, &gpu);
+                let arithmetic = options.precision.choose(graph, &gpu)?;
                 Ok(Compiler::Cuda(CudaBackend::new(ordinal, arithmetic.math)?, arithmetic))
             }
         }
@@ -147,9 +155,13 @@ impl Compiler {
                 return Err(CompileError::Form { device: self.name(), what, node: graph.line(i) });
             }
         }
-        if let Compiler::Cuda(_, Arithmetic { narrow: Some(dtype), .. }) = self {
+        if let Compiler::Cuda(_, Arithmetic { narrow: Some(dtype), fp8, .. }) = self {
             graph = precision::narrow(graph, *dtype);
             graph.verify("precision")?;
+            if *fp8 {
+                graph = fp8::shortcuts(fp8::convolutions(graph));
+                graph.verify("fp8")?;
+            }
         }
         // The CPU's arrangements of memory gain nothing from another order.
         let spares = options.optimise && matches!(self, Compiler::Cuda(..));
@@ -281,7 +293,9 @@ pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Sessi
                 CompileError::NoRoom { needed, free, .. } => CompileError::NoRoom { needed, free, fixed },
                 other => other,
             })?;
-            Engine::Cuda(Box::new(made), *arithmetic)
+            let is_scaled = |op: &Op| matches!(op, Op::Conv(c) if c.scaled);
+            let fp8 = made.plan().graph.nodes.iter().any(|n| is_scaled(&n.op));
+            Engine::Cuda(Box::new(made), Arithmetic { fp8, ..*arithmetic })
         }
     };
     let cost = compiler.cost().since(&before);

@@ -3,10 +3,10 @@
 //! in fp32, bf16 and fp16.
 
 use clearshot_graph::ops::{Bias, Conv, ConvInputGrad, Geometry, MatMul, Norm, NormGrad, Op, Unary};
-use clearshot_graph::passes::Target;
+use clearshot_graph::passes::{Target, fp8, precision};
 use clearshot_graph::reference::{self, run};
 use clearshot_graph::{Array, Builder, Graph, Type, Value};
-use clearshot_runtime::{Device, Options, Precision, compile};
+use clearshot_runtime::{CompileError, Device, Options, Precision, compile};
 use clearshot_suite::report::relative_error;
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{DType, Shape};
@@ -218,6 +218,71 @@ fn every_convolution() {
 #[test]
 fn every_convolution_of_odd_channels() {
     check(|target| convolutions(target, &[(6, 48), (10, 4)]));
+}
+
+/// Behind norms, of parameters: what a GPU has in 8 bits. The truth is what the graph says after rounding, by the interpreter.
+#[test]
+fn every_convolution_in_8_bits() {
+    let mut f = Forms::new(clearshot_cuda::TARGET);
+    let mut weights = vec![];
+    for (c, k) in [(64, 64), (48, 48), (144, 136)] {
+        let (n, h, w) = (2, 12, 10);
+        let x = f.operand([n, h, w, c], 1.0);
+        let [gamma, beta, like] = [f.operand([c], 1.0), f.operand([c], 1.0), f.operand([n, h, w, k], 1.0)];
+        let (of_channels, of_samples) = (f.operand([k], 1.0), f.operand([n, k], 1.0));
+        for bias in [Bias::None, Bias::Channel, Bias::Sample] {
+            for (act, residual) in [None, Some(Unary::Silu)].iter().flat_map(|a| BOTH.map(|r| (*a, r))) {
+                let norm = Norm { groups: 8, eps: 1e-5, parts: 1, film: false, act, bias: false };
+                let normed = f.b.push(Op::Norm(norm), vec![x, gamma, beta])[0];
+                let name = format!("w{}", weights.len());
+                let weight = f.b.param(&name, [k, 3, 3, c]);
+                weights.push((name, Shape::from([k, 3, 3, c])));
+                let op = Conv { bias, act, residual, ..Conv::plain(Geometry::new(2, 1, 1), false) };
+                let mut inputs = vec![normed, weight];
+                match bias {
+                    Bias::None => {}
+                    Bias::Channel => inputs.push(of_channels),
+                    Bias::Sample => inputs.push(of_samples),
+                }
+                inputs.extend(residual.then_some(like));
+                f.form(Op::Conv(op), inputs);
+            }
+        }
+    }
+    let (graph, mut values) = f.finish();
+    for (i, (name, shape)) in weights.into_iter().enumerate() {
+        let key = Key { seed: 6, step: 0, stream: i as u32 };
+        let drawn = (0..shape.len()).map(|i| f64::from(0.05f32 * key.normal(i as u64))).collect();
+        values.insert(name, Array::new(shape, drawn));
+    }
+    let eighth = fp8::convolutions(precision::narrow(graph.clone(), DType::BF16));
+    eighth.verify("fp8").unwrap();
+    let scaled = eighth.nodes.iter().filter(|n| matches!(&n.op, Op::Conv(c) if c.scaled)).count();
+    assert_eq!(scaled, 36);
+    let truth = run(&eighth, &mut values.clone(), reference::Precision::Stored).unwrap();
+    let exact = run(&graph, &mut values.clone(), reference::Precision::F64).unwrap();
+    for (name, truth) in &truth {
+        let error = truth.relative_error(&exact[name]);
+        assert!(error < 5e-2, "{name}: {error:.1e} from what it would be without rounding");
+    }
+    let device = match Device::cuda(0) {
+        Ok(gpu) => gpu,
+        Err(why) => return eprintln!("skipped: forms on a GPU: {why}"),
+    };
+    let options = Options { optimise: false, budget: None, precision: Precision::Fp8 };
+    let mut session = match compile(graph, &device, &options) {
+        Err(CompileError::NoFp8 { name, .. }) => return eprintln!("skipped: {name} has no fp8"),
+        session => session.unwrap(),
+    };
+    values.iter().for_each(|(name, v)| session.set(name, &v.to_tensor(DType::F32)).unwrap());
+    session.run().unwrap();
+    let mut worst = (0.0, "");
+    for (name, truth) in &truth {
+        let error = relative_error(&session.get(name).unwrap().to_f64(), &truth.data, SMALL);
+        worst = if error > worst.0 { (error, name) } else { worst };
+    }
+    eprintln!("{} results, fp8: at most {:.1e}, {}", truth.len(), worst.0, worst.1);
+    assert!(worst.0 < 1e-2, "{}: {}", worst.1, worst.0);
 }
 
 #[test]

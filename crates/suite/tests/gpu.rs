@@ -7,6 +7,7 @@ use clearshot_graph::ops::{Geometry, LossScale, NoiseKind, ResizeMode};
 use clearshot_graph::train::{Training, finish_iteration};
 use clearshot_graph::{Builder, Graph, Type, Value};
 use clearshot_nn::Param;
+use clearshot_nn::init::example;
 use clearshot_nn::models::unet2d::{Extras, UNet2D, network};
 use clearshot_runtime::{Communicator, CompileError, Device, NcclId, Options, Precision, Session, compile};
 use clearshot_suite::report::relative_error;
@@ -429,6 +430,82 @@ fn weights_come_back_whole_and_may_change() {
     }
     assert_eq!(results[0], results[2]);
     assert_ne!(results[0], results[1]);
+}
+
+/// What 8 bits cost whole networks with fresh weights, which are no easier than trained ones, beside bf16; and that runs repeat, replayed
+/// or not. Cards that lack them say what to use.
+#[test]
+fn eight_bits_are_near_fp32() {
+    let Some(device) = gpu() else { return };
+    for (name, batch, size, limit) in [("tiny", 2, 64, 0.1), ("small", 1, 128, 0.1), ("base", 1, 256, 0.1)] {
+        let model = network(name).unwrap().resolve().unwrap();
+        let params = model.parameters().unwrap();
+        let graph = model.inference(batch, [size, size]).unwrap();
+        let run = |precision, replay| {
+            let options = Options { precision, ..Options::default() };
+            let mut session = compile(graph.clone(), &device, &options)?;
+            session.set_replay(replay);
+            params.iter().for_each(|p| session.set(&p.name, &p.initial(3)).unwrap());
+            for (name, v) in graph.inputs() {
+                session.set(name, &example(name, graph.ty(v), 1)).unwrap();
+            }
+            (0..3).for_each(|_| session.run().unwrap());
+            let output = session.get(&graph.outputs[0].name).unwrap().to_f64();
+            Ok::<_, CompileError>((output, session.arithmetic().name()))
+        };
+        let (eighth, told) = match run(Precision::Fp8, true) {
+            Err(refused @ CompileError::NoFp8 { .. }) => {
+                assert!(refused.to_string().contains("compute in bf16"), "{refused}");
+                return eprintln!("skipped: {refused}");
+            }
+            made => made.unwrap(),
+        };
+        assert_eq!(told, "fp8");
+        assert!(eighth == run(Precision::Fp8, false).unwrap().0, "{name}: replay differs from launches");
+        let exact = run(Precision::F32, true).unwrap().0;
+        let half = run(Precision::Bf16, true).unwrap().0;
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let cosine = |a: &[f64]| dot(a, &exact) / (dot(a, a) * dot(&exact, &exact)).sqrt();
+        let range =
+            exact.iter().fold(f64::MIN, |m, v| m.max(*v)) - exact.iter().fold(f64::MAX, |m, v| m.min(*v));
+        let psnr = |a: &[f64]| {
+            let squares = a.iter().zip(&exact).map(|(a, b)| (a - b) * (a - b)).sum::<f64>();
+            10.0 * (range * range * a.len() as f64 / squares).log10()
+        };
+        for (what, got) in [("bf16", &half), ("fp8", &eighth)] {
+            let (error, cosine, psnr) = (relative_error(got, &exact, 0.0), cosine(got), psnr(got));
+            eprintln!(
+                "{name}, {what}: relative error {error:.2e}, 1 - cosine {:.1e}, PSNR {psnr:.1} dB",
+                1.0 - cosine
+            );
+        }
+        let error = relative_error(&eighth, &exact, 0.0);
+        assert!(error < limit && error > relative_error(&half, &exact, 0.0), "{name}: {error}");
+    }
+}
+
+/// A session says what it computes in, not what was asked for.
+#[test]
+fn what_has_nothing_in_eight_bits_says_so() {
+    let Some(device) = gpu() else { return };
+    let mut b = Builder::new();
+    let (x, w) = (b.input("x", Type::f32([1, 8, 8, 16])), b.param("w", [16, 3, 3, 16]));
+    let y = b.conv(x, w, None, Geometry::new(2, 1, 1));
+    b.output("y", y);
+    let options = Options { precision: Precision::Fp8, ..Options::default() };
+    match compile(b.finish().unwrap(), &device, &options) {
+        Err(refused @ CompileError::NoFp8 { .. }) => eprintln!("skipped: {refused}"),
+        made => assert_eq!(made.unwrap().arithmetic().name(), "bf16"),
+    }
+}
+
+#[test]
+fn eight_bits_do_not_train() {
+    let Some(device) = gpu() else { return };
+    let options = Options { precision: Precision::Fp8, ..Options::default() };
+    let refused =
+        compile(iteration(&tiny().0, 1, 32, &Training::default()), &device, &options).err().unwrap();
+    assert!(refused.to_string().contains("train in bf16"), "{refused}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! this project: `N, [Z,] Y, X, C`.
 
 mod dtype;
+mod float8;
 mod fnv;
 pub mod noise;
 mod shape;
@@ -14,6 +15,7 @@ mod torch;
 pub mod zip;
 
 pub use dtype::DType;
+pub use float8::F8;
 pub use fnv::Fnv1a;
 pub use shape::{MAX_RANK, Shape};
 pub use tensor::{Data, Tensor, TensorError};

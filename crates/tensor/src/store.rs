@@ -5,7 +5,7 @@
 //! that are there before anything is allocated by them. A file is read tensor by tensor, so that it takes the memory of its tensors and no more. Writing goes to a file beside the target that
 //! is renamed when it is complete, so that a name holds a whole file or none.
 
-use crate::{DType, Data, Shape, Tensor, torch};
+use crate::{DType, Data, F8, Shape, Tensor, torch};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorView};
 use std::collections::BTreeMap;
@@ -213,6 +213,7 @@ fn to_dtype(dtype: DType) -> Dtype {
         DType::F32 => Dtype::F32,
         DType::F16 => Dtype::F16,
         DType::BF16 => Dtype::BF16,
+        DType::F8 => Dtype::F8_E4M3,
         DType::I64 => Dtype::I64,
         DType::I32 => Dtype::I32,
         DType::I8 => Dtype::I8,
@@ -235,6 +236,7 @@ fn from_view(view: &TensorView<'_>) -> Result<Tensor, String> {
         Dtype::F32 => Data::F32(read!(f32)),
         Dtype::F16 => Data::F16(read!(f16)),
         Dtype::BF16 => Data::BF16(read!(bf16)),
+        Dtype::F8_E4M3 => Data::F8(read!(F8)),
         Dtype::I64 => Data::I64(read!(i64)),
         Dtype::I32 => Data::I32(read!(i32)),
         Dtype::I8 => Data::I8(read!(i8)),
@@ -255,6 +257,7 @@ fn to_bytes(tensor: &Tensor) -> Vec<u8> {
         Data::F32(v) => write!(v),
         Data::F16(v) => write!(v),
         Data::BF16(v) => write!(v),
+        Data::F8(v) => write!(v),
         Data::I64(v) => write!(v),
         Data::I32(v) => write!(v),
         Data::I8(v) => write!(v),

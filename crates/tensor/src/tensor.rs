@@ -1,6 +1,6 @@
 //! A tensor on the host: shape and values.
 
-use crate::{DType, Shape};
+use crate::{DType, F8, Shape};
 use half::{bf16, f16};
 
 /// The values of a [`Tensor`], row-major.
@@ -10,6 +10,7 @@ pub enum Data {
     F32(Vec<f32>),
     F16(Vec<f16>),
     BF16(Vec<bf16>),
+    F8(Vec<F8>),
     I64(Vec<i64>),
     I32(Vec<i32>),
     I8(Vec<i8>),
@@ -44,6 +45,7 @@ macro_rules! each {
             Data::F32($v) => $body,
             Data::F16($v) => $body,
             Data::BF16($v) => $body,
+            Data::F8($v) => $body,
             Data::I64($v) => $body,
             Data::I32($v) => $body,
             Data::I8($v) => $body,
@@ -67,6 +69,7 @@ impl Data {
             Data::F32(_) => DType::F32,
             Data::F16(_) => DType::F16,
             Data::BF16(_) => DType::BF16,
+            Data::F8(_) => DType::F8,
             Data::I64(_) => DType::I64,
             Data::I32(_) => DType::I32,
             Data::I8(_) => DType::I8,
@@ -152,6 +155,7 @@ impl Tensor {
             Data::F32(v) => v.iter().map(|&x| x.into()).collect(),
             Data::F16(v) => v.iter().map(|&x| x.into()).collect(),
             Data::BF16(v) => v.iter().map(|&x| x.into()).collect(),
+            Data::F8(v) => v.iter().map(|x| x.to_f32().into()).collect(),
             Data::I64(v) => v.iter().map(|&x| x as f64).collect(),
             Data::I32(v) => v.iter().map(|&x| x.into()).collect(),
             Data::I8(v) => v.iter().map(|&x| x.into()).collect(),
@@ -204,6 +208,7 @@ impl Tensor {
             Data::F32(v) => Data::F32(take(v, &from)),
             Data::F16(v) => Data::F16(take(v, &from)),
             Data::BF16(v) => Data::BF16(take(v, &from)),
+            Data::F8(v) => Data::F8(take(v, &from)),
             Data::I64(v) => Data::I64(take(v, &from)),
             Data::I32(v) => Data::I32(take(v, &from)),
             Data::I8(v) => Data::I8(take(v, &from)),

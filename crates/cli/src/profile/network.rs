@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use clearshot_graph::Graph;
 use clearshot_graph::cost::{flops, traffic};
-use clearshot_runtime::NodeTime;
+use clearshot_runtime::{Arithmetic, NodeTime};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -116,7 +116,8 @@ impl NetworkProfile {
                 out,
                 "  the card's own pace: {:.0} GFLOP/s in a product of {}, {:.0} GB/s in a copy",
                 c.flops * 1e-9,
-                session.arithmetic().name(),
+                // Not in 8 bits, which no library's product is timed in.
+                Arithmetic { fp8: false, ..session.arithmetic() }.name(),
                 c.bytes * 1e-9
             )?;
         }

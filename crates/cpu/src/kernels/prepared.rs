@@ -75,6 +75,7 @@ pub fn prepare(op: &Op, x: &[Type]) -> Option<Box<dyn Prepared>> {
         Op::Input(_)
         | Op::State(_)
         | Op::Const(_)
+        | Op::Float8(_)
         | Op::Conv(_)
         | Op::ConvInputGrad(_)
         | Op::ConvWeightGrad(_)

@@ -10,6 +10,7 @@ typedef long long i64;
 
 struct bf16 { u16 bits; };
 struct f16 { u16 bits; };
+struct f8 { u8 bits; }; // e4m3, which is only stored
 typedef float f32;
 typedef int i32;
 
@@ -49,6 +50,48 @@ template <typename Elem, int Len> __device__ __forceinline__ Vec<Elem, Len> load
 template <typename Elem, int Len> __device__ __forceinline__ void store(Elem* p, const Vec<Elem, Len>& v) {
     *(Vec<Elem, Len>*)p = v;
 }
+
+// Numbers that are stored together, each rounded.
+template <int Len, typename Elem> __device__ __forceinline__ void store_rounded(Elem* p, const float (&x)[Len]) {
+    Vec<Elem, Len> v;
+#pragma unroll
+    for (int i = 0; i < Len; i++) v.set(i, x[i]);
+    store<Elem, Len>(p, v);
+}
+
+#if __CUDA_ARCH__ >= 890
+// What is larger than 448 becomes 448.
+__device__ __forceinline__ u32 two_f8(float low, float high) {
+    u16 y;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(y) : "f"(high), "f"(low));
+    return y;
+}
+
+template <int Len> __device__ __forceinline__ void store_rounded(f8* p, const float (&x)[Len]) {
+    static_assert(Len % 4 == 0, "words");
+    Vec<u32, Len / 4> v;
+#pragma unroll
+    for (int i = 0; i < Len / 4; i++) v.v[i] = two_f8(x[4 * i], x[4 * i + 1]) | two_f8(x[4 * i + 2], x[4 * i + 3]) << 16;
+    *(Vec<u32, Len / 4>*)p = v;
+}
+
+// SiLU of twice these, as h + h tanh(h) in fp16: its error is a hundredth of what rounding to 8 bits costs.
+template <int Len> __device__ __forceinline__ void store_silu_of_twice(f8* p, const float (&h)[Len]) {
+    static_assert(Len % 4 == 0, "words");
+    Vec<u32, Len / 4> v;
+#pragma unroll
+    for (int i = 0; i < Len / 4; i++) {
+        u16 two[2];
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            asm("{\n.reg .b32 h, t;\ncvt.rn.f16x2.f32 h, %2, %1;\ntanh.approx.f16x2 t, h;\nfma.rn.f16x2 t, h, t, h;\ncvt.rn.satfinite.e4m3x2.f16x2 %0, t;\n}"
+                : "=h"(two[j])
+                : "f"(h[4 * i + 2 * j]), "f"(h[4 * i + 2 * j + 1]));
+        v.v[i] = two[0] | (u32)two[1] << 16;
+    }
+    *(Vec<u32, Len / 4>*)p = v;
+}
+#endif
 
 // Scalar functions: u_ the value, d_ the derivative. FAST allows the approximations that 16-bit results
 // do not show.

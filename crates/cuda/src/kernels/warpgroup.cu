@@ -1,7 +1,7 @@
 // What kernels of compute capability 9.0 share: matrix products by warpgroups, copies by the tensor memory unit, and the
 // barriers between them. Stands behind half.cu; compiled for sm_90a.
 //
-// Tiles in shared memory are rows of 128 bytes, 64 elements of 16 bits or 32 of 32 bits, their 16-byte pieces exchanged as the unit's 128-byte
+// Tiles in shared memory are rows of 128 bytes, 64 elements of 16 bits, 32 of 32 bits or 128 of 8 bits, their 16-byte pieces exchanged as the unit's 128-byte
 // swizzle does: piece c of row r lies at c ^ (r % 8). With -DROW=64 they are half as long, and it lies at c ^ (r / 2 % 4). A tile
 // begins at a multiple of 1024 bytes.
 
@@ -93,7 +93,8 @@ __device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 barrier
                  : "memory");
 }
 
-// ---- matrix products of a warpgroup, D[64][N] (+)= A[64][16] B[16][N]; of 32 bits A[64][8] B[8][N], never transposed
+// ---- matrix products of a warpgroup, D[64][N] (+)= A[64][16] B[16][N]; of 32 bits A[64][8] B[8][N] and of 8 (FP8: e4m3) A[64][32] B[32][N],
+// never transposed
 //
 // Accumulators: row 16 w + g (+ 8 for i & 2) of warp w, column 8 n + 2 t + (i & 1) at [4 n + i].
 // A in registers: as mma.sync's, 16 rows a warp.
@@ -142,15 +143,25 @@ __device__ __forceinline__ void hold(float x, u32 anywhere) {
 #define D_48 D_32, D_8(32), D_8(40)
 #define D_64 D_48, D_8(48), D_8(56)
 #define D_96 D_64, D_8(64), D_8(72), D_8(80), D_8(88)
-#ifdef ELEM_TF32
+#if defined(FP8)
+#define DEPTH "k32"
+#define FACTORS "e4m3.e4m3"
+#define TURNED(which) ""
+#elif defined(ELEM_TF32)
 #define DEPTH "k8"
+#define FACTORS "tf32.tf32"
 #define TURNED(which) ""
 #else
 #define DEPTH "k16"
+#define FACTORS ELEM "." ELEM
 #define TURNED(which) which
 #endif
+// Of 16 bits, whatever the others are of.
+#define HALF_PRODUCT(n, registers, add, operands)                                                                                       \
+    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." ELEM "." ELEM " {" registers "}, " \
+    operands ", p, 1, 1, 0, 0;\n}"
 #define PRODUCT(n, registers, add, operands)                                                                                           \
-    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n  DEPTH ".f32." ELEM "." ELEM " {" registers "}, " \
+    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n  DEPTH ".f32." FACTORS " {" registers "}, " \
     operands ";\n}"
 
 // A and B in shared memory. ADD: whether D is added to. TRANSPOSED_*: contraction along the tile's rows.
@@ -177,6 +188,17 @@ template <int N, int TRANSPOSED_A, int TRANSPOSED_B> __device__ __forceinline__ 
                      : D_96
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
 }
+
+#ifdef FP8
+// The same of 16 bits.
+template <int N> __device__ __forceinline__ void half_product(float (&d)[N / 2], u64 a, u64 b, int add) {
+    static_assert(N == 48 || N == 64 || N == 96 || N == 128, "columns of a product");
+    if constexpr (N == 48) asm volatile(HALF_PRODUCT("48", R_24, "%26", "%24, %25") : D_24 : "l"(a), "l"(b), "r"(add));
+    if constexpr (N == 64) asm volatile(HALF_PRODUCT("64", R_32, "%34", "%32, %33") : D_32 : "l"(a), "l"(b), "r"(add));
+    if constexpr (N == 96) asm volatile(HALF_PRODUCT("96", R_48, "%50", "%48, %49") : D_48 : "l"(a), "l"(b), "r"(add));
+    if constexpr (N == 128) asm volatile(HALF_PRODUCT("128", R_64, "%66", "%64, %65") : D_64 : "l"(a), "l"(b), "r"(add));
+}
+#endif
 
 // A in registers.
 template <int N, int TRANSPOSED_B> __device__ __forceinline__ void product(float (&d)[N / 2], const u32 (&a)[4], u64 b, int add) {

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 /// What the unit's steps and addresses must be multiples of, in bytes.
 pub(super) const STEP: usize = 16;
 
-/// A tensor of elements of 2 or 4 bytes: sizes innermost first, steps in elements from the second on. `exchanged` boxes are
+/// A tensor of elements of 1, 2 or 4 bytes: sizes innermost first, steps in elements from the second on. `exchanged` boxes are
 /// 64 or 128 bytes wide and lie in shared memory with their 16-byte pieces exchanged, as matrix products take them.
 pub(super) fn encode(
     address: u64,
@@ -31,6 +31,7 @@ pub(super) fn encode(
         sys::cuTensorMapEncodeTiled(
             &mut map,
             match bytes {
+                1 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
                 4 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
                 _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
             },

@@ -3,7 +3,7 @@
 use super::{Io, Kernel};
 use crate::context::Context;
 use crate::memory::{self, Buffer};
-use clearshot_tensor::DType;
+use clearshot_tensor::{DType, F8};
 use half::{bf16, f16};
 use std::sync::Arc;
 
@@ -19,6 +19,10 @@ pub fn rounded(dtype: DType, values: &[f32]) -> (Vec<u8>, Vec<f64>) {
             bytes.extend(bf16::from_f32(v).to_ne_bytes());
             bf16::from_f32(v).to_f64()
         }
+        DType::F8 => {
+            bytes.push(F8::from_f32(v).0);
+            F8::from_f32(v).to_f32().into()
+        }
         _ => {
             bytes.extend(f16::from_f32(v).to_ne_bytes());
             f16::from_f32(v).to_f64()
@@ -32,6 +36,7 @@ pub fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let value = |b: &[u8]| match dtype {
         DType::F32 => f32::from_ne_bytes([b[0], b[1], b[2], b[3]]).into(),
         DType::BF16 => bf16::from_ne_bytes([b[0], b[1]]).to_f64(),
+        DType::F8 => F8(b[0]).to_f32().into(),
         _ => f16::from_ne_bytes([b[0], b[1]]).to_f64(),
     };
     bytes.chunks_exact(dtype.bytes()).map(value).collect()

@@ -159,10 +159,12 @@ pub enum Bias {
     Sample,
 }
 
-/// y = act(conv(z) + bias) + residual, where z is x, or the parts of x side by side, normalised and
+/// y = act(scale conv(z) + side + bias) + residual, where z is x, or the parts of x side by side, normalised and
 /// activated if there is a prologue, every pixel repeated if it is upsampled. Where `int8` says so, z and the weight are
-/// rounded to 8 bits first and multiplied as whole numbers ([`super::int8`]). Operands: x parts, prologue's,
-/// steps of a static quantisation, weight, bias, residual.
+/// rounded to 8 bits first and multiplied as whole numbers ([`super::int8`]). The scale, 1 unless `scaled`, is a number for each
+/// output channel: that of a weight in floats of 8 bits ([`super::float8`]). The side is a convolution of one pixel of other images, of as many
+/// pixels as y has, side by side: what passes by a residual block. Operands: x parts, prologue's, steps of a static quantisation, weight, scales,
+/// bias, residual, the side's images, weight and bias.
 #[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct Conv {
     pub geometry: Geometry,
@@ -174,6 +176,15 @@ pub struct Conv {
     pub act: Option<Unary>,
     pub residual: bool,
     pub int8: Option<Int8>,
+    pub scaled: bool,
+    pub side: Option<Side>,
+}
+
+/// A convolution of one pixel of so many images, whose result is added to another one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Side {
+    pub parts: usize,
+    pub bias: bool,
 }
 
 /// Where the operands of a convolution lie among the node's inputs.
@@ -182,9 +193,20 @@ pub struct ConvOperands {
     /// The steps and zeros of a static quantisation.
     pub steps: Option<usize>,
     pub weight: usize,
+    /// What the sums of each output channel are multiplied by.
+    pub scales: Option<usize>,
     pub bias: Option<usize>,
     pub residual: Option<usize>,
+    pub side: Option<SideOperands>,
     pub count: usize,
+}
+
+/// Where the operands of a convolution's side lie: its first image, and behind the last its weight.
+#[derive(Clone, Copy)]
+pub struct SideOperands {
+    pub first: usize,
+    pub weight: usize,
+    pub bias: Option<usize>,
 }
 
 impl Conv {
@@ -199,6 +221,8 @@ impl Conv {
             act: None,
             residual: false,
             int8: None,
+            scaled: false,
+            side: None,
         }
     }
 
@@ -206,16 +230,25 @@ impl Conv {
         let read = self.parts + self.prologue.map_or(0, |p| p.operands());
         let steps = (self.int8 == Some(Int8::Static)).then_some(read);
         let weight = read + usize::from(steps.is_some());
-        let bias = (self.bias != Bias::None).then_some(weight + 1);
-        let next = weight + 1 + usize::from(bias.is_some());
+        let scales = self.scaled.then_some(weight + 1);
+        let next = weight + 1 + usize::from(self.scaled);
+        let bias = (self.bias != Bias::None).then_some(next);
+        let next = next + usize::from(bias.is_some());
         let residual = self.residual.then_some(next);
+        let next = next + usize::from(self.residual);
+        let side = self.side.map(|s| {
+            let weight = next + s.parts;
+            SideOperands { first: next, weight, bias: s.bias.then_some(weight + 1) }
+        });
         ConvOperands {
             prologue: self.parts,
             steps,
             weight,
+            scales,
             bias,
             residual,
-            count: next + usize::from(self.residual),
+            side,
+            count: next + self.side.map_or(0, |s| s.parts + 1 + usize::from(s.bias)),
         }
     }
 
@@ -245,6 +278,9 @@ impl Conv {
         if let Some(i) = at.steps {
             want("steps and zeros of the input's channels", x[i], [2, c])?;
         }
+        if let Some(i) = at.scales {
+            want("scales of the output channels", x[i], [w[0]])?;
+        }
         self.geometry.check_planar(w.rank())?;
         let seen = seen_size(spatial("input", source.shape)?, w.rank(), self.upsample);
         let out = self.geometry.output(seen, spatial("weight", w)?)?;
@@ -257,6 +293,21 @@ impl Conv {
         if let Some(i) = at.residual {
             want("residual", x[i], y.shape)?;
         }
+        if let Some(side) = at.side {
+            let beside = source_type(&x[side.first..side.weight])?.shape;
+            let c = beside.channels();
+            if beside != y.shape.with(y.shape.rank() - 1, c) {
+                return Err(OpError::Mismatch {
+                    what: "result and image beside it",
+                    left: y.shape,
+                    right: beside,
+                });
+            }
+            want("weight of the image beside it", x[side.weight], image(w.rank(), w[0], [1; 3], c))?;
+            if let Some(i) = side.bias {
+                want("bias of the image beside it", x[i], [w[0]])?;
+            }
+        }
         Ok(vec![y])
     }
 
@@ -266,6 +317,8 @@ impl Conv {
             || self.prologue.is_some()
             || self.act.is_some()
             || self.residual
+            || self.scaled
+            || self.side.is_some()
             || self.bias == Bias::Sample
         {
             return None;
@@ -300,10 +353,20 @@ impl Conv {
             y.data[to] += z.data[from] * w.data[weight];
         });
         let pixels: usize = output.iter().product();
+        let beside = at.side.map(|side| read_source(&x[side.first..side.weight], None, &[]));
         for (i, v) in y.data.iter_mut().enumerate() {
             let sample = i / (pixels * k);
             if let Some(r) = &rounded {
                 *v *= r.worth.data[sample * k + i % k];
+            }
+            if let Some(s) = at.scales {
+                *v *= x[s].data[i % k];
+            }
+            if let (Some(side), Some(images)) = (at.side, &beside) {
+                let c = images.shape.channels();
+                let row = &x[side.weight].data[i % k * c..][..c];
+                *v += row.iter().zip(&images.data[i / k * c..][..c]).map(|(w, x)| w * x).sum::<f64>();
+                *v += side.bias.map_or(0.0, |b| x[b].data[i % k]);
             }
             *v += match (self.bias, at.bias) {
                 (Bias::Channel, Some(b)) => x[b].data[i % k],

@@ -25,6 +25,7 @@ macro_rules! hash_by_bits {
 pub mod all_reduce;
 pub mod attention;
 pub mod conv;
+pub mod float8;
 pub mod fourier;
 pub mod gather;
 pub mod int8;
@@ -40,7 +41,8 @@ pub mod update;
 
 pub use all_reduce::{AllReduceBegin, AllReduceEnd};
 pub use attention::Attention;
-pub use conv::{Bias, Conv, ConvInputGrad, ConvWeightGrad, Geometry};
+pub use conv::{Bias, Conv, ConvInputGrad, ConvWeightGrad, Geometry, Side};
+pub use float8::Float8;
 pub use fourier::CyclicConv;
 pub use gather::GatherGrad;
 pub use int8::Int8;
@@ -107,6 +109,8 @@ pub enum Op {
     /// A chain of the three above as one pass over memory.
     Pointwise(Arc<Program>),
     Cast(DType),
+    /// weight -> a part of it in floats of 8 bits.
+    Float8(Float8),
 
     // Over axes. --------------------------------------------------------------------------------
     Reduce(Reduce),
@@ -250,6 +254,7 @@ impl Op {
             Op::Binary(_) => "binary",
             Op::Pointwise(_) => "pointwise",
             Op::Cast(_) => "cast",
+            Op::Float8(_) => "float8",
             Op::Reduce(_) => "reduce",
             Op::Reshape(_) => "reshape",
             Op::StopGradient => "stop_gradient",
@@ -303,6 +308,7 @@ impl Op {
             Op::UnaryGrad(_) => pointwise::infer(2, x),
             Op::Binary(_) => pointwise::infer(2, x),
             Op::Pointwise(p) => pointwise::infer(p.operands, x),
+            Op::Float8(a) => a.infer(x),
             Op::Cast(dtype) => operands(x, 1).map(|_| vec![Type { dtype: *dtype, shape: x[0].shape }]),
             Op::Reduce(a) => a.infer(x),
             Op::Reshape(shape) => movement::infer_reshape(*shape, x),
@@ -380,6 +386,7 @@ impl Op {
             | Op::Pointwise(_)
             | Op::PadGrad(_)
             | Op::PoolGrad(_)
+            | Op::Float8(_)
             | Op::Clip(_)
             | Op::Adam(_)
             | Op::Sgd(_)
@@ -414,6 +421,7 @@ impl Op {
             Op::UnaryGrad(u) => vec![pointwise::zip(x[0], x[1], |v, d| d * u.derivative(v))],
             Op::Binary(a) => vec![pointwise::zip(x[0], x[1], |p, q| a.value(p, q))],
             Op::Pointwise(p) => vec![p.eval(x)],
+            Op::Float8(a) => vec![a.eval(x[0])],
             Op::Cast(dtype) => vec![if dtype.is_float() { x[0].clone() } else { x[0].map(f64::trunc) }],
             Op::Reduce(a) => a.eval(x),
             Op::Reshape(shape) => vec![x[0].clone().reshaped(*shape)],

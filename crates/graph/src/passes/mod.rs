@@ -1,12 +1,13 @@
 //! Passes: functions from graph to graph, in one visible list.
 //!
-//! Besides these only [`precision`] and [`recompute`] change a graph, when 16-bit floats or a budget are
+//! Besides these only [`precision`], [`fp8`] and [`recompute`] change a graph, when narrow floats or a budget are
 //! asked for, and [`mod@delay`] its order. The verifier runs after each pass: it costs milliseconds, and a wrong graph
 //! would cost more. A [`Target`] says what a backend's kernels can do, so that fusing makes only what can be run.
 
 mod cse;
 pub mod delay;
 mod fold;
+pub mod fp8;
 pub mod fuse;
 pub mod int8;
 mod overlap;
@@ -35,6 +36,8 @@ pub struct Target {
     pub upsample: bool,
     /// Convolutions multiply in 8 bits; those upsample what they read.
     pub int8: bool,
+    /// Convolutions multiply floats of 8 bits.
+    pub fp8: bool,
 }
 
 impl Target {
@@ -47,6 +50,7 @@ impl Target {
         norm_bias: false,
         upsample: false,
         int8: false,
+        fp8: false,
     };
     /// Everything that a fused op can express.
     pub const ALL: Target = Target {
@@ -57,6 +61,7 @@ impl Target {
         norm_bias: true,
         upsample: true,
         int8: true,
+        fp8: true,
     };
 
     /// Whether this convolution may upsample what it reads.
@@ -70,6 +75,10 @@ impl Target {
         let norm = |n: &Norm| (n.parts, None, n.bias, false, false);
         let (parts, prologue, norm_bias, epilogue, upsample) = match op {
             Op::Conv(c) if c.int8.is_some() && !self.int8 => return Some("products in 8 bits"),
+            Op::Float8(_) if !self.fp8 => return Some("floats of 8 bits"),
+            Op::Conv(c) if (c.scaled || c.side.is_some()) && !self.fp8 => {
+                return Some("products of floats of 8 bits");
+            }
             Op::Conv(c) => {
                 let epilogue = ended(c.act, c.residual) || c.bias == Bias::Sample;
                 (c.parts, c.prologue, false, epilogue, c.upsample && !self.upsamples(c))

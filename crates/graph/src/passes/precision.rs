@@ -93,7 +93,7 @@ impl Narrowing {
         let (wide, narrow) = (DType::F32, self.narrow);
         let mut outs = vec![wide; node.outs.len()];
         match node.op.clone() {
-            Op::Input(_) | Op::State(_) | Op::Const(_) | Op::Cast(_) => return,
+            Op::Input(_) | Op::State(_) | Op::Const(_) | Op::Cast(_) | Op::Float8(_) => return,
             Op::Conv(c) => {
                 // A bias of each sample is added by a kernel of our own, which reads any float.
                 let own = if c.bias == Bias::Sample { c.operands().bias } else { None };

@@ -85,6 +85,7 @@ fn element(dtype: DType) -> i64 {
         DType::F16 => 10,
         DType::F64 => 11,
         DType::BF16 => 16,
+        DType::F8 => 17,
     }
 }
 

@@ -8,7 +8,7 @@
 mod archive;
 mod pickle;
 
-use crate::{DType, Data, MAX_RANK, Shape, Tensor};
+use crate::{DType, Data, F8, MAX_RANK, Shape, Tensor};
 use archive::Archive;
 use half::{bf16, f16};
 use pickle::{Pickle, Value, View};
@@ -198,6 +198,7 @@ fn values(archive: &Archive<'_>, folder: &str, view: &View, room: &mut usize) ->
         DType::F32 => Data::F32(read!(f32)),
         DType::F16 => Data::F16(read!(f16)),
         DType::BF16 => Data::BF16(read!(bf16)),
+        DType::F8 => Data::F8(read!(F8)),
         DType::I64 => Data::I64(read!(i64)),
         DType::I32 => Data::I32(read!(i32)),
         DType::I8 => Data::I8(read!(i8)),

@@ -6,6 +6,10 @@
 // pixel of that patch: pixels are rows of 128 bytes, 8 neighbours along x are a group of 8 rows, and groups lie a row of the
 // patch apart.
 //
+// With FP8 image and weights are e4m3, 128 channels a row; sums are multiplied by a scale of each channel, and results and residuals
+// have 16 bits. With SIDE=1|2 images of 16 bits and as many pixels, one behind the other, are multiplied by a weight of one pixel and
+// added to the scaled sums: turns of 64 of their channels with one tap.
+//
 // Options: -DKS=1|2|3 pixels of the kernel along a side; -DMB=1|2; -DBN=48|64|96|128; -DSTAGES tiles of weights held;
 // -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
 // -DSILU=0|1; -DPATCHES patches held; -DPARTS=1|2 images whose channels lie one behind the other; -DSPLIT=1|2|4 blocks
@@ -28,15 +32,25 @@
 // that loads round every patch to the nearest before it is used, and weights come rounded (round_weights). Results and
 // residuals of fp32 go between registers and the image itself.
 //
-// conv_warpgroup(x_maps, w_map, y_maps, residual_maps, p): block 384; grid at most p.tiles, a block goes on to the next tile;
+// conv_warpgroup(x_maps, w_map, y_maps, residual_maps, where there is a side its side_maps and side_w_map, p): block 384; grid at most p.tiles, a block goes on to the next tile;
 // where tiles are shared, SPLIT p.tiles.
 
 constexpr int GROUPS = 2;
 constexpr int TAPS = KS * KS;
-constexpr int EACH = 32 / ELEM_BYTES, RUNS = ROW_BYTES / 32, WIDE = RUNS * EACH; // channels of a product; products and channels of a row
+#ifdef FP8
+constexpr int FACTOR_BYTES = 1;
+#else
+constexpr int FACTOR_BYTES = ELEM_BYTES;
+#endif
+constexpr int EACH = 32 / FACTOR_BYTES, RUNS = ROW_BYTES / 32, WIDE = RUNS * EACH; // channels of a product; products and channels of a row
 constexpr bool ROUNDED = ELEM_BYTES == 4, BOXED = !ROUNDED;
 constexpr int ROUNDERS = 3; // warps
 constexpr int SOURCES = KS == 2 && TRANSPOSED || DOWN ? 4 : PARTS, RESULTS = KS == 2 && !TRANSPOSED && !DOWN ? 4 : 1;
+#ifndef SIDE
+#define SIDE 0
+#endif
+constexpr int SIDE_WIDE = 64; // channels of a row of the side, whose patches have no pixels around them
+static_assert(SIDE == 0 || (FACTOR_BYTES == 1 && KS == 3 && !DOWN && ROW_BYTES == 128), "a side of a convolution of 3 x 3 in 8 bits");
 constexpr int PATCH_W = 8 * MB + KS - 1, PATCH_H = 8 * GROUPS + KS - 1;
 constexpr int PATCH_BYTES = PATCH_W * PATCH_H * ROW_BYTES;
 constexpr int PATCH_STEP = (PATCH_BYTES + 1023) / 1024 * 1024;
@@ -50,6 +64,9 @@ static_assert(SPLIT == 1 || (MB == 1 && BN * 512 <= STAGES * TILE_BYTES), "room 
 static_assert(!TRANSPOSED || BN % 64 == 0, "whole boxes of columns");
 static_assert(BOXED || (SPLIT == 1 && !TRANSPOSED), "TF32 of a whole tile");
 static_assert(BOXED ? ROW_BYTES == 128 : true, "boxes of 64 channels");
+#ifdef FP8
+static_assert(!TRANSPOSED, "products of 8 bits take no transposed weights");
+#endif
 static_assert(SPLIT == 1 || !HELD, "sums of a shared tile lie where its weights were");
 static_assert(!DOWN || (KS < 3 && PARTS == 1 && !TRANSPOSED && !HELD), "a plain convolution of stride 2");
 static_assert(PARTS == 1 || (KS != 2 && !TRANSPOSED), "parts of a plain convolution's input");
@@ -60,7 +77,10 @@ template <int COUNT> struct Maps {
 
 struct Params {
     const void* bias; // or none
+    const float* scales; // FP8: of each channel's sums
+    const void* side_bias; // or none; of the bias's type
     int residual; // whether there is one
+    int side[2]; // its channels
     int c[2], k; // channels summed over, of each part, and made
     int tiles_x, tiles_y, tiles_k, tiles;
     int tap_columns, first_column; // of the weights' rows: from tap to tap, and where they begin
@@ -189,6 +209,9 @@ __device__ __forceinline__ void store_directly(const Params& p, const Tile& at, 
 extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     conv_warpgroup(const __grid_constant__ Maps<SOURCES> x_maps, const __grid_constant__ TensorMap w_map,
                    const __grid_constant__ Maps<RESULTS> y_maps, const __grid_constant__ Maps<RESULTS> residual_maps,
+#if SIDE
+                   const __grid_constant__ Maps<SIDE> side_maps, const __grid_constant__ TensorMap side_w_map,
+#endif
                    const __grid_constant__ Params p) {
     extern __shared__ char raw[];
     __shared__ __align__(8) u64 barriers[2 * (PATCHES + STAGES + GROUPS) + PATCHES];
@@ -209,7 +232,14 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     __syncthreads();
     // Turns take a row's channels of one source each.
     int first_chunks = (p.c[0] + WIDE - 1) / WIDE, turns = PARTS == 2 ? first_chunks + (p.c[1] + WIDE - 1) / WIDE : SOURCES * first_chunks;
-    int rank = blockIdx.x % SPLIT, first_turn = turns * rank / SPLIT, end_turn = turns * (rank + 1) / SPLIT;
+    // The side's turns come behind the others, and take as long as one tap.
+    int first_side = (p.side[0] + SIDE_WIDE - 1) / SIDE_WIDE, side_turns = SIDE ? first_side + (p.side[1] + SIDE_WIDE - 1) / SIDE_WIDE : 0;
+    auto turn_of_share = [&](int share) -> int {
+        int each = SIDE ? TAPS : 1, whole = each * turns, at = (whole + side_turns) * share / SPLIT;
+        return at < whole ? at / each : turns + at - whole;
+    };
+    int rank = blockIdx.x % SPLIT, first_turn = turn_of_share(rank), end_turn = turn_of_share(rank + 1);
+    int end_main = min(end_turn, turns), first_of_side = max(first_turn, turns);
     int first_tile = blockIdx.x / SPLIT, next_tile = gridDim.x / SPLIT, box_column = SPLIT > 1 ? rank * BOX : 0;
     struct Turn {
         int source, chunk, left;
@@ -244,7 +274,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
         if (threadIdx.x != 128 * GROUPS) return;
         for (int tile = first_tile; tile < p.tiles; tile += next_tile) {
             Tile at = tile_at(p, tile);
-            for (int turn = first_turn; turn < end_turn; turn++) {
+            for (int turn = first_turn; turn < end_main; turn++) {
                 auto [source, chunk, left] = turn_at(turn);
                 int which = KS == 2 && !DOWN ? source + at.phase : 0, part_column = PARTS == 2 && source ? p.c[0] : 0;
                 // Where the patch begins: its middle, or for a phase the tap that comes first.
@@ -279,6 +309,20 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                     out_phase ^= 1;
                 }
             }
+#if SIDE
+            for (int turn = first_of_side; turn < end_turn; turn++) {
+                int image = turn - turns >= first_side, chunk = turn - turns - (image ? first_side : 0);
+                barrier_wait(patch_empty + 8 * patch, patch_phase ^ 1);
+                barrier_expect(patch_full + 8 * patch, 8 * MB * 8 * GROUPS * ROW_BYTES);
+                copy_box(patches + patch * PATCH_STEP, side_maps.at[image], patch_full + 8 * patch, chunk * SIDE_WIDE, at.x, at.y, at.n);
+                advance_patch();
+                if (HELD && tile != first_tile) continue;
+                barrier_wait(empty + 8 * stage, phase ^ 1);
+                barrier_expect(full + 8 * stage, TILE_BYTES);
+                copy_box(weights + stage * TILE_BYTES, side_w_map, full + 8 * stage, (image ? p.side[0] : 0) + chunk * SIDE_WIDE, at.k);
+                advance();
+            }
+#endif
         }
         return;
     }
@@ -307,7 +351,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
             biases[j] = {};
             if (p.bias && k < p.k) biases[j] = ((const Biases*)p.bias)[((long long)at.n * p.bias_step + k) / 2];
         }
-        for (int turn = first_turn; turn < end_turn; turn++) {
+        for (int turn = first_turn; turn < end_main; turn++) {
             auto [source, chunk, left] = turn_at(turn);
             int steps = min(RUNS, (left + EACH - 1) / EACH), first_tap = first_met(source);
             barrier_wait(patch_full + 8 * patch, patch_phase);
@@ -343,6 +387,42 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
             last_patch = patch;
             advance_patch();
         }
+#if SIDE
+        // No product is under way, so the sums may be changed without products having to wait for each other.
+        products_wait<0>();
+#pragma unroll
+        for (int m = 0; m < MB; m++) pin(acc[m]);
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+            int k = at.k + j * 8 + t * 2;
+            float2 scale = k < p.k ? __ldg((const float2*)(p.scales + k)) : float2{0.f, 0.f};
+#pragma unroll
+            for (int m = 0; m < MB; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) acc[m][4 * j + i] *= i & 1 ? scale.y : scale.x;
+        }
+        for (int turn = first_of_side; turn < end_turn; turn++) {
+            barrier_wait(patch_full + 8 * patch, patch_phase);
+            barrier_wait(full + 8 * stage, phase);
+            u64 a = describe(patches + patch * PATCH_STEP + 8 * group * 8 * MB * ROW_BYTES, 8 * MB * ROW_BYTES);
+            u64 b = describe(weights + stage * TILE_BYTES);
+#pragma unroll
+            for (int m = 0; m < MB; m++) pin(acc[m]);
+            products_begin();
+#pragma unroll
+            for (int i = 0; i < RUNS; i++)
+#pragma unroll
+                for (int m = 0; m < MB; m++)
+                    half_product<BN>(acc[m], a + m * (8 * ROW_BYTES >> 4) + i * ALONG_COLUMNS, b + i * ALONG_COLUMNS, turn - first_turn + i > 0);
+            products_commit();
+            products_wait<1>();
+            if (!HELD && last_stage >= 0) release(empty + 8 * last_stage);
+            if (last_patch >= 0) release(patch_empty + 8 * last_patch);
+            if (group == 0 && turn == first_turn && tile == first_tile) arrive_threads<2 * GROUP>(START);
+            last_stage = stage, last_patch = patch;
+            advance(), advance_patch();
+        }
+#endif
         products_wait<0>();
 #pragma unroll
         for (int m = 0; m < MB; m++) pin(acc[m]);
@@ -399,7 +479,22 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
 #pragma unroll
         for (int j = 0; j < COLUMNS / 8; j += 2) {
             float2 low = both(biases[j]), high = both(biases[j + 1]);
-            float bias[4] = {low.x, low.y, high.x, high.y};
+            float bias[4] = {low.x, low.y, high.x, high.y}, scale[4] = {1.f, 1.f, 1.f, 1.f};
+#ifdef FP8
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                int k = at.k + box_column + (j + i) * 8 + t * 2;
+                if (k >= p.k) continue;
+#if SIDE
+                if (!p.side_bias) continue;
+                float2 more = both(((const Biases*)p.side_bias)[k / 2]);
+                bias[2 * i] += more.x, bias[2 * i + 1] += more.y;
+#else
+                float2 pair = __ldg((const float2*)(p.scales + k));
+                scale[2 * i] = pair.x, scale[2 * i + 1] = pair.y;
+#endif
+            }
+#endif
             int piece = j % (BOX / 8) + (matrix >> 1);
             u32 in_box = pixel * BOX * 2 + (BOX % 64 ? piece : piece ^ row) * 16;
 #pragma unroll
@@ -408,7 +503,15 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                 // Copies: accumulators that anything but a product changes make products wait for each other.
                 float v[8];
 #pragma unroll
-                for (int i = 0; i < 8; i++) v[i] = (SPLIT > 1 ? shared_sums[4 * j + i] : acc[m][4 * j + i]) + bias[i / 4 * 2 + i % 2];
+                for (int i = 0; i < 8; i++) {
+                    int of = i / 4 * 2 + i % 2;
+                    float sum = SPLIT > 1 ? shared_sums[4 * j + i] : acc[m][4 * j + i];
+#if defined(FP8) && !SIDE
+                    v[i] = sum * scale[of] + bias[of];
+#else
+                    v[i] = sum + bias[of];
+#endif
+                }
                 if (SILU) silu(v), silu(v + 4);
                 if (p.residual) {
                     u32 pairs[4];

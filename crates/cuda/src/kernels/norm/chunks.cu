@@ -111,10 +111,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_apply(const __grid_co
 #pragma unroll 8
         for (int left = rows.count; left > 0; left--, x -= step, y -= step_y) {
             Vec<T, V> v = load<T, V>(x);
-            Vec<Y, V> out;
+            float u[V];
 #pragma unroll
-            for (int i = 0; i < V; i++) out.set(i, ACT(k.a[i] * v.at(i) + k.b[i]));
-            store<Y, V>(y, out);
+            for (int i = 0; i < V; i++) u[i] = ACT(k.a[i] * v.at(i) + k.b[i]);
+            store_rounded(y, u);
         }
     }
 }

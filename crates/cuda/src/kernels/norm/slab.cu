@@ -146,10 +146,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
 #pragma unroll 4
     for (int r = active ? row : pixels; r < pixels; r += rows) {
         Vec<T, V> v = load<T, V>(kept + (i64)(r * LANES + lane) * V);
-        Vec<Y, V> out;
+        float u[V];
 #pragma unroll
-        for (int e = 0; e < V; e++) out.set(e, ACT(ka[e] * v.at(e) + kb[e]));
-        store<Y, V>(y + (i64)r * p.c, out);
+        for (int e = 0; e < V; e++) u[e] = ACT(ka[e] * v.at(e) + kb[e]);
+        store_rounded(y + (i64)r * p.c, u);
     }
     // No block leaves while another reads its sums.
     cluster_wait();

@@ -9,7 +9,7 @@
 // Runs of channels, one behind the other: COUNTS of channels, PARTS that they are of, STARTS in those, SECTIONS that they belong
 // to, and KEPTS, how many of its vectors of a run a thread has registers for. RUNS and WAITS are how many runs and sections there
 // are. WIDTH is a group's channels, SPAN how many groups V channels touch at the most. SILU says that this is the activation,
-// in 16 bits.
+// in 16 bits; HALVED that it is and results are of 8 bits.
 
 // The first half of a meeting of all blocks, by one thread of each: what was written before is seen behind the second half. Every
 // meeting adds half of all numbers, of which the first block brings what the others do not.
@@ -80,9 +80,20 @@ __device__ __forceinline__ int later_group(int start, int e) {
     return later;
 }
 
-#ifdef SILU
-// Four quotients by one reciprocal. Below the limit, results are nothing in 16 bits.
-__device__ __forceinline__ void activate(float (&u)[V]) {
+// What coefficients are multiplied by for the kind of end that a result has.
+#ifdef HALVED
+constexpr float SHARE = 0.5f;
+#else
+constexpr float SHARE = 1.0f;
+#endif
+
+// The activation's argument, times SHARE, to the result.
+__device__ __forceinline__ void finish(Y* y, float (&u)[V]) {
+#if defined(HALVED)
+    store_silu_of_twice(y, u);
+#else
+#if defined(SILU)
+    // Four quotients by one reciprocal. Below the limit, results are nothing in 16 bits.
     static_assert(V % 4 == 0, "vectors of 16 bytes");
 #pragma unroll
     for (int e = 0; e < V; e += 4) {
@@ -93,13 +104,13 @@ __device__ __forceinline__ void activate(float (&u)[V]) {
         u[e] *= of_low * d[1], u[e + 1] *= of_low * d[0];
         u[e + 2] *= of_high * d[3], u[e + 3] *= of_high * d[2];
     }
-}
 #else
-__device__ __forceinline__ void activate(float (&u)[V]) {
 #pragma unroll
     for (int e = 0; e < V; e++) u[e] = ACT(u[e]);
-}
 #endif
+    store_rounded(y, u);
+#endif
+}
 
 // Sums of V channels.
 struct Sums {
@@ -276,8 +287,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_whole(const __grid
 #pragma unroll
             for (int e = 0; e < V; e++) {
                 int g = group + later_group(start, e);
-                a[e] = stats[2 * g + 1] * gains[k + e];
-                b[e] = offsets[k + e] - (stats[2 * g] - biases[k + e]) * a[e];
+                a[e] = SHARE * stats[2 * g + 1] * gains[k + e];
+                b[e] = SHARE * offsets[k + e] - (stats[2 * g] - biases[k + e]) * a[e];
             }
             const T* x = source(i, cover);
             Y* y = p.y + before * ALL + k;
@@ -285,11 +296,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_whole(const __grid
                 float u[V];
 #pragma unroll
                 for (int e = 0; e < V; e++) u[e] = a[e] * v.at(e) + b[e];
-                activate(u);
-                Vec<Y, V> out;
-#pragma unroll
-                for (int e = 0; e < V; e++) out.set(e, u[e]);
-                store<Y, V>(y + r * ALL, out);
+                finish(y + r * ALL, u);
             };
 #pragma unroll
             for (int j = 0; j < MOST_KEPT; j++) {

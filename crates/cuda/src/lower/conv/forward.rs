@@ -7,6 +7,7 @@ use crate::lower::matmul::{Epilogue, Extras, Product, Ready, alignment};
 use crate::lower::{Io, Kernel, Node, fastest};
 use clearshot_graph::ops::conv::spatial;
 use clearshot_graph::ops::{Bias, Conv};
+use clearshot_tensor::DType;
 
 pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaError> {
     if a.prologue.is_some() {
@@ -22,8 +23,10 @@ pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaEr
     let own = warpgroup::Call {
         parts,
         weight: at.weight,
+        scales: at.scales,
         bias: at.bias,
         residual: at.residual,
+        side: at.side.map(|s| warpgroup::Side::new(n, s)),
         by_sample: a.bias == Bias::Sample,
         silu: a.act.is_some(),
         transposed: false,
@@ -52,6 +55,10 @@ pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaEr
     };
     if parts == 1 && n.y[0].dtype == sizes.dtype && direct::takes(n.cx, &sizes) {
         ways.push(Candidate::Direct);
+    }
+    if ways.is_empty() || a.scaled != (sizes.dtype == DType::F8) || (a.side.is_some() && !a.scaled) {
+        let reason = format!("no kernel for {} channels of {} by {}", sizes.c, sizes.dtype, sizes.k);
+        return Err(CudaError::Unsupported { op: "conv".into(), reason });
     }
     fastest(n, &format!("{a:?} {:?}", n.math), &ways, |way| match way {
         Candidate::Direct => direct::forward(n, &sizes, plain),

@@ -24,8 +24,10 @@ pub(in crate::lower) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Ke
     let own = warpgroup::Call {
         parts: 1,
         weight: 1,
+        scales: None,
         bias: bias_at,
         residual: residual_at,
+        side: None,
         by_sample: false,
         silu: a.act.is_some(),
         transposed: true,

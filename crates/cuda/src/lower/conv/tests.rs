@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::lower::Math;
 use crate::lower::trial::{check, rounded, run, values};
 use clearshot_graph::Type;
+use clearshot_graph::ops::conv::SideOperands;
 use clearshot_graph::ops::{Geometry, Unary};
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{DType, Shape};
@@ -178,8 +179,10 @@ fn every_tile_is_right_and_repeats_itself() {
             let call = Call {
                 parts: 1,
                 weight: 1,
+                scales: None,
                 bias: None,
                 residual: None,
+                side: None,
                 by_sample: false,
                 silu: false,
                 transposed: false,
@@ -243,6 +246,123 @@ fn every_tile_is_right_and_repeats_itself() {
     assert!(right, "see above");
 }
 
+/// e4m3 with a scale of each channel, results and residuals of 16 bits. Matrix units keep about 14 bits of a sum of these.
+#[test]
+fn every_tile_of_8_bits_is_right_and_repeats_itself() {
+    let cx = match Context::get(0) {
+        Ok(cx) => cx,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    if !cx.gpu.has_fp8() {
+        return eprintln!("skipped: a card of compute capability {:?}", cx.gpu.capability);
+    }
+    let _turn = cx.turn();
+    let case = |n, c, k, h, w| Case { n, c, k, h, w, upsample: false, side: 3, stride: 1 };
+    let cases = [
+        case(2, 128, 128, 16, 16),
+        case(1, 144, 136, 19, 37),
+        case(2, 48, 48, 17, 9),
+        case(1, 256, 192, 8, 40),
+        case(3, 16, 64, 5, 3),
+        case(1, 1024, 128, 16, 16),
+    ];
+    let mut right = true;
+    for (dtype, asked) in [false, true].into_iter().flat_map(|a| [DType::BF16, DType::F16].map(|t| (t, a))) {
+        for (i, case) in cases.into_iter().enumerate() {
+            let s = case.sizes(DType::F8);
+            let seed = 100 + 10 * i as u64;
+            let (x_bytes, x) = rounded(DType::F8, &numbers(seed, s.in_rows() * s.c, 1.0));
+            let (w_bytes, w) = rounded(DType::F8, &numbers(seed + 1, s.weight_len(), 80.0));
+            let scale_of = |v: &f32| 0.1 / 80.0 * f32::exp2(v.round());
+            let scales: Vec<f32> = numbers(seed + 2, s.k, 1.5).iter().map(scale_of).collect();
+            let (scale_bytes, scales) = rounded(DType::F32, &scales);
+            let (bias_bytes, bias) = rounded(DType::F32, &numbers(seed + 3, s.n * s.k, 1.0));
+            let (added_bytes, added) = rounded(dtype, &numbers(seed + 4, s.rows() * s.k, 1.0));
+            let of = |dtype, shape: &[usize]| Type { dtype, shape: Shape::new(shape) };
+            let result = of(dtype, &[s.n, case.h, case.w, s.k]);
+            let x_types = vec![
+                of(DType::F8, &[s.n, case.h, case.w, s.c]),
+                of(DType::F8, &[s.k, 3, 3, s.c]),
+                of(DType::F32, &[s.k]),
+                of(DType::F32, &[s.n, s.k]),
+                result,
+                of(dtype, &[s.n, case.h, case.w, 72]),
+                of(dtype, &[s.n, case.h, case.w, 40]),
+                of(dtype, &[s.k, 1, 1, 112]),
+                of(dtype, &[s.k]),
+            ];
+            let outs = [result];
+            let n = Node { cx: &cx, math: Math { tf32: false }, x: x_types, y: &outs };
+            let plain = Call {
+                parts: 1,
+                weight: 1,
+                scales: Some(2),
+                bias: None,
+                residual: None,
+                side: None,
+                by_sample: false,
+                silu: false,
+                transposed: false,
+                first: 0,
+                channels: s.k,
+                upsample: false,
+            };
+            let full = Call { bias: Some(3), residual: Some(4), by_sample: true, silu: true, ..plain };
+            let beside = Call {
+                side: Some(warpgroup::Side::new(&n, SideOperands { first: 5, weight: 7, bias: Some(8) })),
+                ..plain
+            };
+            assert!(plain.is_taken(&n, None) && full.is_taken(&n, Some(Unary::Silu)));
+            assert!(beside.is_taken(&n, None));
+            let sides =
+                [(72, 5), (40, 6)].map(|(c, at)| rounded(dtype, &numbers(seed + at, s.rows() * c, 1.0)));
+            let (side_w_bytes, side_w) = rounded(dtype, &numbers(seed + 7, s.k * 112, 0.1));
+            let (side_bias_bytes, side_bias) = rounded(dtype, &numbers(seed + 8, s.k, 1.0));
+            let sums: Vec<f64> =
+                case.forward(&x, &w).iter().enumerate().map(|(i, v)| v * scales[i % s.k]).collect();
+            let pixels = s.rows() / s.n;
+            let ended = |(i, v): (usize, &f64)| {
+                let v = v + bias[i / (pixels * s.k) * s.k + i % s.k];
+                v / (1.0 + (-v).exp()) + added[i]
+            };
+            let ended: Vec<f64> = sums.iter().enumerate().map(ended).collect();
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let with_sides = |(i, v): (usize, &f64)| {
+                let (row, k) = (i / s.k, i % s.k);
+                let (first, second) = side_w[k * 112..][..112].split_at(72);
+                let side =
+                    dot(&sides[0].1[row * 72..][..72], first) + dot(&sides[1].1[row * 40..][..40], second);
+                v + side + side_bias[k]
+            };
+            let with_sides: Vec<f64> = sums.iter().enumerate().map(with_sides).collect();
+            let some = warpgroup::tiles(&n, &s, &plain);
+            assert!(!some.is_empty());
+            // Beside the side's weights too.
+            let held = |t: &warpgroup::Tile| [Some(*t), t.holding(&s, &beside)];
+            for tile in some.iter().flat_map(held).flatten() {
+                for (call, truth, what) in
+                    [(plain, &sums, ""), (full, &ended, "to its end"), (beside, &with_sides, "with a side")]
+                {
+                    let kernel = warpgroup::forward(&n, &s, call, tile).unwrap();
+                    if !asked {
+                        continue;
+                    }
+                    let of_sides = [&sides[0].0, &sides[1].0, &side_w_bytes, &side_bias_bytes];
+                    let inputs: Vec<Vec<u8>> = [&x_bytes, &w_bytes, &scale_bytes, &bias_bytes, &added_bytes]
+                        .into_iter()
+                        .chain(of_sides)
+                        .cloned()
+                        .collect();
+                    let name = format!("f8 to {dtype} {case:?} {tile:?} {what}");
+                    let got = run(&cx, &kernel, &inputs, &[truth.len() * dtype.bytes()], &name);
+                    right &= check(&name, "result", &values(dtype, &got[0]), truth, 4e-3);
+                }
+            }
+        }
+    }
+    assert!(right, "see above");
+}
+
 /// One pixel on two images, with a bias and a residual.
 #[test]
 fn two_images_add_up() {
@@ -301,8 +421,10 @@ fn two_images(cx: &Arc<Context>, dtype: DType) {
     let call = Call {
         parts: 2,
         weight: 2,
+        scales: None,
         bias: Some(3),
         residual: Some(4),
+        side: None,
         by_sample: false,
         silu: false,
         transposed: false,

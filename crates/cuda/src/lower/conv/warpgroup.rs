@@ -1,5 +1,5 @@
 //! Convolutions of 3 x 3 pixels, of one pixel on two images, and of 2 x 2 or 3 x 3 that halve the image, by warpgroups,
-//! in 16 bits, or forward in TF32, on cards of compute capability 9.0: see `kernels/conv`.
+//! in 16 bits, or forward in TF32 or e4m3, on cards of compute capability 9.0: see `kernels/conv`.
 //!
 //! A patch of the image comes to shared memory once for all taps. Bias, residual and SiLU are added before the result
 //! leaves the block. Convolutions of upsampled images are done by phases, whose results go straight to their places.
@@ -11,6 +11,7 @@ use super::widened::Widen;
 use crate::context::{Params, Source};
 use crate::error::CudaError;
 use crate::lower::{Io, Kernel, Node, blocks, maps};
+use clearshot_graph::ops::conv::SideOperands;
 use clearshot_graph::ops::{Geometry, Unary};
 use clearshot_tensor::DType;
 use std::borrow::Cow;
@@ -24,6 +25,8 @@ const WEIGHT_GRAD: &str = include_str!("../../kernels/conv/weight_grad.cu");
 const GROUP: usize = 128;
 /// Bytes of a pixel's channels in shared memory, and what tiles in shared memory are aligned to.
 const ROW_BYTES: usize = 128;
+/// Channels of a side that come at a time: a row of 16 bits.
+const SIDE_WIDE: usize = ROW_BYTES / 2;
 /// Bytes of channels that a product sums over.
 const RUN_BYTES: usize = 32;
 const ALIGNMENT: usize = 1024;
@@ -78,17 +81,22 @@ fn pace(s: &Sizes) -> Option<Pace> {
 fn takes(n: &Node<'_>, s: &Sizes) -> bool {
     let sizes = [s.n, s.c, s.k, s.input[1], s.input[2]];
     let computes = match s.dtype {
-        DType::BF16 | DType::F16 => true,
+        DType::BF16 | DType::F16 | DType::F8 => true,
         DType::F32 => n.math.tf32,
         _ => false,
     };
     n.cx.gpu.capability == (9, 0)
         && computes
         && s.dims == 2
-        && is_whole(s.k, s.dtype)
+        && is_whole(s.k, made(s.dtype))
         && sizes.iter().product::<usize>() > 0
         && s.rows() <= i32::MAX as usize
         && (s.rows() * s.c <= i32::MAX as usize || is_whole(s.c, s.dtype))
+}
+
+/// The type of an image made of images of this type, as far as the size of its elements goes: sums of 8 bits have 16.
+fn made(dtype: DType) -> DType {
+    if dtype == DType::F8 { DType::BF16 } else { dtype }
 }
 
 /// Whether so many channels are as many bytes as the copy unit takes.
@@ -125,7 +133,7 @@ pub(super) fn tiles(n: &Node<'_>, s: &Sizes, call: &Call) -> Vec<Tile> {
             all.push(Tile { channels: 64, ..all[1] });
         }
     }
-    let summed = if transposed { s.k } else { s.c }.div_ceil(64);
+    let summed = if transposed { s.k } else { s.c }.div_ceil(large.wide(s.dtype));
     let shared = |t: &Tile| {
         let tile = *t;
         [2, 4].map(|shares| Tile { shares, ..tile }).into_iter().filter(move |t| {
@@ -216,7 +224,10 @@ fn views(
 #[derive(Clone, Copy)]
 struct ForwardParams {
     bias: u64,
+    scales: u64,
+    side_bias: u64,
     residual: i32,
+    side: [i32; 2],
     c: [i32; 2],
     k: i32,
     tiles_x: i32,
@@ -233,6 +244,24 @@ struct ForwardParams {
     width: i32,
 }
 
+/// Where the operands of what is added beside a convolution stand.
+#[derive(Clone, Copy)]
+pub(super) struct Side {
+    pub first: usize,
+    pub weight: usize,
+    pub bias: Option<usize>,
+    /// How many times channels of the images come: tiles of the weight.
+    turns: usize,
+}
+
+impl Side {
+    pub fn new(n: &Node<'_>, at: SideOperands) -> Side {
+        let SideOperands { first, weight, bias } = at;
+        let turns = n.x[first..weight].iter().map(|t| t.shape.channels().div_ceil(SIDE_WIDE)).sum();
+        Side { first, weight, bias, turns }
+    }
+}
+
 /// Where the operands of a convolution or of its input's gradient stand, and what it is.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
@@ -240,8 +269,12 @@ pub(super) struct Call {
     pub parts: usize,
     /// The weights; what is added.
     pub weight: usize,
+    /// What each channel's sums are multiplied by: of weights in 8 bits.
+    pub scales: Option<usize>,
     pub bias: Option<usize>,
     pub residual: Option<usize>,
+    /// Of 8 bits: images of 16 bits, so many from the first operand on, whose product with a weight of one pixel is added.
+    pub side: Option<Side>,
     /// Whether there is a bias for each sample.
     pub by_sample: bool,
     pub silu: bool,
@@ -270,26 +303,55 @@ impl Call {
         let whole = |i: usize| is_whole(n.x[i].shape.channels(), dtype);
         // One image of a few channels is widened on the way.
         let images = match self.parts {
-            1 => whole(0) || !(self.transposed || self.upsample || dtype == DType::F32),
+            1 => whole(0) || !(self.transposed || self.upsample || !is_half(dtype)),
             2 => whole(0) && whole(1) && !self.upsample,
             _ => false,
         };
+        let end = n.y[0].dtype;
+        // Of weights in 8 bits alone there are scales, and of few forms.
+        let factors = match dtype {
+            DType::F8 => is_half(end) && self.scales.is_some() && self.parts == 1 && !self.upsample,
+            _ => end == dtype && self.scales.is_none(),
+        };
+        let side = self.side.is_none_or(|s| {
+            let fits = |i: usize| n.x[i].dtype == end && is_whole(n.x[i].shape.channels(), end);
+            // Both biases are of one type.
+            let first = self.bias.or(s.bias).map(|i| n.x[i].dtype);
+            let same = |i: Option<usize>| i.is_none_or(|i| Some(n.x[i].dtype) == first);
+            dtype == DType::F8
+                && (1..=2).contains(&(s.weight - s.first))
+                && (s.first..=s.weight).all(fits)
+                && !self.silu
+                && !self.by_sample
+                && same(self.bias)
+                && same(s.bias)
+                && first.is_none_or(|t| [end, DType::F32].contains(&t))
+        });
         images
-            && is_whole(self.first, dtype)
-            && is_whole(self.channels, dtype)
+            && factors
+            && side
+            && n.x[self.weight].dtype == dtype
+            && is_whole(self.first, end)
+            && is_whole(self.channels, end)
             && matches!(act, None | Some(Unary::Silu))
-            && n.y[0].dtype == dtype
-            && self.bias.is_none_or(|i| [dtype, DType::F32].contains(&n.x[i].dtype))
+            && self.bias.is_none_or(|i| [end, DType::F32].contains(&n.x[i].dtype))
     }
 }
 
-fn source(s: &Sizes, file: &'static str, kernels: &str) -> Source {
+/// A program on images of type `read`, whose results are of type `made`.
+fn source(read: DType, made: DType, file: &'static str, kernels: &str) -> Source {
     let text = Cow::Owned(format!("{SHARED}\n{kernels}"));
-    Source { file, text, prelude: false, options: vec![] }.option("-default-device").option(match s.dtype {
-        DType::F32 => "-DELEM_TF32",
-        DType::F16 => "-DELEM_FP16",
-        _ => "-DELEM_BF16",
-    })
+    let source =
+        Source { file, text, prelude: false, options: vec![] }.option("-default-device").option(match made {
+            DType::F32 => "-DELEM_TF32",
+            DType::F16 => "-DELEM_FP16",
+            _ => "-DELEM_BF16",
+        });
+    if read == DType::F8 { source.option("-DFP8") } else { source }
+}
+
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::BF16 | DType::F16)
 }
 
 /// What a block of the forward kernel has in shared memory.
@@ -314,7 +376,8 @@ impl Room {
         let (patches, stages) = match (tile.feed, side) {
             (Feed::Held, _) => {
                 let summed = if call.transposed { s.k } else { s.c };
-                let stages = side * side * summed.div_ceil(tile.wide(s.dtype));
+                let stages =
+                    side * side * summed.div_ceil(tile.wide(s.dtype)) + call.side.map_or(0, |s| s.turns);
                 ((left.checked_sub(stages * stage)? / patch).min(MOST_PATCHES), stages)
             }
             // With one tap, every patch goes with one tile of weights.
@@ -349,6 +412,8 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
     })?;
     let narrow = !call.transposed && !is_whole(s.c, s.dtype);
     let widen = if narrow { Some(Widen::new(n.cx, s)?) } else { None };
+    let beside: Vec<usize> =
+        call.side.map_or(vec![], |s| n.x[s.first..s.weight].iter().map(|t| t.shape.channels()).collect());
     let real = *s;
     let s = Sizes { c: if narrow { s.c.next_multiple_of(maps::STEP / 2) } else { s.c }, ..*s };
     let weights = if call.upsample { Some(Weights::new(n.cx, &s)?) } else { None };
@@ -375,7 +440,8 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         _ if summed.iter().all(|c| c.is_multiple_of(wide)) => wide / run,
         _ => 0,
     };
-    let source = source(&s, "conv/forward", FORWARD)
+    let end = n.y[0].dtype;
+    let source = source(s.dtype, end, "conv/forward", FORWARD)
         .define("KS", side)
         .define("MB", tile.blocks)
         .define("BN", tile.channels)
@@ -383,13 +449,17 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         .define("PATCHES", room.patches)
         .define("SPLIT", tile.shares)
         .define("STAGES", room.stages)
-        .define("WIDE_BIAS", call.bias.is_some_and(|i| n.x[i].dtype == DType::F32) as usize)
+        .define(
+            "WIDE_BIAS",
+            call.bias.or(call.side.and_then(|s| s.bias)).is_some_and(|i| n.x[i].dtype == DType::F32) as usize,
+        )
         .define("HELD", (tile.feed == Feed::Held) as usize)
         .define("DOWN", halved as usize)
         .define("STEPS", steps)
         .define("ROW", tile.row)
         .define("TRANSPOSED", call.transposed as usize)
         .define("SILU", call.silu as usize);
+    let source = if beside.is_empty() { source } else { source.define("SIDE", beside.len()) };
     let f = n.cx.function(&source, "conv_warpgroup")?;
     let round = if is_rounded { Some(n.cx.function(&source, "round_weights")?) } else { None };
     let [phase_sources, results] = match (call.upsample, call.transposed) {
@@ -411,7 +481,10 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
     };
     let fixed = ForwardParams {
         bias: 0,
+        scales: 0,
+        side_bias: 0,
         residual: call.residual.is_some() as i32,
+        side: [0, 1].map(|i| beside.get(i).map_or(0, |c| *c as i32)),
         c: [summed[0] as i32, summed.get(1).map_or(0, |c| *c as i32)],
         k: made as i32,
         tiles_x: tiles_x as i32,
@@ -463,15 +536,30 @@ pub(super) fn forward(n: &Node<'_>, s: &Sizes, call: Call, tile: Tile) -> Result
         let added = call.residual.map_or(0, |i| io.inputs[i]);
         let boxes = |at: u64| match is_rounded || at == 0 {
             true => Ok(vec![0; MAP_WORDS * results]),
-            false => views(at, view(made), results, [boxed, 8, 8], boxed == 64),
+            false => views(at, View { dtype: end, ..view(made) }, results, [boxed, 8, 8], boxed == 64),
         };
         let (result, residual) = (boxes(y)?, boxes(added)?);
         let mut sources = vec![];
         for (image, c) in images.iter().zip(&summed) {
             sources.extend(views(*image, view(*c), phase_sources, [wide, patch[0], patch[1]], true)?);
         }
-        let p = ForwardParams { bias: call.bias.map_or(0, |i| io.inputs[i]), y, added, ..fixed };
-        let a = Params::new().words(sources).words(weight).words(result).words(residual).with(p);
+        let biases = [call.bias, call.scales, call.side.and_then(|s| s.bias)];
+        let [bias, scales, side_bias] = biases.map(|at| at.map_or(0, |i| io.inputs[i]));
+        let p = ForwardParams { bias, scales, side_bias, y, added, ..fixed };
+        let mut a = Params::new().words(sources).words(weight).words(result).words(residual);
+        if let Some(side) = call.side {
+            let bytes = end.bytes();
+            let mut maps = vec![];
+            for (image, c) in io.inputs[side.first..side.weight].iter().zip(&beside) {
+                let view = View { dtype: end, ..view(*c) };
+                maps.extend(view.map(*image, [SIDE_WIDE, 8 * tile.blocks, 16], true)?);
+            }
+            let all = beside.iter().sum::<usize>();
+            let extent = [SIDE_WIDE, tile.channels];
+            let weight = maps::encode(io.inputs[side.weight], bytes, &[all, s.k], &[all], &extent, true)?;
+            a = a.words(maps).words(weight);
+        }
+        let a = a.with(p);
         // SAFETY: the promise of `Kernel::launch`.
         unsafe { cx.launch(f, [grid, 1], 3 * GROUP, room.bytes, &a) }
     }))
@@ -505,7 +593,7 @@ fn splits(multiprocessors: usize, blocks: usize, tiles: usize) -> usize {
 
 pub(super) fn takes_weight_grad(n: &Node<'_>, s: &Sizes) -> bool {
     takes(n, s)
-        && s.dtype != DType::F32
+        && is_half(s.dtype)
         && pace(s) == Some(Pace::Whole)
         && s.kernel == [1, 3, 3]
         && is_whole(s.c, s.dtype)
@@ -524,7 +612,8 @@ pub(super) fn weight_grad(
     let stage =
         PIXELS[0] * PIXELS[1] * ROW_BYTES + (patch[0] * patch[1] * ROW_BYTES).next_multiple_of(ALIGNMENT);
     let stages = (MOST_SHARED - ALIGNMENT) / stage;
-    let source = source(s, "conv/weight_grad", WEIGHT_GRAD).define("KS", side).define("STAGES", stages);
+    let source =
+        source(s.dtype, s.dtype, "conv/weight_grad", WEIGHT_GRAD).define("KS", side).define("STAGES", stages);
     let (f, sum) = (n.cx.function(&source, "conv_weight_grad")?, n.cx.function(&source, "conv_weight_sum")?);
     let weights = if upsample { Some(Weights::new(n.cx, s)?) } else { None };
 

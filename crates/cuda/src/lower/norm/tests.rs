@@ -27,6 +27,7 @@ fn drawn(ty: Type, stream: u32) -> Vec<u8> {
 fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     match dtype {
         DType::BF16 => bytes.chunks_exact(2).map(|b| bf16::from_ne_bytes([b[0], b[1]]).to_f64()).collect(),
+        DType::F8 => bytes.iter().map(|b| clearshot_tensor::F8(*b).to_f32().into()).collect(),
         _ => bytes.chunks_exact(4).map(|b| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]]))).collect(),
     }
 }
@@ -46,7 +47,12 @@ fn agree(n: &Node<'_>, x: &[Vec<u8>], ways: &[Way], make: &dyn Fn(Way) -> Kernel
         }
         for (i, ty) in n.y.iter().enumerate() {
             let (a, b) = (values(ty.dtype, &got[i]), values(ty.dtype, &truth[i]));
-            let limit = if ty.dtype == DType::F32 { 1e-4 } else { 2e-3 };
+            let limit = match ty.dtype {
+                DType::F32 => 1e-4,
+                // A value that lies between two may go to either.
+                DType::F8 => 1.5e-2,
+                _ => 2e-3,
+            };
             right &= check(&name, &format!("output {i}"), &a, &b, limit);
         }
     }
@@ -86,6 +92,59 @@ fn sections_are_whole_groups_and_runs_cover_all_channels() {
 
 /// Sizes of samples and pixels, channels of each part, groups, type, whether there is a bias.
 type Case = (&'static [usize], &'static [usize], usize, DType, bool);
+
+/// What is written in 8 bits is what would be written in 16, rounded: values that differ in their last bits may fall to either side.
+#[test]
+fn every_way_rounds_to_8_bits() {
+    let cx = match Context::get(0) {
+        Ok(cx) => cx,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    if !cx.gpu.has_fp8() {
+        return eprintln!("skipped: a card of compute capability {:?}", cx.gpu.capability);
+    }
+    let _turn = cx.turn();
+    let mut right = true;
+    let cases: [(&[usize], &[usize], bool); 5] = [
+        (&[1, 128, 128], &[128], true),
+        (&[8, 64, 64], &[256, 128], false),
+        (&[2, 90, 91], &[128], true),
+        (&[2, 32, 32], &[512], false),
+        (&[3, 40, 30], &[160, 32], false),
+    ];
+    for (sizes, channels, has_bias) in cases {
+        let of = |dtype, c: usize| Type { dtype, shape: Shape::new(&[sizes, &[c]].concat()) };
+        let c = channels.iter().sum();
+        let f32s = |shape: Shape| Type { dtype: DType::F32, shape };
+        let (channel, sample) = (f32s(Shape::from([c])), f32s(Shape::from([sizes[0], c])));
+        let act = Some(Unary::Silu);
+        let a = Norm { groups: 32, eps: 1e-5, parts: channels.len(), film: false, act, bias: has_bias };
+        let mut x: Vec<Type> = channels.iter().map(|c| of(DType::BF16, *c)).collect();
+        x.extend([channel, channel]);
+        x.extend(has_bias.then_some(Type { dtype: DType::BF16, ..sample }));
+        let bytes: Vec<Vec<u8>> = x.iter().zip(0..).map(|(t, i)| drawn(*t, i)).collect();
+        let stats = f32s(Shape::from([sizes[0], 32, 2]));
+        let kinds = [DType::F32, DType::F8].map(|dtype| [of(dtype, c), stats]);
+        let [wide, narrow] =
+            [0, 1].map(|i| Node { cx: &cx, math: Math { tf32: false }, x: x.clone(), y: &kinds[i] });
+        let exact = run(
+            &cx,
+            &norm_way(&wide, &a, Way::Chunks(4)).unwrap(),
+            &bytes,
+            &[kinds[0][0].bytes(), stats.bytes()],
+            "fp32",
+        );
+        let wanted: Vec<f64> = values(DType::F32, &exact[0])
+            .iter()
+            .map(|v| f64::from(clearshot_tensor::F8::from_f32(*v as f32).to_f32()))
+            .collect();
+        let (same, out) =
+            agree(&narrow, &bytes, &norm_ways(&narrow, &a), &|way| norm_way(&narrow, &a, way).unwrap());
+        let name = format!("{sizes:?} {channels:?}");
+        right &= same & check(&name, "rounded", &values(DType::F8, &out[0]), &wanted, 1.5e-2);
+    }
+    assert!(right, "ways that are off are named above");
+}
 
 #[test]
 fn every_way_gives_the_same() {

@@ -1,7 +1,7 @@
 //! A norm by one launch whose blocks keep the image and wait for each other's sums: see `kernels/norm/whole.cu`.
 
 use super::{Shape3, bias, forward_params, source};
-use crate::context::Params;
+use crate::context::{Params, Source};
 use crate::error::CudaError;
 use crate::lower::{Kernel, Node};
 use crate::memory::Buffer;
@@ -93,8 +93,7 @@ impl Whole {
             .define("KEPTS", listed(|r| r.kept))
             .define("WIDTH", at.c / a.groups)
             .define("SPAN", span(&at, &a));
-        let quick = a.act == Some(Unary::Silu) && n.y[0].dtype != DType::F32;
-        let source = if quick { source.option("-DSILU") } else { source };
+        let source = quick(source, &a, n.y[0].dtype);
         let f = n.cx.function(&source, "norm_whole")?;
         let fixed = at.params(&n.x[..parts], &a);
         let shared = held * at.c * n.x[0].dtype.bytes() + sums_shared(&at, &a, threads);
@@ -108,6 +107,15 @@ impl Whole {
         });
         // With one block a multiprocessor and nothing beside it, all blocks run at a time.
         Ok(kernel.alone())
+    }
+}
+
+/// With the activation that a result of this type allows.
+fn quick(source: Source, a: &Norm, y: DType) -> Source {
+    match (a.act, y) {
+        (Some(Unary::Silu), DType::F8) => source.option("-DHALVED"),
+        (Some(Unary::Silu), DType::BF16 | DType::F16) => source.option("-DSILU"),
+        _ => source,
     }
 }
 
