@@ -90,7 +90,6 @@ fn one_convolution_is_off_by_what_its_factors_are() {
     };
     let values: BTreeMap<String, Array> = graph
         .inputs()
-        .map(|(name, v)| (name, v))
         .chain(graph.states().map(|(name, _, v)| (name, v)))
         .zip(0..)
         .map(|((name, v), stream)| {
