@@ -100,6 +100,8 @@ pub const FILES: &[(&str, &str)] = files![
     "trainer/default.yaml",
     "trainer/gpu.yaml",
     "trainer/gpu_optimized.yaml",
+    "trainer/multi_gpu.yaml",
+    "trainer/multi_gpu_ddp.yaml",
 ];
 
 /// The keys that say how long to train, one at a time: `trainer.iterations=200` takes the place of the seconds that an
@@ -224,6 +226,16 @@ mod tests {
             let network = serde_json::to_string(&network).unwrap();
             clearshot_nn::models::read(&network).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
+    }
+
+    #[test]
+    fn several_gpus_by_either_name() {
+        let ranks = |overrides: &[&str]| {
+            let trainer = read_with(overrides).unwrap().trainer;
+            (trainer.device, trainer.devices, trainer.nodes)
+        };
+        assert_eq!(ranks(&["trainer=multi_gpu_ddp", "trainer.num_nodes=2"]), ("cuda".to_string(), 4, 2));
+        assert_eq!(ranks(&["trainer=multi_gpu", "trainer.devices=8"]), ("cuda".to_string(), 8, 1));
     }
 
     #[test]
