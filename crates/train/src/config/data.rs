@@ -86,7 +86,7 @@ pub struct DataConfig {
     /// `inverse_frequency`, by one over the number of its files; `adaptive`, half of the draws by the domains' losses.
     #[schemars(with = "String")]
     pub balance: Balance,
-    /// Samples of each domain that a batch has at least, unless files are drawn alike; if not told, one where there is room.
+    /// The least number of samples of each domain in a batch, unless files are drawn alike. Default: one, where the batch has room for it.
     pub least: Option<usize>,
     /// Iterations after which draws by losses are decided again.
     pub balance_every: u64,

@@ -203,8 +203,8 @@ pub struct TrainerConfig {
     pub growth: GrowthConfig,
     /// Half-life in images of the average of the weights, which is what becomes the model; 0 for no average.
     pub ema_half_life: f64,
-    /// How many times its mean of lately a loss may be (a gradient's norm: the square of that, where it is clipped); iterations above it, and
-    /// above four standard deviations, are skipped, as those without a finite gradient are. 0 for no such bound.
+    /// Skip iterations whose loss exceeds its recent geometric mean by more than this factor and by more than four standard deviations of its
+    /// logarithm; the norm of a clipped gradient may exceed its mean by the square of this factor. Iterations without a finite gradient are always skipped. 0 for no such bound.
     pub guard: f64,
     /// Iterations that were skipped, less a quarter for each good one since, upon which the run goes back to its last checkpoint.
     pub skips: u64,
