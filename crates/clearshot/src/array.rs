@@ -72,7 +72,7 @@ impl Array {
     /// Sets the pixel size along an axis, which is needed for PSFs in units of length.
     ///
     /// # Errors
-    /// If there is no such axis.
+    /// If the array does not have this axis.
     pub fn with_pixel_size(mut self, axis: char, size: f64, unit: &str) -> Result<Array> {
         let found = Axis::from_letter(axis).and_then(|a| self.image.description.position(a));
         let Some(place) = found else {

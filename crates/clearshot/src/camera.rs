@@ -53,10 +53,10 @@ impl From<Camera> for KnownCamera {
 
 impl KnownCamera {
     /// Reads a file that describes a camera: `{"gain": 0.46, "offset": 100, "read_noise": 1.6, "saturation": 65535,
-    /// "dark": 0.1}`. If there is no such file, these names stand for typical cameras: photography, scmos, ccd.
+    /// "dark": 0.1}`. These names stand for typical cameras unless a file has that name: photography, scmos, ccd.
     ///
     /// # Errors
-    /// If there is no such file, or it is not a camera file.
+    /// If the file does not exist or is not a camera file.
     pub fn read(path: impl AsRef<Path>) -> Result<KnownCamera> {
         let CameraFile { camera, saturation, dark } = clearshot_restore::camera::file::read(path.as_ref())?;
         Ok(KnownCamera { saturation, dark, ..camera.into() })

@@ -1,4 +1,4 @@
-//! Floats of 8 bits as matrix units take them: e4m3 (`float8_e4m3fn` of others), a sign, 4 bits of exponent and 3 behind the point.
+//! 8-bit floats as tensor cores take them: e4m3 (`torch.float8_e4m3fn`), with a sign, 4 bits of exponent and 3 of mantissa.
 //!
 //! There is no infinity; the largest value is 448. Conversion saturates, as `cvt.rn.satfinite` on GPUs does: what is larger becomes
 //! 448. Values below 2^-6 lie 2^-9 apart.
@@ -14,7 +14,7 @@ impl F8 {
 
     /// The nearest, ties to even; at most 448 in magnitude.
     pub fn from_f32(x: f32) -> F8 {
-        /// Of 2^-6, the least number that has all its bits, and how many more bits f32 has behind the point.
+        /// The bits of 2^-6, the smallest normal number, and how many more bits the mantissa of f32 has.
         const NORMAL: u32 = 0x3c80_0000;
         const MORE: u32 = 20;
         let (sign, size) = ((x.to_bits() >> 24) as u8 & 0x80, x.to_bits() & 0x7fff_ffff);

@@ -162,8 +162,8 @@ pub enum Bias {
 /// y = act(scale conv(z) + side + bias) + residual, where z is x, or the parts of x side by side, normalised and
 /// activated if there is a prologue, every pixel repeated if it is upsampled. Where `int8` says so, z and the weight are
 /// rounded to 8 bits first and multiplied as whole numbers ([`super::int8`]). The scale, 1 unless `scaled`, is a number for each
-/// output channel: that of a weight in floats of 8 bits ([`super::float8`]). The side is a convolution of one pixel of other images, of as many
-/// pixels as y has, side by side: what passes by a residual block. Operands: x parts, prologue's, steps of a static quantisation, weight, scales,
+/// output channel: that of a weight in floats of 8 bits ([`super::float8`]). The side is a 1 x 1 convolution of other images of
+/// the size of y, concatenated: the shortcut of a residual block. Operands: x parts, prologue's, steps of a static quantisation, weight, scales,
 /// bias, residual, the side's images, weight and bias.
 #[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct Conv {
@@ -180,7 +180,7 @@ pub struct Conv {
     pub side: Option<Side>,
 }
 
-/// A convolution of one pixel of so many images, whose result is added to another one's.
+/// A 1 x 1 convolution of `parts` concatenated images, whose result is added to that of another convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Side {
     pub parts: usize,
@@ -201,7 +201,7 @@ pub struct ConvOperands {
     pub count: usize,
 }
 
-/// Where the operands of a convolution's side lie: its first image, and behind the last its weight.
+/// The operands of a convolution's side: its first image, and the weight after the last image.
 #[derive(Clone, Copy)]
 pub struct SideOperands {
     pub first: usize,

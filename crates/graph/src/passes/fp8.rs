@@ -14,7 +14,7 @@ use clearshot_tensor::{DType, Shape};
 const READ: usize = 16;
 const WRITTEN: usize = 8;
 
-/// The graph with those convolutions in 8 bits. Runs behind [`super::precision::narrow`].
+/// The graph with those convolutions in 8 bits. Runs after [`super::precision::narrow`].
 pub fn convolutions(graph: Graph) -> Graph {
     let norms = norms(&graph);
     let mut next = Graph::default();
@@ -52,8 +52,8 @@ fn ended(mut next: Graph, old: Graph, moved: &[usize]) -> Graph {
     next.tidy()
 }
 
-/// What passes by a residual block through a convolution of one pixel is added by the block's last convolution, in 8 bits, to its own
-/// sums: its result is neither written nor read. Its products stay in 16 bits, since nothing bounds what it reads.
+/// The 1 x 1 shortcut of a residual block is computed by the block's last convolution, if that is in 8 bits, and added to its
+/// sums, so the result of the shortcut is neither written nor read. Its products stay in 16 bits, because its input is not bounded.
 pub fn shortcuts(graph: Graph) -> Graph {
     let counts = graph.use_counts();
     let mut next = Graph::default();

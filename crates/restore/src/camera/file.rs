@@ -67,7 +67,7 @@ impl CameraFile {
     }
 }
 
-/// A camera from a file or, if there is no such file, by its name.
+/// A camera from a file, or by its name if no file has that name.
 ///
 /// # Errors
 /// If the file cannot be read, is not a camera file, or contains an impossible number.

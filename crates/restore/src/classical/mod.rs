@@ -86,7 +86,7 @@ pub const METHODS: [Row; 6] = [
 
 impl Method {
     /// # Errors
-    /// If there is no such method.
+    /// If the name is not that of a method.
     pub fn by_name(name: &str) -> Result<Method, RestoreError> {
         METHODS.iter().find(|r| r.name == name).map(|r| r.method).ok_or_else(|| RestoreError::Method {
             name: name.into(),

@@ -97,7 +97,7 @@ impl Method {
     /// Changes one setting; `value` as text.
     ///
     /// # Errors
-    /// If there is no such setting, or the text is not a valid number for it.
+    /// If the method does not have this setting, or the text is not a valid number for it.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), RestoreError> {
         let method = self.name();
         let mut fields = self.fields();

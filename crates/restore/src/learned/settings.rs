@@ -161,7 +161,7 @@ impl Guidance {
 /// images.
 ///
 /// # Errors
-/// If there is no such law or key, or a value is not a number or out of range.
+/// If the law or a key is unknown, or a value is not a number or is out of range.
 pub fn law(text: &str, sd: f64) -> Result<Law, Error> {
     let refuse = || Error::Unknown {
         what: "no law is written",

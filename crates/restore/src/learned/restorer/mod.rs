@@ -82,7 +82,7 @@ impl Spread {
 
 impl Restorer {
     /// # Errors
-    /// If the model does not support the settings, or there is no such sampler.
+    /// If the model does not support the settings, or the sampler is unknown.
     pub fn new(model: Model, settings: Settings, device: Device) -> Result<Restorer, Error> {
         let Resolved { settings, output, guidance, program, first_program, error, open } =
             Resolved::of(&model, settings, &device)?;

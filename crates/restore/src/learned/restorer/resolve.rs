@@ -22,7 +22,7 @@ pub(super) struct Resolved {
 
 impl Resolved {
     /// # Errors
-    /// If the model does not support the settings, or there is no such sampler.
+    /// If the model does not support the settings, or the sampler is unknown.
     pub fn of(model: &Model, settings: Settings, device: &Device) -> Result<Resolved, Error> {
         let error = asks_for_error(model, &settings);
         let untold = settings.deviation && !error && settings.samples == 0;
