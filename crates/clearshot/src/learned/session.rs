@@ -294,7 +294,7 @@ impl Session<'_> {
     }
 }
 
-/// The camera, told of where it was estimated. The blur and the measurement itself can do without.
+/// The camera, with a notice if it was estimated. The Gaussian blur and the raw measurement need none.
 fn camera(
     settings: &Settings,
     image: &Image,
