@@ -82,7 +82,7 @@ impl Synth {
         let scanner = self.scanner.scanner()?;
         if scanner.is_some() && !matches!(shape[..], [y, x] if y == x) {
             bail!(
-                "--size {}: scanners look at squares; give the length of a side, as --size {}",
+                "--size {}: scanners need square images; give one number, as in --size {}",
                 self.size,
                 shape[shape.len() - 1]
             );
@@ -158,7 +158,7 @@ impl Synth {
         match shape.as_deref() {
             Some([side]) => Ok(vec![*side; 2]),
             Some(shape @ ([_, _] | [_, _, _])) => Ok(shape.to_vec()),
-            _ => bail!("--size {}: sizes are YxX or ZxYxX, or one number", self.size),
+            _ => bail!("--size {}: not a size; write YxX, ZxYxX or one number", self.size),
         }
     }
 

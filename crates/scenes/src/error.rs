@@ -1,8 +1,8 @@
-//! What cannot be generated, with the sizes and names that were asked for.
+//! Errors of generating scenes, with the requested sizes and names.
 
 use clearshot_physics::PhysicsError;
 
-/// Why there is no scene or no picture of it.
+/// Errors of scenes and their images.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SceneError {
     #[error("a scene of shape {shape:?}: a plane [y, x] or a volume [z, y, x] is needed")]

@@ -1,4 +1,4 @@
-//! Scenes and pictures are pure functions with fixed bits, and their camera has the noise that it says.
+//! Scenes and camera images are pure functions with fixed bits, and the noise of the camera is as stated.
 
 use clearshot_physics::Psf;
 use clearshot_scenes::{Camera, Converter, SCENES, Scene, SceneError, benchmark_scenes};
@@ -172,7 +172,7 @@ fn every_kind_of_scene_has_the_noise_of_its_light() {
 }
 
 #[test]
-fn defects_and_converters_do_what_they_say() {
+fn defects_and_converters_follow_their_definitions() {
     let shape = [64, 64];
     let scene = vec![0.5f32; 64 * 64];
     let camera = Camera {

@@ -1,7 +1,7 @@
 //! One training iteration as one graph, and the estimate that validation scores, from the same nodes.
 //!
-//! Noise is drawn and the condition's channels are made inside the graph, so that a sample travels to the device as
-//! the two images and the dozen numbers that it is.
+//! Noise and the channels of the condition are made inside the graph, so that a sample is transferred to the device as two
+//! images and a dozen numbers.
 
 use crate::conditioning::{PREFIX, key_for};
 use crate::config::TaskKind;
@@ -33,9 +33,9 @@ pub struct Shapes<'a> {
     pub size: &'a [usize],
     /// Of what is measured and what is clean.
     pub channels: [usize; 2],
-    /// What is measured are electrons.
+    /// The measurement is in electrons.
     pub photons: bool,
-    /// Domains whose losses are told apart; 0 where they are not.
+    /// Number of domains with separate losses; 0 if losses are not separated.
     pub domains: usize,
     /// Whether some pixels are left out of the loss.
     pub masked: bool,
@@ -73,13 +73,13 @@ pub(crate) struct Forward {
     /// Of each sample, `[N]`.
     pub losses: Value,
     pub estimate: Value,
-    /// What the estimate should be, where that is made by the graph.
+    /// The target of the estimate, if the graph makes it.
     pub wanted: Option<Value>,
     /// Electrons and the numbers that scale them, where those were measured.
     pub measured: Option<(Value, Vec<Value>)>,
     /// Where the variance is learned.
     pub bound: Option<Value>,
-    /// What the network says of the error.
+    /// The error stated by the network.
     pub error: Option<ErrorSaid>,
     /// Of adversarial training.
     pub rival: Option<gan::Losses>,
@@ -149,7 +149,7 @@ fn learns_error(network: &dyn Network, task: &Task) -> bool {
     network.says_error() && matches!(task.kind, TaskKind::Conditional | TaskKind::Supervised)
 }
 
-/// The network in training, where it is told a time.
+/// The network in training, if it has a time input.
 struct Learned<'a> {
     network: &'a dyn Network,
     task: &'a Task,
@@ -182,7 +182,7 @@ fn outputs_on(
     }
 }
 
-/// What the network is given, or the builder's refusal.
+/// The input of the network, or the builder's error.
 fn given_to(
     b: &mut Builder,
     network: &dyn Network,
@@ -403,7 +403,7 @@ pub fn training(
         .collect();
     finish_iteration(&mut b, loss, &params, training)?;
     if let Some(rival) = &rival {
-        // Its own widths suit its rate, and nobody keeps it.
+        // Its own widths suit its rate, and it is not saved.
         let own = Training { name: Some(gan::NAME), ema_decay: None, base_fan_in: None, ..*training };
         finish_iteration(&mut b, rival.discriminator, &rival.params, &own)?;
         terms.extend(gan::PARTS.iter().zip(rival.parts).map(|(name, part)| (format!("{TERM}{name}"), part)));

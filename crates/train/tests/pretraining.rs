@@ -1,5 +1,5 @@
-//! Training without labels, against PyTorch and timm (`refs/make_vit.py`): masked autoencoders and joint embeddings on weights that both know, outputs, losses and the
-//! gradients of every parameter; and what a teacher follows.
+//! Training without labels compared with PyTorch and timm (`refs/make_vit.py`): masked autoencoders and joint embeddings
+//! with the same weights, outputs, losses and the gradients of every parameter; and the update of the teacher.
 
 use clearshot_diffusion::objective::{Distance, distance};
 use clearshot_graph::grad::grad;
@@ -99,7 +99,7 @@ fn check_gradients(session: &Session, params: &[Param], tensors: &BTreeMap<Strin
 }
 
 #[test]
-fn masked_autoencoders_give_what_pytorch_gives() {
+fn masked_autoencoders_equal_pytorch() {
     for name in ["mae2d", "mae3d_cross"] {
         let (tensors, mut config) = case(name);
         config["_class_name"] = "MAE".into();
@@ -148,7 +148,7 @@ fn masked_autoencoders_give_what_pytorch_gives() {
 }
 
 #[test]
-fn joint_embeddings_give_what_pytorch_gives_and_their_teacher_has_no_gradient() {
+fn joint_embeddings_equal_pytorch_and_their_teacher_has_no_gradient() {
     for name in ["jepa2d", "jepa3d"] {
         let (tensors, config) = case(name);
         let Json::Object(map) = config else { panic!("{name}") };

@@ -1,8 +1,9 @@
-//! Masked autoencoders (He et al. 2022): the encoder sees a few patches of an image, a light decoder says what the others show.
+//! Masked autoencoders (He et al. 2022): the encoder gets a few patches of an image, and a small decoder predicts the
+//! others.
 //!
-//! The result is the image with its hidden patches as the decoder has them and the others as they are, so that its squared error is that of hidden patches
-//! alone. With `use_crossmae` (Fu et al. 2024) hidden patches look at what the encoder saw and not at each other, which is cheaper; otherwise all tokens
-//! attend to all.
+//! The result is the image with its hidden patches replaced by the prediction, so that its squared error is that of hidden
+//! patches only. With `use_crossmae` (Fu et al. 2024) hidden patches attend to the visible ones and not to each other,
+//! which is cheaper; otherwise all tokens attend to all.
 
 use super::masks::{Hidden, Masks};
 use super::{Encoder, EncoderConfig, GLOROT, Tower, mask_token, picked, positions};
