@@ -26,6 +26,11 @@ pub struct OptimizerConfig {
     /// The rate is that of weights whose results sum over so many values, or fewer; of wider ones Adam's is smaller by as much. 0 for one
     /// rate. Default: 288 for networks without norms (local), else one rate.
     pub base_fan_in: Option<usize>,
+    /// The rate of an encoder's weights as a share of the rate of all others, for networks with an encoder (model=vit_segmentation).
+    pub encoder_rate: f64,
+    /// The rate of each layer of an encoder as a share of that of the layer behind it: layer-wise decay, for encoders that were trained before; 0.65 to 0.75 is usual.
+    /// 1 for one rate.
+    pub layer_decay: f64,
     /// Of gradient descent.
     pub momentum: f64,
     /// The largest norm of all gradients together; 0 for no limit.
@@ -41,6 +46,8 @@ impl Default for OptimizerConfig {
             eps: 1e-8,
             weight_decay: 1e-2,
             base_fan_in: None,
+            encoder_rate: 1.0,
+            layer_decay: 1.0,
             momentum: 0.9,
             clip: 1.0,
         }
