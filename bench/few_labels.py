@@ -42,11 +42,11 @@ def of_encoder(rates, more):
     return [f"{VIT} model.encoder={e}/best.clearshot {more} optimizer.rate={r} {s}" for e in ENCODERS for r in rates for s in SKIPS]
 
 
-# Settings to choose from, by way.
+# Settings to choose from, by way; without the step `choose` it is the first.
 WAYS = {
     "U-Net from scratch": [f"optimizer.rate={r}" for r in ("1e-3", "3e-3")],
-    "from scratch": [f"{VIT} optimizer.rate={r} {s}" for r in ("3e-4", "1e-3") for s in SKIPS],
-    "encoder tuned": of_encoder(("3e-4", "1e-3"), "optimizer.layer_decay=0.75"),
+    "from scratch": [f"{VIT} optimizer.rate={r} {s}" for r in ("1e-3", "3e-4") for s in SKIPS],
+    "encoder tuned": of_encoder(("1e-3", "3e-4"), "optimizer.layer_decay=0.75"),
     "encoder frozen": of_encoder(("1e-3", "3e-3"), "model.only=[decoder]"),
 }
 BASELINE = "from scratch"
@@ -63,8 +63,10 @@ def main():
     p.add_argument("--iterations", type=int, default=500)
     p.add_argument("--unlabelled", type=int, default=1024, help="images without labels")
     p.add_argument("--pretraining", default="trainer.iterations=12000 trainer.batch=128", help="settings of the pretraining")
+    p.add_argument("--encoders", default=",".join(ENCODERS), help="encoders that are pretrained")
     p.add_argument("--tests", type=int, default=48, help="images that score")
     p.add_argument("--ways", default=",".join(WAYS), help="which of the ways are run; the table has all that there is")
+    p.add_argument("--crops", type=int, default=256, help="crops of 64 x 64 pixels of these that are scored")
     p.add_argument("--steps", default="data,pretrain,choose,table")
     p.add_argument("--seconds", type=float, default=1e9, help="start no run after so many seconds")
     bench = Bench(p.parse_args())
@@ -120,7 +122,7 @@ class Bench:
             end = json.loads(said.splitlines()[-1])
             self.say(f"{name}: " + ", ".join(f"{k} {end[k]}" for k in ("iteration", "images", "seconds", "iterations_per_second", "waiting", "masked_psnr") if k in end))
 
-        self.each(train, ENCODERS.items())
+        self.each(train, [(name, ENCODERS[name]) for name in self.a.encoders.split(",")])
 
     def manifest(self, seed, labels, test):
         path = self.folder / f"{seed}_{labels}.csv"
@@ -140,7 +142,7 @@ class Bench:
             return
         words = settings.split()
         fixed = f"""experiment=segmentation data=pairs data.manifest={self.manifest(seed, labels, test)} task.classes=5 seed={seed} ~trainer.seconds trainer.iterations={self.a.iterations}
-            validation.every=0 validation.images=256 validation.crop=64 checkpoint.every=0 checkpoint.top=1 records.tensorboard=false records.pictures=0
+            validation.every=0 validation.images={self.a.crops} validation.crop=64 checkpoint.every=0 checkpoint.top=1 records.tensorboard=false records.pictures=0
             performance.threads=1 performance.workers=1 performance.precision=fp32 trainer.device={self.a.device}""".split()
         out = f"runs/{abs(hash(key))}"
         said = self.run("train", *fixed[:1], *words, *fixed[1:], "--out", out, "--json")
