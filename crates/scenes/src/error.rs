@@ -17,6 +17,8 @@ pub enum SceneError {
     Name { name: String, known: String },
     #[error("{name}: which object a pixel belongs to is known for {known} only")]
     Labels { name: &'static str, known: String },
+    #[error("a mosaic of {kinds} kinds of shape {shape:?}: one kind or more and a plane [y, x] are needed")]
+    Mosaic { kinds: usize, shape: Vec<usize> },
     #[error("{name} is {got}, and {needed} is needed")]
     Parameter { name: &'static str, got: f64, needed: &'static str },
     #[error(transparent)]

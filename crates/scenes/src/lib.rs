@@ -21,6 +21,7 @@ mod filaments;
 mod leaves;
 mod membranes;
 mod mitochondria;
+mod mosaic;
 mod nuclei;
 mod optics;
 mod phantom;
@@ -36,6 +37,7 @@ mod voronoi;
 
 pub use camera::{Camera, Converter, Picture};
 pub use error::SceneError;
+pub use mosaic::mosaic;
 pub use scanner::{Ct, Mr, Scanner};
 
 use canvas::Canvas;

@@ -10,9 +10,10 @@ use crate::task::Task;
 use clearshot_diffusion::{Level, LevelInputs};
 use clearshot_graph::Graph;
 use clearshot_graph::ops::{Adam, LossScale, Sgd};
-use clearshot_graph::train::{Guard, Optimizer, Training};
+use clearshot_graph::train::{EncoderRates, Guard, Optimizer, Training};
 use clearshot_nn::Weights;
 use clearshot_nn::models::Network;
+use clearshot_nn::models::vit::Encoder;
 use clearshot_runtime::{Device, Options, Precision, Session, compile};
 use clearshot_tensor::{Data, Fnv1a, Tensor};
 use clearshot_timeline::{Phase, span};
@@ -79,6 +80,11 @@ pub fn training_of(
             .base_fan_in
             .or(network.base_fan_in())
             .filter(|n| *n > 0 && o.kind != OptimizerKind::Sgd),
+        encoder: (o.encoder_rate != 1.0 || o.layer_decay != 1.0).then(|| EncoderRates {
+            share: o.encoder_rate,
+            decay: o.layer_decay,
+            blocks: network.encoder().map_or(0, Encoder::blocks),
+        }),
         bucket,
         name: None,
         ranks,

@@ -264,7 +264,13 @@ fn forward(
             let own = match task.kind {
                 TaskKind::Segmentation => segmentation::losses(b, output, clean, valid.zip(weights)),
                 TaskKind::Instances => instances::losses(b, output, clean, valid.zip(weights)),
-                _ => distance_of_each(b, task.distance, output, clean, weights, valid),
+                _ => {
+                    let [output, clean] = match network.scale_of_errors(b, clean) {
+                        Some(scale) => [b.div(output, scale), b.div(clean, scale)],
+                        None => [output, clean],
+                    };
+                    distance_of_each(b, task.distance, output, clean, weights, valid)
+                }
             };
             // Patches that are seen are without error: the mean is that of hidden ones.
             let hidden = network.masks(shapes.size).map(|m| m.patches() as f64 / m.hidden as f64);
@@ -384,6 +390,10 @@ pub fn training(
         terms.push((format!("{TERM}main"), main));
     }
     let all = network.parameters()?;
+    if training.encoder.is_some() && network.encoder().is_none() {
+        let needed = "1 for both: optimizer.encoder_rate and optimizer.layer_decay are for networks with an encoder, as model=vit_segmentation";
+        return setting("optimizer", "the rate of an encoder", needed);
+    }
     if let Some(begins) = only.iter().find(|begins| !all.iter().any(|p| p.name.starts_with(*begins))) {
         let some: Vec<&str> = all.iter().step_by(all.len().div_ceil(6)).map(|p| p.name.as_str()).collect();
         return setting(
@@ -404,7 +414,13 @@ pub fn training(
     finish_iteration(&mut b, loss, &params, training)?;
     if let Some(rival) = &rival {
         // Its own widths suit its rate, and it is not saved.
-        let own = Training { name: Some(gan::NAME), ema_decay: None, base_fan_in: None, ..*training };
+        let own = Training {
+            name: Some(gan::NAME),
+            ema_decay: None,
+            base_fan_in: None,
+            encoder: None,
+            ..*training
+        };
         finish_iteration(&mut b, rival.discriminator, &rival.params, &own)?;
         terms.extend(gan::PARTS.iter().zip(rival.parts).map(|(name, part)| (format!("{TERM}{name}"), part)));
     }

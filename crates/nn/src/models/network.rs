@@ -180,6 +180,11 @@ pub trait Network: fmt::Debug + Send + Sync {
         None
     }
 
+    /// What errors of its result count relative to, pixel by pixel, given the image that it learns from; none where all count alike.
+    fn scale_of_errors(&self, _b: &mut Builder, _image: Value) -> Option<Value> {
+        None
+    }
+
     /// The vision transformer that it has for an encoder, whose parameters' names begin with `encoder.`, if it has one.
     fn encoder(&self) -> Option<&Encoder> {
         None

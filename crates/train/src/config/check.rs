@@ -401,6 +401,14 @@ impl RunConfig {
             o.weight_decay,
             "0 or more",
         )?;
+        require(
+            positive(o.encoder_rate),
+            "optimizer.encoder_rate",
+            o.encoder_rate,
+            "a share above zero; to leave the encoder as it is, say model.only=[decoder]",
+        )?;
+        let decays = o.layer_decay > 0.0 && o.layer_decay <= 1.0;
+        require(decays, "optimizer.layer_decay", o.layer_decay, "a share above 0 and up to 1")?;
         require(o.clip >= 0.0, "optimizer.clip", o.clip, "0 or more")?;
         let s = &self.schedule;
         for (key, value) in [

@@ -30,6 +30,11 @@ pub struct OptimizerConfig {
     /// Fan-in up to which the learning rate applies; Adam's rate of weights with a larger fan-in is lower in proportion. 0 for a single rate.
     /// Default: 288 for networks without norms (local), otherwise a single rate.
     pub base_fan_in: Option<usize>,
+    /// Learning rate of the encoder relative to that of all other weights, for networks with an encoder (model=vit_segmentation).
+    pub encoder_rate: f64,
+    /// Learning rate of each layer of an encoder relative to that of the next layer (layer-wise decay), for pretrained encoders; 0.65 to 0.75
+    /// is usual. 1 for a single rate.
+    pub layer_decay: f64,
     /// Momentum of gradient descent.
     pub momentum: f64,
     /// Largest norm of the gradient of all parameters; larger gradients are scaled down. 0 for no limit.
@@ -45,6 +50,8 @@ impl Default for OptimizerConfig {
             eps: 1e-8,
             weight_decay: 1e-2,
             base_fan_in: None,
+            encoder_rate: 1.0,
+            layer_decay: 1.0,
             momentum: 0.9,
             clip: 1.0,
         }

@@ -258,6 +258,11 @@ impl Encoder {
         self.embeddings(&mut Scope::new(b, &mut vec![]).at("encoder"), x)
     }
 
+    /// Transformer blocks, `encoder.blocks.0` and so on.
+    pub fn blocks(&self) -> usize {
+        self.tower.depth
+    }
+
     /// Numbers of an embedding.
     pub fn width(&self) -> usize {
         self.tower.dim
