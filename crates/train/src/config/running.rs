@@ -190,7 +190,7 @@ pub struct TrainerConfig {
     /// Processes of a machine that train together, each on a device or a share of the processor; `clearshot train --devices N` starts them. 0 for as many
     /// as were started.
     pub devices: usize,
-    /// Machines that train together, each with `devices` processes, which mpiexec or srun starts.
+    /// Machines that train together, each with `devices` processes, which torchrun, srun or mpiexec starts.
     pub nodes: usize,
     /// Side length of crops.
     pub crop: usize,
@@ -256,20 +256,21 @@ pub enum Compression {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
-    /// NCCL, where it is found and each process has a GPU of its own; else MPI.
+    /// NCCL, where it is found and each process has a GPU of its own; else the host.
     #[default]
     Auto,
     /// From GPU to GPU; refused where that cannot be.
     Nccl,
-    /// By way of the host.
-    Mpi,
+    /// By way of the host's memory: over MPI under mpiexec, else over TCP.
+    #[serde(alias = "mpi")]
+    Host,
 }
 
 /// Training by several processes that average their gradients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DistributedConfig {
-    /// What carries gradients: NCCL from GPU to GPU, or MPI by way of the host. By default NCCL, where it is found and each process has a GPU of its own.
+    /// What carries gradients: NCCL from GPU to GPU, or the host (MPI under mpiexec, else TCP). By default NCCL, where it is found and each process has a GPU of its own.
     pub backend: Backend,
     /// How gradients travel.
     pub compression: Compression,
@@ -281,6 +282,8 @@ pub struct DistributedConfig {
     pub bucket: Option<String>,
     /// Whether gradients travel while others are computed; results are the same.
     pub overlap: bool,
+    /// Seconds that processes wait for each other at the start; under mpiexec, MPI decides.
+    pub wait: u64,
 }
 
 impl Default for DistributedConfig {
@@ -292,6 +295,7 @@ impl Default for DistributedConfig {
             start: 10,
             bucket: None,
             overlap: true,
+            wait: 300,
         }
     }
 }
