@@ -158,24 +158,25 @@ impl Shared {
             }
             if let Some(why) = self.refused() {
                 // Whoever still comes is told the same.
-                let refused = Answer::Refused(why);
-                come.drain(..).for_each(|rank| rank.answer(&refused));
+                answer_all(&mut come, &Answer::Refused(why));
             }
             if come.len() == size {
                 let met = Answer::Met(met(&mut come));
-                return come.into_iter().for_each(|rank| rank.answer(&met));
+                return answer_all(&mut come, &met);
             }
             std::thread::sleep(PAUSE);
         }
     }
 }
 
-impl Come {
-    fn answer(mut self, answer: &Answer) {
-        let line = serde_json::to_string(answer).unwrap_or_default();
+/// Rank 0 last: its process may hold the meeting, and may end upon the answer.
+fn answer_all(come: &mut Vec<Come>, answer: &Answer) {
+    let line = serde_json::to_string(answer).unwrap_or_default();
+    come.sort_by_key(|c| std::cmp::Reverse(c.greeting.rank));
+    for mut rank in come.drain(..) {
         // One that is gone needs no answer.
-        let _ = self.stream.set_nonblocking(false);
-        let _ = self.stream.write_all(format!("{line}\n").as_bytes());
+        let _ = rank.stream.set_nonblocking(false);
+        let _ = rank.stream.write_all(format!("{line}\n").as_bytes());
     }
 }
 
