@@ -192,9 +192,11 @@ fn rank_of_which_one_is_killed() {
     assert_eq!(tcp.barrier().unwrap_err(), told);
 }
 
+type Kept = Mutex<HashMap<Vec<u8>, Vec<u8>>>;
+
 /// Keys and values as torchrun keeps them, for one connection after another: PyTorch's messages VALIDATE, SET, GET and WAIT.
 fn store(listener: TcpListener) {
-    let kept: Arc<(Mutex<HashMap<Vec<u8>, Vec<u8>>>, Condvar)> = Arc::default();
+    let kept: Arc<(Kept, Condvar)> = Arc::default();
     for mut stream in listener.incoming().flatten() {
         let kept = Arc::clone(&kept);
         std::thread::spawn(move || -> std::io::Result<()> {
