@@ -1,10 +1,11 @@
-//! Several ranks train like one process with all of their images. Ranks are threads here; `tests/ranks_mpi.rs` of the
-//! program uses processes.
+//! Several ranks train like one process with all of their images. Ranks are threads here, which communicate in memory or
+//! over TCP; `tests/ranks.rs` of the program uses processes.
 
 mod tiny;
 
+use clearshot_collectives::tcp::Tcp;
 use clearshot_collectives::threads::Threads;
-use clearshot_collectives::{Collective, CollectiveError};
+use clearshot_collectives::{Collective, CollectiveError, Meeting};
 use clearshot_nn::Weights;
 use clearshot_train::distributed::Ranks;
 use clearshot_train::records::console::Show;
@@ -15,6 +16,20 @@ use std::path::Path;
 use std::sync::Arc;
 use tiny::{config, network};
 
+/// This many ranks over TCP.
+fn over_tcp(size: usize) -> Vec<Arc<dyn Collective>> {
+    let wait = std::time::Duration::from_secs(60);
+    let meeting = Meeting::of_children(size, wait).expect("a port");
+    std::thread::scope(|s| {
+        let start = |rank: usize| {
+            let launch = meeting.launch(rank);
+            s.spawn(move || Arc::new(Tcp::start(&launch, wait).expect("ranks")) as Arc<dyn Collective>)
+        };
+        let all: Vec<_> = (0..size).map(start).collect();
+        all.into_iter().map(|t| t.join().expect("no panic")).collect()
+    })
+}
+
 /// The result of every rank, or its error.
 fn train(
     ranks: usize,
@@ -23,10 +38,21 @@ fn train(
     stop_at: Option<u64>,
     config_of: impl Fn(usize) -> RunConfig + Sync,
 ) -> Vec<Result<Summary, String>> {
+    let threads = Threads::group(ranks).into_iter().map(|r| Arc::new(r) as Arc<dyn Collective>);
+    train_among(threads.collect(), folder, resume, stop_at, config_of)
+}
+
+fn train_among(
+    group: Vec<Arc<dyn Collective>>,
+    folder: &Path,
+    resume: bool,
+    stop_at: Option<u64>,
+    config_of: impl Fn(usize) -> RunConfig + Sync,
+) -> Vec<Result<Summary, String>> {
     let config_of = &config_of;
-    let one = |rank: Threads| {
+    let one = |rank: Arc<dyn Collective>| {
         let config = config_of(rank.rank());
-        let ranks = Ranks::of(Arc::new(rank), &config).map_err(|e| e.to_string())?;
+        let ranks = Ranks::of(rank, &config).map_err(|e| e.to_string())?;
         // One rank is not the others' file system.
         let folder = if ranks.is_first() { folder.to_owned() } else { folder.join("not there") };
         let run = Run::open_among(&ranks, config, &folder, resume, Show::Quiet);
@@ -35,7 +61,7 @@ fn train(
         Ok(end)
     };
     std::thread::scope(|s| {
-        let all: Vec<_> = Threads::group(ranks).into_iter().map(|r| s.spawn(move || one(r))).collect();
+        let all: Vec<_> = group.into_iter().map(|r| s.spawn(move || one(r))).collect();
         all.into_iter().map(|t| t.join().expect("no panic")).collect()
     })
 }
@@ -102,7 +128,11 @@ fn check_within(ranks: usize, changes: &Value, [of_parameters, of_losses]: [f64;
     let of = |batch: usize| merged(merged(sgd.clone(), changes), &json!({"trainer": {"batch": batch}}));
     let dir = tempfile::tempdir().expect("a folder");
     let (_, one, alone) = whole(1, &of(4 * ranks), &dir.path().join("one"), &[]);
-    let (_, many, together) = whole(ranks, &of(4), &dir.path().join("many"), &[]);
+    let (digest, many, together) = whole(ranks, &of(4), &dir.path().join("many"), &[]);
+    let tcp = train_among(over_tcp(ranks), &dir.path().join("tcp"), false, None, |_| config(of(4)));
+    for end in tcp {
+        assert_eq!(end.expect("an end").digest, digest, "over TCP the bits are those of threads");
+    }
     let off = distance(&many, &one);
     eprintln!("{ranks} ranks: parameters are off by {off:.1e}");
     assert!(off < of_parameters, "{ranks} ranks: {off}");
@@ -222,7 +252,7 @@ fn nccl_without_gpus_is_refused_on_every_rank() {
     assert!(
         told.iter().all(Result::is_ok)
             && settings.contains("distributed.backend")
-            && settings.contains("mpi"),
+            && settings.contains("threads"),
         "{settings}"
     );
 }
@@ -262,6 +292,10 @@ impl Collective for Late {
 
     fn size(&self) -> usize {
         self.0.size()
+    }
+
+    fn transport(&self) -> &'static str {
+        self.0.transport()
     }
 
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {

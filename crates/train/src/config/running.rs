@@ -203,7 +203,7 @@ pub struct TrainerConfig {
     /// Number of processes on a machine that train together, each on a device or a share of the CPU; `clearshot train --devices N` starts them. 0 for as many
     /// as were started.
     pub devices: usize,
-    /// Number of machines that train together, each with `devices` processes, which mpiexec or srun starts.
+    /// Number of machines that train together, each with `devices` processes, which torchrun, srun or mpiexec starts.
     pub nodes: usize,
     /// Side length of crops.
     pub crop: usize,
@@ -270,20 +270,21 @@ pub enum Compression {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
-    /// NCCL, where it is found and each process has a GPU of its own; else MPI.
+    /// NCCL, where it is found and each process has a GPU of its own; else the host.
     #[default]
     Auto,
     /// From GPU to GPU; refused where that cannot be.
     Nccl,
-    /// By way of the host.
-    Mpi,
+    /// By way of the host's memory: over MPI under mpiexec, else over TCP.
+    #[serde(alias = "mpi")]
+    Host,
 }
 
 /// Training by several processes that average their gradients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DistributedConfig {
-    /// Library that exchanges gradients: NCCL between GPUs, or MPI through host memory. With auto, NCCL if it is found and each process has its own GPU.
+    /// Transport of gradients: NCCL between GPUs, or host memory (over MPI under mpiexec, otherwise over TCP). With auto, NCCL if it is found and each process has its own GPU.
     pub backend: Backend,
     /// Compression of the exchanged gradients.
     pub compression: Compression,
@@ -295,6 +296,8 @@ pub struct DistributedConfig {
     pub bucket: Option<String>,
     /// Whether gradients are exchanged while others are computed; results are the same.
     pub overlap: bool,
+    /// Seconds that processes wait for each other at the start; under mpiexec, MPI decides.
+    pub wait: u64,
 }
 
 impl Default for DistributedConfig {
@@ -306,6 +309,7 @@ impl Default for DistributedConfig {
             start: 10,
             bucket: None,
             overlap: true,
+            wait: 300,
         }
     }
 }

@@ -14,7 +14,7 @@ const ENOUGH: u64 = 10;
 pub struct OverRanks {
     /// How many ranks trained.
     pub size: usize,
-    /// The library that exchanged gradients, as in `distributed.backend`.
+    /// The transport of gradients: `nccl`, `mpi` or `tcp`.
     pub backend: &'static str,
     /// The share of the time in which this rank did not wait for gradients of others: the speed-up over `size` is at most this, if one rank alone is as fast as each of them. Not known over NCCL,
     /// where the GPU waits by itself.
