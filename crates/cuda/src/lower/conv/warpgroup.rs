@@ -1,7 +1,7 @@
 //! Convolutions of 3 x 3 pixels, of one pixel on two images, and of 2 x 2 or 3 x 3 that halve the image, by warpgroups,
 //! in 16 bits, or forward in TF32 or e4m3, on cards of compute capability 9.0: see `kernels/conv`.
 //!
-//! A patch of the image comes to shared memory once for all taps. Bias, residual and SiLU are added before the result
+//! A patch of the image comes to shared memory once for all taps. Bias, residual and activation are added before the result
 //! leaves the block. Convolutions of upsampled images are done by phases, whose results go straight to their places.
 //! Whether these kernels or the library's are faster is measured for each shape.
 
@@ -13,8 +13,8 @@ pub(super) use forward::forward;
 pub(super) use tile::{Tile, tiles};
 pub(super) use weight_grad::{takes_weight_grad, weight_grad};
 
-use super::Sizes;
 use super::phases::Weights;
+use super::{Sizes, is_half};
 use crate::context::Source;
 use crate::error::CudaError;
 use crate::lower::{Node, maps};
@@ -171,7 +171,7 @@ pub(super) struct Call {
     pub side: Option<Side>,
     /// Whether there is a bias for each sample.
     pub by_sample: bool,
-    pub silu: bool,
+    pub act: Option<Unary>,
     /// The input's gradient, of `channels` from `first` on.
     pub transposed: bool,
     pub first: usize,
@@ -192,7 +192,7 @@ impl Call {
     }
 
     /// Whether the kernels have inputs and an end like these.
-    pub fn is_taken(&self, n: &Node<'_>, act: Option<Unary>) -> bool {
+    pub fn is_taken(&self, n: &Node<'_>) -> bool {
         let dtype = n.x[0].dtype;
         let whole = |i: usize| is_whole(n.x[i].shape.channels(), dtype);
         // One image of a few channels is widened on the way.
@@ -215,7 +215,7 @@ impl Call {
             dtype == DType::F8
                 && (1..=2).contains(&(s.weight - s.first))
                 && (s.first..=s.weight).all(fits)
-                && !self.silu
+                && self.act.is_none()
                 && !self.by_sample
                 && same(self.bias)
                 && same(s.bias)
@@ -227,7 +227,7 @@ impl Call {
             && n.x[self.weight].dtype == dtype
             && is_whole(self.first, end)
             && is_whole(self.channels, end)
-            && matches!(act, None | Some(Unary::Silu))
+            && matches!(self.act, None | Some(Unary::Silu | Unary::Relu | Unary::LeakyRelu(_)))
             && self.bias.is_none_or(|i| [end, DType::F32].contains(&n.x[i].dtype))
     }
 }
@@ -242,8 +242,4 @@ fn source(read: DType, made: DType, file: &'static str, kernels: &str) -> Source
             _ => "-DELEM_BF16",
         });
     if read == DType::F8 { source.option("-DFP8") } else { source }
-}
-
-fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::BF16 | DType::F16)
 }

@@ -8,7 +8,9 @@ use super::{
 use crate::context::Params;
 use crate::error::CudaError;
 use crate::lower::conv::widened::Widen;
+use crate::lower::pointwise::literal;
 use crate::lower::{Io, Kernel, Node, blocks, maps};
+use clearshot_graph::ops::Unary;
 use clearshot_tensor::DType;
 
 #[repr(C)]
@@ -80,6 +82,12 @@ pub(in crate::lower::conv) fn forward(
         _ => 0,
     };
     let end = n.y[0].dtype;
+    let kind_of_act = match call.act {
+        None => 0,
+        Some(Unary::Silu) => 1,
+        Some(Unary::Relu) => 2,
+        Some(_) => 3,
+    };
     let source = source(s.dtype, end, "conv/forward", FORWARD)
         .define("KS", side)
         .define("MB", tile.blocks)
@@ -97,7 +105,11 @@ pub(in crate::lower::conv) fn forward(
         .define("STEPS", steps)
         .define("ROW", tile.row)
         .define("TRANSPOSED", call.transposed as usize)
-        .define("SILU", call.silu as usize);
+        .define("ACT", kind_of_act);
+    let source = match call.act {
+        Some(Unary::LeakyRelu(slope)) => source.define("SLOPE", literal(slope)),
+        _ => source,
+    };
     let source = if beside.is_empty() { source } else { source.define("SIDE", beside.len()) };
     let f = n.cx.function(&source, "conv_warpgroup")?;
     let round = if is_rounded { Some(n.cx.function(&source, "round_weights")?) } else { None };
