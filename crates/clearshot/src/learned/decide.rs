@@ -29,12 +29,13 @@ impl Progress {
 }
 
 impl Work<'_> {
-    /// Reports time and memory of the network before it runs; does nothing if another method is requested.
+    /// Reports time and memory of the network before it runs, for groups of `together` images of `joint` kinds each;
+    /// does nothing if another method is requested.
     pub(super) fn plan(
         &self,
         restorer: &mut Restorer,
         together: usize,
-        groups: usize,
+        [groups, joint]: [usize; 2],
         progress: &mut Progress,
         ear: &mut Ear<'_>,
     ) -> Result<Option<Forecast>> {
@@ -45,11 +46,11 @@ impl Work<'_> {
             return Ok(None);
         }
         let choosing = match (self.settings.only, self.camera) {
-            (None, Some(_)) => choice::runs(restorer, &self.parts.size)?,
+            (None, Some(_)) => joint * choice::runs(restorer, &self.parts.size)?,
             _ => 0,
         };
         let forecast = restorer.prepare(&self.parts.size, together)?;
-        let runs = forecast.runs * groups + choosing;
+        let runs = forecast.runs * groups * joint + choosing;
         let plan = Plan { forecast: Some(&forecast), instead: None, runs, choosing, device: &device };
         ear.event(&Event::Plan(plan))?;
         if forecast.blends {
