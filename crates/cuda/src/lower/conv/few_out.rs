@@ -1,5 +1,5 @@
-//! Convolutions to at most 8 channels without tensor cores, and transposed ones, of volumes and planes, 3 pixels along each side with
-//! steps of 1 or 2: see `kernels/conv/few_out.cu`.
+//! Convolutions to at most 8 channels without tensor cores, and transposed ones, of volumes and planes, 3 pixels along each side, or
+//! one, with steps of 1 or 2: see `kernels/conv/few_out.cu`.
 
 use super::{End, Sizes};
 use crate::context::{Params, Source};
@@ -9,18 +9,20 @@ use crate::lower::{Io, Kernel, Node, fast, type_name, vector};
 use clearshot_graph::ops::Geometry;
 
 const THREADS: usize = 256;
-/// Shared memory that a kernel has without asking.
-const MOST_SHARED: usize = 48 << 10;
+/// Weights at the most: loops over them are unrolled, and compiling tens of thousands of products takes a minute.
+const MOST_WEIGHTS: usize = 1024;
 
 /// Whether the kernel takes a convolution that sees `s`, or where it is transposed, its input's gradient.
 pub(super) fn takes(s: &Sizes, transposed: bool) -> bool {
     let step = s.geometry.stride[2];
     let (c, k) = if transposed { (s.k, s.c) } else { (s.c, s.k) };
+    let side = s.kernel[2];
     let taps = s.kernel.iter().product::<usize>();
     matches!(k, 1 | 2 | 4 | 8)
         && c > 0
-        && taps * c * k * size_of::<f32>() <= MOST_SHARED
-        && s.kernel == [if s.dims == 3 { 3 } else { 1 }, 3, 3]
+        && taps * c * k <= MOST_WEIGHTS
+        && (side == 3 || (side == 1 && !transposed))
+        && s.kernel == [if s.dims == 3 { side } else { 1 }, side, side]
         && (1..=2).contains(&step)
         && s.geometry == Geometry::new(s.dims, step, 0).with_padding(s.geometry.pad)
 }

@@ -199,8 +199,10 @@ fn few_channels_of_volumes_and_planes_are_right_and_repeat_themselves() {
         usual(2, 1, &[1], 24, [1, 34, 70], 2),
         usual(3, 2, &[1], 1, [5, 9, 33], 1),
         usual(2, 2, &[24], 2, [1, 14, 9], 1),
+        Case { side: 1, pad: [[0; 2]; 3], ..usual(2, 2, &[32], 1, [1, 14, 9], 1) },
+        Case { side: 1, pad: [[0; 2]; 3], ..usual(3, 1, &[16], 2, [5, 6, 9], 1) },
         spread(3, 2, &[1], 16, [10, 12, 14]),
-        spread(3, 1, &[8], 48, [9, 11, 13]),
+        spread(3, 1, &[2], 16, [9, 11, 13]),
         spread(2, 2, &[4], 24, [1, 18, 22]),
     ];
     let mut right = true;

@@ -101,7 +101,7 @@ fn tiles_of(n: &Node<'_>, s: &Sizes, shape: Option<Shape>) -> Vec<Tile> {
         return vec![];
     };
     let most = if shape.eights <= 2 { 8 } else { 4 };
-    let all = [(1, 4, most), (2, 2, most), (2, 4, 4), (1, 4, most / 2), (1, 2, most)];
+    let all = [(1, 4, most), (2, 2, most), (2, 4, 4), (1, 4, most / 2), (1, 2, most), (1, 2, most / 2)];
     let tile = |(across, down, rows)| Tile { across, down, rows };
     let fits = |t: &Tile| shape.shared(*t) + RESERVED <= SHARED;
     all.map(tile).into_iter().filter(fits).collect()
