@@ -1,18 +1,17 @@
 #!/usr/bin/env bash
 # Training over several ranks on NVIDIA GPUs: what NCCL costs one rank, two processes on one card by way of the host, a rank that is killed, the tests that need a
-# GPU, and several cards where there are any. Needs no Rust there: FOLDER holds the program, the test programs and a wheel of MPICH, loose or in programs.tar.xz:
+# GPU, and several cards where there are any. Needs no Rust there: FOLDER holds the program and the test programs, loose or in programs.tar.xz:
 #
 #   cargo build --release --bin clearshot
 #   cargo test --release -p clearshot-suite --test gpu --no-run        (as `gpu`)
 #   cargo test --release -p clearshot-train --test ranks --no-run      (as `ranks`)
-#   pip download mpich --no-deps                                       (mpich-*.whl)
 #
 #   bench/nccl.sh FOLDER [PART ...]
 #
 # Parts: cost shared killed tests several; without any, all of them. Results are lines on the standard output, and in $OUT/nccl.txt where OUT is set. LIMIT
 # (default 110) is the seconds for all; DEVICE=cpu tries `shared` and `killed` where there is no GPU.
 set -u
-folder=$(cd "${1:?the folder of clearshot, gpu, ranks and mpich-*.whl}" && pwd)
+folder=$(cd "${1:?the folder of clearshot, gpu and ranks}" && pwd)
 shift
 parts=${*:-cost shared killed tests several}
 limit=${LIMIT:-110} device=${DEVICE:-cuda}
@@ -35,18 +34,10 @@ within() {
 
 if [ -f "$folder/programs.tar.xz" ]; then
   mkdir "$work/programs" && tar -C "$work/programs" -xJf "$folder/programs.tar.xz"
-  for f in "$folder"/*.whl; do [ -f "$f" ] && cp "$f" "$work/programs/"; done
   folder=$work/programs
 fi
 program=$(find "$folder" -name clearshot -type f | head -1)
-wheel=$(find "$folder" -name 'mpich-*.whl' | head -1)
 [ -x "$program" ] || { say "no program in $folder"; exit 1; }
-if [ -n "$wheel" ]; then
-  python3 -m zipfile -e "$wheel" "$work/mpich"
-  mpi=$(echo "$work"/mpich/mpich-*.data/data)
-  chmod +x "$mpi"/bin/*
-  export PATH="$mpi/bin:$PATH" CLEARSHOT_MPI="$mpi/lib/libmpi.so.12" LD_LIBRARY_PATH="$mpi/lib:${LD_LIBRARY_PATH:-}"
-fi
 # Python's packages keep NVIDIA's libraries in folders of their own, which are looked into where the system has none.
 packages=$(python3 -c 'import glob, site, sys
 found = [d for s in site.getsitepackages() + [site.getusersitepackages()] + sys.path for d in glob.glob(s + "/nvidia/*/lib")]
@@ -97,12 +88,12 @@ else:
 PY
 }
 
-shared() { # two processes on one card, by way of the host over MPI, beside one with twice the batch
+shared() { # two processes on one card, by way of the host, beside one with twice the batch
   local out=$work/shared
   within 30 "$program" train $tiny trainer.iterations=20 trainer.batch=8 --out "$out/one" --quiet >"$work/shared.err" 2>&1 || { say "shared: one process failed: $(tail -1 "$work/shared.err")"; return; }
   within 40 "$program" train $tiny trainer.iterations=20 trainer.batch=4 --out "$out/two" --devices 2 >"$work/shared.out" 2>"$work/shared.err" || { say "shared: two processes failed: $(tail -1 "$work/shared.err")"; return; }
   say "shared: two processes on $device beside one: $(losses "$out/two/records.jsonl" "$out/one/records.jsonl")"
-  say "shared: $(cat "$work/shared.out" "$work/shared.err" | grep -m1 'gradients travel' || echo 'carried by MPI')"
+  say "shared: $(cat "$work/shared.out" "$work/shared.err" | grep -m1 'gradients travel' || echo 'carried by the host')"
   [ "$device" = cuda ] || return
   within 20 "$program" train $tiny trainer.iterations=20 trainer.batch=4 distributed.backend=nccl --out "$out/refused" --devices 2 >"$work/refused" 2>&1
   say "shared: distributed.backend=nccl on one card: exit status $?, refused on $(grep -c 'share one GPU' "$work/refused") ranks"
@@ -116,7 +107,7 @@ killed() { # kill -9 of one of two processes: the other ends, the last checkpoin
   until [ -n "$(ls "$run/checkpoints" 2>/dev/null)" ] || ! kill -0 "$parent" 2>/dev/null; do sleep 0.05; done
   sleep 0.7
   for entry in /proc/[0-9]*; do
-    tr '\0' '\n' <"$entry/environ" 2>/dev/null | grep -qx 'PMI_RANK=1' && tr '\0' ' ' <"$entry/cmdline" 2>/dev/null | grep -q "train.*$run" && process=${entry#/proc/}
+    tr '\0' '\n' <"$entry/environ" 2>/dev/null | grep -qx 'CLEARSHOT_RANK=1' && tr '\0' ' ' <"$entry/cmdline" 2>/dev/null | grep -q "train.*$run" && process=${entry#/proc/}
   done 2>/dev/null
   [ -n "$process" ] || { kill "$parent"; say "killed: no second rank: $(tail -1 "$work/killed.out")"; return; }
   end=$(now)

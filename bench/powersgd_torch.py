@@ -15,7 +15,7 @@ import torch.multiprocessing as mp
 from monai.networks.nets import DynUNet
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
 
-ITERATIONS = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+ITERATIONS = int(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else 200
 ROWS = [
     ("Adam", None),
     ("Adam", (2, 10)),

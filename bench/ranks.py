@@ -2,11 +2,12 @@
 
     python bench/ranks.py PROGRAM FOLDER [times] [losses] [powersgd]
 
-PROGRAM is a release build of clearshot, FOLDER is for the runs. MPICH's mpiexec is in the path (`pip install mpich`).
+PROGRAM is a release build of clearshot, FOLDER is for the runs. `times` measures MPI too where there is MPICH's mpiexec in the path (`pip install mpich`).
 """
 
 import json
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -16,11 +17,14 @@ PARTS = sys.argv[3:] or ["times", "losses", "powersgd"]
 COMMON = ["trainer.device=cpu", "validation.every=0", "validation.images=4", "validation.crop=0", "calibration.images=0", "checkpoint.every=0"]
 
 
-def run(name, ranks, *changes):
-    """The summary of a run, and its losses."""
+def run(name, ranks, *changes, by=None):
+    """The summary of a run, and its losses. `by` starts its processes in place of the program."""
     out = FOLDER / name
     command = [PROGRAM, "train", *COMMON, *changes, "--json", "--out", str(out)]
-    command += ["--devices", str(ranks)] if ranks > 1 else []
+    if by:
+        command = [by, "-n", str(ranks), *command]
+    else:
+        command += ["--devices", str(ranks)] if ranks > 1 else []
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
     records = [r for r in records if "loss" in r]
@@ -34,20 +38,22 @@ def times():
     network = ["experiment=supervised", "trainer.crop=64", "trainer.iterations=25", "records.every=5"]
     print("| processes x threads, images each | ms an iteration | scaling efficiency by the program | MB sent by each |")
     print("|---|---|---|---|")
-    rows = [(1, 2, 16, []), (2, 1, 8, []), (2, 1, 8, ["distributed.overlap=false"]), (4, 1, 4, [])]
+    rows = [(1, 2, 16, [], None), (2, 1, 8, [], None), (2, 1, 8, ["distributed.overlap=false"], None), (4, 1, 4, [], None)]
+    if shutil.which("mpiexec"):
+        rows += [(2, 1, 8, [], "mpiexec"), (4, 1, 4, [], "mpiexec")]
     found = [[] for _ in rows]
     # In turns: other work on the machine meets all alike.
     for turn in range(5):
-        for row, (ranks, threads, batch, more) in enumerate(rows):
+        for row, (ranks, threads, batch, more, by) in enumerate(rows):
             name = f"times-{turn}-{row}"
             changes = [f"trainer.batch={batch}", f"performance.threads={threads}", *more]
-            found[row].append(run(name, ranks, *network, *changes)[0])
-    for (ranks, threads, batch, more), all in zip(rows, found):
+            found[row].append(run(name, ranks, *network, *changes, by=by)[0])
+    for (ranks, threads, batch, more, by), all in zip(rows, found):
         ms = [1e3 * s["each"] for s in all]
         over = [s["ranks"] for s in all if s["ranks"]]
         efficiency = f"{100 * statistics.median(o['efficiency'] for o in over):.0f} %" if over else "-"
         sent = f"{over[0]['bytes_per_iteration'] / 1e6:.2f}" if over else "-"
-        said = " ".join(more)
+        said = " ".join([over[0]["backend"] if over else "", *more])
         print(f"| {ranks} x {threads}, {batch} {said} | {statistics.median(ms):.0f} ({min(ms):.0f} to {max(ms):.0f}) | {efficiency} | {sent} |")
 
 

@@ -2,8 +2,6 @@
 # kill -9 of one of three ranks at random moments of a training: who is told, how long the others take to end, and whether the run is resumed.
 #
 #   bench/ranks_faults.sh PROGRAM FOLDER [TIMES]
-#
-# MPICH's mpiexec is in the path (`pip install mpich`).
 set -u
 program=$1 folder=$2 times=${3:-20}
 changes="experiment=default trainer.device=cpu trainer.crop=16 model.network.channels=[4,8] model.network.blocks=1 data.sizes=[32] data.pool=4 validation.images=4 validation.crop=16
@@ -20,7 +18,7 @@ for i in $(seq "$times"); do
   while [ "$(ls "$run/checkpoints" 2>/dev/null | tail -1)" = "$newest" ]; do sleep 0.02; done
   sleep "0.$(printf %03d $((RANDOM % 1000)))"
   for p in $(pgrep -f "$run"); do
-    tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qx "PMI_RANK=$victim" && process=$p
+    tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qx "CLEARSHOT_RANK=$victim" && process=$p
   done
   begun=$(date +%s%N)
   kill -9 "$process"

@@ -2,7 +2,7 @@
 
     python bench/ranks_trace.py PROGRAM FOLDER
 
-PROGRAM is a release build of clearshot; MPICH's mpiexec is in the path (`pip install mpich`). Writes FOLDER/overlap.json and FOLDER/behind.json, which ui.perfetto.dev and chrome://tracing open: each rank
+PROGRAM is a release build of clearshot. Writes FOLDER/overlap.json and FOLDER/behind.json, which ui.perfetto.dev and chrome://tracing open: each rank
 is a process with rows for its phases, its nodes and what it exchanges. Prints, for each, how much of the exchange lies beside the backward.
 """
 

@@ -83,7 +83,7 @@ impl TrainSettings {
     }
 }
 
-/// Trains a model, or resumes a run; as one of several processes, if mpiexec or srun started this one. The observer
+/// Trains a model, or resumes a run; as one of several processes, if torchrun, srun or mpiexec started this one. The observer
 /// receives every iteration ([`Observer::progress`]; the total is 0 while it is unknown) and [`Event::Training`],
 /// [`Event::Note`], [`Event::Warning`] and [`Event::Record`]. If it returns `Break`, a checkpoint is written and the
 /// report is marked as interrupted.

@@ -8,6 +8,7 @@ use clearshot::{RunConfig, TrainEnding, TrainReport, TrainSettings, train};
 use clearshot_train::data::pace::pace;
 use clearshot_train::records::console::{Show, duration};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Threads that make samples, of `--time-data`; 0 for the one that takes them.
 const THREADS: [usize; 6] = [0, 1, 2, 4, 8, 15];
@@ -29,7 +30,7 @@ pub struct Train {
     /// Look for configuration groups in this folder before the built-in ones. Default: none.
     #[arg(long, value_name = "FOLDER")]
     configs: Option<PathBuf>,
-    /// Train in this many processes on this machine, which average their gradients; needs MPICH. Default: trainer.devices, or one process.
+    /// Train in this many processes on this machine, which average their gradients. Default: trainer.devices, or one process.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     devices: Option<u32>,
     /// Stop after this many iterations in total, to be resumed later. Default: the end of the schedule.
@@ -61,9 +62,10 @@ impl Train {
         if let Some(seconds) = self.time_data {
             return self.time_data(&settings.config()?, f64::from(seconds));
         }
-        let trainer = settings.config()?.trainer;
-        if trainer.devices > 1 && trainer.nodes == 1 && !ranks::is_started()? {
-            return ranks::start(trainer.devices);
+        let config = settings.config()?;
+        if config.trainer.devices > 1 && config.trainer.nodes == 1 && !ranks::is_started()? {
+            let wait = Duration::from_secs(config.distributed.wait);
+            return ranks::start(config.trainer.devices, wait);
         }
         let silent = ranks::is_silent();
         let show = match (self.quiet || silent, self.json) {
@@ -72,6 +74,7 @@ impl Train {
             _ => Show::for_terminal(),
         };
         let stop = crate::interrupt::finishing("finishing the iteration and writing a checkpoint");
+        ranks::follow_parent(&stop);
         let report = match train(&settings, &mut Trainer::new(show, Some(stop))) {
             Ok(report) => report,
             Err(e) => return ranks::told(e.into()),
@@ -139,12 +142,12 @@ impl Train {
         );
         if let Some(r) = s.ranks {
             let compressed = match r.compression > 1.005 {
-                true => format!(", {:.1} values of gradients for each that was sent", r.compression),
+                true => format!(", gradients compressed {:.1} times", r.compression),
                 false => String::new(),
             };
             let efficiency = match r.efficiency {
                 Some(share) => format!(
-                    "scaling efficiency {:.1} % (the rest of the time gradients were waited for)",
+                    "scaling efficiency {:.1} % (the rest of the time was spent waiting for gradients)",
                     100.0 * share
                 ),
                 None => "gradients over NCCL".into(),
@@ -159,7 +162,7 @@ impl Train {
             println!("validation {}", s.score_kind.in_words(score));
         }
         if let Some(gain) = s.gain {
-            println!("best model beside the one that it began from: {}", gain.in_words());
+            println!("best model compared with the initial one: {}", gain.in_words());
         }
         if s.calibration > 1.0 {
             println!("calibration took {} more", duration(s.calibration));

@@ -1,5 +1,5 @@
-//! Training in several processes over MPI, as users start it. Where there is no MPICH, the tests say that they are skipped: CLEARSHOT_MPI=/path/to/libmpi.so.12 names it, or
-//! an mpiexec in the path does.
+//! Training in several processes, as users start it: by `--devices`, by torchrun's variables, by mpiexec. Where there is no MPICH, what needs it says that it is skipped:
+//! CLEARSHOT_MPI=/path/to/libmpi.so.12 names it, or an mpiexec in the path does.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -49,11 +49,34 @@ fn losses(out: &Path) -> Vec<f64> {
     text.lines().map(record).filter_map(|r| r["loss"].as_f64()).collect()
 }
 
+/// Runs the same command as torchrun does: one process for each rank, with these variables.
+fn by_variables(
+    ranks: usize,
+    changes: &str,
+    out: &Path,
+    more: &str,
+    set: impl Fn(usize) -> Vec<(&'static str, String)>,
+) -> Vec<Output> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = listener.local_addr().expect("a port").port();
+    drop(listener);
+    let start = |rank: usize| {
+        let mut command = train(changes, out, more);
+        let torchrun =
+            [("RANK", rank), ("WORLD_SIZE", ranks), ("LOCAL_RANK", rank), ("MASTER_PORT", port.into())];
+        command.envs(torchrun.map(|(name, n)| (name, n.to_string()))).env("MASTER_ADDR", "localhost");
+        command.envs(set(rank)).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs")
+    };
+    let all: Vec<_> = (0..ranks).map(start).collect();
+    all.into_iter().map(|process| process.wait_with_output().expect("an end")).collect()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 #[test]
 fn processes_train_as_one_and_to_the_same_bits() {
-    if mpiexec().is_none() {
-        return;
-    }
     let dir = folder("ranks as one");
     let run = |name: &str, batch: usize, more: &str| {
         let changes = format!("trainer.iterations=10 trainer.batch={batch}");
@@ -70,9 +93,23 @@ fn processes_train_as_one_and_to_the_same_bits() {
         for (a, b) in alone.iter().zip(&of_ranks) {
             assert!((a - b).abs() <= 1e-4 * a, "{ranks} ranks: {a} {b}");
         }
+        assert_eq!(together["ranks"]["backend"], "tcp");
+        // Rank 0 alone speaks.
+        let (changes, out) = ("trainer.iterations=10 trainer.batch=2", dir.join(format!("torchrun {ranks}")));
+        let outputs = by_variables(ranks, changes, &out, "--json", |_| vec![]);
+        assert_eq!(summary(&outputs[0])["digest"], together["digest"]);
+        assert!(outputs[1..].iter().all(|o| o.status.success() && o.stdout.is_empty()));
+        assert_eq!(losses(&out), of_ranks);
         if ranks == 3 {
             let (again, _) = run("again", 2, "--devices 3 distributed.overlap=false");
             assert_eq!(again["digest"], together["digest"]);
+            let Some(mpiexec) = mpiexec() else { continue };
+            let over_mpi = train(changes, &dir.join("mpi"), "--json");
+            let mut command = Command::new(mpiexec);
+            command.args(["-n", "3"]).arg(over_mpi.get_program()).args(over_mpi.get_args());
+            let over_mpi = summary(&command.output().expect("runs"));
+            assert_eq!(over_mpi["ranks"]["backend"], "mpi");
+            assert_eq!(over_mpi["digest"], together["digest"]);
         }
     }
 }
@@ -84,7 +121,8 @@ fn process_of(rank: usize, out: &Path) -> Option<u32> {
     ids.find(|id| {
         let read = |name: &str| std::fs::read(format!("/proc/{id}/{name}")).unwrap_or_default();
         let environment = read("environ");
-        let is_rank = environment.split(|b| *b == 0).any(|v| v == format!("PMI_RANK={rank}").as_bytes());
+        let is_rank =
+            environment.split(|b| *b == 0).any(|v| v == format!("CLEARSHOT_RANK={rank}").as_bytes());
         is_rank && String::from_utf8_lossy(&read("cmdline")).contains(&*out.to_string_lossy())
     })
 }
@@ -92,10 +130,7 @@ fn process_of(rank: usize, out: &Path) -> Option<u32> {
 /// kill -9 of each rank in turn: the others name it and end, the checkpoints are whole, and the run is resumed.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_rank_that_is_killed_ends_all_and_the_run_goes_on() {
-    if mpiexec().is_none() {
-        return;
-    }
+fn a_killed_rank_ends_all_and_the_run_resumes() {
     let out = folder("ranks killed").join("run");
     for (time, victim) in [2, 0].into_iter().enumerate() {
         let more = if time == 0 { "--devices 3" } else { "--devices 3 --resume" };
@@ -118,14 +153,13 @@ fn a_rank_that_is_killed_ends_all_and_the_run_goes_on() {
         let id = process_of(victim, &out).expect("the rank's process");
         assert!(Command::new("kill").args(["-9", &id.to_string()]).status().expect("kill").success());
         let output = child.wait_with_output().expect("an end");
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let text = stderr(&output);
         assert!(!output.status.success());
-        // Where mpiexec was quicker to end the others than they were to be heard, one of them is named, and it is said so.
-        let is_named = text.contains(&format!("rank {victim} (process {id} on "))
-            || text.contains("others that ended at the same moment");
-        assert!(is_named && text.contains("all ranks end"), "{text}");
+        // Both others say it, and the program that started them.
+        assert_eq!(text.matches(&format!("rank {victim} (process {id} on ")).count(), 3, "{text}");
+        assert!(text.contains("all ranks end; complete checkpoints are intact"), "{text}");
     }
-    // What is left is a run that one process goes on with, where all ranks were.
+    // A single process can resume the run where all ranks stopped.
     let last = *checkpoints(&out).last().expect("a checkpoint");
     let end = (last + 3).to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearshot"));
@@ -149,43 +183,70 @@ fn checkpoints(out: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn what_does_not_fit_is_said_on_every_rank() {
-    let Some(mpiexec) = mpiexec() else { return };
+fn mismatches_are_reported_on_every_rank() {
     let dir = folder("ranks that do not fit");
-    let own = env!("CARGO_BIN_EXE_clearshot");
     let out = dir.join("run");
-    let said = |ranks: usize, changes: &str| {
-        let mut command = Command::new(&mpiexec);
-        command.args(["-n", &ranks.to_string(), own, "train"]);
-        command.args(TINY.split_whitespace()).args(changes.split_whitespace()).arg("--out").arg(&out);
-        let output = command.output().expect("runs");
-        assert!(!output.status.success());
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
-    let text = said(2, "trainer.iterations=2 trainer.devices=3");
-    assert_eq!(text.matches("3 ranks, and 2 were started").count(), 2, "{text}");
-    // Variables of torchrun say that there are others, and nobody is there.
-    let alone = train("trainer.iterations=2", &out, "")
-        .env("RANK", "0")
-        .env("WORLD_SIZE", "2")
-        .output()
-        .expect("runs");
-    let text = String::from_utf8_lossy(&alone.stderr).into_owned();
-    assert!(text.contains("torchrun says that there are 2 ranks, and MPI knows of 1"), "{text}");
+    let said =
+        |ranks: usize, changes: &str, set: &dyn Fn(usize) -> Vec<(&'static str, String)>, said: &str| {
+            let outputs = by_variables(ranks, changes, &out, "", set);
+            for (rank, output) in outputs.iter().enumerate() {
+                let text = stderr(output);
+                assert!(!output.status.success() && text.contains(said), "{text}");
+                assert!(text.contains(&format!("clearshot: rank {rank}: ")), "{text}");
+            }
+        };
+    said(2, "trainer.iterations=2 trainer.devices=3", &|_| vec![], "3 ranks, and 2 were started");
+    let size = |rank: usize| vec![("WORLD_SIZE", (2 + rank).to_string())];
+    said(2, "trainer.iterations=2", &size, "was started as one of 3 ranks, and here are 2");
+    let size = |_: usize| vec![("WORLD_SIZE", "3".to_string())];
+    said(2, "trainer.iterations=2 distributed.wait=5", &size, "rank 2 of 3 has not come within 5 s");
+    let none = |_: usize| vec![("MASTER_PORT", "none".to_string())];
+    for output in by_variables(2, "trainer.iterations=2", &out, "", none) {
+        assert!(stderr(&output).contains("MASTER_PORT=none"), "{}", stderr(&output));
+    }
+    if let Some(mpiexec) = mpiexec() {
+        let command = train("trainer.iterations=2 trainer.devices=3", &out, "");
+        let mut over_mpi = Command::new(mpiexec);
+        over_mpi.args(["-n", "2"]).arg(command.get_program()).args(command.get_args());
+        let text = stderr(&over_mpi.output().expect("runs"));
+        assert_eq!(text.matches("3 ranks, and 2 were started").count(), 2, "{text}");
+    }
     assert!(!out.exists());
 }
 
 #[test]
-fn without_mpi_it_is_said_what_to_do() {
+fn devices_need_no_mpi() {
     let out = folder("ranks without mpi").join("run");
-    let output = train("trainer.iterations=2", &out, "--devices 2")
-        .env("PATH", "")
-        .env_remove("CLEARSHOT_MPI")
-        .output()
-        .expect("runs");
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let mut command = train("trainer.iterations=2", &out, "--json --devices 2");
+    let output = command.env("PATH", "").env_remove("CLEARSHOT_MPI").output().expect("runs");
+    assert_eq!(summary(&output)["ranks"]["size"], 2);
+    let mut alone = train("trainer.iterations=2 trainer.devices=2 trainer.nodes=2", &out, "");
+    let text = stderr(&alone.output().expect("runs"));
     assert!(
-        !output.status.success() && text.contains("no mpiexec") && text.contains("pip install mpich"),
+        text.contains("trainer.devices x trainer.nodes is 4, and this process was started alone"),
         "{text}"
     );
+}
+
+/// A request to end reaches the program that started the ranks alone: they write a checkpoint, and the run is resumed from there.
+#[test]
+#[cfg(target_os = "linux")]
+fn ranks_finish_when_the_one_that_started_them_is_asked_to() {
+    let out = folder("ranks asked to end").join("run");
+    let mut command =
+        train("trainer.iterations=100000 trainer.batch=2 checkpoint.every=0", &out, "--devices 2");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    let begun = Instant::now();
+    while losses_so_far(&out) < 3 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no iteration");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill").success());
+    let output = child.wait_with_output().expect("an end");
+    assert!(!output.status.success(), "{}", stderr(&output));
+    assert_eq!(checkpoints(&out).len(), 1, "{}", stderr(&output));
+}
+
+fn losses_so_far(out: &Path) -> usize {
+    std::fs::read_to_string(out.join("records.jsonl")).map_or(0, |text| text.lines().count())
 }

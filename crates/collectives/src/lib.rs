@@ -1,22 +1,25 @@
 //! What the ranks of a data-parallel training say to each other.
 //!
 //! [`Collective`] is all that training needs: sums, broadcasts, gathering, waiting for all. [`mpi`] moves the bytes by an MPI library that is found at
-//! run time, [`threads`] between threads of one process, for tests. Both add in the order of ranks, each element on one rank, so results are the same bits from
-//! run to run, whatever algorithm a library would have chosen for its own reductions, and the same bits with both.
+//! run time, [`tcp`] by plain connections where there is no MPI, [`threads`] between threads of one process, for tests. All add in the order of ranks, each element on one rank, so
+//! results are the same bits from run to run, whatever algorithm a library would have chosen for its own reductions, and the same bits with all three.
 //!
-//! [`launch`] reads from the environment which rank a process is; [`hello`] is the first exchange, in which ranks that do not fit together find out;
-//! [`watch`] tells the others who died, and [`keeper`] the process that started them.
+//! [`launch`] reads from the environment which rank a process is and how it finds the others; [`meeting`] is where they find each other without MPI, with torchrun by its [`store`];
+//! [`hello`] is the first exchange, in which ranks that do not fit together find out; [`watch`] tells the others who died.
 
 pub mod hello;
-pub mod keeper;
 pub mod launch;
+pub mod meeting;
+mod message;
 pub mod mpi;
+pub mod store;
+pub mod tcp;
 pub mod threads;
 pub mod watch;
 
 pub use hello::{Hello, Peer};
-pub use keeper::Keeper;
-pub use launch::Launch;
+pub use launch::{Launch, Way};
+pub use meeting::Meeting;
 pub use watch::Fault;
 
 use half::{bf16, f16};
@@ -45,6 +48,9 @@ pub trait Collective: Send + Sync {
     /// How many ranks there are.
     fn size(&self) -> usize;
 
+    /// What moves the bytes, in a word.
+    fn transport(&self) -> &'static str;
+
     /// The bytes of every rank, in their order; they may be of different lengths.
     ///
     /// # Errors
@@ -57,7 +63,7 @@ pub trait Collective: Send + Sync {
     /// As [`Collective::all_gather`].
     fn sum_f32(&self, values: &mut [f32]) -> Result<()> {
         let all = self.all_gather(bytes_of(values))?;
-        add_in_order(values, &all, f32::from_le_bytes)
+        add_in_order(values, &all)
     }
 
     /// Replaces values by their sums over ranks.
@@ -66,7 +72,7 @@ pub trait Collective: Send + Sync {
     /// As [`Collective::all_gather`].
     fn sum_f64(&self, values: &mut [f64]) -> Result<()> {
         let all = self.all_gather(bytes_of(values))?;
-        add_in_order(values, &all, f64::from_le_bytes)
+        add_in_order(values, &all)
     }
 
     /// Replaces values in 16 bits by their sums over ranks, each sum rounded.
@@ -75,7 +81,7 @@ pub trait Collective: Send + Sync {
     /// As [`Collective::all_gather`].
     fn sum_bf16(&self, values: &mut [bf16]) -> Result<()> {
         let all = self.all_gather(bytes_of(values))?;
-        add_in_order(values, &all, bf16::from_le_bytes)
+        add_in_order(values, &all)
     }
 
     /// Replaces values in 16 bits by their sums over ranks, each sum rounded.
@@ -84,7 +90,7 @@ pub trait Collective: Send + Sync {
     /// As [`Collective::all_gather`].
     fn sum_f16(&self, values: &mut [f16]) -> Result<()> {
         let all = self.all_gather(bytes_of(values))?;
-        add_in_order(values, &all, f16::from_le_bytes)
+        add_in_order(values, &all)
     }
 
     /// The bytes that one rank has.
@@ -106,6 +112,14 @@ pub trait Collective: Send + Sync {
 
     /// Ends all ranks, which are told why.
     fn abort(&self, why: &str);
+
+    /// Lets ranks hear of each other's end. Says whether they do; where not, only who started them knows.
+    ///
+    /// # Errors
+    /// What went wrong with arranging it.
+    fn watch(&self, _peers: &[Peer]) -> Result<bool> {
+        Ok(true)
+    }
 
     /// Who is gone or has ended all, as far as this rank has heard. May be asked by any thread, beside what else is under way.
     fn fault(&self) -> Option<Fault> {
@@ -148,24 +162,28 @@ pub(crate) fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 
-/// Sums of what all ranks have, the first rank's first.
-fn add_in_order<T: Plain, const N: usize>(
-    values: &mut [T],
-    all: &[Vec<u8>],
-    read: impl Fn([u8; N]) -> T,
-) -> Result<()> {
-    if let Some(other) = all.iter().position(|bytes| bytes.len() != size_of_val(values)) {
+/// Values of a part that is added at once, so that it stays in the processor's cache.
+const PART: usize = 4096;
+
+/// Sums of what ranks have, the first one's first.
+pub(crate) fn add_in_order<T: Plain>(sums: &mut [T], all: &[impl AsRef<[u8]>]) -> Result<()> {
+    let bytes = size_of_val(sums);
+    if let Some(rank) = all.iter().position(|given| given.as_ref().len() != bytes) {
+        let given = all[rank].as_ref().len();
         return Err(CollectiveError::Mismatch(format!(
-            "rank {other} adds {} bytes where this rank adds {}",
-            all[other].len(),
-            size_of_val(values)
+            "rank {rank} adds {given} bytes where this rank adds {bytes}"
         )));
     }
-    for (rank, bytes) in all.iter().enumerate() {
-        let given = bytes.as_chunks::<N>().0.iter().map(|chunk| read(*chunk));
-        match rank {
-            0 => values.iter_mut().zip(given).for_each(|(v, x)| *v = x),
-            _ => values.iter_mut().zip(given).for_each(|(v, x)| *v += x),
+    let mut given = vec![T::default(); sums.len().min(PART)];
+    for (i, sums) in sums.chunks_mut(PART).enumerate() {
+        let given = &mut given[..sums.len()];
+        let at = i * PART * size_of::<T>();
+        for (rank, bytes) in all.iter().enumerate() {
+            bytes_of_mut(given).copy_from_slice(&bytes.as_ref()[at..at + size_of_val(sums)]);
+            match rank {
+                0 => sums.copy_from_slice(given),
+                _ => sums.iter_mut().zip(&*given).for_each(|(sum, x)| *sum += *x),
+            }
         }
     }
     Ok(())

@@ -7,7 +7,7 @@
 
 use crate::hello::Peer;
 use crate::watch::Watch;
-use crate::{Collective, CollectiveError, Fault, Plain, Result, bytes_of, bytes_of_mut};
+use crate::{Collective, CollectiveError, Fault, Plain, Result, add_in_order, bytes_of, bytes_of_mut};
 use half::{bf16, f16};
 use libloading::{Library, Symbol};
 use std::ffi::{OsString, c_char, c_int, c_void};
@@ -105,21 +105,12 @@ fn named() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from)
 }
 
-/// The program that starts ranks: beside the library that is named, or in the path.
-///
-/// # Errors
-/// If there is none.
-pub fn mpiexec() -> Result<PathBuf> {
-    let beside = named().and_then(|library| Some(library.parent()?.parent()?.join("bin")));
+/// Where the mpiexec of the path is installed.
+fn installed() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = beside.into_iter().chain(std::env::split_paths(&path));
-    let mut found = folders.flat_map(|f| ["mpiexec.hydra", "mpiexec"].map(|name| f.join(name)));
-    found.find(|p| p.is_file()).ok_or_else(|| {
-        CollectiveError::Launch(format!(
-            "no mpiexec to start several processes with: install MPICH (Debian: mpich; `pip install mpich`), put its mpiexec into the path, \
-             or name its library by {VARIABLE}=/path/to/lib/libmpi.so.12"
-        ))
-    })
+    let mut all = std::env::split_paths(&path);
+    let found = all.find(|f| ["mpiexec.hydra", "mpiexec"].iter().any(|name| f.join(name).is_file()));
+    found?.parent().map(PathBuf::from)
 }
 
 fn load() -> Result<Library> {
@@ -134,7 +125,7 @@ fn load() -> Result<Library> {
     }
     let mut reasons = vec![];
     // As the system finds it, or beside the mpiexec that is found: a Python environment's library is in no path.
-    let beside = mpiexec().ok().and_then(|m| Some(m.parent()?.parent()?.join("lib")));
+    let beside = installed().map(|folder| folder.join("lib"));
     let beside = beside.iter().flat_map(|lib| NAMES.map(|name| lib.join(name))).filter(|p| p.is_file());
     for name in NAMES.map(OsString::from).into_iter().chain(beside.map(PathBuf::into_os_string)) {
         match open(&name) {
@@ -143,12 +134,13 @@ fn load() -> Result<Library> {
         }
     }
     let other = OPEN_MPI.iter().any(|name| open(&name.into()).is_ok());
-    let advice = if other {
-        "there is Open MPI, whose binary interface is another; install MPICH (Debian: libmpich12; `pip install mpich`), Intel MPI or MVAPICH"
-    } else {
-        "install MPICH (Debian: libmpich12; `pip install mpich`), Intel MPI or MVAPICH, or name the file"
+    let missing = match other {
+        true => "only Open MPI was found, which has another binary interface".to_string(),
+        false => format!("MPICH was not found ({})", reasons[0]),
     };
-    Err(CollectiveError::Library(format!("{}; {advice} by {VARIABLE}=/path/to/libmpi.so.12", reasons[0])))
+    Err(CollectiveError::Library(format!(
+        "{missing}; install MPICH (Debian: libmpich12; `pip install mpich`), or set {VARIABLE}=/path/to/libmpi.so.12"
+    )))
 }
 
 impl Mpi {
@@ -195,19 +187,6 @@ impl Mpi {
         }
         (mpi.rank, mpi.size) = (rank as usize, size as usize);
         Ok(mpi)
-    }
-
-    /// Lets ranks hear of each other's end. Says whether they do; where not, only who started them knows.
-    ///
-    /// # Errors
-    /// What went wrong with arranging it.
-    pub fn watch(&self, peers: &[Peer]) -> Result<bool> {
-        if self.size == 1 {
-            return Ok(true);
-        }
-        let Some(watch) = Watch::start(self, peers)? else { return Ok(false) };
-        let _ = self.watch.set(watch);
-        Ok(true)
     }
 
     fn check(&self, function: &'static str, code: c_int) -> Result<()> {
@@ -314,8 +293,7 @@ impl Mpi {
         calls.send.extend_from_slice(bytes_of(values));
         if n * width * ranks <= SMALL {
             self.gather_equal(&mut calls)?;
-            add_parts(values, &calls.receive);
-            return Ok(());
+            return add_parts(values, &calls.receive);
         }
         let part = |rank: usize| rank * n / ranks..(rank + 1) * n / ranks;
         let own = part(self.rank);
@@ -333,7 +311,7 @@ impl Mpi {
             // SAFETY: the tables have an entry for each rank, and their parts lie inside of what is sent and received.
             unsafe { (f.all_to_all_v)(from, sent, from_at, BYTE, to, got, to_at, BYTE, COMM_WORLD, request) }
         })?;
-        add_parts(&mut values[own.clone()], &calls.receive);
+        add_parts(&mut values[own.clone()], &calls.receive)?;
         calls.send.clear();
         calls.send.extend_from_slice(bytes_of(&values[own]));
         self.gather_lengths(&mut calls, (0..ranks).map(|rank| part(rank).len() * width))?;
@@ -350,24 +328,10 @@ impl Mpi {
     }
 }
 
-/// Sums of parts that lie one behind the other, the first rank's first.
-fn add_parts<T: Plain>(sums: &mut [T], parts: &[u8]) {
-    let bytes = size_of_val(sums);
-    if bytes == 0 {
-        return;
-    }
-    let mut given = vec![T::default(); sums.len().min(4096)];
-    for (rank, part) in parts.chunks_exact(bytes).enumerate() {
-        for (i, sums) in sums.chunks_mut(4096).enumerate() {
-            let given = &mut given[..sums.len()];
-            let at = i * 4096 * size_of::<T>();
-            bytes_of_mut(given).copy_from_slice(&part[at..at + size_of_val(sums)]);
-            match rank {
-                0 => sums.copy_from_slice(given),
-                _ => sums.iter_mut().zip(given).for_each(|(sum, x)| *sum += *x),
-            }
-        }
-    }
+/// Sums of parts that lie one behind the other.
+fn add_parts<T: Plain>(sums: &mut [T], parts: &[u8]) -> Result<()> {
+    let parts: Vec<&[u8]> = parts.chunks_exact(size_of_val(sums).max(1)).collect();
+    add_in_order(sums, &parts)
 }
 
 /// What a function writes into a buffer of at most so many characters.
@@ -385,6 +349,10 @@ impl Collective for Mpi {
 
     fn size(&self) -> usize {
         self.size
+    }
+
+    fn transport(&self) -> &'static str {
+        "mpi"
     }
 
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
@@ -429,6 +397,12 @@ impl Collective for Mpi {
 
     fn sum_f16(&self, values: &mut [f16]) -> Result<()> {
         self.sum(values)
+    }
+
+    fn watch(&self, peers: &[Peer]) -> Result<bool> {
+        let Some(watch) = Watch::start(self, peers, None)? else { return Ok(false) };
+        let _ = self.watch.set(watch);
+        Ok(true)
     }
 
     /// Ends MPI too, by the thread that began it.

@@ -53,6 +53,10 @@ impl Collective for Threads {
         self.lock().given.len()
     }
 
+    fn transport(&self) -> &'static str {
+        "threads"
+    }
+
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut state = self.lock();
         self.sent.fetch_add((bytes.len() * (state.given.len() - 1)) as u64, Ordering::Relaxed);

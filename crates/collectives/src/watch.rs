@@ -7,8 +7,9 @@
 use crate::hello::Peer;
 use crate::{Collective, Result};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -51,8 +52,6 @@ struct Shared {
     leaving: AtomicBool,
     /// With the rank at the other end.
     links: Mutex<Vec<(usize, TcpStream)>>,
-    /// To the process that started all of them, where that listens.
-    keeper: Option<TcpStream>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -60,11 +59,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watch {
-    /// Makes the links. Nothing where some rank cannot, on all ranks alike.
+    /// Makes the links; `first` is where rank 0 is reached, else it is the name of its machine. Nothing where some rank cannot, on all ranks alike.
     ///
     /// # Errors
     /// What went wrong with the collective that it is arranged by.
-    pub fn start(ranks: &dyn Collective, peers: &[Peer]) -> Result<Option<Watch>> {
+    pub fn start(ranks: &dyn Collective, peers: &[Peer], first: Option<IpAddr>) -> Result<Option<Watch>> {
         let is_one_machine = peers.iter().all(|p| p.host == peers[0].host);
         let listener = (ranks.rank() == 0).then(|| {
             let from = if is_one_machine { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
@@ -76,11 +75,12 @@ impl Watch {
         let offer = String::from_utf8_lossy(&offer).into_owned();
         let (port, token) = offer.split_once(' ').unwrap_or(("0", ""));
         let links = match listener {
-            Some(listener) => listener.ok().and_then(|l| accept(&l, token, ranks.size())),
+            Some(listener) => listener.ok().and_then(|l| accept(&l, token, 1..ranks.size())),
             None => {
-                let host = if is_one_machine { "127.0.0.1" } else { &peers[0].host };
+                let named = || first.map_or_else(|| peers[0].host.clone(), |ip| ip.to_string());
+                let host = if is_one_machine { "127.0.0.1".into() } else { named() };
                 let port = port.parse().unwrap_or(0);
-                connect(host, port, token, ranks.rank()).map(|stream| vec![(0, stream)])
+                connect(&host, port, token, ranks.rank()).map(|stream| vec![(0, stream)])
             }
         };
         let made = ranks.all_gather(&[u8::from(links.is_some())])?;
@@ -92,7 +92,6 @@ impl Watch {
             raised: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             links: Mutex::new(vec![]),
-            keeper: crate::keeper::connect(ranks.rank()),
         });
         for (rank, stream) in links {
             let _ = stream.set_nodelay(true);
@@ -130,7 +129,6 @@ impl Watch {
     pub fn leave(&self) {
         self.shared.leaving.store(true, Ordering::Relaxed);
         self.shared.say("bye");
-        self.shared.tell_keeper("bye");
     }
 }
 
@@ -139,13 +137,6 @@ impl Shared {
         for (_, stream) in locked(&self.links).iter() {
             // A link that is broken is found by who listens to it.
             let _ = (&*stream).write_all(format!("{what}\n").as_bytes());
-        }
-    }
-
-    fn tell_keeper(&self, what: &str) {
-        if let Some(mut keeper) = self.keeper.as_ref() {
-            // One that is gone needs to hear nothing.
-            let _ = keeper.write_all(format!("{what}\n").as_bytes());
         }
     }
 
@@ -185,7 +176,6 @@ impl Shared {
             *fault = Some(Fault { rank, peer, why: why.into() });
         }
         self.raised.store(true, Ordering::Relaxed);
-        self.tell_keeper(&format!("fault {rank} {}", why.replace('\n', " ")));
         self.say(&format!("fault {rank} {}", why.replace('\n', " ")));
         if self.leaving.load(Ordering::Relaxed) {
             for (_, stream) in locked(&self.links).iter() {
@@ -204,7 +194,7 @@ impl Shared {
     }
 }
 
-pub(crate) fn read_fault(line: &str) -> Option<(usize, &str)> {
+fn read_fault(line: &str) -> Option<(usize, &str)> {
     let (rank, why) = line.strip_prefix("fault ")?.split_once(' ')?;
     Some((rank.parse().ok()?, why))
 }
@@ -213,16 +203,21 @@ pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn accept(listener: &TcpListener, token: &str, size: usize) -> Option<Vec<(usize, TcpStream)>> {
+/// A connection from each of these ranks, which know the word.
+pub(crate) fn accept(
+    listener: &TcpListener,
+    token: &str,
+    wanted: Range<usize>,
+) -> Option<Vec<(usize, TcpStream)>> {
     let until = Instant::now() + CONNECTING;
     listener.set_nonblocking(true).ok()?;
     let mut links: Vec<(usize, TcpStream)> = vec![];
-    while links.len() + 1 < size {
+    while links.len() < wanted.len() {
         match listener.accept() {
             Ok((stream, _)) => {
                 // Whoever else comes has no word for it.
                 if let Some(rank) = greeting(&stream, token)
-                    .filter(|r| (1..size).contains(r) && links.iter().all(|(other, _)| other != r))
+                    .filter(|r| wanted.contains(r) && links.iter().all(|(other, _)| other != r))
                 {
                     links.push((rank, stream));
                 }
@@ -234,16 +229,22 @@ fn accept(listener: &TcpListener, token: &str, size: usize) -> Option<Vec<(usize
     Some(links)
 }
 
-fn greeting(stream: &TcpStream, token: &str) -> Option<usize> {
+fn greeting(mut stream: &TcpStream, token: &str) -> Option<usize> {
     stream.set_nonblocking(false).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    let mut line = String::new();
-    BufReader::with_capacity(256, std::io::Read::take(stream, 128)).read_line(&mut line).ok()?;
+    // What follows the line is read by others.
+    let (mut line, mut byte) = (vec![], [0]);
+    while line.len() < 128 && byte != *b"\n" {
+        stream.read_exact(&mut byte).ok()?;
+        line.extend(byte);
+    }
+    let line = String::from_utf8(line).ok()?;
     let (said, rank) = line.trim().split_once(' ')?;
     if said == token { rank.parse().ok() } else { None }
 }
 
-fn connect(host: &str, port: u16, token: &str, rank: usize) -> Option<TcpStream> {
+/// A connection to a rank that accepts those which know the word.
+pub(crate) fn connect(host: &str, port: u16, token: &str, rank: usize) -> Option<TcpStream> {
     let until = Instant::now() + CONNECTING;
     if port == 0 {
         return None;
@@ -273,7 +274,7 @@ mod tests {
                 .map(|r| {
                     s.spawn(|| {
                         let r = r;
-                        Watch::start(&r, &peers)
+                        Watch::start(&r, &peers, None)
                     })
                 })
                 .collect();

@@ -1,4 +1,4 @@
-//! What to compute in.
+//! The precision of computations.
 
 use crate::session::CompileError;
 use clearshot_cpu::lower::takes_bf16;
@@ -28,7 +28,7 @@ pub enum Precision {
     Fp8,
 }
 
-/// What is computed in.
+/// The precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
     /// The type of images and of what products read; none for fp32 throughout. On the CPU images stay fp32, and only products and

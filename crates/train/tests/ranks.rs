@@ -1,9 +1,11 @@
-//! Several ranks train as one process with as many images does. Ranks are threads here; `tests/ranks_mpi.rs` of the program has processes.
+//! Several ranks train like one process with all of their images. Ranks are threads here, which communicate in memory or
+//! over TCP; `tests/ranks.rs` of the program uses processes.
 
 mod tiny;
 
+use clearshot_collectives::tcp::Tcp;
 use clearshot_collectives::threads::Threads;
-use clearshot_collectives::{Collective, CollectiveError};
+use clearshot_collectives::{Collective, CollectiveError, Meeting};
 use clearshot_nn::Weights;
 use clearshot_train::distributed::Ranks;
 use clearshot_train::records::console::Show;
@@ -14,7 +16,21 @@ use std::path::Path;
 use std::sync::Arc;
 use tiny::{config, network};
 
-/// What every rank comes to, or why it ended.
+/// This many ranks over TCP.
+fn over_tcp(size: usize) -> Vec<Arc<dyn Collective>> {
+    let wait = std::time::Duration::from_secs(60);
+    let meeting = Meeting::of_children(size, wait).expect("a port");
+    std::thread::scope(|s| {
+        let start = |rank: usize| {
+            let launch = meeting.launch(rank);
+            s.spawn(move || Arc::new(Tcp::start(&launch, wait).expect("ranks")) as Arc<dyn Collective>)
+        };
+        let all: Vec<_> = (0..size).map(start).collect();
+        all.into_iter().map(|t| t.join().expect("no panic")).collect()
+    })
+}
+
+/// The result of every rank, or its error.
 fn train(
     ranks: usize,
     folder: &Path,
@@ -22,10 +38,21 @@ fn train(
     stop_at: Option<u64>,
     config_of: impl Fn(usize) -> RunConfig + Sync,
 ) -> Vec<Result<Summary, String>> {
+    let threads = Threads::group(ranks).into_iter().map(|r| Arc::new(r) as Arc<dyn Collective>);
+    train_among(threads.collect(), folder, resume, stop_at, config_of)
+}
+
+fn train_among(
+    group: Vec<Arc<dyn Collective>>,
+    folder: &Path,
+    resume: bool,
+    stop_at: Option<u64>,
+    config_of: impl Fn(usize) -> RunConfig + Sync,
+) -> Vec<Result<Summary, String>> {
     let config_of = &config_of;
-    let one = |rank: Threads| {
+    let one = |rank: Arc<dyn Collective>| {
         let config = config_of(rank.rank());
-        let ranks = Ranks::of(Arc::new(rank), &config).map_err(|e| e.to_string())?;
+        let ranks = Ranks::of(rank, &config).map_err(|e| e.to_string())?;
         // One rank is not the others' file system.
         let folder = if ranks.is_first() { folder.to_owned() } else { folder.join("not there") };
         let run = Run::open_among(&ranks, config, &folder, resume, Show::Quiet);
@@ -34,7 +61,7 @@ fn train(
         Ok(end)
     };
     std::thread::scope(|s| {
-        let all: Vec<_> = Threads::group(ranks).into_iter().map(|r| s.spawn(move || one(r))).collect();
+        let all: Vec<_> = group.into_iter().map(|r| s.spawn(move || one(r))).collect();
         all.into_iter().map(|t| t.join().expect("no panic")).collect()
     })
 }
@@ -85,7 +112,7 @@ fn merged(mut base: Value, changes: &Value) -> Value {
     base
 }
 
-/// Ranks with a batch of four beside one process with all of their images: plain gradient descent keeps gradients as they are.
+/// Ranks with a batch of four beside one process with all of their images: plain gradient descent uses gradients unchanged.
 #[track_caller]
 fn check(ranks: usize, changes: &Value) {
     check_within(ranks, changes, [1e-6, 1e-5]);
@@ -101,7 +128,11 @@ fn check_within(ranks: usize, changes: &Value, [of_parameters, of_losses]: [f64;
     let of = |batch: usize| merged(merged(sgd.clone(), changes), &json!({"trainer": {"batch": batch}}));
     let dir = tempfile::tempdir().expect("a folder");
     let (_, one, alone) = whole(1, &of(4 * ranks), &dir.path().join("one"), &[]);
-    let (_, many, together) = whole(ranks, &of(4), &dir.path().join("many"), &[]);
+    let (digest, many, together) = whole(ranks, &of(4), &dir.path().join("many"), &[]);
+    let tcp = train_among(over_tcp(ranks), &dir.path().join("tcp"), false, None, |_| config(of(4)));
+    for end in tcp {
+        assert_eq!(end.expect("an end").digest, digest, "over TCP the bits are those of threads");
+    }
     let off = distance(&many, &one);
     eprintln!("{ranks} ranks: parameters are off by {off:.1e}");
     assert!(off < of_parameters, "{ranks} ranks: {off}");
@@ -115,7 +146,7 @@ fn check_within(ranks: usize, changes: &Value, [of_parameters, of_losses]: [f64;
 }
 
 #[test]
-fn ranks_see_what_one_process_sees() {
+fn ranks_train_on_the_same_images_as_one_process() {
     for ranks in [2, 3, 4] {
         check(ranks, &json!({}));
     }
@@ -143,7 +174,7 @@ fn batch_norms_see_the_images_of_all_ranks() {
     assert_eq!(first, whole(2, &changes, &dir.path().join("resumed"), &[3]).0, "resumed to the bit");
 }
 
-/// On one GPU, which NCCL refuses to two ranks: by way of the host.
+/// On one GPU, which NCCL refuses for two ranks: through the host.
 mod on_a_gpu {
     use super::*;
     use clearshot_runtime::Device;
@@ -162,7 +193,7 @@ mod on_a_gpu {
     const LIMITS: [f64; 2] = [5e-6, 1e-4];
 
     #[test]
-    fn two_ranks_see_what_one_process_sees() {
+    fn two_ranks_train_on_the_same_images_as_one_process() {
         let supervised = json!({"model": {"network": network(0)}, "task": {"kind": "supervised"}});
         for changes in
             [json!({}), supervised.clone(), merged(supervised, &json!({"trainer": {"accumulate": 2}}))]
@@ -221,7 +252,7 @@ fn nccl_without_gpus_is_refused_on_every_rank() {
     assert!(
         told.iter().all(Result::is_ok)
             && settings.contains("distributed.backend")
-            && settings.contains("mpi"),
+            && settings.contains("threads"),
         "{settings}"
     );
 }
@@ -261,6 +292,10 @@ impl Collective for Late {
 
     fn size(&self) -> usize {
         self.0.size()
+    }
+
+    fn transport(&self) -> &'static str {
+        self.0.transport()
     }
 
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
@@ -375,7 +410,7 @@ fn ranks_that_do_not_fit_all_end_and_say_why() {
     whole(1, &json!({"trainer": {"iterations": 1}}), &begun, &[]);
     for end in train(3, &begun, false, None, |_| config(json!({}))) {
         let text = end.expect_err("refused");
-        assert!(text.contains("there is a run already"), "{text}");
+        assert!(text.contains("contains a run already"), "{text}");
     }
     // One rank that fails on its way ends the others.
     let lacking = |rank: usize| {
@@ -388,9 +423,9 @@ fn ranks_that_do_not_fit_all_end_and_say_why() {
     }
 }
 
-/// The number of ranks may change on the way: samples go on.
+/// The number of ranks may change during a run: samples continue.
 #[test]
-fn another_number_of_ranks_goes_on() {
+fn a_run_resumes_with_another_number_of_ranks() {
     let dir = tempfile::tempdir().expect("a folder");
     let out = dir.path().join("run");
     let changes = json!({"distributed": {"compression": "powersgd", "rank": 1, "start": 0}});

@@ -1,4 +1,4 @@
-//! Which engine carries gradients between ranks: NCCL, where every rank has a GPU of its own, or MPI by way of the host's memory.
+//! Which engine carries gradients between ranks: NCCL, where every rank has a GPU of its own, or the collective by way of the host's memory (MPI, or TCP without it).
 //!
 //! Every rank tells all others what it has, and all come to the same choice, or to the same refusal, from the same facts. Ranks join NCCL by an id that the first makes and
 //! the collective carries.
@@ -49,7 +49,7 @@ fn choose(
 ) -> Result<Choice> {
     let on_card = |p: &Place| p.card.is_some();
     if !places.iter().any(on_card) {
-        let needed = "trainer.device=cuda, for NCCL carries between GPUs alone; or distributed.backend=mpi";
+        let needed = "trainer.device=cuda, for NCCL carries between GPUs alone; or distributed.backend=host";
         return match asked {
             Backend::Nccl => setting("distributed.backend", "nccl with ranks on processors", needed),
             _ => Ok(Choice::Host(None)),
@@ -60,8 +60,8 @@ fn choose(
         let got = format!("a GPU on {} and a processor on {}", named(gpu), named(cpu));
         return setting("trainer.device", got, "GPUs on every rank, or processors on every rank");
     }
-    if asked == Backend::Mpi {
-        return Ok(Choice::Host(Some("distributed.backend=mpi".into())));
+    if asked == Backend::Host {
+        return Ok(Choice::Host(Some("distributed.backend=host".into())));
     }
     match obstacle(compression, places, named) {
         None => Ok(Choice::Nccl(places[0].nccl.clone().unwrap_or_default())),
@@ -78,7 +78,7 @@ fn obstacle(
 ) -> Option<(&'static str, String, String)> {
     if compression == Compression::Powersgd {
         let needed =
-            "none, bf16 or fp16 with NCCL; PowerSGD goes by way of the host, with distributed.backend=mpi";
+            "none, bf16 or fp16 with NCCL; PowerSGD goes by way of the host, with distributed.backend=host";
         return Some((
             "distributed.compression",
             "powersgd, which NCCL does not carry".into(),
@@ -89,7 +89,7 @@ fn obstacle(
     for (rank, place) in places.iter().enumerate() {
         if let Some(other) = places[..rank].iter().position(|p| p.card == place.card) {
             let got = format!("{} and {} share one GPU, which NCCL refuses", named(other), named(rank));
-            let needed = "a GPU for each rank, or distributed.backend=mpi, which goes by way of the host";
+            let needed = "a GPU for each rank, or distributed.backend=host, which goes by way of the host";
             return Some((key, got, needed.into()));
         }
     }
@@ -102,7 +102,7 @@ fn obstacle(
             _ => continue,
         };
         let needed = format!(
-            "the same NCCL for every rank ({NCCL_VARIABLE}=/path/to/libnccl.so.2 names it), or distributed.backend=mpi"
+            "the same NCCL for every rank ({NCCL_VARIABLE}=/path/to/libnccl.so.2 names it), or distributed.backend=host"
         );
         return Some((key, got, needed));
     }
@@ -148,7 +148,7 @@ fn joined(all: &Arc<dyn Collective>, ordinal: usize) -> Result<Communicator> {
         None => TrainError::Setting {
             key: "distributed.backend".into(),
             got: "nccl".into(),
-            needed: format!("{e}; distributed.backend=mpi goes by way of the host"),
+            needed: format!("{e}; distributed.backend=host goes by way of the host"),
         },
     })
 }
@@ -174,7 +174,8 @@ impl Ranks {
         match choice {
             Choice::Host(None) => {}
             Choice::Host(Some(why)) => {
-                self.notes.push(format!("gradients travel by way of the host, over MPI: {why}"));
+                self.notes
+                    .push(format!("gradients travel by way of the host, over {}: {why}", all.transport()));
             }
             Choice::Nccl(version) => {
                 let Device::Cuda { ordinal } = *device else { return Ok(()) };
@@ -186,10 +187,10 @@ impl Ranks {
         Ok(())
     }
 
-    /// What carries gradients, by the name that `distributed.backend` has for it; nothing of one rank.
+    /// What carries gradients: `nccl`, or the collective by its name (`mpi`, `tcp`); nothing of one rank.
     pub fn backend(&self) -> Option<&'static str> {
-        let name = if self.communicator.is_some() { "nccl" } else { "mpi" };
-        self.collective.as_ref().map(|_| name)
+        let all = self.collective.as_ref()?;
+        Some(if self.communicator.is_some() { "nccl" } else { all.transport() })
     }
 }
 
@@ -217,8 +218,8 @@ mod tests {
         for asked in [Backend::Auto, Backend::Nccl] {
             assert_eq!(chosen(asked, Compression::Bf16, &two), Ok(Choice::Nccl("2.27.3".into())));
         }
-        let host = chosen(Backend::Mpi, Compression::None, &two);
-        assert_eq!(host, Ok(Choice::Host(Some("distributed.backend=mpi".into()))));
+        let host = chosen(Backend::Host, Compression::None, &two);
+        assert_eq!(host, Ok(Choice::Host(Some("distributed.backend=host".into()))));
         let cpu = [place("cpu", Err("-")), place("cpu", Err("-"))];
         assert_eq!(chosen(Backend::Auto, Compression::None, &cpu), Ok(Choice::Host(None)));
     }
@@ -253,7 +254,7 @@ mod tests {
             ),
         ] {
             let text = chosen(Backend::Nccl, compression, &places).unwrap_err();
-            assert!(text.starts_with(key) && text.contains(said) && text.contains("backend=mpi"), "{text}");
+            assert!(text.starts_with(key) && text.contains(said) && text.contains("backend=host"), "{text}");
             let Ok(Choice::Host(Some(why))) = chosen(Backend::Auto, compression, &places) else {
                 panic!("{said}")
             };
@@ -264,7 +265,7 @@ mod tests {
     #[test]
     fn processors_beside_gpus_and_nccl_without_gpus_are_refused() {
         let mixed = [place("cpu", Err("-")), place("a", Ok("2"))];
-        for asked in [Backend::Auto, Backend::Nccl, Backend::Mpi] {
+        for asked in [Backend::Auto, Backend::Nccl, Backend::Host] {
             let text = chosen(asked, Compression::None, &mixed).unwrap_err();
             assert!(text.starts_with("trainer.device: a GPU on rank 1 and a processor on rank 0"), "{text}");
         }

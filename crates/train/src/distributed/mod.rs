@@ -13,20 +13,20 @@ pub(crate) use compress::PREFIX as KEPT;
 pub use compress::values_sent;
 pub use exchanger::Travelled;
 
-pub use clearshot_collectives::mpi::mpiexec;
-pub use clearshot_collectives::{Keeper, Launch};
+pub use clearshot_collectives::{Fault, Launch, Meeting, Peer, Way};
 
 use crate::checkpoint::{Progress, Saved};
 use crate::config::RunConfig;
 use crate::error::{Result, TrainError};
-use clearshot_collectives::hello::Peer;
 use clearshot_collectives::mpi::Mpi;
+use clearshot_collectives::tcp::Tcp;
 use clearshot_collectives::{Collective, CollectiveError, Hello};
 use clearshot_runtime::{Communicator, Device, gpus};
 use clearshot_tensor::store::Store;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The ranks of a run, as one of them sees the others.
 #[derive(Clone, Default)]
@@ -68,33 +68,33 @@ impl Ranks {
     /// The ranks that this process was started among; alone, where it was not.
     ///
     /// # Errors
-    /// If they do not fit together, or there is no MPI to reach them by.
+    /// If they do not fit together, or cannot reach each other.
     pub fn join(config: &RunConfig) -> Result<Ranks> {
-        let launch = Launch::from_environment()?;
-        let told = launch.as_ref().map_or(1, |l| l.size);
-        if told == 1 {
+        let Some(launch) = Launch::from_environment()?.filter(|l| l.size > 1) else {
             return match expected(config) {
                 Some(ranks) => Err(CollectiveError::Launch(format!(
                     "trainer.devices x trainer.nodes is {ranks}, and this process was started alone; start them by `clearshot train --devices N` on one \
-                     machine, or by `mpiexec -n {ranks}` or `srun --mpi=pmi2 -n {ranks}` with the same command"
+                     machine, or by torchrun, srun or mpiexec with the same command"
                 ))
                 .into()),
                 None => Ok(Ranks::alone()),
             };
-        }
-        let mpi = Mpi::start()?;
-        if let Some(launch) = launch.filter(|l| l.size != mpi.size()) {
+        };
+        let all: Arc<dyn Collective> = match launch.way {
+            Way::Mpi => Arc::new(Mpi::start()?),
+            _ => Arc::new(Tcp::start(&launch, Duration::from_secs(config.distributed.wait))?),
+        };
+        if launch.size != all.size() {
             return Err(CollectiveError::Launch(format!(
                 "{} says that there are {} ranks, and MPI knows of {}: start them by the mpiexec that belongs to the MPI library, or by srun --mpi=pmi2",
                 launch.by,
                 launch.size,
-                mpi.size()
+                all.size()
             ))
             .into());
         }
-        let mpi = Arc::new(mpi);
-        let mut ranks = Ranks::of(Arc::clone(&mpi) as Arc<dyn Collective>, config)?;
-        if !mpi.watch(&ranks.peers)? {
+        let mut ranks = Ranks::of(Arc::clone(&all), config)?;
+        if !all.watch(&ranks.peers)? {
             ranks.notes.push(
                 "the ranks cannot reach each other over the network: one that dies is noticed by who started them alone".into(),
             );

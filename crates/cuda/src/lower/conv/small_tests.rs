@@ -102,7 +102,7 @@ fn is_right(cx: &Arc<Context>, case: Case, dtype: DType, number: usize, asked: b
         }
     });
     let act = [None, Some(Unary::Relu), Some(Unary::LeakyRelu(0.1)), Some(Unary::Silu)][number % 4];
-    let (has_bias, has_residual) = (number % 3 != 1, number % 2 == 0);
+    let (has_bias, has_residual) = (number % 3 != 1, number.is_multiple_of(2));
     let truth: Vec<f64> = (0..sums.len())
         .map(|i| {
             let v = sums[i] + if has_bias { b[i % made] } else { 0.0 };
