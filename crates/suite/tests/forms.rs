@@ -107,6 +107,53 @@ fn convolutions(target: Target, channels: &[(usize, usize)]) -> Forms {
     f
 }
 
+/// Of few channels and of one, on volumes and planes, in steps of 1 and 2, and transposed.
+fn of_few_channels(target: Target) -> Forms {
+    let mut f = Forms::new(target);
+    let acts = [None, Some(Unary::LeakyRelu(0.2)), Some(Unary::Relu)];
+    for (dims, c, k, step) in
+        [(3, 16, 8, 1), (3, 8, 24, 2), (3, 1, 16, 2), (3, 1, 1, 1), (2, 32, 64, 1), (2, 1, 32, 1)]
+    {
+        let image = |f: &mut Forms, size: usize, c: usize| match dims {
+            3 => f.operand([2, size, size + 2, size + 4, c], 1.0),
+            _ => f.operand([2, 2 * size, 3 * size, c], 1.0),
+        };
+        // Sizes that steps of 2 halve.
+        let (x, second, like) = (image(&mut f, 4, c), image(&mut f, 4, 8), image(&mut f, 4 / step, k));
+        let like = if step == 2 { f.operand([2, 2, 3, 4, k], 1.0) } else { like };
+        let bias_of = f.operand([k], 1.0);
+        for parts in [1, 2] {
+            let seen = if parts == 2 { c + 8 } else { c };
+            let weight = match dims {
+                3 => f.operand([k, 3, 3, 3, seen], WEIGHTS),
+                _ => f.operand([k, 3, 3, seen], WEIGHTS),
+            };
+            for (act, residual) in acts.iter().flat_map(|a| BOTH.map(|r| (*a, r))) {
+                let geometry = Geometry::new(dims, step, 1);
+                let bias = if residual { Bias::Channel } else { Bias::None };
+                let op = Conv { parts, bias, act, residual, ..Conv::plain(geometry, false) };
+                let mut inputs = if parts == 2 { vec![x, second, weight] } else { vec![x, weight] };
+                inputs.extend(residual.then_some([bias_of, like]).into_iter().flatten());
+                f.form(Op::Conv(op), inputs);
+            }
+        }
+    }
+    for (c, k, side) in [(16, 32, 2), (1, 16, 3), (8, 24, 3)] {
+        let dy = f.operand([2, 3, 4, 5, k], 1.0);
+        let weight = f.operand([k, side, side, side, c], WEIGHTS);
+        let (bias_of, like) = (f.operand([c], 1.0), f.operand([2, 6, 8, 10, c], 1.0));
+        for (act, residual) in acts.iter().flat_map(|a| BOTH.map(|r| (*a, r))) {
+            let geometry = Geometry::new(3, 2, side / 3);
+            let (upsample, input, channels, bias) = (false, [6, 8, 10], [0, c], residual);
+            let op = ConvInputGrad { geometry, upsample, input, channels, bias, act, residual };
+            let mut inputs = vec![dy, weight];
+            inputs.extend(residual.then_some([bias_of, like]).into_iter().flatten());
+            f.form(Op::ConvInputGrad(op), inputs);
+        }
+    }
+    f
+}
+
 fn products(target: Target) -> Forms {
     let mut f = Forms::new(target);
     for [batch, m, k, n] in [[1, 40, 64, 24], [3, 17, 10, 7]] {
@@ -283,6 +330,11 @@ fn every_convolution_in_8_bits() {
     }
     eprintln!("{} results, fp8: at most {:.1e}, {}", truth.len(), worst.0, worst.1);
     assert!(worst.0 < 1e-2, "{}: {}", worst.1, worst.0);
+}
+
+#[test]
+fn every_convolution_of_few_channels() {
+    check(of_few_channels);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-// Average and maximum over windows and their gradients, on [N, Z, Y, X, C]; one thread an element. A
+// Average and maximum over windows and their gradients, on [N, Z, Y, X, C]; one thread V channels, or of gradients one. A
 // gradient gathers from the windows that hold its pixel, so that sums have a fixed order.
 
 struct Pool {
@@ -20,21 +20,31 @@ __device__ __forceinline__ i64 pixel(const int* size, i64 n, int z, int y, int x
     for (int y = max(oy * p.stride[1] - p.before[1], 0); y < min(oy * p.stride[1] - p.before[1] + p.kernel[1], p.in[1]); y++) \
     for (int x = max(ox * p.stride[2] - p.before[2], 0); x < min(ox * p.stride[2] - p.before[2] + p.kernel[2], p.in[2]); x++)
 
+// A thread has V channels; INDEX counts them all.
 extern "C" __global__ void pool(const __grid_constant__ Pool p) {
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += (i64)gridDim.x * blockDim.x) {
-        i64 rest = i;
-        int k = (int)(rest % p.c); rest /= p.c;
+    INDEX vectors = p.c / V, count = (INDEX)(p.count / V);
+    for (INDEX i = (INDEX)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (INDEX)gridDim.x * blockDim.x) {
+        INDEX rest = i;
+        int k = (int)(rest % vectors) * V; rest /= vectors;
         int ox = (int)(rest % p.out[2]); rest /= p.out[2];
         int oy = (int)(rest % p.out[1]); rest /= p.out[1];
         int oz = (int)(rest % p.out[0]);
-        i64 n = rest / p.out[0];
-        float best = -__int_as_float(0x7f800000), sum = 0;
+        i64 n = (i64)(rest / p.out[0]);
+        float best[V], sum[V];
+#pragma unroll
+        for (int e = 0; e < V; e++) best[e] = -__int_as_float(0x7f800000), sum[e] = 0.0f;
         WINDOW(z, y, x) {
-            float v = to_float(p.x[pixel(p.in, n, z, y, x) * p.c + k]);
-            best = v > best ? v : best;
-            sum += v;
+            Vec<T, V> v = load<T, V>(p.x + pixel(p.in, n, z, y, x) * p.c + k);
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                best[e] = v.at(e) > best[e] ? v.at(e) : best[e];
+                sum[e] += v.at(e);
+            }
         }
-        put(p.y[i], p.maximum ? best : sum / (float)(p.kernel[0] * p.kernel[1] * p.kernel[2]));
+        Vec<T, V> result;
+#pragma unroll
+        for (int e = 0; e < V; e++) result.set(e, p.maximum ? best[e] : sum[e] / (float)(p.kernel[0] * p.kernel[1] * p.kernel[2]));
+        store<T, V>(p.y + (i64)i * V, result);
     }
 }
 

@@ -1,5 +1,5 @@
 // Nearest and linear resizing of the spatial axes and its gradient, on [N, Z, Y, X, C]; one thread for V
-// channels of a pixel.
+// channels of a pixel, counted in INDEX; MODE as below.
 
 enum { NEAREST, LINEAR, ALIGNED };
 
@@ -17,7 +17,7 @@ struct Taps {
     float weight;          // of the second
     __device__ __forceinline__ Taps(int i, int from, int to, int mode) {
         if (mode == NEAREST) {
-            low = (int)((i64)i * from / to);
+            low = (int)((INDEX)i * from / to);
             low = low < from - 1 ? low : from - 1;
             high = low;
             weight = 0.0f;
@@ -38,15 +38,15 @@ struct Taps {
 };
 
 extern "C" __global__ void resize(const __grid_constant__ Resize p) {
-    int vectors = p.c / V;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += (i64)gridDim.x * blockDim.x) {
-        i64 rest = i;
+    INDEX vectors = p.c / V, count = (INDEX)p.count;
+    for (INDEX i = (INDEX)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (INDEX)gridDim.x * blockDim.x) {
+        INDEX rest = i;
         int k = (int)(rest % vectors) * V; rest /= vectors;
         int x = (int)(rest % p.to[2]); rest /= p.to[2];
         int y = (int)(rest % p.to[1]); rest /= p.to[1];
         int z = (int)(rest % p.to[0]);
-        i64 n = rest / p.to[0];
-        Taps tz(z, p.from[0], p.to[0], p.mode), ty(y, p.from[1], p.to[1], p.mode), tx(x, p.from[2], p.to[2], p.mode);
+        i64 n = (i64)(rest / p.to[0]);
+        Taps tz(z, p.from[0], p.to[0], MODE), ty(y, p.from[1], p.to[1], MODE), tx(x, p.from[2], p.to[2], MODE);
         const T* image = p.x + n * p.from[0] * p.from[1] * p.from[2] * p.c + k;
         float sum[V] = {};
         for (int corner = 0; corner < 8; corner++) {
@@ -61,7 +61,7 @@ extern "C" __global__ void resize(const __grid_constant__ Resize p) {
         Vec<T, V> out;
 #pragma unroll
         for (int e = 0; e < V; e++) out.set(e, sum[e]);
-        store<T, V>(p.y + i * V, out);
+        store<T, V>(p.y + (i64)i * V, out);
     }
 }
 
@@ -87,19 +87,19 @@ extern "C" __global__ void resize_grad(const __grid_constant__ Resize p) {
         int z = (int)(rest % p.from[0]);
         i64 n = rest / p.from[0];
         int z0, z1, y0, y1, x0, x1;
-        readers(z, p.from[0], p.to[0], p.mode, z0, z1);
-        readers(y, p.from[1], p.to[1], p.mode, y0, y1);
-        readers(x, p.from[2], p.to[2], p.mode, x0, x1);
+        readers(z, p.from[0], p.to[0], MODE, z0, z1);
+        readers(y, p.from[1], p.to[1], MODE, y0, y1);
+        readers(x, p.from[2], p.to[2], MODE, x0, x1);
         const T* image = p.x + n * p.to[0] * p.to[1] * p.to[2] * p.c + k;
         float sum[V] = {};
         for (int tz = z0; tz <= z1; tz++) {
-            float wz = Taps(tz, p.from[0], p.to[0], p.mode).of(z);
+            float wz = Taps(tz, p.from[0], p.to[0], MODE).of(z);
             if (wz == 0.0f) continue;
             for (int ty = y0; ty <= y1; ty++) {
-                float wy = wz * Taps(ty, p.from[1], p.to[1], p.mode).of(y);
+                float wy = wz * Taps(ty, p.from[1], p.to[1], MODE).of(y);
                 if (wy == 0.0f) continue;
                 for (int tx = x0; tx <= x1; tx++) {
-                    float w = wy * Taps(tx, p.from[2], p.to[2], p.mode).of(x);
+                    float w = wy * Taps(tx, p.from[2], p.to[2], MODE).of(x);
                     if (w == 0.0f) continue;
                     Vec<T, V> v = load<T, V>(image + (((i64)tz * p.to[1] + ty) * p.to[2] + tx) * p.c);
 #pragma unroll
@@ -110,6 +110,6 @@ extern "C" __global__ void resize_grad(const __grid_constant__ Resize p) {
         Vec<T, V> out;
 #pragma unroll
         for (int e = 0; e < V; e++) out.set(e, sum[e]);
-        store<T, V>(p.y + i * V, out);
+        store<T, V>(p.y + (i64)i * V, out);
     }
 }

@@ -4,22 +4,28 @@
 //! nothing is copied. The rest is done by kernels of our own for one kind of card ([`warpgroup`]) or by cuDNN, whichever
 //! was the fastest for the shape when it was measured; images that are upsampled first are convolved small ([`phases`]),
 //! few channels are laid out for a product ([`thin`]) or, one or two, summed without one ([`few`], [`narrow`]), other odd
-//! numbers rounded up ([`widened`]), fp32 multiplied without tensor cores where that is faster ([`direct`]), and what cuDNN refuses is
+//! numbers rounded up ([`widened`]), volumes and planes of few channels multiplied by single warps ([`volume`], [`one_in`]) or not by
+//! tensor cores ([`few_out`]), fp32 multiplied without tensor cores where that is faster ([`direct`]), and what cuDNN refuses is
 //! done by plain kernels.
 
 mod algorithm;
 mod direct;
 mod few;
+mod few_out;
 mod forward;
 mod input_grad;
 mod library;
 mod narrow;
+mod one_in;
 mod phases;
 mod plain;
+#[cfg(test)]
+mod small_tests;
 mod split;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod volume;
 mod warpgroup;
 mod weight_grad;
 mod widened;
@@ -34,7 +40,7 @@ use crate::context::{Context, Function, Params, Source};
 use crate::error::CudaError;
 use clearshot_graph::Type;
 use clearshot_graph::ops::conv::spatial;
-use clearshot_graph::ops::{Geometry, Resize, ResizeGrad, ResizeMode};
+use clearshot_graph::ops::{Geometry, Resize, ResizeGrad, ResizeMode, Unary};
 use clearshot_tensor::{DType, Shape};
 use library::{Kind, Library};
 use plain::Plain;
@@ -297,12 +303,40 @@ fn seen_shape(parts: &[Type], upsample: bool) -> Shape {
     shape.with(shape.rank() - 1, parts.iter().map(|t| t.shape.channels()).sum())
 }
 
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::BF16 | DType::F16)
+}
+
+/// Where the weight and what stands behind the sums lie among a node's operands, and the activation: y = act(sums + bias) + residual.
+#[derive(Clone, Copy)]
+struct End {
+    weight: usize,
+    /// Of each channel.
+    bias: Option<usize>,
+    residual: Option<usize>,
+    act: Option<Unary>,
+}
+
+impl End {
+    /// Whether results have the type of what is read, as has the weight, and the bias, or the bias is in fp32.
+    fn suits(&self, n: &Node<'_>) -> bool {
+        let dtype = n.x[0].dtype;
+        n.y[0].dtype == dtype
+            && n.x[self.weight].dtype == dtype
+            && self.residual.is_none_or(|i| n.x[i].dtype == dtype)
+            && self.bias.is_none_or(|i| [dtype, DType::F32].contains(&n.x[i].dtype))
+    }
+}
+
 /// A way that may be the fastest.
 #[derive(Clone, Copy, Debug)]
 enum Candidate {
     /// The library's, or plain kernels in its place.
     Library,
     Warpgroups(warpgroup::Tile),
+    Volume(volume::Tile),
+    OneIn,
+    FewOut,
     Few,
     Narrow,
     /// In fp32, without tensor cores.

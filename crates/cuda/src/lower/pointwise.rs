@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A constant, exactly.
-fn literal(x: f64) -> String {
+pub(super) fn literal(x: f64) -> String {
     format!("__int_as_float(0x{:08x})", (x as f32).to_bits())
 }
 

@@ -1,6 +1,6 @@
 //! Pooling.
 
-use super::{Kernel, Node, blocks, type_name};
+use super::{Kernel, Node, blocks, index_name, type_name, vector};
 use crate::context::{Params, Source};
 use crate::error::CudaError;
 use clearshot_graph::ops::conv::spatial;
@@ -21,8 +21,12 @@ struct PoolParams {
 }
 
 fn launch(n: &Node<'_>, a: &Pool, small: Shape, large: Shape, name: &str) -> Result<Kernel, CudaError> {
-    let source =
-        Source::new("pool", include_str!("../kernels/pool.cu")).define("T", type_name(n.x[0].dtype)?);
+    let v = if name == "pool" { vector(n.x[0].dtype, &[large.channels()]) } else { 1 };
+    let count = n.y[0].shape.len();
+    let source = Source::new("pool", include_str!("../kernels/pool.cu"))
+        .define("T", type_name(n.x[0].dtype)?)
+        .define("V", v)
+        .define("INDEX", index_name(count));
     let f = n.cx.function(&source, name)?;
     let unfit =
         |e: clearshot_graph::OpError| CudaError::Unsupported { op: "pool".into(), reason: e.to_string() };
@@ -35,7 +39,6 @@ fn launch(n: &Node<'_>, a: &Pool, small: Shape, large: Shape, name: &str) -> Res
         g.stride,
         [g.pad[0][0], g.pad[1][0], g.pad[2][0]],
     ];
-    let count = n.y[0].shape.len();
     let p = PoolParams {
         x: 0,
         dy: 0,
@@ -50,7 +53,7 @@ fn launch(n: &Node<'_>, a: &Pool, small: Shape, large: Shape, name: &str) -> Res
         let dy = *io.inputs.last().expect("pooling has an operand");
         let p = PoolParams { x: io.inputs[0], dy, y: io.outputs[0], ..p };
         // SAFETY: the promise of `Kernel::launch`.
-        unsafe { cx.launch(f, blocks(cx, count), 256, 0, &Params::new().with(p)) }
+        unsafe { cx.launch(f, blocks(cx, count / v), 256, 0, &Params::new().with(p)) }
     }))
 }
 

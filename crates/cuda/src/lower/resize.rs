@@ -1,6 +1,6 @@
 //! Nearest and linear resizing.
 
-use super::{Kernel, Node, blocks, type_name, vector};
+use super::{Kernel, Node, blocks, index_name, type_name, vector};
 use crate::context::{Params, Source};
 use crate::error::CudaError;
 use clearshot_graph::ops::{Resize, ResizeGrad, ResizeMode};
@@ -28,23 +28,27 @@ fn sizes(shape: Shape) -> [i32; 3] {
 fn launch(n: &Node<'_>, mode: ResizeMode, from: Shape, to: Shape, name: &str) -> Result<Kernel, CudaError> {
     let c = n.y[0].shape.channels();
     let v = vector(n.x[0].dtype, &[c]);
-    let source = Source::new("resize", include_str!("../kernels/resize.cu"))
-        .define("T", type_name(n.x[0].dtype)?)
-        .define("V", v);
-    let f = n.cx.function(&source, name)?;
+    let count = n.y[0].shape.len() / v;
     let mode = match mode {
         ResizeMode::Nearest => 0,
         ResizeMode::Linear => 1,
         ResizeMode::LinearAligned => 2,
     };
-    let count = n.y[0].shape.len() / v;
+    let (from, to) = (sizes(from), sizes(to));
+    let widest = (0..3).map(|a| from[a] as usize * to[a] as usize).fold(count, usize::max);
+    let source = Source::new("resize", include_str!("../kernels/resize.cu"))
+        .define("T", type_name(n.x[0].dtype)?)
+        .define("V", v)
+        .define("MODE", mode)
+        .define("INDEX", index_name(widest));
+    let f = n.cx.function(&source, name)?;
     let p = ResizeParams {
         x: 0,
         y: 0,
         n: n.y[0].shape[0] as i32,
         c: c as i32,
-        from: sizes(from),
-        to: sizes(to),
+        from,
+        to,
         mode,
         pad: 0,
         count: count as i64,

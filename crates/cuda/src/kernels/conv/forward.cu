@@ -12,7 +12,7 @@
 //
 // Options: -DKS=1|2|3 pixels of the kernel along a side; -DMB=1|2; -DBN=48|64|96|128; -DSTAGES tiles of weights held;
 // -DTRANSPOSED=0|1: weights [rows that are summed over, tap, columns that come out], taps the other way round;
-// -DSILU=0|1; -DPATCHES patches held; -DPARTS=1|2 images whose channels lie one behind the other; -DSPLIT=1|2|4 blocks
+// -DACT=0|1|2|3: nothing, SiLU, ReLU, leaky ReLU of the slope -DSLOPE; -DPATCHES patches held; -DPARTS=1|2 images whose channels lie one behind the other; -DSPLIT=1|2|4 blocks
 // that share a tile; -DHELD=0|1; -DWIDE_BIAS=0|1: whether biases are in fp32;
 // -DSTEPS=0..4 runs of 32 bytes of channels that every turn has, 0 where they differ; -DROW=64|128 bytes of a row. With KS 2 these are the four phases of a
 // convolution on an image of twice the size (phases.cu): y and the residual have four maps, one for each phase, or where
@@ -144,6 +144,17 @@ __device__ __forceinline__ void silu(float* v) {
     v[2] *= of_high * d[3], v[3] *= of_high * d[2];
 }
 
+__device__ __forceinline__ void activate(float* v) {
+    if (ACT == 1) silu(v);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (ACT == 2) v[i] = v[i] < 0.f ? 0.f : v[i];
+#ifdef SLOPE
+        if (ACT == 3) v[i] = v[i] > 0.f ? v[i] : SLOPE * v[i];
+#endif
+    }
+}
+
 // Rounds the channels of a patch that are there to the nearest TF32.
 __device__ __forceinline__ void round_patch(u32 patch, int channels) {
     constexpr int COUNT = PATCH_BYTES / 16, STEP = 32 * ROUNDERS, BATCH = 4;
@@ -196,7 +207,7 @@ __device__ __forceinline__ void store_directly(const Params& p, const Tile& at, 
             float v[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) v[i] = acc[m][4 * j + i] + (i & 1 ? bias.y : bias.x);
-            if (SILU) silu(v);
+            activate(v);
             float a = __shfl_xor_sync(~0u, lower ? v[0] : v[2], 1), b = __shfl_xor_sync(~0u, lower ? v[1] : v[3], 1);
             float4 out = lower ? float4{a, b, v[2], v[3]} : float4{v[0], v[1], a, b};
             const float4& more = extra[j % RUN];
@@ -512,7 +523,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                     v[i] = sum + bias[of];
 #endif
                 }
-                if (SILU) silu(v), silu(v + 4);
+                activate(v), activate(v + 4);
                 if (p.residual) {
                     u32 pairs[4];
                     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -1,13 +1,19 @@
 //! Convolutions themselves.
 
 use super::library::Kind;
-use super::{Candidate, Gathered, Sizes, Way, direct, few, narrow, phases, seen_shape, warpgroup, ways};
+use super::{
+    Candidate, End, Gathered, Sizes, Way, direct, few, few_out, narrow, one_in, phases, seen_shape, volume,
+    warpgroup, ways,
+};
 use crate::error::CudaError;
 use crate::lower::matmul::{Epilogue, Extras, Product, Ready, alignment};
 use crate::lower::{Io, Kernel, Node, fastest};
 use clearshot_graph::ops::conv::spatial;
 use clearshot_graph::ops::{Bias, Conv};
 use clearshot_tensor::DType;
+
+/// Products of a pixel and a tap that are few enough to be tried without tensor cores.
+const MOST_PLAIN: usize = 64;
 
 pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaError> {
     if a.prologue.is_some() {
@@ -28,14 +34,14 @@ pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaEr
         residual: at.residual,
         side: at.side.map(|s| warpgroup::Side::new(n, s)),
         by_sample: a.bias == Bias::Sample,
-        silu: a.act.is_some(),
+        act: a.act,
         transposed: false,
         first: 0,
         channels: sizes.k,
         upsample: a.upsample,
     };
     // The products of one image by itself are the library's best.
-    let is_own = own.is_taken(n, a.act) && !(is_product && parts == 1);
+    let is_own = own.is_taken(n) && !(is_product && parts == 1);
     let bare = parts == 1 && !a.upsample && !a.residual && a.act.is_none() && a.bias != Bias::Sample;
     let same_types = n.y[0].dtype == sizes.dtype && at.bias.is_none_or(|i| n.x[i].dtype == sizes.dtype);
     let mut ways = ways(n, &sizes, is_own.then_some(&own));
@@ -44,6 +50,18 @@ pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaEr
     }
     if bare && same_types && narrow::takes(&sizes) {
         ways.push(Candidate::Narrow);
+    }
+    let end = End { weight: at.weight, bias: at.bias, residual: at.residual, act: a.act };
+    let widths: Vec<usize> = n.x[..parts].iter().map(|t| t.shape.channels()).collect();
+    if !a.upsample && !a.scaled && a.side.is_none() && a.bias != Bias::Sample && end.suits(n) {
+        ways.extend(volume::tiles(n, &sizes, &widths).into_iter().map(Candidate::Volume));
+        if parts == 1 && one_in::takes(n, &sizes) {
+            ways.push(Candidate::OneIn);
+        }
+        // As many channels are made by products.
+        if parts == 1 && sizes.k * sizes.c <= MOST_PLAIN && few_out::takes(&sizes, false) {
+            ways.push(Candidate::FewOut);
+        }
     }
     let plain = direct::Call {
         weight: at.weight,
@@ -63,6 +81,9 @@ pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaEr
     fastest(n, &format!("{a:?} {:?}", n.math), &ways, |way| match way {
         Candidate::Direct => direct::forward(n, &sizes, plain),
         Candidate::Warpgroups(tile) => warpgroup::forward(n, &sizes, own, tile),
+        Candidate::Volume(tile) => volume::forward(n, &sizes, &widths, end, tile),
+        Candidate::OneIn => one_in::forward(n, &sizes, end),
+        Candidate::FewOut => few_out::forward(n, &sizes, false, end),
         Candidate::Few => few::forward(n, &sizes, at.weight, at.bias),
         Candidate::Narrow => narrow::forward(n, &sizes, at.weight, at.bias),
         Candidate::Library if is_product => product_forward(n, a, &sizes),

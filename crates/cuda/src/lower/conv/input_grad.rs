@@ -1,7 +1,9 @@
 //! Gradients of convolutions' inputs.
 
 use super::library::Kind;
-use super::{Candidate, Channels, Sizes, Way, doubled, phases, resizing, warpgroup, ways};
+use super::{
+    Candidate, Channels, End, Sizes, Way, doubled, few_out, phases, resizing, volume, warpgroup, ways,
+};
 use crate::error::CudaError;
 use crate::lower::matmul::{Epilogue, Extras, Product, Ready, alignment};
 use crate::lower::{Io, Kernel, Node, fastest};
@@ -29,17 +31,26 @@ pub(in crate::lower) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Ke
         residual: residual_at,
         side: None,
         by_sample: false,
-        silu: a.act.is_some(),
+        act: a.act,
         transposed: true,
         first,
         channels: len,
         upsample: a.upsample,
     };
-    let is_own = bias_at.is_none() && sizes.kernel[1] == 3 && own.is_taken(n, a.act);
-    let ways = ways(n, &sizes, is_own.then_some(&own));
+    let is_own = bias_at.is_none() && sizes.kernel[1] == 3 && own.is_taken(n);
+    let mut ways = ways(n, &sizes, is_own.then_some(&own));
+    let end = End { weight: 1, bias: bias_at, residual: residual_at, act: a.act };
+    if !a.upsample && a.is_whole(w) && end.suits(n) {
+        ways.extend(volume::transposed_tiles(n, &sizes).into_iter().map(Candidate::Volume));
+        if sizes.geometry.stride[2] == 2 && few_out::takes(&sizes, true) {
+            ways.push(Candidate::FewOut);
+        }
+    }
     let measured = |library: &dyn Fn() -> Result<Kernel, CudaError>| {
         fastest(n, &format!("{a:?} {:?}", n.math), &ways, |way| match way {
             Candidate::Warpgroups(tile) => warpgroup::forward(n, &sizes, own, tile),
+            Candidate::Volume(tile) => volume::transposed(n, &sizes, end, tile),
+            Candidate::FewOut => few_out::forward(n, &sizes, true, end),
             _ => library(),
         })
     };

@@ -184,7 +184,7 @@ fn every_tile_is_right_and_repeats_itself() {
                 residual: None,
                 side: None,
                 by_sample: false,
-                silu: false,
+                act: None,
                 transposed: false,
                 first: 0,
                 channels: s.k,
@@ -203,20 +203,21 @@ fn every_tile_is_right_and_repeats_itself() {
             let outs = [ty(large)];
             let bias_of_samples = Type { dtype: bias_type, shape: Shape::new(&[s.n, s.k]) };
             let n = node(vec![ty(image), weight, bias_of_samples, ty(large)], &outs);
-            for tile in tiles(&n, &call) {
+            for (i, tile) in tiles(&n, &call).into_iter().enumerate() {
                 let kernel = warpgroup::forward(&n, &s, call, tile).unwrap();
                 compare(format!("{tile:?}"), kernel, &[x_bytes.clone(), w_bytes.clone()], &plain);
-                let full = Call { bias: Some(2), residual: Some(3), by_sample: true, silu: true, ..call };
+                let act = [Unary::Silu, Unary::Relu, Unary::LeakyRelu(0.2)][(i + s.k / 8) % 3];
+                let full = Call { bias: Some(2), residual: Some(3), by_sample: true, act: Some(act), ..call };
                 let kernel = warpgroup::forward(&n, &s, full, tile).unwrap();
                 let pixels = s.output.iter().product::<usize>();
                 let truth: Vec<f64> = plain
                     .iter()
                     .enumerate()
                     .map(|(i, v)| (i, v + bias[i / (pixels * s.k) * s.k + i % s.k]))
-                    .map(|(i, v)| v / (1.0 + (-v).exp()) + dy[i])
+                    .map(|(i, v)| act.value(v) + dy[i])
                     .collect();
                 let inputs = [x_bytes.clone(), w_bytes.clone(), bias_bytes.clone(), dy_bytes.clone()];
-                compare(format!("{tile:?} to its end"), kernel, &inputs, &truth);
+                compare(format!("{tile:?} to its end, {act:?}"), kernel, &inputs, &truth);
             }
 
             assert!(!tiles(&n, &call).is_empty());
@@ -301,19 +302,20 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                 residual: None,
                 side: None,
                 by_sample: false,
-                silu: false,
+                act: None,
                 transposed: false,
                 first: 0,
                 channels: s.k,
                 upsample: false,
             };
-            let full = Call { bias: Some(3), residual: Some(4), by_sample: true, silu: true, ..plain };
+            let full =
+                Call { bias: Some(3), residual: Some(4), by_sample: true, act: Some(Unary::Silu), ..plain };
             let beside = Call {
                 side: Some(warpgroup::Side::new(&n, SideOperands { first: 5, weight: 7, bias: Some(8) })),
                 ..plain
             };
-            assert!(plain.is_taken(&n, None) && full.is_taken(&n, Some(Unary::Silu)));
-            assert!(beside.is_taken(&n, None));
+            assert!(plain.is_taken(&n) && full.is_taken(&n));
+            assert!(beside.is_taken(&n));
             let sides =
                 [(72, 5), (40, 6)].map(|(c, at)| rounded(dtype, &numbers(seed + at, s.rows() * c, 1.0)));
             let (side_w_bytes, side_w) = rounded(dtype, &numbers(seed + 7, s.k * 112, 0.1));
@@ -426,13 +428,13 @@ fn two_images(cx: &Arc<Context>, dtype: DType) {
         residual: Some(4),
         side: None,
         by_sample: false,
-        silu: false,
+        act: None,
         transposed: false,
         first: 0,
         channels: k,
         upsample: false,
     };
-    assert!(call.is_taken(&node, None));
+    assert!(call.is_taken(&node));
     let mut right = true;
     let some = warpgroup::tiles(&node, &s, &call);
     for tile in some.iter().flat_map(|t| [Some(*t), t.holding(&s, &call)].into_iter().flatten()) {
