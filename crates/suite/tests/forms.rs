@@ -3,7 +3,8 @@
 //! in fp32, bf16 and fp16.
 
 use clearshot_graph::ops::{Bias, Conv, ConvInputGrad, Geometry, MatMul, Norm, NormGrad, Op, Unary};
-use clearshot_graph::passes::{Target, fp8, precision};
+use clearshot_graph::passes::eighths::{self, Eighth};
+use clearshot_graph::passes::{Target, precision};
 use clearshot_graph::reference::{self, run};
 use clearshot_graph::{Array, Builder, Graph, Type, Value};
 use clearshot_runtime::{CompileError, Device, Options, Precision, compile};
@@ -144,7 +145,7 @@ fn norms(target: Target) -> Forms {
             let dy = f.operand([n, h, w, c], 1.0);
             for (film, bias) in BOTH.iter().flat_map(|f| BOTH.map(|b| (*f, b))) {
                 for act in ACTIVATIONS {
-                    let norm = Norm { groups, eps: 1e-5, parts, film, act, bias };
+                    let norm = Norm { groups, eps: 1e-5, parts, film, act, rounded: false, bias };
                     let mut affine = vec![gamma, beta];
                     affine.extend(if film { vec![scale, shift] } else { vec![] });
                     let bias_of = bias.then_some(bias_of);
@@ -232,7 +233,7 @@ fn every_convolution_in_8_bits() {
         let (of_channels, of_samples) = (f.operand([k], 1.0), f.operand([n, k], 1.0));
         for bias in [Bias::None, Bias::Channel, Bias::Sample] {
             for (act, residual) in [None, Some(Unary::Silu)].iter().flat_map(|a| BOTH.map(|r| (*a, r))) {
-                let norm = Norm { groups: 8, eps: 1e-5, parts: 1, film: false, act, bias: false };
+                let norm = Norm { groups: 8, eps: 1e-5, parts: 1, film: false, act, rounded: false, bias: false };
                 let normed = f.b.push(Op::Norm(norm), vec![x, gamma, beta])[0];
                 let name = format!("w{}", weights.len());
                 let weight = f.b.param(&name, [k, 3, 3, c]);
@@ -255,7 +256,7 @@ fn every_convolution_in_8_bits() {
         let drawn = (0..shape.len()).map(|i| f64::from(0.05f32 * key.normal(i as u64))).collect();
         values.insert(name, Array::new(shape, drawn));
     }
-    let eighth = fp8::convolutions(precision::narrow(graph.clone(), DType::BF16));
+    let eighth = eighths::convolutions(precision::narrow(graph.clone(), DType::BF16), Eighth::Float);
     eighth.verify("fp8").unwrap();
     let scaled = eighth.nodes.iter().filter(|n| matches!(&n.op, Op::Conv(c) if c.scaled)).count();
     assert_eq!(scaled, 36);
@@ -271,7 +272,7 @@ fn every_convolution_in_8_bits() {
     };
     let options = Options { optimise: false, budget: None, precision: Precision::Fp8 };
     let mut session = match compile(graph, &device, &options) {
-        Err(CompileError::NoFp8 { name, .. }) => return eprintln!("skipped: {name} has no fp8"),
+        Err(CompileError::NoEighths { name, .. }) => return eprintln!("skipped: {name} has no fp8"),
         session => session.unwrap(),
     };
     values.iter().for_each(|(name, v)| session.set(name, &v.to_tensor(DType::F32)).unwrap());

@@ -454,7 +454,7 @@ fn eight_bits_are_near_fp32() {
             Ok::<_, CompileError>((output, session.arithmetic().name()))
         };
         let (eighth, told) = match run(Precision::Fp8, true) {
-            Err(refused @ CompileError::NoFp8 { .. }) => {
+            Err(refused @ CompileError::NoEighths { .. }) => {
                 assert!(refused.to_string().contains("compute in bf16"), "{refused}");
                 return eprintln!("skipped: {refused}");
             }
@@ -494,7 +494,7 @@ fn what_has_nothing_in_eight_bits_says_so() {
     b.output("y", y);
     let options = Options { precision: Precision::Fp8, ..Options::default() };
     match compile(b.finish().unwrap(), &device, &options) {
-        Err(refused @ CompileError::NoFp8 { .. }) => eprintln!("skipped: {refused}"),
+        Err(refused @ CompileError::NoEighths { .. }) => eprintln!("skipped: {refused}"),
         made => assert_eq!(made.unwrap().arithmetic().name(), "bf16"),
     }
 }

@@ -15,7 +15,7 @@ use crate::array::{Array, for_each_index};
 use crate::builder::Builder;
 use crate::graph::Type;
 use crate::ops::Unary;
-use clearshot_tensor::Shape;
+use clearshot_tensor::{DType, Shape};
 
 /// Steps and padding along Z, Y, X. In 2-D the first entry is neutral: stride 1, padding 0, dilation 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,10 +161,10 @@ pub enum Bias {
 
 /// y = act(scale conv(z) + side + bias) + residual, where z is x, or the parts of x side by side, normalised and
 /// activated if there is a prologue, every pixel repeated if it is upsampled. Where `int8` says so, z and the weight are
-/// rounded to 8 bits first and multiplied as whole numbers ([`super::int8`]). The scale, 1 unless `scaled`, is a number for each
+/// rounded to 8 bits first and multiplied as whole numbers ([`super::int8`]), or are such and offsets are taken off their sums. The scale, 1 unless `scaled`, is a number for each
 /// output channel: that of a weight in floats of 8 bits ([`super::float8`]). The side is a 1 x 1 convolution of other images of
 /// the size of y, concatenated: the shortcut of a residual block. Operands: x parts, prologue's, steps of a static quantisation, weight, scales,
-/// bias, residual, the side's images, weight and bias.
+/// offsets, bias, residual, the side's images, weight and bias.
 #[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct Conv {
     pub geometry: Geometry,
@@ -195,6 +195,8 @@ pub struct ConvOperands {
     pub weight: usize,
     /// What the sums of each output channel are multiplied by.
     pub scales: Option<usize>,
+    /// What is taken off the sums of whole numbers.
+    pub offsets: Option<usize>,
     pub bias: Option<usize>,
     pub residual: Option<usize>,
     pub side: Option<SideOperands>,
@@ -232,6 +234,8 @@ impl Conv {
         let weight = read + usize::from(steps.is_some());
         let scales = self.scaled.then_some(weight + 1);
         let next = weight + 1 + usize::from(self.scaled);
+        let offsets = (self.int8 == Some(Int8::Whole)).then_some(next);
+        let next = next + usize::from(offsets.is_some());
         let bias = (self.bias != Bias::None).then_some(next);
         let next = next + usize::from(bias.is_some());
         let residual = self.residual.then_some(next);
@@ -245,6 +249,7 @@ impl Conv {
             steps,
             weight,
             scales,
+            offsets,
             bias,
             residual,
             side,
@@ -255,7 +260,7 @@ impl Conv {
     pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
         let at = self.operands();
         operands(x, at.count)?;
-        let dtype = floats(x)?;
+        let dtype = if at.offsets.is_some() { self.check_whole(x)? } else { floats(x)? };
         let source = source_type(&x[..self.parts])?;
         let w = x[at.weight].shape;
         if w.rank() != source.shape.rank() {
@@ -311,6 +316,27 @@ impl Conv {
         Ok(vec![y])
     }
 
+    /// The types of a convolution whose operands are whole numbers: that of its result.
+    fn check_whole(&self, x: &[Type]) -> Result<DType, OpError> {
+        let at = self.operands();
+        let w = x[at.weight].shape;
+        let usual = self.geometry == Geometry::new(2, 1, 1) && w.rank() == 4 && w[1..3] == [3, 3];
+        if !usual || self.parts != 1 || self.upsample || self.prologue.is_some() || !self.scaled {
+            let what = "whole numbers are multiplied by weights of 3 x 3 pixels with scales, which see one image as it is";
+            return Err(OpError::Attribute(what.into()));
+        }
+        let numbers = [(0, DType::U8), (at.weight, DType::I8), (at.weight + 2, DType::I32)];
+        for (i, t) in x.iter().enumerate() {
+            let found = numbers.iter().find(|n| n.0 == i).map(|n| n.1);
+            let right = found.map_or(t.dtype.is_float(), |expected| t.dtype == expected);
+            if !right {
+                return Err(OpError::Kind { what: "operand", expected: found.unwrap_or(DType::F32), got: t.dtype });
+            }
+        }
+        want("offsets of the output channels", x[at.weight + 2], [int8::SIDES, w[0]])?;
+        Ok(DType::F32)
+    }
+
     pub(super) fn grad(&self, b: &mut Builder, n: &GradNode<'_>) -> Grads {
         if self.parts != 1
             || self.upsample
@@ -343,7 +369,8 @@ impl Conv {
         let operands = &x[at.prologue..at.steps.unwrap_or(at.weight)];
         let z = read_source(&x[..self.parts], self.prologue, operands);
         let z = if self.upsample { doubled(&z) } else { z };
-        let rounded = self.int8.map(|_| int8::rounded(&z, x[at.weight], at.steps.map(|i| x[i])));
+        let to_round = self.int8.filter(|i| *i != Int8::Whole);
+        let rounded = to_round.map(|_| int8::rounded(&z, x[at.weight], at.steps.map(|i| x[i])));
         let (z, w) = rounded.as_ref().map_or((&z, x[at.weight]), |r| (&r.z, &r.w));
         let (input, kernel) = (spatial("x", z.shape).unwrap(), spatial("w", w.shape).unwrap());
         let output = self.geometry.output(input, kernel).unwrap();
@@ -358,6 +385,11 @@ impl Conv {
             let sample = i / (pixels * k);
             if let Some(r) = &rounded {
                 *v *= r.worth.data[sample * k + i % k];
+            }
+            if let Some(o) = at.offsets {
+                let pixel = i / k % pixels;
+                let side = int8::sides([pixel / output[2], pixel % output[2]], [output[1], output[2]]);
+                *v -= x[o].data[side * k + i % k];
             }
             if let Some(s) = at.scales {
                 *v *= x[s].data[i % k];

@@ -253,7 +253,7 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
         Ok(cx) => cx,
         Err(why) => return eprintln!("skipped: {why}"),
     };
-    if !cx.gpu.has_fp8() {
+    if !cx.gpu.has_eighths() {
         return eprintln!("skipped: a card of compute capability {:?}", cx.gpu.capability);
     }
     let _turn = cx.turn();
