@@ -1,10 +1,11 @@
 //! What to compute in.
 
+use crate::device::Device;
 use crate::session::CompileError;
 use clearshot_cpu::lower::takes_bf16;
 use clearshot_cpu::simd::Level;
 use clearshot_cpu::simd::factors::Bf16;
-use clearshot_cuda::{Gpu, Math};
+use clearshot_cuda::{CudaError, Gpu, Math};
 use clearshot_graph::passes::eighths::Eighth;
 use clearshot_graph::{Graph, Op};
 use clearshot_tensor::DType;
@@ -96,6 +97,35 @@ impl Precision {
         }
     }
 
+    /// Refuses what no graph is computed in on a device, before there is a graph.
+    ///
+    /// # Errors
+    /// If the device has no such arithmetic.
+    pub fn check(self, device: &Device) -> Result<(), CompileError> {
+        match (self, device) {
+            (Precision::Tf32 | Precision::F16 | Precision::Fp8, Device::Cpu { .. }) => {
+                Err(CompileError::Precision(self))
+            }
+            (Precision::Fp8 | Precision::Int8, Device::Cuda { ordinal }) => {
+                let gpus = clearshot_cuda::gpus().map_err(CudaError::from)?;
+                let gpu = gpus.iter().find(|gpu| gpu.ordinal == *ordinal);
+                gpu.map_or(Ok(()), |gpu| self.needs_eighths(gpu))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// If the GPU has no products of 8 bits.
+    fn needs_eighths(self, gpu: &Gpu) -> Result<(), CompileError> {
+        match gpu.has_eighths() {
+            true => Ok(()),
+            false => {
+                Err(CompileError::NoEighths { asked: self, name: gpu.name.clone(), have: gpu.capability })
+            }
+        }
+    }
+
     /// What a GPU computes a graph in.
     ///
     /// # Errors
@@ -110,11 +140,11 @@ impl Precision {
             Precision::Tf32 => Arithmetic { narrow: None, math, eighth: None },
             Precision::Fp8 | Precision::Int8 if trains => return Err(CompileError::EighthTrains(self)),
             Precision::Int8 if !is_quantised(graph) => return Err(CompileError::NotQuantised),
-            Precision::Fp8 | Precision::Int8 if !gpu.has_eighths() => {
-                return Err(CompileError::NoEighths { asked: self, name: gpu.name.clone(), have: gpu.capability });
+            Precision::Fp8 | Precision::Int8 => {
+                self.needs_eighths(gpu)?;
+                let of = if self == Precision::Fp8 { Eighth::Float } else { Eighth::Whole };
+                Arithmetic { eighth: Some(of), ..narrow(DType::BF16) }
             }
-            Precision::Fp8 => Arithmetic { eighth: Some(Eighth::Float), ..narrow(DType::BF16) },
-            Precision::Int8 => Arithmetic { eighth: Some(Eighth::Whole), ..narrow(DType::BF16) },
             Precision::Bf16 => narrow(DType::BF16),
             Precision::F16 => narrow(DType::F16),
             Precision::Auto if gpu.has_bf16() => narrow(DType::BF16),
@@ -180,8 +210,8 @@ impl FromStr for Precision {
             Precision::Fp8,
             Precision::Int8,
         ];
-        all.into_iter()
-            .find(|p| p.name() == s)
-            .ok_or_else(|| format!("no precision `{s}`; there are auto, fp32, tf32, bf16, fp16, fp8 and int8"))
+        all.into_iter().find(|p| p.name() == s).ok_or_else(|| {
+            format!("no precision `{s}`; there are auto, fp32, tf32, bf16, fp16, fp8 and int8")
+        })
     }
 }

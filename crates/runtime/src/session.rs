@@ -12,8 +12,8 @@ use clearshot_cuda::{
 };
 use clearshot_graph::exchange::Exchange;
 use clearshot_graph::passes::delay::delay;
-use clearshot_graph::passes::recompute::{BudgetError, recompute, spare};
 use clearshot_graph::passes::eighths::{self, Eighth};
+use clearshot_graph::passes::recompute::{BudgetError, recompute, spare};
 use clearshot_graph::passes::{Target, optimise, precision};
 use clearshot_graph::plan::{Backend, Plan, human};
 use clearshot_graph::{Graph, Op, VerifyError};
@@ -66,7 +66,9 @@ pub enum CompileError {
     NoEighths { asked: Precision, name: String, have: (i32, i32) },
     #[error("{0} is for inference; train in bf16")]
     EighthTrains(Precision),
-    #[error("int8 needs a quantised model, and this one is not: quantise it, or compute in another precision")]
+    #[error(
+        "int8 needs a quantised model, and this one is not: quantise it, or compute in another precision"
+    )]
     NotQuantised,
     #[error("{0} needs a GPU")]
     NotOnCpu(&'static str),

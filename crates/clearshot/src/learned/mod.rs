@@ -2,7 +2,7 @@
 
 pub(crate) mod binning;
 mod budget;
-mod decide;
+pub(crate) mod decide;
 pub(crate) mod engine;
 pub(crate) mod image;
 mod kept;

@@ -84,12 +84,15 @@ impl WholeWeight {
             made.values.extend(scaled().map(|w| round_weight(w, scale)));
             let values = &made.values[made.values.len() - row.len()..];
             let tap = |at: usize| {
-                let products = values[at * c..][..c].iter().zip(zeros).map(|(p, z)| i32::from(*p) * *z as i32);
+                let products =
+                    values[at * c..][..c].iter().zip(zeros).map(|(p, z)| i32::from(*p) * *z as i32);
                 products.sum::<i32>()
             };
             let taps: [i32; 9] = std::array::from_fn(tap);
             for at in 0..SIDES {
-                let meets = |i: usize, low: usize, high: usize| !(i == 0 && at >> low & 1 == 1 || i == 2 && at >> high & 1 == 1);
+                let meets = |i: usize, low: usize, high: usize| {
+                    !(i == 0 && at >> low & 1 == 1 || i == 2 && at >> high & 1 == 1)
+                };
                 let there = (0..9).filter(|t| meets(t / 3, 0, 1) && meets(t % 3, 2, 3));
                 made.offsets[at * channels + k] = there.map(|t| taps[t]).sum();
             }

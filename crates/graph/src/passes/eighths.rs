@@ -115,9 +115,8 @@ pub fn shortcuts(graph: Graph) -> Graph {
             && let Some(last) = last_of_block(&graph, &counts, i).map(|at| &graph.nodes[at])
             && let Op::Conv(conv) = &last.op
         {
-            let (of_shortcut, at) = (shortcut.operands(), conv.operands());
+            let of_shortcut = shortcut.operands();
             let mut inputs: Vec<Value> = last.inputs.iter().map(|v| to(*v)).collect();
-            inputs.truncate(at.weight + 2 + usize::from(at.bias.is_some()));
             // Its operands are the images, the weight, the bias and the residual that this is.
             inputs.extend(&node.inputs[..of_shortcut.residual.unwrap_or(0)]);
             let side = Side { parts: shortcut.parts, bias: of_shortcut.bias.is_some() };
@@ -195,7 +194,8 @@ fn norms(graph: &Graph, of: Eighth) -> Vec<Option<usize>> {
     for (i, node) in graph.nodes.iter().enumerate() {
         for (slot, v) in node.inputs.iter().enumerate().filter(|(_, v)| v.port() == 0) {
             let first = *readers[v.at()].get_or_insert(i);
-            found[v.at()] &= slot == 0 && weight_of(graph, i, of).is_some() && (first == i || grid(first) == grid(i));
+            found[v.at()] &=
+                slot == 0 && weight_of(graph, i, of).is_some() && (first == i || grid(first) == grid(i));
         }
     }
     graph.roots().filter(|v| v.port() == 0).for_each(|v| found[v.at()] = false);

@@ -78,7 +78,9 @@ impl Target {
         let ended = |act: Option<Unary>, residual: bool| act.is_some() || residual;
         let norm = |n: &Norm| (n.parts, None, n.bias, false, false);
         let (parts, prologue, norm_bias, epilogue, upsample) = match op {
-            Op::Conv(c) if c.int8.is_some() && !self.int8 && !self.whole => return Some("products in 8 bits"),
+            Op::Conv(c) if c.int8.is_some() && !self.int8 && !self.whole => {
+                return Some("products in 8 bits");
+            }
             Op::Whole(_) if !self.whole => return Some("weights of whole numbers"),
             Op::Norm(n) if n.rounded && !self.whole => return Some("norms to whole numbers"),
             Op::Float8(_) if !self.fp8 => return Some("floats of 8 bits"),
