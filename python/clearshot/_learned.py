@@ -213,7 +213,7 @@ def restore(
         max_memory: Bytes of network and image together; what does not fit goes to temporary files. Default: 512 MiB for the network on a CPU, 768 MiB
             for the image.
         max_seconds: Take fewer steps than `steps` where the network would take more seconds; results then depend on the machine. Default: no limit.
-        precision: fp32, tf32, bf16, fp16, fp8 (GPUs of compute capability 9.0), or auto. Default: auto, which is fp32 on the CPU.
+        precision: fp32, tf32, bf16, fp16, fp8 (GPUs of compute capability 9.0), int8 (quantised models), or auto. Default: auto, which is fp32 on the CPU.
         scratch: A folder for temporary files of images that are larger than memory. Default: the system's.
         out: Where the restored image goes as it comes, by region: an array of floats (Zarr, HDF5, numpy.memmap), or a dictionary of
             such arrays with the keys `image`, `std`, `chi2`, `sample1`, ... Default: new arrays in memory.

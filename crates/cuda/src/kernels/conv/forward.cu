@@ -147,15 +147,19 @@ struct Border {
 };
 #endif
 
-// Sums to shared memory, for the blocks of a cluster, and their bits to those of another block.
+// Sums to shared memory, for the blocks of a cluster, and from that of another block.
 __device__ __forceinline__ void store_four(u32 to, float a, float b, float c, float d) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 __device__ __forceinline__ void store_four(u32 to, int a, int b, int c, int d) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
-__device__ __forceinline__ void add_bits(float& to, u32 x) { to += __uint_as_float(x); }
-__device__ __forceinline__ void add_bits(int& to, u32 x) { to += (int)x; }
+__device__ __forceinline__ void load_four(u32 from, float (&v)[4]) {
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void load_four(u32 from, int (&v)[4]) {
+    asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
+}
 
 // Which of a map's pixels meet a tap, and the first that they meet; the weights' tap.
 __device__ __forceinline__ bool meets(int source, int tap) { return !(DOWN && KS == 2) || ((source >> 1 | tap >> 1) && (source & 1 | tap & 1)); }
@@ -502,13 +506,10 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                 asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(wanted), "r"(r));
 #pragma unroll
                 for (int i = 0; i < BOX / 8; i++) {
-                    u32 v[4];
-                    asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];"
-                                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                                 : "r"(there + i * 2 * GROUP * 16)
-                                 : "memory");
+                    Ended v[4];
+                    load_four(there + i * 2 * GROUP * 16, v);
 #pragma unroll
-                    for (int e = 0; e < 4; e++) add_bits(shared_sums[4 * i + e], v[e]);
+                    for (int e = 0; e < 4; e++) shared_sums[4 * i + e] += v[e];
                 }
             }
             // Blocks stay until the others have read their sums.
