@@ -130,6 +130,7 @@ def restore(
     background: str | os.PathLike[str] | None = None,
     planes: bool = False,
     frames_alone: bool = False,
+    colours_alone: bool = False,
     sampler: str = "dpmpp-2m",
     steps: int = 25,
     seed: int = 0,
@@ -189,6 +190,7 @@ def restore(
             result. Default: the `background` of the camera.
         planes: Restore stacks plane by plane. Default: False.
         frames_alone: Restore each frame of a movie without its neighbours. Default: False.
+        colours_alone: Restore the red, green and blue samples of colour images separately. Default: False.
         sampler: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun, with settings as in `ddim:eta=0.5`. Default: dpmpp-2m.
         steps: Steps of the sampler. Default: 25.
         seed: The seed of the samples. Default: 0.
@@ -248,6 +250,7 @@ def restore(
         background=background,
         planes=planes,
         frames_alone=frames_alone,
+        colours_alone=colours_alone,
         sampler=sampler,
         steps=steps,
         seed=seed,

@@ -81,7 +81,7 @@ pub fn image(report: &ImageReport) -> Value {
         "seconds": report.seconds, "bytes": report.bytes, "pieces": report.pieces, "clipped": report.clipped,
         "filled": report.filled, "saturated": report.saturated, "chi2": report.chi2, "left_over": report.left_over,
         "camera": report.camera, "regime": regime, "restored_by": report.choice.as_ref().map(|c| c.in_words()),
-        "weights": report.choice, "pooled": pooled, "exposures": report.exposures, "along": report.along.map(|a| a.letter().to_string()), "precision": report.precision,
+        "weights": report.choice, "colours": report.colours, "pooled": pooled, "exposures": report.exposures, "along": report.along.map(|a| a.letter().to_string()), "precision": report.precision,
         "unfamiliar": report.unfamiliar, "interval_90": report.interval_90,
     })
 }

@@ -60,6 +60,7 @@ fn set(s: &mut Settings, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
             }
         }
         "frames_alone" => s.frames_alone = value.extract()?,
+        "colours_alone" => s.colours_alone = value.extract()?,
         "samples" => s.samples = value.extract()?,
         "estimate" => {
             s.estimate = match value.extract::<&str>()? {

@@ -132,7 +132,7 @@ impl Foreign {
         let told =
             Plan { forecast: Some(&forecast), instead: None, runs, choosing: 0, device: engine.device() };
         ear.event(&Event::Plan(told))?;
-        computed_in(settings.precision, &forecast, ear)?;
+        computed_in(settings.precision, &forecast, engine.device(), ear)?;
 
         let package = engine.package();
         let parameters = json!({

@@ -164,6 +164,8 @@ pub enum Notice {
         /// The mean number of frames per pixel: about one.
         mean: f64,
     },
+    /// A colour image whose samples are restored together.
+    Colours,
     /// A movie whose frames are treated as single images, although frames together determine the noise better.
     FramesAsSingle,
     /// chi2 far from 1.
@@ -213,7 +215,7 @@ impl fmt::Display for Notice {
                 "its values reach only {greatest}, and the model was trained on values from {low} to {high}: the image is nearly black to it; convert the image first"
             ),
             Notice::ProcessedColours => f.write_str(
-                "an 8-bit colour image: its values were processed for viewing and are not photon counts, so be careful with the result; colours are restored one by one",
+                "an 8-bit colour image: its values were processed for viewing and are not photon counts, so be careful with the result",
             ),
             Notice::UnnamedAxis { letter, planes, .. } => write!(
                 f,
@@ -281,6 +283,9 @@ impl fmt::Display for Notice {
             Notice::Clipped { count, dtype } => {
                 write!(f, "{count} restored values did not fit {dtype} and were clipped")
             }
+            Notice::Colours => f.write_str(
+                "a colour image: red, green and blue are restored together, as brightness and two colour differences",
+            ),
             Notice::FramesAlone { along: Axis::Z, .. } => f.write_str(
                 "a stack whose planes differ nearly everywhere: each plane was restored separately",
             ),

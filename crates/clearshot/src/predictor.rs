@@ -205,7 +205,7 @@ impl Predictor {
         let told =
             Plan { forecast: Some(&forecast), instead: None, runs, choosing: 0, device: engine.device() };
         ear.event(&Event::Plan(told))?;
-        computed_in(settings.precision, &forecast, ear)?;
+        computed_in(settings.precision, &forecast, engine.device(), ear)?;
 
         let parameters = json!({
             "settings": record, "input": hash,

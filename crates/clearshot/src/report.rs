@@ -5,6 +5,7 @@ use clearshot_physics::units::Regime;
 use clearshot_restore::learned::precision::Settled;
 use clearshot_restore::learned::residual::LeftOver;
 use clearshot_restore::learned::{Camera, Choice, Forecast};
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// The report of a file.
@@ -76,6 +77,8 @@ pub struct ImageReport {
     pub regime: Option<Regime>,
     /// The chosen mixture of methods, if there was a choice.
     pub choice: Option<Choice>,
+    /// The combinations of colour samples that were restored together; empty if each sample was restored by itself.
+    pub colours: Vec<ColourPart>,
     /// The chosen mixtures for frames of a movie, or planes of a stack, that were averaged with others.
     pub pooled: Vec<PooledChoice>,
     /// The axis along which frames are averaged: T of a movie, Z of a stack.
@@ -90,6 +93,17 @@ pub struct ImageReport {
     pub unfamiliar: Option<String>,
     /// The factor on the standard deviation that gives 90 % intervals.
     pub interval_90: Option<f64>,
+}
+
+/// A combination of the samples of a colour image: brightness, or a colour difference.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ColourPart {
+    /// `brightness`, `red-blue` or `green-magenta`.
+    pub name: &'static str,
+    /// The camera estimated from it, in the unit of the combination.
+    pub camera: Camera,
+    /// The weights.
+    pub choice: Option<Choice>,
 }
 
 /// The mixture chosen for averaged frames of a movie. They have less noise, so that it may differ from that of single

@@ -50,6 +50,8 @@ pub struct Settings {
     pub only: Option<Candidate>,
     /// Restore each frame of a movie without its neighbours. Default: false.
     pub frames_alone: bool,
+    /// Restore the red, green and blue samples of colour images separately. Default: false.
+    pub colours_alone: bool,
     /// The number of posterior samples; two or more give a standard deviation. Default: 0, for the model's direct
     /// estimate; or 8 for `std` of models that do not predict it.
     pub samples: usize,
@@ -166,6 +168,7 @@ impl Default for Settings {
             tile: None,
             only: None,
             frames_alone: false,
+            colours_alone: false,
             samples: 0,
             estimate: None,
             std: false,
@@ -442,6 +445,9 @@ impl Settings {
         }
         if let Some(told) = self.conditions_record(restorer) {
             record["conditions"] = told;
+        }
+        if self.colours_alone {
+            record["colours_alone"] = true.into();
         }
         if let Some(axes) = &self.axes {
             record["axes"] = axes.as_str().into();

@@ -66,6 +66,9 @@ pub struct Restore {
     /// Restore each frame of a movie separately. Default: files with a T axis use neighbouring frames where nothing moves.
     #[arg(long)]
     frames_alone: bool,
+    /// Restore red, green and blue of colour images separately. Default: they are restored together.
+    #[arg(long)]
+    colours_alone: bool,
     /// Write the model's direct estimate (`direct`) or the mean of the posterior samples (`samples`). Default: direct.
     #[arg(help_heading = UNCERTAINTY, long, value_name = "WHAT", value_parser = ["direct", "samples"])]
     estimate: Option<String>,
@@ -384,6 +387,7 @@ impl Restore {
             tile: self.tile.0,
             only,
             frames_alone: self.frames_alone,
+            colours_alone: self.colours_alone,
             samples,
             estimate,
             std: self.std,

@@ -91,6 +91,9 @@ impl Voice {
                 let record = json!({"event": what, "input": image, "exposures": mean});
                 self.say(&worded(notice), record)
             }
+            Event::Notice(notice @ Notice::Colours) => {
+                self.say(&worded(notice), json!({"event": "colours", "input": image}))
+            }
             Event::Notice(notice) => {
                 self.note(image, &worded(notice));
                 Ok(())
@@ -193,7 +196,7 @@ impl Voice {
             "status": "restored", "written": report.written, "seconds": report.seconds, "clipped": report.clipped,
             "filled": report.filled, "saturated": report.saturated, "chi2": report.chi2, "left_over": report.left_over,
             "precision": report.precision, "camera": report.camera, "strange": report.unfamiliar,
-            "interval_90": report.interval_90, "regime": regime, "binning": report.binning,
+            "interval_90": report.interval_90, "regime": regime, "binning": report.binning, "colours": report.colours,
         });
         self.say(&text, record)?;
         if let (Some(page), Some(shown)) = (&mut self.report, self.shown.take()) {
@@ -243,6 +246,7 @@ pub fn worded(notice: &Notice) -> String {
         }
         Notice::Clipped { .. } => "; --float keeps them".into(),
         Notice::FramesAsSingle => " (--movie, or --repeats if the sample does not move)".into(),
+        Notice::Colours => "; --colours-alone restores each separately".into(),
         Notice::FramesAveraged { along: Axis::Z, .. } => "; --planes restores each separately".into(),
         Notice::FramesAveraged { .. } => "; --frames-alone restores each separately".into(),
         _ => String::new(),

@@ -8,6 +8,7 @@ use crate::error::{CudaError, Unavailable, refused};
 use crate::program::Programs;
 pub(crate) use crate::program::{Function, Source};
 use crate::tune::Tuning;
+use clearshot_timeline::{Phase, span};
 use cudarc::driver::sys::{CUfunction_attribute_enum, CUstream};
 use cudarc::driver::{result, sys};
 use cudarc::{cublaslt, cudnn, nvrtc};
@@ -48,13 +49,28 @@ pub(crate) struct Context {
     pub stream: CUstream,
     /// For copies that overlap computing.
     pub copies: CUstream,
-    pub cudnn: cudnn::sys::cudnnHandle_t,
-    pub cublas: cublaslt::sys::cublasLtHandle_t,
+    cudnn: Mutex<Option<cudnn::sys::cudnnHandle_t>>,
+    cublas: Mutex<Option<cublaslt::sys::cublasLtHandle_t>>,
     pub programs: Programs,
     pub tuning: Tuning,
     turn: Mutex<()>,
     /// What measured choices depend on: the card, the driver and the libraries.
     pub machine: String,
+}
+
+/// What a slot holds, made if it is empty.
+fn made_once<T: Copy>(
+    slot: &Mutex<Option<T>>,
+    make: impl FnOnce() -> Result<T, CudaError>,
+) -> Result<T, CudaError> {
+    let mut slot = slot.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some(made) = *slot {
+        return Ok(made);
+    }
+    let _starting = span(Phase::Starting);
+    let made = make()?;
+    *slot = Some(made);
+    Ok(made)
 }
 
 // SAFETY: streams and handles are used by who holds the turn; the rest is immutable or locked.
@@ -82,6 +98,7 @@ impl Context {
     }
 
     fn new(gpu: Gpu) -> Result<Context, CudaError> {
+        let _starting = span(Phase::Starting);
         // SAFETY: the device exists; the primary context lives as long as the process.
         unsafe {
             let device = result::device::get(gpu.ordinal as i32)?;
@@ -89,10 +106,6 @@ impl Context {
             result::ctx::set_current(raw)?;
             let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
             let copies = result::stream::create(result::stream::StreamKind::NonBlocking)?;
-            let mut cudnn = std::ptr::null_mut();
-            cudnn_call("cudnnCreate", cudnn::sys::cudnnCreate(&mut cudnn))?;
-            cudnn_call("cudnnSetStream", cudnn::sys::cudnnSetStream(cudnn, stream.cast()))?;
-            let cublas = cublaslt::result::create_handle().map_err(|e| refused("cublasLtCreate", e))?;
             let (mut major, mut minor) = (0, 0);
             let _ = nvrtc::sys::nvrtcVersion(&mut major, &mut minor);
             let machine = format!(
@@ -110,14 +123,34 @@ impl Context {
                 raw,
                 stream,
                 copies,
-                cudnn,
-                cublas,
+                cudnn: Mutex::default(),
+                cublas: Mutex::default(),
                 programs: Programs::new(arch, machine.clone(), true),
                 tuning: Tuning::default(),
                 turn: Mutex::default(),
                 machine,
             })
         }
+    }
+
+    /// cuDNN's handle, made when first asked for: that takes a good part of a second.
+    pub fn cudnn(&self) -> Result<cudnn::sys::cudnnHandle_t, CudaError> {
+        made_once(&self.cudnn, || {
+            let mut handle = std::ptr::null_mut();
+            // SAFETY: the stream lives as long as the context.
+            unsafe {
+                cudnn_call("cudnnCreate", cudnn::sys::cudnnCreate(&mut handle))?;
+                cudnn_call("cudnnSetStream", cudnn::sys::cudnnSetStream(handle, self.stream.cast()))?;
+            }
+            Ok(handle)
+        })
+    }
+
+    /// cuBLASLt's handle, made when first asked for.
+    pub fn cublas(&self) -> Result<cublaslt::sys::cublasLtHandle_t, CudaError> {
+        made_once(&self.cublas, || {
+            cublaslt::result::create_handle().map_err(|e| refused("cublasLtCreate", e))
+        })
     }
 
     /// The right to use the context's stream and handles. Sessions in several threads take turns: a launch by

@@ -39,6 +39,7 @@ pub struct Wanted {
     pub item: Option<String>,
     pub planes: bool,
     pub frames_alone: bool,
+    pub colours_alone: bool,
     pub steps: Option<u32>,
     pub seed: u64,
     pub float: bool,

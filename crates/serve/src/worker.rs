@@ -98,6 +98,7 @@ impl Wanted {
             stacks: if self.planes { Stacks::Planes } else { Stacks::Auto },
             only,
             frames_alone: self.frames_alone,
+            colours_alone: self.colours_alone,
             samples: samples as usize,
             std: self.std,
             chi2: self.chi2,
@@ -228,7 +229,7 @@ fn record(report: &Report, notices: &[String]) -> Value {
             "item": i.item, "seconds": i.seconds, "chi2": i.chi2, "camera": i.camera, "choice": i.choice,
             "restored_by": i.choice.as_ref().map(clearshot::Choice::in_words),
             "clipped": i.clipped, "filled": i.filled, "saturated": i.saturated, "unfamiliar": i.unfamiliar,
-            "interval_90": i.interval_90, "exposures": i.exposures, "left_over": i.left_over,
+            "interval_90": i.interval_90, "exposures": i.exposures, "left_over": i.left_over, "colours": i.colours,
         })
     };
     json!({"images": report.images.iter().map(image).collect::<Vec<_>>(), "notices": notices})

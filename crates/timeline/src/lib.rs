@@ -59,6 +59,8 @@ pub enum Phase {
     Tiling,
     /// A model from its file.
     Loading,
+    /// The driver, the GPU's context, and libraries when they are first used.
+    Starting,
     /// A network made ready to run.
     Compiling,
     /// Pixels to a file.
@@ -67,7 +69,7 @@ pub enum Phase {
 
 impl Phase {
     /// In the order in which they are listed.
-    pub const ALL: [Phase; 21] = [
+    pub const ALL: [Phase; 22] = [
         Phase::Reading,
         Phase::Decoding,
         Phase::Drawing,
@@ -87,6 +89,7 @@ impl Phase {
         Phase::Sampling,
         Phase::Tiling,
         Phase::Loading,
+        Phase::Starting,
         Phase::Compiling,
         Phase::Writing,
     ];
@@ -112,6 +115,7 @@ impl Phase {
             Phase::Sampling => "sampling",
             Phase::Tiling => "tiling",
             Phase::Loading => "loading the model",
+            Phase::Starting => "starting the GPU",
             Phase::Compiling => "compiling",
             Phase::Writing => "writing",
         }

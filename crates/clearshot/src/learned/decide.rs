@@ -11,11 +11,18 @@ use clearshot_restore::learned::{
 };
 use clearshot_runtime::{Device, Precision};
 
-/// Reports that a network has nothing that computes in the precision that was asked for.
-pub(crate) fn computed_in(asked: Precision, forecast: &Forecast, ear: &mut Ear<'_>) -> Result<()> {
+/// Reports that a network has nothing that a GPU computes in the 8 bits that were asked for. On the CPU, a quantised network has.
+pub(crate) fn computed_in(
+    asked: Precision,
+    forecast: &Forecast,
+    device: &Device,
+    ear: &mut Ear<'_>,
+) -> Result<()> {
     let ran = forecast.computes_in.precision();
     match asked {
-        Precision::Fp8 | Precision::Int8 if ran != asked => ear.notice(Notice::Precision { asked, ran }),
+        Precision::Fp8 | Precision::Int8 if ran != asked && matches!(device, Device::Cuda { .. }) => {
+            ear.notice(Notice::Precision { asked, ran })
+        }
         _ => Ok(()),
     }
 }
@@ -38,12 +45,13 @@ impl Progress {
 }
 
 impl Work<'_> {
-    /// Reports time and memory of the network before it runs; does nothing if another method is requested.
+    /// Reports time and memory of the network before it runs, for groups of `together` images of `joint` kinds each;
+    /// does nothing if another method is requested.
     pub(super) fn plan(
         &self,
         restorer: &mut Restorer,
         together: usize,
-        groups: usize,
+        [groups, joint]: [usize; 2],
         progress: &mut Progress,
         ear: &mut Ear<'_>,
     ) -> Result<Option<Forecast>> {
@@ -54,14 +62,14 @@ impl Work<'_> {
             return Ok(None);
         }
         let choosing = match (self.settings.only, self.camera) {
-            (None, Some(_)) => choice::runs(restorer, &self.parts.size)?,
+            (None, Some(_)) => joint * choice::runs(restorer, &self.parts.size)?,
             _ => 0,
         };
         let forecast = restorer.prepare(&self.parts.size, together)?;
-        let runs = forecast.runs * groups + choosing;
+        let runs = forecast.runs * groups * joint + choosing;
         let plan = Plan { forecast: Some(&forecast), instead: None, runs, choosing, device: &device };
         ear.event(&Event::Plan(plan))?;
-        computed_in(self.settings.precision, &forecast, ear)?;
+        computed_in(self.settings.precision, &forecast, &device, ear)?;
         if forecast.blends {
             ear.notice(Notice::DependsOnTile)?;
         }

@@ -1,5 +1,6 @@
 //! Restores one image: chooses the method, restores the parts group by group, and writes the result.
 
+use super::colours::Joint;
 use super::decide::Progress;
 use super::kept::Kept;
 use super::outputs::{Cut, Map, Outputs, beside};
@@ -16,6 +17,7 @@ use crate::target::{Destination, Made, as_float};
 use crate::validity::{Validity, may_be_none};
 use clearshot_image::{Description, Image};
 use clearshot_model::About;
+use clearshot_restore::learned::colours::SampleNoise;
 use clearshot_restore::learned::residual::LeftOver;
 use clearshot_restore::learned::{Camera, Forecast, Measured, Restored, Restorer};
 use clearshot_restore::saturated::NoiseLevel;
@@ -43,6 +45,8 @@ pub struct Work<'a> {
     pub validity: &'a Validity,
     pub background: Option<&'a BackgroundMap>,
     pub camera: Option<Camera>,
+    /// What is known about the noise of colour samples, if there is a camera.
+    pub sample_noise: Option<SampleNoise>,
     /// The fingerprint of the file.
     pub hash: &'a str,
 }
@@ -86,6 +90,7 @@ struct Walk<'w, 'o> {
     record: Record,
     places: Places,
     series: Option<Series>,
+    colours: Option<Joint>,
     kept: Option<Kept>,
     /// Parts that a run before had restored.
     found: usize,
@@ -104,17 +109,27 @@ impl Work<'_> {
         let start = Instant::now();
         // A run before may have failed in the middle.
         restorer.want(None);
-        let together = together(restorer, self.parts);
+        let joint = self.joint(restorer)?;
+        let at_once = together(restorer, self.parts).div_ceil(joint);
+        let together = at_once * joint;
         let groups: Vec<&[Vec<usize>]> = self.parts.all.chunks(together).collect();
         let mut progress = Progress::default();
         let precision = self.precision(restorer, ear)?;
-        let forecast = self.plan(restorer, together, groups.len(), &mut progress, ear)?;
-        let choice = self.choice(restorer, &mut progress, ear)?;
+        let forecast = self.plan(restorer, at_once, [groups.len(), joint], &mut progress, ear)?;
+        let colours = match joint {
+            1 => None,
+            _ => self.colours(restorer, &mut progress, ear)?,
+        };
+        let choice = match &colours {
+            Some(colours) => colours.brightness().cloned(),
+            None => self.choice(restorer, &mut progress, ear)?,
+        };
         let chosen = progress.runs;
         let maps = beside(self.settings, restorer);
         let pixels = self.parts.all.len() * self.parts.pixels();
         let light = self.camera.map(|_| Light::default());
         let mut record = Record { pixels, light, choice, precision, ..Record::default() };
+        record.colours = colours.as_ref().map(Joint::parts).unwrap_or_default();
         let series = Series::of(&self, restorer).filter(|_| self.uses_model());
         record.along = series.as_ref().map(|s| s.along);
         if let (Some(_), Some(series), None) = (self.to.run(), &series, self.settings.only) {
@@ -122,7 +137,7 @@ impl Work<'_> {
         }
         let places = self.places(restorer, forecast.as_ref(), &maps, &record)?;
         let kept = self.kept(together, groups.len())?;
-        let mut walk = Walk { restorer, ear, progress, record, places, series, kept, found: 0 };
+        let mut walk = Walk { restorer, ear, progress, record, places, series, colours, kept, found: 0 };
         for (g, group) in groups.iter().enumerate() {
             if self.is_wanted(&mut walk, group.len(), g * together) {
                 self.group(&mut walk, group, g * together)?;
@@ -271,7 +286,11 @@ impl Work<'_> {
     }
 
     fn made(&self, walk: &mut Walk<'_, '_>, measured: &[Measured], numbers: &[u64]) -> Result<Vec<Restored>> {
-        let (camera, Walk { restorer, ear, progress, record, .. }) = (self.camera.as_ref(), walk);
+        let (camera, Walk { restorer, ear, progress, record, colours, .. }) = (self.camera.as_ref(), walk);
+        if let Some(colours) = colours {
+            let by_model = self.uses_model();
+            return colours.restore(restorer, measured, numbers, camera, by_model, &mut || progress.ran(ear));
+        }
         match &record.choice {
             Some(choice) if !self.uses_model() => {
                 let one = |m: &Measured| restorer.restore_without(m, choice, camera);

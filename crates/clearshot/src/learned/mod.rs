@@ -2,6 +2,7 @@
 
 pub(crate) mod binning;
 mod budget;
+mod colours;
 pub(crate) mod decide;
 pub(crate) mod engine;
 pub(crate) mod image;

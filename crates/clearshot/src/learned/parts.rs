@@ -64,8 +64,10 @@ impl Parts {
             },
         };
         let size: Vec<usize> = space.iter().map(|&a| d.dims[a].len).collect();
-        let outer: Vec<usize> =
+        let mut outer: Vec<usize> =
             (0..d.dims.len()).filter(|a| !space.contains(a) && channel != Some(*a)).collect();
+        // The samples of a pixel follow one another.
+        outer.sort_by_key(|&a| d.dims[a].axis == Axis::S);
         let count: usize = outer.iter().map(|&a| d.dims[a].len).product();
         if count == 0 || size.contains(&0) {
             return unsuited(format!("an image of shape {:?} has no pixels", d.shape()));

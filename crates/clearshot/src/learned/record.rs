@@ -2,7 +2,7 @@
 
 use super::image::Work;
 use crate::notice::{EXPLAINED, Notice};
-use crate::report::{ImageReport, PooledChoice};
+use crate::report::{ColourPart, ImageReport, PooledChoice};
 use clearshot_image::{Axis, Provenance};
 use clearshot_physics::units::Regime;
 use clearshot_restore::learned::precision::Settled;
@@ -32,6 +32,8 @@ pub struct Record {
     pub light: Option<Light>,
     /// The chosen mixture of methods.
     pub choice: Option<Choice>,
+    /// The cameras and choices of the combinations of colour samples.
+    pub colours: Vec<ColourPart>,
     /// The chosen mixture for frames that were averaged with others.
     pub pooled: Vec<PooledChoice>,
     /// The precision chosen on a GPU, if it was automatic.
@@ -92,6 +94,7 @@ impl Record {
         to.left_over = self.left_over;
         to.regime = self.light.as_ref().map(Light::regime);
         to.choice = self.choice;
+        to.colours = self.colours;
         to.pooled = self.pooled;
         to.along = self.along.filter(|_| !self.exposures.is_empty());
         to.exposures = mean(&self.exposures);
@@ -121,6 +124,9 @@ impl Work<'_> {
             "precision": known.precision,
             "exposures": record.and_then(|r| mean(&r.exposures)),
         });
+        if !known.colours.is_empty() {
+            parameters["colours"] = json!(known.colours);
+        }
         if self.side > 1 {
             parameters["binning"] = self.side.into();
         }

@@ -20,6 +20,7 @@ use crate::validity::{Validity, mask_path};
 use clearshot_image::address::{exists, try_out};
 use clearshot_image::{Axis, DType, Description, Dim, Image};
 use clearshot_model::{Model, Signal};
+use clearshot_restore::learned::colours::SampleNoise;
 use clearshot_restore::learned::{Camera, Candidate, Restorer};
 use clearshot_runtime::Device;
 use serde_json::Value;
@@ -274,7 +275,7 @@ impl Session<'_> {
         warn(d, &parts, &look, &about.signal, ear)?;
         let found = look.saturation(d).map(|(_, limit)| limit);
         let validity = Validity { saturation: given.saturation.or(found), ..given };
-        let camera = camera(settings, image, &look, &validity, restorer, ear)?;
+        let (camera, sample_noise) = camera(settings, image, &look, &validity, restorer, ear)?.unzip();
         drop(look);
         let map = settings.background.as_deref().map(|path| BackgroundMap::open(path, d)).transpose()?;
         let mean = |c: &Camera| map.as_ref().map(|map| (c.gain * (map.mean() - c.offset)).max(0.0));
@@ -287,14 +288,25 @@ impl Session<'_> {
         let (asked, parts, hash) = (&self.asked, &parts, &self.hash[..]);
         let background = map.as_ref();
         let validity_of = &validity;
-        let work =
-            Work { settings, asked, image, side, to, parts, validity: validity_of, background, camera, hash };
+        let work = Work {
+            settings,
+            asked,
+            image,
+            side,
+            to,
+            parts,
+            validity: validity_of,
+            background,
+            camera,
+            sample_noise,
+            hash,
+        };
         let finished = work.run(restorer, ear)?;
         Ok((finished, validity))
     }
 }
 
-/// The camera, told of where it was estimated. The blur and the measurement itself can do without.
+/// The camera, and what is known about its noise; a notice says if it was estimated. The blur and the measurement itself can do without.
 fn camera(
     settings: &Settings,
     image: &Image,
@@ -302,7 +314,7 @@ fn camera(
     validity: &Validity,
     restorer: &Restorer,
     ear: &mut Ear<'_>,
-) -> Result<Option<Camera>> {
+) -> Result<Option<(Camera, SampleNoise)>> {
     let of = || settings.camera.of(image, validity);
     let found = match settings.only {
         Some(Candidate::Gaussian(_) | Candidate::Raw) => of().ok(),
@@ -311,9 +323,14 @@ fn camera(
         _ => None,
     };
     let Some((camera, estimated)) = found else { return Ok(None) };
+    let noise = match &estimated {
+        None => SampleNoise::Given(camera),
+        Some(e) if e.sees_gain() => SampleNoise::Growing(camera),
+        Some(_) => SampleNoise::Uniform,
+    };
     estimated.map_or(Ok(()), |e| ear.notice(Notice::Estimated(Box::new(e))))?;
     look.contradicts(&camera).map_or(Ok(()), |notice| ear.notice(notice))?;
-    Ok(Some(camera))
+    Ok(Some((camera, noise)))
 }
 
 /// Says what to know of an image before it is restored, and refuses one that is saturated in most places.

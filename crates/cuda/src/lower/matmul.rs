@@ -221,7 +221,7 @@ impl Ready {
             let mut count = 0;
             let [b, a, d] = self.layouts;
             let status = sys::cublasLtMatmulAlgoGetHeuristic(
-                cx.cublas,
+                cx.cublas()?,
                 self.desc,
                 b,
                 a,
@@ -298,7 +298,7 @@ impl Ready {
             }
             let [lb, la, ld] = self.layouts;
             sys::cublasLtMatmul(
-                cx.cublas,
+                cx.cublas()?,
                 self.desc,
                 (&raw const alpha).cast(),
                 b as *const c_void,

@@ -180,6 +180,11 @@ impl Measured {
         Measured { size, valid, least, values, ..*self }
     }
 
+    /// An image computed from this one, with these valid pixels and without bounds for saturated ones.
+    pub(in crate::learned) fn derived(&self, values: Field, valid: Option<Vec<bool>>) -> Measured {
+        Measured { size: self.size.clone(), valid, least: Least::new(), values, ..*self }
+    }
+
     /// The same with every pixel repeated along each axis; filled pixels count as measured.
     ///
     /// # Errors

@@ -10,6 +10,7 @@
 pub mod blocks;
 pub mod choice;
 pub mod choose;
+pub mod colours;
 pub mod correct;
 mod error;
 mod familiar;

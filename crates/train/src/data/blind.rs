@@ -41,8 +41,13 @@ fn spots(config: &BlindConfig, size: &[usize], dice: &mut Dice) -> Vec<[usize; 3
     found
 }
 
-/// The pixels in a spot's plane that it may be filled from.
-fn surroundings(config: &BlindConfig, [z, y, x]: [usize; 3], [height, width]: [usize; 2]) -> Vec<usize> {
+/// Sets `found` to the pixels in a spot's plane that it may be filled from.
+fn surroundings(
+    config: &BlindConfig,
+    [z, y, x]: [usize; 3],
+    [height, width]: [usize; 2],
+    found: &mut Vec<usize>,
+) {
     let r = config.radius;
     let rows = y.saturating_sub(r)..=(y + r).min(height - 1);
     let columns = x.saturating_sub(r)..=(x + r).min(width - 1);
@@ -51,10 +56,11 @@ fn surroundings(config: &BlindConfig, [z, y, x]: [usize; 3], [height, width]: [u
         Some(Along::X) => v == y,
         Some(Along::Y) => u == x,
     };
-    rows.flat_map(|v| columns.clone().map(move |u| (v, u)))
-        .filter(|&(v, u)| !on_line(v, u))
-        .map(|(v, u)| (z * height + v) * width + u)
-        .collect()
+    found.clear();
+    for v in rows {
+        let row = (z * height + v) * width;
+        found.extend(columns.clone().filter(|&u| !on_line(v, u)).map(|u| row + u));
+    }
 }
 
 /// A sample whose input has blind spots, whose target is what they held, and of which nothing else counts.
@@ -65,9 +71,11 @@ pub fn blinded(sample: Sample, config: &BlindConfig, size: &[usize], photons: bo
     let mut dice = Dice { key, next: 0 };
     let mut measured = sample.measured.clone();
     let mut valid = vec![0.0; pixels];
+    // There are thousands of spots in a crop.
+    let (mut around, mut values) = (Vec::new(), Vec::new());
     for spot in spots(config, size, &mut dice) {
         let [z, y, x] = spot;
-        let around = surroundings(config, spot, [height, width]);
+        surroundings(config, spot, [height, width], &mut around);
         let at = (z * height + y) * width + x;
         if around.is_empty() || sample.valid.as_ref().is_some_and(|v| v[at] == 0.0) {
             continue;
@@ -78,7 +86,11 @@ pub fn blinded(sample: Sample, config: &BlindConfig, size: &[usize], photons: bo
             for c in 0..channels {
                 measured[at * channels + c] = match by {
                     BlindFill::Uniform => sample.measured[one * channels + c],
-                    BlindFill::Median => median(around.iter().map(|p| sample.measured[p * channels + c])),
+                    BlindFill::Median => {
+                        values.clear();
+                        values.extend(around.iter().map(|p| sample.measured[p * channels + c]));
+                        median(&mut values)
+                    }
                 };
             }
         };
@@ -99,8 +111,7 @@ pub fn blinded(sample: Sample, config: &BlindConfig, size: &[usize], photons: bo
     Sample { measured, clean, valid: Some(valid), ..sample }
 }
 
-fn median(values: impl Iterator<Item = f32>) -> f32 {
-    let mut values: Vec<f32> = values.collect();
+fn median(values: &mut [f32]) -> f32 {
     let middle = values.len() / 2;
     *values.select_nth_unstable_by(middle, f32::total_cmp).1
 }

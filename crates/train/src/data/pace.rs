@@ -11,6 +11,9 @@ use std::time::Instant;
 /// Images of a batch where the configuration leaves them to the device's memory.
 const USUAL_BATCH: usize = 32;
 
+/// As many crops as this times the images are not timed: files are decoded and cameras estimated when first drawn, and draws repeat.
+const PASSES: usize = 3;
+
 /// Images a second of a training's batches, made by so many threads for so many seconds; by the thread that takes them where there are none. Files are
 /// decoded before, as many as are held in memory.
 ///
@@ -28,7 +31,7 @@ pub fn pace(config: &RunConfig, threads: usize, seconds: f64) -> Result<f64> {
         Count::Word(_) => USUAL_BATCH,
     };
     let seed = config.seed;
-    let untimed = source.images().unwrap_or(1).div_ceil(images).max(2) as u64;
+    let untimed = (PASSES * source.images().unwrap_or(1)).div_ceil(images).max(2) as u64;
     let turns = source.clone();
     let make = move |i: u64| {
         let domain = |n| data.in_turn(&*turns, n);

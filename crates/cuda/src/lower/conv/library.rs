@@ -191,13 +191,49 @@ impl Library {
         let status = unsafe {
             match self.chosen.algorithm {
                 Algorithm::Forward(algo) => sys::cudnnConvolutionForward(
-                    cx.cudnn, one, d.x, a, d.w, b, d.conv, algo, scratch, size, zero, d.y, out,
+                    cx.cudnn()?,
+                    one,
+                    d.x,
+                    a,
+                    d.w,
+                    b,
+                    d.conv,
+                    algo,
+                    scratch,
+                    size,
+                    zero,
+                    d.y,
+                    out,
                 ),
                 Algorithm::InputGrad(algo) => sys::cudnnConvolutionBackwardData(
-                    cx.cudnn, one, d.w, b, d.y, a, d.conv, algo, scratch, size, zero, d.x, out,
+                    cx.cudnn()?,
+                    one,
+                    d.w,
+                    b,
+                    d.y,
+                    a,
+                    d.conv,
+                    algo,
+                    scratch,
+                    size,
+                    zero,
+                    d.x,
+                    out,
                 ),
                 Algorithm::WeightGrad(algo) => sys::cudnnConvolutionBackwardFilter(
-                    cx.cudnn, one, d.x, a, d.y, b, d.conv, algo, scratch, size, zero, d.w, out,
+                    cx.cudnn()?,
+                    one,
+                    d.x,
+                    a,
+                    d.y,
+                    b,
+                    d.conv,
+                    algo,
+                    scratch,
+                    size,
+                    zero,
+                    d.w,
+                    out,
                 ),
             }
         };
@@ -226,7 +262,7 @@ impl Library {
         // SAFETY: as in `launch`.
         let status = unsafe {
             sys::cudnnConvolutionBiasActivationForward(
-                cx.cudnn,
+                cx.cudnn()?,
                 (&raw const one).cast(),
                 d.x,
                 x as *const c_void,
@@ -301,7 +337,15 @@ fn measure(cx: &Arc<Context>, s: &Sizes, kind: Kind, math: Math) -> Result<Optio
         let d = &library.descriptors;
         // SAFETY: descriptors of this convolution.
         let status = unsafe {
-            sys::cudnnGetConvolutionForwardWorkspaceSize(cx.cudnn, d.x, d.w, d.conv, d.y, algo, &mut scratch)
+            sys::cudnnGetConvolutionForwardWorkspaceSize(
+                cx.cudnn()?,
+                d.x,
+                d.w,
+                d.conv,
+                d.y,
+                algo,
+                &mut scratch,
+            )
         };
         if cudnn_call("cudnnGetConvolutionForwardWorkspaceSize", status).is_ok() && scratch <= scratch_bytes {
             library.chosen = Chosen { fused: true, scratch, ..first };
@@ -350,7 +394,8 @@ fn algorithms(
     macro_rules! estimated {
         ($get:ident, $perf:ty, $of:expr, $a:expr, $b:expr, $c:expr) => {{
             let mut perfs: [$perf; MOST] = std::mem::zeroed();
-            let status = sys::$get(cx.cudnn, $a, $b, d.conv, $c, MOST as i32, &mut count, perfs.as_mut_ptr());
+            let status =
+                sys::$get(cx.cudnn()?, $a, $b, d.conv, $c, MOST as i32, &mut count, perfs.as_mut_ptr());
             if cudnn_call(stringify!($get), status).is_err() {
                 return Ok(vec![]);
             }

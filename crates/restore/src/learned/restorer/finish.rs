@@ -106,6 +106,21 @@ impl Restorer {
         Ok(made)
     }
 
+    /// Computes chi2 of an image that was restored by other means, in place of what it has.
+    ///
+    /// # Errors
+    /// If there is not enough memory or disk space.
+    pub fn set_residuals(
+        &self,
+        measured: &Measured,
+        camera: Option<&Camera>,
+        restored: &mut Restored,
+    ) -> Result<(), Error> {
+        (restored.chi2, restored.mean_chi2) =
+            self.residuals(measured, camera, &restored.image, restored.deviation.as_ref())?;
+        Ok(())
+    }
+
     /// The map and the mean of squared normalised residuals, where the settings and the camera allow.
     fn residuals(
         &self,
