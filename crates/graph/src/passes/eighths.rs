@@ -73,7 +73,7 @@ pub fn convolutions(graph: Graph, of: Eighth) -> Graph {
 
 /// What a norm's result is multiplied by and the zeros that are added, for the steps that a convolution reads.
 fn grid(conv: &Node, graph: &Graph) -> Node {
-    let (steps, zeros) = steps_of(graph, conv).map_or((vec![], vec![]), |s| s);
+    let (steps, zeros) = steps_of(graph, conv).unwrap_or_default();
     let data: Vec<f32> = steps.iter().map(|s| 1.0 / s).chain(zeros).collect();
     let tensor = Tensor::f32([2, steps.len()], data);
     let outs = vec![Type::f32(tensor.shape())];
